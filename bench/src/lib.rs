@@ -1,0 +1,3 @@
+//! Experiments, peers side by side, reports.
+
+pub mod state;

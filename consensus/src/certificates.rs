@@ -1,0 +1,220 @@
+//! Certificates: taking them from peers, acting on verified ones, and passing them on.
+
+use crate::{
+    config::MAX_CERTIFICATE_CHECKS_PER_PEER,
+    engine::{Engine, Pending},
+    fetch::Want,
+    io::{Moment, Offence, Output, Target, Work},
+};
+use quorate_types::{
+    Certificate, Epoch, Message, Record, ValidatorIndex, View, VoteKind,
+    limits::MAX_CERTIFICATE_REPLIES,
+};
+
+impl Engine {
+    /// Has certificates from a peer verified, those that would tell something new.
+    pub(crate) fn check_certificates(
+        &mut self,
+        from: ValidatorIndex,
+        certificates: Vec<Certificate>,
+        out: &mut Output,
+    ) {
+        let mut fresh: Vec<Certificate> = Vec::new();
+        for certificate in certificates {
+            let known = fresh
+                .iter()
+                .any(|other| other.subject == certificate.subject);
+            if !known && self.would_help(&certificate) {
+                fresh.push(certificate);
+            }
+        }
+        let under_way = self
+            .jobs
+            .values()
+            .filter(
+                |pending| matches!(pending, Pending::Certificates { from: f, .. } if *f == from),
+            )
+            .count();
+        if fresh.is_empty() || under_way >= MAX_CERTIFICATE_CHECKS_PER_PEER {
+            return;
+        }
+        self.start(
+            Work::VerifyCertificates(fresh.clone()),
+            Pending::Certificates {
+                from,
+                certificates: fresh,
+            },
+            out,
+        );
+    }
+
+    /// Whether a certificate, if it verifies, tells something new.
+    fn would_help(&self, certificate: &Certificate) -> bool {
+        let subject = &certificate.subject;
+        if subject.epoch != self.config.epoch() || subject.view == View(u64::MAX) {
+            return false;
+        }
+        subject.view > self.tip.view
+            && self
+                .rounds
+                .get(&subject.view)
+                .is_none_or(|round| round.certificate(subject.kind).is_none())
+    }
+
+    pub(crate) fn on_certificates_checked(
+        &mut self,
+        now: Moment,
+        from: ValidatorIndex,
+        certificates: Vec<Certificate>,
+        valid: &[bool],
+        out: &mut Output,
+    ) {
+        for (certificate, valid) in certificates.into_iter().zip(valid) {
+            if *valid {
+                self.unstage(&certificate);
+                self.accept(now, certificate, out);
+            } else {
+                // Honest validators verify before they pass on, so the sender is to blame.
+                self.staged.clear();
+                self.offend(from, Offence::InvalidCertificate, out);
+            }
+        }
+    }
+
+    /// Upon a verified certificate, made here or received.
+    ///
+    /// - notarization: fetch the block if it is missing; cast finalize if nothing forbids it;
+    ///   enter the next view
+    /// - nullification: enter the next view
+    /// - finalization: the block and all its ancestors are final; enter the next view
+    pub(crate) fn accept(&mut self, now: Moment, certificate: Certificate, out: &mut Output) {
+        let subject = certificate.subject;
+        if subject.view <= self.tip.view {
+            return;
+        }
+        if let Some(reason) = self.contradiction(&certificate) {
+            out.fatal = Some(reason);
+            return;
+        }
+        let round = self.rounds.entry(subject.view).or_default();
+        if !round.keep(&certificate) {
+            return;
+        }
+        out.persist.push(Record::Certificate(certificate.clone()));
+        match subject.kind {
+            VoteKind::Notarize => {
+                if !self.blocks.contains_key(&subject.payload) {
+                    let leader = self.config.committee.leader(subject.view);
+                    self.want(now, Want::Block(subject.payload), Some(leader), out);
+                }
+                self.try_finalize(subject.view, out);
+            }
+            VoteKind::Nullify => {}
+            VoteKind::Finalize => self.on_finalization(now, certificate, out),
+        }
+        if subject.view >= self.view {
+            let brought = subject.kind != VoteKind::Nullify;
+            self.enter(now, subject.view.next(), brought, out);
+        } else {
+            self.progress(now, out);
+        }
+    }
+
+    /// Two verified certificates that cannot both be while at most f validators are faulty. The
+    /// machine stops: whatever it did next could make matters worse.
+    fn contradiction(&self, certificate: &Certificate) -> Option<String> {
+        let subject = certificate.subject;
+        let round = self.rounds.get(&subject.view)?;
+        let held = VoteKind::ALL
+            .into_iter()
+            .filter_map(|kind| round.certificate(kind))
+            .find(|held| match (held.subject.kind, subject.kind) {
+                (VoteKind::Nullify, VoteKind::Finalize)
+                | (VoteKind::Finalize, VoteKind::Nullify) => true,
+                (VoteKind::Nullify, _) | (_, VoteKind::Nullify) => false,
+                _ => held.subject.payload != subject.payload,
+            })?;
+        Some(format!(
+            "two certificates contradict each other: {held:?} and {certificate:?}; more than {} \
+             validators are faulty, or the vote keys are",
+            self.config.committee.faults()
+        ))
+    }
+
+    /// Sends a peer that is stuck in an earlier view what ended it. At most once per view or
+    /// resend interval, so that nobody can make this validator shout.
+    pub(crate) fn help(&mut self, now: Moment, peer: ValidatorIndex, view: View, out: &mut Output) {
+        let interval = self.pacemaker.resend_interval() / 2;
+        if let Some((helped, at)) = self.helped.get(&peer)
+            && *helped == view
+            && now.since(*at) < interval
+        {
+            return;
+        }
+        self.helped.insert(peer, (view, now));
+        let finalization = self
+            .target
+            .as_ref()
+            .or(self.tip.certificate.as_ref())
+            .filter(|certificate| certificate.subject.view >= view);
+        let exit = self.rounds.get(&view).and_then(|round| round.exit());
+        let entry = View(self.view.0 - 1);
+        let newest = self.rounds.get(&entry).and_then(|round| round.exit());
+        let mut certificates: Vec<Certificate> = Vec::new();
+        for certificate in [finalization, exit, newest].into_iter().flatten() {
+            if !certificates.contains(certificate) {
+                certificates.push(certificate.clone());
+            }
+        }
+        for certificate in certificates {
+            self.send(Target::One(peer), Message::Certificate(certificate), out);
+        }
+    }
+
+    /// Upon a request for what closed some views.
+    pub(crate) fn on_certificate_request(
+        &mut self,
+        from: ValidatorIndex,
+        epoch: Epoch,
+        first: View,
+        last: View,
+        out: &mut Output,
+    ) {
+        if epoch != self.config.epoch() || first > last {
+            self.counters.dropped_invalid += 1;
+            return;
+        }
+        let mut certificates: Vec<Certificate> = Vec::new();
+        if first <= self.tip.view {
+            certificates.extend(self.tip.certificate.clone());
+        }
+        for (_, round) in self.rounds.range(first..=last) {
+            let notarized = round.finalization.as_ref().or(round.notarization.as_ref());
+            for certificate in [notarized, round.nullification.as_ref()]
+                .into_iter()
+                .flatten()
+            {
+                if !certificates.contains(certificate) {
+                    certificates.push(certificate.clone());
+                }
+            }
+            if certificates.len() >= MAX_CERTIFICATE_REPLIES {
+                break;
+            }
+        }
+        for certificate in certificates {
+            self.send(Target::One(from), Message::Certificate(certificate), out);
+        }
+    }
+
+    pub(crate) fn want(
+        &mut self,
+        now: Moment,
+        want: Want,
+        hint: Option<ValidatorIndex>,
+        out: &mut Output,
+    ) {
+        let hint = hint.filter(|peer| !self.blame.is_blocked(*peer));
+        out.send.extend(self.fetcher.want(now, want, hint));
+    }
+}

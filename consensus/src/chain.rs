@@ -1,0 +1,264 @@
+//! The chain: following parents down to the finalised tip, handing over what became final, and
+//! fetching what is missing in between.
+
+use crate::{
+    config::{MAX_UNEXECUTED_BLOCKS, TAIL_VIEWS, Tip},
+    engine::{Engine, Pending},
+    fetch::Want,
+    io::{Finalized, Moment, Output, Work},
+};
+use quorate_types::{Block, Certificate, Height, ValidatorIndex, VoteKind};
+use std::sync::Arc;
+
+/// Missing blocks up to which they are fetched one by one; beyond, by range.
+const FETCH_SINGLY: u64 = 8;
+
+/// Blocks of a range that may wait for their finalization.
+const MAX_STAGED_BLOCKS: usize = 1_024;
+
+/// What following parents from a block comes to.
+enum Walk {
+    /// All blocks above the tip, newest first.
+    Complete(Vec<Arc<Block>>),
+    /// This one is missing; the lowest known is at the given height, if any is known.
+    Missing(quorate_crypto::Digest, Option<Height>),
+    /// The chain does not meet the tip.
+    Fork(String),
+}
+
+impl Engine {
+    /// Upon a verified finalization.
+    pub(crate) fn on_finalization(
+        &mut self,
+        now: Moment,
+        certificate: Certificate,
+        out: &mut Output,
+    ) {
+        if !self.try_commit(&certificate, out)
+            && self
+                .target
+                .as_ref()
+                .is_none_or(|target| target.subject.view < certificate.subject.view)
+        {
+            self.target = Some(certificate);
+        }
+        self.pursue(now, out);
+    }
+
+    /// Tries to complete the chain to the newest known finalization, and asks for what is missing.
+    fn pursue(&mut self, now: Moment, out: &mut Output) {
+        let Some(target) = self.target.clone() else {
+            return;
+        };
+        if target.subject.view <= self.tip.view || self.try_commit(&target, out) {
+            self.target = None;
+            return;
+        }
+        let Walk::Missing(id, lowest) = self.walk(&target) else {
+            return;
+        };
+        let gap = lowest.map_or(0, |height| height.0 - self.tip.height.0);
+        if gap <= FETCH_SINGLY {
+            self.want(now, Want::Block(id), None, out);
+            return;
+        }
+        let backlog = self.tip.height.0 - self.executed.0;
+        if backlog <= MAX_UNEXECUTED_BLOCKS {
+            let next = self.next_in_range();
+            self.fetcher
+                .retain(|want| !matches!(want, Want::Range(from) if *from != next));
+            self.want(now, Want::Range(next), None, out);
+        }
+    }
+
+    fn next_in_range(&self) -> Height {
+        let newest = self.staged.last().map(|block| block.height());
+        newest.unwrap_or(self.tip.height).next()
+    }
+
+    fn walk(&self, certificate: &Certificate) -> Walk {
+        let mut chain: Vec<Arc<Block>> = Vec::new();
+        let mut id = certificate.subject.payload;
+        while id != self.tip.id {
+            let Some(held) = self.blocks.get(&id) else {
+                let lowest = chain.last().map(|block| block.height());
+                if lowest.is_some_and(|height| height <= self.tip.height.next()) {
+                    return Walk::Fork(format!(
+                        "{certificate:?} finalises a chain without block {} of height {}, which \
+                         is final: more than {} validators are faulty, or this database is \
+                         another chain's",
+                        self.tip.id,
+                        self.tip.height,
+                        self.config.committee.faults()
+                    ));
+                }
+                return Walk::Missing(id, lowest);
+            };
+            id = held.block.header().parent;
+            chain.push(held.block.clone());
+        }
+        Walk::Complete(chain)
+    }
+
+    /// Hands over everything up to the certificate's block, if all of it is here. Returns whether
+    /// the certificate needs no further thought.
+    fn try_commit(&mut self, certificate: &Certificate, out: &mut Output) -> bool {
+        if certificate.subject.view <= self.tip.view {
+            return true;
+        }
+        let chain = match self.walk(certificate) {
+            Walk::Complete(chain) => chain,
+            Walk::Missing(..) => return false,
+            Walk::Fork(reason) => {
+                out.fatal = Some(reason);
+                return true;
+            }
+        };
+        for block in chain.into_iter().rev() {
+            self.blocks.remove(&block.id());
+            let own = self
+                .rounds
+                .get(&block.header().view)
+                .and_then(|round| round.finalization.as_ref())
+                .filter(|certificate| certificate.subject.payload == block.id());
+            let finalized = Finalized {
+                certificate: own.cloned(),
+                block: block.clone(),
+            };
+            self.delivered.insert(block.height(), finalized.clone());
+            out.finalized.push(finalized);
+            self.tip = Tip {
+                view: certificate.subject.view,
+                height: block.height(),
+                id: block.id(),
+                block: Some(block),
+                certificate: Some(certificate.clone()),
+            };
+        }
+        self.prune();
+        true
+    }
+
+    /// Forgets what the new tip has settled.
+    fn prune(&mut self) {
+        let tip = self.tip.height;
+        self.blocks.retain(|_, held| held.block.height() > tip);
+        let floor = self.tip.view.0.saturating_sub(TAIL_VIEWS);
+        while let Some(oldest) = self.rounds.first_entry()
+            && oldest.key().0 < floor
+        {
+            oldest.remove();
+        }
+        self.staged.retain(|block| block.height() > tip);
+        let blocks = &self.blocks;
+        self.fetcher.retain(|want| match want {
+            Want::Block(id) => !blocks.contains_key(id),
+            Want::Range(from) => *from > tip,
+            Want::Certificates(..) => true,
+        });
+    }
+
+    /// Upon a block that was asked for.
+    pub(crate) fn on_block(&mut self, now: Moment, block: Arc<Block>, out: &mut Output) {
+        let want = Want::Block(block.id());
+        if !self.fetcher.is_wanted(&want) {
+            self.counters.dropped_invalid += 1;
+            return;
+        }
+        self.hold(block);
+        self.on_new_block(now, out);
+    }
+
+    /// What a newly known block may allow: finalize votes, finality, the current view's vote.
+    pub(crate) fn on_new_block(&mut self, now: Moment, out: &mut Output) {
+        let blocks = &self.blocks;
+        self.fetcher
+            .retain(|want| !matches!(want, Want::Block(id) if blocks.contains_key(id)));
+        let notarized: Vec<_> = self
+            .rounds
+            .range(self.tip.view.next()..)
+            .rev()
+            .take(TAIL_VIEWS as usize)
+            .filter(|(_, round)| round.notarization.is_some() && round.own.finalize.is_none())
+            .map(|(view, _)| *view)
+            .collect();
+        for view in notarized {
+            self.try_finalize(view, out);
+        }
+        self.pursue(now, out);
+        self.progress(now, out);
+    }
+
+    /// Upon finalised blocks from a peer. They are set aside until a finalization of the last of
+    /// them is verified; until then nothing says that they belong to the chain.
+    pub(crate) fn on_range(
+        &mut self,
+        now: Moment,
+        from: ValidatorIndex,
+        blocks: Vec<Arc<Block>>,
+        finalization: Option<Certificate>,
+        out: &mut Output,
+    ) {
+        let want = Want::Range(self.next_in_range());
+        if !self.fetcher.is_wanted(&want) || blocks.is_empty() {
+            self.counters.dropped_invalid += 1;
+            return;
+        }
+        for block in blocks {
+            let parent = match self.staged.last() {
+                Some(last) => (last.id(), last.height()),
+                None => (self.tip.id, self.tip.height),
+            };
+            if (block.header().parent, block.height()) != (parent.0, parent.1.next())
+                || self.staged.len() >= MAX_STAGED_BLOCKS
+            {
+                self.staged.clear();
+                self.counters.dropped_invalid += 1;
+                return;
+            }
+            self.staged.push(block);
+        }
+        self.fetcher.satisfy(&want);
+        match finalization {
+            Some(certificate) if self.closes_staged(&certificate) => {
+                self.start(
+                    Work::VerifyCertificates(vec![certificate.clone()]),
+                    Pending::Certificates {
+                        from,
+                        certificates: vec![certificate],
+                    },
+                    out,
+                );
+            }
+            Some(_) => self.staged.clear(),
+            None => self.pursue(now, out),
+        }
+    }
+
+    fn closes_staged(&self, certificate: &Certificate) -> bool {
+        let subject = &certificate.subject;
+        subject.kind == VoteKind::Finalize
+            && subject.epoch == self.config.epoch()
+            && subject.view > self.tip.view
+            && self
+                .staged
+                .last()
+                .is_some_and(|block| block.id() == subject.payload)
+    }
+
+    /// Lets staged blocks join the chain if this verified certificate closes them.
+    pub(crate) fn unstage(&mut self, certificate: &Certificate) {
+        if self.closes_staged(certificate) {
+            for block in std::mem::take(&mut self.staged) {
+                self.hold(block);
+            }
+        }
+    }
+
+    /// Upon word that finalised blocks are durable outside the journal.
+    pub(crate) fn on_executed(&mut self, now: Moment, height: Height, out: &mut Output) {
+        self.executed = self.executed.max(height);
+        self.delivered = self.delivered.split_off(&self.executed.next());
+        self.pursue(now, out);
+    }
+}

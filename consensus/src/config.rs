@@ -1,0 +1,112 @@
+//! What the machine is told at its start.
+
+use quorate_crypto::Digest;
+use quorate_crypto::bls::VoteSecret;
+use quorate_types::{Block, Certificate, ChainId, Committee, Epoch, Height, ValidatorIndex, View};
+use std::{sync::Arc, time::Duration};
+
+/// Views above the current one whose votes are buffered.
+pub const LOOKAHEAD_VIEWS: u64 = 8;
+
+/// Views above the current one whose proposals are buffered.
+pub const PROPOSAL_LOOKAHEAD_VIEWS: u64 = 4;
+
+/// Views below the current one whose votes are still taken, for late finality and for evidence.
+pub const TAIL_VIEWS: u64 = 16;
+
+/// Views that may be open (above the last finalised one) before the machine stops. A view in
+/// which nothing was finalised costs about 300 bytes, and one goes by only when a quorum is there.
+pub const MAX_OPEN_VIEWS: usize = 1 << 20;
+
+/// Checks of certificates from one peer that may be under way at once.
+pub const MAX_CERTIFICATE_CHECKS_PER_PEER: usize = 8;
+
+/// Finalised blocks that may wait for execution before no more are fetched.
+pub const MAX_UNEXECUTED_BLOCKS: u64 = 1_024;
+
+/// Things that may be fetched at once.
+pub const MAX_WANTS: usize = 64;
+
+/// The validator's own place and key. Without one the machine follows and never votes.
+#[derive(Clone)]
+pub struct Own {
+    /// Its place in the committee.
+    pub place: ValidatorIndex,
+    /// Its share of the vote key.
+    pub secret: Arc<VoteSecret>,
+}
+
+/// How long to wait for what.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Timing {
+    /// From entering a view until its proposal must be there.
+    pub leader_timeout: Duration,
+    /// From entering a view until it must be notarized.
+    pub view_timeout: Duration,
+    /// What both grow to at most, doubling with each view in a row that brings nothing.
+    pub max_timeout: Duration,
+    /// Between sendings of a nullify, while the view does not move. Grows like the others.
+    pub resend_interval: Duration,
+    /// From a request until the next peer is asked.
+    pub fetch_timeout: Duration,
+}
+
+impl Default for Timing {
+    fn default() -> Self {
+        Self {
+            leader_timeout: Duration::from_millis(1_000),
+            view_timeout: Duration::from_millis(2_000),
+            max_timeout: Duration::from_secs(30),
+            resend_interval: Duration::from_millis(1_000),
+            fetch_timeout: Duration::from_millis(500),
+        }
+    }
+}
+
+/// The machine's settings; they never change while it runs.
+#[derive(Clone)]
+pub struct Config {
+    /// The chain.
+    pub chain: ChainId,
+    /// The epoch's validators.
+    pub committee: Committee,
+    /// Who this validator is.
+    pub own: Option<Own>,
+    /// How long to wait for what.
+    pub timing: Timing,
+}
+
+impl Config {
+    /// The epoch.
+    pub fn epoch(&self) -> Epoch {
+        self.committee.epoch()
+    }
+}
+
+/// The newest finalised block that is durable outside the journal, from which the machine starts.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Tip {
+    /// The view of its finalization within the epoch; 0 for the block that the epoch starts on.
+    pub view: View,
+    /// Its height; 0 for the genesis state.
+    pub height: Height,
+    /// Its id; zero for the genesis state.
+    pub id: Digest,
+    /// The block; `None` for the genesis state.
+    pub block: Option<Arc<Block>>,
+    /// A finalization of the block, if there is one at hand.
+    pub certificate: Option<Certificate>,
+}
+
+impl Tip {
+    /// The genesis state.
+    pub fn genesis() -> Self {
+        Self {
+            view: View(0),
+            height: Height(0),
+            id: Digest::ZERO,
+            block: None,
+            certificate: None,
+        }
+    }
+}

@@ -1,0 +1,321 @@
+//! The machine: its state, and which part of it each input goes to.
+
+use crate::{
+    blame::Blame,
+    config::{Config, MAX_OPEN_VIEWS, TAIL_VIEWS, Tip},
+    fetch::Fetcher,
+    io::{Finalized, Input, Job, JobId, Moment, Output, Target, Work},
+    pacemaker::Pacemaker,
+    round::Round,
+};
+use quorate_crypto::{Digest, bls::HashedMessage, bls::PartialSignature};
+use quorate_types::{
+    Block, Certificate, Evidence, Height, Message, Record, Subject, ValidatorIndex, View, Vote,
+};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+};
+
+/// A block above the finalised tip.
+pub(crate) struct Held {
+    pub(crate) block: Arc<Block>,
+    /// Whether it is in the journal.
+    pub(crate) journaled: bool,
+}
+
+/// What a job under way is for.
+pub(crate) enum Pending {
+    /// Votes that may make a certificate.
+    Certify {
+        subject: Subject,
+        parts: Vec<(u32, PartialSignature)>,
+    },
+    /// Certificates from a peer.
+    Certificates {
+        from: ValidatorIndex,
+        certificates: Vec<Certificate>,
+    },
+    /// A vote of a validator on probation.
+    Probation { vote: Vote },
+    /// Two votes that would be evidence.
+    Conflict { evidence: Evidence },
+}
+
+/// Running totals, for metrics. They are never reset.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Counters {
+    /// Certificates made from votes.
+    pub certified: u64,
+    /// Checks that failed and were bisected.
+    pub bisected: u64,
+    /// Views in which this validator voted nullify.
+    pub nullified: u64,
+    /// Of these, because the leader was known to be silent or blocked.
+    pub skipped: u64,
+    /// Messages dropped because they came from a blocked validator.
+    pub dropped_blocked: u64,
+    /// Votes and proposals dropped because their epoch or view is out of range.
+    pub dropped_window: u64,
+    /// Messages dropped because they break a rule that honest validators keep.
+    pub dropped_invalid: u64,
+}
+
+/// The consensus machine of one validator in one epoch. See the crate's head for the protocol.
+pub struct Engine {
+    pub(crate) config: Config,
+    pub(crate) view: View,
+    pub(crate) rounds: BTreeMap<View, Round>,
+    /// Blocks above the tip, by id.
+    pub(crate) blocks: BTreeMap<Digest, Held>,
+    /// The newest finalised block whose whole chain is known.
+    pub(crate) tip: Tip,
+    /// Finalised blocks that are not yet durable outside the journal.
+    pub(crate) delivered: BTreeMap<Height, Finalized>,
+    /// The newest height that is durable outside the journal.
+    pub(crate) executed: Height,
+    /// The newest verified finalization, if blocks below it are missing.
+    pub(crate) target: Option<Certificate>,
+    /// Blocks of a range that wait for their finalization.
+    pub(crate) staged: Vec<Arc<Block>>,
+    pub(crate) pacemaker: Pacemaker,
+    pub(crate) blame: Blame,
+    pub(crate) fetcher: Fetcher,
+    pub(crate) jobs: BTreeMap<JobId, Pending>,
+    next_job: u64,
+    /// Subjects on the curve, for the views that are open.
+    pub(crate) hashed: BTreeMap<Subject, Arc<HashedMessage>>,
+    /// Validators whose conflicting votes are being verified.
+    pub(crate) accused: BTreeSet<ValidatorIndex>,
+    /// When each peer was last sent the certificates that it lacked.
+    pub(crate) helped: BTreeMap<ValidatorIndex, (View, Moment)>,
+    /// The view for which a block is being built.
+    pub(crate) building: Option<View>,
+    pub(crate) counters: Counters,
+}
+
+impl Engine {
+    pub(crate) fn empty(config: Config, tip: Tip, now: Moment) -> Self {
+        let own = config.own.as_ref().map(|own| own.place);
+        let peers = config
+            .committee
+            .places()
+            .filter(|place| Some(*place) != own)
+            .collect();
+        Self {
+            view: tip.view.next(),
+            rounds: BTreeMap::new(),
+            blocks: BTreeMap::new(),
+            delivered: BTreeMap::new(),
+            executed: tip.height,
+            target: None,
+            staged: Vec::new(),
+            pacemaker: Pacemaker::new(config.timing, now),
+            blame: Blame::new(config.committee.faults()),
+            fetcher: Fetcher::new(config.epoch(), peers, config.timing.fetch_timeout),
+            jobs: BTreeMap::new(),
+            next_job: 0,
+            hashed: BTreeMap::new(),
+            accused: BTreeSet::new(),
+            helped: BTreeMap::new(),
+            building: None,
+            counters: Counters::default(),
+            config,
+            tip,
+        }
+    }
+
+    /// Takes one input and tells what is to be done about it.
+    ///
+    /// Never panics on what a peer sends. After an output with `fatal` set, the machine must not
+    /// be stepped again.
+    pub fn step(&mut self, now: Moment, input: Input) -> Output {
+        let mut out = Output::default();
+        match input {
+            Input::Frame { from, messages } => self.on_frame(now, from, messages, &mut out),
+            Input::Checked { job, verdict } => self.on_checked(now, job, verdict, &mut out),
+            Input::Built { view, block } => self.on_built(now, view, block, &mut out),
+            Input::Validated { view, block, valid } => {
+                self.on_validated(now, view, block, valid, &mut out);
+            }
+            Input::Executed { height } => self.on_executed(now, height, &mut out),
+            Input::Tick => {}
+        }
+        self.on_time(now, &mut out);
+        if self.rounds.len() > MAX_OPEN_VIEWS {
+            out.fatal = Some(format!(
+                "{MAX_OPEN_VIEWS} views went by since view {} without a finalised block",
+                self.tip.view
+            ));
+        }
+        out
+    }
+
+    /// When the machine wants to be stepped at the latest, with [`Input::Tick`] if nothing else.
+    pub fn next_deadline(&self) -> Option<Moment> {
+        [self.pacemaker.deadline(), self.fetcher.deadline()]
+            .into_iter()
+            .flatten()
+            .min()
+    }
+
+    /// The current view.
+    pub fn view(&self) -> View {
+        self.view
+    }
+
+    /// The newest finalised block whose whole chain is known here.
+    pub fn tip(&self) -> &Tip {
+        &self.tip
+    }
+
+    /// Whether a finalised block is known to exist whose chain is not complete here.
+    pub fn is_behind(&self) -> bool {
+        self.target.is_some()
+    }
+
+    /// Running totals.
+    pub fn counters(&self) -> Counters {
+        self.counters
+    }
+
+    /// Who is blocked and for what.
+    pub fn blocked(&self) -> Vec<(ValidatorIndex, crate::Offence)> {
+        self.blame.blocked().collect()
+    }
+
+    /// A block above or at the finalised tip that lies in memory, for serving it to a peer.
+    pub fn block(&self, id: &Digest) -> Option<Arc<Block>> {
+        if let Some(held) = self.blocks.get(id) {
+            return Some(held.block.clone());
+        }
+        let delivered = self.delivered.values().rev();
+        delivered
+            .map(|finalized| &finalized.block)
+            .find(|block| block.id() == *id)
+            .cloned()
+    }
+
+    /// What a journal must hold at least for this machine to be recovered: everything above the
+    /// blocks that are durable elsewhere. Replaces all records before.
+    pub fn checkpoint(&self) -> Vec<Record> {
+        let mut records = Vec::new();
+        let delivered = self.delivered.values().map(|finalized| &finalized.block);
+        let held = self
+            .blocks
+            .values()
+            .filter(|held| held.journaled)
+            .map(|held| &held.block);
+        records.extend(delivered.chain(held).cloned().map(Record::Block));
+        records.extend(self.tip.certificate.clone().map(Record::Certificate));
+        for (_, round) in self.rounds.range(self.tip.view.next()..) {
+            let certificates = [
+                &round.notarization,
+                &round.nullification,
+                &round.finalization,
+            ];
+            records.extend(
+                certificates
+                    .into_iter()
+                    .flatten()
+                    .cloned()
+                    .map(Record::Certificate),
+            );
+            let own = &round.own;
+            let votes = [&own.notarize, &own.nullify, &own.finalize];
+            records.extend(votes.into_iter().flatten().copied().map(Record::Vote));
+        }
+        records
+    }
+
+    fn on_frame(
+        &mut self,
+        now: Moment,
+        from: ValidatorIndex,
+        messages: Vec<Message>,
+        out: &mut Output,
+    ) {
+        if self.config.committee.identity(from).is_none() || self.own_place() == Some(from) {
+            self.counters.dropped_invalid += 1;
+            return;
+        }
+        self.pacemaker.heard(from);
+        for message in messages {
+            if self.blame.is_blocked(from) {
+                self.counters.dropped_blocked += 1;
+                return;
+            }
+            match message {
+                Message::Vote(vote) => self.on_vote(now, from, vote, out),
+                Message::Proposal(proposal) => self.on_proposal(now, from, proposal, out),
+                Message::Certificate(certificate) => {
+                    self.check_certificates(from, vec![certificate], out);
+                }
+                Message::BlockReply(block) => self.on_block(now, block, out),
+                Message::RangeReply {
+                    blocks,
+                    finalization,
+                } => self.on_range(now, from, blocks, finalization, out),
+                Message::CertificateRequest { epoch, first, last } => {
+                    self.on_certificate_request(from, epoch, first, last, out);
+                }
+                Message::Status(status) => {
+                    if status.epoch == self.config.epoch() && status.view.next() < self.view {
+                        self.help(now, from, status.view, out);
+                    }
+                }
+                // Requests for stored blocks and forwarded transactions are the node's business.
+                Message::BlockRequest(_) | Message::RangeRequest(_) | Message::Transactions(_) => {
+                    self.counters.dropped_invalid += 1
+                }
+            }
+        }
+    }
+
+    pub(crate) fn own_place(&self) -> Option<ValidatorIndex> {
+        self.config.own.as_ref().map(|own| own.place)
+    }
+
+    pub(crate) fn leads(&self, view: View) -> bool {
+        self.own_place() == Some(self.config.committee.leader(view))
+    }
+
+    pub(crate) fn start(&mut self, work: Work, pending: Pending, out: &mut Output) -> JobId {
+        self.next_job += 1;
+        let id = JobId(self.next_job);
+        self.jobs.insert(id, pending);
+        out.jobs.push(Job { id, work });
+        id
+    }
+
+    /// Moves to a view, which is above the current one.
+    pub(crate) fn enter(&mut self, now: Moment, view: View, brought: bool, out: &mut Output) {
+        self.view = view;
+        out.entered.push(view);
+        let leader = self.config.committee.leader(view);
+        let hopeless = self.own_place() != Some(leader)
+            && (self.pacemaker.is_silent(leader) || self.blame.is_blocked(leader));
+        self.pacemaker.enter(now, brought, hopeless);
+        self.building = None;
+        if let Some(old) = view.0.checked_sub(TAIL_VIEWS + 1)
+            && let Some(round) = self.rounds.get_mut(&View(old))
+        {
+            round.shrink();
+        }
+        self.hashed
+            .retain(|subject, _| subject.view.0 + TAIL_VIEWS >= view.0);
+        self.fetcher
+            .retain(|want| !matches!(want, crate::fetch::Want::Certificates(..)));
+        self.progress(now, out);
+    }
+
+    /// Does what the current view allows: propose, or vote for what is proposed.
+    pub(crate) fn progress(&mut self, now: Moment, out: &mut Output) {
+        self.try_propose(now, out);
+        self.try_notarize(now, out);
+    }
+
+    pub(crate) fn send(&self, to: Target, message: Message, out: &mut Output) {
+        out.send.push(crate::io::Outbound { to, message });
+    }
+}

@@ -1,0 +1,248 @@
+//! What goes into the machine and what comes out.
+
+use quorate_crypto::{
+    Digest,
+    bls::{HashedMessage, PartialSignature, Proof},
+};
+use quorate_types::{
+    Block, Certificate, Evidence, Height, Message, Record, Subject, ValidatorIndex, View, Vote,
+};
+use std::{sync::Arc, time::Duration};
+
+/// A point in time: microseconds since an arbitrary start that never moves backwards.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Default)]
+pub struct Moment(pub u64);
+
+impl Moment {
+    /// The moment this much later.
+    pub fn after(self, duration: Duration) -> Self {
+        let micros = u64::try_from(duration.as_micros()).unwrap_or(u64::MAX);
+        Self(self.0.saturating_add(micros))
+    }
+
+    /// How long after `earlier` this is; zero if it is before.
+    pub fn since(self, earlier: Self) -> Duration {
+        Duration::from_micros(self.0.saturating_sub(earlier.0))
+    }
+}
+
+/// Names one piece of cryptographic work until its result comes back.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct JobId(pub u64);
+
+/// Something that happened.
+#[derive(Clone, Debug)]
+pub enum Input {
+    /// Messages of one frame from a peer, whose identity the link has proved.
+    Frame {
+        /// Who sent it.
+        from: ValidatorIndex,
+        /// The messages, in order.
+        messages: Vec<Message>,
+    },
+    /// A [`Job`] is done.
+    Checked {
+        /// Which one.
+        job: JobId,
+        /// What came out.
+        verdict: Verdict,
+    },
+    /// The block that [`Output::build`] asked for.
+    Built {
+        /// The view it was asked for.
+        view: View,
+        /// The block; its header names the asked parent.
+        block: Arc<Block>,
+    },
+    /// The answer to [`Output::validate`].
+    Validated {
+        /// The view it was proposed in.
+        view: View,
+        /// The block's id.
+        block: Digest,
+        /// Whether an honest leader could have built it.
+        valid: bool,
+    },
+    /// Finalised blocks up to this height, and what they changed, are durable outside the
+    /// journal.
+    Executed {
+        /// The height.
+        height: Height,
+    },
+    /// Time has passed. Due at [`crate::Engine::next_deadline`] at the latest.
+    Tick,
+}
+
+/// To whom a message goes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Target {
+    /// All other validators of the committee.
+    All,
+    /// One of them.
+    One(ValidatorIndex),
+}
+
+/// A message on its way out.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Outbound {
+    /// To whom.
+    pub to: Target,
+    /// What.
+    pub message: Message,
+}
+
+/// Votes of one payload that may make a certificate.
+#[derive(Clone)]
+pub struct Batch {
+    /// What is voted for.
+    pub subject: Subject,
+    /// The subject's signed bytes on the curve, if they were mapped there before.
+    pub message: Option<Arc<HashedMessage>>,
+    /// Exactly a quorum of distinct signers and their undecoded signatures.
+    pub parts: Vec<(u32, PartialSignature)>,
+}
+
+impl std::fmt::Debug for Batch {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let signers: Vec<u32> = self.parts.iter().map(|(signer, _)| *signer).collect();
+        write!(f, "{:?} by {signers:?}", self.subject)
+    }
+}
+
+/// Cryptographic work, to be done off the thread that steps the machine.
+#[derive(Clone, Debug)]
+pub struct Job {
+    /// Its name.
+    pub id: JobId,
+    /// What to do.
+    pub work: Work,
+}
+
+/// What a [`Job`] is to find out.
+#[derive(Clone, Debug)]
+pub enum Work {
+    /// Combine and verify once; on failure, name the invalid. Answered by [`Verdict::Certified`].
+    Certify(Batch),
+    /// Verify certificates that came from a peer. Answered by [`Verdict::Verified`].
+    VerifyCertificates(Vec<Certificate>),
+    /// Verify votes one by one. Answered by [`Verdict::Verified`].
+    VerifyVotes(Vec<Vote>),
+}
+
+/// What a [`Job`] found out.
+#[derive(Clone, Debug)]
+pub enum Verdict {
+    /// The batch's proof, or the signers whose votes are invalid (never empty).
+    Certified(Result<Proof, Vec<u32>>),
+    /// For each item, in order, whether it holds.
+    Verified(Vec<bool>),
+}
+
+/// A request for a block to propose.
+#[derive(Clone, Debug)]
+pub struct BuildRequest {
+    /// The view to propose it in.
+    pub view: View,
+    /// The view that notarized the parent.
+    pub parent_view: View,
+    /// The parent, or `None` for the genesis state.
+    pub parent: Option<Arc<Block>>,
+    /// Unfinalised ancestors, newest first, the parent included: what they hold is not proposed
+    /// again.
+    pub unfinalized: Vec<Arc<Block>>,
+}
+
+/// A request to check a proposed block's content. Its place in the chain is already checked.
+#[derive(Clone, Debug)]
+pub struct ValidateRequest {
+    /// The view it is proposed in.
+    pub view: View,
+    /// The block.
+    pub block: Arc<Block>,
+    /// Its parent, or `None` for the genesis state.
+    pub parent: Option<Arc<Block>>,
+}
+
+/// A block that can never be undone.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Finalized {
+    /// The block.
+    pub block: Arc<Block>,
+    /// A finalization of this very block, if this validator has one; otherwise one of a
+    /// descendant stands for it.
+    pub certificate: Option<Certificate>,
+}
+
+/// What a validator did that no honest one does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Offence {
+    /// A vote whose signature does not verify. Known only to whoever checked it.
+    InvalidVote,
+    /// A certificate whose proof does not verify; honest validators verify before they pass on.
+    InvalidCertificate,
+    /// Two votes that conflict; provable to everybody.
+    Equivocation,
+}
+
+impl Offence {
+    /// A short name for people, programs and metrics.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::InvalidVote => "invalid_vote",
+            Self::InvalidCertificate => "invalid_certificate",
+            Self::Equivocation => "equivocation",
+        }
+    }
+}
+
+/// What an offence led to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Penalty {
+    /// Nothing of the validator is listened to any more.
+    Blocked,
+    /// Its votes are verified one by one before they are buffered.
+    Probation,
+}
+
+/// A validator's offence and what it led to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Sentence {
+    /// Who.
+    pub validator: ValidatorIndex,
+    /// What it did.
+    pub offence: Offence,
+    /// What became of it.
+    pub penalty: Penalty,
+}
+
+/// Everything that one step wants done, in this order: append `persist` to the journal; start
+/// `jobs`, `build` and `validate`; send `send`; sync the journal and then send `votes`.
+#[derive(Clone, Debug, Default)]
+pub struct Output {
+    /// Rows for the journal, in order.
+    pub persist: Vec<Record>,
+    /// Messages that depend on nothing that is not durable: they may leave at once.
+    pub send: Vec<Outbound>,
+    /// The validator's own votes: they leave only after `persist`, of this and all earlier steps,
+    /// is synced.
+    pub votes: Vec<Outbound>,
+    /// Whether others wait for `votes`. Finalize votes alone are not urgent: they may wait a
+    /// moment for the next notarize vote, to share its sync and its frame.
+    pub urgent: bool,
+    /// Cryptographic work.
+    pub jobs: Vec<Job>,
+    /// A block to build.
+    pub build: Option<BuildRequest>,
+    /// Blocks to check.
+    pub validate: Vec<ValidateRequest>,
+    /// Newly finalised blocks, ascending and without a gap.
+    pub finalized: Vec<Finalized>,
+    /// Verified evidence.
+    pub evidence: Vec<Evidence>,
+    /// Who has been caught at what.
+    pub sentences: Vec<Sentence>,
+    /// The views entered, oldest first.
+    pub entered: Vec<View>,
+    /// Set when going on would be unsafe: the node must stop and show this to its operator.
+    pub fatal: Option<String>,
+}

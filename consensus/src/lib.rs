@@ -1,0 +1,128 @@
+//! The consensus machine: threshold simplex with rotating leaders, as a pure function of its
+//! inputs.
+//!
+//! [`Engine::step`] takes the time and one [`Input`] and returns an [`Output`] that says what to
+//! journal, send, check, build and hand over. Nothing in this crate reads a clock, a file, a
+//! socket or a source of randomness, and nothing here blocks. The same inputs give the same
+//! outputs, byte for byte.
+//!
+//! # The protocol
+//!
+//! It follows Simplex (Chan and Pass, 2023) in the form of its authors' successors that vote
+//! `notarize`, `nullify` and `finalize` with threshold signatures. There are n validators, at most
+//! f = ⌊(n − 1) / 3⌋ faulty; a quorum is q = n − f. Validator v + epoch mod n leads view v.
+//!
+//! Upon entering view v (timers: *leader*, *view*; both double with each view in a row that
+//! brought nothing, up to a maximum):
+//! - as its leader: propose a block on the newest notarized view u < v such that every view
+//!   between u and v is nullified. The proposal carries u's certificate and the nullifications;
+//!   it leaves before anything is journaled, the leader's own notarize after.
+//! - if the leader is blocked, or let its last view pass and has been silent since: the leader
+//!   timer fires at once.
+//!
+//! Upon the first proposal (B, v) from v's leader, in view v, without a nullify cast in v: once
+//! the parent's view is known to be notarized with B's parent, all views between are known to be
+//! nullified, the parent block is here, and the application finds B valid: journal B, cast
+//! notarize(B, v). What is missing is fetched, from the leader first.
+//!
+//! Upon the leader timer without a proposal, or the view timer: cast nullify(v). Until the view
+//! moves, repeat from time to time all votes cast in v, and the certificate by which v was
+//! entered.
+//!
+//! Upon q votes of one kind for one payload of one view: one combined check makes the
+//! certificate. Upon a certificate of view v, made or received and verified:
+//! - notarization(B, v): if B is here (else fetch it) and neither nullify(v) nor notarize(v) for
+//!   another block was cast: journal B and the notarization, cast finalize(B, v). Enter v + 1.
+//! - nullification(v): enter v + 1.
+//! - finalization(B, v): B and its ancestors are final. Enter v + 1.
+//!
+//! Upon a nullify(u) from a peer for u below the current view: answer with what ended u. Upon a
+//! finalization whose chain has gaps here: fetch blocks singly, or by range if many.
+//!
+//! # Why it is safe
+//!
+//! *Two blocks of one view are never both notarized.* Two quorums share an honest validator, and
+//! an honest validator casts notarize once per view, over crashes too: a vote is journaled and
+//! synced before it is sent, and a restarted machine starts from the journal.
+//!
+//! *A view is never both finalised and nullified.* An honest validator that cast nullify(v) never
+//! casts finalize(v), and the other way round; two quorums share an honest validator.
+//!
+//! *So no block conflicts with a final one.* Let B be final in view v. A block of a later view w
+//! that does not descend from B has an ancestry that jumps over v or starts at another block of
+//! v. The latter needs a second notarization in v. The former needs a parent below v with every
+//! view between nullified, v among them. A quorum notarized each block on the way, so an honest
+//! validator checked it.
+//!
+//! *A power cut of all validators loses nothing final.* Finalize is cast with the block and the
+//! notarization in the journal; a finalization stands for q − f ≥ f + 1 honest journals.
+//!
+//! # Departures from the published protocol, and why they are safe
+//!
+//! - *Certificates are not broadcast when made.* Votes go to all, so each validator makes them
+//!   itself; proposals carry the parent's certificate; who is stuck repeats nullify and is
+//!   answered. This concerns liveness only: no rule above asks who else holds a certificate.
+//! - *Finalize waits for the block itself*, not only for the notarization. Fewer votes at worst.
+//! - *Finalize is cast for earlier views too* when their block comes late. The rule about nullify
+//!   and notarize is the same, and nullify is cast in the current view only.
+//! - *Votes are combined unverified.* A combined signature that verifies under the group key is
+//!   the group's, whatever its parts were. It says nothing about the parts, so none is marked
+//!   verified by it.
+//! - *A silent leader's view is skipped.* Any message of the leader ends its silence, so an honest
+//!   leader that is heard keeps its turns.
+//!
+//! # What is persisted
+//!
+//! Every vote of this validator's own (before it is sent), every block it voted for (before the
+//! vote), every verified certificate of an open view. [`Engine::checkpoint`] gives the least that
+//! must stay; [`Engine::recover`] starts from it.
+//!
+//! # Bounds
+//!
+//! For n validators, in bytes: slots 25 views × 3 kinds × 136 × n ≈ 10,200 n (1.0 MB at n = 100);
+//! proposals at most 5 blocks ahead (10 MB at the largest block size); certificates about 300 per
+//! view above the finalised tip; checks under way 8 per peer and 3 per view; requests 64; staged
+//! ranges 1,024 blocks; finalised blocks that wait for execution 1,024 and one range before
+//! fetching pauses. Views outside the window are dropped before any cryptography; far-future
+//! certificates are verified and then *move* the window, since a quorum stands behind them.
+//!
+//! # Code map
+//!
+//! | module | what is in it |
+//! |---|---|
+//! | `engine` | the state, and which part each input goes to |
+//! | `voting` | casting votes, buffering them, making certificates, time-outs |
+//! | `certificates` | checking and accepting certificates, helping who is behind |
+//! | `proposals` | choosing a parent, proposing, checking proposals |
+//! | `chain` | what is final; fetching missing blocks |
+//! | `recover` | starting from the journal |
+//! | `slots`, `round` | one view's votes and certificates |
+//! | `pacemaker`, `fetch`, `blame` | timers, requests, penalties |
+//! | `work` | the cryptography, for a thread of its own |
+
+mod blame;
+mod certificates;
+mod chain;
+mod config;
+mod engine;
+mod fetch;
+mod io;
+mod pacemaker;
+mod proposals;
+mod recover;
+mod round;
+mod slots;
+mod voting;
+mod work;
+
+pub use config::{
+    Config, LOOKAHEAD_VIEWS, MAX_CERTIFICATE_CHECKS_PER_PEER, MAX_OPEN_VIEWS,
+    MAX_UNEXECUTED_BLOCKS, MAX_WANTS, Own, PROPOSAL_LOOKAHEAD_VIEWS, TAIL_VIEWS, Timing, Tip,
+};
+pub use engine::{Counters, Engine};
+pub use io::{
+    Batch, BuildRequest, Finalized, Input, Job, JobId, Moment, Offence, Outbound, Output, Penalty,
+    Sentence, Target, ValidateRequest, Verdict, Work,
+};
+pub use recover::RecoverError;
+pub use work::{WorkCounts, Worker};

@@ -1,0 +1,98 @@
+//! What is known of one view.
+
+use crate::slots::Tally;
+use quorate_crypto::Digest;
+use quorate_types::{Certificate, Proposal, Vote, VoteKind};
+
+/// How far the check of a view's proposal has come.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub(crate) enum Validity {
+    /// Not asked yet: something it builds on may be missing.
+    #[default]
+    Unknown,
+    /// The application is looking.
+    Asked,
+    /// An honest leader could have built it.
+    Valid,
+    /// No honest leader builds such a block.
+    Invalid,
+}
+
+/// This validator's own votes in a view.
+#[derive(Default)]
+pub(crate) struct OwnVotes {
+    pub(crate) notarize: Option<Vote>,
+    pub(crate) nullify: Option<Vote>,
+    pub(crate) finalize: Option<Vote>,
+}
+
+/// One view: its proposal, votes and certificates.
+#[derive(Default)]
+pub(crate) struct Round {
+    /// The first proposal of the leader. Later ones never replace it.
+    pub(crate) proposal: Option<Box<Proposal>>,
+    pub(crate) validity: Validity,
+    pub(crate) own: OwnVotes,
+    pub(crate) notarization: Option<Certificate>,
+    pub(crate) nullification: Option<Certificate>,
+    pub(crate) finalization: Option<Certificate>,
+    notarize: Tally,
+    nullify: Tally,
+    finalize: Tally,
+}
+
+impl Round {
+    pub(crate) fn tally(&mut self, kind: VoteKind) -> &mut Tally {
+        match kind {
+            VoteKind::Notarize => &mut self.notarize,
+            VoteKind::Nullify => &mut self.nullify,
+            VoteKind::Finalize => &mut self.finalize,
+        }
+    }
+
+    pub(crate) fn certificate(&self, kind: VoteKind) -> Option<&Certificate> {
+        match kind {
+            VoteKind::Notarize => self.notarization.as_ref(),
+            VoteKind::Nullify => self.nullification.as_ref(),
+            VoteKind::Finalize => self.finalization.as_ref(),
+        }
+    }
+
+    /// Keeps a verified certificate. Returns whether it was new.
+    pub(crate) fn keep(&mut self, certificate: &Certificate) -> bool {
+        let place = match certificate.subject.kind {
+            VoteKind::Notarize => &mut self.notarization,
+            VoteKind::Nullify => &mut self.nullification,
+            VoteKind::Finalize => &mut self.finalization,
+        };
+        if place.is_some() {
+            return false;
+        }
+        *place = Some(certificate.clone());
+        true
+    }
+
+    /// The block that a quorum has notarized (a finalization implies it).
+    pub(crate) fn notarized(&self) -> Option<Digest> {
+        self.notarization
+            .as_ref()
+            .or(self.finalization.as_ref())
+            .map(|certificate| certificate.subject.payload)
+    }
+
+    /// A certificate that ends the view, by which a validator may leave it.
+    pub(crate) fn exit(&self) -> Option<&Certificate> {
+        self.finalization
+            .as_ref()
+            .or(self.notarization.as_ref())
+            .or(self.nullification.as_ref())
+    }
+
+    /// Drops what only an open view needs: slots and the proposal.
+    pub(crate) fn shrink(&mut self) {
+        self.notarize = Tally::default();
+        self.nullify = Tally::default();
+        self.finalize = Tally::default();
+        self.proposal = None;
+    }
+}

@@ -1,0 +1,227 @@
+//! Vote slots: one per view, kind and signer.
+//!
+//! A vote lies in its slot as 96 undecoded bytes until a quorum for one payload has come. What is
+//! known of it is one of three states. A successful combined check makes *no* vote verified: it
+//! proves the sum and says nothing of the parts.
+
+use quorate_crypto::{Digest, bls::PartialSignature};
+use quorate_types::Vote;
+
+use crate::io::JobId;
+
+/// What is known of a vote in its slot.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum State {
+    /// Nobody has looked.
+    Pending,
+    /// It was checked on its own (or is this validator's).
+    Verified,
+    /// It was checked on its own and does not verify. It stays, so that the slot stays taken.
+    Refused,
+}
+
+#[derive(Clone, Copy)]
+struct Slot {
+    payload: Digest,
+    signature: PartialSignature,
+    state: State,
+}
+
+/// What became of a vote that was offered to its slot.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Admission {
+    /// It is the slot's vote now.
+    Stored,
+    /// The slot holds the same bytes already.
+    Same,
+    /// The slot holds another vote, which stays. The two may be evidence.
+    Different {
+        /// The payload of the vote that stays.
+        payload: Digest,
+        /// Its signature.
+        signature: PartialSignature,
+    },
+}
+
+/// The slots of one view and kind, and the check that is under way over them.
+///
+/// Memory: 136 bytes for each validator once the first vote has come.
+#[derive(Default)]
+pub(crate) struct Tally {
+    slots: Vec<Option<Slot>>,
+    checking: Option<JobId>,
+}
+
+impl Tally {
+    /// Offers a vote of signer `place` to its slot; `size` is the committee's.
+    pub(crate) fn admit(&mut self, vote: &Vote, size: usize, verified: bool) -> Admission {
+        if self.slots.is_empty() {
+            self.slots.resize(size, None);
+        }
+        let slot = &mut self.slots[vote.signer.as_usize()];
+        let (payload, signature) = (vote.subject.payload, vote.signature);
+        match slot {
+            Some(held) if held.payload == payload && held.signature == signature => Admission::Same,
+            Some(held) => Admission::Different {
+                payload: held.payload,
+                signature: held.signature,
+            },
+            None => {
+                *slot = Some(Slot {
+                    payload,
+                    signature,
+                    state: if verified {
+                        State::Verified
+                    } else {
+                        State::Pending
+                    },
+                });
+                Admission::Stored
+            }
+        }
+    }
+
+    /// The vote in a signer's slot.
+    pub(crate) fn held(&self, place: usize) -> Option<(Digest, PartialSignature)> {
+        let slot = self.slots.get(place)?.as_ref()?;
+        Some((slot.payload, slot.signature))
+    }
+
+    /// A quorum of votes for the payload, verified ones first, if there are so many and no check
+    /// is under way.
+    pub(crate) fn ready(
+        &self,
+        payload: &Digest,
+        quorum: usize,
+    ) -> Option<Vec<(u32, PartialSignature)>> {
+        if self.checking.is_some() {
+            return None;
+        }
+        let with_state = |state: State| {
+            (0_u32..).zip(&self.slots).filter_map(move |(place, slot)| {
+                let slot = slot.as_ref()?;
+                (slot.state == state && slot.payload == *payload).then_some((place, slot.signature))
+            })
+        };
+        let parts: Vec<_> = with_state(State::Verified)
+            .chain(with_state(State::Pending))
+            .take(quorum)
+            .collect();
+        (parts.len() == quorum).then_some(parts)
+    }
+
+    /// Notes that a check is under way; none other starts until it is settled.
+    pub(crate) fn start(&mut self, job: JobId) {
+        self.checking = Some(job);
+    }
+
+    /// Ends a check that went well. The votes stay as they were.
+    pub(crate) fn succeed(&mut self, job: JobId) {
+        if self.checking == Some(job) {
+            self.checking = None;
+        }
+    }
+
+    /// Ends a check that failed: of the votes that took part, those of `bad` are refused and the
+    /// others verified.
+    pub(crate) fn fail(&mut self, job: JobId, parts: &[(u32, PartialSignature)], bad: &[u32]) {
+        self.succeed(job);
+        for (place, signature) in parts {
+            let Some(Some(slot)) = self.slots.get_mut(*place as usize) else {
+                continue;
+            };
+            if slot.signature == *signature {
+                slot.state = if bad.contains(place) {
+                    State::Refused
+                } else {
+                    State::Verified
+                };
+            }
+        }
+    }
+
+    /// Whether the vote in the slot is known to be invalid.
+    pub(crate) fn refuse(&mut self, place: usize) {
+        if let Some(Some(slot)) = self.slots.get_mut(place) {
+            slot.state = State::Refused;
+        }
+    }
+
+    /// How many votes lie here.
+    #[cfg(test)]
+    pub(crate) fn len(&self) -> usize {
+        self.slots.iter().flatten().count()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use quorate_types::{Epoch, Subject, ValidatorIndex, View, VoteKind};
+
+    fn vote(place: u32, payload: u8, signature: u8) -> Vote {
+        Vote {
+            subject: Subject {
+                epoch: Epoch(0),
+                view: View(1),
+                kind: VoteKind::Notarize,
+                payload: Digest([payload; 32]),
+            },
+            signer: ValidatorIndex(place),
+            signature: PartialSignature([signature; 96]),
+        }
+    }
+
+    #[test]
+    fn a_split_vote_triggers_nothing() {
+        let mut tally = Tally::default();
+        for place in 0..4 {
+            let payload = if place < 2 { 1 } else { 2 };
+            assert_eq!(
+                tally.admit(&vote(place, payload, 9), 4, false),
+                Admission::Stored
+            );
+        }
+        assert_eq!(tally.len(), 4);
+        assert!(tally.ready(&Digest([1; 32]), 3).is_none());
+        assert!(tally.ready(&Digest([2; 32]), 3).is_none());
+    }
+
+    #[test]
+    fn the_first_vote_stays_and_a_different_one_is_reported() {
+        let mut tally = Tally::default();
+        tally.admit(&vote(1, 1, 1), 4, false);
+        assert_eq!(tally.admit(&vote(1, 1, 1), 4, false), Admission::Same);
+        // A second signature over the same payload differs in its bytes: that is told too.
+        for other in [vote(1, 1, 2), vote(1, 2, 1)] {
+            assert!(matches!(
+                tally.admit(&other, 4, false),
+                Admission::Different { payload, .. } if payload == Digest([1; 32])
+            ));
+        }
+        assert_eq!(
+            tally.held(1),
+            Some((Digest([1; 32]), PartialSignature([1; 96])))
+        );
+    }
+
+    #[test]
+    fn a_failed_check_keeps_the_good_and_never_offers_the_bad_again() {
+        let payload = Digest([1; 32]);
+        let mut tally = Tally::default();
+        for place in 0..3 {
+            tally.admit(&vote(place, 1, place as u8), 4, false);
+        }
+        let parts = tally.ready(&payload, 3).expect("three votes");
+        tally.start(JobId(1));
+        tally.admit(&vote(3, 1, 3), 4, false);
+        assert!(tally.ready(&payload, 3).is_none(), "a check is under way");
+        tally.fail(JobId(1), &parts, &[0]);
+        let again = tally.ready(&payload, 3).expect("three good votes");
+        let places: Vec<u32> = again.iter().map(|(place, _)| *place).collect();
+        assert_eq!(places, [1, 2, 3], "verified votes come first");
+        tally.start(JobId(2));
+        tally.fail(JobId(2), &again, &[3]);
+        assert!(tally.ready(&payload, 3).is_none());
+    }
+}

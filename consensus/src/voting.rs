@@ -1,0 +1,426 @@
+//! Votes: casting one's own, buffering those of others, and making certificates of them.
+
+use crate::{
+    config::{LOOKAHEAD_VIEWS, TAIL_VIEWS},
+    engine::{Engine, Held, Pending},
+    io::{Batch, JobId, Moment, Offence, Outbound, Output, Target, Verdict, Work},
+    pacemaker::Alarm,
+    slots::Admission,
+};
+use quorate_crypto::{
+    Digest,
+    bls::{HashedMessage, PartialSignature, Proof},
+};
+use quorate_types::{
+    Certificate, Evidence, Message, Record, Subject, ValidatorIndex, View, Vote, VoteKind,
+};
+use std::sync::Arc;
+
+/// Votes of one validator on probation that may be under verification at once.
+const MAX_PROBATION_CHECKS: usize = 8;
+
+impl Engine {
+    /// Upon a vote from a peer.
+    pub(crate) fn on_vote(
+        &mut self,
+        now: Moment,
+        from: ValidatorIndex,
+        vote: Vote,
+        out: &mut Output,
+    ) {
+        let Subject {
+            epoch, view, kind, ..
+        } = vote.subject;
+        // The sender must be the signer, or a forger could fill another validator's slot.
+        if vote.signer != from {
+            self.counters.dropped_invalid += 1;
+            return;
+        }
+        // Who still says nullify in a view that has ended lacks what ended it.
+        if kind == VoteKind::Nullify && epoch == self.config.epoch() && view < self.view {
+            self.help(now, from, view, out);
+        }
+        if epoch != self.config.epoch() || !self.in_window(view) {
+            self.counters.dropped_window += 1;
+            return;
+        }
+        if self.blame.is_on_probation(from) {
+            self.verify_alone(vote, out);
+        } else {
+            self.admit(vote, false, out);
+        }
+    }
+
+    /// The window of views whose votes are taken. It is what bounds the slots' memory, and it is
+    /// checked before any cryptography.
+    fn in_window(&self, view: View) -> bool {
+        view.0 > 0
+            && view.0.saturating_add(TAIL_VIEWS) >= self.view.0
+            && view.0 <= self.view.0.saturating_add(LOOKAHEAD_VIEWS)
+    }
+
+    fn verify_alone(&mut self, vote: Vote, out: &mut Output) {
+        let signer = vote.signer;
+        let under_way = self
+            .jobs
+            .values()
+            .filter(
+                |pending| matches!(pending, Pending::Probation { vote } if vote.signer == signer),
+            )
+            .count();
+        if under_way < MAX_PROBATION_CHECKS {
+            self.start(
+                Work::VerifyVotes(vec![vote]),
+                Pending::Probation { vote },
+                out,
+            );
+        }
+    }
+
+    /// Puts a vote into its slot and sees what follows.
+    fn admit(&mut self, vote: Vote, verified: bool, out: &mut Output) {
+        let size = self.config.committee.size();
+        let Subject { view, kind, .. } = vote.subject;
+        let round = self.rounds.entry(view).or_default();
+        match round.tally(kind).admit(&vote, size, verified) {
+            Admission::Same => {}
+            Admission::Different { payload, signature } => {
+                let subject = Subject {
+                    payload,
+                    ..vote.subject
+                };
+                let first = Vote {
+                    subject,
+                    signature,
+                    ..vote
+                };
+                self.suspect(first, vote, out);
+            }
+            Admission::Stored => {
+                self.compare_kinds(vote, out);
+                self.try_certify(vote.subject, out);
+            }
+        }
+    }
+
+    /// Looks for a vote of another kind by the same signer that conflicts with this one.
+    fn compare_kinds(&mut self, vote: Vote, out: &mut Output) {
+        let place = vote.signer.as_usize();
+        for kind in VoteKind::ALL {
+            if kind == vote.subject.kind {
+                continue;
+            }
+            let round = self.rounds.entry(vote.subject.view).or_default();
+            let Some((payload, signature)) = round.tally(kind).held(place) else {
+                continue;
+            };
+            let subject = Subject {
+                kind,
+                payload,
+                ..vote.subject
+            };
+            let first = Vote {
+                subject,
+                signature,
+                ..vote
+            };
+            self.suspect(first, vote, out);
+        }
+    }
+
+    /// Has two different votes of one signer verified, if together they would be evidence or one
+    /// of them must be forged. One such check per signer at a time.
+    fn suspect(&mut self, first: Vote, second: Vote, out: &mut Output) {
+        let evidence = Evidence { first, second };
+        // A BLS signature is unique: of two for the same subject, one is invalid.
+        let same_subject = first.subject == second.subject;
+        if evidence.conflict().is_none() && !same_subject {
+            return;
+        }
+        if Some(second.signer) == self.own_place() || !self.accused.insert(second.signer) {
+            return;
+        }
+        self.start(
+            Work::VerifyVotes(vec![first, second]),
+            Pending::Conflict { evidence },
+            out,
+        );
+    }
+
+    /// Starts the one check when a quorum of votes for the subject lies there.
+    pub(crate) fn try_certify(&mut self, subject: Subject, out: &mut Output) {
+        let quorum = self.config.committee.quorum();
+        if subject.view <= self.tip.view {
+            return;
+        }
+        let round = self.rounds.entry(subject.view).or_default();
+        if round.certificate(subject.kind).is_some() {
+            return;
+        }
+        let Some(parts) = round.tally(subject.kind).ready(&subject.payload, quorum) else {
+            return;
+        };
+        let batch = Batch {
+            subject,
+            message: self.hashed.get(&subject).cloned(),
+            parts: parts.clone(),
+        };
+        let job = self.start(
+            Work::Certify(batch),
+            Pending::Certify { subject, parts },
+            out,
+        );
+        let round = self.rounds.entry(subject.view).or_default();
+        round.tally(subject.kind).start(job);
+    }
+
+    /// Upon the result of cryptographic work.
+    pub(crate) fn on_checked(
+        &mut self,
+        now: Moment,
+        job: JobId,
+        verdict: Verdict,
+        out: &mut Output,
+    ) {
+        match (self.jobs.remove(&job), verdict) {
+            (Some(Pending::Certify { subject, parts }), Verdict::Certified(result)) => {
+                self.on_certified(now, job, subject, &parts, result, out);
+            }
+            (Some(Pending::Certificates { from, certificates }), Verdict::Verified(valid)) => {
+                self.on_certificates_checked(now, from, certificates, &valid, out)
+            }
+            (Some(Pending::Probation { vote }), Verdict::Verified(valid)) => {
+                if valid == [true] {
+                    self.admit(vote, true, out);
+                }
+            }
+            (Some(Pending::Conflict { evidence }), Verdict::Verified(valid)) => {
+                self.on_conflict_checked(evidence, &valid, out);
+            }
+            // An answer to a question that was never asked: a fault of the program around us.
+            _ => out.fatal = Some(format!("no check {} is under way", job.0)),
+        }
+    }
+
+    fn on_certified(
+        &mut self,
+        now: Moment,
+        job: JobId,
+        subject: Subject,
+        parts: &[(u32, PartialSignature)],
+        result: Result<Proof, Vec<u32>>,
+        out: &mut Output,
+    ) {
+        let Some(round) = self.rounds.get_mut(&subject.view) else {
+            return;
+        };
+        match result {
+            Ok(proof) => {
+                round.tally(subject.kind).succeed(job);
+                self.counters.certified += 1;
+                self.accept(now, Certificate { subject, proof }, out);
+            }
+            Err(bad) if bad.is_empty() => {
+                out.fatal = Some(format!(
+                    "votes for {subject:?} verify one by one but not together"
+                ));
+            }
+            Err(bad) => {
+                self.counters.bisected += 1;
+                round.tally(subject.kind).fail(job, parts, &bad);
+                for place in bad {
+                    self.offend(ValidatorIndex(place), Offence::InvalidVote, out);
+                }
+                self.try_certify(subject, out);
+            }
+        }
+    }
+
+    fn on_conflict_checked(&mut self, evidence: Evidence, valid: &[bool], out: &mut Output) {
+        let signer = evidence.second.signer;
+        self.accused.remove(&signer);
+        match valid {
+            [true, true] if evidence.conflict().is_some() => {
+                out.evidence.push(evidence);
+                self.offend(signer, Offence::Equivocation, out);
+            }
+            [true, true] => {}
+            _ => {
+                if valid.first() == Some(&false) {
+                    let Subject { view, kind, .. } = evidence.first.subject;
+                    if let Some(round) = self.rounds.get_mut(&view) {
+                        round.tally(kind).refuse(signer.as_usize());
+                    }
+                }
+                self.offend(signer, Offence::InvalidVote, out);
+            }
+        }
+    }
+
+    pub(crate) fn offend(&mut self, validator: ValidatorIndex, offence: Offence, out: &mut Output) {
+        out.sentences.extend(self.blame.offend(validator, offence));
+    }
+
+    /// Signs and journals a vote of this validator's own, and hands it out for sending after the
+    /// journal's sync. The callers hold the rules of when a vote may be cast.
+    fn cast(&mut self, view: View, kind: VoteKind, payload: Digest, out: &mut Output) {
+        let Some(own) = self.config.own.clone() else {
+            return;
+        };
+        let subject = Subject {
+            epoch: self.config.epoch(),
+            view,
+            kind,
+            payload,
+        };
+        let message = self.hash(subject);
+        let vote = Vote {
+            subject,
+            signer: own.place,
+            signature: own.secret.sign(&message),
+        };
+        let round = self.rounds.entry(view).or_default();
+        let place = match kind {
+            VoteKind::Notarize => &mut round.own.notarize,
+            VoteKind::Nullify => &mut round.own.nullify,
+            VoteKind::Finalize => &mut round.own.finalize,
+        };
+        *place = Some(vote);
+        out.persist.push(Record::Vote(vote));
+        out.urgent |= kind != VoteKind::Finalize;
+        out.votes.push(Outbound {
+            to: Target::All,
+            message: Message::Vote(vote),
+        });
+        self.admit(vote, true, out);
+    }
+
+    fn hash(&mut self, subject: Subject) -> Arc<HashedMessage> {
+        let chain = self.config.chain;
+        self.hashed
+            .entry(subject)
+            .or_insert_with(|| Arc::new(HashedMessage::new(&subject.signed_bytes(&chain))))
+            .clone()
+    }
+
+    /// Casts notarize for a block that is known to be valid, in the current view.
+    pub(crate) fn notarize(&mut self, view: View, payload: Digest, out: &mut Output) {
+        self.journal_block(&payload, out);
+        self.cast(view, VoteKind::Notarize, payload, out);
+    }
+
+    /// Casts finalize if the view's notarized block is here and nothing said before forbids it.
+    ///
+    /// Not after nullify, which excludes finalize; not after notarize for another block. The
+    /// block is journaled before: once a quorum has said finalize, a quorum holds the block on
+    /// disk, and a power cut of all validators loses nothing.
+    pub(crate) fn try_finalize(&mut self, view: View, out: &mut Output) {
+        if view <= self.tip.view || self.own_place().is_none() {
+            return;
+        }
+        let Some(round) = self.rounds.get(&view) else {
+            return;
+        };
+        let Some(certificate) = &round.notarization else {
+            return;
+        };
+        let payload = certificate.subject.payload;
+        let own = &round.own;
+        let other_block = own
+            .notarize
+            .is_some_and(|vote| vote.subject.payload != payload);
+        if own.nullify.is_some()
+            || own.finalize.is_some()
+            || other_block
+            || !self.blocks.contains_key(&payload)
+        {
+            return;
+        }
+        self.journal_block(&payload, out);
+        self.cast(view, VoteKind::Finalize, payload, out);
+    }
+
+    fn journal_block(&mut self, id: &Digest, out: &mut Output) {
+        if let Some(Held { block, journaled }) = self.blocks.get_mut(id)
+            && !*journaled
+        {
+            *journaled = true;
+            out.persist.push(Record::Block(block.clone()));
+        }
+    }
+
+    /// Casts nullify in the current view, unless it is cast already. A finalize of the same view
+    /// cannot have been cast: it takes a notarization, which ends the view.
+    fn nullify(&mut self, now: Moment, out: &mut Output) {
+        let view = self.view;
+        let round = self.rounds.entry(view).or_default();
+        if round.own.nullify.is_some() || round.own.finalize.is_some() {
+            return;
+        }
+        self.counters.nullified += 1;
+        self.pacemaker.plan_resend(now);
+        let payload = Subject::nullify(self.config.epoch(), view).payload;
+        self.cast(view, VoteKind::Nullify, payload, out);
+    }
+
+    /// Upon time passing.
+    pub(crate) fn on_time(&mut self, now: Moment, out: &mut Output) {
+        while let Some(alarm) = self.pacemaker.fire(now) {
+            match alarm {
+                Alarm::Leader => self.on_leader_overdue(now, out),
+                Alarm::View => {
+                    let sentences = self.blame.relent();
+                    out.sentences.extend(sentences);
+                    self.nullify(now, out);
+                }
+                Alarm::Resend => {
+                    self.repeat(out);
+                    self.pacemaker.plan_resend(now);
+                }
+            }
+        }
+        let blame = &self.blame;
+        let requests = self.fetcher.retry(now, |peer| blame.is_blocked(peer));
+        out.send.extend(requests);
+    }
+
+    fn on_leader_overdue(&mut self, now: Moment, out: &mut Output) {
+        let leader = self.config.committee.leader(self.view);
+        let proposed = self
+            .rounds
+            .get(&self.view)
+            .is_some_and(|round| round.proposal.is_some());
+        if proposed {
+            return;
+        }
+        if self.own_place() != Some(leader) {
+            if self.pacemaker.is_silent(leader) || self.blame.is_blocked(leader) {
+                self.counters.skipped += 1;
+            }
+            self.pacemaker.missed(leader);
+        }
+        self.nullify(now, out);
+    }
+
+    /// Says again what was said in the current view, and what let this validator enter it: the
+    /// links drop silently, and who lags behind can follow by it.
+    pub(crate) fn repeat(&mut self, out: &mut Output) {
+        let previous = View(self.view.0 - 1);
+        let entry = self.rounds.get(&previous).and_then(|round| round.exit());
+        let entry = entry.or(self.tip.certificate.as_ref()).cloned();
+        if let Some(certificate) = entry {
+            self.send(Target::All, Message::Certificate(certificate), out);
+        }
+        if let Some(round) = self.rounds.get(&self.view) {
+            let own = &round.own;
+            let votes = [&own.notarize, &own.nullify, &own.finalize];
+            for vote in votes.into_iter().flatten() {
+                out.urgent = true;
+                out.votes.push(Outbound {
+                    to: Target::All,
+                    message: Message::Vote(*vote),
+                });
+            }
+        }
+    }
+}

@@ -1,0 +1,481 @@
+//! Every call into `blst`, wrapped so that the rest of the crate is safe code.
+//!
+//! *Architecture invariant*: this is the only file of the project with `unsafe` in it. A wrapper
+//! does one thing, owns what it returns, and keeps two promises that the callers rely on: a
+//! [`G1Affine`] or [`G2Affine`] is a point of the curve and never the identity (whether it is in
+//! the subgroup of prime order is asked separately, because that is the expensive question), and
+//! a decoder accepts exactly one encoding of each point.
+//!
+//! blst's functions are plain C over fixed-size structures: they keep no pointer, allocate
+//! nothing, and allow input and output to be the same object.
+#![allow(unsafe_code)]
+
+use blst::*;
+use std::{ptr, sync::LazyLock};
+use zeroize::Zeroizing;
+
+/// An element of the base field, in Montgomery form.
+#[derive(Clone, Copy, PartialEq, Eq)]
+#[repr(transparent)]
+pub(super) struct Fp(blst_fp);
+
+/// A point of E(Fp), not the identity, not necessarily of prime order.
+#[derive(Clone, Copy, PartialEq, Eq)]
+#[repr(transparent)]
+pub(super) struct G1Affine(blst_p1_affine);
+
+/// A point of E(Fp) in Jacobian coordinates; may be the identity.
+#[derive(Clone, Copy)]
+pub(super) struct G1(blst_p1);
+
+/// A point of E'(Fp2), not the identity, not necessarily of prime order.
+#[derive(Clone, Copy, PartialEq, Eq)]
+#[repr(transparent)]
+pub(super) struct G2Affine(blst_p2_affine);
+
+/// A point of E'(Fp2) in Jacobian coordinates; may be the identity.
+#[derive(Clone, Copy)]
+pub(super) struct G2(blst_p2);
+
+/// A non-zero secret scalar. Boxed, so that moving it leaves no copies behind; `blst_scalar`
+/// wipes itself when it is dropped.
+pub(super) struct SecretScalar(Box<blst_scalar>);
+
+/// The 68 line functions of the Miller loop for one fixed G2 point (about 20 kB).
+pub(super) struct Lines(Box<[blst_fp6]>);
+
+/// A value of the pairing, after the final exponentiation.
+#[derive(Clone, Copy)]
+pub(super) struct Gt(blst_fp12);
+
+/// The cube root of one for which (x, y) ↦ (βx, −y) is multiplication by z² in G1, where z is the
+/// curve's parameter. In Montgomery form. In G2 the same holds for the other root, β².
+const BETA: Fp = Fp(blst_fp {
+    l: [
+        0x30f1_361b_798a_64e8,
+        0xf3b8_ddab_7ece_5a2a,
+        0x16a8_ca3a_c615_77f7,
+        0xc26a_2ff8_74fd_029b,
+        0x3636_b766_6070_1c6e,
+        0x051b_a4ab_241b_6160,
+    ],
+});
+
+/// Marks an encoding as compressed (first byte, ZCash's format).
+const COMPRESSED: u8 = 0x80;
+/// Marks an encoding as the identity.
+const INFINITY: u8 = 0x40;
+/// Carries the sign of y in a compressed encoding.
+const SIGN: u8 = 0x20;
+
+impl Fp {
+    /// One, in Montgomery form.
+    pub(super) const ONE: Self = Self(blst_fp {
+        l: [
+            0x7609_0000_0002_fffd,
+            0xebf4_000b_c40c_0002,
+            0x5f48_9857_53c7_58ba,
+            0x77ce_5853_7052_5745,
+            0x5c07_1a97_a256_ec6d,
+            0x15f6_5ec3_fa80_e493,
+        ],
+    });
+
+    pub(super) fn mul(&self, other: &Self) -> Self {
+        let mut out = blst_fp::default();
+        // SAFETY: three valid references to field elements.
+        unsafe { blst_fp_mul(&mut out, &self.0, &other.0) };
+        Self(out)
+    }
+
+    pub(super) fn square(&self) -> Self {
+        let mut out = blst_fp::default();
+        // SAFETY: two valid references to field elements.
+        unsafe { blst_fp_sqr(&mut out, &self.0) };
+        Self(out)
+    }
+
+    pub(super) fn add(&self, other: &Self) -> Self {
+        let mut out = blst_fp::default();
+        // SAFETY: three valid references to field elements.
+        unsafe { blst_fp_add(&mut out, &self.0, &other.0) };
+        Self(out)
+    }
+
+    pub(super) fn sub(&self, other: &Self) -> Self {
+        let mut out = blst_fp::default();
+        // SAFETY: three valid references to field elements.
+        unsafe { blst_fp_sub(&mut out, &self.0, &other.0) };
+        Self(out)
+    }
+
+    pub(super) fn negate(&self) -> Self {
+        let mut out = blst_fp::default();
+        // SAFETY: two valid references to field elements.
+        unsafe { blst_fp_cneg(&mut out, &self.0, true) };
+        Self(out)
+    }
+
+    /// 1 / self, or zero for zero.
+    pub(super) fn invert(&self) -> Self {
+        let mut out = blst_fp::default();
+        // SAFETY: two valid references to field elements.
+        unsafe { blst_fp_eucl_inverse(&mut out, &self.0) };
+        Self(out)
+    }
+
+    pub(super) fn is_zero(&self) -> bool {
+        self.0.l == [0; 6]
+    }
+}
+
+impl G1Affine {
+    /// The point with these coordinates, which the caller knows to lie on the curve.
+    pub(super) fn from_coordinates(x: Fp, y: Fp) -> Self {
+        Self(blst_p1_affine { x: x.0, y: y.0 })
+    }
+
+    /// Reads an uncompressed point and checks that it is on the curve, nothing more (0.2 µs).
+    /// Refuses the identity, every flag bit and coordinates that are not reduced.
+    pub(super) fn from_uncompressed(bytes: &[u8; 96]) -> Option<Self> {
+        // blst would follow a compressed bit and read only the first half.
+        if bytes[0] & (COMPRESSED | INFINITY | SIGN) != 0 {
+            return None;
+        }
+        let mut point = blst_p1_affine::default();
+        // SAFETY: reads exactly the 96 bytes of the array.
+        let result = unsafe { blst_p1_deserialize(&mut point, bytes.as_ptr()) };
+        (result == BLST_ERROR::BLST_SUCCESS).then_some(Self(point))
+    }
+
+    /// Reads a compressed point; on the curve, but perhaps not in the subgroup. Refuses the
+    /// identity and an x that is not reduced.
+    pub(super) fn from_compressed(bytes: &[u8; 48]) -> Option<Self> {
+        if bytes[0] & (COMPRESSED | INFINITY) != COMPRESSED {
+            return None;
+        }
+        let mut point = blst_p1_affine::default();
+        // SAFETY: reads exactly the 48 bytes of the array.
+        let result = unsafe { blst_p1_uncompress(&mut point, bytes.as_ptr()) };
+        (result == BLST_ERROR::BLST_SUCCESS).then_some(Self(point))
+    }
+
+    /// RFC 9380, hash_to_curve for BLS12381G1_XMD:SHA-256_SSWU_RO_ with the tag `dst`.
+    pub(super) fn hash(message: &[u8], dst: &[u8]) -> Self {
+        let mut point = blst_p1::default();
+        // SAFETY: pointers and lengths come from slices; a null augmentation of length 0 is
+        // blst's default.
+        unsafe {
+            blst_hash_to_g1(
+                &mut point,
+                message.as_ptr(),
+                message.len(),
+                dst.as_ptr(),
+                dst.len(),
+                ptr::null(),
+                0,
+            );
+        }
+        G1(point)
+            .to_affine()
+            .expect("a message that hashes to the identity would break SHA-256")
+    }
+
+    pub(super) fn to_uncompressed(self) -> [u8; 96] {
+        let mut bytes = [0; 96];
+        // SAFETY: writes exactly the 96 bytes of the array.
+        unsafe { blst_p1_affine_serialize(bytes.as_mut_ptr(), &self.0) };
+        bytes
+    }
+
+    pub(super) fn to_compressed(self) -> [u8; 48] {
+        let mut bytes = [0; 48];
+        // SAFETY: writes exactly the 48 bytes of the array.
+        unsafe { blst_p1_affine_compress(bytes.as_mut_ptr(), &self.0) };
+        bytes
+    }
+
+    pub(super) fn x(&self) -> Fp {
+        Fp(self.0.x)
+    }
+
+    pub(super) fn y(&self) -> Fp {
+        Fp(self.0.y)
+    }
+
+    pub(super) fn negate(&self) -> Self {
+        Self::from_coordinates(self.x(), self.y().negate())
+    }
+
+    /// z² times the point if it is in the subgroup, for one multiplication; some other point of
+    /// the curve otherwise.
+    pub(super) fn endomorphism(&self) -> Self {
+        Self::from_coordinates(self.x().mul(&BETA), self.y().negate())
+    }
+
+    /// Whether the point has the prime order r (33 µs).
+    pub(super) fn in_subgroup(&self) -> bool {
+        // SAFETY: a valid reference to a point.
+        unsafe { blst_p1_affine_in_g1(&self.0) }
+    }
+}
+
+impl G1 {
+    pub(super) fn identity() -> Self {
+        Self(blst_p1::default())
+    }
+
+    pub(super) fn double(&mut self) {
+        let point = &raw mut self.0;
+        // SAFETY: one valid point; blst allows doubling in place.
+        unsafe { blst_p1_double(point, point) };
+    }
+
+    pub(super) fn add(&mut self, other: &G1Affine) {
+        let point = &raw mut self.0;
+        // SAFETY: two valid points; blst allows adding in place.
+        unsafe { blst_p1_add_or_double_affine(point, point, &other.0) };
+    }
+
+    /// The multiple by a scalar of 256 bits, little-endian and below r. For a point outside the
+    /// subgroup the result is some point of the curve.
+    pub(super) fn multiply(&self, scalar: &[u8; 32]) -> Self {
+        let mut out = blst_p1::default();
+        // SAFETY: reads 255 bits, all within the array.
+        unsafe { blst_p1_mult(&mut out, &self.0, scalar.as_ptr(), 255) };
+        Self(out)
+    }
+
+    /// The point in affine coordinates, or `None` for the identity.
+    pub(super) fn to_affine(self) -> Option<G1Affine> {
+        let mut out = blst_p1_affine::default();
+        // SAFETY: two valid references to points.
+        unsafe {
+            if blst_p1_is_inf(&self.0) {
+                return None;
+            }
+            blst_p1_to_affine(&mut out, &self.0);
+        }
+        Some(G1Affine(out))
+    }
+}
+
+impl G2Affine {
+    /// The standard generator of G2.
+    pub(super) fn generator() -> Self {
+        // SAFETY: blst returns a pointer to a constant.
+        Self(unsafe { *blst_p2_affine_generator() })
+    }
+
+    /// Reads a compressed point; on the curve, but perhaps not in the subgroup. Refuses the
+    /// identity and coordinates that are not reduced.
+    pub(super) fn from_compressed(bytes: &[u8; 96]) -> Option<Self> {
+        if bytes[0] & (COMPRESSED | INFINITY) != COMPRESSED {
+            return None;
+        }
+        let mut point = blst_p2_affine::default();
+        // SAFETY: reads exactly the 96 bytes of the array.
+        let result = unsafe { blst_p2_uncompress(&mut point, bytes.as_ptr()) };
+        (result == BLST_ERROR::BLST_SUCCESS).then_some(Self(point))
+    }
+
+    pub(super) fn to_compressed(self) -> [u8; 96] {
+        let mut bytes = [0; 96];
+        // SAFETY: writes exactly the 96 bytes of the array.
+        unsafe { blst_p2_affine_compress(bytes.as_mut_ptr(), &self.0) };
+        bytes
+    }
+
+    /// z² times the point if it is in the subgroup, as [`G1Affine::endomorphism`].
+    pub(super) fn endomorphism(&self) -> Self {
+        let (x, y) = (&self.0.x.fp, &self.0.y.fp);
+        let root = BETA.square();
+        Self(blst_p2_affine {
+            x: blst_fp2 {
+                fp: [Fp(x[0]).mul(&root).0, Fp(x[1]).mul(&root).0],
+            },
+            y: blst_fp2 {
+                fp: [Fp(y[0]).negate().0, Fp(y[1]).negate().0],
+            },
+        })
+    }
+
+    /// Whether the point has the prime order r.
+    pub(super) fn in_subgroup(&self) -> bool {
+        // SAFETY: a valid reference to a point.
+        unsafe { blst_p2_affine_in_g2(&self.0) }
+    }
+
+    /// The sum of `scalars[i] · points[i]`. A scalar is `bits` bits wide, little-endian, in
+    /// `bits / 8` bytes rounded up, one after the other; it must be below r.
+    pub(super) fn sum_of_products(points: &[Self], scalars: &[u8], bits: usize) -> G2 {
+        assert_eq!(scalars.len(), points.len() * bits.div_ceil(8));
+        let mut out = blst_p2::default();
+        let (Some(first_point), Some(first_scalar)) = (points.first(), scalars.first()) else {
+            return G2(out);
+        };
+        // A null second entry tells blst that the rest follows the first one in memory.
+        let point_list = [&raw const first_point.0, ptr::null()];
+        let scalar_list = [&raw const *first_scalar, ptr::null()];
+        // SAFETY: `Self` is transparent, so the slice is an array of blst points; its pointers
+        // are taken from the first elements of slices whose lengths were just compared, and the
+        // scratch has the size that blst asks for.
+        unsafe {
+            let words = blst_p2s_mult_pippenger_scratch_sizeof(points.len()).div_ceil(8);
+            let mut scratch = vec![0_u64; words];
+            blst_p2s_mult_pippenger(
+                &mut out,
+                point_list.as_ptr(),
+                points.len(),
+                scalar_list.as_ptr(),
+                bits,
+                scratch.as_mut_ptr(),
+            );
+        }
+        G2(out)
+    }
+}
+
+impl G2 {
+    /// The point in affine coordinates, or `None` for the identity.
+    pub(super) fn to_affine(self) -> Option<G2Affine> {
+        let mut out = blst_p2_affine::default();
+        // SAFETY: two valid references to points.
+        unsafe {
+            if blst_p2_is_inf(&self.0) {
+                return None;
+            }
+            blst_p2_to_affine(&mut out, &self.0);
+        }
+        Some(G2Affine(out))
+    }
+}
+
+impl SecretScalar {
+    /// Reads a big-endian scalar; `None` unless 0 < scalar < r.
+    pub(super) fn from_bytes(bytes: &[u8; 32]) -> Option<Self> {
+        let mut scalar = Box::new(blst_scalar::default());
+        // SAFETY: reads exactly the 32 bytes of the array; the scalar is a valid reference.
+        let valid = unsafe {
+            blst_scalar_from_bendian(&mut *scalar, bytes.as_ptr());
+            blst_sk_check(&*scalar)
+        };
+        valid.then_some(Self(scalar))
+    }
+
+    pub(super) fn to_bytes(&self) -> Zeroizing<[u8; 32]> {
+        let mut bytes = Zeroizing::new([0; 32]);
+        // SAFETY: writes exactly the 32 bytes of the array.
+        unsafe { blst_bendian_from_scalar(bytes.as_mut_ptr(), &*self.0) };
+        bytes
+    }
+
+    /// scalar · point, in constant time.
+    pub(super) fn multiply(&self, point: &G1Affine) -> G1Affine {
+        let mut base = blst_p1::default();
+        let mut out = blst_p1::default();
+        // SAFETY: valid references to points and a scalar.
+        unsafe {
+            blst_p1_from_affine(&mut base, &point.0);
+            blst_sign_pk_in_g2(&mut out, &base, &*self.0);
+        }
+        G1(out)
+            .to_affine()
+            .expect("a non-zero scalar times a point of prime order is not the identity")
+    }
+
+    /// scalar · generator of G2, in constant time.
+    pub(super) fn public(&self) -> G2Affine {
+        let mut out = blst_p2::default();
+        // SAFETY: valid references to a point and a scalar.
+        unsafe { blst_sk_to_pk_in_g2(&mut out, &*self.0) };
+        G2(out)
+            .to_affine()
+            .expect("a non-zero scalar times the generator is not the identity")
+    }
+}
+
+impl Lines {
+    /// Precomputes the Miller loop's line functions for `point` (55 µs).
+    pub(super) fn new(point: &G2Affine) -> Self {
+        let mut lines = vec![blst_fp6::default(); 68].into_boxed_slice();
+        // SAFETY: writes exactly the 68 elements of the slice.
+        unsafe { blst_precompute_lines(lines.as_mut_ptr(), &point.0) };
+        Self(lines)
+    }
+
+    /// The lines of the generator of G2.
+    pub(super) fn generator() -> &'static Self {
+        static GENERATOR: LazyLock<Lines> = LazyLock::new(|| Lines::new(&G2Affine::generator()));
+        &GENERATOR
+    }
+
+    /// Line number `index` evaluated at the point whose (−2x, 2y) is `at`. A line is three
+    /// packed elements of Fp2, "xy00z0" in blst's terms: the second is multiplied by −2x and
+    /// the third by 2y (the twist that blst's pairing.c describes).
+    fn evaluate(&self, index: usize, at: &(Fp, Fp)) -> blst_fp6 {
+        let [constant, by_x, by_y] = self.0[index].fp2;
+        let scale = |value: blst_fp2, by: &Fp| blst_fp2 {
+            fp: [Fp(value.fp[0]).mul(by).0, Fp(value.fp[1]).mul(by).0],
+        };
+        blst_fp6 {
+            fp2: [constant, scale(by_x, &at.0), scale(by_y, &at.1)],
+        }
+    }
+}
+
+/// Π e(Pᵢ, Qᵢ), where the Qs are given by their lines; one for no pairs.
+///
+/// `blst_miller_loop_lines` squares its accumulator once per pair; here all pairs share one
+/// accumulator, which for two pairs saves 63 squarings in Fp12, a fifth of both Miller loops.
+pub(super) fn pairing_product(pairs: &[(&G1Affine, &Lines)]) -> Gt {
+    /// Lines that stem from an addition; every other one follows a doubling, and so a squaring.
+    /// They mirror the bits of |z| = 0xd201000000010000.
+    const ADDITIONS: [usize; 5] = [1, 4, 8, 18, 51];
+    let twisted: Vec<_> = pairs
+        .iter()
+        .map(|(point, lines)| {
+            let (x, y) = (point.x(), point.y());
+            ((x.add(&x).negate(), y.add(&y)), lines)
+        })
+        .collect();
+    // SAFETY: blst returns a pointer to a constant.
+    let mut product = unsafe { *blst_fp12_one() };
+    let accumulator = &raw mut product;
+    for index in 0..68 {
+        if index > 0 && !ADDITIONS.contains(&index) {
+            // SAFETY: a valid accumulator; blst allows squaring in place.
+            unsafe { blst_fp12_sqr(accumulator, accumulator) };
+        }
+        for (at, lines) in &twisted {
+            let line = lines.evaluate(index, at);
+            // SAFETY: valid references; blst allows multiplying in place.
+            unsafe { blst_fp12_mul_by_xy00z0(accumulator, accumulator, &line) };
+        }
+    }
+    // SAFETY: a valid accumulator; both work in place. z is negative, hence the conjugation.
+    unsafe {
+        blst_fp12_conjugate(accumulator);
+        blst_final_exp(accumulator, accumulator);
+    }
+    Gt(product)
+}
+
+impl Gt {
+    pub(super) fn is_one(&self) -> bool {
+        // SAFETY: a valid reference.
+        unsafe { blst_fp12_is_one(&self.0) }
+    }
+
+    /// self / other. Values of the pairing have norm one, so a conjugation inverts.
+    pub(super) fn divide(&self, other: &Self) -> Self {
+        let mut inverse = other.0;
+        let mut out = blst_fp12::default();
+        // SAFETY: valid references.
+        unsafe {
+            blst_fp12_conjugate(&mut inverse);
+            blst_fp12_mul(&mut out, &self.0, &inverse);
+        }
+        Self(out)
+    }
+}

@@ -1,0 +1,200 @@
+//! The wrappers around blst, the sums and the weights, each against a slower way.
+
+use crate::bls::{
+    bisect::Weight,
+    point::{G1, G1Affine, G2Affine, Lines, SecretScalar, pairing_product},
+    sum::{Integer, Plan},
+    weights::{Weights, limbs, with_images},
+};
+use super::rng;
+use commonware_cryptography::bls12381::primitives::group::Scalar;
+use commonware_math::algebra::{Field, Ring};
+use proptest::prelude::*;
+
+fn point(seed: u8) -> G1Affine {
+    G1Affine::hash(&[seed], b"TEST")
+}
+
+fn bytes(limbs: [u64; 4]) -> [u8; 32] {
+    let mut bytes = [0; 32];
+    for (chunk, limb) in bytes.chunks_exact_mut(8).zip(limbs) {
+        chunk.copy_from_slice(&limb.to_le_bytes());
+    }
+    bytes
+}
+
+/// scalar · point by doubling and adding.
+fn slow_multiple(point: &G1Affine, scalar: &Integer) -> G1 {
+    let point = if scalar.negative { point.negate() } else { *point };
+    let mut total = G1::identity();
+    for bit in (0..256).rev() {
+        total.double();
+        if scalar.limbs[bit / 64] >> (bit % 64) & 1 == 1 {
+            total.add(&point);
+        }
+    }
+    total
+}
+
+fn slow_sum(points: &[G1Affine], scalars: &[Integer]) -> Option<[u8; 96]> {
+    let mut total = G1::identity();
+    for (point, scalar) in points.iter().zip(scalars) {
+        if let Some(term) = slow_multiple(point, scalar).to_affine() {
+            total.add(&term);
+        }
+    }
+    total.to_affine().map(G1Affine::to_uncompressed)
+}
+
+#[test]
+fn endomorphisms_multiply_by_the_square_of_the_parameter() {
+    let z: u128 = 0xd201_0000_0001_0000;
+    let square = Integer::from_u128(z * z);
+    let base = point(1);
+    let expected = slow_multiple(&base, &square).to_affine();
+    assert!(expected == Some(base.endomorphism()));
+
+    let generator = G2Affine::generator();
+    let scalar = bytes(square.limbs);
+    let expected = G2Affine::sum_of_products(&[generator], &scalar, 255).to_affine();
+    assert!(expected == Some(generator.endomorphism()));
+}
+
+#[test]
+fn pairing_is_bilinear_and_not_degenerate() {
+    let (secret, other) = ([3; 32], [5; 32]);
+    let secret = SecretScalar::from_bytes(&secret).expect("below the order");
+    let other = SecretScalar::from_bytes(&other).expect("below the order");
+    let base = point(1);
+    let [product, negated] = [secret.multiply(&base), secret.multiply(&base).negate()];
+    let key = Lines::new(&secret.public());
+    let wrong = Lines::new(&other.public());
+    let holds = |left: &G1Affine, lines: &Lines| {
+        pairing_product(&[(left, Lines::generator()), (&base, lines)]).is_one()
+    };
+    assert!(holds(&negated, &key));
+    assert!(!holds(&product, &key));
+    assert!(!holds(&negated, &wrong));
+    assert!(!pairing_product(&[(&base, &key)]).is_one());
+    assert!(pairing_product(&[]).is_one());
+}
+
+#[test]
+fn quotient_of_pairings_is_the_pairing_of_the_difference() {
+    let (left, right) = (point(1), point(2));
+    let mut sum = G1::identity();
+    sum.add(&left);
+    sum.add(&right);
+    let sum = sum.to_affine().expect("independent points");
+    let value = |point: &G1Affine| pairing_product(&[(point, Lines::generator())]);
+    let rest = value(&sum).divide(&value(&left));
+    assert!(!rest.is_one());
+    assert!(rest.divide(&value(&right)).is_one());
+}
+
+#[test]
+fn sum_survives_equal_opposite_and_small_order_points() {
+    // (0, 2) has order 3; as big-endian uncompressed bytes blst refuses it, so it is made from
+    // coordinates: y = 2 in Montgomery form is one plus one.
+    let one = crate::bls::point::Fp::ONE;
+    let small = G1Affine::from_coordinates(one.sub(&one), one.add(&one));
+    let scalar = |value: i128| Integer {
+        negative: value < 0,
+        ..Integer::from_u128(value.unsigned_abs())
+    };
+    let base = point(1);
+    let points = [base, base, base.negate(), small, small, point(2)];
+    for scalars in [
+        [1, 1, 1, 1, 1, 1],
+        [1, 1, 2, 0, 0, 0],
+        [1, -1, 0, 0, 0, 0],
+        [7, 7, 14, 3, 0, 0],
+        [7, 7, 14, 2, 1, 5],
+        [i128::MAX, i128::MAX, -i128::MAX, 17, -4, i128::MIN],
+    ] {
+        let scalars = scalars.map(scalar);
+        let sum = Plan::new(&scalars).sum(&points).to_affine();
+        assert_eq!(
+            sum.map(G1Affine::to_uncompressed),
+            slow_sum(&points, &scalars)
+        );
+    }
+    assert!(Plan::new(&[]).sum(&[]).to_affine().is_none());
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(60))]
+
+    #[test]
+    fn sum_equals_doubling_and_adding(
+        scalars in prop::collection::vec((any::<[u64; 4]>(), 0_u32..=255, any::<bool>()), 1..40),
+    ) {
+        let scalars: Vec<_> = scalars
+            .into_iter()
+            .map(|(mut limbs, drop, negative)| {
+                // All lengths from 1 to 256 bits.
+                for _ in 0..drop {
+                    for index in 0..4 {
+                        let next = limbs.get(index + 1).copied().unwrap_or(0);
+                        limbs[index] = limbs[index] >> 1 | next << 63;
+                    }
+                }
+                Integer { limbs, negative }
+            })
+            .collect();
+        let points: Vec<_> = (0..scalars.len()).map(|index| point(index as u8)).collect();
+        let sum = Plan::new(&scalars).sum(&points).to_affine();
+        prop_assert_eq!(sum.map(G1Affine::to_uncompressed), slow_sum(&points, &scalars));
+    }
+}
+
+/// λᵢ modulo r, straight from the definition.
+fn lagrange(signers: &[u32]) -> Vec<Scalar> {
+    let x = |index: &u32| Scalar::from_u64(u64::from(*index) + 1);
+    let weight = |index: &u32| {
+        let others = signers.iter().filter(|other| *other != index);
+        others.fold(Scalar::one(), |product, other| {
+            product * &x(other) * &(x(other) - &x(index)).inv()
+        })
+    };
+    signers.iter().map(weight).collect()
+}
+
+#[test]
+fn combination_applies_lagrange_weights_in_every_representation() {
+    use rand::seq::SliceRandom;
+    let mut rng = rng(1);
+    // Up to about 130 validators the weights are integers, beyond they are split.
+    for validators in [1_u32, 2, 4, 7, 10, 50, 100, 120, 150, 200, 1024] {
+        let quorum = (validators - (validators - 1) / 3) as usize;
+        let mut signers: Vec<u32> = (0..validators).collect();
+        signers.shuffle(&mut rng);
+        signers.truncate(quorum);
+        signers.sort_unstable();
+        let points: Vec<_> = signers.iter().map(|&index| point(index as u8)).collect();
+        let integers: Vec<_> = lagrange(&signers)
+            .iter()
+            .map(|weight| Integer {
+                limbs: limbs(weight),
+                negative: false,
+            })
+            .collect();
+        let expected = Plan::new(&integers).sum(&points).to_affine();
+        let combined = Weights::new(&signers).combine(&points).to_affine();
+        assert!(combined == expected, "{validators} validators");
+    }
+}
+
+#[test]
+fn random_weights_are_the_same_number_in_both_groups() {
+    let weights: Vec<_> = Weight::stream([9; 32]).take(3).collect();
+    let secret = SecretScalar::from_bytes(&[7; 32]).expect("below the order");
+    let points = [point(1), point(2), point(3)];
+    let signed = points.map(|point| secret.multiply(&point));
+    let plan = Weight::plan(&weights);
+    let left = plan.sum(&with_images(&signed)).to_affine();
+    let right = plan.sum(&with_images(&points)).to_affine();
+    let right = right.expect("not the identity");
+    assert!(left == Some(secret.multiply(&right)));
+    assert!(points.iter().all(G1Affine::in_subgroup));
+}

@@ -1,0 +1,1 @@
+//! A Byzantine-fault-tolerant blockchain node, assembled from the crates below it.

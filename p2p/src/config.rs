@@ -1,0 +1,241 @@
+//! What the links need to know, checked at the start, and the errors of a bad answer.
+
+use crate::{
+    frame::{FrameTag, HEADER_BYTES},
+    timing::Timing,
+};
+use commonware_cryptography::ed25519::PublicKey;
+use quorate_crypto::{Identity, SecretKey};
+use std::{collections::BTreeMap, io, net::SocketAddr};
+
+/// Most validators in one network, this one included.
+pub const MAX_VALIDATORS: usize = 512;
+
+/// Largest payload that [`Config::max_frame_bytes`] may ask for: 16 MiB.
+pub const MAX_FRAME_BYTES: usize = 16 << 20;
+
+/// The usual [`Config::max_frame_bytes`]: 4 MiB.
+pub const DEFAULT_FRAME_BYTES: usize = 4 << 20;
+
+/// Settings of one node's links. All validators of a chain must agree on everything but
+/// `identity` and `listen`.
+#[derive(Clone)]
+pub struct Config {
+    /// This node's key. Peers know it by the public half.
+    pub identity: SecretKey,
+    /// Where to accept connections.
+    pub listen: SocketAddr,
+    /// The chain id. A handshake between two namespaces fails.
+    pub namespace: Vec<u8>,
+    /// First 8 bytes of the chain id, in the header of every frame.
+    pub frame_tag: FrameTag,
+    /// The other validators and where to dial them. This node may be among them and is left out.
+    /// Connections are accepted only from the IP addresses in this list.
+    pub peers: Vec<(Identity, SocketAddr)>,
+    /// How eagerly to dial and how soon to give up.
+    pub timing: Timing,
+    /// Largest payload of a frame in the lanes `Votes` and `Fetch`, in bytes, at most
+    /// [`MAX_FRAME_BYTES`]. The other lanes have lower limits of their own. A peer that sends more
+    /// is disconnected by the library.
+    pub max_frame_bytes: usize,
+}
+
+/// Why links do not start, or have ended.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// Another socket listens on the address.
+    #[error("cannot listen on {listen}: the address is already in use")]
+    AddressInUse {
+        /// The configured address.
+        listen: SocketAddr,
+    },
+    /// The listening socket could not be opened.
+    #[error("cannot listen on {listen}: {source}")]
+    Listen {
+        /// The configured address.
+        listen: SocketAddr,
+        /// What the system says.
+        source: io::Error,
+    },
+    /// A peer's identity is no point of the curve.
+    #[error("peer {identity} is not a valid ed25519 public key")]
+    InvalidPeer {
+        /// The identity as configured.
+        identity: Identity,
+    },
+    /// A peer is listed twice with different addresses.
+    #[error("peer {identity} is listed as {first} and as {second}")]
+    PeerTwice {
+        /// The identity that is listed twice.
+        identity: Identity,
+        /// Its first address.
+        first: SocketAddr,
+        /// Its second address.
+        second: SocketAddr,
+    },
+    /// The list of peers is too long.
+    #[error("{count} validators, the limit is {MAX_VALIDATORS}")]
+    TooManyValidators {
+        /// Validators in the list, this node included.
+        count: usize,
+    },
+    /// The frame limit is zero or above [`MAX_FRAME_BYTES`].
+    #[error("max_frame_bytes is {bytes}, allowed are 1 to {MAX_FRAME_BYTES}")]
+    FrameLimit {
+        /// The limit as configured.
+        bytes: usize,
+    },
+    /// The metrics are already registered, or otherwise refused.
+    #[error("cannot register metrics: {0}")]
+    Metrics(#[from] prometheus::Error),
+    /// A task of the network ended although nobody asked it to. No frame moves any more.
+    #[error("the network's task \"{task}\" has ended unexpectedly")]
+    TaskEnded {
+        /// Which one.
+        task: &'static str,
+    },
+    /// The links were stopped, or the runtime is shutting down.
+    #[error("the network was stopped")]
+    Stopped,
+}
+
+/// A peer as the configuration names it, with its key decoded.
+pub(crate) struct KnownPeer {
+    pub(crate) identity: Identity,
+    pub(crate) key: PublicKey,
+    pub(crate) address: SocketAddr,
+}
+
+impl Config {
+    /// The library's limit for one message, in bytes.
+    pub(crate) fn max_message_bytes(&self) -> u32 {
+        u32::try_from(self.max_frame_bytes + HEADER_BYTES).expect("checked by known_peers")
+    }
+
+    /// Checks the limits and returns the peers without this node, sorted by identity.
+    pub(crate) fn known_peers(&self) -> Result<Vec<KnownPeer>, Error> {
+        if self.max_frame_bytes == 0 || self.max_frame_bytes > MAX_FRAME_BYTES {
+            return Err(Error::FrameLimit {
+                bytes: self.max_frame_bytes,
+            });
+        }
+        let local = self.identity.identity();
+        let mut addresses = BTreeMap::new();
+        for (identity, address) in &self.peers {
+            if *identity == local {
+                continue;
+            }
+            if let Some(first) = addresses.insert(*identity, *address)
+                && first != *address
+            {
+                return Err(Error::PeerTwice {
+                    identity: *identity,
+                    first,
+                    second: *address,
+                });
+            }
+        }
+        if addresses.len() + 1 > MAX_VALIDATORS {
+            return Err(Error::TooManyValidators {
+                count: addresses.len() + 1,
+            });
+        }
+        addresses
+            .into_iter()
+            .map(|(identity, address)| {
+                let key = identity
+                    .to_public_key()
+                    .ok_or(Error::InvalidPeer { identity })?;
+                Ok(KnownPeer {
+                    identity,
+                    key,
+                    address,
+                })
+            })
+            .collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn key(seed: u8) -> SecretKey {
+        SecretKey::from_bytes(&[seed; 32])
+    }
+
+    fn config(peers: Vec<(Identity, SocketAddr)>) -> Config {
+        Config {
+            identity: key(1),
+            listen: address(1),
+            namespace: b"chain".to_vec(),
+            frame_tag: [7; 8],
+            peers,
+            timing: Timing::Local,
+            max_frame_bytes: DEFAULT_FRAME_BYTES,
+        }
+    }
+
+    fn address(port: u16) -> SocketAddr {
+        SocketAddr::from(([127, 0, 0, 1], port))
+    }
+
+    #[test]
+    fn own_identity_and_repetitions_are_left_out() {
+        let peers = vec![
+            (key(1).identity(), address(1)),
+            (key(2).identity(), address(2)),
+            (key(3).identity(), address(3)),
+            (key(2).identity(), address(2)),
+        ];
+        let known = config(peers).known_peers().expect("valid");
+        let mut expected = vec![key(2).identity(), key(3).identity()];
+        expected.sort();
+        let identities: Vec<_> = known.iter().map(|peer| peer.identity).collect();
+        assert_eq!(identities, expected);
+    }
+
+    #[test]
+    fn contradictions_and_limits_are_refused() {
+        let twice = vec![
+            (key(2).identity(), address(2)),
+            (key(2).identity(), address(3)),
+        ];
+        assert!(matches!(
+            config(twice).known_peers(),
+            Err(Error::PeerTwice { .. })
+        ));
+        let not_a_point = (0..=u8::MAX)
+            .map(|first| {
+                let mut bytes = [0; 32];
+                bytes[0] = first;
+                Identity(bytes)
+            })
+            .find(|identity| identity.to_public_key().is_none())
+            .expect("half of all encodings are no point");
+        let no_point = vec![(not_a_point, address(2))];
+        assert!(matches!(
+            config(no_point).known_peers(),
+            Err(Error::InvalidPeer { .. })
+        ));
+        let many = (0..MAX_VALIDATORS)
+            .map(|index| {
+                let mut seed = [9; 32];
+                seed[..8].copy_from_slice(&(index as u64).to_le_bytes());
+                (SecretKey::from_bytes(&seed).identity(), address(2))
+            })
+            .collect();
+        assert!(matches!(
+            config(many).known_peers(),
+            Err(Error::TooManyValidators { count: 513 })
+        ));
+        for bytes in [0, MAX_FRAME_BYTES + 1] {
+            let mut config = config(vec![]);
+            config.max_frame_bytes = bytes;
+            assert!(matches!(
+                config.known_peers(),
+                Err(Error::FrameLimit { .. })
+            ));
+        }
+    }
+}

@@ -1,0 +1,427 @@
+//! What this node knows of each peer's link: whether it is up, answers, is blocked, and how much
+//! waits for it.
+//!
+//! The library reports neither connects nor disconnects. [`Watched`](crate::upgrade::Watched) sees
+//! both, because it runs the handshakes, and keeps a [`LinkToken`] in each link's receiving half.
+
+use crate::{
+    config::KnownPeer,
+    lane::{LANES, Lane},
+    metrics::{Metrics, Unsent},
+};
+use bytes::Bytes;
+use commonware_cryptography::ed25519::PublicKey;
+use parking_lot::Mutex;
+use quorate_crypto::Identity;
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering::Relaxed},
+    },
+    time::{Duration, Instant},
+};
+
+/// A peer from which nothing has come for this long is not connected. It answers a ping every
+/// second, so this is two lost answers and a half.
+pub(crate) const SILENCE: Duration = Duration::from_millis(2_500);
+
+/// How long [`Links::block`](crate::Links::block) holds. A replica that wants more repeats it.
+pub(crate) const BLOCK: Duration = Duration::from_secs(60);
+
+/// Pings whose answers are awaited; the oldest is forgotten. Before the first answer there are
+/// four a second, which makes this 2 seconds, the longest round trip that can be measured.
+const PINGS_IN_FLIGHT: usize = 8;
+
+/// A peer's link as the node sees it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PeerStatus {
+    /// Who.
+    pub identity: Identity,
+    /// Whether a link is up, has answered a ping, and has delivered something in the last 2.5 s.
+    pub connected: bool,
+    /// Smoothed round trip in µs (each new value counts for an eighth), of this link.
+    pub round_trip_us: Option<u64>,
+    /// How long the present link has been answering. `None` when not connected.
+    pub connected_for: Option<Duration>,
+    /// Whether the peer is blocked here.
+    pub blocked: bool,
+}
+
+/// All peers, sorted by identity; the set is fixed at the start.
+pub(crate) struct PeerTable {
+    start: Instant,
+    peers: Vec<Peer>,
+    metrics: Arc<Metrics>,
+}
+
+/// One peer. The atomics are read for each frame; `pulse` changes a few times a second.
+pub(crate) struct Peer {
+    pub(crate) identity: Identity,
+    pub(crate) key: PublicKey,
+    /// Authenticated connections. Two for a moment when both sides dial; the library keeps one.
+    links: AtomicU32,
+    /// When the last message came, in ms since the table's start.
+    heard_ms: AtomicU64,
+    /// Blocked until then, in ms since the table's start; 0 is never.
+    blocked_until_ms: AtomicU64,
+    queues: [Queue; LANES],
+    pulse: Mutex<Pulse>,
+}
+
+/// What waits for one peer in one lane.
+struct Queue {
+    frames: AtomicUsize,
+    bytes: AtomicUsize,
+    max_frames: usize,
+    max_bytes: usize,
+}
+
+/// The pings of the present link.
+#[derive(Default)]
+struct Pulse {
+    answered_since: Option<Instant>,
+    round_trip_us: Option<u64>,
+    in_flight: [Option<(u64, Instant)>; PINGS_IN_FLIGHT],
+    next: usize,
+    last_ping: Option<Instant>,
+}
+
+impl PeerTable {
+    /// `peers` are sorted by identity.
+    pub(crate) fn new(
+        peers: Vec<KnownPeer>,
+        max_frame_bytes: usize,
+        metrics: Arc<Metrics>,
+    ) -> Self {
+        let count = peers.len();
+        metrics.known_peers.set(count as i64);
+        let peers = peers
+            .into_iter()
+            .map(|known| Peer {
+                identity: known.identity,
+                key: known.key,
+                links: AtomicU32::new(0),
+                heard_ms: AtomicU64::new(0),
+                blocked_until_ms: AtomicU64::new(0),
+                queues: queues(count, max_frame_bytes),
+                pulse: Mutex::default(),
+            })
+            .collect();
+        Self {
+            start: Instant::now(),
+            peers,
+            metrics,
+        }
+    }
+
+    /// The place of a peer in the table.
+    pub(crate) fn find(&self, identity: &Identity) -> Option<usize> {
+        self.peers
+            .binary_search_by(|peer| peer.identity.cmp(identity))
+            .ok()
+    }
+
+    /// The peer at a place that [`Self::find`] gave or that is below [`Self::len`].
+    pub(crate) fn peer(&self, place: usize) -> &Peer {
+        &self.peers[place]
+    }
+
+    /// Number of peers.
+    pub(crate) fn len(&self) -> usize {
+        self.peers.len()
+    }
+
+    fn now_ms(&self) -> u64 {
+        u64::try_from(self.start.elapsed().as_millis()).unwrap_or(u64::MAX)
+    }
+
+    /// Whether at least one authenticated connection exists.
+    pub(crate) fn is_linked(&self, place: usize) -> bool {
+        self.peers[place].links.load(Relaxed) > 0
+    }
+
+    /// Blocks a peer for [`BLOCK`] from now.
+    pub(crate) fn block(&self, place: usize) {
+        let until = self.now_ms() + BLOCK.as_millis() as u64;
+        self.peers[place].blocked_until_ms.store(until, Relaxed);
+    }
+
+    /// Lifts a block.
+    pub(crate) fn unblock(&self, place: usize) {
+        self.peers[place].blocked_until_ms.store(0, Relaxed);
+    }
+
+    /// Whether a peer is blocked now.
+    pub(crate) fn is_blocked(&self, place: usize) -> bool {
+        let until = self.peers[place].blocked_until_ms.load(Relaxed);
+        until != 0 && until > self.now_ms()
+    }
+
+    /// One peer's status.
+    pub(crate) fn status(&self, place: usize) -> PeerStatus {
+        let peer = &self.peers[place];
+        let silent_ms = self.now_ms().saturating_sub(peer.heard_ms.load(Relaxed));
+        let heard = u128::from(silent_ms) < SILENCE.as_millis();
+        let blocked = self.is_blocked(place);
+        let pulse = peer.pulse.lock();
+        let connected_for = pulse
+            .answered_since
+            .filter(|_| heard && !blocked && peer.links.load(Relaxed) > 0)
+            .map(|since| since.elapsed());
+        PeerStatus {
+            identity: peer.identity,
+            connected: connected_for.is_some(),
+            round_trip_us: pulse.round_trip_us.filter(|_| connected_for.is_some()),
+            connected_for,
+            blocked,
+        }
+    }
+
+    /// All peers' status, sorted by identity.
+    pub(crate) fn statuses(&self) -> Vec<PeerStatus> {
+        (0..self.len()).map(|place| self.status(place)).collect()
+    }
+
+    /// Whether a peer is due for a ping: each `confirmed` once it has answered on this link, and at
+    /// every call before. Gives the number that the answer must repeat.
+    pub(crate) fn ping(&self, place: usize, confirmed: Duration, nonce: u64) -> Option<u64> {
+        if !self.is_linked(place) || self.is_blocked(place) {
+            return None;
+        }
+        let mut pulse = self.peers[place].pulse.lock();
+        let now = Instant::now();
+        let recent = |last: Instant| now.duration_since(last) < confirmed;
+        if pulse.answered_since.is_some() && pulse.last_ping.is_some_and(recent) {
+            return None;
+        }
+        let next = pulse.next;
+        pulse.in_flight[next] = Some((nonce, now));
+        pulse.next = (next + 1) % PINGS_IN_FLIGHT;
+        pulse.last_ping = Some(now);
+        Some(nonce)
+    }
+
+    /// Takes an answer. One that repeats no awaited number is ignored, so a peer can pretend to be
+    /// farther than it is, never nearer.
+    pub(crate) fn pong(&self, place: usize, nonce: u64) {
+        let mut pulse = self.peers[place].pulse.lock();
+        let awaited = pulse
+            .in_flight
+            .iter_mut()
+            .find(|ping| ping.is_some_and(|(sent, _)| sent == nonce))
+            .and_then(Option::take);
+        let Some((_, sent_at)) = awaited else {
+            return;
+        };
+        let round_trip = sent_at.elapsed();
+        let sample = u64::try_from(round_trip.as_micros()).unwrap_or(u64::MAX);
+        pulse.round_trip_us = Some(match pulse.round_trip_us {
+            None => sample,
+            Some(smooth) => smooth - smooth / 8 + sample / 8,
+        });
+        if pulse.answered_since.is_none() {
+            pulse.answered_since = Some(Instant::now());
+            let peer = self.peers[place].identity.short();
+            tracing::info!(peer, round_trip_us = sample, "peer connected");
+        }
+        drop(pulse);
+        self.metrics.round_trip(round_trip);
+    }
+
+    /// Reserves room for a frame in a peer's queue. The room is free again when the returned bytes
+    /// are dropped: sealed into the connection, or lost with it.
+    pub(crate) fn queue(self: &Arc<Self>, place: usize, lane: Lane, frame: Bytes) -> Option<Bytes> {
+        self.peers[place].queues[lane.index()]
+            .reserve(frame.len())
+            .then(|| {
+                Bytes::from_owner(Queued {
+                    table: self.clone(),
+                    place,
+                    lane,
+                    frame,
+                })
+            })
+    }
+}
+
+fn queues(peers: usize, max_frame_bytes: usize) -> [Queue; LANES] {
+    let mut by_index = Lane::ALL;
+    by_index.sort_by_key(|lane| lane.index());
+    by_index.map(|lane| Queue {
+        frames: AtomicUsize::new(0),
+        bytes: AtomicUsize::new(0),
+        max_frames: lane.queue_frames(),
+        max_bytes: lane.queue_bytes(peers, max_frame_bytes),
+    })
+}
+
+impl Queue {
+    fn reserve(&self, bytes: usize) -> bool {
+        let frames = self.frames.fetch_add(1, Relaxed);
+        let waiting = self.bytes.fetch_add(bytes, Relaxed);
+        let fits = frames < self.max_frames && waiting.saturating_add(bytes) <= self.max_bytes;
+        if !fits {
+            self.release(bytes);
+        }
+        fits
+    }
+
+    fn release(&self, bytes: usize) {
+        self.frames.fetch_sub(1, Relaxed);
+        self.bytes.fetch_sub(bytes, Relaxed);
+    }
+}
+
+/// A frame that waits for one peer.
+struct Queued {
+    table: Arc<PeerTable>,
+    place: usize,
+    lane: Lane,
+    frame: Bytes,
+}
+
+impl AsRef<[u8]> for Queued {
+    fn as_ref(&self) -> &[u8] {
+        &self.frame
+    }
+}
+
+impl Drop for Queued {
+    fn drop(&mut self) {
+        let table = &self.table;
+        table.peers[self.place].queues[self.lane.index()].release(self.frame.len());
+        if !table.is_linked(self.place) {
+            table.metrics.unsent(self.lane, Unsent::LinkLost);
+        }
+    }
+}
+
+/// Proof that an authenticated connection to a peer exists. It lives in the connection's receiving
+/// half, which the library drops when the link ends.
+pub(crate) struct LinkToken {
+    table: Arc<PeerTable>,
+    place: usize,
+}
+
+impl LinkToken {
+    /// A new connection.
+    pub(crate) fn new(table: Arc<PeerTable>, place: usize) -> Self {
+        table.peers[place].links.fetch_add(1, Relaxed);
+        let token = Self { table, place };
+        token.heard();
+        token
+    }
+
+    /// Something authentic came over the connection.
+    pub(crate) fn heard(&self) {
+        self.table.peers[self.place]
+            .heard_ms
+            .store(self.table.now_ms(), Relaxed);
+    }
+}
+
+impl Drop for LinkToken {
+    fn drop(&mut self) {
+        let peer = &self.table.peers[self.place];
+        // Under the lock, so that no ping of a new link is recorded and forgotten in between.
+        let mut pulse = peer.pulse.lock();
+        if peer.links.fetch_sub(1, Relaxed) == 1 {
+            if pulse.answered_since.is_some() {
+                tracing::info!(peer = peer.identity.short(), "peer disconnected");
+            }
+            *pulse = Pulse::default();
+        }
+        drop(pulse);
+        self.table.metrics.links_lost.inc();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use quorate_crypto::SecretKey;
+    use std::net::SocketAddr;
+
+    const FRAME_BYTES: usize = 1_000;
+
+    fn table(peers: u8) -> Arc<PeerTable> {
+        let registry = prometheus::Registry::new();
+        let metrics = Arc::new(Metrics::register(&registry).expect("empty registry"));
+        let mut known: Vec<_> = (1..=peers)
+            .map(|seed| {
+                let identity = SecretKey::from_bytes(&[seed; 32]).identity();
+                KnownPeer {
+                    identity,
+                    key: identity.to_public_key().expect("a key"),
+                    address: SocketAddr::from(([127, 0, 0, 1], 1)),
+                }
+            })
+            .collect();
+        known.sort_by_key(|peer| peer.identity);
+        Arc::new(PeerTable::new(known, FRAME_BYTES, metrics))
+    }
+
+    #[test]
+    fn peer_is_connected_only_while_its_link_answers() {
+        let table = table(2);
+        assert!(!table.status(0).connected);
+        let token = LinkToken::new(table.clone(), 0);
+        assert!(!table.status(0).connected, "no pong yet");
+        assert_eq!(table.ping(0, SILENCE, 7), Some(7));
+        table.pong(0, 8);
+        assert!(!table.status(0).connected, "a pong that nobody asked for");
+        table.pong(0, 7);
+        let status = table.status(0);
+        assert!(status.connected && status.round_trip_us.is_some());
+        assert!(!table.status(1).connected);
+        assert_eq!(table.ping(0, SILENCE, 9), None, "not due");
+        drop(token);
+        assert!(!table.status(0).connected);
+        assert_eq!(table.ping(0, SILENCE, 10), None, "no link");
+    }
+
+    #[test]
+    fn second_link_keeps_the_peer_connected_when_the_first_ends() {
+        let table = table(1);
+        let first = LinkToken::new(table.clone(), 0);
+        let second = LinkToken::new(table.clone(), 0);
+        table.ping(0, SILENCE, 1);
+        table.pong(0, 1);
+        drop(first);
+        assert!(table.status(0).connected);
+        drop(second);
+        assert!(!table.status(0).connected);
+    }
+
+    #[test]
+    fn queue_is_bounded_in_bytes_and_frames_and_freed_by_dropping() {
+        let table = table(1);
+        let _token = LinkToken::new(table.clone(), 0);
+        let frame = Bytes::from(vec![0; FRAME_BYTES]);
+        let small = Bytes::from_static(b"v");
+        let limit = Lane::Votes.queue_frames();
+        let waiting: Vec<_> = (0..limit)
+            .map(|_| table.queue(0, Lane::Votes, small.clone()).expect("room"))
+            .collect();
+        assert!(table.queue(0, Lane::Votes, small.clone()).is_none());
+        assert!(table.queue(0, Lane::Fetch, small.clone()).is_some());
+        drop(waiting);
+        assert!(table.queue(0, Lane::Votes, frame).is_some());
+        let huge = Bytes::from(vec![0; (32 << 20) + 1]);
+        assert!(table.queue(0, Lane::Votes, huge).is_none());
+        let peer = table.peer(0);
+        for queue in &peer.queues {
+            assert_eq!(queue.frames.load(Relaxed), 0);
+            assert_eq!(queue.bytes.load(Relaxed), 0);
+        }
+    }
+
+    #[test]
+    fn block_ends_when_it_is_lifted() {
+        let table = table(1);
+        table.block(0);
+        assert!(table.status(0).blocked);
+        table.unblock(0);
+        assert!(!table.status(0).blocked);
+    }
+}

@@ -1,0 +1,352 @@
+//! Builds the network and watches over its tasks.
+
+use crate::{
+    config::{Config, Error, KnownPeer},
+    frame::{self, FrameTag},
+    lane::{self, LANES, Lane, QUEUE_SLOTS, TRACKED_PEER_SETS},
+    links::Links,
+    metrics::{Metrics, Refused},
+    peers::{BLOCK, PeerTable},
+    pulse::{self, Pulse},
+    timing::Pace,
+    upgrade::Watched,
+    wire::{Patience, Wire},
+};
+use bytes::Bytes;
+use commonware_cryptography::ed25519::PublicKey;
+use commonware_p2p::{
+    Address, AddressableManager as _, Receiver as _,
+    authenticated::lookup::{self, Network, Receiver, Sender},
+};
+use commonware_runtime::{Handle, Spawner as _, Supervisor as _, tokio::Context};
+use commonware_utils::ordered::Map;
+use prometheus::Registry;
+use quorate_crypto::Identity;
+use std::{
+    convert::Infallible,
+    future::poll_fn,
+    io,
+    net::SocketAddr,
+    num::{NonZeroU32, NonZeroUsize},
+    pin::Pin,
+    sync::Arc,
+    task::{Poll, ready},
+    time::Duration,
+};
+use tokio::{net::TcpListener, sync::oneshot};
+
+/// Takes each frame that a peer sent, with the identity that the handshake has proved. It is called
+/// on the runtime's tasks, one at a time per lane, and must not block: while it runs, frames of the
+/// lane pile up in a bounded mailbox, and the library drops what no longer fits.
+pub type Inbound = dyn Fn(Identity, Lane, Bytes) + Send + Sync;
+
+/// Handshakes that may run at the same time.
+const CONCURRENT_HANDSHAKES: NonZeroU32 = NonZeroU32::new(512).expect("not zero");
+
+/// Queued frames that go into one write at most. With 1, a vote waits for no more than the frame
+/// that is being written; small frames that queue up cost a write each.
+const SEND_BATCH: NonZeroUsize = NonZeroUsize::new(1).expect("not zero");
+
+/// The library's own pings. They only keep a connection open, which this crate's pings do already.
+const LIBRARY_PING: Duration = Duration::from_secs(30);
+
+/// How long a stopped network may take to close its socket.
+const CLOSE_LIMIT: Duration = Duration::from_secs(5);
+
+/// A running network. It is a future that resolves only when the network no longer works; dropping
+/// it leaves the network running until the task that started it ends.
+pub struct Running {
+    handle: Handle<Error>,
+    listening: oneshot::Receiver<Infallible>,
+    local_address: SocketAddr,
+}
+
+impl Running {
+    /// The address on which the node listens.
+    pub const fn local_address(&self) -> SocketAddr {
+        self.local_address
+    }
+
+    /// Closes all links and the listening socket, and waits (at most 5 s) until the latter is free.
+    pub async fn stop(self) {
+        self.handle.abort();
+        // Both only end: neither has a value to wait for.
+        let _ = self.handle.await;
+        let _ = tokio::time::timeout(CLOSE_LIMIT, self.listening).await;
+    }
+}
+
+impl Future for Running {
+    type Output = Error;
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut std::task::Context<'_>) -> Poll<Error> {
+        let ended = ready!(Pin::new(&mut self.handle).poll(cx));
+        Poll::Ready(ended.unwrap_or(Error::Stopped))
+    }
+}
+
+/// Listens, dials all peers, and keeps the links up until the returned [`Running`] is stopped, the
+/// task that called this ends, or the runtime shuts down.
+///
+/// `context` is a child of its own for each network in a process. `registry` takes the metrics
+/// `quorate_p2p_*` and serves one network.
+///
+/// # Errors
+///
+/// When the address is in use or cannot be bound, the configuration contradicts itself or exceeds
+/// a limit, or the metrics are registered already. Afterwards, [`Running`] resolves to what ended
+/// the network.
+///
+/// # Panics
+///
+/// A panic of `inbound` ends the process, unless the runtime catches panics; then it ends the
+/// network.
+pub async fn start(
+    context: Context,
+    config: Config,
+    inbound: Arc<Inbound>,
+    registry: &Registry,
+) -> Result<(Links, Running), Error> {
+    let listen = config.listen;
+    let listener = TcpListener::bind(listen)
+        .await
+        .map_err(|source| match source.kind() {
+            io::ErrorKind::AddrInUse => Error::AddressInUse { listen },
+            _ => Error::Listen { listen, source },
+        })?;
+    start_on(context, listener, config, inbound, registry).await
+}
+
+/// Like [`start`], on a socket that listens already; `config.listen` is ignored.
+///
+/// # Errors
+///
+/// As for [`start`], but for the address.
+pub async fn start_on(
+    context: Context,
+    listener: TcpListener,
+    config: Config,
+    inbound: Arc<Inbound>,
+    registry: &Registry,
+) -> Result<(Links, Running), Error> {
+    let peers = config.known_peers()?;
+    let local_address = listener.local_addr().map_err(|source| Error::Listen {
+        listen: config.listen,
+        source,
+    })?;
+    let metrics = Arc::new(Metrics::register(registry)?);
+    let pace = config.timing.pace();
+    let patience = Patience {
+        connect: pace.connect_timeout,
+        idle: pace.idle_timeout,
+        stall: pace.stall_timeout,
+    };
+    let (wire, listening) = Wire::new(context, listener, patience);
+    // The network's tasks are children of the one that watches over them, and end with it.
+    let (made, links) = oneshot::channel();
+    let handle = wire.spawn(move |wire| async move {
+        let (parts, links) = build(&wire, &config, peers, local_address, pace, metrics);
+        if made.send(links).is_err() {
+            return Error::Stopped;
+        }
+        watch(wire, parts, config, inbound).await
+    });
+    let links = links.await.map_err(|_| Error::Stopped)?;
+    let running = Running {
+        handle,
+        listening,
+        local_address,
+    };
+    Ok((links, running))
+}
+
+/// What [`watch`] starts.
+struct Parts {
+    network: Network<Wire, Watched>,
+    receivers: Vec<(Lane, Receiver<PublicKey>)>,
+    pulse: Pulse,
+    pulse_receiver: Receiver<PublicKey>,
+}
+
+fn build(
+    wire: &Wire,
+    config: &Config,
+    peers: Vec<KnownPeer>,
+    listen: SocketAddr,
+    pace: Pace,
+    metrics: Arc<Metrics>,
+) -> (Parts, Links) {
+    let validators = NonZeroUsize::MIN.saturating_add(peers.len());
+    let addresses = Map::from_iter_dedup(
+        peers
+            .iter()
+            .map(|peer| (peer.key.clone(), Address::from(peer.address))),
+    );
+    let table = Arc::new(PeerTable::new(
+        peers,
+        config.max_frame_bytes,
+        metrics.clone(),
+    ));
+    let signer = config.identity.to_private_key();
+    let handshake = Watched::new(signer, table.clone(), metrics.clone());
+    let network_config = network_config(config, handshake, listen, validators, pace);
+    let (mut network, mut oracle) = Network::new(wire.child("network"), network_config);
+    // A closed mailbox shows as the end of the network's task.
+    let _ = oracle.track(0, addresses);
+
+    let mut receivers = Vec::with_capacity(LANES);
+    let mut by_index = Lane::ALL;
+    by_index.sort_by_key(|lane| lane.index());
+    let senders: [Sender<PublicKey, Wire>; LANES] = by_index.map(|lane| {
+        let (sender, receiver) = network.register(lane.index() as u64, lane.quota());
+        receivers.push((lane, receiver));
+        sender
+    });
+    let (pulse_sender, pulse_receiver) = network.register(pulse::CHANNEL, lane::pulse_quota());
+    let header = frame::header(config.frame_tag);
+    let pulse = Pulse {
+        table: table.clone(),
+        metrics: metrics.clone(),
+        sender: pulse_sender,
+        oracle: oracle.clone(),
+        header: header.clone(),
+        tag: config.frame_tag,
+    };
+    let links = Links::new(
+        table,
+        metrics,
+        senders,
+        oracle,
+        header,
+        config.max_frame_bytes,
+    );
+    let parts = Parts {
+        network,
+        receivers,
+        pulse,
+        pulse_receiver,
+    };
+    (parts, links)
+}
+
+fn network_config(
+    config: &Config,
+    handshake: Watched,
+    listen: SocketAddr,
+    validators: NonZeroUsize,
+    pace: Pace,
+) -> lookup::Config<Watched> {
+    lookup::Config {
+        handshake,
+        namespace: config.namespace.clone(),
+        listen,
+        // Validators of a test network, or of one company, talk over private addresses.
+        allow_private_ips: true,
+        allow_dns: false,
+        // Strangers are turned away before a handshake costs anything.
+        bypass_ip_check: false,
+        max_message_size: config.max_message_bytes(),
+        max_peers_per_set: validators,
+        mailbox_size: NonZeroUsize::new(QUEUE_SLOTS).expect("not zero"),
+        send_batch_size: std::env::var("XBATCH").ok().and_then(|v| v.parse().ok()).unwrap_or(SEND_BATCH),
+        handshake_timeout: pace.handshake_timeout,
+        dial_timeout: pace.connect_timeout + pace.handshake_timeout,
+        peer_connection_cooldown: pace.cooldown,
+        max_concurrent_handshakes: CONCURRENT_HANDSHAKES,
+        allowed_handshake_rate_per_ip: pace.handshakes_per_ip,
+        allowed_handshake_rate_per_subnet: pace.handshakes_per_subnet,
+        ping_frequency: LIBRARY_PING,
+        dial_frequency: pace.dial_every,
+        tracked_peer_sets: NonZeroUsize::new(TRACKED_PEER_SETS).expect("not zero"),
+        block_duration: BLOCK,
+    }
+}
+
+/// Starts everything and waits for the first task that ends.
+async fn watch(wire: Wire, parts: Parts, config: Config, inbound: Arc<Inbound>) -> Error {
+    let mut stopped = wire.stopped();
+    let mut tasks: Vec<(&'static str, Handle<()>)> = Vec::with_capacity(LANES + 3);
+    for (lane, receiver) in parts.receivers {
+        let delivery = Delivery {
+            lane,
+            tag: config.frame_tag,
+            max_frame_bytes: lane.max_frame_bytes(config.max_frame_bytes),
+            table: parts.pulse.table.clone(),
+            metrics: parts.pulse.metrics.clone(),
+            inbound: inbound.clone(),
+        };
+        let task = wire
+            .child("lane")
+            .with_attribute("lane", lane.name())
+            .spawn(move |_| delivery.run(receiver));
+        tasks.push((lane.name(), task));
+    }
+    let (ping, answer) = (parts.pulse.clone(), parts.pulse);
+    let receiver = parts.pulse_receiver;
+    let answering = wire.child("pong").spawn(move |_| answer.answer(receiver));
+    tasks.push(("pong", answering));
+    tasks.push(("ping", wire.child("ping").spawn(move |_| ping.ping())));
+    tasks.push(("network", parts.network.start()));
+
+    // The network is polled first: the others end as soon as it has, and it is the cause.
+    let task = poll_fn(|cx| {
+        if Pin::new(&mut stopped).poll(cx).is_ready() {
+            return Poll::Ready(None);
+        }
+        for (task, handle) in tasks.iter_mut().rev() {
+            if Pin::new(handle).poll(cx).is_ready() {
+                return Poll::Ready(Some(*task));
+            }
+        }
+        Poll::Pending
+    })
+    .await;
+    match task {
+        Some(task) => {
+            tracing::error!(task, "the network has ended");
+            Error::TaskEnded { task }
+        }
+        None => Error::Stopped,
+    }
+}
+
+/// Hands one lane's frames to the node.
+struct Delivery {
+    lane: Lane,
+    tag: FrameTag,
+    max_frame_bytes: usize,
+    table: Arc<PeerTable>,
+    metrics: Arc<Metrics>,
+    inbound: Arc<Inbound>,
+}
+
+impl Delivery {
+    async fn run(self, mut receiver: Receiver<PublicKey>) {
+        while let Ok((key, message)) = receiver.recv().await {
+            let sender = Identity::from_public_key(&key);
+            match self.check(&sender, message.into()) {
+                Ok(payload) => {
+                    self.metrics.received(self.lane, payload.len());
+                    (self.inbound)(sender, self.lane, payload);
+                }
+                Err(reason) => {
+                    self.metrics.refused(Some(self.lane), reason);
+                    tracing::debug!(
+                        peer = sender.short(),
+                        lane = self.lane.name(),
+                        ?reason,
+                        "frame refused"
+                    );
+                }
+            }
+        }
+    }
+
+    fn check(&self, sender: &Identity, frame: Bytes) -> Result<Bytes, Refused> {
+        let place = self.table.find(sender).ok_or(Refused::UnknownPeer)?;
+        if self.table.is_blocked(place) {
+            return Err(Refused::Blocked);
+        }
+        Ok(frame::open(frame, &self.tag, self.max_frame_bytes)?)
+    }
+}

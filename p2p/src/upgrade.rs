@@ -1,0 +1,186 @@
+//! The handshake, watched: who is linked, since when, and why others are not.
+
+use crate::{
+    clock::WallClock,
+    metrics::{Handshake, Metrics},
+    peers::{LinkToken, PeerTable},
+    timing::{CLOCK_AHEAD, HANDSHAKE_AGE},
+};
+use commonware_cryptography::{
+    ChaCha20Poly1305,
+    ed25519::{PrivateKey, PublicKey},
+    handshake::sake::Error as SakeError,
+};
+use commonware_runtime::{Clock, IoBufs, Sink, Stream};
+use commonware_stream::{
+    Receiver, SakeCups, Upgrader,
+    cups::{self, Cups},
+    sake::{self, Sake},
+};
+use quorate_crypto::Identity;
+use rand::CryptoRng;
+use std::sync::Arc;
+
+type Secure = SakeCups<PrivateKey, ChaCha20Poly1305>;
+
+/// The library's authenticated encryption, which tells the peer table when a link begins (both
+/// sides have proved their keys) and ends.
+#[derive(Clone)]
+pub(crate) struct Watched {
+    secure: Secure,
+    table: Arc<PeerTable>,
+    metrics: Arc<Metrics>,
+}
+
+/// The receiving half of a link. While it lives, the link is up.
+pub(crate) struct WatchedReceiver<R> {
+    receiver: R,
+    /// `None` for a peer outside the table, which the library refuses before this is made.
+    link: Option<LinkToken>,
+}
+
+/// Counts an attempt as timed out unless it is finished otherwise: the library cancels an attempt
+/// that takes too long by dropping its future.
+struct Attempt {
+    metrics: Arc<Metrics>,
+    outcome: Handshake,
+}
+
+impl Watched {
+    pub(crate) fn new(signer: PrivateKey, table: Arc<PeerTable>, metrics: Arc<Metrics>) -> Self {
+        let sake = Sake {
+            signer,
+            synchrony_bound: CLOCK_AHEAD,
+            max_handshake_age: HANDSHAKE_AGE,
+            version: sake::Version::V1,
+        };
+        Self {
+            secure: Cups::new(sake, cups::Version::V1),
+            table,
+            metrics,
+        }
+    }
+
+    fn attempt(&self) -> Attempt {
+        Attempt {
+            metrics: self.metrics.clone(),
+            outcome: Handshake::Timeout,
+        }
+    }
+
+    fn watch<R>(&self, peer: &PublicKey, receiver: R) -> WatchedReceiver<R> {
+        let place = self.table.find(&Identity::from_public_key(peer));
+        WatchedReceiver {
+            receiver,
+            link: place.map(|place| LinkToken::new(self.table.clone(), place)),
+        }
+    }
+}
+
+impl Attempt {
+    fn finish(mut self, error: Option<&sake::Error>) {
+        self.outcome = match error {
+            None => Handshake::Completed,
+            Some(sake::Error::PeerRejected(_)) => Handshake::Refused,
+            Some(sake::Error::HandshakeError(SakeError::InvalidTimestamp(..))) => Handshake::Clock,
+            Some(sake::Error::HandshakeError(_)) => Handshake::Authentication,
+            Some(_) => Handshake::Broken,
+        };
+    }
+}
+
+impl Drop for Attempt {
+    fn drop(&mut self) {
+        self.metrics.handshake(self.outcome);
+    }
+}
+
+impl Upgrader for Watched {
+    const MAX_SIZE: u32 = <Secure as Upgrader>::MAX_SIZE;
+
+    type PublicKey = PublicKey;
+    type Error = sake::Error;
+    type Sender<I: Stream, O: Sink> = <Secure as Upgrader>::Sender<I, O>;
+    type Receiver<I: Stream, O: Sink> = WatchedReceiver<<Secure as Upgrader>::Receiver<I, O>>;
+
+    fn public_key(&self) -> PublicKey {
+        self.secure.public_key()
+    }
+
+    async fn dial<C, I, O>(
+        self,
+        context: C,
+        namespace: &[u8],
+        max_message_size: u32,
+        peer: PublicKey,
+        stream: I,
+        sink: O,
+    ) -> Result<(Self::Sender<I, O>, Self::Receiver<I, O>), Self::Error>
+    where
+        C: Clock + CryptoRng,
+        I: Stream,
+        O: Sink,
+    {
+        let attempt = self.attempt();
+        let secure = self.secure.clone();
+        let dialled = secure
+            .dial(
+                WallClock(context),
+                namespace,
+                max_message_size,
+                peer.clone(),
+                stream,
+                sink,
+            )
+            .await;
+        attempt.finish(dialled.as_ref().err());
+        let (sender, receiver) = dialled?;
+        Ok((sender, self.watch(&peer, receiver)))
+    }
+
+    async fn listen<C, I, O, B, F>(
+        self,
+        context: C,
+        namespace: &[u8],
+        max_message_size: u32,
+        bouncer: B,
+        stream: I,
+        sink: O,
+    ) -> Result<(PublicKey, Self::Sender<I, O>, Self::Receiver<I, O>), Self::Error>
+    where
+        C: Clock + CryptoRng,
+        I: Stream,
+        O: Sink,
+        B: FnOnce(PublicKey) -> F + Send,
+        F: Future<Output = bool> + Send,
+    {
+        let attempt = self.attempt();
+        let secure = self.secure.clone();
+        let accepted = secure
+            .listen(
+                WallClock(context),
+                namespace,
+                max_message_size,
+                bouncer,
+                stream,
+                sink,
+            )
+            .await;
+        attempt.finish(accepted.as_ref().err());
+        let (peer, sender, receiver) = accepted?;
+        let receiver = self.watch(&peer, receiver);
+        Ok((peer, sender, receiver))
+    }
+}
+
+impl<R: Receiver> Receiver for WatchedReceiver<R> {
+    type Error = R::Error;
+
+    async fn recv(&mut self) -> Result<IoBufs, R::Error> {
+        let message = self.receiver.recv().await?;
+        if let Some(link) = &self.link {
+            link.heard();
+        }
+        Ok(message)
+    }
+}

@@ -1,0 +1,340 @@
+//! Links over real sockets: delivery, refusal, reconnection, blocking, failure.
+
+mod common;
+
+use bytes::Bytes;
+use common::{Node, PATIENCE, config, inbox, key, mesh, run, run_with, socket, until};
+use commonware_runtime::{Spawner as _, Supervisor as _, tokio::Config as RuntimeConfig};
+use prometheus::Registry;
+use quorate_p2p::{DEFAULT_FRAME_BYTES, Error, Lane, To, start, start_on};
+use std::{
+    sync::Arc,
+    time::{Duration, Instant},
+};
+
+#[test]
+fn full_mesh_of_four_delivers_on_each_lane() {
+    run(|context| async move {
+        let nodes = mesh(&context, 4).await;
+        for sender in &nodes {
+            for lane in Lane::ALL {
+                sender.links.send(lane, &To::All, lane.name().into());
+            }
+        }
+        for receiver in &nodes {
+            for sender in &nodes {
+                for lane in Lane::ALL {
+                    let own = sender.identity() == receiver.identity();
+                    let frame = lane.name().as_bytes();
+                    if own {
+                        assert!(!receiver.has(sender.identity(), lane, frame));
+                    } else {
+                        let arrived = || receiver.has(sender.identity(), lane, frame);
+                        until("each frame", arrived).await;
+                    }
+                }
+            }
+        }
+    });
+}
+
+#[test]
+fn largest_proposal_arrives_whole_and_from_a_plain_thread() {
+    run(|context| async move {
+        let nodes = mesh(&context, 4).await;
+        let frame: Bytes = (0..DEFAULT_FRAME_BYTES)
+            .map(|index| (index % 251) as u8)
+            .collect();
+        let (links, sent) = (nodes[0].links.clone(), frame.clone());
+        std::thread::spawn(move || links.send(Lane::Votes, &To::All, sent))
+            .join()
+            .unwrap();
+        for receiver in &nodes[1..] {
+            let arrived = || receiver.has(nodes[0].identity(), Lane::Votes, &frame);
+            until("4 MiB", arrived).await;
+        }
+        assert_eq!(nodes[0].unsent(Lane::Votes, "queue_full"), 0);
+    });
+}
+
+#[test]
+fn some_reaches_only_those_named() {
+    run(|context| async move {
+        let nodes = mesh(&context, 4).await;
+        let sender = nodes[0].identity();
+        let named = vec![nodes[1].identity(), nodes[3].identity()];
+        nodes[0]
+            .links
+            .send(Lane::Fetch, &To::Some(named), "to some".into());
+        // Frames of a lane keep their order, so once the second is there the first was not sent.
+        nodes[0].links.send(Lane::Fetch, &To::All, "to all".into());
+        for (place, receiver) in nodes.iter().enumerate().skip(1) {
+            until("the second", || {
+                receiver.has(sender, Lane::Fetch, b"to all")
+            })
+            .await;
+            assert_eq!(receiver.has(sender, Lane::Fetch, b"to some"), place != 2);
+        }
+        let stranger = To::One(key(99).identity());
+        nodes[0].links.send(Lane::Fetch, &stranger, "x".into());
+        assert_eq!(nodes[0].unsent(Lane::Fetch, "unknown_peer"), 1);
+    });
+}
+
+#[test]
+fn frame_of_another_chain_is_refused_and_counted() {
+    run(|context| async move {
+        let (one_socket, one) = socket().await;
+        let (other_socket, other) = socket().await;
+        let peers = [(key(1).identity(), one), (key(2).identity(), other)];
+        let receiver = Node::start_on(&context, one_socket, config(1, one, &peers)).await;
+        let mut foreign = config(2, other, &peers);
+        foreign.frame_tag = *b"another!";
+        let sender = Node::start_on(&context, other_socket, foreign).await;
+        until("a refused frame", || {
+            sender.links.send(Lane::Votes, &To::All, "vote".into());
+            receiver.refused(Lane::Votes, "tag") > 0
+        })
+        .await;
+        assert!(receiver.inbox.lock().unwrap().is_empty());
+        assert_eq!(receiver.links.connected(), 0, "pings carry the tag, too");
+    });
+}
+
+#[test]
+fn oversize_and_empty_frames_are_refused_by_the_sender() {
+    run(|context| async move {
+        let nodes = mesh(&context, 2).await;
+        let links = &nodes[0].links;
+        let to = To::One(nodes[1].identity());
+        for (lane, limit) in [
+            (Lane::Votes, DEFAULT_FRAME_BYTES),
+            (Lane::Fetch, DEFAULT_FRAME_BYTES),
+            (Lane::Transactions, 1 << 20),
+            (Lane::Control, 64 << 10),
+        ] {
+            links.send(lane, &to, Bytes::from(vec![7; limit + 1]));
+            links.send(lane, &to, Bytes::new());
+            assert_eq!(nodes[0].unsent(lane, "oversize"), 1);
+            assert_eq!(nodes[0].unsent(lane, "empty"), 1);
+            let largest = vec![7; limit];
+            links.send(lane, &to, Bytes::from(largest.clone()));
+            let arrived = || nodes[1].has(nodes[0].identity(), lane, &largest);
+            until("the largest frame", arrived).await;
+        }
+        assert_eq!(nodes[1].inbox.lock().unwrap().len(), Lane::ALL.len());
+    });
+}
+
+#[test]
+fn restarted_peer_is_reconnected_and_receives() {
+    run(|context| async move {
+        let mut nodes = mesh(&context, 4).await;
+        let mut last = nodes.pop().unwrap();
+        let identity = last.identity();
+        last.stop().await;
+        let noticed = until("the loss", || {
+            nodes.iter().all(|n| n.links.connected() == 2)
+        })
+        .await;
+        nodes[0]
+            .links
+            .send(Lane::Votes, &To::One(identity), "lost".into());
+        assert_eq!(nodes[0].unsent(Lane::Votes, "offline"), 1);
+
+        let last = Node::start_again(last.config, &context).await.unwrap();
+        let back = until("the return", || {
+            last.links.connected() == 3 && nodes.iter().all(|n| n.links.connected() == 3)
+        })
+        .await;
+        println!("loss noticed in {noticed:?}, reconnected in {back:?}");
+        nodes[0].links.send(Lane::Votes, &To::All, "after".into());
+        let arrived = || last.has(nodes[0].identity(), Lane::Votes, b"after");
+        until("a frame after the restart", arrived).await;
+        assert!(!last.has(nodes[0].identity(), Lane::Votes, b"lost"));
+    });
+}
+
+#[test]
+fn block_stops_delivery_in_both_directions_until_it_is_lifted() {
+    run(|context| async move {
+        let nodes = mesh(&context, 3).await;
+        let (blocker, blocked, witness) = (&nodes[0], &nodes[1], &nodes[2]);
+        blocker.links.block(blocked.identity());
+        let status = blocker.links.peer(&blocked.identity()).unwrap();
+        assert!(status.blocked && !status.connected);
+
+        let before = blocker.inbox.lock().unwrap().len();
+        blocker.links.send(Lane::Votes, &To::All, "to two".into());
+        until("the witness", || {
+            witness.has(blocker.identity(), Lane::Votes, b"to two")
+        })
+        .await;
+        assert_eq!(blocker.unsent(Lane::Votes, "blocked"), 1);
+        until("the end of the link", || blocked.links.connected() == 1).await;
+        blocked.links.send(Lane::Votes, &To::All, "from it".into());
+        until("the witness", || {
+            witness.has(blocked.identity(), Lane::Votes, b"from it")
+        })
+        .await;
+        assert_eq!(blocker.inbox.lock().unwrap().len(), before);
+        assert_eq!(blocked.inbox.lock().unwrap().len(), 0);
+
+        blocker.links.unblock(blocked.identity());
+        assert!(!blocker.links.peer(&blocked.identity()).unwrap().blocked);
+    });
+}
+
+#[test]
+fn address_in_use_is_an_error_that_names_it() {
+    run(|context| async move {
+        let (_taken, address) = socket().await;
+        let registry = Registry::new();
+        let (_, inbound) = inbox();
+        let started = start(
+            context.child("second"),
+            config(1, address, &[]),
+            inbound,
+            &registry,
+        )
+        .await;
+        let error = started.err().expect("the address is taken");
+        assert!(matches!(error, Error::AddressInUse { listen } if listen == address));
+        assert!(error.to_string().contains(&address.to_string()), "{error}");
+    });
+}
+
+#[test]
+fn foreign_namespace_cannot_connect() {
+    run(|context| async move {
+        let (one_socket, one) = socket().await;
+        let (other_socket, other) = socket().await;
+        let peers = [(key(1).identity(), one), (key(2).identity(), other)];
+        let node = Node::start_on(&context, one_socket, config(1, one, &peers)).await;
+        let mut foreign = config(2, other, &peers);
+        foreign.namespace = b"another chain".to_vec();
+        let stranger = Node::start_on(&context, other_socket, foreign).await;
+        let failed = |node: &Node, outcome| {
+            node.count("quorate_p2p_handshakes_total", &[("outcome", outcome)])
+        };
+        until("failed handshakes", || {
+            failed(&node, "authentication") + failed(&stranger, "authentication") > 3
+        })
+        .await;
+        assert_eq!(failed(&node, "completed"), 0);
+        assert_eq!(node.links.connected() + stranger.links.connected(), 0);
+    });
+}
+
+#[test]
+fn round_trips_are_measured() {
+    run(|context| async move {
+        let nodes = mesh(&context, 2).await;
+        let status = nodes[0].links.peers()[0];
+        assert_eq!(status.identity, nodes[1].identity());
+        let round_trip_us = status.round_trip_us.expect("connected");
+        assert!((1..1_000_000).contains(&round_trip_us), "{round_trip_us}");
+        assert!(status.connected_for.is_some());
+    });
+}
+
+#[test]
+fn silent_peer_is_disconnected_within_three_seconds_and_comes_back() {
+    run(|context| async move {
+        let (one_socket, one) = socket().await;
+        let (other_socket, other) = socket().await;
+        let peers = [(key(1).identity(), one), (key(2).identity(), other)];
+        let node = Node::start_on(&context, one_socket, config(1, one, &peers)).await;
+        // The peer has a runtime with one thread of its own. A frame stops that thread, and with it
+        // everything but the kernel: the connection stays open, and nothing answers.
+        let (release, released) = std::sync::mpsc::channel::<()>();
+        let (finish, finished) = tokio::sync::oneshot::channel::<()>();
+        let socket = other_socket.into_std().unwrap();
+        let peer = std::thread::spawn(move || {
+            let one_thread = RuntimeConfig::new().with_worker_threads(1);
+            run_with(one_thread, |context| async move {
+                let released = std::sync::Mutex::new(released);
+                let inbound = move |_, _, _| {
+                    let _ = released.lock().unwrap().recv();
+                };
+                let socket = tokio::net::TcpListener::from_std(socket).unwrap();
+                let config = config(2, other, &peers);
+                let registry = Registry::new();
+                let started = start_on(context, socket, config, Arc::new(inbound), &registry);
+                let _running = started.await.unwrap();
+                let _ = finished.await;
+            });
+        });
+        until("the link", || node.links.connected() == 1).await;
+        node.links.send(Lane::Control, &To::All, "stop".into());
+        let noticed = until("the silence", || node.links.connected() == 0).await;
+        assert!(noticed < Duration::from_secs(4), "{noticed:?}");
+        drop(release);
+        let back = until("the return", || node.links.connected() == 1).await;
+        println!("silence noticed in {noticed:?}, back in {back:?}");
+        finish.send(()).unwrap();
+        peer.join().unwrap();
+    });
+}
+
+#[test]
+fn end_of_a_task_ends_the_network_with_an_error() {
+    run_with(
+        RuntimeConfig::new().with_catch_panics(true),
+        |context| async move {
+            let (one_socket, one) = socket().await;
+            let (other_socket, other) = socket().await;
+            let peers = [(key(1).identity(), one), (key(2).identity(), other)];
+            let registry = Registry::new();
+            let (links, running) = start_on(
+                context.child("failing"),
+                one_socket,
+                config(1, one, &peers),
+                Arc::new(|_, _, _| panic!("a bug in the node")),
+                &registry,
+            )
+            .await
+            .unwrap();
+            let sender = Node::start_on(&context, other_socket, config(2, other, &peers)).await;
+            until("the link", || sender.links.connected() == 1).await;
+            sender.links.send(Lane::Control, &To::All, "status".into());
+            let error = tokio::time::timeout(PATIENCE, running).await.unwrap();
+            assert!(matches!(error, Error::TaskEnded { task: "control" }));
+            // Not half alive: the links are gone, too, and the other side notices.
+            until("the end of all links", || sender.links.connected() == 0).await;
+            assert_eq!(links.connected(), 0);
+        },
+    );
+}
+
+#[test]
+fn shutdown_of_the_runtime_ends_the_network() {
+    run(|context| async move {
+        let mut nodes = mesh(&context, 2).await;
+        let running = nodes[0].running.take().unwrap();
+        context.child("stopper").stop(0, None).await.unwrap();
+        let error = tokio::time::timeout(PATIENCE, running).await.unwrap();
+        assert!(matches!(error, Error::Stopped));
+    });
+}
+
+#[test]
+fn peer_that_does_not_read_costs_a_bounded_queue_and_no_vote_of_others() {
+    run(|context| async move {
+        let nodes = mesh(&context, 3).await;
+        // One node's inbound blocks nothing: flooding it fills queues, which drop and count.
+        let to = To::One(nodes[1].identity());
+        let frame = Bytes::from(vec![1; DEFAULT_FRAME_BYTES]);
+        let start = Instant::now();
+        for _ in 0..100 {
+            nodes[0].links.send(Lane::Fetch, &to, frame.clone());
+        }
+        assert!(start.elapsed() < Duration::from_secs(1), "send waits");
+        assert!(nodes[0].unsent(Lane::Fetch, "queue_full") > 0);
+        nodes[0].links.send(Lane::Votes, &To::All, "vote".into());
+        for receiver in &nodes[1..] {
+            let arrived = || receiver.has(nodes[0].identity(), Lane::Votes, b"vote");
+            until("the vote", arrived).await;
+        }
+    });
+}

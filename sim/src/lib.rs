@@ -1,0 +1,1 @@
+//! Deterministic simulator: the replica through faults in virtual time.

@@ -1,0 +1,3 @@
+//! Durability: vote journal, blocks and certificates, authenticated state.
+
+pub mod tree;

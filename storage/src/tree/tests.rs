@@ -1,0 +1,168 @@
+//! Tests of the whole tree over both stores, against a reference that is built from scratch.
+
+mod damage;
+mod golden;
+mod model;
+mod proofs;
+mod subtrees;
+
+use super::*;
+use proptest::prelude::*;
+use quorate_crypto::sha256;
+use rocksdb::{Cache, ColumnFamilyDescriptor, DB, Options, WriteBatch};
+use std::{collections::BTreeMap, path::Path, sync::Arc};
+
+type Content = BTreeMap<Key, Vec<u8>>;
+
+const COLUMN: &str = "state";
+
+/// A store that a test can write to.
+trait Writable: NodeStore {
+    fn write(&mut self, changes: &Changeset);
+}
+
+impl Writable for MemoryStore {
+    fn write(&mut self, changes: &Changeset) {
+        self.apply(changes);
+    }
+}
+
+/// RocksDB with the handle that a test writes through.
+struct Rocks {
+    database: Arc<DB>,
+    store: RocksStore,
+}
+
+impl Rocks {
+    fn open(path: &Path) -> Self {
+        let cache = Cache::new_lru_cache(1 << 20);
+        let mut options = Options::default();
+        options.create_if_missing(true);
+        options.create_missing_column_families(true);
+        let columns = [ColumnFamilyDescriptor::new(COLUMN, column_options(&cache))];
+        let database = Arc::new(DB::open_cf_descriptors(&options, path, columns).unwrap());
+        let store = RocksStore::new(Arc::clone(&database), COLUMN).unwrap();
+        Self { database, store }
+    }
+
+    /// All rows, to compare them with those in memory.
+    fn rows(&self) -> BTreeMap<Vec<u8>, Vec<u8>> {
+        let column = self.database.cf_handle(COLUMN).unwrap();
+        self.database
+            .iterator_cf(column, rocksdb::IteratorMode::Start)
+            .map(|row| row.map(|(key, value)| (key.into_vec(), value.into_vec())).unwrap())
+            .collect()
+    }
+}
+
+impl NodeStore for Rocks {
+    fn get(&self, key: &RowKey) -> Result<Option<Vec<u8>>, StoreError> {
+        self.store.get(key)
+    }
+
+    fn get_sorted(&self, keys: &[RowKey]) -> Result<Vec<Option<Vec<u8>>>, StoreError> {
+        self.store.get_sorted(keys)
+    }
+}
+
+impl Writable for Rocks {
+    fn write(&mut self, changes: &Changeset) {
+        let mut batch = WriteBatch::default();
+        self.store.stage(changes, &mut batch).unwrap();
+        self.database.write(batch).unwrap();
+    }
+}
+
+/// Prepares, writes and commits.
+fn change<S: Writable>(tree: &mut Tree<S>, updates: &Content) {
+    let changes = tree.prepare(updates).unwrap();
+    tree.store_mut().write(&changes);
+    tree.commit(changes);
+}
+
+/// A tree in memory with this content.
+fn tree_of(content: &Content) -> Tree<MemoryStore> {
+    let mut tree = Tree::open(MemoryStore::default()).unwrap();
+    change(&mut tree, content);
+    tree
+}
+
+/// Content with so many keys spread evenly, and values of 0 to 63 bytes.
+fn spread(count: u32) -> Content {
+    (0..count)
+        .map(|index| {
+            let seed = sha256(&[b"spread", &index.to_be_bytes()]);
+            (seed.0, seed.0.repeat(2)[..usize::from(seed.0[5] % 64)].to_vec())
+        })
+        .collect()
+}
+
+/// Content with so many keys that share their first bits, as if someone had ground for them.
+fn ground(count: u32, bits: usize) -> Content {
+    (0..count)
+        .map(|index| {
+            let mut key = sha256(&[b"ground", &index.to_be_bytes()]).0;
+            let end = usize::min(bits, 256 - 32);
+            key[..end / 8].fill(0xa5);
+            if end % 8 != 0 {
+                key[end / 8] = (0xa5 & !(0xff >> (end % 8))) | (key[end / 8] & (0xff >> (end % 8)));
+            }
+            if bits > 224 {
+                // Beyond that, the counter itself keeps the keys apart.
+                key[28..].copy_from_slice(&index.to_be_bytes());
+            }
+            (key, index.to_be_bytes().to_vec())
+        })
+        .collect()
+}
+
+/// The root by the definition in the module's head, bit by bit, without rows or branches.
+fn naive_root(content: &Content) -> Digest {
+    fn node(depth: usize, entries: &[(&Key, &Vec<u8>)], mut in_bucket: bool) -> Digest {
+        if depth.is_multiple_of(4) && !in_bucket {
+            if entries.is_empty() {
+                return Digest::ZERO;
+            }
+            in_bucket = entries.len() <= 32;
+        }
+        if in_bucket && entries.is_empty() {
+            return Digest::ZERO;
+        }
+        if in_bucket && entries.len() <= 2 {
+            let mut bytes = vec![0, depth as u8, entries.len() as u8];
+            for (key, value) in entries {
+                bytes.extend_from_slice(*key);
+                bytes.push(value.len() as u8);
+                bytes.extend_from_slice(value);
+            }
+            return sha256(&[&bytes]);
+        }
+        let is_right =
+            |entry: &&(&Key, &Vec<u8>)| entry.0[depth / 8] & (0x80 >> (depth % 8)) != 0;
+        let left: Vec<_> = entries.iter().filter(|entry| !is_right(entry)).copied().collect();
+        let right: Vec<_> = entries.iter().filter(is_right).copied().collect();
+        let left = node(depth + 1, &left, in_bucket);
+        let right = node(depth + 1, &right, in_bucket);
+        sha256(&[&[1], &left.0, &right.0])
+    }
+    node(0, &content.iter().collect::<Vec<_>>(), false)
+}
+
+/// Keys of which many share long prefixes, so that all depths occur.
+fn any_key() -> impl Strategy<Value = Key> {
+    let tail = any::<[u8; 32]>();
+    (tail, prop_oneof![3 => Just(0_usize), 3 => Just(1), 2 => Just(3), 1 => Just(20), 1 => Just(31)])
+        .prop_map(|(mut key, shared)| {
+            key[..shared].fill(0x3c);
+            key
+        })
+}
+
+/// Up to so many entries with keys from [`any_key`].
+fn any_content(most: usize) -> impl Strategy<Value = Content> {
+    let value = prop_oneof![
+        4 => prop::collection::vec(any::<u8>(), 16..=24),
+        1 => prop::collection::vec(any::<u8>(), 0..=MAX_VALUE_BYTES),
+    ];
+    prop::collection::btree_map(any_key(), value, 0..=most)
+}

@@ -1,0 +1,55 @@
+//! Certificates: a quorum's votes as one proof.
+
+use crate::{Subject, codec::read_version};
+use bytes::BufMut;
+use commonware_codec::{Buf, EncodeSize, Error, FixedSize, Read, Write, extensions::ReadExt};
+use quorate_crypto::bls::Proof;
+use std::fmt;
+
+/// Version byte of an encoded [`Certificate`].
+const CERTIFICATE_VERSION: u8 = 1;
+
+/// A quorum's word on a subject: a notarization, a nullification or a finalization, by the kind of
+/// the votes it stands for.
+///
+/// The type does not say whether the proof has been verified; whoever takes one from outside
+/// verifies it first.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Certificate {
+    /// What the quorum voted for.
+    pub subject: Subject,
+    /// The scheme's proof of it.
+    pub proof: Proof,
+}
+
+impl fmt::Debug for Certificate {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "certificate of {:?}", self.subject)
+    }
+}
+
+impl EncodeSize for Certificate {
+    fn encode_size(&self) -> usize {
+        1 + Subject::SIZE + self.proof.encode_size()
+    }
+}
+
+impl Write for Certificate {
+    fn write(&self, buffer: &mut impl BufMut) {
+        CERTIFICATE_VERSION.write(buffer);
+        self.subject.write(buffer);
+        self.proof.write(buffer);
+    }
+}
+
+impl Read for Certificate {
+    type Cfg = ();
+
+    fn read_cfg(buffer: &mut impl Buf, _: &()) -> Result<Self, Error> {
+        read_version(buffer, CERTIFICATE_VERSION, "certificate")?;
+        Ok(Self {
+            subject: Subject::read(buffer)?,
+            proof: Proof::read(buffer)?,
+        })
+    }
+}

@@ -1,0 +1,155 @@
+//! The validators of an epoch, and what a quorum of them is.
+
+use crate::{Epoch, ValidatorIndex, View, limits::MAX_VALIDATORS};
+use quorate_crypto::Identity;
+use std::collections::BTreeMap;
+
+/// The validators of one epoch, in a fixed order.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Committee {
+    epoch: Epoch,
+    validators: Vec<Identity>,
+    places: BTreeMap<Identity, ValidatorIndex>,
+}
+
+/// A list of validators that makes no committee.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum CommitteeError {
+    /// There must be at least one validator.
+    #[error("a committee needs at least one validator")]
+    Empty,
+    /// More than [`MAX_VALIDATORS`].
+    #[error("a committee has at most {MAX_VALIDATORS} validators, not {count}")]
+    TooLarge {
+        /// How many there were.
+        count: usize,
+    },
+    /// The same identity stands in the list twice.
+    #[error("validator {identity} is in the committee twice")]
+    Duplicate {
+        /// The identity.
+        identity: Identity,
+    },
+}
+
+impl Committee {
+    /// A committee of the given validators, who keep their order.
+    ///
+    /// # Errors
+    ///
+    /// If the list is empty, too long, or names somebody twice.
+    pub fn new(epoch: Epoch, validators: Vec<Identity>) -> Result<Self, CommitteeError> {
+        if validators.is_empty() {
+            return Err(CommitteeError::Empty);
+        }
+        if validators.len() > MAX_VALIDATORS {
+            return Err(CommitteeError::TooLarge {
+                count: validators.len(),
+            });
+        }
+        let mut places = BTreeMap::new();
+        for (place, identity) in (0_u32..).zip(&validators) {
+            if places.insert(*identity, ValidatorIndex(place)).is_some() {
+                return Err(CommitteeError::Duplicate {
+                    identity: *identity,
+                });
+            }
+        }
+        Ok(Self {
+            epoch,
+            validators,
+            places,
+        })
+    }
+
+    /// The epoch that this committee serves.
+    pub fn epoch(&self) -> Epoch {
+        self.epoch
+    }
+
+    /// How many validators there are: n, at least 1.
+    pub fn size(&self) -> usize {
+        self.validators.len()
+    }
+
+    /// How many may be faulty: f, the largest number with n ≥ 3f + 1.
+    pub fn faults(&self) -> usize {
+        (self.size() - 1) / 3
+    }
+
+    /// How many make a quorum: n − f. Any two quorums share an honest validator, and the honest
+    /// ones alone are a quorum.
+    pub fn quorum(&self) -> usize {
+        self.size() - self.faults()
+    }
+
+    /// Who leads the view: each in turn. The epoch shifts the turn.
+    pub fn leader(&self, view: View) -> ValidatorIndex {
+        let size = self.size() as u64;
+        let turn = (view.0 % size + self.epoch.0 % size) % size;
+        ValidatorIndex(u32::try_from(turn).expect("a turn is below the committee's size"))
+    }
+
+    /// The validator at this place, if there is one.
+    pub fn identity(&self, place: ValidatorIndex) -> Option<Identity> {
+        self.validators.get(place.as_usize()).copied()
+    }
+
+    /// The place of this identity, if it belongs to the committee.
+    pub fn place(&self, identity: &Identity) -> Option<ValidatorIndex> {
+        self.places.get(identity).copied()
+    }
+
+    /// All validators in order.
+    pub fn identities(&self) -> &[Identity] {
+        &self.validators
+    }
+
+    /// All places in order.
+    pub fn places(&self) -> impl Iterator<Item = ValidatorIndex> + use<> {
+        (0..u32::try_from(self.validators.len()).expect("at most 1,024")).map(ValidatorIndex)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn committee(size: u8) -> Committee {
+        let validators = (0..size).map(|i| Identity([i; 32])).collect();
+        Committee::new(Epoch(0), validators).expect("distinct")
+    }
+
+    #[test]
+    fn two_quorums_always_share_an_honest_validator() {
+        for size in 1..=200 {
+            let committee = committee(size);
+            let (n, f, q) = (committee.size(), committee.faults(), committee.quorum());
+            assert!(n > 3 * f);
+            assert!(2 * q > n + f, "n = {n}");
+            assert!(q <= n - f);
+        }
+    }
+
+    #[test]
+    fn everybody_leads_once_per_round_even_at_the_last_views() {
+        let committee = committee(7);
+        for start in [0, 1, u64::MAX - 6] {
+            let mut leaders: Vec<_> = (start..=start.saturating_add(6))
+                .map(|view| committee.leader(View(view)).0)
+                .collect();
+            leaders.sort_unstable();
+            assert_eq!(leaders, [0, 1, 2, 3, 4, 5, 6]);
+        }
+    }
+
+    #[test]
+    fn a_list_with_a_double_is_refused() {
+        let twice = vec![Identity([1; 32]), Identity([2; 32]), Identity([1; 32])];
+        assert!(matches!(
+            Committee::new(Epoch(0), twice),
+            Err(CommitteeError::Duplicate { .. })
+        ));
+        assert_eq!(Committee::new(Epoch(0), vec![]), Err(CommitteeError::Empty));
+    }
+}

@@ -1,0 +1,280 @@
+//! The genesis file, from which a chain starts, and the small trust file made from it.
+
+use crate::{
+    Certificate, ChainId, Committee, CommitteeError, Epoch,
+    limits::{MAX_BLOCK_BYTES, MAX_BLOCK_TRANSACTIONS, MAX_CHAIN_NAME_BYTES},
+};
+use quorate_crypto::{
+    Identity,
+    bls::{GroupKey, HashedMessage, Scheme, SchemeKind, ThresholdKeys},
+    sha256,
+};
+use serde::{Deserialize, Serialize};
+use std::{collections::BTreeSet, str::FromStr};
+
+/// Which protocol the validators run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Protocol {
+    /// Threshold simplex with rotating leaders.
+    Simplex,
+}
+
+/// Everything that the validators of a chain must agree on before its first block.
+///
+/// The chain's id is the hash of this content, so a validator with another genesis file speaks
+/// to nobody.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Genesis {
+    /// A name for people, 1 to 64 bytes. Two chains may share it.
+    pub name: String,
+    /// When the file was made, in milliseconds since 1970. Blocks are later.
+    pub timestamp_ms: u64,
+    /// The consensus protocol.
+    pub protocol: Protocol,
+    /// The vote scheme's name, for instance `bls-threshold`.
+    pub scheme: String,
+    /// Limits on each block.
+    pub limits: BlockLimits,
+    /// The compressed group key in G2, 96 bytes in hexadecimal.
+    pub group_key: String,
+    /// The validators in the committee's order.
+    pub validators: Vec<GenesisValidator>,
+    /// The accounts that exist from the start. Each identity once; the sum fits in 64 bits.
+    pub accounts: Vec<GenesisAccount>,
+}
+
+/// How much a block may hold.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct BlockLimits {
+    /// Most transactions in a block: 1 to 8,192.
+    pub max_transactions: usize,
+    /// Most bytes of an encoded block: 1,024 to 2,097,152.
+    pub max_bytes: usize,
+}
+
+/// One validator of the genesis committee.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct GenesisValidator {
+    /// Its ed25519 identity.
+    pub identity: Identity,
+    /// The public key of its vote share, compressed in G2, 96 bytes in hexadecimal.
+    pub vote_key: String,
+}
+
+/// One account of the genesis state.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct GenesisAccount {
+    /// Who owns it.
+    pub identity: Identity,
+    /// What it holds, in the chain's smallest unit.
+    pub balance: u64,
+}
+
+/// What a verifier needs to trust: enough to check every finalization of the chain offline.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Trust {
+    /// The chain's name, for people.
+    pub name: String,
+    /// The chain's id: the hash of its genesis content.
+    pub chain_id: ChainId,
+    /// The vote scheme's name.
+    pub scheme: String,
+    /// The compressed group key in G2, 96 bytes in hexadecimal.
+    pub group_key: String,
+}
+
+/// A genesis or trust file that cannot be used.
+#[derive(Debug, thiserror::Error)]
+pub enum GenesisError {
+    /// The text is not JSON of the right shape.
+    #[error("not a valid file: {0}")]
+    Json(#[from] serde_json::Error),
+    /// A value is out of its range.
+    #[error("`{key}` must be {expected}")]
+    Value {
+        /// The key in the file.
+        key: &'static str,
+        /// What it may be.
+        expected: String,
+    },
+    /// The validators make no committee.
+    #[error("`validators`: {0}")]
+    Committee(#[from] CommitteeError),
+    /// The vote keys are not a valid dealing.
+    #[error("`group_key` and `validators[].vote_key`: {0}")]
+    Keys(String),
+}
+
+fn value_error(key: &'static str, expected: impl Into<String>) -> GenesisError {
+    GenesisError::Value {
+        key,
+        expected: expected.into(),
+    }
+}
+
+fn parse_key(key: &'static str, text: &str) -> Result<[u8; 96], GenesisError> {
+    let mut bytes = [0; 96];
+    hex::decode_to_slice(text, &mut bytes)
+        .map_err(|_| value_error(key, "192 hexadecimal digits"))?;
+    Ok(bytes)
+}
+
+impl Genesis {
+    /// Reads and checks a genesis file's text.
+    ///
+    /// # Errors
+    ///
+    /// If the text has another shape, or a value is out of its range. The keys' mathematics are
+    /// checked by [`Genesis::scheme`].
+    pub fn from_json(text: &str) -> Result<Self, GenesisError> {
+        let genesis: Self = serde_json::from_str(text)?;
+        genesis.check()?;
+        Ok(genesis)
+    }
+
+    /// The file's text.
+    pub fn to_json(&self) -> String {
+        serde_json::to_string_pretty(self).expect("a genesis has only text keys")
+    }
+
+    fn check(&self) -> Result<(), GenesisError> {
+        if self.name.is_empty() || self.name.len() > MAX_CHAIN_NAME_BYTES {
+            return Err(value_error(
+                "name",
+                format!("1 to {MAX_CHAIN_NAME_BYTES} bytes"),
+            ));
+        }
+        if !(1..=MAX_BLOCK_TRANSACTIONS).contains(&self.limits.max_transactions) {
+            return Err(value_error(
+                "limits.max_transactions",
+                format!("1 to {MAX_BLOCK_TRANSACTIONS}"),
+            ));
+        }
+        if !(1_024..=MAX_BLOCK_BYTES).contains(&self.limits.max_bytes) {
+            return Err(value_error(
+                "limits.max_bytes",
+                format!("1024 to {MAX_BLOCK_BYTES}"),
+            ));
+        }
+        let mut total = 0_u64;
+        let mut seen = BTreeSet::new();
+        for account in &self.accounts {
+            if !seen.insert(account.identity) {
+                return Err(value_error(
+                    "accounts",
+                    format!("without doubles; {} is there twice", account.identity),
+                ));
+            }
+            total = total
+                .checked_add(account.balance)
+                .ok_or_else(|| value_error("accounts", "of balances whose sum is below 2^64"))?;
+        }
+        self.committee()?;
+        Ok(())
+    }
+
+    /// The chain's id: SHA-256 of `"quorate/genesis/1"` and the content as compact JSON with the
+    /// fields in their declared order.
+    pub fn chain_id(&self) -> ChainId {
+        let content = serde_json::to_vec(self).expect("a genesis has only text keys");
+        ChainId(sha256(&[b"quorate/genesis/1", &content]))
+    }
+
+    /// The committee of epoch 0.
+    ///
+    /// # Errors
+    ///
+    /// If the validators make no committee.
+    pub fn committee(&self) -> Result<Committee, CommitteeError> {
+        let identities = self.validators.iter().map(|v| v.identity).collect();
+        Committee::new(Epoch(0), identities)
+    }
+
+    /// The vote scheme with its keys, fully checked.
+    ///
+    /// # Errors
+    ///
+    /// If the scheme is unknown or the keys are not one dealing for these validators.
+    pub fn scheme(&self) -> Result<Scheme, GenesisError> {
+        let SchemeKind::BlsThreshold = SchemeKind::from_str(&self.scheme)
+            .map_err(|error| value_error("scheme", error.to_string()))?;
+        let share_keys = self
+            .validators
+            .iter()
+            .map(|v| parse_key("validators[].vote_key", &v.vote_key))
+            .collect::<Result<_, _>>()?;
+        let quorum = u32::try_from(self.committee()?.quorum()).expect("at most 1,024");
+        Scheme::threshold(&ThresholdKeys {
+            quorum,
+            group_key: parse_key("group_key", &self.group_key)?,
+            share_keys,
+        })
+        .map_err(|error| GenesisError::Keys(error.to_string()))
+    }
+
+    /// The trust file for this chain.
+    pub fn trust(&self) -> Trust {
+        Trust {
+            name: self.name.clone(),
+            chain_id: self.chain_id(),
+            scheme: self.scheme.clone(),
+            group_key: self.group_key.clone(),
+        }
+    }
+}
+
+impl Trust {
+    /// Reads a trust file's text.
+    ///
+    /// # Errors
+    ///
+    /// If the text has another shape.
+    pub fn from_json(text: &str) -> Result<Self, GenesisError> {
+        Ok(serde_json::from_str(text)?)
+    }
+
+    /// The file's text.
+    pub fn to_json(&self) -> String {
+        serde_json::to_string_pretty(self).expect("a trust file has only text keys")
+    }
+
+    /// A verifier of this chain's certificates.
+    ///
+    /// # Errors
+    ///
+    /// If the scheme is unknown or the group key is no key.
+    pub fn verifier(&self) -> Result<Verifier, GenesisError> {
+        let SchemeKind::BlsThreshold = SchemeKind::from_str(&self.scheme)
+            .map_err(|error| value_error("scheme", error.to_string()))?;
+        let key = parse_key("group_key", &self.group_key)?;
+        Ok(Verifier {
+            chain: self.chain_id,
+            key: GroupKey::new(&key).map_err(|error| GenesisError::Keys(error.to_string()))?,
+        })
+    }
+}
+
+/// Verifies certificates of one chain with the group key alone.
+pub struct Verifier {
+    chain: ChainId,
+    key: GroupKey,
+}
+
+impl Verifier {
+    /// Whether a quorum of the chain's validators stands behind the certificate.
+    pub fn verify(&self, certificate: &Certificate) -> bool {
+        let message = HashedMessage::new(&certificate.subject.signed_bytes(&self.chain));
+        self.key.verify(&message, &certificate.proof)
+    }
+
+    /// The chain whose certificates it verifies.
+    pub fn chain(&self) -> ChainId {
+        self.chain
+    }
+}

@@ -1,0 +1,39 @@
+//! The vocabulary of Quorate: what validators say to each other, what they store, and the one
+//! binary form of each.
+//!
+//! Everything that travels or is stored has a bounded codec: lengths are checked before memory is
+//! taken, and bytes from outside never panic. The limits are in [`limits`]. Everything of the
+//! consensus is keyed by epoch.
+
+mod block;
+mod certificate;
+mod chain;
+mod codec;
+mod committee;
+mod durable;
+mod evidence;
+pub mod genesis;
+mod ids;
+mod ledger;
+pub mod limits;
+mod merkle;
+mod message;
+mod record;
+mod transaction;
+mod vote;
+
+pub use block::{Block, BlockError, Header};
+pub use certificate::Certificate;
+pub use chain::ChainId;
+pub use committee::{Committee, CommitteeError};
+pub use durable::Durable;
+pub use evidence::{Conflict, Evidence};
+pub use ids::{Epoch, Height, ValidatorIndex, View};
+pub use ledger::{Account, Failure, Outcome, Receipt, state_key};
+pub use merkle::merkle_root;
+pub use message::{Frame, Message, Proposal, Status};
+pub use record::Record;
+pub use transaction::{TRANSACTION_NAMESPACE, Transaction, TransactionError, Transfer};
+pub use vote::{Subject, Vote, VoteKind};
+
+pub use quorate_crypto::{Digest, Identity, IdentitySignature};

@@ -1,0 +1,36 @@
+//! Limits on everything that comes from outside. Each is checked before memory is taken.
+
+/// Most validators in a committee.
+pub const MAX_VALIDATORS: usize = 1_024;
+
+/// Most transactions in a block, whatever the genesis file says.
+pub const MAX_BLOCK_TRANSACTIONS: usize = 8_192;
+
+/// Most bytes of an encoded block: header and [`MAX_BLOCK_TRANSACTIONS`] transactions.
+pub const MAX_BLOCK_BYTES: usize = 2 * 1024 * 1024;
+
+/// Most bytes of a frame between validators: a proposal with its block and certificates, or a
+/// reply with a range of blocks.
+pub const MAX_FRAME_BYTES: usize = 4 * 1024 * 1024;
+
+/// Most messages in one frame.
+pub const MAX_FRAME_MESSAGES: usize = 64;
+
+/// Most nullifications that a proposal carries to prove the views between its parent and itself.
+/// A voter that needs more asks for them.
+pub const MAX_PROPOSAL_NULLIFICATIONS: usize = 64;
+
+/// Most blocks in the reply to one range request.
+pub const MAX_RANGE_BLOCKS: usize = 256;
+
+/// Bytes after which a range reply takes no further block.
+pub const RANGE_REPLY_BYTES: usize = 1024 * 1024;
+
+/// Most certificates that one request may ask for.
+pub const MAX_CERTIFICATE_REPLIES: usize = 64;
+
+/// Most transactions in one forwarded batch.
+pub const MAX_FORWARDED_TRANSACTIONS: usize = 2_048;
+
+/// Most bytes of a chain's name.
+pub const MAX_CHAIN_NAME_BYTES: usize = 64;
