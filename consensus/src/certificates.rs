@@ -71,11 +71,13 @@ impl Engine {
     ) {
         for (certificate, valid) in certificates.into_iter().zip(valid) {
             if *valid {
-                self.unstage(&certificate);
+                self.unstage(now, &certificate, out);
                 self.accept(now, certificate, out);
             } else {
                 // Honest validators verify before they pass on, so the sender is to blame.
-                self.staged.clear();
+                if self.closes_staged(&certificate) {
+                    self.staged.clear();
+                }
                 self.offend(from, Offence::InvalidCertificate, out);
             }
         }

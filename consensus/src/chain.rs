@@ -120,9 +120,9 @@ impl Engine {
                 .rounds
                 .get(&block.header().view)
                 .and_then(|round| round.finalization.as_ref())
-                .filter(|certificate| certificate.subject.payload == block.id());
+                .unwrap_or(certificate);
             let finalized = Finalized {
-                certificate: own.cloned(),
+                certificate: (own.subject.payload == block.id()).then(|| own.clone()),
                 block: block.clone(),
             };
             self.delivered.insert(block.height(), finalized.clone());
@@ -235,7 +235,7 @@ impl Engine {
         }
     }
 
-    fn closes_staged(&self, certificate: &Certificate) -> bool {
+    pub(crate) fn closes_staged(&self, certificate: &Certificate) -> bool {
         let subject = &certificate.subject;
         subject.kind == VoteKind::Finalize
             && subject.epoch == self.config.epoch()
@@ -246,12 +246,15 @@ impl Engine {
                 .is_some_and(|block| block.id() == subject.payload)
     }
 
-    /// Lets staged blocks join the chain if this verified certificate closes them.
-    pub(crate) fn unstage(&mut self, certificate: &Certificate) {
+    /// Lets staged blocks join the chain if this verified certificate closes them. The machine may
+    /// hold the certificate already, so it is acted upon here.
+    pub(crate) fn unstage(&mut self, now: Moment, certificate: &Certificate, out: &mut Output) {
         if self.closes_staged(certificate) {
             for block in std::mem::take(&mut self.staged) {
                 self.hold(block);
             }
+            self.try_commit(certificate, out);
+            self.pursue(now, out);
         }
     }
 

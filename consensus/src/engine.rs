@@ -66,6 +66,8 @@ pub struct Engine {
     pub(crate) config: Config,
     pub(crate) view: View,
     pub(crate) rounds: BTreeMap<View, Round>,
+    /// The oldest view whose slots are still kept.
+    open_from: View,
     /// Blocks above the tip, by id.
     pub(crate) blocks: BTreeMap<Digest, Held>,
     /// The newest finalised block whose whole chain is known.
@@ -105,6 +107,7 @@ impl Engine {
         Self {
             view: tip.view.next(),
             rounds: BTreeMap::new(),
+            open_from: tip.view,
             blocks: BTreeMap::new(),
             delivered: BTreeMap::new(),
             executed: tip.height,
@@ -297,11 +300,11 @@ impl Engine {
             && (self.pacemaker.is_silent(leader) || self.blame.is_blocked(leader));
         self.pacemaker.enter(now, brought, hopeless);
         self.building = None;
-        if let Some(old) = view.0.checked_sub(TAIL_VIEWS + 1)
-            && let Some(round) = self.rounds.get_mut(&View(old))
-        {
+        let closed = View(view.0.saturating_sub(TAIL_VIEWS));
+        for (_, round) in self.rounds.range_mut(self.open_from..closed.max(self.open_from)) {
             round.shrink();
         }
+        self.open_from = closed.max(self.open_from);
         self.hashed
             .retain(|subject, _| subject.view.0 + TAIL_VIEWS >= view.0);
         self.fetcher

@@ -14,6 +14,9 @@ use quorate_types::{
 };
 use std::sync::Arc;
 
+/// Blocks that may be held above the tip while finalised ones below them are missing.
+const MAX_HELD_WHILE_BEHIND: usize = 256;
+
 /// What a proposal's parent comes to.
 enum Parent {
     /// It may be followed; `None` is the genesis state.
@@ -193,7 +196,9 @@ impl Engine {
         certificates.retain(|certificate| certificate.subject.view < view);
         self.check_certificates(from, certificates, out);
         let last = self.view.0.saturating_add(PROPOSAL_LOOKAHEAD_VIEWS);
-        if view < self.view || view.0 > last {
+        // Who is far behind fetches finalised blocks in order; new ones would only pile up.
+        let piled_up = self.is_behind() && self.blocks.len() > MAX_HELD_WHILE_BEHIND;
+        if view < self.view || view.0 > last || piled_up {
             self.counters.dropped_window += 1;
             return;
         }

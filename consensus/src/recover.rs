@@ -5,7 +5,7 @@ use crate::{
     engine::{Engine, Held},
     io::{Moment, Output},
 };
-use quorate_types::{Certificate, Record, View, Vote, VoteKind};
+use quorate_types::{Certificate, Record, Vote, VoteKind};
 
 /// A journal that this validator cannot have written.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -151,9 +151,7 @@ impl Engine {
         if stuck {
             self.pacemaker.plan_resend(now);
         }
-        if self.view > View(1) || stuck {
-            self.repeat(out);
-        }
+        self.repeat(out);
         out.entered.push(self.view);
         self.progress(now, out);
     }

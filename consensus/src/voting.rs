@@ -412,6 +412,11 @@ impl Engine {
             self.send(Target::All, Message::Certificate(certificate), out);
         }
         if let Some(round) = self.rounds.get(&self.view) {
+            if let Some(proposal) = &round.proposal
+                && self.leads(self.view)
+            {
+                self.send(Target::All, Message::Proposal(proposal.clone()), out);
+            }
             let own = &round.own;
             let votes = [&own.notarize, &own.nullify, &own.finalize];
             for vote in votes.into_iter().flatten() {
