@@ -68,32 +68,43 @@ impl Worker {
                 }
             }
         }
-        for (id, batch) in batches {
-            let result = self.certify(&batch, seed);
-            verdicts.push((id, Verdict::Certified(result)));
-        }
+        verdicts.extend(self.certify(batches, seed));
         verdicts
     }
 
-    fn certify(&mut self, batch: &Batch, seed: [u8; 32]) -> Result<Proof, Vec<u32>> {
-        let message = match &batch.message {
-            Some(message) => message.clone(),
-            None => Arc::new(self.hash(&batch.subject)),
-        };
-        match self.scheme.certify(&message, &batch.parts, seed) {
-            Ok(proof) => {
-                self.counts.pairing_checks += 1;
-                self.counts.certificates += 1;
-                Ok(proof)
-            }
-            Err(CertifyError::Invalid { bad, checks }) => {
-                self.counts.add(checks);
-                Err(bad)
-            }
-            // The machine hands over exactly a quorum of distinct members. Were it not so, saying
-            // that nobody is to blame stops it.
-            Err(_) => Err(Vec::new()),
-        }
+    fn certify(&mut self, batches: Vec<(JobId, Batch)>, seed: [u8; 32]) -> Vec<(JobId, Verdict)> {
+        let messages: Vec<Arc<HashedMessage>> = batches
+            .iter()
+            .map(|(_, batch)| match &batch.message {
+                Some(message) => message.clone(),
+                None => Arc::new(self.hash(&batch.subject)),
+            })
+            .collect();
+        let items: Vec<(&HashedMessage, &[(u32, PartialSignature)])> = messages
+            .iter()
+            .zip(&batches)
+            .map(|(message, (_, batch))| (message.as_ref(), batch.parts.as_slice()))
+            .collect();
+        let mut checks = CheckCount::default();
+        let results = self.scheme.certify_many(&items, seed, &mut checks);
+        self.counts.add(checks);
+        batches
+            .iter()
+            .zip(results)
+            .map(|((id, _), result)| {
+                let result = match result {
+                    Ok(proof) => {
+                        self.counts.certificates += 1;
+                        Ok(proof)
+                    }
+                    Err(CertifyError::Invalid { bad, .. }) => Err(bad),
+                    // The machine hands over exactly a quorum of distinct members. Were it not so,
+                    // saying that nobody is to blame stops it.
+                    Err(_) => Err(Vec::new()),
+                };
+                (*id, Verdict::Certified(result))
+            })
+            .collect()
     }
 
     fn verify_certificates(&mut self, certificates: &[Certificate], seed: [u8; 32]) -> Vec<bool> {

@@ -81,39 +81,32 @@ impl Fp {
         ],
     });
 
-    pub(super) fn mul(&self, other: &Self) -> Self {
-        let mut out = blst_fp::default();
+    /// Sets this to left · right. Results are written where they are to stay: copying one right
+    /// after blst has stored it stalls the processor for longer than an addition takes.
+    pub(super) fn set_product(&mut self, left: &Self, right: &Self) {
         // SAFETY: three valid references to field elements.
-        unsafe { blst_fp_mul(&mut out, &self.0, &other.0) };
-        Self(out)
+        unsafe { blst_fp_mul(&mut self.0, &left.0, &right.0) };
     }
 
-    pub(super) fn square(&self) -> Self {
-        let mut out = blst_fp::default();
-        // SAFETY: two valid references to field elements.
-        unsafe { blst_fp_sqr(&mut out, &self.0) };
-        Self(out)
+    /// Sets this to this · factor.
+    pub(super) fn multiply(&mut self, factor: &Self) {
+        let this = &raw mut self.0;
+        // SAFETY: two valid field elements; blst allows multiplying in place.
+        unsafe { blst_fp_mul(this, this, &factor.0) };
     }
 
-    pub(super) fn add(&self, other: &Self) -> Self {
-        let mut out = blst_fp::default();
-        // SAFETY: three valid references to field elements.
-        unsafe { blst_fp_add(&mut out, &self.0, &other.0) };
-        Self(out)
+    fn negated(mut self) -> Self {
+        let this = &raw mut self.0;
+        // SAFETY: a valid field element; blst allows negating in place.
+        unsafe { blst_fp_cneg(this, this, true) };
+        self
     }
 
-    pub(super) fn sub(&self, other: &Self) -> Self {
-        let mut out = blst_fp::default();
-        // SAFETY: three valid references to field elements.
-        unsafe { blst_fp_sub(&mut out, &self.0, &other.0) };
-        Self(out)
-    }
-
-    pub(super) fn negate(&self) -> Self {
-        let mut out = blst_fp::default();
-        // SAFETY: two valid references to field elements.
-        unsafe { blst_fp_cneg(&mut out, &self.0, true) };
-        Self(out)
+    fn doubled(mut self) -> Self {
+        let this = &raw mut self.0;
+        // SAFETY: a valid field element; blst allows adding in place.
+        unsafe { blst_fp_add(this, this, this) };
+        self
     }
 
     /// 1 / self, or zero for zero.
@@ -124,17 +117,13 @@ impl Fp {
         Self(out)
     }
 
-    pub(super) fn is_zero(&self) -> bool {
-        self.0.l == [0; 6]
+    /// Looks at one limb first, which nearly always settles it.
+    fn same(left: &blst_fp, right: &blst_fp) -> bool {
+        left.l[0] == right.l[0] && left.l == right.l
     }
 }
 
 impl G1Affine {
-    /// The point with these coordinates, which the caller knows to lie on the curve.
-    pub(super) fn from_coordinates(x: Fp, y: Fp) -> Self {
-        Self(blst_p1_affine { x: x.0, y: y.0 })
-    }
-
     /// Reads an uncompressed point and checks that it is on the curve, nothing more (0.2 µs).
     /// Refuses the identity, every flag bit and coordinates that are not reduced.
     pub(super) fn from_uncompressed(bytes: &[u8; 96]) -> Option<Self> {
@@ -195,22 +184,68 @@ impl G1Affine {
         bytes
     }
 
-    pub(super) fn x(&self) -> Fp {
-        Fp(self.0.x)
-    }
-
-    pub(super) fn y(&self) -> Fp {
-        Fp(self.0.y)
-    }
-
     pub(super) fn negate(&self) -> Self {
-        Self::from_coordinates(self.x(), self.y().negate())
+        Self(blst_p1_affine {
+            x: self.0.x,
+            y: Fp(self.0.y).negated().0,
+        })
     }
 
     /// z² times the point if it is in the subgroup, for one multiplication; some other point of
     /// the curve otherwise.
     pub(super) fn endomorphism(&self) -> Self {
-        Self::from_coordinates(self.x().mul(&BETA), self.y().negate())
+        let mut image = self.negate();
+        let x = &raw mut image.0.x;
+        // SAFETY: two valid field elements; blst allows multiplying in place.
+        unsafe { blst_fp_mul(x, x, &BETA.0) };
+        image
+    }
+
+    /// Sets `out` to the denominator of the slope through both points: x₂ − x₁ for a chord, 2·y for
+    /// the tangent in equal points. Never zero: the curve has odd order, so no point has y = 0.
+    /// For opposite points, which have no slope, it is one.
+    pub(super) fn slope_denominator(&self, other: &Self, out: &mut Fp) {
+        let (left, right) = (&self.0, &other.0);
+        // SAFETY: valid references to field elements.
+        unsafe {
+            if !Fp::same(&left.x, &right.x) {
+                blst_fp_sub(&mut out.0, &right.x, &left.x);
+            } else if Fp::same(&left.y, &right.y) {
+                blst_fp_add(&mut out.0, &left.y, &left.y);
+            } else {
+                *out = Fp::ONE;
+            }
+        }
+    }
+
+    /// Sets `out` to the sum of both points, given the inverse of [`Self::slope_denominator`];
+    /// `false` if the sum is the identity. λ = Δy/Δx or 3x²/2y, x₃ = λ² − x₁ − x₂,
+    /// y₃ = λ·(x₁ − x₃) − y₁.
+    pub(super) fn add_with_slope(&self, other: &Self, inverse: &Fp, out: &mut Self) -> bool {
+        let (left, right) = (&self.0, &other.0);
+        let mut slope = blst_fp::default();
+        let slope = &raw mut slope;
+        let (x, y) = (&raw mut out.0.x, &raw mut out.0.y);
+        // SAFETY: valid field elements, of which blst allows any to be the same object; `out` is
+        // borrowed mutably, so it is neither of the points.
+        unsafe {
+            if !Fp::same(&left.x, &right.x) {
+                blst_fp_sub(slope, &right.y, &left.y);
+            } else if Fp::same(&left.y, &right.y) {
+                blst_fp_sqr(slope, &left.x);
+                blst_fp_mul_by_3(slope, slope);
+            } else {
+                return false;
+            }
+            blst_fp_mul(slope, slope, &inverse.0);
+            blst_fp_sqr(x, slope);
+            blst_fp_sub(x, x, &left.x);
+            blst_fp_sub(x, x, &right.x);
+            blst_fp_sub(y, &left.x, x);
+            blst_fp_mul(y, y, slope);
+            blst_fp_sub(y, y, &left.y);
+        }
+        true
     }
 
     /// Whether the point has the prime order r (33 µs).
@@ -288,16 +323,18 @@ impl G2Affine {
 
     /// z² times the point if it is in the subgroup, as [`G1Affine::endomorphism`].
     pub(super) fn endomorphism(&self) -> Self {
-        let (x, y) = (&self.0.x.fp, &self.0.y.fp);
-        let root = BETA.square();
-        Self(blst_p2_affine {
-            x: blst_fp2 {
-                fp: [Fp(x[0]).mul(&root).0, Fp(x[1]).mul(&root).0],
-            },
-            y: blst_fp2 {
-                fp: [Fp(y[0]).negate().0, Fp(y[1]).negate().0],
-            },
-        })
+        let mut root = BETA;
+        root.multiply(&BETA);
+        let mut image = self.0;
+        for part in &mut image.x.fp {
+            let part = &raw mut *part;
+            // SAFETY: two valid field elements; blst allows multiplying in place.
+            unsafe { blst_fp_mul(part, part, &root.0) };
+        }
+        for part in &mut image.y.fp {
+            *part = Fp(*part).negated().0;
+        }
+        Self(image)
     }
 
     /// Whether the point has the prime order r.
@@ -410,16 +447,18 @@ impl Lines {
         &GENERATOR
     }
 
-    /// Line number `index` evaluated at the point whose (−2x, 2y) is `at`. A line is three
-    /// packed elements of Fp2, "xy00z0" in blst's terms: the second is multiplied by −2x and
-    /// the third by 2y (the twist that blst's pairing.c describes).
-    fn evaluate(&self, index: usize, at: &(Fp, Fp)) -> blst_fp6 {
-        let [constant, by_x, by_y] = self.0[index].fp2;
-        let scale = |value: blst_fp2, by: &Fp| blst_fp2 {
-            fp: [Fp(value.fp[0]).mul(by).0, Fp(value.fp[1]).mul(by).0],
-        };
-        blst_fp6 {
-            fp2: [constant, scale(by_x, &at.0), scale(by_y, &at.1)],
+    /// Sets `out` to line number `index` at the point whose (−2x, 2y) is `at`. A line is three
+    /// packed elements of Fp2, "xy00z0" in blst's terms: the second is multiplied by −2x and the
+    /// third by 2y (the twist that blst's pairing.c describes).
+    fn evaluate(&self, index: usize, at: &blst_p1_affine, out: &mut blst_fp6) {
+        let line = &self.0[index].fp2;
+        out.fp2[0] = line[0];
+        for half in 0..2 {
+            // SAFETY: valid references to field elements.
+            unsafe {
+                blst_fp_mul(&mut out.fp2[1].fp[half], &line[1].fp[half], &at.x);
+                blst_fp_mul(&mut out.fp2[2].fp[half], &line[2].fp[half], &at.y);
+            }
         }
     }
 }
@@ -435,20 +474,24 @@ pub(super) fn pairing_product(pairs: &[(&G1Affine, &Lines)]) -> Gt {
     let twisted: Vec<_> = pairs
         .iter()
         .map(|(point, lines)| {
-            let (x, y) = (point.x(), point.y());
-            ((x.add(&x).negate(), y.add(&y)), lines)
+            let twisted = blst_p1_affine {
+                x: Fp(point.0.x).doubled().negated().0,
+                y: Fp(point.0.y).doubled().0,
+            };
+            (twisted, lines)
         })
         .collect();
     // SAFETY: blst returns a pointer to a constant.
     let mut product = unsafe { *blst_fp12_one() };
     let accumulator = &raw mut product;
+    let mut line = blst_fp6::default();
     for index in 0..68 {
         if index > 0 && !ADDITIONS.contains(&index) {
             // SAFETY: a valid accumulator; blst allows squaring in place.
             unsafe { blst_fp12_sqr(accumulator, accumulator) };
         }
         for (at, lines) in &twisted {
-            let line = lines.evaluate(index, at);
+            lines.evaluate(index, at, &mut line);
             // SAFETY: valid references; blst allows multiplying in place.
             unsafe { blst_fp12_mul_by_xy00z0(accumulator, accumulator, &line) };
         }

@@ -75,6 +75,7 @@ impl Plan {
         let window_bits = (1..=MAX_WINDOW_BITS)
             .min_by_key(|&width| estimated_additions(&bits, width))
             .expect("the range is not empty");
+        let window_bits = std::env::var("WB").ok().and_then(|v| v.parse().ok()).unwrap_or(window_bits);
         let top = bits.iter().copied().max().unwrap_or(0);
         // One bit more than the widest scalar, for the carry out of its last digit.
         let windows = (top + 1).div_ceil(window_bits);
@@ -129,40 +130,31 @@ impl Plan {
     /// If there are not as many points as the plan has scalars.
     pub(super) fn sum(&self, points: &[G1Affine]) -> G1 {
         assert_eq!(points.len(), self.points, "one point for each scalar");
-        let mut runs = Runs {
-            points: Vec::with_capacity(self.entries.len()),
+        let mut arena = Arena::new(points, self.entries.len());
+        let mut buckets = Runs {
+            picks: self.entries.clone(),
             lengths: self.bucket_lengths.clone(),
         };
-        for entry in &self.entries {
-            let point = points[(entry >> 1) as usize];
-            let negative = entry & 1 == 1;
-            runs.points
-                .push(if negative { point.negate() } else { point });
-        }
-        let mut scratch = Scratch::default();
-        runs.collapse(&mut scratch);
+        arena.collapse(&mut buckets);
 
         // Σ d·B[d] over a window, one bit of d at a time: the odd digits contribute their sum at
         // this bit, and B[2j] + B[2j+1] is the bucket of digit j at the next one.
         let mut bit_sums = Runs::default();
-        let mut bits = Vec::new();
-        let mut digits = 1 << (self.window_bits - 1);
+        let mut bits = Vec::with_capacity(self.windows * self.window_bits);
         for level in 0..self.window_bits {
+            let digits = 1 << (self.window_bits - 1 - level);
             let mut halved = Runs::default();
-            let mut rest = &runs.points[..];
-            for window in 0..self.windows {
-                let lengths = &runs.lengths[window * digits..(window + 1) * digits];
-                let mut odd = 0;
-                let mut pair = 0;
+            let mut picks = buckets.picks.iter();
+            for (window, lengths) in buckets.lengths.chunks_exact(digits).enumerate() {
+                let (mut odd, mut pair) = (0, 0);
                 for (digit, &length) in (1..).zip(lengths) {
-                    if let Some((point, others)) = rest.split_first().filter(|_| length == 1) {
-                        rest = others;
+                    for &pick in picks.by_ref().take(length as usize) {
                         if digit % 2 == 1 {
-                            bit_sums.points.push(*point);
+                            bit_sums.picks.push(pick);
                             odd += 1;
                         }
                         if digit > 1 {
-                            halved.points.push(*point);
+                            halved.picks.push(pick);
                             pair += 1;
                         }
                     }
@@ -175,12 +167,24 @@ impl Plan {
                 bit_sums.lengths.push(odd);
                 bits.push(window * self.window_bits + level);
             }
-            digits /= 2;
-            halved.collapse(&mut scratch);
-            runs = halved;
+            arena.collapse(&mut halved);
+            buckets = halved;
         }
-        bit_sums.collapse(&mut scratch);
-        horner(&bit_sums, &bits, self.windows * self.window_bits)
+        arena.collapse(&mut bit_sums);
+
+        let mut by_bit = vec![None; self.windows * self.window_bits];
+        let mut picks = bit_sums.picks.iter();
+        for (bit, &length) in bits.into_iter().zip(&bit_sums.lengths) {
+            by_bit[bit] = picks.by_ref().take(length as usize).next();
+        }
+        let mut total = G1::identity();
+        for pick in by_bit.into_iter().rev().skip_while(Option::is_none) {
+            total.double();
+            if let Some(&pick) = pick {
+                total.add(&arena.points[pick as usize]);
+            }
+        }
+        total
     }
 }
 
@@ -196,122 +200,96 @@ fn estimated_additions(bits: &[usize], width: usize) -> usize {
     digits - zeros + windows * fold
 }
 
-/// Σ 2^bits[i] · sums[i]; every run holds at most one point.
-fn horner(sums: &Runs, bits: &[usize], top: usize) -> G1 {
-    let mut by_bit: Vec<Option<G1Affine>> = vec![None; top];
-    let mut rest = sums.points.iter();
-    for (bit, length) in bits.iter().zip(&sums.lengths) {
-        if *length == 1 {
-            by_bit[*bit] = rest.next().copied();
-        }
-    }
-    let mut total = G1::identity();
-    for point in by_bit.iter().rev().skip_while(|point| point.is_none()) {
-        total.double();
-        if let Some(point) = point {
-            total.add(point);
-        }
-    }
-    total
+/// Every point that a sum has come to so far, the given ones and their opposites first. Points are
+/// referred to by position and never moved.
+struct Arena {
+    points: Vec<G1Affine>,
+    denominators: Vec<Fp>,
+    inverses: Vec<Fp>,
 }
 
-/// Runs of points, one after the other, each to be added up.
+/// Runs of positions in the arena, one after the other; the points of each run are to be added.
 #[derive(Default)]
 struct Runs {
-    points: Vec<G1Affine>,
+    picks: Vec<u32>,
     lengths: Vec<u32>,
 }
 
-/// Memory for [`Runs::collapse`], kept from one call to the next.
-#[derive(Default)]
-struct Scratch {
-    denominators: Vec<Fp>,
-    prefixes: Vec<Fp>,
-}
+impl Arena {
+    /// The given point `i` gets position 2·i, its opposite 2·i + 1, as in [`Plan::entries`].
+    fn new(points: &[G1Affine], additions: usize) -> Self {
+        let mut arena = Vec::with_capacity(2 * points.len() + 2 * additions);
+        arena.extend(points.iter().flat_map(|point| [*point, point.negate()]));
+        Self {
+            points: arena,
+            denominators: Vec::with_capacity(additions / 2),
+            inverses: Vec::with_capacity(additions / 2 + 1),
+        }
+    }
 
-impl Runs {
     /// Replaces every run by its sum: one point, or none if the sum is the identity. Each round
     /// adds the neighbours of all runs, with one inversion for all.
-    fn collapse(&mut self, scratch: &mut Scratch) {
-        while self.lengths.iter().any(|&length| length > 1) {
-            scratch.invert_slopes(self);
-            let mut inverses = scratch.denominators.iter();
+    fn collapse(&mut self, runs: &mut Runs) {
+        while runs.lengths.iter().any(|&length| length > 1) {
+            self.invert_slopes(runs);
+            let base = self.points.len();
+            let filler = self.points[0];
+            self.points.resize(base + self.denominators.len(), filler);
+            let (known, sums) = self.points.split_at_mut(base);
+            let mut sums = (base..).zip(sums.iter_mut().zip(&self.inverses));
             let (mut read, mut write) = (0, 0);
-            for length in &mut self.lengths {
+            for length in &mut runs.lengths {
                 let (start, end) = (write, read + *length as usize);
                 while read + 1 < end {
-                    let (left, right) = (self.points[read], self.points[read + 1]);
-                    let inverse = inverses.next().expect("one denominator for each pair");
-                    if let Some(sum) = add(&left, &right, inverse) {
-                        self.points[write] = sum;
+                    let left = &known[runs.picks[read] as usize];
+                    let right = &known[runs.picks[read + 1] as usize];
+                    let (pick, (sum, inverse)) = sums.next().expect("one for each pair");
+                    if left.add_with_slope(right, inverse, sum) {
+                        runs.picks[write] = pick as u32;
                         write += 1;
                     }
                     read += 2;
                 }
                 if read < end {
-                    self.points[write] = self.points[read];
+                    runs.picks[write] = runs.picks[read];
                     (read, write) = (read + 1, write + 1);
                 }
                 *length = (write - start) as u32;
             }
-            self.points.truncate(write);
+            runs.picks.truncate(write);
         }
     }
-}
 
-impl Scratch {
-    /// Leaves in `denominators` the inverse of the slope's denominator for every pair of
-    /// neighbours in every run (Montgomery's trick).
+    /// Leaves in `inverses` the inverse of the slope's denominator for every pair of neighbours in
+    /// every run, by Montgomery's trick: one inversion of the product of all.
     fn invert_slopes(&mut self, runs: &Runs) {
         self.denominators.clear();
-        self.prefixes.clear();
-        let mut product = Fp::ONE;
-        let mut read = 0;
+        let mut rest = &runs.picks[..];
         for &length in &runs.lengths {
-            let run = &runs.points[read..read + length as usize];
+            let (run, others) = rest.split_at(length as usize);
+            rest = others;
             for pair in run.chunks_exact(2) {
-                let denominator = slope_denominator(&pair[0], &pair[1]);
-                self.prefixes.push(product);
-                product = product.mul(&denominator);
-                self.denominators.push(denominator);
+                let [left, right] = [pair[0], pair[1]].map(|pick| &self.points[pick as usize]);
+                self.denominators.push(Fp::ONE);
+                let denominator = self.denominators.last_mut().expect("just pushed");
+                left.slope_denominator(right, denominator);
             }
-            read += length as usize;
         }
-        let mut inverse = product.invert();
-        let pairs = self.denominators.iter_mut().zip(&self.prefixes);
-        for (denominator, prefix) in pairs.rev() {
-            let inverted = inverse.mul(prefix);
-            inverse = inverse.mul(denominator);
-            *denominator = inverted;
+        // inverses[k] becomes the product of the denominators before k …
+        let pairs = self.denominators.len();
+        self.inverses.clear();
+        self.inverses.resize(pairs + 1, Fp::ONE);
+        for (index, denominator) in self.denominators.iter().enumerate() {
+            let (before, after) = self.inverses.split_at_mut(index + 1);
+            after[0].set_product(&before[index], denominator);
+        }
+        // … and then, times the inverse of the product up to k, the inverse of number k.
+        let mut inverse = self.inverses[pairs].invert();
+        for (prefix, denominator) in self.inverses.iter_mut().zip(&self.denominators).rev() {
+            prefix.multiply(&inverse);
+            inverse.multiply(denominator);
         }
     }
 }
-
-/// The denominator of the slope of the chord, or of the tangent for equal points. Never zero: the
-/// curve has odd order, so no point has y = 0. For opposite points, whose sum has no slope, one.
-fn slope_denominator(left: &G1Affine, right: &G1Affine) -> Fp {
-    let chord = right.x().sub(&left.x());
-    if !chord.is_zero() {
-        chord
-    } else if left.y() == right.y() {
-        left.y().add(&left.y())
-    } else {
-        Fp::ONE
-    }
-}
-
-/// left + right, given the inverse of [`slope_denominator`]; `None` for the identity.
-fn add(left: &G1Affine, right: &G1Affine, inverse: &Fp) -> Option<G1Affine> {
-    let rise = if left.x() != right.x() {
-        right.y().sub(&left.y())
-    } else if left.y() == right.y() {
-        let square = left.x().square();
-        square.add(&square).add(&square)
-    } else {
-        return None;
-    };
-    let slope = rise.mul(inverse);
-    let x = slope.square().sub(&left.x()).sub(&right.x());
-    let y = slope.mul(&left.x().sub(&x)).sub(&left.y());
-    Some(G1Affine::from_coordinates(x, y))
-}
+#[cfg(test)]
+impl Plan { pub(super) fn info(&self) -> String { format!("c {} windows {} entries {}", self.window_bits, self.windows, self.entries.len()) } }

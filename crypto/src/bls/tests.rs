@@ -6,6 +6,7 @@ mod hostile;
 mod keys;
 mod primitives;
 mod wire;
+mod tune;
 
 use super::{HashedMessage, PartialSignature, Scheme, ThresholdKeys, VoteSecret, deal};
 use rand::SeedableRng;

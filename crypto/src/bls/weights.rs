@@ -26,7 +26,7 @@ const Z_SQUARED: u128 = 0xd201_0000_0001_0000 * 0xd201_0000_0001_0000;
 
 /// Integers wider than this cost more than the endomorphism's halves, final multiplication
 /// included (measured; see `examples/bls_cost.rs`).
-const MAX_INTEGER_BITS: usize = 200;
+const MAX_INTEGER_BITS: usize = 250;
 
 /// Beyond this many signers the integers never fit, so they are not even computed.
 const MAX_INTEGER_SIGNERS: usize = 100;
@@ -349,3 +349,5 @@ fn split(limbs: [u64; 4]) -> (u128, u128) {
     }
     (remainder, quotient)
 }
+#[cfg(test)]
+impl Weights { pub(super) fn info(&self) -> String { format!("split {} {}", self.split, self.plan.info()) } }

@@ -46,6 +46,39 @@ fn slow_sum(points: &[G1Affine], scalars: &[Integer]) -> Option<[u8; 96]> {
     total.to_affine().map(G1Affine::to_uncompressed)
 }
 
+/// A point of order 11, which an attacker can send: the group of the curve has r·3·11²·10177²·
+/// 859267²·52437899² elements, and all factors but one are multiplied away.
+fn small_order_point() -> G1Affine {
+    let order = Integer {
+        limbs: [
+            0xffff_ffff_0000_0001,
+            0x53bd_a402_fffe_5bfe,
+            0x3339_d808_09a1_d805,
+            0x73ed_a753_299d_7d48,
+        ],
+        negative: false,
+    };
+    let squares = [10_177_u128, 859_267, 52_437_899].map(|prime| prime * prime);
+    let factors = squares.into_iter().chain([3]).map(Integer::from_u128);
+    let mut small = (0..=255)
+        .filter_map(|x| {
+            let mut bytes = [0; 48];
+            (bytes[0], bytes[47]) = (0x80, x);
+            G1Affine::from_compressed(&bytes)
+        })
+        .filter_map(|any| {
+            let factors = factors.clone().chain([order]);
+            factors.into_iter().try_fold(any, |point, factor| {
+                slow_multiple(&point, &factor).to_affine()
+            })
+        });
+    let found = small.next().expect("nearly all points have a component of order 11");
+    let next = slow_multiple(&found, &Integer::from_u128(11)).to_affine();
+    let found = next.unwrap_or(found);
+    assert!(slow_multiple(&found, &Integer::from_u128(11)).to_affine().is_none());
+    found
+}
+
 #[test]
 fn endomorphisms_multiply_by_the_square_of_the_parameter() {
     let z: u128 = 0xd201_0000_0001_0000;
@@ -94,10 +127,7 @@ fn quotient_of_pairings_is_the_pairing_of_the_difference() {
 
 #[test]
 fn sum_survives_equal_opposite_and_small_order_points() {
-    // (0, 2) has order 3; as big-endian uncompressed bytes blst refuses it, so it is made from
-    // coordinates: y = 2 in Montgomery form is one plus one.
-    let one = crate::bls::point::Fp::ONE;
-    let small = G1Affine::from_coordinates(one.sub(&one), one.add(&one));
+    let small = small_order_point();
     let scalar = |value: i128| Integer {
         negative: value < 0,
         ..Integer::from_u128(value.unsigned_abs())
@@ -108,8 +138,9 @@ fn sum_survives_equal_opposite_and_small_order_points() {
         [1, 1, 1, 1, 1, 1],
         [1, 1, 2, 0, 0, 0],
         [1, -1, 0, 0, 0, 0],
-        [7, 7, 14, 3, 0, 0],
-        [7, 7, 14, 2, 1, 5],
+        [7, 7, 14, 11, 0, 0],
+        [7, 7, 14, 2, 9, 5],
+        [0, 0, 0, 5, 6, 0],
         [i128::MAX, i128::MAX, -i128::MAX, 17, -4, i128::MIN],
     ] {
         let scalars = scalars.map(scalar);
