@@ -2,7 +2,9 @@
 //! it belongs on a thread of its own.
 
 use crate::io::{Batch, Job, JobId, Verdict, Work};
-use quorate_crypto::bls::{CertifyError, CheckCount, HashedMessage, Proof, Scheme};
+use quorate_crypto::bls::{
+    CertifyError, CheckCount, HashedMessage, PartialSignature, Proof, Scheme,
+};
 use quorate_types::{Certificate, ChainId, Subject, Vote};
 use std::sync::Arc;
 
