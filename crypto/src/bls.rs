@@ -22,6 +22,7 @@
 //! | `weights` | Lagrange weights of a signer set, and their cache |
 //! | `keys` | secret shares, the public side of a dealing, the dealer |
 //! | `bisect` | who is to blame |
+//! | `group` | verifying certificates with the group key alone |
 //! | `scheme` | the interface that puts these together |
 //!
 //! *Architecture invariants*: nothing here reads a clock or makes randomness (seeds and

@@ -1,1 +1,18 @@
 //! A Byzantine-fault-tolerant blockchain node, assembled from the crates below it.
+
+pub mod config;
+pub mod executor;
+mod ingest;
+mod inlet;
+pub mod keys;
+pub mod ledger;
+pub mod mempool;
+pub mod metrics;
+pub mod misbehave;
+pub mod node;
+mod outlet;
+mod pool;
+mod replica;
+pub mod rpc;
+mod serve;
+mod validate;

@@ -54,7 +54,7 @@ struct Arrivals {
 
 fn main() -> Result<(), Box<dyn Error>> {
     let directory = tempfile::tempdir()?;
-    let w=std::env::var("XW").ok().and_then(|v| v.parse().ok()).unwrap_or(2);let config = RuntimeConfig::new().with_worker_threads(w).with_storage_directory(directory.path());
+    let config = RuntimeConfig::new().with_storage_directory(directory.path());
     Runner::new(config).start(measure)
 }
 

@@ -64,6 +64,7 @@ pub(crate) fn open(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use rand::Rng as _;
 
     const TAG: FrameTag = *b"chain-id";
 
@@ -97,6 +98,22 @@ mod tests {
                 Err(Malformed::Empty),
                 "{length}"
             );
+        }
+    }
+
+    #[test]
+    fn random_bytes_never_panic() {
+        let mut random = rand::rng();
+        for length in 0..64 {
+            for _ in 0..500 {
+                let mut bytes = vec![0; length];
+                random.fill_bytes(&mut bytes);
+                // Half of them get past the version.
+                if let Some(first) = bytes.first_mut() {
+                    *first &= 1;
+                }
+                assert!(open(bytes.into(), &TAG, 4).is_err());
+            }
         }
     }
 }

@@ -14,12 +14,26 @@
 //! Delivery is not guaranteed, nor is order between lanes. Within a lane, frames from one peer
 //! arrive in order, with gaps.
 //!
+//! # What the library does that its users must know
+//!
+//! | the library | here |
+//! |---|---|
+//! | delays a peer over its inbound quota in *all* its channels | generous rates, small bursts ([`Lane`]) |
+//! | allocates mailboxes for burst × peers × sets | [`preallocated_bytes`] |
+//! | takes minutes to a full mesh as recommended | [`Timing`] |
+//! | drops silently when a queue is full or a peer offline | a queue per peer that refuses first, and counts |
+//! | writes eight queued frames at once, into 4 MB of kernel buffer | a backlog for patient lanes, and a limit on what is unsent |
+//! | blocks for a fixed time that cannot be lifted or extended | a filter of its own, and a renewed block |
+//! | reports no connect, disconnect or latency | it runs the handshake, and pings |
+//! | stops its clock when the wall clock is set back | a clock that does not jump |
+//! | panics when the address is in use; ends with only a log line | [`Error`] from [`start`] and [`Running`] |
+//!
 //! # What happens when something is full
 //!
 //! | bounded thing | when full |
 //! |---|---|
-//! | a peer's send queue (frames and bytes, per lane) | the frame is dropped for that peer, `queue_full` |
-//! | a peer's outbound quota | the same, `quota` |
+//! | a peer's queue (frames and bytes, per lane) | the frame is dropped for that peer: `queue_full` |
+//! | a peer's outbound quota | the same: `quota` |
 //! | a peer's inbound quota | the library stops reading that peer's link until there is quota again |
 //! | a lane's inbound mailbox | the library drops the frame; only a blocking [`Inbound`] gets there |
 //! | the kernel's buffer | the link's task waits, at most [`Timing`]'s limit, then cuts the link |
@@ -30,6 +44,7 @@ mod frame;
 mod lane;
 mod links;
 mod metrics;
+mod outbound;
 mod peers;
 mod pulse;
 mod start;

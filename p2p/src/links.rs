@@ -1,18 +1,14 @@
 //! The handle through which the node sends, asks and blocks.
 
 use crate::{
-    lane::{LANES, Lane},
-    metrics::{Metrics, Unsent},
+    lane::Lane,
+    metrics::Unsent,
+    outbound::Outbound,
     peers::{PeerStatus, PeerTable},
-    wire::Wire,
 };
 use bytes::Bytes;
 use commonware_cryptography::ed25519::PublicKey;
-use commonware_p2p::{
-    Blocker as _, CheckedSender as _, LimitedSender as _, Recipients,
-    authenticated::lookup::{Oracle, Sender},
-};
-use commonware_runtime::{IoBuf, IoBufs};
+use commonware_p2p::{Blocker as _, authenticated::lookup::Oracle};
 use quorate_crypto::Identity;
 use std::sync::Arc;
 
@@ -33,38 +29,13 @@ pub enum To {
 /// of the runtime; none waits for anything but a lock that is held for less than a microsecond.
 #[derive(Clone)]
 pub struct Links {
-    shared: Arc<Shared>,
-}
-
-struct Shared {
-    table: Arc<PeerTable>,
-    metrics: Arc<Metrics>,
-    /// By [`Lane::index`].
-    senders: [Sender<PublicKey, Wire>; LANES],
+    outbound: Arc<Outbound>,
     oracle: Oracle<PublicKey>,
-    header: IoBuf,
-    max_frame_bytes: usize,
 }
 
 impl Links {
-    pub(crate) fn new(
-        table: Arc<PeerTable>,
-        metrics: Arc<Metrics>,
-        senders: [Sender<PublicKey, Wire>; LANES],
-        oracle: Oracle<PublicKey>,
-        header: IoBuf,
-        max_frame_bytes: usize,
-    ) -> Self {
-        Self {
-            shared: Arc::new(Shared {
-                table,
-                metrics,
-                senders,
-                oracle,
-                header,
-                max_frame_bytes,
-            }),
-        }
+    pub(crate) const fn new(outbound: Arc<Outbound>, oracle: Oracle<PublicKey>) -> Self {
+        Self { outbound, oracle }
     }
 
     /// Sends a frame, without waiting and without a promise that it arrives: whoever needs that
@@ -72,49 +43,46 @@ impl Links {
     /// blocked, frame empty or too large) is dropped for that peer and counted in
     /// `quorate_p2p_frames_unsent_total`. The frame is not copied.
     pub fn send(&self, lane: Lane, to: &To, frame: Bytes) {
-        let shared = &*self.shared;
-        let defect = if frame.is_empty() {
-            Some(Unsent::Empty)
-        } else if frame.len() > lane.max_frame_bytes(shared.max_frame_bytes) {
-            Some(Unsent::Oversize)
-        } else {
-            None
-        };
-        if let Some(reason) = defect {
-            shared.metrics.unsent(lane, reason);
+        if let Some(reason) = self.outbound.defect(lane, &frame) {
+            self.outbound.unsent(lane, reason);
             return;
         }
-        // The library's sender is shared state behind `&mut`; a clone is three reference counts.
-        let mut sender = shared.senders[lane.index()].clone();
         match to {
             To::All => {
-                for place in 0..shared.table.len() {
-                    shared.send_to(&mut sender, lane, place, &frame);
+                for place in 0..self.outbound.table().len() {
+                    self.outbound.send(place, lane, &frame);
                 }
             }
-            To::One(identity) => shared.send_to_identity(&mut sender, lane, identity, &frame),
+            To::One(identity) => self.send_to(lane, identity, &frame),
             To::Some(identities) => {
                 for identity in identities {
-                    shared.send_to_identity(&mut sender, lane, identity, &frame);
+                    self.send_to(lane, identity, &frame);
                 }
             }
+        }
+    }
+
+    fn send_to(&self, lane: Lane, identity: &Identity, frame: &Bytes) {
+        match self.outbound.table().find(identity) {
+            Some(place) => self.outbound.send(place, lane, frame),
+            None => self.outbound.unsent(lane, Unsent::UnknownPeer),
         }
     }
 
     /// Each peer's status, sorted by identity.
     pub fn peers(&self) -> Vec<PeerStatus> {
-        self.shared.table.statuses()
+        self.outbound.table().statuses()
     }
 
     /// One peer's status, or `None` for an identity that is no peer.
     pub fn peer(&self, identity: &Identity) -> Option<PeerStatus> {
-        let place = self.shared.table.find(identity)?;
-        Some(self.shared.table.status(place))
+        let place = self.outbound.table().find(identity)?;
+        Some(self.outbound.table().status(place))
     }
 
     /// Number of connected peers.
     pub fn connected(&self) -> usize {
-        let table = &self.shared.table;
+        let table = self.outbound.table();
         (0..table.len())
             .filter(|place| table.status(*place).connected)
             .count()
@@ -126,19 +94,18 @@ impl Links {
     ///
     /// This is in memory only: whom to block and for how long is the replica's to remember.
     pub fn block(&self, identity: Identity) {
-        let shared = &*self.shared;
-        let Some(place) = shared.table.find(&identity) else {
-            return;
-        };
-        shared.table.block(place);
-        cut(&shared.oracle, &shared.table, place);
+        let table = self.outbound.table();
+        if let Some(place) = table.find(&identity) {
+            table.block(place);
+            cut(&self.oracle, table, place);
+        }
     }
 
     /// Lifts a block here. The library cannot lift its own, so the link itself comes back up to
     /// 60 s after the last [`Self::block`].
     pub fn unblock(&self, identity: Identity) {
-        if let Some(place) = self.shared.table.find(&identity) {
-            self.shared.table.unblock(place);
+        if let Some(place) = self.outbound.table().find(&identity) {
+            self.outbound.table().unblock(place);
         }
     }
 }
@@ -148,61 +115,4 @@ impl Links {
 pub(crate) fn cut(oracle: &Oracle<PublicKey>, table: &PeerTable, place: usize) {
     // A closed mailbox means that the network is stopping, and every link with it.
     let _ = oracle.clone().block(table.peer(place).key.clone());
-}
-
-impl Shared {
-    fn send_to_identity(
-        &self,
-        sender: &mut Sender<PublicKey, Wire>,
-        lane: Lane,
-        identity: &Identity,
-        frame: &Bytes,
-    ) {
-        match self.table.find(identity) {
-            Some(place) => self.send_to(sender, lane, place, frame),
-            None => self.metrics.unsent(lane, Unsent::UnknownPeer),
-        }
-    }
-
-    fn send_to(
-        &self,
-        sender: &mut Sender<PublicKey, Wire>,
-        lane: Lane,
-        place: usize,
-        frame: &Bytes,
-    ) {
-        match self.try_send_to(sender, lane, place, frame) {
-            Ok(()) => self.metrics.sent(lane, frame.len()),
-            Err(reason) => self.metrics.unsent(lane, reason),
-        }
-    }
-
-    fn try_send_to(
-        &self,
-        sender: &mut Sender<PublicKey, Wire>,
-        lane: Lane,
-        place: usize,
-        frame: &Bytes,
-    ) -> Result<(), Unsent> {
-        if self.table.is_blocked(place) {
-            return Err(Unsent::Blocked);
-        }
-        if !self.table.is_linked(place) {
-            return Err(Unsent::Offline);
-        }
-        // One message per peer, although the library could fan out itself: only so is the queue of
-        // each peer known, and a full one a counted drop. It costs less than 1 µs per peer.
-        let recipient = Recipients::One(self.table.peer(place).key.clone());
-        let checked = sender.check(recipient).map_err(|_| Unsent::Quota)?;
-        let queued = self
-            .table
-            .queue(place, lane, frame.clone())
-            .ok_or(Unsent::QueueFull)?;
-        let message = IoBufs::from([self.header.clone(), IoBuf::from(queued)]);
-        if checked.send(message, lane.is_urgent()).accepted() {
-            Ok(())
-        } else {
-            Err(Unsent::Closed)
-        }
-    }
 }

@@ -1,22 +1,16 @@
-//! What this node knows of each peer's link: whether it is up, answers, is blocked, and how much
-//! waits for it.
+//! What this node knows of each peer's link: whether it is up, answers, and is blocked.
 //!
 //! The library reports neither connects nor disconnects. [`Watched`](crate::upgrade::Watched) sees
 //! both, because it runs the handshakes, and keeps a [`LinkToken`] in each link's receiving half.
 
-use crate::{
-    config::KnownPeer,
-    lane::{LANES, Lane},
-    metrics::{Metrics, Unsent},
-};
-use bytes::Bytes;
+use crate::{config::KnownPeer, metrics::Metrics};
 use commonware_cryptography::ed25519::PublicKey;
 use parking_lot::Mutex;
 use quorate_crypto::Identity;
 use std::{
     sync::{
         Arc,
-        atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering::Relaxed},
+        atomic::{AtomicU32, AtomicU64, Ordering::Relaxed},
     },
     time::{Duration, Instant},
 };
@@ -64,16 +58,7 @@ pub(crate) struct Peer {
     heard_ms: AtomicU64,
     /// Blocked until then, in ms since the table's start; 0 is never.
     blocked_until_ms: AtomicU64,
-    queues: [Queue; LANES],
     pulse: Mutex<Pulse>,
-}
-
-/// What waits for one peer in one lane.
-struct Queue {
-    frames: AtomicUsize,
-    bytes: AtomicUsize,
-    max_frames: usize,
-    max_bytes: usize,
 }
 
 /// The pings of the present link.
@@ -88,13 +73,8 @@ struct Pulse {
 
 impl PeerTable {
     /// `peers` are sorted by identity.
-    pub(crate) fn new(
-        peers: Vec<KnownPeer>,
-        max_frame_bytes: usize,
-        metrics: Arc<Metrics>,
-    ) -> Self {
-        let count = peers.len();
-        metrics.known_peers.set(count as i64);
+    pub(crate) fn new(peers: Vec<KnownPeer>, metrics: Arc<Metrics>) -> Self {
+        metrics.known_peers.set(peers.len() as i64);
         let peers = peers
             .into_iter()
             .map(|known| Peer {
@@ -103,7 +83,6 @@ impl PeerTable {
                 links: AtomicU32::new(0),
                 heard_ms: AtomicU64::new(0),
                 blocked_until_ms: AtomicU64::new(0),
-                queues: queues(count, max_frame_bytes),
                 pulse: Mutex::default(),
             })
             .collect();
@@ -227,73 +206,6 @@ impl PeerTable {
         drop(pulse);
         self.metrics.round_trip(round_trip);
     }
-
-    /// Reserves room for a frame in a peer's queue. The room is free again when the returned bytes
-    /// are dropped: sealed into the connection, or lost with it.
-    pub(crate) fn queue(self: &Arc<Self>, place: usize, lane: Lane, frame: Bytes) -> Option<Bytes> {
-        self.peers[place].queues[lane.index()]
-            .reserve(frame.len())
-            .then(|| {
-                Bytes::from_owner(Queued {
-                    table: self.clone(),
-                    place,
-                    lane,
-                    frame,
-                })
-            })
-    }
-}
-
-fn queues(peers: usize, max_frame_bytes: usize) -> [Queue; LANES] {
-    let mut by_index = Lane::ALL;
-    by_index.sort_by_key(|lane| lane.index());
-    by_index.map(|lane| Queue {
-        frames: AtomicUsize::new(0),
-        bytes: AtomicUsize::new(0),
-        max_frames: lane.queue_frames(),
-        max_bytes: lane.queue_bytes(peers, max_frame_bytes),
-    })
-}
-
-impl Queue {
-    fn reserve(&self, bytes: usize) -> bool {
-        let frames = self.frames.fetch_add(1, Relaxed);
-        let waiting = self.bytes.fetch_add(bytes, Relaxed);
-        let fits = frames < self.max_frames && waiting.saturating_add(bytes) <= self.max_bytes;
-        if !fits {
-            self.release(bytes);
-        }
-        fits
-    }
-
-    fn release(&self, bytes: usize) {
-        self.frames.fetch_sub(1, Relaxed);
-        self.bytes.fetch_sub(bytes, Relaxed);
-    }
-}
-
-/// A frame that waits for one peer.
-struct Queued {
-    table: Arc<PeerTable>,
-    place: usize,
-    lane: Lane,
-    frame: Bytes,
-}
-
-impl AsRef<[u8]> for Queued {
-    fn as_ref(&self) -> &[u8] {
-        &self.frame
-    }
-}
-
-impl Drop for Queued {
-    fn drop(&mut self) {
-        let table = &self.table;
-        table.peers[self.place].queues[self.lane.index()].release(self.frame.len());
-        if !table.is_linked(self.place) {
-            table.metrics.unsent(self.lane, Unsent::LinkLost);
-        }
-    }
 }
 
 /// Proof that an authenticated connection to a peer exists. It lives in the connection's receiving
@@ -342,8 +254,6 @@ mod tests {
     use quorate_crypto::SecretKey;
     use std::net::SocketAddr;
 
-    const FRAME_BYTES: usize = 1_000;
-
     fn table(peers: u8) -> Arc<PeerTable> {
         let registry = prometheus::Registry::new();
         let metrics = Arc::new(Metrics::register(&registry).expect("empty registry"));
@@ -358,7 +268,7 @@ mod tests {
             })
             .collect();
         known.sort_by_key(|peer| peer.identity);
-        Arc::new(PeerTable::new(known, FRAME_BYTES, metrics))
+        Arc::new(PeerTable::new(known, metrics))
     }
 
     #[test]
@@ -391,29 +301,6 @@ mod tests {
         assert!(table.status(0).connected);
         drop(second);
         assert!(!table.status(0).connected);
-    }
-
-    #[test]
-    fn queue_is_bounded_in_bytes_and_frames_and_freed_by_dropping() {
-        let table = table(1);
-        let _token = LinkToken::new(table.clone(), 0);
-        let frame = Bytes::from(vec![0; FRAME_BYTES]);
-        let small = Bytes::from_static(b"v");
-        let limit = Lane::Votes.queue_frames();
-        let waiting: Vec<_> = (0..limit)
-            .map(|_| table.queue(0, Lane::Votes, small.clone()).expect("room"))
-            .collect();
-        assert!(table.queue(0, Lane::Votes, small.clone()).is_none());
-        assert!(table.queue(0, Lane::Fetch, small.clone()).is_some());
-        drop(waiting);
-        assert!(table.queue(0, Lane::Votes, frame).is_some());
-        let huge = Bytes::from(vec![0; (32 << 20) + 1]);
-        assert!(table.queue(0, Lane::Votes, huge).is_none());
-        let peer = table.peer(0);
-        for queue in &peer.queues {
-            assert_eq!(queue.frames.load(Relaxed), 0);
-            assert_eq!(queue.bytes.load(Relaxed), 0);
-        }
     }
 
     #[test]

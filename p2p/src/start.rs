@@ -6,6 +6,7 @@ use crate::{
     lane::{self, LANES, Lane, QUEUE_SLOTS, TRACKED_PEER_SETS},
     links::Links,
     metrics::{Metrics, Refused},
+    outbound::Outbound,
     peers::{BLOCK, PeerTable},
     pulse::{self, Pulse},
     timing::Pace,
@@ -43,9 +44,9 @@ pub type Inbound = dyn Fn(Identity, Lane, Bytes) + Send + Sync;
 /// Handshakes that may run at the same time.
 const CONCURRENT_HANDSHAKES: NonZeroU32 = NonZeroU32::new(512).expect("not zero");
 
-/// Queued frames that go into one write at most. With 1, a vote waits for no more than the frame
-/// that is being written; small frames that queue up cost a write each.
-const SEND_BATCH: NonZeroUsize = NonZeroUsize::new(1).expect("not zero");
+/// Queued frames that go into one write at most. A burst of small frames then costs a third less
+/// CPU time than with 1. That a vote does not wait for eight large frames is up to [`Outbound`].
+const SEND_BATCH: NonZeroUsize = NonZeroUsize::new(8).expect("not zero");
 
 /// The library's own pings. They only keep a connection open, which this crate's pings do already.
 const LIBRARY_PING: Duration = Duration::from_secs(30);
@@ -182,11 +183,7 @@ fn build(
             .iter()
             .map(|peer| (peer.key.clone(), Address::from(peer.address))),
     );
-    let table = Arc::new(PeerTable::new(
-        peers,
-        config.max_frame_bytes,
-        metrics.clone(),
-    ));
+    let table = Arc::new(PeerTable::new(peers, metrics.clone()));
     let signer = config.identity.to_private_key();
     let handshake = Watched::new(signer, table.clone(), metrics.clone());
     let network_config = network_config(config, handshake, listen, validators, pace);
@@ -195,9 +192,7 @@ fn build(
     let _ = oracle.track(0, addresses);
 
     let mut receivers = Vec::with_capacity(LANES);
-    let mut by_index = Lane::ALL;
-    by_index.sort_by_key(|lane| lane.index());
-    let senders: [Sender<PublicKey, Wire>; LANES] = by_index.map(|lane| {
+    let senders: [Sender<PublicKey, Wire>; LANES] = Lane::by_index().map(|lane| {
         let (sender, receiver) = network.register(lane.index() as u64, lane.quota());
         receivers.push((lane, receiver));
         sender
@@ -212,14 +207,8 @@ fn build(
         header: header.clone(),
         tag: config.frame_tag,
     };
-    let links = Links::new(
-        table,
-        metrics,
-        senders,
-        oracle,
-        header,
-        config.max_frame_bytes,
-    );
+    let outbound = Outbound::new(table, metrics, senders, header, config.max_frame_bytes);
+    let links = Links::new(Arc::new(outbound), oracle);
     let parts = Parts {
         network,
         receivers,
@@ -248,7 +237,7 @@ fn network_config(
         max_message_size: config.max_message_bytes(),
         max_peers_per_set: validators,
         mailbox_size: NonZeroUsize::new(QUEUE_SLOTS).expect("not zero"),
-        send_batch_size: std::env::var("XBATCH").ok().and_then(|v| v.parse().ok()).unwrap_or(SEND_BATCH),
+        send_batch_size: SEND_BATCH,
         handshake_timeout: pace.handshake_timeout,
         dial_timeout: pace.connect_timeout + pace.handshake_timeout,
         peer_connection_cooldown: pace.cooldown,

@@ -43,6 +43,10 @@ pub(crate) const READ_BUFFER_BYTES: usize = 16 << 10;
 /// cannot be overtaken: 5 ms at 100 Mbit/s.
 const UNSENT_LOW_WATER_BYTES: u32 = 64 << 10;
 
+/// A connection lets other tasks run after this many bytes. Tokio would count 128 reads, whatever
+/// their size: with blocks coming in fast, a received vote then waited for 40 MiB of them.
+const YIELD_BYTES: usize = 128 << 10;
+
 /// Pause after a failed `accept`. The usual cause, no file descriptors left, does not pass at once.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 
@@ -84,6 +88,8 @@ pub(crate) struct WireSink {
 pub(crate) struct WireStream {
     reader: BufReader<OwnedReadHalf>,
     idle: Duration,
+    /// Received since other tasks could run.
+    unyielded_bytes: usize,
     usable: bool,
 }
 
@@ -123,7 +129,7 @@ fn open(stream: TcpStream, patience: Patience) -> io::Result<(WireSink, WireStre
     // A closed link is reset at once: nobody waits for its remaining frames, and a restarted node
     // gets its address back.
     stream.set_zero_linger()?;
-    socket2::SockRef::from(&stream).set_tcp_notsent_lowat(std::env::var("XLOWAT").ok().and_then(|v| v.parse().ok()).unwrap_or(UNSENT_LOW_WATER_BYTES))?;
+    socket2::SockRef::from(&stream).set_tcp_notsent_lowat(UNSENT_LOW_WATER_BYTES)?;
     let (read, write) = stream.into_split();
     let sink = WireSink {
         half: write,
@@ -133,6 +139,7 @@ fn open(stream: TcpStream, patience: Patience) -> io::Result<(WireSink, WireStre
     let stream = WireStream {
         reader: BufReader::with_capacity(READ_BUFFER_BYTES, read),
         idle: patience.idle,
+        unyielded_bytes: 0,
         usable: true,
     };
     Ok((sink, stream))
@@ -165,7 +172,12 @@ impl Listener for WireListener {
             .await
             .and_then(|(stream, address)| Ok((address, open(stream, self.patience)?)));
         match accepted {
-            Ok((address, (sink, stream))) => Ok((address, sink, stream)),
+            Ok((address, (sink, stream))) => {
+                // A socket that listens on both IP versions reports 1.2.3.4 as ::ffff:1.2.3.4,
+                // which is not what the list of peers says.
+                let ip = address.ip().to_canonical();
+                Ok((SocketAddr::new(ip, address.port()), sink, stream))
+            }
             Err(error) => {
                 tracing::debug!(%error, "cannot accept a connection");
                 sleep(ACCEPT_PAUSE).await;
@@ -217,6 +229,11 @@ impl Stream for WireStream {
     async fn recv(&mut self, length: usize) -> Result<IoBufs, Error> {
         if !std::mem::replace(&mut self.usable, false) {
             return Err(Error::Closed);
+        }
+        self.unyielded_bytes += length;
+        if self.unyielded_bytes > YIELD_BYTES {
+            self.unyielded_bytes = 0;
+            tokio::task::yield_now().await;
         }
         let mut buffer = IoBufMut::with_capacity(length);
         if self.reader.buffer().len() >= length {

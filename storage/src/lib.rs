@@ -1,3 +1,5 @@
 //! Durability: vote journal, blocks and certificates, authenticated state.
 
+pub mod journal;
+pub mod store;
 pub mod tree;

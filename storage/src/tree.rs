@@ -13,7 +13,7 @@
 //! - One with fewer, whose parent is a branch or that is the root, is a **bucket**: one row of the
 //!   store. Inside it, a part with more than [`LEAF_LIMIT`] keys is cut in two at its next bit. So
 //!   a row is big enough for the store and a leaf small enough for a proof: with a million
-//!   accounts, a bucket has 15 entries and a leaf 1.4.
+//!   accounts, a bucket has 15 entries and a leaf 1.6.
 //!
 //! # Hashes (SHA-256)
 //!
@@ -41,9 +41,11 @@
 //! 0xff                                     format ‖ BUCKET_LIMIT ‖ LEAF_LIMIT ‖ root
 //! ```
 //!
-//! Branches of fewer than four nibbles are also in memory (4.6 MB at most), so that up to two
-//! million accounts a change reads one bucket, and beyond that one or two rows more. Opening reads
-//! these branches and checks that they hash to the root.
+//! Branches of fewer than four nibbles are also in memory (4.6 MB at most), so that with a million
+//! accounts a change reads one bucket, and beyond two millions a branch as well. Opening reads these
+//! branches and checks that they hash to the root. Other rows are trusted to be what was written
+//! (RocksDB checks its blocks), but nothing that leaves the node is: a proof or subtree that does
+//! not lead to the root is never handed out.
 //!
 //! The formats are frozen by `tests/golden/tree.json`.
 
@@ -152,7 +154,12 @@ impl<S: NodeStore> Tree<S> {
         let root = match store.get(&RowKey::META)? {
             Some(row) => row::decode_meta(&row)?,
             None if store.get(&Prefix::ROOT.row_key())?.is_none() => Digest::ZERO,
-            None => return Err(TreeError::Corrupt { prefix: Prefix::ROOT, what: "no root row" }),
+            None => {
+                return Err(TreeError::Corrupt {
+                    prefix: Prefix::ROOT,
+                    what: "no root row",
+                });
+            }
         };
         let upper = upper::load(&store, root)?;
         Ok(Self { store, root, upper })
@@ -186,18 +193,31 @@ impl<S: NodeStore> Tree<S> {
     /// # Errors
     /// [`TreeError`] if the store cannot be read or is damaged.
     pub fn prove(&self, key: &Key) -> Result<Proof, TreeError> {
-        let Landing { prefix, mut siblings, row } = self.land(key, None)?;
-        let entries = row.as_ref().map_or(Ok(Vec::new()), |row| bucket(&prefix, row))?;
+        let Landing {
+            prefix,
+            mut siblings,
+            row,
+        } = self.land(key, None)?;
+        let entries = row
+            .as_ref()
+            .map_or(Ok(Vec::new()), |row| bucket(&prefix, row))?;
         let mut part = entries.as_slice();
         let mut depth = prefix.bits();
         while part.len() > LEAF_LIMIT {
             let (left, right) = part.split_at(split(depth, part));
-            let (own, other) = if bit(key, depth) { (right, left) } else { (left, right) };
+            let (own, other) = if bit(key, depth) {
+                (right, left)
+            } else {
+                (left, right)
+            };
             part = own;
             depth += 1;
             siblings.push(bucket_hash(depth, other));
         }
-        let corrupt = TreeError::Corrupt { prefix, what: "hash" };
+        let corrupt = TreeError::Corrupt {
+            prefix,
+            what: "hash",
+        };
         // Costs as much as the proof itself, but a damaged row must not make a liar of this node.
         if proof::fold(leaf_hash(depth, part), &siblings, key) != self.root {
             return Err(corrupt);
@@ -214,7 +234,11 @@ impl<S: NodeStore> Tree<S> {
     /// # Errors
     /// [`TreeError`] if the store cannot be read or is damaged.
     pub fn subtree(&self, prefix: &Prefix) -> Result<Option<Subtree>, TreeError> {
-        let Landing { prefix, siblings, row } = self.land(prefix.padded(), Some(prefix.len()))?;
+        let Landing {
+            prefix,
+            siblings,
+            row,
+        } = self.land(prefix.padded(), Some(prefix.len()))?;
         let mut entries = Vec::new();
         if let Some(row) = row
             && !self.collect(&prefix, &row, &mut entries)?
@@ -224,14 +248,17 @@ impl<S: NodeStore> Tree<S> {
         let sorted: Vec<EntryRef<'_>> = entries.iter().map(Entry::borrow).collect();
         let node = subtree_hash(prefix.len(), &sorted);
         if proof::fold(node, &siblings, prefix.padded()) != self.root {
-            return Err(TreeError::Corrupt { prefix, what: "hash" });
+            return Err(TreeError::Corrupt {
+                prefix,
+                what: "hash",
+            });
         }
         Ok(Some(Subtree::new(prefix, siblings, entries)))
     }
 
     /// The branch at a prefix, if it is one of those in memory.
-    fn cached(&self, prefix: &Prefix) -> Option<&Box<Branch>> {
-        upper::slot(prefix).and_then(|slot| self.upper[slot].as_ref())
+    fn cached(&self, prefix: &Prefix) -> Option<&Branch> {
+        upper::slot(prefix).and_then(|slot| self.upper[slot].as_deref())
     }
 
     /// The value of a key; rows that are loaded are not read again.
@@ -252,7 +279,7 @@ impl<S: NodeStore> Tree<S> {
                     None => Cow::Owned(self.row(&prefix)?),
                 };
                 match row::decode(&prefix, &row)? {
-                    Row::Branch(children) => hash = children[usize::from(step)],
+                    Row::Branch(children) => hash = Digest(children[usize::from(step)]),
                     Row::Bucket(entries) => {
                         let found = entries.binary_search_by(|entry| entry.key.cmp(key));
                         return Ok(found.ok().map(|index| entries[index].value.to_vec()));
@@ -279,19 +306,32 @@ impl<S: NodeStore> Tree<S> {
                 let row = self.row(&prefix)?;
                 let children = match row::decode(&prefix, &row)? {
                     Row::Branch(children) if !last => children,
-                    _ => return Ok(Landing { prefix, siblings, row: Some(row) }),
+                    _ => {
+                        return Ok(Landing {
+                            prefix,
+                            siblings,
+                            row: Some(row),
+                        });
+                    }
                 };
-                hash = children[usize::from(step)];
-                Branch::new(&children).siblings(step, &mut siblings);
+                hash = Digest(children[usize::from(step)]);
+                Branch::new(children).siblings(step, &mut siblings);
             }
             prefix = prefix.extended(step);
         }
-        Ok(Landing { prefix, siblings, row: None })
+        Ok(Landing {
+            prefix,
+            siblings,
+            row: None,
+        })
     }
 
     fn row(&self, prefix: &Prefix) -> Result<Vec<u8>, TreeError> {
         let row = self.store.get(&prefix.row_key())?;
-        row.ok_or(TreeError::Corrupt { prefix: *prefix, what: "missing row" })
+        row.ok_or(TreeError::Corrupt {
+            prefix: *prefix,
+            what: "missing row",
+        })
     }
 
     /// Appends the entries below a row in order; false if they become too many.
@@ -309,13 +349,16 @@ impl<S: NodeStore> Tree<S> {
             Row::Branch(children) => children,
         };
         let below: Vec<Prefix> = (0..16_u8)
-            .zip(&children)
-            .filter(|(_, hash)| **hash != Digest::ZERO)
+            .zip(children)
+            .filter(|(_, hash)| **hash != Digest::ZERO.0)
             .map(|(nibble, _)| prefix.extended(nibble))
             .collect();
         let keys: Vec<RowKey> = below.iter().map(Prefix::row_key).collect();
         for (prefix, row) in below.iter().zip(self.store.get_sorted(&keys)?) {
-            let row = row.ok_or(TreeError::Corrupt { prefix: *prefix, what: "missing row" })?;
+            let row = row.ok_or(TreeError::Corrupt {
+                prefix: *prefix,
+                what: "missing row",
+            })?;
             if !self.collect(prefix, &row, entries)? {
                 return Ok(false);
             }
@@ -328,6 +371,9 @@ impl<S: NodeStore> Tree<S> {
 fn bucket<'a>(prefix: &Prefix, row: &'a [u8]) -> Result<Vec<EntryRef<'a>>, TreeError> {
     match row::decode(prefix, row)? {
         Row::Bucket(entries) => Ok(entries),
-        Row::Branch(_) => Err(TreeError::Corrupt { prefix: *prefix, what: "branch, not a bucket" }),
+        Row::Branch(_) => Err(TreeError::Corrupt {
+            prefix: *prefix,
+            what: "branch, not a bucket",
+        }),
     }
 }

@@ -1,1 +1,3 @@
-//! The load generator and the RPC client.
+//! The RPC client and the load generator.
+
+pub mod api;

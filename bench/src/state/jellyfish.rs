@@ -4,7 +4,8 @@
 //! Every changed key makes new nodes from its leaf up to the root, under the new version; those they
 //! replace are stale. The pruned form deletes them with the same batch and keeps of each value the
 //! newest only, so both states can prove the newest version, and no other. The unpruned form keeps
-//! all versions, and the index of stale nodes by which they could be pruned later.
+//! all versions, and the index of stale nodes by which they could be pruned later. `jmt` brings no
+//! cache of nodes; the only one here is RocksDB's block cache.
 
 use super::{Applied, Subject, open_database};
 use anyhow::Context;
@@ -55,12 +56,15 @@ fn node_row(key: &NodeKey) -> anyhow::Result<Vec<u8>> {
 
 impl<const PRUNED: bool> Rows<PRUNED> {
     fn column(&self, name: &str) -> anyhow::Result<&rocksdb::ColumnFamily> {
-        self.database.cf_handle(name).context("missing column family")
+        self.database
+            .cf_handle(name)
+            .context("missing column family")
     }
 
     fn read(&self, column: &str, key: &[u8]) -> anyhow::Result<Option<Vec<u8>>> {
         let row = self.database.get_cf(self.column(column)?, key)?;
-        self.bytes.set(self.bytes.get() + row.as_ref().map_or(0, |row| row.len() as u64));
+        self.bytes
+            .set(self.bytes.get() + row.as_ref().map_or(0, |row| row.len() as u64));
         Ok(row)
     }
 }
@@ -97,7 +101,10 @@ impl<const PRUNED: bool> TreeReader for Rows<PRUNED> {
 impl<const PRUNED: bool> Subject for Jellyfish<PRUNED> {
     fn open(path: &Path, cache_bytes: usize) -> anyhow::Result<Self> {
         let database = open_database(path, &[NODES, VALUES, STALE], cache_bytes)?;
-        let rows = Rows { database, bytes: Cell::new(0) };
+        let rows = Rows {
+            database,
+            bytes: Cell::new(0),
+        };
         let version = match rows.read(STALE, META)? {
             Some(row) => Version::from_be_bytes(row.as_slice().try_into().context("version")?),
             None => 0,
@@ -105,7 +112,11 @@ impl<const PRUNED: bool> Subject for Jellyfish<PRUNED> {
         let root = JellyfishMerkleTree::<_, Sha256>::new(&rows)
             .get_root_hash_option(version)?
             .unwrap_or(RootHash([0; 32]));
-        Ok(Self { rows, version, root })
+        Ok(Self {
+            rows,
+            version,
+            root,
+        })
     }
 
     fn database(&self) -> &DB {
@@ -124,7 +135,9 @@ impl<const PRUNED: bool> Subject for Jellyfish<PRUNED> {
         let start = Instant::now();
         let version = self.version + 1;
         let tree = JellyfishMerkleTree::<_, Sha256>::new(&self.rows);
-        let values = updates.into_iter().map(|(key, value)| (KeyHash(key), Some(value)));
+        let values = updates
+            .into_iter()
+            .map(|(key, value)| (KeyHash(key), Some(value)));
         let (root, update) = tree.put_value_set(values, version)?;
         let prepare = start.elapsed();
 
@@ -161,7 +174,13 @@ impl<const PRUNED: bool> Subject for Jellyfish<PRUNED> {
         let start = Instant::now();
         self.version = version;
         self.root = root;
-        Ok(Applied { prepare, write, commit: start.elapsed(), bytes, rows })
+        Ok(Applied {
+            prepare,
+            write,
+            commit: start.elapsed(),
+            bytes,
+            rows,
+        })
     }
 
     fn prove(&self, key: &Key) -> anyhow::Result<Vec<u8>> {

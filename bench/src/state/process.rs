@@ -7,7 +7,13 @@ use std::{fs, path::Path, time::Duration};
 fn field(file: &str, name: &str) -> anyhow::Result<u64> {
     let text = fs::read_to_string(file).with_context(|| format!("reading {file}"))?;
     text.lines()
-        .find_map(|line| line.strip_prefix(name)?.split_whitespace().next()?.parse().ok())
+        .find_map(|line| {
+            line.strip_prefix(name)?
+                .split_whitespace()
+                .next()?
+                .parse()
+                .ok()
+        })
         .with_context(|| format!("no {name} in {file}"))
 }
 
@@ -26,14 +32,21 @@ pub(super) fn written_bytes() -> anyhow::Result<u64> {
 pub(super) fn thread_cpu() -> anyhow::Result<Duration> {
     let file = "/proc/thread-self/schedstat";
     let text = fs::read_to_string(file).with_context(|| format!("reading {file}"))?;
-    let nanos = text.split_whitespace().next().and_then(|nanos| nanos.parse().ok());
-    Ok(Duration::from_nanos(nanos.with_context(|| format!("no time in {file}"))?))
+    let nanos = text
+        .split_whitespace()
+        .next()
+        .and_then(|nanos| nanos.parse().ok());
+    Ok(Duration::from_nanos(
+        nanos.with_context(|| format!("no time in {file}"))?,
+    ))
 }
 
 /// Processor time of all threads; the kernel counts in hundredths of a second.
 pub(super) fn cpu() -> anyhow::Result<Duration> {
     let text = fs::read_to_string("/proc/self/stat").context("reading /proc/self/stat")?;
-    let (_, fields) = text.rsplit_once(')').context("no name in /proc/self/stat")?;
+    let (_, fields) = text
+        .rsplit_once(')')
+        .context("no name in /proc/self/stat")?;
     // After the name comes field 3; user and system time are fields 14 and 15.
     let ticks: u64 = fields
         .split_whitespace()

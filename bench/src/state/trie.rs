@@ -23,7 +23,8 @@ struct Counting {
 
 impl Counting {
     fn count(&self, row: &Option<Vec<u8>>) {
-        self.bytes.set(self.bytes.get() + row.as_ref().map_or(0, |row| row.len() as u64));
+        self.bytes
+            .set(self.bytes.get() + row.as_ref().map_or(0, |row| row.len() as u64));
     }
 }
 
@@ -51,8 +52,15 @@ impl Subject for Trie {
     fn open(path: &Path, cache_bytes: usize) -> anyhow::Result<Self> {
         let database = Arc::new(open_database(path, &[COLUMN], cache_bytes)?);
         let store = RocksStore::new(Arc::clone(&database), COLUMN)?;
-        let tree = Tree::open(Counting { store, bytes: Cell::new(0) })?;
-        Ok(Self { database, tree, loaded: None })
+        let tree = Tree::open(Counting {
+            store,
+            bytes: Cell::new(0),
+        })?;
+        Ok(Self {
+            database,
+            tree,
+            loaded: None,
+        })
     }
 
     fn database(&self) -> &DB {
@@ -65,7 +73,10 @@ impl Subject for Trie {
 
     fn read_block(&mut self, keys: &BTreeSet<Key>) -> anyhow::Result<Vec<Option<Vec<u8>>>> {
         let loaded = self.tree.load(keys)?;
-        let values = keys.iter().map(|key| Ok(self.tree.get_loaded(&loaded, key)?)).collect();
+        let values = keys
+            .iter()
+            .map(|key| Ok(self.tree.get_loaded(&loaded, key)?))
+            .collect();
         self.loaded = Some(loaded);
         values
     }
@@ -78,15 +89,21 @@ impl Subject for Trie {
         };
         let prepare = start.elapsed();
         let start = Instant::now();
-        let mut batch = WriteBatch::default();
+        let mut batch = WriteBatch::with_capacity_bytes(changes.size_bytes() * 9 / 8);
         self.tree.store().store.stage(&changes, &mut batch)?;
         self.database.write(batch)?;
         let write = start.elapsed();
         let rows = changes.rows().len();
-        let bytes = changes.rows().map(|(key, row)| key.as_ref().len() + row.len()).sum();
+        let bytes = changes.size_bytes();
         let start = Instant::now();
         self.tree.commit(changes);
-        Ok(Applied { prepare, write, commit: start.elapsed(), bytes, rows })
+        Ok(Applied {
+            prepare,
+            write,
+            commit: start.elapsed(),
+            bytes,
+            rows,
+        })
     }
 
     fn prove(&self, key: &Key) -> anyhow::Result<Vec<u8>> {
@@ -95,7 +112,10 @@ impl Subject for Trie {
 
     fn verify(&self, key: &Key, value: Option<&[u8]>, proof: &[u8]) -> anyhow::Result<()> {
         let proof = Proof::decode(Copying(proof))?;
-        ensure!(proof.verify(&self.tree.root(), key)? == value, "the proof proves another value");
+        ensure!(
+            proof.verify(&self.tree.root(), key)? == value,
+            "the proof proves another value"
+        );
         Ok(())
     }
 

@@ -35,7 +35,11 @@ pub(super) struct Transfers {
 
 impl Transfers {
     pub(super) fn new(accounts: u64) -> Self {
-        Self { random: ChaCha8Rng::seed_from_u64(7), accounts, sequence: 0 }
+        Self {
+            random: ChaCha8Rng::seed_from_u64(7),
+            accounts,
+            sequence: 0,
+        }
     }
 
     /// A random account.

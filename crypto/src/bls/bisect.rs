@@ -34,8 +34,8 @@ pub(super) struct Suspect {
 /// is almost free, so a sum over these weights has half the doublings of one over plain numbers.
 #[derive(Clone, Copy)]
 pub(super) struct Weight {
-    low: u64,
-    high: u64,
+    pub(super) low: u64,
+    pub(super) high: u64,
 }
 
 impl Weight {

@@ -2,7 +2,9 @@
 
 use super::{
     HashedMessage, KeyError, Proof,
+    bisect::Weight,
     point::{G1Affine, G2Affine, Lines, pairing_product},
+    weights::with_images,
 };
 
 /// A group key, ready to verify certificates of the threshold scheme.
@@ -20,23 +22,76 @@ impl GroupKey {
         let point = G2Affine::from_compressed(bytes)
             .filter(G2Affine::in_subgroup)
             .ok_or(KeyError::GroupKey)?;
-        Ok(Self {
-            lines: Lines::new(&point),
-        })
+        Ok(Self::from_point(&point))
+    }
+
+    /// The group key that is this point; not the identity, and in the subgroup.
+    pub(super) fn from_point(point: &G2Affine) -> Self {
+        Self {
+            lines: Lines::new(point),
+        }
     }
 
     /// Whether the proof is the group's over this message. One pairing check.
     pub fn verify(&self, message: &HashedMessage, proof: &Proof) -> bool {
-        let Proof::Threshold(bytes) = proof;
-        let signature = G1Affine::from_compressed(bytes).filter(G1Affine::in_subgroup);
-        signature.is_some_and(|signature| {
-            pairing_product(&[
-                (&signature, Lines::generator()),
-                (&message.0.negate(), &self.lines),
-            ])
-            .is_one()
-        })
+        decode(proof).is_some_and(|signature| self.verify_point(&message.0, &signature))
     }
+
+    /// Whether all of these proofs hold, with one pairing check for all of them; `true` for none.
+    /// `seed` must not be predictable for whoever made the proofs.
+    pub fn verify_many(&self, items: &[(&HashedMessage, &Proof)], seed: [u8; 32]) -> bool {
+        let signatures: Option<Vec<_>> = items.iter().map(|(_, proof)| decode(proof)).collect();
+        let Some(signatures) = signatures else {
+            return false;
+        };
+        let hashes: Vec<_> = items.iter().map(|(message, _)| message.0).collect();
+        self.verify_points(&hashes, &signatures, seed)
+    }
+
+    /// Whether each signature, all in the subgroup, is the group's over the hash beside it.
+    pub(super) fn verify_points(
+        &self,
+        hashes: &[G1Affine],
+        signatures: &[G1Affine],
+        seed: [u8; 32],
+    ) -> bool {
+        match (hashes, signatures) {
+            ([], _) => true,
+            ([hash], [signature]) => self.verify_point(hash, signature),
+            _ => {
+                // Σ rᵢ·Sᵢ must be the signature of Σ rᵢ·Hᵢ. One weight may be fixed: if only its
+                // term is wrong the sum is wrong for certain, otherwise another one decides.
+                let weights: Vec<_> = [Weight::ONE]
+                    .into_iter()
+                    .chain(Weight::stream(seed))
+                    .take(hashes.len())
+                    .collect();
+                let plan = Weight::plan(&weights);
+                let hash = plan.sum(&with_images(hashes)).to_affine();
+                let signature = plan.sum(&with_images(signatures)).to_affine();
+                match (hash, signature) {
+                    (Some(hash), Some(signature)) => self.verify_point(&hash, &signature),
+                    // Happens with probability 2⁻¹²⁸; the caller then checks one by one.
+                    _ => false,
+                }
+            }
+        }
+    }
+
+    /// e(S, g₂) = e(H, group key), for S in the subgroup.
+    pub(super) fn verify_point(&self, hash: &G1Affine, signature: &G1Affine) -> bool {
+        pairing_product(&[
+            (signature, Lines::generator()),
+            (&hash.negate(), &self.lines),
+        ])
+        .is_one()
+    }
+}
+
+/// The proof's signature, if it is a point of the subgroup other than the identity.
+fn decode(proof: &Proof) -> Option<G1Affine> {
+    let Proof::Threshold(bytes) = proof;
+    G1Affine::from_compressed(bytes).filter(G1Affine::in_subgroup)
 }
 
 #[cfg(test)]

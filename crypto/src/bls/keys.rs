@@ -239,7 +239,11 @@ fn top_coefficients(n: u64) -> Vec<Scalar> {
     }
     let signed = |(i, (left, right)): (u64, (&Scalar, &Scalar))| {
         let product = left.clone() * right;
-        if (n - i).is_multiple_of(2) { product } else { -product }
+        if (n - i).is_multiple_of(2) {
+            product
+        } else {
+            -product
+        }
     };
     (0..)
         .zip(inverses.iter().rev().zip(&inverses))

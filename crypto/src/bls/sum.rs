@@ -75,7 +75,6 @@ impl Plan {
         let window_bits = (1..=MAX_WINDOW_BITS)
             .min_by_key(|&width| estimated_additions(&bits, width))
             .expect("the range is not empty");
-        let window_bits = std::env::var("WB").ok().and_then(|v| v.parse().ok()).unwrap_or(window_bits);
         let top = bits.iter().copied().max().unwrap_or(0);
         // One bit more than the widest scalar, for the carry out of its last digit.
         let windows = (top + 1).div_ceil(window_bits);
@@ -291,5 +290,3 @@ impl Arena {
         }
     }
 }
-#[cfg(test)]
-impl Plan { pub(super) fn info(&self) -> String { format!("c {} windows {} entries {}", self.window_bits, self.windows, self.entries.len()) } }

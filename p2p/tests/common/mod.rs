@@ -1,5 +1,7 @@
 //! Nodes on 127.0.0.1 with ephemeral ports, and conditions to wait for.
 
+#![allow(clippy::unwrap_used)]
+
 use bytes::Bytes;
 use commonware_runtime::{
     Runner as _, Supervisor as _,
@@ -8,14 +10,18 @@ use commonware_runtime::{
 use prometheus::Registry;
 use quorate_crypto::{Identity, SecretKey};
 use quorate_p2p::{
-    Config, DEFAULT_FRAME_BYTES, Error, Inbound, Lane, Links, Running, Timing, start, start_on,
+    Config, DEFAULT_FRAME_BYTES, Error, Inbound, Lane, Links, Running, Timing, To, start, start_on,
 };
 use std::{
     net::SocketAddr,
-    sync::{Arc, Mutex},
+    sync::{
+        Arc, Mutex,
+        atomic::{AtomicBool, Ordering},
+        mpsc,
+    },
     time::{Duration, Instant},
 };
-use tokio::net::TcpListener;
+use tokio::{net::TcpListener, sync::oneshot};
 
 /// Far more than anything here takes, even on a busy machine.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
@@ -187,4 +193,67 @@ pub(crate) async fn until(what: &str, mut holds: impl FnMut() -> bool) -> Durati
         tokio::time::sleep(Duration::from_millis(5)).await;
     }
     start.elapsed()
+}
+
+/// A peer in a runtime of its own with a single thread, which the first frame on the control lane
+/// stops until [`Self::release`]: its connections stay open, and nothing answers.
+pub(crate) struct StoppablePeer {
+    pub(crate) inbox: Inbox,
+    stopped: Arc<AtomicBool>,
+    release: mpsc::Sender<()>,
+    finish: oneshot::Sender<()>,
+    thread: std::thread::JoinHandle<()>,
+}
+
+impl StoppablePeer {
+    pub(crate) fn start(listener: TcpListener, config: Config) -> Self {
+        let (release, released) = mpsc::channel::<()>();
+        let (finish, finished) = oneshot::channel::<()>();
+        let (inbox, fill) = inbox();
+        let stopped = Arc::new(AtomicBool::new(false));
+        let stopping = stopped.clone();
+        let listener = listener.into_std().unwrap();
+        let thread = std::thread::spawn(move || {
+            let one_thread = RuntimeConfig::new().with_worker_threads(1);
+            run_with(one_thread, |context| async move {
+                let released = Mutex::new(released);
+                let inbound = move |sender, lane, frame| {
+                    if lane == Lane::Control {
+                        stopping.store(true, Ordering::Relaxed);
+                        // Resolves also when the other end is gone.
+                        let _ = released.lock().unwrap().recv();
+                    }
+                    fill(sender, lane, frame);
+                };
+                let listener = TcpListener::from_std(listener).unwrap();
+                let registry = Registry::new();
+                let context = context.child("stoppable");
+                let started = start_on(context, listener, config, Arc::new(inbound), &registry);
+                let _running = started.await.unwrap();
+                let _ = finished.await;
+            });
+        });
+        Self {
+            inbox,
+            stopped,
+            release,
+            finish,
+            thread,
+        }
+    }
+
+    /// Stops the peer with a frame from `node`.
+    pub(crate) async fn stop(&self, node: &Node) {
+        node.links.send(Lane::Control, &To::All, "stop".into());
+        until("a stopped peer", || self.stopped.load(Ordering::Relaxed)).await;
+    }
+
+    pub(crate) fn release(&self) {
+        self.release.send(()).unwrap();
+    }
+
+    pub(crate) fn finish(self) {
+        self.finish.send(()).unwrap();
+        self.thread.join().unwrap();
+    }
 }

@@ -60,7 +60,10 @@ pub(super) fn bucket_hash(depth: usize, entries: &[EntryRef<'_>]) -> Digest {
         return leaf_hash(depth, entries);
     }
     let (left, right) = entries.split_at(split(depth, entries));
-    inner_hash(&bucket_hash(depth + 1, left), &bucket_hash(depth + 1, right))
+    inner_hash(
+        &bucket_hash(depth + 1, left),
+        &bucket_hash(depth + 1, right),
+    )
 }
 
 /// The hash of the subtree whose prefix has that many nibbles and that holds exactly these entries.
@@ -68,9 +71,9 @@ pub(super) fn subtree_hash(nibbles: usize, entries: &[EntryRef<'_>]) -> Digest {
     if entries.len() <= BUCKET_LIMIT {
         return bucket_hash(nibbles * 4, entries);
     }
-    let mut children = [Digest::ZERO; FAN_OUT];
+    let mut children = [[0; 32]; FAN_OUT];
     for group in by_nibble(nibbles, entries) {
-        children[usize::from(nibble(group[0].key, nibbles))] = subtree_hash(nibbles + 1, group);
+        children[usize::from(nibble(group[0].key, nibbles))] = subtree_hash(nibbles + 1, group).0;
     }
     Branch::new(&children).hash()
 }
@@ -93,9 +96,11 @@ pub(super) struct Branch {
 
 impl Branch {
     /// The branch over these children.
-    pub(super) fn new(children: &[Digest; FAN_OUT]) -> Self {
-        let mut branch = Self { nodes: [Digest::ZERO; 2 * FAN_OUT] };
-        branch.nodes[FAN_OUT..].copy_from_slice(children);
+    pub(super) fn new(children: &[[u8; 32]; FAN_OUT]) -> Self {
+        let mut branch = Self {
+            nodes: [Digest::ZERO; 2 * FAN_OUT],
+        };
+        branch.nodes[FAN_OUT..].copy_from_slice(&children.map(Digest));
         branch.rehash(u32::MAX);
         branch
     }
@@ -149,14 +154,14 @@ mod tests {
 
     #[test]
     fn replacing_children_equals_building_anew_and_siblings_fold_to_the_hash() {
-        let mut children = [Digest::ZERO; FAN_OUT];
+        let mut children = [[0; 32]; FAN_OUT];
         let mut branch = Branch::new(&children);
         for round in 0_u8..34 {
             let changes: Vec<_> = (0..=round % 3)
                 .map(|step| ((round * 7 + step * 5) % 16, sha256(&[&[round, step]])))
                 .collect();
             for &(nibble, digest) in &changes {
-                children[usize::from(nibble)] = digest;
+                children[usize::from(nibble)] = digest.0;
             }
             branch.replace(&changes);
             assert_eq!(branch.hash(), Branch::new(&children).hash());

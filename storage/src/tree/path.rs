@@ -14,7 +14,11 @@ pub(super) fn bit(key: &Key, index: usize) -> bool {
 
 /// The nibble of the key at an index, 0 being the high half of its first byte.
 pub(super) fn nibble(key: &Key, index: usize) -> u8 {
-    if index.is_multiple_of(2) { key[index / 2] >> 4 } else { key[index / 2] & 0x0f }
+    if index.is_multiple_of(2) {
+        key[index / 2] >> 4
+    } else {
+        key[index / 2] & 0x0f
+    }
 }
 
 /// Whether two keys agree on their first `bits` bits (at most 256).
@@ -40,7 +44,10 @@ pub struct Prefix {
 
 impl Prefix {
     /// The empty prefix: the whole key space.
-    pub const ROOT: Self = Self { nibbles: 0, path: [0; 32] };
+    pub const ROOT: Self = Self {
+        nibbles: 0,
+        path: [0; 32],
+    };
 
     /// The prefix made of these nibbles, or `None` if there are more than [`MAX_NIBBLES`] or one of
     /// them is above 15.
@@ -48,7 +55,11 @@ impl Prefix {
         if nibbles.len() > MAX_NIBBLES || nibbles.iter().any(|&nibble| nibble > 0x0f) {
             return None;
         }
-        Some(nibbles.iter().fold(Self::ROOT, |prefix, &nibble| prefix.extended(nibble)))
+        Some(
+            nibbles
+                .iter()
+                .fold(Self::ROOT, |prefix, &nibble| prefix.extended(nibble)),
+        )
     }
 
     /// The sixteen prefixes that are one nibble longer, in order, or `None` at [`MAX_NIBBLES`].
@@ -71,7 +82,10 @@ impl Prefix {
         if nibbles % 2 == 1 {
             path[whole] = key[whole] & 0xf0;
         }
-        Self { nibbles: u8::try_from(nibbles).expect("at most MAX_NIBBLES"), path }
+        Self {
+            nibbles: u8::try_from(nibbles).expect("at most MAX_NIBBLES"),
+            path,
+        }
     }
 
     /// This prefix and one more nibble; the caller keeps to [`MAX_NIBBLES`].
@@ -123,7 +137,10 @@ impl Prefix {
         let mut bytes = [0; 1 + 32];
         bytes[0] = self.nibbles;
         bytes[1..].copy_from_slice(&self.path);
-        RowKey { bytes, len: self.nibbles.div_ceil(2) + 1 }
+        RowKey {
+            bytes,
+            len: self.nibbles.div_ceil(2) + 1,
+        }
     }
 }
 
@@ -181,7 +198,10 @@ pub struct RowKey {
 
 impl RowKey {
     /// The row that holds format, limits and root. No node has that many nibbles.
-    pub(super) const META: Self = Self { bytes: [0xff; 33], len: 1 };
+    pub(super) const META: Self = Self {
+        bytes: [0xff; 33],
+        len: 1,
+    };
 }
 
 impl AsRef<[u8]> for RowKey {
@@ -220,9 +240,18 @@ mod tests {
             let prefix = Prefix::new(nibbles).expect("valid");
             assert_eq!(Prefix::decode(prefix.encode()).expect("valid"), prefix);
         }
-        assert!(Prefix::decode(Copying(&[1, 0x51][..])).is_err(), "padding must be zero");
-        assert!(Prefix::decode(Copying(&[64_u8; 33][..])).is_err(), "too long");
-        assert!(Prefix::decode(Copying(&[3, 0x51][..])).is_err(), "too short");
+        assert!(
+            Prefix::decode(Copying(&[1, 0x51][..])).is_err(),
+            "padding must be zero"
+        );
+        assert!(
+            Prefix::decode(Copying(&[64_u8; 33][..])).is_err(),
+            "too long"
+        );
+        assert!(
+            Prefix::decode(Copying(&[3, 0x51][..])).is_err(),
+            "too short"
+        );
         assert!(Prefix::new(&[16]).is_none());
         assert!(Prefix::new(&[0; MAX_NIBBLES + 1]).is_none());
     }

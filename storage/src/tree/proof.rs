@@ -22,13 +22,19 @@ pub struct Entry {
 
 impl Entry {
     pub(super) fn borrow(&self) -> EntryRef<'_> {
-        EntryRef { key: &self.key, value: &self.value }
+        EntryRef {
+            key: &self.key,
+            value: &self.value,
+        }
     }
 }
 
 impl From<&EntryRef<'_>> for Entry {
     fn from(entry: &EntryRef<'_>) -> Self {
-        Self { key: *entry.key, value: entry.value.to_vec() }
+        Self {
+            key: *entry.key,
+            value: entry.value.to_vec(),
+        }
     }
 }
 
@@ -60,7 +66,10 @@ pub enum ProofError {
 
 impl Proof {
     pub(super) fn new(siblings: Vec<Digest>, leaf: &[EntryRef<'_>]) -> Self {
-        Self { siblings, entries: leaf.iter().map(Entry::from).collect() }
+        Self {
+            siblings,
+            entries: leaf.iter().map(Entry::from).collect(),
+        }
     }
 
     /// The value of the key under the root, or `None` if it is proven to have none.
@@ -69,22 +78,38 @@ impl Proof {
     /// [`ProofError`] if the proof proves nothing about this key under this root.
     pub fn verify(&self, root: &Digest, key: &Key) -> Result<Option<&[u8]>, ProofError> {
         let depth = self.siblings.len();
-        if self.entries.iter().any(|entry| !share_bits(&entry.key, key, depth)) {
+        if self
+            .entries
+            .iter()
+            .any(|entry| !share_bits(&entry.key, key, depth))
+        {
             return Err(ProofError::OtherKey);
         }
         let leaf: Vec<_> = self.entries.iter().map(Entry::borrow).collect();
         if fold(leaf_hash(depth, &leaf), &self.siblings, key) != *root {
             return Err(ProofError::OtherRoot);
         }
-        Ok(self.entries.iter().find(|entry| entry.key == *key).map(|entry| entry.value.as_slice()))
+        Ok(self
+            .entries
+            .iter()
+            .find(|entry| entry.key == *key)
+            .map(|entry| entry.value.as_slice()))
     }
 }
 
 /// The root above a node, from its hash, the siblings from the root down, and any key below it.
 pub(super) fn fold(node: Digest, siblings: &[Digest], key: &Key) -> Digest {
-    siblings.iter().enumerate().rev().fold(node, |node, (depth, sibling)| {
-        if bit(key, depth) { inner_hash(sibling, &node) } else { inner_hash(&node, sibling) }
-    })
+    siblings
+        .iter()
+        .enumerate()
+        .rev()
+        .fold(node, |node, (depth, sibling)| {
+            if bit(key, depth) {
+                inner_hash(sibling, &node)
+            } else {
+                inner_hash(&node, sibling)
+            }
+        })
 }
 
 impl EncodeSize for Entry {
@@ -166,7 +191,9 @@ impl Write for Proof {
     fn write(&self, buffer: &mut impl bytes::BufMut) {
         buffer.put_u8(PROOF_VERSION);
         buffer.put_u8(u8::try_from(self.siblings.len()).expect("at most MAX_DEPTH"));
-        self.siblings.iter().for_each(|sibling| sibling.write(buffer));
+        self.siblings
+            .iter()
+            .for_each(|sibling| sibling.write(buffer));
         buffer.put_u8(u8::try_from(self.entries.len()).expect("at most LEAF_LIMIT"));
         self.entries.iter().for_each(|entry| entry.write(buffer));
     }

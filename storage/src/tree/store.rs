@@ -49,7 +49,10 @@ impl RocksStore {
     /// # Errors
     /// [`StoreError::MissingColumn`] if the database was opened without it.
     pub fn new(database: Arc<DB>, column: &str) -> Result<Self, StoreError> {
-        let store = Self { database, column: column.to_owned() };
+        let store = Self {
+            database,
+            column: column.to_owned(),
+        };
         store.handle()?;
         Ok(store)
     }
@@ -119,7 +122,7 @@ impl NodeStore for MemoryStore {
 }
 
 /// The bytes of a memtable of the tree's column family; there are at most two.
-const WRITE_BUFFER_BYTES: usize = 16 << 20;
+const WRITE_BUFFER_BYTES: usize = 8 << 20;
 
 /// The options of the tree's column family; the block cache may be shared with others.
 ///

@@ -29,7 +29,11 @@ pub struct Subtree {
 
 impl Subtree {
     pub(super) fn new(prefix: Prefix, siblings: Vec<Digest>, entries: Vec<Entry>) -> Self {
-        Self { prefix, siblings, entries }
+        Self {
+            prefix,
+            siblings,
+            entries,
+        }
     }
 
     /// Which part of the key space this is about.
@@ -67,7 +71,9 @@ impl Write for Subtree {
     fn write(&self, buffer: &mut impl bytes::BufMut) {
         buffer.put_u8(PROOF_VERSION);
         self.prefix.write(buffer);
-        self.siblings.iter().for_each(|sibling| sibling.write(buffer));
+        self.siblings
+            .iter()
+            .for_each(|sibling| sibling.write(buffer));
         buffer.put_u16(u16::try_from(self.entries.len()).expect("at most SUBTREE_MAX_ENTRIES"));
         self.entries.iter().for_each(|entry| entry.write(buffer));
     }
@@ -91,6 +97,10 @@ impl Read for Subtree {
         {
             return Err(Error::Invalid("Subtree", "key outside the prefix"));
         }
-        Ok(Self { prefix, siblings, entries })
+        Ok(Self {
+            prefix,
+            siblings,
+            entries,
+        })
     }
 }

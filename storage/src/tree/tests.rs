@@ -1,5 +1,7 @@
 //! Tests of the whole tree over both stores, against a reference that is built from scratch.
 
+#![allow(clippy::unwrap_used)]
+
 mod damage;
 mod golden;
 mod model;
@@ -10,9 +12,14 @@ use super::*;
 use proptest::prelude::*;
 use quorate_crypto::sha256;
 use rocksdb::{Cache, ColumnFamilyDescriptor, DB, Options, WriteBatch};
-use std::{collections::BTreeMap, path::Path, sync::Arc};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    path::Path,
+    sync::Arc,
+};
 
 type Content = BTreeMap<Key, Vec<u8>>;
+type Rows = BTreeMap<Vec<u8>, Vec<u8>>;
 
 const COLUMN: &str = "state";
 
@@ -46,11 +53,14 @@ impl Rocks {
     }
 
     /// All rows, to compare them with those in memory.
-    fn rows(&self) -> BTreeMap<Vec<u8>, Vec<u8>> {
+    fn rows(&self) -> Rows {
         let column = self.database.cf_handle(COLUMN).unwrap();
         self.database
             .iterator_cf(column, rocksdb::IteratorMode::Start)
-            .map(|row| row.map(|(key, value)| (key.into_vec(), value.into_vec())).unwrap())
+            .map(|row| {
+                row.map(|(key, value)| (key.into_vec(), value.into_vec()))
+                    .unwrap()
+            })
             .collect()
     }
 }
@@ -92,7 +102,10 @@ fn spread(count: u32) -> Content {
     (0..count)
         .map(|index| {
             let seed = sha256(&[b"spread", &index.to_be_bytes()]);
-            (seed.0, seed.0.repeat(2)[..usize::from(seed.0[5] % 64)].to_vec())
+            (
+                seed.0,
+                seed.0.repeat(2)[..usize::from(seed.0[5] % 64)].to_vec(),
+            )
         })
         .collect()
 }
@@ -104,7 +117,7 @@ fn ground(count: u32, bits: usize) -> Content {
             let mut key = sha256(&[b"ground", &index.to_be_bytes()]).0;
             let end = usize::min(bits, 256 - 32);
             key[..end / 8].fill(0xa5);
-            if end % 8 != 0 {
+            if !end.is_multiple_of(8) {
                 key[end / 8] = (0xa5 & !(0xff >> (end % 8))) | (key[end / 8] & (0xff >> (end % 8)));
             }
             if bits > 224 {
@@ -137,9 +150,12 @@ fn naive_root(content: &Content) -> Digest {
             }
             return sha256(&[&bytes]);
         }
-        let is_right =
-            |entry: &&(&Key, &Vec<u8>)| entry.0[depth / 8] & (0x80 >> (depth % 8)) != 0;
-        let left: Vec<_> = entries.iter().filter(|entry| !is_right(entry)).copied().collect();
+        let is_right = |entry: &&(&Key, &Vec<u8>)| entry.0[depth / 8] & (0x80 >> (depth % 8)) != 0;
+        let left: Vec<_> = entries
+            .iter()
+            .filter(|entry| !is_right(entry))
+            .copied()
+            .collect();
         let right: Vec<_> = entries.iter().filter(is_right).copied().collect();
         let left = node(depth + 1, &left, in_bucket);
         let right = node(depth + 1, &right, in_bucket);
@@ -151,7 +167,10 @@ fn naive_root(content: &Content) -> Digest {
 /// Keys of which many share long prefixes, so that all depths occur.
 fn any_key() -> impl Strategy<Value = Key> {
     let tail = any::<[u8; 32]>();
-    (tail, prop_oneof![3 => Just(0_usize), 3 => Just(1), 2 => Just(3), 1 => Just(20), 1 => Just(31)])
+    (
+        tail,
+        prop_oneof![3 => Just(0_usize), 3 => Just(1), 2 => Just(3), 1 => Just(20), 1 => Just(31)],
+    )
         .prop_map(|(mut key, shared)| {
             key[..shared].fill(0x3c);
             key

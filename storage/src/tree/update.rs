@@ -3,7 +3,7 @@
 
 use super::{
     BUCKET_LIMIT, Key, MAX_VALUE_BYTES, NodeStore, Tree, TreeError,
-    hash::{Branch, EntryRef, bucket_hash, by_nibble},
+    hash::{Branch, EntryRef, FAN_OUT, bucket_hash, by_nibble},
     path::{Prefix, RowKey, nibble},
     row::{self, Row},
     upper,
@@ -12,16 +12,22 @@ use quorate_crypto::Digest;
 use std::{
     cmp::Ordering,
     collections::{BTreeMap, BTreeSet, HashMap},
+    ops::Range,
 };
+
+/// What a changed key makes in rows with a million accounts: only a guess, to reserve memory.
+const ROW_BYTES_PER_KEY: usize = 1536;
 
 /// What [`Tree::prepare`] found: the rows to write, the new root, and the new upper branches.
 ///
 /// Write the rows, then give it to [`Tree::commit`]; or drop it, and nothing has changed.
 pub struct Changeset {
-    pub(super) before: Digest,
-    pub(super) root: Digest,
-    rows: Vec<(RowKey, Vec<u8>)>,
-    pub(super) branches: Vec<(usize, Box<Branch>)>,
+    before: Digest,
+    root: Digest,
+    /// Where each row lies in `bytes`.
+    rows: Vec<(RowKey, Range<usize>)>,
+    bytes: Vec<u8>,
+    branches: Vec<(usize, Box<Branch>)>,
 }
 
 impl Changeset {
@@ -37,7 +43,19 @@ impl Changeset {
 
     /// The rows to write, each key once and in ascending order; an existing row is replaced.
     pub fn rows(&self) -> impl ExactSizeIterator<Item = (&RowKey, &[u8])> {
-        self.rows.iter().map(|(key, row)| (key, row.as_slice()))
+        self.rows
+            .iter()
+            .map(|(key, range)| (key, &self.bytes[range.clone()]))
+    }
+
+    /// The bytes of all rows with their keys, to reserve them in a batch.
+    pub fn size_bytes(&self) -> usize {
+        self.bytes.len()
+            + self
+                .rows
+                .iter()
+                .map(|(key, _)| key.as_ref().len())
+                .sum::<usize>()
     }
 }
 
@@ -57,9 +75,14 @@ impl<S: NodeStore> Tree<S> {
     /// # Errors
     /// [`TreeError`] if the store cannot be read or is damaged.
     pub fn load(&self, keys: &BTreeSet<Key>) -> Result<Loaded, TreeError> {
-        let mut loaded = Loaded { root: self.root, rows: HashMap::new() };
-        let keys: Vec<EntryRef<'_>> =
-            keys.iter().map(|key| EntryRef { key, value: &[] }).collect();
+        let mut loaded = Loaded {
+            root: self.root,
+            rows: HashMap::new(),
+        };
+        let keys: Vec<EntryRef<'_>> = keys
+            .iter()
+            .map(|key| EntryRef { key, value: &[] })
+            .collect();
         self.load_missing(&keys, &mut loaded.rows)?;
         Ok(loaded)
     }
@@ -73,7 +96,10 @@ impl<S: NodeStore> Tree<S> {
     /// # Panics
     /// If the rows were loaded before the last commit.
     pub fn get_loaded(&self, loaded: &Loaded, key: &Key) -> Result<Option<Vec<u8>>, TreeError> {
-        assert!(loaded.root == self.root, "the loaded rows belong to another root");
+        assert!(
+            loaded.root == self.root,
+            "the loaded rows belong to another root"
+        );
         self.find(key, Some(&loaded.rows))
     }
 
@@ -86,7 +112,13 @@ impl<S: NodeStore> Tree<S> {
     /// [`TreeError::ValueTooLong`] if a value exceeds [`MAX_VALUE_BYTES`]: a fault of the caller.
     /// Otherwise the store cannot be read or is damaged, and the node should halt.
     pub fn prepare(&self, updates: &BTreeMap<Key, Vec<u8>>) -> Result<Changeset, TreeError> {
-        self.prepare_loaded(Loaded { root: self.root, rows: HashMap::new() }, updates)
+        self.prepare_loaded(
+            Loaded {
+                root: self.root,
+                rows: HashMap::new(),
+            },
+            updates,
+        )
     }
 
     /// As [`Tree::prepare`], but reads from the store only the rows that are not loaded.
@@ -101,23 +133,47 @@ impl<S: NodeStore> Tree<S> {
         mut loaded: Loaded,
         updates: &BTreeMap<Key, Vec<u8>>,
     ) -> Result<Changeset, TreeError> {
-        assert!(loaded.root == self.root, "the loaded rows belong to another root");
-        if let Some((key, value)) = updates.iter().find(|(_, value)| value.len() > MAX_VALUE_BYTES)
+        assert!(
+            loaded.root == self.root,
+            "the loaded rows belong to another root"
+        );
+        if let Some((key, value)) = updates
+            .iter()
+            .find(|(_, value)| value.len() > MAX_VALUE_BYTES)
         {
-            return Err(TreeError::ValueTooLong { key: *key, bytes: value.len() });
+            return Err(TreeError::ValueTooLong {
+                key: *key,
+                bytes: value.len(),
+            });
         }
-        let updates: Vec<EntryRef<'_>> =
-            updates.iter().map(|(key, value)| EntryRef { key, value }).collect();
+        let updates: Vec<EntryRef<'_>> = updates
+            .iter()
+            .map(|(key, value)| EntryRef { key, value })
+            .collect();
         self.load_missing(&updates, &mut loaded.rows)?;
-        let mut update =
-            Update { tree: self, loaded: loaded.rows, rows: Vec::new(), branches: Vec::new() };
+        let mut update = Update {
+            tree: self,
+            loaded: loaded.rows,
+            rows: Vec::with_capacity(2 * updates.len() + 1),
+            bytes: Vec::with_capacity(updates.len() * ROW_BYTES_PER_KEY),
+            branches: Vec::new(),
+        };
         let root = update.apply(Prefix::ROOT, self.root, &updates)?;
-        let Update { mut rows, branches, .. } = update;
-        rows.sort_unstable_by_key(|(prefix, _)| *prefix);
-        let meta = (RowKey::META, row::encode_meta(&root));
-        let rows =
-            rows.into_iter().map(|(prefix, row)| (prefix.row_key(), row)).chain([meta]).collect();
-        Ok(Changeset { before: self.root, root, rows, branches })
+        update.put_row(RowKey::META, |row| row::encode_meta(&root, row));
+        let Update {
+            mut rows,
+            bytes,
+            branches,
+            ..
+        } = update;
+        rows.sort_unstable_by(|(left, _), (right, _)| left.as_ref().cmp(right.as_ref()));
+        Ok(Changeset {
+            before: self.root,
+            root,
+            rows,
+            bytes,
+            branches,
+        })
     }
 
     /// Takes over a changeset whose rows have been written.
@@ -126,7 +182,10 @@ impl<S: NodeStore> Tree<S> {
     /// If the changeset was not prepared from the present root: what is in the store no longer fits
     /// together then.
     pub fn commit(&mut self, changes: Changeset) {
-        assert!(changes.before == self.root, "the changeset belongs to another root");
+        assert!(
+            changes.before == self.root,
+            "the changeset belongs to another root"
+        );
         self.root = changes.root;
         for (slot, branch) in changes.branches {
             self.upper[slot] = Some(branch);
@@ -148,10 +207,20 @@ impl<S: NodeStore> Tree<S> {
             let mut missing = Vec::new();
             for (prefix, group) in level {
                 if let Some(branch) = self.cached(&prefix) {
-                    descend(&prefix, branch.children(), group, &mut next);
+                    descend(
+                        &prefix,
+                        |n| branch.child(n) != Digest::ZERO,
+                        group,
+                        &mut next,
+                    );
                 } else if let Some(bytes) = rows.get(&prefix) {
-                    if let Row::Branch(children) = row::decode(&prefix, bytes)? {
-                        descend(&prefix, &children, group, &mut next);
+                    if let Some(children) = row::branch_children(&prefix, bytes)? {
+                        descend(
+                            &prefix,
+                            |n| children[usize::from(n)] != Digest::ZERO.0,
+                            group,
+                            &mut next,
+                        );
                     }
                 } else {
                     missing.push((prefix, group));
@@ -160,9 +229,17 @@ impl<S: NodeStore> Tree<S> {
             let row_keys: Vec<_> = missing.iter().map(|(prefix, _)| prefix.row_key()).collect();
             let answers = self.store.get_sorted(&row_keys)?;
             for ((prefix, group), answer) in missing.into_iter().zip(answers) {
-                let bytes = answer.ok_or(TreeError::Corrupt { prefix, what: "missing row" })?;
-                if let Row::Branch(children) = row::decode(&prefix, &bytes)? {
-                    descend(&prefix, &children, group, &mut next);
+                let bytes = answer.ok_or(TreeError::Corrupt {
+                    prefix,
+                    what: "missing row",
+                })?;
+                if let Some(children) = row::branch_children(&prefix, &bytes)? {
+                    descend(
+                        &prefix,
+                        |n| children[usize::from(n)] != Digest::ZERO.0,
+                        group,
+                        &mut next,
+                    );
                 }
                 rows.insert(prefix, bytes);
             }
@@ -175,13 +252,13 @@ impl<S: NodeStore> Tree<S> {
 /// Adds the children that exist and have keys in the group.
 fn descend<'s, 'e>(
     prefix: &Prefix,
-    children: &[Digest],
+    exists: impl Fn(u8) -> bool,
     group: &'s [EntryRef<'e>],
     next: &mut Vec<(Prefix, &'s [EntryRef<'e>])>,
 ) {
     for part in by_nibble(prefix.len(), group) {
         let nibble = nibble(part[0].key, prefix.len());
-        if children[usize::from(nibble)] != Digest::ZERO {
+        if exists(nibble) {
             next.push((prefix.extended(nibble), part));
         }
     }
@@ -191,7 +268,8 @@ fn descend<'s, 'e>(
 struct Update<'t, S> {
     tree: &'t Tree<S>,
     loaded: HashMap<Prefix, Vec<u8>>,
-    rows: Vec<(Prefix, Vec<u8>)>,
+    rows: Vec<(RowKey, Range<usize>)>,
+    bytes: Vec<u8>,
     branches: Vec<(usize, Box<Branch>)>,
 }
 
@@ -210,17 +288,20 @@ impl<S: NodeStore> Update<'_, S> {
             return Ok(self.build(prefix, updates));
         }
         if let Some(branch) = self.tree.cached(&prefix) {
-            return self.apply_to_branch(prefix, branch.clone(), updates);
+            return self.apply_to_branch(prefix, Box::new(branch.clone()), updates);
         }
-        let bytes = self
-            .loaded
-            .remove(&prefix)
-            .ok_or(TreeError::Corrupt { prefix, what: "row that was not loaded" })?;
+        let bytes = self.loaded.remove(&prefix).ok_or(TreeError::Corrupt {
+            prefix,
+            what: "row that was not loaded",
+        })?;
         match row::decode(&prefix, &bytes)? {
             Row::Branch(children) => {
-                let branch = Branch::new(&children);
+                let branch = Branch::new(children);
                 if branch.hash() != old {
-                    return Err(TreeError::Corrupt { prefix, what: "hash" });
+                    return Err(TreeError::Corrupt {
+                        prefix,
+                        what: "hash",
+                    });
                 }
                 self.apply_to_branch(prefix, Box::new(branch), updates)
             }
@@ -256,24 +337,32 @@ impl<S: NodeStore> Update<'_, S> {
     /// Makes the subtree that holds exactly these entries, at least one.
     fn build(&mut self, prefix: Prefix, entries: &[EntryRef<'_>]) -> Digest {
         if entries.len() <= BUCKET_LIMIT {
-            self.rows.push((prefix, row::encode_bucket(entries)));
+            self.put_row(prefix.row_key(), |row| row::encode_bucket(entries, row));
             return bucket_hash(prefix.bits(), entries);
         }
-        let mut children = [Digest::ZERO; 16];
+        let mut children = [[0; 32]; FAN_OUT];
         for group in by_nibble(prefix.len(), entries) {
             let nibble = nibble(group[0].key, prefix.len());
-            children[usize::from(nibble)] = self.build(prefix.extended(nibble), group);
+            children[usize::from(nibble)] = self.build(prefix.extended(nibble), group).0;
         }
         self.put_branch(prefix, Box::new(Branch::new(&children)))
     }
 
     fn put_branch(&mut self, prefix: Prefix, branch: Box<Branch>) -> Digest {
         let hash = branch.hash();
-        self.rows.push((prefix, row::encode_branch(branch.children())));
+        self.put_row(prefix.row_key(), |row| {
+            row::encode_branch(branch.children(), row)
+        });
         if let Some(slot) = upper::slot(&prefix) {
             self.branches.push((slot, branch));
         }
         hash
+    }
+
+    fn put_row(&mut self, key: RowKey, encode: impl FnOnce(&mut Vec<u8>)) {
+        let start = self.bytes.len();
+        encode(&mut self.bytes);
+        self.rows.push((key, start..self.bytes.len()));
     }
 }
 

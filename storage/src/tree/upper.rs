@@ -42,7 +42,7 @@ pub(super) fn load(store: &impl NodeStore, root: Digest) -> Result<Upper, TreeEr
             let found = match row::decode(&prefix, &bytes)? {
                 Row::Bucket(entries) => super::hash::bucket_hash(prefix.bits(), &entries),
                 Row::Branch(children) => {
-                    let branch = Branch::new(&children);
+                    let branch = Branch::new(children);
                     let found = branch.hash();
                     next.extend((0..16).map(|n| (prefix.extended(n), branch.child(n))));
                     let slot = slot(&prefix).expect("fewer than LEVELS nibbles");
@@ -71,7 +71,10 @@ mod tests {
             for prefix in &level {
                 assert_eq!(slot(prefix), expected.next());
             }
-            level = level.iter().flat_map(|prefix| prefix.children().expect("short")).collect();
+            level = level
+                .iter()
+                .flat_map(|prefix| prefix.children().expect("short"))
+                .collect();
         }
         assert_eq!(expected.next(), Some(FIRST_SLOT[LEVELS]));
         assert_eq!(slot(&level[0]), None);

@@ -1,14 +1,12 @@
 //! The wrappers around blst, the sums and the weights, each against a slower way.
 
+use super::{lagrange, rng, slow_multiple, small_order_point};
 use crate::bls::{
     bisect::Weight,
     point::{G1, G1Affine, G2Affine, Lines, SecretScalar, pairing_product},
     sum::{Integer, Plan},
-    weights::{Weights, limbs, with_images},
+    weights::{WeightCache, Weights, limbs, with_images},
 };
-use super::rng;
-use commonware_cryptography::bls12381::primitives::group::Scalar;
-use commonware_math::algebra::{Field, Ring};
 use proptest::prelude::*;
 
 fn point(seed: u8) -> G1Affine {
@@ -23,19 +21,6 @@ fn bytes(limbs: [u64; 4]) -> [u8; 32] {
     bytes
 }
 
-/// scalar · point by doubling and adding.
-fn slow_multiple(point: &G1Affine, scalar: &Integer) -> G1 {
-    let point = if scalar.negative { point.negate() } else { *point };
-    let mut total = G1::identity();
-    for bit in (0..256).rev() {
-        total.double();
-        if scalar.limbs[bit / 64] >> (bit % 64) & 1 == 1 {
-            total.add(&point);
-        }
-    }
-    total
-}
-
 fn slow_sum(points: &[G1Affine], scalars: &[Integer]) -> Option<[u8; 96]> {
     let mut total = G1::identity();
     for (point, scalar) in points.iter().zip(scalars) {
@@ -44,39 +29,6 @@ fn slow_sum(points: &[G1Affine], scalars: &[Integer]) -> Option<[u8; 96]> {
         }
     }
     total.to_affine().map(G1Affine::to_uncompressed)
-}
-
-/// A point of order 11, which an attacker can send: the group of the curve has r·3·11²·10177²·
-/// 859267²·52437899² elements, and all factors but one are multiplied away.
-fn small_order_point() -> G1Affine {
-    let order = Integer {
-        limbs: [
-            0xffff_ffff_0000_0001,
-            0x53bd_a402_fffe_5bfe,
-            0x3339_d808_09a1_d805,
-            0x73ed_a753_299d_7d48,
-        ],
-        negative: false,
-    };
-    let squares = [10_177_u128, 859_267, 52_437_899].map(|prime| prime * prime);
-    let factors = squares.into_iter().chain([3]).map(Integer::from_u128);
-    let mut small = (0..=255)
-        .filter_map(|x| {
-            let mut bytes = [0; 48];
-            (bytes[0], bytes[47]) = (0x80, x);
-            G1Affine::from_compressed(&bytes)
-        })
-        .filter_map(|any| {
-            let factors = factors.clone().chain([order]);
-            factors.into_iter().try_fold(any, |point, factor| {
-                slow_multiple(&point, &factor).to_affine()
-            })
-        });
-    let found = small.next().expect("nearly all points have a component of order 11");
-    let next = slow_multiple(&found, &Integer::from_u128(11)).to_affine();
-    let found = next.unwrap_or(found);
-    assert!(slow_multiple(&found, &Integer::from_u128(11)).to_affine().is_none());
-    found
 }
 
 #[test]
@@ -179,23 +131,11 @@ proptest! {
     }
 }
 
-/// λᵢ modulo r, straight from the definition.
-fn lagrange(signers: &[u32]) -> Vec<Scalar> {
-    let x = |index: &u32| Scalar::from_u64(u64::from(*index) + 1);
-    let weight = |index: &u32| {
-        let others = signers.iter().filter(|other| *other != index);
-        others.fold(Scalar::one(), |product, other| {
-            product * &x(other) * &(x(other) - &x(index)).inv()
-        })
-    };
-    signers.iter().map(weight).collect()
-}
-
 #[test]
 fn combination_applies_lagrange_weights_in_every_representation() {
     use rand::seq::SliceRandom;
     let mut rng = rng(1);
-    // Up to about 130 validators the weights are integers, beyond they are split.
+    // Up to about 140 validators the weights are integers, beyond they are split.
     for validators in [1_u32, 2, 4, 7, 10, 50, 100, 120, 150, 200, 1024] {
         let quorum = (validators - (validators - 1) / 3) as usize;
         let mut signers: Vec<u32> = (0..validators).collect();
@@ -228,4 +168,56 @@ fn random_weights_are_the_same_number_in_both_groups() {
     let right = right.expect("not the identity");
     assert!(left == Some(secret.multiply(&right)));
     assert!(points.iter().all(G1Affine::in_subgroup));
+}
+
+#[test]
+fn weights_of_a_signer_set_are_remembered_until_many_others_came() {
+    let cache = WeightCache::new();
+    let first = cache.get(&[0, 1, 2]);
+    assert!(std::sync::Arc::ptr_eq(&first, &cache.get(&[0, 1, 2])));
+    assert!(!std::sync::Arc::ptr_eq(&first, &cache.get(&[0, 1, 3])));
+    for other in 3..40 {
+        cache.get(&[0, 1, other]);
+        // Used in between, so it stays although more sets come than the cache holds.
+        assert!(std::sync::Arc::ptr_eq(&first, &cache.get(&[0, 1, 2])));
+    }
+    for other in 3..40 {
+        cache.get(&[0, 2, other]);
+    }
+    assert!(!std::sync::Arc::ptr_eq(&first, &cache.get(&[0, 1, 2])));
+}
+
+#[test]
+fn hash_to_curve_matches_the_standard_vector() {
+    // RFC 9380, appendix J.9.1.
+    let dst = b"QUUX-V01-CS02-with-BLS12381G1_XMD:SHA-256_SSWU_RO_";
+    let expected = concat!(
+        "052926add2207b76ca4fa57a8734416c8dc95e24501772c814278700eed6d1e4",
+        "e8cf62d9c09db0fac349612b759e79a1",
+        "08ba738453bfed09cb546dbb0783dbb3a5f1f566ed67bb6be0e8c67e2e81a4cc",
+        "68ee29813bb7994998f3eae0c9c6a265",
+    );
+    let point = G1Affine::hash(b"", dst);
+    assert_eq!(hex::encode(point.to_uncompressed()), expected);
+}
+
+#[test]
+fn identity_is_never_decoded() {
+    let (mut g1, mut g2, mut uncompressed) = ([0; 48], [0; 96], [0; 96]);
+    (g1[0], g2[0], uncompressed[0]) = (0xc0, 0xc0, 0x40);
+    assert!(G1Affine::from_compressed(&g1).is_none());
+    assert!(G2Affine::from_compressed(&g2).is_none());
+    assert!(G1Affine::from_uncompressed(&uncompressed).is_none());
+}
+
+#[test]
+fn every_half_of_every_random_weight_is_different() {
+    let weights: Vec<_> = Weight::stream([9; 32]).take(100).collect();
+    let halves = weights.iter().flat_map(|weight| [weight.low, weight.high]);
+    let distinct: std::collections::BTreeSet<u64> = halves.collect();
+    assert_eq!(distinct.len(), 200);
+    let same: Vec<_> = Weight::stream([9; 32]).take(100).collect();
+    let other = Weight::stream([8; 32]).next().expect("endless");
+    assert!(same.iter().zip(&weights).all(|(a, b)| a.low == b.low));
+    assert!(!distinct.contains(&other.low) && !distinct.contains(&other.high));
 }

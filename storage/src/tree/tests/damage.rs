@@ -2,7 +2,7 @@
 
 use super::*;
 
-fn damaged(content: &Content, damage: impl Fn(&mut BTreeMap<Vec<u8>, Vec<u8>>)) -> MemoryStore {
+fn damaged(content: &Content, damage: impl Fn(&mut Rows)) -> MemoryStore {
     let mut tree = tree_of(content);
     damage(tree.store_mut().rows_mut());
     tree.store().clone()
@@ -11,25 +11,31 @@ fn damaged(content: &Content, damage: impl Fn(&mut BTreeMap<Vec<u8>, Vec<u8>>)) 
 #[test]
 fn damaged_root_or_upper_branch_is_found_when_opening() {
     let content = spread(1_000);
-    let opens = |damage: &dyn Fn(&mut BTreeMap<Vec<u8>, Vec<u8>>)| {
-        Tree::open(damaged(&content, damage)).err()
-    };
+    let opens = |damage: &dyn Fn(&mut Rows)| Tree::open(damaged(&content, damage)).err();
     assert!(opens(&|_| ()).is_none());
     let meta = RowKey::META.as_ref().to_vec();
     let root = Prefix::ROOT.row_key().as_ref().to_vec();
     let branch = Prefix::new(&[5]).unwrap().row_key().as_ref().to_vec();
     let set = |key: &Vec<u8>, at: usize| {
         let key = key.clone();
-        move |rows: &mut BTreeMap<Vec<u8>, Vec<u8>>| rows.get_mut(&key).unwrap()[at] ^= 1
+        move |rows: &mut Rows| rows.get_mut(&key).unwrap()[at] ^= 1
     };
     assert!(matches!(opens(&set(&meta, 0)), Some(TreeError::Format)));
     assert!(matches!(opens(&set(&meta, 1)), Some(TreeError::Format)));
-    for damage in [set(&meta, 10), set(&root, 0), set(&root, 40), set(&branch, 77)] {
+    for damage in [
+        set(&meta, 10),
+        set(&root, 0),
+        set(&root, 40),
+        set(&branch, 77),
+    ] {
         assert!(matches!(opens(&damage), Some(TreeError::Corrupt { .. })));
     }
     for missing in [&meta, &root, &branch] {
         let found = opens(&|rows| drop(rows.remove(missing)));
-        assert!(matches!(found, Some(TreeError::Corrupt { .. })), "{found:?}");
+        assert!(
+            matches!(found, Some(TreeError::Corrupt { .. })),
+            "{found:?}"
+        );
     }
 }
 
@@ -68,4 +74,22 @@ proptest! {
             prop_assert!(subtree.verify(&root).is_ok());
         }
     }
+}
+
+#[test]
+fn nothing_is_built_on_a_damaged_branch_below_the_cached_ones() {
+    let content = ground(100, 20);
+    let deep = Prefix::new(&[0xa, 5, 0xa, 5, 0xa])
+        .unwrap()
+        .row_key()
+        .as_ref()
+        .to_vec();
+    let store = damaged(&content, |rows| rows.get_mut(&deep).unwrap()[100] ^= 1);
+    let tree = Tree::open(store).unwrap();
+    let key = *content.keys().next().unwrap();
+    let found = tree.prepare(&Content::from([(key, vec![1])])).err();
+    assert!(
+        matches!(found, Some(TreeError::Corrupt { .. })),
+        "{found:?}"
+    );
 }

@@ -26,7 +26,11 @@ fn cases() -> Vec<(&'static str, Content)> {
 fn case(name: &str, content: &Content) -> Value {
     let tree = tree_of(content);
     let absent = sha256(&[b"absent"]).0;
-    let keys = [content.keys().next(), content.keys().next_back(), Some(&absent)];
+    let keys = [
+        content.keys().next(),
+        content.keys().next_back(),
+        Some(&absent),
+    ];
     let proofs: Vec<_> = keys
         .into_iter()
         .flatten()
@@ -49,8 +53,10 @@ fn case(name: &str, content: &Content) -> Value {
             })
         })
         .collect();
-    let entries: Vec<_> =
-        content.iter().map(|(key, value)| json!([hex::encode(key), hex::encode(value)])).collect();
+    let entries: Vec<_> = content
+        .iter()
+        .map(|(key, value)| json!([hex::encode(key), hex::encode(value)]))
+        .collect();
     json!({
         "name": name,
         "entries": entries,
@@ -62,12 +68,18 @@ fn case(name: &str, content: &Content) -> Value {
 
 #[test]
 fn roots_proofs_and_subtrees_have_their_frozen_bytes() {
-    let cases: Vec<_> = cases().iter().map(|(name, content)| case(name, content)).collect();
+    let cases: Vec<_> = cases()
+        .iter()
+        .map(|(name, content)| case(name, content))
+        .collect();
     let text = format!("{:#}\n", Value::Array(cases));
     if std::env::var_os("QUORATE_BLESS").is_some() {
         std::fs::write(FILE, &text).unwrap();
     }
-    assert!(std::fs::read_to_string(FILE).unwrap() == text, "{FILE} has other bytes");
+    assert!(
+        std::fs::read_to_string(FILE).unwrap() == text,
+        "{FILE} has other bytes"
+    );
 }
 
 #[test]

@@ -4,7 +4,12 @@ use super::*;
 
 /// Every `step`-th entry from `offset` on.
 fn part(content: &Content, step: usize, offset: usize) -> Content {
-    content.iter().skip(offset).step_by(step).map(|(key, value)| (*key, value.clone())).collect()
+    content
+        .iter()
+        .skip(offset)
+        .step_by(step)
+        .map(|(key, value)| (*key, value.clone()))
+        .collect()
 }
 
 fn check<S: NodeStore>(tree: &Tree<S>, content: &Content) {
@@ -86,7 +91,10 @@ fn empty_tree_has_the_zero_root_and_no_rows_but_its_own() {
     change(&mut tree, &Content::new());
     assert_eq!(tree.root(), Digest::ZERO);
     assert_eq!(tree.store_mut().rows_mut().len(), 1);
-    assert_eq!(Tree::open(tree.store().clone()).unwrap().root(), Digest::ZERO);
+    assert_eq!(
+        Tree::open(tree.store().clone()).unwrap().root(),
+        Digest::ZERO
+    );
 }
 
 #[test]
@@ -95,7 +103,11 @@ fn changes_that_are_not_committed_leave_everything_as_it_was() {
     let mut tree = tree_of(&content);
     let root = tree.root();
     let rows = tree.store_mut().rows_mut().clone();
-    let changed: Content = content.keys().take(500).map(|key| (*key, vec![7; 20])).collect();
+    let changed: Content = content
+        .keys()
+        .take(500)
+        .map(|key| (*key, vec![7; 20]))
+        .collect();
     let dropped = tree.prepare(&changed).unwrap();
     assert_ne!(dropped.root(), root);
     drop(dropped);
@@ -103,7 +115,12 @@ fn changes_that_are_not_committed_leave_everything_as_it_was() {
     assert_eq!(*tree.store_mut().rows_mut(), rows);
     check(&tree, &content);
     // What is prepared next starts from the old state, not from the dropped one.
-    let other: Content = content.keys().skip(400).take(300).map(|key| (*key, vec![9])).collect();
+    let other: Content = content
+        .keys()
+        .skip(400)
+        .take(300)
+        .map(|key| (*key, vec![9]))
+        .collect();
     change(&mut tree, &other);
     let mut model = content;
     model.extend(other);
@@ -154,7 +171,10 @@ fn empty_value_is_not_absence_and_longer_than_allowed_is_refused() {
     let longest = Content::from([([1; 32], vec![0; MAX_VALUE_BYTES])]);
     assert!(tree.prepare(&longest).is_ok());
     let too_long = Content::from([([1; 32], vec![0; MAX_VALUE_BYTES + 1])]);
-    assert!(matches!(tree.prepare(&too_long), Err(TreeError::ValueTooLong { bytes: 65, .. })));
+    assert!(matches!(
+        tree.prepare(&too_long),
+        Err(TreeError::ValueTooLong { bytes: 65, .. })
+    ));
 }
 
 #[test]
@@ -167,7 +187,11 @@ fn keys_ground_under_one_prefix_only_deepen_the_trie_there() {
         let key = *ground(1, bits).keys().next().unwrap();
         let update = Content::from([(key, vec![0xee; 24])]);
         let changes = tree.prepare(&update).unwrap();
-        assert!(changes.rows().len() <= most_rows, "{} rows at {bits}", changes.rows().len());
+        assert!(
+            changes.rows().len() <= most_rows,
+            "{} rows at {bits}",
+            changes.rows().len()
+        );
         tree.store_mut().apply(&changes);
         tree.commit(changes);
         content.extend(update);
@@ -175,4 +199,87 @@ fn keys_ground_under_one_prefix_only_deepen_the_trie_there() {
         let proof = tree.prove(&key).unwrap();
         assert_eq!(proof.verify(&tree.root(), &key), Ok(Some(&[0xee; 24][..])));
     }
+}
+
+/// Counts how often the store is asked.
+struct Counting(MemoryStore, std::cell::Cell<usize>);
+
+impl NodeStore for Counting {
+    fn get(&self, key: &RowKey) -> Result<Option<Vec<u8>>, StoreError> {
+        self.get_sorted(&[*key]).map(|mut rows| rows.remove(0))
+    }
+
+    fn get_sorted(&self, keys: &[RowKey]) -> Result<Vec<Option<Vec<u8>>>, StoreError> {
+        self.1.set(self.1.get() + keys.len());
+        assert!(
+            keys.is_sorted_by_key(|key| key.as_ref()),
+            "RocksDB is told that they are sorted"
+        );
+        self.0.get_sorted(keys)
+    }
+}
+
+#[test]
+fn loaded_rows_are_not_read_again_and_change_no_result() {
+    let mut content = spread(3_000);
+    content.extend(ground(500, 24));
+    let memory = tree_of(&content);
+    let tree = Tree::open(Counting(memory.store().clone(), Default::default())).unwrap();
+    let mut keys: BTreeSet<Key> = content.keys().step_by(3).copied().collect();
+    keys.extend((0_u32..200).map(|index| sha256(&[b"absent", &index.to_be_bytes()]).0));
+    let loaded = tree.load(&keys).unwrap();
+    let reads = tree.store().1.get();
+    for key in &keys {
+        assert_eq!(
+            tree.get_loaded(&loaded, key).unwrap().as_ref(),
+            content.get(key)
+        );
+    }
+    assert_eq!(tree.store().1.get(), reads);
+    // A key that was not loaded is read from the store.
+    let other = content.keys().nth(1).unwrap();
+    assert_eq!(
+        tree.get_loaded(&loaded, other).unwrap().as_ref(),
+        content.get(other)
+    );
+
+    let mut updates: Content = keys.iter().map(|key| (*key, vec![3; 20])).collect();
+    let expected = tree.prepare(&updates).unwrap();
+    let reads = tree.store().1.get();
+    let changes = tree.prepare_loaded(loaded, &updates).unwrap();
+    assert_eq!(tree.store().1.get(), reads);
+    assert_eq!(changes.root(), expected.root());
+    assert!(
+        changes
+            .rows()
+            .map(|(k, r)| (k.as_ref(), r))
+            .eq(expected.rows().map(|(k, r)| (k.as_ref(), r)))
+    );
+
+    // Neither is what has to be read besides.
+    let half: BTreeSet<Key> = keys.iter().step_by(2).copied().collect();
+    updates.insert(*other, vec![4; 20]);
+    let changes = tree
+        .prepare_loaded(tree.load(&half).unwrap(), &updates)
+        .unwrap();
+    content.extend(updates);
+    assert_eq!(changes.root(), naive_root(&content));
+}
+
+#[test]
+#[should_panic(expected = "another root")]
+fn rows_loaded_before_the_last_commit_are_not_used() {
+    let mut tree = tree_of(&spread(100));
+    let loaded = tree.load(&BTreeSet::from([[1; 32]])).unwrap();
+    change(&mut tree, &spread(102));
+    let _ = tree.prepare_loaded(loaded, &spread(103));
+}
+
+#[test]
+#[should_panic(expected = "another root")]
+fn values_loaded_before_the_last_commit_are_not_used() {
+    let mut tree = tree_of(&spread(100));
+    let loaded = tree.load(&BTreeSet::from([[1; 32]])).unwrap();
+    change(&mut tree, &spread(102));
+    let _ = tree.get_loaded(&loaded, &[1; 32]);
 }

@@ -22,7 +22,9 @@ fn decode(bytes: &[u8]) -> Result<Proof, commonware_codec::Error> {
 /// Puts a proof together from its parts.
 fn craft(siblings: &[Digest], entries: &[(&Key, &[u8])]) -> Vec<u8> {
     let mut bytes = vec![1, siblings.len() as u8];
-    siblings.iter().for_each(|sibling| bytes.extend_from_slice(&sibling.0));
+    siblings
+        .iter()
+        .for_each(|sibling| bytes.extend_from_slice(&sibling.0));
     bytes.push(entries.len() as u8);
     for (key, value) in entries {
         bytes.extend_from_slice(*key);
@@ -147,7 +149,10 @@ fn leaf_cut_deeper_or_shallower_than_the_tree_cuts_it_does_not_hold() {
     // Two keys in one leaf, which a liar would like to show as two halves, or as an empty half.
     let (low, high) = ([0x11; 32], [0x91; 32]);
     let value = &[5_u8; 16][..];
-    let tree = tree_of(&Content::from([(low, value.to_vec()), (high, value.to_vec())]));
+    let tree = tree_of(&Content::from([
+        (low, value.to_vec()),
+        (high, value.to_vec()),
+    ]));
     let root = tree.root();
     let entry = |key| [EntryRef { key, value }];
     let halves = [leaf_hash(1, &entry(&low)), leaf_hash(1, &entry(&high))];
@@ -164,7 +169,10 @@ fn leaf_cut_deeper_or_shallower_than_the_tree_cuts_it_does_not_hold() {
         assert_eq!(proof.verify(&root, &key), Err(ProofError::OtherRoot));
     }
     let honest = craft(&[], &[(&low, value), (&high, value)]);
-    assert_eq!(decode(&honest).unwrap().verify(&root, &low), Ok(Some(value)));
+    assert_eq!(
+        decode(&honest).unwrap().verify(&root, &low),
+        Ok(Some(value))
+    );
 }
 
 #[test]
@@ -191,5 +199,27 @@ fn deepest_proof_stays_below_the_stated_size() {
     let bytes = proof.encode();
     assert_eq!(usize::from(bytes[1]), MAX_DEPTH);
     assert!(bytes.len() <= 8_400, "{} bytes", bytes.len());
-    assert!(decode(&bytes).unwrap().verify(&tree.root(), key).unwrap().is_some());
+    assert!(
+        decode(&bytes)
+            .unwrap()
+            .verify(&tree.root(), key)
+            .unwrap()
+            .is_some()
+    );
+}
+
+#[test]
+fn proof_of_a_key_elsewhere_is_told_from_one_of_another_root() {
+    let content = spread(100);
+    let tree = tree_of(&content);
+    let (first, last) = (
+        content.keys().next().unwrap(),
+        content.keys().next_back().unwrap(),
+    );
+    let proof = tree.prove(first).unwrap();
+    assert_eq!(proof.verify(&tree.root(), last), Err(ProofError::OtherKey));
+    assert_eq!(
+        proof.verify(&Digest::ZERO, first),
+        Err(ProofError::OtherRoot)
+    );
 }

@@ -11,7 +11,10 @@ fn cover(tree: &Tree<MemoryStore>, nibbles: usize) -> Vec<Subtree> {
         match tree.subtree(&prefix).unwrap() {
             Some(subtree) if prefix.len() >= nibbles => {
                 assert!(subtree.prefix().covers(&prefix));
-                if !subtrees.iter().any(|known| known.prefix() == subtree.prefix()) {
+                if !subtrees
+                    .iter()
+                    .any(|known| known.prefix() == subtree.prefix())
+                {
                     subtrees.push(subtree);
                 }
             }
@@ -88,14 +91,23 @@ fn twenty_thousand_accounts_are_cut_into_subtrees_that_fit() {
     let mut content = spread(20_000);
     content.extend(ground(6_000, 20));
     let tree = tree_of(&content);
-    assert!(tree.subtree(&Prefix::ROOT).unwrap().is_none(), "too many entries for one");
+    assert!(
+        tree.subtree(&Prefix::ROOT).unwrap().is_none(),
+        "too many entries for one"
+    );
     let subtrees = cover(&tree, 0);
-    assert!(subtrees.iter().any(|subtree| subtree.prefix().len() > 5), "deeper where it is dense");
+    assert!(
+        subtrees.iter().any(|subtree| subtree.prefix().len() > 5),
+        "deeper where it is dense"
+    );
     let mut copy = Tree::open(MemoryStore::default()).unwrap();
     for subtree in subtrees.iter().rev() {
         let entries = subtree.verify(&tree.root()).unwrap();
         assert!(entries.len() <= SUBTREE_MAX_ENTRIES);
-        change(&mut copy, &entries.iter().map(|e| (e.key, e.value.clone())).collect());
+        change(
+            &mut copy,
+            &entries.iter().map(|e| (e.key, e.value.clone())).collect(),
+        );
     }
     assert_eq!(copy.root(), tree.root());
 }
@@ -105,9 +117,18 @@ fn exactly_the_most_entries_fit_into_a_subtree() {
     let content = spread(SUBTREE_MAX_ENTRIES as u32);
     let tree = tree_of(&content);
     let subtree = reread(&tree.subtree(&Prefix::ROOT).unwrap().unwrap());
-    assert_eq!(subtree.verify(&tree.root()).unwrap().len(), SUBTREE_MAX_ENTRIES);
-    let tree = tree_of(&spread(SUBTREE_MAX_ENTRIES as u32 + 1));
-    assert!(tree.subtree(&Prefix::ROOT).unwrap().is_none());
+    assert_eq!(
+        subtree.verify(&tree.root()).unwrap().len(),
+        SUBTREE_MAX_ENTRIES
+    );
+    let more = spread(SUBTREE_MAX_ENTRIES as u32 + 1);
+    assert!(tree_of(&more).subtree(&Prefix::ROOT).unwrap().is_none());
+    let entries = more
+        .into_iter()
+        .map(|(key, value)| Entry { key, value })
+        .collect();
+    let too_many = Subtree::new(Prefix::ROOT, Vec::new(), entries);
+    assert!(Subtree::decode(too_many.encode()).is_err());
 }
 
 #[test]
@@ -119,7 +140,9 @@ fn subtree_with_an_entry_left_out_added_or_moved_does_not_hold() {
     let entries = honest.verify(&tree.root()).unwrap().to_vec();
     let siblings = path_to(&tree, &prefix);
     let crafted = |prefix, entries: &[Entry]| {
-        Subtree::new(prefix, siblings.clone(), entries.to_vec()).verify(&tree.root()).is_ok()
+        Subtree::new(prefix, siblings.clone(), entries.to_vec())
+            .verify(&tree.root())
+            .is_ok()
     };
     assert!(crafted(prefix, &entries));
     assert!(!crafted(prefix, &entries[1..]));
@@ -139,7 +162,10 @@ fn subtree_with_an_entry_left_out_added_or_moved_does_not_hold() {
 /// The siblings of a prefix, read off a proof for a key under it.
 fn path_to(tree: &Tree<MemoryStore>, prefix: &Prefix) -> Vec<Digest> {
     let bytes = tree.prove(prefix.padded()).unwrap().encode();
-    bytes[2..2 + 128 * prefix.len()].chunks(32).map(|c| Digest(c.try_into().unwrap())).collect()
+    bytes[2..2 + 128 * prefix.len()]
+        .chunks(32)
+        .map(|c| Digest(c.try_into().unwrap()))
+        .collect()
 }
 
 #[test]
@@ -147,7 +173,12 @@ fn entries_out_of_order_or_outside_the_prefix_are_refused_when_they_are_read() {
     let content = spread(40);
     let tree = tree_of(&content);
     let entries = |indices: &[usize]| -> Vec<Entry> {
-        let at = |&i: &usize| content.iter().nth(i).map(|(k, v)| Entry { key: *k, value: v.clone() });
+        let at = |&i: &usize| {
+            content.iter().nth(i).map(|(k, v)| Entry {
+                key: *k,
+                value: v.clone(),
+            })
+        };
         indices.iter().filter_map(at).collect()
     };
     let read = |prefix, entries: Vec<Entry>| {

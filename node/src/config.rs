@@ -1,0 +1,616 @@
+//! A validator's configuration: `validator.toml`, and the genesis and key files it names.
+//!
+//! [`ValidatorConfig::load`] is all or nothing: what it returns is in range and fits together
+//! (the keys belong to the genesis file, every other validator has an address), so that nothing
+//! after the start has to ask again. Each error names the file, the key and what may stand there.
+
+mod duration;
+mod file;
+mod template;
+
+pub use duration::{format_duration, parse_duration};
+pub use template::NewConfig;
+
+use crate::keys::{self, KeyFileError};
+use quorate_crypto::{
+    Identity, SecretKey,
+    bls::{Scheme, VoteSecret},
+};
+use quorate_types::{
+    ChainId, Committee, ValidatorIndex,
+    genesis::{Genesis, GenesisError},
+};
+use std::{
+    collections::BTreeMap,
+    fmt, fs, io,
+    net::SocketAddr,
+    ops::RangeInclusive,
+    path::{Path, PathBuf},
+    sync::Arc,
+    time::Duration,
+};
+
+/// The usual name of the file.
+pub const CONFIG_FILE: &str = "validator.toml";
+
+/// Most bytes of a configuration file.
+const MAX_CONFIG_BYTES: u64 = 1 << 20;
+
+/// Most bytes of a genesis file: about a million accounts.
+const MAX_GENESIS_BYTES: u64 = 256 << 20;
+
+/// Everything that a validator is told at its start. It holds secrets, so it has no `Debug`.
+pub struct ValidatorConfig {
+    /// The file it came from.
+    pub path: PathBuf,
+    /// The chain's genesis.
+    pub genesis: Genesis,
+    /// The chain's id.
+    pub chain: ChainId,
+    /// The genesis committee.
+    pub committee: Committee,
+    /// The vote scheme with the genesis file's keys, fully checked.
+    pub scheme: Scheme,
+    /// Who this validator is.
+    pub identity: SecretKey,
+    /// Its place in the committee.
+    pub place: ValidatorIndex,
+    /// Its share of the group key.
+    pub vote_secret: Arc<VoteSecret>,
+    /// Where it keeps its journal and its database. Need not exist yet.
+    pub data_dir: PathBuf,
+    /// Links to the other validators.
+    pub p2p: P2pConfig,
+    /// The HTTP interface.
+    pub rpc: RpcConfig,
+    /// Limits on transactions that wait.
+    pub mempool: MempoolConfig,
+    /// The protocol's patience.
+    pub consensus: ConsensusConfig,
+    /// What is logged, and how.
+    pub log: LogConfig,
+    /// A fault on purpose, on chaos chains only; no configuration file can ask for it.
+    pub misbehaviour: Option<crate::misbehave::Misbehaviour>,
+}
+
+/// Links to the other validators.
+#[derive(Debug, Clone)]
+pub struct P2pConfig {
+    /// Where to accept connections.
+    pub listen: SocketAddr,
+    /// Every other validator of the committee, once, and where to dial it.
+    pub peers: Vec<(Identity, SocketAddr)>,
+    /// How eagerly to dial and how soon to give up.
+    pub timing: quorate_p2p::Timing,
+}
+
+/// The HTTP interface.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct RpcConfig {
+    /// Where to accept connections. It has no authentication.
+    pub listen: SocketAddr,
+    /// Most connections at once: 1 to 65,536. Further ones wait.
+    pub max_connections: usize,
+    /// How long a request may take, apart from what it waits for on purpose: 100 ms to 5 min.
+    pub request_timeout: Duration,
+}
+
+/// Limits on transactions that wait for a block.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct MempoolConfig {
+    /// Most transactions: 1 to 10,000,000.
+    pub max_transactions: usize,
+    /// Most bytes of them, encoded: 1,024 to 16 GiB.
+    pub max_bytes: usize,
+    /// Most transactions of one sender: 1 to 1,000,000.
+    pub max_per_sender: usize,
+}
+
+/// The protocol's patience.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ConsensusConfig {
+    /// The engine's timers.
+    pub timing: quorate_consensus::Timing,
+    /// How long finalize votes wait for the next view's notarize, to travel with it: 0 to 100 ms.
+    pub finalize_linger: Duration,
+}
+
+/// What is logged, and how.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct LogConfig {
+    /// A level, or directives such as `info,quorate_p2p=debug`.
+    pub level: String,
+    /// The form of a line.
+    pub format: LogFormat,
+}
+
+/// The form of a log line.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, serde::Deserialize, clap::ValueEnum)]
+#[serde(rename_all = "lowercase")]
+pub enum LogFormat {
+    /// For people.
+    #[default]
+    Text,
+    /// One JSON object per line, for programs.
+    Json,
+}
+
+/// Why a validator cannot start with this configuration.
+#[derive(Debug, thiserror::Error)]
+pub enum ConfigError {
+    /// The configuration file cannot be read.
+    #[error("cannot read the configuration file {}: {source}", .path.display())]
+    Read {
+        /// The file.
+        path: PathBuf,
+        /// What the system says.
+        source: io::Error,
+    },
+    /// It is no TOML of the right shape. The parser's message shows the line.
+    #[error("{}: {message}", .path.display())]
+    Syntax {
+        /// The file.
+        path: PathBuf,
+        /// What the parser says.
+        message: String,
+    },
+    /// A value is out of its range.
+    #[error("{}: `{key}` is {found}; it must be {expected}", .path.display())]
+    Value {
+        /// The file.
+        path: PathBuf,
+        /// The key in the file.
+        key: &'static str,
+        /// The value as it is.
+        found: String,
+        /// What it may be.
+        expected: String,
+    },
+    /// The list of peers does not fit the committee.
+    #[error("{}: `p2p.peers`: {problem}", .path.display())]
+    Peers {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong, and what would be right.
+        problem: String,
+    },
+    /// The genesis file cannot be read.
+    #[error("cannot read the genesis file {}: {source}", .path.display())]
+    ReadGenesis {
+        /// The file.
+        path: PathBuf,
+        /// What the system says.
+        source: io::Error,
+    },
+    /// The genesis file cannot be used.
+    #[error("the genesis file {}: {source}", .path.display())]
+    Genesis {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong with it.
+        source: GenesisError,
+    },
+    /// A key file cannot be used.
+    #[error("{source} (`{key}` in {})", .path.display())]
+    Key {
+        /// The configuration file.
+        path: PathBuf,
+        /// The key in it that names the key file.
+        key: &'static str,
+        /// What is wrong.
+        source: KeyFileError,
+    },
+    /// The identity is not in the genesis committee.
+    #[error(
+        "the identity {identity} of {} (`identity_key`) is not among the {validators} validators \
+         of {}; use the identity key that this chain was made for, or the right genesis file",
+        .file.display(), .genesis.display()
+    )]
+    NotAValidator {
+        /// The identity's file.
+        file: PathBuf,
+        /// The genesis file.
+        genesis: PathBuf,
+        /// The identity.
+        identity: Identity,
+        /// How many validators there are.
+        validators: usize,
+    },
+    /// The vote key is not the one dealt to this validator.
+    #[error(
+        "the vote key {} (`vote_key`) is not the one of validator {place} in {}: its public key \
+         begins with {found}, there it begins with {expected}; use the vote.key that was dealt \
+         to this validator together with this genesis file",
+        .file.display(), .genesis.display()
+    )]
+    WrongVoteKey {
+        /// The vote key's file.
+        file: PathBuf,
+        /// The genesis file.
+        genesis: PathBuf,
+        /// The validator's place.
+        place: ValidatorIndex,
+        /// The first digits of the key's public half.
+        found: String,
+        /// The first digits of the public key in the genesis file.
+        expected: String,
+    },
+}
+
+impl Default for ConsensusConfig {
+    fn default() -> Self {
+        Self {
+            timing: quorate_consensus::Timing::default(),
+            finalize_linger: Duration::from_millis(1),
+        }
+    }
+}
+
+impl Default for MempoolConfig {
+    fn default() -> Self {
+        Self {
+            max_transactions: 100_000,
+            max_bytes: 64 << 20,
+            max_per_sender: 10_000,
+        }
+    }
+}
+
+impl Default for LogConfig {
+    fn default() -> Self {
+        Self {
+            level: "info".into(),
+            format: LogFormat::Text,
+        }
+    }
+}
+
+impl RpcConfig {
+    /// The default limits on the given address.
+    pub fn new(listen: SocketAddr) -> Self {
+        Self {
+            listen,
+            max_connections: 1_024,
+            request_timeout: Duration::from_secs(10),
+        }
+    }
+}
+
+impl fmt::Display for LogFormat {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Text => "text",
+            Self::Json => "json",
+        })
+    }
+}
+
+impl ValidatorConfig {
+    /// Reads the file and everything it names. Paths in it are relative to its own directory.
+    ///
+    /// # Errors
+    ///
+    /// If a file is missing, of the wrong shape or (keys) readable by others; if a value is out of
+    /// range; if the keys or the peers are not those of the genesis file.
+    pub fn load(path: &Path) -> Result<Self, ConfigError> {
+        let text = read_bounded(path, MAX_CONFIG_BYTES).map_err(|source| ConfigError::Read {
+            path: path.into(),
+            source,
+        })?;
+        let file: file::File = toml::from_str(&text).map_err(|error| ConfigError::Syntax {
+            path: path.into(),
+            message: error.to_string().trim_end().into(),
+        })?;
+        let directory = path.parent().unwrap_or(Path::new(""));
+        let check = Check { path };
+
+        let genesis_path = directory.join(&file.genesis);
+        let genesis = load_genesis(&genesis_path)?;
+        let genesis_error = |source| ConfigError::Genesis {
+            path: genesis_path.clone(),
+            source,
+        };
+        let committee = genesis.committee().map_err(|error| genesis_error(error.into()))?;
+        let scheme = genesis.scheme().map_err(genesis_error)?;
+
+        let identity_path = directory.join(&file.identity_key);
+        let identity = keys::load_identity(&identity_path)
+            .map_err(|source| check.key("identity_key", source))?;
+        let place = committee
+            .place(&identity.identity())
+            .ok_or_else(|| ConfigError::NotAValidator {
+                file: identity_path,
+                genesis: genesis_path.clone(),
+                identity: identity.identity(),
+                validators: committee.size(),
+            })?;
+        let vote_path = directory.join(&file.vote_key);
+        let vote_secret =
+            keys::load_vote_secret(&vote_path).map_err(|source| check.key("vote_key", source))?;
+        let expected = &genesis.validators[place.as_usize()].vote_key;
+        let found = hex::encode(vote_secret.public_key());
+        if !expected.eq_ignore_ascii_case(&found) {
+            return Err(ConfigError::WrongVoteKey {
+                file: vote_path,
+                genesis: genesis_path,
+                place,
+                found: first_digits(&found),
+                expected: first_digits(expected),
+            });
+        }
+
+        Ok(Self {
+            chain: genesis.chain_id(),
+            p2p: check.p2p(file.p2p, &committee, place)?,
+            rpc: check.rpc(&file.rpc)?,
+            mempool: check.mempool(&file.mempool)?,
+            consensus: check.consensus(&file.consensus)?,
+            log: check.log(file.log)?,
+            data_dir: directory.join(file.data_dir),
+            path: path.into(),
+            genesis,
+            committee,
+            scheme,
+            identity,
+            place,
+            vote_secret: Arc::new(vote_secret),
+            misbehaviour: None,
+        })
+    }
+}
+
+/// Reads and checks a genesis file, but for its keys' mathematics.
+///
+/// # Errors
+///
+/// If it cannot be read or a value is out of its range.
+pub fn load_genesis(path: &Path) -> Result<Genesis, ConfigError> {
+    let text = read_bounded(path, MAX_GENESIS_BYTES).map_err(|source| ConfigError::ReadGenesis {
+        path: path.into(),
+        source,
+    })?;
+    Genesis::from_json(&text).map_err(|source| ConfigError::Genesis {
+        path: path.into(),
+        source,
+    })
+}
+
+/// Reads a text file of at most `limit` bytes.
+pub(crate) fn read_bounded(path: &Path, limit: u64) -> io::Result<String> {
+    let length = fs::metadata(path)?.len();
+    if length > limit {
+        let message = format!("it has {length} bytes, at most {limit} are read");
+        return Err(io::Error::new(io::ErrorKind::FileTooLarge, message));
+    }
+    fs::read_to_string(path)
+}
+
+fn first_digits(key: &str) -> String {
+    key.chars().take(8).collect()
+}
+
+/// Checks values against their ranges and names the file in each error.
+struct Check<'a> {
+    path: &'a Path,
+}
+
+impl Check<'_> {
+    fn value(&self, key: &'static str, found: impl ToString, expected: String) -> ConfigError {
+        ConfigError::Value {
+            path: self.path.into(),
+            key,
+            found: found.to_string(),
+            expected,
+        }
+    }
+
+    fn key(&self, key: &'static str, source: KeyFileError) -> ConfigError {
+        ConfigError::Key {
+            path: self.path.into(),
+            key,
+            source,
+        }
+    }
+
+    fn number(
+        &self,
+        key: &'static str,
+        value: Option<u64>,
+        default: usize,
+        range: RangeInclusive<u64>,
+    ) -> Result<usize, ConfigError> {
+        let Some(value) = value else {
+            return Ok(default);
+        };
+        if !range.contains(&value) {
+            let expected = format!("{} to {}", range.start(), range.end());
+            return Err(self.value(key, value, expected));
+        }
+        Ok(usize::try_from(value).expect("ranges end below 2^36, and addresses have 64 bits"))
+    }
+
+    fn span(
+        &self,
+        key: &'static str,
+        value: Option<Duration>,
+        default: Duration,
+        range: RangeInclusive<Duration>,
+    ) -> Result<Duration, ConfigError> {
+        let value = value.unwrap_or(default);
+        if range.contains(&value) {
+            return Ok(value);
+        }
+        let [from, to] = [range.start(), range.end()].map(|end| format_duration(*end));
+        let found = format!("{:?}", format_duration(value));
+        Err(self.value(key, found, format!("\"{from}\" to \"{to}\"")))
+    }
+
+    fn p2p(
+        &self,
+        file: file::P2p,
+        committee: &Committee,
+        own: ValidatorIndex,
+    ) -> Result<P2pConfig, ConfigError> {
+        let problem = |problem| ConfigError::Peers {
+            path: self.path.into(),
+            problem,
+        };
+        let own = committee.identity(own);
+        let mut peers = BTreeMap::new();
+        for file::Peer { identity, address } in file.peers {
+            if committee.place(&identity).is_none() {
+                return Err(problem(format!(
+                    "{identity} is no validator of the genesis file; take it out"
+                )));
+            }
+            if peers.insert(identity, address).is_some() {
+                return Err(problem(format!("{identity} is listed twice; take one out")));
+            }
+        }
+        let addresses = committee
+            .identities()
+            .iter()
+            .filter(|identity| own != Some(**identity))
+            .map(|identity| {
+                let address = peers.get(identity).ok_or_else(|| {
+                    problem(format!(
+                        "validator {identity} has no address; add it, since every validator is \
+                         linked to every other"
+                    ))
+                })?;
+                Ok((*identity, *address))
+            })
+            .collect::<Result<_, _>>()?;
+        Ok(P2pConfig {
+            listen: file.listen,
+            peers: addresses,
+            timing: match file.timing.unwrap_or(file::Timing::Wide) {
+                file::Timing::Local => quorate_p2p::Timing::Local,
+                file::Timing::Wide => quorate_p2p::Timing::Wide,
+            },
+        })
+    }
+
+    fn rpc(&self, file: &file::Rpc) -> Result<RpcConfig, ConfigError> {
+        let default = RpcConfig::new(file.listen);
+        Ok(RpcConfig {
+            listen: file.listen,
+            max_connections: self.number(
+                "rpc.max_connections",
+                file.max_connections,
+                default.max_connections,
+                1..=65_536,
+            )?,
+            request_timeout: self.span(
+                "rpc.request_timeout",
+                file.request_timeout,
+                default.request_timeout,
+                Duration::from_millis(100)..=Duration::from_secs(300),
+            )?,
+        })
+    }
+
+    fn mempool(&self, file: &file::Mempool) -> Result<MempoolConfig, ConfigError> {
+        let default = MempoolConfig::default();
+        Ok(MempoolConfig {
+            max_transactions: self.number(
+                "mempool.max_transactions",
+                file.max_transactions,
+                default.max_transactions,
+                1..=10_000_000,
+            )?,
+            max_bytes: self.number(
+                "mempool.max_bytes",
+                file.max_bytes,
+                default.max_bytes,
+                1_024..=16 << 30,
+            )?,
+            max_per_sender: self.number(
+                "mempool.max_per_sender",
+                file.max_per_sender,
+                default.max_per_sender,
+                1..=1_000_000,
+            )?,
+        })
+    }
+
+    fn consensus(&self, file: &file::Consensus) -> Result<ConsensusConfig, ConfigError> {
+        let default = ConsensusConfig::default();
+        let timing = default.timing;
+        let usual = Duration::from_millis(10)..=Duration::from_secs(600);
+        let leader_timeout = self.span(
+            "consensus.leader_timeout",
+            file.leader_timeout,
+            timing.leader_timeout,
+            usual.clone(),
+        )?;
+        // A view lasts at least as long as one waits for its proposal.
+        let view_timeout = self.span(
+            "consensus.view_timeout",
+            file.view_timeout,
+            timing.view_timeout.max(leader_timeout),
+            leader_timeout..=*usual.end(),
+        )?;
+        let max_timeout = self.span(
+            "consensus.max_timeout",
+            file.max_timeout,
+            timing.max_timeout.max(view_timeout),
+            view_timeout..=Duration::from_secs(3_600),
+        )?;
+        Ok(ConsensusConfig {
+            timing: quorate_consensus::Timing {
+                leader_timeout,
+                view_timeout,
+                max_timeout,
+                resend_interval: self.span(
+                    "consensus.resend_interval",
+                    file.resend_interval,
+                    timing.resend_interval,
+                    usual.clone(),
+                )?,
+                fetch_timeout: self.span(
+                    "consensus.fetch_timeout",
+                    file.fetch_timeout,
+                    timing.fetch_timeout,
+                    usual,
+                )?,
+            },
+            finalize_linger: self.span(
+                "consensus.finalize_linger",
+                file.finalize_linger,
+                default.finalize_linger,
+                Duration::ZERO..=Duration::from_millis(100),
+            )?,
+        })
+    }
+
+    fn log(&self, file: file::Log) -> Result<LogConfig, ConfigError> {
+        let default = LogConfig::default();
+        let level = file.level.unwrap_or(default.level);
+        if let Err(expected) = check_log_level(&level) {
+            return Err(self.value("log.level", format!("{level:?}"), expected));
+        }
+        Ok(LogConfig {
+            level,
+            format: file.format.unwrap_or(default.format),
+        })
+    }
+}
+
+/// Whether the text is a level or directives.
+///
+/// # Errors
+///
+/// If not; what may stand there.
+pub fn check_log_level(level: &str) -> Result<(), String> {
+    let expected = "error, warn, info, debug, trace or off, or directives such as \
+                    \"info,quorate_p2p=debug\"";
+    // An unknown word alone would be taken for the name of a module, and switch logging off.
+    let known = ["error", "warn", "info", "debug", "trace", "off"];
+    let word = |part: &str| part.contains('=') || known.contains(&part.trim());
+    if level.split(',').all(word) && tracing_subscriber::EnvFilter::try_new(level).is_ok() {
+        Ok(())
+    } else {
+        Err(expected.into())
+    }
+}

@@ -1,0 +1,131 @@
+//! The shape of `validator.toml`: what may stand in the file, before any value is checked.
+
+use super::duration::{self, parse_duration};
+use quorate_crypto::Identity;
+use serde::{Deserialize, Deserializer, de};
+use std::{fmt, net::SocketAddr, path::PathBuf, time::Duration};
+
+/// The whole file.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct File {
+    pub(super) genesis: PathBuf,
+    pub(super) identity_key: PathBuf,
+    pub(super) vote_key: PathBuf,
+    pub(super) data_dir: PathBuf,
+    pub(super) p2p: P2p,
+    pub(super) rpc: Rpc,
+    #[serde(default)]
+    pub(super) mempool: Mempool,
+    #[serde(default)]
+    pub(super) consensus: Consensus,
+    #[serde(default)]
+    pub(super) log: Log,
+}
+
+/// `[p2p]`
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct P2p {
+    #[serde(deserialize_with = "address")]
+    pub(super) listen: SocketAddr,
+    pub(super) timing: Option<Timing>,
+    #[serde(default)]
+    pub(super) peers: Vec<Peer>,
+}
+
+/// `p2p.timing`
+#[derive(Clone, Copy, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub(super) enum Timing {
+    Local,
+    Wide,
+}
+
+/// `[[p2p.peers]]`
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Peer {
+    pub(super) identity: Identity,
+    #[serde(deserialize_with = "address")]
+    pub(super) address: SocketAddr,
+}
+
+/// `[rpc]`
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Rpc {
+    #[serde(deserialize_with = "address")]
+    pub(super) listen: SocketAddr,
+    pub(super) max_connections: Option<u64>,
+    #[serde(default, deserialize_with = "span")]
+    pub(super) request_timeout: Option<Duration>,
+}
+
+/// `[mempool]`
+#[derive(Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Mempool {
+    pub(super) max_transactions: Option<u64>,
+    pub(super) max_bytes: Option<u64>,
+    pub(super) max_per_sender: Option<u64>,
+}
+
+/// `[consensus]`
+#[derive(Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub(super) struct Consensus {
+    #[serde(deserialize_with = "span")]
+    pub(super) leader_timeout: Option<Duration>,
+    #[serde(deserialize_with = "span")]
+    pub(super) view_timeout: Option<Duration>,
+    #[serde(deserialize_with = "span")]
+    pub(super) max_timeout: Option<Duration>,
+    #[serde(deserialize_with = "span")]
+    pub(super) resend_interval: Option<Duration>,
+    #[serde(deserialize_with = "span")]
+    pub(super) fetch_timeout: Option<Duration>,
+    #[serde(deserialize_with = "span")]
+    pub(super) finalize_linger: Option<Duration>,
+}
+
+/// `[log]`
+#[derive(Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Log {
+    pub(super) level: Option<String>,
+    pub(super) format: Option<super::LogFormat>,
+}
+
+/// Reads a value from a string, so that the file's reader can point to it.
+struct Text<T> {
+    expected: &'static str,
+    parse: fn(&str) -> Option<T>,
+}
+
+impl<T> de::Visitor<'_> for Text<T> {
+    type Value = T;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.expected)
+    }
+
+    fn visit_str<E: de::Error>(self, text: &str) -> Result<T, E> {
+        (self.parse)(text).ok_or_else(|| E::invalid_value(de::Unexpected::Str(text), &self))
+    }
+}
+
+fn address<'de, D: Deserializer<'de>>(deserializer: D) -> Result<SocketAddr, D::Error> {
+    deserializer.deserialize_str(Text {
+        expected: "an IP address and a port, for instance \"127.0.0.1:26600\" or \"[::1]:26600\"",
+        parse: |text| text.parse().ok(),
+    })
+}
+
+fn span<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Duration>, D::Error> {
+    let text = Text {
+        expected: duration::EXPECTED,
+        parse: |text| parse_duration(text).ok(),
+    };
+    deserializer.deserialize_str(text).map(Some)
+}

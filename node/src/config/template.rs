@@ -1,0 +1,144 @@
+//! Writing a new `validator.toml`, with a comment for everything in it.
+
+use super::{ConsensusConfig, LogConfig, MempoolConfig, RpcConfig, format_duration};
+use quorate_crypto::Identity;
+use std::{fmt::Write as _, net::SocketAddr, path::Path};
+
+/// What a new configuration file says; everything else is written as a comment with its default.
+#[derive(Debug, Clone, Copy)]
+pub struct NewConfig<'a> {
+    /// The genesis file, as the configuration is to name it.
+    pub genesis: &'a Path,
+    /// Where the validator listens for the others.
+    pub p2p_listen: SocketAddr,
+    /// Whether all validators are on one machine.
+    pub local: bool,
+    /// Where it serves HTTP.
+    pub rpc_listen: SocketAddr,
+    /// The validators and their addresses. The validator itself may be among them.
+    pub peers: &'a [(Identity, SocketAddr)],
+    /// Who the validator is.
+    pub own: Identity,
+}
+
+impl NewConfig<'_> {
+    /// The file's text. The keys are named as `identity.key` and `vote.key` beside the file, the
+    /// data directory as `data`.
+    pub fn to_toml(&self) -> String {
+        let mut text = String::new();
+        self.write(&mut text)
+            .expect("writing to a string never fails");
+        text
+    }
+
+    fn write(&self, text: &mut String) -> std::fmt::Result {
+        let Self {
+            genesis,
+            p2p_listen,
+            local,
+            rpc_listen,
+            peers,
+            own,
+        } = *self;
+        let consensus = ConsensusConfig::default();
+        let timing = consensus.timing;
+        let rpc = RpcConfig::new(rpc_listen);
+        let mempool = MempoolConfig::default();
+        let log = LogConfig::default();
+        let spans = [
+            timing.leader_timeout,
+            timing.view_timeout,
+            timing.max_timeout,
+            timing.resend_interval,
+            timing.fetch_timeout,
+            consensus.finalize_linger,
+            rpc.request_timeout,
+        ];
+        let [leader, view, max, resend, fetch, linger, request] = spans.map(format_duration);
+        let distance = if local { "local" } else { "wide" };
+        let genesis = toml_string(&genesis.display().to_string());
+        write!(
+            text,
+            r##"# A Quorate validator. Start it with:  quorate run --config validator.toml
+#
+# Paths are relative to this file. Durations are text with a unit (us, ms, s, m, h). A line that
+# begins with "# key =" shows that key's default.
+
+# The chain: all its validators have the same genesis file.
+genesis = {genesis}
+# Who this validator is ({own}), and its share of the group key. Both of mode 0600.
+identity_key = "identity.key"
+vote_key = "vote.key"
+# The vote journal and the database. Never restore it from a copy: a validator that forgets what
+# it voted for may vote twice.
+data_dir = "data"
+
+[p2p]
+# Where the other validators connect.
+listen = "{p2p_listen}"
+# "local": all on one machine or in one rack. "wide" (the default): anything else.
+timing = "{distance}"
+
+# Every other validator of the genesis file, and where to reach it. Connections are accepted from
+# these IP addresses only.
+"##
+        )?;
+        for (identity, address) in peers.iter().filter(|(identity, _)| *identity != own) {
+            write!(
+                text,
+                "[[p2p.peers]]\nidentity = \"{identity}\"\naddress = \"{address}\"\n\n"
+            )?;
+        }
+        write!(
+            text,
+            r##"[rpc]
+# HTTP for clients, under /v1, and /metrics. It has no authentication.
+listen = "{rpc_listen}"
+# Connections at once, 1 to 65536.
+# max_connections = {max_connections}
+# How long a request may take, 100ms to 5m.
+# request_timeout = "{request}"
+
+# Transactions that wait for a block.
+[mempool]
+# 1 to 10000000.
+# max_transactions = {max_transactions}
+# Of their encodings; 1024 to 17179869184.
+# max_bytes = {max_bytes}
+# 1 to 1000000.
+# max_per_sender = {max_per_sender}
+
+[consensus]
+# From entering a view until its proposal must be there, 10ms to 10m.
+# leader_timeout = "{leader}"
+# From entering a view until it must be notarized; at least leader_timeout.
+# view_timeout = "{view}"
+# What both grow to at most, doubling with each view in a row that brings nothing; up to 1h.
+# max_timeout = "{max}"
+# Between repetitions of votes while a view does not move, 10ms to 10m.
+# resend_interval = "{resend}"
+# From a request to one peer until the next one is asked, 10ms to 10m.
+# fetch_timeout = "{fetch}"
+# How long a finalize vote waits to travel with the next view's notarize vote, 0ms to 100ms.
+# finalize_linger = "{linger}"
+
+[log]
+# error, warn, info, debug, trace or off, or directives such as "info,quorate_p2p=debug".
+# level = "{level}"
+# "text" for people, "json" for programs.
+# format = "{format}"
+"##,
+            max_connections = rpc.max_connections,
+            max_transactions = mempool.max_transactions,
+            max_bytes = mempool.max_bytes,
+            max_per_sender = mempool.max_per_sender,
+            level = log.level,
+            format = log.format,
+        )
+    }
+}
+
+/// A TOML string that reads back as `text`, whatever is in it.
+fn toml_string(text: &str) -> String {
+    toml::Value::String(text.into()).to_string()
+}

@@ -1,0 +1,322 @@
+//! The executor: the one thread that owns the state.
+//!
+//! It takes finalised blocks in order, executes each, and stores the block, what became of its
+//! transactions and the new accounts as one batch. All blocks that wait are done in one go with
+//! one sync at the end, so a slow disk costs one sync for many blocks; nobody is told of a block
+//! before it is durable.
+//!
+//! The queue to it is unbounded, but what goes in is not: the machine fetches no further blocks
+//! while 1,024 wait, and new ones come only as fast as the validators agree on them.
+
+mod proofs;
+
+use crate::ledger;
+use anyhow::{Context, bail};
+use crossbeam_channel::{Receiver, Sender, unbounded};
+use parking_lot::RwLock;
+use quorate_consensus::Finalized;
+use quorate_storage::{
+    store::{Commit, Store, tree_updates},
+    tree::{RocksStore, Tree},
+};
+use quorate_types::{
+    Account, Block, Committee, Digest, Height, Identity, Outcome, View, state_key,
+};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+};
+use tokio::sync::{oneshot, watch};
+
+pub use proofs::{AccountProof, ProofRefused};
+
+use commonware_codec::DecodeExt;
+use proofs::Proofs;
+
+/// Heights whose state roots are kept at hand, for proposers and voters.
+const RECENT_ROOTS: u64 = 4_096;
+
+/// Blocks that share one sync at most.
+const MAX_BLOCKS_PER_SYNC: usize = 64;
+
+/// The newest executed and stored block.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Executed {
+    /// Its height; 0 for the genesis state.
+    pub height: Height,
+    /// Its id.
+    pub id: Digest,
+    /// The view that it was proposed in.
+    pub view: View,
+    /// The root of the accounts after it.
+    pub state_root: Digest,
+    /// The leader's clock when it was proposed, in milliseconds since 1970; 0 for the genesis
+    /// state.
+    pub timestamp_ms: u64,
+}
+
+/// A block that has just been executed and is durable.
+pub struct ExecutedBlock {
+    /// The block.
+    pub block: Arc<Block>,
+    /// What became of each transaction.
+    pub outcomes: Vec<Outcome>,
+    /// The new nonces of the accounts that it changed.
+    pub nonces: BTreeMap<Identity, u64>,
+    /// The root of the accounts after it.
+    pub state_root: Digest,
+}
+
+/// What is told of every executed block, in order. It runs on the executor's thread and must be
+/// quick.
+pub type Observer = Box<dyn Fn(&ExecutedBlock) + Send>;
+
+enum Command {
+    Execute(Vec<Finalized>),
+    Prove(Identity, oneshot::Sender<Result<AccountProof, ProofRefused>>),
+    Stop,
+}
+
+type Roots = Arc<RwLock<BTreeMap<Height, Digest>>>;
+
+/// The executor from outside. Cheap to clone; any thread may use it.
+#[derive(Clone)]
+pub struct ExecutorHandle {
+    commands: Sender<Command>,
+    executed: watch::Receiver<Executed>,
+    roots: Roots,
+}
+
+impl ExecutorHandle {
+    /// Hands over finalised blocks, ascending and without a gap.
+    pub fn submit(&self, blocks: Vec<Finalized>) {
+        // If the thread is gone, its end has been reported, and the node is stopping.
+        let _ = self.commands.send(Command::Execute(blocks));
+    }
+
+    /// The newest executed block, and word of each newer one.
+    pub fn executed(&self) -> watch::Receiver<Executed> {
+        self.executed.clone()
+    }
+
+    /// The root of the accounts after the block at a height, if it is one of the last 4,096.
+    pub fn root_at(&self, height: Height) -> Option<Digest> {
+        self.roots.read().get(&height).copied()
+    }
+
+    /// Asks for an account with a proof that verifies offline. The answer comes with one of the
+    /// next finalised blocks, which names the proven state.
+    pub fn prove(
+        &self,
+        identity: Identity,
+    ) -> oneshot::Receiver<Result<AccountProof, ProofRefused>> {
+        let (answer, receiver) = oneshot::channel();
+        let _ = self.commands.send(Command::Prove(identity, answer));
+        receiver
+    }
+
+    /// Ends the thread once it has done what was handed over.
+    pub fn stop(&self) {
+        let _ = self.commands.send(Command::Stop);
+    }
+}
+
+/// The executor's own side.
+pub struct Executor {
+    store: Store,
+    tree: Tree<RocksStore>,
+    committee: Committee,
+    commands: Receiver<Command>,
+    news: watch::Sender<Executed>,
+    roots: Roots,
+    proofs: Proofs,
+    observer: Observer,
+}
+
+impl Executor {
+    /// An executor that goes on from the store's tip, and its handle. [`Executor::run`] is for a
+    /// thread of its own.
+    ///
+    /// # Errors
+    ///
+    /// If the database cannot be read.
+    pub fn new(
+        store: Store,
+        tree: Tree<RocksStore>,
+        committee: Committee,
+        observer: Observer,
+    ) -> anyhow::Result<(Self, ExecutorHandle)> {
+        let tip = store.tip();
+        let mut roots = BTreeMap::new();
+        let oldest = tip.height.0.saturating_sub(RECENT_ROOTS - 1);
+        for height in (oldest..=tip.height.0).map(Height) {
+            roots.extend(store.root(height)?.map(|root| (height, root)));
+        }
+        let roots: Roots = Arc::new(RwLock::new(roots));
+        let (news, executed) = watch::channel(Executed {
+            height: tip.height,
+            id: tip.id,
+            view: tip.view,
+            state_root: tip.state_root,
+            timestamp_ms: tip.block.map_or(0, |block| block.header().timestamp_ms),
+        });
+        let (sender, commands) = unbounded();
+        let handle = ExecutorHandle {
+            commands: sender,
+            executed,
+            roots: roots.clone(),
+        };
+        let executor = Self {
+            store,
+            tree,
+            committee,
+            commands,
+            news,
+            roots,
+            proofs: Proofs::default(),
+            observer,
+        };
+        Ok((executor, handle))
+    }
+
+    /// Executes what is handed over until it is told to stop.
+    ///
+    /// # Errors
+    ///
+    /// If the database fails, or this validator's state is not the one that a quorum has agreed
+    /// on.
+    pub fn run(mut self) -> anyhow::Result<()> {
+        while let Ok(command) = self.commands.recv() {
+            let mut blocks = Vec::new();
+            let mut next = Some(command);
+            while let Some(command) = next {
+                match command {
+                    Command::Execute(more) => blocks.extend(more),
+                    Command::Prove(identity, answer) => self.proofs.ask(identity, answer),
+                    Command::Stop => return self.execute(blocks),
+                }
+                next = if blocks.len() < MAX_BLOCKS_PER_SYNC {
+                    self.commands.try_recv().ok()
+                } else {
+                    None
+                };
+            }
+            self.execute(blocks)?;
+        }
+        Ok(())
+    }
+
+    fn execute(&mut self, blocks: Vec<Finalized>) -> anyhow::Result<()> {
+        let mut done = Vec::with_capacity(blocks.len());
+        let count = blocks.len();
+        for (place, finalized) in blocks.into_iter().enumerate() {
+            let sync = place + 1 == count || (place + 1) % MAX_BLOCKS_PER_SYNC == 0;
+            let height = finalized.block.height();
+            if height <= self.store.tip().height {
+                continue;
+            }
+            let executed = self
+                .execute_one(finalized, sync)
+                .with_context(|| format!("cannot execute block {height}"))?;
+            done.push(executed);
+            if sync {
+                self.publish(std::mem::take(&mut done))?;
+            }
+        }
+        self.publish(done)
+    }
+
+    fn execute_one(
+        &mut self,
+        finalized: Finalized,
+        sync: bool,
+    ) -> anyhow::Result<(ExecutedBlock, Finalized)> {
+        let block = finalized.block.clone();
+        let header = block.header();
+        if let Some(ours) = self.roots.read().get(&header.executed_height)
+            && *ours != header.state_root
+        {
+            bail!(
+                "state root mismatch at height {}: ours is {ours}, the final header of block {} \
+                 says {}; this validator's state has diverged and must be rebuilt from an empty \
+                 data directory",
+                header.executed_height,
+                header.height,
+                header.state_root
+            );
+        }
+        let leader = self
+            .committee
+            .identity(self.committee.leader(header.view))
+            .context("every view has a leader")?;
+        let touched = ledger::touched(&block, &leader);
+        let keys: BTreeSet<_> = touched.iter().map(|id| state_key(id).0).collect();
+        let loaded = self.tree.load(&keys)?;
+        let mut accounts = BTreeMap::new();
+        for identity in touched {
+            let value = self.tree.get_loaded(&loaded, &state_key(&identity).0)?;
+            accounts.insert(identity, decode_account(value.as_deref())?);
+        }
+        let execution = ledger::execute(&block, &leader, accounts);
+        let changes = self
+            .tree
+            .prepare_loaded(loaded, &tree_updates(&execution.accounts))?;
+        self.store.commit(
+            &self.tree,
+            Commit {
+                block: block.clone(),
+                certificate: finalized.certificate.clone(),
+                outcomes: execution.outcomes.clone(),
+                accounts: &execution.accounts,
+                changes: &changes,
+                sync,
+            },
+        )?;
+        let state_root = changes.root();
+        self.tree.commit(changes);
+        self.remember(block.height(), state_root);
+        let nonces = execution.accounts.iter().map(|(id, a)| (*id, a.nonce));
+        let executed = ExecutedBlock {
+            nonces: nonces.collect(),
+            outcomes: execution.outcomes,
+            state_root,
+            block,
+        };
+        Ok((executed, finalized))
+    }
+
+    fn remember(&self, height: Height, root: Digest) {
+        let mut roots = self.roots.write();
+        roots.insert(height, root);
+        while roots.len() as u64 > RECENT_ROOTS {
+            roots.pop_first();
+        }
+    }
+
+    /// Tells of blocks that are durable, and answers requests for proofs.
+    fn publish(&mut self, blocks: Vec<(ExecutedBlock, Finalized)>) -> anyhow::Result<()> {
+        let Some((last, _)) = blocks.last() else {
+            return Ok(());
+        };
+        let newest = Executed {
+            height: last.block.height(),
+            id: last.block.id(),
+            view: last.block.header().view,
+            state_root: last.state_root,
+            timestamp_ms: last.block.header().timestamp_ms,
+        };
+        for (executed, finalized) in &blocks {
+            self.proofs.settle(finalized);
+            (self.observer)(executed);
+        }
+        self.proofs.prove(&self.tree, newest.height)?;
+        self.news.send_replace(newest);
+        Ok(())
+    }
+}
+
+fn decode_account(bytes: Option<&[u8]>) -> anyhow::Result<Account> {
+    bytes.map_or(Ok(Account::default()), |bytes| {
+        Account::decode(commonware_codec::Copying(bytes)).context("an account is damaged")
+    })
+}

@@ -1,0 +1,120 @@
+//! Proofs of accounts that verify offline.
+//!
+//! The tree holds the newest state only, and a state is certified by a *later* header that names
+//! it. So a request is proven at each state that goes by, and answered when a final header names
+//! one of these states. Some states are never named: leaders name the newest that they have
+//! executed, and may skip some.
+
+use quorate_consensus::Finalized;
+use quorate_storage::tree::{Proof, RocksStore, Tree};
+use quorate_types::{Certificate, Digest, Header, Height, Identity, state_key};
+use std::collections::VecDeque;
+use tokio::sync::oneshot;
+
+/// Requests that may wait.
+const MAX_REQUESTS: usize = 256;
+
+/// Requests that are proven at one state, so that they never hold up execution for long.
+const MAX_PROOFS_PER_STATE: usize = 32;
+
+/// States at which each request is proven.
+const MAX_STATES_PER_REQUEST: usize = 8;
+
+/// An account's proof, with the final header that names the state which it belongs to.
+#[derive(Clone, Debug)]
+pub struct AccountProof {
+    /// The proof that the account is, or is not, in the state.
+    pub proof: Proof,
+    /// The height whose state it is.
+    pub executed_height: Height,
+    /// The state's root.
+    pub state_root: Digest,
+    /// A final header that names this height and root.
+    pub header: Header,
+    /// That header's finalization.
+    pub certificate: Certificate,
+}
+
+/// Why there is no proof.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum ProofRefused {
+    /// 256 requests wait already.
+    #[error("too many requests for proofs; try again later")]
+    Busy,
+}
+
+struct Request {
+    identity: Identity,
+    answer: oneshot::Sender<Result<AccountProof, ProofRefused>>,
+    proven: VecDeque<(Height, Proof)>,
+}
+
+/// The requests that wait.
+#[derive(Default)]
+pub(super) struct Proofs {
+    requests: VecDeque<Request>,
+}
+
+impl Proofs {
+    pub(super) fn ask(
+        &mut self,
+        identity: Identity,
+        answer: oneshot::Sender<Result<AccountProof, ProofRefused>>,
+    ) {
+        // Whoever has stopped waiting makes room.
+        self.requests.retain(|request| !request.answer.is_closed());
+        if self.requests.len() >= MAX_REQUESTS {
+            let _ = answer.send(Err(ProofRefused::Busy));
+            return;
+        }
+        self.requests.push_back(Request {
+            identity,
+            answer,
+            proven: VecDeque::new(),
+        });
+    }
+
+    /// Proves waiting requests at the newest state.
+    pub(super) fn prove(
+        &mut self,
+        tree: &Tree<RocksStore>,
+        height: Height,
+    ) -> anyhow::Result<()> {
+        let count = self.requests.len().min(MAX_PROOFS_PER_STATE);
+        for request in self.requests.iter_mut().take(count) {
+            let proof = tree.prove(&state_key(&request.identity).0)?;
+            request.proven.push_back((height, proof));
+            if request.proven.len() > MAX_STATES_PER_REQUEST {
+                request.proven.pop_front();
+            }
+        }
+        Ok(())
+    }
+
+    /// Answers what this final block's header certifies.
+    pub(super) fn settle(&mut self, finalized: &Finalized) {
+        let Some(certificate) = &finalized.certificate else {
+            return;
+        };
+        let header = *finalized.block.header();
+        for mut request in std::mem::take(&mut self.requests) {
+            let named = request
+                .proven
+                .iter()
+                .position(|(height, _)| *height == header.executed_height);
+            let Some((executed_height, proof)) = named.and_then(|i| request.proven.remove(i))
+            else {
+                self.requests.push_back(request);
+                continue;
+            };
+            // Whoever asked may have gone; then nobody needs the answer.
+            let _ = request.answer.send(Ok(AccountProof {
+                proof,
+                executed_height,
+                state_root: header.state_root,
+                header,
+                certificate: certificate.clone(),
+            }));
+        }
+    }
+}

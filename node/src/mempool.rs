@@ -1,0 +1,458 @@
+//! Transactions that wait for a block.
+//!
+//! Bounded by count, by bytes, and per sender. What does not fit is refused with a reason; nothing
+//! that was taken in is thrown out for it. Whatever comes in has been verified by the caller.
+//!
+//! Each sender's transactions are kept by nonce. Only an unbroken run from the account's next nonce
+//! can be proposed; later ones wait for the gap to close.
+
+use parking_lot::Mutex;
+use quorate_types::{Digest, Identity, Transaction};
+use std::{
+    collections::{BTreeMap, HashMap, HashSet, VecDeque},
+    time::{Duration, Instant},
+};
+
+/// How far a nonce may be above the account's next one.
+pub const MAX_NONCE_GAP: u64 = 1_024;
+
+/// After this long without being executed, a client's transaction is forwarded again.
+const FORWARD_AGAIN: Duration = Duration::from_secs(2);
+
+/// Bytes that a transaction counts for: its encoding and what keeping it takes.
+pub const TRANSACTION_BYTES: usize = 512;
+
+/// What the mempool may hold.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct MempoolLimits {
+    /// Transactions in all.
+    pub max_transactions: usize,
+    /// Bytes in all, [`TRANSACTION_BYTES`] for each.
+    pub max_bytes: usize,
+    /// Transactions of one sender.
+    pub max_per_sender: usize,
+}
+
+/// Why a transaction was not taken in.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum Refusal {
+    /// It is here already.
+    #[error("the transaction is already waiting")]
+    AlreadyKnown,
+    /// Another one of the sender's has this nonce.
+    #[error("another transaction of this sender is waiting with nonce {nonce}")]
+    NonceTaken {
+        /// The nonce.
+        nonce: u64,
+    },
+    /// Its nonce was used.
+    #[error("nonce {nonce} was used; the account's next nonce is {expected}")]
+    StaleNonce {
+        /// The transaction's.
+        nonce: u64,
+        /// The account's next one.
+        expected: u64,
+    },
+    /// Its nonce is too far ahead.
+    #[error("nonce {nonce} is more than {MAX_NONCE_GAP} above the account's next nonce, {expected}")]
+    NonceTooFar {
+        /// The transaction's.
+        nonce: u64,
+        /// The account's next one.
+        expected: u64,
+    },
+    /// The sender could not pay the fee now.
+    #[error("the account holds {balance}, less than the fee of {fee}")]
+    CannotPayFee {
+        /// What the account holds.
+        balance: u64,
+        /// The fee.
+        fee: u64,
+    },
+    /// The sender has too many here.
+    #[error("{limit} transactions of this sender are waiting, the most that may")]
+    SenderFull {
+        /// The limit.
+        limit: usize,
+    },
+    /// There is no room.
+    #[error("the mempool is full; try again when blocks have taken some of it")]
+    Full,
+}
+
+impl Refusal {
+    /// A short name for programs.
+    pub fn code(&self) -> &'static str {
+        match self {
+            Self::AlreadyKnown => "already_known",
+            Self::NonceTaken { .. } => "nonce_taken",
+            Self::StaleNonce { .. } => "stale_nonce",
+            Self::NonceTooFar { .. } => "nonce_too_far",
+            Self::CannotPayFee { .. } => "cannot_pay_fee",
+            Self::SenderFull { .. } => "sender_full",
+            Self::Full => "mempool_full",
+        }
+    }
+}
+
+struct Waiting {
+    transaction: Transaction,
+    /// Counts up with each arrival; blocks are filled in this order.
+    arrival: u64,
+}
+
+#[derive(Default)]
+struct Sender {
+    /// The account's next nonce, as far as known.
+    next_nonce: u64,
+    waiting: BTreeMap<u64, Waiting>,
+}
+
+#[derive(Default)]
+struct Pool {
+    senders: HashMap<Identity, Sender>,
+    ids: HashMap<Digest, (Identity, u64)>,
+    arrivals: u64,
+    /// Clients' transactions that are to be forwarded, and when.
+    forward: VecDeque<(Instant, Digest)>,
+}
+
+/// The mempool. Every method takes one short lock.
+pub struct Mempool {
+    limits: MempoolLimits,
+    pool: Mutex<Pool>,
+}
+
+impl Mempool {
+    /// An empty mempool.
+    pub fn new(limits: MempoolLimits) -> Self {
+        Self {
+            limits,
+            pool: Mutex::default(),
+        }
+    }
+
+    /// Takes in a client's verified transaction, to be forwarded to the coming leaders. `nonce` and
+    /// `balance` are its sender's account's.
+    ///
+    /// # Errors
+    ///
+    /// See [`Refusal`].
+    pub fn submit(
+        &self,
+        transaction: Transaction,
+        nonce: u64,
+        balance: u64,
+    ) -> Result<(), Refusal> {
+        let mut pool = self.pool.lock();
+        pool.insert(&self.limits, transaction, nonce, balance)?;
+        let id = transaction.id();
+        pool.forward.push_back((Instant::now(), id));
+        Ok(())
+    }
+
+    /// Takes in a verified transaction that another validator forwarded. It is not forwarded again.
+    ///
+    /// # Errors
+    ///
+    /// See [`Refusal`].
+    pub fn submit_forwarded(
+        &self,
+        transaction: Transaction,
+        nonce: u64,
+        balance: u64,
+    ) -> Result<(), Refusal> {
+        let mut pool = self.pool.lock();
+        pool.insert(&self.limits, transaction, nonce, balance)
+    }
+
+    /// Transactions for a block, in the order of their arrival as far as nonces allow. `exclude`
+    /// are those that unfinalised ancestors hold; their nonces count as used. Nothing is removed.
+    pub fn take(
+        &self,
+        max_count: usize,
+        max_bytes: usize,
+        exclude: &HashSet<Digest>,
+    ) -> Vec<Transaction> {
+        let limit = max_count.min(max_bytes / ENCODED_BYTES);
+        let pool = self.pool.lock();
+        let mut runs: Vec<(u64, Transaction)> = Vec::new();
+        for sender in pool.senders.values() {
+            let mut expected = sender.next_nonce;
+            let mut earliest = 0;
+            for (nonce, waiting) in sender.waiting.range(expected..) {
+                if *nonce != expected {
+                    break;
+                }
+                expected += 1;
+                // A later nonce cannot go before an earlier one, whenever it came.
+                earliest = waiting.arrival.max(earliest);
+                if !exclude.contains(&waiting.transaction.id()) {
+                    runs.push((earliest, waiting.transaction));
+                }
+            }
+        }
+        drop(pool);
+        // Arrivals are distinct, but a raised one may equal another of the same sender; the nonce
+        // keeps these in order.
+        runs.sort_unstable_by_key(|(arrival, transaction)| {
+            let transfer = transaction.transfer();
+            (*arrival, transfer.sender, transfer.nonce)
+        });
+        runs.truncate(limit);
+        runs.into_iter().map(|(_, transaction)| transaction).collect()
+    }
+
+    /// Forgets what a final block has executed or made stale. `nonces` are the new nonces of the
+    /// accounts that it changed.
+    pub fn executed(&self, nonces: &BTreeMap<Identity, u64>) {
+        let mut pool = self.pool.lock();
+        for (identity, nonce) in nonces {
+            pool.advance(identity, *nonce);
+        }
+    }
+
+    /// Whether a transaction with this id is here.
+    pub fn contains(&self, id: &Digest) -> bool {
+        self.pool.lock().ids.contains_key(id)
+    }
+
+    /// Whether exactly this transaction, signature included, is here. It was verified when it came.
+    pub fn holds(&self, transaction: &Transaction) -> bool {
+        let pool = self.pool.lock();
+        pool.find(&transaction.id())
+            .is_some_and(|held| held.transaction == *transaction)
+    }
+
+    /// Clients' transactions that are due to be forwarded: each once, and again when it has not
+    /// been executed for a while.
+    pub fn next_to_forward(&self, now: Instant, max: usize) -> Vec<Transaction> {
+        let mut pool = self.pool.lock();
+        let mut due = Vec::new();
+        while due.len() < max
+            && let Some((when, id)) = pool.forward.front().copied()
+            && when <= now
+        {
+            pool.forward.pop_front();
+            if let Some(held) = pool.find(&id) {
+                due.push(held.transaction);
+                pool.forward.push_back((now + FORWARD_AGAIN, id));
+            }
+        }
+        due
+    }
+
+    /// How many transactions are here, and the bytes that they count for.
+    pub fn size(&self) -> (usize, usize) {
+        let count = self.pool.lock().ids.len();
+        (count, count * TRANSACTION_BYTES)
+    }
+}
+
+/// Bytes of an encoded transaction.
+const ENCODED_BYTES: usize = <Transaction as commonware_codec::FixedSize>::SIZE;
+
+impl Pool {
+    fn find(&self, id: &Digest) -> Option<&Waiting> {
+        let (sender, nonce) = self.ids.get(id)?;
+        self.senders.get(sender)?.waiting.get(nonce)
+    }
+
+    fn insert(
+        &mut self,
+        limits: &MempoolLimits,
+        transaction: Transaction,
+        expected: u64,
+        balance: u64,
+    ) -> Result<(), Refusal> {
+        let transfer = *transaction.transfer();
+        let (sender, nonce) = (transfer.sender, transfer.nonce);
+        if self.ids.contains_key(&transaction.id()) {
+            return Err(Refusal::AlreadyKnown);
+        }
+        // A block may have been executed since the caller looked.
+        let known = self.senders.get(&sender).map_or(0, |s| s.next_nonce);
+        let expected = expected.max(known);
+        if nonce < expected {
+            return Err(Refusal::StaleNonce { nonce, expected });
+        }
+        if nonce - expected > MAX_NONCE_GAP {
+            return Err(Refusal::NonceTooFar { nonce, expected });
+        }
+        if balance < transfer.fee {
+            return Err(Refusal::CannotPayFee {
+                balance,
+                fee: transfer.fee,
+            });
+        }
+        let count = self.ids.len();
+        if count >= limits.max_transactions || (count + 1) * TRANSACTION_BYTES > limits.max_bytes {
+            return Err(Refusal::Full);
+        }
+        if let Some(held) = self.senders.get(&sender) {
+            if held.waiting.contains_key(&nonce) {
+                return Err(Refusal::NonceTaken { nonce });
+            }
+            if held.waiting.len() >= limits.max_per_sender {
+                return Err(Refusal::SenderFull {
+                    limit: limits.max_per_sender,
+                });
+            }
+        }
+        self.advance(&sender, expected);
+        self.arrivals += 1;
+        let arrival = self.arrivals;
+        let entry = self.senders.entry(sender).or_default();
+        entry.next_nonce = expected;
+        entry.waiting.insert(
+            nonce,
+            Waiting {
+                transaction,
+                arrival,
+            },
+        );
+        self.ids.insert(transaction.id(), (sender, nonce));
+        Ok(())
+    }
+
+    /// Notes an account's next nonce and drops what is below it.
+    fn advance(&mut self, identity: &Identity, next: u64) {
+        let Some(sender) = self.senders.get_mut(identity) else {
+            return;
+        };
+        sender.next_nonce = sender.next_nonce.max(next);
+        let stays = sender.waiting.split_off(&sender.next_nonce);
+        for (_, gone) in std::mem::replace(&mut sender.waiting, stays) {
+            self.ids.remove(&gone.transaction.id());
+        }
+        if sender.waiting.is_empty() {
+            self.senders.remove(identity);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use quorate_crypto::{SecretKey, sha256};
+    use quorate_types::{ChainId, Transfer};
+
+    const LIMITS: MempoolLimits = MempoolLimits {
+        max_transactions: 6,
+        max_bytes: 1 << 20,
+        max_per_sender: 4,
+    };
+
+    fn transfer(seed: u8, nonce: u64) -> Transaction {
+        let chain = ChainId(sha256(&[b"test"]));
+        let secret = SecretKey::from_bytes(&[seed; 32]);
+        let transfer = Transfer {
+            chain_tag: chain.tag(),
+            sender: secret.identity(),
+            nonce,
+            to: Identity([9; 32]),
+            amount: 1,
+            fee: 1,
+        };
+        transfer.sign(&chain, &secret)
+    }
+
+    fn nonces(transactions: &[Transaction]) -> Vec<u64> {
+        transactions.iter().map(|t| t.transfer().nonce).collect()
+    }
+
+    #[test]
+    fn only_an_unbroken_run_of_nonces_is_proposed() {
+        let mempool = Mempool::new(LIMITS);
+        for nonce in [7, 5, 9] {
+            mempool.submit(transfer(1, nonce), 5, 10).expect("room");
+        }
+        let none = HashSet::new();
+        assert_eq!(nonces(&mempool.take(10, 10_000, &none)), [5]);
+        mempool.submit(transfer(1, 6), 5, 10).expect("room");
+        assert_eq!(nonces(&mempool.take(10, 10_000, &none)), [5, 6, 7]);
+        assert_eq!(nonces(&mempool.take(2, 10_000, &none)), [5, 6]);
+        assert_eq!(nonces(&mempool.take(10, 2 * ENCODED_BYTES, &none)), [5, 6]);
+    }
+
+    #[test]
+    fn what_an_ancestor_holds_is_left_out_and_its_nonce_counts_as_used() {
+        let mempool = Mempool::new(LIMITS);
+        for nonce in 0..3 {
+            mempool.submit(transfer(1, nonce), 0, 10).expect("room");
+        }
+        let exclude = HashSet::from([transfer(1, 0).id(), transfer(1, 1).id()]);
+        assert_eq!(nonces(&mempool.take(10, 10_000, &exclude)), [2]);
+    }
+
+    #[test]
+    fn executed_and_stale_transactions_leave_and_make_room() {
+        let mempool = Mempool::new(LIMITS);
+        for nonce in 0..4 {
+            mempool.submit(transfer(1, nonce), 0, 10).expect("room");
+        }
+        let identity = transfer(1, 0).transfer().sender;
+        mempool.executed(&BTreeMap::from([(identity, 3)]));
+        assert_eq!(mempool.size().0, 1);
+        assert!(!mempool.contains(&transfer(1, 2).id()));
+        // The caller looked at the account before the block was executed.
+        assert_eq!(
+            mempool.submit(transfer(1, 2), 0, 10),
+            Err(Refusal::StaleNonce {
+                nonce: 2,
+                expected: 3
+            })
+        );
+    }
+
+    #[test]
+    fn each_limit_refuses_with_its_reason() {
+        let mempool = Mempool::new(LIMITS);
+        for nonce in 0..4 {
+            mempool.submit(transfer(1, nonce), 0, 10).expect("room");
+        }
+        let full = mempool.submit(transfer(1, 4), 0, 10);
+        assert_eq!(full, Err(Refusal::SenderFull { limit: 4 }));
+        let again = mempool.submit(transfer(1, 0), 0, 10);
+        assert_eq!(again, Err(Refusal::AlreadyKnown));
+        let far = mempool.submit(transfer(2, MAX_NONCE_GAP + 1), 0, 10);
+        assert!(matches!(far, Err(Refusal::NonceTooFar { .. })));
+        let poor = mempool.submit(transfer(2, 0), 0, 0);
+        assert!(matches!(poor, Err(Refusal::CannotPayFee { .. })));
+        for nonce in 0..2 {
+            mempool.submit(transfer(2, nonce), 0, 10).expect("room");
+        }
+        assert_eq!(
+            mempool.submit(transfer(3, 0), 0, 10),
+            Err(Refusal::Full)
+        );
+    }
+
+    #[test]
+    fn a_clients_transaction_is_forwarded_once_and_again_only_later() {
+        let mempool = Mempool::new(LIMITS);
+        mempool.submit(transfer(1, 0), 0, 10).expect("room");
+        mempool
+            .submit_forwarded(transfer(2, 0), 0, 10)
+            .expect("room");
+        let now = Instant::now();
+        let due = mempool.next_to_forward(now, 10);
+        assert_eq!(due.len(), 1, "what was forwarded here goes no further");
+        assert!(mempool.next_to_forward(now, 10).is_empty());
+        let later = now + FORWARD_AGAIN;
+        assert_eq!(mempool.next_to_forward(later, 10), due);
+    }
+
+    #[test]
+    fn another_signature_under_the_same_id_is_not_held() {
+        let mempool = Mempool::new(LIMITS);
+        let transaction = transfer(1, 0);
+        mempool.submit(transaction, 0, 10).expect("room");
+        let forged = Transaction::new(
+            *transaction.transfer(),
+            quorate_types::IdentitySignature([1; 64]),
+        );
+        assert_eq!(forged.id(), transaction.id());
+        assert!(mempool.holds(&transaction) && !mempool.holds(&forged));
+    }
+}

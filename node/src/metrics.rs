@@ -1,0 +1,194 @@
+//! The node's own metrics. Benchmarks and dashboards read these, never the log.
+
+use prometheus::{
+    Gauge, Histogram, HistogramOpts, IntCounter, IntCounterVec, IntGauge, Opts, Registry,
+};
+use quorate_consensus::{Counters, WorkCounts};
+use std::{sync::Mutex, time::Duration};
+
+/// Every metric of the node but those of the links, which register their own.
+pub struct NodeMetrics {
+    pub(crate) view: IntGauge,
+    pub(crate) finalized_height: IntGauge,
+    pub(crate) executed_height: IntGauge,
+    pub(crate) block_interval: Histogram,
+    pub(crate) finality: Histogram,
+    pub(crate) journal_sync: Histogram,
+    pub(crate) journal_bytes: IntGauge,
+    pub(crate) transactions: IntCounter,
+    pub(crate) blocked: IntGauge,
+    pub(crate) evidence: IntCounter,
+    pub(crate) sentences: IntCounterVec,
+    pub(crate) mempool_transactions: IntGauge,
+    pub(crate) mempool_bytes: IntGauge,
+    pub(crate) start_seconds: Gauge,
+    certificates: IntCounter,
+    pairing_checks: IntCounter,
+    bisections: IntCounter,
+    nullified: IntCounter,
+    skipped: IntCounter,
+    dropped: IntCounterVec,
+    dropped_by_engine: IntCounterVec,
+    last: Mutex<(WorkCounts, Counters)>,
+}
+
+/// Bucket bounds in seconds, 100 µs to about 70 s, each a sixth above the one before: fine enough
+/// to read quantiles from.
+fn buckets() -> Vec<f64> {
+    prometheus::exponential_buckets(0.000_1, 7.0 / 6.0, 88).expect("a factor above one")
+}
+
+impl NodeMetrics {
+    /// Registers all metrics.
+    ///
+    /// # Errors
+    ///
+    /// If a metric is registered there already.
+    pub fn register(registry: &Registry) -> Result<Self, prometheus::Error> {
+        let gauge = |name: &str, help: &str| -> Result<IntGauge, prometheus::Error> {
+            let metric = IntGauge::new(name, help)?;
+            registry.register(Box::new(metric.clone()))?;
+            Ok(metric)
+        };
+        let counter = |name: &str, help: &str| -> Result<IntCounter, prometheus::Error> {
+            let metric = IntCounter::new(name, help)?;
+            registry.register(Box::new(metric.clone()))?;
+            Ok(metric)
+        };
+        let labelled =
+            |name: &str, help: &str, label: &str| -> Result<IntCounterVec, prometheus::Error> {
+                let metric = IntCounterVec::new(Opts::new(name, help), &[label])?;
+                registry.register(Box::new(metric.clone()))?;
+                Ok(metric)
+            };
+        let histogram = |name: &str, help: &str| -> Result<Histogram, prometheus::Error> {
+            let options = HistogramOpts::new(name, help).buckets(buckets());
+            let metric = Histogram::with_opts(options)?;
+            registry.register(Box::new(metric.clone()))?;
+            Ok(metric)
+        };
+        let start_seconds = Gauge::new(
+            "quorate_node_start_seconds",
+            "When the node started, in seconds since 1970",
+        )?;
+        registry.register(Box::new(start_seconds.clone()))?;
+        Ok(Self {
+            view: gauge("quorate_consensus_view", "The current view")?,
+            finalized_height: gauge(
+                "quorate_consensus_finalized_height",
+                "The newest final block's height",
+            )?,
+            executed_height: gauge(
+                "quorate_executor_height",
+                "The newest executed and stored block's height",
+            )?,
+            block_interval: histogram(
+                "quorate_consensus_block_interval_seconds",
+                "Time between one final block and the next, as this validator learned of them",
+            )?,
+            finality: histogram(
+                "quorate_consensus_finality_seconds",
+                "From this validator's sending of a proposal to its own finalisation of it",
+            )?,
+            journal_sync: histogram(
+                "quorate_journal_sync_seconds",
+                "Time of one sync of the vote journal",
+            )?,
+            journal_bytes: gauge("quorate_journal_bytes", "Size of the vote journal")?,
+            transactions: counter(
+                "quorate_executor_transactions_total",
+                "Transactions in final blocks that were executed",
+            )?,
+            blocked: gauge(
+                "quorate_consensus_blocked_validators",
+                "Validators blocked by this one",
+            )?,
+            evidence: counter(
+                "quorate_consensus_evidence_total",
+                "Verified pairs of conflicting votes",
+            )?,
+            sentences: labelled(
+                "quorate_consensus_offences_total",
+                "Offences that led to a block or to probation",
+                "offence",
+            )?,
+            mempool_transactions: gauge(
+                "quorate_mempool_transactions",
+                "Transactions in the mempool",
+            )?,
+            mempool_bytes: gauge("quorate_mempool_bytes", "Bytes in the mempool")?,
+            start_seconds,
+            certificates: counter(
+                "quorate_crypto_certificates_total",
+                "Certificates made from votes or verified",
+            )?,
+            pairing_checks: counter(
+                "quorate_crypto_pairing_checks_total",
+                "Pairing equations evaluated for votes and certificates",
+            )?,
+            bisections: counter(
+                "quorate_crypto_bisections_total",
+                "Batches with an invalid signature that were split in two",
+            )?,
+            nullified: counter(
+                "quorate_consensus_nullify_votes_total",
+                "Views in which this validator voted nullify",
+            )?,
+            skipped: counter(
+                "quorate_consensus_skipped_leaders_total",
+                "Views given up at once because the leader was silent or blocked",
+            )?,
+            dropped: labelled(
+                "quorate_node_frames_dropped_total",
+                "Frames from peers that were dropped before the replica saw them",
+                "reason",
+            )?,
+            dropped_by_engine: labelled(
+                "quorate_consensus_messages_dropped_total",
+                "Messages from peers that the consensus machine dropped",
+                "reason",
+            )?,
+            last: Mutex::default(),
+        })
+    }
+
+    /// Counts a dropped frame. The reasons are a fixed list in the code.
+    pub(crate) fn dropped(&self, reason: &'static str) {
+        self.dropped.with_label_values(&[reason]).inc();
+    }
+
+    /// Takes over the crypto worker's totals.
+    pub(crate) fn worked(&self, now: WorkCounts) {
+        let mut last = self.last.lock().unwrap_or_else(|e| e.into_inner());
+        self.certificates
+            .inc_by(now.certificates - last.0.certificates);
+        self.pairing_checks
+            .inc_by(now.pairing_checks - last.0.pairing_checks);
+        self.bisections.inc_by(now.bisections - last.0.bisections);
+        last.0 = now;
+    }
+
+    /// Takes over the machine's totals.
+    pub(crate) fn stepped(&self, now: Counters) {
+        let mut last = self.last.lock().unwrap_or_else(|e| e.into_inner());
+        if now == last.1 {
+            return;
+        }
+        self.nullified.inc_by(now.nullified - last.1.nullified);
+        self.skipped.inc_by(now.skipped - last.1.skipped);
+        for (reason, new, old) in [
+            ("blocked", now.dropped_blocked, last.1.dropped_blocked),
+            ("window", now.dropped_window, last.1.dropped_window),
+            ("invalid", now.dropped_invalid, last.1.dropped_invalid),
+        ] {
+            self.dropped_by_engine
+                .with_label_values(&[reason])
+                .inc_by(new - old);
+        }
+        last.1 = now;
+    }
+
+    pub(crate) fn observe(histogram: &Histogram, duration: Duration) {
+        histogram.observe(duration.as_secs_f64());
+    }
+}

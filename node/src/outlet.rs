@@ -1,0 +1,73 @@
+//! What goes to the links: messages become frames, and those for the same peers travel together.
+
+use crate::{inlet::lane_of, misbehave::Spoiler};
+use commonware_codec::Encode;
+use quorate_consensus::{Outbound, Target};
+use quorate_p2p::{Lane, Links, To};
+use quorate_types::{Committee, Durable, Frame, Message, limits::MAX_FRAME_MESSAGES};
+
+/// Sends messages of the replica. Votes are taken only as [`Durable`].
+pub(crate) struct Outlet {
+    links: Links,
+    committee: Committee,
+    spoiler: Option<Spoiler>,
+}
+
+impl Outlet {
+    pub(crate) fn new(links: Links, committee: Committee, spoiler: Option<Spoiler>) -> Self {
+        Self {
+            links,
+            committee,
+            spoiler,
+        }
+    }
+
+    /// Sends votes, which the journal has made durable.
+    pub(crate) fn send_votes(&self, votes: Durable<Vec<Outbound>>) {
+        let mut votes = votes.into_inner();
+        if let Some(spoiler) = &self.spoiler {
+            spoiler.spoil(&mut votes);
+        }
+        self.dispatch(votes);
+    }
+
+    /// Sends messages that depend on nothing durable. A vote among them would be one that the
+    /// journal has not seen: a fault of this program, and the node stops.
+    ///
+    /// # Panics
+    ///
+    /// If a message is a vote.
+    pub(crate) fn send(&self, messages: Vec<Outbound>) {
+        assert!(
+            !messages
+                .iter()
+                .any(|outbound| matches!(outbound.message, Message::Vote(_))),
+            "a vote is sent only after the journal's sync"
+        );
+        self.dispatch(messages);
+    }
+
+    fn dispatch(&self, messages: Vec<Outbound>) {
+        let mut groups: Vec<(Target, Lane, Vec<Message>)> = Vec::new();
+        for Outbound { to, message } in messages {
+            let lane = lane_of(&message);
+            let group = groups
+                .iter_mut()
+                .find(|(t, l, list)| *t == to && *l == lane && list.len() < MAX_FRAME_MESSAGES);
+            match group {
+                Some((_, _, list)) => list.push(message),
+                None => groups.push((to, lane, vec![message])),
+            }
+        }
+        for (target, lane, messages) in groups {
+            let to = match target {
+                Target::All => To::All,
+                Target::One(place) => match self.committee.identity(place) {
+                    Some(identity) => To::One(identity),
+                    None => continue,
+                },
+            };
+            self.links.send(lane, &to, Frame(messages).encode());
+        }
+    }
+}

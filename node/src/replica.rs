@@ -1,0 +1,504 @@
+//! The replica: the one thread that owns the consensus machine and the vote journal.
+//!
+//! It takes events, steps the machine, and carries out what the machine says, in the order that
+//! [`quorate_consensus::Output`] documents. Everything slow is elsewhere: cryptography on the
+//! pool, block checks on the validator, execution on the executor, sockets on the runtime. The one
+//! thing that it waits for is the journal's sync.
+//!
+//! *One sync serves many steps.* All events that wait are taken before the journal is synced once
+//! for the votes of all of them. A finalize vote alone is not urgent: it waits up to
+//! [`ReplicaConfig::finalize_linger`] for the next view's notarize vote, with which it shares the
+//! sync, the frame, and at the receivers often the pairing check.
+
+use crate::{
+    executor::ExecutorHandle,
+    inlet::{Queued, Request},
+    mempool::Mempool,
+    metrics::NodeMetrics,
+    outlet::Outlet,
+    rpc::live::LiveStatus,
+    validate::{MAX_EXECUTION_LAG, now_ms},
+};
+use anyhow::Context;
+use crossbeam_channel::{Receiver, RecvTimeoutError, Sender};
+use quorate_consensus::{
+    BuildRequest, Engine, Finalized, Input, Job, JobId, Moment, Offence, Outbound, Output, Penalty,
+    Sentence, Target, ValidateRequest, Verdict,
+};
+use quorate_storage::journal::Journal;
+use quorate_types::{
+    Block, ChainId, Committee, Digest, Epoch, Header, Height, Identity, Message, Status,
+    ValidatorIndex, View, genesis::BlockLimits,
+};
+use std::{
+    collections::{HashMap, HashSet, VecDeque},
+    sync::Arc,
+    time::{Duration, Instant},
+};
+use tracing::{debug, info, warn};
+
+/// Events taken in one go before the journal is synced.
+const MAX_EVENTS_PER_SYNC: usize = 256;
+
+/// How often this validator tells its peers how far it is.
+const STATUS_INTERVAL: Duration = Duration::from_secs(1);
+
+/// Own proposals whose way to finality is being timed.
+const MAX_TIMED_PROPOSALS: usize = 1_024;
+
+/// Something for the replica to deal with.
+pub(crate) enum Event {
+    /// Messages of one frame.
+    Frame {
+        from: ValidatorIndex,
+        messages: Vec<Message>,
+        /// The room that they take in the queue; freed with the event.
+        queued: Queued,
+    },
+    /// The crypto pool is done with these.
+    Checked(Vec<(JobId, Verdict)>),
+    /// A block has been checked.
+    Validated {
+        view: View,
+        block: Digest,
+        valid: bool,
+    },
+    /// Blocks up to here are durable in the database.
+    Executed(Height),
+    /// A peer asks for a block that the machine may hold in memory.
+    Wanted {
+        from: ValidatorIndex,
+        id: Digest,
+        /// The room that the request takes in the queue.
+        queued: Queued,
+    },
+    /// The node is stopping.
+    Stop,
+}
+
+/// What the replica is told at its start.
+pub(crate) struct ReplicaConfig {
+    pub(crate) chain: ChainId,
+    pub(crate) epoch: Epoch,
+    pub(crate) committee: Committee,
+    pub(crate) limits: BlockLimits,
+    /// The time before anything else in the chain, in milliseconds since 1970.
+    pub(crate) genesis_ms: u64,
+    /// How long a finalize vote waits for company.
+    pub(crate) finalize_linger: Duration,
+    /// The least time between a parent's timestamp and its child's.
+    pub(crate) min_block_interval: Duration,
+}
+
+/// The threads and handles around the replica.
+pub(crate) struct Neighbours {
+    pub(crate) outlet: Outlet,
+    pub(crate) jobs: Sender<Job>,
+    pub(crate) validator: Sender<ValidateRequest>,
+    pub(crate) requests: Sender<(ValidatorIndex, Request)>,
+    pub(crate) executor: ExecutorHandle,
+    pub(crate) mempool: Arc<Mempool>,
+    pub(crate) metrics: Arc<NodeMetrics>,
+    pub(crate) live: Arc<LiveStatus>,
+    /// Cuts the link to a blocked validator for a while.
+    pub(crate) cut: Box<dyn Fn(Identity) + Send>,
+}
+
+pub(crate) struct Replica {
+    config: ReplicaConfig,
+    engine: Engine,
+    journal: Journal,
+    around: Neighbours,
+    start: Instant,
+    /// Votes that wait for the journal's sync.
+    votes: Vec<Outbound>,
+    urgent: bool,
+    linger_until: Option<Instant>,
+    /// A block that is to be built, and when.
+    build: Option<(Instant, BuildRequest)>,
+    proposed: HashMap<Digest, Instant>,
+    timed: VecDeque<Digest>,
+    last_final: Option<Instant>,
+    next_status: Instant,
+}
+
+impl Replica {
+    pub(crate) fn new(
+        config: ReplicaConfig,
+        engine: Engine,
+        journal: Journal,
+        around: Neighbours,
+        start: Instant,
+    ) -> Self {
+        Self {
+            config,
+            engine,
+            journal,
+            around,
+            start,
+            votes: Vec::new(),
+            urgent: false,
+            linger_until: None,
+            build: None,
+            proposed: HashMap::new(),
+            timed: VecDeque::new(),
+            last_final: None,
+            next_status: start,
+        }
+    }
+
+    /// Runs until [`Event::Stop`] or until going on would be unsafe.
+    ///
+    /// # Errors
+    ///
+    /// If the journal fails, a neighbour is gone, or the machine says that it must stop.
+    pub(crate) fn run(mut self, first: Output, events: Receiver<Event>) -> anyhow::Result<()> {
+        self.carry_out(first)?;
+        loop {
+            self.build_if_due()?;
+            self.release_if_due()?;
+            self.report();
+            let first = match events.recv_deadline(self.wake_at()) {
+                Ok(event) => event,
+                Err(RecvTimeoutError::Timeout) => {
+                    self.step(Input::Tick)?;
+                    continue;
+                }
+                Err(RecvTimeoutError::Disconnected) => anyhow::bail!("all senders are gone"),
+            };
+            let mut next = Some(first);
+            let mut taken = 0;
+            while let Some(event) = next {
+                if matches!(event, Event::Stop) {
+                    return self.stop();
+                }
+                self.take(event)?;
+                taken += 1;
+                next = if taken < MAX_EVENTS_PER_SYNC {
+                    events.try_recv().ok()
+                } else {
+                    None
+                };
+            }
+        }
+    }
+
+    fn stop(mut self) -> anyhow::Result<()> {
+        let votes = std::mem::take(&mut self.votes);
+        let durable = self.journal.release(votes).context("vote journal")?;
+        self.around.outlet.send_votes(durable);
+        Ok(())
+    }
+
+    fn now(&self) -> Moment {
+        Moment::default().after(self.start.elapsed())
+    }
+
+    fn wake_at(&self) -> Instant {
+        let engine = self
+            .engine
+            .next_deadline()
+            .map(|due| self.start + Duration::from_micros(due.0));
+        let build = self.build.as_ref().map(|(due, _)| *due);
+        [engine, build, self.linger_until]
+            .into_iter()
+            .flatten()
+            .fold(self.next_status, Instant::min)
+    }
+
+    fn take(&mut self, event: Event) -> anyhow::Result<()> {
+        match event {
+            Event::Frame {
+                from,
+                messages,
+                queued,
+            } => {
+                for message in &messages {
+                    if let Message::Status(status) = message {
+                        self.around.live.peer_status(from, status);
+                    }
+                }
+                let result = self.step(Input::Frame { from, messages });
+                drop(queued);
+                result
+            }
+            Event::Checked(verdicts) => {
+                for (job, verdict) in verdicts {
+                    self.step(Input::Checked { job, verdict })?;
+                }
+                Ok(())
+            }
+            Event::Validated { view, block, valid } => {
+                if !valid {
+                    warn!(%view, block = %block.short(), "a proposed block is not valid");
+                }
+                self.step(Input::Validated { view, block, valid })
+            }
+            Event::Executed(height) => self.step(Input::Executed { height }),
+            Event::Wanted { from, id, .. } => {
+                match self.engine.block(&id) {
+                    Some(block) => self.around.outlet.send(vec![Outbound {
+                        to: Target::One(from),
+                        message: Message::BlockReply(block),
+                    }]),
+                    // A full queue drops the request; the peer asks again.
+                    None => drop(self.around.requests.try_send((from, Request::Block(id)))),
+                }
+                Ok(())
+            }
+            Event::Stop => Ok(()),
+        }
+    }
+
+    fn step(&mut self, input: Input) -> anyhow::Result<()> {
+        let output = self.engine.step(self.now(), input);
+        self.carry_out(output)
+    }
+
+    fn carry_out(&mut self, output: Output) -> anyhow::Result<()> {
+        if let Some(reason) = output.fatal {
+            anyhow::bail!("consensus stopped: {reason}");
+        }
+        for record in &output.persist {
+            self.journal.append(record).context("vote journal")?;
+        }
+        for job in output.jobs {
+            self.around.jobs.send(job).context("crypto pool is gone")?;
+        }
+        for request in output.validate {
+            self.around
+                .validator
+                .send(request)
+                .context("validator is gone")?;
+        }
+        if !output.send.is_empty() {
+            self.time_proposals(&output.send);
+            self.around.outlet.send(output.send);
+        }
+        if !output.votes.is_empty() {
+            self.votes.extend(output.votes);
+            self.urgent |= output.urgent;
+            if self.linger_until.is_none() {
+                self.linger_until = Some(Instant::now() + self.config.finalize_linger);
+            }
+        }
+        if let Some(view) = output.entered.last() {
+            self.around.metrics.view.set(as_i64(view.0));
+            debug!(%view, "entered");
+        }
+        for sentence in output.sentences {
+            self.announce(sentence);
+        }
+        for evidence in output.evidence {
+            self.around.metrics.evidence.inc();
+            warn!(?evidence, "a validator equivocated");
+        }
+        if !output.finalized.is_empty() {
+            self.deliver(output.finalized);
+        }
+        if let Some(request) = output.build {
+            self.plan_build(request)?;
+        }
+        Ok(())
+    }
+
+    /// Syncs the journal and sends the votes that wait for it, if one is urgent or has waited long
+    /// enough.
+    fn release_if_due(&mut self) -> anyhow::Result<()> {
+        let lingered = self.linger_until.is_some_and(|due| due <= Instant::now());
+        if !self.urgent && !lingered {
+            return Ok(());
+        }
+        self.urgent = false;
+        self.linger_until = None;
+        let votes = std::mem::take(&mut self.votes);
+        let before = Instant::now();
+        let durable = self.journal.release(votes).context("vote journal")?;
+        NodeMetrics::observe(&self.around.metrics.journal_sync, before.elapsed());
+        self.around.outlet.send_votes(durable);
+        if self.journal.should_rewrite() {
+            let records = self.engine.checkpoint();
+            self.journal.rewrite(&records).context("vote journal")?;
+        }
+        Ok(())
+    }
+
+    fn plan_build(&mut self, request: BuildRequest) -> anyhow::Result<()> {
+        let interval = u64::try_from(self.config.min_block_interval.as_millis()).unwrap_or(0);
+        let earliest = self.parent_time(&request).saturating_add(interval);
+        let wait = earliest.saturating_sub(now_ms()).min(interval);
+        if wait > 0 {
+            self.build = Some((Instant::now() + Duration::from_millis(wait), request));
+            return Ok(());
+        }
+        self.propose(request)
+    }
+
+    fn build_if_due(&mut self) -> anyhow::Result<()> {
+        match self.build.take_if(|(due, _)| *due <= Instant::now()) {
+            Some((_, request)) => self.propose(request),
+            None => Ok(()),
+        }
+    }
+
+    fn propose(&mut self, request: BuildRequest) -> anyhow::Result<()> {
+        let view = request.view;
+        let block = Arc::new(self.build_block(request)?);
+        self.step(Input::Built { view, block })
+    }
+
+    fn parent_time(&self, request: &BuildRequest) -> u64 {
+        let parent = request.parent.as_ref();
+        parent.map_or(self.config.genesis_ms, |p| p.header().timestamp_ms)
+    }
+
+    fn build_block(&self, request: BuildRequest) -> anyhow::Result<Block> {
+        let parent = request.parent.as_ref().map(|block| block.header());
+        let height = parent.map_or(Height(1), |header| header.height.next());
+        let floor = parent.map_or(Height(0), |header| header.executed_height);
+        let ours = self.around.executor.executed().borrow().clone();
+        let (executed_height, state_root) = match parent {
+            Some(header) if ours.height < floor => (header.executed_height, header.state_root),
+            _ => (ours.height, ours.state_root),
+        };
+        let lag = height.0.saturating_sub(executed_height.0);
+        let transactions = if lag > MAX_EXECUTION_LAG {
+            Vec::new()
+        } else {
+            let exclude: HashSet<Digest> = request
+                .unfinalized
+                .iter()
+                .flat_map(|block| block.transactions())
+                .map(|transaction| transaction.id())
+                .collect();
+            self.around.mempool.take(
+                self.config.limits.max_transactions,
+                self.config.limits.max_bytes.saturating_sub(HEADER_ROOM_BYTES),
+                &exclude,
+            )
+        };
+        let header = Header {
+            chain: self.config.chain,
+            epoch: self.config.epoch,
+            view: request.view,
+            height,
+            parent: request.parent.as_ref().map_or(Digest::ZERO, |p| p.id()),
+            parent_view: request.parent_view,
+            timestamp_ms: now_ms().max(self.parent_time(&request) + 1),
+            executed_height,
+            state_root,
+            body_root: Header::body_root_of(&transactions),
+        };
+        Block::new(header, transactions).context("the mempool gave too many transactions")
+    }
+
+    fn time_proposals(&mut self, messages: &[Outbound]) {
+        for outbound in messages {
+            if let Message::Proposal(proposal) = &outbound.message {
+                let id = proposal.block.id();
+                self.proposed.entry(id).or_insert_with(Instant::now);
+                self.timed.push_back(id);
+                if self.timed.len() > MAX_TIMED_PROPOSALS
+                    && let Some(old) = self.timed.pop_front()
+                {
+                    self.proposed.remove(&old);
+                }
+            }
+        }
+    }
+
+    fn deliver(&mut self, finalized: Vec<Finalized>) {
+        let metrics = &self.around.metrics;
+        let now = Instant::now();
+        for Finalized { block, .. } in &finalized {
+            if let Some(last) = self.last_final.replace(now) {
+                NodeMetrics::observe(&metrics.block_interval, now - last);
+            }
+            if let Some(sent) = self.proposed.remove(&block.id()) {
+                NodeMetrics::observe(&metrics.finality, now - sent);
+            }
+            debug!(height = %block.height(), view = %block.header().view,
+                   transactions = block.transactions().len(), "finalised");
+        }
+        metrics.finalized_height.set(as_i64(self.engine.tip().height.0));
+        self.around.executor.submit(finalized);
+    }
+
+    fn announce(&mut self, sentence: Sentence) {
+        let Sentence {
+            validator,
+            offence,
+            penalty,
+        } = sentence;
+        let Some(identity) = self.config.committee.identity(validator) else {
+            return;
+        };
+        self.around
+            .metrics
+            .sentences
+            .with_label_values(&[offence.name()])
+            .inc();
+        match penalty {
+            Penalty::Blocked => {
+                warn!(validator = validator.0, %identity, reason = offence.name(), "blocked");
+                (self.around.cut)(identity);
+            }
+            Penalty::Probation => {
+                warn!(validator = validator.0, %identity, reason = offence.name(),
+                      "on probation: its votes are verified one by one");
+            }
+        }
+        self.show_blocked();
+    }
+
+    fn show_blocked(&self) {
+        let blocked: Vec<(ValidatorIndex, Offence)> = self.engine.blocked();
+        self.around.metrics.blocked.set(as_i64(blocked.len() as u64));
+        self.around.live.set_blocked(
+            blocked
+                .into_iter()
+                .map(|(validator, offence)| (validator, offence.name()))
+                .collect(),
+        );
+    }
+
+    /// Shows where the machine is, and from time to time tells the peers.
+    fn report(&mut self) {
+        let tip = self.engine.tip();
+        let live = &self.around.live;
+        live.set_progress(self.config.epoch, self.engine.view(), tip.height);
+        self.around.metrics.stepped(self.engine.counters());
+        let now = Instant::now();
+        if now < self.next_status {
+            return;
+        }
+        self.next_status = now + STATUS_INTERVAL;
+        self.around
+            .metrics
+            .journal_bytes
+            .set(as_i64(self.journal.bytes()));
+        let executed = self.around.executor.executed().borrow().height;
+        self.around.metrics.executed_height.set(as_i64(executed.0));
+        let status = Status {
+            epoch: self.config.epoch,
+            view: self.engine.view(),
+            finalized_height: tip.height,
+            executed_height: executed,
+        };
+        if self.engine.is_behind() {
+            info!(height = %tip.height, "catching up");
+        }
+        self.around.outlet.send(vec![Outbound {
+            to: Target::All,
+            message: Message::Status(status),
+        }]);
+    }
+}
+
+/// What the header and the list's count take of a block's bytes.
+const HEADER_ROOM_BYTES: usize = 256;
+
+/// Metrics hold signed numbers; ours are far from the limit.
+fn as_i64(value: u64) -> i64 {
+    i64::try_from(value).unwrap_or(i64::MAX)
+}

@@ -1,0 +1,356 @@
+//! The HTTP interface. `docs/API.md` describes it for its users.
+//!
+//! It never slows consensus: reads go to the database on a few blocking threads, signatures are
+//! verified there too, the replica is not asked at all. Connections, requests under way, bodies,
+//! waiting times and everything in a list are bounded; beyond a bound there is an error that says
+//! so.
+
+mod answers;
+mod error;
+pub mod live;
+mod server;
+mod submit;
+
+use crate::{executor::ExecutorHandle, mempool::Mempool};
+use axum::{
+    Json, Router,
+    extract::{DefaultBodyLimit, Path, Query, State},
+    http::header,
+    response::IntoResponse,
+    routing::{get, post},
+};
+use error::{RpcError, RpcResult};
+use live::LiveStatus;
+use quorate_load::api::{
+    AccountJson, AccountProofJson, BlockJson, BlocksJson, PeerJson, StatusJson,
+    SubmitAnswer, SubmitRequest, TransactionResult, to_hex,
+};
+use quorate_p2p::PeerStatus;
+use quorate_storage::store::Store;
+use quorate_types::{ChainId, Digest, Height, Identity, Status, ValidatorIndex};
+use serde::Deserialize;
+use std::{net::SocketAddr, sync::Arc, time::Duration};
+use tokio::sync::Semaphore;
+
+pub use server::serve;
+
+/// Largest body of a request.
+const MAX_BODY_BYTES: usize = 1 << 20;
+
+/// Requests that may read the database or verify signatures at a time.
+const MAX_BLOCKING: usize = 4;
+
+/// Requests that may wait for something to become final.
+const MAX_WAITERS: usize = 256;
+
+/// Longest waiting time that a request may ask for.
+const MAX_WAIT: Duration = Duration::from_secs(30);
+
+/// Most blocks in one answer.
+const MAX_BLOCKS: u64 = 100;
+
+/// A node whose newest block is older than this is not ready.
+const MAX_AGE: Duration = Duration::from_secs(10);
+
+/// Everything that the interface reads from.
+#[derive(Clone)]
+pub struct RpcState {
+    inner: Arc<Inner>,
+}
+
+struct Inner {
+    parts: RpcParts,
+    blocking: Semaphore,
+    waiters: Semaphore,
+}
+
+/// The handles behind [`RpcState`].
+pub struct RpcParts {
+    /// Where to listen.
+    pub listen: SocketAddr,
+    /// Connections at a time.
+    pub max_connections: usize,
+    /// How long a request may take, waiting apart.
+    pub request_timeout: Duration,
+    /// The chain's name.
+    pub name: String,
+    /// The chain.
+    pub chain: ChainId,
+    /// The database.
+    pub store: Store,
+    /// Where transactions go.
+    pub mempool: Arc<Mempool>,
+    /// The executor.
+    pub executor: ExecutorHandle,
+    /// The replica's progress.
+    pub live: Arc<LiveStatus>,
+    /// The links' state.
+    pub peers: Box<dyn Fn() -> Vec<PeerStatus> + Send + Sync>,
+    /// The text of `/metrics`.
+    pub metrics: Box<dyn Fn() -> String + Send + Sync>,
+}
+
+impl RpcState {
+    /// The interface's state over these handles.
+    pub fn new(parts: RpcParts) -> Self {
+        Self {
+            inner: Arc::new(Inner {
+                parts,
+                blocking: Semaphore::new(MAX_BLOCKING),
+                waiters: Semaphore::new(MAX_WAITERS),
+            }),
+        }
+    }
+
+    fn parts(&self) -> &RpcParts {
+        &self.inner.parts
+    }
+
+    /// Runs something slow on a blocking thread, a few at a time.
+    async fn blocking<T: Send + 'static>(
+        &self,
+        work: impl FnOnce(&RpcParts) -> RpcResult<T> + Send + 'static,
+    ) -> RpcResult<T> {
+        let permit = self.inner.blocking.acquire().await;
+        let state = self.clone();
+        let result = tokio::task::spawn_blocking(move || work(state.parts())).await;
+        drop(permit);
+        result.map_err(|error| RpcError::internal(&error))?
+    }
+}
+
+/// All routes.
+pub fn router(state: RpcState) -> Router {
+    Router::new()
+        .route("/v1/transactions", post(submit))
+        .route("/v1/transactions/{id}", get(transaction))
+        .route("/v1/status", get(status))
+        .route("/v1/accounts/{identity}", get(account))
+        .route("/v1/blocks", get(blocks))
+        .route("/v1/blocks/{which}", get(block))
+        .route("/v1/health", get(|| async { Json(serde_json::json!({"alive": true})) }))
+        .route("/v1/ready", get(ready))
+        .route("/v1/metrics", get(metrics))
+        .route("/metrics", get(metrics))
+        .fallback(|| async { RpcError::not_found("unknown_path", "there is nothing at this path") })
+        .method_not_allowed_fallback(|| async { RpcError::method_not_allowed() })
+        .layer(DefaultBodyLimit::max(MAX_BODY_BYTES))
+        .layer(tower_http::cors::CorsLayer::new().allow_origin(tower_http::cors::Any))
+        .with_state(state)
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct SubmitQuery {
+    wait: Option<String>,
+    timeout_ms: Option<u64>,
+}
+
+async fn submit(
+    State(state): State<RpcState>,
+    query: Result<Query<SubmitQuery>, axum::extract::rejection::QueryRejection>,
+    body: Result<Json<SubmitRequest>, axum::extract::rejection::JsonRejection>,
+) -> RpcResult<Json<SubmitAnswer>> {
+    let Query(query) = query?;
+    let Json(request) = body?;
+    let wait = match query.wait.as_deref() {
+        None => false,
+        Some("finalized") => true,
+        Some(_) => return Err(RpcError::bad_request("`wait` must be `finalized`")),
+    };
+    let mut results = state
+        .blocking(move |parts| submit::submit(parts, &request))
+        .await?;
+    if wait {
+        let timeout = Duration::from_millis(query.timeout_ms.unwrap_or(10_000)).min(MAX_WAIT);
+        results = answers::await_final(&state, results, timeout).await?;
+    }
+    Ok(Json(SubmitAnswer { results }))
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct WaitQuery {
+    wait_ms: Option<u64>,
+}
+
+async fn transaction(
+    State(state): State<RpcState>,
+    Path(id): Path<String>,
+    query: Result<Query<WaitQuery>, axum::extract::rejection::QueryRejection>,
+) -> RpcResult<Json<TransactionResult>> {
+    let Query(query) = query?;
+    let id: Digest = id
+        .parse()
+        .map_err(|_| RpcError::bad_request("a transaction's id is 64 hexadecimal digits"))?;
+    let mut result = state
+        .blocking(move |parts| answers::find_transaction(parts, &id))
+        .await?;
+    if let (Some(wait_ms), Some(found)) = (query.wait_ms, &result) {
+        let timeout = Duration::from_millis(wait_ms).min(MAX_WAIT);
+        let waited = answers::await_final(&state, vec![found.clone()], timeout).await?;
+        result = waited.into_iter().next();
+    }
+    let result = result.ok_or_else(|| {
+        RpcError::not_found(
+            "unknown_transaction",
+            "neither a final block nor this validator's mempool holds this transaction",
+        )
+    })?;
+    Ok(Json(result))
+}
+
+async fn status(State(state): State<RpcState>) -> Json<StatusJson> {
+    let parts = state.parts();
+    let live = &parts.live;
+    let executed = parts.executor.executed().borrow().clone();
+    let committee = live.committee();
+    let peers = (parts.peers)().into_iter().map(|peer| {
+        let validator = committee.place(&peer.identity);
+        let said: Option<Status> = validator.and_then(|place| live.peer(place));
+        PeerJson {
+            validator,
+            identity: peer.identity,
+            connected: peer.connected,
+            round_trip_us: peer.round_trip_us,
+            finalized_height: said.map(|status| status.finalized_height),
+        }
+    });
+    Json(StatusJson {
+        name: parts.name.clone(),
+        chain_id: parts.chain,
+        version: env!("CARGO_PKG_VERSION").to_owned(),
+        validator: live.own(),
+        validators: committee.size(),
+        epoch: live.epoch().0,
+        view: live.view(),
+        finalized_height: live.finalized_height().max(executed.height),
+        executed_height: executed.height,
+        executed_id: executed.id,
+        executed_timestamp_ms: executed.timestamp_ms,
+        state_root: executed.state_root,
+        mempool_transactions: parts.mempool.size().0,
+        peers: peers.collect(),
+        blocked: answers::blocked(live),
+        uptime_seconds: live.started().elapsed().as_secs(),
+    })
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct AccountQuery {
+    proof: Option<bool>,
+}
+
+async fn account(
+    State(state): State<RpcState>,
+    Path(identity): Path<String>,
+    query: Result<Query<AccountQuery>, axum::extract::rejection::QueryRejection>,
+) -> RpcResult<Json<AccountJson>> {
+    let Query(query) = query?;
+    let identity: Identity = identity
+        .parse()
+        .map_err(|_| RpcError::bad_request("an identity is 64 hexadecimal digits"))?;
+    if query.proof != Some(true) {
+        let account = state
+            .blocking(move |parts| Ok(parts.store.account(&identity)?.unwrap_or_default()))
+            .await?;
+        return Ok(Json(AccountJson {
+            identity,
+            nonce: account.nonce,
+            balance: account.balance,
+            proof: None,
+        }));
+    }
+    let answer = state.parts().executor.prove(identity);
+    let proven = tokio::time::timeout(MAX_WAIT, answer)
+        .await
+        .map_err(|_| {
+            RpcError::unavailable("no_finality", "no block became final that certifies a proof")
+        })?
+        .map_err(|_| RpcError::unavailable("stopping", "the node is stopping"))?
+        .map_err(|refused| RpcError::busy(&refused.to_string()))?;
+    let account = answers::proven_account(&proven, &identity)?;
+    Ok(Json(AccountJson {
+        identity,
+        nonce: account.nonce,
+        balance: account.balance,
+        proof: Some(AccountProofJson {
+            executed_height: proven.executed_height,
+            state_root: proven.state_root,
+            proof: to_hex(&proven.proof),
+            header: to_hex(&proven.header),
+            certificate: to_hex(&proven.certificate),
+        }),
+    }))
+}
+
+async fn block(
+    State(state): State<RpcState>,
+    Path(which): Path<String>,
+) -> RpcResult<Json<BlockJson>> {
+    state
+        .blocking(move |parts| answers::block(parts, &which))
+        .await
+        .map(Json)
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct BlocksQuery {
+    from: u64,
+    limit: Option<u64>,
+    wait_ms: Option<u64>,
+}
+
+async fn blocks(
+    State(state): State<RpcState>,
+    query: Result<Query<BlocksQuery>, axum::extract::rejection::QueryRejection>,
+) -> RpcResult<Json<BlocksJson>> {
+    let Query(query) = query?;
+    let from = Height(query.from.max(1));
+    let limit = query.limit.unwrap_or(MAX_BLOCKS).clamp(1, MAX_BLOCKS);
+    if let Some(wait_ms) = query.wait_ms {
+        let timeout = Duration::from_millis(wait_ms).min(MAX_WAIT);
+        answers::await_height(&state, from, timeout).await?;
+    }
+    let blocks = state
+        .blocking(move |parts| answers::summaries(parts, from, limit))
+        .await?;
+    Ok(Json(BlocksJson { blocks }))
+}
+
+async fn ready(State(state): State<RpcState>) -> RpcResult<Json<serde_json::Value>> {
+    let parts = state.parts();
+    let committee = parts.live.committee();
+    let connected = (parts.peers)().iter().filter(|p| p.connected).count();
+    if connected + 1 < committee.quorum() {
+        return Err(RpcError::unavailable(
+            "not_connected",
+            &format!(
+                "connected to {connected} of {} validators; {} are needed",
+                committee.size() - 1,
+                committee.quorum() - 1
+            ),
+        ));
+    }
+    let newest = parts.executor.executed().borrow().clone();
+    let age_ms = crate::validate::now_ms().saturating_sub(newest.timestamp_ms);
+    if u128::from(age_ms) > MAX_AGE.as_millis() {
+        return Err(RpcError::unavailable(
+            "not_in_sync",
+            &format!("the newest executed block, {}, is {age_ms} ms old", newest.height),
+        ));
+    }
+    Ok(Json(serde_json::json!({"ready": true, "height": newest.height})))
+}
+
+async fn metrics(State(state): State<RpcState>) -> impl IntoResponse {
+    let kind = [(header::CONTENT_TYPE, "text/plain; version=0.0.4")];
+    (kind, (state.parts().metrics)())
+}
+
+/// Places are shown with their identity; a place outside the committee is left out.
+fn identity_of(live: &LiveStatus, place: ValidatorIndex) -> Option<Identity> {
+    live.committee().identity(place)
+}

@@ -1,0 +1,233 @@
+//! What the interface reads, and waiting for it.
+
+use super::{
+    RpcParts, RpcState,
+    error::{RpcError, RpcResult},
+    identity_of,
+    live::LiveStatus,
+};
+use crate::executor::AccountProof;
+use commonware_codec::{Copying, DecodeExt};
+use quorate_load::api::{
+    BlockJson, BlockSummaryJson, BlockTransactionJson, BlockedJson, TransactionJson,
+    TransactionResult, TransactionState, to_hex,
+};
+use quorate_types::{Account, Digest, Height, Identity, state_key};
+use std::time::Duration;
+
+/// Headers between a block and the descendant whose finalization stands for it, at most.
+const MAX_DESCENDANTS: u64 = 64;
+
+/// A transaction in a final block or in the mempool.
+pub(super) fn find_transaction(
+    parts: &RpcParts,
+    id: &Digest,
+) -> RpcResult<Option<TransactionResult>> {
+    let mut result = TransactionResult {
+        id: *id,
+        state: TransactionState::Pending,
+        height: None,
+        index: None,
+        outcome: None,
+        error: None,
+    };
+    if let Some(place) = parts.store.transaction(id)? {
+        let receipts = parts.store.receipts(place.height)?.unwrap_or_default();
+        result.state = TransactionState::Finalized;
+        result.height = Some(place.height);
+        result.index = Some(place.index);
+        result.outcome = receipts
+            .get(place.index as usize)
+            .map(|receipt| receipt.outcome.name().to_owned());
+        return Ok(Some(result));
+    }
+    Ok(parts.mempool.contains(id).then_some(result))
+}
+
+/// Waits until none of these is pending any more, or the time is up.
+pub(super) async fn await_final(
+    state: &RpcState,
+    mut results: Vec<TransactionResult>,
+    timeout: Duration,
+) -> RpcResult<Vec<TransactionResult>> {
+    let _room = state
+        .inner
+        .waiters
+        .try_acquire()
+        .map_err(|_| RpcError::busy("too many requests wait for finality; try again later"))?;
+    let deadline = tokio::time::Instant::now() + timeout;
+    let mut news = state.parts().executor.executed();
+    loop {
+        news.mark_unchanged();
+        results = state
+            .blocking(move |parts| {
+                results
+                    .into_iter()
+                    .map(|result| {
+                        if result.state != TransactionState::Pending {
+                            return Ok(result);
+                        }
+                        Ok(find_transaction(parts, &result.id)?.unwrap_or(result))
+                    })
+                    .collect::<RpcResult<Vec<_>>>()
+            })
+            .await?;
+        let done = results
+            .iter()
+            .all(|result| result.state != TransactionState::Pending);
+        if done {
+            return Ok(results);
+        }
+        match tokio::time::timeout_at(deadline, news.changed()).await {
+            Ok(Ok(())) => {}
+            Ok(Err(_)) => return Err(RpcError::unavailable("stopping", "the node is stopping")),
+            Err(_) => return Ok(results),
+        }
+    }
+}
+
+/// Waits until a height is executed, or the time is up.
+pub(super) async fn await_height(
+    state: &RpcState,
+    height: Height,
+    timeout: Duration,
+) -> RpcResult<()> {
+    let _room = state
+        .inner
+        .waiters
+        .try_acquire()
+        .map_err(|_| RpcError::busy("too many requests wait for blocks; try again later"))?;
+    let mut news = state.parts().executor.executed();
+    let reached = news.wait_for(|executed| executed.height >= height);
+    match tokio::time::timeout(timeout, reached).await {
+        Ok(Ok(_)) | Err(_) => Ok(()),
+        Ok(Err(_)) => Err(RpcError::unavailable("stopping", "the node is stopping")),
+    }
+}
+
+/// A block by its height, its id, or `latest`.
+pub(super) fn block(parts: &RpcParts, which: &str) -> RpcResult<BlockJson> {
+    let height = if which == "latest" {
+        parts.store.tip().height
+    } else if let Ok(height) = which.parse() {
+        Height(height)
+    } else if let Ok(id) = which.parse::<Digest>() {
+        parts
+            .store
+            .height_of(&id)?
+            .ok_or_else(|| RpcError::not_found("unknown_block", "no final block has this id"))?
+    } else {
+        return Err(RpcError::bad_request(
+            "a block is named by its height, its id (64 hexadecimal digits), or `latest`",
+        ));
+    };
+    let (stored, receipts) = parts
+        .store
+        .block(height)?
+        .zip(parts.store.receipts(height)?)
+        .ok_or_else(|| {
+            RpcError::not_found(
+                "unknown_block",
+                &format!(
+                    "there is no block {height}; blocks 1 to {} are final",
+                    parts.store.tip().height
+                ),
+            )
+        })?;
+    let (descendants, certificate) = certificate(parts, height)?;
+    let header = stored.block.header();
+    let transactions = stored.block.transactions().iter().zip(&receipts);
+    Ok(BlockJson {
+        id: stored.block.id(),
+        height,
+        epoch: header.epoch.0,
+        view: header.view,
+        leader: parts.live.committee().leader(header.view),
+        parent: header.parent,
+        timestamp_ms: header.timestamp_ms,
+        executed_height: header.executed_height,
+        state_root: header.state_root,
+        transactions: transactions
+            .map(|(transaction, receipt)| BlockTransactionJson {
+                id: transaction.id(),
+                fields: TransactionJson::from_transaction(transaction),
+                outcome: receipt.outcome.name().to_owned(),
+            })
+            .collect(),
+        block: to_hex(stored.block.as_ref()),
+        descendants,
+        certificate,
+    })
+}
+
+/// The headers down to the nearest block with a finalization, and that finalization.
+fn certificate(parts: &RpcParts, height: Height) -> RpcResult<(Vec<String>, Option<String>)> {
+    let mut headers = Vec::new();
+    let mut next = height;
+    for _ in 0..=MAX_DESCENDANTS {
+        let Some(stored) = parts.store.block(next)? else {
+            break;
+        };
+        if next > height {
+            headers.push(to_hex(stored.block.header()));
+        }
+        if let Some(certificate) = stored.certificate {
+            return Ok((headers, Some(to_hex(&certificate))));
+        }
+        next = next.next();
+    }
+    Ok((Vec::new(), None))
+}
+
+/// Consecutive blocks in short.
+pub(super) fn summaries(
+    parts: &RpcParts,
+    from: Height,
+    limit: u64,
+) -> RpcResult<Vec<BlockSummaryJson>> {
+    let mut blocks = Vec::new();
+    let mut height = from;
+    for _ in 0..limit {
+        let Some(stored) = parts.store.block(height)? else {
+            break;
+        };
+        let receipts = parts.store.receipts(height)?.unwrap_or_default();
+        blocks.push(BlockSummaryJson {
+            height,
+            id: stored.block.id(),
+            timestamp_ms: stored.block.header().timestamp_ms,
+            transactions: receipts.iter().map(|receipt| receipt.transaction).collect(),
+            outcomes: receipts
+                .iter()
+                .map(|receipt| receipt.outcome.name().to_owned())
+                .collect(),
+        });
+        height = height.next();
+    }
+    Ok(blocks)
+}
+
+/// Whom this validator has blocked.
+pub(super) fn blocked(live: &LiveStatus) -> Vec<BlockedJson> {
+    live.blocked()
+        .into_iter()
+        .filter_map(|(validator, reason)| {
+            Some(BlockedJson {
+                validator,
+                identity: identity_of(live, validator)?,
+                reason: reason.to_owned(),
+            })
+        })
+        .collect()
+}
+
+/// The account that a proof proves; the default if it proves that there is none.
+pub(super) fn proven_account(proven: &AccountProof, identity: &Identity) -> RpcResult<Account> {
+    let value = proven
+        .proof
+        .verify(&proven.state_root, &state_key(identity).0)
+        .map_err(|error| RpcError::internal(&error))?;
+    value.map_or(Ok(Account::default()), |bytes| {
+        Account::decode(Copying(bytes)).map_err(|error| RpcError::internal(&error))
+    })
+}

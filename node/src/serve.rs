@@ -1,0 +1,77 @@
+//! The thread that answers peers' requests for stored blocks.
+
+use crate::inlet::Request;
+use anyhow::Context;
+use commonware_codec::EncodeSize;
+use crossbeam_channel::Receiver;
+use quorate_consensus::{Outbound, Target};
+use quorate_storage::store::Store;
+use quorate_types::{
+    Height, Message, ValidatorIndex,
+    limits::{MAX_RANGE_BLOCKS, RANGE_REPLY_BYTES},
+};
+
+use crate::outlet::Outlet;
+
+/// Answers requests until the links are gone. One at a time: a flood of requests queues up, is
+/// bounded there, and takes at most this one thread's time.
+///
+/// # Errors
+///
+/// If the database cannot be read.
+pub(crate) fn run(
+    store: Store,
+    outlet: Outlet,
+    requests: Receiver<(ValidatorIndex, Request)>,
+) -> anyhow::Result<()> {
+    while let Ok((from, request)) = requests.recv() {
+        if let Some(message) = answer(&store, request).context("cannot read a stored block")? {
+            outlet.send(vec![Outbound {
+                to: Target::One(from),
+                message,
+            }]);
+        }
+    }
+    Ok(())
+}
+
+fn answer(store: &Store, request: Request) -> anyhow::Result<Option<Message>> {
+    match request {
+        Request::Block(id) => {
+            let Some(height) = store.height_of(&id)? else {
+                return Ok(None);
+            };
+            let block = store.block(height)?;
+            Ok(block.map(|stored| Message::BlockReply(stored.block)))
+        }
+        Request::Range(from) => range(store, from),
+    }
+}
+
+/// Consecutive blocks up to the last that has a finalization of its own within the limits.
+fn range(store: &Store, from: Height) -> anyhow::Result<Option<Message>> {
+    let mut blocks = Vec::new();
+    let mut finalization = None;
+    let mut closed = 0;
+    let mut bytes = 0;
+    let mut height = from;
+    while blocks.len() < MAX_RANGE_BLOCKS && bytes < RANGE_REPLY_BYTES {
+        let Some(stored) = store.block(height)? else {
+            break;
+        };
+        bytes += stored.block.encode_size();
+        blocks.push(stored.block);
+        if stored.certificate.is_some() {
+            finalization = stored.certificate;
+            closed = blocks.len();
+        }
+        height = height.next();
+    }
+    if closed > 0 {
+        blocks.truncate(closed);
+    }
+    Ok((!blocks.is_empty()).then_some(Message::RangeReply {
+        blocks,
+        finalization,
+    }))
+}

@@ -1,0 +1,459 @@
+//! The vote journal: an append-only file of its own.
+//!
+//! # Layout
+//!
+//! `journal-NNNNNNNNNN.log` begins with a header (magic 8 bytes, version 4, chain id 32, CRC-32 of
+//! these) and goes on with frames: length of the payload (4 bytes), sequence (8), the highest
+//! sequence that was on disk when the frame was written (8), CRC-32 of these and the payload (4),
+//! payload ([`Record`]). Sequences count up by one. Numbers are big-endian.
+//!
+//! # What a damaged file means
+//!
+//! Only [`Journal::release`] and [`Journal::rewrite`] promise anything: what was appended before is
+//! on disk. On opening:
+//!
+//! - *Bytes that are no frame, and after them no frame that knew the missing ones to be on disk*: a
+//!   crash tore the last write (whose pages reach the disk in any order). What was lost was never
+//!   promised, so no vote in it was ever sent; the tail is cut off, and
+//!   [`Recovered::truncated_bytes`] says so.
+//! - *Bytes that are no frame, and after them a frame that knew the missing ones to be on disk*: data
+//!   that was promised is damaged. The journal does not open: a validator that has forgotten a vote
+//!   may contradict it.
+//! - What cannot be told apart is damage to the very last write after it was promised, with nothing
+//!   after it, from a torn write. Disks that corrupt what they have acknowledged need a mirror.
+//!
+//! [`Journal::rewrite`] writes a whole new file under another name, syncs it, renames it, syncs the
+//! folder, and only then removes the old one. So every `journal-*.log` is complete, and of several
+//! the highest number holds.
+//!
+//! Everything that is kept on opening is synced before anything else: a killed process may have left
+//! it in the page cache only. A failed write or sync poisons the journal; it is never retried,
+//! because after a failed sync nobody knows what is on disk.
+
+use commonware_codec::{Copying, DecodeExt, Encode};
+use quorate_types::{ChainId, Durable, Record, limits::MAX_BLOCK_BYTES};
+use std::{
+    fs::{self, File, OpenOptions},
+    io::{self, Read, Seek, SeekFrom, Write},
+    path::{Path, PathBuf},
+};
+
+const MAGIC: &[u8; 8] = b"QUORJRNL";
+const VERSION: u32 = 1;
+const HEADER_BYTES: usize = 8 + 4 + 32 + 4;
+const FRAME_BYTES: usize = 4 + 8 + 8 + 4;
+
+/// The longest payload: a block with its record's tag.
+const MAX_PAYLOAD_BYTES: usize = MAX_BLOCK_BYTES + 16;
+
+/// Bytes after which a checkpoint is due.
+const REWRITE_BYTES: u64 = 32 << 20;
+
+const TEMPORARY: &str = "journal.tmp";
+const LOCK: &str = "LOCK";
+
+/// Why the journal cannot be used. All of these stop the node.
+#[derive(Debug, thiserror::Error)]
+pub enum JournalError {
+    /// The file system failed.
+    #[error("{path}: {source}")]
+    Io {
+        /// The file or folder.
+        path: PathBuf,
+        /// What the system says.
+        source: io::Error,
+    },
+    /// Another process uses the folder.
+    #[error("{path} is in use by another process: two validators must never share a journal")]
+    InUse {
+        /// The folder.
+        path: PathBuf,
+    },
+    /// The file is another chain's, of another version, or no journal.
+    #[error("{path} is not a journal of this chain ({what}): was a data directory copied?")]
+    Foreign {
+        /// The file.
+        path: PathBuf,
+        /// What does not fit.
+        what: &'static str,
+    },
+    /// What was promised to be on disk is damaged.
+    #[error(
+        "{path} is damaged at byte {offset}: votes may be lost, and this validator must not vote \
+         again with this key. Restore no copy; give the validator a new key"
+    )]
+    Damaged {
+        /// The file.
+        path: PathBuf,
+        /// Where the first bytes lie that are no frame.
+        offset: u64,
+    },
+    /// An earlier write or sync failed.
+    #[error("{path}: an earlier write failed, so nothing more is written")]
+    Poisoned {
+        /// The file.
+        path: PathBuf,
+    },
+}
+
+/// What a journal held when it was opened.
+#[derive(Debug)]
+pub struct Recovered {
+    /// The records, oldest first.
+    pub records: Vec<Record>,
+    /// Bytes of a torn tail that were cut off.
+    pub truncated_bytes: u64,
+    /// Whether there was no journal, and a new one was made.
+    pub created: bool,
+}
+
+/// The journal of one validator. The folder is locked while it lives.
+pub struct Journal {
+    directory: PathBuf,
+    path: PathBuf,
+    number: u64,
+    chain: ChainId,
+    file: File,
+    /// Appended, not yet written.
+    buffer: Vec<u8>,
+    next_sequence: u64,
+    /// Every sequence up to this one is on disk.
+    durable: u64,
+    bytes: u64,
+    bytes_at_rewrite: u64,
+    poisoned: bool,
+    _lock: File,
+}
+
+impl Journal {
+    /// Opens the journal in a folder, or makes a new one.
+    ///
+    /// # Errors
+    ///
+    /// See [`JournalError`].
+    pub fn open(directory: &Path, chain: ChainId) -> Result<(Self, Recovered), JournalError> {
+        fs::create_dir_all(directory).map_err(|e| io_error(directory, e))?;
+        let lock = lock(directory)?;
+        let _ = fs::remove_file(directory.join(TEMPORARY));
+        let numbers = segments(directory)?;
+        let Some(&number) = numbers.last() else {
+            let mut journal = Self::create(directory, chain, lock)?;
+            journal.rewrite(&[])?;
+            return Ok((
+                journal,
+                Recovered {
+                    records: Vec::new(),
+                    truncated_bytes: 0,
+                    created: true,
+                },
+            ));
+        };
+        let path = segment(directory, number);
+        let mut file = OpenOptions::new()
+            .read(true)
+            .write(true)
+            .open(&path)
+            .map_err(|e| io_error(&path, e))?;
+        let mut content = Vec::new();
+        file.read_to_end(&mut content)
+            .map_err(|e| io_error(&path, e))?;
+        check_header(&path, &content, chain)?;
+        let (records, end, next_sequence) = scan(&path, &content)?;
+        let truncated_bytes = (content.len() - end) as u64;
+        let end = end as u64;
+        file.set_len(end).map_err(|e| io_error(&path, e))?;
+        file.seek(SeekFrom::Start(end))
+            .map_err(|e| io_error(&path, e))?;
+        file.sync_all().map_err(|e| io_error(&path, e))?;
+        for old in &numbers[..numbers.len() - 1] {
+            let old = segment(directory, *old);
+            fs::remove_file(&old).map_err(|e| io_error(&old, e))?;
+        }
+        sync_directory(directory)?;
+        Ok((
+            Self {
+                directory: directory.to_path_buf(),
+                path,
+                number,
+                chain,
+                file,
+                buffer: Vec::new(),
+                next_sequence,
+                durable: next_sequence - 1,
+                bytes: end,
+                bytes_at_rewrite: end.min(REWRITE_BYTES),
+                poisoned: false,
+                _lock: lock,
+            },
+            Recovered {
+                records,
+                truncated_bytes,
+                created: false,
+            },
+        ))
+    }
+
+    fn create(directory: &Path, chain: ChainId, lock: File) -> Result<Self, JournalError> {
+        let path = directory.join(TEMPORARY);
+        let file = File::create(&path).map_err(|e| io_error(&path, e))?;
+        Ok(Self {
+            directory: directory.to_path_buf(),
+            path,
+            number: 0,
+            chain,
+            file,
+            buffer: Vec::new(),
+            next_sequence: 1,
+            durable: 0,
+            bytes: 0,
+            bytes_at_rewrite: 0,
+            poisoned: false,
+            _lock: lock,
+        })
+    }
+
+    /// Adds a record. It is promised only by the next [`Journal::release`].
+    ///
+    /// # Errors
+    ///
+    /// If the journal is poisoned.
+    pub fn append(&mut self, record: &Record) -> Result<(), JournalError> {
+        self.check()?;
+        frame(record, self.next_sequence, self.durable, &mut self.buffer);
+        self.next_sequence += 1;
+        Ok(())
+    }
+
+    /// Puts everything that was appended on disk, with one sync, and only then marks the value as
+    /// durable. Without anything new to write, nothing is synced.
+    ///
+    /// # Errors
+    ///
+    /// If the write or the sync fails; the journal is poisoned then.
+    pub fn release<T>(&mut self, value: T) -> Result<Durable<T>, JournalError> {
+        self.check()?;
+        if !self.buffer.is_empty() {
+            let result = self
+                .file
+                .write_all(&self.buffer)
+                .and_then(|()| self.file.sync_data());
+            self.poison_on_error(result)?;
+            self.bytes += self.buffer.len() as u64;
+            self.buffer.clear();
+            self.durable = self.next_sequence - 1;
+        }
+        Ok(Durable::after_sync(value))
+    }
+
+    /// Replaces everything by these records, which are on disk when this returns. What was
+    /// appended and not released is dropped: the records must stand for it too.
+    ///
+    /// # Errors
+    ///
+    /// If a write or sync fails; the journal is poisoned then. On disk is either the old content
+    /// or the new.
+    pub fn rewrite(&mut self, records: &[Record]) -> Result<(), JournalError> {
+        self.check()?;
+        let mut content = header(self.chain);
+        for record in records {
+            frame(record, self.next_sequence, self.durable, &mut content);
+            self.next_sequence += 1;
+        }
+        let result = self.replace(&content);
+        if result.is_err() {
+            self.poisoned = true;
+        }
+        result
+    }
+
+    fn replace(&mut self, content: &[u8]) -> Result<(), JournalError> {
+        let temporary = self.directory.join(TEMPORARY);
+        let path = segment(&self.directory, self.number + 1);
+        let mut file = File::create(&temporary).map_err(|e| io_error(&temporary, e))?;
+        file.write_all(content)
+            .and_then(|()| file.sync_all())
+            .and_then(|()| fs::rename(&temporary, &path))
+            .map_err(|e| io_error(&temporary, e))?;
+        sync_directory(&self.directory)?;
+        if self.number > 0 {
+            fs::remove_file(&self.path).map_err(|e| io_error(&self.path, e))?;
+            sync_directory(&self.directory)?;
+        }
+        self.number += 1;
+        self.path = path;
+        self.file = file;
+        self.buffer.clear();
+        self.durable = self.next_sequence - 1;
+        self.bytes = content.len() as u64;
+        self.bytes_at_rewrite = self.bytes;
+        Ok(())
+    }
+
+    /// Whether so much was appended since the last [`Journal::rewrite`] that another is due.
+    pub fn should_rewrite(&self) -> bool {
+        self.bytes > self.bytes_at_rewrite + REWRITE_BYTES
+    }
+
+    /// Bytes on disk.
+    pub fn bytes(&self) -> u64 {
+        self.bytes
+    }
+
+    fn check(&self) -> Result<(), JournalError> {
+        if self.poisoned {
+            return Err(JournalError::Poisoned {
+                path: self.path.clone(),
+            });
+        }
+        Ok(())
+    }
+
+    fn poison_on_error(&mut self, result: io::Result<()>) -> Result<(), JournalError> {
+        result.map_err(|source| {
+            self.poisoned = true;
+            io_error(&self.path, source)
+        })
+    }
+}
+
+fn io_error(path: &Path, source: io::Error) -> JournalError {
+    JournalError::Io {
+        path: path.to_path_buf(),
+        source,
+    }
+}
+
+/// Locks the folder against other processes, for as long as the file stays open.
+fn lock(directory: &Path) -> Result<File, JournalError> {
+    let path = directory.join(LOCK);
+    let file = File::create(&path).map_err(|e| io_error(&path, e))?;
+    match file.try_lock() {
+        Ok(()) => Ok(file),
+        Err(fs::TryLockError::WouldBlock) => Err(JournalError::InUse {
+            path: directory.to_path_buf(),
+        }),
+        Err(fs::TryLockError::Error(source)) => Err(io_error(&path, source)),
+    }
+}
+
+fn segment(directory: &Path, number: u64) -> PathBuf {
+    directory.join(format!("journal-{number:010}.log"))
+}
+
+/// The numbers of all segments, ascending.
+fn segments(directory: &Path) -> Result<Vec<u64>, JournalError> {
+    let mut numbers = Vec::new();
+    for entry in fs::read_dir(directory).map_err(|e| io_error(directory, e))? {
+        let name = entry.map_err(|e| io_error(directory, e))?.file_name();
+        let number = name
+            .to_str()
+            .and_then(|name| name.strip_prefix("journal-")?.strip_suffix(".log"))
+            .and_then(|digits| digits.parse::<u64>().ok());
+        numbers.extend(number);
+    }
+    numbers.sort_unstable();
+    Ok(numbers)
+}
+
+fn sync_directory(directory: &Path) -> Result<(), JournalError> {
+    File::open(directory)
+        .and_then(|folder| folder.sync_all())
+        .map_err(|e| io_error(directory, e))
+}
+
+fn header(chain: ChainId) -> Vec<u8> {
+    let mut bytes = Vec::with_capacity(HEADER_BYTES);
+    bytes.extend_from_slice(MAGIC);
+    bytes.extend_from_slice(&VERSION.to_be_bytes());
+    bytes.extend_from_slice(&chain.0.0);
+    let checksum = crc32fast::hash(&bytes);
+    bytes.extend_from_slice(&checksum.to_be_bytes());
+    bytes
+}
+
+fn check_header(path: &Path, content: &[u8], chain: ChainId) -> Result<(), JournalError> {
+    let foreign = |what| JournalError::Foreign {
+        path: path.to_path_buf(),
+        what,
+    };
+    let expected = header(chain);
+    match content.get(..HEADER_BYTES) {
+        Some(found) if found == expected => Ok(()),
+        Some(found) if found[..8] != *MAGIC => Err(foreign("it does not begin like one")),
+        Some(found) if found[8..12] != expected[8..12] => Err(foreign("another version wrote it")),
+        Some(found) if found[12..44] != expected[12..44] => Err(foreign("its chain is another")),
+        _ => Err(foreign("its header is damaged")),
+    }
+}
+
+fn frame(record: &Record, sequence: u64, durable: u64, buffer: &mut Vec<u8>) {
+    let payload = record.encode();
+    let length = u32::try_from(payload.len()).expect("a record is at most a block");
+    let mut hasher = crc32fast::Hasher::new();
+    hasher.update(&length.to_be_bytes());
+    hasher.update(&sequence.to_be_bytes());
+    hasher.update(&durable.to_be_bytes());
+    hasher.update(&payload);
+    buffer.extend_from_slice(&length.to_be_bytes());
+    buffer.extend_from_slice(&sequence.to_be_bytes());
+    buffer.extend_from_slice(&durable.to_be_bytes());
+    buffer.extend_from_slice(&hasher.finalize().to_be_bytes());
+    buffer.extend_from_slice(&payload);
+}
+
+/// A frame whose checksum holds.
+struct Frame<'a> {
+    sequence: u64,
+    durable: u64,
+    payload: &'a [u8],
+}
+
+/// The frame at the start of `bytes`, if there is one.
+fn parse(bytes: &[u8]) -> Option<Frame<'_>> {
+    let number = |from: usize| -> Option<u64> {
+        Some(u64::from_be_bytes(bytes.get(from..from + 8)?.try_into().ok()?))
+    };
+    let length = u32::from_be_bytes(bytes.get(..4)?.try_into().ok()?) as usize;
+    if length > MAX_PAYLOAD_BYTES {
+        return None;
+    }
+    let (sequence, durable) = (number(4)?, number(12)?);
+    let checksum = u32::from_be_bytes(bytes.get(20..24)?.try_into().ok()?);
+    let payload = bytes.get(FRAME_BYTES..FRAME_BYTES + length)?;
+    let mut hasher = crc32fast::Hasher::new();
+    hasher.update(&bytes[..20]);
+    hasher.update(payload);
+    (hasher.finalize() == checksum).then_some(Frame {
+        sequence,
+        durable,
+        payload,
+    })
+}
+
+/// The records, where they end, and the sequence after the last.
+fn scan(path: &Path, content: &[u8]) -> Result<(Vec<Record>, usize, u64), JournalError> {
+    let damaged = |offset: usize| JournalError::Damaged {
+        path: path.to_path_buf(),
+        offset: offset as u64,
+    };
+    let mut records = Vec::new();
+    let mut offset = HEADER_BYTES;
+    let mut next: Option<u64> = None;
+    while let Some(frame) = parse(&content[offset..]) {
+        if next.is_some_and(|next| next != frame.sequence) {
+            return Err(damaged(offset));
+        }
+        let record = Record::decode(Copying(frame.payload)).map_err(|_| damaged(offset))?;
+        records.push(record);
+        next = Some(frame.sequence.saturating_add(1));
+        offset += FRAME_BYTES + frame.payload.len();
+    }
+    let missing = next.unwrap_or(1);
+    let was_promised = (offset + 1..content.len())
+        .filter_map(|at| parse(&content[at..]))
+        .any(|frame| frame.sequence > missing && frame.durable >= missing);
+    if was_promised {
+        return Err(damaged(offset));
+    }
+    Ok((records, offset, missing))
+}
