@@ -18,6 +18,7 @@
 //! | file | what is in it |
 //! |---|---|
 //! | `point` | every call into `blst`; the only `unsafe` code of the project |
+//! | `curve` | what the next one needs to know of a curve |
 //! | `sum` | sums of many multiples of points |
 //! | `weights` | Lagrange weights of a signer set, and their cache |
 //! | `keys` | secret shares, the public side of a dealing, the dealer |
@@ -30,6 +31,7 @@
 //! hostile, makes anything panic.
 
 mod bisect;
+mod curve;
 mod group;
 mod keys;
 mod point;

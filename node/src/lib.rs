@@ -1,7 +1,9 @@
 //! A Byzantine-fault-tolerant blockchain node, assembled from the crates below it.
 
+pub mod cli;
 pub mod config;
 pub mod executor;
+pub mod genesis;
 mod ingest;
 mod inlet;
 pub mod keys;
@@ -10,6 +12,7 @@ pub mod mempool;
 pub mod metrics;
 pub mod misbehave;
 pub mod node;
+pub mod localnet;
 mod outlet;
 mod pool;
 mod replica;

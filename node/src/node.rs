@@ -86,12 +86,13 @@ impl Failures {
     }
 }
 
-/// Runs a validator until it is told to stop by SIGINT or SIGTERM.
+/// Runs a validator until it is told to stop by SIGINT or SIGTERM, or, if asked for, by the end of
+/// standard input.
 ///
 /// # Errors
 ///
 /// If it cannot start, or had to stop because going on would have been unsafe or impossible.
-pub fn run(config: ValidatorConfig) -> anyhow::Result<()> {
+pub fn run(config: ValidatorConfig, stop_with_stdin: bool) -> anyhow::Result<()> {
     std::fs::create_dir_all(&config.data_dir)
         .with_context(|| format!("cannot create {}", config.data_dir.display()))?;
     let runtime = commonware_runtime::tokio::Config::new()
@@ -100,10 +101,16 @@ pub fn run(config: ValidatorConfig) -> anyhow::Result<()> {
         .with_catch_panics(false)
         .with_storage_directory(config.data_dir.join("runtime"));
     commonware_runtime::tokio::Runner::new(runtime)
-        .start(|context| async move { Box::pin(serve_until_stopped(context, config)).await })
+        .start(|context| async move {
+            Box::pin(serve_until_stopped(context, config, stop_with_stdin)).await
+        })
 }
 
-async fn serve_until_stopped(context: Runtime, config: ValidatorConfig) -> anyhow::Result<()> {
+async fn serve_until_stopped(
+    context: Runtime,
+    config: ValidatorConfig,
+    stop_with_stdin: bool,
+) -> anyhow::Result<()> {
     let start = Instant::now();
     let registry = Registry::new();
     let metrics = Arc::new(NodeMetrics::register(&registry)?);
@@ -271,7 +278,7 @@ async fn serve_until_stopped(context: Runtime, config: ValidatorConfig) -> anyho
     });
 
     let outcome = tokio::select! {
-        signal = stop_signal() => signal,
+        signal = stop_signal(stop_with_stdin) => signal,
         error = network => Err(anyhow::Error::from(error).context("network")),
         ended = forwarding => Err(anyhow::anyhow!("forwarding ended: {ended:?}")),
         error = first_failure(&mut failed) => Err(error),
@@ -399,13 +406,24 @@ async fn first_failure(failed: &mut UnboundedReceiver<anyhow::Error>) -> anyhow:
     }
 }
 
-async fn stop_signal() -> anyhow::Result<()> {
+async fn stop_signal(stop_with_stdin: bool) -> anyhow::Result<()> {
     use tokio::signal::unix::{SignalKind, signal};
     let mut terminate = signal(SignalKind::terminate()).context("cannot watch for SIGTERM")?;
     let mut interrupt = signal(SignalKind::interrupt()).context("cannot watch for SIGINT")?;
+    let (closed, mut input) = unbounded_channel();
+    if stop_with_stdin {
+        // A thread, because reading standard input cannot be cancelled.
+        thread::spawn(move || {
+            let _ = std::io::copy(&mut std::io::stdin(), &mut std::io::sink());
+            let _ = closed.send(());
+        });
+    } else {
+        std::mem::forget(closed);
+    }
     tokio::select! {
         _ = terminate.recv() => {}
         _ = interrupt.recv() => {}
+        _ = input.recv() => {}
     }
     Ok(())
 }

@@ -12,6 +12,7 @@
 
 use super::{
     CheckCount, HashedMessage,
+    curve::{Affine, Jacobian},
     point::{G1Affine, G2Affine, Gt, Lines, pairing_product},
     sum::{Integer, Plan},
     weights::with_images,
@@ -94,18 +95,11 @@ impl Search<'_> {
     /// e(Σ rᵢ·sᵢ, g₂) / e(H, Σ rᵢ·pkᵢ): one if every signature is valid.
     fn discrepancy(&mut self, suspects: &[Suspect], weights: &[Weight]) -> Gt {
         self.count.pairing_checks += 1;
+        let plan = Weight::plan(weights);
         let signatures: Vec<_> = suspects.iter().map(|suspect| suspect.signature).collect();
-        let signature = Weight::plan(weights)
-            .sum(&with_images(&signatures))
-            .to_affine();
-
-        let keys = suspects.iter().map(|suspect| suspect.key);
-        let images = suspects.iter().map(|suspect| suspect.key.endomorphism());
-        let keys: Vec<_> = keys.chain(images).collect();
-        let low = weights.iter().map(|weight| weight.low);
-        let high = weights.iter().map(|weight| weight.high);
-        let scalars: Vec<u8> = low.chain(high).flat_map(u64::to_le_bytes).collect();
-        let key = G2Affine::sum_of_products(&keys, &scalars, 64).to_affine();
+        let signature = plan.sum(&with_images(&signatures)).to_affine();
+        let keys: Vec<_> = suspects.iter().map(|suspect| suspect.key).collect();
+        let key = plan.sum(&with_images(&keys)).to_affine();
 
         // A sum is the identity with probability 2⁻¹²⁸, and its pairing is then one.
         let key = key.as_ref().map(Lines::new);

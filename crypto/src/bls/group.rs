@@ -3,6 +3,7 @@
 use super::{
     HashedMessage, KeyError, Proof,
     bisect::Weight,
+    curve::{Affine, Jacobian},
     point::{G1Affine, G2Affine, Lines, pairing_product},
     weights::with_images,
 };

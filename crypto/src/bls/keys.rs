@@ -2,8 +2,10 @@
 
 use super::{
     HashedMessage, MAX_VALIDATORS, PartialSignature,
-    point::{G2, G2Affine, SecretScalar},
-    weights::limbs,
+    curve::Jacobian,
+    point::{G2Affine, SecretScalar},
+    sum::Plan,
+    weights::integer,
 };
 use crate::hash::sha256;
 use commonware_codec::EncodeFixed;
@@ -205,23 +207,22 @@ impl ThresholdKeys {
             .collect();
 
         let coefficients = top_coefficients(validators);
-        let weighted = |weight: &dyn Fn(&Scalar) -> Scalar| -> G2 {
-            let mut bytes = Vec::with_capacity(points.len() * 32);
-            for (at, coefficient) in (0..).zip(&coefficients) {
-                let scalar = weight(&Scalar::from_u64(at)) * coefficient;
-                bytes.extend(limbs(&scalar).into_iter().flat_map(u64::to_le_bytes));
-            }
-            G2Affine::sum_of_products(&points, &bytes, 255)
+        let weighted = |weight: &dyn Fn(&Scalar) -> Scalar| {
+            let scalar = |(at, coefficient): (u64, &Scalar)| {
+                integer(&(weight(&Scalar::from_u64(at)) * coefficient))
+            };
+            let scalars: Vec<_> = (0..).zip(&coefficients).map(scalar).collect();
+            Plan::new(&scalars).sum(&points).to_affine()
         };
         let combination = weighted(&|at| {
             let horner = |sum: Scalar, coefficient| sum * at + coefficient;
             random.iter().fold(Scalar::zero(), horner)
         });
-        if combination.to_affine().is_some() {
+        if combination.is_some() {
             return Err(KeyError::NotOneDealing);
         }
         let leading = weighted(&|at| (0..=degree).fold(Scalar::one(), |power, _| power * at));
-        match leading.to_affine() {
+        match leading {
             Some(_) => Ok(()),
             None => Err(KeyError::LowerQuorum),
         }

@@ -10,32 +10,225 @@
 //! nothing, and allow input and output to be the same object.
 #![allow(unsafe_code)]
 
+use super::curve::{Affine, Field, Jacobian};
 use blst::*;
 use std::{ptr, sync::LazyLock};
 use zeroize::Zeroizing;
 
-/// An element of the base field, in Montgomery form.
-#[derive(Clone, Copy, PartialEq, Eq)]
-#[repr(transparent)]
-pub(super) struct Fp(blst_fp);
+/// Defines one curve: its field, and its points in both kinds of coordinates.
+macro_rules! curve {
+    (
+        $(#[$field_doc:meta])* $field:ident($raw_field:ident),
+        $(#[$affine_doc:meta])* $affine:ident($raw_affine:ident),
+        $(#[$jacobian_doc:meta])* $jacobian:ident($raw_jacobian:ident),
+        one: $one:expr,
+        root: $root:expr,
+        first limb: [$($first_limb:tt)*],
+        field: $mul:ident $square:ident $add:ident $sub:ident $by_3:ident $negate:ident $invert:ident,
+        points: $double:ident $add_affine:ident $is_inf:ident $to_affine:ident,
+    ) => {
+        $(#[$field_doc])*
+        #[derive(Clone, Copy)]
+        pub(super) struct $field($raw_field);
 
-/// A point of E(Fp), not the identity, not necessarily of prime order.
-#[derive(Clone, Copy, PartialEq, Eq)]
-#[repr(transparent)]
-pub(super) struct G1Affine(blst_p1_affine);
+        $(#[$affine_doc])*
+        #[derive(Clone, Copy, PartialEq, Eq)]
+        pub(super) struct $affine($raw_affine);
 
-/// A point of E(Fp) in Jacobian coordinates; may be the identity.
-#[derive(Clone, Copy)]
-pub(super) struct G1(blst_p1);
+        $(#[$jacobian_doc])*
+        #[derive(Clone, Copy)]
+        pub(super) struct $jacobian($raw_jacobian);
 
-/// A point of E'(Fp2), not the identity, not necessarily of prime order.
-#[derive(Clone, Copy, PartialEq, Eq)]
-#[repr(transparent)]
-pub(super) struct G2Affine(blst_p2_affine);
+        impl Field for $field {
+            const ONE: Self = Self($one);
 
-/// A point of E'(Fp2) in Jacobian coordinates; may be the identity.
-#[derive(Clone, Copy)]
-pub(super) struct G2(blst_p2);
+            fn set_product(&mut self, left: &Self, right: &Self) {
+                // SAFETY: three valid references to field elements.
+                unsafe { $mul(&mut self.0, &left.0, &right.0) };
+            }
+
+            fn multiply(&mut self, factor: &Self) {
+                let this = &raw mut self.0;
+                // SAFETY: two valid field elements; blst allows multiplying in place.
+                unsafe { $mul(this, this, &factor.0) };
+            }
+
+            fn invert(&self) -> Self {
+                let mut out = $raw_field::default();
+                // SAFETY: two valid references to field elements.
+                unsafe { $invert(&mut out, &self.0) };
+                Self(out)
+            }
+        }
+
+        impl $field {
+            /// Equality that looks at one limb first, which nearly always settles it.
+            fn same(left: &$raw_field, right: &$raw_field) -> bool {
+                left$($first_limb)* == right$($first_limb)* && left == right
+            }
+        }
+
+        impl Affine for $affine {
+            type Field = $field;
+            type Jacobian = $jacobian;
+
+            fn negate(&self) -> Self {
+                let mut point = *self;
+                let y = &raw mut point.0.y;
+                // SAFETY: a valid field element; blst allows negating in place.
+                unsafe { $negate(y, y, true) };
+                point
+            }
+
+            fn endomorphism(&self) -> Self {
+                let mut point = self.negate();
+                let x = &raw mut point.0.x;
+                // SAFETY: two valid field elements; blst allows multiplying in place.
+                unsafe { $mul(x, x, &$root) };
+                point
+            }
+
+            fn slope_denominator(&self, other: &Self, out: &mut $field) {
+                let (left, right) = (&self.0, &other.0);
+                // SAFETY: valid references to field elements.
+                unsafe {
+                    if !$field::same(&left.x, &right.x) {
+                        $sub(&mut out.0, &right.x, &left.x);
+                    } else if $field::same(&left.y, &right.y) {
+                        $add(&mut out.0, &left.y, &left.y);
+                    } else {
+                        *out = $field::ONE;
+                    }
+                }
+            }
+
+            fn add_with_slope(&self, other: &Self, inverse: &$field, out: &mut Self) -> bool {
+                let (left, right) = (&self.0, &other.0);
+                let mut slope = $raw_field::default();
+                let slope = &raw mut slope;
+                let (x, y) = (&raw mut out.0.x, &raw mut out.0.y);
+                // SAFETY: valid field elements, of which blst allows any to be the same object;
+                // `out` is borrowed mutably, so it is neither of the points.
+                unsafe {
+                    if !$field::same(&left.x, &right.x) {
+                        $sub(slope, &right.y, &left.y);
+                    } else if $field::same(&left.y, &right.y) {
+                        $square(slope, &left.x);
+                        $by_3(slope, slope);
+                    } else {
+                        return false;
+                    }
+                    $mul(slope, slope, &inverse.0);
+                    $square(x, slope);
+                    $sub(x, x, &left.x);
+                    $sub(x, x, &right.x);
+                    $sub(y, &left.x, x);
+                    $mul(y, y, slope);
+                    $sub(y, y, &left.y);
+                }
+                true
+            }
+        }
+
+        impl Jacobian<$affine> for $jacobian {
+            fn identity() -> Self {
+                Self($raw_jacobian::default())
+            }
+
+            fn double(&mut self) {
+                let point = &raw mut self.0;
+                // SAFETY: one valid point; blst allows doubling in place.
+                unsafe { $double(point, point) };
+            }
+
+            fn add(&mut self, other: &$affine) {
+                let point = &raw mut self.0;
+                // SAFETY: two valid points; blst allows adding in place.
+                unsafe { $add_affine(point, point, &other.0) };
+            }
+
+            fn to_affine(self) -> Option<$affine> {
+                let mut out = $raw_affine::default();
+                // SAFETY: two valid references to points.
+                unsafe {
+                    if $is_inf(&self.0) {
+                        return None;
+                    }
+                    $to_affine(&mut out, &self.0);
+                }
+                Some($affine(out))
+            }
+        }
+    };
+}
+
+curve! {
+    /// An element of the base field.
+    Fp(blst_fp),
+    /// A point of E(Fp).
+    G1Affine(blst_p1_affine),
+    /// A point of E(Fp).
+    G1(blst_p1),
+    one: ONE,
+    root: BETA_SQUARED,
+    first limb: [.l[0]],
+    field: blst_fp_mul blst_fp_sqr blst_fp_add blst_fp_sub blst_fp_mul_by_3 blst_fp_cneg
+        blst_fp_eucl_inverse,
+    points: blst_p1_double blst_p1_add_or_double_affine blst_p1_is_inf blst_p1_to_affine,
+}
+
+curve! {
+    /// An element of the quadratic extension of the base field.
+    Fp2(blst_fp2),
+    /// A point of E'(Fp2).
+    G2Affine(blst_p2_affine),
+    /// A point of E'(Fp2).
+    G2(blst_p2),
+    one: blst_fp2 { fp: [ONE, ZERO] },
+    root: blst_fp2 { fp: [BETA, ZERO] },
+    first limb: [.fp[0].l[0]],
+    field: blst_fp2_mul blst_fp2_sqr blst_fp2_add blst_fp2_sub blst_fp2_mul_by_3 blst_fp2_cneg
+        blst_fp2_eucl_inverse,
+    points: blst_p2_double blst_p2_add_or_double_affine blst_p2_is_inf blst_p2_to_affine,
+}
+
+const ZERO: blst_fp = blst_fp { l: [0; 6] };
+
+/// One in Montgomery form.
+const ONE: blst_fp = blst_fp {
+    l: [
+        0x7609_0000_0002_fffd,
+        0xebf4_000b_c40c_0002,
+        0x5f48_9857_53c7_58ba,
+        0x77ce_5853_7052_5745,
+        0x5c07_1a97_a256_ec6d,
+        0x15f6_5ec3_fa80_e493,
+    ],
+};
+
+/// The cube root of one for which (x, y) ↦ (βx, −y) is multiplication by z² in G2. In Montgomery
+/// form. In G1 the same holds for the other root, β².
+const BETA: blst_fp = blst_fp {
+    l: [
+        0xcd03_c9e4_8671_f071,
+        0x5dab_2246_1fcd_a5d2,
+        0x5870_42af_d385_1b95,
+        0x8eb6_0ebe_01ba_cb9e,
+        0x03f9_7d6e_83d0_50d2,
+        0x18f0_2065_5463_8741,
+    ],
+};
+
+const BETA_SQUARED: blst_fp = blst_fp {
+    l: [
+        0x30f1_361b_798a_64e8,
+        0xf3b8_ddab_7ece_5a2a,
+        0x16a8_ca3a_c615_77f7,
+        0xc26a_2ff8_74fd_029b,
+        0x3636_b766_6070_1c6e,
+        0x051b_a4ab_241b_6160,
+    ],
+};
 
 /// A non-zero secret scalar. Boxed, so that moving it leaves no copies behind; `blst_scalar`
 /// wipes itself when it is dropped.
@@ -48,80 +241,12 @@ pub(super) struct Lines(Box<[blst_fp6]>);
 #[derive(Clone, Copy)]
 pub(super) struct Gt(blst_fp12);
 
-/// The cube root of one for which (x, y) ↦ (βx, −y) is multiplication by z² in G1, where z is the
-/// curve's parameter. In Montgomery form. In G2 the same holds for the other root, β².
-const BETA: Fp = Fp(blst_fp {
-    l: [
-        0x30f1_361b_798a_64e8,
-        0xf3b8_ddab_7ece_5a2a,
-        0x16a8_ca3a_c615_77f7,
-        0xc26a_2ff8_74fd_029b,
-        0x3636_b766_6070_1c6e,
-        0x051b_a4ab_241b_6160,
-    ],
-});
-
 /// Marks an encoding as compressed (first byte, ZCash's format).
 const COMPRESSED: u8 = 0x80;
 /// Marks an encoding as the identity.
 const INFINITY: u8 = 0x40;
 /// Carries the sign of y in a compressed encoding.
 const SIGN: u8 = 0x20;
-
-impl Fp {
-    /// One, in Montgomery form.
-    pub(super) const ONE: Self = Self(blst_fp {
-        l: [
-            0x7609_0000_0002_fffd,
-            0xebf4_000b_c40c_0002,
-            0x5f48_9857_53c7_58ba,
-            0x77ce_5853_7052_5745,
-            0x5c07_1a97_a256_ec6d,
-            0x15f6_5ec3_fa80_e493,
-        ],
-    });
-
-    /// Sets this to left · right. Results are written where they are to stay: copying one right
-    /// after blst has stored it stalls the processor for longer than an addition takes.
-    pub(super) fn set_product(&mut self, left: &Self, right: &Self) {
-        // SAFETY: three valid references to field elements.
-        unsafe { blst_fp_mul(&mut self.0, &left.0, &right.0) };
-    }
-
-    /// Sets this to this · factor.
-    pub(super) fn multiply(&mut self, factor: &Self) {
-        let this = &raw mut self.0;
-        // SAFETY: two valid field elements; blst allows multiplying in place.
-        unsafe { blst_fp_mul(this, this, &factor.0) };
-    }
-
-    fn negated(mut self) -> Self {
-        let this = &raw mut self.0;
-        // SAFETY: a valid field element; blst allows negating in place.
-        unsafe { blst_fp_cneg(this, this, true) };
-        self
-    }
-
-    fn doubled(mut self) -> Self {
-        let this = &raw mut self.0;
-        // SAFETY: a valid field element; blst allows adding in place.
-        unsafe { blst_fp_add(this, this, this) };
-        self
-    }
-
-    /// 1 / self, or zero for zero.
-    pub(super) fn invert(&self) -> Self {
-        let mut out = blst_fp::default();
-        // SAFETY: two valid references to field elements.
-        unsafe { blst_fp_eucl_inverse(&mut out, &self.0) };
-        Self(out)
-    }
-
-    /// Looks at one limb first, which nearly always settles it.
-    fn same(left: &blst_fp, right: &blst_fp) -> bool {
-        left.l[0] == right.l[0] && left.l == right.l
-    }
-}
 
 impl G1Affine {
     /// Reads an uncompressed point and checks that it is on the curve, nothing more (0.2 µs).
@@ -184,70 +309,6 @@ impl G1Affine {
         bytes
     }
 
-    pub(super) fn negate(&self) -> Self {
-        Self(blst_p1_affine {
-            x: self.0.x,
-            y: Fp(self.0.y).negated().0,
-        })
-    }
-
-    /// z² times the point if it is in the subgroup, for one multiplication; some other point of
-    /// the curve otherwise.
-    pub(super) fn endomorphism(&self) -> Self {
-        let mut image = self.negate();
-        let x = &raw mut image.0.x;
-        // SAFETY: two valid field elements; blst allows multiplying in place.
-        unsafe { blst_fp_mul(x, x, &BETA.0) };
-        image
-    }
-
-    /// Sets `out` to the denominator of the slope through both points: x₂ − x₁ for a chord, 2·y for
-    /// the tangent in equal points. Never zero: the curve has odd order, so no point has y = 0.
-    /// For opposite points, which have no slope, it is one.
-    pub(super) fn slope_denominator(&self, other: &Self, out: &mut Fp) {
-        let (left, right) = (&self.0, &other.0);
-        // SAFETY: valid references to field elements.
-        unsafe {
-            if !Fp::same(&left.x, &right.x) {
-                blst_fp_sub(&mut out.0, &right.x, &left.x);
-            } else if Fp::same(&left.y, &right.y) {
-                blst_fp_add(&mut out.0, &left.y, &left.y);
-            } else {
-                *out = Fp::ONE;
-            }
-        }
-    }
-
-    /// Sets `out` to the sum of both points, given the inverse of [`Self::slope_denominator`];
-    /// `false` if the sum is the identity. λ = Δy/Δx or 3x²/2y, x₃ = λ² − x₁ − x₂,
-    /// y₃ = λ·(x₁ − x₃) − y₁.
-    pub(super) fn add_with_slope(&self, other: &Self, inverse: &Fp, out: &mut Self) -> bool {
-        let (left, right) = (&self.0, &other.0);
-        let mut slope = blst_fp::default();
-        let slope = &raw mut slope;
-        let (x, y) = (&raw mut out.0.x, &raw mut out.0.y);
-        // SAFETY: valid field elements, of which blst allows any to be the same object; `out` is
-        // borrowed mutably, so it is neither of the points.
-        unsafe {
-            if !Fp::same(&left.x, &right.x) {
-                blst_fp_sub(slope, &right.y, &left.y);
-            } else if Fp::same(&left.y, &right.y) {
-                blst_fp_sqr(slope, &left.x);
-                blst_fp_mul_by_3(slope, slope);
-            } else {
-                return false;
-            }
-            blst_fp_mul(slope, slope, &inverse.0);
-            blst_fp_sqr(x, slope);
-            blst_fp_sub(x, x, &left.x);
-            blst_fp_sub(x, x, &right.x);
-            blst_fp_sub(y, &left.x, x);
-            blst_fp_mul(y, y, slope);
-            blst_fp_sub(y, y, &left.y);
-        }
-        true
-    }
-
     /// Whether the point has the prime order r (33 µs).
     pub(super) fn in_subgroup(&self) -> bool {
         // SAFETY: a valid reference to a point.
@@ -256,22 +317,6 @@ impl G1Affine {
 }
 
 impl G1 {
-    pub(super) fn identity() -> Self {
-        Self(blst_p1::default())
-    }
-
-    pub(super) fn double(&mut self) {
-        let point = &raw mut self.0;
-        // SAFETY: one valid point; blst allows doubling in place.
-        unsafe { blst_p1_double(point, point) };
-    }
-
-    pub(super) fn add(&mut self, other: &G1Affine) {
-        let point = &raw mut self.0;
-        // SAFETY: two valid points; blst allows adding in place.
-        unsafe { blst_p1_add_or_double_affine(point, point, &other.0) };
-    }
-
     /// The multiple by a scalar of 256 bits, little-endian and below r. For a point outside the
     /// subgroup the result is some point of the curve.
     pub(super) fn multiply(&self, scalar: &[u8; 32]) -> Self {
@@ -279,19 +324,6 @@ impl G1 {
         // SAFETY: reads 255 bits, all within the array.
         unsafe { blst_p1_mult(&mut out, &self.0, scalar.as_ptr(), 255) };
         Self(out)
-    }
-
-    /// The point in affine coordinates, or `None` for the identity.
-    pub(super) fn to_affine(self) -> Option<G1Affine> {
-        let mut out = blst_p1_affine::default();
-        // SAFETY: two valid references to points.
-        unsafe {
-            if blst_p1_is_inf(&self.0) {
-                return None;
-            }
-            blst_p1_to_affine(&mut out, &self.0);
-        }
-        Some(G1Affine(out))
     }
 }
 
@@ -321,70 +353,10 @@ impl G2Affine {
         bytes
     }
 
-    /// z² times the point if it is in the subgroup, as [`G1Affine::endomorphism`].
-    pub(super) fn endomorphism(&self) -> Self {
-        let mut root = BETA;
-        root.multiply(&BETA);
-        let mut image = self.0;
-        for part in &mut image.x.fp {
-            let part = &raw mut *part;
-            // SAFETY: two valid field elements; blst allows multiplying in place.
-            unsafe { blst_fp_mul(part, part, &root.0) };
-        }
-        for part in &mut image.y.fp {
-            *part = Fp(*part).negated().0;
-        }
-        Self(image)
-    }
-
     /// Whether the point has the prime order r.
     pub(super) fn in_subgroup(&self) -> bool {
         // SAFETY: a valid reference to a point.
         unsafe { blst_p2_affine_in_g2(&self.0) }
-    }
-
-    /// The sum of `scalars[i] · points[i]`. A scalar is `bits` bits wide, little-endian, in
-    /// `bits / 8` bytes rounded up, one after the other; it must be below r.
-    pub(super) fn sum_of_products(points: &[Self], scalars: &[u8], bits: usize) -> G2 {
-        assert_eq!(scalars.len(), points.len() * bits.div_ceil(8));
-        let mut out = blst_p2::default();
-        let (Some(first_point), Some(first_scalar)) = (points.first(), scalars.first()) else {
-            return G2(out);
-        };
-        // A null second entry tells blst that the rest follows the first one in memory.
-        let point_list = [&raw const first_point.0, ptr::null()];
-        let scalar_list = [&raw const *first_scalar, ptr::null()];
-        // SAFETY: `Self` is transparent, so the slice is an array of blst points; its pointers
-        // are taken from the first elements of slices whose lengths were just compared, and the
-        // scratch has the size that blst asks for.
-        unsafe {
-            let words = blst_p2s_mult_pippenger_scratch_sizeof(points.len()).div_ceil(8);
-            let mut scratch = vec![0_u64; words];
-            blst_p2s_mult_pippenger(
-                &mut out,
-                point_list.as_ptr(),
-                points.len(),
-                scalar_list.as_ptr(),
-                bits,
-                scratch.as_mut_ptr(),
-            );
-        }
-        G2(out)
-    }
-}
-
-impl G2 {
-    /// The point in affine coordinates, or `None` for the identity.
-    pub(super) fn to_affine(self) -> Option<G2Affine> {
-        let mut out = blst_p2_affine::default();
-        // SAFETY: two valid references to points.
-        unsafe {
-            if blst_p2_is_inf(&self.0) {
-                return None;
-            }
-            blst_p2_to_affine(&mut out, &self.0);
-        }
-        Some(G2Affine(out))
     }
 }
 
@@ -474,10 +446,15 @@ pub(super) fn pairing_product(pairs: &[(&G1Affine, &Lines)]) -> Gt {
     let twisted: Vec<_> = pairs
         .iter()
         .map(|(point, lines)| {
-            let twisted = blst_p1_affine {
-                x: Fp(point.0.x).doubled().negated().0,
-                y: Fp(point.0.y).doubled().0,
-            };
+            let mut twisted = point.negate().0;
+            let (x, y) = (&raw mut twisted.x, &raw mut twisted.y);
+            // SAFETY: valid field elements; all of these work in place.
+            unsafe {
+                blst_fp_cneg(x, x, true);
+                blst_fp_cneg(y, y, true);
+                blst_fp_add(x, x, x);
+                blst_fp_add(y, y, y);
+            }
             (twisted, lines)
         })
         .collect();

@@ -1,4 +1,4 @@
-//! Sums of many multiples of G1 points.
+//! Sums of many multiples of points.
 //!
 //! Pippenger's bucket method, with every addition done in affine coordinates: an affine addition
 //! costs one inversion and three multiplications, and Montgomery's trick buys any number of
@@ -12,7 +12,7 @@
 //!
 //! None of this is constant-time; scalars and points are public.
 
-use super::point::{Fp, G1, G1Affine};
+use super::curve::{Affine, Field, Jacobian};
 
 /// A signed integer below 2²⁵⁶ in absolute value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -127,7 +127,7 @@ impl Plan {
     /// # Panics
     ///
     /// If there are not as many points as the plan has scalars.
-    pub(super) fn sum(&self, points: &[G1Affine]) -> G1 {
+    pub(super) fn sum<P: Affine>(&self, points: &[P]) -> P::Jacobian {
         assert_eq!(points.len(), self.points, "one point for each scalar");
         let mut arena = Arena::new(points, self.entries.len());
         let mut buckets = Runs {
@@ -176,7 +176,7 @@ impl Plan {
         for (bit, &length) in bits.into_iter().zip(&bit_sums.lengths) {
             by_bit[bit] = picks.by_ref().take(length as usize).next();
         }
-        let mut total = G1::identity();
+        let mut total = P::Jacobian::identity();
         for pick in by_bit.into_iter().rev().skip_while(Option::is_none) {
             total.double();
             if let Some(&pick) = pick {
@@ -201,10 +201,10 @@ fn estimated_additions(bits: &[usize], width: usize) -> usize {
 
 /// Every point that a sum has come to so far, the given ones and their opposites first. Points are
 /// referred to by position and never moved.
-struct Arena {
-    points: Vec<G1Affine>,
-    denominators: Vec<Fp>,
-    inverses: Vec<Fp>,
+struct Arena<P: Affine> {
+    points: Vec<P>,
+    denominators: Vec<P::Field>,
+    inverses: Vec<P::Field>,
 }
 
 /// Runs of positions in the arena, one after the other; the points of each run are to be added.
@@ -214,9 +214,9 @@ struct Runs {
     lengths: Vec<u32>,
 }
 
-impl Arena {
+impl<P: Affine> Arena<P> {
     /// The given point `i` gets position 2·i, its opposite 2·i + 1, as in [`Plan::entries`].
-    fn new(points: &[G1Affine], additions: usize) -> Self {
+    fn new(points: &[P], additions: usize) -> Self {
         let mut arena = Vec::with_capacity(2 * points.len() + 2 * additions);
         arena.extend(points.iter().flat_map(|point| [*point, point.negate()]));
         Self {
@@ -269,7 +269,7 @@ impl Arena {
             rest = others;
             for pair in run.chunks_exact(2) {
                 let [left, right] = [pair[0], pair[1]].map(|pick| &self.points[pick as usize]);
-                self.denominators.push(Fp::ONE);
+                self.denominators.push(P::Field::ONE);
                 let denominator = self.denominators.last_mut().expect("just pushed");
                 left.slope_denominator(right, denominator);
             }
@@ -277,7 +277,7 @@ impl Arena {
         // inverses[k] becomes the product of the denominators before k …
         let pairs = self.denominators.len();
         self.inverses.clear();
-        self.inverses.resize(pairs + 1, Fp::ONE);
+        self.inverses.resize(pairs + 1, P::Field::ONE);
         for (index, denominator) in self.denominators.iter().enumerate() {
             let (before, after) = self.inverses.split_at_mut(index + 1);
             after[0].set_product(&before[index], denominator);

@@ -8,10 +8,12 @@ mod primitives;
 mod wire;
 
 use super::{
-    HashedMessage, PartialSignature, Scheme, ThresholdKeys, VoteSecret, deal,
+    HashedMessage, PartialSignature, Scheme, ThresholdKeys, VoteSecret,
+    curve::{Affine, Jacobian},
+    deal,
     point::{G1, G1Affine},
     sum::{Integer, Plan},
-    weights::limbs,
+    weights::integer,
 };
 use commonware_cryptography::bls12381::primitives::group::Scalar;
 use commonware_math::algebra::{Field, Ring};
@@ -69,11 +71,7 @@ fn decoded(vote: &PartialSignature) -> G1Affine {
 
 /// scalar · point, for any point of the curve.
 fn times(point: &G1Affine, scalar: &Scalar) -> G1Affine {
-    let scalar = Integer {
-        limbs: limbs(scalar),
-        negative: false,
-    };
-    let product = Plan::new(&[scalar]).sum(&[*point]).to_affine();
+    let product = Plan::new(&[integer(scalar)]).sum(&[*point]).to_affine();
     product.expect("not the identity")
 }
 
@@ -90,13 +88,13 @@ fn lagrange(signers: &[u32]) -> Vec<Scalar> {
 }
 
 /// scalar · point by doubling and adding.
-fn slow_multiple(point: &G1Affine, scalar: &Integer) -> G1 {
+fn slow_multiple<P: Affine>(point: &P, scalar: &Integer) -> P::Jacobian {
     let point = if scalar.negative {
         point.negate()
     } else {
         *point
     };
-    let mut total = G1::identity();
+    let mut total = P::Jacobian::identity();
     for bit in (0..256).rev() {
         total.double();
         if scalar.limbs[bit / 64] >> (bit % 64) & 1 == 1 {
@@ -129,7 +127,7 @@ fn small_order_point() -> G1Affine {
             G1Affine::from_compressed(&bytes)
         })
         .find_map(|any| {
-            let multiply = |point, factor| slow_multiple(&point, factor).to_affine();
+            let multiply = |point: G1Affine, factor| slow_multiple(&point, factor).to_affine();
             factors.iter().try_fold(any, multiply)
         })
         .expect("nearly all points have a component of order 11 or 121");

@@ -14,6 +14,7 @@
 
 use super::{
     MAX_VALIDATORS,
+    curve::Affine,
     point::{G1, G1Affine},
     sum::{Integer, Plan},
 };
@@ -77,8 +78,8 @@ impl Weights {
 }
 
 /// The points, and after them their images under the endomorphism.
-pub(super) fn with_images(points: &[G1Affine]) -> Vec<G1Affine> {
-    let images = points.iter().map(G1Affine::endomorphism);
+pub(super) fn with_images<P: Affine>(points: &[P]) -> Vec<P> {
+    let images = points.iter().map(P::endomorphism);
     points.iter().copied().chain(images).collect()
 }
 
@@ -326,7 +327,7 @@ fn invert_all(scalars: Vec<Scalar>) -> Vec<Scalar> {
 }
 
 /// The scalar as an integer, least significant limb first.
-pub(super) fn limbs(scalar: &Scalar) -> [u64; 4] {
+fn limbs(scalar: &Scalar) -> [u64; 4] {
     use commonware_codec::EncodeFixed;
     let bytes: [u8; 32] = scalar.encode_fixed();
     let mut limbs = [0; 4];
@@ -334,6 +335,14 @@ pub(super) fn limbs(scalar: &Scalar) -> [u64; 4] {
         *limb = u64::from_be_bytes(chunk.try_into().expect("chunks of eight bytes"));
     }
     limbs
+}
+
+/// The scalar as a plain integer.
+pub(super) fn integer(scalar: &Scalar) -> Integer {
+    Integer {
+        limbs: limbs(scalar),
+        negative: false,
+    }
 }
 
 /// Splits a number below r into (remainder, quotient) by z²; both have at most 128 bits, because

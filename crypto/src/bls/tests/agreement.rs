@@ -2,7 +2,8 @@
 
 use super::{Committee, SEED, lagrange, rng, shifted, times, votes};
 use crate::bls::{
-    CertifyError, CheckCount, HashedMessage, Proof, Scheme, VOTE_DST, deal, point::G1Affine,
+    CertifyError, CheckCount, HashedMessage, Proof, Scheme, VOTE_DST, curve::Affine, deal,
+    point::G1Affine,
 };
 use commonware_codec::{Copying, DecodeExt, EncodeFixed};
 use commonware_cryptography::bls12381::{

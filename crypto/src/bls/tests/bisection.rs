@@ -2,7 +2,9 @@
 
 use super::{Committee, SEED, decoded, lagrange, rng, shifted, small_order_point, times};
 use crate::bls::{
-    CertifyError, CheckCount, HashedMessage, PartialSignature, Proof, point::G1Affine,
+    CertifyError, CheckCount, HashedMessage, PartialSignature, Proof,
+    curve::{Affine, Jacobian},
+    point::{G1, G1Affine},
 };
 use commonware_cryptography::bls12381::primitives::group::Scalar;
 use commonware_math::algebra::Random;
@@ -201,7 +203,7 @@ fn batch_of_certificates_holds_only_if_each_does() {
     let Proof::Threshold(first) = proofs[0].clone();
     let Proof::Threshold(second) = proofs[1].clone();
     let move_by = |bytes, by| {
-        let mut sum = crate::bls::point::G1::identity();
+        let mut sum = G1::identity();
         sum.add(&G1Affine::from_compressed(&bytes).expect("a point"));
         sum.add(&by);
         Proof::Threshold(sum.to_affine().expect("not opposite").to_compressed())

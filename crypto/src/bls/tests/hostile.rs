@@ -2,7 +2,8 @@
 
 use super::{Committee, SEED, decoded, rng, shifted, small_order_point};
 use crate::bls::{
-    CertifyError, HashedMessage, PartialSignature, Proof, VoteSecret, point::G1Affine,
+    CertifyError, HashedMessage, PartialSignature, Proof, VoteSecret, curve::Affine,
+    point::G1Affine,
 };
 use proptest::prelude::*;
 

@@ -3,9 +3,10 @@
 use super::{lagrange, rng, slow_multiple, small_order_point};
 use crate::bls::{
     bisect::Weight,
+    curve::{Affine, Jacobian},
     point::{G1, G1Affine, G2Affine, Lines, SecretScalar, pairing_product},
     sum::{Integer, Plan},
-    weights::{WeightCache, Weights, limbs, with_images},
+    weights::{WeightCache, Weights, integer, with_images},
 };
 use proptest::prelude::*;
 
@@ -13,22 +14,20 @@ fn point(seed: u8) -> G1Affine {
     G1Affine::hash(&[seed], b"TEST")
 }
 
-fn bytes(limbs: [u64; 4]) -> [u8; 32] {
-    let mut bytes = [0; 32];
-    for (chunk, limb) in bytes.chunks_exact_mut(8).zip(limbs) {
-        chunk.copy_from_slice(&limb.to_le_bytes());
-    }
-    bytes
+/// A point of G2 that is no small multiple of the generator.
+fn key(seed: u8) -> G2Affine {
+    let secret = SecretScalar::from_bytes(&[seed; 32]).expect("below the order");
+    secret.public()
 }
 
-fn slow_sum(points: &[G1Affine], scalars: &[Integer]) -> Option<[u8; 96]> {
-    let mut total = G1::identity();
+fn slow_sum<P: Affine>(points: &[P], scalars: &[Integer]) -> Option<P> {
+    let mut total = P::Jacobian::identity();
     for (point, scalar) in points.iter().zip(scalars) {
         if let Some(term) = slow_multiple(point, scalar).to_affine() {
             total.add(&term);
         }
     }
-    total.to_affine().map(G1Affine::to_uncompressed)
+    total.to_affine()
 }
 
 #[test]
@@ -39,10 +38,9 @@ fn endomorphisms_multiply_by_the_square_of_the_parameter() {
     let expected = slow_multiple(&base, &square).to_affine();
     assert!(expected == Some(base.endomorphism()));
 
-    let generator = G2Affine::generator();
-    let scalar = bytes(square.limbs);
-    let expected = G2Affine::sum_of_products(&[generator], &scalar, 255).to_affine();
-    assert!(expected == Some(generator.endomorphism()));
+    let base = key(1);
+    let expected = slow_multiple(&base, &square).to_affine();
+    assert!(expected == Some(base.endomorphism()));
 }
 
 #[test]
@@ -86,6 +84,8 @@ fn sum_survives_equal_opposite_and_small_order_points() {
     };
     let base = point(1);
     let points = [base, base, base.negate(), small, small, point(2)];
+    let base = key(1);
+    let keys = [base, base, base.negate(), base.endomorphism(), base, key(2)];
     for scalars in [
         [1, 1, 1, 1, 1, 1],
         [1, 1, 2, 0, 0, 0],
@@ -96,13 +96,11 @@ fn sum_survives_equal_opposite_and_small_order_points() {
         [i128::MAX, i128::MAX, -i128::MAX, 17, -4, i128::MIN],
     ] {
         let scalars = scalars.map(scalar);
-        let sum = Plan::new(&scalars).sum(&points).to_affine();
-        assert_eq!(
-            sum.map(G1Affine::to_uncompressed),
-            slow_sum(&points, &scalars)
-        );
+        let plan = Plan::new(&scalars);
+        assert!(plan.sum(&points).to_affine() == slow_sum(&points, &scalars));
+        assert!(plan.sum(&keys).to_affine() == slow_sum(&keys, &scalars));
     }
-    assert!(Plan::new(&[]).sum(&[]).to_affine().is_none());
+    assert!(Plan::new(&[]).sum::<G1Affine>(&[]).to_affine().is_none());
 }
 
 proptest! {
@@ -126,8 +124,10 @@ proptest! {
             })
             .collect();
         let points: Vec<_> = (0..scalars.len()).map(|index| point(index as u8)).collect();
-        let sum = Plan::new(&scalars).sum(&points).to_affine();
-        prop_assert_eq!(sum.map(G1Affine::to_uncompressed), slow_sum(&points, &scalars));
+        let plan = Plan::new(&scalars);
+        prop_assert!(plan.sum(&points).to_affine() == slow_sum(&points, &scalars));
+        let keys: Vec<_> = (0..scalars.len()).map(|index| key(1 + index as u8)).collect();
+        prop_assert!(plan.sum(&keys).to_affine() == slow_sum(&keys, &scalars));
     }
 }
 
@@ -143,13 +143,7 @@ fn combination_applies_lagrange_weights_in_every_representation() {
         signers.truncate(quorum);
         signers.sort_unstable();
         let points: Vec<_> = signers.iter().map(|&index| point(index as u8)).collect();
-        let integers: Vec<_> = lagrange(&signers)
-            .iter()
-            .map(|weight| Integer {
-                limbs: limbs(weight),
-                negative: false,
-            })
-            .collect();
+        let integers: Vec<_> = lagrange(&signers).iter().map(integer).collect();
         let expected = Plan::new(&integers).sum(&points).to_affine();
         let combined = Weights::new(&signers).combine(&points).to_affine();
         assert!(combined == expected, "{validators} validators");
@@ -159,15 +153,18 @@ fn combination_applies_lagrange_weights_in_every_representation() {
 #[test]
 fn random_weights_are_the_same_number_in_both_groups() {
     let weights: Vec<_> = Weight::stream([9; 32]).take(3).collect();
-    let secret = SecretScalar::from_bytes(&[7; 32]).expect("below the order");
-    let points = [point(1), point(2), point(3)];
-    let signed = points.map(|point| secret.multiply(&point));
     let plan = Weight::plan(&weights);
-    let left = plan.sum(&with_images(&signed)).to_affine();
-    let right = plan.sum(&with_images(&points)).to_affine();
-    let right = right.expect("not the identity");
-    assert!(left == Some(secret.multiply(&right)));
-    assert!(points.iter().all(G1Affine::in_subgroup));
+    let secrets = [1, 2, 3].map(|seed| SecretScalar::from_bytes(&[seed; 32]));
+    let secrets = secrets.map(|secret| secret.expect("below the order"));
+    let base = point(1);
+    let signatures = secrets.each_ref().map(|secret| secret.multiply(&base));
+    let keys = secrets.each_ref().map(SecretScalar::public);
+    let signature = plan.sum(&with_images(&signatures)).to_affine();
+    let key = plan.sum(&with_images(&keys)).to_affine();
+    let (signature, key) = signature.zip(key).expect("not the identity");
+    let (negated, lines) = (base.negate(), Lines::new(&key));
+    let pairs = [(&signature, Lines::generator()), (&negated, &lines)];
+    assert!(pairing_product(&pairs).is_one());
 }
 
 #[test]

@@ -1,0 +1,112 @@
+//! The commands of the `quorate` binary.
+//!
+//! Every command prints its result on standard output, as text or with `--json` as one JSON
+//! object, and what went wrong on standard error, with a non-zero exit code: 2 if the command line
+//! itself cannot be understood, else 1.
+
+mod account;
+mod block;
+mod genesis;
+mod keys;
+mod localnet;
+mod output;
+mod rpc;
+mod run;
+mod status;
+mod tx;
+
+use clap::{Parser, Subcommand};
+use std::process::ExitCode;
+
+/// A Byzantine-fault-tolerant blockchain node, and the tools around it.
+///
+/// A chain is run by n validators, of whom f may be faulty in any way (n ≥ 3f + 1). Start one on
+/// this machine with `quorate localnet`, or make keys, a genesis file and a configuration for each
+/// validator, and start them with `quorate run`.
+#[derive(Parser)]
+#[command(
+    name = "quorate",
+    version,
+    propagate_version = true,
+    max_term_width = 100,
+    after_help = "Examples:
+  quorate localnet                            four validators on this machine, with some load
+  quorate status                              what a validator says of itself
+  quorate block latest --verify --trust localnet/trust.json
+
+`quorate help COMMAND` tells more about a command."
+)]
+struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    /// Make and show identity keys (of validators and of accounts)
+    #[command(subcommand)]
+    Keys(keys::Keys),
+    /// Make and show genesis files, from which chains start
+    #[command(subcommand)]
+    Genesis(genesis::Genesis),
+    /// Run a validator
+    Run(run::Run),
+    /// Run a whole network on this machine, with load, and report its figures
+    Localnet(localnet::Localnet),
+    /// Show what a validator says of itself: height, view, peers
+    Status(status::Status),
+    /// Show an account: balance and next nonce, on request with a verified proof
+    Account(account::Account),
+    /// Show a block, on request with its finality verified offline
+    Block(block::Block),
+    /// Make transactions and submit them
+    #[command(subcommand)]
+    Tx(tx::Tx),
+}
+
+/// Runs the binary with the process's own arguments.
+pub fn main() -> ExitCode {
+    let result = match Cli::parse().command {
+        Command::Keys(command) => command.run(),
+        Command::Genesis(command) => command.run(),
+        Command::Run(command) => command.run(),
+        Command::Localnet(command) => command.run(),
+        Command::Status(command) => command.run(),
+        Command::Account(command) => command.run(),
+        Command::Block(command) => command.run(),
+        Command::Tx(command) => command.run(),
+    };
+    match result {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            // The causes in one line, the outermost first.
+            eprintln!("error: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::CommandFactory;
+
+    #[test]
+    fn the_command_line_is_consistent() {
+        Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn every_command_and_every_flag_has_help() {
+        let mut open = vec![Cli::command()];
+        while let Some(command) = open.pop() {
+            let name = command.get_name().to_string();
+            assert!(command.get_about().is_some(), "{name} has no help");
+            for argument in command.get_arguments() {
+                let id = argument.get_id();
+                assert!(argument.get_help().is_some(), "{name} {id} has no help");
+            }
+            open.extend(command.get_subcommands().cloned());
+        }
+    }
+}

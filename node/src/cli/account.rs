@@ -1,0 +1,87 @@
+//! `quorate account`
+
+use super::{
+    block::{load_trust, verify_header},
+    output::{print_fields, print_json},
+    rpc::{Rpc, block_on},
+};
+use anyhow::{Context as _, ensure};
+use clap::Args;
+use commonware_codec::{Copying, DecodeExt};
+use quorate_load::api::{AccountJson, from_hex};
+use quorate_storage::tree::Proof;
+use quorate_types::{Account as State, Certificate, Header, Identity, genesis::Verifier, state_key};
+use std::path::PathBuf;
+
+/// Show an account: balance and next nonce, on request with a verified proof
+#[derive(Args)]
+#[command(after_help = "Example:
+  quorate account 5fa1… --proof --trust localnet/trust.json")]
+pub(super) struct Account {
+    /// The account: 64 hexadecimal digits
+    identity: Identity,
+    /// Ask for a proof and verify it with the trust file alone
+    #[arg(long, requires = "trust")]
+    proof: bool,
+    /// The chain's trust file
+    #[arg(long, value_name = "FILE")]
+    trust: Option<PathBuf>,
+    #[command(flatten)]
+    rpc: Rpc,
+    /// Print one JSON object
+    #[arg(long)]
+    json: bool,
+}
+
+impl Account {
+    pub(super) fn run(self) -> anyhow::Result<()> {
+        let client = self.rpc.client()?;
+        let answer =
+            block_on(async { Ok(client.account(&self.identity, self.proof).await?) })?;
+        let mut fields = vec![
+            ("account", answer.identity.to_string()),
+            ("balance", answer.balance.to_string()),
+            ("next nonce", answer.nonce.to_string()),
+        ];
+        if let (true, Some(trust)) = (self.proof, &self.trust) {
+            ensure!(
+                answer.identity == self.identity,
+                "the validator answered for another account"
+            );
+            let header = verify(&answer, &load_trust(trust)?)?;
+            fields.push((
+                "verified",
+                format!(
+                    "in the state after block {}, which final block {} names",
+                    header.executed_height, header.height
+                ),
+            ));
+        }
+        if self.json {
+            print_json(&answer)
+        } else {
+            print_fields(&fields)
+        }
+    }
+}
+
+/// Verifies that the account is what the answer says, with the chain's key alone.
+fn verify(answer: &AccountJson, verifier: &Verifier) -> anyhow::Result<Header> {
+    let proof = answer
+        .proof
+        .as_ref()
+        .context("the validator gave no proof")?;
+    let header: Header = from_hex("header", &proof.header)?;
+    let certificate: Certificate = from_hex("certificate", &proof.certificate)?;
+    verify_header(verifier, &header, &header, &[], &certificate)?;
+    let tree_proof: Proof = from_hex("proof", &proof.proof)?;
+    let value = tree_proof
+        .verify(&header.state_root, &state_key(&answer.identity).0)
+        .context("the proof does not hold")?;
+    let proven = value.map_or(Ok(State::default()), |bytes| State::decode(Copying(bytes)))?;
+    ensure!(
+        proven.nonce == answer.nonce && proven.balance == answer.balance,
+        "the proof is of another balance or nonce than the answer's"
+    );
+    Ok(header)
+}

@@ -1,0 +1,177 @@
+//! `quorate block`
+
+use super::{
+    output::{print_fields, print_json, print_lines},
+    rpc::{Rpc, block_on},
+};
+use anyhow::{Context as _, bail, ensure};
+use clap::Args;
+use quorate_load::{
+    RpcClient,
+    api::{BlockJson, block_of, from_hex},
+};
+use quorate_types::{
+    Certificate, Header, VoteKind,
+    genesis::{Trust, Verifier},
+};
+use std::{
+    fs,
+    path::{Path, PathBuf},
+    time::{Duration, Instant},
+};
+
+/// How long to wait for a finalization of a block that is very new.
+const WAIT: Duration = Duration::from_secs(5);
+
+/// Show a block, on request with its finality verified offline
+///
+/// With --verify nothing that the validator says is believed: the block's hash, its transactions
+/// and the finalization are checked with the trust file alone.
+#[derive(Args)]
+#[command(after_help = "Examples:
+  quorate block latest
+  quorate block 1200 --verify --trust localnet/trust.json")]
+pub(super) struct Block {
+    /// The block's height, its id (64 hexadecimal digits), or `latest`
+    #[arg(value_name = "HEIGHT|ID|latest")]
+    which: String,
+    /// Verify it with the trust file alone
+    #[arg(long, requires = "trust")]
+    verify: bool,
+    /// The chain's trust file
+    #[arg(long, value_name = "FILE")]
+    trust: Option<PathBuf>,
+    #[command(flatten)]
+    rpc: Rpc,
+    /// Print one JSON object
+    #[arg(long)]
+    json: bool,
+}
+
+impl Block {
+    pub(super) fn run(self) -> anyhow::Result<()> {
+        let client = self.rpc.client()?;
+        let answer = block_on(self.ask(&client))?;
+        let verified = match (self.verify, &self.trust) {
+            (true, Some(trust)) => Some(self.check(&answer, &load_trust(trust)?)?),
+            _ => None,
+        };
+        if self.json {
+            return print_json(&answer);
+        }
+        let mut fields = vec![
+            ("block", answer.id.to_string()),
+            ("height", answer.height.to_string()),
+            ("view", format!("{}.{}", answer.epoch, answer.view)),
+            ("leader", format!("validator {}", answer.leader)),
+            ("parent", answer.parent.to_string()),
+            ("time", format!("{} ms since 1970", answer.timestamp_ms)),
+            (
+                "state",
+                format!("{} (height {})", answer.state_root, answer.executed_height),
+            ),
+            ("transactions", answer.transactions.len().to_string()),
+        ];
+        if let Some(verified) = verified {
+            fields.push(("verified", verified));
+        }
+        print_fields(&fields)?;
+        let lines: Vec<String> = answer
+            .transactions
+            .iter()
+            .map(|transaction| {
+                let fields = &transaction.fields;
+                format!(
+                    "  {} {} -> {} {} ({})",
+                    &transaction.id.short(),
+                    fields.sender.short(),
+                    fields.to.short(),
+                    fields.amount,
+                    transaction.outcome
+                )
+            })
+            .collect();
+        print_lines(&lines)
+    }
+
+    /// Asks for the block, and again while it is so new that nothing finalises it yet here.
+    async fn ask(&self, client: &RpcClient) -> anyhow::Result<BlockJson> {
+        let deadline = Instant::now() + WAIT;
+        let mut answer = client.block(&self.which).await?;
+        while self.verify && answer.certificate.is_none() && Instant::now() < deadline {
+            tokio::time::sleep(Duration::from_millis(50)).await;
+            answer = client.block(&answer.height.to_string()).await?;
+        }
+        Ok(answer)
+    }
+
+    fn check(&self, answer: &BlockJson, verifier: &Verifier) -> anyhow::Result<String> {
+        // Decoding checks that the transactions are those that the header commits to.
+        let block = block_of(answer)?;
+        match self.which.parse::<u64>() {
+            Ok(height) => ensure!(block.height().0 == height, "this is not block {height}"),
+            Err(_) => ensure!(
+                self.which == "latest" || self.which == block.id().to_string(),
+                "this is not block {}",
+                self.which
+            ),
+        }
+        ensure!(
+            block.id() == answer.id && block.header().state_root == answer.state_root,
+            "the answer's fields are not those of its block"
+        );
+        let descendants = answer
+            .descendants
+            .iter()
+            .map(|text| from_hex::<Header>("header", text))
+            .collect::<anyhow::Result<Vec<_>>>()?;
+        let certificate = answer
+            .certificate
+            .as_ref()
+            .context("the validator gave no finalization")?;
+        let certificate: Certificate = from_hex("certificate", certificate)?;
+        let last = *descendants.last().unwrap_or(block.header());
+        verify_header(verifier, block.header(), &last, &descendants, &certificate)?;
+        Ok(if descendants.is_empty() {
+            "a quorum finalised this block".to_owned()
+        } else {
+            format!("a quorum finalised its descendant at height {}", last.height)
+        })
+    }
+}
+
+/// Verifies that a header is final: `descendants` lead from it to `last`, which the certificate
+/// finalises.
+pub(super) fn verify_header(
+    verifier: &Verifier,
+    header: &Header,
+    last: &Header,
+    descendants: &[Header],
+    certificate: &Certificate,
+) -> anyhow::Result<()> {
+    ensure!(header.chain == verifier.chain(), "the block is of another chain");
+    let mut parent = header.id();
+    for descendant in descendants {
+        ensure!(descendant.parent == parent, "the headers are not a chain");
+        parent = descendant.id();
+    }
+    let subject = &certificate.subject;
+    ensure!(
+        subject.kind == VoteKind::Finalize && subject.payload == last.id(),
+        "the certificate does not finalise the block"
+    );
+    if !verifier.verify(certificate) {
+        bail!("NOT VERIFIED: no quorum of this chain's validators stands behind the certificate");
+    }
+    Ok(())
+}
+
+/// Reads a trust file.
+pub(super) fn load_trust(path: &Path) -> anyhow::Result<Verifier> {
+    let text =
+        fs::read_to_string(path).with_context(|| format!("cannot read {}", path.display()))?;
+    let trust = Trust::from_json(&text).with_context(|| format!("{}", path.display()))?;
+    trust
+        .verifier()
+        .with_context(|| format!("{}", path.display()))
+}

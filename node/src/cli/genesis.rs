@@ -1,0 +1,319 @@
+//! `quorate genesis`
+
+use super::output::{print_fields, print_json, print_lines};
+use crate::{
+    config::{CONFIG_FILE, NewConfig, load_genesis},
+    genesis::{
+        DEFAULT_LIMITS, DealtChain, GENESIS_FILE, NewChain, TRUST_FILE, validator_directory,
+        write_new,
+    },
+    keys::{self, IDENTITY_FILE, VOTE_FILE},
+};
+use anyhow::{Context as _, bail};
+use clap::{ArgGroup, Args, Subcommand};
+use quorate_crypto::{Identity, bls::SchemeKind};
+use quorate_types::genesis::{self as types, BlockLimits, GenesisAccount, Protocol};
+use serde_json::json;
+use std::{
+    net::{Ipv4Addr, SocketAddr},
+    path::{Path, PathBuf},
+};
+
+/// Make and show genesis files
+#[derive(Subcommand)]
+pub(super) enum Genesis {
+    /// Start a new chain as its trusted dealer: genesis.json, trust.json and every vote.key
+    Create(Create),
+    /// Check a genesis file and show what is in it
+    Show(Show),
+}
+
+/// Start a new chain, as its trusted dealer
+///
+/// The dealer makes the chain's group key and deals a share of it to each validator. WHOEVER RUNS
+/// THIS SEES EVERY SHARE and could keep them and forge the chain: all must trust the dealer, who
+/// hands each validator its own vote.key and deletes the rest.
+///
+/// Written to the directory: genesis.json (the same for all validators), trust.json (what anybody
+/// needs to verify the chain), and validator-N/vote.key (secret, mode 0600) for each validator;
+/// with --validators also validator-N/identity.key, with --address also
+/// validator-N/validator.toml.
+#[derive(Args)]
+#[command(
+    group(ArgGroup::new("committee").required(true).args(["identity", "validators"])),
+    after_help = "Examples:
+  Validators who made their own identity keys (in this order):
+    quorate genesis create --name mychain --identity 3b6a… 9c1f… 77d0… e2b4… --out mychain
+  Everything in one place, with configuration files to run on four machines:
+    quorate genesis create --name mychain --validators 4 --out mychain \\
+      --address 10.0.0.1:26600 10.0.0.2:26600 10.0.0.3:26600 10.0.0.4:26600
+  An account with money from the start:
+    quorate genesis create … --account 5fa1…=1000000"
+)]
+pub(super) struct Create {
+    /// The chain's name, for people; 1 to 64 bytes
+    #[arg(long)]
+    name: String,
+    /// The validators' identities (64 hexadecimal digits each), in the order of the committee
+    #[arg(long, value_name = "HEX", num_args = 1..)]
+    identity: Vec<Identity>,
+    /// Make this many new identities instead, 1 to 512, and write their identity.key too
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=512))]
+    validators: Option<u32>,
+    /// Directory to write to; made if missing
+    #[arg(long, value_name = "DIR")]
+    out: PathBuf,
+    /// Accounts that exist from the start, and what they hold
+    #[arg(long, value_name = "HEX=BALANCE", num_args = 1.., value_parser = parse_account)]
+    account: Vec<GenesisAccount>,
+    /// The validators' addresses for each other, in the same order: write their validator.toml
+    /// too. A validator listens on the port of its address, on all interfaces, and serves HTTP on
+    /// the next port, on 127.0.0.1
+    #[arg(long, value_name = "IP:PORT", num_args = 1..)]
+    address: Vec<SocketAddr>,
+    /// The consensus protocol
+    #[arg(long, default_value = "simplex", value_parser = parse_protocol)]
+    protocol: Protocol,
+    /// The vote scheme
+    #[arg(long, default_value = "bls-threshold")]
+    scheme: SchemeKind,
+    /// Most transactions in a block, 1 to 8192
+    #[arg(long, value_name = "N", default_value_t = DEFAULT_LIMITS.max_transactions)]
+    max_transactions: usize,
+    /// Most bytes of a block, 1024 to 2097152
+    #[arg(long, value_name = "N", default_value_t = DEFAULT_LIMITS.max_bytes)]
+    max_block_bytes: usize,
+    /// Print one JSON object
+    #[arg(long)]
+    json: bool,
+}
+
+/// Check a genesis file and show what is in it
+#[derive(Args)]
+#[command(after_help = "Examples:
+  quorate genesis show mychain/genesis.json
+  quorate genesis show mychain/genesis.json --json")]
+pub(super) struct Show {
+    /// The genesis file
+    file: PathBuf,
+    /// Print one JSON object
+    #[arg(long)]
+    json: bool,
+}
+
+fn parse_account(text: &str) -> Result<GenesisAccount, String> {
+    let (identity, balance) = text
+        .split_once('=')
+        .ok_or("expected an identity, =, and a balance, for instance 5fa1…=1000000")?;
+    Ok(GenesisAccount {
+        identity: identity.parse().map_err(|error| format!("{error}"))?,
+        balance: balance
+            .parse()
+            .map_err(|_| "the balance must be a whole number below 2^64")?,
+    })
+}
+
+/// Reads a protocol's name.
+pub(super) fn parse_protocol(name: &str) -> Result<Protocol, String> {
+    serde_json::from_value(name.into()).map_err(|_| "known protocols: simplex".into())
+}
+
+/// The protocol's name.
+pub(super) fn protocol_name(protocol: Protocol) -> &'static str {
+    match protocol {
+        Protocol::Simplex => "simplex",
+    }
+}
+
+impl Genesis {
+    pub(super) fn run(self) -> anyhow::Result<()> {
+        match self {
+            Self::Create(command) => command.run(),
+            Self::Show(command) => command.run(),
+        }
+    }
+}
+
+impl Create {
+    fn run(self) -> anyhow::Result<()> {
+        let genesis_path = self.out.join(GENESIS_FILE);
+        if genesis_path.exists() {
+            bail!(
+                "{} exists and is not written over; choose another --out",
+                genesis_path.display()
+            );
+        }
+        let secrets: Vec<_> = (0..self.validators.unwrap_or(0))
+            .map(|_| keys::generate_identity())
+            .collect();
+        let validators = if secrets.is_empty() {
+            self.identity.clone()
+        } else {
+            secrets.iter().map(|secret| secret.identity()).collect()
+        };
+        if !self.address.is_empty() && self.address.len() != validators.len() {
+            bail!(
+                "--address: {} addresses for {} validators; give one for each, or none",
+                self.address.len(),
+                validators.len()
+            );
+        }
+        let chain = NewChain {
+            name: self.name.clone(),
+            protocol: self.protocol,
+            scheme: self.scheme,
+            limits: BlockLimits {
+                max_transactions: self.max_transactions,
+                max_bytes: self.max_block_bytes,
+            },
+            validators,
+            accounts: self.account.clone(),
+        };
+        let dealt = chain.deal().context("cannot make this chain")?;
+        for (place, secret) in secrets.iter().enumerate() {
+            let path = validator_directory(&self.out, place).join(IDENTITY_FILE);
+            keys::save_secret(&path, &secret.to_bytes())?;
+        }
+        self.write_configs(&dealt)?;
+        dealt.write(&self.out)?;
+        self.report(&dealt)
+    }
+
+    fn write_configs(&self, dealt: &DealtChain) -> anyhow::Result<()> {
+        let validators = &dealt.genesis().validators;
+        let peers: Vec<_> = validators
+            .iter()
+            .map(|validator| validator.identity)
+            .zip(self.address.iter().copied())
+            .collect();
+        for (place, (own, address)) in peers.iter().enumerate() {
+            let http_port = address.port().checked_add(1).with_context(|| {
+                format!("--address {address}: there is no next port for HTTP; use a lower one")
+            })?;
+            let config = NewConfig {
+                genesis: &Path::new("..").join(GENESIS_FILE),
+                p2p_listen: SocketAddr::from((Ipv4Addr::UNSPECIFIED, address.port())),
+                local: address.ip().is_loopback(),
+                rpc_listen: SocketAddr::from((Ipv4Addr::LOCALHOST, http_port)),
+                peers: &peers,
+                own: *own,
+            };
+            let path = validator_directory(&self.out, place).join(CONFIG_FILE);
+            write_new(&path, &config.to_toml())?;
+        }
+        Ok(())
+    }
+
+    fn report(&self, dealt: &DealtChain) -> anyhow::Result<()> {
+        let trust = dealt.trust();
+        let validators = &dealt.genesis().validators;
+        let directory = |place| validator_directory(&self.out, place);
+        if self.json {
+            let validators: Vec<_> = validators
+                .iter()
+                .enumerate()
+                .map(|(place, validator)| {
+                    json!({
+                        "place": place,
+                        "identity": validator.identity,
+                        "directory": directory(place),
+                    })
+                })
+                .collect();
+            return print_json(&json!({
+                "chain_id": trust.chain_id,
+                "name": trust.name,
+                "genesis": self.out.join(GENESIS_FILE),
+                "trust": self.out.join(TRUST_FILE),
+                "validators": validators,
+            }));
+        }
+        let mut lines = vec![
+            format!("chain id   {}", trust.chain_id),
+            format!("genesis    {}", self.out.join(GENESIS_FILE).display()),
+            format!("trust      {}", self.out.join(TRUST_FILE).display()),
+        ];
+        lines.extend(validators.iter().enumerate().map(|(place, validator)| {
+            let file = directory(place).join(VOTE_FILE);
+            format!("validator {place}: {}  {}", validator.identity, file.display())
+        }));
+        lines.extend([
+            String::new(),
+            "This machine was the trusted dealer: it has seen every validator's share of the group"
+                .into(),
+            "key. Give each validator its own vote.key over a private channel, then delete it here."
+                .into(),
+        ]);
+        print_lines(&lines)
+    }
+}
+
+impl Show {
+    fn run(self) -> anyhow::Result<()> {
+        let genesis = load_genesis(&self.file)?;
+        let path = self.file.display();
+        genesis
+            .scheme()
+            .with_context(|| format!("the genesis file {path}"))?;
+        let committee = genesis
+            .committee()
+            .with_context(|| format!("the genesis file {path}"))?;
+        let total: u64 = genesis.accounts.iter().map(|account| account.balance).sum();
+        if self.json {
+            return print_json(&json!({
+                "name": genesis.name,
+                "chain_id": genesis.chain_id(),
+                "timestamp_ms": genesis.timestamp_ms,
+                "protocol": genesis.protocol,
+                "scheme": genesis.scheme,
+                "group_key": genesis.group_key,
+                "validators": committee.identities(),
+                "faults": committee.faults(),
+                "quorum": committee.quorum(),
+                "accounts": genesis.accounts.len(),
+                "total_balance": total,
+                "limits": genesis.limits,
+            }));
+        }
+        self.print(&genesis, committee.faults(), committee.quorum(), total)
+    }
+
+    fn print(
+        &self,
+        genesis: &types::Genesis,
+        faults: usize,
+        quorum: usize,
+        total: u64,
+    ) -> anyhow::Result<()> {
+        let limits = genesis.limits;
+        print_fields(&[
+            ("name", genesis.name.clone()),
+            ("chain id", genesis.chain_id().to_string()),
+            ("made", format!("{} ms since 1970", genesis.timestamp_ms)),
+            ("protocol", protocol_name(genesis.protocol).into()),
+            ("scheme", format!("{}, keys checked", genesis.scheme)),
+            ("group key", genesis.group_key.clone()),
+            ("validators", format!("n = {}", genesis.validators.len())),
+            ("may be faulty", format!("f = {faults}")),
+            ("quorum", format!("n - f = {quorum}")),
+            (
+                "accounts",
+                format!("{}, holding {total} in all", genesis.accounts.len()),
+            ),
+            (
+                "block limits",
+                format!(
+                    "{} transactions, {} bytes",
+                    limits.max_transactions, limits.max_bytes
+                ),
+            ),
+        ])?;
+        let validators: Vec<_> = genesis
+            .validators
+            .iter()
+            .enumerate()
+            .map(|(place, validator)| format!("  {place:>4}  {}", validator.identity))
+            .collect();
+        print_lines(&validators)
+    }
+}

@@ -1,0 +1,352 @@
+//! `quorate localnet`
+
+use super::{
+    output::{print_fields, print_json, print_lines},
+    rpc::block_on,
+};
+use crate::{
+    config::parse_duration,
+    localnet::{Figures, Network, Sample, Settings, prepare, setup},
+};
+use anyhow::Context as _;
+use clap::Args;
+use quorate_load::{Load, LoadConfig, LoadCounters, LoadReport, api::BlockedJson};
+use quorate_types::{
+    ValidatorIndex,
+    genesis::{Genesis, Protocol},
+};
+use serde::Serialize;
+use std::{
+    fs,
+    io::{IsTerminal as _, Write as _},
+    path::PathBuf,
+    sync::{Arc, atomic::Ordering::Relaxed},
+    time::{Duration, Instant},
+};
+use tokio::sync::watch;
+
+/// What the figures leave out at the beginning: links are made, caches are cold.
+const WARM_UP: Duration = Duration::from_secs(2);
+
+/// How often the status line is renewed on a terminal, and otherwise.
+const LINE_INTERVAL: [Duration; 2] = [Duration::from_secs(1), Duration::from_secs(5)];
+
+/// Run a whole network on this machine, with load, and report its figures
+///
+/// Each validator is a process of its own, with its own database and links. Their files are made
+/// in the directory if they are not there; the next run with the same directory goes on with the
+/// same chain. Ctrl-C stops everything cleanly.
+#[derive(Args)]
+#[command(after_help = "Examples:
+  quorate localnet
+  quorate localnet --validators 7 --load 1000 --for 1m
+  quorate localnet --dir /tmp/net --for 30s --json > figures.json")]
+pub(super) struct Localnet {
+    /// How many validators
+    #[arg(long, default_value_t = 4, value_name = "N")]
+    validators: usize,
+    /// Where the network's files are
+    #[arg(long, default_value = "localnet")]
+    dir: PathBuf,
+    /// The consensus protocol
+    #[arg(long, default_value = "simplex", value_parser = ["simplex"])]
+    protocol: String,
+    /// The vote scheme
+    #[arg(long, default_value = "bls-threshold", value_parser = ["bls-threshold"])]
+    scheme: String,
+    /// Signed transfers per second to drive; 0 for none
+    #[arg(long, default_value_t = 50.0, value_name = "TX_PER_S")]
+    load: f64,
+    /// Stop after this long (30s, 5m); without it, on Ctrl-C
+    #[arg(long = "for", value_name = "TIME", value_parser = parse_duration)]
+    duration: Option<Duration>,
+    /// Funded accounts to send from
+    #[arg(long, default_value_t = 1_000, value_name = "N")]
+    accounts: u32,
+    /// Validator i uses ports P + 2i (peers) and P + 2i + 1 (HTTP)
+    #[arg(long, default_value_t = 26_600, value_name = "P")]
+    base_port: u16,
+    /// The chain's name
+    #[arg(long, default_value = "localnet")]
+    name: String,
+    /// Print one JSON object with the figures on standard output at the end
+    #[arg(long)]
+    json: bool,
+}
+
+/// What `--json` prints.
+#[derive(Serialize)]
+struct Report {
+    validators: usize,
+    load: f64,
+    #[serde(flatten)]
+    figures: Figures,
+    tx_latency_ms: Latency,
+    tx_submitted: u64,
+    tx_finalized: u64,
+    tx_failed: u64,
+    tx_refused: u64,
+    tx_lost: u64,
+    tx_per_s: f64,
+    blocked: Vec<Blocked>,
+}
+
+#[derive(Serialize)]
+struct Latency {
+    p50: Option<f64>,
+    p99: Option<f64>,
+}
+
+#[derive(Serialize)]
+struct Blocked {
+    validator: ValidatorIndex,
+    by: usize,
+    reason: String,
+}
+
+impl Localnet {
+    pub(super) fn run(self) -> anyhow::Result<()> {
+        anyhow::ensure!(
+            self.load.is_finite() && (0.0..=100_000.0).contains(&self.load),
+            "--load must be 0 to 100000"
+        );
+        let settings = Settings {
+            name: self.name.clone(),
+            validators: self.validators,
+            protocol: Protocol::Simplex,
+            scheme: self.scheme.clone(),
+            accounts: self.accounts,
+            base_port: self.base_port,
+        };
+        prepare(&self.dir, &settings)?;
+        block_on(self.drive(settings))
+    }
+
+    async fn drive(self, settings: Settings) -> anyhow::Result<()> {
+        let binary = std::env::current_exe().context("cannot find this program's own file")?;
+        let mut network = Network::start(&binary, &self.dir, &settings)?;
+        network.wait_until_up().await?;
+        self.greet(&network);
+        let (stop, stopped) = watch::channel(false);
+        let (counters, load) = self.start_load(&network, stopped)?;
+        let outcome = self.watch(&mut network, &counters).await;
+        let _ = stop.send(true);
+        let last = Sample::take(&network).await;
+        let report = match load {
+            Some(load) => Some(load.await.context("the load generator failed")?),
+            None => None,
+        };
+        let blocked = blocked(&network).await;
+        for place in network.stop() {
+            eprintln!("warning: validator {place} did not stop in time and was killed");
+        }
+        let (first, finalized_before) = outcome?;
+        self.report(&last.since(&first), report.as_ref(), finalized_before, blocked)
+    }
+
+    fn greet(&self, network: &Network) {
+        for (place, url) in network.urls().iter().enumerate() {
+            eprintln!("validator {place}: {url}/v1/status  {url}/metrics");
+        }
+        eprintln!("files, logs and trust.json: {}", self.dir.display());
+        match self.duration {
+            Some(duration) => eprintln!("running for {} s; Ctrl-C stops", duration.as_secs()),
+            None => eprintln!("running until Ctrl-C"),
+        }
+    }
+
+    #[allow(clippy::type_complexity)]
+    fn start_load(
+        &self,
+        network: &Network,
+        stop: watch::Receiver<bool>,
+    ) -> anyhow::Result<(Arc<LoadCounters>, Option<tokio::task::JoinHandle<LoadReport>>)> {
+        if self.load == 0.0 {
+            return Ok((Arc::default(), None));
+        }
+        let path = self.dir.join(crate::genesis::GENESIS_FILE);
+        let text = fs::read_to_string(&path)
+            .with_context(|| format!("cannot read {}", path.display()))?;
+        let genesis = Genesis::from_json(&text).with_context(|| path.display().to_string())?;
+        let load = Load::new(LoadConfig {
+            urls: network.urls(),
+            chain: genesis.chain_id(),
+            accounts: setup::load_accounts(&self.dir, self.accounts)?,
+            rate: self.load,
+        })?;
+        Ok((load.counters(), Some(tokio::spawn(load.run(stop)))))
+    }
+
+    /// Shows the status line until it is time to stop. Returns the sample after the warm-up, and
+    /// how many transactions were final by then.
+    async fn watch(
+        &self,
+        network: &mut Network,
+        counters: &LoadCounters,
+    ) -> anyhow::Result<(Sample, u64)> {
+        let start = Instant::now();
+        let terminal = std::io::stderr().is_terminal();
+        let interval = LINE_INTERVAL[usize::from(!terminal)];
+        let mut first: Option<(Sample, u64)> = None;
+        let mut last = Sample::take(network).await;
+        let mut last_final = 0;
+        let mut next_line = start + interval;
+        let mut interrupted = std::pin::pin!(tokio::signal::ctrl_c());
+        loop {
+            let tick = tokio::time::sleep(Duration::from_millis(200));
+            tokio::select! {
+                _ = &mut interrupted => break,
+                () = tick => {}
+            }
+            for (place, status) in network.newly_dead() {
+                eprintln!(
+                    "\nvalidator {place} ended ({status}); the others go on:\n{}",
+                    network.log_tail(place)
+                );
+            }
+            let elapsed = start.elapsed();
+            if first.is_none() && elapsed >= WARM_UP {
+                let finalized = counters.finalized.load(Relaxed);
+                first = Some((Sample::take(network).await, finalized));
+            }
+            if Instant::now() >= next_line {
+                let sample = Sample::take(network).await;
+                let finalized = counters.finalized.load(Relaxed);
+                let blocked = blocked(network).await.len();
+                show_line(&sample, &last, finalized - last_final, blocked, terminal);
+                (last, last_final) = (sample, finalized);
+                next_line = Instant::now() + interval;
+            }
+            if self.duration.is_some_and(|duration| elapsed >= duration) {
+                break;
+            }
+        }
+        if terminal {
+            eprintln!();
+        }
+        Ok(match first {
+            Some(first) => first,
+            None => (last, last_final),
+        })
+    }
+
+    fn report(
+        &self,
+        figures: &Figures,
+        load: Option<&LoadReport>,
+        finalized_before: u64,
+        blocked: Vec<Blocked>,
+    ) -> anyhow::Result<()> {
+        let finalized = load.map_or(0, |load| load.finalized);
+        let report = Report {
+            validators: self.validators,
+            load: self.load,
+            tx_latency_ms: Latency {
+                p50: load.and_then(|load| load.latency_ms_p50),
+                p99: load.and_then(|load| load.latency_ms_p99),
+            },
+            tx_submitted: load.map_or(0, |load| load.submitted),
+            tx_finalized: finalized,
+            tx_failed: load.map_or(0, |load| load.failed),
+            tx_refused: load.map_or(0, |load| load.refused),
+            tx_lost: load.map_or(0, |load| load.lost),
+            tx_per_s: finalized.saturating_sub(finalized_before) as f64
+                / figures.seconds.max(0.001),
+            figures: figures.clone(),
+            blocked,
+        };
+        if self.json {
+            return print_json(&report);
+        }
+        let ms = |value: Option<f64>| value.map_or("-".to_owned(), |ms| format!("{ms:.1}"));
+        let pair = |p50, p99| format!("{} ms (p99 {} ms)", ms(p50), ms(p99));
+        let seconds = figures.seconds.max(0.001);
+        let work = &figures.verifications;
+        print_fields(&[
+            ("validators", self.validators.to_string()),
+            ("measured", format!("{seconds:.1} s")),
+            (
+                "blocks",
+                format!(
+                    "{} ({:.1} per second)",
+                    figures.blocks,
+                    figures.blocks as f64 / seconds
+                ),
+            ),
+            (
+                "block time",
+                pair(figures.block_time_ms.p50, figures.block_time_ms.p99),
+            ),
+            ("finality", pair(figures.finality_ms.p50, figures.finality_ms.p99)),
+            (
+                "transfers",
+                format!("{finalized} final ({:.1} per second)", report.tx_per_s),
+            ),
+            (
+                "transfer latency",
+                pair(report.tx_latency_ms.p50, report.tx_latency_ms.p99),
+            ),
+            (
+                "not applied",
+                format!(
+                    "{} failed, {} refused, {} lost",
+                    report.tx_failed, report.tx_refused, report.tx_lost
+                ),
+            ),
+            (
+                "cpu per view and node",
+                format!("{} ms", ms(figures.cpu_ms_per_view_per_node)),
+            ),
+            ("largest memory", format!("{:.0} MiB", figures.rss_mb_max)),
+            (
+                "verifications",
+                format!(
+                    "{} certificates by {} pairing checks, {} bisections",
+                    work.certificates, work.pairing_checks, work.bisections
+                ),
+            ),
+        ])?;
+        let lines: Vec<String> = report
+            .blocked
+            .iter()
+            .map(|b| format!("blocked: validator {} by {} ({})", b.validator, b.by, b.reason))
+            .collect();
+        print_lines(&lines)
+    }
+}
+
+fn show_line(sample: &Sample, last: &Sample, finalized: u64, blocked: usize, terminal: bool) {
+    let figures = sample.since(last);
+    let ms = |value: Option<f64>| value.map_or("-".to_owned(), |ms| format!("{ms:.1} ms"));
+    let (peers, answering) = sample.connected();
+    let line = format!(
+        "height {}  view {}  block time {}  finality {}  {:.0} tx/s  {answering} validators, \
+         {peers}+ peers  {blocked} blocked",
+        sample.height(),
+        sample.view(),
+        ms(figures.block_time_ms.p50),
+        ms(figures.finality_ms.p50),
+        finalized as f64 / figures.seconds.max(0.001),
+    );
+    if terminal {
+        // Back to the start of the line, and clear what was there.
+        eprint!("\r\x1b[2K{line}");
+        let _ = std::io::stderr().flush();
+    } else {
+        eprintln!("{line}");
+    }
+}
+
+async fn blocked(network: &Network) -> Vec<Blocked> {
+    let mut all = Vec::new();
+    for by in 0..network.size() {
+        let status = network.client(by).status().await;
+        let list: Vec<BlockedJson> = status.map_or(Vec::new(), |status| status.blocked);
+        all.extend(list.into_iter().map(|blocked| Blocked {
+            validator: blocked.validator,
+            by,
+            reason: blocked.reason,
+        }));
+    }
+    all
+}

@@ -1,0 +1,74 @@
+//! `quorate run`
+
+use crate::{
+    config::{LogConfig, LogFormat, ValidatorConfig},
+    misbehave::Misbehaviour,
+    node,
+};
+use anyhow::Context as _;
+use clap::Args;
+use std::path::PathBuf;
+use tracing_subscriber::EnvFilter;
+
+/// Run a validator
+///
+/// It reads its configuration, genesis file and keys, goes on from what its data directory holds,
+/// and runs until it is told to stop (Ctrl-C or SIGTERM) or going on would be unsafe. It logs to
+/// standard error.
+#[derive(Args)]
+#[command(after_help = "Example:
+  quorate run --config validator-0/validator.toml")]
+pub(super) struct Run {
+    /// The validator's configuration file
+    #[arg(long, value_name = "FILE", default_value = "validator.toml")]
+    config: PathBuf,
+    /// How to log: text for people, json for programs; overrides the configuration
+    #[arg(long, value_name = "FORMAT", value_parser = ["text", "json"])]
+    log_format: Option<String>,
+    /// What to log: a level (error, warn, info, debug, trace) or directives; overrides the
+    /// configuration
+    #[arg(long, value_name = "LEVEL")]
+    log_level: Option<String>,
+    /// Stop when standard input closes, as if told to; for programs that start validators
+    #[arg(long)]
+    stop_with_stdin: bool,
+    /// A fault on purpose, for chaos tests; only on chains whose name begins with "chaos"
+    #[arg(long, value_name = "FAULT", hide = true)]
+    misbehave: Option<Misbehaviour>,
+}
+
+impl Run {
+    pub(super) fn run(self) -> anyhow::Result<()> {
+        let mut config = ValidatorConfig::load(&self.config)?;
+        if let Some(format) = &self.log_format {
+            config.log.format = match format.as_str() {
+                "json" => LogFormat::Json,
+                _ => LogFormat::Text,
+            };
+        }
+        if let Some(level) = self.log_level {
+            crate::config::check_log_level(&level).map_err(|reason| {
+                anyhow::anyhow!("--log-level {level}: {reason}")
+            })?;
+            config.log.level = level;
+        }
+        config.misbehaviour = self
+            .misbehave
+            .map(|fault| fault.check(&config.genesis))
+            .transpose()?;
+        start_logging(&config.log)?;
+        node::run(config, self.stop_with_stdin)
+    }
+}
+
+fn start_logging(config: &LogConfig) -> anyhow::Result<()> {
+    let filter = EnvFilter::try_new(&config.level).context("log level")?;
+    let log = tracing_subscriber::fmt()
+        .with_env_filter(filter)
+        .with_writer(std::io::stderr);
+    match config.format {
+        LogFormat::Json => log.json().init(),
+        LogFormat::Text => log.with_ansi(false).init(),
+    }
+    Ok(())
+}

@@ -1,0 +1,12 @@
+//! A whole network on this machine: real processes, real TCP, real databases.
+//!
+//! [`setup`] makes the files, [`processes`] runs the validators, [`figures`] reads their metrics,
+//! and `quorate localnet` puts these together.
+
+pub mod figures;
+pub mod processes;
+pub mod setup;
+
+pub use figures::{Figures, Sample};
+pub use processes::Network;
+pub use setup::{Settings, SetupError, prepare};

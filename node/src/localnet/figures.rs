@@ -1,0 +1,268 @@
+//! Figures of a running network, from its validators' metrics and processes.
+
+use super::processes::Network;
+use anyhow::Context as _;
+use serde::Serialize;
+use std::{collections::BTreeMap, fs, time::Instant};
+
+/// Clock ticks per second in `/proc`, on every Linux that this runs on.
+const TICKS_PER_SECOND: f64 = 100.0;
+
+/// A histogram's cumulative counts by upper bound, in seconds.
+type Buckets = Vec<(f64, f64)>;
+
+/// One reading of one validator.
+#[derive(Clone, Debug, Default)]
+struct Reading {
+    values: BTreeMap<String, f64>,
+    buckets: BTreeMap<String, Buckets>,
+    cpu_seconds: f64,
+    rss_mib: f64,
+}
+
+/// One reading of all validators. One that does not answer is left out.
+#[derive(Clone, Debug)]
+pub struct Sample {
+    at: Instant,
+    readings: BTreeMap<usize, Reading>,
+}
+
+/// Two quantiles.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub struct Quantiles {
+    /// The median.
+    pub p50: Option<f64>,
+    /// What 99 of 100 are below.
+    pub p99: Option<f64>,
+}
+
+/// Work on certificates, summed over validators.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
+pub struct Verifications {
+    /// Certificates made or verified.
+    pub certificates: u64,
+    /// Pairing equations evaluated.
+    pub pairing_checks: u64,
+    /// Failed batches that were split in two.
+    pub bisections: u64,
+}
+
+/// What happened between two samples.
+#[derive(Clone, Debug, Serialize)]
+pub struct Figures {
+    /// Time between the samples.
+    pub seconds: f64,
+    /// Blocks that became final.
+    pub blocks: u64,
+    /// Time between final blocks, as validator 0 learned of them.
+    pub block_time_ms: Quantiles,
+    /// From a leader's sending of its proposal to its own finalisation.
+    pub finality_ms: Quantiles,
+    /// Processor time per view and validator.
+    pub cpu_ms_per_view_per_node: Option<f64>,
+    /// Resident memory of the largest validator, in MiB.
+    pub rss_mb_max: f64,
+    /// Work on certificates.
+    pub verifications: Verifications,
+}
+
+impl Sample {
+    /// Reads all validators that answer.
+    pub async fn take(network: &Network) -> Self {
+        let mut readings = BTreeMap::new();
+        for place in 0..network.size() {
+            let text = network.client(place).metrics().await;
+            let process = network.process(place).and_then(|id| process_figures(id).ok());
+            if let (Ok(text), Some((cpu_seconds, rss_mib))) = (text, process) {
+                let mut reading = parse(&text);
+                reading.cpu_seconds = cpu_seconds;
+                reading.rss_mib = rss_mib;
+                readings.insert(place, reading);
+            }
+        }
+        Self {
+            at: Instant::now(),
+            readings,
+        }
+    }
+
+    fn max(&self, name: &str) -> f64 {
+        let values = self.readings.values().map(|reading| reading.value(name));
+        values.fold(0.0, f64::max)
+    }
+
+    /// The highest final height.
+    pub fn height(&self) -> u64 {
+        self.max("quorate_consensus_finalized_height") as u64
+    }
+
+    /// The highest view.
+    pub fn view(&self) -> u64 {
+        self.max("quorate_consensus_view") as u64
+    }
+
+    /// The fewest connected peers, and how many validators answer.
+    pub fn connected(&self) -> (u64, usize) {
+        let peers = self
+            .readings
+            .values()
+            .map(|reading| reading.value("quorate_p2p_connected_peers"));
+        let fewest = peers.fold(f64::INFINITY, f64::min);
+        let fewest = if fewest.is_finite() { fewest as u64 } else { 0 };
+        (fewest, self.readings.len())
+    }
+
+    /// What happened since an earlier sample.
+    pub fn since(&self, earlier: &Self) -> Figures {
+        let both = || {
+            self.readings
+                .iter()
+                .filter_map(|(place, now)| Some((now, earlier.readings.get(place)?)))
+        };
+        let sum = |name: &str| -> u64 {
+            both()
+                .map(|(now, then)| (now.value(name) - then.value(name)).max(0.0) as u64)
+                .sum()
+        };
+        let histogram = |name: &str, first_only: bool| -> Quantiles {
+            let mut total: Buckets = Vec::new();
+            for (now, then) in both().take(if first_only { 1 } else { usize::MAX }) {
+                add_difference(&mut total, now.buckets.get(name), then.buckets.get(name));
+            }
+            Quantiles {
+                p50: quantile(&total, 0.50).map(|seconds| seconds * 1_000.0),
+                p99: quantile(&total, 0.99).map(|seconds| seconds * 1_000.0),
+            }
+        };
+        let views: f64 = both()
+            .map(|(now, then)| {
+                let name = "quorate_consensus_view";
+                (now.value(name) - then.value(name)).max(0.0)
+            })
+            .sum();
+        let cpu: f64 = both()
+            .map(|(now, then)| (now.cpu_seconds - then.cpu_seconds).max(0.0))
+            .sum();
+        Figures {
+            seconds: (self.at - earlier.at).as_secs_f64(),
+            blocks: self.height().saturating_sub(earlier.height()),
+            block_time_ms: histogram("quorate_consensus_block_interval_seconds", true),
+            finality_ms: histogram("quorate_consensus_finality_seconds", false),
+            cpu_ms_per_view_per_node: (views > 0.0).then(|| cpu * 1_000.0 / views),
+            rss_mb_max: self
+                .readings
+                .values()
+                .map(|reading| reading.rss_mib)
+                .fold(0.0, f64::max),
+            verifications: Verifications {
+                certificates: sum("quorate_crypto_certificates_total"),
+                pairing_checks: sum("quorate_crypto_pairing_checks_total"),
+                bisections: sum("quorate_crypto_bisections_total"),
+            },
+        }
+    }
+}
+
+impl Reading {
+    fn value(&self, name: &str) -> f64 {
+        self.values.get(name).copied().unwrap_or(0.0)
+    }
+}
+
+/// Reads the Prometheus text format as far as our own metrics use it.
+fn parse(text: &str) -> Reading {
+    let mut reading = Reading::default();
+    for line in text.lines().filter(|line| !line.starts_with('#')) {
+        let Some((name, value)) = line.rsplit_once(' ') else {
+            continue;
+        };
+        let Ok(value) = value.parse::<f64>() else {
+            continue;
+        };
+        match name.split_once("_bucket{le=\"") {
+            Some((name, bound)) => {
+                let bound = bound.trim_end_matches("\"}");
+                let bound = bound.parse().unwrap_or(f64::INFINITY);
+                let buckets = reading.buckets.entry(name.to_owned()).or_default();
+                buckets.push((bound, value));
+            }
+            None => {
+                reading.values.insert(name.to_owned(), value);
+            }
+        }
+    }
+    reading
+}
+
+fn add_difference(total: &mut Buckets, now: Option<&Buckets>, then: Option<&Buckets>) {
+    let (Some(now), Some(then)) = (now, then) else {
+        return;
+    };
+    if total.is_empty() {
+        total.extend(now.iter().map(|(bound, _)| (*bound, 0.0)));
+    }
+    for ((slot, (_, now)), (_, then)) in total.iter_mut().zip(now).zip(then) {
+        slot.1 += now - then;
+    }
+}
+
+/// A quantile of a histogram, interpolated within its bucket.
+fn quantile(buckets: &Buckets, q: f64) -> Option<f64> {
+    let count = buckets.last()?.1;
+    if count <= 0.0 {
+        return None;
+    }
+    let rank = q * count;
+    let (mut below, mut counted) = (0.0, 0.0);
+    for (bound, cumulative) in buckets {
+        if *cumulative >= rank {
+            if !bound.is_finite() {
+                return Some(below);
+            }
+            let inside = cumulative - counted;
+            let share = if inside > 0.0 { (rank - counted) / inside } else { 1.0 };
+            return Some(below + (bound - below) * share);
+        }
+        (below, counted) = (*bound, *cumulative);
+    }
+    Some(below)
+}
+
+/// A process's processor time in seconds and resident memory in MiB.
+fn process_figures(id: u32) -> anyhow::Result<(f64, f64)> {
+    let stat = fs::read_to_string(format!("/proc/{id}/stat"))?;
+    // The second field is the name in parentheses and may hold anything.
+    let (_, fields) = stat.rsplit_once(')').context("an unknown format")?;
+    let fields: Vec<&str> = fields.split_whitespace().collect();
+    let ticks = |place: usize| -> anyhow::Result<f64> {
+        Ok(fields.get(place).context("an unknown format")?.parse()?)
+    };
+    let cpu = (ticks(11)? + ticks(12)?) / TICKS_PER_SECOND;
+    let status = fs::read_to_string(format!("/proc/{id}/status"))?;
+    let rss = status
+        .lines()
+        .find_map(|line| line.strip_prefix("VmRSS:")?.split_whitespace().next())
+        .context("an unknown format")?;
+    Ok((cpu, rss.parse::<f64>()? / 1_024.0))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn quantiles_are_interpolated_within_their_bucket() {
+        let buckets = vec![(1.0, 10.0), (2.0, 20.0), (f64::INFINITY, 20.0)];
+        assert_eq!(quantile(&buckets, 0.5), Some(1.0));
+        assert_eq!(quantile(&buckets, 0.75), Some(1.5));
+        assert_eq!(quantile(&vec![(1.0, 0.0)], 0.5), None);
+    }
+
+    #[test]
+    fn the_text_format_is_read() {
+        let text = "# HELP a b\na 3\nh_bucket{le=\"0.5\"} 1\nh_bucket{le=\"+Inf\"} 2\nh_sum 1.5\n";
+        let reading = parse(text);
+        assert_eq!(reading.value("a"), 3.0);
+        assert_eq!(reading.buckets["h"], [(0.5, 1.0), (f64::INFINITY, 2.0)]);
+    }
+}

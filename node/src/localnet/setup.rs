@@ -1,0 +1,242 @@
+//! The files of a local network.
+
+use crate::{
+    config::{CONFIG_FILE, NewConfig},
+    genesis::{DEFAULT_LIMITS, GENESIS_FILE, NewChain, NewChainError, validator_directory, write_new},
+    keys::{self, IDENTITY_FILE, KeyFileError},
+};
+use quorate_crypto::{Identity, SecretKey, bls::SchemeKind, sha256};
+use quorate_types::genesis::{GenesisAccount, Protocol};
+use serde::{Deserialize, Serialize};
+use std::{
+    fs, io,
+    net::{Ipv4Addr, SocketAddr},
+    path::{Path, PathBuf},
+    str::FromStr,
+};
+
+/// The file that says how the network in a folder was made.
+const SETTINGS_FILE: &str = "localnet.json";
+
+/// The file from which the load accounts' keys are derived.
+const LOAD_SEED_FILE: &str = "load-accounts.key";
+
+/// What each load account holds from the start.
+const LOAD_BALANCE: u64 = 1_000_000_000;
+
+/// How a local network is made.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Settings {
+    /// The chain's name.
+    pub name: String,
+    /// How many validators.
+    pub validators: usize,
+    /// The consensus protocol.
+    pub protocol: Protocol,
+    /// The vote scheme.
+    pub scheme: String,
+    /// How many funded accounts for load.
+    pub accounts: u32,
+    /// Validator i listens on `base_port + 2 i` for its peers and on the port after for HTTP.
+    pub base_port: u16,
+}
+
+/// Why the files could not be made, or do not fit.
+#[derive(Debug, thiserror::Error)]
+pub enum SetupError {
+    /// The folder holds a network made with other settings.
+    #[error(
+        "{path} holds a network made with other settings ({difference}): use these, another --dir, \
+         or delete the folder to start anew"
+    )]
+    OtherSettings {
+        /// The folder.
+        path: PathBuf,
+        /// What differs.
+        difference: String,
+    },
+    /// The folder holds something, but not a whole network.
+    #[error("{path} is not empty and holds no {SETTINGS_FILE}: use another --dir")]
+    NotANetwork {
+        /// The folder.
+        path: PathBuf,
+    },
+    /// A value is out of its range.
+    #[error("{0}")]
+    Value(String),
+    /// The chain could not be made.
+    #[error(transparent)]
+    Chain(#[from] NewChainError),
+    /// A key file could not be written or read.
+    #[error(transparent)]
+    Key(#[from] KeyFileError),
+    /// The file system failed.
+    #[error("{path}: {source}")]
+    Io {
+        /// The file or folder.
+        path: PathBuf,
+        /// What the system says.
+        source: io::Error,
+    },
+}
+
+impl Settings {
+    /// Where validator `place` listens for its peers.
+    pub fn p2p_address(&self, place: usize) -> SocketAddr {
+        self.address(2 * place)
+    }
+
+    /// Where validator `place` serves HTTP.
+    pub fn rpc_address(&self, place: usize) -> SocketAddr {
+        self.address(2 * place + 1)
+    }
+
+    fn address(&self, offset: usize) -> SocketAddr {
+        let port = usize::from(self.base_port) + offset;
+        let port = u16::try_from(port).expect("checked before the network is made");
+        SocketAddr::from((Ipv4Addr::LOCALHOST, port))
+    }
+
+    fn check(&self) -> Result<(), SetupError> {
+        if !(1..=100).contains(&self.validators) {
+            return Err(SetupError::Value("--validators must be 1 to 100".to_owned()));
+        }
+        if usize::from(self.base_port) + 2 * self.validators > usize::from(u16::MAX) {
+            return Err(SetupError::Value(format!(
+                "--base-port {} leaves no room for {} validators' ports; use a lower one",
+                self.base_port, self.validators
+            )));
+        }
+        if !(1..=100_000).contains(&self.accounts) {
+            return Err(SetupError::Value("--accounts must be 1 to 100000".to_owned()));
+        }
+        Ok(())
+    }
+
+    fn difference(&self, other: &Self) -> String {
+        let pairs = [
+            ("--validators", self.validators.to_string(), other.validators.to_string()),
+            ("--scheme", self.scheme.clone(), other.scheme.clone()),
+            ("--name", self.name.clone(), other.name.clone()),
+            ("--accounts", self.accounts.to_string(), other.accounts.to_string()),
+            ("--base-port", self.base_port.to_string(), other.base_port.to_string()),
+        ];
+        let differing: Vec<String> = pairs
+            .into_iter()
+            .filter(|(_, there, asked)| there != asked)
+            .map(|(flag, there, asked)| format!("{flag} {there} there, {asked} asked for"))
+            .collect();
+        differing.join(", ")
+    }
+}
+
+/// Makes the network's files in a folder if there are none, or checks that those there are of the
+/// same settings. The settings file is written last, so a folder with it is complete.
+///
+/// # Errors
+///
+/// See [`SetupError`].
+pub fn prepare(directory: &Path, settings: &Settings) -> Result<(), SetupError> {
+    settings.check()?;
+    let path = directory.join(SETTINGS_FILE);
+    match fs::read_to_string(&path) {
+        Ok(text) => {
+            let there: Settings = serde_json::from_str(&text)
+                .map_err(|error| io_error(&path, io::Error::other(error)))?;
+            if there == *settings {
+                return Ok(());
+            }
+            return Err(SetupError::OtherSettings {
+                path: directory.to_path_buf(),
+                difference: there.difference(settings),
+            });
+        }
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+        Err(error) => return Err(io_error(&path, error)),
+    }
+    let empty = fs::read_dir(directory).map_or(true, |mut entries| entries.next().is_none());
+    if !empty {
+        return Err(SetupError::NotANetwork {
+            path: directory.to_path_buf(),
+        });
+    }
+    make(directory, settings)
+}
+
+fn make(directory: &Path, settings: &Settings) -> Result<(), SetupError> {
+    let scheme =
+        SchemeKind::from_str(&settings.scheme).map_err(|e| SetupError::Value(e.to_string()))?;
+    let seed = keys::generate_identity();
+    keys::save_secret(&directory.join(LOAD_SEED_FILE), &seed.to_bytes())?;
+    let accounts = derive_accounts(&seed, settings.accounts);
+    let identities: Vec<SecretKey> = (0..settings.validators)
+        .map(|_| keys::generate_identity())
+        .collect();
+    let chain = NewChain {
+        name: settings.name.clone(),
+        protocol: settings.protocol,
+        scheme,
+        limits: DEFAULT_LIMITS,
+        validators: identities.iter().map(SecretKey::identity).collect(),
+        accounts: accounts
+            .iter()
+            .map(|secret| GenesisAccount {
+                identity: secret.identity(),
+                balance: LOAD_BALANCE,
+            })
+            .collect(),
+    };
+    let dealt = chain.deal()?;
+    let peers: Vec<(Identity, SocketAddr)> = identities
+        .iter()
+        .enumerate()
+        .map(|(place, secret)| (secret.identity(), settings.p2p_address(place)))
+        .collect();
+    for (place, secret) in identities.iter().enumerate() {
+        let own = validator_directory(directory, place);
+        keys::save_secret(&own.join(IDENTITY_FILE), &secret.to_bytes())?;
+        let config = NewConfig {
+            genesis: &Path::new("..").join(GENESIS_FILE),
+            p2p_listen: settings.p2p_address(place),
+            local: true,
+            rpc_listen: settings.rpc_address(place),
+            peers: &peers,
+            own: secret.identity(),
+        };
+        write_new(&own.join(CONFIG_FILE), &config.to_toml())?;
+    }
+    dealt.write(directory)?;
+    let text = serde_json::to_string_pretty(settings).expect("settings have only text keys");
+    Ok(write_new(&directory.join(SETTINGS_FILE), &text)?)
+}
+
+/// The keys of the network's load accounts.
+///
+/// # Errors
+///
+/// If their seed cannot be read.
+pub fn load_accounts(directory: &Path, count: u32) -> Result<Vec<SecretKey>, SetupError> {
+    let seed = keys::load_identity(&directory.join(LOAD_SEED_FILE))?;
+    Ok(derive_accounts(&seed, count))
+}
+
+fn derive_accounts(seed: &SecretKey, count: u32) -> Vec<SecretKey> {
+    (0..count)
+        .map(|place| {
+            let parts: [&[u8]; 3] = [
+                b"quorate/load-account/1",
+                &*seed.to_bytes(),
+                &place.to_be_bytes(),
+            ];
+            SecretKey::from_bytes(&sha256(&parts).0)
+        })
+        .collect()
+}
+
+fn io_error(path: &Path, source: io::Error) -> SetupError {
+    SetupError::Io {
+        path: path.to_path_buf(),
+        source,
+    }
+}
