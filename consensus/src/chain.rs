@@ -186,6 +186,7 @@ impl Engine {
             self.try_finalize(view, out);
         }
         self.pursue(now, out);
+        self.leave_settled_views(now, out);
         self.progress(now, out);
     }
 
@@ -255,6 +256,15 @@ impl Engine {
             }
             self.try_commit(certificate, out);
             self.pursue(now, out);
+            self.leave_settled_views(now, out);
+        }
+    }
+
+    /// Moves on from views that the tip has settled: no certificate of theirs is listened to any
+    /// more, so nothing else would.
+    fn leave_settled_views(&mut self, now: Moment, out: &mut Output) {
+        if self.view <= self.tip.view {
+            self.enter(now, self.tip.view.next(), true, out);
         }
     }
 
@@ -263,5 +273,6 @@ impl Engine {
         self.executed = self.executed.max(height);
         self.delivered = self.delivered.split_off(&self.executed.next());
         self.pursue(now, out);
+        self.leave_settled_views(now, out);
     }
 }

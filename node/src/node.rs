@@ -32,6 +32,7 @@ use quorate_storage::{
 use quorate_types::Height;
 use std::{
     fmt::Display,
+    fs::{File, TryLockError},
     panic::{AssertUnwindSafe, catch_unwind},
     path::Path,
     sync::Arc,
@@ -95,6 +96,8 @@ impl Failures {
 pub fn run(config: ValidatorConfig, stop_with_stdin: bool) -> anyhow::Result<()> {
     std::fs::create_dir_all(&config.data_dir)
         .with_context(|| format!("cannot create {}", config.data_dir.display()))?;
+    // Before the runtime, which would wait for the other process to end.
+    let lock = lock_directory(&config.data_dir)?;
     let runtime = commonware_runtime::tokio::Config::new()
         .with_worker_threads(2)
         .with_tcp_nodelay(Some(true))
@@ -103,7 +106,25 @@ pub fn run(config: ValidatorConfig, stop_with_stdin: bool) -> anyhow::Result<()>
     commonware_runtime::tokio::Runner::new(runtime)
         .start(|context| async move {
             Box::pin(serve_until_stopped(context, config, stop_with_stdin)).await
-        })
+        })?;
+    drop(lock);
+    Ok(())
+}
+
+/// Locks the data directory for as long as the file stays open.
+fn lock_directory(directory: &Path) -> anyhow::Result<File> {
+    let path = directory.join("LOCK");
+    let file = File::create(&path).with_context(|| format!("cannot write {}", path.display()))?;
+    match file.try_lock() {
+        Ok(()) => Ok(file),
+        Err(TryLockError::WouldBlock) => bail!(
+            "{} is in use by another process: two validators must never share a data directory",
+            directory.display()
+        ),
+        Err(TryLockError::Error(error)) => {
+            Err(error).with_context(|| format!("cannot lock {}", path.display()))
+        }
+    }
 }
 
 async fn serve_until_stopped(

@@ -9,7 +9,7 @@
 //! - connection state and round trips ([`PeerStatus`]), which the library does not report;
 //! - blocks that can be lifted and extended ([`Links::block`]);
 //! - sockets on which votes overtake bulk, and errors instead of a panic or half a network
-//!   ([`start`], [`Running`]).
+//!   ([`start()`], [`Running`]).
 //!
 //! Delivery is not guaranteed, nor is order between lanes. Within a lane, frames from one peer
 //! arrive in order, with gaps.
@@ -26,7 +26,7 @@
 //! | blocks for a fixed time that cannot be lifted or extended | a filter of its own, and a renewed block |
 //! | reports no connect, disconnect or latency | it runs the handshake, and pings |
 //! | stops its clock when the wall clock is set back | a clock that does not jump |
-//! | panics when the address is in use; ends with only a log line | [`Error`] from [`start`] and [`Running`] |
+//! | panics when the address is in use; ends with only a log line | [`Error`] from [`start()`] and [`Running`] |
 //!
 //! # What happens when something is full
 //!

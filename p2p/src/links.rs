@@ -26,7 +26,7 @@ pub enum To {
 /// The links of this node.
 ///
 /// A clone costs one reference count. Every method may be called from any thread, inside or outside
-/// of the runtime; none waits for anything but a lock that is held for less than a microsecond.
+/// of the runtime; none waits for anything but locks that are held for microseconds.
 #[derive(Clone)]
 pub struct Links {
     outbound: Arc<Outbound>,

@@ -133,7 +133,8 @@ impl Outbound {
     /// Queues a frame without a defect for a peer, or counts why not.
     ///
     /// Each peer gets a message of its own, although the library could fan out: only so is the
-    /// queue of each peer known, and a full one a counted drop. It costs about 1 µs per peer.
+    /// queue of each peer known, and a full one a counted drop. It takes the caller 0.8 µs per peer
+    /// (and about 5 for waking the runtime), and no more CPU time in all.
     pub(crate) fn send(self: &Arc<Self>, place: usize, lane: Lane, frame: &Bytes) {
         let room = &self.queues[place].rooms[lane.index()];
         let refused = if self.table.is_blocked(place) {

@@ -82,7 +82,8 @@ impl Future for Running {
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut std::task::Context<'_>) -> Poll<Error> {
         let ended = ready!(Pin::new(&mut self.handle).poll(cx));
-        Poll::Ready(ended.unwrap_or(Error::Stopped))
+        // Without a result, the watching task itself panicked or was aborted with its parent.
+        Poll::Ready(ended.unwrap_or(Error::TaskEnded { task: "links" }))
     }
 }
 

@@ -1,0 +1,404 @@
+//! Networks of real processes: killed, restarted, lied to. Tests wait for conditions, with limits
+//! far above what anything takes.
+
+#![allow(missing_docs, clippy::unwrap_used)]
+
+use quorate_crypto::SecretKey;
+use quorate_load::{Load, LoadConfig, LoadReport, api::block_of};
+use quorate_node::localnet::{Network, Settings, prepare, setup};
+use quorate_storage::store::Store;
+use quorate_types::{
+    Digest, Height, Identity,
+    genesis::{Genesis, Protocol},
+};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    net::TcpListener,
+    path::{Path, PathBuf},
+    process::{Command, Output},
+    time::{Duration, Instant},
+};
+use tokio::{sync::watch, task::JoinHandle};
+
+const PATIENCE: Duration = Duration::from_secs(25);
+const BINARY: &str = env!("CARGO_BIN_EXE_quorate");
+const ACCOUNTS: u32 = 50;
+
+/// A network in a folder of its own.
+struct Net {
+    network: Network,
+    directory: tempfile::TempDir,
+    genesis: Genesis,
+}
+
+struct Running {
+    stop: watch::Sender<bool>,
+    load: JoinHandle<LoadReport>,
+}
+
+impl Running {
+    async fn stop(self) -> LoadReport {
+        self.stop.send(true).unwrap();
+        self.load.await.unwrap()
+    }
+}
+
+/// Ports that nobody uses at the moment. Each test of this process gets others.
+fn free_base_port(validators: usize) -> u16 {
+    use std::sync::atomic::{AtomicU16, Ordering};
+    static NEXT: AtomicU16 = AtomicU16::new(0);
+    let start = 21_000 + (std::process::id() % 500) as u16 * 64;
+    for _ in 0..500 {
+        let base = start + NEXT.fetch_add(1, Ordering::Relaxed) * 20;
+        let last = base + 2 * validators as u16;
+        if (base..last).all(|port| TcpListener::bind(("127.0.0.1", port)).is_ok()) {
+            return base;
+        }
+    }
+    panic!("no free ports");
+}
+
+impl Net {
+    async fn start(name: &str, validators: usize) -> Self {
+        let directory = tempfile::tempdir().unwrap();
+        let settings = Settings {
+            name: name.to_owned(),
+            validators,
+            protocol: Protocol::Simplex,
+            scheme: "bls-threshold".to_owned(),
+            accounts: ACCOUNTS,
+            base_port: free_base_port(validators),
+        };
+        let path = directory.path().join("net");
+        prepare(&path, &settings).unwrap();
+        let mut network = Network::start(Path::new(BINARY), &path, &settings).unwrap();
+        network.wait_until_up().await.unwrap();
+        let text = std::fs::read_to_string(path.join("genesis.json")).unwrap();
+        Self {
+            network,
+            directory,
+            genesis: Genesis::from_json(&text).unwrap(),
+        }
+    }
+
+    fn path(&self) -> PathBuf {
+        self.directory.path().join("net")
+    }
+
+    fn accounts(&self) -> Vec<SecretKey> {
+        setup::load_accounts(&self.path(), ACCOUNTS).unwrap()
+    }
+
+    fn load(&self, rate: f64) -> Running {
+        let load = Load::new(LoadConfig {
+            urls: self.network.urls(),
+            chain: self.genesis.chain_id(),
+            accounts: self.accounts(),
+            rate,
+        })
+        .unwrap();
+        let (stop, stopped) = watch::channel(false);
+        Running {
+            stop,
+            load: tokio::spawn(load.run(stopped)),
+        }
+    }
+
+    async fn height(&self, place: usize) -> u64 {
+        let status = self.network.client(place).status().await;
+        status.map_or(0, |status| status.executed_height.0)
+    }
+
+    /// Waits until a validator has executed a height.
+    async fn reach(&mut self, place: usize, height: u64) {
+        let deadline = Instant::now() + PATIENCE;
+        while self.height(place).await < height {
+            if Instant::now() > deadline {
+                panic!(
+                    "validator {place} stays below {height}:\n{}",
+                    self.describe().await
+                );
+            }
+            let dead = self.network.newly_dead();
+            assert!(dead.is_empty(), "{dead:?}: {}", self.network.log_tail(dead[0].0));
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+    }
+
+    /// Where everybody is, for the message of a failed test.
+    async fn describe(&self) -> String {
+        let mut lines = Vec::new();
+        for place in 0..self.network.size() {
+            let client = self.network.client(place);
+            match client.status().await {
+                Ok(status) => lines.push(format!(
+                    "{place}: view {} final {} executed {} mempool {} blocked {:?} connected {:?}",
+                    status.view,
+                    status.finalized_height,
+                    status.executed_height,
+                    status.mempool_transactions,
+                    status.blocked,
+                    status
+                        .peers
+                        .iter()
+                        .map(|peer| (peer.validator, peer.connected))
+                        .collect::<Vec<_>>(),
+                )),
+                Err(error) => lines.push(format!("{place}: {error}")),
+            }
+            let metrics = client.metrics().await.unwrap_or_default();
+            let telling = metrics.lines().filter(|line| {
+                line.contains("dropped") || line.contains("unsent") || line.contains("nullify")
+            });
+            lines.extend(
+                telling
+                    .filter(|line| !line.starts_with('#') && !line.ends_with(" 0"))
+                    .map(|line| format!("   {line}")),
+            );
+        }
+        lines.join("\n")
+    }
+
+    /// Waits until the chain has grown by some blocks, as a validator sees it.
+    async fn grow(&mut self, place: usize, blocks: u64) {
+        let height = self.height(place).await;
+        self.reach(place, height + blocks).await;
+    }
+
+    /// Stops everything and checks what the databases hold.
+    fn stop_and_check(mut self) {
+        let killed = self.network.stop();
+        assert!(killed.is_empty(), "{killed:?} did not stop in time");
+        check_databases(&self.path(), &self.genesis, self.network.size());
+    }
+
+    fn cli(&self, arguments: &[&str]) -> Output {
+        Command::new(BINARY).args(arguments).output().unwrap()
+    }
+}
+
+/// All validators hold the same blocks and the same state at every height; no transaction was
+/// applied twice; no money was made or lost.
+fn check_databases(path: &Path, genesis: &Genesis, validators: usize) {
+    let mut blocks: BTreeMap<Height, (Digest, Digest)> = BTreeMap::new();
+    let supply: u64 = genesis.accounts.iter().map(|account| account.balance).sum();
+    for place in 0..validators {
+        let database = path.join(format!("validator-{place}")).join("data/db");
+        let (store, _tree) = Store::open(&database, genesis).unwrap();
+        let tip = store.tip().height;
+        assert!(tip > Height(0));
+        let mut applied = BTreeSet::new();
+        let mut owners: BTreeSet<Identity> = BTreeSet::new();
+        let mut height = Height(1);
+        while height <= tip {
+            let block = store.block(height).unwrap().expect("no gap").block;
+            owners.extend(block.transactions().iter().map(|t| t.transfer().to));
+            let root = store.root(height).unwrap().expect("every height has one");
+            let held = blocks.entry(height).or_insert((block.id(), root));
+            assert_eq!(*held, (block.id(), root), "height {height}, validator {place}");
+            for receipt in store.receipts(height).unwrap().expect("no gap") {
+                if receipt.outcome.name() == "applied" {
+                    assert!(applied.insert(receipt.transaction), "applied twice");
+                }
+            }
+            height = height.next();
+        }
+        owners.extend(genesis.accounts.iter().map(|a| a.identity));
+        owners.extend(genesis.validators.iter().map(|v| v.identity));
+        let total: u64 = owners
+            .iter()
+            .map(|owner| store.account(owner).unwrap().unwrap_or_default().balance)
+            .sum();
+        assert_eq!(total, supply, "validator {place}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_killed_validator_is_not_missed_and_catches_up_and_votes_again() {
+    let mut net = Net::start("kill-one", 4).await;
+    let load = net.load(200.0);
+    net.grow(0, 50).await;
+    for round in 0..3 {
+        let victim = 1 + round;
+        net.network.kill(victim).unwrap();
+        net.grow(0, 100).await;
+        net.network.spawn(victim, &[]).unwrap();
+        let height = net.height(0).await;
+        net.reach(victim, height + 20).await;
+        // With another one gone, the chain goes on only if the restarted one votes.
+        let other = 1 + (round + 1) % 3;
+        net.network.kill(other).unwrap();
+        net.grow(0, 50).await;
+        net.network.spawn(other, &[]).unwrap();
+        let height = net.height(0).await;
+        net.reach(other, height).await;
+    }
+    let report = load.stop().await;
+    assert!(report.finalized > 0);
+    net.stop_and_check();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn all_validators_killed_at_once_go_on_from_where_they_stood() {
+    let mut net = Net::start("kill-all", 4).await;
+    let load = net.load(200.0);
+    for _ in 0..3 {
+        net.grow(0, 60).await;
+        let mut known = BTreeMap::new();
+        for place in 0..4 {
+            let height = net.height(place).await;
+            let client = net.network.client(place);
+            let block = client.block(&height.to_string()).await.unwrap();
+            known.insert(height, block.id);
+        }
+        for place in 0..4 {
+            net.network.kill(place).unwrap();
+        }
+        for place in 0..4 {
+            net.network.spawn(place, &[]).unwrap();
+        }
+        net.network.wait_until_up().await.unwrap();
+        let highest = *known.keys().max().unwrap();
+        for place in 0..4 {
+            net.reach(place, highest + 20).await;
+            for (height, id) in &known {
+                let client = net.network.client(place);
+                let block = client.block(&height.to_string()).await.unwrap();
+                assert_eq!(block.id, *id, "a final block was lost");
+            }
+        }
+    }
+    let report = load.stop().await;
+    assert!(report.finalized > 0);
+    net.stop_and_check();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_validator_that_signs_garbage_is_found_and_blocked_and_the_chain_goes_on() {
+    let mut net = Net::start("chaos-garbage", 4).await;
+    net.grow(0, 20).await;
+    net.network.kill(3).unwrap();
+    // Until the honest votes of its former life are forgotten: beside them, forged ones are
+    // noticed without a bisection.
+    net.grow(0, 50).await;
+    net.network
+        .spawn(3, &["--misbehave", "garbage-votes"])
+        .unwrap();
+    let deadline = Instant::now() + PATIENCE;
+    let mut blocked_by = BTreeSet::new();
+    // Who never checks a quorum with the forger's vote in it cannot know; the others must.
+    while blocked_by.is_empty() {
+        assert!(Instant::now() < deadline, "nobody noticed");
+        for place in 0..3 {
+            let status = net.network.client(place).status().await.unwrap();
+            for blocked in status.blocked {
+                assert_eq!(blocked.validator.0, 3, "an honest validator was blocked");
+                assert_eq!(blocked.reason, "invalid_vote");
+                blocked_by.insert(place);
+            }
+        }
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+    let met = *blocked_by.first().unwrap();
+    let metrics = net.network.client(met).metrics().await.unwrap();
+    let bisections = metrics
+        .lines()
+        .find_map(|line| line.strip_prefix("quorate_crypto_bisections_total "))
+        .unwrap();
+    assert!(bisections.parse::<f64>().unwrap() > 0.0);
+    for place in 0..3 {
+        net.grow(place, 50).await;
+    }
+    net.stop_and_check();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn misbehaviour_is_refused_on_a_real_chain() {
+    let mut net = Net::start("real", 1).await;
+    net.grow(0, 5).await;
+    net.network.kill(0).unwrap();
+    let config = net.path().join("validator-0/validator.toml");
+    let output = net.cli(&[
+        "run",
+        "--config",
+        config.to_str().unwrap(),
+        "--misbehave",
+        "garbage-votes",
+    ]);
+    assert!(!output.status.success());
+    let message = String::from_utf8_lossy(&output.stderr);
+    assert!(message.contains("chaos"), "{message}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_user_pays_and_verifies_everything_with_the_trust_file_alone() {
+    let mut net = Net::start("user", 4).await;
+    net.grow(0, 5).await;
+    let url = net.network.urls()[1].clone();
+    let key = net.directory.path().join("payer.key");
+    let payer = &net.accounts()[0];
+    quorate_node::keys::save_secret(&key, &payer.to_bytes()).unwrap();
+    let to = Identity([7; 32]).to_string();
+    let trust = net.path().join("trust.json");
+    let (key, trust) = (key.to_str().unwrap(), trust.to_str().unwrap());
+    for _ in 0..2 {
+        let paid = net.cli(&[
+            "tx", "transfer", "--key", key, "--to", &to, "--amount", "21", "--wait", "--rpc", &url,
+        ]);
+        let text = String::from_utf8_lossy(&paid.stdout).into_owned();
+        assert!(paid.status.success() && text.contains("applied"), "{paid:?}");
+    }
+    let account = net.cli(&["account", &to, "--proof", "--trust", trust, "--rpc", &url]);
+    let text = String::from_utf8_lossy(&account.stdout).into_owned();
+    assert!(account.status.success(), "{account:?}");
+    assert!(text.contains("42") && text.contains("verified"), "{text}");
+
+    let block = net.cli(&["block", "3", "--verify", "--trust", trust, "--rpc", &url]);
+    assert!(block.status.success(), "{block:?}");
+    // Another chain's trust file must not verify this chain.
+    let foreign = Net::start("foreign", 1).await;
+    let foreign_trust = foreign.path().join("trust.json");
+    let foreign_trust = foreign_trust.to_str().unwrap();
+    for arguments in [
+        ["block", "3", "--verify", "--trust", foreign_trust, "--rpc", &url],
+        ["account", &to, "--proof", "--trust", foreign_trust, "--rpc", &url],
+    ] {
+        let refused = net.cli(&arguments);
+        assert!(!refused.status.success(), "{refused:?}");
+    }
+
+    let too_much = net.cli(&[
+        "tx", "transfer", "--key", key, "--to", &to, "--amount", "18446744073709551615", "--wait",
+        "--rpc", &url,
+    ]);
+    assert!(!too_much.status.success());
+    let message = String::from_utf8_lossy(&too_much.stderr).into_owned();
+    assert!(message.contains("insufficient_balance"), "{message}");
+    net.stop_and_check();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_validator_without_its_journal_refuses_to_vote() {
+    let mut net = Net::start("journal", 1).await;
+    net.grow(0, 5).await;
+    net.network.kill(0).unwrap();
+    std::fs::remove_dir_all(net.path().join("validator-0/data/journal")).unwrap();
+    let config = net.path().join("validator-0/validator.toml");
+    for _ in 0..2 {
+        let output = net.cli(&["run", "--config", config.to_str().unwrap()]);
+        assert!(!output.status.success());
+        let message = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert!(message.contains("vote journal"), "{message}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn two_processes_never_share_a_data_directory() {
+    let mut net = Net::start("twice", 1).await;
+    net.grow(0, 5).await;
+    let config = net.path().join("validator-0/validator.toml");
+    let output = net.cli(&["run", "--config", config.to_str().unwrap()]);
+    assert!(!output.status.success());
+    let block = net.network.client(0).block("1").await.unwrap();
+    assert_eq!(block_of(&block).unwrap().height(), Height(1));
+}

@@ -1,0 +1,270 @@
+//! The formats, frozen: what is stored, sent, hashed and signed, as bytes.
+//!
+//! A change of these bytes breaks every stored chain and every peer: it needs a new version. The
+//! file is written anew when `QUORATE_BLESS` is set.
+#![allow(missing_docs, clippy::unwrap_used)]
+
+use commonware_codec::{Copying, DecodeExt, Encode};
+use quorate_crypto::{
+    SecretKey,
+    bls::{PartialSignature, Proof},
+    sha256,
+};
+use quorate_types::{
+    Account, Block, Certificate, ChainId, Digest, Epoch, Evidence, Failure, Frame, Header, Height,
+    Message, Outcome, Proposal, Receipt, Record, Status, Subject, Transaction, Transfer,
+    ValidatorIndex, View, Vote, VoteKind,
+    genesis::{BlockLimits, Genesis, GenesisAccount, GenesisValidator, Protocol},
+    state_key,
+};
+use std::{collections::BTreeMap, env, fmt::Debug, fs, sync::Arc};
+
+const FILE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/golden/formats.txt");
+
+fn secret(seed: u8) -> SecretKey {
+    SecretKey::from_bytes(&[seed; 32])
+}
+
+fn chain() -> ChainId {
+    ChainId(sha256(&[b"golden chain"]))
+}
+
+fn transfer(seed: u8) -> Transfer {
+    Transfer {
+        chain_tag: chain().tag(),
+        sender: secret(seed).identity(),
+        nonce: 0x0102_0304_0506_0708,
+        to: secret(seed + 1).identity(),
+        amount: 0x1112_1314_1516_1718,
+        fee: 0x2122_2324_2526_2728,
+    }
+}
+
+fn transaction(seed: u8) -> Transaction {
+    transfer(seed).sign(&chain(), &secret(seed))
+}
+
+fn block() -> Block {
+    let transactions = vec![transaction(1), transaction(2)];
+    let header = Header {
+        chain: chain(),
+        epoch: Epoch(1),
+        view: View(9),
+        height: Height(7),
+        parent: sha256(&[b"parent"]),
+        parent_view: View(8),
+        timestamp_ms: 1_800_000_000_123,
+        executed_height: Height(5),
+        state_root: sha256(&[b"state"]),
+        body_root: Header::body_root_of(&transactions),
+    };
+    Block::new(header, transactions).unwrap()
+}
+
+fn subject(kind: VoteKind) -> Subject {
+    match kind {
+        VoteKind::Nullify => Subject::nullify(Epoch(1), View(9)),
+        _ => Subject {
+            epoch: Epoch(1),
+            view: View(9),
+            kind,
+            payload: block().id(),
+        },
+    }
+}
+
+fn vote(kind: VoteKind) -> Vote {
+    Vote {
+        subject: subject(kind),
+        signer: ValidatorIndex(3),
+        signature: PartialSignature([7; 96]),
+    }
+}
+
+fn certificate(kind: VoteKind) -> Certificate {
+    Certificate {
+        subject: subject(kind),
+        proof: Proof::Threshold([8; 48]),
+    }
+}
+
+fn genesis() -> Genesis {
+    Genesis {
+        name: "golden".into(),
+        timestamp_ms: 1_800_000_000_000,
+        protocol: Protocol::Simplex,
+        scheme: "bls-threshold".into(),
+        limits: BlockLimits {
+            max_transactions: 4_096,
+            max_bytes: 1_048_576,
+        },
+        group_key: "ab".repeat(96),
+        validators: vec![GenesisValidator {
+            identity: secret(1).identity(),
+            vote_key: "cd".repeat(96),
+        }],
+        accounts: vec![GenesisAccount {
+            identity: secret(2).identity(),
+            balance: 1_000_000,
+        }],
+    }
+}
+
+/// The bytes of a value that must also decode to the value again.
+fn both_ways<T: Encode + DecodeExt<()> + PartialEq + Debug>(value: &T) -> Vec<u8> {
+    let bytes = value.encode().to_vec();
+    assert_eq!(T::decode(Copying(&bytes)).as_ref().ok(), Some(value));
+    bytes
+}
+
+fn frame() -> Frame {
+    let proposal = Proposal {
+        epoch: Epoch(1),
+        view: View(9),
+        block: Arc::new(block()),
+        parent_certificate: Some(certificate(VoteKind::Notarize)),
+        nullifications: vec![certificate(VoteKind::Nullify)],
+    };
+    Frame(vec![
+        Message::Proposal(Box::new(proposal)),
+        Message::Vote(vote(VoteKind::Notarize)),
+    ])
+}
+
+fn small_messages() -> Frame {
+    Frame(vec![
+        Message::Certificate(certificate(VoteKind::Finalize)),
+        Message::BlockRequest(sha256(&[b"asked"])),
+        Message::BlockReply(Arc::new(block())),
+        Message::RangeRequest(Height(11)),
+        Message::RangeReply {
+            blocks: vec![Arc::new(block())],
+            finalization: Some(certificate(VoteKind::Finalize)),
+        },
+        Message::CertificateRequest {
+            epoch: Epoch(1),
+            first: View(2),
+            last: View(3),
+        },
+        Message::Transactions(vec![transaction(1)]),
+        Message::Status(Status {
+            epoch: Epoch(1),
+            view: View(2),
+            finalized_height: Height(3),
+            executed_height: Height(4),
+        }),
+    ])
+}
+
+fn vectors() -> BTreeMap<String, String> {
+    let mut all: Vec<(String, Vec<u8>)> = vec![
+        ("header".into(), both_ways(block().header())),
+        ("block".into(), both_ways(&block())),
+        ("block_id".into(), block().id().0.to_vec()),
+        ("transaction".into(), both_ways(&transaction(1))),
+        ("transaction_id".into(), transaction(1).id().0.to_vec()),
+        (
+            "transfer_signed_bytes".into(),
+            transfer(1).signed_bytes(&chain()),
+        ),
+        (
+            "account".into(),
+            both_ways(&Account {
+                nonce: 3,
+                balance: 0x0102_0304_0506_0708,
+            }),
+        ),
+        (
+            "evidence".into(),
+            both_ways(&Evidence {
+                first: vote(VoteKind::Finalize),
+                second: vote(VoteKind::Nullify),
+            }),
+        ),
+        ("frame".into(), both_ways(&frame())),
+        (
+            "frame_of_small_messages".into(),
+            both_ways(&small_messages()),
+        ),
+        (
+            "record_block".into(),
+            both_ways(&Record::Block(Arc::new(block()))),
+        ),
+        (
+            "record_vote".into(),
+            both_ways(&Record::Vote(vote(VoteKind::Nullify))),
+        ),
+        (
+            "record_certificate".into(),
+            both_ways(&Record::Certificate(certificate(VoteKind::Notarize))),
+        ),
+        ("genesis_chain_id".into(), genesis().chain_id().0.0.to_vec()),
+        (
+            "state_key".into(),
+            state_key(&secret(1).identity()).0.to_vec(),
+        ),
+    ];
+    for kind in VoteKind::ALL {
+        all.push((format!("vote_{kind}"), both_ways(&vote(kind))));
+        all.push((format!("certificate_{kind}"), both_ways(&certificate(kind))));
+        let signed = subject(kind).signed_bytes(&chain());
+        all.push((format!("signed_bytes_{kind}"), signed));
+    }
+    for outcome in [
+        Outcome::Applied,
+        Outcome::Failed(Failure::WrongNonce),
+        Outcome::Failed(Failure::CannotPayFee),
+        Outcome::Failed(Failure::InsufficientBalance),
+    ] {
+        let receipt = Receipt {
+            transaction: transaction(1).id(),
+            outcome,
+        };
+        all.push((format!("receipt_{outcome}"), both_ways(&receipt)));
+    }
+    all.into_iter()
+        .map(|(name, bytes)| (name, hex::encode(bytes)))
+        .collect()
+}
+
+#[test]
+fn the_formats_are_those_of_the_golden_file() {
+    let vectors = vectors();
+    let text: String = vectors
+        .iter()
+        .map(|(name, bytes)| format!("{name} = {bytes}\n"))
+        .collect();
+    if env::var_os("QUORATE_BLESS").is_some() {
+        fs::write(FILE, &text).unwrap();
+    }
+    let golden = fs::read_to_string(FILE).unwrap();
+    for line in golden.lines() {
+        let (name, bytes) = line.split_once(" = ").unwrap();
+        assert_eq!(vectors.get(name).map(String::as_str), Some(bytes), "{name}");
+    }
+    assert_eq!(golden, text, "a vector is missing from the file");
+}
+
+#[test]
+fn ids_are_hashes_of_the_frozen_bytes() {
+    assert_eq!(block().id(), sha256(&[&block().header().encode()]));
+    let encoded = transaction(1).encode();
+    assert_eq!(transaction(1).id(), sha256(&[&encoded[..97]]));
+    assert_eq!(encoded.len(), 161);
+    assert_eq!(
+        state_key(&secret(1).identity()),
+        sha256(&[&secret(1).identity().0])
+    );
+    assert!(transaction(1).verify(&chain()).is_ok());
+    assert!(transaction(1).verify(&ChainId(Digest::ZERO)).is_err());
+}
+
+#[test]
+fn the_genesis_file_of_a_chain_keeps_its_id() {
+    let genesis = genesis();
+    let read = Genesis::from_json(&genesis.to_json()).unwrap();
+    assert_eq!(read.chain_id(), genesis.chain_id());
+    let mut richer = genesis.clone();
+    richer.accounts[0].balance += 1;
+    assert_ne!(richer.chain_id(), genesis.chain_id());
+}

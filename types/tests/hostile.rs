@@ -1,0 +1,465 @@
+//! Bytes from outside: no decoder panics, takes more than its limits, or has two forms of one value.
+#![allow(missing_docs, clippy::unwrap_used)]
+
+use commonware_codec::{Copying, DecodeExt, Encode, Error};
+use proptest::{collection::vec, option, prelude::*};
+use quorate_crypto::bls::{PartialSignature, Proof};
+use quorate_types::{
+    Account, Block, BlockError, Certificate, ChainId, Digest, Epoch, Evidence, Failure, Frame,
+    Header, Height, Identity, IdentitySignature, Message, Outcome, Proposal, Receipt, Record,
+    Status, Subject, Transaction, Transfer, ValidatorIndex, View, Vote, VoteKind,
+    limits::{
+        MAX_BLOCK_BYTES, MAX_BLOCK_TRANSACTIONS, MAX_FORWARDED_TRANSACTIONS, MAX_FRAME_BYTES,
+        MAX_FRAME_MESSAGES, MAX_PROPOSAL_NULLIFICATIONS, MAX_RANGE_BLOCKS, RANGE_REPLY_BYTES,
+    },
+};
+use std::{fmt::Debug, sync::Arc};
+
+trait Wire: Encode + DecodeExt<()> + PartialEq + Debug {}
+impl<T: Encode + DecodeExt<()> + PartialEq + Debug> Wire for T {}
+
+fn decode<T: Wire>(bytes: &[u8]) -> Result<T, Error> {
+    T::decode(Copying(bytes))
+}
+
+/// Whatever decodes has these bytes as its one form.
+fn has_one_form<T: Wire>(bytes: &[u8]) {
+    if let Ok(value) = decode::<T>(bytes) {
+        assert_eq!(value.encode(), bytes, "{value:?} has two forms");
+    }
+}
+
+/// Round trip, truncations, trailing bytes and the given bit flips.
+fn withstands<T: Wire>(value: &T, flips: &[usize]) {
+    let bytes = value.encode().to_vec();
+    assert_eq!(decode::<T>(&bytes).as_ref().ok(), Some(value));
+    for length in 0..bytes.len() {
+        assert!(decode::<T>(&bytes[..length]).is_err(), "cut at {length}");
+    }
+    let mut changed = bytes.clone();
+    changed.push(0);
+    assert!(decode::<T>(&changed).is_err(), "a byte too many");
+    changed.pop();
+    for flip in flips {
+        let bit = flip % (bytes.len() * 8);
+        changed[bit / 8] ^= 1 << (bit % 8);
+        has_one_form::<T>(&changed);
+        assert_ne!(
+            decode::<T>(&changed).as_ref().ok(),
+            Some(value),
+            "bit {bit}"
+        );
+        changed[bit / 8] ^= 1 << (bit % 8);
+    }
+}
+
+fn all_decoders(bytes: &[u8]) {
+    has_one_form::<Frame>(bytes);
+    has_one_form::<Message>(bytes);
+    has_one_form::<Proposal>(bytes);
+    has_one_form::<Block>(bytes);
+    has_one_form::<Header>(bytes);
+    has_one_form::<Transaction>(bytes);
+    has_one_form::<Transfer>(bytes);
+    has_one_form::<Vote>(bytes);
+    has_one_form::<Subject>(bytes);
+    has_one_form::<Certificate>(bytes);
+    has_one_form::<Evidence>(bytes);
+    has_one_form::<Record>(bytes);
+    has_one_form::<Account>(bytes);
+    has_one_form::<Receipt>(bytes);
+    has_one_form::<Outcome>(bytes);
+    has_one_form::<Status>(bytes);
+}
+
+fn digest() -> impl Strategy<Value = Digest> {
+    any::<[u8; 32]>().prop_map(Digest)
+}
+
+fn subject() -> impl Strategy<Value = Subject> {
+    (any::<u64>(), any::<u64>(), 0..3_usize, digest()).prop_map(|(epoch, view, kind, payload)| {
+        match VoteKind::ALL[kind] {
+            VoteKind::Nullify => Subject::nullify(Epoch(epoch), View(view)),
+            kind => Subject {
+                epoch: Epoch(epoch),
+                view: View(view),
+                kind,
+                payload,
+            },
+        }
+    })
+}
+
+fn vote() -> impl Strategy<Value = Vote> {
+    (subject(), any::<u32>(), any::<[u8; 32]>()).prop_map(|(subject, signer, seed)| Vote {
+        subject,
+        signer: ValidatorIndex(signer),
+        signature: PartialSignature(std::array::from_fn(|i| seed[i % 32].wrapping_add(i as u8))),
+    })
+}
+
+fn certificate() -> impl Strategy<Value = Certificate> {
+    (subject(), any::<[u8; 32]>()).prop_map(|(subject, seed)| Certificate {
+        subject,
+        proof: Proof::Threshold(std::array::from_fn(|i| seed[i % 32])),
+    })
+}
+
+fn transaction() -> impl Strategy<Value = Transaction> {
+    (
+        any::<[u8; 8]>(),
+        any::<[u8; 32]>(),
+        any::<[u8; 32]>(),
+        any::<[u64; 3]>(),
+        any::<[u8; 32]>(),
+    )
+        .prop_map(|(chain_tag, sender, to, [nonce, amount, fee], seed)| {
+            let transfer = Transfer {
+                chain_tag,
+                sender: Identity(sender),
+                nonce,
+                to: Identity(to),
+                amount,
+                fee,
+            };
+            Transaction::new(
+                transfer,
+                IdentitySignature(std::array::from_fn(|i| seed[i % 32])),
+            )
+        })
+}
+
+fn block() -> impl Strategy<Value = Block> {
+    (
+        digest(),
+        any::<[u64; 6]>(),
+        digest(),
+        digest(),
+        vec(transaction(), 0..4),
+    )
+        .prop_map(|(chain, numbers, parent, state_root, transactions)| {
+            let [epoch, view, height, parent_view, timestamp_ms, executed] = numbers;
+            let header = Header {
+                chain: ChainId(chain),
+                epoch: Epoch(epoch),
+                view: View(view),
+                height: Height(height),
+                parent,
+                parent_view: View(parent_view),
+                timestamp_ms,
+                executed_height: Height(executed),
+                state_root,
+                body_root: Header::body_root_of(&transactions),
+            };
+            Block::new(header, transactions).unwrap()
+        })
+}
+
+fn message() -> impl Strategy<Value = Message> {
+    let proposal = (
+        any::<[u64; 2]>(),
+        block(),
+        option::of(certificate()),
+        vec(certificate(), 0..3),
+    )
+        .prop_map(
+            |([epoch, view], block, parent_certificate, nullifications)| {
+                Message::Proposal(Box::new(Proposal {
+                    epoch: Epoch(epoch),
+                    view: View(view),
+                    block: Arc::new(block),
+                    parent_certificate,
+                    nullifications,
+                }))
+            },
+        );
+    let range =
+        (vec(block(), 0..3), option::of(certificate())).prop_map(|(blocks, finalization)| {
+            Message::RangeReply {
+                blocks: blocks.into_iter().map(Arc::new).collect(),
+                finalization,
+            }
+        });
+    prop_oneof![
+        proposal,
+        range,
+        vote().prop_map(Message::Vote),
+        certificate().prop_map(Message::Certificate),
+        digest().prop_map(Message::BlockRequest),
+        block().prop_map(|block| Message::BlockReply(Arc::new(block))),
+        any::<u64>().prop_map(|height| Message::RangeRequest(Height(height))),
+        any::<[u64; 3]>().prop_map(|[epoch, first, last]| Message::CertificateRequest {
+            epoch: Epoch(epoch),
+            first: View(first),
+            last: View(last),
+        }),
+        vec(transaction(), 0..4).prop_map(Message::Transactions),
+        any::<[u64; 4]>().prop_map(|[epoch, view, finalized, executed]| {
+            Message::Status(Status {
+                epoch: Epoch(epoch),
+                view: View(view),
+                finalized_height: Height(finalized),
+                executed_height: Height(executed),
+            })
+        }),
+    ]
+}
+
+fn record() -> impl Strategy<Value = Record> {
+    prop_oneof![
+        vote().prop_map(Record::Vote),
+        block().prop_map(|block| Record::Block(Arc::new(block))),
+        certificate().prop_map(Record::Certificate),
+    ]
+}
+
+fn outcome() -> impl Strategy<Value = Outcome> {
+    prop::sample::select(vec![
+        Outcome::Applied,
+        Outcome::Failed(Failure::WrongNonce),
+        Outcome::Failed(Failure::CannotPayFee),
+        Outcome::Failed(Failure::InsufficientBalance),
+    ])
+}
+
+fn flips() -> impl Strategy<Value = Vec<usize>> {
+    vec(any::<usize>(), 32)
+}
+
+/// One value of its kind, always the same.
+fn one<T: Debug>(strategy: impl Strategy<Value = T>) -> T {
+    use proptest::{strategy::ValueTree, test_runner::TestRunner};
+    strategy
+        .new_tree(&mut TestRunner::deterministic())
+        .unwrap()
+        .current()
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(256) })]
+
+    #[test]
+    fn random_bytes_never_panic(bytes in vec(any::<u8>(), 0..600)) {
+        all_decoders(&bytes);
+    }
+
+    // Most random bytes fail at the first byte; small ones pass versions, tags and counts.
+    #[test]
+    fn small_random_bytes_never_panic(bytes in vec(0..12_u8, 0..600)) {
+        all_decoders(&bytes);
+    }
+
+    #[test]
+    fn votes_and_evidence_withstand_damage(first in vote(), second in vote(), flips in flips()) {
+        withstands(&first, &flips);
+        withstands(&Evidence { first, second }, &flips);
+    }
+
+    #[test]
+    fn certificates_withstand_damage(certificate in certificate(), flips in flips()) {
+        withstands(&certificate, &flips);
+        withstands(&certificate.subject, &flips);
+    }
+
+    #[test]
+    fn transactions_withstand_damage(transaction in transaction(), flips in flips()) {
+        withstands(&transaction, &flips);
+        withstands(transaction.transfer(), &flips);
+    }
+
+    #[test]
+    fn accounts_and_receipts_withstand_damage(
+        account in any::<[u64; 2]>(), id in digest(), outcome in outcome(), flips in flips(),
+    ) {
+        withstands(&Account { nonce: account[0], balance: account[1] }, &flips);
+        withstands(&outcome, &flips);
+        withstands(&Receipt { transaction: id, outcome }, &flips);
+    }
+
+    #[test]
+    fn records_withstand_damage(record in record(), flips in flips()) {
+        withstands(&record, &flips);
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(128) })]
+
+    #[test]
+    fn blocks_withstand_damage(block in block(), flips in flips()) {
+        withstands(&block, &flips);
+        withstands(block.header(), &flips);
+    }
+
+    #[test]
+    fn a_block_commits_to_every_bit_of_its_transactions(block in block(), flips in flips()) {
+        let mut bytes = block.encode().to_vec();
+        let body = block.header().encode().len();
+        for flip in flips {
+            let bit = flip % ((bytes.len() - body) * 8);
+            bytes[body + bit / 8] ^= 1 << (bit % 8);
+            prop_assert!(decode::<Block>(&bytes).is_err(), "bit {}", bit);
+            bytes[body + bit / 8] ^= 1 << (bit % 8);
+        }
+    }
+
+    #[test]
+    fn messages_and_frames_withstand_damage(messages in vec(message(), 0..4), flips in flips()) {
+        for message in &messages {
+            withstands(message, &flips);
+        }
+        withstands(&Frame(messages), &flips);
+    }
+}
+
+/// Only `good` is taken at `at`; all other values there are refused.
+fn only_version<T: Wire>(value: &T, at: usize, good: u8) {
+    let mut bytes = value.encode().to_vec();
+    for version in 0..=u8::MAX {
+        bytes[at] = version;
+        assert_eq!(decode::<T>(&bytes).is_ok(), version == good, "{version}");
+    }
+}
+
+#[test]
+fn unknown_versions_are_refused() {
+    let (block, vote, certificate) = (one(block()), one(vote()), one(certificate()));
+    let evidence = Evidence {
+        first: vote,
+        second: vote,
+    };
+    only_version(block.header(), 0, 1);
+    only_version(&block, 0, 1);
+    only_version(&one(transaction()), 0, 1);
+    only_version(&vote, 0, 1);
+    only_version(&certificate, 0, 1);
+    only_version(&evidence, 0, 1);
+    only_version(&evidence, evidence.encode().len() / 2, 1);
+    only_version(&Account::default(), 0, 1);
+    only_version(&Record::Vote(vote), 1, 1);
+    only_version(&Record::Block(Arc::new(block)), 1, 1);
+    only_version(&Record::Certificate(certificate), 1, 1);
+}
+
+#[test]
+fn unknown_codes_are_refused() {
+    for code in 0..=u8::MAX {
+        assert_eq!(decode::<Outcome>(&[code]).is_ok(), code <= 3);
+        let known = (1..=10).contains(&code);
+        let refused = matches!(decode::<Message>(&[code]), Err(Error::InvalidEnum(_)));
+        assert_eq!(refused, !known, "message {code}");
+        let refused = matches!(decode::<Record>(&[code]), Err(Error::InvalidEnum(_)));
+        assert_eq!(refused, !(1..=3).contains(&code), "record {code}");
+    }
+    let certificate = one(certificate());
+    let at = certificate.encode().len() - 49;
+    only_version(&certificate, at, 0);
+}
+
+#[test]
+fn a_nullify_names_no_block_and_the_others_name_one() {
+    let nullify = Subject::nullify(Epoch(1), View(2)).encode().to_vec();
+    let kind_at = 16;
+    for (kind, ok) in [(0, false), (1, false), (2, true), (3, false), (4, false)] {
+        let mut bytes = nullify.clone();
+        bytes[kind_at] = kind;
+        assert_eq!(decode::<Subject>(&bytes).is_ok(), ok, "empty, kind {kind}");
+        *bytes.last_mut().unwrap() = 1;
+        let named = kind == 1 || kind == 3;
+        assert_eq!(
+            decode::<Subject>(&bytes).is_ok(),
+            named,
+            "named, kind {kind}"
+        );
+    }
+}
+
+#[test]
+fn an_option_has_no_third_form() {
+    let reply = Message::RangeReply {
+        blocks: Vec::new(),
+        finalization: None,
+    };
+    only_version(&reply, 5, 0);
+}
+
+/// A list's count is refused above its limit although nothing follows, and only the items are
+/// missing at the limit.
+fn limit_is<T: Wire>(before: &[u8], limit: usize) {
+    let mut bytes = before.to_vec();
+    for count in [limit + 1, u32::MAX as usize] {
+        bytes.truncate(before.len());
+        bytes.extend_from_slice(&u32::try_from(count).unwrap().to_be_bytes());
+        let error = decode::<T>(&bytes).unwrap_err();
+        assert!(
+            matches!(error, Error::InvalidLength(n) if n == count),
+            "{error}"
+        );
+    }
+    bytes.truncate(before.len());
+    bytes.extend_from_slice(&u32::try_from(limit).unwrap().to_be_bytes());
+    let error = decode::<T>(&bytes).unwrap_err();
+    assert!(matches!(error, Error::EndOfBuffer), "{error}");
+}
+
+#[test]
+fn counts_above_the_limits_are_refused_before_the_items_are_read() {
+    let block = one(block());
+    limit_is::<Frame>(&[], MAX_FRAME_MESSAGES);
+    limit_is::<Block>(&block.header().encode(), MAX_BLOCK_TRANSACTIONS);
+    limit_is::<Message>(&[7], MAX_RANGE_BLOCKS);
+    limit_is::<Message>(&[9], MAX_FORWARDED_TRANSACTIONS);
+    let proposal = Message::Proposal(Box::new(Proposal {
+        epoch: Epoch(0),
+        view: View(1),
+        block: Arc::new(block),
+        parent_certificate: None,
+        nullifications: Vec::new(),
+    }));
+    let bytes = proposal.encode();
+    limit_is::<Message>(&bytes[..bytes.len() - 4], MAX_PROPOSAL_NULLIFICATIONS);
+}
+
+#[test]
+fn a_full_block_round_trips_and_fits_its_limits() {
+    let transactions = vec![one(transaction()); MAX_BLOCK_TRANSACTIONS];
+    let header = Header {
+        body_root: Header::body_root_of(&transactions),
+        ..*one(block()).header()
+    };
+    let full = Block::new(header, transactions.clone()).unwrap();
+    let certificate = one(certificate());
+    let message = Message::Proposal(Box::new(Proposal {
+        epoch: Epoch(0),
+        view: View(1),
+        block: Arc::new(full.clone()),
+        parent_certificate: Some(certificate.clone()),
+        nullifications: vec![certificate; MAX_PROPOSAL_NULLIFICATIONS],
+    }));
+    let frame = Frame(vec![message]);
+    let bytes = frame.encode();
+    assert_eq!(decode::<Frame>(&bytes).ok(), Some(frame));
+    assert!(bytes.len() <= MAX_FRAME_BYTES);
+    let size = full.encode().len();
+    assert!(size <= MAX_BLOCK_BYTES);
+    assert!(RANGE_REPLY_BYTES + size + 1_024 <= MAX_FRAME_BYTES);
+
+    let mut more = transactions;
+    more.push(more[0]);
+    let count = more.len();
+    let refused = Block::new(header, more);
+    assert_eq!(refused, Err(BlockError::TooManyTransactions { count }));
+    assert_eq!(Block::new(header, vec![]), Err(BlockError::BodyMismatch));
+}
+
+#[test]
+fn a_full_frame_round_trips() {
+    let transactions = vec![one(transaction()); MAX_FORWARDED_TRANSACTIONS];
+    let mut messages = vec![Message::Vote(one(vote())); MAX_FRAME_MESSAGES - 1];
+    messages.push(Message::Transactions(transactions));
+    withstands_whole(&Frame(messages));
+}
+
+fn withstands_whole<T: Wire>(value: &T) {
+    assert_eq!(decode::<T>(&value.encode()).as_ref().ok(), Some(value));
+}
