@@ -301,7 +301,10 @@ impl Engine {
         self.pacemaker.enter(now, brought, hopeless);
         self.building = None;
         let closed = View(view.0.saturating_sub(TAIL_VIEWS));
-        for (_, round) in self.rounds.range_mut(self.open_from..closed.max(self.open_from)) {
+        for (_, round) in self
+            .rounds
+            .range_mut(self.open_from..closed.max(self.open_from))
+        {
             round.shrink();
         }
         self.open_from = closed.max(self.open_from);

@@ -16,7 +16,7 @@ pub enum RecoverError {
     )]
     ForeignVote {
         /// The vote.
-        vote: Vote,
+        vote: Box<Vote>,
     },
     /// It holds two votes that no honest validator casts together.
     #[error(
@@ -24,15 +24,15 @@ pub enum RecoverError {
     )]
     ConflictingVotes {
         /// One of them.
-        first: Vote,
+        first: Box<Vote>,
         /// The other.
-        second: Vote,
+        second: Box<Vote>,
     },
     /// It is of another epoch.
     #[error("the journal holds {vote:?}, but this is epoch {epoch}")]
     OtherEpoch {
         /// The vote.
-        vote: Vote,
+        vote: Box<Vote>,
         /// The epoch that was to be recovered.
         epoch: quorate_types::Epoch,
     },
@@ -104,10 +104,15 @@ impl Engine {
     fn restore(&mut self, vote: Vote) -> Result<(), RecoverError> {
         let epoch = self.config.epoch();
         if vote.subject.epoch != epoch {
-            return Err(RecoverError::OtherEpoch { vote, epoch });
+            return Err(RecoverError::OtherEpoch {
+                vote: Box::new(vote),
+                epoch,
+            });
         }
         if Some(vote.signer) != self.own_place() {
-            return Err(RecoverError::ForeignVote { vote });
+            return Err(RecoverError::ForeignVote {
+                vote: Box::new(vote),
+            });
         }
         let view = vote.subject.view;
         if view <= self.tip.view {
@@ -125,8 +130,8 @@ impl Engine {
             };
             if pair.conflict().is_some() {
                 return Err(RecoverError::ConflictingVotes {
-                    first: *held,
-                    second: vote,
+                    first: Box::new(*held),
+                    second: Box::new(vote),
                 });
             }
         }

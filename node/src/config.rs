@@ -310,20 +310,23 @@ impl ValidatorConfig {
             path: genesis_path.clone(),
             source,
         };
-        let committee = genesis.committee().map_err(|error| genesis_error(error.into()))?;
+        let committee = genesis
+            .committee()
+            .map_err(|error| genesis_error(error.into()))?;
         let scheme = genesis.scheme().map_err(genesis_error)?;
 
         let identity_path = directory.join(&file.identity_key);
         let identity = keys::load_identity(&identity_path)
             .map_err(|source| check.key("identity_key", source))?;
-        let place = committee
-            .place(&identity.identity())
-            .ok_or_else(|| ConfigError::NotAValidator {
-                file: identity_path,
-                genesis: genesis_path.clone(),
-                identity: identity.identity(),
-                validators: committee.size(),
-            })?;
+        let place =
+            committee
+                .place(&identity.identity())
+                .ok_or_else(|| ConfigError::NotAValidator {
+                    file: identity_path,
+                    genesis: genesis_path.clone(),
+                    identity: identity.identity(),
+                    validators: committee.size(),
+                })?;
         let vote_path = directory.join(&file.vote_key);
         let vote_secret =
             keys::load_vote_secret(&vote_path).map_err(|source| check.key("vote_key", source))?;
@@ -365,10 +368,11 @@ impl ValidatorConfig {
 ///
 /// If it cannot be read or a value is out of its range.
 pub fn load_genesis(path: &Path) -> Result<Genesis, ConfigError> {
-    let text = read_bounded(path, MAX_GENESIS_BYTES).map_err(|source| ConfigError::ReadGenesis {
-        path: path.into(),
-        source,
-    })?;
+    let text =
+        read_bounded(path, MAX_GENESIS_BYTES).map_err(|source| ConfigError::ReadGenesis {
+            path: path.into(),
+            source,
+        })?;
     Genesis::from_json(&text).map_err(|source| ConfigError::Genesis {
         path: path.into(),
         source,

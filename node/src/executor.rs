@@ -73,7 +73,10 @@ pub type Observer = Box<dyn Fn(&ExecutedBlock) + Send>;
 
 enum Command {
     Execute(Vec<Finalized>),
-    Prove(Identity, oneshot::Sender<Result<AccountProof, ProofRefused>>),
+    Prove(
+        Identity,
+        oneshot::Sender<Result<AccountProof, ProofRefused>>,
+    ),
     Stop,
 }
 

@@ -274,7 +274,10 @@ mod tests {
             assert!(matches!(result, Err(KeyFileError::Content { .. })));
         }
         fs::write(&path, format!("  {digits}\r\n")).expect("own file");
-        assert_eq!(*load_secret(&path).expect("white space is no matter"), [0xab; 32]);
+        assert_eq!(
+            *load_secret(&path).expect("white space is no matter"),
+            [0xab; 32]
+        );
     }
 
     #[test]

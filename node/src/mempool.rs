@@ -54,7 +54,9 @@ pub enum Refusal {
         expected: u64,
     },
     /// Its nonce is too far ahead.
-    #[error("nonce {nonce} is more than {MAX_NONCE_GAP} above the account's next nonce, {expected}")]
+    #[error(
+        "nonce {nonce} is more than {MAX_NONCE_GAP} above the account's next nonce, {expected}"
+    )]
     NonceTooFar {
         /// The transaction's.
         nonce: u64,
@@ -178,13 +180,11 @@ impl Mempool {
         let pool = self.pool.lock();
         let mut runs: Vec<(u64, Transaction)> = Vec::new();
         for sender in pool.senders.values() {
-            let mut expected = sender.next_nonce;
             let mut earliest = 0;
-            for (nonce, waiting) in sender.waiting.range(expected..) {
-                if *nonce != expected {
-                    break;
-                }
-                expected += 1;
+            let unbroken = (sender.next_nonce..)
+                .zip(sender.waiting.range(sender.next_nonce..))
+                .take_while(|(expected, (nonce, _))| expected == *nonce);
+            for (_, (_, waiting)) in unbroken {
                 // A later nonce cannot go before an earlier one, whenever it came.
                 earliest = waiting.arrival.max(earliest);
                 if !exclude.contains(&waiting.transaction.id()) {
@@ -200,7 +200,9 @@ impl Mempool {
             (*arrival, transfer.sender, transfer.nonce)
         });
         runs.truncate(limit);
-        runs.into_iter().map(|(_, transaction)| transaction).collect()
+        runs.into_iter()
+            .map(|(_, transaction)| transaction)
+            .collect()
     }
 
     /// Forgets what a final block has executed or made stale. `nonces` are the new nonces of the
@@ -422,10 +424,7 @@ mod tests {
         for nonce in 0..2 {
             mempool.submit(transfer(2, nonce), 0, 10).expect("room");
         }
-        assert_eq!(
-            mempool.submit(transfer(3, 0), 0, 10),
-            Err(Refusal::Full)
-        );
+        assert_eq!(mempool.submit(transfer(3, 0), 0, 10), Err(Refusal::Full));
     }
 
     #[test]

@@ -103,10 +103,9 @@ pub fn run(config: ValidatorConfig, stop_with_stdin: bool) -> anyhow::Result<()>
         .with_tcp_nodelay(Some(true))
         .with_catch_panics(false)
         .with_storage_directory(config.data_dir.join("runtime"));
-    commonware_runtime::tokio::Runner::new(runtime)
-        .start(|context| async move {
-            Box::pin(serve_until_stopped(context, config, stop_with_stdin)).await
-        })?;
+    commonware_runtime::tokio::Runner::new(runtime).start(|context| async move {
+        Box::pin(serve_until_stopped(context, config, stop_with_stdin)).await
+    })?;
     drop(lock);
     Ok(())
 }
@@ -184,8 +183,7 @@ async fn serve_until_stopped(
     }));
     let live = Arc::new(LiveStatus::new(config.committee.clone(), config.place));
     let observer = observer(mempool.clone(), metrics.clone(), to_replica.clone());
-    let (executor, executor_thread) =
-        spawn_executor(&config, &store, tree, observer, &failures)?;
+    let (executor, executor_thread) = spawn_executor(&config, &store, tree, observer, &failures)?;
 
     let inlet = Inlet::new(
         config.committee.clone(),

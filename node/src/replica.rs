@@ -69,7 +69,8 @@ pub(crate) enum Event {
     Wanted {
         from: ValidatorIndex,
         id: Digest,
-        /// The room that the request takes in the queue.
+        /// The room that the request takes in the queue; freed with the event.
+        #[allow(dead_code)]
         queued: Queued,
     },
     /// The node is stopping.
@@ -373,7 +374,10 @@ impl Replica {
                 .collect();
             self.around.mempool.take(
                 self.config.limits.max_transactions,
-                self.config.limits.max_bytes.saturating_sub(HEADER_ROOM_BYTES),
+                self.config
+                    .limits
+                    .max_bytes
+                    .saturating_sub(HEADER_ROOM_BYTES),
                 &exclude,
             )
         };
@@ -420,7 +424,9 @@ impl Replica {
             debug!(height = %block.height(), view = %block.header().view,
                    transactions = block.transactions().len(), "finalised");
         }
-        metrics.finalized_height.set(as_i64(self.engine.tip().height.0));
+        metrics
+            .finalized_height
+            .set(as_i64(self.engine.tip().height.0));
         self.around.executor.submit(finalized);
     }
 
@@ -453,7 +459,10 @@ impl Replica {
 
     fn show_blocked(&self) {
         let blocked: Vec<(ValidatorIndex, Offence)> = self.engine.blocked();
-        self.around.metrics.blocked.set(as_i64(blocked.len() as u64));
+        self.around
+            .metrics
+            .blocked
+            .set(as_i64(blocked.len() as u64));
         self.around.live.set_blocked(
             blocked
                 .into_iter()

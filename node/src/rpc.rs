@@ -22,8 +22,8 @@ use axum::{
 use error::{RpcError, RpcResult};
 use live::LiveStatus;
 use quorate_load::api::{
-    AccountJson, AccountProofJson, BlockJson, BlocksJson, PeerJson, StatusJson,
-    SubmitAnswer, SubmitRequest, TransactionResult, to_hex,
+    AccountJson, AccountProofJson, BlockJson, BlocksJson, PeerJson, StatusJson, SubmitAnswer,
+    SubmitRequest, TransactionResult, to_hex,
 };
 use quorate_p2p::PeerStatus;
 use quorate_storage::store::Store;
@@ -128,7 +128,10 @@ pub fn router(state: RpcState) -> Router {
         .route("/v1/accounts/{identity}", get(account))
         .route("/v1/blocks", get(blocks))
         .route("/v1/blocks/{which}", get(block))
-        .route("/v1/health", get(|| async { Json(serde_json::json!({"alive": true})) }))
+        .route(
+            "/v1/health",
+            get(|| async { Json(serde_json::json!({"alive": true})) }),
+        )
         .route("/v1/ready", get(ready))
         .route("/v1/metrics", get(metrics))
         .route("/metrics", get(metrics))
@@ -266,7 +269,10 @@ async fn account(
     let proven = tokio::time::timeout(MAX_WAIT, answer)
         .await
         .map_err(|_| {
-            RpcError::unavailable("no_finality", "no block became final that certifies a proof")
+            RpcError::unavailable(
+                "no_finality",
+                "no block became final that certifies a proof",
+            )
         })?
         .map_err(|_| RpcError::unavailable("stopping", "the node is stopping"))?
         .map_err(|refused| RpcError::busy(&refused.to_string()))?;
@@ -339,10 +345,15 @@ async fn ready(State(state): State<RpcState>) -> RpcResult<Json<serde_json::Valu
     if u128::from(age_ms) > MAX_AGE.as_millis() {
         return Err(RpcError::unavailable(
             "not_in_sync",
-            &format!("the newest executed block, {}, is {age_ms} ms old", newest.height),
+            &format!(
+                "the newest executed block, {}, is {age_ms} ms old",
+                newest.height
+            ),
         ));
     }
-    Ok(Json(serde_json::json!({"ready": true, "height": newest.height})))
+    Ok(Json(
+        serde_json::json!({"ready": true, "height": newest.height}),
+    ))
 }
 
 async fn metrics(State(state): State<RpcState>) -> impl IntoResponse {

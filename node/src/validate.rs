@@ -5,9 +5,7 @@ use commonware_codec::EncodeSize;
 use crossbeam_channel::{Receiver, RecvTimeoutError, Sender};
 use quorate_consensus::ValidateRequest;
 use quorate_crypto::{SignedMessage, verify_batch};
-use quorate_types::{
-    Block, ChainId, TRANSACTION_NAMESPACE, Transaction, genesis::BlockLimits,
-};
+use quorate_types::{Block, ChainId, TRANSACTION_NAMESPACE, Transaction, genesis::BlockLimits};
 use std::{
     collections::BTreeSet,
     sync::Arc,

@@ -89,7 +89,13 @@ fn the_pure_crates_have_no_runtime_file_or_clock() {
 
 fn workspace_packages() -> Vec<serde_json::Value> {
     let output = Command::new(env!("CARGO"))
-        .args(["metadata", "--no-deps", "--format-version", "1", "--offline"])
+        .args([
+            "metadata",
+            "--no-deps",
+            "--format-version",
+            "1",
+            "--offline",
+        ])
         .current_dir(env!("CARGO_MANIFEST_DIR"))
         .output()
         .expect("cargo runs");

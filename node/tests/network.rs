@@ -120,7 +120,11 @@ impl Net {
                 );
             }
             let dead = self.network.newly_dead();
-            assert!(dead.is_empty(), "{dead:?}: {}", self.network.log_tail(dead[0].0));
+            assert!(
+                dead.is_empty(),
+                "{dead:?}: {}",
+                self.network.log_tail(dead[0].0)
+            );
             tokio::time::sleep(Duration::from_millis(50)).await;
         }
     }
@@ -195,7 +199,11 @@ fn check_databases(path: &Path, genesis: &Genesis, validators: usize) {
             owners.extend(block.transactions().iter().map(|t| t.transfer().to));
             let root = store.root(height).unwrap().expect("every height has one");
             let held = blocks.entry(height).or_insert((block.id(), root));
-            assert_eq!(*held, (block.id(), root), "height {height}, validator {place}");
+            assert_eq!(
+                *held,
+                (block.id(), root),
+                "height {height}, validator {place}"
+            );
             for receipt in store.receipts(height).unwrap().expect("no gap") {
                 if receipt.outcome.name() == "applied" {
                     assert!(applied.insert(receipt.transaction), "applied twice");
@@ -346,7 +354,10 @@ async fn a_user_pays_and_verifies_everything_with_the_trust_file_alone() {
             "tx", "transfer", "--key", key, "--to", &to, "--amount", "21", "--wait", "--rpc", &url,
         ]);
         let text = String::from_utf8_lossy(&paid.stdout).into_owned();
-        assert!(paid.status.success() && text.contains("applied"), "{paid:?}");
+        assert!(
+            paid.status.success() && text.contains("applied"),
+            "{paid:?}"
+        );
     }
     let account = net.cli(&["account", &to, "--proof", "--trust", trust, "--rpc", &url]);
     let text = String::from_utf8_lossy(&account.stdout).into_owned();
@@ -360,16 +371,41 @@ async fn a_user_pays_and_verifies_everything_with_the_trust_file_alone() {
     let foreign_trust = foreign.path().join("trust.json");
     let foreign_trust = foreign_trust.to_str().unwrap();
     for arguments in [
-        ["block", "3", "--verify", "--trust", foreign_trust, "--rpc", &url],
-        ["account", &to, "--proof", "--trust", foreign_trust, "--rpc", &url],
+        [
+            "block",
+            "3",
+            "--verify",
+            "--trust",
+            foreign_trust,
+            "--rpc",
+            &url,
+        ],
+        [
+            "account",
+            &to,
+            "--proof",
+            "--trust",
+            foreign_trust,
+            "--rpc",
+            &url,
+        ],
     ] {
         let refused = net.cli(&arguments);
         assert!(!refused.status.success(), "{refused:?}");
     }
 
     let too_much = net.cli(&[
-        "tx", "transfer", "--key", key, "--to", &to, "--amount", "18446744073709551615", "--wait",
-        "--rpc", &url,
+        "tx",
+        "transfer",
+        "--key",
+        key,
+        "--to",
+        &to,
+        "--amount",
+        "18446744073709551615",
+        "--wait",
+        "--rpc",
+        &url,
     ]);
     assert!(!too_much.status.success());
     let message = String::from_utf8_lossy(&too_much.stderr).into_owned();

@@ -4,8 +4,9 @@
 //!
 //! `journal-NNNNNNNNNN.log` begins with a header (magic 8 bytes, version 4, chain id 32, CRC-32 of
 //! these) and goes on with frames: length of the payload (4 bytes), sequence (8), the highest
-//! sequence that was on disk when the frame was written (8), CRC-32 of these and the payload (4),
-//! payload ([`Record`]). Sequences count up by one. Numbers are big-endian.
+//! sequence that was on disk when the frame was written (8; in a rewritten file, when the file got
+//! its name), CRC-32 of these and the payload (4), payload ([`Record`]). Sequences count up from 1
+//! in each file. Numbers are big-endian.
 //!
 //! # What a damaged file means
 //!
@@ -255,8 +256,12 @@ impl Journal {
     pub fn rewrite(&mut self, records: &[Record]) -> Result<(), JournalError> {
         self.check()?;
         let mut content = header(self.chain);
+        // The sequence starts anew, so that a first frame which is missing is known to be number 1.
+        // The file gets its name after its sync, so each of its frames knows all of them on disk.
+        self.next_sequence = 1;
+        let durable = records.len() as u64;
         for record in records {
-            frame(record, self.next_sequence, self.durable, &mut content);
+            frame(record, self.next_sequence, durable, &mut content);
             self.next_sequence += 1;
         }
         let result = self.replace(&content);
@@ -411,7 +416,9 @@ struct Frame<'a> {
 /// The frame at the start of `bytes`, if there is one.
 fn parse(bytes: &[u8]) -> Option<Frame<'_>> {
     let number = |from: usize| -> Option<u64> {
-        Some(u64::from_be_bytes(bytes.get(from..from + 8)?.try_into().ok()?))
+        Some(u64::from_be_bytes(
+            bytes.get(from..from + 8)?.try_into().ok()?,
+        ))
     };
     let length = u32::from_be_bytes(bytes.get(..4)?.try_into().ok()?) as usize;
     if length > MAX_PAYLOAD_BYTES {
@@ -449,9 +456,12 @@ fn scan(path: &Path, content: &[u8]) -> Result<(Vec<Record>, usize, u64), Journa
         offset += FRAME_BYTES + frame.payload.len();
     }
     let missing = next.unwrap_or(1);
+    // A frame here may be spelled out by a transaction's fields, which anybody chooses; those are
+    // too short to hold a record as well.
     let was_promised = (offset + 1..content.len())
         .filter_map(|at| parse(&content[at..]))
-        .any(|frame| frame.sequence > missing && frame.durable >= missing);
+        .filter(|frame| frame.sequence > missing && frame.durable >= missing)
+        .any(|frame| Record::decode(Copying(frame.payload)).is_ok());
     if was_promised {
         return Err(damaged(offset));
     }

@@ -18,13 +18,13 @@
 use crate::tree::{self, Changeset, RocksStore, Tree, TreeError, column_options};
 use bytes::Bytes;
 use commonware_codec::{Copying, DecodeExt, Encode, Error as CodecError, ReadExt};
-use rocksdb::{
-    BlockBasedOptions, Cache, ColumnFamily, ColumnFamilyDescriptor, DB, Options, WriteBatch,
-    WriteOptions,
-};
 use quorate_types::{
     Account, Block, Certificate, ChainId, Digest, Height, Identity, Outcome, Receipt, View,
     genesis::Genesis, state_key,
+};
+use rocksdb::{
+    BlockBasedOptions, Cache, ColumnFamily, ColumnFamilyDescriptor, DB, Options, WriteBatch,
+    WriteOptions,
 };
 use std::{
     collections::BTreeMap,
@@ -92,7 +92,9 @@ pub enum StoreError {
         expected: ChainId,
     },
     /// Another version of this program wrote the database.
-    #[error("database {path} has format {found}, this program has {FORMAT_VERSION}: use the program that wrote it, or start from an empty data directory")]
+    #[error(
+        "database {path} has format {found}, this program has {FORMAT_VERSION}: use the program that wrote it, or start from an empty data directory"
+    )]
     OtherFormat {
         /// The database's folder.
         path: PathBuf,
@@ -180,10 +182,7 @@ impl Store {
     /// # Errors
     ///
     /// If the folder cannot be used, holds another chain or format, or is damaged.
-    pub fn open(
-        path: &Path,
-        genesis: &Genesis,
-    ) -> Result<(Self, Tree<RocksStore>), StoreError> {
+    pub fn open(path: &Path, genesis: &Genesis) -> Result<(Self, Tree<RocksStore>), StoreError> {
         let cache = Cache::new_lru_cache(CACHE_BYTES);
         let columns = COLUMNS.map(|name| {
             let options = if name == NODES {
@@ -272,9 +271,7 @@ impl Store {
         let bytes = self.get(META, b"tip")?.unwrap_or_default();
         let height = Height::decode(Copying(&bytes)).map_err(|e| self.damaged("tip", &e))?;
         if self.root(height)? != Some(root) {
-            return Err(self.damaged_by(format!(
-                "the state tree is not that of height {height}"
-            )));
+            return Err(self.damaged_by(format!("the state tree is not that of height {height}")));
         }
         if height > Height(0) {
             let StoredBlock { block, certificate } = self

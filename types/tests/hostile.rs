@@ -236,7 +236,7 @@ fn one<T: Debug>(strategy: impl Strategy<Value = T>) -> T {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(256) })]
+    #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(2_048) })]
 
     #[test]
     fn random_bytes_never_panic(bytes in vec(any::<u8>(), 0..600)) {
@@ -283,7 +283,7 @@ proptest! {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(128) })]
+    #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(1_024) })]
 
     #[test]
     fn blocks_withstand_damage(block in block(), flips in flips()) {

@@ -163,7 +163,10 @@ impl RpcClient {
         let url = format!("{}/metrics", self.base);
         let response = self.http.get(&url).send().await;
         let response = response.map_err(|error| transport(&url, &error))?;
-        response.text().await.map_err(|error| transport(&url, &error))
+        response
+            .text()
+            .await
+            .map_err(|error| transport(&url, &error))
     }
 
     async fn get<T: DeserializeOwned>(&self, path: &str) -> Result<T, ClientError> {

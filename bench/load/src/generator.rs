@@ -190,7 +190,9 @@ impl Load {
 
 /// Takes a lock whose holder cannot have panicked half-way: every critical section only moves data.
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
+    mutex
+        .lock()
+        .unwrap_or_else(|poisoned| poisoned.into_inner())
 }
 
 impl Shared {
@@ -324,7 +326,9 @@ impl Shared {
         samples.sort_unstable_by(f64::total_cmp);
         let quantile = |q: f64| {
             let place = (samples.len() as f64 * q) as usize;
-            samples.get(place.min(samples.len().saturating_sub(1))).copied()
+            samples
+                .get(place.min(samples.len().saturating_sub(1)))
+                .copied()
         };
         let counters = &self.counters;
         LoadReport {

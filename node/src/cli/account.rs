@@ -10,7 +10,9 @@ use clap::Args;
 use commonware_codec::{Copying, DecodeExt};
 use quorate_load::api::{AccountJson, from_hex};
 use quorate_storage::tree::Proof;
-use quorate_types::{Account as State, Certificate, Header, Identity, genesis::Verifier, state_key};
+use quorate_types::{
+    Account as State, Certificate, Header, Identity, genesis::Verifier, state_key,
+};
 use std::path::PathBuf;
 
 /// Show an account: balance and next nonce, on request with a verified proof
@@ -36,8 +38,7 @@ pub(super) struct Account {
 impl Account {
     pub(super) fn run(self) -> anyhow::Result<()> {
         let client = self.rpc.client()?;
-        let answer =
-            block_on(async { Ok(client.account(&self.identity, self.proof).await?) })?;
+        let answer = block_on(async { Ok(client.account(&self.identity, self.proof).await?) })?;
         let mut fields = vec![
             ("account", answer.identity.to_string()),
             ("balance", answer.balance.to_string()),

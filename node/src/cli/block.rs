@@ -135,7 +135,10 @@ impl Block {
         Ok(if descendants.is_empty() {
             "a quorum finalised this block".to_owned()
         } else {
-            format!("a quorum finalised its descendant at height {}", last.height)
+            format!(
+                "a quorum finalised its descendant at height {}",
+                last.height
+            )
         })
     }
 }
@@ -149,7 +152,10 @@ pub(super) fn verify_header(
     descendants: &[Header],
     certificate: &Certificate,
 ) -> anyhow::Result<()> {
-    ensure!(header.chain == verifier.chain(), "the block is of another chain");
+    ensure!(
+        header.chain == verifier.chain(),
+        "the block is of another chain"
+    );
     let mut parent = header.id();
     for descendant in descendants {
         ensure!(descendant.parent == parent, "the headers are not a chain");

@@ -235,7 +235,11 @@ impl Create {
         ];
         lines.extend(validators.iter().enumerate().map(|(place, validator)| {
             let file = directory(place).join(VOTE_FILE);
-            format!("validator {place}: {}  {}", validator.identity, file.display())
+            format!(
+                "validator {place}: {}  {}",
+                validator.identity,
+                file.display()
+            )
         }));
         lines.extend([
             String::new(),

@@ -141,7 +141,12 @@ impl Localnet {
             eprintln!("warning: validator {place} did not stop in time and was killed");
         }
         let (first, finalized_before) = outcome?;
-        self.report(&last.since(&first), report.as_ref(), finalized_before, blocked)
+        self.report(
+            &last.since(&first),
+            report.as_ref(),
+            finalized_before,
+            blocked,
+        )
     }
 
     fn greet(&self, network: &Network) {
@@ -160,13 +165,16 @@ impl Localnet {
         &self,
         network: &Network,
         stop: watch::Receiver<bool>,
-    ) -> anyhow::Result<(Arc<LoadCounters>, Option<tokio::task::JoinHandle<LoadReport>>)> {
+    ) -> anyhow::Result<(
+        Arc<LoadCounters>,
+        Option<tokio::task::JoinHandle<LoadReport>>,
+    )> {
         if self.load == 0.0 {
             return Ok((Arc::default(), None));
         }
         let path = self.dir.join(crate::genesis::GENESIS_FILE);
-        let text = fs::read_to_string(&path)
-            .with_context(|| format!("cannot read {}", path.display()))?;
+        let text =
+            fs::read_to_string(&path).with_context(|| format!("cannot read {}", path.display()))?;
         let genesis = Genesis::from_json(&text).with_context(|| path.display().to_string())?;
         let load = Load::new(LoadConfig {
             urls: network.urls(),
@@ -277,7 +285,10 @@ impl Localnet {
                 "block time",
                 pair(figures.block_time_ms.p50, figures.block_time_ms.p99),
             ),
-            ("finality", pair(figures.finality_ms.p50, figures.finality_ms.p99)),
+            (
+                "finality",
+                pair(figures.finality_ms.p50, figures.finality_ms.p99),
+            ),
             (
                 "transfers",
                 format!("{finalized} final ({:.1} per second)", report.tx_per_s),
@@ -309,7 +320,12 @@ impl Localnet {
         let lines: Vec<String> = report
             .blocked
             .iter()
-            .map(|b| format!("blocked: validator {} by {} ({})", b.validator, b.by, b.reason))
+            .map(|b| {
+                format!(
+                    "blocked: validator {} by {} ({})",
+                    b.validator, b.by, b.reason
+                )
+            })
             .collect();
         print_lines(&lines)
     }

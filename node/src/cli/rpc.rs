@@ -23,9 +23,7 @@ impl Rpc {
 }
 
 /// Runs a command that talks to the network, on this thread.
-pub(super) fn block_on<T>(
-    future: impl Future<Output = anyhow::Result<T>>,
-) -> anyhow::Result<T> {
+pub(super) fn block_on<T>(future: impl Future<Output = anyhow::Result<T>>) -> anyhow::Result<T> {
     tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()

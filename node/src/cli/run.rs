@@ -47,9 +47,8 @@ impl Run {
             };
         }
         if let Some(level) = self.log_level {
-            crate::config::check_log_level(&level).map_err(|reason| {
-                anyhow::anyhow!("--log-level {level}: {reason}")
-            })?;
+            crate::config::check_log_level(&level)
+                .map_err(|reason| anyhow::anyhow!("--log-level {level}: {reason}"))?;
             config.log.level = level;
         }
         config.misbehaviour = self

@@ -3,7 +3,8 @@
 use std::time::Duration;
 
 /// What a duration looks like, for messages.
-pub const EXPECTED: &str = "a whole number with a unit (us, ms, s, m or h), for instance \"500ms\"";
+pub(crate) const EXPECTED: &str =
+    "a whole number with a unit (us, ms, s, m or h), for instance \"500ms\"";
 
 /// The units, the largest first, in microseconds.
 const UNITS: [(&str, u64); 5] = [
@@ -69,7 +70,16 @@ mod tests {
     #[test]
     fn numbers_without_a_unit_and_the_like_are_refused() {
         let refused = [
-            "", "5", "s", "-1s", "1.5s", "1sec", "1S", " 1s", "1e3ms", "99999999999999999999s",
+            "",
+            "5",
+            "s",
+            "-1s",
+            "1.5s",
+            "1sec",
+            "1S",
+            " 1s",
+            "1e3ms",
+            "99999999999999999999s",
             "18446744073709551615h",
         ];
         for text in refused {

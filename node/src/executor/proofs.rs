@@ -75,11 +75,7 @@ impl Proofs {
     }
 
     /// Proves waiting requests at the newest state.
-    pub(super) fn prove(
-        &mut self,
-        tree: &Tree<RocksStore>,
-        height: Height,
-    ) -> anyhow::Result<()> {
+    pub(super) fn prove(&mut self, tree: &Tree<RocksStore>, height: Height) -> anyhow::Result<()> {
         let count = self.requests.len().min(MAX_PROOFS_PER_STATE);
         for request in self.requests.iter_mut().take(count) {
             let proof = tree.prove(&state_key(&request.identity).0)?;

@@ -72,7 +72,9 @@ impl Sample {
         let mut readings = BTreeMap::new();
         for place in 0..network.size() {
             let text = network.client(place).metrics().await;
-            let process = network.process(place).and_then(|id| process_figures(id).ok());
+            let process = network
+                .process(place)
+                .and_then(|id| process_figures(id).ok());
             if let (Ok(text), Some((cpu_seconds, rss_mib))) = (text, process) {
                 let mut reading = parse(&text);
                 reading.cpu_seconds = cpu_seconds;
@@ -220,7 +222,11 @@ fn quantile(buckets: &Buckets, q: f64) -> Option<f64> {
                 return Some(below);
             }
             let inside = cumulative - counted;
-            let share = if inside > 0.0 { (rank - counted) / inside } else { 1.0 };
+            let share = if inside > 0.0 {
+                (rank - counted) / inside
+            } else {
+                1.0
+            };
             return Some(below + (bound - below) * share);
         }
         (below, counted) = (*bound, *cumulative);

@@ -108,7 +108,10 @@ impl Network {
         for place in 0..self.validators.len() {
             while self.validators[place].client.status().await.is_err() {
                 if let Some((dead, status)) = self.newly_dead().into_iter().next() {
-                    bail!("validator {dead} ended ({status}):\n{}", self.log_tail(dead));
+                    bail!(
+                        "validator {dead} ended ({status}):\n{}",
+                        self.log_tail(dead)
+                    );
                 }
                 if Instant::now() > deadline {
                     bail!(
@@ -126,7 +129,10 @@ impl Network {
     pub fn newly_dead(&mut self) -> Vec<(usize, ExitStatus)> {
         let mut dead = Vec::new();
         for (place, validator) in self.validators.iter_mut().enumerate() {
-            let ended = validator.child.as_mut().and_then(|child| child.try_wait().ok()?);
+            let ended = validator
+                .child
+                .as_mut()
+                .and_then(|child| child.try_wait().ok()?);
             if let Some(status) = ended {
                 validator.child = None;
                 dead.push((place, status));

@@ -2,7 +2,9 @@
 
 use crate::{
     config::{CONFIG_FILE, NewConfig},
-    genesis::{DEFAULT_LIMITS, GENESIS_FILE, NewChain, NewChainError, validator_directory, write_new},
+    genesis::{
+        DEFAULT_LIMITS, GENESIS_FILE, NewChain, NewChainError, validator_directory, write_new,
+    },
     keys::{self, IDENTITY_FILE, KeyFileError},
 };
 use quorate_crypto::{Identity, SecretKey, bls::SchemeKind, sha256};
@@ -100,7 +102,9 @@ impl Settings {
 
     fn check(&self) -> Result<(), SetupError> {
         if !(1..=100).contains(&self.validators) {
-            return Err(SetupError::Value("--validators must be 1 to 100".to_owned()));
+            return Err(SetupError::Value(
+                "--validators must be 1 to 100".to_owned(),
+            ));
         }
         if usize::from(self.base_port) + 2 * self.validators > usize::from(u16::MAX) {
             return Err(SetupError::Value(format!(
@@ -109,18 +113,32 @@ impl Settings {
             )));
         }
         if !(1..=100_000).contains(&self.accounts) {
-            return Err(SetupError::Value("--accounts must be 1 to 100000".to_owned()));
+            return Err(SetupError::Value(
+                "--accounts must be 1 to 100000".to_owned(),
+            ));
         }
         Ok(())
     }
 
     fn difference(&self, other: &Self) -> String {
         let pairs = [
-            ("--validators", self.validators.to_string(), other.validators.to_string()),
+            (
+                "--validators",
+                self.validators.to_string(),
+                other.validators.to_string(),
+            ),
             ("--scheme", self.scheme.clone(), other.scheme.clone()),
             ("--name", self.name.clone(), other.name.clone()),
-            ("--accounts", self.accounts.to_string(), other.accounts.to_string()),
-            ("--base-port", self.base_port.to_string(), other.base_port.to_string()),
+            (
+                "--accounts",
+                self.accounts.to_string(),
+                other.accounts.to_string(),
+            ),
+            (
+                "--base-port",
+                self.base_port.to_string(),
+                other.base_port.to_string(),
+            ),
         ];
         let differing: Vec<String> = pairs
             .into_iter()

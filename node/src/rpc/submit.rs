@@ -78,8 +78,10 @@ fn offer(parts: &RpcParts, transaction: Transaction) -> RpcResult<TransactionRes
         }),
         Err(refusal) => {
             let known = super::answers::find_transaction(parts, &transaction.id())?;
-            Ok(known
-                .unwrap_or_else(|| refused(&transaction, refusal.code(), &refusal.to_string())))
+            Ok(
+                known
+                    .unwrap_or_else(|| refused(&transaction, refusal.code(), &refusal.to_string())),
+            )
         }
     }
 }
