@@ -6,7 +6,8 @@
 //!
 //! In a block's order, for a transfer of `amount` with `fee`:
 //! 1. the nonce must be the sender's, or the transfer fails and nothing is charged;
-//! 2. the sender must hold the fee, or it fails and nothing is charged;
+//! 2. the sender must hold the fee (and not be at the last nonce there is), or it fails and nothing
+//!    is charged;
 //! 3. the nonce is used, and the fee goes to the block's leader;
 //! 4. the sender must hold the amount, or it fails; otherwise the amount is moved.
 //!
@@ -18,7 +19,7 @@ use std::collections::{BTreeMap, BTreeSet};
 /// What a block has changed.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Execution {
-    /// The accounts that the block read or changed, with their new values.
+    /// The accounts that the block changed, with their new values.
     pub accounts: BTreeMap<Identity, Account>,
     /// What became of each transaction, in order.
     pub outcomes: Vec<Outcome>,

@@ -438,3 +438,92 @@ async fn two_processes_never_share_a_data_directory() {
     let block = net.network.client(0).block("1").await.unwrap();
     assert_eq!(block_of(&block).unwrap().height(), Height(1));
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn bad_requests_get_a_clear_error_and_consensus_goes_on() {
+    let mut net = Net::start("rpc", 1).await;
+    net.grow(0, 5).await;
+    let url = net.network.urls()[0].clone();
+    let http = reqwest::Client::new();
+    let digest = "ab".repeat(32);
+    for (path, status, code) in [
+        ("/v1/nothing".to_owned(), 404, "unknown_path"),
+        ("/v1/blocks/99999999".to_owned(), 404, "unknown_block"),
+        (format!("/v1/blocks/{digest}"), 404, "unknown_block"),
+        ("/v1/blocks/-1".to_owned(), 400, "bad_request"),
+        ("/v1/blocks?from=x".to_owned(), 400, "bad_query"),
+        ("/v1/blocks?from=1&surprise=2".to_owned(), 400, "bad_query"),
+        ("/v1/accounts/xyz".to_owned(), 400, "bad_request"),
+        (
+            format!("/v1/transactions/{digest}"),
+            404,
+            "unknown_transaction",
+        ),
+        ("/v1/transactions".to_owned(), 405, "method_not_allowed"),
+    ] {
+        let answer = http.get(format!("{url}{path}")).send().await.unwrap();
+        assert_eq!(answer.status().as_u16(), status, "{path}");
+        let body: serde_json::Value = answer.json().await.unwrap();
+        assert_eq!(body["error"]["code"], code, "{path}: {body}");
+        assert!(body["error"]["message"].is_string(), "{path}");
+    }
+    let submit = format!("{url}/v1/transactions");
+    for (body, status, code) in [
+        ("nonsense".to_owned(), 400, "bad_json"),
+        ("{\"transactions\":7}".to_owned(), 422, "bad_json"),
+        ("{\"hex\":[]}".to_owned(), 400, "bad_request"),
+        ("{\"hex\":[\"00\"]}".to_owned(), 400, "bad_request"),
+        (
+            format!("{{\"hex\":[\"{}\"]}}", "0".repeat(2 << 20)),
+            413,
+            "body_too_large",
+        ),
+    ] {
+        let request = http
+            .post(&submit)
+            .header("content-type", "application/json");
+        let answer = request.body(body.clone()).send().await.unwrap();
+        let short = &body[..body.len().min(40)];
+        assert_eq!(answer.status().as_u16(), status, "{short}");
+        let body: serde_json::Value = answer.json().await.unwrap();
+        assert_eq!(body["error"]["code"], code, "{short}: {body}");
+    }
+    // A transaction for another chain, one with a forged signature, and one that nobody can pay.
+    let chain = net.genesis.chain_id();
+    let (rich, poor) = (&net.accounts()[0], SecretKey::from_bytes(&[3; 32]));
+    let transfer = |secret: &SecretKey| quorate_types::Transfer {
+        chain_tag: chain.tag(),
+        sender: secret.identity(),
+        nonce: 0,
+        to: Identity([1; 32]),
+        amount: 1,
+        fee: 1,
+    };
+    let mut foreign = transfer(rich);
+    foreign.chain_tag = [9; 8];
+    for (transaction, code) in [
+        (foreign.sign(&chain, rich), "wrong_chain"),
+        (transfer(rich).sign(&chain, &poor), "bad_signature"),
+        (transfer(&poor).sign(&chain, &poor), "cannot_pay_fee"),
+    ] {
+        let request = quorate_load::api::SubmitRequest {
+            hex: vec![quorate_load::api::to_hex(&transaction)],
+            ..Default::default()
+        };
+        let answer = net.network.client(0).submit(&request).await.unwrap();
+        let error = answer.results[0].error.as_ref().unwrap();
+        assert_eq!(error.code, code, "{}", error.message);
+    }
+    // Clients that open connections and send nothing are cut, and hold up nobody.
+    let address = url.trim_start_matches("http://");
+    let idle: Vec<_> = (0..200)
+        .map(|_| std::net::TcpStream::connect(address).unwrap())
+        .collect();
+    net.grow(0, 50).await;
+    let healthy = http.get(format!("{url}/v1/health")).send().await.unwrap();
+    assert!(healthy.status().is_success());
+    let ready = http.get(format!("{url}/v1/ready")).send().await.unwrap();
+    assert!(ready.status().is_success());
+    drop(idle);
+    net.stop_and_check();
+}
