@@ -1,0 +1,382 @@
+//! Scenario scripts: stories about one validator, with the trace that they must give.
+//!
+//! A script in `tests/scenarios/` is commands; below each stands, indented, what the machine says.
+//! Validator 0 of 4 is the machine; the others are the script's. With `QUORATE_BLESS=1` the
+//! expected traces are written anew; the diff is for reviewing.
+//!
+//! | command | meaning |
+//! |---|---|
+//! | `start` | a fresh machine |
+//! | `crash` | everything that was not synced is gone (all votes that left were), and it starts again |
+//! | `propose VIEW NAME PARENT [PARENT_VIEW]` | VIEW's leader proposes block NAME on PARENT (a name or `genesis`) |
+//! | `block NAME` | a peer answers with this block |
+//! | `vote WHO KIND VIEW [NAME]` | a valid vote |
+//! | `garbage WHO KIND VIEW [NAME]` | a vote with an invalid signature |
+//! | `relay BY WHO KIND VIEW [NAME]` | WHO's vote, sent by BY |
+//! | `certificate WHO KIND VIEW [NAME]` | WHO sends a valid certificate |
+//! | `check` | the work that was asked for is done |
+//! | `valid NAME` | the application finds the block valid |
+//! | `build NAME` | the application builds the block that was asked for |
+//! | `time MS` | so many milliseconds go by |
+
+#![allow(missing_docs, clippy::unwrap_used)]
+
+use quorate_consensus::{
+    BuildRequest, Config, Engine, Input, Job, Moment, Outbound, Output, Own, Target, Timing, Tip,
+    Worker,
+};
+use quorate_crypto::{
+    SecretKey,
+    bls::{HashedMessage, Scheme, VoteSecret, deal},
+    sha256,
+};
+use quorate_types::{
+    Block, Certificate, ChainId, Committee, Digest, Epoch, Header, Height, Message, Proposal,
+    Record, Subject, ValidatorIndex, View, Vote, VoteKind,
+};
+use rand_chacha::{ChaCha8Rng, rand_core::SeedableRng};
+use std::{
+    collections::{BTreeMap, HashMap},
+    fmt::Write as _,
+    fs,
+    path::Path,
+    sync::Arc,
+    time::Duration,
+};
+
+struct Story {
+    chain: ChainId,
+    committee: Committee,
+    secrets: Vec<Arc<VoteSecret>>,
+    worker: Worker,
+    engine: Option<Engine>,
+    now: Moment,
+    journal: Vec<Record>,
+    jobs: Vec<Job>,
+    build: Option<BuildRequest>,
+    blocks: BTreeMap<String, Arc<Block>>,
+    names: HashMap<Digest, String>,
+    trace: String,
+}
+
+impl Story {
+    fn new() -> Self {
+        let (keys, secrets) = deal(4, ChaCha8Rng::seed_from_u64(1));
+        let chain = ChainId(sha256(&[b"story"]));
+        let identities = (1..=4)
+            .map(|i| SecretKey::from_bytes(&[i; 32]).identity())
+            .collect();
+        Self {
+            chain,
+            committee: Committee::new(Epoch(0), identities).unwrap(),
+            secrets: secrets.into_iter().map(Arc::new).collect(),
+            worker: Worker::new(chain, Scheme::threshold(&keys).unwrap()),
+            engine: None,
+            now: Moment(0),
+            journal: Vec::new(),
+            jobs: Vec::new(),
+            build: None,
+            blocks: BTreeMap::new(),
+            names: HashMap::from([(Digest::ZERO, "-".to_owned())]),
+            trace: String::new(),
+        }
+    }
+
+    fn run(&mut self, line: &str) {
+        let words: Vec<&str> = line.split_whitespace().collect();
+        let number = |place: usize| -> u64 { words[place].parse().unwrap() };
+        match words[0] {
+            "start" | "crash" => self.start(),
+            "propose" => {
+                let parent_view = words.get(4).map_or(number(1) - 1, |v| v.parse().unwrap());
+                let block = self.block(words[2], words[3], number(1), parent_view);
+                let leader = self.committee.leader(View(number(1)));
+                let proposal = Proposal {
+                    epoch: Epoch(0),
+                    view: View(number(1)),
+                    block,
+                    parent_certificate: None,
+                    nullifications: Vec::new(),
+                };
+                self.hear(leader.0, Message::Proposal(Box::new(proposal)));
+            }
+            "block" => {
+                let block = self.blocks[words[1]].clone();
+                self.hear(1, Message::BlockReply(block));
+            }
+            "vote" => {
+                let vote = self.vote(number(1), &words[2..]);
+                self.hear(vote.signer.0, Message::Vote(vote));
+            }
+            "garbage" => {
+                let mut vote = self.vote(number(1), &words[2..]);
+                let other = HashedMessage::new(b"something else");
+                vote.signature = self.secrets[vote.signer.as_usize()].sign(&other);
+                self.hear(vote.signer.0, Message::Vote(vote));
+            }
+            "relay" => {
+                let vote = self.vote(number(2), &words[3..]);
+                self.hear(number(1) as u32, Message::Vote(vote));
+            }
+            "certificate" => {
+                let certificate = self.certificate(&words[2..]);
+                self.hear(number(1) as u32, Message::Certificate(certificate));
+            }
+            "check" => {
+                for job in std::mem::take(&mut self.jobs) {
+                    for (job, verdict) in self.worker.run(vec![job], [7; 32]) {
+                        self.step(Input::Checked { job, verdict });
+                    }
+                }
+            }
+            "valid" => {
+                let block = self.blocks[words[1]].clone();
+                self.step(Input::Validated {
+                    view: block.header().view,
+                    block: block.id(),
+                    valid: true,
+                });
+            }
+            "build" => {
+                let request = self.build.take().expect("a block was asked for");
+                let parent = request.parent.as_ref().map_or(Digest::ZERO, |b| b.id());
+                let parent = self.names[&parent].clone();
+                let parent = if parent == "-" { "genesis" } else { &parent };
+                let (view, above) = (request.view, request.parent_view);
+                let block = self.block(words[1], parent, view.0, above.0);
+                self.step(Input::Built { view, block });
+            }
+            "time" => {
+                self.now = self.now.after(Duration::from_millis(number(1)));
+                self.step(Input::Tick);
+            }
+            other => panic!("unknown command {other}"),
+        }
+    }
+
+    fn start(&mut self) {
+        let config = Config {
+            chain: self.chain,
+            committee: self.committee.clone(),
+            own: Some(Own {
+                place: ValidatorIndex(0),
+                secret: self.secrets[0].clone(),
+            }),
+            timing: Timing {
+                leader_timeout: Duration::from_millis(100),
+                view_timeout: Duration::from_millis(200),
+                max_timeout: Duration::from_secs(10),
+                resend_interval: Duration::from_millis(100),
+                fetch_timeout: Duration::from_millis(50),
+            },
+        };
+        self.jobs.clear();
+        let journal = self.journal.clone();
+        let (engine, output) = Engine::recover(config, Tip::genesis(), journal, self.now).unwrap();
+        self.engine = Some(engine);
+        self.tell(output);
+    }
+
+    fn block(&mut self, name: &str, parent: &str, view: u64, parent_view: u64) -> Arc<Block> {
+        if let Some(block) = self.blocks.get(name) {
+            return block.clone();
+        }
+        let above = self.blocks.get(parent).map(|block| *block.header());
+        let header = Header {
+            chain: self.chain,
+            epoch: Epoch(0),
+            view: View(view),
+            height: above.map_or(Height(1), |header| header.height.next()),
+            parent: above.map_or(Digest::ZERO, |header| header.id()),
+            parent_view: View(parent_view),
+            timestamp_ms: view * 1_000 + name.len() as u64 + u64::from(name.as_bytes()[0]),
+            executed_height: Height(0),
+            state_root: Digest::ZERO,
+            body_root: Digest::ZERO,
+        };
+        let block = Arc::new(Block::new(header, Vec::new()).unwrap());
+        self.blocks.insert(name.to_owned(), block.clone());
+        self.names.insert(block.id(), name.to_owned());
+        block
+    }
+
+    fn subject(&self, words: &[&str]) -> Subject {
+        let kind = VoteKind::ALL
+            .into_iter()
+            .find(|kind| kind.name() == words[0])
+            .unwrap();
+        let payload = words
+            .get(2)
+            .map_or(Digest::ZERO, |name| self.blocks[*name].id());
+        Subject {
+            epoch: Epoch(0),
+            view: View(words[1].parse().unwrap()),
+            kind,
+            payload,
+        }
+    }
+
+    fn vote(&self, signer: u64, words: &[&str]) -> Vote {
+        let subject = self.subject(words);
+        let message = HashedMessage::new(&subject.signed_bytes(&self.chain));
+        Vote {
+            subject,
+            signer: ValidatorIndex(signer as u32),
+            signature: self.secrets[signer as usize].sign(&message),
+        }
+    }
+
+    fn certificate(&self, words: &[&str]) -> Certificate {
+        let subject = self.subject(words);
+        let message = HashedMessage::new(&subject.signed_bytes(&self.chain));
+        let parts: Vec<_> = (1..4)
+            .map(|i| (i, self.secrets[i as usize].sign(&message)))
+            .collect();
+        let (keys, _) = deal(4, ChaCha8Rng::seed_from_u64(1));
+        let scheme = Scheme::threshold(&keys).unwrap();
+        let proof = scheme.certify(&message, &parts, [1; 32]).unwrap();
+        Certificate { subject, proof }
+    }
+
+    fn hear(&mut self, from: u32, message: Message) {
+        self.step(Input::Frame {
+            from: ValidatorIndex(from),
+            messages: vec![message],
+        });
+    }
+
+    fn step(&mut self, input: Input) {
+        let output = self.engine.as_mut().unwrap().step(self.now, input);
+        self.tell(output);
+    }
+
+    fn tell(&mut self, output: Output) {
+        for record in &output.persist {
+            self.journal.push(record.clone());
+            let text = match record {
+                Record::Vote(vote) => self.describe(&vote.subject),
+                Record::Block(block) => format!("block {}", self.names[&block.id()]),
+                Record::Certificate(c) => self.describe_certificate(c),
+            };
+            self.say(&format!("journal {text}"));
+        }
+        for job in &output.jobs {
+            let text = match &job.work {
+                quorate_consensus::Work::Certify(batch) => {
+                    let signers: Vec<u32> = batch.parts.iter().map(|(s, _)| *s).collect();
+                    format!("{} by {signers:?}", self.describe(&batch.subject))
+                }
+                quorate_consensus::Work::VerifyCertificates(all) => {
+                    let all: Vec<_> = all.iter().map(|c| self.describe_certificate(c)).collect();
+                    all.join(", ")
+                }
+                quorate_consensus::Work::VerifyVotes(votes) => {
+                    let all: Vec<_> = votes.iter().map(|v| self.describe(&v.subject)).collect();
+                    format!("{} by {} one by one", all.join(", "), votes[0].signer)
+                }
+            };
+            self.say(&format!("check {text}"));
+        }
+        self.jobs.extend(output.jobs);
+        for Outbound { to, message } in output.send.iter().chain(&output.votes) {
+            let to = match to {
+                Target::All => "all".to_owned(),
+                Target::One(place) => place.to_string(),
+            };
+            let text = match message {
+                Message::Vote(vote) => self.describe(&vote.subject),
+                Message::Certificate(c) => self.describe_certificate(c),
+                Message::Proposal(p) => format!("proposal {}", self.names[&p.block.id()]),
+                Message::BlockRequest(id) => format!("request for block {}", self.names[id]),
+                Message::CertificateRequest { first, last, .. } => {
+                    format!("request for what closed views {first} to {last}")
+                }
+                other => other.name().to_owned(),
+            };
+            self.say(&format!("send {to}: {text}"));
+        }
+        for request in &output.validate {
+            self.say(&format!("validate {}", self.names[&request.block.id()]));
+        }
+        if let Some(request) = output.build {
+            let parent = request.parent.as_ref().map_or(Digest::ZERO, |b| b.id());
+            self.say(&format!(
+                "build on {} for view {}",
+                self.names[&parent], request.view
+            ));
+            self.build = Some(request);
+        }
+        for view in &output.entered {
+            self.say(&format!("enter view {view}"));
+        }
+        for finalized in &output.finalized {
+            self.say(&format!("final {}", self.names[&finalized.block.id()]));
+        }
+        for pair in &output.evidence {
+            let (first, second) = (pair.first.subject, pair.second.subject);
+            let (first, second) = (self.describe(&first), self.describe(&second));
+            self.say(&format!(
+                "evidence against {}: {first} and {second}",
+                pair.first.signer
+            ));
+        }
+        for s in &output.sentences {
+            self.say(
+                &format!("{:?} {}: {}", s.penalty, s.validator, s.offence.name()).to_lowercase(),
+            );
+        }
+        if let Some(reason) = output.fatal {
+            self.say(&format!("FATAL {reason}"));
+        }
+    }
+
+    fn describe(&self, subject: &Subject) -> String {
+        format!(
+            "{} {} {}",
+            subject.kind, subject.view, self.names[&subject.payload]
+        )
+    }
+
+    fn describe_certificate(&self, certificate: &Certificate) -> String {
+        let subject = &certificate.subject;
+        let name = subject.kind.certificate_name();
+        format!("{name} {} {}", subject.view, self.names[&subject.payload])
+    }
+
+    fn say(&mut self, text: &str) {
+        writeln!(self.trace, "    {}", text.trim_end_matches(" -")).unwrap();
+    }
+}
+
+/// Plays a script and returns it with the trace that it gives.
+fn play(script: &str) -> String {
+    let mut story = Story::new();
+    for line in script.lines() {
+        if line.starts_with("    ") {
+            continue;
+        }
+        writeln!(story.trace, "{line}").unwrap();
+        if !line.is_empty() && !line.starts_with('#') {
+            story.run(line);
+        }
+    }
+    story.trace
+}
+
+#[test]
+fn every_story_gives_its_trace() {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/scenarios");
+    let mut count = 0;
+    for entry in fs::read_dir(folder).unwrap() {
+        let path = entry.unwrap().path();
+        let expected = fs::read_to_string(&path).unwrap();
+        let given = play(&expected);
+        if std::env::var_os("QUORATE_BLESS").is_some() {
+            fs::write(&path, &given).unwrap();
+        } else {
+            assert_eq!(given, expected, "{}", path.display());
+        }
+        count += 1;
+    }
+    assert!(count >= 10, "the stories are gone");
+}
