@@ -129,7 +129,7 @@ impl Localnet {
         self.greet(&network);
         let (stop, stopped) = watch::channel(false);
         let (counters, load) = self.start_load(&network, stopped)?;
-        let outcome = self.watch(&mut network, &counters).await;
+        let (first, finalized_before) = self.watch(&mut network, &counters).await?;
         let _ = stop.send(true);
         let last = Sample::take(&network).await;
         let report = match load {
@@ -140,7 +140,6 @@ impl Localnet {
         for place in network.stop() {
             eprintln!("warning: validator {place} did not stop in time and was killed");
         }
-        let (first, finalized_before) = outcome?;
         self.report(
             &last.since(&first),
             report.as_ref(),
@@ -211,6 +210,9 @@ impl Localnet {
                     "\nvalidator {place} ended ({status}); the others go on:\n{}",
                     network.log_tail(place)
                 );
+            }
+            if (0..network.size()).all(|place| network.process(place).is_none()) {
+                anyhow::bail!("all validators have ended");
             }
             let elapsed = start.elapsed();
             if first.is_none() && elapsed >= WARM_UP {
