@@ -1,20 +1,21 @@
 //! Who is not listened to, and who is only half believed.
 //!
 //! Blocking must never halt the chain by itself: at most f validators are blocked at a time, and
-//! n − f are a quorum. Beyond f, and whenever a view times out short of a quorum (the block may
-//! rest on a fault that has healed), those caught with invalid signatures are on probation: their
+//! n − f are a quorum. Beyond f, and whenever a view times out short of a quorum or more than f views
+//! in a row bring no block (the penalty may rest on a fault that has healed), those caught with something invalid are on probation: their
 //! votes are verified one by one before they are buffered, so they can help but not spoil a check.
-//! Equivocation is provable and stays blocked.
+//! Equivocation is provable and stays blocked, and so does whom the operator has blocked, until
+//! the order is taken back.
 
-use crate::io::{Offence, Penalty, Sentence};
+use crate::io::{Exhibit, Offence, Penalty, Sentence};
 use quorate_types::ValidatorIndex;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
 /// The penalties in force. Memory: at most one entry for each validator.
 #[derive(Default)]
 pub(crate) struct Blame {
     blocked: BTreeMap<ValidatorIndex, Offence>,
-    probation: BTreeSet<ValidatorIndex>,
+    probation: BTreeMap<ValidatorIndex, Offence>,
     cap: usize,
 }
 
@@ -34,45 +35,56 @@ impl Blame {
 
     /// Whether its votes are verified before they are buffered.
     pub(crate) fn is_on_probation(&self, validator: ValidatorIndex) -> bool {
-        self.probation.contains(&validator)
+        self.probation.contains_key(&validator)
     }
 
-    /// Records an offence. Returns the sentence if it changes anything.
+    /// Puts a sentence of a former life into force again, as far as the cap allows.
+    pub(crate) fn restore(&mut self, sentence: &Sentence) {
+        let Sentence {
+            validator, offence, ..
+        } = *sentence;
+        match sentence.penalty {
+            Penalty::Blocked if self.blocked.len() < self.cap => {
+                self.blocked.insert(validator, offence);
+            }
+            Penalty::Blocked | Penalty::Probation => {
+                self.probation.insert(validator, offence);
+            }
+            Penalty::Lifted => {}
+        }
+    }
+
+    /// Records an offence. Returns what it changes: nothing if the validator is blocked for it
+    /// already; two sentences if it takes the place of another who goes on probation.
     pub(crate) fn offend(
         &mut self,
         validator: ValidatorIndex,
         offence: Offence,
-    ) -> Option<Sentence> {
+        exhibit: Exhibit,
+    ) -> Vec<Sentence> {
+        let mut sentences = Vec::new();
         if let Some(held) = self.blocked.get_mut(&validator) {
-            *held = (*held).max(offence);
-            return None;
+            if *held < offence {
+                *held = offence;
+                sentences.push(sentence(validator, offence, Penalty::Blocked, exhibit));
+            }
+            return sentences;
         }
-        if self.blocked.len() >= self.cap && offence == Offence::Equivocation {
+        if self.blocked.len() >= self.cap && offence.is_certain() {
             // Proven guilt goes before suspicion: the place of someone known to us alone.
-            let suspect = self
-                .blocked
-                .iter()
-                .find(|(_, held)| **held != Offence::Equivocation)
-                .map(|(suspect, _)| *suspect);
-            if let Some(suspect) = suspect {
-                self.blocked.remove(&suspect);
-                self.probation.insert(suspect);
+            let suspect = self.blocked.iter().find(|(_, held)| !held.is_certain());
+            if let Some((suspect, held)) = suspect.map(|(v, o)| (*v, *o)) {
+                sentences.push(self.release(suspect, held));
             }
         }
-        let penalty = if self.blocked.len() < self.cap {
+        if self.blocked.len() < self.cap {
             self.probation.remove(&validator);
             self.blocked.insert(validator, offence);
-            Penalty::Blocked
-        } else if self.probation.insert(validator) {
-            Penalty::Probation
-        } else {
-            return None;
-        };
-        Some(Sentence {
-            validator,
-            offence,
-            penalty,
-        })
+            sentences.push(sentence(validator, offence, Penalty::Blocked, exhibit));
+        } else if self.probation.insert(validator, offence).is_none() {
+            sentences.push(sentence(validator, offence, Penalty::Probation, exhibit));
+        }
+        sentences
     }
 
     /// A view timed out short of a quorum: those blocked on suspicion go on probation.
@@ -80,26 +92,50 @@ impl Blame {
         let suspects: Vec<(ValidatorIndex, Offence)> = self
             .blocked
             .iter()
-            .filter(|(_, offence)| **offence != Offence::Equivocation)
+            .filter(|(_, offence)| !offence.is_certain())
             .map(|(validator, offence)| (*validator, *offence))
             .collect();
         suspects
             .into_iter()
-            .map(|(validator, offence)| {
-                self.blocked.remove(&validator);
-                self.probation.insert(validator);
-                Sentence {
-                    validator,
-                    offence,
-                    penalty: Penalty::Probation,
-                }
-            })
+            .map(|(validator, offence)| self.release(validator, offence))
             .collect()
+    }
+
+    fn release(&mut self, validator: ValidatorIndex, offence: Offence) -> Sentence {
+        self.blocked.remove(&validator);
+        self.probation.insert(validator, offence);
+        sentence(validator, offence, Penalty::Probation, Exhibit::None)
+    }
+
+    /// Ends whatever penalty the validator has.
+    pub(crate) fn lift(&mut self, validator: ValidatorIndex) -> Option<Sentence> {
+        let blocked = self.blocked.remove(&validator);
+        let offence = self.probation.remove(&validator).or(blocked)?;
+        Some(sentence(validator, offence, Penalty::Lifted, Exhibit::None))
     }
 
     /// Who is blocked and for what.
     pub(crate) fn blocked(&self) -> impl Iterator<Item = (ValidatorIndex, Offence)> + '_ {
         self.blocked.iter().map(|(v, o)| (*v, *o))
+    }
+
+    /// Who is on probation and for what.
+    pub(crate) fn probation(&self) -> impl Iterator<Item = (ValidatorIndex, Offence)> + '_ {
+        self.probation.iter().map(|(v, o)| (*v, *o))
+    }
+}
+
+fn sentence(
+    validator: ValidatorIndex,
+    offence: Offence,
+    penalty: Penalty,
+    exhibit: Exhibit,
+) -> Sentence {
+    Sentence {
+        validator,
+        offence,
+        penalty,
+        exhibit,
     }
 }
 
@@ -110,33 +146,77 @@ mod tests {
     const A: ValidatorIndex = ValidatorIndex(1);
     const B: ValidatorIndex = ValidatorIndex(2);
 
+    fn offend(blame: &mut Blame, validator: ValidatorIndex, offence: Offence) -> Vec<Penalty> {
+        let sentences = blame.offend(validator, offence, Exhibit::None);
+        sentences.iter().map(|sentence| sentence.penalty).collect()
+    }
+
     #[test]
     fn never_more_than_the_cap_are_blocked() {
         let mut blame = Blame::new(1);
-        let first = blame.offend(A, Offence::InvalidVote).expect("new");
-        assert_eq!(first.penalty, Penalty::Blocked);
-        let second = blame.offend(B, Offence::InvalidVote).expect("new");
-        assert_eq!(second.penalty, Penalty::Probation);
+        assert_eq!(
+            offend(&mut blame, A, Offence::InvalidVote),
+            [Penalty::Blocked]
+        );
+        assert_eq!(
+            offend(&mut blame, B, Offence::InvalidVote),
+            [Penalty::Probation]
+        );
         assert!(blame.is_blocked(A) && !blame.is_blocked(B) && blame.is_on_probation(B));
-        assert_eq!(blame.offend(B, Offence::InvalidVote), None);
+        assert_eq!(offend(&mut blame, B, Offence::InvalidVote), []);
     }
 
     #[test]
-    fn proven_guilt_takes_the_place_of_suspicion() {
+    fn proven_guilt_takes_the_place_of_suspicion_and_says_so() {
         let mut blame = Blame::new(1);
-        blame.offend(A, Offence::InvalidVote);
-        let sentence = blame.offend(B, Offence::Equivocation).expect("new");
-        assert_eq!(sentence.penalty, Penalty::Blocked);
+        offend(&mut blame, A, Offence::InvalidVote);
+        let sentences = blame.offend(B, Offence::Equivocation, Exhibit::None);
+        let told: Vec<_> = sentences.iter().map(|s| (s.validator, s.penalty)).collect();
+        assert_eq!(told, [(A, Penalty::Probation), (B, Penalty::Blocked)]);
         assert!(blame.is_blocked(B) && blame.is_on_probation(A));
+        // The first one's guilt comes out later: there is no room, since nobody may be released.
+        assert_eq!(offend(&mut blame, A, Offence::Equivocation), []);
+        assert!(blame.is_on_probation(A) && blame.is_blocked(B));
     }
 
     #[test]
-    fn a_stuck_view_frees_suspects_but_not_equivocators() {
-        let mut blame = Blame::new(2);
-        blame.offend(A, Offence::InvalidVote);
-        blame.offend(B, Offence::Equivocation);
+    fn a_stuck_view_frees_suspects_but_neither_equivocators_nor_the_operators_choice() {
+        let mut blame = Blame::new(3);
+        let c = ValidatorIndex(3);
+        offend(&mut blame, A, Offence::InvalidVote);
+        offend(&mut blame, B, Offence::Equivocation);
+        offend(&mut blame, c, Offence::Operator);
         assert_eq!(blame.relent().len(), 1);
-        assert!(!blame.is_blocked(A) && blame.is_on_probation(A) && blame.is_blocked(B));
+        assert!(!blame.is_blocked(A) && blame.is_on_probation(A));
+        assert!(blame.is_blocked(B) && blame.is_blocked(c));
         assert!(blame.relent().is_empty());
+    }
+
+    #[test]
+    fn what_is_lifted_is_forgotten_and_may_be_imposed_again() {
+        let mut blame = Blame::new(1);
+        assert!(blame.lift(A).is_none());
+        offend(&mut blame, A, Offence::InvalidVote);
+        let lifted = blame.lift(A).expect("was blocked");
+        assert_eq!(lifted.penalty, Penalty::Lifted);
+        assert!(!blame.is_blocked(A) && !blame.is_on_probation(A));
+        assert_eq!(
+            offend(&mut blame, A, Offence::InvalidVote),
+            [Penalty::Blocked]
+        );
+    }
+
+    #[test]
+    fn a_former_lifes_sentences_are_restored_within_the_cap() {
+        let mut blame = Blame::new(1);
+        for validator in [A, B] {
+            blame.restore(&sentence(
+                validator,
+                Offence::InvalidVote,
+                Penalty::Blocked,
+                Exhibit::None,
+            ));
+        }
+        assert!(blame.is_blocked(A) && blame.is_on_probation(B));
     }
 }

@@ -4,7 +4,7 @@ use crate::{
     config::MAX_CERTIFICATE_CHECKS_PER_PEER,
     engine::{Engine, Pending},
     fetch::Want,
-    io::{Moment, Offence, Output, Target, Work},
+    io::{Exhibit, Moment, Offence, Output, Target, Work},
 };
 use quorate_types::{
     Certificate, Epoch, Message, Record, ValidatorIndex, View, VoteKind,
@@ -78,7 +78,8 @@ impl Engine {
                 if self.closes_staged(&certificate) {
                     self.staged.clear();
                 }
-                self.offend(from, Offence::InvalidCertificate, out);
+                let exhibit = Exhibit::Certificate(Box::new(certificate));
+                self.offend(from, Offence::InvalidCertificate, exhibit, out);
             }
         }
     }
@@ -143,22 +144,17 @@ impl Engine {
         ))
     }
 
-    /// Sends a peer that is stuck in an earlier view what ended it. At most once per view or
-    /// resend interval, so that nobody can make this validator shout.
+    /// Sends a peer that is stuck in an earlier view what ended it.
     pub(crate) fn help(&mut self, now: Moment, peer: ValidatorIndex, view: View, out: &mut Output) {
-        let interval = self.pacemaker.resend_interval() / 2;
-        if let Some((helped, at)) = self.helped.get(&peer)
-            && *helped == view
-            && now.since(*at) < interval
-        {
+        if !self.may_help(now, peer, view) {
             return;
         }
-        self.helped.insert(peer, (view, now));
+        let epoch = self.epoch();
         let finalization = self
             .target
             .as_ref()
             .or(self.tip.certificate.as_ref())
-            .filter(|certificate| certificate.subject.view >= view);
+            .filter(|held| held.subject.epoch == epoch && held.subject.view >= view);
         let exit = self.rounds.get(&view).and_then(|round| round.exit());
         let entry = View(self.view.0 - 1);
         let newest = self.rounds.get(&entry).and_then(|round| round.exit());
@@ -173,15 +169,33 @@ impl Engine {
         }
     }
 
+    /// Whether a peer may be sent what ended this view, and notes that it is. At most once per
+    /// view or half a resend interval, so that nobody can make this validator shout.
+    pub(crate) fn may_help(&mut self, now: Moment, peer: ValidatorIndex, view: View) -> bool {
+        let interval = self.pacemaker.resend_interval() / 2;
+        if let Some((helped, at)) = self.helped.get(&peer)
+            && *helped == view
+            && now.since(*at) < interval
+        {
+            return false;
+        }
+        self.helped.insert(peer, (view, now));
+        true
+    }
+
     /// Upon a request for what closed some views.
     pub(crate) fn on_certificate_request(
         &mut self,
+        now: Moment,
         from: ValidatorIndex,
         epoch: Epoch,
         first: View,
         last: View,
         out: &mut Output,
     ) {
+        if epoch.next() == self.epoch() {
+            return self.help_across(now, from, out);
+        }
         if epoch != self.config.epoch() || first > last {
             self.counters.dropped_invalid += 1;
             return;

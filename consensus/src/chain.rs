@@ -46,8 +46,12 @@ impl Engine {
     }
 
     /// Tries to complete the chain to the newest known finalization, and asks for what is missing.
-    fn pursue(&mut self, now: Moment, out: &mut Output) {
+    pub(crate) fn pursue(&mut self, now: Moment, out: &mut Output) {
         let Some(target) = self.target.clone() else {
+            if self.lags_by_epochs() {
+                let hint = self.who_is_ahead();
+                self.want_next_range(now, hint, out);
+            }
             return;
         };
         if target.subject.view <= self.tip.view || self.try_commit(&target, out) {
@@ -62,12 +66,16 @@ impl Engine {
             self.want(now, Want::Block(id), None, out);
             return;
         }
+        self.want_next_range(now, None, out);
+    }
+
+    fn want_next_range(&mut self, now: Moment, hint: Option<ValidatorIndex>, out: &mut Output) {
         let backlog = self.tip.height.0 - self.executed.0;
-        if backlog <= MAX_UNEXECUTED_BLOCKS {
+        if backlog <= MAX_UNEXECUTED_BLOCKS && !self.epoch_is_over() {
             let next = self.next_in_range();
             self.fetcher
                 .retain(|want| !matches!(want, Want::Range(from) if *from != next));
-            self.want(now, Want::Range(next), None, out);
+            self.want(now, Want::Range(next), hint, out);
         }
     }
 
@@ -211,6 +219,7 @@ impl Engine {
                 None => (self.tip.id, self.tip.height),
             };
             if (block.header().parent, block.height()) != (parent.0, parent.1.next())
+                || block.height() > self.last_height()
                 || self.staged.len() >= MAX_STAGED_BLOCKS
             {
                 self.staged.clear();
@@ -263,7 +272,7 @@ impl Engine {
     /// Moves on from views that the tip has settled: no certificate of theirs is listened to any
     /// more, so nothing else would.
     fn leave_settled_views(&mut self, now: Moment, out: &mut Output) {
-        if self.view <= self.tip.view {
+        if self.view <= self.tip.view && !self.epoch_is_over() {
             self.enter(now, self.tip.view.next(), true, out);
         }
     }

@@ -1,8 +1,12 @@
 //! What the machine is told at its start.
 
+use crate::io::Sentence;
 use quorate_crypto::Digest;
 use quorate_crypto::bls::VoteSecret;
-use quorate_types::{Block, Certificate, ChainId, Committee, Epoch, Height, ValidatorIndex, View};
+use quorate_types::{
+    Block, Certificate, ChainId, Committee, Epoch, EpochLength, Evidence, Height, ValidatorIndex,
+    View,
+};
 use std::{sync::Arc, time::Duration};
 
 /// Views above the current one whose votes are buffered.
@@ -23,6 +27,13 @@ pub const MAX_CERTIFICATE_CHECKS_PER_PEER: usize = 8;
 
 /// Finalised blocks that may wait for execution before no more are fetched.
 pub const MAX_UNEXECUTED_BLOCKS: u64 = 1_024;
+
+/// Pairs of conflicting votes kept and passed on for each validator. More would prove no more.
+pub const MAX_EVIDENCE_PER_VALIDATOR: usize = 16;
+
+/// Messages of one peer for the next epoch that wait for its start: the votes of all kinds of the
+/// views that are buffered, their certificates, and a proposal.
+pub const MAX_EARLY_MESSAGES: usize = 6 * LOOKAHEAD_VIEWS as usize;
 
 /// Things that may be fetched at once.
 pub const MAX_WANTS: usize = 64;
@@ -68,12 +79,20 @@ impl Default for Timing {
 pub struct Config {
     /// The chain.
     pub chain: ChainId,
-    /// The epoch's validators.
+    /// The validators. The machine moves the committee from epoch to epoch.
     pub committee: Committee,
+    /// How many blocks an epoch has.
+    pub epoch_length: EpochLength,
     /// Who this validator is.
     pub own: Option<Own>,
     /// How long to wait for what.
     pub timing: Timing,
+    /// Penalties that were in force when the machine last ran.
+    pub sentences: Vec<Sentence>,
+    /// Verified evidence from when the machine last ran.
+    pub evidence: Vec<Evidence>,
+    /// Whom the operator has pardoned, and up to which epoch and view.
+    pub pardons: Vec<(ValidatorIndex, Epoch, View)>,
 }
 
 impl Config {
@@ -86,7 +105,8 @@ impl Config {
 /// The newest finalised block that is durable outside the journal, from which the machine starts.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Tip {
-    /// The view of its finalization within the epoch; 0 for the block that the epoch starts on.
+    /// The view of its finalization within the epoch; 0 for the block that the epoch starts on
+    /// (recovery sees to that itself).
     pub view: View,
     /// Its height; 0 for the genesis state.
     pub height: Height,

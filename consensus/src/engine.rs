@@ -3,14 +3,16 @@
 use crate::{
     blame::Blame,
     config::{Config, MAX_OPEN_VIEWS, TAIL_VIEWS, Tip},
+    epochs::{Early, asks_for_help, epoch_of},
     fetch::Fetcher,
-    io::{Finalized, Input, Job, JobId, Moment, Output, Target, Work},
+    io::{Exhibit, Finalized, Input, Job, JobId, Moment, Offence, Order, Output, Target, Work},
     pacemaker::Pacemaker,
     round::Round,
 };
 use quorate_crypto::{Digest, bls::HashedMessage, bls::PartialSignature};
 use quorate_types::{
-    Block, Certificate, Evidence, Height, Message, Record, Subject, ValidatorIndex, View, Vote,
+    Block, Certificate, Epoch, Evidence, Height, Message, Record, Subject, ValidatorIndex, View,
+    Vote,
 };
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -38,8 +40,14 @@ pub(crate) enum Pending {
     },
     /// A vote of a validator on probation.
     Probation { vote: Vote },
-    /// Two votes that would be evidence.
-    Conflict { evidence: Evidence },
+    /// Two votes that would be evidence, and who sent them as such, if this machine did not notice
+    /// them itself.
+    Conflict {
+        evidence: Evidence,
+        reporter: Option<ValidatorIndex>,
+    },
+    /// Something of an epoch that is over.
+    Stale,
 }
 
 /// Running totals, for metrics. They are never reset.
@@ -61,13 +69,13 @@ pub struct Counters {
     pub dropped_invalid: u64,
 }
 
-/// The consensus machine of one validator in one epoch. See the crate's head for the protocol.
+/// The consensus machine of one validator, which goes from epoch to epoch. See the crate's head for the protocol.
 pub struct Engine {
     pub(crate) config: Config,
     pub(crate) view: View,
     pub(crate) rounds: BTreeMap<View, Round>,
     /// The oldest view whose slots are still kept.
-    open_from: View,
+    pub(crate) open_from: View,
     /// Blocks above the tip, by id.
     pub(crate) blocks: BTreeMap<Digest, Held>,
     /// The newest finalised block whose whole chain is known.
@@ -89,6 +97,20 @@ pub struct Engine {
     pub(crate) hashed: BTreeMap<Subject, Arc<HashedMessage>>,
     /// Validators whose conflicting votes are being verified.
     pub(crate) accused: BTreeSet<ValidatorIndex>,
+    /// Verified evidence, canonical, at most [`crate::MAX_EVIDENCE_PER_VALIDATOR`] for each.
+    pub(crate) convictions: BTreeMap<ValidatorIndex, Vec<Evidence>>,
+    /// The epoch and view up to which a validator's equivocations are pardoned.
+    pub(crate) pardons: BTreeMap<ValidatorIndex, (Epoch, View)>,
+    /// When each peer was last sent evidence that it lacked.
+    pub(crate) informed: BTreeMap<ValidatorIndex, Moment>,
+    /// The finalization that ended the epoch before.
+    pub(crate) border: Option<Certificate>,
+    /// What came early for the next epoch.
+    pub(crate) early: Early,
+    /// The newest finalised heights that the peers claim.
+    pub(crate) claims: BTreeMap<ValidatorIndex, Height>,
+    /// Journal records of epochs that this machine has not reached again.
+    pub(crate) future: Vec<Record>,
     /// When each peer was last sent the certificates that it lacked.
     pub(crate) helped: BTreeMap<ValidatorIndex, (View, Moment)>,
     /// The view for which a block is being built.
@@ -98,13 +120,13 @@ pub struct Engine {
 
 impl Engine {
     pub(crate) fn empty(config: Config, tip: Tip, now: Moment) -> Self {
-        let own = config.own.as_ref().map(|own| own.place);
-        let peers = config
-            .committee
-            .places()
-            .filter(|place| Some(*place) != own)
-            .collect();
-        Self {
+        let mut blame = Blame::new(config.committee.faults());
+        for sentence in &config.sentences {
+            blame.restore(sentence);
+        }
+        let pardons = config.pardons.iter().map(|(v, e, w)| (*v, (*e, *w)));
+        let mut engine = Self {
+            pardons: pardons.collect(),
             view: tip.view.next(),
             rounds: BTreeMap::new(),
             open_from: tip.view,
@@ -114,8 +136,17 @@ impl Engine {
             target: None,
             staged: Vec::new(),
             pacemaker: Pacemaker::new(config.timing, now),
-            blame: Blame::new(config.committee.faults()),
-            fetcher: Fetcher::new(config.epoch(), peers, config.timing.fetch_timeout),
+            blame,
+            fetcher: Fetcher::new(config.epoch(), Vec::new(), config.timing.fetch_timeout),
+            convictions: BTreeMap::new(),
+            informed: BTreeMap::new(),
+            border: tip
+                .certificate
+                .clone()
+                .filter(|held| held.subject.epoch != config.epoch()),
+            early: Early::new(),
+            claims: BTreeMap::new(),
+            future: Vec::new(),
             jobs: BTreeMap::new(),
             next_job: 0,
             hashed: BTreeMap::new(),
@@ -125,7 +156,18 @@ impl Engine {
             counters: Counters::default(),
             config,
             tip,
-        }
+        };
+        let timeout = engine.config.timing.fetch_timeout;
+        engine.fetcher = Fetcher::new(engine.epoch(), engine.peers(), timeout);
+        engine.restore_evidence();
+        engine
+    }
+
+    /// All validators but this one.
+    pub(crate) fn peers(&self) -> Vec<ValidatorIndex> {
+        let own = self.own_place();
+        let places = self.config.committee.places();
+        places.filter(|place| Some(*place) != own).collect()
     }
 
     /// Takes one input and tells what is to be done about it.
@@ -141,8 +183,12 @@ impl Engine {
             Input::Validated { view, block, valid } => {
                 self.on_validated(now, view, block, valid, &mut out);
             }
+            Input::Ordered { validator, order } => self.on_order(validator, order, &mut out),
             Input::Executed { height } => self.on_executed(now, height, &mut out),
             Input::Tick => {}
+        }
+        while out.fatal.is_none() && self.epoch_is_over() {
+            self.hand_over(now, &mut out);
         }
         self.on_time(now, &mut out);
         if self.rounds.len() > MAX_OPEN_VIEWS {
@@ -174,7 +220,7 @@ impl Engine {
 
     /// Whether a finalised block is known to exist whose chain is not complete here.
     pub fn is_behind(&self) -> bool {
-        self.target.is_some()
+        self.target.is_some() || self.lags_by_epochs()
     }
 
     /// Running totals.
@@ -183,8 +229,33 @@ impl Engine {
     }
 
     /// Who is blocked and for what.
-    pub fn blocked(&self) -> Vec<(ValidatorIndex, crate::Offence)> {
+    pub fn blocked(&self) -> Vec<(ValidatorIndex, Offence)> {
         self.blame.blocked().collect()
+    }
+
+    /// Who is on probation and for what.
+    pub fn on_probation(&self) -> Vec<(ValidatorIndex, Offence)> {
+        self.blame.probation().collect()
+    }
+
+    /// Whether an order to block one more validator would be carried out in full.
+    pub fn may_block(&self) -> bool {
+        let certain = self.blame.blocked().filter(|(_, o)| o.is_certain());
+        certain.count() < self.config.committee.faults()
+    }
+
+    /// Upon an order about a validator.
+    fn on_order(&mut self, validator: ValidatorIndex, order: Order, out: &mut Output) {
+        match order {
+            Order::Block => {
+                self.offend(validator, Offence::Operator, Exhibit::None, out);
+            }
+            Order::Pardon => {
+                let now = (self.epoch(), self.view);
+                self.pardons.insert(validator, now);
+                out.sentences.extend(self.blame.lift(validator));
+            }
+        }
     }
 
     /// A block above or at the finalised tip that lies in memory, for serving it to a peer.
@@ -210,7 +281,9 @@ impl Engine {
             .filter(|held| held.journaled)
             .map(|held| &held.block);
         records.extend(delivered.chain(held).cloned().map(Record::Block));
+        records.extend(self.delivered_borders().map(Record::Certificate));
         records.extend(self.tip.certificate.clone().map(Record::Certificate));
+        records.extend(self.future.iter().cloned());
         for (_, round) in self.rounds.range(self.tip.view.next()..) {
             let certificates = [
                 &round.notarization,
@@ -244,34 +317,68 @@ impl Engine {
         }
         self.pacemaker.heard(from);
         for message in messages {
-            if self.blame.is_blocked(from) {
-                self.counters.dropped_blocked += 1;
-                return;
+            self.on_message(now, from, message, out);
+        }
+    }
+
+    pub(crate) fn on_message(
+        &mut self,
+        now: Moment,
+        from: ValidatorIndex,
+        message: Message,
+        out: &mut Output,
+    ) {
+        if self.blame.is_blocked(from) {
+            self.counters.dropped_blocked += 1;
+            return;
+        }
+        if let Some(epoch) = epoch_of(&message)
+            && epoch != self.epoch()
+        {
+            return self.on_foreign_epoch(now, from, epoch, message, out);
+        }
+        match message {
+            Message::Vote(vote) => self.on_vote(now, from, vote, out),
+            Message::Proposal(proposal) => self.on_proposal(now, from, proposal, out),
+            Message::Certificate(certificate) => {
+                self.check_certificates(from, vec![certificate], out);
             }
-            match message {
-                Message::Vote(vote) => self.on_vote(now, from, vote, out),
-                Message::Proposal(proposal) => self.on_proposal(now, from, proposal, out),
-                Message::Certificate(certificate) => {
-                    self.check_certificates(from, vec![certificate], out);
-                }
-                Message::BlockReply(block) => self.on_block(now, block, out),
-                Message::RangeReply {
-                    blocks,
-                    finalization,
-                } => self.on_range(now, from, blocks, finalization, out),
-                Message::CertificateRequest { epoch, first, last } => {
-                    self.on_certificate_request(from, epoch, first, last, out);
-                }
-                Message::Status(status) => {
-                    if status.epoch == self.config.epoch() && status.view.next() < self.view {
-                        self.help(now, from, status.view, out);
-                    }
-                }
-                // Requests for stored blocks and forwarded transactions are the node's business.
-                Message::BlockRequest(_) | Message::RangeRequest(_) | Message::Transactions(_) => {
-                    self.counters.dropped_invalid += 1
-                }
+            Message::BlockReply(block) => self.on_block(now, block, out),
+            Message::RangeReply {
+                blocks,
+                finalization,
+            } => self.on_range(now, from, blocks, finalization, out),
+            Message::CertificateRequest { epoch, first, last } => {
+                self.on_certificate_request(now, from, epoch, first, last, out);
             }
+            Message::Status(status) => self.on_status(now, from, status, out),
+            Message::Evidence(evidence) => self.on_evidence(from, *evidence, out),
+            // Requests for stored blocks and forwarded transactions are the node's business.
+            Message::BlockRequest(_) | Message::RangeRequest(_) | Message::Transactions(_) => {
+                self.counters.dropped_invalid += 1
+            }
+        }
+    }
+
+    fn on_foreign_epoch(
+        &mut self,
+        now: Moment,
+        from: ValidatorIndex,
+        epoch: Epoch,
+        message: Message,
+        out: &mut Output,
+    ) {
+        if epoch > self.epoch() {
+            if epoch == self.epoch().next() {
+                self.keep_early(from, message, out);
+            } else {
+                self.counters.dropped_window += 1;
+            }
+            return self.on_claim(now, from, epoch, out);
+        }
+        self.counters.dropped_window += 1;
+        if epoch.next() == self.epoch() && asks_for_help(&message) {
+            self.help_across(now, from, out);
         }
     }
 
@@ -299,6 +406,11 @@ impl Engine {
         let hopeless = self.own_place() != Some(leader)
             && (self.pacemaker.is_silent(leader) || self.blame.is_blocked(leader));
         self.pacemaker.enter(now, brought, hopeless);
+        if self.pacemaker.barren_views() > self.config.committee.faults() {
+            // So many leaders in a row cannot all be faulty. Perhaps those who are blocked have
+            // healed, and views pass without a block because their proposals are not heard.
+            out.sentences.extend(self.blame.relent());
+        }
         self.building = None;
         let closed = View(view.0.saturating_sub(TAIL_VIEWS));
         for (_, round) in self
@@ -317,6 +429,9 @@ impl Engine {
 
     /// Does what the current view allows: propose, or vote for what is proposed.
     pub(crate) fn progress(&mut self, now: Moment, out: &mut Output) {
+        if self.epoch_is_over() {
+            return;
+        }
         self.try_propose(now, out);
         self.try_notarize(now, out);
     }

@@ -5,7 +5,8 @@ use quorate_crypto::{
     bls::{HashedMessage, PartialSignature, Proof},
 };
 use quorate_types::{
-    Block, Certificate, Evidence, Height, Message, Record, Subject, ValidatorIndex, View, Vote,
+    Block, Certificate, Epoch, Evidence, Height, Message, Record, Subject, ValidatorIndex, View,
+    Vote,
 };
 use std::{sync::Arc, time::Duration};
 
@@ -63,6 +64,13 @@ pub enum Input {
         /// Whether an honest leader could have built it.
         valid: bool,
     },
+    /// The operator, or the end of a penalty's time, changes what is thought of a validator.
+    Ordered {
+        /// Who.
+        validator: ValidatorIndex,
+        /// What is to become of it.
+        order: Order,
+    },
     /// Finalised blocks up to this height, and what they changed, are durable outside the
     /// journal.
     Executed {
@@ -71,6 +79,15 @@ pub enum Input {
     },
     /// Time has passed. Due at [`crate::Engine::next_deadline`] at the latest.
     Tick,
+}
+
+/// What is ordered about a validator.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Order {
+    /// Listen to it no more. If f validators are blocked already, it goes on probation only.
+    Block,
+    /// Believe it again, whatever it did.
+    Pardon,
 }
 
 /// To whom a message goes.
@@ -141,6 +158,8 @@ pub enum Verdict {
 /// A request for a block to propose.
 #[derive(Clone, Debug)]
 pub struct BuildRequest {
+    /// The epoch of the view.
+    pub epoch: Epoch,
     /// The view to propose it in.
     pub view: View,
     /// The view that notarized the parent.
@@ -180,18 +199,40 @@ pub enum Offence {
     InvalidVote,
     /// A certificate whose proof does not verify; honest validators verify before they pass on.
     InvalidCertificate,
+    /// Evidence whose votes do not conflict or verify; honest validators verify before they pass
+    /// on.
+    InvalidEvidence,
+    /// No offence known to the machine: its operator has blocked the validator.
+    Operator,
     /// Two votes that conflict; provable to everybody.
     Equivocation,
 }
 
 impl Offence {
+    /// All of them, the least certain first.
+    pub const ALL: [Self; 5] = [
+        Self::InvalidVote,
+        Self::InvalidCertificate,
+        Self::InvalidEvidence,
+        Self::Operator,
+        Self::Equivocation,
+    ];
+
     /// A short name for people, programs and metrics.
     pub fn name(self) -> &'static str {
         match self {
             Self::InvalidVote => "invalid_vote",
             Self::InvalidCertificate => "invalid_certificate",
+            Self::InvalidEvidence => "invalid_evidence",
+            Self::Operator => "operator",
             Self::Equivocation => "equivocation",
         }
+    }
+
+    /// Whether it stands whatever else happens: it is proven, or the operator wants it so. The
+    /// others are known to this validator alone and may rest on a fault that has healed.
+    pub fn is_certain(self) -> bool {
+        matches!(self, Self::Operator | Self::Equivocation)
     }
 }
 
@@ -202,10 +243,25 @@ pub enum Penalty {
     Blocked,
     /// Its votes are verified one by one before they are buffered.
     Probation,
+    /// It is believed again.
+    Lifted,
+}
+
+/// What shows an offence.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Exhibit {
+    /// Nothing: the operator's word, or a change of an older penalty.
+    None,
+    /// The vote with the invalid signature.
+    Vote(Box<Vote>),
+    /// The certificate with the invalid proof.
+    Certificate(Box<Certificate>),
+    /// The conflicting votes; of invalid evidence, what was sent as such.
+    Evidence(Box<Evidence>),
 }
 
 /// A validator's offence and what it led to.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Sentence {
     /// Who.
     pub validator: ValidatorIndex,
@@ -213,6 +269,8 @@ pub struct Sentence {
     pub offence: Offence,
     /// What became of it.
     pub penalty: Penalty,
+    /// What shows it.
+    pub exhibit: Exhibit,
 }
 
 /// Everything that one step wants done, in this order: append `persist` to the journal; start
@@ -237,12 +295,14 @@ pub struct Output {
     pub validate: Vec<ValidateRequest>,
     /// Newly finalised blocks, ascending and without a gap.
     pub finalized: Vec<Finalized>,
-    /// Verified evidence.
+    /// Newly verified evidence.
     pub evidence: Vec<Evidence>,
-    /// Who has been caught at what.
+    /// Whose standing has changed, and why.
     pub sentences: Vec<Sentence>,
     /// The views entered, oldest first.
     pub entered: Vec<View>,
+    /// Epochs that have begun, oldest first.
+    pub epochs: Vec<Epoch>,
     /// Set when going on would be unsafe: the node must stop and show this to its operator.
     pub fatal: Option<String>,
 }

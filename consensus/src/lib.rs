@@ -105,6 +105,8 @@ mod certificates;
 mod chain;
 mod config;
 mod engine;
+mod epochs;
+mod evidence;
 mod fetch;
 mod io;
 mod pacemaker;
@@ -116,13 +118,14 @@ mod voting;
 mod work;
 
 pub use config::{
-    Config, LOOKAHEAD_VIEWS, MAX_CERTIFICATE_CHECKS_PER_PEER, MAX_OPEN_VIEWS,
-    MAX_UNEXECUTED_BLOCKS, MAX_WANTS, Own, PROPOSAL_LOOKAHEAD_VIEWS, TAIL_VIEWS, Timing, Tip,
+    Config, LOOKAHEAD_VIEWS, MAX_CERTIFICATE_CHECKS_PER_PEER, MAX_EARLY_MESSAGES,
+    MAX_EVIDENCE_PER_VALIDATOR, MAX_OPEN_VIEWS, MAX_UNEXECUTED_BLOCKS, MAX_WANTS, Own,
+    PROPOSAL_LOOKAHEAD_VIEWS, TAIL_VIEWS, Timing, Tip,
 };
 pub use engine::{Counters, Engine};
 pub use io::{
-    Batch, BuildRequest, Finalized, Input, Job, JobId, Moment, Offence, Outbound, Output, Penalty,
-    Sentence, Target, ValidateRequest, Verdict, Work,
+    Batch, BuildRequest, Exhibit, Finalized, Input, Job, JobId, Moment, Offence, Order, Outbound,
+    Output, Penalty, Sentence, Target, ValidateRequest, Verdict, Work,
 };
 pub use recover::RecoverError;
 pub use work::{WorkCounts, Worker};

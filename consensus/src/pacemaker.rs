@@ -67,6 +67,11 @@ impl Pacemaker {
         self.view_due = Some(now.after(self.stretch(self.timing.view_timeout, self.barren)));
     }
 
+    /// How many views in a row have brought no block.
+    pub(crate) fn barren_views(&self) -> usize {
+        self.barren as usize
+    }
+
     /// Notes that a validator is alive.
     pub(crate) fn heard(&mut self, from: ValidatorIndex) {
         self.silent.remove(&from);

@@ -40,7 +40,7 @@ impl Engine {
         }
         if let Some(vote) = round.own.notarize {
             // This validator proposed before it crashed. It says the same again.
-            self.propose_again(view, vote.subject.payload, out);
+            self.repeat_proposal(view, vote.subject.payload, out);
             return;
         }
         let Some((parent_view, id)) = self.choose_parent(now, out) else {
@@ -54,8 +54,15 @@ impl Engine {
                 return;
             }
         };
+        if let Some(last) = parent.as_ref().filter(|parent| self.ends_epoch(parent)) {
+            // Nothing is built on the epoch's last block: it is proposed again until it is final.
+            self.send_proposal(view, parent_view, last.clone(), out);
+            self.notarize(view, id, out);
+            return;
+        }
         self.building = Some(view);
         out.build = Some(BuildRequest {
+            epoch: self.epoch(),
             view,
             parent_view,
             unfinalized: self.unfinalized(parent.clone()),
@@ -106,20 +113,41 @@ impl Engine {
         chain
     }
 
-    fn propose_again(&mut self, view: View, id: Digest, out: &mut Output) {
+    fn repeat_proposal(&mut self, view: View, id: Digest, out: &mut Output) {
         let Some(held) = self.blocks.get(&id) else {
             return;
         };
         let block = held.block.clone();
-        self.send_proposal(view, block, out);
+        let parent_view = if block.header().view == view {
+            Some(block.header().parent_view)
+        } else {
+            let mut below = self.rounds.range(..view).rev();
+            below
+                .find(|(_, round)| round.notarized() == Some(id))
+                .map(|(view, _)| *view)
+        };
+        if let Some(parent_view) = parent_view {
+            self.send_proposal(view, parent_view, block, out);
+        }
     }
 
-    fn send_proposal(&mut self, view: View, block: Arc<Block>, out: &mut Output) {
-        let parent_view = block.header().parent_view;
+    /// Proposes a new block, or the epoch's last one again, which `parent_view` has notarized.
+    fn send_proposal(
+        &mut self,
+        view: View,
+        parent_view: View,
+        block: Arc<Block>,
+        out: &mut Output,
+    ) {
+        let parent = if block.header().view == view {
+            block.header().parent
+        } else {
+            block.id()
+        };
         let proposal = Box::new(Proposal {
             epoch: self.config.epoch(),
             view,
-            parent_certificate: self.parent_certificate(parent_view, &block.header().parent),
+            parent_certificate: self.parent_certificate(parent_view, &parent),
             nullifications: self.nullifications(parent_view, view),
             block,
         });
@@ -157,7 +185,8 @@ impl Engine {
         block: Arc<Block>,
         out: &mut Output,
     ) {
-        if self.building != Some(view) || view != self.view {
+        let epoch = block.header().epoch;
+        if self.building != Some(view) || view != self.view || epoch != self.epoch() {
             return;
         }
         self.building = None;
@@ -167,7 +196,7 @@ impl Engine {
         }
         let id = block.id();
         self.hold(block.clone());
-        self.send_proposal(view, block, out);
+        self.send_proposal(view, block.header().parent_view, block, out);
         self.notarize(view, id, out);
     }
 
@@ -181,10 +210,6 @@ impl Engine {
     ) {
         let header = *proposal.block.header();
         let view = proposal.view;
-        if proposal.epoch != self.config.epoch() {
-            self.counters.dropped_window += 1;
-            return;
-        }
         if !self.is_well_formed(from, &proposal, &header) {
             self.counters.dropped_invalid += 1;
             return;
@@ -213,12 +238,16 @@ impl Engine {
     }
 
     fn is_well_formed(&self, from: ValidatorIndex, proposal: &Proposal, header: &Header) -> bool {
-        self.config.committee.leader(proposal.view) == from
+        let ours = self.config.committee.leader(proposal.view) == from
             && header.chain == self.config.chain
             && header.epoch == proposal.epoch
-            && header.view == proposal.view
             && header.parent_view < header.view
-            && header.view < View(u64::MAX)
+            && proposal.view < View(u64::MAX);
+        // The epoch's last block may be proposed again in later views, with its notarization.
+        let again = header.view < proposal.view
+            && self.ends_epoch(&proposal.block)
+            && notarized_in(proposal).is_some_and(|view| header.view <= view);
+        ours && (header.view == proposal.view || again)
     }
 
     /// Casts notarize for the current view's proposal once all it rests on is known to hold.
@@ -237,17 +266,25 @@ impl Engine {
             return;
         };
         let block = proposal.block.clone();
+        let again = block.header().view != view;
+        let parent = match notarized_in(proposal) {
+            Some(notarized) if again => (notarized, block.id()),
+            _ => (block.header().parent_view, block.header().parent),
+        };
         match round.validity {
             Validity::Valid => self.notarize(view, block.id(), out),
             Validity::Asked | Validity::Invalid => {}
             Validity::Unknown => {
-                let validity = match self.parent(now, view, block.header(), out) {
+                let validity = match self.parent(now, view, parent, out) {
                     Parent::Missing => return,
                     Parent::Wrong => Validity::Invalid,
+                    // A quorum has found this very block valid.
+                    Parent::Known(_) if again => Validity::Valid,
+                    Parent::Known(Some(parent)) if self.ends_epoch(&parent) => Validity::Invalid,
                     Parent::Known(parent) if follows(&block, parent.as_deref()) => {
                         out.validate.push(ValidateRequest {
                             view,
-                            block,
+                            block: block.clone(),
                             parent,
                         });
                         Validity::Asked
@@ -256,8 +293,10 @@ impl Engine {
                 };
                 let round = self.rounds.entry(view).or_default();
                 round.validity = validity;
-                if validity == Validity::Invalid {
-                    self.counters.dropped_invalid += 1;
+                match validity {
+                    Validity::Valid => self.notarize(view, block.id(), out),
+                    Validity::Invalid => self.counters.dropped_invalid += 1,
+                    Validity::Unknown | Validity::Asked => {}
                 }
             }
         }
@@ -267,20 +306,25 @@ impl Engine {
     ///
     /// With it no block can be notarized that leaves out a finalised one: the view of a finalised
     /// block is never nullified, because a quorum said finalize there and does not say nullify.
-    fn parent(&mut self, now: Moment, view: View, header: &Header, out: &mut Output) -> Parent {
+    fn parent(
+        &mut self,
+        now: Moment,
+        view: View,
+        (parent_view, id): (View, Digest),
+        out: &mut Output,
+    ) -> Parent {
         let leader = Some(self.config.committee.leader(view));
-        let parent_view = header.parent_view;
         if parent_view < self.tip.view {
             return Parent::Wrong;
         }
         if parent_view == self.tip.view {
-            if header.parent != self.tip.id {
+            if id != self.tip.id {
                 return Parent::Wrong;
             }
         } else {
             let notarized = self.rounds.get(&parent_view).and_then(|r| r.notarized());
             match notarized {
-                Some(id) if id == header.parent => {}
+                Some(notarized) if notarized == id => {}
                 Some(_) => return Parent::Wrong,
                 None => {
                     let want = Want::Certificates(parent_view, parent_view);
@@ -302,10 +346,10 @@ impl Engine {
             }
             between = between.next();
         }
-        match self.block_at(&header.parent) {
+        match self.block_at(&id) {
             Some(parent) => Parent::Known(parent),
             None => {
-                self.want(now, Want::Block(header.parent), leader, out);
+                self.want(now, Want::Block(id), leader, out);
                 Parent::Missing
             }
         }
@@ -351,6 +395,13 @@ impl Engine {
             });
         }
     }
+}
+
+/// The view that, by the proposal's own certificate, has notarized its very block.
+fn notarized_in(proposal: &Proposal) -> Option<View> {
+    let subject = proposal.parent_certificate.as_ref()?.subject;
+    let same = subject.epoch == proposal.epoch && subject.payload == proposal.block.id();
+    (same && subject.view < proposal.view).then_some(subject.view)
 }
 
 /// Whether a header follows its parent's: the rules that need nothing but the two.

@@ -5,7 +5,7 @@ use crate::{
     engine::{Engine, Held},
     io::{Moment, Output},
 };
-use quorate_types::{Certificate, Record, Vote, VoteKind};
+use quorate_types::{Certificate, Height, Record, View, Vote, VoteKind};
 
 /// A journal that this validator cannot have written.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -28,14 +28,6 @@ pub enum RecoverError {
         /// The other.
         second: Box<Vote>,
     },
-    /// It is of another epoch.
-    #[error("the journal holds {vote:?}, but this is epoch {epoch}")]
-    OtherEpoch {
-        /// The vote.
-        vote: Box<Vote>,
-        /// The epoch that was to be recovered.
-        epoch: quorate_types::Epoch,
-    },
 }
 
 impl Engine {
@@ -55,31 +47,77 @@ impl Engine {
         records: Vec<Record>,
         now: Moment,
     ) -> Result<(Self, Output), RecoverError> {
+        let own = config.own.as_ref().map(|own| own.place);
+        for record in &records {
+            if let Record::Vote(vote) = record
+                && Some(vote.signer) != own
+            {
+                return Err(RecoverError::ForeignVote {
+                    vote: Box::new(*vote),
+                });
+            }
+        }
+        let length = config.epoch_length;
+        let epoch = length.epoch_of(tip.height.next());
+        let config = Config {
+            committee: config.committee.with_epoch(epoch),
+            ..config
+        };
+        let starts_epoch = tip.height == Height(0) || length.is_last(tip.height);
+        let tip = Tip {
+            view: if starts_epoch { View(0) } else { tip.view },
+            ..tip
+        };
         let mut engine = Self::empty(config, tip, now);
+        engine.future = records;
         let mut out = Output::default();
+        engine.replay(now, &mut out)?;
+        while engine.epoch_is_over() {
+            engine.renew();
+            engine.replay(now, &mut out)?;
+        }
+        // Requests are made when the machine runs; nothing is asked while it recovers.
+        out.send.clear();
+        engine.resume(now, &mut out);
+        Ok((engine, out))
+    }
+
+    /// Takes the records of the current epoch and acts on them; those of later epochs wait until
+    /// the machine gets there. While there are any it does not vote: it once did in a later
+    /// epoch, so the journal no longer tells what it said in this one.
+    pub(crate) fn replay(&mut self, now: Moment, out: &mut Output) -> Result<(), RecoverError> {
+        let epoch = self.epoch();
         let mut newest: Option<Certificate> = None;
-        for record in records {
+        for record in std::mem::take(&mut self.future) {
+            let of = match &record {
+                Record::Block(block) => block.header().epoch,
+                Record::Certificate(certificate) => certificate.subject.epoch,
+                Record::Vote(vote) => vote.subject.epoch,
+            };
+            if of != epoch {
+                if of > epoch {
+                    self.future.push(record);
+                }
+                continue;
+            }
             match record {
                 Record::Block(block) => {
-                    if block.height() > engine.tip.height {
+                    if block.height() > self.tip.height {
                         let held = Held {
                             block: block.clone(),
                             journaled: true,
                         };
-                        engine.blocks.insert(block.id(), held);
+                        self.blocks.insert(block.id(), held);
                     }
                 }
                 Record::Certificate(certificate) => {
                     let subject = certificate.subject;
-                    if subject.epoch != engine.config.epoch() || subject.view <= engine.tip.view {
+                    if subject.view <= self.tip.view {
                         continue;
                     }
-                    engine.view = engine.view.max(subject.view.next());
-                    engine
-                        .rounds
-                        .entry(subject.view)
-                        .or_default()
-                        .keep(&certificate);
+                    self.view = self.view.max(subject.view.next());
+                    let round = self.rounds.entry(subject.view).or_default();
+                    round.keep(&certificate);
                     if subject.kind == VoteKind::Finalize
                         && newest
                             .as_ref()
@@ -88,32 +126,17 @@ impl Engine {
                         newest = Some(certificate);
                     }
                 }
-                Record::Vote(vote) => engine.restore(vote)?,
+                Record::Vote(vote) => self.restore(vote)?,
             }
         }
         if let Some(certificate) = newest {
-            engine.on_finalization(now, certificate, &mut out);
+            self.on_finalization(now, certificate, out);
         }
-        // Requests are made when the machine runs; nothing is asked while it recovers.
-        out.send.clear();
-        engine.view = engine.view.max(engine.tip.view.next());
-        engine.resume(now, &mut out);
-        Ok((engine, out))
+        self.view = self.view.max(self.tip.view.next());
+        Ok(())
     }
 
     fn restore(&mut self, vote: Vote) -> Result<(), RecoverError> {
-        let epoch = self.config.epoch();
-        if vote.subject.epoch != epoch {
-            return Err(RecoverError::OtherEpoch {
-                vote: Box::new(vote),
-                epoch,
-            });
-        }
-        if Some(vote.signer) != self.own_place() {
-            return Err(RecoverError::ForeignVote {
-                vote: Box::new(vote),
-            });
-        }
         let view = vote.subject.view;
         if view <= self.tip.view {
             return Ok(());

@@ -3,7 +3,7 @@
 use crate::{
     config::{LOOKAHEAD_VIEWS, TAIL_VIEWS},
     engine::{Engine, Held, Pending},
-    io::{Batch, JobId, Moment, Offence, Outbound, Output, Target, Verdict, Work},
+    io::{Batch, Exhibit, JobId, Moment, Offence, Outbound, Output, Target, Verdict, Work},
     pacemaker::Alarm,
     slots::Admission,
 };
@@ -28,19 +28,17 @@ impl Engine {
         vote: Vote,
         out: &mut Output,
     ) {
-        let Subject {
-            epoch, view, kind, ..
-        } = vote.subject;
+        let Subject { view, kind, .. } = vote.subject;
         // The sender must be the signer, or a forger could fill another validator's slot.
         if vote.signer != from {
             self.counters.dropped_invalid += 1;
             return;
         }
         // Who still says nullify in a view that has ended lacks what ended it.
-        if kind == VoteKind::Nullify && epoch == self.config.epoch() && view < self.view {
+        if kind == VoteKind::Nullify && view < self.view {
             self.help(now, from, view, out);
         }
-        if epoch != self.config.epoch() || !self.in_window(view) {
+        if !self.in_window(view) {
             self.counters.dropped_window += 1;
             return;
         }
@@ -142,7 +140,10 @@ impl Engine {
         }
         self.start(
             Work::VerifyVotes(vec![first, second]),
-            Pending::Conflict { evidence },
+            Pending::Conflict {
+                evidence,
+                reporter: None,
+            },
             out,
         );
     }
@@ -194,9 +195,10 @@ impl Engine {
                     self.admit(vote, true, out);
                 }
             }
-            (Some(Pending::Conflict { evidence }), Verdict::Verified(valid)) => {
-                self.on_conflict_checked(evidence, &valid, out);
+            (Some(Pending::Conflict { evidence, reporter }), Verdict::Verified(valid)) => {
+                self.on_conflict_checked(evidence, reporter, &valid, out);
             }
+            (Some(Pending::Stale), _) => {}
             // An answer to a question that was never asked: a fault of the program around us.
             _ => out.fatal = Some(format!("no check {} is under way", job.0)),
         }
@@ -228,37 +230,30 @@ impl Engine {
             Err(bad) => {
                 self.counters.bisected += 1;
                 round.tally(subject.kind).fail(job, parts, &bad);
-                for place in bad {
-                    self.offend(ValidatorIndex(place), Offence::InvalidVote, out);
+                for (place, signature) in parts.iter().filter(|(place, _)| bad.contains(place)) {
+                    let signer = ValidatorIndex(*place);
+                    let vote = Vote {
+                        subject,
+                        signer,
+                        signature: *signature,
+                    };
+                    let exhibit = Exhibit::Vote(Box::new(vote));
+                    self.offend(signer, Offence::InvalidVote, exhibit, out);
                 }
                 self.try_certify(subject, out);
             }
         }
     }
 
-    fn on_conflict_checked(&mut self, evidence: Evidence, valid: &[bool], out: &mut Output) {
-        let signer = evidence.second.signer;
-        self.accused.remove(&signer);
-        match valid {
-            [true, true] if evidence.conflict().is_some() => {
-                out.evidence.push(evidence);
-                self.offend(signer, Offence::Equivocation, out);
-            }
-            [true, true] => {}
-            _ => {
-                if valid.first() == Some(&false) {
-                    let Subject { view, kind, .. } = evidence.first.subject;
-                    if let Some(round) = self.rounds.get_mut(&view) {
-                        round.tally(kind).refuse(signer.as_usize());
-                    }
-                }
-                self.offend(signer, Offence::InvalidVote, out);
-            }
-        }
-    }
-
-    pub(crate) fn offend(&mut self, validator: ValidatorIndex, offence: Offence, out: &mut Output) {
-        out.sentences.extend(self.blame.offend(validator, offence));
+    pub(crate) fn offend(
+        &mut self,
+        validator: ValidatorIndex,
+        offence: Offence,
+        exhibit: Exhibit,
+        out: &mut Output,
+    ) {
+        let sentences = self.blame.offend(validator, offence, exhibit);
+        out.sentences.extend(sentences);
     }
 
     /// Signs and journals a vote of this validator's own, and hands it out for sending after the
@@ -267,6 +262,11 @@ impl Engine {
         let Some(own) = self.config.own.clone() else {
             return;
         };
+        if !self.future.is_empty() {
+            // The journal tells of votes in a later epoch, so what was said in this one is
+            // forgotten already: saying anything could contradict it.
+            return;
+        }
         let subject = Subject {
             epoch: self.config.epoch(),
             view,
@@ -287,7 +287,10 @@ impl Engine {
         };
         *place = Some(vote);
         out.persist.push(Record::Vote(vote));
-        out.urgent |= kind != VoteKind::Finalize;
+        let last = self.blocks.get(&payload);
+        let border = last.is_some_and(|held| self.ends_epoch(&held.block));
+        // Nothing follows the epoch's last block that its finalize vote could wait for.
+        out.urgent |= kind != VoteKind::Finalize || border;
         out.votes.push(Outbound {
             to: Target::All,
             message: Message::Vote(vote),
@@ -315,7 +318,10 @@ impl Engine {
     /// block is journaled before: once a quorum has said finalize, a quorum holds the block on
     /// disk, and a power cut of all validators loses nothing.
     pub(crate) fn try_finalize(&mut self, view: View, out: &mut Output) {
-        if view <= self.tip.view || self.own_place().is_none() {
+        // Below a known finalization the vote is of no use. Nor would it be safe: a journal that is
+        // ahead of the database no longer holds what was said there.
+        let target = self.target.as_ref().map(|target| target.subject.view);
+        if view <= self.tip.view || target >= Some(view) || self.own_place().is_none() {
             return;
         }
         let Some(round) = self.rounds.get(&view) else {

@@ -18,12 +18,20 @@
 //! | `valid NAME` | the application finds the block valid |
 //! | `build NAME` | the application builds the block that was asked for |
 //! | `time MS` | so many milliseconds go by |
+//! | `epochs N` | from now on started machines have epochs of N blocks (else 1,000) |
+//! | `again VIEW NAME NOTARIZED` | VIEW's leader proposes NAME again, with its notarization in NOTARIZED |
+//! | `status WHO VIEW HEIGHT` | WHO says that it is in VIEW, with HEIGHT final |
+//! | `evidence BY WHO KIND VIEW NAME / KIND VIEW NAME` | BY sends two votes of WHO as evidence |
+//! | `false-evidence …` | the same, but the second vote's signature is invalid |
+//! | `order block WHO`, `order pardon WHO` | the operator's word |
+//!
+//! A VIEW of a later epoch is written `EPOCH.VIEW`.
 
 #![allow(missing_docs, clippy::unwrap_used)]
 
 use quorate_consensus::{
-    BuildRequest, Config, Engine, Input, Job, Moment, Outbound, Output, Own, Target, Timing, Tip,
-    Worker,
+    BuildRequest, Config, Engine, Input, Job, Moment, Order, Outbound, Output, Own, Target, Timing,
+    Tip, Worker,
 };
 use quorate_crypto::{
     SecretKey,
@@ -31,8 +39,8 @@ use quorate_crypto::{
     sha256,
 };
 use quorate_types::{
-    Block, Certificate, ChainId, Committee, Digest, Epoch, Header, Height, Message, Proposal,
-    Record, Subject, ValidatorIndex, View, Vote, VoteKind,
+    Block, Certificate, ChainId, Committee, Digest, Epoch, EpochLength, Evidence, Header, Height,
+    Message, Proposal, Record, Status, Subject, ValidatorIndex, View, Vote, VoteKind,
 };
 use rand_chacha::{ChaCha8Rng, rand_core::SeedableRng};
 use std::{
@@ -47,6 +55,7 @@ use std::{
 struct Story {
     chain: ChainId,
     committee: Committee,
+    epoch_length: EpochLength,
     secrets: Vec<Arc<VoteSecret>>,
     worker: Worker,
     engine: Option<Engine>,
@@ -69,6 +78,7 @@ impl Story {
         Self {
             chain,
             committee: Committee::new(Epoch(0), identities).unwrap(),
+            epoch_length: EpochLength::new(1_000).unwrap(),
             secrets: secrets.into_iter().map(Arc::new).collect(),
             worker: Worker::new(chain, Scheme::threshold(&keys).unwrap()),
             engine: None,
@@ -87,18 +97,49 @@ impl Story {
         let number = |place: usize| -> u64 { words[place].parse().unwrap() };
         match words[0] {
             "start" | "crash" => self.start(),
+            "epochs" => self.epoch_length = EpochLength::new(number(1)).unwrap(),
             "propose" => {
-                let parent_view = words.get(4).map_or(number(1) - 1, |v| v.parse().unwrap());
-                let block = self.block(words[2], words[3], number(1), parent_view);
-                let leader = self.committee.leader(View(number(1)));
-                let proposal = Proposal {
-                    epoch: Epoch(0),
-                    view: View(number(1)),
-                    block,
-                    parent_certificate: None,
-                    nullifications: Vec::new(),
+                let (epoch, view) = view(words[1]);
+                let parent_view = words.get(4).map_or(view.0 - 1, |v| v.parse().unwrap());
+                let block = self.block(words[2], words[3], (epoch, view), parent_view);
+                self.propose((epoch, view), block, None);
+            }
+            "again" => {
+                let block = self.blocks[words[2]].clone();
+                let certificate = self.certificate(&["notarize", words[3], words[2]]);
+                self.propose(view(words[1]), block, Some(certificate));
+            }
+            "status" => {
+                let (epoch, view) = view(words[2]);
+                let status = Status {
+                    epoch,
+                    view,
+                    finalized_height: Height(number(3)),
+                    executed_height: Height(number(3)),
+                    convicted: Digest::ZERO,
                 };
-                self.hear(leader.0, Message::Proposal(Box::new(proposal)));
+                self.hear(number(1) as u32, Message::Status(status));
+            }
+            "evidence" | "false-evidence" => {
+                let pair: Vec<&[&str]> = words[3..].split(|word| *word == "/").collect();
+                let mut evidence = Evidence {
+                    first: self.vote(number(2), pair[0]),
+                    second: self.vote(number(2), pair[1]),
+                };
+                if words[0] == "false-evidence" {
+                    let other = HashedMessage::new(b"something else");
+                    evidence.second.signature = self.secrets[number(2) as usize].sign(&other);
+                }
+                self.hear(number(1) as u32, Message::Evidence(Box::new(evidence)));
+            }
+            "order" => {
+                let order = match words[1] {
+                    "block" => Order::Block,
+                    "pardon" => Order::Pardon,
+                    other => panic!("unknown order {other}"),
+                };
+                let validator = ValidatorIndex(number(2) as u32);
+                self.step(Input::Ordered { validator, order });
             }
             "block" => {
                 let block = self.blocks[words[1]].clone();
@@ -143,7 +184,7 @@ impl Story {
                 let parent = self.names[&parent].clone();
                 let parent = if parent == "-" { "genesis" } else { &parent };
                 let (view, above) = (request.view, request.parent_view);
-                let block = self.block(words[1], parent, view.0, above.0);
+                let block = self.block(words[1], parent, (request.epoch, view), above.0);
                 self.step(Input::Built { view, block });
             }
             "time" => {
@@ -158,6 +199,10 @@ impl Story {
         let config = Config {
             chain: self.chain,
             committee: self.committee.clone(),
+            epoch_length: self.epoch_length,
+            sentences: Vec::new(),
+            evidence: Vec::new(),
+            pardons: Vec::new(),
             own: Some(Own {
                 place: ValidatorIndex(0),
                 secret: self.secrets[0].clone(),
@@ -177,19 +222,44 @@ impl Story {
         self.tell(output);
     }
 
-    fn block(&mut self, name: &str, parent: &str, view: u64, parent_view: u64) -> Arc<Block> {
+    fn propose(
+        &mut self,
+        (epoch, view): (Epoch, View),
+        block: Arc<Block>,
+        certificate: Option<Certificate>,
+    ) {
+        let leader = self.committee.with_epoch(epoch).leader(view);
+        let proposal = Proposal {
+            epoch,
+            view,
+            block,
+            parent_certificate: certificate,
+            nullifications: Vec::new(),
+        };
+        self.hear(leader.0, Message::Proposal(Box::new(proposal)));
+    }
+
+    fn block(
+        &mut self,
+        name: &str,
+        parent: &str,
+        (epoch, view): (Epoch, View),
+        parent_view: u64,
+    ) -> Arc<Block> {
         if let Some(block) = self.blocks.get(name) {
             return block.clone();
         }
         let above = self.blocks.get(parent).map(|block| *block.header());
         let header = Header {
             chain: self.chain,
-            epoch: Epoch(0),
-            view: View(view),
+            epoch,
+            view,
             height: above.map_or(Height(1), |header| header.height.next()),
             parent: above.map_or(Digest::ZERO, |header| header.id()),
             parent_view: View(parent_view),
-            timestamp_ms: view * 1_000 + name.len() as u64 + u64::from(name.as_bytes()[0]),
+            timestamp_ms: (epoch.0 * 100 + view.0) * 1_000
+                + name.len() as u64
+                + u64::from(name.as_bytes()[0]),
             executed_height: Height(0),
             state_root: Digest::ZERO,
             body_root: Digest::ZERO,
@@ -208,9 +278,10 @@ impl Story {
         let payload = words
             .get(2)
             .map_or(Digest::ZERO, |name| self.blocks[*name].id());
+        let (epoch, view) = view(words[1]);
         Subject {
-            epoch: Epoch(0),
-            view: View(words[1].parse().unwrap()),
+            epoch,
+            view,
             kind,
             payload,
         }
@@ -291,6 +362,8 @@ impl Story {
                 Message::CertificateRequest { first, last, .. } => {
                     format!("request for what closed views {first} to {last}")
                 }
+                Message::Evidence(pair) => format!("evidence against {}", pair.first.signer),
+                Message::RangeRequest(from) => format!("request for blocks from height {from}"),
                 other => other.name().to_owned(),
             };
             self.say(&format!("send {to}: {text}"));
@@ -306,11 +379,14 @@ impl Story {
             ));
             self.build = Some(request);
         }
-        for view in &output.entered {
-            self.say(&format!("enter view {view}"));
-        }
         for finalized in &output.finalized {
             self.say(&format!("final {}", self.names[&finalized.block.id()]));
+        }
+        for epoch in &output.epochs {
+            self.say(&format!("epoch {epoch} begins"));
+        }
+        for view in &output.entered {
+            self.say(&format!("enter view {view}"));
         }
         for pair in &output.evidence {
             let (first, second) = (pair.first.subject, pair.second.subject);
@@ -333,18 +409,37 @@ impl Story {
     fn describe(&self, subject: &Subject) -> String {
         format!(
             "{} {} {}",
-            subject.kind, subject.view, self.names[&subject.payload]
+            subject.kind,
+            numbered(subject),
+            self.names[&subject.payload]
         )
     }
 
     fn describe_certificate(&self, certificate: &Certificate) -> String {
         let subject = &certificate.subject;
         let name = subject.kind.certificate_name();
-        format!("{name} {} {}", subject.view, self.names[&subject.payload])
+        format!(
+            "{name} {} {}",
+            numbered(subject),
+            self.names[&subject.payload]
+        )
     }
 
     fn say(&mut self, text: &str) {
         writeln!(self.trace, "    {}", text.trim_end_matches(" -")).unwrap();
+    }
+}
+
+/// A view as scripts write it.
+fn view(word: &str) -> (Epoch, View) {
+    let (epoch, view) = word.split_once('.').unwrap_or(("0", word));
+    (Epoch(epoch.parse().unwrap()), View(view.parse().unwrap()))
+}
+
+fn numbered(subject: &Subject) -> String {
+    match subject.epoch {
+        Epoch(0) => subject.view.to_string(),
+        epoch => format!("{epoch}.{}", subject.view),
     }
 }
 

@@ -250,7 +250,7 @@ impl Executor {
         }
         let leader = self
             .committee
-            .identity(self.committee.leader(header.view))
+            .identity(self.committee.leader_in(header.epoch, header.view))
             .context("every view has a leader")?;
         let touched = ledger::touched(&block, &leader);
         let keys: BTreeSet<_> = touched.iter().map(|id| state_key(id).0).collect();

@@ -9,7 +9,7 @@ use quorate_crypto::{
     bls::{SchemeKind, VoteSecret, deal},
 };
 use quorate_types::{
-    Committee, CommitteeError, Epoch,
+    Committee, CommitteeError, Epoch, EpochLength,
     genesis::{
         BlockLimits, Genesis, GenesisAccount, GenesisError, GenesisValidator, Protocol, Trust,
     },
@@ -44,6 +44,8 @@ pub struct NewChain {
     pub scheme: SchemeKind,
     /// Limits on each block.
     pub limits: BlockLimits,
+    /// How many blocks an epoch has.
+    pub epoch_blocks: EpochLength,
     /// The validators in order.
     pub validators: Vec<Identity>,
     /// The accounts that exist from the start.
@@ -120,6 +122,7 @@ impl NewChain {
             protocol: self.protocol,
             scheme: self.scheme.name().into(),
             limits: self.limits,
+            epoch_blocks: self.epoch_blocks,
             group_key: hex::encode(keys.group_key),
             validators: committee
                 .identities()
@@ -211,6 +214,7 @@ mod tests {
             protocol: Protocol::Simplex,
             scheme: SchemeKind::BlsThreshold,
             limits: DEFAULT_LIMITS,
+            epoch_blocks: EpochLength::DEFAULT,
             validators: (0..validators)
                 .map(|_| generate_identity().identity())
                 .collect(),

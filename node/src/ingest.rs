@@ -10,7 +10,7 @@ use crossbeam_channel::Receiver;
 use quorate_p2p::{Lane, Links, To};
 use quorate_storage::store::Store;
 use quorate_types::{
-    ChainId, Committee, Frame, Identity, Message, Transaction, ValidatorIndex, View,
+    ChainId, Committee, Epoch, Frame, Identity, Message, Transaction, ValidatorIndex, View,
 };
 use std::{
     sync::Arc,
@@ -91,7 +91,7 @@ pub(crate) async fn forward(
         if transactions.is_empty() {
             continue;
         }
-        let leaders = coming_leaders(&committee, own, live.view());
+        let leaders = coming_leaders(&committee, own, live.epoch(), live.view());
         let frame = Frame(vec![Message::Transactions(transactions)]).encode();
         links.send(Lane::Transactions, &To::Some(leaders), frame);
     }
@@ -99,12 +99,17 @@ pub(crate) async fn forward(
 
 /// The leaders of the next views, without this validator: f + 1 of them, so that one is honest,
 /// and at least two, since the first may have built its block already.
-fn coming_leaders(committee: &Committee, own: ValidatorIndex, view: View) -> Vec<Identity> {
+fn coming_leaders(
+    committee: &Committee,
+    own: ValidatorIndex,
+    epoch: Epoch,
+    view: View,
+) -> Vec<Identity> {
     let count = (committee.faults() + 1).max(2);
     let mut leaders = Vec::with_capacity(count);
     let mut next = view.next();
     for _ in 0..committee.size() {
-        let leader = committee.leader(next);
+        let leader = committee.leader_in(epoch, next);
         if leader != own
             && let Some(identity) = committee.identity(leader)
         {
@@ -121,16 +126,15 @@ fn coming_leaders(committee: &Committee, own: ValidatorIndex, view: View) -> Vec
 #[cfg(test)]
 mod tests {
     use super::*;
-    use quorate_types::Epoch;
 
     #[test]
     fn transactions_go_to_the_next_leaders_but_never_to_oneself() {
         let validators = (0..7).map(|i| Identity([i; 32])).collect();
         let committee = Committee::new(Epoch(0), validators).expect("distinct");
         let own = ValidatorIndex(4);
-        let leaders = coming_leaders(&committee, own, View(2));
+        let leaders = coming_leaders(&committee, own, Epoch(0), View(2));
         assert_eq!(leaders, [3, 5, 6].map(|i| Identity([i; 32])));
         let alone = Committee::new(Epoch(0), vec![Identity([4; 32])]).expect("one");
-        assert!(coming_leaders(&alone, ValidatorIndex(0), View(2)).is_empty());
+        assert!(coming_leaders(&alone, ValidatorIndex(0), Epoch(0), View(2)).is_empty());
     }
 }

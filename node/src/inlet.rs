@@ -161,6 +161,6 @@ pub(crate) fn lane_of(message: &Message) -> Lane {
         | Message::RangeReply { .. }
         | Message::CertificateRequest { .. } => Lane::Fetch,
         Message::Transactions(_) => Lane::Transactions,
-        Message::Status(_) => Lane::Control,
+        Message::Status(_) | Message::Evidence(_) => Lane::Control,
     }
 }

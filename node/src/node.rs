@@ -154,6 +154,10 @@ async fn serve_until_stopped(
         Config {
             chain: config.chain,
             committee: config.committee.clone(),
+            epoch_length: config.genesis.epoch_blocks,
+            sentences: Vec::new(),
+            evidence: Vec::new(),
+            pardons: Vec::new(),
             own: Some(Own {
                 place: config.place,
                 secret: config.vote_secret.clone(),
@@ -223,10 +227,11 @@ async fn serve_until_stopped(
         validator.run(blocks, validator_replica);
         Ok(())
     })?;
+    let epoch_length = config.genesis.epoch_blocks;
     let serve_store = store.clone();
     let serve_outlet = Outlet::new(links.clone(), config.committee.clone(), None);
     failures.thread("serve", move || {
-        serve::run(serve_store, serve_outlet, requests)
+        serve::run(serve_store, epoch_length, serve_outlet, requests)
     })?;
     let (chain, ingest_store, ingest_pool) = (config.chain, store.clone(), mempool.clone());
     let ingest_metrics = metrics.clone();
@@ -238,7 +243,6 @@ async fn serve_until_stopped(
     let replica = Replica::new(
         ReplicaConfig {
             chain: config.chain,
-            epoch: config.committee.epoch(),
             committee: config.committee.clone(),
             limits: config.genesis.limits,
             genesis_ms: config.genesis.timestamp_ms,

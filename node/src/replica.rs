@@ -27,7 +27,7 @@ use quorate_consensus::{
 };
 use quorate_storage::journal::Journal;
 use quorate_types::{
-    Block, ChainId, Committee, Digest, Epoch, Header, Height, Identity, Message, Status,
+    Block, ChainId, Committee, Digest, Header, Height, Identity, Message, Status,
     ValidatorIndex, View, genesis::BlockLimits,
 };
 use std::{
@@ -80,7 +80,6 @@ pub(crate) enum Event {
 /// What the replica is told at its start.
 pub(crate) struct ReplicaConfig {
     pub(crate) chain: ChainId,
-    pub(crate) epoch: Epoch,
     pub(crate) committee: Committee,
     pub(crate) limits: BlockLimits,
     /// The time before anything else in the chain, in milliseconds since 1970.
@@ -383,7 +382,7 @@ impl Replica {
         };
         let header = Header {
             chain: self.config.chain,
-            epoch: self.config.epoch,
+            epoch: request.epoch,
             view: request.view,
             height,
             parent: request.parent.as_ref().map_or(Digest::ZERO, |p| p.id()),
@@ -435,6 +434,7 @@ impl Replica {
             validator,
             offence,
             penalty,
+            ..
         } = sentence;
         let Some(identity) = self.config.committee.identity(validator) else {
             return;
@@ -453,6 +453,7 @@ impl Replica {
                 warn!(validator = validator.0, %identity, reason = offence.name(),
                       "on probation: its votes are verified one by one");
             }
+            Penalty::Lifted => {}
         }
         self.show_blocked();
     }
@@ -475,7 +476,7 @@ impl Replica {
     fn report(&mut self) {
         let tip = self.engine.tip();
         let live = &self.around.live;
-        live.set_progress(self.config.epoch, self.engine.view(), tip.height);
+        live.set_progress(self.engine.epoch(), self.engine.view(), tip.height);
         self.around.metrics.stepped(self.engine.counters());
         let now = Instant::now();
         if now < self.next_status {
@@ -489,10 +490,11 @@ impl Replica {
         let executed = self.around.executor.executed().borrow().height;
         self.around.metrics.executed_height.set(as_i64(executed.0));
         let status = Status {
-            epoch: self.config.epoch,
+            epoch: self.engine.epoch(),
             view: self.engine.view(),
             finalized_height: tip.height,
             executed_height: executed,
+            convicted: self.engine.convicted(),
         };
         if self.engine.is_behind() {
             info!(height = %tip.height, "catching up");

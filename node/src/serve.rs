@@ -7,7 +7,7 @@ use crossbeam_channel::Receiver;
 use quorate_consensus::{Outbound, Target};
 use quorate_storage::store::Store;
 use quorate_types::{
-    Height, Message, ValidatorIndex,
+    EpochLength, Height, Message, ValidatorIndex,
     limits::{MAX_RANGE_BLOCKS, RANGE_REPLY_BYTES},
 };
 
@@ -21,11 +21,12 @@ use crate::outlet::Outlet;
 /// If the database cannot be read.
 pub(crate) fn run(
     store: Store,
+    epoch_length: EpochLength,
     outlet: Outlet,
     requests: Receiver<(ValidatorIndex, Request)>,
 ) -> anyhow::Result<()> {
     while let Ok((from, request)) = requests.recv() {
-        if let Some(message) = answer(&store, request).context("cannot read a stored block")? {
+        if let Some(message) = answer(&store, epoch_length, request).context("cannot read a stored block")? {
             outlet.send(vec![Outbound {
                 to: Target::One(from),
                 message,
@@ -35,7 +36,11 @@ pub(crate) fn run(
     Ok(())
 }
 
-fn answer(store: &Store, request: Request) -> anyhow::Result<Option<Message>> {
+fn answer(
+    store: &Store,
+    epoch_length: EpochLength,
+    request: Request,
+) -> anyhow::Result<Option<Message>> {
     match request {
         Request::Block(id) => {
             let Some(height) = store.height_of(&id)? else {
@@ -44,12 +49,13 @@ fn answer(store: &Store, request: Request) -> anyhow::Result<Option<Message>> {
             let block = store.block(height)?;
             Ok(block.map(|stored| Message::BlockReply(stored.block)))
         }
-        Request::Range(from) => range(store, from),
+        Request::Range(from) => range(store, epoch_length, from),
     }
 }
 
-/// Consecutive blocks up to the last that has a finalization of its own within the limits.
-fn range(store: &Store, from: Height) -> anyhow::Result<Option<Message>> {
+/// Consecutive blocks up to the last that has a finalization of its own within the limits and the
+/// epoch: who asks verifies with the keys of the epoch that it is in.
+fn range(store: &Store, epoch_length: EpochLength, from: Height) -> anyhow::Result<Option<Message>> {
     let mut blocks = Vec::new();
     let mut finalization = None;
     let mut closed = 0;
@@ -64,6 +70,9 @@ fn range(store: &Store, from: Height) -> anyhow::Result<Option<Message>> {
         if stored.certificate.is_some() {
             finalization = stored.certificate;
             closed = blocks.len();
+        }
+        if epoch_length.is_last(height) {
+            break;
         }
         height = height.next();
     }

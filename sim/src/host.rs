@@ -1,8 +1,10 @@
 //! One simulated validator: the real machine, and what the node around it would do.
 
-use quorate_consensus::{Config, Engine, Finalized, Moment, Outbound, Output, Tip};
+use quorate_consensus::{
+    Config, Engine, Finalized, Moment, Outbound, Output, Penalty, Sentence, Tip,
+};
 use quorate_crypto::sha256;
-use quorate_types::{Block, Certificate, Digest, Height, Record};
+use quorate_types::{Block, Certificate, Digest, Evidence, Height, Record, ValidatorIndex};
 use std::{collections::BTreeMap, sync::Arc};
 
 /// How a validator behaves.
@@ -17,6 +19,16 @@ pub enum Behaviour {
     Twins,
     /// It never says a word.
     Silent,
+    /// By the protocol, but with each notarize vote goes a second one, for another block.
+    Equivocator,
+    /// By the protocol, but in this span of time all its signatures are garbage: a fault that
+    /// heals.
+    Glitch {
+        /// When it begins, in milliseconds.
+        from_ms: u64,
+        /// When it has healed, in milliseconds.
+        until_ms: u64,
+    },
 }
 
 /// What survives a crash.
@@ -28,6 +40,10 @@ pub(crate) struct Disk {
     pub(crate) blocks: BTreeMap<Height, (Arc<Block>, Option<Certificate>)>,
     /// The application's state root after each block.
     pub(crate) roots: BTreeMap<Height, Digest>,
+    /// The newest sentence about each validator.
+    pub(crate) sentences: BTreeMap<ValidatorIndex, Sentence>,
+    /// Verified evidence.
+    pub(crate) evidence: Vec<Evidence>,
 }
 
 impl Disk {
@@ -64,6 +80,12 @@ impl Disk {
         self.roots
             .insert(height, sha256(&[&before.0, &block.id().0]));
         self.blocks.insert(height, (block, certificate));
+    }
+
+    /// Forgets the blocks and roots below this height.
+    pub(crate) fn prune(&mut self, below: Height) {
+        self.blocks = self.blocks.split_off(&below.min(self.height()));
+        self.roots = self.roots.split_off(&below.min(self.height()));
     }
 }
 
@@ -102,13 +124,21 @@ impl Host {
 
     /// Starts from what is on disk.
     pub(crate) fn start(&mut self, now: Moment) -> Result<Output, String> {
-        let (engine, output) = Engine::recover(
-            self.config.clone(),
-            self.disk.tip(),
-            self.disk.journal.clone(),
-            now,
-        )
-        .map_err(|error| error.to_string())?;
+        let config = Config {
+            sentences: self.disk.sentences.values().cloned().collect(),
+            evidence: self.disk.evidence.clone(),
+            ..self.config.clone()
+        };
+        let (engine, output) =
+            Engine::recover(config, self.disk.tip(), self.disk.journal.clone(), now)
+                .map_err(|error| error.to_string())?;
+        let blocked = self.disk.sentences.values();
+        for sentence in blocked.filter(|sentence| sentence.penalty == Penalty::Blocked) {
+            let validator = sentence.validator;
+            if !engine.blocked().iter().any(|(held, _)| *held == validator) {
+                return Err(format!("a restart forgot that {validator:?} is blocked"));
+            }
+        }
         self.engine = Some(engine);
         self.life += 1;
         self.tick_at = Moment(0);

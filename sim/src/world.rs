@@ -12,8 +12,8 @@ use quorate_crypto::{
     sha256,
 };
 use quorate_types::{
-    Block, ChainId, Committee, Digest, Epoch, Evidence, Frame, Header, Height, Message, Status,
-    Subject, ValidatorIndex, View, Vote,
+    Block, ChainId, Committee, Digest, Epoch, EpochLength, Evidence, Frame, Header, Height,
+    Message, Status, Subject, ValidatorIndex, View, Vote,
 };
 use rand::{Rng, RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
@@ -60,6 +60,15 @@ pub struct Scenario {
     pub loss_percent: u32,
     /// How long it lasts.
     pub duration: Duration,
+    /// How many blocks an epoch has.
+    pub epoch_blocks: u64,
+    /// How often, of 100 times that a validator enters an epoch, it or (every fifth time) all of
+    /// them crash within some milliseconds.
+    pub border_crashes_percent: u32,
+    /// How long the validators wait for what.
+    pub timing: Timing,
+    /// How many blocks below the lowest executed height the disks keep; `None` for all.
+    pub retention: Option<u64>,
     /// Whether votes leave without waiting for the journal, which is the mistake that the checkers
     /// must notice.
     pub votes_before_sync: bool,
@@ -82,8 +91,16 @@ pub struct Report {
     pub trace: Digest,
     /// Whom honest validators have blocked or put on probation.
     pub sentenced: BTreeSet<usize>,
-    /// Of whom honest validators hold evidence.
-    pub evidence: BTreeSet<usize>,
+    /// Of whom honest validators hold evidence, and how many of them.
+    pub evidence: BTreeMap<usize, usize>,
+    /// Whom the honest validators that run block at the end, and how many of them.
+    pub blocked: BTreeMap<usize, usize>,
+    /// Who is on probation at the end, likewise.
+    pub probation: BTreeMap<usize, usize>,
+    /// The highest epoch.
+    pub epoch: Epoch,
+    /// Crashes of single validators.
+    pub crashes: u64,
 }
 
 impl Scenario {
@@ -97,6 +114,10 @@ impl Scenario {
             latency: (Duration::from_millis(1), Duration::from_millis(5)),
             loss_percent: 0,
             duration,
+            epoch_blocks: 1_000_000,
+            border_crashes_percent: 0,
+            timing: timing(),
+            retention: None,
             votes_before_sync: false,
         }
     }
@@ -193,9 +214,9 @@ pub struct Simulation {
     /// What honest validators have agreed on.
     agreed: BTreeMap<Height, Digest>,
     /// Every vote that an honest validator has sent, over all its lives.
-    sent: BTreeMap<(usize, View), Vec<Vote>>,
+    sent: BTreeMap<(usize, Epoch, View), Vec<Vote>>,
     sentenced: BTreeSet<usize>,
-    evidence: BTreeSet<usize>,
+    crashes: u64,
     secrets: Vec<Arc<VoteSecret>>,
 }
 
@@ -234,7 +255,11 @@ impl Simulation {
                         place: ValidatorIndex(*validator as u32),
                         secret: secrets[*validator].clone(),
                     }),
-                    timing: timing(),
+                    epoch_length: EpochLength::new(scenario.epoch_blocks).expect("at least one"),
+                    timing: scenario.timing,
+                    sentences: Vec::new(),
+                    evidence: Vec::new(),
+                    pardons: Vec::new(),
                 })
             })
             .collect();
@@ -253,7 +278,7 @@ impl Simulation {
             agreed: BTreeMap::new(),
             sent: BTreeMap::new(),
             sentenced: BTreeSet::new(),
-            evidence: BTreeSet::new(),
+            crashes: 0,
             secrets,
             rng,
             scenario,
@@ -283,9 +308,44 @@ impl Simulation {
                 .max()
                 .unwrap_or_default(),
             trace: self.trace,
+            evidence: self.count(|host| {
+                let evidence = host.disk.evidence.iter();
+                evidence.map(|pair| pair.first.signer.as_usize()).collect()
+            }),
+            blocked: self.count(|host| {
+                let engine = host.engine.iter();
+                engine
+                    .flat_map(|e| e.blocked())
+                    .map(|(v, _)| v.as_usize())
+                    .collect()
+            }),
+            probation: self.count(|host| {
+                let engine = host.engine.iter();
+                engine
+                    .flat_map(|e| e.on_probation())
+                    .map(|(v, _)| v.as_usize())
+                    .collect()
+            }),
+            epoch: self
+                .hosts
+                .iter()
+                .filter_map(|host| host.engine.as_ref().map(|engine| engine.epoch()))
+                .max()
+                .unwrap_or_default(),
+            crashes: self.crashes,
             sentenced: self.sentenced,
-            evidence: self.evidence,
         })
+    }
+
+    /// How many honest hosts name each validator.
+    fn count(&self, named: impl Fn(&Host) -> BTreeSet<usize>) -> BTreeMap<usize, usize> {
+        let mut counts = BTreeMap::new();
+        for host in self.honest_hosts() {
+            for validator in named(&self.hosts[host]) {
+                *counts.entry(validator).or_default() += 1;
+            }
+        }
+        counts
     }
 
     fn play(&mut self) -> Result<(), String> {
@@ -320,7 +380,15 @@ impl Simulation {
     }
 
     fn honest_hosts(&self) -> impl Iterator<Item = usize> + '_ {
-        (0..self.hosts.len()).filter(|host| self.behaviour(*host) == Behaviour::Honest)
+        (0..self.hosts.len()).filter(|host| self.keeps_protocol(*host))
+    }
+
+    /// Whether the host's machine does what it should, whatever becomes of its signatures.
+    fn keeps_protocol(&self, host: usize) -> bool {
+        matches!(
+            self.behaviour(host),
+            Behaviour::Honest | Behaviour::Glitch { .. }
+        )
     }
 
     fn happen(&mut self, event: Event) -> Result<(), String> {
@@ -371,6 +439,7 @@ impl Simulation {
                     if validators.contains(&self.identity[host]) {
                         let unsynced = self.hosts[host].unsynced.len();
                         let kept = self.rng.random_range(0..=unsynced);
+                        self.crashes += u64::from(self.hosts[host].engine.is_some());
                         self.hosts[host].crash(kept);
                     }
                 }
@@ -453,11 +522,15 @@ impl Simulation {
         let mut finalization = None;
         let mut closed = 0;
         let stored = self.hosts[host].disk.blocks.range(from..);
-        for (block, certificate) in stored.map(|(_, stored)| stored).take(RANGE_BLOCKS) {
+        let length = self.hosts[host].config.epoch_length;
+        for (height, (block, certificate)) in stored.take(RANGE_BLOCKS) {
             blocks.push(block.clone());
             if certificate.is_some() {
                 finalization.clone_from(certificate);
                 closed = blocks.len();
+            }
+            if length.is_last(*height) {
+                break;
             }
         }
         if closed > 0 {
@@ -477,10 +550,11 @@ impl Simulation {
             return;
         };
         let status = Status {
-            epoch: Epoch(0),
+            epoch: engine.epoch(),
             view: engine.view(),
             finalized_height: engine.tip().height,
             executed_height: self.hosts[host].disk.height(),
+            convicted: engine.convicted(),
         };
         self.send(host, Target::All, Message::Status(status));
     }
@@ -517,6 +591,14 @@ impl Simulation {
             self.hold(host, output.votes, output.urgent)?;
         }
         self.check(host, &output.sentences, &output.evidence)?;
+        let disk = &mut self.hosts[host].disk;
+        disk.evidence.extend(output.evidence);
+        for sentence in output.sentences {
+            disk.sentences.insert(sentence.validator, sentence);
+        }
+        if !output.epochs.is_empty() {
+            self.perhaps_crash(host);
+        }
         if !output.finalized.is_empty() {
             self.plan(
                 EXECUTE,
@@ -548,6 +630,22 @@ impl Simulation {
             }
         }
         Ok(())
+    }
+
+    /// Upon a host's entering an epoch: perhaps it, or all of them, crash about now.
+    fn perhaps_crash(&mut self, host: usize) {
+        if self.rng.random_range(0..100) >= self.scenario.border_crashes_percent {
+            return;
+        }
+        let victims: Vec<usize> = if self.rng.random_range(0..5) == 0 {
+            (0..self.scenario.validators).collect()
+        } else {
+            vec![self.identity[host]]
+        };
+        let soon = Duration::from_micros(self.rng.random_range(0..10_000));
+        let later = soon + Duration::from_micros(self.rng.random_range(100..60_000));
+        self.plan(soon, Event::Fault(Fault::Crash(victims.clone())));
+        self.plan(later, Event::Fault(Fault::Restart(victims)));
     }
 
     fn hold(&mut self, host: usize, votes: Vec<Outbound>, urgent: bool) -> Result<(), String> {
@@ -595,7 +693,7 @@ impl Simulation {
         let before = parent.map_or(0, |header| header.timestamp_ms);
         let header = Header {
             chain: self.chain,
-            epoch: Epoch(0),
+            epoch: request.epoch,
             view: request.view,
             height: parent.map_or(Height(1), |header| header.height.next()),
             parent: request.parent.map_or(Digest::ZERO, |block| block.id()),
@@ -618,7 +716,7 @@ impl Simulation {
         if self.hosts[host].life != life || self.hosts[host].engine.is_none() {
             return Ok(());
         }
-        let honest = self.behaviour(host) == Behaviour::Honest;
+        let honest = self.keeps_protocol(host);
         for finalized in blocks {
             let (height, id) = (finalized.block.height(), finalized.block.id());
             if honest {
@@ -632,8 +730,34 @@ impl Simulation {
             }
         }
         let height = self.hosts[host].disk.height();
+        self.prune();
         self.step(host, Input::Executed { height })?;
         self.validate(host)
+    }
+
+    /// Forgets what no checker needs any more, so that a long run's memory is the machines' own.
+    fn prune(&mut self) {
+        let Some(retention) = self.scenario.retention else {
+            return;
+        };
+        let lowest = self.hosts.iter().map(|host| host.disk.height().0).min();
+        let below = Height(lowest.unwrap_or(0).saturating_sub(retention));
+        if below.0 == 0 || !below.0.is_multiple_of(64) {
+            return;
+        }
+        let epochs = self.hosts.iter().filter_map(|host| host.engine.as_ref());
+        let Some(epoch) = epochs.map(|engine| engine.epoch()).min() else {
+            return;
+        };
+        for host in &mut self.hosts {
+            host.disk.prune(below);
+        }
+        self.agreed = self.agreed.split_off(&below);
+        self.sent.retain(|(_, of, _), _| of.next() >= epoch);
+        self.proofs
+            .retain(|subject, _| subject.epoch.next() >= epoch);
+        self.genuine
+            .retain(|(subject, ..)| subject.epoch.next() >= epoch);
     }
 
     /// Does a job. What honest validators have signed is known to be valid, so the curve is asked
@@ -673,7 +797,7 @@ impl Simulation {
         sentences: &[quorate_consensus::Sentence],
         evidence: &[Evidence],
     ) -> Result<(), String> {
-        if self.behaviour(host) != Behaviour::Honest {
+        if !self.keeps_protocol(host) {
             return Ok(());
         }
         for sentence in sentences {
@@ -688,7 +812,6 @@ impl Simulation {
             if !self.scenario.byzantine.contains_key(&signer) {
                 return Err(format!("evidence against an honest validator: {pair:?}"));
             }
-            self.evidence.insert(signer);
         }
         Ok(())
     }
@@ -698,11 +821,20 @@ impl Simulation {
             if let Message::Vote(vote) = &mut outbound.message {
                 match self.behaviour(host) {
                     Behaviour::Garbage => vote.signature = self.garbage(host, vote),
+                    Behaviour::Glitch { from_ms, until_ms }
+                        if (from_ms..until_ms).contains(&(self.now.0 / 1_000)) =>
+                    {
+                        vote.signature = self.garbage(host, vote);
+                    }
                     behaviour => {
                         self.genuine
                             .insert((vote.subject, vote.signer.0, vote.signature.0));
-                        if behaviour == Behaviour::Honest {
+                        if self.keeps_protocol(host) {
                             self.check_vote(host, *vote)?;
+                        }
+                        if behaviour == Behaviour::Equivocator {
+                            let second = self.contradict(host, *vote);
+                            self.send(host, outbound.to, Message::Vote(second));
                         }
                     }
                 }
@@ -712,9 +844,31 @@ impl Simulation {
         Ok(())
     }
 
+    /// A valid vote of the same host that conflicts with this one, unless it is a nullify.
+    fn contradict(&mut self, host: usize, vote: Vote) -> Vote {
+        if vote.subject.kind == quorate_types::VoteKind::Nullify {
+            return vote;
+        }
+        let subject = Subject {
+            payload: sha256(&[b"another block", &vote.subject.payload.0]),
+            ..vote.subject
+        };
+        let message = HashedMessage::new(&subject.signed_bytes(&self.chain));
+        let signature = self.secrets[self.identity[host]].sign(&message);
+        self.genuine.insert((subject, vote.signer.0, signature.0));
+        Vote {
+            subject,
+            signature,
+            ..vote
+        }
+    }
+
     /// No honest validator ever sends two votes that conflict, over all its lives.
     fn check_vote(&mut self, host: usize, vote: Vote) -> Result<(), String> {
-        let votes = self.sent.entry((host, vote.subject.view)).or_default();
+        let votes = self
+            .sent
+            .entry((host, vote.subject.epoch, vote.subject.view))
+            .or_default();
         for earlier in votes.iter() {
             let pair = Evidence {
                 first: *earlier,

@@ -7,7 +7,7 @@ use quorate_storage::{
     tree::{RocksStore, Tree},
 };
 use quorate_types::{
-    Account, Block, Certificate, Digest, Epoch, Failure, Header, Height, Identity, Outcome,
+    Account, Block, Certificate, Digest, Epoch, EpochLength, Failure, Header, Height, Identity, Outcome,
     Receipt, Subject, Transaction, Transfer, View, VoteKind,
     genesis::{BlockLimits, Genesis, GenesisAccount, Protocol},
     state_key,
@@ -39,6 +39,7 @@ fn genesis(name: &str) -> Genesis {
             max_transactions: 100,
             max_bytes: 100_000,
         },
+        epoch_blocks: EpochLength::DEFAULT,
         group_key: String::new(),
         validators: Vec::new(),
         accounts: (1..=3)

@@ -62,6 +62,14 @@ impl Committee {
         })
     }
 
+    /// The same validators in another epoch.
+    pub fn with_epoch(&self, epoch: Epoch) -> Self {
+        Self {
+            epoch,
+            ..self.clone()
+        }
+    }
+
     /// The epoch that this committee serves.
     pub fn epoch(&self) -> Epoch {
         self.epoch
@@ -85,8 +93,13 @@ impl Committee {
 
     /// Who leads the view: each in turn. The epoch shifts the turn.
     pub fn leader(&self, view: View) -> ValidatorIndex {
+        self.leader_in(self.epoch, view)
+    }
+
+    /// Who leads the view of another epoch with the same validators.
+    pub fn leader_in(&self, epoch: Epoch, view: View) -> ValidatorIndex {
         let size = self.size() as u64;
-        let turn = (view.0 % size + self.epoch.0 % size) % size;
+        let turn = (view.0 % size + epoch.0 % size) % size;
         ValidatorIndex(u32::try_from(turn).expect("a turn is below the committee's size"))
     }
 

@@ -1,6 +1,8 @@
 //! Evidence: two votes of one validator that no honest validator casts together.
 
 use crate::{Vote, VoteKind, codec::fixed_codec};
+use commonware_codec::Encode;
+use quorate_crypto::{Digest, sha256};
 use std::fmt;
 
 /// A pair of conflicting votes by the same signer in the same view.
@@ -41,6 +43,26 @@ impl Conflict {
 }
 
 impl Evidence {
+    /// The pair in its one order, so that whoever noticed it, in whatever order, names it the
+    /// same: by kind, then payload, then signature.
+    pub fn canonical(self) -> Self {
+        let key = |vote: &Vote| (vote.subject.kind, vote.subject.payload, vote.signature.0);
+        if key(&self.second) < key(&self.first) {
+            Self {
+                first: self.second,
+                second: self.first,
+            }
+        } else {
+            self
+        }
+    }
+
+    /// Names the pair: SHA-256 of `"quorate/evidence/1"` and the canonical pair's bytes.
+    pub fn id(&self) -> Digest {
+        let bytes = self.canonical().encode();
+        sha256(&[b"quorate/evidence/1", &bytes])
+    }
+
     /// How the two votes conflict, or `None` if an honest validator may cast both (notarize and
     /// then nullify is allowed; so is the same vote twice).
     pub fn conflict(&self) -> Option<Conflict> {

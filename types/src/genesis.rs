@@ -1,7 +1,7 @@
 //! The genesis file, from which a chain starts, and the small trust file made from it.
 
 use crate::{
-    Certificate, ChainId, Committee, CommitteeError, Epoch,
+    Certificate, ChainId, Committee, CommitteeError, Epoch, EpochLength,
     limits::{MAX_BLOCK_BYTES, MAX_BLOCK_TRANSACTIONS, MAX_CHAIN_NAME_BYTES},
 };
 use quorate_crypto::{
@@ -37,6 +37,8 @@ pub struct Genesis {
     pub scheme: String,
     /// Limits on each block.
     pub limits: BlockLimits,
+    /// How many blocks an epoch has; at least 1.
+    pub epoch_blocks: EpochLength,
     /// The compressed group key in G2, 96 bytes in hexadecimal.
     pub group_key: String,
     /// The validators in the committee's order.
@@ -179,11 +181,11 @@ impl Genesis {
         Ok(())
     }
 
-    /// The chain's id: SHA-256 of `"quorate/genesis/1"` and the content as compact JSON with the
+    /// The chain's id: SHA-256 of `"quorate/genesis/2"` and the content as compact JSON with the
     /// fields in their declared order.
     pub fn chain_id(&self) -> ChainId {
         let content = serde_json::to_vec(self).expect("a genesis has only text keys");
-        ChainId(sha256(&[b"quorate/genesis/1", &content]))
+        ChainId(sha256(&[b"quorate/genesis/2", &content]))
     }
 
     /// The committee of epoch 0.

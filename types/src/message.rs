@@ -1,7 +1,7 @@
 //! What validators send each other.
 
 use crate::{
-    Block, Certificate, Epoch, Height, Transaction, View, Vote,
+    Block, Certificate, Epoch, Evidence, Height, Transaction, View, Vote,
     codec::{fixed_codec, list_size, read_list, read_option, write_list, write_option},
     limits::{
         MAX_FORWARDED_TRANSACTIONS, MAX_FRAME_MESSAGES, MAX_PROPOSAL_NULLIFICATIONS,
@@ -41,6 +41,9 @@ pub struct Status {
     pub finalized_height: Height,
     /// The newest height that it has executed and stored.
     pub executed_height: Height,
+    /// Names the set of validators that it holds evidence against (the hash of their places,
+    /// ascending); [`Digest::ZERO`] for nobody. Who holds evidence against another set sends it.
+    pub convicted: Digest,
 }
 
 /// One message between validators.
@@ -78,6 +81,8 @@ pub enum Message {
     Transactions(Vec<Transaction>),
     /// How far the sender is.
     Status(Status),
+    /// Two conflicting votes of a validator, which the sender has verified.
+    Evidence(Box<Evidence>),
 }
 
 /// Messages that travel together: at most [`MAX_FRAME_MESSAGES`] of them.
@@ -98,6 +103,7 @@ impl Message {
             Self::CertificateRequest { .. } => "certificate_request",
             Self::Transactions(_) => "transactions",
             Self::Status(_) => "status",
+            Self::Evidence(_) => "evidence",
         }
     }
 
@@ -113,6 +119,7 @@ impl Message {
             Self::CertificateRequest { .. } => 8,
             Self::Transactions(_) => 9,
             Self::Status(_) => 10,
+            Self::Evidence(_) => 11,
         }
     }
 }
@@ -160,6 +167,7 @@ fixed_codec!(Status {
     view: View,
     finalized_height: Height,
     executed_height: Height,
+    convicted: Digest,
 });
 
 impl EncodeSize for Message {
@@ -178,6 +186,7 @@ impl EncodeSize for Message {
             Self::CertificateRequest { .. } => Epoch::SIZE + 2 * View::SIZE,
             Self::Transactions(transactions) => list_size(transactions),
             Self::Status(_) => Status::SIZE,
+            Self::Evidence(_) => Evidence::SIZE,
         }
     }
 }
@@ -206,6 +215,7 @@ impl Write for Message {
             }
             Self::Transactions(transactions) => write_list(transactions, buffer),
             Self::Status(status) => status.write(buffer),
+            Self::Evidence(evidence) => evidence.write(buffer),
         }
     }
 }
@@ -232,6 +242,7 @@ impl Read for Message {
             },
             9 => Self::Transactions(read_list(buffer, MAX_FORWARDED_TRANSACTIONS)?),
             10 => Self::Status(Status::read(buffer)?),
+            11 => Self::Evidence(Box::new(Evidence::read(buffer)?)),
             other => return Err(Error::InvalidEnum(other)),
         })
     }

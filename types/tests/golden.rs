@@ -11,9 +11,9 @@ use quorate_crypto::{
     sha256,
 };
 use quorate_types::{
-    Account, Block, Certificate, ChainId, Digest, Epoch, Evidence, Failure, Frame, Header, Height,
-    Message, Outcome, Proposal, Receipt, Record, Status, Subject, Transaction, Transfer,
-    ValidatorIndex, View, Vote, VoteKind,
+    Account, Block, Certificate, ChainId, Digest, Epoch, EpochLength, Evidence, Failure, Frame,
+    Header, Height, Message, Outcome, Proposal, Receipt, Record, Status, Subject, Transaction,
+    Transfer, ValidatorIndex, View, Vote, VoteKind,
     genesis::{BlockLimits, Genesis, GenesisAccount, GenesisValidator, Protocol},
     state_key,
 };
@@ -98,6 +98,7 @@ fn genesis() -> Genesis {
             max_transactions: 4_096,
             max_bytes: 1_048_576,
         },
+        epoch_blocks: EpochLength::DEFAULT,
         group_key: "ab".repeat(96),
         validators: vec![GenesisValidator {
             identity: secret(1).identity(),
@@ -152,6 +153,7 @@ fn small_messages() -> Frame {
             view: View(2),
             finalized_height: Height(3),
             executed_height: Height(4),
+            convicted: sha256(&[b"convicted"]),
         }),
     ])
 }

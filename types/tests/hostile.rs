@@ -194,14 +194,19 @@ fn message() -> impl Strategy<Value = Message> {
             last: View(last),
         }),
         vec(transaction(), 0..4).prop_map(Message::Transactions),
-        any::<[u64; 4]>().prop_map(|[epoch, view, finalized, executed]| {
-            Message::Status(Status {
-                epoch: Epoch(epoch),
-                view: View(view),
-                finalized_height: Height(finalized),
-                executed_height: Height(executed),
-            })
-        }),
+        (any::<[u64; 4]>(), digest()).prop_map(
+            |([epoch, view, finalized, executed], convicted)| {
+                Message::Status(Status {
+                    epoch: Epoch(epoch),
+                    view: View(view),
+                    finalized_height: Height(finalized),
+                    executed_height: Height(executed),
+                    convicted,
+                })
+            }
+        ),
+        (vote(), vote())
+            .prop_map(|(first, second)| Message::Evidence(Box::new(Evidence { first, second }))),
     ]
 }
 
@@ -345,7 +350,7 @@ fn unknown_versions_are_refused() {
 fn unknown_codes_are_refused() {
     for code in 0..=u8::MAX {
         assert_eq!(decode::<Outcome>(&[code]).is_ok(), code <= 3);
-        let known = (1..=10).contains(&code);
+        let known = (1..=11).contains(&code);
         let refused = matches!(decode::<Message>(&[code]), Err(Error::InvalidEnum(_)));
         assert_eq!(refused, !known, "message {code}");
         let refused = matches!(decode::<Record>(&[code]), Err(Error::InvalidEnum(_)));

@@ -12,7 +12,10 @@ use crate::{
 use anyhow::{Context as _, bail};
 use clap::{ArgGroup, Args, Subcommand};
 use quorate_crypto::{Identity, bls::SchemeKind};
-use quorate_types::genesis::{self as types, BlockLimits, GenesisAccount, Protocol};
+use quorate_types::{
+    EpochLength,
+    genesis::{self as types, BlockLimits, GenesisAccount, Protocol},
+};
 use serde_json::json;
 use std::{
     net::{Ipv4Addr, SocketAddr},
@@ -83,6 +86,10 @@ pub(super) struct Create {
     /// Most bytes of a block, 1024 to 2097152
     #[arg(long, value_name = "N", default_value_t = DEFAULT_LIMITS.max_bytes)]
     max_block_bytes: usize,
+    /// How many blocks an epoch has
+    #[arg(long, value_name = "N", default_value_t = EpochLength::DEFAULT.blocks(),
+          value_parser = clap::value_parser!(u64).range(1..))]
+    epoch_blocks: u64,
     /// Print one JSON object
     #[arg(long)]
     json: bool,
@@ -166,6 +173,7 @@ impl Create {
                 max_transactions: self.max_transactions,
                 max_bytes: self.max_block_bytes,
             },
+            epoch_blocks: EpochLength::new(self.epoch_blocks).context("--epoch-blocks is zero")?,
             validators,
             accounts: self.account.clone(),
         };

@@ -12,7 +12,7 @@ use anyhow::Context as _;
 use clap::Args;
 use quorate_load::{Load, LoadConfig, LoadCounters, LoadReport, api::BlockedJson};
 use quorate_types::{
-    ValidatorIndex,
+    EpochLength, ValidatorIndex,
     genesis::{Genesis, Protocol},
 };
 use serde::Serialize;
@@ -54,6 +54,10 @@ pub(super) struct Localnet {
     /// The vote scheme
     #[arg(long, default_value = "bls-threshold", value_parser = ["bls-threshold"])]
     scheme: String,
+    /// How many blocks an epoch has
+    #[arg(long, value_name = "N", default_value_t = EpochLength::DEFAULT.blocks(),
+          value_parser = clap::value_parser!(u64).range(1..))]
+    epoch_blocks: u64,
     /// Signed transfers per second to drive; 0 for none
     #[arg(long, default_value_t = 50.0, value_name = "TX_PER_S")]
     load: f64,
@@ -115,6 +119,7 @@ impl Localnet {
             validators: self.validators,
             protocol: Protocol::Simplex,
             scheme: self.scheme.clone(),
+            epoch_blocks: EpochLength::new(self.epoch_blocks).context("--epoch-blocks is zero")?,
             accounts: self.accounts,
             base_port: self.base_port,
         };

@@ -8,7 +8,10 @@ use crate::{
     keys::{self, IDENTITY_FILE, KeyFileError},
 };
 use quorate_crypto::{Identity, SecretKey, bls::SchemeKind, sha256};
-use quorate_types::genesis::{GenesisAccount, Protocol};
+use quorate_types::{
+    EpochLength,
+    genesis::{GenesisAccount, Protocol},
+};
 use serde::{Deserialize, Serialize};
 use std::{
     fs, io,
@@ -38,6 +41,8 @@ pub struct Settings {
     pub protocol: Protocol,
     /// The vote scheme.
     pub scheme: String,
+    /// How many blocks an epoch has.
+    pub epoch_blocks: EpochLength,
     /// How many funded accounts for load.
     pub accounts: u32,
     /// Validator i listens on `base_port + 2 i` for its peers and on the port after for HTTP.
@@ -128,6 +133,11 @@ impl Settings {
                 other.validators.to_string(),
             ),
             ("--scheme", self.scheme.clone(), other.scheme.clone()),
+            (
+                "--epoch-blocks",
+                self.epoch_blocks.blocks().to_string(),
+                other.epoch_blocks.blocks().to_string(),
+            ),
             ("--name", self.name.clone(), other.name.clone()),
             (
                 "--accounts",
@@ -196,6 +206,7 @@ fn make(directory: &Path, settings: &Settings) -> Result<(), SetupError> {
         protocol: settings.protocol,
         scheme,
         limits: DEFAULT_LIMITS,
+        epoch_blocks: settings.epoch_blocks,
         validators: identities.iter().map(SecretKey::identity).collect(),
         accounts: accounts
             .iter()

@@ -142,7 +142,7 @@ pub(super) fn block(parts: &RpcParts, which: &str) -> RpcResult<BlockJson> {
         height,
         epoch: header.epoch.0,
         view: header.view,
-        leader: parts.live.committee().leader(header.view),
+        leader: parts.live.committee().leader_in(header.epoch, header.view),
         parent: header.parent,
         timestamp_ms: header.timestamp_ms,
         executed_height: header.executed_height,

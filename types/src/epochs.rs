@@ -1,0 +1,65 @@
+//! Which blocks belong to which epoch.
+
+use crate::{Epoch, Height};
+use serde::{Deserialize, Serialize};
+use std::num::NonZeroU64;
+
+/// How many blocks each epoch has. Epoch e holds the heights from e·N + 1 to (e + 1)·N.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct EpochLength(NonZeroU64);
+
+impl EpochLength {
+    /// What a new chain gets unless something else is asked for.
+    pub const DEFAULT: Self = Self(NonZeroU64::new(10_000).expect("not zero"));
+
+    /// So many blocks, or `None` for zero.
+    pub fn new(blocks: u64) -> Option<Self> {
+        NonZeroU64::new(blocks).map(Self)
+    }
+
+    /// The number of blocks.
+    pub fn blocks(self) -> u64 {
+        self.0.get()
+    }
+
+    /// The epoch that the block of this height belongs to. Height 0, the genesis state, counts as
+    /// epoch 0.
+    pub fn epoch_of(self, height: Height) -> Epoch {
+        Epoch(height.0.saturating_sub(1) / self.0)
+    }
+
+    /// The height of the epoch's last block, on whose finality the next epoch starts.
+    pub fn last_height(self, epoch: Epoch) -> Height {
+        Height(epoch.0.saturating_add(1).saturating_mul(self.0.get()))
+    }
+
+    /// Whether the block of this height is the last of its epoch.
+    pub fn is_last(self, height: Height) -> bool {
+        height.0 > 0 && height.0.is_multiple_of(self.0.get())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_height_is_in_one_epoch_and_the_last_one_ends_it() {
+        for blocks in [1, 2, 7, 10_000] {
+            let length = EpochLength::new(blocks).expect("not zero");
+            let mut epoch = Epoch(0);
+            for height in (1..=3 * blocks).map(Height) {
+                assert_eq!(length.epoch_of(height), epoch);
+                assert_eq!(length.is_last(height), height == length.last_height(epoch));
+                if length.is_last(height) {
+                    epoch = epoch.next();
+                }
+            }
+        }
+        let longest = EpochLength::new(u64::MAX).expect("not zero");
+        assert_eq!(longest.last_height(Epoch(u64::MAX)), Height(u64::MAX));
+        assert_eq!(longest.epoch_of(Height(0)), Epoch(0));
+        assert!(EpochLength::new(0).is_none() && !longest.is_last(Height(0)));
+    }
+}
