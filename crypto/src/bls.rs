@@ -6,12 +6,12 @@
 //!
 //! 1. read the parts, checking only that they are on the curve (0.2 µs each, where decompression
 //!    and a subgroup check take 45 µs);
-//! 2. combine them (threshold: Lagrange interpolation);
+//! 2. combine them (threshold: Lagrange interpolation; aggregate: a plain sum);
 //! 3. check that the combined point has prime order, then one pairing equation with precomputed
-//!    lines for the generator and the group key.
+//!    lines for the generator and the group key, or the sum of the signers' keys.
 //!
-//! Combining first is safe: a point of the subgroup that verifies under the group key *is* the one
-//! valid signature, whatever its parts were. For the same reason it says nothing about the parts.
+//! Combining first is safe: a point of the subgroup that verifies under a key *is* the one valid
+//! signature under it, whatever its parts were. For the same reason it says nothing about the parts.
 //! On failure each part gets its subgroup check, and a bisection with random weights names the
 //! invalid ones.
 //!
@@ -22,6 +22,7 @@
 //! | `sum` | sums of many multiples of points |
 //! | `weights` | Lagrange weights of a signer set, and their cache |
 //! | `keys` | secret shares, the public side of a dealing, the dealer |
+//! | `aggregate`, `signers` | keys with proofs of possession, their sums, bitmaps of signers |
 //! | `bisect` | who is to blame |
 //! | `group` | verifying certificates with the group key alone |
 //! | `scheme` | the interface that puts these together |
@@ -30,21 +31,25 @@
 //! generators are arguments); decoding from the wire does no work on the curve; no input, however
 //! hostile, makes anything panic.
 
+mod aggregate;
 mod bisect;
 mod curve;
 mod group;
 mod keys;
 mod point;
 mod scheme;
+mod signers;
 mod sum;
 mod weights;
 
 #[cfg(test)]
 mod tests;
 
+pub use aggregate::{AggregateMember, POSSESSION_DST};
 pub use group::GroupKey;
 pub use keys::{KeyError, SecretError, ThresholdKeys, VoteSecret, deal};
 pub use scheme::{CertifyError, Scheme};
+pub use signers::Signers;
 
 use commonware_codec::{EncodeSize, Error, FixedSize, Read, Write, extensions::ReadExt};
 use std::{fmt, str::FromStr};
@@ -61,6 +66,8 @@ pub const VOTE_DST: &[u8] = b"QUORATE-V1-BLS12381G1_XMD:SHA-256_SSWU_RO_VOTE";
 pub enum SchemeKind {
     /// One group key, shared by a polynomial of degree quorum − 1; certificates of constant size.
     BlsThreshold,
+    /// A key for each validator; certificates name their signers.
+    BlsAggregate,
 }
 
 /// A name that is no vote scheme.
@@ -81,6 +88,14 @@ pub struct PartialSignature(pub [u8; 96]);
 pub enum Proof {
     /// The group's signature: a compressed point of G1. Tag 0, then 48 bytes.
     Threshold([u8; 48]),
+    /// The signers and the sum of their signatures, a compressed point of G1. Tag 1, then the
+    /// encoding of [`Signers`], then 48 bytes.
+    Aggregate {
+        /// Who signed.
+        signers: Signers,
+        /// The sum.
+        signature: [u8; 48],
+    },
 }
 
 /// A message hashed to the curve: a point of G1. Hashing takes 45 µs, so one value serves for
@@ -99,12 +114,13 @@ pub struct CheckCount {
 
 impl SchemeKind {
     /// Every scheme.
-    pub const ALL: [Self; 1] = [Self::BlsThreshold];
+    pub const ALL: [Self; 2] = [Self::BlsThreshold, Self::BlsAggregate];
 
     /// The scheme's name in the genesis file.
     pub fn name(&self) -> &'static str {
         match self {
             Self::BlsThreshold => "bls-threshold",
+            Self::BlsAggregate => "bls-aggregate",
         }
     }
 }
@@ -161,30 +177,51 @@ impl Read for PartialSignature {
 
 impl Proof {
     /// The longest encoding, in bytes.
-    pub const MAX_BYTES: usize = 1 + 48;
+    pub const MAX_BYTES: usize = 1 + Signers::MAX_BYTES + 48;
 
     const THRESHOLD_TAG: u8 = 0;
+    const AGGREGATE_TAG: u8 = 1;
 }
 
 impl fmt::Debug for Proof {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self::Threshold(signature) = self;
-        write!(f, "Threshold({}…)", hex::encode(&signature[..4]))
+        match self {
+            Self::Threshold(signature) => {
+                write!(f, "Threshold({}…)", hex::encode(&signature[..4]))
+            }
+            Self::Aggregate { signers, signature } => {
+                write!(
+                    f,
+                    "Aggregate({}…, {signers:?})",
+                    hex::encode(&signature[..4])
+                )
+            }
+        }
     }
 }
 
 impl EncodeSize for Proof {
     fn encode_size(&self) -> usize {
-        let Self::Threshold(signature) = self;
-        1 + signature.len()
+        match self {
+            Self::Threshold(signature) => 1 + signature.len(),
+            Self::Aggregate { signers, signature } => 1 + signers.encode_size() + signature.len(),
+        }
     }
 }
 
 impl Write for Proof {
     fn write(&self, buffer: &mut impl bytes::BufMut) {
-        let Self::Threshold(signature) = self;
-        Self::THRESHOLD_TAG.write(buffer);
-        signature.write(buffer);
+        match self {
+            Self::Threshold(signature) => {
+                Self::THRESHOLD_TAG.write(buffer);
+                signature.write(buffer);
+            }
+            Self::Aggregate { signers, signature } => {
+                Self::AGGREGATE_TAG.write(buffer);
+                signers.write(buffer);
+                signature.write(buffer);
+            }
+        }
     }
 }
 
@@ -194,6 +231,10 @@ impl Read for Proof {
     fn read_cfg(buffer: &mut impl commonware_codec::Buf, _: &()) -> Result<Self, Error> {
         match u8::read(buffer)? {
             Self::THRESHOLD_TAG => Ok(Self::Threshold(<[u8; 48]>::read(buffer)?)),
+            Self::AGGREGATE_TAG => Ok(Self::Aggregate {
+                signers: Signers::read(buffer)?,
+                signature: <[u8; 48]>::read(buffer)?,
+            }),
             tag => Err(Error::InvalidEnum(tag)),
         }
     }

@@ -89,9 +89,16 @@ impl GroupKey {
     }
 }
 
-/// The proof's signature, if it is a point of the subgroup other than the identity.
+/// The group's signature in a proof, if it is one.
 fn decode(proof: &Proof) -> Option<G1Affine> {
-    let Proof::Threshold(bytes) = proof;
+    match proof {
+        Proof::Threshold(bytes) => decode_signature(bytes),
+        Proof::Aggregate { .. } => None,
+    }
+}
+
+/// A signature, if it is a point of the subgroup other than the identity.
+pub(super) fn decode_signature(bytes: &[u8; 48]) -> Option<G1Affine> {
     G1Affine::from_compressed(bytes).filter(G1Affine::in_subgroup)
 }
 

@@ -1,7 +1,7 @@
 //! Validators' secret shares, the public side of a dealing, and the trusted dealer.
 
 use super::{
-    HashedMessage, MAX_VALIDATORS, PartialSignature,
+    HashedMessage, MAX_VALIDATORS, PartialSignature, aggregate,
     curve::Jacobian,
     point::{G2Affine, SecretScalar},
     sum::Plan,
@@ -20,7 +20,7 @@ use rand_chacha::ChaCha20Rng;
 use std::{collections::BTreeMap, num::NonZeroU32};
 use zeroize::Zeroizing;
 
-/// A validator's secret share of the group key. It has no `Debug` and no `Clone`, and its memory
+/// A validator's vote secret: its share of the group key, or a key of its own. It has no `Debug` and no `Clone`, and its memory
 /// is wiped when it is dropped.
 pub struct VoteSecret(SecretScalar);
 
@@ -75,6 +75,30 @@ pub enum KeyError {
         /// The higher index.
         second: u32,
     },
+    /// A vote key of the aggregate scheme is not a compressed point of G2 other than the identity.
+    #[error("the vote key of validator {index} is not a point of G2")]
+    VoteKey {
+        /// The validator's index.
+        index: u32,
+    },
+    /// Two validators have the same vote key.
+    #[error("validators {first} and {second} have the same vote key")]
+    SameVoteKey {
+        /// The lower index.
+        first: u32,
+        /// The higher index.
+        second: u32,
+    },
+    /// A proof of possession does not hold: it must be made with the vote key's secret, for this
+    /// chain's name and this validator's identity.
+    #[error(
+        "the proof of possession of validator {index} does not hold for this chain's name, its \
+         identity and its vote key"
+    )]
+    Possession {
+        /// The validator's index.
+        index: u32,
+    },
     /// The keys do not belong together: no polynomial of degree quorum − 1 has the group key at 0
     /// and the share keys at 1, 2, ….
     #[error("the share keys and the group key are not of one dealing with this quorum")]
@@ -110,7 +134,25 @@ impl VoteSecret {
         PartialSignature(self.0.multiply(&message.0).to_uncompressed())
     }
 
-    /// The share's public key: a compressed point of G2.
+    /// A fresh secret for the aggregate scheme, which its owner makes alone.
+    pub fn random(mut rng: impl CryptoRng) -> Self {
+        loop {
+            let mut bytes = Zeroizing::new([0; 32]);
+            rng.fill_bytes(&mut *bytes);
+            // Less than half of all 256-bit numbers are below the order of the group.
+            if let Ok(secret) = Self::from_bytes(&bytes) {
+                return secret;
+            }
+        }
+    }
+
+    /// Proves to a chain of this name that the validator of this identity knows the secret of
+    /// [`Self::public_key`]: a compressed point of G1.
+    pub fn prove_possession(&self, chain_name: &str, identity: &[u8; 32]) -> [u8; 48] {
+        aggregate::prove(&self.0, chain_name, identity)
+    }
+
+    /// The public key: a compressed point of G2.
     pub fn public_key(&self) -> [u8; 96] {
         self.0.public().to_compressed()
     }

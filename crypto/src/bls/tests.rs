@@ -1,5 +1,6 @@
 //! Tests of the vote schemes, by subject, and what they share.
 
+mod aggregate;
 mod agreement;
 mod bisection;
 mod hostile;

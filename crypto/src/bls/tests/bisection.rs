@@ -200,8 +200,12 @@ fn batch_of_certificates_holds_only_if_each_does() {
         assert!(holds(&proofs[..count]));
     }
     // Two of them wrong, so that their plain sum is right.
-    let Proof::Threshold(first) = proofs[0].clone();
-    let Proof::Threshold(second) = proofs[1].clone();
+    let Proof::Threshold(first) = proofs[0].clone() else {
+        panic!("a threshold proof");
+    };
+    let Proof::Threshold(second) = proofs[1].clone() else {
+        panic!("a threshold proof");
+    };
     let move_by = |bytes, by| {
         let mut sum = G1::identity();
         sum.add(&G1Affine::from_compressed(&bytes).expect("a point"));

@@ -177,7 +177,9 @@ fn hostile_proofs_are_refused() {
     let proof = scheme
         .certify(message, &committee.votes, SEED)
         .expect("valid");
-    let Proof::Threshold(valid) = proof;
+    let Proof::Threshold(valid) = proof else {
+        panic!("a threshold proof");
+    };
     assert!(scheme.verify(message, &proof));
     assert!(!scheme.verify(&HashedMessage::new(b"another message"), &proof));
 
@@ -234,7 +236,9 @@ proptest! {
         let committee = Committee::new(4);
         let message = &committee.message;
         let proof = committee.scheme.certify(message, &committee.votes, SEED);
-        let Proof::Threshold(mut bytes) = proof.expect("valid");
+        let Proof::Threshold(mut bytes) = proof.expect("valid") else {
+ panic!("a threshold proof");
+};
         bytes[position] ^= change;
         prop_assert!(!committee.scheme.verify(message, &Proof::Threshold(bytes)));
     }

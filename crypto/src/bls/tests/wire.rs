@@ -12,7 +12,7 @@ fn scheme_names_are_read_and_written() {
     let error = "bls".parse::<SchemeKind>().expect_err("no such scheme");
     assert_eq!(
         error.to_string(),
-        "unknown vote scheme \"bls\"; known: bls-threshold"
+        "unknown vote scheme \"bls\"; known: bls-threshold, bls-aggregate"
     );
 }
 
@@ -46,7 +46,7 @@ fn proof_is_a_tag_and_what_the_scheme_needs() {
     assert!(Proof::decode(encoded.slice(..48)).is_err());
     assert!(Proof::decode(Copying(&[])).is_err());
     let mut unknown = encoded.to_vec();
-    unknown[0] = 1;
+    unknown[0] = 2;
     assert!(Proof::decode(unknown).is_err());
     let mut longer = encoded.to_vec();
     longer.push(0);
