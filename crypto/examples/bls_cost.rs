@@ -21,8 +21,12 @@ use commonware_cryptography::bls12381::{
 };
 use commonware_parallel::Sequential;
 use commonware_utils::{N3f1, Participant, non_empty};
-use quorate_crypto::bls::{
-    CheckCount, HashedMessage, PartialSignature, Proof, Scheme, VOTE_DST, VoteSecret, deal,
+use quorate_crypto::{
+    SecretKey,
+    bls::{
+        AggregateMember, CheckCount, HashedMessage, PartialSignature, Proof, Scheme, VOTE_DST,
+        VoteSecret, deal,
+    },
 };
 use rand::{Rng, SeedableRng, seq::SliceRandom};
 use rand_chacha::ChaCha20Rng;
@@ -257,6 +261,68 @@ fn find_invalid(committee: &Committee, bad: usize) {
     line(&name, ours, Some(peer));
 }
 
+/// The aggregate scheme beside one pairing check, and what an identity signature on each vote
+/// would cost.
+fn aggregate(validators: u32) {
+    let mut rng = ChaCha20Rng::from_seed([3; 32]);
+    let secrets: Vec<VoteSecret> = (0..validators)
+        .map(|_| VoteSecret::random(&mut rng))
+        .collect();
+    let members: Vec<AggregateMember> = secrets
+        .iter()
+        .map(|secret| AggregateMember {
+            identity: [1; 32],
+            key: secret.public_key(),
+            possession: secret.prove_possession("cost", &[1; 32]),
+        })
+        .collect();
+    println!("\n{validators} validators, aggregate");
+    let mut opened = None;
+    let time = measure(1, || {
+        opened = Some(Scheme::aggregate("cost", &members).expect("fresh keys"));
+    });
+    line("check all keys and proofs of possession", time, None);
+    let scheme = opened.expect("just opened");
+    let hashed = HashedMessage::new(MESSAGE);
+    let mut votes: Vec<(u32, PartialSignature)> = (0..)
+        .zip(&secrets)
+        .map(|(index, secret)| (index, secret.sign(&hashed)))
+        .collect();
+    let times = 20;
+    let one = measure(times, || {
+        let hashed = HashedMessage::new(black_box(MESSAGE));
+        black_box(scheme.verify_partial(&hashed, 0, &votes[0].1));
+    });
+    line("one pairing check, hash included", one, None);
+    let ours = measure(times, || {
+        votes.shuffle(&mut rng);
+        let hashed = HashedMessage::new(black_box(MESSAGE));
+        scheme.certify(&hashed, &votes, [1; 32]).expect("valid");
+    });
+    line("certify, hash included (peer: one check)", ours, Some(one));
+    let proof = scheme.certify(&hashed, &votes, [1; 32]).expect("valid");
+    let warm = measure(times, || assert!(scheme.verify(&hashed, &proof)));
+    line("verify a certificate, same signers", warm, None);
+
+    let identities: Vec<SecretKey> = (0..scheme.quorum() as u8)
+        .map(|seed| SecretKey::from_bytes(&[seed; 32]))
+        .collect();
+    let time = measure(times, || {
+        black_box(identities[0].sign(b"vote", MESSAGE));
+    });
+    line("an identity signature on a vote", time, None);
+    let signed: Vec<_> = identities
+        .iter()
+        .map(|secret| (secret.identity(), secret.sign(b"vote", MESSAGE)))
+        .collect();
+    let time = measure(times, || {
+        for (identity, signature) in &signed {
+            assert!(identity.verify(b"vote", MESSAGE, signature));
+        }
+    });
+    line("verify a quorum's, one by one", time, None);
+}
+
 /// Opening a scheme: decoding and checking all keys.
 fn keys(validators: u32) {
     let (keys, _) = deal(validators, ChaCha20Rng::from_seed([1; 32]));
@@ -278,5 +344,6 @@ fn main() {
     }
     for validators in [4, 10, 50, 100, 200] {
         certificate(validators);
+        aggregate(validators);
     }
 }

@@ -6,10 +6,12 @@
 
 mod account;
 mod block;
+mod evidence;
 mod genesis;
 mod keys;
 mod localnet;
 mod output;
+mod peers;
 mod rpc;
 mod run;
 mod status;
@@ -55,6 +57,12 @@ enum Command {
     Localnet(localnet::Localnet),
     /// Show what a validator says of itself: height, view, peers
     Status(status::Status),
+    /// Show the other validators, and say which are not to be listened to
+    #[command(subcommand)]
+    Peers(peers::Peers),
+    /// Show and verify evidence: pairs of votes that no honest validator casts together
+    #[command(subcommand)]
+    Evidence(evidence::Evidence),
     /// Show an account: balance and next nonce, on request with a verified proof
     Account(account::Account),
     /// Show a block, on request with its finality verified offline
@@ -72,6 +80,8 @@ pub fn main() -> ExitCode {
         Command::Run(command) => command.run(),
         Command::Localnet(command) => command.run(),
         Command::Status(command) => command.run(),
+        Command::Peers(command) => command.run(),
+        Command::Evidence(command) => command.run(),
         Command::Account(command) => command.run(),
         Command::Block(command) => command.run(),
         Command::Tx(command) => command.run(),

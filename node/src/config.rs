@@ -113,6 +113,11 @@ pub struct ConsensusConfig {
     pub timing: quorate_consensus::Timing,
     /// How long finalize votes wait for the next view's notarize, to travel with it: 0 to 100 ms.
     pub finalize_linger: Duration,
+    /// The least time between a parent's timestamp and its child's: 0 to 1 min.
+    pub min_block_interval: Duration,
+    /// How long a validator caught with something invalid stays blocked: 1 min to 8,760 h. Proven
+    /// equivocation stays until the operator lifts it.
+    pub penalty_lasts: Duration,
 }
 
 /// What is logged, and how.
@@ -242,6 +247,8 @@ impl Default for ConsensusConfig {
         Self {
             timing: quorate_consensus::Timing::default(),
             finalize_linger: Duration::from_millis(1),
+            min_block_interval: Duration::ZERO,
+            penalty_lasts: Duration::from_secs(24 * 3_600),
         }
     }
 }
@@ -584,6 +591,18 @@ impl Check<'_> {
                 file.finalize_linger,
                 default.finalize_linger,
                 Duration::ZERO..=Duration::from_millis(100),
+            )?,
+            min_block_interval: self.span(
+                "consensus.min_block_interval",
+                file.min_block_interval,
+                default.min_block_interval,
+                Duration::ZERO..=Duration::from_secs(60),
+            )?,
+            penalty_lasts: self.span(
+                "consensus.penalty_lasts",
+                file.penalty_lasts,
+                default.penalty_lasts,
+                Duration::from_secs(60)..=Duration::from_secs(8_760 * 3_600),
             )?,
         })
     }

@@ -1,12 +1,13 @@
-//! Making a new chain: the trusted dealer, and the files it writes.
+//! Making a new chain: its vote keys, and the files.
 //!
-//! Whoever runs this sees every validator's share of the group key for a moment, and could keep
-//! them. A chain that nobody may be able to forge needs a dealer whom all trust.
+//! With `bls-threshold` a dealer makes the keys. Whoever runs this sees every validator's share of the group key for a moment, and could keep
+//! them. A chain that nobody may be able to forge needs a dealer whom all trust. With
+//! `bls-aggregate` each validator can make its own key and register it, and there is no dealer.
 
 use crate::keys::{self, KeyFileError, VOTE_FILE};
 use quorate_crypto::{
     Identity,
-    bls::{SchemeKind, VoteSecret, deal},
+    bls::{AggregateMember, SchemeKind, VoteSecret, deal},
 };
 use quorate_types::{
     Committee, CommitteeError, Epoch, EpochLength,
@@ -48,6 +49,9 @@ pub struct NewChain {
     pub epoch_blocks: EpochLength,
     /// The validators in order.
     pub validators: Vec<Identity>,
+    /// What validators who have made their own vote keys have handed in, in the same order; empty
+    /// if the keys are to be made here. With `bls-aggregate` only.
+    pub registrations: Vec<GenesisValidator>,
     /// The accounts that exist from the start.
     pub accounts: Vec<GenesisAccount>,
 }
@@ -110,9 +114,15 @@ impl NewChain {
                 return Err(NewChainError::NotAKey { identity });
             }
         }
-        let count = u32::try_from(committee.size()).expect("at most 1,024");
-        let SchemeKind::BlsThreshold = self.scheme;
-        let (keys, secrets) = deal(count, keys::system_rng());
+        let dealt = match self.scheme {
+            SchemeKind::BlsAggregate if !self.registrations.is_empty() => Dealt {
+                group_key: None,
+                validators: self.registrations,
+                secrets: Vec::new(),
+            },
+            SchemeKind::BlsThreshold => deal_shares(&committee),
+            SchemeKind::BlsAggregate => make_keys(&self.name, &committee),
+        };
         let now = SystemTime::now().duration_since(UNIX_EPOCH);
         let genesis = Genesis {
             name: self.name,
@@ -123,22 +133,86 @@ impl NewChain {
             scheme: self.scheme.name().into(),
             limits: self.limits,
             epoch_blocks: self.epoch_blocks,
-            group_key: hex::encode(keys.group_key),
-            validators: committee
-                .identities()
-                .iter()
-                .zip(&keys.share_keys)
-                .map(|(identity, key)| GenesisValidator {
-                    identity: *identity,
-                    vote_key: hex::encode(key),
-                })
-                .collect(),
+            group_key: dealt.group_key,
+            validators: dealt.validators,
             accounts: self.accounts,
         };
         // Its reader's checks are the rules; what it would refuse is never written.
         let genesis = Genesis::from_json(&genesis.to_json())?;
-        Ok(DealtChain { genesis, secrets })
+        genesis.scheme()?;
+        Ok(DealtChain {
+            genesis,
+            secrets: dealt.secrets,
+        })
     }
+}
+
+/// Vote keys, public and secret.
+struct Dealt {
+    group_key: Option<String>,
+    validators: Vec<GenesisValidator>,
+    secrets: Vec<VoteSecret>,
+}
+
+/// Deals shares of a fresh group key.
+fn deal_shares(committee: &Committee) -> Dealt {
+    let count = u32::try_from(committee.size()).expect("at most 1,024");
+    let (keys, secrets) = deal(count, keys::system_rng());
+    let validators = committee.identities().iter().zip(&keys.share_keys);
+    Dealt {
+        group_key: Some(hex::encode(keys.group_key)),
+        validators: validators
+            .map(|(identity, key)| GenesisValidator {
+                identity: *identity,
+                vote_key: hex::encode(key),
+                proof_of_possession: None,
+            })
+            .collect(),
+        secrets,
+    }
+}
+
+/// Makes each validator a vote key of its own.
+fn make_keys(chain_name: &str, committee: &Committee) -> Dealt {
+    let mut rng = keys::system_rng();
+    let identities = committee.identities();
+    let secrets: Vec<VoteSecret> = identities
+        .iter()
+        .map(|_| VoteSecret::random(&mut rng))
+        .collect();
+    Dealt {
+        group_key: None,
+        validators: identities
+            .iter()
+            .zip(&secrets)
+            .map(|(identity, secret)| register(chain_name, *identity, secret))
+            .collect(),
+        secrets,
+    }
+}
+
+/// What a validator that has made its own vote key hands to whoever makes the genesis file.
+pub fn register(chain_name: &str, identity: Identity, secret: &VoteSecret) -> GenesisValidator {
+    GenesisValidator {
+        identity,
+        vote_key: hex::encode(secret.public_key()),
+        proof_of_possession: Some(hex::encode(
+            secret.prove_possession(chain_name, &identity.0),
+        )),
+    }
+}
+
+/// Whether a registration's proof of possession holds for a chain of this name.
+pub fn is_proven(registration: &GenesisValidator, chain_name: &str) -> bool {
+    let mut member = AggregateMember {
+        identity: registration.identity.0,
+        key: [0; 96],
+        possession: [0; 48],
+    };
+    let proof = registration.proof_of_possession.as_deref().unwrap_or("");
+    hex::decode_to_slice(&registration.vote_key, &mut member.key).is_ok()
+        && hex::decode_to_slice(proof, &mut member.possession).is_ok()
+        && member.is_proven(chain_name)
 }
 
 impl DealtChain {
@@ -218,14 +292,21 @@ mod tests {
             validators: (0..validators)
                 .map(|_| generate_identity().identity())
                 .collect(),
+            registrations: Vec::new(),
             accounts: vec![],
         }
     }
 
     #[test]
-    fn what_is_dealt_is_one_valid_dealing_for_these_validators() {
-        for validators in [1, 4, 7] {
-            let chain = chain(validators);
+    fn what_is_dealt_is_valid_for_these_validators_in_both_schemes() {
+        for (validators, scheme) in [1, 4, 7]
+            .into_iter()
+            .flat_map(|n| SchemeKind::ALL.map(|scheme| (n, scheme)))
+        {
+            let chain = NewChain {
+                scheme,
+                ..chain(validators)
+            };
             let expected = chain.validators.clone();
             let dealt = chain.deal().expect("a committee");
             let scheme = dealt.genesis().scheme().expect("one dealing");

@@ -2,6 +2,8 @@
 
 pub mod cli;
 pub mod config;
+pub mod control;
+pub mod evidence;
 pub mod executor;
 pub mod genesis;
 mod ingest;
@@ -13,6 +15,7 @@ pub mod mempool;
 pub mod metrics;
 pub mod misbehave;
 pub mod node;
+pub mod offenders;
 mod outlet;
 mod pool;
 mod replica;

@@ -17,6 +17,7 @@ pub struct NodeMetrics {
     pub(crate) journal_bytes: IntGauge,
     pub(crate) transactions: IntCounter,
     pub(crate) blocked: IntGauge,
+    pub(crate) probation: IntGauge,
     pub(crate) evidence: IntCounter,
     pub(crate) sentences: IntCounterVec,
     pub(crate) mempool_transactions: IntGauge,
@@ -102,6 +103,10 @@ impl NodeMetrics {
             blocked: gauge(
                 "quorate_consensus_blocked_validators",
                 "Validators blocked by this one",
+            )?,
+            probation: gauge(
+                "quorate_consensus_validators_on_probation",
+                "Validators whose votes are verified one by one",
             )?,
             evidence: counter(
                 "quorate_consensus_evidence_total",

@@ -5,8 +5,11 @@
 //! real chain can never be told to misbehave.
 
 use quorate_consensus::Outbound;
-use quorate_crypto::bls::{HashedMessage, VoteSecret};
-use quorate_types::{Message, genesis::Genesis};
+use quorate_crypto::{
+    bls::{HashedMessage, VoteSecret},
+    sha256,
+};
+use quorate_types::{ChainId, Message, Subject, Vote, VoteKind, genesis::Genesis};
 use std::{str::FromStr, sync::Arc};
 
 /// What a chain's name begins with if its validators may misbehave on purpose.
@@ -17,13 +20,15 @@ pub const CHAOS_PREFIX: &str = "chaos";
 pub enum Misbehaviour {
     /// Every vote carries a signature of something else: a valid point, but an invalid vote.
     GarbageVotes,
+    /// With every vote for a block goes a second, valid one for another block.
+    Equivocate,
 }
 
 /// A flag that was refused.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum MisbehaviourError {
     /// There is no such fault.
-    #[error("unknown misbehaviour {name:?}; known: garbage-votes")]
+    #[error("unknown misbehaviour {name:?}; known: garbage-votes, equivocate")]
     Unknown {
         /// What was asked for.
         name: String,
@@ -45,6 +50,7 @@ impl FromStr for Misbehaviour {
     fn from_str(name: &str) -> Result<Self, Self::Err> {
         match name {
             "garbage-votes" => Ok(Self::GarbageVotes),
+            "equivocate" => Ok(Self::Equivocate),
             _ => Err(MisbehaviourError::Unknown {
                 name: name.to_owned(),
             }),
@@ -72,17 +78,51 @@ impl Misbehaviour {
 /// Spoils votes on their way out.
 pub(crate) struct Spoiler {
     pub(crate) kind: Misbehaviour,
+    pub(crate) chain: ChainId,
     pub(crate) secret: Arc<VoteSecret>,
 }
 
 impl Spoiler {
-    pub(crate) fn spoil(&self, votes: &mut [Outbound]) {
-        let Misbehaviour::GarbageVotes = self.kind;
-        for outbound in votes {
-            if let Message::Vote(vote) = &mut outbound.message {
-                let other = HashedMessage::new(&vote.subject.view.0.to_be_bytes());
-                vote.signature = self.secret.sign(&other);
+    pub(crate) fn spoil(&self, votes: &mut Vec<Outbound>) {
+        match self.kind {
+            Misbehaviour::GarbageVotes => {
+                for outbound in votes {
+                    if let Message::Vote(vote) = &mut outbound.message {
+                        let other = HashedMessage::new(&vote.subject.view.0.to_be_bytes());
+                        vote.signature = self.secret.sign(&other);
+                    }
+                }
+            }
+            Misbehaviour::Equivocate => {
+                let second = |outbound: &Outbound| {
+                    let Message::Vote(vote) = &outbound.message else {
+                        return None;
+                    };
+                    Some(Outbound {
+                        to: outbound.to,
+                        message: Message::Vote(self.contradict(*vote)?),
+                    })
+                };
+                let seconds: Vec<Outbound> = votes.iter().filter_map(second).collect();
+                votes.extend(seconds);
             }
         }
+    }
+
+    /// A valid vote of the same kind for another block; none for a nullify.
+    fn contradict(&self, vote: Vote) -> Option<Vote> {
+        if vote.subject.kind == VoteKind::Nullify {
+            return None;
+        }
+        let subject = Subject {
+            payload: sha256(&[b"another block", &vote.subject.payload.0]),
+            ..vote.subject
+        };
+        let message = HashedMessage::new(&subject.signed_bytes(&self.chain));
+        Some(Vote {
+            subject,
+            signature: self.secret.sign(&message),
+            ..vote
+        })
     }
 }

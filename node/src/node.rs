@@ -5,15 +5,18 @@
 
 use crate::{
     config::ValidatorConfig,
+    control::{CONTROL_SOCKET, ControlSocket},
+    evidence::EvidenceFolder,
     executor::{ExecutedBlock, Executor, ExecutorHandle},
     ingest,
     inlet::Inlet,
     mempool::{Mempool, MempoolLimits},
     metrics::NodeMetrics,
     misbehave::Spoiler,
+    offenders::Offenders,
     outlet::Outlet,
     pool,
-    replica::{Event, Neighbours, Replica, ReplicaConfig},
+    replica::{Cut, Event, Neighbours, Replica, ReplicaConfig},
     rpc::{self, RpcParts, RpcState, live::LiveStatus},
     serve,
     validate::{Validator, now_ms},
@@ -149,15 +152,17 @@ async fn serve_until_stopped(
         block: stored.block,
         certificate: stored.certificate,
     };
+    let offenders = Offenders::load(&config.data_dir, now_ms())?;
+    let evidence = EvidenceFolder::load(&config.data_dir, config.chain)?;
     let records = recovered.records.len();
     let (engine, first) = Engine::recover(
         Config {
             chain: config.chain,
             committee: config.committee.clone(),
             epoch_length: config.genesis.epoch_blocks,
-            sentences: Vec::new(),
-            evidence: Vec::new(),
-            pardons: Vec::new(),
+            sentences: offenders.sentences(&config.committee),
+            evidence: evidence.pairs(),
+            pardons: offenders.pardons(&config.committee),
             own: Some(Own {
                 place: config.place,
                 secret: config.vote_secret.clone(),
@@ -206,6 +211,7 @@ async fn serve_until_stopped(
     .await?;
     let spoiler = config.misbehaviour.map(|kind| Spoiler {
         kind,
+        chain: config.chain,
         secret: config.vote_secret.clone(),
     });
     let outlet = Outlet::new(links.clone(), config.committee.clone(), spoiler);
@@ -247,7 +253,8 @@ async fn serve_until_stopped(
             limits: config.genesis.limits,
             genesis_ms: config.genesis.timestamp_ms,
             finalize_linger: config.consensus.finalize_linger,
-            min_block_interval: Duration::ZERO,
+            min_block_interval: config.consensus.min_block_interval,
+            penalty_lasts: config.consensus.penalty_lasts,
         },
         engine,
         journal,
@@ -260,7 +267,12 @@ async fn serve_until_stopped(
             mempool: mempool.clone(),
             metrics: metrics.clone(),
             live: live.clone(),
-            cut: Box::new(move |identity| cut.block(identity)),
+            cut: Box::new(move |identity, what| match what {
+                Cut::Off => cut.block(identity),
+                Cut::Allowed => cut.unblock(identity),
+            }),
+            offenders,
+            evidence,
         },
         start,
     );
@@ -288,9 +300,12 @@ async fn serve_until_stopped(
         mempool: mempool.clone(),
         executor: executor.clone(),
         live: live.clone(),
+        addresses: config.p2p.peers.clone(),
         peers: Box::new(move || peers.peers()),
         metrics: Box::new(move || metrics_text(&registry)),
     });
+    let control = ControlSocket::bind(&config.data_dir)?;
+    let control = tokio::spawn(control.serve(state.clone(), live.clone(), to_replica.clone()));
     let (stop_rpc, rpc_stopped) = tokio::sync::oneshot::channel::<()>();
     let rpc_failures = failures.clone();
     let server = tokio::spawn(async move {
@@ -303,6 +318,7 @@ async fn serve_until_stopped(
     let outcome = tokio::select! {
         signal = stop_signal(stop_with_stdin) => signal,
         error = network => Err(anyhow::Error::from(error).context("network")),
+        ended = control => Err(anyhow::anyhow!("the control socket ended: {ended:?}")),
         ended = forwarding => Err(anyhow::anyhow!("forwarding ended: {ended:?}")),
         error = first_failure(&mut failed) => Err(error),
     };
@@ -310,6 +326,8 @@ async fn serve_until_stopped(
         Ok(()) => info!("stopping"),
         Err(error) => error!("stopping: {error:#}"),
     }
+    // The socket of a stopped validator would only confuse.
+    let _ = std::fs::remove_file(config.data_dir.join(CONTROL_SOCKET));
     let _ = stop_rpc.send(());
     let _ = to_replica.send(Event::Stop);
     executor.stop();

@@ -11,10 +11,12 @@
 //! sync, the frame, and at the receivers often the pairing check.
 
 use crate::{
+    evidence::EvidenceFolder,
     executor::ExecutorHandle,
     inlet::{Queued, Request},
     mempool::Mempool,
     metrics::NodeMetrics,
+    offenders::{Circumstances, Offenders},
     outlet::Outlet,
     rpc::live::LiveStatus,
     validate::{MAX_EXECUTION_LAG, now_ms},
@@ -22,12 +24,14 @@ use crate::{
 use anyhow::Context;
 use crossbeam_channel::{Receiver, RecvTimeoutError, Sender};
 use quorate_consensus::{
-    BuildRequest, Engine, Finalized, Input, Job, JobId, Moment, Offence, Outbound, Output, Penalty,
+    BuildRequest, Engine, Finalized, Input, Job, JobId, Moment, Order, Outbound, Output, Penalty,
     Sentence, Target, ValidateRequest, Verdict,
 };
+use quorate_crypto::bls::Proof;
+use quorate_load::api::OffenderJson;
 use quorate_storage::journal::Journal;
 use quorate_types::{
-    Block, ChainId, Committee, Digest, Header, Height, Identity, Message, Status,
+    Block, ChainId, Committee, Digest, Evidence, Header, Height, Identity, Message, Status,
     ValidatorIndex, View, genesis::BlockLimits,
 };
 use std::{
@@ -35,13 +39,17 @@ use std::{
     sync::Arc,
     time::{Duration, Instant},
 };
-use tracing::{debug, info, warn};
+use tokio::sync::oneshot;
+use tracing::{debug, error, info, warn};
 
 /// Events taken in one go before the journal is synced.
 const MAX_EVENTS_PER_SYNC: usize = 256;
 
 /// How often this validator tells its peers how far it is.
 const STATUS_INTERVAL: Duration = Duration::from_secs(1);
+
+/// How often the links of blocked validators are cut anew. The library forgets after 60 s.
+const CUT_INTERVAL: Duration = Duration::from_secs(45);
 
 /// Own proposals whose way to finality is being timed.
 const MAX_TIMED_PROPOSALS: usize = 1_024;
@@ -73,8 +81,19 @@ pub(crate) enum Event {
         #[allow(dead_code)]
         queued: Queued,
     },
+    /// The operator, or the end of a penalty's time, orders something.
+    Ordered(Ordered),
     /// The node is stopping.
     Stop,
+}
+
+/// An order about a validator, and where the outcome is to be told.
+pub(crate) struct Ordered {
+    pub(crate) validator: ValidatorIndex,
+    pub(crate) order: Order,
+    /// For how long, if not for good.
+    pub(crate) lasts: Option<Duration>,
+    pub(crate) reply: Option<oneshot::Sender<Result<Option<OffenderJson>, String>>>,
 }
 
 /// What the replica is told at its start.
@@ -88,6 +107,8 @@ pub(crate) struct ReplicaConfig {
     pub(crate) finalize_linger: Duration,
     /// The least time between a parent's timestamp and its child's.
     pub(crate) min_block_interval: Duration,
+    /// How long a penalty for something unproven lasts.
+    pub(crate) penalty_lasts: Duration,
 }
 
 /// The threads and handles around the replica.
@@ -100,8 +121,19 @@ pub(crate) struct Neighbours {
     pub(crate) mempool: Arc<Mempool>,
     pub(crate) metrics: Arc<NodeMetrics>,
     pub(crate) live: Arc<LiveStatus>,
-    /// Cuts the link to a blocked validator for a while.
-    pub(crate) cut: Box<dyn Fn(Identity) + Send>,
+    /// Cuts the link to a blocked validator for a while, or allows it again.
+    pub(crate) cut: Box<dyn Fn(Identity, Cut) + Send>,
+    pub(crate) offenders: Offenders,
+    pub(crate) evidence: EvidenceFolder,
+}
+
+/// What becomes of a link.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Cut {
+    /// It is refused for a minute.
+    Off,
+    /// It may come up again.
+    Allowed,
 }
 
 pub(crate) struct Replica {
@@ -120,6 +152,10 @@ pub(crate) struct Replica {
     timed: VecDeque<Digest>,
     last_final: Option<Instant>,
     next_status: Instant,
+    /// When the links of blocked validators are cut anew.
+    next_cut: Instant,
+    /// The order that is being carried out.
+    ordered: Option<Option<Duration>>,
 }
 
 impl Replica {
@@ -144,6 +180,8 @@ impl Replica {
             timed: VecDeque::new(),
             last_final: None,
             next_status: start,
+            next_cut: start,
+            ordered: None,
         }
     }
 
@@ -154,10 +192,13 @@ impl Replica {
     /// If the journal fails, a neighbour is gone, or the machine says that it must stop.
     pub(crate) fn run(mut self, first: Output, events: Receiver<Event>) -> anyhow::Result<()> {
         self.carry_out(first)?;
+        self.show_offenders();
+        let evidence = self.around.evidence.all().to_vec();
+        self.around.live.set_evidence(evidence);
         loop {
             self.build_if_due()?;
             self.release_if_due()?;
-            self.report();
+            self.report()?;
             let first = match events.recv_deadline(self.wake_at()) {
                 Ok(event) => event,
                 Err(RecvTimeoutError::Timeout) => {
@@ -214,8 +255,13 @@ impl Replica {
                 queued,
             } => {
                 for message in &messages {
-                    if let Message::Status(status) = message {
-                        self.around.live.peer_status(from, status);
+                    match message {
+                        Message::Status(status) => self.around.live.peer_status(from, status),
+                        Message::Vote(vote) if vote.signer == from => {
+                            let subject = vote.subject;
+                            self.around.live.voted(from, subject.epoch, subject.view);
+                        }
+                        _ => {}
                     }
                 }
                 let result = self.step(Input::Frame { from, messages });
@@ -246,8 +292,65 @@ impl Replica {
                 }
                 Ok(())
             }
+            Event::Ordered(ordered) => self.obey(ordered),
             Event::Stop => Ok(()),
         }
+    }
+
+    fn obey(&mut self, ordered: Ordered) -> anyhow::Result<()> {
+        let Ordered {
+            validator,
+            order,
+            lasts,
+            reply,
+        } = ordered;
+        let blocked = self.engine.blocked();
+        let already = blocked.iter().any(|(held, _)| *held == validator);
+        if order == Order::Block && !already && !self.engine.may_block() {
+            let refusal = format!(
+                "{} validators are blocked already, which is all that this committee of {} can do \
+                 without (f): with more, blocking could halt the chain. Lift one first",
+                self.config.committee.faults(),
+                self.config.committee.size()
+            );
+            if let Some(reply) = reply {
+                let _ = reply.send(Err(refusal));
+            }
+            return Ok(());
+        }
+        self.ordered = Some(lasts);
+        let result = self.step(Input::Ordered { validator, order });
+        self.ordered = None;
+        let identity = self.config.committee.identity(validator);
+        let offenders = self.around.offenders.entries();
+        let entry = offenders.into_iter().find(|e| Some(e.identity) == identity);
+        if let Some(reply) = reply {
+            // Whoever asked may have gone.
+            let _ = reply.send(Ok(entry));
+        }
+        result
+    }
+
+    /// Ends penalties whose time is up, and cuts the links of the blocked anew: the library's own
+    /// block is short.
+    fn renew_penalties(&mut self, now: Instant) -> anyhow::Result<()> {
+        for identity in self.around.offenders.expired(now_ms()) {
+            if let Some(validator) = self.config.committee.place(&identity) {
+                self.step(Input::Ordered {
+                    validator,
+                    order: Order::Pardon,
+                })?;
+            }
+        }
+        if now >= self.next_cut {
+            self.next_cut = now + CUT_INTERVAL;
+            for (validator, _) in self.engine.blocked() {
+                if let Some(identity) = self.config.committee.identity(validator) {
+                    (self.around.cut)(identity, Cut::Off);
+                }
+            }
+        }
+        Ok(())
     }
 
     fn step(&mut self, input: Input) -> anyhow::Result<()> {
@@ -286,12 +389,14 @@ impl Replica {
             self.around.metrics.view.set(as_i64(view.0));
             debug!(%view, "entered");
         }
-        for sentence in output.sentences {
-            self.announce(sentence);
+        for epoch in output.epochs {
+            info!(%epoch, height = %self.engine.tip().height, "a new epoch begins");
         }
-        for evidence in output.evidence {
-            self.around.metrics.evidence.inc();
-            warn!(?evidence, "a validator equivocated");
+        for evidence in &output.evidence {
+            self.keep_evidence(evidence)?;
+        }
+        for sentence in &output.sentences {
+            self.announce(sentence)?;
         }
         if !output.finalized.is_empty() {
             self.deliver(output.finalized);
@@ -413,7 +518,10 @@ impl Replica {
     fn deliver(&mut self, finalized: Vec<Finalized>) {
         let metrics = &self.around.metrics;
         let now = Instant::now();
-        for Finalized { block, .. } in &finalized {
+        for Finalized { block, certificate } in &finalized {
+            if let Some(signers) = certificate.as_ref().and_then(|c| signers_of(&c.proof)) {
+                self.around.live.signed(signers);
+            }
             if let Some(last) = self.last_final.replace(now) {
                 NodeMetrics::observe(&metrics.block_interval, now - last);
             }
@@ -429,60 +537,104 @@ impl Replica {
         self.around.executor.submit(finalized);
     }
 
-    fn announce(&mut self, sentence: Sentence) {
+    /// Keeps verified evidence on disk and shows it.
+    fn keep_evidence(&mut self, evidence: &Evidence) -> anyhow::Result<()> {
+        self.around.metrics.evidence.inc();
+        let committee = &self.config.committee;
+        let signer = evidence.first.signer;
+        if signer == self.around.live.own() {
+            error!(
+                ?evidence,
+                "THIS validator's key has signed two conflicting votes: another process uses the \
+                 same key, or the journal was restored from a copy. Stop all of them but one, and \
+                 replace the key"
+            );
+        } else {
+            warn!(
+                validator = signer.0, epoch = %evidence.first.subject.epoch,
+                view = %evidence.first.subject.view, id = %evidence.id().short(),
+                conflict = evidence.conflict().map_or("none", |c| c.name()),
+                "a validator has signed two conflicting votes"
+            );
+        }
+        self.around.evidence.keep(evidence, committee, now_ms())?;
+        let all = self.around.evidence.all().to_vec();
+        self.around.live.set_evidence(all);
+        Ok(())
+    }
+
+    /// Remembers, shows and acts upon a change of somebody's standing.
+    fn announce(&mut self, sentence: &Sentence) -> anyhow::Result<()> {
         let Sentence {
             validator,
             offence,
             penalty,
             ..
-        } = sentence;
+        } = *sentence;
         let Some(identity) = self.config.committee.identity(validator) else {
-            return;
+            return Ok(());
+        };
+        let lasts = match self.ordered {
+            Some(lasts) => lasts,
+            None => (!offence.is_certain()).then_some(self.config.penalty_lasts),
+        };
+        let circumstances = Circumstances {
+            now_ms: now_ms(),
+            at: (self.engine.epoch(), self.engine.view()),
+            ordered: self.ordered.is_some(),
+            lasts,
         };
         self.around
-            .metrics
-            .sentences
-            .with_label_values(&[offence.name()])
-            .inc();
+            .offenders
+            .note(identity, sentence, circumstances)?;
+        let place = validator.0;
+        let reason = offence.name();
         match penalty {
             Penalty::Blocked => {
-                warn!(validator = validator.0, %identity, reason = offence.name(), "blocked");
-                (self.around.cut)(identity);
+                let offences = &self.around.metrics.sentences;
+                offences.with_label_values(&[reason]).inc();
+                warn!(validator = place, %identity, reason, "blocked");
+                (self.around.cut)(identity, Cut::Off);
             }
             Penalty::Probation => {
-                warn!(validator = validator.0, %identity, reason = offence.name(),
+                warn!(validator = place, %identity, reason,
                       "on probation: its votes are verified one by one");
+                (self.around.cut)(identity, Cut::Allowed);
             }
-            Penalty::Lifted => {}
+            Penalty::Lifted => {
+                warn!(validator = place, %identity, reason, "believed again");
+                (self.around.cut)(identity, Cut::Allowed);
+            }
         }
-        self.show_blocked();
+        self.show_offenders();
+        Ok(())
     }
 
-    fn show_blocked(&self) {
-        let blocked: Vec<(ValidatorIndex, Offence)> = self.engine.blocked();
-        self.around
-            .metrics
+    fn show_offenders(&self) {
+        let metrics = &self.around.metrics;
+        metrics
             .blocked
-            .set(as_i64(blocked.len() as u64));
-        self.around.live.set_blocked(
-            blocked
-                .into_iter()
-                .map(|(validator, offence)| (validator, offence.name()))
-                .collect(),
-        );
+            .set(as_i64(self.engine.blocked().len() as u64));
+        metrics
+            .probation
+            .set(as_i64(self.engine.on_probation().len() as u64));
+        let offenders = self.around.offenders.entries();
+        self.around.live.set_offenders(offenders);
     }
 
     /// Shows where the machine is, and from time to time tells the peers.
-    fn report(&mut self) {
+    fn report(&mut self) -> anyhow::Result<()> {
         let tip = self.engine.tip();
         let live = &self.around.live;
         live.set_progress(self.engine.epoch(), self.engine.view(), tip.height);
         self.around.metrics.stepped(self.engine.counters());
         let now = Instant::now();
         if now < self.next_status {
-            return;
+            return Ok(());
         }
         self.next_status = now + STATUS_INTERVAL;
+        self.renew_penalties(now)?;
+        let tip = self.engine.tip();
         self.around
             .metrics
             .journal_bytes
@@ -503,6 +655,17 @@ impl Replica {
             to: Target::All,
             message: Message::Status(status),
         }]);
+        Ok(())
+    }
+}
+
+/// Who signed, if the proof tells.
+fn signers_of(proof: &Proof) -> Option<Vec<ValidatorIndex>> {
+    match proof {
+        Proof::Threshold(_) => None,
+        Proof::Aggregate { signers, .. } => {
+            Some(signers.members().into_iter().map(ValidatorIndex).collect())
+        }
     }
 }
 

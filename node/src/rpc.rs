@@ -6,7 +6,7 @@
 //! so.
 
 mod answers;
-mod error;
+pub(crate) mod error;
 pub mod live;
 mod server;
 mod submit;
@@ -22,12 +22,12 @@ use axum::{
 use error::{RpcError, RpcResult};
 use live::LiveStatus;
 use quorate_load::api::{
-    AccountJson, AccountProofJson, BlockJson, BlocksJson, PeerJson, StatusJson, SubmitAnswer,
-    SubmitRequest, TransactionResult, to_hex,
+    AccountJson, AccountProofJson, BlockJson, BlocksJson, EvidenceListJson, PeersJson, StatusJson,
+    SubmitAnswer, SubmitRequest, TransactionResult, to_hex,
 };
 use quorate_p2p::PeerStatus;
 use quorate_storage::store::Store;
-use quorate_types::{ChainId, Digest, Height, Identity, Status, ValidatorIndex};
+use quorate_types::{ChainId, Digest, Height, Identity};
 use serde::Deserialize;
 use std::{net::SocketAddr, sync::Arc, time::Duration};
 use tokio::sync::Semaphore;
@@ -84,6 +84,8 @@ pub struct RpcParts {
     pub executor: ExecutorHandle,
     /// The replica's progress.
     pub live: Arc<LiveStatus>,
+    /// Where each peer is, by the configuration.
+    pub addresses: Vec<(Identity, SocketAddr)>,
     /// The links' state.
     pub peers: Box<dyn Fn() -> Vec<PeerStatus> + Send + Sync>,
     /// The text of `/metrics`.
@@ -125,6 +127,8 @@ pub fn router(state: RpcState) -> Router {
         .route("/v1/transactions", post(submit))
         .route("/v1/transactions/{id}", get(transaction))
         .route("/v1/status", get(status))
+        .route("/v1/peers", get(peers))
+        .route("/v1/evidence", get(evidence))
         .route("/v1/accounts/{identity}", get(account))
         .route("/v1/blocks", get(blocks))
         .route("/v1/blocks/{which}", get(block))
@@ -208,17 +212,8 @@ async fn status(State(state): State<RpcState>) -> Json<StatusJson> {
     let live = &parts.live;
     let executed = parts.executor.executed().borrow().clone();
     let committee = live.committee();
-    let peers = (parts.peers)().into_iter().map(|peer| {
-        let validator = committee.place(&peer.identity);
-        let said: Option<Status> = validator.and_then(|place| live.peer(place));
-        PeerJson {
-            validator,
-            identity: peer.identity,
-            connected: peer.connected,
-            round_trip_us: peer.round_trip_us,
-            finalized_height: said.map(|status| status.finalized_height),
-        }
-    });
+    let peers = (parts.peers)().into_iter();
+    let peers = peers.map(|status| answers::peer(live, &status));
     Json(StatusJson {
         name: parts.name.clone(),
         chain_id: parts.chain,
@@ -236,6 +231,16 @@ async fn status(State(state): State<RpcState>) -> Json<StatusJson> {
         peers: peers.collect(),
         blocked: answers::blocked(live),
         uptime_seconds: live.started().elapsed().as_secs(),
+    })
+}
+
+async fn peers(State(state): State<RpcState>) -> Json<PeersJson> {
+    Json(answers::peers(state.parts()))
+}
+
+async fn evidence(State(state): State<RpcState>) -> Json<EvidenceListJson> {
+    Json(EvidenceListJson {
+        evidence: state.parts().live.evidence(),
     })
 }
 
@@ -359,9 +364,4 @@ async fn ready(State(state): State<RpcState>) -> RpcResult<Json<serde_json::Valu
 async fn metrics(State(state): State<RpcState>) -> impl IntoResponse {
     let kind = [(header::CONTENT_TYPE, "text/plain; version=0.0.4")];
     (kind, (state.parts().metrics)())
-}
-
-/// Places are shown with their identity; a place outside the committee is left out.
-fn identity_of(live: &LiveStatus, place: ValidatorIndex) -> Option<Identity> {
-    live.committee().identity(place)
 }

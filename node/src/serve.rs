@@ -26,7 +26,9 @@ pub(crate) fn run(
     requests: Receiver<(ValidatorIndex, Request)>,
 ) -> anyhow::Result<()> {
     while let Ok((from, request)) = requests.recv() {
-        if let Some(message) = answer(&store, epoch_length, request).context("cannot read a stored block")? {
+        if let Some(message) =
+            answer(&store, epoch_length, request).context("cannot read a stored block")?
+        {
             outlet.send(vec![Outbound {
                 to: Target::One(from),
                 message,
@@ -55,7 +57,11 @@ fn answer(
 
 /// Consecutive blocks up to the last that has a finalization of its own within the limits and the
 /// epoch: who asks verifies with the keys of the epoch that it is in.
-fn range(store: &Store, epoch_length: EpochLength, from: Height) -> anyhow::Result<Option<Message>> {
+fn range(
+    store: &Store,
+    epoch_length: EpochLength,
+    from: Height,
+) -> anyhow::Result<Option<Message>> {
     let mut blocks = Vec::new();
     let mut finalization = None;
     let mut closed = 0;

@@ -1,229 +1,31 @@
-//! Networks of real processes: killed, restarted, lied to. Tests wait for conditions, with limits
-//! far above what anything takes.
+//! Networks of real processes: killed, restarted, lied to.
 
 #![allow(missing_docs, clippy::unwrap_used)]
 
+mod common;
+
+use common::{Net, PATIENCE};
 use quorate_crypto::SecretKey;
-use quorate_load::{Load, LoadConfig, LoadReport, api::block_of};
-use quorate_node::localnet::{Network, Settings, prepare, setup};
-use quorate_storage::store::Store;
-use quorate_types::{
-    Digest, Height, Identity,
-    genesis::{Genesis, Protocol},
-};
+use quorate_load::api::block_of;
+use quorate_types::{Height, Identity};
 use std::{
     collections::{BTreeMap, BTreeSet},
-    net::TcpListener,
-    path::{Path, PathBuf},
-    process::{Command, Output},
     time::{Duration, Instant},
 };
-use tokio::{sync::watch, task::JoinHandle};
-
-const PATIENCE: Duration = Duration::from_secs(25);
-const BINARY: &str = env!("CARGO_BIN_EXE_quorate");
-const ACCOUNTS: u32 = 50;
-
-/// A network in a folder of its own.
-struct Net {
-    network: Network,
-    directory: tempfile::TempDir,
-    genesis: Genesis,
-}
-
-struct Running {
-    stop: watch::Sender<bool>,
-    load: JoinHandle<LoadReport>,
-}
-
-impl Running {
-    async fn stop(self) -> LoadReport {
-        self.stop.send(true).unwrap();
-        self.load.await.unwrap()
-    }
-}
-
-/// Ports that nobody uses at the moment. Each test of this process gets others.
-fn free_base_port(validators: usize) -> u16 {
-    use std::sync::atomic::{AtomicU16, Ordering};
-    static NEXT: AtomicU16 = AtomicU16::new(0);
-    let start = 21_000 + (std::process::id() % 500) as u16 * 64;
-    for _ in 0..500 {
-        let base = start + NEXT.fetch_add(1, Ordering::Relaxed) * 20;
-        let last = base + 2 * validators as u16;
-        if (base..last).all(|port| TcpListener::bind(("127.0.0.1", port)).is_ok()) {
-            return base;
-        }
-    }
-    panic!("no free ports");
-}
-
-impl Net {
-    async fn start(name: &str, validators: usize) -> Self {
-        let directory = tempfile::tempdir().unwrap();
-        let settings = Settings {
-            name: name.to_owned(),
-            validators,
-            protocol: Protocol::Simplex,
-            scheme: "bls-threshold".to_owned(),
-            accounts: ACCOUNTS,
-            base_port: free_base_port(validators),
-        };
-        let path = directory.path().join("net");
-        prepare(&path, &settings).unwrap();
-        let mut network = Network::start(Path::new(BINARY), &path, &settings).unwrap();
-        network.wait_until_up().await.unwrap();
-        let text = std::fs::read_to_string(path.join("genesis.json")).unwrap();
-        Self {
-            network,
-            directory,
-            genesis: Genesis::from_json(&text).unwrap(),
-        }
-    }
-
-    fn path(&self) -> PathBuf {
-        self.directory.path().join("net")
-    }
-
-    fn accounts(&self) -> Vec<SecretKey> {
-        setup::load_accounts(&self.path(), ACCOUNTS).unwrap()
-    }
-
-    fn load(&self, rate: f64) -> Running {
-        let load = Load::new(LoadConfig {
-            urls: self.network.urls(),
-            chain: self.genesis.chain_id(),
-            accounts: self.accounts(),
-            rate,
-        })
-        .unwrap();
-        let (stop, stopped) = watch::channel(false);
-        Running {
-            stop,
-            load: tokio::spawn(load.run(stopped)),
-        }
-    }
-
-    async fn height(&self, place: usize) -> u64 {
-        let status = self.network.client(place).status().await;
-        status.map_or(0, |status| status.executed_height.0)
-    }
-
-    /// Waits until a validator has executed a height.
-    async fn reach(&mut self, place: usize, height: u64) {
-        let deadline = Instant::now() + PATIENCE;
-        while self.height(place).await < height {
-            if Instant::now() > deadline {
-                panic!(
-                    "validator {place} stays below {height}:\n{}",
-                    self.describe().await
-                );
-            }
-            let dead = self.network.newly_dead();
-            assert!(
-                dead.is_empty(),
-                "{dead:?}: {}",
-                self.network.log_tail(dead[0].0)
-            );
-            tokio::time::sleep(Duration::from_millis(50)).await;
-        }
-    }
-
-    /// Where everybody is, for the message of a failed test.
-    async fn describe(&self) -> String {
-        let mut lines = Vec::new();
-        for place in 0..self.network.size() {
-            let client = self.network.client(place);
-            match client.status().await {
-                Ok(status) => lines.push(format!(
-                    "{place}: view {} final {} executed {} mempool {} blocked {:?} connected {:?}",
-                    status.view,
-                    status.finalized_height,
-                    status.executed_height,
-                    status.mempool_transactions,
-                    status.blocked,
-                    status
-                        .peers
-                        .iter()
-                        .map(|peer| (peer.validator, peer.connected))
-                        .collect::<Vec<_>>(),
-                )),
-                Err(error) => lines.push(format!("{place}: {error}")),
-            }
-            let metrics = client.metrics().await.unwrap_or_default();
-            let telling = metrics.lines().filter(|line| {
-                line.contains("dropped") || line.contains("unsent") || line.contains("nullify")
-            });
-            lines.extend(
-                telling
-                    .filter(|line| !line.starts_with('#') && !line.ends_with(" 0"))
-                    .map(|line| format!("   {line}")),
-            );
-        }
-        lines.join("\n")
-    }
-
-    /// Waits until the chain has grown by some blocks, as a validator sees it.
-    async fn grow(&mut self, place: usize, blocks: u64) {
-        let height = self.height(place).await;
-        self.reach(place, height + blocks).await;
-    }
-
-    /// Stops everything and checks what the databases hold.
-    fn stop_and_check(mut self) {
-        let killed = self.network.stop();
-        assert!(killed.is_empty(), "{killed:?} did not stop in time");
-        check_databases(&self.path(), &self.genesis, self.network.size());
-    }
-
-    fn cli(&self, arguments: &[&str]) -> Output {
-        Command::new(BINARY).args(arguments).output().unwrap()
-    }
-}
-
-/// All validators hold the same blocks and the same state at every height; no transaction was
-/// applied twice; no money was made or lost.
-fn check_databases(path: &Path, genesis: &Genesis, validators: usize) {
-    let mut blocks: BTreeMap<Height, (Digest, Digest)> = BTreeMap::new();
-    let supply: u64 = genesis.accounts.iter().map(|account| account.balance).sum();
-    for place in 0..validators {
-        let database = path.join(format!("validator-{place}")).join("data/db");
-        let (store, _tree) = Store::open(&database, genesis).unwrap();
-        let tip = store.tip().height;
-        assert!(tip > Height(0));
-        let mut applied = BTreeSet::new();
-        let mut owners: BTreeSet<Identity> = BTreeSet::new();
-        let mut height = Height(1);
-        while height <= tip {
-            let block = store.block(height).unwrap().expect("no gap").block;
-            owners.extend(block.transactions().iter().map(|t| t.transfer().to));
-            let root = store.root(height).unwrap().expect("every height has one");
-            let held = blocks.entry(height).or_insert((block.id(), root));
-            assert_eq!(
-                *held,
-                (block.id(), root),
-                "height {height}, validator {place}"
-            );
-            for receipt in store.receipts(height).unwrap().expect("no gap") {
-                if receipt.outcome.name() == "applied" {
-                    assert!(applied.insert(receipt.transaction), "applied twice");
-                }
-            }
-            height = height.next();
-        }
-        owners.extend(genesis.accounts.iter().map(|a| a.identity));
-        owners.extend(genesis.validators.iter().map(|v| v.identity));
-        let total: u64 = owners
-            .iter()
-            .map(|owner| store.account(owner).unwrap().unwrap_or_default().balance)
-            .sum();
-        assert_eq!(total, supply, "validator {place}");
-    }
-}
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_killed_validator_is_not_missed_and_catches_up_and_votes_again() {
-    let mut net = Net::start("kill-one", 4).await;
+    killed_and_back("bls-threshold").await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_same_with_certificates_that_name_their_signers() {
+    killed_and_back("bls-aggregate").await;
+}
+
+/// Epochs of 100 blocks, so that several begin while validators are away.
+async fn killed_and_back(scheme: &str) {
+    let mut net = Net::start_with("kill-one", 4, scheme, 100).await;
     let load = net.load(200.0);
     net.grow(0, 50).await;
     for round in 0..3 {

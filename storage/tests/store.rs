@@ -7,8 +7,8 @@ use quorate_storage::{
     tree::{RocksStore, Tree},
 };
 use quorate_types::{
-    Account, Block, Certificate, Digest, Epoch, EpochLength, Failure, Header, Height, Identity, Outcome,
-    Receipt, Subject, Transaction, Transfer, View, VoteKind,
+    Account, Block, Certificate, Digest, Epoch, EpochLength, Failure, Header, Height, Identity,
+    Outcome, Receipt, Subject, Transaction, Transfer, View, VoteKind,
     genesis::{BlockLimits, Genesis, GenesisAccount, Protocol},
     state_key,
 };
@@ -40,7 +40,7 @@ fn genesis(name: &str) -> Genesis {
             max_bytes: 100_000,
         },
         epoch_blocks: EpochLength::DEFAULT,
-        group_key: String::new(),
+        group_key: None,
         validators: Vec::new(),
         accounts: (1..=3)
             .map(|seed| GenesisAccount {

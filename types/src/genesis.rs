@@ -1,12 +1,12 @@
 //! The genesis file, from which a chain starts, and the small trust file made from it.
 
 use crate::{
-    Certificate, ChainId, Committee, CommitteeError, Epoch, EpochLength,
+    Certificate, ChainId, Committee, CommitteeError, Epoch, EpochLength, ValidatorIndex, Vote,
     limits::{MAX_BLOCK_BYTES, MAX_BLOCK_TRANSACTIONS, MAX_CHAIN_NAME_BYTES},
 };
 use quorate_crypto::{
     Identity,
-    bls::{GroupKey, HashedMessage, Scheme, SchemeKind, ThresholdKeys},
+    bls::{AggregateMember, HashedMessage, Scheme, SchemeKind, ThresholdKeys},
     sha256,
 };
 use serde::{Deserialize, Serialize};
@@ -33,14 +33,15 @@ pub struct Genesis {
     pub timestamp_ms: u64,
     /// The consensus protocol.
     pub protocol: Protocol,
-    /// The vote scheme's name, for instance `bls-threshold`.
+    /// The vote scheme's name: `bls-threshold` or `bls-aggregate`.
     pub scheme: String,
     /// Limits on each block.
     pub limits: BlockLimits,
     /// How many blocks an epoch has; at least 1.
     pub epoch_blocks: EpochLength,
-    /// The compressed group key in G2, 96 bytes in hexadecimal.
-    pub group_key: String,
+    /// The compressed group key in G2, 96 bytes in hexadecimal; with `bls-threshold` only.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub group_key: Option<String>,
     /// The validators in the committee's order.
     pub validators: Vec<GenesisValidator>,
     /// The accounts that exist from the start. Each identity once; the sum fits in 64 bits.
@@ -63,8 +64,13 @@ pub struct BlockLimits {
 pub struct GenesisValidator {
     /// Its ed25519 identity.
     pub identity: Identity,
-    /// The public key of its vote share, compressed in G2, 96 bytes in hexadecimal.
+    /// The public key of its vote share, or its own vote key: compressed in G2, 96 bytes in
+    /// hexadecimal.
     pub vote_key: String,
+    /// The proof that it knows the vote key's secret, a compressed point of G1, 48 bytes in
+    /// hexadecimal; with `bls-aggregate` only. It is bound to the chain's name and the identity.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub proof_of_possession: Option<String>,
 }
 
 /// One account of the genesis state.
@@ -77,18 +83,22 @@ pub struct GenesisAccount {
     pub balance: u64,
 }
 
-/// What a verifier needs to trust: enough to check every finalization of the chain offline.
+/// What a verifier needs to trust: enough to check every finalization of the chain, and evidence
+/// against any validator, offline.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Trust {
-    /// The chain's name, for people.
+    /// The chain's name.
     pub name: String,
     /// The chain's id: the hash of its genesis content.
     pub chain_id: ChainId,
     /// The vote scheme's name.
     pub scheme: String,
-    /// The compressed group key in G2, 96 bytes in hexadecimal.
-    pub group_key: String,
+    /// The compressed group key in G2, 96 bytes in hexadecimal; with `bls-threshold` only.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub group_key: Option<String>,
+    /// The validators in the committee's order, with their vote keys.
+    pub validators: Vec<GenesisValidator>,
 }
 
 /// A genesis or trust file that cannot be used.
@@ -108,8 +118,8 @@ pub enum GenesisError {
     /// The validators make no committee.
     #[error("`validators`: {0}")]
     Committee(#[from] CommitteeError),
-    /// The vote keys are not a valid dealing.
-    #[error("`group_key` and `validators[].vote_key`: {0}")]
+    /// The vote keys are not valid for the scheme.
+    #[error("the vote keys in `validators`, or `group_key`: {0}")]
     Keys(String),
 }
 
@@ -120,11 +130,65 @@ fn value_error(key: &'static str, expected: impl Into<String>) -> GenesisError {
     }
 }
 
-fn parse_key(key: &'static str, text: &str) -> Result<[u8; 96], GenesisError> {
-    let mut bytes = [0; 96];
+fn parse_hex<const N: usize>(key: &'static str, text: &str) -> Result<[u8; N], GenesisError> {
+    let mut bytes = [0; N];
     hex::decode_to_slice(text, &mut bytes)
-        .map_err(|_| value_error(key, "192 hexadecimal digits"))?;
+        .map_err(|_| value_error(key, format!("{} hexadecimal digits", 2 * N)))?;
     Ok(bytes)
+}
+
+/// The scheme of this name with these keys, fully checked.
+fn open_scheme(
+    name: &str,
+    chain_name: &str,
+    group_key: Option<&str>,
+    validators: &[GenesisValidator],
+) -> Result<Scheme, GenesisError> {
+    let kind =
+        SchemeKind::from_str(name).map_err(|error| value_error("scheme", error.to_string()))?;
+    let vote_key = |v: &GenesisValidator| parse_hex("validators[].vote_key", &v.vote_key);
+    let proven = validators
+        .iter()
+        .filter(|validator| validator.proof_of_possession.is_some());
+    let scheme = match (kind, group_key, proven.count()) {
+        (SchemeKind::BlsThreshold, Some(group_key), 0) => {
+            let identities = validators.iter().map(|v| v.identity).collect();
+            let committee = Committee::new(Epoch(0), identities)?;
+            Scheme::threshold(&ThresholdKeys {
+                quorum: u32::try_from(committee.quorum()).expect("at most 1,024"),
+                group_key: parse_hex("group_key", group_key)?,
+                share_keys: validators.iter().map(vote_key).collect::<Result<_, _>>()?,
+            })
+        }
+        (SchemeKind::BlsThreshold, None, _) => {
+            return Err(value_error("group_key", "there with bls-threshold"));
+        }
+        (SchemeKind::BlsThreshold, ..) => {
+            return Err(value_error(
+                "validators[].proof_of_possession",
+                "left out with bls-threshold",
+            ));
+        }
+        (SchemeKind::BlsAggregate, Some(_), _) => {
+            return Err(value_error("group_key", "left out with bls-aggregate"));
+        }
+        (SchemeKind::BlsAggregate, None, _) => {
+            let member = |validator: &GenesisValidator| {
+                let proof = validator.proof_of_possession.as_deref().unwrap_or("");
+                Ok(AggregateMember {
+                    identity: validator.identity.0,
+                    key: vote_key(validator)?,
+                    possession: parse_hex("validators[].proof_of_possession", proof)?,
+                })
+            };
+            let members: Vec<AggregateMember> = validators
+                .iter()
+                .map(member)
+                .collect::<Result<_, GenesisError>>()?;
+            Scheme::aggregate(chain_name, &members)
+        }
+    };
+    scheme.map_err(|error| GenesisError::Keys(error.to_string()))
 }
 
 impl Genesis {
@@ -202,22 +266,11 @@ impl Genesis {
     ///
     /// # Errors
     ///
-    /// If the scheme is unknown or the keys are not one dealing for these validators.
+    /// If the scheme is unknown, or the keys are not one dealing for these validators, or not each
+    /// proven to be its validator's.
     pub fn scheme(&self) -> Result<Scheme, GenesisError> {
-        let SchemeKind::BlsThreshold = SchemeKind::from_str(&self.scheme)
-            .map_err(|error| value_error("scheme", error.to_string()))?;
-        let share_keys = self
-            .validators
-            .iter()
-            .map(|v| parse_key("validators[].vote_key", &v.vote_key))
-            .collect::<Result<_, _>>()?;
-        let quorum = u32::try_from(self.committee()?.quorum()).expect("at most 1,024");
-        Scheme::threshold(&ThresholdKeys {
-            quorum,
-            group_key: parse_key("group_key", &self.group_key)?,
-            share_keys,
-        })
-        .map_err(|error| GenesisError::Keys(error.to_string()))
+        let group_key = self.group_key.as_deref();
+        open_scheme(&self.scheme, &self.name, group_key, &self.validators)
     }
 
     /// The trust file for this chain.
@@ -227,6 +280,7 @@ impl Genesis {
             chain_id: self.chain_id(),
             scheme: self.scheme.clone(),
             group_key: self.group_key.clone(),
+            validators: self.validators.clone(),
         }
     }
 }
@@ -246,33 +300,52 @@ impl Trust {
         serde_json::to_string_pretty(self).expect("a trust file has only text keys")
     }
 
-    /// A verifier of this chain's certificates.
+    /// A verifier of this chain's certificates and votes.
     ///
     /// # Errors
     ///
-    /// If the scheme is unknown or the group key is no key.
+    /// If the scheme is unknown or the keys are none, or do not belong together.
     pub fn verifier(&self) -> Result<Verifier, GenesisError> {
-        let SchemeKind::BlsThreshold = SchemeKind::from_str(&self.scheme)
-            .map_err(|error| value_error("scheme", error.to_string()))?;
-        let key = parse_key("group_key", &self.group_key)?;
+        let identities = self.validators.iter().map(|v| v.identity).collect();
+        let group_key = self.group_key.as_deref();
         Ok(Verifier {
             chain: self.chain_id,
-            key: GroupKey::new(&key).map_err(|error| GenesisError::Keys(error.to_string()))?,
+            committee: Committee::new(Epoch(0), identities)?,
+            scheme: open_scheme(&self.scheme, &self.name, group_key, &self.validators)?,
         })
     }
 }
 
-/// Verifies certificates of one chain with the group key alone.
+/// Verifies what one chain's validators have signed.
 pub struct Verifier {
     chain: ChainId,
-    key: GroupKey,
+    committee: Committee,
+    scheme: Scheme,
 }
 
 impl Verifier {
     /// Whether a quorum of the chain's validators stands behind the certificate.
     pub fn verify(&self, certificate: &Certificate) -> bool {
         let message = HashedMessage::new(&certificate.subject.signed_bytes(&self.chain));
-        self.key.verify(&message, &certificate.proof)
+        self.scheme.verify(&message, &certificate.proof)
+    }
+
+    /// Who signed a certificate, if the scheme tells.
+    pub fn signers(&self, certificate: &Certificate) -> Option<Vec<ValidatorIndex>> {
+        let signers = self.scheme.signers(&certificate.proof)?;
+        Some(signers.into_iter().map(ValidatorIndex).collect())
+    }
+
+    /// Whether the vote is its signer's.
+    pub fn verify_vote(&self, vote: &Vote) -> bool {
+        let message = HashedMessage::new(&vote.subject.signed_bytes(&self.chain));
+        self.scheme
+            .verify_partial(&message, vote.signer.0, &vote.signature)
+    }
+
+    /// The validator at this place.
+    pub fn identity(&self, place: ValidatorIndex) -> Option<Identity> {
+        self.committee.identity(place)
     }
 
     /// The chain whose certificates it verifies.

@@ -7,7 +7,7 @@
 use commonware_codec::{Copying, DecodeExt, Encode};
 use quorate_crypto::{
     SecretKey,
-    bls::{PartialSignature, Proof},
+    bls::{PartialSignature, Proof, Signers},
     sha256,
 };
 use quorate_types::{
@@ -99,10 +99,11 @@ fn genesis() -> Genesis {
             max_bytes: 1_048_576,
         },
         epoch_blocks: EpochLength::DEFAULT,
-        group_key: "ab".repeat(96),
+        group_key: Some("ab".repeat(96)),
         validators: vec![GenesisValidator {
             identity: secret(1).identity(),
             vote_key: "cd".repeat(96),
+            proof_of_possession: None,
         }],
         accounts: vec![GenesisAccount {
             identity: secret(2).identity(),
@@ -184,6 +185,23 @@ fn vectors() -> BTreeMap<String, String> {
             }),
         ),
         ("frame".into(), both_ways(&frame())),
+        (
+            "frame_of_evidence".into(),
+            both_ways(&Frame(vec![Message::Evidence(Box::new(Evidence {
+                first: vote(VoteKind::Nullify),
+                second: vote(VoteKind::Finalize),
+            }))])),
+        ),
+        (
+            "certificate_aggregate".into(),
+            both_ways(&Certificate {
+                subject: subject(VoteKind::Finalize),
+                proof: Proof::Aggregate {
+                    signers: Signers::new(10, &[0, 2, 3, 5, 7, 8, 9]).unwrap(),
+                    signature: [8; 48],
+                },
+            }),
+        ),
         (
             "frame_of_small_messages".into(),
             both_ways(&small_messages()),

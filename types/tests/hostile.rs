@@ -3,7 +3,7 @@
 
 use commonware_codec::{Copying, DecodeExt, Encode, Error};
 use proptest::{collection::vec, option, prelude::*};
-use quorate_crypto::bls::{PartialSignature, Proof};
+use quorate_crypto::bls::{PartialSignature, Proof, Signers};
 use quorate_types::{
     Account, Block, BlockError, Certificate, ChainId, Digest, Epoch, Evidence, Failure, Frame,
     Header, Height, Identity, IdentitySignature, Message, Outcome, Proposal, Receipt, Record,
@@ -98,11 +98,29 @@ fn vote() -> impl Strategy<Value = Vote> {
     })
 }
 
-fn certificate() -> impl Strategy<Value = Certificate> {
+fn threshold_certificate() -> impl Strategy<Value = Certificate> {
     (subject(), any::<[u8; 32]>()).prop_map(|(subject, seed)| Certificate {
         subject,
         proof: Proof::Threshold(std::array::from_fn(|i| seed[i % 32])),
     })
+}
+
+fn aggregate_certificate() -> impl Strategy<Value = Certificate> {
+    let members = vec(0..1_024_u32, 0..20);
+    (threshold_certificate(), 1..=1_024_u32, members).prop_map(|(certificate, size, members)| {
+        let members: Vec<u32> = members.into_iter().map(|member| member % size).collect();
+        Certificate {
+            proof: Proof::Aggregate {
+                signers: Signers::new(size, &members).unwrap(),
+                signature: [7; 48],
+            },
+            ..certificate
+        }
+    })
+}
+
+fn certificate() -> impl Strategy<Value = Certificate> {
+    prop_oneof![threshold_certificate(), aggregate_certificate()]
 }
 
 fn transaction() -> impl Strategy<Value = Transaction> {
@@ -356,7 +374,7 @@ fn unknown_codes_are_refused() {
         let refused = matches!(decode::<Record>(&[code]), Err(Error::InvalidEnum(_)));
         assert_eq!(refused, !(1..=3).contains(&code), "record {code}");
     }
-    let certificate = one(certificate());
+    let certificate = one(threshold_certificate());
     let at = certificate.encode().len() - 49;
     only_version(&certificate, at, 0);
 }

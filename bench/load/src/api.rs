@@ -138,6 +138,137 @@ pub struct PeerJson {
     pub finalized_height: Option<Height>,
 }
 
+/// What a validator thinks of another one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Standing {
+    /// Nothing of it is listened to.
+    Blocked,
+    /// Its votes are verified one by one before they count.
+    Probation,
+    /// It was blocked or on probation, and is believed again.
+    Pardoned,
+}
+
+/// Somebody whom a validator blocks or half believes; also an entry of `offenders.json`.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct OffenderJson {
+    /// Who it is.
+    pub identity: Identity,
+    /// Its place in the committee.
+    pub validator: ValidatorIndex,
+    /// What became of it.
+    pub standing: Standing,
+    /// What it did: `invalid_vote`, `invalid_certificate`, `invalid_evidence`, `equivocation`, or
+    /// `operator` if it was blocked by order.
+    pub reason: String,
+    /// Whether the operator ordered this.
+    pub ordered: bool,
+    /// Since when, in milliseconds since 1970.
+    pub since_ms: u64,
+    /// Until when; without it, until the operator lifts it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub until_ms: Option<u64>,
+    /// The epoch and view up to which it is pardoned.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub pardoned_until: Option<(u64, View)>,
+    /// What shows the offence.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub proof: Option<ExhibitJson>,
+}
+
+/// What shows an offence.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ExhibitJson {
+    /// `vote`, `certificate` or `evidence`.
+    pub kind: String,
+    /// For people.
+    pub summary: String,
+    /// Its encoding.
+    pub hex: String,
+}
+
+/// `GET /v1/peers`: one for each other validator.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct PeerDetailJson {
+    /// Its link and what it says of itself.
+    #[serde(flatten)]
+    pub peer: PeerJson,
+    /// Where it is in the configuration.
+    pub address: Option<String>,
+    /// The newest epoch and view in which a vote of it was heard.
+    pub last_vote: Option<(u64, View)>,
+    /// Of the newest certificates that name their signers, in how many of 100 it signed; only
+    /// with `bls-aggregate`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub participation_percent: Option<f64>,
+    /// What is held against it, if anything.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub offender: Option<OffenderJson>,
+}
+
+/// `GET /v1/peers`.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct PeersJson {
+    /// The other validators.
+    pub peers: Vec<PeerDetailJson>,
+}
+
+/// A verified pair of conflicting votes; also a file in the folder `evidence`.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct EvidenceJson {
+    /// Names the pair.
+    pub id: Digest,
+    /// The chain.
+    pub chain_id: ChainId,
+    /// `two_notarize`, `two_finalize`, `finalize_and_nullify` or `notarize_and_finalize`.
+    pub conflict: String,
+    /// Who signed both.
+    pub validator: ValidatorIndex,
+    /// Who that is.
+    pub identity: Option<Identity>,
+    /// The epoch.
+    pub epoch: u64,
+    /// The view.
+    pub view: View,
+    /// The first vote, for people.
+    pub first: String,
+    /// The second vote, for people.
+    pub second: String,
+    /// When this validator verified it, in milliseconds since 1970.
+    pub noticed_ms: u64,
+    /// The two votes' encoding; what counts.
+    pub hex: String,
+}
+
+/// `GET /v1/evidence`.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct EvidenceListJson {
+    /// All evidence that the validator holds.
+    pub evidence: Vec<EvidenceJson>,
+}
+
+/// `POST /v1/peers/block` and `POST /v1/peers/unblock` on a validator's control socket.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct OrderJson {
+    /// Whom: an identity or a place in the committee.
+    pub peer: String,
+    /// For so many seconds; without it, until it is lifted.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub seconds: Option<u64>,
+}
+
+/// The answer to [`OrderJson`].
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct OrderAnswer {
+    /// What is thought of it now; `None` if nothing is held against it and nothing was.
+    pub offender: Option<OffenderJson>,
+}
+
 /// A validator that another one has blocked.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct BlockedJson {

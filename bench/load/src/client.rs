@@ -1,12 +1,12 @@
 //! A client of the HTTP interface.
 
 use crate::api::{
-    AccountJson, BlockJson, BlocksJson, ErrorBody, StatusJson, SubmitAnswer, SubmitRequest,
-    TransactionResult,
+    AccountJson, BlockJson, BlocksJson, ErrorBody, EvidenceListJson, OrderAnswer, OrderJson,
+    PeersJson, StatusJson, SubmitAnswer, SubmitRequest, TransactionResult,
 };
 use quorate_types::{Digest, Height, Identity};
 use serde::de::DeserializeOwned;
-use std::time::Duration;
+use std::{path::Path, time::Duration};
 
 /// Longer than the longest wait that a request may ask for.
 const TIMEOUT: Duration = Duration::from_secs(45);
@@ -62,6 +62,51 @@ impl RpcClient {
             base: base.trim_end_matches('/').to_owned(),
             http,
         })
+    }
+
+    /// A client over a validator's control socket, which takes orders beside.
+    ///
+    /// # Errors
+    ///
+    /// If the system gives no HTTP client.
+    pub fn over_socket(path: &Path) -> Result<Self, ClientError> {
+        let base = "http://validator".to_owned();
+        let http = reqwest::Client::builder()
+            .timeout(TIMEOUT)
+            .unix_socket(path)
+            .build()
+            .map_err(|error| transport(&base, &error))?;
+        Ok(Self { base, http })
+    }
+
+    /// The other validators, and what is thought of each.
+    ///
+    /// # Errors
+    ///
+    /// See [`ClientError`].
+    pub async fn peers(&self) -> Result<PeersJson, ClientError> {
+        self.get("/v1/peers").await
+    }
+
+    /// All evidence that the validator holds.
+    ///
+    /// # Errors
+    ///
+    /// See [`ClientError`].
+    pub async fn evidence(&self) -> Result<EvidenceListJson, ClientError> {
+        self.get("/v1/evidence").await
+    }
+
+    /// Orders a validator to block another one (`block`), or to believe it again (`unblock`). Only
+    /// over its control socket.
+    ///
+    /// # Errors
+    ///
+    /// See [`ClientError`].
+    pub async fn order(&self, what: &str, order: &OrderJson) -> Result<OrderAnswer, ClientError> {
+        let url = format!("{}/v1/peers/{what}", self.base);
+        let response = self.http.post(&url).json(order).send().await;
+        Self::read(&url, response).await
     }
 
     /// The URL that it was made with.

@@ -2,10 +2,10 @@
 
 use super::output::{print_fields, print_json, print_lines};
 use crate::{
-    config::{CONFIG_FILE, NewConfig, load_genesis},
+    config::{CONFIG_FILE, NewConfig, load_genesis, read_bounded},
     genesis::{
-        DEFAULT_LIMITS, DealtChain, GENESIS_FILE, NewChain, TRUST_FILE, validator_directory,
-        write_new,
+        DEFAULT_LIMITS, DealtChain, GENESIS_FILE, NewChain, TRUST_FILE, is_proven,
+        validator_directory, write_new,
     },
     keys::{self, IDENTITY_FILE, VOTE_FILE},
 };
@@ -14,7 +14,7 @@ use clap::{ArgGroup, Args, Subcommand};
 use quorate_crypto::{Identity, bls::SchemeKind};
 use quorate_types::{
     EpochLength,
-    genesis::{self as types, BlockLimits, GenesisAccount, Protocol},
+    genesis::{self as types, BlockLimits, GenesisAccount, GenesisValidator, Protocol},
 };
 use serde_json::json;
 use std::{
@@ -31,11 +31,14 @@ pub(super) enum Genesis {
     Show(Show),
 }
 
-/// Start a new chain, as its trusted dealer
+/// Start a new chain
 ///
-/// The dealer makes the chain's group key and deals a share of it to each validator. WHOEVER RUNS
+/// With --scheme bls-threshold, a trusted dealer makes the chain's group key and deals a share of it
+/// to each validator. WHOEVER RUNS
 /// THIS SEES EVERY SHARE and could keep them and forge the chain: all must trust the dealer, who
-/// hands each validator its own vote.key and deletes the rest.
+/// hands each validator its own vote.key and deletes the rest. With --scheme bls-aggregate there
+/// is no dealer: each validator makes its vote key with `quorate keys vote` and hands in the
+/// registration.
 ///
 /// Written to the directory: genesis.json (the same for all validators), trust.json (what anybody
 /// needs to verify the chain), and validator-N/vote.key (secret, mode 0600) for each validator;
@@ -43,13 +46,16 @@ pub(super) enum Genesis {
 /// validator-N/validator.toml.
 #[derive(Args)]
 #[command(
-    group(ArgGroup::new("committee").required(true).args(["identity", "validators"])),
+    group(ArgGroup::new("committee").required(true).args(["identity", "validators", "registration"])),
     after_help = "Examples:
   Validators who made their own identity keys (in this order):
     quorate genesis create --name mychain --identity 3b6a… 9c1f… 77d0… e2b4… --out mychain
   Everything in one place, with configuration files to run on four machines:
     quorate genesis create --name mychain --validators 4 --out mychain \\
       --address 10.0.0.1:26600 10.0.0.2:26600 10.0.0.3:26600 10.0.0.4:26600
+  Validators who made their own vote keys (no dealer):
+    quorate genesis create --name mychain --scheme bls-aggregate --out mychain \\
+      --registration a/registration.json b/registration.json c/registration.json d/registration.json
   An account with money from the start:
     quorate genesis create … --account 5fa1…=1000000"
 )]
@@ -63,6 +69,10 @@ pub(super) struct Create {
     /// Make this many new identities instead, 1 to 512, and write their identity.key too
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=512))]
     validators: Option<u32>,
+    /// The files that validators have made with `quorate keys vote`, in the order of the committee;
+    /// with --scheme bls-aggregate. Then nobody but its validator ever sees a vote key
+    #[arg(long, value_name = "FILE", num_args = 1..)]
+    registration: Vec<PathBuf>,
     /// Directory to write to; made if missing
     #[arg(long, value_name = "DIR")]
     out: PathBuf,
@@ -153,7 +163,10 @@ impl Create {
         let secrets: Vec<_> = (0..self.validators.unwrap_or(0))
             .map(|_| keys::generate_identity())
             .collect();
-        let validators = if secrets.is_empty() {
+        let registrations = self.registrations()?;
+        let validators: Vec<Identity> = if !registrations.is_empty() {
+            registrations.iter().map(|r| r.identity).collect()
+        } else if secrets.is_empty() {
             self.identity.clone()
         } else {
             secrets.iter().map(|secret| secret.identity()).collect()
@@ -175,6 +188,7 @@ impl Create {
             },
             epoch_blocks: EpochLength::new(self.epoch_blocks).context("--epoch-blocks is zero")?,
             validators,
+            registrations,
             accounts: self.account.clone(),
         };
         let dealt = chain.deal().context("cannot make this chain")?;
@@ -185,6 +199,33 @@ impl Create {
         self.write_configs(&dealt)?;
         dealt.write(&self.out)?;
         self.report(&dealt)
+    }
+
+    /// The registrations' content, each checked on its own so that an error names its file.
+    fn registrations(&self) -> anyhow::Result<Vec<GenesisValidator>> {
+        if !self.registration.is_empty() && self.scheme != SchemeKind::BlsAggregate {
+            bail!(
+                "--registration is for --scheme bls-aggregate: with {} a dealer makes all vote keys",
+                self.scheme
+            );
+        }
+        let read = |path: &PathBuf| {
+            let file = path.display();
+            let text =
+                read_bounded(path, 1 << 16).with_context(|| format!("cannot read {file}"))?;
+            let registration: GenesisValidator = serde_json::from_str(&text)
+                .with_context(|| format!("{file} is not what `quorate keys vote` writes"))?;
+            if !is_proven(&registration, &self.name) {
+                bail!(
+                    "{file}: the proof of possession does not hold for the chain name {:?}; it must \
+                     be made with `quorate keys vote --chain {}`",
+                    self.name,
+                    self.name
+                );
+            }
+            Ok(registration)
+        };
+        self.registration.iter().map(read).collect()
     }
 
     fn write_configs(&self, dealt: &DealtChain) -> anyhow::Result<()> {
@@ -304,7 +345,13 @@ impl Show {
             ("made", format!("{} ms since 1970", genesis.timestamp_ms)),
             ("protocol", protocol_name(genesis.protocol).into()),
             ("scheme", format!("{}, keys checked", genesis.scheme)),
-            ("group key", genesis.group_key.clone()),
+            (
+                "group key",
+                genesis
+                    .group_key
+                    .clone()
+                    .unwrap_or_else(|| "none; each validator has its own".into()),
+            ),
             ("validators", format!("n = {}", genesis.validators.len())),
             ("may be faulty", format!("f = {faults}")),
             ("quorum", format!("n - f = {quorum}")),

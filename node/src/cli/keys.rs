@@ -1,8 +1,14 @@
 //! `quorate keys`
 
 use super::output::{print_fields, print_json, print_lines};
-use crate::keys::{self, IDENTITY_FILE};
+use crate::{
+    genesis::{register, write_new},
+    keys::{self, IDENTITY_FILE, VOTE_FILE},
+};
+use anyhow::bail;
 use clap::{Args, Subcommand};
+use quorate_crypto::bls::VoteSecret;
+use quorate_types::limits::MAX_CHAIN_NAME_BYTES;
 use serde_json::json;
 use std::path::PathBuf;
 
@@ -14,6 +20,8 @@ use std::path::PathBuf;
 pub(super) enum Keys {
     /// Make a new identity key
     Generate(Generate),
+    /// Make a validator's own vote key, and what it hands in for the genesis file
+    Vote(Vote),
     /// Show the public half of a key file
     Show(Show),
 }
@@ -28,6 +36,30 @@ pub(super) enum Keys {
   quorate keys generate --out alice --json")]
 pub(super) struct Generate {
     /// Directory to write identity.key to; made if missing
+    #[arg(long, value_name = "DIR")]
+    out: PathBuf,
+    /// Print one JSON object
+    #[arg(long)]
+    json: bool,
+}
+
+/// Make a validator's own vote key, for a chain with the scheme bls-aggregate
+///
+/// Writes vote.key (secret, mode 0600) and registration.json: the identity, the vote key's public
+/// half, and the proof that its secret is known here, which is bound to the chain's name and the
+/// identity. Hand the registration to whoever runs `quorate genesis create --registration …`; the
+/// vote key never leaves this machine.
+#[derive(Args)]
+#[command(after_help = "Example:
+  quorate keys vote --chain mychain --identity validator/identity.key --out validator")]
+pub(super) struct Vote {
+    /// The chain's name
+    #[arg(long, value_name = "NAME")]
+    chain: String,
+    /// The validator's identity key
+    #[arg(long, value_name = "FILE")]
+    identity: PathBuf,
+    /// Directory to write to; made if missing
     #[arg(long, value_name = "DIR")]
     out: PathBuf,
     /// Print one JSON object
@@ -57,6 +89,7 @@ impl Keys {
     pub(super) fn run(self) -> anyhow::Result<()> {
         match self {
             Self::Generate(command) => command.run(),
+            Self::Vote(command) => command.run(),
             Self::Show(command) => command.run(),
         }
     }
@@ -74,6 +107,36 @@ impl Generate {
         print_fields(&[
             ("identity", identity.to_string()),
             ("secret key", path.display().to_string()),
+        ])
+    }
+}
+
+impl Vote {
+    fn run(self) -> anyhow::Result<()> {
+        if self.chain.is_empty() || self.chain.len() > MAX_CHAIN_NAME_BYTES {
+            bail!("--chain must be 1 to {MAX_CHAIN_NAME_BYTES} bytes");
+        }
+        let identity = keys::load_identity(&self.identity)?.identity();
+        let secret = VoteSecret::random(keys::system_rng());
+        let key = self.out.join(VOTE_FILE);
+        let file = self.out.join("registration.json");
+        if file.exists() {
+            bail!("{} exists and is not written over", file.display());
+        }
+        keys::save_secret(&key, &secret.to_bytes())?;
+        let registration = register(&self.chain, identity, &secret);
+        let text = serde_json::to_string_pretty(&registration)?;
+        write_new(&file, &text)?;
+        if self.json {
+            return print_json(&json!({
+                "registration": registration, "file": file, "secret_key": key
+            }));
+        }
+        print_fields(&[
+            ("identity", identity.to_string()),
+            ("vote key", registration.vote_key),
+            ("registration", file.display().to_string()),
+            ("secret key", key.display().to_string()),
         ])
     }
 }

@@ -52,7 +52,7 @@ pub(super) struct Localnet {
     #[arg(long, default_value = "simplex", value_parser = ["simplex"])]
     protocol: String,
     /// The vote scheme
-    #[arg(long, default_value = "bls-threshold", value_parser = ["bls-threshold"])]
+    #[arg(long, default_value = "bls-threshold", value_parser = ["bls-threshold", "bls-aggregate"])]
     scheme: String,
     /// How many blocks an epoch has
     #[arg(long, value_name = "N", default_value_t = EpochLength::DEFAULT.blocks(),

@@ -1,8 +1,13 @@
 //! Asking a validator.
 
+use crate::{config::read_bounded, control::CONTROL_SOCKET};
 use anyhow::Context as _;
 use clap::Args;
 use quorate_load::RpcClient;
+use std::{
+    os::unix::net::UnixStream,
+    path::{Path, PathBuf},
+};
 
 /// The address that `quorate localnet` gives its first validator.
 pub(super) const DEFAULT_RPC: &str = "http://127.0.0.1:26601";
@@ -19,6 +24,42 @@ impl Rpc {
     /// A client of that validator.
     pub(super) fn client(&self) -> anyhow::Result<RpcClient> {
         Ok(RpcClient::new(&self.rpc)?)
+    }
+}
+
+/// Which validator to give orders to; it must run on this machine, by the same user
+#[derive(Args)]
+pub(super) struct Control {
+    /// The validator's configuration file, which names its data directory
+    #[arg(long, value_name = "FILE", default_value = "validator.toml")]
+    config: PathBuf,
+}
+
+impl Control {
+    /// A client of that validator's control socket.
+    pub(super) fn client(&self) -> anyhow::Result<RpcClient> {
+        let socket = self.data_dir()?.join(CONTROL_SOCKET);
+        // A killed validator leaves its socket behind, so only a connection tells.
+        UnixStream::connect(&socket).with_context(|| {
+            format!(
+                "nobody answers at {}: the validator of {} is not running, or runs as another user",
+                socket.display(),
+                self.config.display()
+            )
+        })?;
+        Ok(RpcClient::over_socket(&socket)?)
+    }
+
+    /// The validator's data directory.
+    pub(super) fn data_dir(&self) -> anyhow::Result<PathBuf> {
+        let file = self.config.display();
+        let text = read_bounded(&self.config, 1 << 20)
+            .with_context(|| format!("cannot read the configuration file {file}"))?;
+        let table: toml::Table = text.parse().with_context(|| format!("{file}"))?;
+        let data = table.get("data_dir").and_then(|value| value.as_str());
+        let data = data.with_context(|| format!("{file} has no `data_dir`"))?;
+        let folder = self.config.parent().unwrap_or(Path::new(""));
+        Ok(folder.join(data))
     }
 }
 

@@ -87,6 +87,10 @@ pub(super) struct Consensus {
     pub(super) fetch_timeout: Option<Duration>,
     #[serde(deserialize_with = "span")]
     pub(super) finalize_linger: Option<Duration>,
+    #[serde(deserialize_with = "span")]
+    pub(super) min_block_interval: Option<Duration>,
+    #[serde(deserialize_with = "span")]
+    pub(super) penalty_lasts: Option<Duration>,
 }
 
 /// `[log]`

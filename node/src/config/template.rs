@@ -52,9 +52,21 @@ impl NewConfig<'_> {
             timing.resend_interval,
             timing.fetch_timeout,
             consensus.finalize_linger,
+            consensus.min_block_interval,
+            consensus.penalty_lasts,
             rpc.request_timeout,
         ];
-        let [leader, view, max, resend, fetch, linger, request] = spans.map(format_duration);
+        let [
+            leader,
+            view,
+            max,
+            resend,
+            fetch,
+            linger,
+            interval,
+            penalty,
+            request,
+        ] = spans.map(format_duration);
         let distance = if local { "local" } else { "wide" };
         let genesis = toml_string(&genesis.display().to_string());
         write!(
@@ -121,6 +133,11 @@ listen = "{rpc_listen}"
 # fetch_timeout = "{fetch}"
 # How long a finalize vote waits to travel with the next view's notarize vote, 0ms to 100ms.
 # finalize_linger = "{linger}"
+# The least time from one block to the next, 0ms to 1m; 0ms for as fast as it goes.
+# min_block_interval = "{interval}"
+# How long a validator stays blocked that was caught with an invalid signature, 1m to 8760h. Who
+# has provably voted twice stays blocked until `quorate peers unblock`.
+# penalty_lasts = "{penalty}"
 
 [log]
 # error, warn, info, debug, trace or off, or directives such as "info,quorate_p2p=debug".

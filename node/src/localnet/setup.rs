@@ -208,6 +208,7 @@ fn make(directory: &Path, settings: &Settings) -> Result<(), SetupError> {
         limits: DEFAULT_LIMITS,
         epoch_blocks: settings.epoch_blocks,
         validators: identities.iter().map(SecretKey::identity).collect(),
+        registrations: Vec::new(),
         accounts: accounts
             .iter()
             .map(|secret| GenesisAccount {

@@ -3,16 +3,16 @@
 use super::{
     RpcParts, RpcState,
     error::{RpcError, RpcResult},
-    identity_of,
     live::LiveStatus,
 };
 use crate::executor::AccountProof;
 use commonware_codec::{Copying, DecodeExt};
 use quorate_load::api::{
-    BlockJson, BlockSummaryJson, BlockTransactionJson, BlockedJson, TransactionJson,
-    TransactionResult, TransactionState, to_hex,
+    BlockJson, BlockSummaryJson, BlockTransactionJson, BlockedJson, PeerDetailJson, PeerJson,
+    PeersJson, Standing, TransactionJson, TransactionResult, TransactionState, to_hex,
 };
-use quorate_types::{Account, Digest, Height, Identity, state_key};
+use quorate_p2p::PeerStatus;
+use quorate_types::{Account, Digest, Height, Identity, Status, state_key};
 use std::time::Duration;
 
 /// Headers between a block and the descendant whose finalization stands for it, at most.
@@ -209,16 +209,55 @@ pub(super) fn summaries(
 
 /// Whom this validator has blocked.
 pub(super) fn blocked(live: &LiveStatus) -> Vec<BlockedJson> {
-    live.blocked()
-        .into_iter()
-        .filter_map(|(validator, reason)| {
-            Some(BlockedJson {
-                validator,
-                identity: identity_of(live, validator)?,
-                reason: reason.to_owned(),
-            })
+    let offenders = live.offenders().into_iter();
+    offenders
+        .filter(|offender| offender.standing == Standing::Blocked)
+        .map(|offender| BlockedJson {
+            validator: offender.validator,
+            identity: offender.identity,
+            reason: offender.reason,
         })
         .collect()
+}
+
+/// A peer's link and what it says of itself.
+pub(super) fn peer(live: &LiveStatus, peer: &PeerStatus) -> PeerJson {
+    let validator = live.committee().place(&peer.identity);
+    let said: Option<Status> = validator.and_then(|place| live.peer(place));
+    PeerJson {
+        validator,
+        identity: peer.identity,
+        connected: peer.connected,
+        round_trip_us: peer.round_trip_us,
+        finalized_height: said.map(|status| status.finalized_height),
+    }
+}
+
+/// Everything that is known of each peer.
+pub(super) fn peers(parts: &RpcParts) -> PeersJson {
+    let live = &parts.live;
+    let offenders = live.offenders();
+    let peers = (parts.peers)().into_iter().map(|status| {
+        let peer = peer(live, &status);
+        let place = peer.validator;
+        PeerDetailJson {
+            last_vote: place.and_then(|place| live.last_vote(place)),
+            participation_percent: place.and_then(|place| live.participation_percent(place)),
+            address: parts
+                .addresses
+                .iter()
+                .find(|(identity, _)| *identity == peer.identity)
+                .map(|(_, address)| address.to_string()),
+            offender: offenders
+                .iter()
+                .find(|offender| offender.identity == peer.identity)
+                .cloned(),
+            peer,
+        }
+    });
+    PeersJson {
+        peers: peers.collect(),
+    }
 }
 
 /// The account that a proof proves; the default if it proves that there is none.

@@ -10,10 +10,10 @@ use quorate_load::api::{ErrorBody, ErrorDetail};
 use quorate_storage::store::StoreError;
 use std::fmt::Display;
 
-pub(super) type RpcResult<T> = Result<T, RpcError>;
+pub(crate) type RpcResult<T> = Result<T, RpcError>;
 
 #[derive(Debug)]
-pub(super) struct RpcError {
+pub(crate) struct RpcError {
     status: StatusCode,
     code: &'static str,
     message: String,
@@ -28,15 +28,15 @@ impl RpcError {
         }
     }
 
-    pub(super) fn bad_request(message: &str) -> Self {
+    pub(crate) fn bad_request(message: &str) -> Self {
         Self::new(StatusCode::BAD_REQUEST, "bad_request", message)
     }
 
-    pub(super) fn not_found(code: &'static str, message: &str) -> Self {
+    pub(crate) fn not_found(code: &'static str, message: &str) -> Self {
         Self::new(StatusCode::NOT_FOUND, code, message)
     }
 
-    pub(super) fn method_not_allowed() -> Self {
+    pub(crate) fn method_not_allowed() -> Self {
         Self::new(
             StatusCode::METHOD_NOT_ALLOWED,
             "method_not_allowed",
@@ -44,15 +44,19 @@ impl RpcError {
         )
     }
 
-    pub(super) fn busy(message: &str) -> Self {
+    pub(crate) fn conflict(message: &str) -> Self {
+        Self::new(StatusCode::CONFLICT, "refused", message)
+    }
+
+    pub(crate) fn busy(message: &str) -> Self {
         Self::new(StatusCode::TOO_MANY_REQUESTS, "busy", message)
     }
 
-    pub(super) fn unavailable(code: &'static str, message: &str) -> Self {
+    pub(crate) fn unavailable(code: &'static str, message: &str) -> Self {
         Self::new(StatusCode::SERVICE_UNAVAILABLE, code, message)
     }
 
-    pub(super) fn too_slow() -> Self {
+    pub(crate) fn too_slow() -> Self {
         Self::new(
             StatusCode::REQUEST_TIMEOUT,
             "timeout",
@@ -60,7 +64,7 @@ impl RpcError {
         )
     }
 
-    pub(super) fn internal(error: &impl Display) -> Self {
+    pub(crate) fn internal(error: &impl Display) -> Self {
         tracing::error!(%error, "a request failed");
         Self::new(
             StatusCode::INTERNAL_SERVER_ERROR,

@@ -1,9 +1,10 @@
 //! What the replica shows of itself to RPC, without either waiting for the other.
 
 use parking_lot::RwLock;
+use quorate_load::api::{EvidenceJson, OffenderJson};
 use quorate_types::{Committee, Epoch, Height, Status, ValidatorIndex, View};
 use std::{
-    collections::BTreeMap,
+    collections::{BTreeMap, VecDeque},
     sync::atomic::{AtomicU64, Ordering},
     time::Instant,
 };
@@ -16,21 +17,45 @@ pub struct LiveStatus {
     epoch: AtomicU64,
     view: AtomicU64,
     finalized_height: AtomicU64,
-    blocked: RwLock<Vec<(ValidatorIndex, &'static str)>>,
+    offenders: RwLock<Vec<OffenderJson>>,
+    evidence: RwLock<Vec<EvidenceJson>>,
     peers: RwLock<BTreeMap<ValidatorIndex, Status>>,
+    last_votes: Vec<LastVote>,
+    participation: RwLock<Participation>,
+}
+
+/// The newest epoch and view in which a validator's vote was heard. Written by the replica only.
+#[derive(Default)]
+struct LastVote {
+    epoch: AtomicU64,
+    view: AtomicU64,
+}
+
+/// Finalizations that name their signers, as far as they are counted.
+const PARTICIPATION_WINDOW: usize = 1_000;
+
+/// Who signed the newest finalizations.
+#[derive(Default)]
+struct Participation {
+    newest: VecDeque<Vec<ValidatorIndex>>,
+    counts: BTreeMap<ValidatorIndex, u32>,
 }
 
 impl LiveStatus {
     /// Nothing has happened yet.
     pub fn new(committee: Committee, own: ValidatorIndex) -> Self {
+        let last_votes = committee.places().map(|_| LastVote::default()).collect();
         Self {
             committee,
             own,
+            last_votes,
+            participation: RwLock::default(),
+            offenders: RwLock::default(),
+            evidence: RwLock::default(),
             started: Instant::now(),
             epoch: AtomicU64::new(0),
             view: AtomicU64::new(0),
             finalized_height: AtomicU64::new(0),
-            blocked: RwLock::default(),
             peers: RwLock::default(),
         }
     }
@@ -42,9 +67,54 @@ impl LiveStatus {
         self.finalized_height.store(finalized.0, Ordering::Relaxed);
     }
 
-    /// Shows whom the replica has blocked, and why.
-    pub fn set_blocked(&self, blocked: Vec<(ValidatorIndex, &'static str)>) {
-        *self.blocked.write() = blocked;
+    /// Shows whom the replica blocks, half believes or has pardoned.
+    pub fn set_offenders(&self, offenders: Vec<OffenderJson>) {
+        *self.offenders.write() = offenders;
+    }
+
+    /// Shows the evidence that is held.
+    pub fn set_evidence(&self, evidence: Vec<EvidenceJson>) {
+        *self.evidence.write() = evidence;
+    }
+
+    /// Notes that a vote of this validator was heard.
+    pub fn voted(&self, from: ValidatorIndex, epoch: Epoch, view: View) {
+        let Some(last) = self.last_votes.get(from.as_usize()) else {
+            return;
+        };
+        let held = (
+            last.epoch.load(Ordering::Relaxed),
+            last.view.load(Ordering::Relaxed),
+        );
+        if held < (epoch.0, view.0) {
+            last.epoch.store(epoch.0, Ordering::Relaxed);
+            last.view.store(view.0, Ordering::Relaxed);
+        }
+    }
+
+    /// Notes who signed a finalization.
+    pub fn signed(&self, signers: Vec<ValidatorIndex>) {
+        let mut participation = self.participation.write();
+        for signer in &signers {
+            *participation.counts.entry(*signer).or_default() += 1;
+        }
+        participation.newest.push_back(signers);
+        if participation.newest.len() > PARTICIPATION_WINDOW
+            && let Some(oldest) = participation.newest.pop_front()
+        {
+            for signer in oldest {
+                let count = participation.counts.entry(signer).or_default();
+                *count = count.saturating_sub(1);
+            }
+        }
+    }
+
+    /// Of the newest finalizations that name their signers, in how many of 100 this one signed.
+    pub fn participation_percent(&self, place: ValidatorIndex) -> Option<f64> {
+        let participation = self.participation.read();
+        let all = participation.newest.len();
+        let signed = participation.counts.get(&place).copied().unwrap_or(0);
+        (all > 0).then(|| f64::from(signed) * 100.0 / all as f64)
     }
 
     /// Notes how far a peer says that it is. One entry per validator.
@@ -82,9 +152,21 @@ impl LiveStatus {
         Height(self.finalized_height.load(Ordering::Relaxed))
     }
 
-    /// Whom the replica has blocked, and why.
-    pub fn blocked(&self) -> Vec<(ValidatorIndex, &'static str)> {
-        self.blocked.read().clone()
+    /// Whom the replica blocks, half believes or has pardoned.
+    pub fn offenders(&self) -> Vec<OffenderJson> {
+        self.offenders.read().clone()
+    }
+
+    /// The evidence that is held.
+    pub fn evidence(&self) -> Vec<EvidenceJson> {
+        self.evidence.read().clone()
+    }
+
+    /// The newest epoch and view in which a validator's vote was heard.
+    pub fn last_vote(&self, place: ValidatorIndex) -> Option<(u64, View)> {
+        let last = self.last_votes.get(place.as_usize())?;
+        let view = last.view.load(Ordering::Relaxed);
+        (view > 0).then(|| (last.epoch.load(Ordering::Relaxed), View(view)))
     }
 
     /// How far a peer says that it is.

@@ -1,0 +1,177 @@
+//! `quorate evidence`
+
+use super::{
+    output::{print_fields, print_json, print_lines},
+    rpc::{Rpc, block_on},
+};
+use crate::evidence::{pair_of, read_file};
+use anyhow::{Context as _, bail};
+use clap::{Args, Subcommand};
+use quorate_load::api::EvidenceJson;
+use quorate_types::genesis::Trust;
+use serde_json::json;
+use std::path::PathBuf;
+
+/// Show and verify evidence: pairs of votes that no honest validator casts together
+#[derive(Subcommand)]
+pub(super) enum Evidence {
+    /// List the evidence that a validator holds
+    List(List),
+    /// Show one piece of evidence, or write it to a file for somebody else
+    Show(Show),
+    /// Verify a file of evidence offline, with nothing but the chain's trust file
+    Verify(Verify),
+}
+
+/// List the evidence that a validator holds
+#[derive(Args)]
+pub(super) struct List {
+    #[command(flatten)]
+    rpc: Rpc,
+    /// Print one JSON object
+    #[arg(long)]
+    json: bool,
+}
+
+/// Show one piece of evidence, or write it to a file for somebody else
+#[derive(Args)]
+#[command(after_help = "Example:
+  quorate evidence show 5d41402a > evidence.json")]
+pub(super) struct Show {
+    /// The id of the pair, or its beginning
+    id: String,
+    #[command(flatten)]
+    rpc: Rpc,
+}
+
+/// Verify a file of evidence offline
+///
+/// What a valid pair proves depends on the chain's vote scheme. With bls-aggregate: the holder of
+/// the validator's vote key signed both votes. With bls-threshold: the validator did, or at least
+/// a quorum of the others together, or the dealer of the keys.
+#[derive(Args)]
+#[command(after_help = "Example:
+  quorate evidence verify evidence.json --trust trust.json")]
+pub(super) struct Verify {
+    /// The file, as `quorate evidence show` prints it and as it lies in the validator's folder
+    /// `evidence`
+    file: PathBuf,
+    /// The chain's trust file
+    #[arg(long, value_name = "FILE")]
+    trust: PathBuf,
+    /// Print one JSON object
+    #[arg(long)]
+    json: bool,
+}
+
+impl Evidence {
+    pub(super) fn run(self) -> anyhow::Result<()> {
+        match self {
+            Self::List(list) => list.run(),
+            Self::Show(show) => show.run(),
+            Self::Verify(verify) => verify.run(),
+        }
+    }
+}
+
+impl List {
+    fn run(self) -> anyhow::Result<()> {
+        let client = self.rpc.client()?;
+        let list = block_on(async { Ok(client.evidence().await?) })?;
+        if self.json {
+            return print_json(&list);
+        }
+        if list.evidence.is_empty() {
+            return print_lines(&["no validator has been seen to cast conflicting votes"]);
+        }
+        let line = |evidence: &EvidenceJson| {
+            format!(
+                "{}  validator {}  view {}.{}  {}",
+                &evidence.id.to_string()[..16],
+                evidence.validator,
+                evidence.epoch,
+                evidence.view,
+                evidence.conflict
+            )
+        };
+        print_lines(&list.evidence.iter().map(line).collect::<Vec<_>>())
+    }
+}
+
+impl Show {
+    fn run(self) -> anyhow::Result<()> {
+        let client = self.rpc.client()?;
+        let list = block_on(async { Ok(client.evidence().await?) })?;
+        let id = self.id.to_lowercase();
+        let mut found = list
+            .evidence
+            .iter()
+            .filter(|evidence| evidence.id.to_string().starts_with(&id));
+        match (found.next(), found.next()) {
+            (Some(one), None) => print_json(one),
+            (None, _) => bail!("the validator holds no evidence whose id begins with {id}"),
+            (Some(_), Some(_)) => bail!("several ids begin with {id}; give more of it"),
+        }
+    }
+}
+
+impl Verify {
+    fn run(self) -> anyhow::Result<()> {
+        let path = &self.trust;
+        let text = crate::config::read_bounded(path, 16 << 20)
+            .with_context(|| format!("cannot read the trust file {}", path.display()))?;
+        let trust =
+            Trust::from_json(&text).with_context(|| format!("trust file {}", path.display()))?;
+        let verifier = trust
+            .verifier()
+            .with_context(|| format!("trust file {}", path.display()))?;
+        let evidence = read_file(&self.file)?;
+        let file = self.file.display();
+        if evidence.chain_id != trust.chain_id {
+            bail!(
+                "{file} is of the chain {}, the trust file of {}",
+                evidence.chain_id,
+                trust.chain_id
+            );
+        }
+        let pair = pair_of(&evidence)?;
+        let Some(conflict) = pair.conflict() else {
+            bail!("{file}: an honest validator may cast both votes, so they prove nothing");
+        };
+        for (which, vote) in [("first", &pair.first), ("second", &pair.second)] {
+            if !verifier.verify_vote(vote) {
+                bail!("{file}: the signature of the {which} vote does not verify");
+            }
+        }
+        let identity = verifier
+            .identity(pair.first.signer)
+            .map_or_else(|| "unknown".to_owned(), |identity| identity.to_string());
+        let meaning = match trust.scheme.as_str() {
+            "bls-threshold" => {
+                "the validator signed both votes, or a quorum of the others together, or the dealer"
+            }
+            _ => "the holder of the validator's vote key signed both votes",
+        };
+        if self.json {
+            return print_json(&json!({
+                "valid": true,
+                "id": evidence.id,
+                "validator": evidence.validator,
+                "identity": identity,
+                "epoch": evidence.epoch,
+                "view": evidence.view,
+                "conflict": conflict.name(),
+                "proves": meaning,
+            }));
+        }
+        print_fields(&[
+            ("evidence", format!("{} is valid", evidence.id)),
+            ("validator", format!("{} ({identity})", evidence.validator)),
+            ("view", format!("{}.{}", evidence.epoch, evidence.view)),
+            ("conflict", conflict.name().to_owned()),
+            ("first", evidence.first),
+            ("second", evidence.second),
+            ("proves", meaning.to_owned()),
+        ])
+    }
+}

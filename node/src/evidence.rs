@@ -1,0 +1,276 @@
+//! Evidence on disk: one JSON file for each verified pair of conflicting votes.
+//!
+//! A file is complete in itself: it can be sent to somebody, who checks it with the trust file
+//! alone (`quorate evidence verify`). What people read in it is derived from `hex`, which is what
+//! counts.
+
+use crate::offenders::write_atomically;
+use quorate_load::api::{EvidenceJson, from_hex, to_hex};
+use quorate_types::{ChainId, Committee, Evidence};
+use std::{
+    fs, io,
+    path::{Path, PathBuf},
+};
+
+/// The folder's name in the data directory.
+pub const EVIDENCE_FOLDER: &str = "evidence";
+
+/// Most bytes of one file.
+pub const MAX_EVIDENCE_BYTES: u64 = 64 << 10;
+
+/// Most files: 16 for each of 1,024 validators.
+const MAX_FILES: usize = 16 << 10;
+
+/// Why evidence cannot be read or written.
+#[derive(Debug, thiserror::Error)]
+pub enum EvidenceError {
+    /// The file system failed.
+    #[error("{}: {source}", .path.display())]
+    Io {
+        /// The file or folder.
+        path: PathBuf,
+        /// What the system says.
+        source: io::Error,
+    },
+    /// A file is no evidence.
+    #[error("{}: {problem}; move it out of the folder", .path.display())]
+    Damaged {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong.
+        problem: String,
+    },
+}
+
+/// The folder.
+pub struct EvidenceFolder {
+    path: PathBuf,
+    chain: ChainId,
+    all: Vec<EvidenceJson>,
+}
+
+impl EvidenceFolder {
+    /// Reads the folder in a data directory; empty if there is none.
+    ///
+    /// # Errors
+    ///
+    /// If a file cannot be read, is damaged or of another chain.
+    pub fn load(directory: &Path, chain: ChainId) -> Result<Self, EvidenceError> {
+        let path = directory.join(EVIDENCE_FOLDER);
+        let mut all = Vec::new();
+        for file in files(&path)? {
+            let evidence = read_file(&file)?;
+            if evidence.chain_id != chain {
+                return Err(EvidenceError::Damaged {
+                    path: file,
+                    problem: format!("it is of the chain {}", evidence.chain_id),
+                });
+            }
+            all.push(evidence);
+        }
+        Ok(Self { path, chain, all })
+    }
+
+    /// All evidence.
+    pub fn all(&self) -> &[EvidenceJson] {
+        &self.all
+    }
+
+    /// The pairs themselves, for the machine's start.
+    pub(crate) fn pairs(&self) -> Vec<Evidence> {
+        let decoded = self.all.iter().map(|evidence| pair_of(evidence).ok());
+        decoded.flatten().collect()
+    }
+
+    /// Keeps a verified pair.
+    ///
+    /// # Errors
+    ///
+    /// If it cannot be written.
+    pub(crate) fn keep(
+        &mut self,
+        evidence: &Evidence,
+        committee: &Committee,
+        now_ms: u64,
+    ) -> Result<(), EvidenceError> {
+        let json = to_json(evidence, self.chain, committee, now_ms);
+        if self.all.iter().any(|held| held.id == json.id) {
+            return Ok(());
+        }
+        let path = self.path.join(file_name(&json));
+        let written = fs::create_dir_all(&self.path)
+            .and_then(|()| serde_json::to_vec_pretty(&json).map_err(io::Error::other))
+            .and_then(|text| write_atomically(&path, &text));
+        written.map_err(|source| EvidenceError::Io { path, source })?;
+        self.all.push(json);
+        Ok(())
+    }
+}
+
+fn file_name(evidence: &EvidenceJson) -> String {
+    let id = evidence.id.to_string();
+    format!("{}-{}.json", evidence.conflict, &id[..16])
+}
+
+fn files(folder: &Path) -> Result<Vec<PathBuf>, EvidenceError> {
+    let io_error = |source| EvidenceError::Io {
+        path: folder.to_path_buf(),
+        source,
+    };
+    let entries = match fs::read_dir(folder) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
+        entries => entries.map_err(io_error)?,
+    };
+    let mut files = Vec::new();
+    for entry in entries.take(2 * MAX_FILES) {
+        let path = entry.map_err(io_error)?.path();
+        if path
+            .extension()
+            .is_some_and(|extension| extension == "json")
+            && files.len() < MAX_FILES
+        {
+            files.push(path);
+        }
+    }
+    files.sort();
+    Ok(files)
+}
+
+/// Reads one file and checks that what people read in it is what its bytes say.
+///
+/// # Errors
+///
+/// If it cannot be read, is too long, or is no evidence.
+pub fn read_file(path: &Path) -> Result<EvidenceJson, EvidenceError> {
+    let io_error = |source| EvidenceError::Io {
+        path: path.to_path_buf(),
+        source,
+    };
+    let damaged = |problem: String| EvidenceError::Damaged {
+        path: path.to_path_buf(),
+        problem,
+    };
+    let length = fs::metadata(path).map_err(io_error)?.len();
+    if length > MAX_EVIDENCE_BYTES {
+        return Err(damaged(format!("{length} bytes are too many for evidence")));
+    }
+    let text = fs::read_to_string(path).map_err(io_error)?;
+    let json: EvidenceJson = serde_json::from_str(&text).map_err(|e| damaged(e.to_string()))?;
+    let pair = pair_of(&json).map_err(|error| damaged(error.to_string()))?;
+    let same = json.id == pair.id()
+        && json.validator == pair.first.signer
+        && pair.conflict().map(|conflict| conflict.name()) == Some(json.conflict.as_str())
+        && (json.epoch, json.view) == (pair.first.subject.epoch.0, pair.first.subject.view);
+    if same {
+        Ok(json)
+    } else {
+        Err(damaged(
+            "what it says of itself is not what its `hex` holds".to_owned(),
+        ))
+    }
+}
+
+/// The votes inside.
+///
+/// # Errors
+///
+/// If the `hex` is no pair of votes.
+pub fn pair_of(evidence: &EvidenceJson) -> anyhow::Result<Evidence> {
+    from_hex("hex", &evidence.hex)
+}
+
+fn to_json(
+    evidence: &Evidence,
+    chain: ChainId,
+    committee: &Committee,
+    now_ms: u64,
+) -> EvidenceJson {
+    let pair = evidence.canonical();
+    let subject = pair.first.subject;
+    EvidenceJson {
+        id: pair.id(),
+        chain_id: chain,
+        conflict: pair
+            .conflict()
+            .map_or("none", |conflict| conflict.name())
+            .to_owned(),
+        validator: pair.first.signer,
+        identity: committee.identity(pair.first.signer),
+        epoch: subject.epoch.0,
+        view: subject.view,
+        first: format!("{:?}", pair.first.subject),
+        second: format!("{:?}", pair.second.subject),
+        noticed_ms: now_ms,
+        hex: to_hex(&pair),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use quorate_crypto::bls::PartialSignature;
+    use quorate_types::{Digest, Epoch, Identity, Subject, ValidatorIndex, View, Vote, VoteKind};
+
+    fn pair() -> Evidence {
+        let vote = |payload: u8| Vote {
+            subject: Subject {
+                epoch: Epoch(1),
+                view: View(5),
+                kind: VoteKind::Notarize,
+                payload: Digest([payload; 32]),
+            },
+            signer: ValidatorIndex(2),
+            signature: PartialSignature([payload; 96]),
+        };
+        Evidence {
+            first: vote(9),
+            second: vote(3),
+        }
+    }
+
+    fn committee() -> Committee {
+        let identities = (0..4).map(|i| Identity([i; 32])).collect();
+        Committee::new(Epoch(0), identities).expect("distinct")
+    }
+
+    const CHAIN: ChainId = ChainId(Digest([7; 32]));
+
+    #[test]
+    fn evidence_is_kept_once_and_read_again() {
+        let directory = tempfile::tempdir().expect("a directory");
+        let mut folder = EvidenceFolder::load(directory.path(), CHAIN).expect("none yet");
+        let turned = Evidence {
+            first: pair().second,
+            second: pair().first,
+        };
+        for pair in [pair(), turned] {
+            folder.keep(&pair, &committee(), 5).expect("written");
+        }
+        let again = EvidenceFolder::load(directory.path(), CHAIN).expect("valid");
+        assert_eq!(again.all().len(), 1);
+        assert_eq!(again.pairs(), [pair().canonical()]);
+        let other = ChainId(Digest([8; 32]));
+        assert!(EvidenceFolder::load(directory.path(), other).is_err());
+    }
+
+    #[test]
+    fn a_file_that_says_something_else_than_its_bytes_is_refused() {
+        let directory = tempfile::tempdir().expect("a directory");
+        let path = directory.path().join("e.json");
+        let good = to_json(&pair(), CHAIN, &committee(), 5);
+        let mut lies = vec![good.clone(); 4];
+        lies[0].validator = ValidatorIndex(1);
+        lies[1].view = View(6);
+        lies[2].conflict = "two_finalize".to_owned();
+        lies[3].hex.truncate(100);
+        for lie in lies {
+            fs::write(&path, serde_json::to_vec(&lie).expect("plain")).expect("written");
+            let error = read_file(&path).expect_err("a lie");
+            assert!(error.to_string().contains("e.json"), "{error}");
+        }
+        fs::write(&path, serde_json::to_vec(&good).expect("plain")).expect("written");
+        read_file(&path).expect("the truth");
+        fs::write(&path, vec![b' '; MAX_EVIDENCE_BYTES as usize + 1]).expect("written");
+        assert!(read_file(&path).is_err());
+    }
+}

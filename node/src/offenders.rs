@@ -1,0 +1,328 @@
+//! The list of offenders: whom this validator blocks or half believes, since when and why, on disk.
+//!
+//! The consensus machine decides; this file remembers over a restart, knows when a penalty ends,
+//! and shows the proof to the operator. It is JSON, written whole and atomically whenever somebody's
+//! standing changes, which is rare. At most one entry for each validator of the committee.
+
+use quorate_consensus::{Exhibit, Offence, Penalty, Sentence};
+use quorate_load::api::{ExhibitJson, OffenderJson, Standing, to_hex};
+use quorate_types::{Committee, Epoch, Identity, ValidatorIndex, View};
+use std::{
+    collections::BTreeMap,
+    fs::{self, File},
+    io::{self, Write as _},
+    path::{Path, PathBuf},
+    time::Duration,
+};
+
+/// The file's name in the data directory.
+pub const OFFENDERS_FILE: &str = "offenders.json";
+
+/// Most bytes of the file: 1,024 entries with their proofs.
+const MAX_FILE_BYTES: u64 = 16 << 20;
+
+/// Why the list cannot be read or written.
+#[derive(Debug, thiserror::Error)]
+pub enum OffendersError {
+    /// The file system failed.
+    #[error("{}: {source}", .path.display())]
+    Io {
+        /// The file.
+        path: PathBuf,
+        /// What the system says.
+        source: io::Error,
+    },
+    /// The file is damaged.
+    #[error(
+        "{} is damaged ({problem}): move it away to start with nobody blocked; offenders are found \
+         again, and evidence is kept elsewhere",
+        .path.display()
+    )]
+    Damaged {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong.
+        problem: String,
+    },
+}
+
+/// The list.
+pub struct Offenders {
+    path: PathBuf,
+    list: BTreeMap<Identity, OffenderJson>,
+}
+
+/// When a sentence was passed, by whom, and for how long.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Circumstances {
+    /// Milliseconds since 1970.
+    pub(crate) now_ms: u64,
+    /// Where the machine was.
+    pub(crate) at: (Epoch, View),
+    /// Whether the operator ordered it.
+    pub(crate) ordered: bool,
+    /// When a penalty for something unproven ends, or one that the operator has limited.
+    pub(crate) lasts: Option<Duration>,
+}
+
+impl Offenders {
+    /// Reads the list from a data directory; empty if there is none. Penalties whose time is up
+    /// are left out.
+    ///
+    /// # Errors
+    ///
+    /// If the file cannot be read or is damaged.
+    pub fn load(directory: &Path, now_ms: u64) -> Result<Self, OffendersError> {
+        let path = directory.join(OFFENDERS_FILE);
+        let text = match fs::metadata(&path) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => "[]".to_owned(),
+            Ok(data) if data.len() > MAX_FILE_BYTES => {
+                return Err(OffendersError::Damaged {
+                    path,
+                    problem: format!("it has {} bytes", data.len()),
+                });
+            }
+            _ => fs::read_to_string(&path).map_err(|source| OffendersError::Io {
+                path: path.clone(),
+                source,
+            })?,
+        };
+        let entries: Vec<OffenderJson> =
+            serde_json::from_str(&text).map_err(|error| OffendersError::Damaged {
+                path: path.clone(),
+                problem: error.to_string(),
+            })?;
+        let list = entries
+            .into_iter()
+            .filter(|entry| entry.until_ms.is_none_or(|until| until > now_ms))
+            .map(|entry| (entry.identity, entry))
+            .collect();
+        Ok(Self { path, list })
+    }
+
+    /// The penalties in force, for the machine's start. Entries of identities that are not in the
+    /// committee wait until they are.
+    pub(crate) fn sentences(&self, committee: &Committee) -> Vec<Sentence> {
+        let in_force = self.list.values().filter_map(|entry| {
+            let penalty = match entry.standing {
+                Standing::Blocked => Penalty::Blocked,
+                Standing::Probation => Penalty::Probation,
+                Standing::Pardoned => return None,
+            };
+            Some(Sentence {
+                validator: committee.place(&entry.identity)?,
+                offence: offence(&entry.reason),
+                penalty,
+                exhibit: Exhibit::None,
+            })
+        });
+        let mut sentences: Vec<Sentence> = in_force.collect();
+        // What is certain comes first, should the cap not hold all of them.
+        sentences.sort_by_key(|sentence| std::cmp::Reverse(sentence.offence));
+        sentences
+    }
+
+    /// Whom the operator has pardoned, and up to where.
+    pub(crate) fn pardons(&self, committee: &Committee) -> Vec<(ValidatorIndex, Epoch, View)> {
+        let pardoned = self.list.values().filter_map(|entry| {
+            let (epoch, view) = entry.pardoned_until?;
+            Some((committee.place(&entry.identity)?, Epoch(epoch), view))
+        });
+        pardoned.collect()
+    }
+
+    /// Notes a change of somebody's standing and writes the file.
+    ///
+    /// # Errors
+    ///
+    /// If it cannot be written.
+    pub(crate) fn note(
+        &mut self,
+        identity: Identity,
+        sentence: &Sentence,
+        circumstances: Circumstances,
+    ) -> Result<(), OffendersError> {
+        let former = self.list.remove(&identity);
+        let Circumstances {
+            now_ms,
+            at,
+            ordered,
+            lasts,
+        } = circumstances;
+        let pardoned = former.as_ref().and_then(|entry| entry.pardoned_until);
+        let proof = match (exhibit(&sentence.exhibit), former) {
+            // On probation for what it was blocked for: the proof stays.
+            (None, Some(former)) if former.reason == sentence.offence.name() => former.proof,
+            (proof, _) => proof,
+        };
+        let lasts = lasts.and_then(|lasts| u64::try_from(lasts.as_millis()).ok());
+        let entry = OffenderJson {
+            identity,
+            validator: sentence.validator,
+            standing: match sentence.penalty {
+                Penalty::Blocked => Standing::Blocked,
+                Penalty::Probation => Standing::Probation,
+                Penalty::Lifted => Standing::Pardoned,
+            },
+            reason: sentence.offence.name().to_owned(),
+            ordered,
+            since_ms: now_ms,
+            until_ms: match sentence.penalty {
+                Penalty::Lifted => None,
+                _ => lasts.map(|lasts| now_ms.saturating_add(lasts)),
+            },
+            pardoned_until: match sentence.penalty {
+                Penalty::Lifted => Some((at.0.0, at.1)),
+                _ => pardoned,
+            },
+            proof,
+        };
+        self.list.insert(identity, entry);
+        self.save()
+    }
+
+    /// All entries.
+    pub fn entries(&self) -> Vec<OffenderJson> {
+        self.list.values().cloned().collect()
+    }
+
+    /// Those whose time is up, and who have not been told yet.
+    pub(crate) fn expired(&self, now_ms: u64) -> Vec<Identity> {
+        let up = self.list.values().filter(|entry| {
+            entry.standing != Standing::Pardoned
+                && entry.until_ms.is_some_and(|until| until <= now_ms)
+        });
+        up.map(|entry| entry.identity).collect()
+    }
+
+    fn save(&self) -> Result<(), OffendersError> {
+        let text = serde_json::to_string_pretty(&self.entries())
+            .map_err(io::Error::other)
+            .and_then(|text| write_atomically(&self.path, text.as_bytes()));
+        text.map_err(|source| OffendersError::Io {
+            path: self.path.clone(),
+            source,
+        })
+    }
+}
+
+/// Replaces a file by a new one so that after a crash either is there whole.
+pub(crate) fn write_atomically(path: &Path, bytes: &[u8]) -> io::Result<()> {
+    let new = path.with_extension("new");
+    let mut file = File::create(&new)?;
+    file.write_all(bytes)?;
+    file.sync_all()?;
+    fs::rename(&new, path)?;
+    let directory = path.parent().filter(|d| !d.as_os_str().is_empty());
+    File::open(directory.unwrap_or(Path::new(".")))?.sync_all()
+}
+
+fn offence(name: &str) -> Offence {
+    let known = Offence::ALL.into_iter().find(|known| known.name() == name);
+    // A name of a later version: treat it as what weighs least.
+    known.unwrap_or(Offence::InvalidVote)
+}
+
+fn exhibit(exhibit: &Exhibit) -> Option<ExhibitJson> {
+    Some(match exhibit {
+        Exhibit::None => return None,
+        Exhibit::Vote(vote) => ExhibitJson {
+            kind: "vote".to_owned(),
+            summary: format!("{vote:?}"),
+            hex: to_hex(vote.as_ref()),
+        },
+        Exhibit::Certificate(certificate) => ExhibitJson {
+            kind: "certificate".to_owned(),
+            summary: format!("{certificate:?}"),
+            hex: to_hex(certificate.as_ref()),
+        },
+        Exhibit::Evidence(evidence) => ExhibitJson {
+            kind: "evidence".to_owned(),
+            summary: format!("{} {evidence:?}", evidence.id()),
+            hex: to_hex(evidence.as_ref()),
+        },
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn committee() -> Committee {
+        let identities = (0..4).map(|i| Identity([i; 32])).collect();
+        Committee::new(Epoch(0), identities).expect("distinct")
+    }
+
+    fn sentence(place: u32, offence: Offence, penalty: Penalty) -> Sentence {
+        Sentence {
+            validator: ValidatorIndex(place),
+            offence,
+            penalty,
+            exhibit: Exhibit::None,
+        }
+    }
+
+    fn at(now_ms: u64, lasts: Option<Duration>) -> Circumstances {
+        Circumstances {
+            now_ms,
+            at: (Epoch(2), View(7)),
+            ordered: false,
+            lasts,
+        }
+    }
+
+    #[test]
+    fn a_restart_remembers_who_is_blocked_until_the_time_is_up() {
+        let directory = tempfile::tempdir().expect("a directory");
+        let mut list = Offenders::load(directory.path(), 0).expect("none yet");
+        let hour = Some(Duration::from_secs(3_600));
+        let blocked = sentence(1, Offence::InvalidVote, Penalty::Blocked);
+        list.note(Identity([1; 32]), &blocked, at(1_000, hour))
+            .expect("written");
+        let certain = sentence(2, Offence::Equivocation, Penalty::Blocked);
+        list.note(Identity([2; 32]), &certain, at(1_000, None))
+            .expect("written");
+        let again = Offenders::load(directory.path(), 2_000).expect("valid");
+        assert_eq!(again.entries(), list.entries());
+        let places: Vec<u32> = again
+            .sentences(&committee())
+            .iter()
+            .map(|s| s.validator.0)
+            .collect();
+        assert_eq!(places, [2, 1], "the certain one first");
+        let end = 1_000 + 3_600_000;
+        assert_eq!(list.expired(end - 1), []);
+        assert_eq!(list.expired(end), [Identity([1; 32])]);
+        let later = Offenders::load(directory.path(), end).expect("valid");
+        assert_eq!(later.sentences(&committee()).len(), 1);
+    }
+
+    #[test]
+    fn a_pardon_is_remembered_with_its_place() {
+        let directory = tempfile::tempdir().expect("a directory");
+        let mut list = Offenders::load(directory.path(), 0).expect("none yet");
+        let identity = Identity([3; 32]);
+        for penalty in [Penalty::Blocked, Penalty::Lifted] {
+            let sentence = sentence(3, Offence::Equivocation, penalty);
+            list.note(identity, &sentence, at(5, None))
+                .expect("written");
+        }
+        let again = Offenders::load(directory.path(), 6).expect("valid");
+        assert!(again.sentences(&committee()).is_empty());
+        assert_eq!(
+            again.pardons(&committee()),
+            [(ValidatorIndex(3), Epoch(2), View(7))]
+        );
+    }
+
+    #[test]
+    fn a_damaged_file_is_refused_with_its_name() {
+        let directory = tempfile::tempdir().expect("a directory");
+        let path = directory.path().join(OFFENDERS_FILE);
+        for text in ["", "{", "[{}]", "[{\"identity\": 7}]"] {
+            fs::write(&path, text).expect("written");
+            let error = Offenders::load(directory.path(), 0).err().expect("damaged");
+            assert!(error.to_string().contains(OFFENDERS_FILE), "{error}");
+        }
+    }
+}
