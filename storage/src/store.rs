@@ -9,31 +9,32 @@
 //! | `roots` | height | root of the accounts after the block |
 //! | `accounts` | identity | account; the newest value, for readers |
 //! | `nodes` | see [`crate::tree`] | rows of the authenticated tree |
-//! | `meta` | name | chain id, format version, tip |
+//! | `meta` | name | chain id, format version, tip, the height below which blocks are pruned |
 //!
 //! One block is one batch, so what is stored is always the state after some block. The batch is
 //! written without a sync if more blocks wait; the last one's sync makes all before it durable. A
 //! failed write is returned and never retried: the node stops.
 
-use crate::tree::{self, Changeset, RocksStore, Tree, TreeError, column_options};
+mod error;
+mod open;
+mod options;
+mod prune;
+
+pub use error::StoreError;
+pub use prune::{PRUNE_KEYS_PER_CALL, TableSize};
+
+use crate::tree::{self, Changeset, RocksStore, Tree, TreeError};
 use bytes::Bytes;
 use commonware_codec::{Copying, DecodeExt, Encode, Error as CodecError, ReadExt};
 use quorate_types::{
-    Account, Block, Certificate, ChainId, Digest, Height, Identity, Outcome, Receipt, View,
-    genesis::Genesis, state_key,
+    Account, Block, Certificate, Digest, Height, Identity, Outcome, Receipt, View, state_key,
 };
-use rocksdb::{
-    BlockBasedOptions, Cache, ColumnFamily, ColumnFamilyDescriptor, DB, Options, WriteBatch,
-    WriteOptions,
-};
+use rocksdb::{ColumnFamily, DB, ErrorKind, WriteBatch, WriteOptions};
 use std::{
     collections::BTreeMap,
     path::{Path, PathBuf},
     sync::{Arc, RwLock},
 };
-
-/// Version of the layout above.
-const FORMAT_VERSION: u32 = 1;
 
 const BLOCKS: &str = "blocks";
 const IDS: &str = "ids";
@@ -54,68 +55,6 @@ const COLUMNS: [&str; 8] = [
     NODES,
     META,
 ];
-
-/// Bytes of the block cache that all column families share.
-const CACHE_BYTES: usize = 24 << 20;
-
-/// Bytes of a memtable; a column family has at most two.
-const WRITE_BUFFER_BYTES: usize = 4 << 20;
-
-/// Bytes of write-ahead log after which the oldest memtables are flushed.
-const MAX_WAL_BYTES: u64 = 64 << 20;
-
-/// Genesis accounts that are put into the tree at a time.
-const GENESIS_BATCH: usize = 10_000;
-
-/// Why the database cannot be used.
-#[derive(Debug, thiserror::Error)]
-pub enum StoreError {
-    /// RocksDB failed: halt.
-    #[error("database {path}: {source}")]
-    Rocks {
-        /// The database's folder.
-        path: PathBuf,
-        /// What RocksDB says.
-        source: rocksdb::Error,
-    },
-    /// The database belongs to another chain.
-    #[error(
-        "database {path} belongs to chain {found}, not to {expected}: use another data directory \
-         or the chain's own genesis file"
-    )]
-    OtherChain {
-        /// The database's folder.
-        path: PathBuf,
-        /// The chain that it belongs to.
-        found: ChainId,
-        /// The genesis file's.
-        expected: ChainId,
-    },
-    /// Another version of this program wrote the database.
-    #[error(
-        "database {path} has format {found}, this program has {FORMAT_VERSION}: use the program that wrote it, or start from an empty data directory"
-    )]
-    OtherFormat {
-        /// The database's folder.
-        path: PathBuf,
-        /// The format's version.
-        found: u32,
-    },
-    /// A row is not what it must be: halt.
-    #[error("database {path} is damaged: {what}")]
-    Damaged {
-        /// The database's folder.
-        path: PathBuf,
-        /// What is wrong.
-        what: String,
-    },
-    /// The authenticated tree failed: halt.
-    #[error("state tree: {0}")]
-    Tree(#[from] TreeError),
-    /// The tree's rows could not be written: halt.
-    #[error("state tree: {0}")]
-    Rows(#[from] tree::StoreError),
-}
 
 /// The newest stored block, and the state after it.
 #[derive(Clone, Debug)]
@@ -177,121 +116,6 @@ pub struct Store {
 }
 
 impl Store {
-    /// Opens the chain's database, or creates it with the genesis accounts.
-    ///
-    /// # Errors
-    ///
-    /// If the folder cannot be used, holds another chain or format, or is damaged.
-    pub fn open(path: &Path, genesis: &Genesis) -> Result<(Self, Tree<RocksStore>), StoreError> {
-        let cache = Cache::new_lru_cache(CACHE_BYTES);
-        let columns = COLUMNS.map(|name| {
-            let options = if name == NODES {
-                column_options(&cache)
-            } else {
-                plain_options(&cache)
-            };
-            ColumnFamilyDescriptor::new(name, options)
-        });
-        let database = DB::open_cf_descriptors(&database_options(), path, columns)
-            .map_err(|source| rocks(path, source))?;
-        let store = Self {
-            database: Arc::new(database),
-            path: Arc::new(path.to_path_buf()),
-            tip: Arc::new(RwLock::new(StoredTip {
-                view: View(0),
-                height: Height(0),
-                id: Digest::ZERO,
-                state_root: Digest::ZERO,
-                block: None,
-                certificate: None,
-            })),
-        };
-        let expected = genesis.chain_id();
-        if store.get(META, b"format")?.is_none() {
-            store.create(genesis)?;
-        }
-        store.check_identity(expected)?;
-        let tree = Tree::open(RocksStore::new(store.database.clone(), NODES)?)?;
-        store.load_tip(tree.root())?;
-        Ok((store, tree))
-    }
-
-    /// Writes the genesis accounts. The format row comes last and is synced: a crash before it
-    /// leaves a database that is created again, over the same rows.
-    fn create(&self, genesis: &Genesis) -> Result<(), StoreError> {
-        let mut tree = Tree::open(RocksStore::new(self.database.clone(), NODES)?)?;
-        for accounts in genesis.accounts.chunks(GENESIS_BATCH) {
-            let values: BTreeMap<Identity, Account> = accounts
-                .iter()
-                .map(|account| {
-                    let value = Account {
-                        nonce: 0,
-                        balance: account.balance,
-                    };
-                    (account.identity, value)
-                })
-                .collect();
-            let changes = tree.prepare(&tree_updates(&values))?;
-            let mut batch = WriteBatch::default();
-            tree.store().stage(&changes, &mut batch)?;
-            self.stage_accounts(&values, &mut batch);
-            self.write(batch, false)?;
-            tree.commit(changes);
-        }
-        let mut batch = WriteBatch::default();
-        batch.put_cf(self.column(ROOTS), height_key(Height(0)), tree.root());
-        batch.put_cf(self.column(META), b"chain", genesis.chain_id().encode());
-        batch.put_cf(self.column(META), b"tip", Height(0).encode());
-        batch.put_cf(self.column(META), b"format", FORMAT_VERSION.to_be_bytes());
-        self.write(batch, true)
-    }
-
-    fn check_identity(&self, expected: ChainId) -> Result<(), StoreError> {
-        let format = self.get(META, b"format")?.unwrap_or_default();
-        let found = u32::decode(Copying(&format)).map_err(|e| self.damaged("format", &e))?;
-        if found != FORMAT_VERSION {
-            return Err(StoreError::OtherFormat {
-                path: self.path.to_path_buf(),
-                found,
-            });
-        }
-        let chain = self.get(META, b"chain")?.unwrap_or_default();
-        let found = ChainId::decode(Copying(&chain)).map_err(|e| self.damaged("chain id", &e))?;
-        if found != expected {
-            return Err(StoreError::OtherChain {
-                path: self.path.to_path_buf(),
-                found,
-                expected,
-            });
-        }
-        Ok(())
-    }
-
-    fn load_tip(&self, root: Digest) -> Result<(), StoreError> {
-        let bytes = self.get(META, b"tip")?.unwrap_or_default();
-        let height = Height::decode(Copying(&bytes)).map_err(|e| self.damaged("tip", &e))?;
-        if self.root(height)? != Some(root) {
-            return Err(self.damaged_by(format!("the state tree is not that of height {height}")));
-        }
-        if height > Height(0) {
-            let StoredBlock { block, certificate } = self
-                .block(height)?
-                .ok_or_else(|| self.damaged_by(format!("block {height} is missing")))?;
-            *self.tip.write().unwrap_or_else(|e| e.into_inner()) = StoredTip {
-                view: block.header().view,
-                height,
-                id: block.id(),
-                state_root: root,
-                block: Some(block),
-                certificate,
-            };
-        } else {
-            let mut tip = self.tip.write().unwrap_or_else(|e| e.into_inner());
-            tip.state_root = root;
-        }
-        Ok(())
-    }
-
     /// The newest stored block.
     pub fn tip(&self) -> StoredTip {
         self.tip.read().unwrap_or_else(|e| e.into_inner()).clone()
@@ -314,6 +138,9 @@ impl Store {
             let certificate = Certificate::read(&mut buffer);
             Some(certificate.map_err(|e| self.damaged("a certificate", &e))?)
         };
+        if block.height() != height || !buffer.is_empty() {
+            return Err(self.damaged_by(format!("the row of block {height} holds {block:?}")));
+        }
         Ok(Some(StoredBlock {
             block: Arc::new(block),
             certificate,
@@ -434,7 +261,8 @@ impl Store {
     ///
     /// # Panics
     ///
-    /// If the block is not one above the tip, or the outcomes are not one per transaction.
+    /// If the block does not follow the tip, the outcomes are not one per transaction, or the
+    /// changes were not prepared on the state after the tip.
     pub fn commit(&self, tree: &Tree<RocksStore>, commit: Commit<'_>) -> Result<(), StoreError> {
         let Commit {
             block,
@@ -445,8 +273,11 @@ impl Store {
             sync,
         } = commit;
         let height = block.height();
-        assert_eq!(height, self.tip().height.next(), "blocks come in order");
+        let tip = self.tip();
+        assert_eq!(height, tip.height.next(), "blocks come in order");
+        assert_eq!(block.header().parent, tip.id, "blocks make a chain");
         assert_eq!(outcomes.len(), block.transactions().len());
+        assert_eq!(changes.before(), tip.state_root, "states make a chain");
         let mut batch = WriteBatch::default();
         let mut row = block.encode().to_vec();
         if let Some(certificate) = &certificate {
@@ -506,6 +337,15 @@ impl Store {
             .expect("every column family was opened with the database")
     }
 
+    /// What a failure to read the tree means for the database that it lies in.
+    pub fn tree_error(&self, error: TreeError) -> StoreError {
+        match error {
+            TreeError::Store(tree::StoreError::Rocks(source)) => rocks(&self.path, source),
+            TreeError::Corrupt { .. } => self.damaged_by(format!("state tree: {error}")),
+            other => StoreError::Tree(other),
+        }
+    }
+
     fn damaged(&self, what: &str, error: &CodecError) -> StoreError {
         self.damaged_by(format!("{what}: {error}"))
     }
@@ -531,33 +371,10 @@ fn height_key(height: Height) -> [u8; 8] {
 }
 
 fn rocks(path: &Path, source: rocksdb::Error) -> StoreError {
-    StoreError::Rocks {
-        path: path.to_path_buf(),
-        source,
+    let path = path.to_path_buf();
+    if source.kind() == ErrorKind::Corruption {
+        let what = source.to_string();
+        return StoreError::Damaged { path, what };
     }
-}
-
-fn database_options() -> Options {
-    let mut options = Options::default();
-    options.create_if_missing(true);
-    options.create_missing_column_families(true);
-    options.set_max_background_jobs(2);
-    options.set_max_open_files(256);
-    options.set_max_total_wal_size(MAX_WAL_BYTES);
-    options.set_keep_log_file_num(2);
-    options.set_max_log_file_size(1 << 20);
-    options.set_wal_recovery_mode(rocksdb::DBRecoveryMode::PointInTime);
-    options
-}
-
-fn plain_options(cache: &Cache) -> Options {
-    let mut table = BlockBasedOptions::default();
-    table.set_block_cache(cache);
-    table.set_bloom_filter(10.0, false);
-    table.set_cache_index_and_filter_blocks(true);
-    let mut options = Options::default();
-    options.set_block_based_table_factory(&table);
-    options.set_write_buffer_size(WRITE_BUFFER_BYTES);
-    options.set_max_write_buffer_number(2);
-    options
+    StoreError::Rocks { path, source }
 }

@@ -1,0 +1,74 @@
+//! Why the database cannot be used.
+
+use crate::tree::{self, TreeError};
+use quorate_types::ChainId;
+use std::path::PathBuf;
+
+/// Version of the column families and their rows.
+pub(super) const FORMAT_VERSION: u32 = 1;
+
+/// Why the database cannot be used. All of these halt the node; none is retried.
+#[derive(Debug, thiserror::Error)]
+pub enum StoreError {
+    /// RocksDB failed.
+    #[error("database {path}: {source}")]
+    Rocks {
+        /// The database's folder.
+        path: PathBuf,
+        /// What RocksDB says.
+        source: rocksdb::Error,
+    },
+    /// The database belongs to another chain.
+    #[error(
+        "database {path} belongs to chain {found}, not to {expected}: use another data directory \
+         or the chain's own genesis file"
+    )]
+    OtherChain {
+        /// The database's folder.
+        path: PathBuf,
+        /// The chain that it belongs to.
+        found: ChainId,
+        /// The genesis file's.
+        expected: ChainId,
+    },
+    /// Another version of this program wrote the database.
+    #[error(
+        "database {path} has format {found}, this program has {FORMAT_VERSION}: use the program \
+         that wrote it, or remove this folder, and only this (the vote journal beside it must \
+         stay), to fetch all blocks again"
+    )]
+    OtherFormat {
+        /// The database's folder.
+        path: PathBuf,
+        /// The format's version.
+        found: u32,
+    },
+    /// The database has a column family that this program does not know.
+    #[error(
+        "database {path} has a part {name:?} that this program does not know: a newer version \
+         wrote it, use that one"
+    )]
+    UnknownColumn {
+        /// The database's folder.
+        path: PathBuf,
+        /// The column family's name.
+        name: String,
+    },
+    /// The database does not hold what was written to it.
+    #[error(
+        "database {path} is damaged: {what}; look after the disk, then remove this folder, and \
+         only this (the vote journal beside it must stay), to fetch all blocks again"
+    )]
+    Damaged {
+        /// The database's folder.
+        path: PathBuf,
+        /// What is wrong.
+        what: String,
+    },
+    /// The authenticated tree failed.
+    #[error("state tree: {0}")]
+    Tree(#[from] TreeError),
+    /// The tree's rows could not be read or staged.
+    #[error("state tree: {0}")]
+    Rows(#[from] tree::StoreError),
+}

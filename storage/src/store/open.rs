@@ -1,0 +1,183 @@
+//! Opening the database: making it, or checking that it is whole and the right one.
+
+use super::{
+    COLUMNS, META, NODES, ROOTS, Store, StoreError, StoredBlock, StoredTip, error::FORMAT_VERSION,
+    height_key, options::options, rocks, tree_updates,
+};
+use crate::tree::{RocksStore, Tree};
+use commonware_codec::{Copying, DecodeExt, Encode};
+use quorate_types::{Account, ChainId, Digest, Height, Identity, View, genesis::Genesis};
+use rocksdb::{DB, Options, WriteBatch};
+use std::{
+    collections::BTreeMap,
+    fs,
+    path::Path,
+    sync::{Arc, RwLock},
+};
+
+/// Genesis accounts that are put into the tree at a time.
+const GENESIS_BATCH: usize = 10_000;
+
+/// The file in which RocksDB says which of the others count.
+const HEAD_FILE: &str = "CURRENT";
+
+impl Store {
+    /// Opens the chain's database, or creates it with the genesis accounts.
+    ///
+    /// # Errors
+    ///
+    /// If the folder cannot be used, holds another chain or format, or is damaged.
+    pub fn open(path: &Path, genesis: &Genesis) -> Result<(Self, Tree<RocksStore>), StoreError> {
+        check_files(path)?;
+        let (options, columns) = options();
+        let database = DB::open_cf_descriptors(&options, path, columns)
+            .map_err(|source| rocks(path, source))?;
+        let store = Self {
+            database: Arc::new(database),
+            path: Arc::new(path.to_path_buf()),
+            tip: Arc::new(RwLock::new(StoredTip {
+                view: View(0),
+                height: Height(0),
+                id: Digest::ZERO,
+                state_root: Digest::ZERO,
+                block: None,
+                certificate: None,
+            })),
+        };
+        if store.get(META, b"format")?.is_none() {
+            store.create(genesis)?;
+        }
+        store.check_identity(genesis.chain_id())?;
+        let tree = store.open_tree()?;
+        store.load_tip(tree.root())?;
+        Ok((store, tree))
+    }
+
+    fn open_tree(&self) -> Result<Tree<RocksStore>, StoreError> {
+        let rows = RocksStore::new(self.database.clone(), NODES)?;
+        Tree::open(rows).map_err(|error| self.tree_error(error))
+    }
+
+    /// Writes the genesis accounts. The format row comes last and is synced: a crash before it
+    /// leaves a database that is created again, over the same rows.
+    ///
+    /// The chain id comes first, so that only the same chain goes on where the crash was: the rows
+    /// of two chains would make a state that is neither's.
+    fn create(&self, genesis: &Genesis) -> Result<(), StoreError> {
+        let chain = genesis.chain_id();
+        if self.get(META, b"chain")?.is_some() {
+            self.check_chain(chain)?;
+        }
+        let mut batch = WriteBatch::default();
+        batch.put_cf(self.column(META), b"chain", chain.encode());
+        self.write(batch, false)?;
+        let mut tree = self.open_tree()?;
+        for accounts in genesis.accounts.chunks(GENESIS_BATCH) {
+            let values: BTreeMap<Identity, Account> = accounts
+                .iter()
+                .map(|account| {
+                    let value = Account {
+                        nonce: 0,
+                        balance: account.balance,
+                    };
+                    (account.identity, value)
+                })
+                .collect();
+            let changes = tree
+                .prepare(&tree_updates(&values))
+                .map_err(|error| self.tree_error(error))?;
+            let mut batch = WriteBatch::default();
+            tree.store().stage(&changes, &mut batch)?;
+            self.stage_accounts(&values, &mut batch);
+            self.write(batch, false)?;
+            tree.commit(changes);
+        }
+        let mut batch = WriteBatch::default();
+        batch.put_cf(self.column(ROOTS), height_key(Height(0)), tree.root());
+        batch.put_cf(self.column(META), b"tip", Height(0).encode());
+        batch.put_cf(self.column(META), b"format", FORMAT_VERSION.to_be_bytes());
+        self.write(batch, true)
+    }
+
+    /// That this program wrote the database, and for this chain.
+    fn check_identity(&self, expected: ChainId) -> Result<(), StoreError> {
+        let format = self.get(META, b"format")?.unwrap_or_default();
+        let found = u32::decode(Copying(&format)).map_err(|e| self.damaged("format", &e))?;
+        if found != FORMAT_VERSION {
+            return Err(StoreError::OtherFormat {
+                path: self.path.to_path_buf(),
+                found,
+            });
+        }
+        self.check_chain(expected)
+    }
+
+    fn check_chain(&self, expected: ChainId) -> Result<(), StoreError> {
+        let chain = self.get(META, b"chain")?.unwrap_or_default();
+        let found = ChainId::decode(Copying(&chain)).map_err(|e| self.damaged("chain id", &e))?;
+        if found != expected {
+            return Err(StoreError::OtherChain {
+                path: self.path.to_path_buf(),
+                found,
+                expected,
+            });
+        }
+        Ok(())
+    }
+
+    fn load_tip(&self, root: Digest) -> Result<(), StoreError> {
+        let bytes = self.get(META, b"tip")?.unwrap_or_default();
+        let height = Height::decode(Copying(&bytes)).map_err(|e| self.damaged("tip", &e))?;
+        if self.root(height)? != Some(root) {
+            return Err(self.damaged_by(format!("the state tree is not that of height {height}")));
+        }
+        if height > Height(0) {
+            let StoredBlock { block, certificate } = self
+                .block(height)?
+                .ok_or_else(|| self.damaged_by(format!("block {height} is missing")))?;
+            *self.tip.write().unwrap_or_else(|e| e.into_inner()) = StoredTip {
+                view: block.header().view,
+                height,
+                id: block.id(),
+                state_root: root,
+                block: Some(block),
+                certificate,
+            };
+        } else {
+            let mut tip = self.tip.write().unwrap_or_else(|e| e.into_inner());
+            tip.state_root = root;
+        }
+        Ok(())
+    }
+}
+
+/// Looks at what RocksDB itself would not: whether a database that is there would be made anew,
+/// and whether a newer program made it.
+fn check_files(path: &Path) -> Result<(), StoreError> {
+    if path.join(HEAD_FILE).exists() {
+        let names = DB::list_cf(&Options::default(), path).map_err(|source| rocks(path, source))?;
+        let unknown = |name: &String| name != "default" && !COLUMNS.contains(&name.as_str());
+        return match names.into_iter().find(unknown) {
+            Some(name) => Err(StoreError::UnknownColumn {
+                path: path.to_path_buf(),
+                name,
+            }),
+            None => Ok(()),
+        };
+    }
+    // A new database has its head before any of these. Whether the folder is there and can be read
+    // is found out when it is opened.
+    let rest = fs::read_dir(path)
+        .into_iter()
+        .flatten()
+        .flatten()
+        .map(|entry| entry.file_name().to_string_lossy().into_owned())
+        .find(|name| name.ends_with(".sst") || name.ends_with(".log"));
+    match rest {
+        Some(file) => Err(StoreError::Damaged {
+            path: path.to_path_buf(),
+            what: format!("there is {file}, but no {HEAD_FILE}"),
+        }),
+        None => Ok(()),
+    }
+}

@@ -1,0 +1,116 @@
+//! Forgetting old blocks, so that the database stays as large as its operator allows.
+//!
+//! A block goes with its id, receipts, root and transactions, in one batch with the height up to
+//! which that is done: after a crash it goes on from there. Accounts and the tree stay, since they
+//! are the newest state whatever block they came from. Deleted rows take room until RocksDB
+//! rewrites their files, which it does early for files with many deletions (`options`).
+
+use super::{
+    BLOCKS, COLUMNS, IDS, META, RECEIPTS, ROOTS, Store, StoreError, TRANSACTIONS, TransactionPlace,
+    height_key,
+};
+use commonware_codec::{Copying, DecodeExt, Encode};
+use quorate_types::Height;
+use rocksdb::{WriteBatch, properties};
+
+/// Rows that one call of [`Store::prune`] deletes at most, but for those of one block.
+pub const PRUNE_KEYS_PER_CALL: usize = 8_192;
+
+const PRUNED: &[u8] = b"pruned";
+
+/// How large a part of the database is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TableSize {
+    /// The column family's name.
+    pub name: &'static str,
+    /// About how many rows it has.
+    pub rows: u64,
+    /// Bytes of its files.
+    pub bytes: u64,
+}
+
+impl Store {
+    /// The height below which blocks are forgotten; 1 if none are.
+    ///
+    /// # Errors
+    ///
+    /// If the database cannot be read or is damaged.
+    pub fn pruned_below(&self) -> Result<Height, StoreError> {
+        let Some(bytes) = self.get(META, PRUNED)? else {
+            return Ok(Height(1));
+        };
+        Height::decode(Copying(&bytes)).map_err(|e| self.damaged("pruned height", &e))
+    }
+
+    /// Forgets blocks below a height, at most so many and [`PRUNE_KEYS_PER_CALL`] rows, the oldest
+    /// first. The newest block always stays. Returns the height below which blocks are forgotten
+    /// now: whoever wants more calls again. For the thread that commits.
+    ///
+    /// # Errors
+    ///
+    /// If the database fails: halt.
+    pub fn prune(&self, below: Height, blocks: u64) -> Result<Height, StoreError> {
+        let first = self.pruned_below()?;
+        let below = below.min(self.tip().height);
+        let mut batch = WriteBatch::default();
+        let mut next = first;
+        let mut keys = 0;
+        while next < below && next.0 - first.0 < blocks && keys < PRUNE_KEYS_PER_CALL {
+            let key = height_key(next);
+            if let Some(stored) = self.block(next)? {
+                batch.delete_cf(self.column(IDS), stored.block.id());
+                for (index, transaction) in (0_u32..).zip(stored.block.transactions()) {
+                    // The same transaction may stand in a later block; that row is not this one's.
+                    let place = TransactionPlace {
+                        height: next,
+                        index,
+                    };
+                    let id = transaction.id();
+                    if self.transaction(&id)? == Some(place) {
+                        batch.delete_cf(self.column(TRANSACTIONS), id);
+                    }
+                    keys += 1;
+                }
+            }
+            for column in [BLOCKS, RECEIPTS, ROOTS] {
+                batch.delete_cf(self.column(column), key);
+            }
+            keys += 4;
+            next = next.next();
+        }
+        if next == first {
+            return Ok(first);
+        }
+        batch.put_cf(self.column(META), PRUNED, next.encode());
+        self.write(batch, false)?;
+        Ok(next)
+    }
+
+    /// Rewrites the files so that deleted rows take no room any more. It takes a while; not for a
+    /// running validator.
+    pub fn compact(&self) {
+        for column in COLUMNS {
+            self.database
+                .compact_range_cf(self.column(column), None::<&[u8]>, None::<&[u8]>);
+        }
+    }
+
+    /// How large each part is. The rows are RocksDB's estimate.
+    pub fn sizes(&self) -> Vec<TableSize> {
+        let number = |column, name: &properties::PropName| {
+            let value = self
+                .database
+                .property_int_value_cf(self.column(column), name);
+            // A property that RocksDB does not tell counts as nothing.
+            value.ok().flatten().unwrap_or(0)
+        };
+        COLUMNS
+            .into_iter()
+            .map(|name| TableSize {
+                name,
+                rows: number(name, properties::ESTIMATE_NUM_KEYS),
+                bytes: number(name, properties::TOTAL_SST_FILES_SIZE),
+            })
+            .collect()
+    }
+}

@@ -1,0 +1,379 @@
+//! The database when something goes wrong: a half-made one, a full disk, files that are gone.
+#![allow(missing_docs, clippy::unwrap_used)]
+
+use quorate_storage::{
+    store::{Commit, Store, StoreError, tree_updates},
+    tree::{MemoryStore, RocksStore, Tree},
+};
+use quorate_types::{
+    Account, Block, Digest, Epoch, Header, Height, Identity, Outcome, Transaction, Transfer, View,
+    genesis::{BlockLimits, Genesis, GenesisAccount, Protocol},
+};
+use std::{
+    collections::BTreeMap,
+    env,
+    fs::{self, OpenOptions},
+    path::{Path, PathBuf},
+    process::Command,
+    sync::Arc,
+};
+use tempfile::TempDir;
+
+/// Enough accounts that they are written in several batches.
+const ACCOUNTS: u64 = 25_000;
+
+fn identity(chain: u8, number: u64) -> Identity {
+    let mut bytes = [chain; 32];
+    bytes[..8].copy_from_slice(&number.to_be_bytes());
+    Identity(bytes)
+}
+
+/// A chain whose accounts are all its own.
+fn genesis(chain: u8, accounts: u64) -> Genesis {
+    Genesis {
+        name: format!("chain {chain}"),
+        timestamp_ms: 1,
+        protocol: Protocol::Simplex,
+        scheme: "bls-threshold".into(),
+        limits: BlockLimits {
+            max_transactions: 100,
+            max_bytes: 100_000,
+        },
+        epoch_blocks: quorate_types::EpochLength::DEFAULT,
+        group_key: None,
+        validators: Vec::new(),
+        accounts: (0..accounts)
+            .map(|number| GenesisAccount {
+                identity: identity(chain, number),
+                balance: number,
+            })
+            .collect(),
+    }
+}
+
+/// The root of the genesis accounts, worked out in memory.
+fn genesis_root(genesis: &Genesis) -> Digest {
+    let accounts: BTreeMap<Identity, Account> = genesis
+        .accounts
+        .iter()
+        .map(|account| {
+            let value = Account {
+                nonce: 0,
+                balance: account.balance,
+            };
+            (account.identity, value)
+        })
+        .collect();
+    let tree = Tree::open(MemoryStore::default()).unwrap();
+    tree.prepare(&tree_updates(&accounts)).unwrap().root()
+}
+
+fn empty_block(height: u64, parent: Digest) -> Block {
+    let header = Header {
+        chain: genesis(1, 3).chain_id(),
+        epoch: Epoch(0),
+        view: View(height),
+        height: Height(height),
+        parent,
+        parent_view: View(height - 1),
+        timestamp_ms: height,
+        executed_height: Height(0),
+        state_root: Digest::ZERO,
+        body_root: Header::body_root_of(&[]),
+    };
+    Block::new(header, Vec::new()).unwrap()
+}
+
+/// Commits an empty block that changes a thousand accounts.
+fn commit_next(store: &Store, tree: &mut Tree<RocksStore>) -> Result<(), StoreError> {
+    let tip = store.tip();
+    let block = empty_block(tip.height.0 + 1, tip.id);
+    let value = Account {
+        nonce: block.height().0,
+        balance: 1,
+    };
+    let accounts = (0..1_000).map(|i| (identity(7, i), value)).collect();
+    let changes = tree.prepare(&tree_updates(&accounts))?;
+    let commit = Commit {
+        block: Arc::new(block),
+        certificate: None,
+        outcomes: Vec::new(),
+        accounts: &accounts,
+        changes: &changes,
+        sync: true,
+    };
+    store.commit(tree, commit)?;
+    tree.commit(changes);
+    Ok(())
+}
+
+fn files(folder: &Path, accept: impl Fn(&str) -> bool) -> Vec<PathBuf> {
+    let mut files: Vec<PathBuf> = fs::read_dir(folder)
+        .unwrap()
+        .map(|entry| entry.unwrap().path())
+        .filter(|path| accept(path.file_name().unwrap().to_str().unwrap()))
+        .collect();
+    files.sort();
+    files
+}
+
+fn copy(from: &Path) -> TempDir {
+    let to = TempDir::new().unwrap();
+    for file in files(from, |_| true) {
+        fs::copy(&file, to.path().join(file.file_name().unwrap())).unwrap();
+    }
+    to
+}
+
+#[test]
+fn a_half_made_database_is_completed_by_its_own_chain_alone() {
+    let (ours, other) = (genesis(1, ACCOUNTS), genesis(2, ACCOUNTS));
+    let (our_root, other_root) = (genesis_root(&ours), genesis_root(&other));
+    let folder = TempDir::new().unwrap();
+    drop(Store::open(folder.path(), &ours).unwrap());
+    let log = files(folder.path(), |name| name.ends_with(".log"))
+        .pop()
+        .unwrap();
+    let length = fs::metadata(&log).unwrap().len();
+    let mut refused = 0;
+    for step in 0..=8 {
+        let torn = || {
+            let torn = copy(folder.path());
+            let file = torn.path().join(log.file_name().unwrap());
+            let file = OpenOptions::new().write(true).open(file).unwrap();
+            file.set_len(length * step / 8).unwrap();
+            torn
+        };
+        let (mine, foreign) = (torn(), torn());
+        let (store, tree) = Store::open(mine.path(), &ours).unwrap();
+        assert_eq!((tree.root(), store.tip().state_root), (our_root, our_root));
+        match Store::open(foreign.path(), &other) {
+            // Nothing of the first chain was there yet.
+            Ok((_, tree)) => assert_eq!(tree.root(), other_root, "torn at {step}/8"),
+            Err(StoreError::OtherChain { .. }) => refused += 1,
+            Err(error) => panic!("torn at {step}/8: {error}"),
+        }
+    }
+    assert!((1..=8).contains(&refused), "{refused}");
+}
+
+#[test]
+fn a_database_that_lost_its_head_is_not_taken_for_a_new_one() {
+    let folder = TempDir::new().unwrap();
+    let genesis = genesis(1, 3);
+    for _ in 0..2 {
+        let (store, mut tree) = Store::open(folder.path(), &genesis).unwrap();
+        commit_next(&store, &mut tree).unwrap();
+    }
+    fs::remove_file(folder.path().join("CURRENT")).unwrap();
+    let before = files(folder.path(), |_| true);
+    let error = Store::open(folder.path(), &genesis).err().unwrap();
+    assert!(matches!(error, StoreError::Damaged { .. }), "{error}");
+    let message = error.to_string();
+    assert!(message.contains("CURRENT"), "{message}");
+    assert!(
+        message.contains(folder.path().to_str().unwrap()),
+        "{message}"
+    );
+    assert_eq!(files(folder.path(), |_| true), before, "nothing is deleted");
+}
+
+#[test]
+fn damage_is_named_as_such_with_the_folder_and_a_remedy() {
+    let folder = TempDir::new().unwrap();
+    let genesis = genesis(1, 3);
+    for _ in 0..3 {
+        let (store, mut tree) = Store::open(folder.path(), &genesis).unwrap();
+        commit_next(&store, &mut tree).unwrap();
+    }
+    let damaged = copy(folder.path());
+    for table in files(damaged.path(), |name| name.ends_with(".sst")) {
+        fs::write(table, b"no table").unwrap();
+    }
+    let error = Store::open(damaged.path(), &genesis).err().unwrap();
+    assert!(matches!(error, StoreError::Damaged { .. }), "{error}");
+    let message = error.to_string();
+    for part in [damaged.path().to_str().unwrap(), "remove", "journal"] {
+        assert!(message.contains(part), "{message}");
+    }
+}
+
+#[test]
+fn a_database_with_parts_that_are_unknown_is_another_formats() {
+    let folder = TempDir::new().unwrap();
+    let genesis = genesis(1, 3);
+    drop(Store::open(folder.path(), &genesis).unwrap());
+    let columns = rocksdb::DB::list_cf(&rocksdb::Options::default(), folder.path()).unwrap();
+    let mut database =
+        rocksdb::DB::open_cf(&rocksdb::Options::default(), folder.path(), columns).unwrap();
+    database
+        .create_cf("tomorrow", &rocksdb::Options::default())
+        .unwrap();
+    drop(database);
+    let error = Store::open(folder.path(), &genesis).err().unwrap();
+    assert!(
+        matches!(&error, StoreError::UnknownColumn { name, .. } if name == "tomorrow"),
+        "{error}"
+    );
+}
+
+/// Runs in a process that may not write files above a size; see the test below.
+#[test]
+fn child_that_fills_its_disk() {
+    let Some(folder) = env::var_os("QUORATE_TEST_FULL_DISK") else {
+        return;
+    };
+    let (store, mut tree) = Store::open(Path::new(&folder), &genesis(1, 3)).unwrap();
+    for _ in 0..1_000 {
+        let before = (store.tip().height, tree.root());
+        if let Err(error) = commit_next(&store, &mut tree) {
+            // What was not written is not shown, and the tree is as before.
+            assert_eq!((store.tip().height, tree.root()), before);
+            println!("stopped at {}: {error}", store.tip().height);
+            return;
+        }
+    }
+    panic!("no write has failed");
+}
+
+#[test]
+fn a_full_disk_is_an_error_and_everything_before_is_kept() {
+    let folder = TempDir::new().unwrap();
+    // A file may have 4,096 blocks of 512 or 1,024 bytes; further writes fail, as on a full disk.
+    let script = "trap '' XFSZ; ulimit -f 4096; exec \"$0\" \"$@\"";
+    let output = Command::new("sh")
+        .args(["-c", script])
+        .arg(env::current_exe().unwrap())
+        .args(["--exact", "child_that_fills_its_disk", "--nocapture"])
+        .env("QUORATE_TEST_FULL_DISK", folder.path())
+        .output()
+        .unwrap();
+    let text = String::from_utf8_lossy(&output.stdout);
+    assert!(output.status.success(), "{output:?}");
+    let (_, rest) = text.split_once("stopped at ").expect("a write failed");
+    let (height, error) = rest.split_once(": ").unwrap();
+    let height = Height(height.parse().unwrap());
+    assert!(height > Height(0));
+    assert!(error.contains(folder.path().to_str().unwrap()), "{error}");
+    let (store, mut tree) = Store::open(folder.path(), &genesis(1, 3)).unwrap();
+    assert_eq!(store.tip().height, height);
+    for height in 1..=height.0 {
+        assert!(store.block(Height(height)).unwrap().is_some());
+    }
+    commit_next(&store, &mut tree).unwrap();
+}
+
+/// A block with transfers that change nothing but themselves, so that rows pile up.
+fn commit_full(store: &Store, tree: &mut Tree<RocksStore>, transfers: u64) {
+    let tip = store.tip();
+    let chain = genesis(1, 3).chain_id();
+    let secret = quorate_crypto::SecretKey::from_bytes(&[5; 32]);
+    let transactions: Vec<Transaction> = (0..transfers)
+        .map(|number| {
+            let transfer = Transfer {
+                chain_tag: chain.tag(),
+                sender: secret.identity(),
+                nonce: tip.height.0 * transfers + number,
+                to: identity(9, number),
+                amount: 1,
+                fee: 1,
+            };
+            // Nobody looks at the signature here.
+            Transaction::new(transfer, quorate_types::IdentitySignature([7; 64]))
+        })
+        .collect();
+    let header = Header {
+        body_root: Header::body_root_of(&transactions),
+        ..*empty_block(tip.height.0 + 1, tip.id).header()
+    };
+    let outcomes = vec![Outcome::Applied; transactions.len()];
+    let accounts = BTreeMap::new();
+    let changes = tree.prepare(&tree_updates(&accounts)).unwrap();
+    let commit = Commit {
+        block: Arc::new(Block::new(header, transactions).unwrap()),
+        certificate: None,
+        outcomes,
+        accounts: &accounts,
+        changes: &changes,
+        sync: false,
+    };
+    store.commit(tree, commit).unwrap();
+    tree.commit(changes);
+}
+
+fn folder_bytes(folder: &Path) -> u64 {
+    let files = files(folder, |name| name.ends_with(".sst"));
+    files
+        .iter()
+        .map(|file| fs::metadata(file).unwrap().len())
+        .sum()
+}
+
+#[test]
+fn what_is_pruned_is_gone_and_the_rest_is_there_over_restarts() {
+    let folder = TempDir::new().unwrap();
+    let (store, mut tree) = Store::open(folder.path(), &genesis(1, 3)).unwrap();
+    for _ in 0..50 {
+        commit_full(&store, &mut tree, 10);
+    }
+    let row = |store: &Store, height: u64| {
+        let block = store
+            .block(Height(height))
+            .unwrap()
+            .map(|stored| stored.block)?;
+        let id = block.transactions()[3].id();
+        assert_eq!(store.height_of(&block.id()).unwrap(), Some(Height(height)));
+        assert_eq!(store.transaction(&id).unwrap().unwrap().height.0, height);
+        assert_eq!(store.receipts(Height(height)).unwrap().unwrap().len(), 10);
+        Some((block.id(), id))
+    };
+    let (block, transaction) = row(&store, 7).unwrap();
+    assert_eq!(store.pruned_below().unwrap(), Height(1));
+    // A few at a time, as a running node does it.
+    assert_eq!(store.prune(Height(31), 5).unwrap(), Height(6));
+    assert_eq!(store.prune(Height(31), 5).unwrap(), Height(11));
+    drop((store, tree));
+    let (store, mut tree) = Store::open(folder.path(), &genesis(1, 3)).unwrap();
+    assert_eq!(store.pruned_below().unwrap(), Height(11));
+    while store.prune(Height(31), 7).unwrap() < Height(31) {}
+    assert!((1..31).all(|height| row(&store, height).is_none()));
+    assert!((31..=50).all(|height| row(&store, height).is_some()));
+    assert_eq!(store.height_of(&block).unwrap(), None);
+    assert_eq!(store.transaction(&transaction).unwrap(), None);
+    assert_eq!(store.root(Height(30)).unwrap(), None);
+    // The newest block stays whatever is asked for.
+    while store.prune(Height(1_000), 100).unwrap() < Height(50) {}
+    assert_eq!(store.prune(Height(1_000), 100).unwrap(), Height(50));
+    commit_full(&store, &mut tree, 10);
+    drop((store, tree));
+    let (store, _) = Store::open(folder.path(), &genesis(1, 3)).unwrap();
+    assert_eq!(store.tip().height, Height(51));
+}
+
+#[test]
+fn pruning_keeps_the_files_as_small_as_what_is_kept() {
+    let folder = TempDir::new().unwrap();
+    let (store, mut tree) = Store::open(folder.path(), &genesis(1, 3)).unwrap();
+    let run = |tree: &mut Tree<RocksStore>, keep: u64| {
+        let mut largest = 0;
+        for number in 0..1_500 {
+            commit_full(&store, tree, 200);
+            let below = Height(store.tip().height.0.saturating_sub(keep));
+            if keep < u64::MAX {
+                store.prune(below, 2).unwrap();
+            }
+            if number > 500 && number % 50 == 0 {
+                largest = folder_bytes(folder.path()).max(largest);
+            }
+        }
+        largest
+    };
+    // 1,500 blocks of 32 KB: 48 MB of blocks alone. Kept are 200: about 10 MB with their indexes.
+    let bounded = run(&mut tree, 200);
+    assert!(bounded < 30_000_000, "{bounded} bytes");
+    let all = run(&mut tree, u64::MAX);
+    assert!(
+        all > bounded + 30_000_000,
+        "{all} bytes without pruning, {bounded} with"
+    );
+}
