@@ -67,6 +67,8 @@ pub struct ValidatorConfig {
     pub mempool: MempoolConfig,
     /// The protocol's patience.
     pub consensus: ConsensusConfig,
+    /// What is kept.
+    pub storage: StorageConfig,
     /// What is logged, and how.
     pub log: LogConfig,
     /// A fault on purpose, on chaos chains only; no configuration file can ask for it.
@@ -119,6 +121,16 @@ pub struct ConsensusConfig {
     /// equivocation stays until the operator lifts it.
     pub penalty_lasts: Duration,
 }
+
+/// What is kept.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct StorageConfig {
+    /// Blocks to keep below the newest, 10,000 at least; `None` for all.
+    pub retention_blocks: Option<u64>,
+}
+
+/// The least that a validator keeps, for peers that have fallen behind and for its own start.
+pub const MIN_RETENTION_BLOCKS: u64 = 10_000;
 
 /// What is logged, and how.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -355,6 +367,7 @@ impl ValidatorConfig {
             rpc: check.rpc(&file.rpc)?,
             mempool: check.mempool(&file.mempool)?,
             consensus: check.consensus(&file.consensus)?,
+            storage: check.storage(&file.storage)?,
             log: check.log(file.log)?,
             data_dir: directory.join(file.data_dir),
             path: path.into(),
@@ -605,6 +618,18 @@ impl Check<'_> {
                 Duration::from_secs(60)..=Duration::from_secs(8_760 * 3_600),
             )?,
         })
+    }
+
+    fn storage(&self, file: &file::Storage) -> Result<StorageConfig, ConfigError> {
+        let retention_blocks = match file.retention_blocks {
+            None | Some(0) => None,
+            Some(blocks) if blocks >= MIN_RETENTION_BLOCKS => Some(blocks),
+            Some(blocks) => {
+                let expected = format!("0, or {MIN_RETENTION_BLOCKS} at least");
+                return Err(self.value("storage.retention_blocks", blocks, expected));
+            }
+        };
+        Ok(StorageConfig { retention_blocks })
     }
 
     fn log(&self, file: file::Log) -> Result<LogConfig, ConfigError> {

@@ -88,6 +88,7 @@ pub struct ExecutorHandle {
     commands: Sender<Command>,
     executed: watch::Receiver<Executed>,
     roots: Roots,
+    store: Store,
 }
 
 impl ExecutorHandle {
@@ -118,6 +119,16 @@ impl ExecutorHandle {
         receiver
     }
 
+    /// About how many bytes the database has on disk, and the height below which it is pruned.
+    ///
+    /// # Errors
+    ///
+    /// If the database cannot be read.
+    pub fn disk(&self) -> anyhow::Result<(u64, Height)> {
+        let bytes = self.store.sizes().iter().map(|size| size.bytes).sum();
+        Ok((bytes, self.store.pruned_below()?))
+    }
+
     /// Ends the thread once it has done what was handed over.
     pub fn stop(&self) {
         let _ = self.commands.send(Command::Stop);
@@ -134,7 +145,14 @@ pub struct Executor {
     roots: Roots,
     proofs: Proofs,
     observer: Observer,
+    /// Blocks to keep below the newest; `None` for all.
+    retention: Option<u64>,
+    pruned: Height,
 }
+
+/// Pruned blocks for each executed one, so that a retention that was lowered is reached, and a few
+/// beside.
+const PRUNED_PER_EXECUTED: u64 = 2;
 
 impl Executor {
     /// An executor that goes on from the store's tip, and its handle. [`Executor::run`] is for a
@@ -147,6 +165,7 @@ impl Executor {
         store: Store,
         tree: Tree<RocksStore>,
         committee: Committee,
+        retention: Option<u64>,
         observer: Observer,
     ) -> anyhow::Result<(Self, ExecutorHandle)> {
         let tip = store.tip();
@@ -168,8 +187,11 @@ impl Executor {
             commands: sender,
             executed,
             roots: roots.clone(),
+            store: store.clone(),
         };
         let executor = Self {
+            pruned: store.pruned_below()?,
+            retention,
             store,
             tree,
             committee,
@@ -314,6 +336,25 @@ impl Executor {
         }
         self.proofs.prove(&self.tree, newest.height)?;
         self.news.send_replace(newest);
+        self.prune(blocks.len() as u64)
+    }
+
+    /// Forgets about as many old blocks as new ones have come, so that pruning keeps up whatever
+    /// the load is, and never holds up execution for long.
+    fn prune(&mut self, executed: u64) -> anyhow::Result<()> {
+        let Some(retention) = self.retention else {
+            return Ok(());
+        };
+        let keep_from = (self.store.tip().height.0 + 1).saturating_sub(retention);
+        let mut left = PRUNED_PER_EXECUTED * executed + 1;
+        while left > 0 && self.pruned.0 < keep_from {
+            let before = self.pruned;
+            self.pruned = self
+                .store
+                .prune(Height(keep_from), left)
+                .context("cannot prune old blocks")?;
+            left = left.saturating_sub((self.pruned.0 - before.0).max(1));
+        }
         Ok(())
     }
 }

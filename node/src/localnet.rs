@@ -3,10 +3,12 @@
 //! [`setup`] makes the files, [`processes`] runs the validators, [`figures`] reads their metrics,
 //! and `quorate localnet` puts these together.
 
+pub mod curve;
 pub mod figures;
 pub mod processes;
 pub mod setup;
 
+pub use curve::Curve;
 pub use figures::{Figures, Sample};
 pub use processes::Network;
 pub use setup::{Settings, SetupError, prepare};

@@ -15,6 +15,10 @@ pub struct NodeMetrics {
     pub(crate) finality: Histogram,
     pub(crate) journal_sync: Histogram,
     pub(crate) journal_bytes: IntGauge,
+    pub(crate) views: IntCounter,
+    pub(crate) epoch: IntGauge,
+    pub(crate) database_bytes: IntGauge,
+    pub(crate) pruned_below: IntGauge,
     pub(crate) transactions: IntCounter,
     pub(crate) blocked: IntGauge,
     pub(crate) probation: IntGauge,
@@ -94,6 +98,19 @@ impl NodeMetrics {
             journal_sync: histogram(
                 "quorate_journal_sync_seconds",
                 "Time of one sync of the vote journal",
+            )?,
+            views: counter(
+                "quorate_consensus_views_total",
+                "Views entered, in all epochs",
+            )?,
+            epoch: gauge("quorate_consensus_epoch", "The current epoch")?,
+            database_bytes: gauge(
+                "quorate_storage_database_bytes",
+                "Bytes of the database's files",
+            )?,
+            pruned_below: gauge(
+                "quorate_storage_pruned_below_height",
+                "The height below which blocks are forgotten",
             )?,
             journal_bytes: gauge("quorate_journal_bytes", "Size of the vote journal")?,
             transactions: counter(

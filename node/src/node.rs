@@ -362,8 +362,13 @@ fn spawn_executor(
     observer: Box<dyn Fn(&ExecutedBlock) + Send>,
     failures: &Failures,
 ) -> anyhow::Result<(ExecutorHandle, JoinHandle<()>)> {
-    let (executor, handle) =
-        Executor::new(store.clone(), tree, config.committee.clone(), observer)?;
+    let (executor, handle) = Executor::new(
+        store.clone(),
+        tree,
+        config.committee.clone(),
+        config.storage.retention_blocks,
+        observer,
+    )?;
     let thread = failures.thread("executor", move || executor.run())?;
     Ok((handle, thread))
 }

@@ -387,9 +387,12 @@ impl Replica {
         }
         if let Some(view) = output.entered.last() {
             self.around.metrics.view.set(as_i64(view.0));
+            let entered = output.entered.len() as u64;
+            self.around.metrics.views.inc_by(entered);
             debug!(%view, "entered");
         }
         for epoch in output.epochs {
+            self.around.metrics.epoch.set(as_i64(epoch.0));
             info!(%epoch, height = %self.engine.tip().height, "a new epoch begins");
         }
         for evidence in &output.evidence {
@@ -639,6 +642,9 @@ impl Replica {
             .metrics
             .journal_bytes
             .set(as_i64(self.journal.bytes()));
+        let (bytes, pruned) = self.around.executor.disk()?;
+        self.around.metrics.database_bytes.set(as_i64(bytes));
+        self.around.metrics.pruned_below.set(as_i64(pruned.0));
         let executed = self.around.executor.executed().borrow().height;
         self.around.metrics.executed_height.set(as_i64(executed.0));
         let status = Status {

@@ -20,6 +20,7 @@ use serde_json::json;
 use std::{
     net::{Ipv4Addr, SocketAddr},
     path::{Path, PathBuf},
+    time::Duration,
 };
 
 /// Make and show genesis files
@@ -246,6 +247,8 @@ impl Create {
                 rpc_listen: SocketAddr::from((Ipv4Addr::LOCALHOST, http_port)),
                 peers: &peers,
                 own: *own,
+                retention_blocks: None,
+                min_block_interval: Duration::ZERO,
             };
             let path = validator_directory(&self.out, place).join(CONFIG_FILE);
             write_new(&path, &config.to_toml())?;

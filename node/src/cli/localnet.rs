@@ -5,8 +5,8 @@ use super::{
     rpc::block_on,
 };
 use crate::{
-    config::parse_duration,
-    localnet::{Figures, Network, Sample, Settings, prepare, setup},
+    config::{MIN_RETENTION_BLOCKS, parse_duration},
+    localnet::{Curve, Figures, Network, Sample, Settings, prepare, setup},
 };
 use anyhow::Context as _;
 use clap::Args;
@@ -58,6 +58,18 @@ pub(super) struct Localnet {
     #[arg(long, value_name = "N", default_value_t = EpochLength::DEFAULT.blocks(),
           value_parser = clap::value_parser!(u64).range(1..))]
     epoch_blocks: u64,
+    /// The least time from one block to the next (50ms); without it, as fast as it goes
+    #[arg(long, value_name = "TIME", value_parser = parse_duration)]
+    block_interval: Option<Duration>,
+    /// How many final blocks each validator keeps, 10000 at least; 0 for all
+    #[arg(long, value_name = "N", default_value_t = 0)]
+    retention: u64,
+    /// Kill a validator this often (kill -9), one after the other, and start it again
+    #[arg(long, value_name = "TIME", value_parser = parse_duration)]
+    kill_every: Option<Duration>,
+    /// Draw memory, disk and block time over the run to this SVG file, with a CSV file beside it
+    #[arg(long, value_name = "FILE")]
+    curve: Option<PathBuf>,
     /// Signed transfers per second to drive; 0 for none
     #[arg(long, default_value_t = 50.0, value_name = "TX_PER_S")]
     load: f64,
@@ -114,7 +126,18 @@ impl Localnet {
             self.load.is_finite() && (0.0..=100_000.0).contains(&self.load),
             "--load must be 0 to 100000"
         );
+        anyhow::ensure!(
+            self.retention == 0 || self.retention >= MIN_RETENTION_BLOCKS,
+            "--retention must be 0 or {MIN_RETENTION_BLOCKS} at least"
+        );
+        let interval = self.block_interval.unwrap_or_default();
+        anyhow::ensure!(
+            interval <= Duration::from_secs(60),
+            "--block-interval must be 1m at most"
+        );
         let settings = Settings {
+            block_interval_ms: u64::try_from(interval.as_millis()).unwrap_or(60_000),
+            retention_blocks: (self.retention > 0).then_some(self.retention),
             name: self.name.clone(),
             validators: self.validators,
             protocol: Protocol::Simplex,
@@ -203,6 +226,8 @@ impl Localnet {
         let mut last = Sample::take(network).await;
         let mut last_final = 0;
         let mut next_line = start + interval;
+        let mut curve = self.curve.as_deref().map(Curve::new);
+        let mut kills = Kills::new(self.kill_every);
         let mut interrupted = std::pin::pin!(tokio::signal::ctrl_c());
         loop {
             let tick = tokio::time::sleep(Duration::from_millis(200));
@@ -210,6 +235,7 @@ impl Localnet {
                 _ = &mut interrupted => break,
                 () = tick => {}
             }
+            kills.go_on(network)?;
             for (place, status) in network.newly_dead() {
                 eprintln!(
                     "\nvalidator {place} ended ({status}); the others go on:\n{}",
@@ -232,12 +258,20 @@ impl Localnet {
                 (last, last_final) = (sample, finalized);
                 next_line = Instant::now() + interval;
             }
+            if let Some(curve) = curve.as_mut().filter(|curve| curve.is_due()) {
+                let sample = Sample::take(network).await;
+                curve.record(network, &sample)?;
+            }
             if self.duration.is_some_and(|duration| elapsed >= duration) {
                 break;
             }
         }
         if terminal {
             eprintln!();
+        }
+        kills.end(network)?;
+        if let Some(curve) = &curve {
+            curve.write()?;
         }
         Ok(match first {
             Some(first) => first,
@@ -335,6 +369,53 @@ impl Localnet {
             })
             .collect();
         print_lines(&lines)
+    }
+}
+
+/// How long a killed validator stays away.
+const AWAY: Duration = Duration::from_secs(2);
+
+/// Kills validators one after the other, and starts them again.
+struct Kills {
+    every: Option<Duration>,
+    next: Instant,
+    victim: usize,
+    away: Option<(usize, Instant)>,
+}
+
+impl Kills {
+    fn new(every: Option<Duration>) -> Self {
+        Self {
+            every,
+            next: Instant::now() + every.unwrap_or_default(),
+            victim: 0,
+            away: None,
+        }
+    }
+
+    fn go_on(&mut self, network: &mut Network) -> anyhow::Result<()> {
+        let Some(every) = self.every else {
+            return Ok(());
+        };
+        let now = Instant::now();
+        if self.away.is_some_and(|(_, since)| now >= since + AWAY) {
+            self.end(network)?;
+        }
+        if self.away.is_none() && now >= self.next {
+            self.next = now + every;
+            network.kill(self.victim)?;
+            self.away = Some((self.victim, now));
+            self.victim = (self.victim + 1) % network.size();
+        }
+        Ok(())
+    }
+
+    /// Nobody stays away.
+    fn end(&mut self, network: &mut Network) -> anyhow::Result<()> {
+        match self.away.take() {
+            Some((place, _)) => network.spawn(place, &[]),
+            None => Ok(()),
+        }
     }
 }
 

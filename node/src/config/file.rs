@@ -20,6 +20,8 @@ pub(super) struct File {
     #[serde(default)]
     pub(super) consensus: Consensus,
     #[serde(default)]
+    pub(super) storage: Storage,
+    #[serde(default)]
     pub(super) log: Log,
 }
 
@@ -91,6 +93,13 @@ pub(super) struct Consensus {
     pub(super) min_block_interval: Option<Duration>,
     #[serde(deserialize_with = "span")]
     pub(super) penalty_lasts: Option<Duration>,
+}
+
+/// `[storage]`
+#[derive(Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Storage {
+    pub(super) retention_blocks: Option<u64>,
 }
 
 /// `[log]`

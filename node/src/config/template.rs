@@ -2,7 +2,7 @@
 
 use super::{ConsensusConfig, LogConfig, MempoolConfig, RpcConfig, format_duration};
 use quorate_crypto::Identity;
-use std::{fmt::Write as _, net::SocketAddr, path::Path};
+use std::{fmt::Write as _, net::SocketAddr, path::Path, time::Duration};
 
 /// What a new configuration file says; everything else is written as a comment with its default.
 #[derive(Debug, Clone, Copy)]
@@ -19,6 +19,10 @@ pub struct NewConfig<'a> {
     pub peers: &'a [(Identity, SocketAddr)],
     /// Who the validator is.
     pub own: Identity,
+    /// How many final blocks it keeps; `None` for all.
+    pub retention_blocks: Option<u64>,
+    /// The least time from one block to the next.
+    pub min_block_interval: Duration,
 }
 
 impl NewConfig<'_> {
@@ -39,7 +43,21 @@ impl NewConfig<'_> {
             rpc_listen,
             peers,
             own,
+            retention_blocks,
+            min_block_interval,
         } = *self;
+        let interval = format_duration(min_block_interval);
+        // The default stands as a comment, like those of the other keys.
+        let default = ConsensusConfig::default().min_block_interval;
+        let interval_mark = if min_block_interval == default {
+            "# "
+        } else {
+            ""
+        };
+        let retention = match retention_blocks {
+            Some(blocks) => format!("retention_blocks = {blocks}"),
+            None => "# retention_blocks = 0".to_owned(),
+        };
         let consensus = ConsensusConfig::default();
         let timing = consensus.timing;
         let rpc = RpcConfig::new(rpc_listen);
@@ -52,21 +70,11 @@ impl NewConfig<'_> {
             timing.resend_interval,
             timing.fetch_timeout,
             consensus.finalize_linger,
-            consensus.min_block_interval,
             consensus.penalty_lasts,
             rpc.request_timeout,
         ];
-        let [
-            leader,
-            view,
-            max,
-            resend,
-            fetch,
-            linger,
-            interval,
-            penalty,
-            request,
-        ] = spans.map(format_duration);
+        let [leader, view, max, resend, fetch, linger, penalty, request] =
+            spans.map(format_duration);
         let distance = if local { "local" } else { "wide" };
         let genesis = toml_string(&genesis.display().to_string());
         write!(
@@ -134,10 +142,14 @@ listen = "{rpc_listen}"
 # How long a finalize vote waits to travel with the next view's notarize vote, 0ms to 100ms.
 # finalize_linger = "{linger}"
 # The least time from one block to the next, 0ms to 1m; 0ms for as fast as it goes.
-# min_block_interval = "{interval}"
+{interval_mark}min_block_interval = "{interval}"
 # How long a validator stays blocked that was caught with an invalid signature, 1m to 8760h. Who
 # has provably voted twice stays blocked until `quorate peers unblock`.
 # penalty_lasts = "{penalty}"
+
+[storage]
+# Final blocks to keep, 10000 at least; older ones are forgotten as new ones come. 0 for all.
+{retention}
 
 [log]
 # error, warn, info, debug, trace or off, or directives such as "info,quorate_p2p=debug".

@@ -98,6 +98,17 @@ impl Sample {
         self.max("quorate_consensus_finalized_height") as u64
     }
 
+    /// Resident memory of the largest validator, in MiB.
+    pub fn rss_mib_max(&self) -> f64 {
+        let all = self.readings.values().map(|reading| reading.rss_mib);
+        all.fold(0.0, f64::max)
+    }
+
+    /// Bytes of the largest database.
+    pub fn database_bytes_max(&self) -> f64 {
+        self.max("quorate_storage_database_bytes")
+    }
+
     /// The highest view.
     pub fn view(&self) -> u64 {
         self.max("quorate_consensus_view") as u64
@@ -138,7 +149,7 @@ impl Sample {
         };
         let views: f64 = both()
             .map(|(now, then)| {
-                let name = "quorate_consensus_view";
+                let name = "quorate_consensus_views_total";
                 (now.value(name) - then.value(name)).max(0.0)
             })
             .sum();

@@ -198,6 +198,11 @@ impl Network {
         self.validators[place].child.as_ref().map(Child::id)
     }
 
+    /// Where a validator keeps what is durable.
+    pub fn data_directory(&self, place: usize) -> PathBuf {
+        crate::genesis::validator_directory(&self.directory, place).join("data")
+    }
+
     /// How many validators there are, running or not.
     pub fn size(&self) -> usize {
         self.validators.len()

@@ -18,6 +18,7 @@ use std::{
     net::{Ipv4Addr, SocketAddr},
     path::{Path, PathBuf},
     str::FromStr,
+    time::Duration,
 };
 
 /// The file that says how the network in a folder was made.
@@ -43,6 +44,10 @@ pub struct Settings {
     pub scheme: String,
     /// How many blocks an epoch has.
     pub epoch_blocks: EpochLength,
+    /// How many final blocks each validator keeps; `None` for all.
+    pub retention_blocks: Option<u64>,
+    /// The least time from one block to the next, in milliseconds.
+    pub block_interval_ms: u64,
     /// How many funded accounts for load.
     pub accounts: u32,
     /// Validator i listens on `base_port + 2 i` for its peers and on the port after for HTTP.
@@ -137,6 +142,16 @@ impl Settings {
                 "--epoch-blocks",
                 self.epoch_blocks.blocks().to_string(),
                 other.epoch_blocks.blocks().to_string(),
+            ),
+            (
+                "--retention",
+                self.retention_blocks.unwrap_or(0).to_string(),
+                other.retention_blocks.unwrap_or(0).to_string(),
+            ),
+            (
+                "--block-interval",
+                format!("{}ms", self.block_interval_ms),
+                format!("{}ms", other.block_interval_ms),
             ),
             ("--name", self.name.clone(), other.name.clone()),
             (
@@ -233,6 +248,8 @@ fn make(directory: &Path, settings: &Settings) -> Result<(), SetupError> {
             rpc_listen: settings.rpc_address(place),
             peers: &peers,
             own: secret.identity(),
+            retention_blocks: settings.retention_blocks,
+            min_block_interval: Duration::from_millis(settings.block_interval_ms),
         };
         write_new(&own.join(CONFIG_FILE), &config.to_toml())?;
     }

@@ -121,6 +121,13 @@ pub(super) fn block(parts: &RpcParts, which: &str) -> RpcResult<BlockJson> {
             "a block is named by its height, its id (64 hexadecimal digits), or `latest`",
         ));
     };
+    let pruned = parts.store.pruned_below()?;
+    if height < pruned && height.0 > 0 {
+        return Err(RpcError::gone(&format!(
+            "block {height} is pruned: this validator keeps the blocks from {pruned} on; ask one \
+             that keeps more"
+        )));
+    }
     let (stored, receipts) = parts
         .store
         .block(height)?

@@ -44,6 +44,10 @@ impl RpcError {
         )
     }
 
+    pub(crate) fn gone(message: &str) -> Self {
+        Self::new(StatusCode::GONE, "pruned", message)
+    }
+
     pub(crate) fn conflict(message: &str) -> Self {
         Self::new(StatusCode::CONFLICT, "refused", message)
     }

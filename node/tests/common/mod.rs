@@ -75,6 +75,8 @@ impl Net {
             protocol: Protocol::Simplex,
             scheme: scheme.to_owned(),
             epoch_blocks: EpochLength::new(epoch_blocks).unwrap(),
+            retention_blocks: None,
+            block_interval_ms: 0,
             accounts: ACCOUNTS,
             base_port: free_base_port(validators),
         };
