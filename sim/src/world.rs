@@ -291,8 +291,21 @@ impl Simulation {
     ///
     /// The first rule that is broken.
     pub fn run(mut self) -> Result<Report, Violation> {
+        self.run_watched(|_, _, _| {})
+    }
+
+    /// As [`Self::run`], and tells of the time, the lowest executed height and the lowest epoch as
+    /// it goes.
+    ///
+    /// # Errors
+    ///
+    /// The first rule that is broken.
+    pub fn run_watched(
+        &mut self,
+        watch: impl FnMut(Duration, Height, Epoch),
+    ) -> Result<Report, Violation> {
         let seed = self.scenario.seed;
-        self.play()
+        self.play(watch)
             .map_err(|what| Violation(format!("seed {seed}, at {} µs: {what}", self.now.0)))?;
         let heights: Vec<Height> = self
             .honest_hosts()
@@ -333,7 +346,7 @@ impl Simulation {
                 .max()
                 .unwrap_or_default(),
             crashes: self.crashes,
-            sentenced: self.sentenced,
+            sentenced: self.sentenced.clone(),
         })
     }
 
@@ -348,7 +361,7 @@ impl Simulation {
         counts
     }
 
-    fn play(&mut self) -> Result<(), String> {
+    fn play(&mut self, mut watch: impl FnMut(Duration, Height, Epoch)) -> Result<(), String> {
         for (at, fault) in self.scenario.faults.clone() {
             self.plan(at, Event::Fault(fault));
         }
@@ -362,7 +375,20 @@ impl Simulation {
                 break;
             }
             self.now = at;
+            let status = matches!(event, Event::Status);
             self.happen(event)?;
+            if status {
+                let height = self.hosts.iter().map(|host| host.disk.height()).min();
+                let epochs = self.hosts.iter().filter_map(|host| host.engine.as_ref());
+                watch(
+                    self.now.since(Moment(0)),
+                    height.unwrap_or_default(),
+                    epochs
+                        .map(|engine| engine.epoch())
+                        .min()
+                        .unwrap_or_default(),
+                );
+            }
         }
         Ok(())
     }
