@@ -6,14 +6,18 @@
 
 mod account;
 mod block;
+mod config;
+mod db;
 mod evidence;
 mod genesis;
 mod keys;
 mod localnet;
 mod output;
+mod passphrases;
 mod peers;
 mod rpc;
 mod run;
+mod shell;
 mod status;
 mod tx;
 
@@ -67,9 +71,19 @@ enum Command {
     Account(account::Account),
     /// Show a block, on request with its finality verified offline
     Block(block::Block),
+    /// Check a validator's configuration, and show the defaults
+    #[command(subcommand)]
+    Config(config::Config),
+    /// Check, measure and shorten the database of a validator that is stopped
+    #[command(subcommand)]
+    Db(db::Db),
     /// Make transactions and submit them
     #[command(subcommand)]
     Tx(tx::Tx),
+    /// Print a completion script for a shell
+    Completions(shell::Completions),
+    /// Print the manual page, or write one for each command
+    Man(shell::Man),
 }
 
 /// Runs the binary with the process's own arguments.
@@ -84,7 +98,11 @@ pub fn main() -> ExitCode {
         Command::Evidence(command) => command.run(),
         Command::Account(command) => command.run(),
         Command::Block(command) => command.run(),
+        Command::Config(command) => command.run(),
+        Command::Db(command) => command.run(),
         Command::Tx(command) => command.run(),
+        Command::Completions(command) => command.run(),
+        Command::Man(command) => command.run(),
     };
     match result {
         Ok(()) => ExitCode::SUCCESS,

@@ -11,7 +11,7 @@ mod template;
 pub use duration::{format_duration, parse_duration};
 pub use template::NewConfig;
 
-use crate::keys::{self, KeyFileError};
+use crate::keys::{self, KeyAccess, KeyFileError};
 use quorate_crypto::{
     Identity, SecretKey,
     bls::{Scheme, VoteSecret},
@@ -57,6 +57,8 @@ pub struct ValidatorConfig {
     pub place: ValidatorIndex,
     /// Its share of the group key.
     pub vote_secret: Arc<VoteSecret>,
+    /// The files of these two.
+    pub key_files: [PathBuf; 2],
     /// Where it keeps its journal and its database. Need not exist yet.
     pub data_dir: PathBuf,
     /// Links to the other validators.
@@ -311,7 +313,7 @@ impl ValidatorConfig {
     ///
     /// If a file is missing, of the wrong shape or (keys) readable by others; if a value is out of
     /// range; if the keys or the peers are not those of the genesis file.
-    pub fn load(path: &Path) -> Result<Self, ConfigError> {
+    pub fn load(path: &Path, keys_access: &KeyAccess) -> Result<Self, ConfigError> {
         let text = read_bounded(path, MAX_CONFIG_BYTES).map_err(|source| ConfigError::Read {
             path: path.into(),
             source,
@@ -335,7 +337,7 @@ impl ValidatorConfig {
         let scheme = genesis.scheme().map_err(genesis_error)?;
 
         let identity_path = directory.join(&file.identity_key);
-        let identity = keys::load_identity(&identity_path)
+        let identity = keys::load_identity(&identity_path, keys_access)
             .map_err(|source| check.key("identity_key", source))?;
         let place =
             committee
@@ -347,8 +349,9 @@ impl ValidatorConfig {
                     validators: committee.size(),
                 })?;
         let vote_path = directory.join(&file.vote_key);
-        let vote_secret =
-            keys::load_vote_secret(&vote_path).map_err(|source| check.key("vote_key", source))?;
+        let key_files = [directory.join(&file.identity_key), vote_path.clone()];
+        let vote_secret = keys::load_vote_secret(&vote_path, keys_access)
+            .map_err(|source| check.key("vote_key", source))?;
         let expected = &genesis.validators[place.as_usize()].vote_key;
         let found = hex::encode(vote_secret.public_key());
         if !expected.eq_ignore_ascii_case(&found) {
@@ -377,6 +380,7 @@ impl ValidatorConfig {
             identity,
             place,
             vote_secret: Arc::new(vote_secret),
+            key_files,
             misbehaviour: None,
         })
     }

@@ -4,7 +4,7 @@
 //! them. A chain that nobody may be able to forge needs a dealer whom all trust. With
 //! `bls-aggregate` each validator can make its own key and register it, and there is no dealer.
 
-use crate::keys::{self, KeyFileError, VOTE_FILE};
+use crate::keys::{self, KeyFileError, Protection, VOTE_FILE};
 use quorate_crypto::{
     Identity,
     bls::{AggregateMember, SchemeKind, VoteSecret, deal},
@@ -226,19 +226,20 @@ impl DealtChain {
         self.genesis.trust()
     }
 
-    /// Writes `genesis.json`, `trust.json` and, for each validator, `validator-N/vote.key`.
+    /// Writes `genesis.json`, `trust.json` and, for each validator, `validator-N/vote.key`
+    /// under the given protection.
     ///
     /// # Errors
     ///
     /// If a file exists or cannot be written.
-    pub fn write(&self, directory: &Path) -> Result<(), NewChainError> {
+    pub fn write(&self, directory: &Path, protection: Protection<'_>) -> Result<(), NewChainError> {
         let genesis = directory.join(GENESIS_FILE);
         if genesis.exists() {
             return Err(NewChainError::Exists { path: genesis });
         }
         for (place, secret) in self.secrets.iter().enumerate() {
             let path = validator_directory(directory, place).join(VOTE_FILE);
-            keys::save_secret(&path, &secret.to_bytes())?;
+            keys::save_secret(&path, &secret.to_bytes(), protection)?;
         }
         write_new(&directory.join(TRUST_FILE), &self.trust().to_json())?;
         write_new(&genesis, &self.genesis.to_json())
@@ -345,9 +346,11 @@ mod tests {
     fn a_chain_is_not_written_over_another() {
         let directory = tempfile::tempdir().expect("a directory");
         let first = chain(4).deal().expect("a committee");
-        first.write(directory.path()).expect("written");
+        first
+            .write(directory.path(), Protection::Plain)
+            .expect("written");
         let second = chain(4).deal().expect("a committee");
-        let result = second.write(directory.path());
+        let result = second.write(directory.path(), Protection::Plain);
         assert!(matches!(result, Err(NewChainError::Exists { .. })));
         let text = fs::read_to_string(directory.path().join(TRUST_FILE)).expect("there");
         assert_eq!(Trust::from_json(&text).expect("valid"), first.trust());

@@ -1,5 +1,6 @@
 //! A Byzantine-fault-tolerant blockchain node, assembled from the crates below it.
 
+pub mod check;
 pub mod cli;
 pub mod config;
 pub mod control;

@@ -114,7 +114,7 @@ pub fn run(config: ValidatorConfig, stop_with_stdin: bool) -> anyhow::Result<()>
 }
 
 /// Locks the data directory for as long as the file stays open.
-fn lock_directory(directory: &Path) -> anyhow::Result<File> {
+pub(crate) fn lock_directory(directory: &Path) -> anyhow::Result<File> {
     let path = directory.join("LOCK");
     let file = File::create(&path).with_context(|| format!("cannot write {}", path.display()))?;
     match file.try_lock() {

@@ -36,6 +36,7 @@ fn chain(folder: &Path) {
     let created = quorate(&[
         "genesis",
         "create",
+        "--plain",
         "--name",
         "test",
         "--validators",
@@ -70,7 +71,7 @@ fn key_files_are_guarded() {
     let folder = tempfile::tempdir().unwrap();
     let out = folder.path().to_str().unwrap();
     assert!(
-        quorate(&["keys", "generate", "--out", out])
+        quorate(&["keys", "generate", "--plain", "--out", out])
             .status
             .success()
     );
@@ -78,7 +79,7 @@ fn key_files_are_guarded() {
     let mode = fs::metadata(&key).unwrap().permissions().mode();
     assert_eq!(mode & 0o777, 0o600);
     let name = key.to_str().unwrap();
-    refused(&["keys", "generate", "--out", out], 1, &[name]);
+    refused(&["keys", "generate", "--plain", "--out", out], 1, &[name]);
     fs::set_permissions(&key, fs::Permissions::from_mode(0o644)).unwrap();
     refused(&["keys", "show", name], 1, &[name, "chmod 600"]);
     fs::set_permissions(&key, fs::Permissions::from_mode(0o600)).unwrap();
@@ -94,6 +95,7 @@ fn a_chain_is_never_written_over() {
     let again = [
         "genesis",
         "create",
+        "--plain",
         "--name",
         "x",
         "--validators",
@@ -113,7 +115,7 @@ fn a_validator_with_the_wrong_files_does_not_start() {
     let path = config.to_str().unwrap();
     let original = fs::read_to_string(&config).unwrap();
     let other = folder.path().join("validator-1");
-    let run = ["run", "--config", path];
+    let run = ["run", "--allow-plain-keys", "--config", path];
 
     refused(
         &["run", "--config", "/nonexistent/v.toml"],

@@ -130,6 +130,7 @@ async fn misbehaviour_is_refused_on_a_real_chain() {
     let config = net.path().join("validator-0/validator.toml");
     let output = net.cli(&[
         "run",
+        "--allow-plain-keys",
         "--config",
         config.to_str().unwrap(),
         "--misbehave",
@@ -147,7 +148,8 @@ async fn a_user_pays_and_verifies_everything_with_the_trust_file_alone() {
     let url = net.network.urls()[1].clone();
     let key = net.directory.path().join("payer.key");
     let payer = &net.accounts()[0];
-    quorate_node::keys::save_secret(&key, &payer.to_bytes()).unwrap();
+    let plain = quorate_node::keys::Protection::Plain;
+    quorate_node::keys::save_secret(&key, &payer.to_bytes(), plain).unwrap();
     let to = Identity([7; 32]).to_string();
     let trust = net.path().join("trust.json");
     let (key, trust) = (key.to_str().unwrap(), trust.to_str().unwrap());
@@ -223,7 +225,12 @@ async fn a_validator_without_its_journal_refuses_to_vote() {
     std::fs::remove_dir_all(net.path().join("validator-0/data/journal")).unwrap();
     let config = net.path().join("validator-0/validator.toml");
     for _ in 0..2 {
-        let output = net.cli(&["run", "--config", config.to_str().unwrap()]);
+        let output = net.cli(&[
+            "run",
+            "--allow-plain-keys",
+            "--config",
+            config.to_str().unwrap(),
+        ]);
         assert!(!output.status.success());
         let message = String::from_utf8_lossy(&output.stderr).into_owned();
         assert!(message.contains("vote journal"), "{message}");
@@ -235,7 +242,12 @@ async fn two_processes_never_share_a_data_directory() {
     let mut net = Net::start("twice", 1).await;
     net.grow(0, 5).await;
     let config = net.path().join("validator-0/validator.toml");
-    let output = net.cli(&["run", "--config", config.to_str().unwrap()]);
+    let output = net.cli(&[
+        "run",
+        "--allow-plain-keys",
+        "--config",
+        config.to_str().unwrap(),
+    ]);
     assert!(!output.status.success());
     let block = net.network.client(0).block("1").await.unwrap();
     assert_eq!(block_of(&block).unwrap().height(), Height(1));

@@ -48,7 +48,7 @@ const FRAME_BYTES: usize = 4 + 8 + 8 + 4;
 const MAX_PAYLOAD_BYTES: usize = MAX_BLOCK_BYTES + 16;
 
 /// Bytes after which a checkpoint is due.
-const REWRITE_BYTES: u64 = 32 << 20;
+const REWRITE_BYTES: u64 = 8 << 20;
 
 const TEMPORARY: &str = "journal.tmp";
 const LOCK: &str = "LOCK";
@@ -294,9 +294,10 @@ impl Journal {
         Ok(())
     }
 
-    /// Whether so much was appended since the last [`Journal::rewrite`] that another is due.
+    /// Whether the journal is so long that a [`Journal::rewrite`] is due: 8 MiB, or twice what the
+    /// last one left if that is more.
     pub fn should_rewrite(&self) -> bool {
-        self.bytes > self.bytes_at_rewrite + REWRITE_BYTES
+        self.bytes > REWRITE_BYTES.max(2 * self.bytes_at_rewrite)
     }
 
     /// Bytes on disk.

@@ -19,9 +19,11 @@ mod error;
 mod open;
 mod options;
 mod prune;
+mod scan;
 
 pub use error::StoreError;
 pub use prune::{PRUNE_KEYS_PER_CALL, TableSize};
+pub use scan::SCAN_ROWS;
 
 use crate::tree::{self, Changeset, RocksStore, Tree, TreeError};
 use bytes::Bytes;

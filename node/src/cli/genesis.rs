@@ -1,6 +1,9 @@
 //! `quorate genesis`
 
-use super::output::{print_fields, print_json, print_lines};
+use super::{
+    output::{print_fields, print_json, print_lines},
+    passphrases::{NewKeys, protection_of},
+};
 use crate::{
     config::{CONFIG_FILE, NewConfig, load_genesis, read_bounded},
     genesis::{
@@ -101,6 +104,8 @@ pub(super) struct Create {
     #[arg(long, value_name = "N", default_value_t = EpochLength::DEFAULT.blocks(),
           value_parser = clap::value_parser!(u64).range(1..))]
     epoch_blocks: u64,
+    #[command(flatten)]
+    protection: NewKeys,
     /// Print one JSON object
     #[arg(long)]
     json: bool,
@@ -193,12 +198,14 @@ impl Create {
             accounts: self.account.clone(),
         };
         let dealt = chain.deal().context("cannot make this chain")?;
+        let passphrase = self.protection.choose()?;
+        let protection = protection_of(passphrase.as_ref());
         for (place, secret) in secrets.iter().enumerate() {
             let path = validator_directory(&self.out, place).join(IDENTITY_FILE);
-            keys::save_secret(&path, &secret.to_bytes())?;
+            keys::save_secret(&path, &secret.to_bytes(), protection)?;
         }
         self.write_configs(&dealt)?;
-        dealt.write(&self.out)?;
+        dealt.write(&self.out, protection)?;
         self.report(&dealt)
     }
 

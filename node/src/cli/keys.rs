@@ -1,9 +1,12 @@
 //! `quorate keys`
 
-use super::output::{print_fields, print_json, print_lines};
+use super::{
+    output::{print_fields, print_json, print_lines},
+    passphrases::{NewKeys, Opening, Source, protection_of},
+};
 use crate::{
     genesis::{register, write_new},
-    keys::{self, IDENTITY_FILE, VOTE_FILE},
+    keys::{self, IDENTITY_FILE, KeyAccess, Protection, VOTE_FILE},
 };
 use anyhow::bail;
 use clap::{Args, Subcommand};
@@ -24,12 +27,17 @@ pub(super) enum Keys {
     Vote(Vote),
     /// Show the public half of a key file
     Show(Show),
+    /// Encrypt a key file under a passphrase, in place
+    Encrypt(Convert),
+    /// Write a key file without encryption, in place
+    Decrypt(Convert),
 }
 
 /// Make a new identity key
 ///
-/// Writes identity.key: 32 secret bytes as hexadecimal digits, mode 0600. Whoever has this file is
-/// this validator or owns this account. A file that exists is never written over.
+/// Writes identity.key: 32 secret bytes, encrypted under a passphrase in the age format, mode 0600.
+/// Whoever has this file and the passphrase is this validator or owns this account. A file that
+/// exists is never written over.
 #[derive(Args)]
 #[command(after_help = "Examples:
   quorate keys generate --out validator-0
@@ -38,9 +46,25 @@ pub(super) struct Generate {
     /// Directory to write identity.key to; made if missing
     #[arg(long, value_name = "DIR")]
     out: PathBuf,
+    #[command(flatten)]
+    protection: NewKeys,
     /// Print one JSON object
     #[arg(long)]
     json: bool,
+}
+
+/// Encrypt or decrypt a key file in place
+///
+/// The old file goes only when the new one is on disk.
+#[derive(Args)]
+#[command(after_help = "Examples:
+  quorate keys encrypt validator/vote.key
+  quorate keys encrypt validator/vote.key --passphrase-file /run/secrets/quorate")]
+pub(super) struct Convert {
+    /// The key file
+    file: PathBuf,
+    #[command(flatten)]
+    source: Source,
 }
 
 /// Make a validator's own vote key, for a chain with the scheme bls-aggregate
@@ -62,6 +86,8 @@ pub(super) struct Vote {
     /// Directory to write to; made if missing
     #[arg(long, value_name = "DIR")]
     out: PathBuf,
+    #[command(flatten)]
+    protection: NewKeys,
     /// Print one JSON object
     #[arg(long)]
     json: bool,
@@ -80,6 +106,8 @@ pub(super) struct Show {
     /// The file is a validator's vote.key: show its public key, as it stands in the genesis file
     #[arg(long)]
     vote: bool,
+    #[command(flatten)]
+    opening: Opening,
     /// Print one JSON object
     #[arg(long)]
     json: bool,
@@ -91,6 +119,8 @@ impl Keys {
             Self::Generate(command) => command.run(),
             Self::Vote(command) => command.run(),
             Self::Show(command) => command.run(),
+            Self::Encrypt(command) => command.encrypt(),
+            Self::Decrypt(command) => command.decrypt(),
         }
     }
 }
@@ -98,8 +128,10 @@ impl Keys {
 impl Generate {
     fn run(self) -> anyhow::Result<()> {
         let path = self.out.join(IDENTITY_FILE);
+        let passphrase = self.protection.choose()?;
         let secret = keys::generate_identity();
-        keys::save_secret(&path, &secret.to_bytes())?;
+        let protection = protection_of(passphrase.as_ref());
+        keys::save_secret(&path, &secret.to_bytes(), protection)?;
         let identity = secret.identity();
         if self.json {
             return print_json(&json!({ "identity": identity, "file": path }));
@@ -116,14 +148,18 @@ impl Vote {
         if self.chain.is_empty() || self.chain.len() > MAX_CHAIN_NAME_BYTES {
             bail!("--chain must be 1 to {MAX_CHAIN_NAME_BYTES} bytes");
         }
-        let identity = keys::load_identity(&self.identity)?.identity();
+        // One passphrase opens the identity, if it is encrypted, and protects the vote key.
+        let access = self.protection.access();
+        let identity = keys::load_identity(&self.identity, &access)?.identity();
+        let passphrase = self.protection.choose_as(&access)?;
         let secret = VoteSecret::random(keys::system_rng());
         let key = self.out.join(VOTE_FILE);
         let file = self.out.join("registration.json");
         if file.exists() {
             bail!("{} exists and is not written over", file.display());
         }
-        keys::save_secret(&key, &secret.to_bytes())?;
+        let protection = protection_of(passphrase.as_ref());
+        keys::save_secret(&key, &secret.to_bytes(), protection)?;
         let registration = register(&self.chain, identity, &secret);
         let text = serde_json::to_string_pretty(&registration)?;
         write_new(&file, &text)?;
@@ -141,13 +177,38 @@ impl Vote {
     }
 }
 
+impl Convert {
+    fn encrypt(self) -> anyhow::Result<()> {
+        let file = self.file.display();
+        if keys::is_encrypted(&self.file)? {
+            bail!("{file} is encrypted already; decrypt it first to change the passphrase");
+        }
+        let secret = keys::load_secret(&self.file, &KeyAccess::plain())?;
+        let passphrase = self.source.open().choose()?;
+        keys::replace_secret(&self.file, &secret, Protection::Encrypted(&passphrase))?;
+        print_lines(&[format!("{file} is encrypted")])
+    }
+
+    fn decrypt(self) -> anyhow::Result<()> {
+        let file = self.file.display();
+        if !keys::is_encrypted(&self.file)? {
+            bail!("{file} is not encrypted");
+        }
+        let secret = keys::load_secret(&self.file, &self.source.access(false))?;
+        keys::replace_secret(&self.file, &secret, Protection::Plain)?;
+        eprintln!("warning: {file} is NOT encrypted any more; whoever reads it has the key");
+        Ok(())
+    }
+}
+
 impl Show {
     fn run(self) -> anyhow::Result<()> {
+        let access = self.opening.access();
         let (name, value) = if self.vote {
-            let key = keys::load_vote_secret(&self.file)?.public_key();
+            let key = keys::load_vote_secret(&self.file, &access)?.public_key();
             ("vote_key", hex::encode(key))
         } else {
-            let identity = keys::load_identity(&self.file)?.identity();
+            let identity = keys::load_identity(&self.file, &access)?.identity();
             ("identity", identity.to_string())
         };
         if self.json {

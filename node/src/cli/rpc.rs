@@ -1,9 +1,13 @@
 //! Asking a validator.
 
-use crate::{config::read_bounded, control::CONTROL_SOCKET};
+use crate::{
+    config::{load_genesis, read_bounded},
+    control::CONTROL_SOCKET,
+};
 use anyhow::Context as _;
 use clap::Args;
 use quorate_load::RpcClient;
+use quorate_types::genesis::Genesis;
 use std::{
     os::unix::net::UnixStream,
     path::{Path, PathBuf},
@@ -27,7 +31,7 @@ impl Rpc {
     }
 }
 
-/// Which validator to give orders to; it must run on this machine, by the same user
+/// Which validator of this machine is meant
 #[derive(Args)]
 pub(super) struct Control {
     /// The validator's configuration file, which names its data directory
@@ -52,14 +56,25 @@ impl Control {
 
     /// The validator's data directory.
     pub(super) fn data_dir(&self) -> anyhow::Result<PathBuf> {
+        self.path_at("data_dir")
+    }
+
+    /// The chain's genesis.
+    pub(super) fn genesis(&self) -> anyhow::Result<Genesis> {
+        Ok(load_genesis(&self.path_at("genesis")?)?)
+    }
+
+    /// The path that stands at a key. Nothing else in the file is looked at: these commands are
+    /// also for configurations that no validator would start with.
+    fn path_at(&self, key: &str) -> anyhow::Result<PathBuf> {
         let file = self.config.display();
         let text = read_bounded(&self.config, 1 << 20)
             .with_context(|| format!("cannot read the configuration file {file}"))?;
         let table: toml::Table = text.parse().with_context(|| format!("{file}"))?;
-        let data = table.get("data_dir").and_then(|value| value.as_str());
-        let data = data.with_context(|| format!("{file} has no `data_dir`"))?;
+        let path = table.get(key).and_then(|value| value.as_str());
+        let path = path.with_context(|| format!("{file}: `{key}` is missing or no text"))?;
         let folder = self.config.parent().unwrap_or(Path::new(""));
-        Ok(folder.join(data))
+        Ok(folder.join(path))
     }
 }
 

@@ -1,5 +1,6 @@
 //! `quorate run`
 
+use super::passphrases::Source;
 use crate::{
     config::{LogConfig, LogFormat, ValidatorConfig},
     misbehave::Misbehaviour,
@@ -29,6 +30,11 @@ pub(super) struct Run {
     /// configuration
     #[arg(long, value_name = "LEVEL")]
     log_level: Option<String>,
+    #[command(flatten)]
+    passphrase: Source,
+    /// Take key files that are not encrypted: for test networks
+    #[arg(long)]
+    allow_plain_keys: bool,
     /// Stop when standard input closes, as if told to; for programs that start validators
     #[arg(long)]
     stop_with_stdin: bool,
@@ -39,7 +45,8 @@ pub(super) struct Run {
 
 impl Run {
     pub(super) fn run(self) -> anyhow::Result<()> {
-        let mut config = ValidatorConfig::load(&self.config)?;
+        let mut config =
+            ValidatorConfig::load(&self.config, &self.passphrase.access(self.allow_plain_keys))?;
         if let Some(format) = &self.log_format {
             config.log.format = match format.as_str() {
                 "json" => LogFormat::Json,
@@ -56,6 +63,11 @@ impl Run {
             .map(|fault| fault.check(&config.genesis))
             .transpose()?;
         start_logging(&config.log)?;
+        for file in &config.key_files {
+            if !crate::keys::is_encrypted(file)? {
+                tracing::warn!(file = %file.display(), "this key is NOT encrypted on disk");
+            }
+        }
         node::run(config, self.stop_with_stdin)
     }
 }

@@ -2,6 +2,7 @@
 
 use super::{
     output::{print_fields, print_json},
+    passphrases::Opening,
     rpc::{Rpc, block_on},
 };
 use crate::keys;
@@ -32,6 +33,8 @@ pub(super) struct TransferCommand {
     /// The paying account's key file (`quorate keys generate` makes one)
     #[arg(long, value_name = "FILE")]
     key: PathBuf,
+    #[command(flatten)]
+    opening: Opening,
     /// The receiving account: 64 hexadecimal digits
     #[arg(long, value_name = "HEX")]
     to: Identity,
@@ -64,7 +67,7 @@ impl Tx {
 
 impl TransferCommand {
     async fn submit(self, client: RpcClient) -> anyhow::Result<()> {
-        let secret = keys::load_identity(&self.key)?;
+        let secret = keys::load_identity(&self.key, &self.opening.access())?;
         let sender = secret.identity();
         let chain = client.status().await?.chain_id;
         let nonce = match self.nonce {

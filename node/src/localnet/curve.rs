@@ -4,6 +4,7 @@
 //! resident memory, the bytes of their data directories, and the blocks per second.
 
 use super::{figures::Sample, processes::Network};
+use crate::check::folder_bytes;
 use anyhow::Context as _;
 use plotters::prelude::*;
 use std::{
@@ -199,18 +200,6 @@ fn panel(
     let points = rows.iter().map(|row| (row.seconds / scale, value(row)));
     chart.draw_series(LineSeries::new(points, &BLUE))?;
     Ok(())
-}
-
-/// Bytes of all files in a folder and its folders. What vanishes meanwhile counts as nothing.
-fn folder_bytes(folder: &Path) -> u64 {
-    let entries = fs::read_dir(folder).into_iter().flatten().flatten();
-    entries
-        .map(|entry| match entry.metadata() {
-            Ok(data) if data.is_dir() => folder_bytes(&entry.path()),
-            Ok(data) => data.len(),
-            Err(_) => 0,
-        })
-        .sum()
 }
 
 #[cfg(test)]

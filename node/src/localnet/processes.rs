@@ -84,7 +84,7 @@ impl Network {
             .open(&validator.log)
             .with_context(|| format!("cannot write {}", validator.log.display()))?;
         let child = Command::new(&self.binary)
-            .arg("run")
+            .args(["run", "--allow-plain-keys"])
             .arg("--config")
             .arg(own.join(CONFIG_FILE))
             .arg("--stop-with-stdin")

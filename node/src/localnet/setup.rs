@@ -5,7 +5,7 @@ use crate::{
     genesis::{
         DEFAULT_LIMITS, GENESIS_FILE, NewChain, NewChainError, validator_directory, write_new,
     },
-    keys::{self, IDENTITY_FILE, KeyFileError},
+    keys::{self, IDENTITY_FILE, KeyAccess, KeyFileError, Protection},
 };
 use quorate_crypto::{Identity, SecretKey, bls::SchemeKind, sha256};
 use quorate_types::{
@@ -211,7 +211,8 @@ fn make(directory: &Path, settings: &Settings) -> Result<(), SetupError> {
     let scheme =
         SchemeKind::from_str(&settings.scheme).map_err(|e| SetupError::Value(e.to_string()))?;
     let seed = keys::generate_identity();
-    keys::save_secret(&directory.join(LOAD_SEED_FILE), &seed.to_bytes())?;
+    let plain = Protection::Plain;
+    keys::save_secret(&directory.join(LOAD_SEED_FILE), &seed.to_bytes(), plain)?;
     let accounts = derive_accounts(&seed, settings.accounts);
     let identities: Vec<SecretKey> = (0..settings.validators)
         .map(|_| keys::generate_identity())
@@ -240,7 +241,7 @@ fn make(directory: &Path, settings: &Settings) -> Result<(), SetupError> {
         .collect();
     for (place, secret) in identities.iter().enumerate() {
         let own = validator_directory(directory, place);
-        keys::save_secret(&own.join(IDENTITY_FILE), &secret.to_bytes())?;
+        keys::save_secret(&own.join(IDENTITY_FILE), &secret.to_bytes(), plain)?;
         let config = NewConfig {
             genesis: &Path::new("..").join(GENESIS_FILE),
             p2p_listen: settings.p2p_address(place),
@@ -253,7 +254,7 @@ fn make(directory: &Path, settings: &Settings) -> Result<(), SetupError> {
         };
         write_new(&own.join(CONFIG_FILE), &config.to_toml())?;
     }
-    dealt.write(directory)?;
+    dealt.write(directory, plain)?;
     let text = serde_json::to_string_pretty(settings).expect("settings have only text keys");
     Ok(write_new(&directory.join(SETTINGS_FILE), &text)?)
 }
@@ -264,7 +265,7 @@ fn make(directory: &Path, settings: &Settings) -> Result<(), SetupError> {
 ///
 /// If their seed cannot be read.
 pub fn load_accounts(directory: &Path, count: u32) -> Result<Vec<SecretKey>, SetupError> {
-    let seed = keys::load_identity(&directory.join(LOAD_SEED_FILE))?;
+    let seed = keys::load_identity(&directory.join(LOAD_SEED_FILE), &KeyAccess::plain())?;
     Ok(derive_accounts(&seed, count))
 }
 

@@ -1,0 +1,155 @@
+//! `quorate config`
+
+use super::{
+    output::{print_json, print_lines},
+    passphrases::Source,
+};
+use crate::{
+    config::{NewConfig, ValidatorConfig},
+    genesis::GENESIS_FILE,
+    keys,
+};
+use anyhow::bail;
+use clap::{Args, Subcommand};
+use quorate_types::Identity;
+use serde_json::json;
+use std::{
+    fs,
+    net::{Ipv4Addr, SocketAddr, TcpListener},
+    path::{Path, PathBuf},
+    time::Duration,
+};
+
+/// Check a validator's configuration, and show the defaults
+#[derive(Subcommand)]
+pub(super) enum Config {
+    /// Check a configuration as `quorate run` would, without running
+    Check(Check),
+    /// Show a configuration file with every key and its default
+    ShowDefaults(ShowDefaults),
+}
+
+/// Check a configuration as `quorate run` would, without running
+///
+/// Reads the file and everything it names: the genesis file, the keys, the data directory, the
+/// addresses. What would keep the validator from starting is an error; what it would merely warn of
+/// is shown.
+#[derive(Args)]
+#[command(after_help = "Example:
+  quorate config check validator-0/validator.toml --passphrase-file /run/secrets/quorate")]
+pub(super) struct Check {
+    /// The configuration file
+    #[arg(default_value = "validator.toml")]
+    file: PathBuf,
+    #[command(flatten)]
+    passphrase: Source,
+    /// Print one JSON object
+    #[arg(long)]
+    json: bool,
+}
+
+/// Show a configuration file with every key and its default
+#[derive(Args)]
+pub(super) struct ShowDefaults;
+
+impl Config {
+    pub(super) fn run(self) -> anyhow::Result<()> {
+        match self {
+            Self::Check(check) => check.run(),
+            Self::ShowDefaults(show) => show.run(),
+        }
+    }
+}
+
+impl Check {
+    fn run(self) -> anyhow::Result<()> {
+        let access = self.passphrase.access(true);
+        let config = ValidatorConfig::load(&self.file, &access)?;
+        let mut problems: Vec<String> = Vec::new();
+        let mut warnings: Vec<String> = Vec::new();
+        for path in &config.key_files {
+            if !keys::is_encrypted(path)? {
+                warnings.push(format!(
+                    "{} is not encrypted: `quorate run` takes it with --allow-plain-keys only",
+                    path.display()
+                ));
+            }
+        }
+        if let Err(problem) = is_writable(&config.data_dir) {
+            problems.push(problem);
+        }
+        for (key, address) in [
+            ("p2p.listen", config.p2p.listen),
+            ("rpc.listen", config.rpc.listen),
+        ] {
+            if let Err(error) = TcpListener::bind(address) {
+                warnings.push(format!(
+                    "`{key}`: cannot listen on {address} now ({error}); fine if the validator runs"
+                ));
+            }
+        }
+        if !config.rpc.listen.ip().is_loopback() {
+            warnings.push(format!(
+                "`rpc.listen` {} can be reached from other machines and has no authentication",
+                config.rpc.listen
+            ));
+        }
+        if self.json {
+            print_json(&json!({
+                "ok": problems.is_empty(),
+                "chain_id": config.chain,
+                "validator": config.place,
+                "problems": problems,
+                "warnings": warnings,
+            }))?;
+        } else {
+            let mut lines: Vec<String> = warnings.iter().map(|w| format!("warning: {w}")).collect();
+            lines.push(format!(
+                "validator {} of {} on the chain {} ({})",
+                config.place,
+                config.committee.size(),
+                config.genesis.name,
+                config.chain
+            ));
+            print_lines(&lines)?;
+        }
+        if !problems.is_empty() {
+            bail!("{}: {}", self.file.display(), problems.join("; "));
+        }
+        Ok(())
+    }
+}
+
+/// Whether the data directory can be made or written to.
+fn is_writable(directory: &Path) -> Result<(), String> {
+    let probe = directory.join(".writable");
+    let written = fs::create_dir_all(directory).and_then(|()| fs::write(&probe, b""));
+    let _ = fs::remove_file(&probe);
+    written.map_err(|error| {
+        format!(
+            "`data_dir`: cannot write to {} ({error}); make it, or change its owner",
+            directory.display()
+        )
+    })
+}
+
+impl ShowDefaults {
+    fn run(self) -> anyhow::Result<()> {
+        let peer = (
+            Identity([0; 32]),
+            SocketAddr::from((Ipv4Addr::new(192, 0, 2, 1), 26_600)),
+        );
+        let text = NewConfig {
+            genesis: Path::new(GENESIS_FILE),
+            p2p_listen: SocketAddr::from((Ipv4Addr::UNSPECIFIED, 26_600)),
+            local: false,
+            rpc_listen: SocketAddr::from((Ipv4Addr::LOCALHOST, 26_601)),
+            peers: &[peer],
+            own: Identity([0xff; 32]),
+            retention_blocks: None,
+            min_block_interval: Duration::ZERO,
+        }
+        .to_toml();
+        print_lines(&[text.trim_end()])
+    }
+}

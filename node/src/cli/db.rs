@@ -1,0 +1,226 @@
+//! `quorate db`
+
+use super::{
+    output::{print_fields, print_json, print_lines},
+    rpc::Control,
+};
+use crate::{check, config::MIN_RETENTION_BLOCKS, node::lock_directory};
+use anyhow::Context as _;
+use clap::{Args, Subcommand};
+use quorate_storage::store::Store;
+use quorate_types::{Height, genesis::Genesis};
+use serde_json::json;
+use std::{
+    fs::File,
+    io::{IsTerminal as _, Write as _},
+    path::PathBuf,
+};
+
+/// Check, measure and shorten the database of a validator that is stopped
+#[derive(Subcommand)]
+pub(super) enum Db {
+    /// Read everything through and check it: blocks, finality, indexes, accounts, the vote journal
+    Check(Check),
+    /// Show how large each part is
+    Stats(Stats),
+    /// Forget old blocks now and give the room back
+    Prune(Prune),
+}
+
+/// Read everything through and check it
+///
+/// Every block must follow the one before, bear its id, have its transactions and receipts indexed,
+/// and be final by a certificate that verifies with the genesis file's keys, its own or a
+/// descendant's. The state tree is rebuilt from the accounts and must have the root that is stored.
+/// The vote journal must be whole. Each damage is a line; the exit code is 1 if there is any.
+#[derive(Args)]
+pub(super) struct Check {
+    #[command(flatten)]
+    control: Control,
+    /// Print one JSON object
+    #[arg(long)]
+    json: bool,
+}
+
+/// Show how large each part is
+#[derive(Args)]
+pub(super) struct Stats {
+    #[command(flatten)]
+    control: Control,
+    /// Print one JSON object
+    #[arg(long)]
+    json: bool,
+}
+
+/// Forget old blocks now and give the room back
+///
+/// A running validator does this by itself if `storage.retention_blocks` is set; this is for the
+/// first time, or after the value was lowered a lot.
+#[derive(Args)]
+#[command(after_help = "Example:
+  quorate db prune --keep 100000 --config validator-0/validator.toml")]
+pub(super) struct Prune {
+    /// How many of the newest blocks to keep, 10000 at least
+    #[arg(long, value_name = "BLOCKS")]
+    keep: u64,
+    #[command(flatten)]
+    control: Control,
+}
+
+/// A stopped validator's database. The lock keeps a validator from starting meanwhile.
+struct Opened {
+    _lock: File,
+    genesis: Genesis,
+    data: PathBuf,
+    store: Store,
+}
+
+fn open(control: &Control) -> anyhow::Result<Opened> {
+    let data = control.data_dir()?;
+    anyhow::ensure!(
+        data.join("db").is_dir(),
+        "{} holds no database: the validator never ran, or another --config is meant",
+        data.display()
+    );
+    let lock = lock_directory(&data).context("stop the validator first")?;
+    let genesis = control.genesis()?;
+    let (store, _tree) = Store::open(&data.join("db"), &genesis)?;
+    Ok(Opened {
+        _lock: lock,
+        genesis,
+        data,
+        store,
+    })
+}
+
+impl Db {
+    pub(super) fn run(self) -> anyhow::Result<()> {
+        match self {
+            Self::Check(check) => check.run(),
+            Self::Stats(stats) => stats.run(),
+            Self::Prune(prune) => prune.run(),
+        }
+    }
+}
+
+impl Check {
+    fn run(self) -> anyhow::Result<()> {
+        let opened = open(&self.control)?;
+        let terminal = std::io::stderr().is_terminal();
+        let mut shown = String::new();
+        let mut progress = |what: &str, done: u64, all: u64| {
+            let percent = (done * 100).checked_div(all).unwrap_or(100);
+            let line = format!("checking {what}: {percent} %");
+            if terminal && line != shown {
+                eprint!("\r\x1b[2K{line}");
+                let _ = std::io::stderr().flush();
+                shown = line;
+            }
+        };
+        let report = check::database(&opened.store, &opened.data, &opened.genesis, &mut progress)?;
+        if terminal {
+            eprint!("\r\x1b[2K");
+        }
+        if self.json {
+            print_json(&report)?;
+        } else {
+            print_lines(&report.problems)?;
+            print_fields(&[
+                (
+                    "blocks",
+                    format!("{} ({} to {})", report.blocks, report.first, report.last),
+                ),
+                ("finalizations", report.finalizations.to_string()),
+                ("transactions", report.transactions.to_string()),
+                ("accounts", report.accounts.to_string()),
+                ("journal records", report.journal_records.to_string()),
+                ("problems", report.problems.len().to_string()),
+            ])?;
+        }
+        anyhow::ensure!(
+            report.problems.is_empty(),
+            "{} problems in {}: delete the data directory's `db` (keep the rest!) and let the \
+             validator fetch the chain again",
+            report.problems.len(),
+            opened.data.display()
+        );
+        Ok(())
+    }
+}
+
+impl Stats {
+    fn run(self) -> anyhow::Result<()> {
+        let opened = open(&self.control)?;
+        let tip = opened.store.tip();
+        let pruned = opened.store.pruned_below()?;
+        let sizes = opened.store.sizes();
+        let journal = check::folder_bytes(&opened.data.join("journal"));
+        let all = check::folder_bytes(&opened.data);
+        if self.json {
+            let tables: Vec<_> = sizes
+                .iter()
+                .map(|size| json!({"name": size.name, "rows": size.rows, "bytes": size.bytes}))
+                .collect();
+            return print_json(&json!({
+                "chain_id": opened.genesis.chain_id(),
+                "first_height": pruned,
+                "height": tip.height,
+                "journal_bytes": journal,
+                "directory_bytes": all,
+                "tables": tables,
+            }));
+        }
+        let mib = |bytes: u64| format!("{:.2} MiB", bytes as f64 / 1_048_576.0);
+        print_fields(&[
+            ("blocks", format!("{pruned} to {}", tip.height)),
+            ("state root", tip.state_root.to_string()),
+            ("data directory", mib(all)),
+            ("vote journal", mib(journal)),
+        ])?;
+        let lines: Vec<String> = sizes
+            .iter()
+            .map(|size| {
+                let (rows, bytes) = (size.rows, mib(size.bytes));
+                format!("  {:<13} {rows:>12} rows (about) {bytes:>14}", size.name)
+            })
+            .collect();
+        print_lines(&lines)
+    }
+}
+
+impl Prune {
+    fn run(self) -> anyhow::Result<()> {
+        anyhow::ensure!(
+            self.keep >= MIN_RETENTION_BLOCKS,
+            "--keep must be {MIN_RETENTION_BLOCKS} at least"
+        );
+        let opened = open(&self.control)?;
+        let before = check::folder_bytes(&opened.data.join("db"));
+        let below = Height((opened.store.tip().height.0 + 1).saturating_sub(self.keep));
+        let terminal = std::io::stderr().is_terminal();
+        loop {
+            let reached = opened.store.prune(below, 10_000)?;
+            if reached >= below {
+                break;
+            }
+            if terminal {
+                eprint!("\r\x1b[2Kforgetting blocks: {reached} of {below}");
+            }
+        }
+        if terminal {
+            eprint!("\r\x1b[2Kgiving the room back");
+        }
+        opened.store.compact();
+        if terminal {
+            eprint!("\r\x1b[2K");
+        }
+        let after = check::folder_bytes(&opened.data.join("db"));
+        let mib = |bytes: u64| bytes as f64 / 1_048_576.0;
+        print_lines(&[format!(
+            "blocks from {} on are kept; the database went from {:.1} to {:.1} MiB",
+            opened.store.pruned_below()?,
+            mib(before),
+            mib(after)
+        )])
+    }
+}

@@ -1,0 +1,321 @@
+//! What an operator does beside running a validator: keys under a passphrase, checking a
+//! configuration and a database, shortening it.
+
+#![allow(missing_docs, clippy::unwrap_used)]
+
+mod common;
+
+use common::{BINARY, Net};
+use std::{
+    fs,
+    os::unix::fs::PermissionsExt as _,
+    path::{Path, PathBuf},
+    process::{Command, Output, Stdio},
+};
+
+fn quorate(arguments: &[&str]) -> Output {
+    Command::new(BINARY)
+        .args(arguments)
+        .stdin(Stdio::null())
+        .output()
+        .unwrap()
+}
+
+fn succeed(arguments: &[&str]) -> String {
+    let output = quorate(arguments);
+    assert!(output.status.success(), "{arguments:?}: {output:?}");
+    String::from_utf8(output.stdout).unwrap()
+}
+
+fn fail(arguments: &[&str]) -> String {
+    let output = quorate(arguments);
+    assert_eq!(output.status.code(), Some(1), "{arguments:?}: {output:?}");
+    assert!(output.stdout.is_empty(), "errors go to stderr");
+    String::from_utf8(output.stderr).unwrap()
+}
+
+fn secret_file(folder: &Path, name: &str, text: &str) -> String {
+    let path = folder.join(name);
+    fs::write(&path, text).unwrap();
+    fs::set_permissions(&path, fs::Permissions::from_mode(0o600)).unwrap();
+    path.to_str().unwrap().to_owned()
+}
+
+fn text(path: PathBuf) -> String {
+    path.to_str().unwrap().to_owned()
+}
+
+#[test]
+fn keys_are_made_shown_and_converted_under_a_passphrase() {
+    let folder = tempfile::tempdir().unwrap();
+    let right = secret_file(folder.path(), "right", "open sesame\n");
+    let wrong = secret_file(folder.path(), "wrong", "open barley\n");
+    let out = text(folder.path().join("own"));
+    let key = format!("{out}/identity.key");
+    let made = succeed(&[
+        "keys",
+        "generate",
+        "--out",
+        &out,
+        "--passphrase-file",
+        &right,
+    ]);
+    assert!(fs::read(&key).unwrap().starts_with(b"age-encryption.org"));
+    let shown = succeed(&["keys", "show", &key, "--passphrase-file", &right]);
+    assert!(made.contains(shown.trim()), "{made} {shown}");
+    let refused = fail(&["keys", "show", &key, "--passphrase-file", &wrong]);
+    assert!(
+        refused.contains(&key) && refused.contains("passphrase is wrong"),
+        "{refused}"
+    );
+    // No terminal, no file: an error that names the flags.
+    let refused = fail(&["keys", "show", &key]);
+    assert!(refused.contains("--passphrase-file"), "{refused}");
+    let refused = fail(&["keys", "generate", "--out", &text(folder.path().join("x"))]);
+    assert!(refused.contains("--plain"), "{refused}");
+    fs::set_permissions(&right, fs::Permissions::from_mode(0o644)).unwrap();
+    let refused = fail(&["keys", "show", &key, "--passphrase-file", &right]);
+    assert!(refused.contains("chmod 600"), "{refused}");
+    fs::set_permissions(&right, fs::Permissions::from_mode(0o600)).unwrap();
+    // Through a descriptor.
+    let through = Command::new("sh")
+        .arg("-c")
+        .arg(format!(
+            "{BINARY} keys show {key} --passphrase-fd 5 5< {right}"
+        ))
+        .output()
+        .unwrap();
+    assert_eq!(String::from_utf8(through.stdout).unwrap(), shown);
+    // To plain and back.
+    succeed(&["keys", "decrypt", &key, "--passphrase-file", &right]);
+    assert_eq!(succeed(&["keys", "show", &key]), shown);
+    succeed(&["keys", "encrypt", &key, "--passphrase-file", &wrong]);
+    assert_eq!(
+        succeed(&["keys", "show", &key, "--passphrase-file", &wrong]),
+        shown
+    );
+    let refused = fail(&["keys", "encrypt", &key, "--passphrase-file", &wrong]);
+    assert!(refused.contains("encrypted already"), "{refused}");
+}
+
+/// Four validators make their own vote keys; nobody deals.
+#[test]
+fn validators_register_their_own_vote_keys() {
+    let folder = tempfile::tempdir().unwrap();
+    let passphrase = secret_file(folder.path(), "p", "p");
+    let mut registrations = Vec::new();
+    for place in 0..4 {
+        let own = text(folder.path().join(format!("own-{place}")));
+        let identity = format!("{own}/identity.key");
+        succeed(&[
+            "keys",
+            "generate",
+            "--out",
+            &own,
+            "--passphrase-file",
+            &passphrase,
+        ]);
+        succeed(&[
+            "keys",
+            "vote",
+            "--chain",
+            "ours",
+            "--identity",
+            &identity,
+            "--out",
+            &own,
+            "--passphrase-file",
+            &passphrase,
+        ]);
+        let vote = fs::read(format!("{own}/vote.key")).unwrap();
+        assert!(vote.starts_with(b"age"));
+        registrations.push(format!("{own}/registration.json"));
+    }
+    let out = text(folder.path().join("chain"));
+    let create = |name: &str, registrations: &[String]| {
+        let mut arguments = vec![
+            "genesis",
+            "create",
+            "--name",
+            name,
+            "--scheme",
+            "bls-aggregate",
+            "--out",
+            &out,
+            "--plain",
+            "--registration",
+        ];
+        arguments.extend(registrations.iter().map(String::as_str));
+        quorate(&arguments)
+    };
+    let other = create("theirs", &registrations);
+    let message = String::from_utf8(other.stderr).unwrap();
+    assert!(
+        message.contains("registration.json") && message.contains("keys vote"),
+        "{message}"
+    );
+    // Somebody hands in another's key as its own.
+    let stolen = fs::read_to_string(&registrations[0]).unwrap();
+    let mut stolen: serde_json::Value = serde_json::from_str(&stolen).unwrap();
+    stolen["identity"] = "11".repeat(32).into();
+    let thief = text(folder.path().join("thief.json"));
+    fs::write(&thief, stolen.to_string()).unwrap();
+    let message = String::from_utf8(create("ours", &[thief]).stderr).unwrap();
+    assert!(message.contains("thief.json"), "{message}");
+    let made = create("ours", &registrations);
+    assert!(made.status.success(), "{made:?}");
+    let shown = succeed(&["genesis", "show", &format!("{out}/genesis.json")]);
+    assert!(shown.contains("bls-aggregate, keys checked"), "{shown}");
+}
+
+#[test]
+fn a_configuration_is_checked_without_running() {
+    let folder = tempfile::tempdir().unwrap();
+    let passphrase = secret_file(folder.path(), "p", "p");
+    let out = text(folder.path().join("chain"));
+    succeed(&[
+        "genesis",
+        "create",
+        "--name",
+        "checked",
+        "--validators",
+        "4",
+        "--out",
+        &out,
+        "--passphrase-file",
+        &passphrase,
+        "--address",
+        "127.0.0.1:29970",
+        "127.0.0.1:29972",
+        "127.0.0.1:29974",
+        "127.0.0.1:29976",
+    ]);
+    let config = format!("{out}/validator-1/validator.toml");
+    let check = ["config", "check", &config, "--passphrase-file", &passphrase];
+    let good = succeed(&check);
+    assert!(
+        good.contains("validator 1 of 4") && !good.contains("not encrypted"),
+        "{good}"
+    );
+    let text = fs::read_to_string(&config).unwrap();
+    for (key, bad, part) in [
+        ("view_timeout", "\"1ms\"", "consensus.view_timeout"),
+        ("leader_timeout", "\"1h\"", "consensus.leader_timeout"),
+        ("max_timeout", "\"2h\"", "consensus.max_timeout"),
+        ("resend_interval", "\"1ms\"", "consensus.resend_interval"),
+        ("fetch_timeout", "\"1h\"", "consensus.fetch_timeout"),
+        ("finalize_linger", "\"1s\"", "consensus.finalize_linger"),
+        (
+            "min_block_interval",
+            "\"2m\"",
+            "consensus.min_block_interval",
+        ),
+        ("penalty_lasts", "\"1s\"", "consensus.penalty_lasts"),
+        ("retention_blocks", "7", "storage.retention_blocks"),
+        ("max_connections", "0", "rpc.max_connections"),
+        ("request_timeout", "\"1ms\"", "rpc.request_timeout"),
+        ("max_transactions", "0", "mempool.max_transactions"),
+        ("max_bytes", "1", "mempool.max_bytes"),
+        ("max_per_sender", "0", "mempool.max_per_sender"),
+        ("level", "\"loud\"", "log.level"),
+        ("format", "\"xml\"", "format"),
+    ] {
+        let line = text
+            .lines()
+            .find(|line| {
+                line.trim_start_matches("# ")
+                    .starts_with(&format!("{key} = "))
+            })
+            .unwrap_or_else(|| panic!("{key} has no line in the template"));
+        fs::write(&config, text.replace(line, &format!("{key} = {bad}"))).unwrap();
+        let message = fail(&check);
+        assert!(
+            message.contains(part) && message.contains("validator.toml"),
+            "{message}"
+        );
+    }
+    fs::write(&config, format!("{text}\nsurprise = 1\n")).unwrap();
+    assert!(fail(&check).contains("surprise"));
+    fs::write(&config, text.replace("\"identity.key\"", "\"nowhere.key\"")).unwrap();
+    assert!(fail(&check).contains("nowhere.key"));
+    let elsewhere = format!("{out}/validator-2/vote.key");
+    fs::write(
+        &config,
+        text.replace("\"vote.key\"", &format!("{elsewhere:?}")),
+    )
+    .unwrap();
+    let message = fail(&check);
+    assert!(
+        message.contains("vote.key") && message.contains("genesis.json"),
+        "{message}"
+    );
+    // The defaults are a file that can be read, but for the peer that is an example.
+    let defaults = succeed(&["config", "show-defaults"]);
+    assert!(
+        defaults.contains("# retention_blocks = 0")
+            && toml::from_str::<toml::Table>(&defaults).is_ok()
+    );
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_stopped_validators_database_is_checked_measured_and_damage_is_found() {
+    let mut net = Net::start_with("database", 1, "bls-aggregate", 50).await;
+    let load = net.load(200.0);
+    net.reach(0, 300).await;
+    let config = net.config(0);
+    // Not while it runs.
+    let refused = net.fail(&["db", "check", "--config", &config]);
+    assert!(refused.contains("stop the validator first"), "{refused}");
+    load.stop().await;
+    assert!(net.network.stop().is_empty());
+    let checked = net.succeed(&["db", "check", "--config", &config, "--json"]);
+    let report: serde_json::Value = serde_json::from_str(&checked).unwrap();
+    assert_eq!(report["problems"], serde_json::json!([]), "{checked}");
+    assert!(report["blocks"].as_u64() >= Some(300) && report["transactions"].as_u64() > Some(0));
+    assert!(report["finalizations"].as_u64() > Some(200), "{checked}");
+    let stats = net.succeed(&["db", "stats", "--config", &config]);
+    assert!(
+        stats.contains("vote journal") && stats.contains("accounts"),
+        "{stats}"
+    );
+    let refused = net.fail(&["db", "prune", "--keep", "5", "--config", &config]);
+    assert!(refused.contains("10000"), "{refused}");
+
+    // Somebody changes an account's row, as a failing disk would not: every checksum is right.
+    let path = net.path().join("validator-0/data/db");
+    let columns = rocksdb::DB::list_cf(&rocksdb::Options::default(), &path).unwrap();
+    let database = rocksdb::DB::open_cf(&rocksdb::Options::default(), &path, &columns).unwrap();
+    let accounts = database.cf_handle("accounts").unwrap();
+    let owner = net.genesis.accounts[3].identity;
+    let mut row = database.get_cf(accounts, owner.0).unwrap().unwrap();
+    *row.last_mut().unwrap() ^= 1;
+    database.put_cf(accounts, owner.0, row).unwrap();
+    let ids = database.cf_handle("ids").unwrap();
+    let (id, _) = database
+        .iterator_cf(ids, rocksdb::IteratorMode::Start)
+        .next()
+        .unwrap()
+        .unwrap();
+    database.delete_cf(ids, id).unwrap();
+    drop(database);
+    let output = net.cli(&["db", "check", "--config", &config]);
+    assert_eq!(output.status.code(), Some(1));
+    let found = String::from_utf8(output.stdout).unwrap();
+    assert!(
+        found.contains("state root") && found.contains("the id of block"),
+        "{found}"
+    );
+}
+
+#[test]
+fn shells_and_manuals_are_served() {
+    for shell in ["bash", "zsh", "fish"] {
+        assert!(succeed(&["completions", shell]).contains("quorate"));
+    }
+    let folder = tempfile::tempdir().unwrap();
+    succeed(&["man", "--dir", folder.path().to_str().unwrap()]);
+    for page in ["quorate.1", "quorate-run.1", "quorate-peers-block.1"] {
+        assert!(folder.path().join(page).exists(), "{page}");
+    }
+    assert!(succeed(&["man"]).contains("Byzantine"));
+}
