@@ -2,6 +2,7 @@
 
 pub mod check;
 pub mod cli;
+mod clock;
 pub mod config;
 pub mod control;
 pub mod evidence;

@@ -27,6 +27,7 @@ pub struct NodeMetrics {
     pub(crate) mempool_transactions: IntGauge,
     pub(crate) mempool_bytes: IntGauge,
     pub(crate) start_seconds: Gauge,
+    pub(crate) clock_ahead: Gauge,
     certificates: IntCounter,
     pairing_checks: IntCounter,
     bisections: IntCounter,
@@ -77,6 +78,11 @@ impl NodeMetrics {
             "When the node started, in seconds since 1970",
         )?;
         registry.register(Box::new(start_seconds.clone()))?;
+        let clock_ahead = Gauge::new(
+            "quorate_clock_ahead_seconds",
+            "By how much this clock is ahead of the leaders', the network's delay included",
+        )?;
+        registry.register(Box::new(clock_ahead.clone()))?;
         Ok(Self {
             view: gauge("quorate_consensus_view", "The current view")?,
             finalized_height: gauge(
@@ -140,6 +146,7 @@ impl NodeMetrics {
             )?,
             mempool_bytes: gauge("quorate_mempool_bytes", "Bytes in the mempool")?,
             start_seconds,
+            clock_ahead,
             certificates: counter(
                 "quorate_crypto_certificates_total",
                 "Certificates made from votes or verified",

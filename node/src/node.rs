@@ -296,6 +296,7 @@ async fn serve_until_stopped(
         request_timeout: config.rpc.request_timeout,
         name: config.genesis.name.clone(),
         chain: config.chain,
+        scheme: config.genesis.scheme.clone(),
         store: store.clone(),
         mempool: mempool.clone(),
         executor: executor.clone(),

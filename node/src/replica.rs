@@ -11,6 +11,7 @@
 //! sync, the frame, and at the receivers often the pairing check.
 
 use crate::{
+    clock::{ClockWatch, TELLING_MS},
     evidence::EvidenceFolder,
     executor::ExecutorHandle,
     inlet::{Queued, Request},
@@ -18,7 +19,7 @@ use crate::{
     metrics::NodeMetrics,
     offenders::{Circumstances, Offenders},
     outlet::Outlet,
-    rpc::live::LiveStatus,
+    rpc::live::{Condition, LiveStatus},
     validate::{MAX_EXECUTION_LAG, now_ms},
 };
 use anyhow::Context;
@@ -50,6 +51,9 @@ const STATUS_INTERVAL: Duration = Duration::from_secs(1);
 
 /// How often the links of blocked validators are cut anew. The library forgets after 60 s.
 const CUT_INTERVAL: Duration = Duration::from_secs(45);
+
+/// How often the operator is told of a clock that is off.
+const CLOCK_INTERVAL: Duration = Duration::from_secs(60);
 
 /// Own proposals whose way to finality is being timed.
 const MAX_TIMED_PROPOSALS: usize = 1_024;
@@ -156,6 +160,8 @@ pub(crate) struct Replica {
     next_cut: Instant,
     /// The order that is being carried out.
     ordered: Option<Option<Duration>>,
+    clock: ClockWatch,
+    clock_told: Option<Instant>,
 }
 
 impl Replica {
@@ -182,6 +188,8 @@ impl Replica {
             next_status: start,
             next_cut: start,
             ordered: None,
+            clock: ClockWatch::default(),
+            clock_told: None,
         }
     }
 
@@ -257,6 +265,11 @@ impl Replica {
                 for message in &messages {
                     match message {
                         Message::Status(status) => self.around.live.peer_status(from, status),
+                        // Who catches up hears of old blocks too, which tell nothing of clocks.
+                        Message::Proposal(proposal) if !self.engine.is_behind() => {
+                            let timestamp = proposal.block.header().timestamp_ms;
+                            self.clock.heard(timestamp, now_ms());
+                        }
                         Message::Vote(vote) if vote.signer == from => {
                             let subject = vote.subject;
                             self.around.live.voted(from, subject.epoch, subject.view);
@@ -637,12 +650,21 @@ impl Replica {
         }
         self.next_status = now + STATUS_INTERVAL;
         self.renew_penalties(now)?;
-        let tip = self.engine.tip();
         self.around
             .metrics
             .journal_bytes
             .set(as_i64(self.journal.bytes()));
         let (bytes, pruned) = self.around.executor.disk()?;
+        let clock_ahead_ms = self.clock.ahead_ms();
+        self.around.live.set_condition(Condition {
+            behind: self.engine.is_behind(),
+            journal_bytes: self.journal.bytes(),
+            database_bytes: bytes,
+            pruned_below: pruned,
+            clock_ahead_ms,
+        });
+        self.watch_clock(clock_ahead_ms, now);
+        let tip = self.engine.tip();
         self.around.metrics.database_bytes.set(as_i64(bytes));
         self.around.metrics.pruned_below.set(as_i64(pruned.0));
         let executed = self.around.executor.executed().borrow().height;
@@ -662,6 +684,28 @@ impl Replica {
             message: Message::Status(status),
         }]);
         Ok(())
+    }
+}
+
+impl Replica {
+    /// Tells the operator of a clock that is far off, once a minute.
+    fn watch_clock(&mut self, ahead_ms: Option<i64>, now: Instant) {
+        let Some(ahead_ms) = ahead_ms else {
+            return;
+        };
+        self.around
+            .metrics
+            .clock_ahead
+            .set(ahead_ms as f64 / 1_000.0);
+        let told = self.clock_told.is_some_and(|at| now < at + CLOCK_INTERVAL);
+        if ahead_ms.abs() >= TELLING_MS && !told {
+            self.clock_told = Some(now);
+            warn!(
+                ahead_ms,
+                "this machine's clock is off: voters refuse blocks that are 5 s ahead of them, and \
+                 links are refused between clocks that differ as much. Synchronise it (NTP)"
+            );
+        }
     }
 }
 

@@ -76,6 +76,8 @@ pub struct RpcParts {
     pub name: String,
     /// The chain.
     pub chain: ChainId,
+    /// The vote scheme's name.
+    pub scheme: String,
     /// The database.
     pub store: Store,
     /// Where transactions go.
@@ -212,6 +214,7 @@ async fn status(State(state): State<RpcState>) -> Json<StatusJson> {
     let live = &parts.live;
     let executed = parts.executor.executed().borrow().clone();
     let committee = live.committee();
+    let condition = live.condition();
     let peers = (parts.peers)().into_iter();
     let peers = peers.map(|status| answers::peer(live, &status));
     Json(StatusJson {
@@ -231,6 +234,13 @@ async fn status(State(state): State<RpcState>) -> Json<StatusJson> {
         peers: peers.collect(),
         blocked: answers::blocked(live),
         uptime_seconds: live.started().elapsed().as_secs(),
+        behind: condition.behind,
+        first_height: condition.pruned_below,
+        database_bytes: condition.database_bytes,
+        journal_bytes: condition.journal_bytes,
+        clock_ahead_ms: condition.clock_ahead_ms,
+        scheme: parts.scheme.clone(),
+        evidence: live.evidence().len(),
     })
 }
 

@@ -166,3 +166,55 @@ async fn the_operator_blocks_and_unblocks_within_the_cap() {
     let refused = net.fail(&["peers", "block", "2", "--config", "/nowhere/validator.toml"]);
     assert!(refused.contains("/nowhere/validator.toml"), "{refused}");
 }
+
+/// Seven validators, of whom two may be faulty: one forges, one equivocates, from a moment on. The
+/// chain's pace before, during and after is printed.
+#[tokio::test(flavor = "multi_thread")]
+async fn f_offenders_at_once_are_blocked_and_the_chain_keeps_its_pace() {
+    let mut net = Net::start_with("chaos-f", 7, "bls-aggregate", 200).await;
+    net.grow(0, 50).await;
+    let before = pace(&mut net, 200).await;
+    for (place, fault) in [(5, "garbage-votes"), (6, "equivocate")] {
+        net.network.kill(place).unwrap();
+        net.network.spawn(place, &["--misbehave", fault]).unwrap();
+    }
+    let during = pace(&mut net, 200).await;
+    net.until("all five know the equivocator", async |net| {
+        for place in 0..5 {
+            if !is_blocked(net, place, 6).await {
+                return false;
+            }
+        }
+        true
+    })
+    .await;
+    net.until("the forger is found out by somebody", async |net| {
+        for place in 0..5 {
+            if thinks(net, place, 5).await.is_some() {
+                return true;
+            }
+        }
+        false
+    })
+    .await;
+    let after = pace(&mut net, 200).await;
+    eprintln!("blocks per second before {before:.0}, during {during:.0}, after {after:.0}");
+    for place in 0..5 {
+        for honest in 0..5 {
+            assert!(
+                thinks(&net, place, honest).await.is_none(),
+                "{place} {honest}"
+            );
+        }
+        net.grow(place, 20).await;
+    }
+    net.network.kill(5).unwrap();
+    net.network.kill(6).unwrap();
+    net.stop_and_check_but(&[5, 6]);
+}
+
+async fn pace(net: &mut Net, blocks: u64) -> f64 {
+    let start = std::time::Instant::now();
+    net.grow(0, blocks).await;
+    blocks as f64 / start.elapsed().as_secs_f64()
+}

@@ -315,6 +315,21 @@ pub struct StatusJson {
     pub blocked: Vec<BlockedJson>,
     /// Seconds since the node started.
     pub uptime_seconds: u64,
+    /// Whether finalised blocks are known to be missing here.
+    pub behind: bool,
+    /// The lowest height that is kept.
+    pub first_height: Height,
+    /// Bytes of the database's files.
+    pub database_bytes: u64,
+    /// Bytes of the vote journal.
+    pub journal_bytes: u64,
+    /// By how many milliseconds this clock is ahead of the leaders', the network's delay included.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub clock_ahead_ms: Option<i64>,
+    /// The vote scheme.
+    pub scheme: String,
+    /// Pairs of conflicting votes that are held.
+    pub evidence: usize,
 }
 
 /// `GET /v1/accounts/{identity}`.

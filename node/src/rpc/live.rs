@@ -5,7 +5,7 @@ use quorate_load::api::{EvidenceJson, OffenderJson};
 use quorate_types::{Committee, Epoch, Height, Status, ValidatorIndex, View};
 use std::{
     collections::{BTreeMap, VecDeque},
-    sync::atomic::{AtomicU64, Ordering},
+    sync::atomic::{AtomicBool, AtomicU64, Ordering},
     time::Instant,
 };
 
@@ -17,11 +17,26 @@ pub struct LiveStatus {
     epoch: AtomicU64,
     view: AtomicU64,
     finalized_height: AtomicU64,
+    behind: AtomicBool,
+    journal_bytes: AtomicU64,
+    database_bytes: AtomicU64,
+    pruned_below: AtomicU64,
+    clock_ahead_ms: RwLock<Option<i64>>,
     offenders: RwLock<Vec<OffenderJson>>,
     evidence: RwLock<Vec<EvidenceJson>>,
     peers: RwLock<BTreeMap<ValidatorIndex, Status>>,
     last_votes: Vec<LastVote>,
     participation: RwLock<Participation>,
+}
+
+/// How the node is.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Condition {
+    pub(crate) behind: bool,
+    pub(crate) journal_bytes: u64,
+    pub(crate) database_bytes: u64,
+    pub(crate) pruned_below: Height,
+    pub(crate) clock_ahead_ms: Option<i64>,
 }
 
 /// The newest epoch and view in which a validator's vote was heard. Written by the replica only.
@@ -49,6 +64,11 @@ impl LiveStatus {
             committee,
             own,
             last_votes,
+            behind: AtomicBool::new(false),
+            journal_bytes: AtomicU64::new(0),
+            database_bytes: AtomicU64::new(0),
+            pruned_below: AtomicU64::new(1),
+            clock_ahead_ms: RwLock::default(),
             participation: RwLock::default(),
             offenders: RwLock::default(),
             evidence: RwLock::default(),
@@ -65,6 +85,33 @@ impl LiveStatus {
         self.epoch.store(epoch.0, Ordering::Relaxed);
         self.view.store(view.0, Ordering::Relaxed);
         self.finalized_height.store(finalized.0, Ordering::Relaxed);
+    }
+
+    /// Shows whether finalised blocks are missing here, what is on disk, and how the clock goes.
+    pub(crate) fn set_condition(&self, condition: Condition) {
+        let Condition {
+            behind,
+            journal_bytes,
+            database_bytes,
+            pruned_below,
+            clock_ahead_ms,
+        } = condition;
+        self.behind.store(behind, Ordering::Relaxed);
+        self.journal_bytes.store(journal_bytes, Ordering::Relaxed);
+        self.database_bytes.store(database_bytes, Ordering::Relaxed);
+        self.pruned_below.store(pruned_below.0, Ordering::Relaxed);
+        *self.clock_ahead_ms.write() = clock_ahead_ms;
+    }
+
+    /// The condition that was shown last.
+    pub(crate) fn condition(&self) -> Condition {
+        Condition {
+            behind: self.behind.load(Ordering::Relaxed),
+            journal_bytes: self.journal_bytes.load(Ordering::Relaxed),
+            database_bytes: self.database_bytes.load(Ordering::Relaxed),
+            pruned_below: Height(self.pruned_below.load(Ordering::Relaxed)),
+            clock_ahead_ms: *self.clock_ahead_ms.read(),
+        }
     }
 
     /// Shows whom the replica blocks, half believes or has pardoned.
