@@ -15,6 +15,7 @@ mod localnet;
 mod output;
 mod passphrases;
 mod peers;
+mod report;
 mod rpc;
 mod run;
 mod shell;
@@ -77,6 +78,8 @@ enum Command {
     /// Check, measure and shorten the database of a validator that is stopped
     #[command(subcommand)]
     Db(db::Db),
+    /// Collect what helps to find out what is wrong, without secrets
+    Report(report::Report),
     /// Make transactions and submit them
     #[command(subcommand)]
     Tx(tx::Tx),
@@ -100,6 +103,7 @@ pub fn main() -> ExitCode {
         Command::Block(command) => command.run(),
         Command::Config(command) => command.run(),
         Command::Db(command) => command.run(),
+        Command::Report(command) => command.run(),
         Command::Tx(command) => command.run(),
         Command::Completions(command) => command.run(),
         Command::Man(command) => command.run(),

@@ -307,6 +307,46 @@ async fn a_stopped_validators_database_is_checked_measured_and_damage_is_found()
     );
 }
 
+#[tokio::test(flavor = "multi_thread")]
+async fn a_report_tells_everything_but_secrets() {
+    let mut net = Net::start("report", 1).await;
+    net.grow(0, 10).await;
+    let config = net.config(0);
+    let out = net.directory.path().join("report.tar");
+    let log = net.path().join("validator-0/node.log");
+    let (out, log) = (out.to_str().unwrap(), log.to_str().unwrap());
+    let report = ["report", "--config", &config, "--out", out, "--log", log];
+    net.succeed(&report);
+    let content = fs::read(out).unwrap();
+    let holds = |text: &str| {
+        content
+            .windows(text.len())
+            .any(|window| window == text.as_bytes())
+    };
+    for name in [
+        "status.json",
+        "peers.json",
+        "metrics.txt",
+        "node.log",
+        "validator.toml",
+    ] {
+        assert!(holds(&format!("quorate-report/{name}")), "{name}");
+    }
+    for key in ["identity.key", "vote.key"] {
+        let secret = fs::read_to_string(net.path().join("validator-0").join(key)).unwrap();
+        assert!(!holds(secret.trim()), "{key} is in the report");
+    }
+    let refused = net.fail(&report);
+    assert!(refused.contains("report.tar"), "{refused}");
+    // Of a stopped validator there is less, and it says what.
+    net.network.kill(0).unwrap();
+    fs::remove_file(out).unwrap();
+    net.succeed(&report);
+    let content = fs::read(out).unwrap();
+    let text = String::from_utf8_lossy(&content);
+    assert!(text.contains("running validator: nobody answers"), "{text}");
+}
+
 #[test]
 fn shells_and_manuals_are_served() {
     for shell in ["bash", "zsh", "fish"] {

@@ -64,13 +64,18 @@ impl Control {
         Ok(load_genesis(&self.path_at("genesis")?)?)
     }
 
+    /// The configuration file's text. It names secrets and holds none.
+    pub(super) fn text(&self) -> anyhow::Result<String> {
+        let file = self.config.display();
+        read_bounded(&self.config, 1 << 20)
+            .with_context(|| format!("cannot read the configuration file {file}"))
+    }
+
     /// The path that stands at a key. Nothing else in the file is looked at: these commands are
     /// also for configurations that no validator would start with.
     fn path_at(&self, key: &str) -> anyhow::Result<PathBuf> {
         let file = self.config.display();
-        let text = read_bounded(&self.config, 1 << 20)
-            .with_context(|| format!("cannot read the configuration file {file}"))?;
-        let table: toml::Table = text.parse().with_context(|| format!("{file}"))?;
+        let table: toml::Table = self.text()?.parse().with_context(|| format!("{file}"))?;
         let path = table.get(key).and_then(|value| value.as_str());
         let path = path.with_context(|| format!("{file}: `{key}` is missing or no text"))?;
         let folder = self.config.parent().unwrap_or(Path::new(""));

@@ -1,0 +1,220 @@
+//! `quorate report`
+
+use super::{
+    output::print_lines,
+    rpc::{Control, block_on},
+};
+use crate::offenders::OFFENDERS_FILE;
+use anyhow::Context as _;
+use clap::Args;
+use quorate_load::RpcClient;
+use serde::Serialize;
+use serde_json::json;
+use std::{
+    fmt::Write as _,
+    fs::{self, File},
+    io::{Read as _, Seek as _, SeekFrom},
+    path::{Path, PathBuf},
+    time::{SystemTime, UNIX_EPOCH},
+};
+
+/// Bytes of a log's end that go into the archive.
+const LOG_BYTES: u64 = 4 << 20;
+
+/// Files of the data directory that are listed.
+const MAX_FILES: usize = 2_000;
+
+/// Collect what helps to find out what is wrong, without secrets
+///
+/// Writes a tar archive: versions and this machine, the configuration, the names and sizes of the
+/// files in the data directory, whom the validator blocks, and, if it runs, its status, peers,
+/// evidence and metrics. No key, no passphrase and no transaction goes into it; look into it before
+/// you send it to anybody.
+#[derive(Args)]
+#[command(after_help = "Example:
+  quorate report --config validator-0/validator.toml --log validator-0/node.log")]
+pub(super) struct Report {
+    #[command(flatten)]
+    control: Control,
+    /// The validator's log; its last 4 MiB go into the archive
+    #[arg(long, value_name = "FILE")]
+    log: Option<PathBuf>,
+    /// The archive to write; a file that exists is not written over
+    #[arg(long, value_name = "FILE", default_value = "quorate-report.tar")]
+    out: PathBuf,
+}
+
+/// The archive, and what could not be put into it.
+struct Archive {
+    tar: tar::Builder<File>,
+    seconds: u64,
+    missing: String,
+}
+
+impl Archive {
+    fn add(&mut self, name: &str, content: &[u8]) -> anyhow::Result<()> {
+        let mut header = tar::Header::new_gnu();
+        header.set_size(content.len() as u64);
+        header.set_mode(0o600);
+        header.set_mtime(self.seconds);
+        let path = format!("quorate-report/{name}");
+        self.tar
+            .append_data(&mut header, path, content)
+            .context("cannot write to the archive")
+    }
+
+    fn add_json(&mut self, name: &str, value: &impl Serialize) -> anyhow::Result<()> {
+        let text = serde_json::to_vec_pretty(value)?;
+        self.add(name, &text)
+    }
+
+    /// Adds what there is, and notes what there is not.
+    fn add_if<T>(
+        &mut self,
+        name: &str,
+        found: anyhow::Result<T>,
+        add: impl FnOnce(&mut Self, T) -> anyhow::Result<()>,
+    ) -> anyhow::Result<()> {
+        match found {
+            Ok(found) => add(self, found),
+            Err(error) => {
+                writeln!(self.missing, "{name}: {error:#}")?;
+                Ok(())
+            }
+        }
+    }
+}
+
+impl Report {
+    pub(super) fn run(self) -> anyhow::Result<()> {
+        let now = SystemTime::now().duration_since(UNIX_EPOCH);
+        let data = self.control.data_dir()?;
+        let file = File::create_new(&self.out)
+            .with_context(|| format!("cannot write {}", self.out.display()))?;
+        let mut archive = Archive {
+            tar: tar::Builder::new(file),
+            seconds: now.map_or(0, |now| now.as_secs()),
+            missing: String::new(),
+        };
+        archive.add_json("about.json", &about(archive.seconds))?;
+        archive.add_if("validator.toml", self.control.text(), |archive, text| {
+            archive.add("validator.toml", text.as_bytes())
+        })?;
+        archive.add_if("genesis", self.control.genesis(), |archive, genesis| {
+            let content = json!({
+                "name": genesis.name,
+                "chain_id": genesis.chain_id(),
+                "scheme": genesis.scheme,
+                "epoch_blocks": genesis.epoch_blocks,
+                "validators": genesis.validators,
+                "accounts": genesis.accounts.len(),
+            });
+            archive.add_json("genesis.json", &content)
+        })?;
+        archive.add("files.txt", listing(&data).as_bytes())?;
+        let offenders = fs::read(data.join(OFFENDERS_FILE)).map_err(anyhow::Error::from);
+        archive.add_if(OFFENDERS_FILE, offenders, |archive, text| {
+            archive.add(OFFENDERS_FILE, &text)
+        })?;
+        let client = self.control.client();
+        archive.add_if("running validator", client, |archive, client| {
+            ask(archive, &client)
+        })?;
+        if let Some(log) = &self.log {
+            archive.add_if("log", tail(log), |archive, text| {
+                archive.add("node.log", &text)
+            })?;
+        }
+        let missing = std::mem::take(&mut archive.missing);
+        archive.add("missing.txt", missing.as_bytes())?;
+        archive
+            .tar
+            .finish()
+            .context("cannot write to the archive")?;
+        print_lines(&[format!("{} is written", self.out.display())])
+    }
+}
+
+fn ask(archive: &mut Archive, client: &RpcClient) -> anyhow::Result<()> {
+    let (status, peers, evidence, metrics) = block_on(async {
+        Ok((
+            client.status().await,
+            client.peers().await,
+            client.evidence().await,
+            client.metrics().await,
+        ))
+    })?;
+    archive.add_if("status", status.map_err(Into::into), |archive, value| {
+        archive.add_json("status.json", &value)
+    })?;
+    archive.add_if("peers", peers.map_err(Into::into), |archive, value| {
+        archive.add_json("peers.json", &value)
+    })?;
+    archive.add_if(
+        "evidence",
+        evidence.map_err(Into::into),
+        |archive, value| archive.add_json("evidence.json", &value),
+    )?;
+    archive.add_if("metrics", metrics.map_err(Into::into), |archive, text| {
+        archive.add("metrics.txt", text.as_bytes())
+    })
+}
+
+/// This program and this machine.
+fn about(seconds: u64) -> serde_json::Value {
+    let file = |path: &str| fs::read_to_string(path).unwrap_or_default();
+    let memory: Vec<String> = file("/proc/meminfo")
+        .lines()
+        .take(3)
+        .map(str::to_owned)
+        .collect();
+    json!({
+        "version": env!("CARGO_PKG_VERSION"),
+        "unix_seconds": seconds,
+        "system": file("/proc/version").trim(),
+        "load": file("/proc/loadavg").trim(),
+        "memory": memory,
+        "processors": std::thread::available_parallelism().map_or(0, usize::from),
+    })
+}
+
+/// Names and sizes of the files in a folder and its folders.
+fn listing(folder: &Path) -> String {
+    let mut text = String::new();
+    let mut open = vec![folder.to_path_buf()];
+    let mut count = 0;
+    while let Some(folder) = open.pop() {
+        for entry in fs::read_dir(&folder).into_iter().flatten().flatten() {
+            let size = match entry.metadata() {
+                Ok(data) if data.is_dir() => {
+                    open.push(entry.path());
+                    continue;
+                }
+                Ok(data) => data.len(),
+                Err(_) => 0,
+            };
+            count += 1;
+            if count > MAX_FILES {
+                text.push_str("and more\n");
+                return text;
+            }
+            let line = format!("{size:>12}  {}\n", entry.path().display());
+            text.push_str(&line);
+        }
+    }
+    text
+}
+
+/// The end of a file.
+fn tail(path: &Path) -> anyhow::Result<Vec<u8>> {
+    let name = || format!("cannot read {}", path.display());
+    let mut file = File::open(path).with_context(name)?;
+    let length = file.metadata().with_context(name)?.len();
+    file.seek(SeekFrom::Start(length.saturating_sub(LOG_BYTES)))
+        .with_context(name)?;
+    let mut content = Vec::new();
+    file.take(LOG_BYTES)
+        .read_to_end(&mut content)
+        .with_context(name)?;
+    Ok(content)
+}
