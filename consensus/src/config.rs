@@ -91,6 +91,9 @@ pub struct Config {
     pub sentences: Vec<Sentence>,
     /// Verified evidence from when the machine last ran.
     pub evidence: Vec<Evidence>,
+    /// The first epoch in which to vote. Above zero for a key whose journal was lost: what it said
+    /// in earlier epochs is not known any more.
+    pub silent_before: Epoch,
     /// Whom the operator has pardoned, and up to which epoch and view.
     pub pardons: Vec<(ValidatorIndex, Epoch, View)>,
 }

@@ -262,6 +262,9 @@ impl Engine {
         let Some(own) = self.config.own.clone() else {
             return;
         };
+        if self.epoch() < self.config.silent_before {
+            return;
+        }
         if !self.future.is_empty() {
             // The journal tells of votes in a later epoch, so what was said in this one is
             // forgotten already: saying anything could contradict it.

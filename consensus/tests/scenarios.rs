@@ -19,6 +19,7 @@
 //! | `build NAME` | the application builds the block that was asked for |
 //! | `time MS` | so many milliseconds go by |
 //! | `epochs N` | from now on started machines have epochs of N blocks (else 1,000) |
+//! | `silent EPOCH` | machines started from now on have lost their journal, and vote from EPOCH on |
 //! | `again VIEW NAME NOTARIZED` | VIEW's leader proposes NAME again, with its notarization in NOTARIZED |
 //! | `status WHO VIEW HEIGHT` | WHO says that it is in VIEW, with HEIGHT final |
 //! | `evidence BY WHO KIND VIEW NAME / KIND VIEW NAME` | BY sends two votes of WHO as evidence |
@@ -56,6 +57,7 @@ struct Story {
     chain: ChainId,
     committee: Committee,
     epoch_length: EpochLength,
+    silent_before: Epoch,
     secrets: Vec<Arc<VoteSecret>>,
     worker: Worker,
     engine: Option<Engine>,
@@ -79,6 +81,7 @@ impl Story {
             chain,
             committee: Committee::new(Epoch(0), identities).unwrap(),
             epoch_length: EpochLength::new(1_000).unwrap(),
+            silent_before: Epoch(0),
             secrets: secrets.into_iter().map(Arc::new).collect(),
             worker: Worker::new(chain, Scheme::threshold(&keys).unwrap()),
             engine: None,
@@ -104,6 +107,7 @@ impl Story {
                 let block = self.block(words[2], words[3], (epoch, view), parent_view);
                 self.propose((epoch, view), block, None);
             }
+            "silent" => self.silent_before = Epoch(number(1)),
             "again" => {
                 let block = self.blocks[words[2]].clone();
                 let certificate = self.certificate(&["notarize", words[3], words[2]]);
@@ -203,6 +207,7 @@ impl Story {
             sentences: Vec::new(),
             evidence: Vec::new(),
             pardons: Vec::new(),
+            silent_before: self.silent_before,
             own: Some(Own {
                 place: ValidatorIndex(0),
                 secret: self.secrets[0].clone(),

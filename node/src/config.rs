@@ -73,6 +73,9 @@ pub struct ValidatorConfig {
     pub storage: StorageConfig,
     /// What is logged, and how.
     pub log: LogConfig,
+    /// From which epoch on to vote with a key whose journal was lost; no configuration file can say
+    /// it.
+    pub vote_from_epoch: Option<quorate_types::Epoch>,
     /// A fault on purpose, on chaos chains only; no configuration file can ask for it.
     pub misbehaviour: Option<crate::misbehave::Misbehaviour>,
 }
@@ -381,6 +384,7 @@ impl ValidatorConfig {
             place,
             vote_secret: Arc::new(vote_secret),
             key_files,
+            vote_from_epoch: None,
             misbehaviour: None,
         })
     }

@@ -13,6 +13,7 @@ mod inlet;
 pub mod keys;
 pub mod ledger;
 pub mod localnet;
+mod marker;
 pub mod mempool;
 pub mod metrics;
 pub mod misbehave;

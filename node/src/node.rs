@@ -10,6 +10,7 @@ use crate::{
     executor::{ExecutedBlock, Executor, ExecutorHandle},
     ingest,
     inlet::Inlet,
+    marker,
     mempool::{Mempool, MempoolLimits},
     metrics::NodeMetrics,
     misbehave::Spoiler,
@@ -32,7 +33,7 @@ use quorate_storage::{
     store::Store,
     tree::{RocksStore, Tree},
 };
-use quorate_types::Height;
+use quorate_types::{Epoch, Height};
 use std::{
     fmt::Display,
     fs::{File, TryLockError},
@@ -43,7 +44,7 @@ use std::{
     time::{Duration, Instant},
 };
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
-use tracing::{error, info};
+use tracing::{error, info, warn};
 
 /// Requests for stored blocks that may wait. When it is full, further ones are dropped; peers ask
 /// again.
@@ -143,7 +144,7 @@ async fn serve_until_stopped(
 
     // What is durable.
     let (store, tree) = Store::open(&config.data_dir.join("db"), &config.genesis)?;
-    let (journal, recovered) = open_journal(&config, &store)?;
+    let (journal, recovered, silent_before) = open_journal(&config, &store)?;
     let stored = store.tip();
     let tip = Tip {
         view: stored.view,
@@ -163,6 +164,7 @@ async fn serve_until_stopped(
             sentences: offenders.sentences(&config.committee),
             evidence: evidence.pairs(),
             pardons: offenders.pardons(&config.committee),
+            silent_before,
             own: Some(Own {
                 place: config.place,
                 secret: config.vote_secret.clone(),
@@ -396,30 +398,46 @@ async fn join(threads: Vec<JoinHandle<()>>) {
     }
 }
 
-/// Opens the vote journal, and refuses to vote if it should be there and is not.
-fn open_journal(config: &ValidatorConfig, store: &Store) -> anyhow::Result<(Journal, Recovered)> {
+/// Opens the vote journal, and refuses to vote if it should be there and is not. Returns the first
+/// epoch in which to vote, too.
+fn open_journal(
+    config: &ValidatorConfig,
+    store: &Store,
+) -> anyhow::Result<(Journal, Recovered, Epoch)> {
     let directory = config.data_dir.join("journal");
     let (journal, recovered) = Journal::open(&directory, config.chain)?;
-    if recovered.created && store.tip().height > Height(0) {
-        // Left as it is, the empty journal would pass for a real one at the next start.
-        let _ = std::fs::remove_dir_all(&directory);
+    let told = config.vote_from_epoch;
+    // Left as it is, an empty journal would pass for a real one at the next start.
+    let forget = || drop(std::fs::remove_dir_all(&directory));
+    if recovered.created && store.tip().height > Height(0) && told.is_none() {
+        forget();
         bail!(lost_journal(&directory, store.tip().height));
     }
+    let [_, vote_key] = &config.key_files;
+    let first = marker::check(vote_key, &directory, config.chain, recovered.created, told)
+        .inspect_err(|_| {
+            if recovered.created {
+                forget();
+            }
+        })?;
     if recovered.truncated_bytes > 0 {
         info!(
             bytes = recovered.truncated_bytes,
             "the journal ended in a record that was never acknowledged; it is cut off"
         );
     }
-    Ok((journal, recovered))
+    if first > Epoch(0) {
+        warn!(epoch = %first, "this key's journal was lost once: it votes from this epoch on");
+    }
+    Ok((journal, recovered, first))
 }
 
 fn lost_journal(directory: &Path, height: impl Display) -> String {
     format!(
         "the database is at height {height}, but there is no vote journal in {}: without it this \
-         validator could vote twice in a view and break the chain. Restore nothing from a copy; \
-         give the validator a new key, or start again from an empty data directory only if it \
-         never voted",
+         validator could vote twice in a view and break the chain. Restore nothing from a copy. \
+         Start once with --vote-from-epoch E, where E is at least two above the highest epoch that \
+         any validator shows (`quorate status`), or give the validator a new key",
         directory.display()
     )
 }

@@ -237,6 +237,44 @@ async fn a_validator_without_its_journal_refuses_to_vote() {
     }
 }
 
+/// The whole data directory is gone. The key lies elsewhere with its mark: it does not vote until
+/// an epoch that the operator names, and follows meanwhile.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_key_that_lost_its_journal_follows_in_silence_until_it_is_safe() {
+    let mut net = Net::start_with("lost", 4, "bls-aggregate", 100).await;
+    net.reach(0, 50).await;
+    net.network.kill(3).unwrap();
+    std::fs::remove_dir_all(net.path().join("validator-3/data")).unwrap();
+    let config = net.config(3);
+    for _ in 0..2 {
+        let message = net.fail(&["run", "--allow-plain-keys", "--config", &config]);
+        assert!(message.contains("--vote-from-epoch"), "{message}");
+    }
+    let epoch = net.network.client(0).status().await.unwrap().epoch;
+    let from = epoch + 6;
+    let place = quorate_types::ValidatorIndex(3);
+    let last_vote = async |net: &Net| {
+        let peers = net.network.client(0).peers().await.unwrap().peers;
+        let peer = peers
+            .into_iter()
+            .find(|peer| peer.peer.validator == Some(place));
+        peer.and_then(|peer| peer.last_vote).unwrap_or_default()
+    };
+    let before = last_vote(&net).await;
+    net.network
+        .spawn(3, &["--vote-from-epoch", &from.to_string()])
+        .unwrap();
+    net.reach(3, 100 * (from - 2)).await;
+    assert_eq!(last_vote(&net).await, before, "it voted too early");
+    // The order is remembered: no flag at the next start.
+    net.network.kill(3).unwrap();
+    net.network.spawn(3, &[]).unwrap();
+    net.until("it votes again", async |net| last_vote(net).await > before)
+        .await;
+    assert!(last_vote(&net).await.0 >= from);
+    net.stop_and_check();
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn two_processes_never_share_a_data_directory() {
     let mut net = Net::start("twice", 1).await;

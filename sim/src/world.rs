@@ -260,6 +260,7 @@ impl Simulation {
                     sentences: Vec::new(),
                     evidence: Vec::new(),
                     pardons: Vec::new(),
+                    silent_before: Epoch(0),
                 })
             })
             .collect();

@@ -8,6 +8,7 @@ use crate::{
 };
 use anyhow::Context as _;
 use clap::Args;
+use quorate_types::Epoch;
 use std::path::PathBuf;
 use tracing_subscriber::EnvFilter;
 
@@ -35,6 +36,10 @@ pub(super) struct Run {
     /// Take key files that are not encrypted: for test networks
     #[arg(long)]
     allow_plain_keys: bool,
+    /// For a key whose vote journal was lost: follow without voting until this epoch, at least two
+    /// above the highest that any validator shows. It is remembered beside the key
+    #[arg(long, value_name = "EPOCH")]
+    vote_from_epoch: Option<u64>,
     /// Stop when standard input closes, as if told to; for programs that start validators
     #[arg(long)]
     stop_with_stdin: bool,
@@ -58,6 +63,7 @@ impl Run {
                 .map_err(|reason| anyhow::anyhow!("--log-level {level}: {reason}"))?;
             config.log.level = level;
         }
+        config.vote_from_epoch = self.vote_from_epoch.map(Epoch);
         config.misbehaviour = self
             .misbehave
             .map(|fault| fault.check(&config.genesis))
