@@ -14,9 +14,10 @@ mod submit;
 use crate::{executor::ExecutorHandle, mempool::Mempool};
 use axum::{
     Json, Router,
-    extract::{DefaultBodyLimit, Path, Query, State},
+    extract::{DefaultBodyLimit, Path, Query, Request, State},
     http::header,
-    response::IntoResponse,
+    middleware::Next,
+    response::{IntoResponse, Response},
     routing::{get, post},
 };
 use error::{RpcError, RpcResult};
@@ -144,8 +145,21 @@ pub fn router(state: RpcState) -> Router {
         .fallback(|| async { RpcError::not_found("unknown_path", "there is nothing at this path") })
         .method_not_allowed_fallback(|| async { RpcError::method_not_allowed() })
         .layer(DefaultBodyLimit::max(MAX_BODY_BYTES))
+        .layer(axum::middleware::from_fn(refuse_long_bodies))
         .layer(tower_http::cors::CorsLayer::new().allow_origin(tower_http::cors::Any))
         .with_state(state)
+}
+
+/// Refuses a body by its announced length, before any of it has come.
+async fn refuse_long_bodies(request: Request, next: Next) -> Response {
+    let announced = request.headers().get(header::CONTENT_LENGTH);
+    let length = announced
+        .and_then(|value| value.to_str().ok())
+        .and_then(|value| value.parse::<u64>().ok());
+    if length.is_some_and(|length| length > MAX_BODY_BYTES as u64) {
+        return RpcError::body_too_large().into_response();
+    }
+    next.run(request).await
 }
 
 #[derive(Deserialize)]

@@ -52,6 +52,14 @@ impl RpcError {
         Self::new(StatusCode::CONFLICT, "refused", message)
     }
 
+    pub(crate) fn body_too_large() -> Self {
+        Self::new(
+            StatusCode::PAYLOAD_TOO_LARGE,
+            "body_too_large",
+            "a request's body has 1 MiB at most",
+        )
+    }
+
     pub(crate) fn busy(message: &str) -> Self {
         Self::new(StatusCode::TOO_MANY_REQUESTS, "busy", message)
     }
