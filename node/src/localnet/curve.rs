@@ -100,7 +100,7 @@ impl Curve {
             });
             self.interval *= 2;
         }
-        if self.rows.len() % 60 == 0 {
+        if self.rows.len().is_multiple_of(60) {
             self.write()?;
         }
         Ok(())

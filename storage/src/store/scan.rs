@@ -5,6 +5,9 @@ use commonware_codec::{Copying, DecodeExt};
 use quorate_types::{Account, Digest, Height, Identity};
 use rocksdb::{Direction, IteratorMode};
 
+/// A key of 32 bytes and its value.
+type Row = ([u8; 32], Box<[u8]>);
+
 /// Rows given back at a time.
 pub const SCAN_ROWS: usize = 10_000;
 
@@ -83,11 +86,7 @@ impl Store {
     }
 
     /// Rows whose keys have 32 bytes.
-    fn rows(
-        &self,
-        column: &str,
-        after: Option<[u8; 32]>,
-    ) -> Result<Vec<([u8; 32], Box<[u8]>)>, StoreError> {
+    fn rows(&self, column: &str, after: Option<[u8; 32]>) -> Result<Vec<Row>, StoreError> {
         let start = match &after {
             Some(key) => IteratorMode::From(key, Direction::Forward),
             None => IteratorMode::Start,
