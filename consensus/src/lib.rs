@@ -1,5 +1,5 @@
-//! The consensus machine: threshold simplex with rotating leaders, as a pure function of its
-//! inputs.
+//! The consensus machine: simplex with rotating leaders, epoch after epoch, as a pure function of
+//! its inputs.
 //!
 //! [`Engine::step`] takes the time and one [`Input`] and returns an [`Output`] that says what to
 //! journal, send, check, build and hand over. Nothing in this crate reads a clock, a file, a
@@ -36,6 +36,16 @@
 //! - nullification(v): enter v + 1.
 //! - finalization(B, v): B and its ancestors are final. Enter v + 1.
 //!
+//! *The last block of an epoch* (its height is a multiple of the epoch's length). On it nothing is
+//! built: a leader whose parent it would be proposes that very block again, with the certificate
+//! of the view u that notarized it. A voter casts notarize(B, v) for it under the same rule on u
+//! and the views between; what is in it is not checked again, since a quorum has. Upon its
+//! finalization: the epoch is over, whatever view it is in; the next epoch starts on it in view 1.
+//! What came early for it is taken now (`epochs`).
+//!
+//! Upon two different votes of one signer in one view, found in a slot or sent as evidence: verify
+//! both; if they conflict, keep the pair, send it to all once, block the signer (`evidence`).
+//!
 //! Upon a nullify(u) from a peer for u below the current view: answer with what ended u. Upon a
 //! finalization whose chain has gaps here: fetch blocks singly, or by range if many.
 //!
@@ -53,6 +63,13 @@
 //! v. The latter needs a second notarization in v. The former needs a parent below v with every
 //! view between nullified, v among them. A quorum notarized each block on the way, so an honest
 //! validator checked it.
+//!
+//! *The last block of an epoch is one.* Let B be final in view v as the last block. A proposal of a
+//! later view w is either B again, or builds on something else than B. The rule on parents is the
+//! same for both kinds of proposals, so the argument above holds: nothing else is notarized. And
+//! nobody starts the next epoch on anything but a final last block.
+//!
+//! *A penalty concerns liveness only.* No rule above asks whether a signer is blocked.
 //!
 //! *A power cut of all validators loses nothing final.* Finalize is cast with the block and the
 //! notarization in the journal; a finalization stands for q − f ≥ f + 1 honest journals.
@@ -75,7 +92,10 @@
 //!
 //! Every vote of this validator's own (before it is sent), every block it voted for (before the
 //! vote), every verified certificate of an open view. [`Engine::checkpoint`] gives the least that
-//! must stay; [`Engine::recover`] starts from it.
+//! must stay; [`Engine::recover`] starts from it, epoch by epoch. While the journal tells of a later
+//! epoch than the machine has reached, it does not vote; and it never casts finalize below a known
+//! finalization: in both cases what it once said may no longer be in the journal. Penalties
+//! and evidence are the node's to keep; it gives them back at the start ([`Config`]).
 //!
 //! # Bounds
 //!
@@ -83,7 +103,8 @@
 //! proposals at most 5 blocks ahead (10 MB at the largest block size); certificates about 300 per
 //! view above the finalised tip; checks under way 8 per peer and 3 per view; requests 64; staged
 //! ranges 1,024 blocks; finalised blocks that wait for execution 1,024 and one range before
-//! fetching pauses. Views outside the window are dropped before any cryptography; far-future
+//! fetching pauses; early messages of the next epoch 48 per peer and 4 blocks; evidence 16 pairs of
+//! 300 bytes per validator; penalties one per validator. Views outside the window are dropped before any cryptography; far-future
 //! certificates are verified and then *move* the window, since a quorum stands behind them.
 //!
 //! # Code map
@@ -97,6 +118,8 @@
 //! | `chain` | what is final; fetching missing blocks |
 //! | `recover` | starting from the journal |
 //! | `slots`, `round` | one view's votes and certificates |
+//! | `epochs` | from one epoch to the next |
+//! | `evidence` | conflicting votes: kept, passed on, taken from others |
 //! | `pacemaker`, `fetch`, `blame` | timers, requests, penalties |
 //! | `work` | the cryptography, for a thread of its own |
 

@@ -36,7 +36,7 @@ use quorate_consensus::{
 };
 use quorate_crypto::{
     SecretKey,
-    bls::{HashedMessage, Scheme, VoteSecret, deal},
+    bls::{AggregateMember, HashedMessage, Scheme, SchemeKind, VoteSecret, deal},
     sha256,
 };
 use quorate_types::{
@@ -60,6 +60,7 @@ struct Story {
     silent_before: Epoch,
     secrets: Vec<Arc<VoteSecret>>,
     worker: Worker,
+    scheme: Scheme,
     engine: Option<Engine>,
     now: Moment,
     journal: Vec<Record>,
@@ -71,8 +72,8 @@ struct Story {
 }
 
 impl Story {
-    fn new() -> Self {
-        let (keys, secrets) = deal(4, ChaCha8Rng::seed_from_u64(1));
+    fn new(kind: SchemeKind) -> Self {
+        let (scheme, secrets) = scheme(kind);
         let chain = ChainId(sha256(&[b"story"]));
         let identities = (1..=4)
             .map(|i| SecretKey::from_bytes(&[i; 32]).identity())
@@ -83,7 +84,8 @@ impl Story {
             epoch_length: EpochLength::new(1_000).unwrap(),
             silent_before: Epoch(0),
             secrets: secrets.into_iter().map(Arc::new).collect(),
-            worker: Worker::new(chain, Scheme::threshold(&keys).unwrap()),
+            worker: Worker::new(chain, scheme.clone()),
+            scheme,
             engine: None,
             now: Moment(0),
             journal: Vec::new(),
@@ -308,9 +310,7 @@ impl Story {
         let parts: Vec<_> = (1..4)
             .map(|i| (i, self.secrets[i as usize].sign(&message)))
             .collect();
-        let (keys, _) = deal(4, ChaCha8Rng::seed_from_u64(1));
-        let scheme = Scheme::threshold(&keys).unwrap();
-        let proof = scheme.certify(&message, &parts, [1; 32]).unwrap();
+        let proof = self.scheme.certify(&message, &parts, [1; 32]).unwrap();
         Certificate { subject, proof }
     }
 
@@ -435,6 +435,29 @@ impl Story {
     }
 }
 
+/// Vote keys of four validators and the scheme with them, always the same.
+fn scheme(kind: SchemeKind) -> (Scheme, Vec<VoteSecret>) {
+    let mut rng = ChaCha8Rng::seed_from_u64(1);
+    match kind {
+        SchemeKind::BlsThreshold => {
+            let (keys, secrets) = deal(4, rng);
+            (Scheme::threshold(&keys).unwrap(), secrets)
+        }
+        SchemeKind::BlsAggregate => {
+            let secrets: Vec<_> = (0..4).map(|_| VoteSecret::random(&mut rng)).collect();
+            let members: Vec<_> = secrets
+                .iter()
+                .map(|secret| AggregateMember {
+                    identity: [0; 32],
+                    key: secret.public_key(),
+                    possession: secret.prove_possession("story", &[0; 32]),
+                })
+                .collect();
+            (Scheme::aggregate("story", &members).unwrap(), secrets)
+        }
+    }
+}
+
 /// A view as scripts write it.
 fn view(word: &str) -> (Epoch, View) {
     let (epoch, view) = word.split_once('.').unwrap_or(("0", word));
@@ -449,8 +472,8 @@ fn numbered(subject: &Subject) -> String {
 }
 
 /// Plays a script and returns it with the trace that it gives.
-fn play(script: &str) -> String {
-    let mut story = Story::new();
+fn play(script: &str, kind: SchemeKind) -> String {
+    let mut story = Story::new(kind);
     for line in script.lines() {
         if line.starts_with("    ") {
             continue;
@@ -470,7 +493,8 @@ fn every_story_gives_its_trace() {
     for entry in fs::read_dir(folder).unwrap() {
         let path = entry.unwrap().path();
         let expected = fs::read_to_string(&path).unwrap();
-        let given = play(&expected);
+        let [given, other] = SchemeKind::ALL.map(|kind| play(&expected, kind));
+        assert_eq!(given, other, "{}: the schemes differ", path.display());
         if std::env::var_os("QUORATE_BLESS").is_some() {
             fs::write(&path, &given).unwrap();
         } else {

@@ -329,6 +329,7 @@ async fn serve_until_stopped(
         Ok(()) => info!("stopping"),
         Err(error) => error!("stopping: {error:#}"),
     }
+    watch_the_end();
     // The socket of a stopped validator would only confuse.
     let _ = std::fs::remove_file(config.data_dir.join(CONTROL_SOCKET));
     let _ = stop_rpc.send(());
@@ -387,15 +388,33 @@ fn metrics_text(registry: &Registry) -> String {
 
 /// Waits for threads that were told to stop, for a while.
 async fn join(threads: Vec<JoinHandle<()>>) {
-    let joined = tokio::task::spawn_blocking(move || {
+    let (done, joined) = tokio::sync::oneshot::channel();
+    // Not one of the runtime's own threads: it would wait for that at its end, however long.
+    thread::spawn(move || {
         for thread in threads {
             // A panic has been reported by the thread itself.
             let _ = thread.join();
         }
+        let _ = done.send(());
     });
     if tokio::time::timeout(STOP_LIMIT, joined).await.is_err() {
         error!("a thread did not stop in time; what is not on disk is lost");
     }
+}
+
+/// Ends the process if it has not ended by itself in time, or at once upon another signal.
+fn watch_the_end() {
+    thread::spawn(|| {
+        thread::sleep(STOP_LIMIT + Duration::from_secs(5));
+        eprintln!("error: something did not stop; the process is ended. What is synced is safe");
+        std::process::exit(1);
+    });
+    tokio::spawn(async {
+        if stop_signal(false).await.is_ok() {
+            eprintln!("error: told twice to stop; the process is ended. What is synced is safe");
+            std::process::exit(1);
+        }
+    });
 }
 
 /// Opens the vote journal, and refuses to vote if it should be there and is not. Returns the first

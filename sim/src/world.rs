@@ -8,7 +8,10 @@ use quorate_consensus::{
 };
 use quorate_crypto::{
     SecretKey,
-    bls::{HashedMessage, PartialSignature, Proof, Scheme, VoteSecret, deal},
+    bls::{
+        AggregateMember, HashedMessage, PartialSignature, Proof, Scheme, SchemeKind, VoteSecret,
+        deal,
+    },
     sha256,
 };
 use quorate_types::{
@@ -60,6 +63,8 @@ pub struct Scenario {
     pub loss_percent: u32,
     /// How long it lasts.
     pub duration: Duration,
+    /// The vote scheme.
+    pub scheme: SchemeKind,
     /// How many blocks an epoch has.
     pub epoch_blocks: u64,
     /// How often, of 100 times that a validator enters an epoch, it or (every fifth time) all of
@@ -104,7 +109,8 @@ pub struct Report {
 }
 
 impl Scenario {
-    /// A quiet network: 1 to 5 ms, no loss, no faults.
+    /// A quiet network: 1 to 5 ms, no loss, no faults. The scheme goes with the seed, so that every
+    /// test with several seeds runs for both.
     pub fn new(seed: u64, validators: usize, duration: Duration) -> Self {
         Self {
             seed,
@@ -114,6 +120,11 @@ impl Scenario {
             latency: (Duration::from_millis(1), Duration::from_millis(5)),
             loss_percent: 0,
             duration,
+            scheme: if seed.is_multiple_of(2) {
+                SchemeKind::BlsThreshold
+            } else {
+                SchemeKind::BlsAggregate
+            },
             epoch_blocks: 1_000_000,
             border_crashes_percent: 0,
             timing: timing(),
@@ -229,14 +240,12 @@ impl Simulation {
     pub fn new(scenario: Scenario) -> Self {
         let mut rng = ChaCha8Rng::seed_from_u64(scenario.seed);
         let count = u32::try_from(scenario.validators).expect("few validators");
-        let (keys, secrets) = deal(count, &mut rng);
-        let secrets: Vec<Arc<VoteSecret>> = secrets.into_iter().map(Arc::new).collect();
+        let (scheme, secrets) = make_scheme(scenario.scheme, count, &mut rng);
         let identities = (0..scenario.validators)
             .map(|i| SecretKey::from_bytes(&sha256(&[&i.to_be_bytes()]).0).identity())
             .collect();
         let committee = Committee::new(Epoch(0), identities).expect("distinct identities");
         let chain = ChainId(sha256(&[b"simulation"]));
-        let scheme = Scheme::threshold(&keys).expect("a fresh dealing");
         let mut identity: Vec<usize> = (0..scenario.validators).collect();
         identity.extend(
             scenario
@@ -972,6 +981,36 @@ impl Simulation {
         all.extend(parts);
         self.trace = sha256(&all);
     }
+}
+
+/// Fresh vote keys and the scheme with them.
+fn make_scheme(
+    kind: SchemeKind,
+    validators: u32,
+    rng: &mut ChaCha8Rng,
+) -> (Scheme, Vec<Arc<VoteSecret>>) {
+    let (scheme, secrets) = match kind {
+        SchemeKind::BlsThreshold => {
+            let (keys, secrets) = deal(validators, rng);
+            (Scheme::threshold(&keys), secrets)
+        }
+        SchemeKind::BlsAggregate => {
+            let secrets: Vec<VoteSecret> = (0..validators)
+                .map(|_| VoteSecret::random(&mut *rng))
+                .collect();
+            let members: Vec<AggregateMember> = secrets
+                .iter()
+                .map(|secret| AggregateMember {
+                    identity: [0; 32],
+                    key: secret.public_key(),
+                    possession: secret.prove_possession("simulation", &[0; 32]),
+                })
+                .collect();
+            (Scheme::aggregate("simulation", &members), secrets)
+        }
+    };
+    let secrets = secrets.into_iter().map(Arc::new).collect();
+    (scheme.expect("fresh keys"), secrets)
 }
 
 fn timing() -> Timing {
