@@ -8,6 +8,8 @@
 //! |---|---|
 //! | `start` | a fresh machine |
 //! | `crash` | everything that was not synced is gone (all votes that left were), and it starts again |
+//! | `checkpoint` | the journal is replaced by the least that must stay |
+//! | `executed HEIGHT` | blocks up to here are in the database (a crash loses that again) |
 //! | `propose VIEW NAME PARENT [PARENT_VIEW]` | VIEW's leader proposes block NAME on PARENT (a name or `genesis`) |
 //! | `block NAME` | a peer answers with this block |
 //! | `vote WHO KIND VIEW [NAME]` | a valid vote |
@@ -102,6 +104,11 @@ impl Story {
         let number = |place: usize| -> u64 { words[place].parse().unwrap() };
         match words[0] {
             "start" | "crash" => self.start(),
+            "checkpoint" => self.journal = self.engine.as_ref().unwrap().checkpoint(),
+            "executed" => {
+                let height = Height(number(1));
+                self.step(Input::Executed { height });
+            }
             "epochs" => self.epoch_length = EpochLength::new(number(1)).unwrap(),
             "propose" => {
                 let (epoch, view) = view(words[1]);

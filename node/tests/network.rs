@@ -275,6 +275,28 @@ async fn a_key_that_lost_its_journal_follows_in_silence_until_it_is_safe() {
     net.stop_and_check();
 }
 
+/// The database alone is gone. The validator fetches the chain again, over many epochs, and votes
+/// again where its journal ends.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_lost_database_is_fetched_again_and_the_journal_still_counts() {
+    let mut net = Net::start_with("fetch", 4, "bls-threshold", 50).await;
+    let load = net.load(100.0);
+    net.reach(0, 400).await;
+    net.network.kill(3).unwrap();
+    std::fs::remove_dir_all(net.path().join("validator-3/data/db")).unwrap();
+    net.network.spawn(3, &[]).unwrap();
+    let height = net.height(0).await;
+    net.reach(3, height + 20).await;
+    // With another one gone, the chain goes on only by its votes.
+    net.network.kill(1).unwrap();
+    net.grow(0, 100).await;
+    net.network.spawn(1, &[]).unwrap();
+    let height = net.height(0).await;
+    net.reach(1, height).await;
+    assert!(load.stop().await.finalized > 0);
+    net.stop_and_check();
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn two_processes_never_share_a_data_directory() {
     let mut net = Net::start("twice", 1).await;
