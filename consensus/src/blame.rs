@@ -1,9 +1,9 @@
 //! Who is not listened to, and who is only half believed.
 //!
 //! Blocking must never halt the chain by itself: at most f validators are blocked at a time, and
-//! n − f are a quorum. Beyond f, and whenever a view times out short of a quorum or more than f views
-//! in a row bring no block (the penalty may rest on a fault that has healed), those caught with something invalid are on probation: their
-//! votes are verified one by one before they are buffered, so they can help but not spoil a check.
+//! n − f are a quorum. Beyond f, and whenever a view times out short of a quorum or more than f
+//! views in a row bring no block (the penalty may rest on a fault that has healed), those caught
+//! with something invalid are on probation: their votes are verified one by one before they are buffered, so they can help but not spoil a check.
 //! Equivocation is provable and stays blocked, and so does whom the operator has blocked, until
 //! the order is taken back.
 

@@ -103,6 +103,13 @@ impl Config {
     pub fn epoch(&self) -> Epoch {
         self.committee.epoch()
     }
+
+    /// All validators but this one.
+    pub(crate) fn peers(&self) -> Vec<ValidatorIndex> {
+        let own = self.own.as_ref().map(|own| own.place);
+        let places = self.committee.places();
+        places.filter(|place| Some(*place) != own).collect()
+    }
 }
 
 /// The newest finalised block that is durable outside the journal, from which the machine starts.

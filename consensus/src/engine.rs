@@ -69,7 +69,8 @@ pub struct Counters {
     pub dropped_invalid: u64,
 }
 
-/// The consensus machine of one validator, which goes from epoch to epoch. See the crate's head for the protocol.
+/// The consensus machine of one validator, which goes from epoch to epoch. See the crate's head for
+/// the protocol.
 pub struct Engine {
     pub(crate) config: Config,
     pub(crate) view: View,
@@ -137,7 +138,7 @@ impl Engine {
             staged: Vec::new(),
             pacemaker: Pacemaker::new(config.timing, now),
             blame,
-            fetcher: Fetcher::new(config.epoch(), Vec::new(), config.timing.fetch_timeout),
+            fetcher: Fetcher::new(config.epoch(), config.peers(), config.timing.fetch_timeout),
             convictions: BTreeMap::new(),
             informed: BTreeMap::new(),
             border: tip
@@ -157,17 +158,8 @@ impl Engine {
             config,
             tip,
         };
-        let timeout = engine.config.timing.fetch_timeout;
-        engine.fetcher = Fetcher::new(engine.epoch(), engine.peers(), timeout);
         engine.restore_evidence();
         engine
-    }
-
-    /// All validators but this one.
-    pub(crate) fn peers(&self) -> Vec<ValidatorIndex> {
-        let own = self.own_place();
-        let places = self.config.committee.places();
-        places.filter(|place| Some(*place) != own).collect()
     }
 
     /// Takes one input and tells what is to be done about it.

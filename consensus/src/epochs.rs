@@ -80,7 +80,7 @@ impl Engine {
         self.hashed.clear();
         self.helped.clear();
         self.building = None;
-        self.fetcher = Fetcher::new(epoch, self.peers(), self.config.timing.fetch_timeout);
+        self.fetcher = Fetcher::new(epoch, self.config.peers(), self.config.timing.fetch_timeout);
         for pending in self.jobs.values_mut() {
             // Two conflicting votes are evidence in any epoch; nothing else is of use.
             if !matches!(pending, Pending::Conflict { .. }) {

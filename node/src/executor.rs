@@ -25,6 +25,7 @@ use quorate_types::{
 use std::{
     collections::{BTreeMap, BTreeSet},
     sync::Arc,
+    time::{Duration, Instant},
 };
 use tokio::sync::{oneshot, watch};
 
@@ -80,6 +81,12 @@ enum Command {
     Stop,
 }
 
+/// Bytes of the database's files, and the height below which it is pruned.
+type Disk = Arc<RwLock<(u64, Height)>>;
+
+/// How often the database is measured.
+const MEASURE_INTERVAL: Duration = Duration::from_secs(1);
+
 type Roots = Arc<RwLock<BTreeMap<Height, Digest>>>;
 
 /// The executor from outside. Cheap to clone; any thread may use it.
@@ -88,7 +95,7 @@ pub struct ExecutorHandle {
     commands: Sender<Command>,
     executed: watch::Receiver<Executed>,
     roots: Roots,
-    store: Store,
+    disk: Disk,
 }
 
 impl ExecutorHandle {
@@ -119,14 +126,10 @@ impl ExecutorHandle {
         receiver
     }
 
-    /// About how many bytes the database has on disk, and the height below which it is pruned.
-    ///
-    /// # Errors
-    ///
-    /// If the database cannot be read.
-    pub fn disk(&self) -> anyhow::Result<(u64, Height)> {
-        let bytes = self.store.sizes().iter().map(|size| size.bytes).sum();
-        Ok((bytes, self.store.pruned_below()?))
+    /// About how many bytes the database has on disk, and the height below which it is pruned, as
+    /// of the last second in which blocks were executed.
+    pub fn disk(&self) -> (u64, Height) {
+        *self.disk.read()
     }
 
     /// Ends the thread once it has done what was handed over.
@@ -148,6 +151,8 @@ pub struct Executor {
     /// Blocks to keep below the newest; `None` for all.
     retention: Option<u64>,
     pruned: Height,
+    disk: Disk,
+    measured: Instant,
 }
 
 /// Pruned blocks for each executed one, so that a retention that was lowered is reached, and a few
@@ -175,6 +180,8 @@ impl Executor {
             roots.extend(store.root(height)?.map(|root| (height, root)));
         }
         let roots: Roots = Arc::new(RwLock::new(roots));
+        let pruned = store.pruned_below()?;
+        let disk: Disk = Arc::new(RwLock::new((database_bytes(&store), pruned)));
         let (news, executed) = watch::channel(Executed {
             height: tip.height,
             id: tip.id,
@@ -187,10 +194,12 @@ impl Executor {
             commands: sender,
             executed,
             roots: roots.clone(),
-            store: store.clone(),
+            disk: disk.clone(),
         };
         let executor = Self {
-            pruned: store.pruned_below()?,
+            pruned,
+            measured: Instant::now(),
+            disk,
             retention,
             store,
             tree,
@@ -336,7 +345,12 @@ impl Executor {
         }
         self.proofs.prove(&self.tree, newest.height)?;
         self.news.send_replace(newest);
-        self.prune(blocks.len() as u64)
+        self.prune(blocks.len() as u64)?;
+        if self.measured.elapsed() >= MEASURE_INTERVAL {
+            self.measured = Instant::now();
+            *self.disk.write() = (database_bytes(&self.store), self.pruned);
+        }
+        Ok(())
     }
 
     /// Forgets about as many old blocks as new ones have come, so that pruning keeps up whatever
@@ -357,6 +371,10 @@ impl Executor {
         }
         Ok(())
     }
+}
+
+fn database_bytes(store: &Store) -> u64 {
+    store.sizes().iter().map(|size| size.bytes).sum()
 }
 
 fn decode_account(bytes: Option<&[u8]>) -> anyhow::Result<Account> {

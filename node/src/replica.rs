@@ -654,7 +654,7 @@ impl Replica {
             .metrics
             .journal_bytes
             .set(as_i64(self.journal.bytes()));
-        let (bytes, pruned) = self.around.executor.disk()?;
+        let (bytes, pruned) = self.around.executor.disk();
         let clock_ahead_ms = self.clock.ahead_ms();
         self.around.live.set_condition(Condition {
             behind: self.engine.is_behind(),

@@ -348,6 +348,11 @@ impl Verifier {
         self.committee.identity(place)
     }
 
+    /// The vote scheme.
+    pub fn scheme(&self) -> SchemeKind {
+        self.scheme.kind()
+    }
+
     /// The chain whose certificates it verifies.
     pub fn chain(&self) -> ChainId {
         self.chain

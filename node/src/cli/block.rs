@@ -4,6 +4,7 @@ use super::{
     output::{print_fields, print_json, print_lines},
     rpc::{Rpc, block_on},
 };
+use crate::config::read_bounded;
 use anyhow::{Context as _, bail, ensure};
 use clap::Args;
 use quorate_load::{
@@ -15,13 +16,15 @@ use quorate_types::{
     genesis::{Trust, Verifier},
 };
 use std::{
-    fs,
     path::{Path, PathBuf},
     time::{Duration, Instant},
 };
 
 /// How long to wait for a finalization of a block that is very new.
 const WAIT: Duration = Duration::from_secs(5);
+
+/// Most bytes of a trust file: 1,024 validators take less than 1 MiB.
+const MAX_TRUST_BYTES: u64 = 16 << 20;
 
 /// Show a block, on request with its finality verified offline
 ///
@@ -174,8 +177,8 @@ pub(super) fn verify_header(
 
 /// Reads a trust file.
 pub(super) fn load_trust(path: &Path) -> anyhow::Result<Verifier> {
-    let text =
-        fs::read_to_string(path).with_context(|| format!("cannot read {}", path.display()))?;
+    let text = read_bounded(path, MAX_TRUST_BYTES)
+        .with_context(|| format!("cannot read {}", path.display()))?;
     let trust = Trust::from_json(&text).with_context(|| format!("{}", path.display()))?;
     trust
         .verifier()

@@ -1,14 +1,15 @@
 //! `quorate evidence`
 
 use super::{
+    block::load_trust,
     output::{print_fields, print_json, print_lines},
     rpc::{Rpc, block_on},
 };
 use crate::evidence::{pair_of, read_file};
-use anyhow::{Context as _, bail};
+use anyhow::bail;
 use clap::{Args, Subcommand};
+use quorate_crypto::bls::SchemeKind;
 use quorate_load::api::EvidenceJson;
-use quorate_types::genesis::Trust;
 use serde_json::json;
 use std::path::PathBuf;
 
@@ -117,21 +118,14 @@ impl Show {
 
 impl Verify {
     fn run(self) -> anyhow::Result<()> {
-        let path = &self.trust;
-        let text = crate::config::read_bounded(path, 16 << 20)
-            .with_context(|| format!("cannot read the trust file {}", path.display()))?;
-        let trust =
-            Trust::from_json(&text).with_context(|| format!("trust file {}", path.display()))?;
-        let verifier = trust
-            .verifier()
-            .with_context(|| format!("trust file {}", path.display()))?;
+        let verifier = load_trust(&self.trust)?;
         let evidence = read_file(&self.file)?;
         let file = self.file.display();
-        if evidence.chain_id != trust.chain_id {
+        if evidence.chain_id != verifier.chain() {
             bail!(
                 "{file} is of the chain {}, the trust file of {}",
                 evidence.chain_id,
-                trust.chain_id
+                verifier.chain()
             );
         }
         let pair = pair_of(&evidence)?;
@@ -146,11 +140,11 @@ impl Verify {
         let identity = verifier
             .identity(pair.first.signer)
             .map_or_else(|| "unknown".to_owned(), |identity| identity.to_string());
-        let meaning = match trust.scheme.as_str() {
-            "bls-threshold" => {
+        let meaning = match verifier.scheme() {
+            SchemeKind::BlsThreshold => {
                 "the validator signed both votes, or a quorum of the others together, or the dealer"
             }
-            _ => "the holder of the validator's vote key signed both votes",
+            SchemeKind::BlsAggregate => "the holder of the validator's vote key signed both votes",
         };
         if self.json {
             return print_json(&json!({

@@ -5,19 +5,15 @@ use super::{
     rpc::block_on,
 };
 use crate::{
-    config::{MIN_RETENTION_BLOCKS, parse_duration},
+    config::{MIN_RETENTION_BLOCKS, load_genesis, parse_duration},
     localnet::{Curve, Figures, Network, Sample, Settings, prepare, setup},
 };
 use anyhow::Context as _;
 use clap::Args;
 use quorate_load::{Load, LoadConfig, LoadCounters, LoadReport, api::BlockedJson};
-use quorate_types::{
-    EpochLength, ValidatorIndex,
-    genesis::{Genesis, Protocol},
-};
+use quorate_types::{EpochLength, ValidatorIndex, genesis::Protocol};
 use serde::Serialize;
 use std::{
-    fs,
     io::{IsTerminal as _, Write as _},
     path::PathBuf,
     sync::{Arc, atomic::Ordering::Relaxed},
@@ -200,9 +196,7 @@ impl Localnet {
             return Ok((Arc::default(), None));
         }
         let path = self.dir.join(crate::genesis::GENESIS_FILE);
-        let text =
-            fs::read_to_string(&path).with_context(|| format!("cannot read {}", path.display()))?;
-        let genesis = Genesis::from_json(&text).with_context(|| path.display().to_string())?;
+        let genesis = load_genesis(&path)?;
         let load = Load::new(LoadConfig {
             urls: network.urls(),
             chain: genesis.chain_id(),
