@@ -2,7 +2,7 @@
 
 use crate::io::Sentence;
 use quorate_crypto::Digest;
-use quorate_crypto::bls::VoteSecret;
+use quorate_crypto::bls::{HashedMessage, PartialSignature, VoteSecret};
 use quorate_types::{
     Block, Certificate, ChainId, Committee, Epoch, EpochLength, Evidence, Height, ValidatorIndex,
     View,
@@ -38,13 +38,28 @@ pub const MAX_EARLY_MESSAGES: usize = 6 * LOOKAHEAD_VIEWS as usize;
 /// Things that may be fetched at once.
 pub const MAX_WANTS: usize = 64;
 
+/// Signs this validator's votes: a BLS secret in the node, something cheaper where a simulation is
+/// not about cryptography.
+pub trait VoteSigner: Send + Sync {
+    /// Signs a vote's bytes ([`quorate_types::Subject::signed_bytes`]). The message as it was mapped
+    /// to the curve is handed back, since the check of the quorum needs it too.
+    fn sign_vote(&self, message: &[u8]) -> (PartialSignature, Option<Arc<HashedMessage>>);
+}
+
+impl VoteSigner for VoteSecret {
+    fn sign_vote(&self, message: &[u8]) -> (PartialSignature, Option<Arc<HashedMessage>>) {
+        let message = Arc::new(HashedMessage::new(message));
+        (self.sign(&message), Some(message))
+    }
+}
+
 /// The validator's own place and key. Without one the machine follows and never votes.
 #[derive(Clone)]
 pub struct Own {
     /// Its place in the committee.
     pub place: ValidatorIndex,
     /// Its share of the vote key.
-    pub secret: Arc<VoteSecret>,
+    pub secret: Arc<dyn VoteSigner>,
 }
 
 /// How long to wait for what.

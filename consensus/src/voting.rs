@@ -9,12 +9,11 @@ use crate::{
 };
 use quorate_crypto::{
     Digest,
-    bls::{HashedMessage, PartialSignature, Proof},
+    bls::{PartialSignature, Proof},
 };
 use quorate_types::{
     Certificate, Evidence, Message, Record, Subject, ValidatorIndex, View, Vote, VoteKind,
 };
-use std::sync::Arc;
 
 /// Votes of one validator on probation that may be under verification at once.
 const MAX_PROBATION_CHECKS: usize = 8;
@@ -276,11 +275,16 @@ impl Engine {
             kind,
             payload,
         };
-        let message = self.hash(subject);
+        let (signature, message) = own
+            .secret
+            .sign_vote(&subject.signed_bytes(&self.config.chain));
+        if let Some(message) = message {
+            self.hashed.insert(subject, message);
+        }
         let vote = Vote {
             subject,
             signer: own.place,
-            signature: own.secret.sign(&message),
+            signature,
         };
         let round = self.rounds.entry(view).or_default();
         let place = match kind {
@@ -299,14 +303,6 @@ impl Engine {
             message: Message::Vote(vote),
         });
         self.admit(vote, true, out);
-    }
-
-    fn hash(&mut self, subject: Subject) -> Arc<HashedMessage> {
-        let chain = self.config.chain;
-        self.hashed
-            .entry(subject)
-            .or_insert_with(|| Arc::new(HashedMessage::new(&subject.signed_bytes(&chain))))
-            .clone()
     }
 
     /// Casts notarize for a block that is known to be valid, in the current view.

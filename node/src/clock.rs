@@ -1,4 +1,4 @@
-//! Whether this machine's clock goes with the others'.
+//! The machine's clocks, and whether the one on the wall goes with the others'.
 //!
 //! Each proposal carries its leader's clock. The median difference over the newest ones is the
 //! network's delay plus how far this clock is ahead of the median leader's: one leader with a wrong
@@ -6,7 +6,48 @@
 //! voter's clock at most, and links are made only between clocks that are closer than that. So
 //! a clock that is seconds off is told of, long before the validator drops out.
 
-use std::collections::VecDeque;
+use quorate_consensus::Moment;
+use std::{
+    collections::VecDeque,
+    time::{Duration, Instant, SystemTime, UNIX_EPOCH},
+};
+
+/// What the validator reads the time from.
+pub trait Clock: Send + Sync {
+    /// Time that never goes backwards, since an arbitrary start.
+    fn now(&self) -> Moment;
+
+    /// Milliseconds since 1970, as far as this machine knows.
+    fn wall_ms(&self) -> u64;
+}
+
+/// The operating system's clocks.
+#[derive(Clone, Copy, Debug)]
+pub struct SystemClock(Instant);
+
+impl SystemClock {
+    /// Starts now.
+    pub fn start() -> Self {
+        Self(Instant::now())
+    }
+}
+
+impl Clock for SystemClock {
+    fn now(&self) -> Moment {
+        Moment::default().after(self.0.elapsed())
+    }
+
+    fn wall_ms(&self) -> u64 {
+        now_ms()
+    }
+}
+
+/// Milliseconds since 1970 by this machine's clock.
+pub(crate) fn now_ms() -> u64 {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH);
+    let millis = since.unwrap_or(Duration::ZERO).as_millis();
+    u64::try_from(millis).unwrap_or(u64::MAX)
+}
 
 /// Proposals that are looked at.
 const SAMPLES: usize = 64;

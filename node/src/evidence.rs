@@ -4,12 +4,13 @@
 //! alone (`quorate evidence verify`). What people read in it is derived from `hex`, which is what
 //! counts.
 
-use crate::offenders::write_atomically;
 use quorate_load::api::{EvidenceJson, from_hex, to_hex};
+use quorate_storage::disk::{Disk, SystemDisk, write_atomically};
 use quorate_types::{ChainId, Committee, Evidence};
 use std::{
-    fs, io,
+    io,
     path::{Path, PathBuf},
+    sync::Arc,
 };
 
 /// The folder's name in the data directory.
@@ -44,6 +45,7 @@ pub enum EvidenceError {
 
 /// The folder.
 pub struct EvidenceFolder {
+    disk: Arc<dyn Disk>,
     path: PathBuf,
     chain: ChainId,
     all: Vec<EvidenceJson>,
@@ -55,11 +57,15 @@ impl EvidenceFolder {
     /// # Errors
     ///
     /// If a file cannot be read, is damaged or of another chain.
-    pub fn load(directory: &Path, chain: ChainId) -> Result<Self, EvidenceError> {
+    pub fn load(
+        disk: Arc<dyn Disk>,
+        directory: &Path,
+        chain: ChainId,
+    ) -> Result<Self, EvidenceError> {
         let path = directory.join(EVIDENCE_FOLDER);
         let mut all = Vec::new();
-        for file in files(&path)? {
-            let evidence = read_file(&file)?;
+        for file in files(&*disk, &path)? {
+            let evidence = read(&*disk, &file)?;
             if evidence.chain_id != chain {
                 return Err(EvidenceError::Damaged {
                     path: file,
@@ -68,7 +74,12 @@ impl EvidenceFolder {
             }
             all.push(evidence);
         }
-        Ok(Self { path, chain, all })
+        Ok(Self {
+            disk,
+            path,
+            chain,
+            all,
+        })
     }
 
     /// All evidence.
@@ -98,9 +109,11 @@ impl EvidenceFolder {
             return Ok(());
         }
         let path = self.path.join(file_name(&json));
-        let written = fs::create_dir_all(&self.path)
+        let written = self
+            .disk
+            .make_folder(&self.path)
             .and_then(|()| serde_json::to_vec_pretty(&json).map_err(io::Error::other))
-            .and_then(|text| write_atomically(&path, &text));
+            .and_then(|text| write_atomically(&*self.disk, &path, &text));
         written.map_err(|source| EvidenceError::Io { path, source })?;
         self.all.push(json);
         Ok(())
@@ -112,27 +125,21 @@ fn file_name(evidence: &EvidenceJson) -> String {
     format!("{}-{}.json", evidence.conflict, &id[..16])
 }
 
-fn files(folder: &Path) -> Result<Vec<PathBuf>, EvidenceError> {
-    let io_error = |source| EvidenceError::Io {
-        path: folder.to_path_buf(),
-        source,
-    };
-    let entries = match fs::read_dir(folder) {
+fn files(disk: &dyn Disk, folder: &Path) -> Result<Vec<PathBuf>, EvidenceError> {
+    let names = match disk.names(folder) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
-        entries => entries.map_err(io_error)?,
+        names => names.map_err(|source| EvidenceError::Io {
+            path: folder.to_path_buf(),
+            source,
+        })?,
     };
-    let mut files = Vec::new();
-    for entry in entries.take(2 * MAX_FILES) {
-        let path = entry.map_err(io_error)?.path();
-        if path
-            .extension()
-            .is_some_and(|extension| extension == "json")
-            && files.len() < MAX_FILES
-        {
-            files.push(path);
-        }
-    }
+    let mut files: Vec<PathBuf> = names
+        .iter()
+        .map(|name| folder.join(name))
+        .filter(|path| path.extension().is_some_and(|kind| kind == "json"))
+        .collect();
     files.sort();
+    files.truncate(MAX_FILES);
     Ok(files)
 }
 
@@ -142,6 +149,10 @@ fn files(folder: &Path) -> Result<Vec<PathBuf>, EvidenceError> {
 ///
 /// If it cannot be read, is too long, or is no evidence.
 pub fn read_file(path: &Path) -> Result<EvidenceJson, EvidenceError> {
+    read(&SystemDisk, path)
+}
+
+fn read(disk: &dyn Disk, path: &Path) -> Result<EvidenceJson, EvidenceError> {
     let io_error = |source| EvidenceError::Io {
         path: path.to_path_buf(),
         source,
@@ -150,12 +161,12 @@ pub fn read_file(path: &Path) -> Result<EvidenceJson, EvidenceError> {
         path: path.to_path_buf(),
         problem,
     };
-    let length = fs::metadata(path).map_err(io_error)?.len();
-    if length > MAX_EVIDENCE_BYTES {
-        return Err(damaged(format!("{length} bytes are too many for evidence")));
-    }
-    let text = fs::read_to_string(path).map_err(io_error)?;
-    let json: EvidenceJson = serde_json::from_str(&text).map_err(|e| damaged(e.to_string()))?;
+    let text = disk.read(path, MAX_EVIDENCE_BYTES);
+    let text = text.map_err(|source| match source.kind() {
+        io::ErrorKind::FileTooLarge => damaged(source.to_string()),
+        _ => io_error(source),
+    })?;
+    let json: EvidenceJson = serde_json::from_slice(&text).map_err(|e| damaged(e.to_string()))?;
     let pair = pair_of(&json).map_err(|error| damaged(error.to_string()))?;
     let same = json.id == pair.id()
         && json.validator == pair.first.signer
@@ -210,6 +221,7 @@ mod tests {
     use super::*;
     use quorate_crypto::bls::PartialSignature;
     use quorate_types::{Digest, Epoch, Identity, Subject, ValidatorIndex, View, Vote, VoteKind};
+    use std::fs;
 
     fn pair() -> Evidence {
         let vote = |payload: u8| Vote {
@@ -235,10 +247,14 @@ mod tests {
 
     const CHAIN: ChainId = ChainId(Digest([7; 32]));
 
+    fn load(directory: &Path, chain: ChainId) -> Result<EvidenceFolder, EvidenceError> {
+        EvidenceFolder::load(Arc::new(SystemDisk), directory, chain)
+    }
+
     #[test]
     fn evidence_is_kept_once_and_read_again() {
         let directory = tempfile::tempdir().expect("a directory");
-        let mut folder = EvidenceFolder::load(directory.path(), CHAIN).expect("none yet");
+        let mut folder = load(directory.path(), CHAIN).expect("none yet");
         let turned = Evidence {
             first: pair().second,
             second: pair().first,
@@ -246,11 +262,11 @@ mod tests {
         for pair in [pair(), turned] {
             folder.keep(&pair, &committee(), 5).expect("written");
         }
-        let again = EvidenceFolder::load(directory.path(), CHAIN).expect("valid");
+        let again = load(directory.path(), CHAIN).expect("valid");
         assert_eq!(again.all().len(), 1);
         assert_eq!(again.pairs(), [pair().canonical()]);
         let other = ChainId(Digest([8; 32]));
-        assert!(EvidenceFolder::load(directory.path(), other).is_err());
+        assert!(load(directory.path(), other).is_err());
     }
 
     #[test]

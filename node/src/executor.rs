@@ -17,7 +17,7 @@ use parking_lot::RwLock;
 use quorate_consensus::Finalized;
 use quorate_storage::{
     store::{Commit, Store, tree_updates},
-    tree::{RocksStore, Tree},
+    tree::{TableRows, Tree},
 };
 use quorate_types::{
     Account, Block, Committee, Digest, Height, Identity, Outcome, View, state_key,
@@ -141,7 +141,7 @@ impl ExecutorHandle {
 /// The executor's own side.
 pub struct Executor {
     store: Store,
-    tree: Tree<RocksStore>,
+    tree: Tree<TableRows>,
     committee: Committee,
     commands: Receiver<Command>,
     news: watch::Sender<Executed>,
@@ -168,7 +168,7 @@ impl Executor {
     /// If the database cannot be read.
     pub fn new(
         store: Store,
-        tree: Tree<RocksStore>,
+        tree: Tree<TableRows>,
         committee: Committee,
         retention: Option<u64>,
         observer: Observer,
@@ -221,23 +221,46 @@ impl Executor {
     /// on.
     pub fn run(mut self) -> anyhow::Result<()> {
         while let Ok(command) = self.commands.recv() {
-            let mut blocks = Vec::new();
-            let mut next = Some(command);
-            while let Some(command) = next {
-                match command {
-                    Command::Execute(more) => blocks.extend(more),
-                    Command::Prove(identity, answer) => self.proofs.ask(identity, answer),
-                    Command::Stop => return self.execute(blocks),
-                }
-                next = if blocks.len() < MAX_BLOCKS_PER_SYNC {
-                    self.commands.try_recv().ok()
-                } else {
-                    None
-                };
+            if !self.obey(command)? {
+                break;
             }
-            self.execute(blocks)?;
         }
         Ok(())
+    }
+
+    /// Does what has been handed over, without waiting for more.
+    ///
+    /// # Errors
+    ///
+    /// As for [`Self::run`].
+    pub fn run_waiting(&mut self) -> anyhow::Result<()> {
+        while let Ok(command) = self.commands.try_recv() {
+            self.obey(command)?;
+        }
+        Ok(())
+    }
+
+    /// Obeys a command together with those that wait behind it. Returns whether to go on.
+    fn obey(&mut self, first: Command) -> anyhow::Result<bool> {
+        let mut blocks = Vec::new();
+        let mut next = Some(first);
+        while let Some(command) = next {
+            match command {
+                Command::Execute(more) => blocks.extend(more),
+                Command::Prove(identity, answer) => self.proofs.ask(identity, answer),
+                Command::Stop => {
+                    self.execute(blocks)?;
+                    return Ok(false);
+                }
+            }
+            next = if blocks.len() < MAX_BLOCKS_PER_SYNC {
+                self.commands.try_recv().ok()
+            } else {
+                None
+            };
+        }
+        self.execute(blocks)?;
+        Ok(true)
     }
 
     fn execute(&mut self, blocks: Vec<Finalized>) -> anyhow::Result<()> {

@@ -2,20 +2,18 @@
 //! submitted here to the coming leaders.
 
 use crate::{
-    mempool::Mempool, metrics::NodeMetrics, rpc::live::LiveStatus, validate::verify_signatures,
+    clock::Clock, mempool::Mempool, metrics::NodeMetrics, outlet::Wire, rpc::live::LiveStatus,
+    validate::verify_signatures,
 };
 use anyhow::Context;
 use commonware_codec::Encode;
 use crossbeam_channel::Receiver;
-use quorate_p2p::{Lane, Links, To};
+use quorate_p2p::{Lane, To};
 use quorate_storage::store::Store;
 use quorate_types::{
-    ChainId, Committee, Epoch, Frame, Identity, Message, Transaction, ValidatorIndex, View,
+    Account, ChainId, Committee, Epoch, Frame, Identity, Message, Transaction, ValidatorIndex, View,
 };
-use std::{
-    sync::Arc,
-    time::{Duration, Instant},
-};
+use std::{sync::Arc, time::Duration};
 
 /// Transactions verified in one batch.
 const BATCH: usize = 1_024;
@@ -26,74 +24,107 @@ pub(crate) const FORWARD_INTERVAL: Duration = Duration::from_millis(5);
 /// Transactions forwarded at a time.
 const MAX_FORWARDED: usize = 1_000;
 
-/// Takes forwarded transactions into the mempool until the links are gone. Peers' signatures are
-/// not trusted: each transaction is verified here.
-///
-/// # Errors
-///
-/// If the database cannot be read.
-pub(crate) fn run(
-    chain: ChainId,
-    store: Store,
-    mempool: Arc<Mempool>,
-    batches: Receiver<Vec<Transaction>>,
-    metrics: Arc<NodeMetrics>,
-) -> anyhow::Result<()> {
-    while let Ok(mut batch) = batches.recv() {
-        while batch.len() < BATCH
-            && let Ok(more) = batches.try_recv()
-        {
-            batch.extend(more);
+/// Takes forwarded transactions into the mempool. Peers' signatures are not trusted: each
+/// transaction is verified here.
+pub struct Ingest {
+    pub(crate) chain: ChainId,
+    pub(crate) store: Store,
+    pub(crate) mempool: Arc<Mempool>,
+    pub(crate) metrics: Arc<NodeMetrics>,
+}
+
+impl Ingest {
+    /// Takes batches until the links are gone.
+    ///
+    /// # Errors
+    ///
+    /// If the database cannot be read.
+    pub(crate) fn run(self, batches: Receiver<Vec<Transaction>>) -> anyhow::Result<()> {
+        while let Ok(mut batch) = batches.recv() {
+            while batch.len() < BATCH
+                && let Ok(more) = batches.try_recv()
+            {
+                batch.extend(more);
+            }
+            self.take(batch)?;
         }
+        Ok(())
+    }
+
+    /// Takes one batch.
+    ///
+    /// # Errors
+    ///
+    /// If the database cannot be read.
+    pub fn take(&self, batch: Vec<Transaction>) -> anyhow::Result<()> {
         let fresh: Vec<(Transaction, Vec<u8>)> = batch
             .into_iter()
             .filter(|transaction| {
-                transaction.check_chain(&chain).is_ok() && !mempool.contains(&transaction.id())
+                transaction.check_chain(&self.chain).is_ok()
+                    && !self.mempool.contains(&transaction.id())
             })
-            .map(|transaction| (transaction, transaction.transfer().signed_bytes(&chain)))
+            .map(|transaction| {
+                let message = transaction.transfer().signed_bytes(&self.chain);
+                (transaction, message)
+            })
             .collect();
         let all_hold = verify_signatures(&fresh);
         for item in fresh {
             if !all_hold && !verify_signatures(std::slice::from_ref(&item)) {
-                metrics.dropped("invalid_transaction");
+                self.metrics.dropped("invalid_transaction");
                 continue;
             }
-            let account = store
+            let account = self
+                .store
                 .account(&item.0.transfer().sender)
                 .context("cannot read an account")?
                 .unwrap_or_default();
             // A refusal is the forwarding validator's client's loss; it is counted there too.
-            if mempool
-                .submit_forwarded(item.0, account.nonce, account.balance)
+            let Account { nonce, balance } = account;
+            if self
+                .mempool
+                .submit_forwarded(item.0, nonce, balance)
                 .is_err()
             {
-                metrics.dropped("refused_transaction");
+                self.metrics.dropped("refused_transaction");
             }
         }
+        Ok(())
     }
-    Ok(())
 }
 
-/// Forwards what clients submitted here, in batches, to the leaders of the coming views. Runs on
-/// the runtime until it is dropped.
-pub(crate) async fn forward(
-    committee: Committee,
-    own: ValidatorIndex,
-    mempool: Arc<Mempool>,
-    live: Arc<LiveStatus>,
-    links: Links,
-) {
-    let mut ticks = tokio::time::interval(FORWARD_INTERVAL);
-    ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
-    loop {
-        ticks.tick().await;
-        let transactions = mempool.next_to_forward(Instant::now(), MAX_FORWARDED);
-        if transactions.is_empty() {
-            continue;
+/// Forwards what clients submitted here to the leaders of the coming views.
+pub struct Forwarder {
+    pub(crate) clock: Arc<dyn Clock>,
+    pub(crate) committee: Committee,
+    pub(crate) own: ValidatorIndex,
+    pub(crate) mempool: Arc<Mempool>,
+    pub(crate) live: Arc<LiveStatus>,
+    pub(crate) wire: Wire,
+}
+
+impl Forwarder {
+    /// Forwards in batches. Runs on the runtime until it is dropped.
+    pub(crate) async fn run(self) {
+        let mut ticks = tokio::time::interval(FORWARD_INTERVAL);
+        ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+        loop {
+            ticks.tick().await;
+            self.forward();
         }
-        let leaders = coming_leaders(&committee, own, live.epoch(), live.view());
+    }
+
+    /// Forwards what is due now.
+    pub fn forward(&self) {
+        let now = self.clock.now();
+        let transactions = self.mempool.next_to_forward(now, MAX_FORWARDED);
+        if transactions.is_empty() {
+            return;
+        }
+        let (epoch, view) = (self.live.epoch(), self.live.view());
+        let leaders = coming_leaders(&self.committee, self.own, epoch, view);
         let frame = Frame(vec![Message::Transactions(transactions)]).encode();
-        links.send(Lane::Transactions, &To::Some(leaders), frame);
+        (self.wire)(Lane::Transactions, &To::Some(leaders), frame);
     }
 }
 

@@ -25,7 +25,7 @@ const MAX_QUEUED_BYTES: usize = 8 * 1024 * 1024;
 
 /// A peer's request for stored blocks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Request {
+pub enum Request {
     /// A block by its id.
     Block(Digest),
     /// Finalised blocks from this height on.
@@ -33,7 +33,7 @@ pub(crate) enum Request {
 }
 
 /// What waits for the replica, for one peer. Dropped with the event, which frees the room.
-pub(crate) struct Queued {
+pub struct Queued {
     account: Arc<Account>,
     bytes: usize,
 }
@@ -65,7 +65,7 @@ impl Drop for Queued {
 }
 
 /// The receiving end of the links.
-pub(crate) struct Inlet {
+pub struct Inlet {
     committee: Committee,
     replica: Sender<Event>,
     requests: Sender<(ValidatorIndex, Request)>,
@@ -94,7 +94,7 @@ impl Inlet {
     }
 
     /// Takes one frame.
-    pub(crate) fn receive(&self, from: Identity, lane: Lane, bytes: Bytes) {
+    pub fn receive(&self, from: Identity, lane: Lane, bytes: Bytes) {
         let Some(place) = self.committee.place(&from) else {
             return self.metrics.dropped("unknown_peer");
         };

@@ -5,7 +5,7 @@
 //! the key. A used key without a journal does not vote until its operator says from which epoch on,
 //! which must be one that it cannot have voted in.
 
-use crate::offenders::write_atomically;
+use quorate_storage::disk::{SystemDisk, write_atomically};
 use quorate_types::{ChainId, Epoch};
 use serde::{Deserialize, Serialize};
 use std::{
@@ -90,7 +90,7 @@ pub(crate) fn check(
     if held.as_ref() != Some(&mark) {
         let written = serde_json::to_vec_pretty(&mark)
             .map_err(io::Error::other)
-            .and_then(|text| write_atomically(&path, &text));
+            .and_then(|text| write_atomically(&SystemDisk, &path, &text));
         written.map_err(|source| MarkError::Io { path, source })?;
     }
     Ok(first)

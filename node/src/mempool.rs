@@ -7,10 +7,11 @@
 //! can be proposed; later ones wait for the gap to close.
 
 use parking_lot::Mutex;
+use quorate_consensus::Moment;
 use quorate_types::{Digest, Identity, Transaction};
 use std::{
     collections::{BTreeMap, HashMap, HashSet, VecDeque},
-    time::{Duration, Instant},
+    time::Duration,
 };
 
 /// How far a nonce may be above the account's next one.
@@ -115,8 +116,10 @@ struct Pool {
     senders: HashMap<Identity, Sender>,
     ids: HashMap<Digest, (Identity, u64)>,
     arrivals: u64,
-    /// Clients' transactions that are to be forwarded, and when.
-    forward: VecDeque<(Instant, Digest)>,
+    /// Clients' transactions that were not forwarded yet.
+    fresh: VecDeque<Digest>,
+    /// Those that were, and when they are again.
+    again: VecDeque<(Moment, Digest)>,
 }
 
 /// The mempool. Every method takes one short lock.
@@ -134,8 +137,8 @@ impl Mempool {
         }
     }
 
-    /// Takes in a client's verified transaction, to be forwarded to the coming leaders. `nonce` and
-    /// `balance` are its sender's account's.
+    /// Takes in a client's verified transaction, to be forwarded to the coming leaders as soon as
+    /// anybody asks. `nonce` and `balance` are its sender's account's.
     ///
     /// # Errors
     ///
@@ -149,7 +152,7 @@ impl Mempool {
         let mut pool = self.pool.lock();
         pool.insert(&self.limits, transaction, nonce, balance)?;
         let id = transaction.id();
-        pool.forward.push_back((Instant::now(), id));
+        pool.fresh.push_back(id);
         Ok(())
     }
 
@@ -228,17 +231,15 @@ impl Mempool {
 
     /// Clients' transactions that are due to be forwarded: each once, and again when it has not
     /// been executed for a while.
-    pub fn next_to_forward(&self, now: Instant, max: usize) -> Vec<Transaction> {
+    pub fn next_to_forward(&self, now: Moment, max: usize) -> Vec<Transaction> {
         let mut pool = self.pool.lock();
         let mut due = Vec::new();
         while due.len() < max
-            && let Some((when, id)) = pool.forward.front().copied()
-            && when <= now
+            && let Some(id) = pool.next_due(now)
         {
-            pool.forward.pop_front();
             if let Some(held) = pool.find(&id) {
                 due.push(held.transaction);
-                pool.forward.push_back((now + FORWARD_AGAIN, id));
+                pool.again.push_back((now.after(FORWARD_AGAIN), id));
             }
         }
         due
@@ -255,6 +256,16 @@ impl Mempool {
 const ENCODED_BYTES: usize = <Transaction as commonware_codec::FixedSize>::SIZE;
 
 impl Pool {
+    /// The next transaction to forward, which leaves its queue.
+    fn next_due(&mut self, now: Moment) -> Option<Digest> {
+        if let Some(id) = self.fresh.pop_front() {
+            return Some(id);
+        }
+        self.again
+            .pop_front_if(|(due, _)| *due <= now)
+            .map(|(_, id)| id)
+    }
+
     fn find(&self, id: &Digest) -> Option<&Waiting> {
         let (sender, nonce) = self.ids.get(id)?;
         self.senders.get(sender)?.waiting.get(nonce)
@@ -434,11 +445,11 @@ mod tests {
         mempool
             .submit_forwarded(transfer(2, 0), 0, 10)
             .expect("room");
-        let now = Instant::now();
+        let now = Moment(5);
         let due = mempool.next_to_forward(now, 10);
         assert_eq!(due.len(), 1, "what was forwarded here goes no further");
         assert!(mempool.next_to_forward(now, 10).is_empty());
-        let later = now + FORWARD_AGAIN;
+        let later = now.after(FORWARD_AGAIN);
         assert_eq!(mempool.next_to_forward(later, 10), due);
     }
 

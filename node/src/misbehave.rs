@@ -76,7 +76,7 @@ impl Misbehaviour {
 }
 
 /// Spoils votes on their way out.
-pub(crate) struct Spoiler {
+pub struct Spoiler {
     pub(crate) kind: Misbehaviour,
     pub(crate) chain: ChainId,
     pub(crate) secret: Arc<VoteSecret>,

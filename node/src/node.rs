@@ -4,34 +4,27 @@
 //! nobody asked for stops the node with that reason.
 
 use crate::{
+    clock::{SystemClock, now_ms},
     config::ValidatorConfig,
     control::{CONTROL_SOCKET, ControlSocket},
-    evidence::EvidenceFolder,
-    executor::{ExecutedBlock, Executor, ExecutorHandle},
-    ingest,
-    inlet::Inlet,
+    machine::{Durables, Machine, Settings, Surroundings, journal_folder},
     marker,
-    mempool::{Mempool, MempoolLimits},
+    mempool::MempoolLimits,
     metrics::NodeMetrics,
     misbehave::Spoiler,
-    offenders::Offenders,
-    outlet::Outlet,
     pool,
-    replica::{Cut, Event, Neighbours, Replica, ReplicaConfig},
-    rpc::{self, RpcParts, RpcState, live::LiveStatus},
-    serve,
-    validate::{Validator, now_ms},
+    replica::{Cut, Event},
+    rpc::{self, RpcParts, RpcState},
 };
 use anyhow::{Context, bail};
 use commonware_runtime::{Runner as _, Supervisor as _, tokio::Context as Runtime};
-use crossbeam_channel::{Sender, bounded, unbounded};
 use prometheus::{Encoder as _, Registry, TextEncoder};
-use quorate_consensus::{Config, Engine, Moment, Own, Tip, Worker};
+use quorate_consensus::{Own, Worker};
 use quorate_p2p::{Inbound, Links};
 use quorate_storage::{
+    disk::SystemDisk,
     journal::{Journal, Recovered},
     store::Store,
-    tree::{RocksStore, Tree},
 };
 use quorate_types::{Epoch, Height};
 use std::{
@@ -39,20 +32,12 @@ use std::{
     fs::{File, TryLockError},
     panic::{AssertUnwindSafe, catch_unwind},
     path::Path,
-    sync::Arc,
+    sync::{Arc, OnceLock},
     thread::{self, JoinHandle},
     time::{Duration, Instant},
 };
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 use tracing::{error, info, warn};
-
-/// Requests for stored blocks that may wait. When it is full, further ones are dropped; peers ask
-/// again.
-const REQUEST_QUEUE: usize = 256;
-
-/// Forwarded batches that may wait for verification. When it is full, further ones are dropped;
-/// the validator that forwarded them still has them.
-const TRANSACTION_QUEUE: usize = 256;
 
 /// How long the replica and the executor may take to stop.
 const STOP_LIMIT: Duration = Duration::from_secs(10);
@@ -135,7 +120,6 @@ async fn serve_until_stopped(
     config: ValidatorConfig,
     stop_with_stdin: bool,
 ) -> anyhow::Result<()> {
-    let start = Instant::now();
     let registry = Registry::new();
     let metrics = Arc::new(NodeMetrics::register(&registry)?);
     metrics.start_seconds.set(now_ms() as f64 / 1_000.0);
@@ -143,66 +127,85 @@ async fn serve_until_stopped(
     let failures = Failures(failures);
 
     // What is durable.
-    let (store, tree) = Store::open(&config.data_dir.join("db"), &config.genesis)?;
+    let genesis = Arc::new(config.genesis.clone());
+    let (store, tree) = Store::open(&config.data_dir.join("db"), &genesis)?;
     let (journal, recovered, silent_before) = open_journal(&config, &store)?;
-    let stored = store.tip();
-    let tip = Tip {
-        view: stored.view,
-        height: stored.height,
-        id: stored.id,
-        block: stored.block,
-        certificate: stored.certificate,
-    };
-    let offenders = Offenders::load(&config.data_dir, now_ms())?;
-    let evidence = EvidenceFolder::load(&config.data_dir, config.chain)?;
     let records = recovered.records.len();
-    let (engine, first) = Engine::recover(
-        Config {
-            chain: config.chain,
+
+    // The links come last, since frames may arrive at once; until then they lead nowhere.
+    let late_links: Arc<OnceLock<Links>> = Arc::default();
+    let (wire_links, cut_links) = (late_links.clone(), late_links.clone());
+    let spoiler = config.misbehaviour.map(|kind| Spoiler {
+        kind,
+        chain: config.chain,
+        secret: config.vote_secret.clone(),
+    });
+    let Machine {
+        replica,
+        first,
+        events,
+        to_replica,
+        jobs,
+        validator,
+        proposals,
+        server,
+        requests,
+        ingest,
+        forwarded,
+        forwarder,
+        inlet,
+        executor: executor_body,
+        executed: executor,
+        mempool,
+        live,
+    } = Machine::assemble(
+        Settings {
+            genesis: genesis.clone(),
             committee: config.committee.clone(),
-            epoch_length: config.genesis.epoch_blocks,
-            sentences: offenders.sentences(&config.committee),
-            evidence: evidence.pairs(),
-            pardons: offenders.pardons(&config.committee),
-            silent_before,
-            own: Some(Own {
+            own: Own {
                 place: config.place,
                 secret: config.vote_secret.clone(),
-            }),
-            timing: config.consensus.timing,
+            },
+            consensus: config.consensus,
+            mempool: MempoolLimits {
+                max_transactions: config.mempool.max_transactions,
+                max_bytes: config.mempool.max_bytes,
+                max_per_sender: config.mempool.max_per_sender,
+            },
+            retention_blocks: config.storage.retention_blocks,
+            data_dir: config.data_dir.clone(),
         },
-        tip,
-        recovered.records,
-        Moment::default().after(start.elapsed()),
+        Durables {
+            disk: Arc::new(SystemDisk),
+            store: store.clone(),
+            tree,
+            journal,
+            records: recovered.records,
+            silent_before,
+        },
+        Surroundings {
+            clock: Arc::new(SystemClock::start()),
+            wire: Arc::new(move |lane, to, frame| {
+                if let Some(links) = wire_links.get() {
+                    links.send(lane, to, frame);
+                }
+            }),
+            cut: Box::new(move |identity, what| match (cut_links.get(), what) {
+                (Some(links), Cut::Off) => links.block(identity),
+                (Some(links), Cut::Allowed) => links.unblock(identity),
+                (None, _) => {}
+            }),
+            metrics: metrics.clone(),
+            spoiler,
+        },
     )?;
     info!(
-        chain = %config.chain, validator = config.place.0, height = %stored.height,
-        view = %engine.view(), records, "starting"
+        chain = %config.chain, validator = config.place.0, height = %store.tip().height,
+        view = %replica.engine().view(), records, "starting"
     );
 
-    // The threads. Channels to the replica are unbounded, but what goes in is bounded: frames per
-    // peer by the inlet, answers by the questions that the machine has asked.
-    let (to_replica, events) = unbounded();
-    let (to_pool, jobs) = unbounded();
-    let (to_validator, blocks) = unbounded();
-    let (to_server, requests) = bounded(REQUEST_QUEUE);
-    let (to_ingest, forwarded) = bounded(TRANSACTION_QUEUE);
-    let mempool = Arc::new(Mempool::new(MempoolLimits {
-        max_transactions: config.mempool.max_transactions,
-        max_bytes: config.mempool.max_bytes,
-        max_per_sender: config.mempool.max_per_sender,
-    }));
-    let live = Arc::new(LiveStatus::new(config.committee.clone(), config.place));
-    let observer = observer(mempool.clone(), metrics.clone(), to_replica.clone());
-    let (executor, executor_thread) = spawn_executor(&config, &store, tree, observer, &failures)?;
-
-    let inlet = Inlet::new(
-        config.committee.clone(),
-        to_replica.clone(),
-        to_server.clone(),
-        to_ingest,
-        metrics.clone(),
-    );
+    // The threads.
+    let executor_thread = failures.thread("executor", move || executor_body.run())?;
     let inbound: Arc<Inbound> = Arc::new(move |from, lane, bytes| inlet.receive(from, lane, bytes));
     let (links, network) = quorate_p2p::start(
         context.child("p2p"),
@@ -211,86 +214,27 @@ async fn serve_until_stopped(
         &registry,
     )
     .await?;
-    let spoiler = config.misbehaviour.map(|kind| Spoiler {
-        kind,
-        chain: config.chain,
-        secret: config.vote_secret.clone(),
-    });
-    let outlet = Outlet::new(links.clone(), config.committee.clone(), spoiler);
-
+    let _ = late_links.set(links.clone());
     let worker = Worker::new(config.chain, config.scheme.clone());
     let (pool_metrics, pool_replica) = (metrics.clone(), to_replica.clone());
     failures.thread("crypto", move || {
         pool::run(worker, jobs, pool_replica, pool_metrics);
         Ok(())
     })?;
-    let validator = Validator {
-        chain: config.chain,
-        limits: config.genesis.limits,
-        mempool: mempool.clone(),
-        executor: executor.clone(),
-    };
     let validator_replica = to_replica.clone();
     failures.thread("validate", move || {
-        validator.run(blocks, validator_replica);
+        validator.run(proposals, validator_replica);
         Ok(())
     })?;
-    let epoch_length = config.genesis.epoch_blocks;
-    let serve_store = store.clone();
-    let serve_outlet = Outlet::new(links.clone(), config.committee.clone(), None);
-    failures.thread("serve", move || {
-        serve::run(serve_store, epoch_length, serve_outlet, requests)
-    })?;
-    let (chain, ingest_store, ingest_pool) = (config.chain, store.clone(), mempool.clone());
-    let ingest_metrics = metrics.clone();
-    failures.thread("ingest", move || {
-        ingest::run(chain, ingest_store, ingest_pool, forwarded, ingest_metrics)
-    })?;
-
-    let cut = links.clone();
-    let replica = Replica::new(
-        ReplicaConfig {
-            chain: config.chain,
-            committee: config.committee.clone(),
-            limits: config.genesis.limits,
-            genesis_ms: config.genesis.timestamp_ms,
-            finalize_linger: config.consensus.finalize_linger,
-            min_block_interval: config.consensus.min_block_interval,
-            penalty_lasts: config.consensus.penalty_lasts,
-        },
-        engine,
-        journal,
-        Neighbours {
-            outlet,
-            jobs: to_pool,
-            validator: to_validator,
-            requests: to_server,
-            executor: executor.clone(),
-            mempool: mempool.clone(),
-            metrics: metrics.clone(),
-            live: live.clone(),
-            cut: Box::new(move |identity, what| match what {
-                Cut::Off => cut.block(identity),
-                Cut::Allowed => cut.unblock(identity),
-            }),
-            offenders,
-            evidence,
-        },
-        start,
-    );
+    failures.thread("serve", move || server.run(requests))?;
+    failures.thread("ingest", move || ingest.run(forwarded))?;
 
     // A proposal that is sent before the links are up is lost, and costs a time-out.
     wait_for_links(&links, config.committee.quorum()).await;
     let replica = failures.thread("replica", move || replica.run(first, events))?;
 
     // The tasks.
-    let forwarding = tokio::spawn(ingest::forward(
-        config.committee.clone(),
-        config.place,
-        mempool.clone(),
-        live.clone(),
-        links.clone(),
-    ));
+    let forwarding = tokio::spawn(forwarder.run());
     let peers = links.clone();
     let state = RpcState::new(RpcParts {
         listen: config.rpc.listen,
@@ -340,43 +284,6 @@ async fn serve_until_stopped(
     outcome
 }
 
-/// What follows from an executed block elsewhere in the node.
-fn observer(
-    mempool: Arc<Mempool>,
-    metrics: Arc<NodeMetrics>,
-    replica: Sender<Event>,
-) -> Box<dyn Fn(&ExecutedBlock) + Send> {
-    Box::new(move |executed| {
-        mempool.executed(&executed.nonces);
-        let (count, bytes) = mempool.size();
-        metrics.mempool_transactions.set(count as i64);
-        metrics.mempool_bytes.set(bytes as i64);
-        metrics
-            .transactions
-            .inc_by(executed.block.transactions().len() as u64);
-        // If the replica is gone, its end has been reported.
-        let _ = replica.send(Event::Executed(executed.block.height()));
-    })
-}
-
-fn spawn_executor(
-    config: &ValidatorConfig,
-    store: &Store,
-    tree: Tree<RocksStore>,
-    observer: Box<dyn Fn(&ExecutedBlock) + Send>,
-    failures: &Failures,
-) -> anyhow::Result<(ExecutorHandle, JoinHandle<()>)> {
-    let (executor, handle) = Executor::new(
-        store.clone(),
-        tree,
-        config.committee.clone(),
-        config.storage.retention_blocks,
-        observer,
-    )?;
-    let thread = failures.thread("executor", move || executor.run())?;
-    Ok((handle, thread))
-}
-
 /// The text of `/metrics`.
 fn metrics_text(registry: &Registry) -> String {
     let mut text = Vec::new();
@@ -423,7 +330,7 @@ fn open_journal(
     config: &ValidatorConfig,
     store: &Store,
 ) -> anyhow::Result<(Journal, Recovered, Epoch)> {
-    let directory = config.data_dir.join("journal");
+    let directory = journal_folder(&config.data_dir);
     let (journal, recovered) = Journal::open(&directory, config.chain)?;
     let told = config.vote_from_epoch;
     // Left as it is, an empty journal would pass for a real one at the next start.

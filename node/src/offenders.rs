@@ -6,12 +6,13 @@
 
 use quorate_consensus::{Exhibit, Offence, Penalty, Sentence};
 use quorate_load::api::{ExhibitJson, OffenderJson, Standing, to_hex};
+use quorate_storage::disk::{Disk, write_atomically};
 use quorate_types::{Committee, Epoch, Identity, ValidatorIndex, View};
 use std::{
     collections::BTreeMap,
-    fs::{self, File},
-    io::{self, Write as _},
+    io,
     path::{Path, PathBuf},
+    sync::Arc,
     time::Duration,
 };
 
@@ -48,6 +49,7 @@ pub enum OffendersError {
 
 /// The list.
 pub struct Offenders {
+    disk: Arc<dyn Disk>,
     path: PathBuf,
     list: BTreeMap<Identity, OffenderJson>,
 }
@@ -72,23 +74,25 @@ impl Offenders {
     /// # Errors
     ///
     /// If the file cannot be read or is damaged.
-    pub fn load(directory: &Path, now_ms: u64) -> Result<Self, OffendersError> {
+    pub fn load(
+        disk: Arc<dyn Disk>,
+        directory: &Path,
+        now_ms: u64,
+    ) -> Result<Self, OffendersError> {
         let path = directory.join(OFFENDERS_FILE);
-        let text = match fs::metadata(&path) {
-            Err(error) if error.kind() == io::ErrorKind::NotFound => "[]".to_owned(),
-            Ok(data) if data.len() > MAX_FILE_BYTES => {
-                return Err(OffendersError::Damaged {
-                    path,
-                    problem: format!("it has {} bytes", data.len()),
-                });
+        let text = match disk.read(&path, MAX_FILE_BYTES) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => b"[]".to_vec(),
+            Err(error) if error.kind() == io::ErrorKind::FileTooLarge => {
+                let problem = error.to_string();
+                return Err(OffendersError::Damaged { path, problem });
             }
-            _ => fs::read_to_string(&path).map_err(|source| OffendersError::Io {
+            text => text.map_err(|source| OffendersError::Io {
                 path: path.clone(),
                 source,
             })?,
         };
         let entries: Vec<OffenderJson> =
-            serde_json::from_str(&text).map_err(|error| OffendersError::Damaged {
+            serde_json::from_slice(&text).map_err(|error| OffendersError::Damaged {
                 path: path.clone(),
                 problem: error.to_string(),
             })?;
@@ -97,7 +101,7 @@ impl Offenders {
             .filter(|entry| entry.until_ms.is_none_or(|until| until > now_ms))
             .map(|entry| (entry.identity, entry))
             .collect();
-        Ok(Self { path, list })
+        Ok(Self { disk, path, list })
     }
 
     /// The penalties in force, for the machine's start. Entries of identities that are not in the
@@ -198,23 +202,12 @@ impl Offenders {
     fn save(&self) -> Result<(), OffendersError> {
         let text = serde_json::to_string_pretty(&self.entries())
             .map_err(io::Error::other)
-            .and_then(|text| write_atomically(&self.path, text.as_bytes()));
+            .and_then(|text| write_atomically(&*self.disk, &self.path, text.as_bytes()));
         text.map_err(|source| OffendersError::Io {
             path: self.path.clone(),
             source,
         })
     }
-}
-
-/// Replaces a file by a new one so that after a crash either is there whole.
-pub(crate) fn write_atomically(path: &Path, bytes: &[u8]) -> io::Result<()> {
-    let new = path.with_extension("new");
-    let mut file = File::create(&new)?;
-    file.write_all(bytes)?;
-    file.sync_all()?;
-    fs::rename(&new, path)?;
-    let directory = path.parent().filter(|d| !d.as_os_str().is_empty());
-    File::open(directory.unwrap_or(Path::new(".")))?.sync_all()
 }
 
 fn offence(name: &str) -> Offence {
@@ -247,6 +240,12 @@ fn exhibit(exhibit: &Exhibit) -> Option<ExhibitJson> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use quorate_storage::disk::SystemDisk;
+    use std::fs;
+
+    fn load(directory: &Path, now_ms: u64) -> Result<Offenders, OffendersError> {
+        Offenders::load(Arc::new(SystemDisk), directory, now_ms)
+    }
 
     fn committee() -> Committee {
         let identities = (0..4).map(|i| Identity([i; 32])).collect();
@@ -274,7 +273,7 @@ mod tests {
     #[test]
     fn a_restart_remembers_who_is_blocked_until_the_time_is_up() {
         let directory = tempfile::tempdir().expect("a directory");
-        let mut list = Offenders::load(directory.path(), 0).expect("none yet");
+        let mut list = load(directory.path(), 0).expect("none yet");
         let hour = Some(Duration::from_secs(3_600));
         let blocked = sentence(1, Offence::InvalidVote, Penalty::Blocked);
         list.note(Identity([1; 32]), &blocked, at(1_000, hour))
@@ -282,7 +281,7 @@ mod tests {
         let certain = sentence(2, Offence::Equivocation, Penalty::Blocked);
         list.note(Identity([2; 32]), &certain, at(1_000, None))
             .expect("written");
-        let again = Offenders::load(directory.path(), 2_000).expect("valid");
+        let again = load(directory.path(), 2_000).expect("valid");
         assert_eq!(again.entries(), list.entries());
         let places: Vec<u32> = again
             .sentences(&committee())
@@ -293,21 +292,21 @@ mod tests {
         let end = 1_000 + 3_600_000;
         assert_eq!(list.expired(end - 1), []);
         assert_eq!(list.expired(end), [Identity([1; 32])]);
-        let later = Offenders::load(directory.path(), end).expect("valid");
+        let later = load(directory.path(), end).expect("valid");
         assert_eq!(later.sentences(&committee()).len(), 1);
     }
 
     #[test]
     fn a_pardon_is_remembered_with_its_place() {
         let directory = tempfile::tempdir().expect("a directory");
-        let mut list = Offenders::load(directory.path(), 0).expect("none yet");
+        let mut list = load(directory.path(), 0).expect("none yet");
         let identity = Identity([3; 32]);
         for penalty in [Penalty::Blocked, Penalty::Lifted] {
             let sentence = sentence(3, Offence::Equivocation, penalty);
             list.note(identity, &sentence, at(5, None))
                 .expect("written");
         }
-        let again = Offenders::load(directory.path(), 6).expect("valid");
+        let again = load(directory.path(), 6).expect("valid");
         assert!(again.sentences(&committee()).is_empty());
         assert_eq!(
             again.pardons(&committee()),
@@ -321,7 +320,7 @@ mod tests {
         let path = directory.path().join(OFFENDERS_FILE);
         for text in ["", "{", "[{}]", "[{\"identity\": 7}]"] {
             fs::write(&path, text).expect("written");
-            let error = Offenders::load(directory.path(), 0).err().expect("damaged");
+            let error = load(directory.path(), 0).err().expect("damaged");
             assert!(error.to_string().contains(OFFENDERS_FILE), "{error}");
         }
     }

@@ -1,22 +1,27 @@
 //! What goes to the links: messages become frames, and those for the same peers travel together.
 
 use crate::{inlet::lane_of, misbehave::Spoiler};
+use bytes::Bytes;
 use commonware_codec::Encode;
 use quorate_consensus::{Outbound, Target};
-use quorate_p2p::{Lane, Links, To};
+use quorate_p2p::{Lane, To};
 use quorate_types::{Committee, Durable, Frame, Message, limits::MAX_FRAME_MESSAGES};
+use std::sync::Arc;
+
+/// What takes frames to peers: the links. It never waits, and drops what does not fit.
+pub type Wire = Arc<dyn Fn(Lane, &To, Bytes) + Send + Sync>;
 
 /// Sends messages of the replica. Votes are taken only as [`Durable`].
-pub(crate) struct Outlet {
-    links: Links,
+pub struct Outlet {
+    wire: Wire,
     committee: Committee,
     spoiler: Option<Spoiler>,
 }
 
 impl Outlet {
-    pub(crate) fn new(links: Links, committee: Committee, spoiler: Option<Spoiler>) -> Self {
+    pub(crate) fn new(wire: Wire, committee: Committee, spoiler: Option<Spoiler>) -> Self {
         Self {
-            links,
+            wire,
             committee,
             spoiler,
         }
@@ -67,7 +72,7 @@ impl Outlet {
                     None => continue,
                 },
             };
-            self.links.send(lane, &to, Frame(messages).encode());
+            (self.wire)(lane, &to, Frame(messages).encode());
         }
     }
 }

@@ -11,7 +11,7 @@
 //! sync, the frame, and at the receivers often the pairing check.
 
 use crate::{
-    clock::{ClockWatch, TELLING_MS},
+    clock::{Clock, ClockWatch, TELLING_MS},
     evidence::EvidenceFolder,
     executor::ExecutorHandle,
     inlet::{Queued, Request},
@@ -20,7 +20,7 @@ use crate::{
     offenders::{Circumstances, Offenders},
     outlet::Outlet,
     rpc::live::{Condition, LiveStatus},
-    validate::{MAX_EXECUTION_LAG, now_ms},
+    validate::MAX_EXECUTION_LAG,
 };
 use anyhow::Context;
 use crossbeam_channel::{Receiver, RecvTimeoutError, Sender};
@@ -37,8 +37,9 @@ use quorate_types::{
 };
 use std::{
     collections::{HashMap, HashSet, VecDeque},
+    iter,
     sync::Arc,
-    time::{Duration, Instant},
+    time::Duration,
 };
 use tokio::sync::oneshot;
 use tracing::{debug, error, info, warn};
@@ -59,10 +60,12 @@ const CLOCK_INTERVAL: Duration = Duration::from_secs(60);
 const MAX_TIMED_PROPOSALS: usize = 1_024;
 
 /// Something for the replica to deal with.
-pub(crate) enum Event {
+pub enum Event {
     /// Messages of one frame.
     Frame {
+        /// Who sent it.
         from: ValidatorIndex,
+        /// The messages, in order.
         messages: Vec<Message>,
         /// The room that they take in the queue; freed with the event.
         queued: Queued,
@@ -71,15 +74,20 @@ pub(crate) enum Event {
     Checked(Vec<(JobId, Verdict)>),
     /// A block has been checked.
     Validated {
+        /// The view that it was proposed in.
         view: View,
+        /// Its id.
         block: Digest,
+        /// Whether an honest leader could have built it.
         valid: bool,
     },
     /// Blocks up to here are durable in the database.
     Executed(Height),
     /// A peer asks for a block that the machine may hold in memory.
     Wanted {
+        /// Who asks.
         from: ValidatorIndex,
+        /// The block's id.
         id: Digest,
         /// The room that the request takes in the queue; freed with the event.
         #[allow(dead_code)]
@@ -92,12 +100,15 @@ pub(crate) enum Event {
 }
 
 /// An order about a validator, and where the outcome is to be told.
-pub(crate) struct Ordered {
-    pub(crate) validator: ValidatorIndex,
-    pub(crate) order: Order,
+pub struct Ordered {
+    /// About whom.
+    pub validator: ValidatorIndex,
+    /// What.
+    pub order: Order,
     /// For how long, if not for good.
-    pub(crate) lasts: Option<Duration>,
-    pub(crate) reply: Option<oneshot::Sender<Result<Option<OffenderJson>, String>>>,
+    pub lasts: Option<Duration>,
+    /// Where the outcome is told.
+    pub reply: Option<oneshot::Sender<Result<Option<OffenderJson>, String>>>,
 }
 
 /// What the replica is told at its start.
@@ -126,42 +137,46 @@ pub(crate) struct Neighbours {
     pub(crate) metrics: Arc<NodeMetrics>,
     pub(crate) live: Arc<LiveStatus>,
     /// Cuts the link to a blocked validator for a while, or allows it again.
-    pub(crate) cut: Box<dyn Fn(Identity, Cut) + Send>,
+    pub(crate) cut: Cutter,
     pub(crate) offenders: Offenders,
     pub(crate) evidence: EvidenceFolder,
+    pub(crate) clock: Arc<dyn Clock>,
 }
+
+/// Cuts the link to a validator, or allows it again.
+pub type Cutter = Box<dyn Fn(Identity, Cut) + Send>;
 
 /// What becomes of a link.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Cut {
+pub enum Cut {
     /// It is refused for a minute.
     Off,
     /// It may come up again.
     Allowed,
 }
 
-pub(crate) struct Replica {
+/// The replica.
+pub struct Replica {
     config: ReplicaConfig,
     engine: Engine,
     journal: Journal,
     around: Neighbours,
-    start: Instant,
     /// Votes that wait for the journal's sync.
     votes: Vec<Outbound>,
     urgent: bool,
-    linger_until: Option<Instant>,
+    linger_until: Option<Moment>,
     /// A block that is to be built, and when.
-    build: Option<(Instant, BuildRequest)>,
-    proposed: HashMap<Digest, Instant>,
+    build: Option<(Moment, BuildRequest)>,
+    proposed: HashMap<Digest, Moment>,
     timed: VecDeque<Digest>,
-    last_final: Option<Instant>,
-    next_status: Instant,
+    last_final: Option<Moment>,
+    next_status: Moment,
     /// When the links of blocked validators are cut anew.
-    next_cut: Instant,
+    next_cut: Moment,
     /// The order that is being carried out.
     ordered: Option<Option<Duration>>,
     clock: ClockWatch,
-    clock_told: Option<Instant>,
+    clock_told: Option<Moment>,
 }
 
 impl Replica {
@@ -170,14 +185,13 @@ impl Replica {
         engine: Engine,
         journal: Journal,
         around: Neighbours,
-        start: Instant,
     ) -> Self {
+        let start = around.clock.now();
         Self {
             config,
             engine,
             journal,
             around,
-            start,
             votes: Vec::new(),
             urgent: false,
             linger_until: None,
@@ -199,40 +213,82 @@ impl Replica {
     ///
     /// If the journal fails, a neighbour is gone, or the machine says that it must stop.
     pub(crate) fn run(mut self, first: Output, events: Receiver<Event>) -> anyhow::Result<()> {
-        self.carry_out(first)?;
-        self.show_offenders();
-        let evidence = self.around.evidence.all().to_vec();
-        self.around.live.set_evidence(evidence);
+        self.begin(first)?;
         loop {
-            self.build_if_due()?;
-            self.release_if_due()?;
-            self.report()?;
-            let first = match events.recv_deadline(self.wake_at()) {
-                Ok(event) => event,
-                Err(RecvTimeoutError::Timeout) => {
-                    self.step(Input::Tick)?;
-                    continue;
+            self.settle()?;
+            let wait = self.wake_at().since(self.now());
+            match events.recv_timeout(wait) {
+                Ok(event) => {
+                    if !self.take_all(iter::once(event).chain(events.try_iter()))? {
+                        return self.stop();
+                    }
                 }
+                Err(RecvTimeoutError::Timeout) => self.tick()?,
                 Err(RecvTimeoutError::Disconnected) => anyhow::bail!("all senders are gone"),
-            };
-            let mut next = Some(first);
-            let mut taken = 0;
-            while let Some(event) = next {
-                if matches!(event, Event::Stop) {
-                    return self.stop();
-                }
-                self.take(event)?;
-                taken += 1;
-                next = if taken < MAX_EVENTS_PER_SYNC {
-                    events.try_recv().ok()
-                } else {
-                    None
-                };
             }
         }
     }
 
-    fn stop(mut self) -> anyhow::Result<()> {
+    /// Carries out what the machine said at its recovery.
+    ///
+    /// # Errors
+    ///
+    /// As for [`Self::settle`].
+    pub fn begin(&mut self, first: Output) -> anyhow::Result<()> {
+        self.carry_out(first)?;
+        self.show_offenders();
+        let evidence = self.around.evidence.all().to_vec();
+        self.around.live.set_evidence(evidence);
+        Ok(())
+    }
+
+    /// Takes events, as many as may share one sync. Returns whether to go on.
+    ///
+    /// # Errors
+    ///
+    /// As for [`Self::settle`].
+    pub fn take_all(&mut self, events: impl Iterator<Item = Event>) -> anyhow::Result<bool> {
+        for event in events.take(MAX_EVENTS_PER_SYNC) {
+            if matches!(event, Event::Stop) {
+                return Ok(false);
+            }
+            self.take(event)?;
+        }
+        Ok(true)
+    }
+
+    /// Does what is due after events: building, the journal's sync with the votes that wait for
+    /// it, and telling how things are.
+    ///
+    /// # Errors
+    ///
+    /// If the journal fails, a neighbour is gone, or the machine says that it must stop.
+    pub fn settle(&mut self) -> anyhow::Result<()> {
+        self.build_if_due()?;
+        self.release_if_due()?;
+        self.report()
+    }
+
+    /// Tells the machine that time has passed.
+    ///
+    /// # Errors
+    ///
+    /// As for [`Self::settle`].
+    pub fn tick(&mut self) -> anyhow::Result<()> {
+        self.step(Input::Tick)
+    }
+
+    /// The machine, for whoever watches.
+    pub fn engine(&self) -> &Engine {
+        &self.engine
+    }
+
+    /// Releases the votes that wait.
+    ///
+    /// # Errors
+    ///
+    /// If the journal fails.
+    pub fn stop(mut self) -> anyhow::Result<()> {
         let votes = std::mem::take(&mut self.votes);
         let durable = self.journal.release(votes).context("vote journal")?;
         self.around.outlet.send_votes(durable);
@@ -240,19 +296,20 @@ impl Replica {
     }
 
     fn now(&self) -> Moment {
-        Moment::default().after(self.start.elapsed())
+        self.around.clock.now()
     }
 
-    fn wake_at(&self) -> Instant {
-        let engine = self
-            .engine
-            .next_deadline()
-            .map(|due| self.start + Duration::from_micros(due.0));
+    fn wall_ms(&self) -> u64 {
+        self.around.clock.wall_ms()
+    }
+
+    /// When something is due, if no event comes before.
+    pub fn wake_at(&self) -> Moment {
         let build = self.build.as_ref().map(|(due, _)| *due);
-        [engine, build, self.linger_until]
+        [self.engine.next_deadline(), build, self.linger_until]
             .into_iter()
             .flatten()
-            .fold(self.next_status, Instant::min)
+            .fold(self.next_status, Moment::min)
     }
 
     fn take(&mut self, event: Event) -> anyhow::Result<()> {
@@ -268,7 +325,8 @@ impl Replica {
                         // Who catches up hears of old blocks too, which tell nothing of clocks.
                         Message::Proposal(proposal) if !self.engine.is_behind() => {
                             let timestamp = proposal.block.header().timestamp_ms;
-                            self.clock.heard(timestamp, now_ms());
+                            let now = self.wall_ms();
+                            self.clock.heard(timestamp, now);
                         }
                         Message::Vote(vote) if vote.signer == from => {
                             let subject = vote.subject;
@@ -346,8 +404,8 @@ impl Replica {
 
     /// Ends penalties whose time is up, and cuts the links of the blocked anew: the library's own
     /// block is short.
-    fn renew_penalties(&mut self, now: Instant) -> anyhow::Result<()> {
-        for identity in self.around.offenders.expired(now_ms()) {
+    fn renew_penalties(&mut self, now: Moment) -> anyhow::Result<()> {
+        for identity in self.around.offenders.expired(self.wall_ms()) {
             if let Some(validator) = self.config.committee.place(&identity) {
                 self.step(Input::Ordered {
                     validator,
@@ -356,7 +414,7 @@ impl Replica {
             }
         }
         if now >= self.next_cut {
-            self.next_cut = now + CUT_INTERVAL;
+            self.next_cut = now.after(CUT_INTERVAL);
             for (validator, _) in self.engine.blocked() {
                 if let Some(identity) = self.config.committee.identity(validator) {
                     (self.around.cut)(identity, Cut::Off);
@@ -395,7 +453,7 @@ impl Replica {
             self.votes.extend(output.votes);
             self.urgent |= output.urgent;
             if self.linger_until.is_none() {
-                self.linger_until = Some(Instant::now() + self.config.finalize_linger);
+                self.linger_until = Some(self.now().after(self.config.finalize_linger));
             }
         }
         if let Some(view) = output.entered.last() {
@@ -426,16 +484,16 @@ impl Replica {
     /// Syncs the journal and sends the votes that wait for it, if one is urgent or has waited long
     /// enough.
     fn release_if_due(&mut self) -> anyhow::Result<()> {
-        let lingered = self.linger_until.is_some_and(|due| due <= Instant::now());
+        let lingered = self.linger_until.is_some_and(|due| due <= self.now());
         if !self.urgent && !lingered {
             return Ok(());
         }
         self.urgent = false;
         self.linger_until = None;
         let votes = std::mem::take(&mut self.votes);
-        let before = Instant::now();
+        let before = self.now();
         let durable = self.journal.release(votes).context("vote journal")?;
-        NodeMetrics::observe(&self.around.metrics.journal_sync, before.elapsed());
+        NodeMetrics::observe(&self.around.metrics.journal_sync, self.now().since(before));
         self.around.outlet.send_votes(durable);
         if self.journal.should_rewrite() {
             let records = self.engine.checkpoint();
@@ -447,16 +505,18 @@ impl Replica {
     fn plan_build(&mut self, request: BuildRequest) -> anyhow::Result<()> {
         let interval = u64::try_from(self.config.min_block_interval.as_millis()).unwrap_or(0);
         let earliest = self.parent_time(&request).saturating_add(interval);
-        let wait = earliest.saturating_sub(now_ms()).min(interval);
+        let wait = earliest.saturating_sub(self.wall_ms()).min(interval);
         if wait > 0 {
-            self.build = Some((Instant::now() + Duration::from_millis(wait), request));
+            let due = self.now().after(Duration::from_millis(wait));
+            self.build = Some((due, request));
             return Ok(());
         }
         self.propose(request)
     }
 
     fn build_if_due(&mut self) -> anyhow::Result<()> {
-        match self.build.take_if(|(due, _)| *due <= Instant::now()) {
+        let now = self.now();
+        match self.build.take_if(|(due, _)| *due <= now) {
             Some((_, request)) => self.propose(request),
             None => Ok(()),
         }
@@ -508,7 +568,7 @@ impl Replica {
             height,
             parent: request.parent.as_ref().map_or(Digest::ZERO, |p| p.id()),
             parent_view: request.parent_view,
-            timestamp_ms: now_ms().max(self.parent_time(&request) + 1),
+            timestamp_ms: self.wall_ms().max(self.parent_time(&request) + 1),
             executed_height,
             state_root,
             body_root: Header::body_root_of(&transactions),
@@ -517,10 +577,11 @@ impl Replica {
     }
 
     fn time_proposals(&mut self, messages: &[Outbound]) {
+        let now = self.now();
         for outbound in messages {
             if let Message::Proposal(proposal) = &outbound.message {
                 let id = proposal.block.id();
-                self.proposed.entry(id).or_insert_with(Instant::now);
+                self.proposed.entry(id).or_insert(now);
                 self.timed.push_back(id);
                 if self.timed.len() > MAX_TIMED_PROPOSALS
                     && let Some(old) = self.timed.pop_front()
@@ -533,16 +594,16 @@ impl Replica {
 
     fn deliver(&mut self, finalized: Vec<Finalized>) {
         let metrics = &self.around.metrics;
-        let now = Instant::now();
+        let now = self.now();
         for Finalized { block, certificate } in &finalized {
             if let Some(signers) = certificate.as_ref().and_then(|c| signers_of(&c.proof)) {
                 self.around.live.signed(signers);
             }
             if let Some(last) = self.last_final.replace(now) {
-                NodeMetrics::observe(&metrics.block_interval, now - last);
+                NodeMetrics::observe(&metrics.block_interval, now.since(last));
             }
             if let Some(sent) = self.proposed.remove(&block.id()) {
-                NodeMetrics::observe(&metrics.finality, now - sent);
+                NodeMetrics::observe(&metrics.finality, now.since(sent));
             }
             debug!(height = %block.height(), view = %block.header().view,
                    transactions = block.transactions().len(), "finalised");
@@ -573,7 +634,8 @@ impl Replica {
                 "a validator has signed two conflicting votes"
             );
         }
-        self.around.evidence.keep(evidence, committee, now_ms())?;
+        let now_ms = self.around.clock.wall_ms();
+        self.around.evidence.keep(evidence, committee, now_ms)?;
         let all = self.around.evidence.all().to_vec();
         self.around.live.set_evidence(all);
         Ok(())
@@ -595,7 +657,7 @@ impl Replica {
             None => (!offence.is_certain()).then_some(self.config.penalty_lasts),
         };
         let circumstances = Circumstances {
-            now_ms: now_ms(),
+            now_ms: self.wall_ms(),
             at: (self.engine.epoch(), self.engine.view()),
             ordered: self.ordered.is_some(),
             lasts,
@@ -644,11 +706,11 @@ impl Replica {
         let live = &self.around.live;
         live.set_progress(self.engine.epoch(), self.engine.view(), tip.height);
         self.around.metrics.stepped(self.engine.counters());
-        let now = Instant::now();
+        let now = self.now();
         if now < self.next_status {
             return Ok(());
         }
-        self.next_status = now + STATUS_INTERVAL;
+        self.next_status = now.after(STATUS_INTERVAL);
         self.renew_penalties(now)?;
         self.around
             .metrics
@@ -689,7 +751,7 @@ impl Replica {
 
 impl Replica {
     /// Tells the operator of a clock that is far off, once a minute.
-    fn watch_clock(&mut self, ahead_ms: Option<i64>, now: Instant) {
+    fn watch_clock(&mut self, ahead_ms: Option<i64>, now: Moment) {
         let Some(ahead_ms) = ahead_ms else {
             return;
         };
@@ -697,7 +759,9 @@ impl Replica {
             .metrics
             .clock_ahead
             .set(ahead_ms as f64 / 1_000.0);
-        let told = self.clock_told.is_some_and(|at| now < at + CLOCK_INTERVAL);
+        let told = self
+            .clock_told
+            .is_some_and(|at| now < at.after(CLOCK_INTERVAL));
         if ahead_ms.abs() >= TELLING_MS && !told {
             self.clock_told = Some(now);
             warn!(

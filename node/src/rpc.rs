@@ -370,7 +370,7 @@ async fn ready(State(state): State<RpcState>) -> RpcResult<Json<serde_json::Valu
         ));
     }
     let newest = parts.executor.executed().borrow().clone();
-    let age_ms = crate::validate::now_ms().saturating_sub(newest.timestamp_ms);
+    let age_ms = crate::clock::now_ms().saturating_sub(newest.timestamp_ms);
     if u128::from(age_ms) > MAX_AGE.as_millis() {
         return Err(RpcError::unavailable(
             "not_in_sync",

@@ -13,29 +13,42 @@ use quorate_types::{
 
 use crate::outlet::Outlet;
 
-/// Answers requests until the links are gone. One at a time: a flood of requests queues up, is
-/// bounded there, and takes at most this one thread's time.
-///
-/// # Errors
-///
-/// If the database cannot be read.
-pub(crate) fn run(
-    store: Store,
-    epoch_length: EpochLength,
-    outlet: Outlet,
-    requests: Receiver<(ValidatorIndex, Request)>,
-) -> anyhow::Result<()> {
-    while let Ok((from, request)) = requests.recv() {
-        if let Some(message) =
-            answer(&store, epoch_length, request).context("cannot read a stored block")?
-        {
-            outlet.send(vec![Outbound {
+/// Answers from the store.
+pub struct Server {
+    pub(crate) store: Store,
+    pub(crate) epoch_length: EpochLength,
+    pub(crate) outlet: Outlet,
+}
+
+impl Server {
+    /// Answers requests until the links are gone. One at a time: a flood of requests queues up, is
+    /// bounded there, and takes at most this one thread's time.
+    ///
+    /// # Errors
+    ///
+    /// If the database cannot be read.
+    pub(crate) fn run(self, requests: Receiver<(ValidatorIndex, Request)>) -> anyhow::Result<()> {
+        while let Ok((from, request)) = requests.recv() {
+            self.serve(from, request)?;
+        }
+        Ok(())
+    }
+
+    /// Answers one request.
+    ///
+    /// # Errors
+    ///
+    /// If the database cannot be read.
+    pub fn serve(&self, from: ValidatorIndex, request: Request) -> anyhow::Result<()> {
+        let answer = answer(&self.store, self.epoch_length, request);
+        if let Some(message) = answer.context("cannot read a stored block")? {
+            self.outlet.send(vec![Outbound {
                 to: Target::One(from),
                 message,
             }]);
         }
+        Ok(())
     }
-    Ok(())
 }
 
 fn answer(

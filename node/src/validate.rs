@@ -1,16 +1,12 @@
 //! The thread that checks what a proposed block contains.
 
-use crate::{executor::ExecutorHandle, mempool::Mempool, replica::Event};
+use crate::{clock::Clock, executor::ExecutorHandle, mempool::Mempool, replica::Event};
 use commonware_codec::EncodeSize;
 use crossbeam_channel::{Receiver, RecvTimeoutError, Sender};
-use quorate_consensus::ValidateRequest;
+use quorate_consensus::{Moment, ValidateRequest};
 use quorate_crypto::{SignedMessage, verify_batch};
 use quorate_types::{Block, ChainId, TRANSACTION_NAMESPACE, Transaction, genesis::BlockLimits};
-use std::{
-    collections::BTreeSet,
-    sync::Arc,
-    time::{Duration, Instant, SystemTime, UNIX_EPOCH},
-};
+use std::{collections::BTreeSet, sync::Arc, time::Duration};
 
 /// How far ahead of this node's clock a block's timestamp may be.
 pub(crate) const MAX_CLOCK_AHEAD_MS: u64 = 5_000;
@@ -28,17 +24,21 @@ const POLL: Duration = Duration::from_millis(1);
 
 /// Checks blocks against the chain's limits, the mempool's verified transactions and this node's
 /// own executed state.
-pub(crate) struct Validator {
+pub struct Validator {
+    pub(crate) clock: Arc<dyn Clock>,
     pub(crate) chain: ChainId,
     pub(crate) limits: BlockLimits,
     pub(crate) mempool: Arc<Mempool>,
     pub(crate) executor: ExecutorHandle,
 }
 
+/// A request that waits for this node to execute the ancestor that the block names.
+type Waiting = (ValidateRequest, Moment);
+
 impl Validator {
     /// Answers requests until the replica is gone.
     pub(crate) fn run(self, requests: Receiver<ValidateRequest>, replica: Sender<Event>) {
-        let mut waiting: Vec<(ValidateRequest, Instant)> = Vec::new();
+        let mut waiting: Vec<Waiting> = Vec::new();
         loop {
             let request = if waiting.is_empty() {
                 requests.recv().map_err(|_| RecvTimeoutError::Disconnected)
@@ -46,20 +46,11 @@ impl Validator {
                 requests.recv_timeout(POLL)
             };
             match request {
-                Ok(request) => waiting.push((request, Instant::now())),
+                Ok(request) => waiting.push((request, self.clock.now())),
                 Err(RecvTimeoutError::Timeout) => {}
                 Err(RecvTimeoutError::Disconnected) => return,
             }
-            for (request, since) in std::mem::take(&mut waiting) {
-                let Some(valid) = self.check(&request.block, since) else {
-                    waiting.push((request, since));
-                    continue;
-                };
-                let event = Event::Validated {
-                    view: request.view,
-                    block: request.block.id(),
-                    valid,
-                };
+            for event in self.look(&mut waiting) {
                 if replica.send(event).is_err() {
                     return;
                 }
@@ -67,18 +58,35 @@ impl Validator {
         }
     }
 
+    /// Answers those requests that can be, and keeps the others.
+    pub fn look(&self, waiting: &mut Vec<Waiting>) -> Vec<Event> {
+        let mut events = Vec::new();
+        waiting.retain(|(request, since)| {
+            let Some(valid) = self.check(&request.block, *since) else {
+                return true;
+            };
+            events.push(Event::Validated {
+                view: request.view,
+                block: request.block.id(),
+                valid,
+            });
+            false
+        });
+        events
+    }
+
     /// The verdict, or `None` while this node has not yet executed what the block names.
-    fn check(&self, block: &Block, since: Instant) -> Option<bool> {
+    fn check(&self, block: &Block, since: Moment) -> Option<bool> {
         let header = block.header();
         match self.executor.root_at(header.executed_height) {
             Some(root) if root != header.state_root => return Some(false),
             Some(_) => {}
-            None if since.elapsed() > MAX_WAIT => return Some(false),
+            None if self.clock.now().since(since) > MAX_WAIT => return Some(false),
             None => return None,
         }
         let lag = header.height.0.saturating_sub(header.executed_height.0);
         Some(
-            header.timestamp_ms <= now_ms().saturating_add(MAX_CLOCK_AHEAD_MS)
+            header.timestamp_ms <= self.clock.wall_ms().saturating_add(MAX_CLOCK_AHEAD_MS)
                 && block.transactions().len() <= self.limits.max_transactions
                 && block.encode_size() <= self.limits.max_bytes
                 && (lag <= MAX_EXECUTION_LAG || block.transactions().is_empty())
@@ -115,12 +123,4 @@ pub(crate) fn verify_signatures(transactions: &[(Transaction, Vec<u8>)]) -> bool
         })
         .collect();
     verify_batch(TRANSACTION_NAMESPACE, &messages, &mut rand::rng())
-}
-
-/// Milliseconds since 1970 by this machine's clock.
-pub(crate) fn now_ms() -> u64 {
-    let since = SystemTime::now().duration_since(UNIX_EPOCH);
-    since.map_or(0, |since| {
-        u64::try_from(since.as_millis()).unwrap_or(u64::MAX)
-    })
 }

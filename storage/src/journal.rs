@@ -31,12 +31,13 @@
 //! it in the page cache only. A failed write or sync poisons the journal; it is never retried,
 //! because after a failed sync nobody knows what is on disk.
 
+use crate::disk::{Disk, DiskFile, SystemDisk};
 use commonware_codec::{Copying, DecodeExt, Encode};
 use quorate_types::{ChainId, Durable, Record, limits::MAX_BLOCK_BYTES};
 use std::{
-    fs::{self, File, OpenOptions},
-    io::{self, Read, Seek, SeekFrom, Write},
+    io,
     path::{Path, PathBuf},
+    sync::Arc,
 };
 
 const MAGIC: &[u8; 8] = b"QUORJRNL";
@@ -49,6 +50,9 @@ const MAX_PAYLOAD_BYTES: usize = MAX_BLOCK_BYTES + 16;
 
 /// Bytes after which a checkpoint is due.
 const REWRITE_BYTES: u64 = 8 << 20;
+
+/// Most bytes of a file: far more than twice the largest checkpoint.
+const MAX_FILE_BYTES: u64 = 16 << 30;
 
 const TEMPORARY: &str = "journal.tmp";
 const LOCK: &str = "LOCK";
@@ -110,11 +114,12 @@ pub struct Recovered {
 
 /// The journal of one validator. The folder is locked while it lives.
 pub struct Journal {
+    disk: Arc<dyn Disk>,
     directory: PathBuf,
     path: PathBuf,
     number: u64,
     chain: ChainId,
-    file: File,
+    file: Box<dyn DiskFile>,
     /// Appended, not yet written.
     buffer: Vec<u8>,
     next_sequence: u64,
@@ -123,7 +128,7 @@ pub struct Journal {
     bytes: u64,
     bytes_at_rewrite: u64,
     poisoned: bool,
-    _lock: File,
+    _lock: Box<dyn Send>,
 }
 
 impl Journal {
@@ -133,12 +138,27 @@ impl Journal {
     ///
     /// See [`JournalError`].
     pub fn open(directory: &Path, chain: ChainId) -> Result<(Self, Recovered), JournalError> {
-        fs::create_dir_all(directory).map_err(|e| io_error(directory, e))?;
-        let lock = lock(directory)?;
-        let _ = fs::remove_file(directory.join(TEMPORARY));
-        let numbers = segments(directory)?;
+        Self::open_on(Arc::new(SystemDisk), directory, chain)
+    }
+
+    /// As [`Self::open`], on a disk.
+    ///
+    /// # Errors
+    ///
+    /// See [`JournalError`].
+    pub fn open_on(
+        disk: Arc<dyn Disk>,
+        directory: &Path,
+        chain: ChainId,
+    ) -> Result<(Self, Recovered), JournalError> {
+        disk.make_folder(directory)
+            .map_err(|e| io_error(directory, e))?;
+        let lock = lock(&*disk, directory)?;
+        // It is there only if a rewrite was cut short.
+        let _ = disk.remove(&directory.join(TEMPORARY));
+        let numbers = segments(&*disk, directory)?;
         let Some(&number) = numbers.last() else {
-            let mut journal = Self::create(directory, chain, lock)?;
+            let mut journal = Self::create(disk, directory, chain, lock)?;
             journal.rewrite(&[])?;
             return Ok((
                 journal,
@@ -150,29 +170,25 @@ impl Journal {
             ));
         };
         let path = segment(directory, number);
-        let mut file = OpenOptions::new()
-            .read(true)
-            .write(true)
-            .open(&path)
-            .map_err(|e| io_error(&path, e))?;
-        let mut content = Vec::new();
-        file.read_to_end(&mut content)
+        let content = disk
+            .read(&path, MAX_FILE_BYTES)
             .map_err(|e| io_error(&path, e))?;
         check_header(&path, &content, chain)?;
         let (records, end, next_sequence) = scan(&path, &content)?;
         let truncated_bytes = (content.len() - end) as u64;
         let end = end as u64;
-        file.set_len(end).map_err(|e| io_error(&path, e))?;
-        file.seek(SeekFrom::Start(end))
+        let mut file = disk.open(&path).map_err(|e| io_error(&path, e))?;
+        file.cut(end)
+            .and_then(|()| file.sync())
             .map_err(|e| io_error(&path, e))?;
-        file.sync_all().map_err(|e| io_error(&path, e))?;
         for old in &numbers[..numbers.len() - 1] {
             let old = segment(directory, *old);
-            fs::remove_file(&old).map_err(|e| io_error(&old, e))?;
+            disk.remove(&old).map_err(|e| io_error(&old, e))?;
         }
-        sync_directory(directory)?;
+        sync_directory(&*disk, directory)?;
         Ok((
             Self {
+                disk,
                 directory: directory.to_path_buf(),
                 path,
                 number,
@@ -194,10 +210,16 @@ impl Journal {
         ))
     }
 
-    fn create(directory: &Path, chain: ChainId, lock: File) -> Result<Self, JournalError> {
+    fn create(
+        disk: Arc<dyn Disk>,
+        directory: &Path,
+        chain: ChainId,
+        lock: Box<dyn Send>,
+    ) -> Result<Self, JournalError> {
         let path = directory.join(TEMPORARY);
-        let file = File::create(&path).map_err(|e| io_error(&path, e))?;
+        let file = disk.create(&path).map_err(|e| io_error(&path, e))?;
         Ok(Self {
+            disk,
             directory: directory.to_path_buf(),
             path,
             number: 0,
@@ -236,8 +258,8 @@ impl Journal {
         if !self.buffer.is_empty() {
             let result = self
                 .file
-                .write_all(&self.buffer)
-                .and_then(|()| self.file.sync_data());
+                .append(&self.buffer)
+                .and_then(|()| self.file.sync());
             self.poison_on_error(result)?;
             self.bytes += self.buffer.len() as u64;
             self.buffer.clear();
@@ -274,15 +296,19 @@ impl Journal {
     fn replace(&mut self, content: &[u8]) -> Result<(), JournalError> {
         let temporary = self.directory.join(TEMPORARY);
         let path = segment(&self.directory, self.number + 1);
-        let mut file = File::create(&temporary).map_err(|e| io_error(&temporary, e))?;
-        file.write_all(content)
-            .and_then(|()| file.sync_all())
-            .and_then(|()| fs::rename(&temporary, &path))
+        let disk = &*self.disk;
+        let mut file = disk
+            .create(&temporary)
             .map_err(|e| io_error(&temporary, e))?;
-        sync_directory(&self.directory)?;
+        file.append(content)
+            .and_then(|()| file.sync())
+            .and_then(|()| disk.rename(&temporary, &path))
+            .map_err(|e| io_error(&temporary, e))?;
+        sync_directory(disk, &self.directory)?;
         if self.number > 0 {
-            fs::remove_file(&self.path).map_err(|e| io_error(&self.path, e))?;
-            sync_directory(&self.directory)?;
+            disk.remove(&self.path)
+                .map_err(|e| io_error(&self.path, e))?;
+            sync_directory(disk, &self.directory)?;
         }
         self.number += 1;
         self.path = path;
@@ -329,17 +355,15 @@ fn io_error(path: &Path, source: io::Error) -> JournalError {
     }
 }
 
-/// Locks the folder against other processes, for as long as the file stays open.
-fn lock(directory: &Path) -> Result<File, JournalError> {
+/// Locks the folder against other processes, for as long as what is returned lives.
+fn lock(disk: &dyn Disk, directory: &Path) -> Result<Box<dyn Send>, JournalError> {
     let path = directory.join(LOCK);
-    let file = File::create(&path).map_err(|e| io_error(&path, e))?;
-    match file.try_lock() {
-        Ok(()) => Ok(file),
-        Err(fs::TryLockError::WouldBlock) => Err(JournalError::InUse {
+    disk.lock(&path).map_err(|source| match source.kind() {
+        io::ErrorKind::WouldBlock => JournalError::InUse {
             path: directory.to_path_buf(),
-        }),
-        Err(fs::TryLockError::Error(source)) => Err(io_error(&path, source)),
-    }
+        },
+        _ => io_error(&path, source),
+    })
 }
 
 fn segment(directory: &Path, number: u64) -> PathBuf {
@@ -347,23 +371,19 @@ fn segment(directory: &Path, number: u64) -> PathBuf {
 }
 
 /// The numbers of all segments, ascending.
-fn segments(directory: &Path) -> Result<Vec<u64>, JournalError> {
-    let mut numbers = Vec::new();
-    for entry in fs::read_dir(directory).map_err(|e| io_error(directory, e))? {
-        let name = entry.map_err(|e| io_error(directory, e))?.file_name();
-        let number = name
-            .to_str()
-            .and_then(|name| name.strip_prefix("journal-")?.strip_suffix(".log"))
-            .and_then(|digits| digits.parse::<u64>().ok());
-        numbers.extend(number);
-    }
+fn segments(disk: &dyn Disk, directory: &Path) -> Result<Vec<u64>, JournalError> {
+    let names = disk.names(directory).map_err(|e| io_error(directory, e))?;
+    let number = |name: &String| -> Option<u64> {
+        let digits = name.strip_prefix("journal-")?.strip_suffix(".log")?;
+        digits.parse().ok()
+    };
+    let mut numbers: Vec<u64> = names.iter().filter_map(number).collect();
     numbers.sort_unstable();
     Ok(numbers)
 }
 
-fn sync_directory(directory: &Path) -> Result<(), JournalError> {
-    File::open(directory)
-        .and_then(|folder| folder.sync_all())
+fn sync_directory(disk: &dyn Disk, directory: &Path) -> Result<(), JournalError> {
+    disk.sync_folder(directory)
         .map_err(|e| io_error(directory, e))
 }
 

@@ -1,5 +1,7 @@
 //! Durability: vote journal, blocks and certificates, authenticated state.
 
+pub mod database;
+pub mod disk;
 pub mod journal;
 pub mod store;
 pub mod tree;

@@ -25,13 +25,15 @@ pub use error::StoreError;
 pub use prune::{PRUNE_KEYS_PER_CALL, TableSize};
 pub use scan::SCAN_ROWS;
 
-use crate::tree::{self, Changeset, RocksStore, Tree, TreeError};
+use crate::{
+    database::{Batch, Database, DatabaseError},
+    tree::{self, Changeset, TableRows, Tree, TreeError},
+};
 use bytes::Bytes;
 use commonware_codec::{Copying, DecodeExt, Encode, Error as CodecError, ReadExt};
 use quorate_types::{
     Account, Block, Certificate, Digest, Height, Identity, Outcome, Receipt, View, state_key,
 };
-use rocksdb::{ColumnFamily, DB, ErrorKind, WriteBatch, WriteOptions};
 use std::{
     collections::BTreeMap,
     path::{Path, PathBuf},
@@ -112,7 +114,7 @@ pub struct Commit<'a> {
 /// The database. Cheap to clone; any thread may read, one thread commits.
 #[derive(Clone)]
 pub struct Store {
-    database: Arc<DB>,
+    database: Arc<dyn Database>,
     path: Arc<PathBuf>,
     tip: Arc<RwLock<StoredTip>>,
 }
@@ -265,7 +267,7 @@ impl Store {
     ///
     /// If the block does not follow the tip, the outcomes are not one per transaction, or the
     /// changes were not prepared on the state after the tip.
-    pub fn commit(&self, tree: &Tree<RocksStore>, commit: Commit<'_>) -> Result<(), StoreError> {
+    pub fn commit(&self, tree: &Tree<TableRows>, commit: Commit<'_>) -> Result<(), StoreError> {
         let Commit {
             block,
             certificate,
@@ -280,27 +282,27 @@ impl Store {
         assert_eq!(block.header().parent, tip.id, "blocks make a chain");
         assert_eq!(outcomes.len(), block.transactions().len());
         assert_eq!(changes.before(), tip.state_root, "states make a chain");
-        let mut batch = WriteBatch::default();
+        let mut batch = Batch::default();
         let mut row = block.encode().to_vec();
         if let Some(certificate) = &certificate {
             row.extend_from_slice(&certificate.encode());
         }
         let key = height_key(height);
-        batch.put_cf(self.column(BLOCKS), key, row);
-        batch.put_cf(self.column(IDS), block.id(), key);
-        batch.put_cf(self.column(ROOTS), key, changes.root());
+        batch.put(BLOCKS, key, row);
+        batch.put(IDS, block.id(), key);
+        batch.put(ROOTS, key, changes.root());
         let codes: Vec<u8> = outcomes.iter().flat_map(|o| o.encode().to_vec()).collect();
         if !codes.is_empty() {
-            batch.put_cf(self.column(RECEIPTS), key, codes);
+            batch.put(RECEIPTS, key, codes);
         }
         for (index, transaction) in (0_u32..).zip(block.transactions()) {
             let place = (height, index).encode();
-            batch.put_cf(self.column(TRANSACTIONS), transaction.id(), place);
+            batch.put(TRANSACTIONS, transaction.id(), place);
         }
-        self.stage_accounts(accounts, &mut batch);
-        tree.store().stage(changes, &mut batch)?;
-        batch.put_cf(self.column(META), b"tip", key);
-        self.write(batch, sync)?;
+        stage_accounts(accounts, &mut batch);
+        tree.store().stage(changes, &mut batch);
+        batch.put(META, b"tip", key);
+        self.write(&batch, sync)?;
         *self.tip.write().unwrap_or_else(|e| e.into_inner()) = StoredTip {
             view: block.header().view,
             height,
@@ -312,37 +314,22 @@ impl Store {
         Ok(())
     }
 
-    fn stage_accounts(&self, accounts: &BTreeMap<Identity, Account>, batch: &mut WriteBatch) {
-        let column = self.column(ACCOUNTS);
-        for (identity, account) in accounts {
-            batch.put_cf(column, identity.0, account.encode());
-        }
+    fn write(&self, batch: &Batch, sync: bool) -> Result<(), StoreError> {
+        self.database
+            .write(batch, sync)
+            .map_err(|source| failed(&self.path, source))
     }
 
-    fn write(&self, batch: WriteBatch, sync: bool) -> Result<(), StoreError> {
-        let mut options = WriteOptions::default();
-        options.set_sync(sync);
+    fn get(&self, column: &'static str, key: &[u8]) -> Result<Option<Vec<u8>>, StoreError> {
         self.database
-            .write_opt(batch, &options)
-            .map_err(|source| rocks(&self.path, source))
-    }
-
-    fn get(&self, column: &str, key: &[u8]) -> Result<Option<Vec<u8>>, StoreError> {
-        self.database
-            .get_cf(self.column(column), key)
-            .map_err(|source| rocks(&self.path, source))
-    }
-
-    fn column(&self, name: &str) -> &ColumnFamily {
-        self.database
-            .cf_handle(name)
-            .expect("every column family was opened with the database")
+            .get(column, key)
+            .map_err(|source| failed(&self.path, source))
     }
 
     /// What a failure to read the tree means for the database that it lies in.
     pub fn tree_error(&self, error: TreeError) -> StoreError {
         match error {
-            TreeError::Store(tree::StoreError::Rocks(source)) => rocks(&self.path, source),
+            TreeError::Store(source) => failed(&self.path, source),
             TreeError::Corrupt { .. } => self.damaged_by(format!("state tree: {error}")),
             other => StoreError::Tree(other),
         }
@@ -372,11 +359,17 @@ fn height_key(height: Height) -> [u8; 8] {
     height.0.to_be_bytes()
 }
 
-fn rocks(path: &Path, source: rocksdb::Error) -> StoreError {
+fn stage_accounts(accounts: &BTreeMap<Identity, Account>, batch: &mut Batch) {
+    for (identity, account) in accounts {
+        batch.put(ACCOUNTS, identity.0, account.encode());
+    }
+}
+
+fn failed(path: &Path, source: DatabaseError) -> StoreError {
     let path = path.to_path_buf();
-    if source.kind() == ErrorKind::Corruption {
-        let what = source.to_string();
+    if source.damaged {
+        let what = source.message;
         return StoreError::Damaged { path, what };
     }
-    StoreError::Rocks { path, source }
+    StoreError::Database { path, source }
 }

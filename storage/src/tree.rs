@@ -62,10 +62,11 @@ mod upper;
 
 pub use path::{Prefix, RowKey};
 pub use proof::{Entry, Proof, ProofError};
-pub use store::{MemoryStore, NodeStore, RocksStore, StoreError, column_options};
+pub use store::{MemoryStore, NodeStore, TableRows, column_options};
 pub use subtree::{SUBTREE_MAX_ENTRIES, Subtree};
 pub use update::{Changeset, Loaded};
 
+use crate::database::DatabaseError;
 use hash::{Branch, EntryRef, bucket_hash, leaf_hash, split, subtree_hash};
 use path::{bit, nibble};
 use quorate_crypto::Digest;
@@ -102,7 +103,7 @@ const FORMAT_VERSION: u8 = 1;
 pub enum TreeError {
     /// The store cannot be read: halt.
     #[error(transparent)]
-    Store(#[from] StoreError),
+    Store(#[from] DatabaseError),
     /// A row is not what it must be: halt, and restore the state from peers.
     #[error("state damaged at {prefix}: {what}")]
     Corrupt {

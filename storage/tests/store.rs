@@ -4,7 +4,7 @@
 use quorate_crypto::{SecretKey, bls::Proof, sha256};
 use quorate_storage::{
     store::{Commit, Store, StoreError, TransactionPlace, tree_updates},
-    tree::{RocksStore, Tree},
+    tree::{TableRows, Tree},
 };
 use quorate_types::{
     Account, Block, Certificate, Digest, Epoch, EpochLength, Failure, Header, Height, Identity,
@@ -116,7 +116,7 @@ fn outcomes(block: &Block) -> Vec<Outcome> {
 
 fn commit(
     store: &Store,
-    tree: &mut Tree<RocksStore>,
+    tree: &mut Tree<TableRows>,
     block: Block,
     sync: bool,
 ) -> Result<(), StoreError> {
@@ -149,7 +149,7 @@ fn grow(path: &Path, to: u64) -> Vec<(Block, Digest)> {
 }
 
 /// That the database holds exactly these blocks and the state after them.
-fn check(store: &Store, tree: &Tree<RocksStore>, blocks: &[(Block, Digest)]) {
+fn check(store: &Store, tree: &Tree<TableRows>, blocks: &[(Block, Digest)]) {
     let tip = store.tip();
     assert_eq!(tip.height.0, blocks.len() as u64);
     assert_eq!(tip.state_root, tree.root());
@@ -275,7 +275,7 @@ fn a_database_in_use_is_refused() {
     let folder = TempDir::new().unwrap();
     let _open = Store::open(folder.path(), &genesis("a")).unwrap();
     let second = Store::open(folder.path(), &genesis("a")).err();
-    assert!(matches!(second, Some(StoreError::Rocks { .. })));
+    assert!(matches!(second, Some(StoreError::Database { .. })));
 }
 
 #[test]

@@ -3,7 +3,7 @@
 
 use quorate_storage::{
     store::{Commit, Store, StoreError, tree_updates},
-    tree::{MemoryStore, RocksStore, Tree},
+    tree::{MemoryStore, TableRows, Tree},
 };
 use quorate_types::{
     Account, Block, Digest, Epoch, Header, Height, Identity, Outcome, Transaction, Transfer, View,
@@ -85,7 +85,7 @@ fn empty_block(height: u64, parent: Digest) -> Block {
 }
 
 /// Commits an empty block that changes a thousand accounts.
-fn commit_next(store: &Store, tree: &mut Tree<RocksStore>) -> Result<(), StoreError> {
+fn commit_next(store: &Store, tree: &mut Tree<TableRows>) -> Result<(), StoreError> {
     let tip = store.tip();
     let block = empty_block(tip.height.0 + 1, tip.id);
     let value = Account {
@@ -264,7 +264,7 @@ fn a_full_disk_is_an_error_and_everything_before_is_kept() {
 }
 
 /// A block with transfers that change nothing but themselves, so that rows pile up.
-fn commit_full(store: &Store, tree: &mut Tree<RocksStore>, transfers: u64) {
+fn commit_full(store: &Store, tree: &mut Tree<TableRows>, transfers: u64) {
     let tip = store.tip();
     let chain = genesis(1, 3).chain_id();
     let secret = quorate_crypto::SecretKey::from_bytes(&[5; 32]);
@@ -354,7 +354,7 @@ fn what_is_pruned_is_gone_and_the_rest_is_there_over_restarts() {
 fn pruning_keeps_the_files_as_small_as_what_is_kept() {
     let folder = TempDir::new().unwrap();
     let (store, mut tree) = Store::open(folder.path(), &genesis(1, 3)).unwrap();
-    let run = |tree: &mut Tree<RocksStore>, keep: u64| {
+    let run = |tree: &mut Tree<TableRows>, keep: u64| {
         let mut largest = 0;
         for number in 0..1_500 {
             commit_full(&store, tree, 200);

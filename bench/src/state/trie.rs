@@ -3,8 +3,11 @@
 use super::{Applied, Subject, open_database};
 use anyhow::ensure;
 use commonware_codec::{Copying, DecodeExt, Encode};
-use quorate_storage::tree::{Key, Loaded, NodeStore, Proof, RocksStore, RowKey, StoreError, Tree};
-use rocksdb::{DB, WriteBatch};
+use quorate_storage::{
+    database::{Batch, Database, DatabaseError, RocksDatabase},
+    tree::{Key, Loaded, NodeStore, Proof, RowKey, TableRows, Tree},
+};
+use rocksdb::DB;
 use std::{
     cell::Cell,
     collections::{BTreeMap, BTreeSet},
@@ -17,7 +20,7 @@ const COLUMN: &str = "state";
 
 /// Counts the bytes of the rows that are read.
 struct Counting {
-    store: RocksStore,
+    store: TableRows,
     bytes: Cell<u64>,
 }
 
@@ -29,13 +32,13 @@ impl Counting {
 }
 
 impl NodeStore for Counting {
-    fn get(&self, key: &RowKey) -> Result<Option<Vec<u8>>, StoreError> {
+    fn get(&self, key: &RowKey) -> Result<Option<Vec<u8>>, DatabaseError> {
         let row = self.store.get(key)?;
         self.count(&row);
         Ok(row)
     }
 
-    fn get_sorted(&self, keys: &[RowKey]) -> Result<Vec<Option<Vec<u8>>>, StoreError> {
+    fn get_sorted(&self, keys: &[RowKey]) -> Result<Vec<Option<Vec<u8>>>, DatabaseError> {
         let rows = self.store.get_sorted(keys)?;
         rows.iter().for_each(|row| self.count(row));
         Ok(rows)
@@ -44,6 +47,7 @@ impl NodeStore for Counting {
 
 pub(super) struct Trie {
     database: Arc<DB>,
+    rows: RocksDatabase,
     tree: Tree<Counting>,
     loaded: Option<Loaded>,
 }
@@ -51,13 +55,15 @@ pub(super) struct Trie {
 impl Subject for Trie {
     fn open(path: &Path, cache_bytes: usize) -> anyhow::Result<Self> {
         let database = Arc::new(open_database(path, &[COLUMN], cache_bytes)?);
-        let store = RocksStore::new(Arc::clone(&database), COLUMN)?;
+        let rows = RocksDatabase::new(Arc::clone(&database));
+        let store = TableRows::new(Arc::new(rows.clone()), COLUMN);
         let tree = Tree::open(Counting {
             store,
             bytes: Cell::new(0),
         })?;
         Ok(Self {
             database,
+            rows,
             tree,
             loaded: None,
         })
@@ -89,9 +95,9 @@ impl Subject for Trie {
         };
         let prepare = start.elapsed();
         let start = Instant::now();
-        let mut batch = WriteBatch::with_capacity_bytes(changes.size_bytes() * 9 / 8);
-        self.tree.store().store.stage(&changes, &mut batch)?;
-        self.database.write(batch)?;
+        let mut batch = Batch::default();
+        self.tree.store().store.stage(&changes, &mut batch);
+        self.rows.write(&batch, false)?;
         let write = start.elapsed();
         let rows = changes.rows().len();
         let bytes = changes.size_bytes();

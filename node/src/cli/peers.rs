@@ -4,7 +4,7 @@ use super::{
     output::{print_json, print_lines},
     rpc::{Control, Rpc, block_on},
 };
-use crate::{config::parse_duration, validate::now_ms};
+use crate::{clock::now_ms, config::parse_duration};
 use clap::{Args, Subcommand};
 use quorate_load::api::{OffenderJson, OrderJson, PeerDetailJson, Standing};
 use std::time::Duration;

@@ -6,7 +6,7 @@
 //! executed, and may skip some.
 
 use quorate_consensus::Finalized;
-use quorate_storage::tree::{Proof, RocksStore, Tree};
+use quorate_storage::tree::{Proof, TableRows, Tree};
 use quorate_types::{Certificate, Digest, Header, Height, Identity, state_key};
 use std::collections::VecDeque;
 use tokio::sync::oneshot;
@@ -75,7 +75,7 @@ impl Proofs {
     }
 
     /// Proves waiting requests at the newest state.
-    pub(super) fn prove(&mut self, tree: &Tree<RocksStore>, height: Height) -> anyhow::Result<()> {
+    pub(super) fn prove(&mut self, tree: &Tree<TableRows>, height: Height) -> anyhow::Result<()> {
         let count = self.requests.len().min(MAX_PROOFS_PER_STATE);
         for request in self.requests.iter_mut().take(count) {
             let proof = tree.prove(&state_key(&request.identity).0)?;

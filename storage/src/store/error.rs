@@ -1,6 +1,6 @@
 //! Why the database cannot be used.
 
-use crate::tree::{self, TreeError};
+use crate::{database::DatabaseError, tree::TreeError};
 use quorate_types::ChainId;
 use std::path::PathBuf;
 
@@ -10,13 +10,13 @@ pub(super) const FORMAT_VERSION: u32 = 1;
 /// Why the database cannot be used. All of these halt the node; none is retried.
 #[derive(Debug, thiserror::Error)]
 pub enum StoreError {
-    /// RocksDB failed.
+    /// The database failed.
     #[error("database {path}: {source}")]
-    Rocks {
+    Database {
         /// The database's folder.
         path: PathBuf,
-        /// What RocksDB says.
-        source: rocksdb::Error,
+        /// What it says.
+        source: DatabaseError,
     },
     /// The database belongs to another chain.
     #[error(
@@ -68,7 +68,4 @@ pub enum StoreError {
     /// The authenticated tree failed.
     #[error("state tree: {0}")]
     Tree(#[from] TreeError),
-    /// The tree's rows could not be read or staged.
-    #[error("state tree: {0}")]
-    Rows(#[from] tree::StoreError),
 }

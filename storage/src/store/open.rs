@@ -2,12 +2,15 @@
 
 use super::{
     COLUMNS, META, NODES, ROOTS, Store, StoreError, StoredBlock, StoredTip, error::FORMAT_VERSION,
-    height_key, options::options, rocks, tree_updates,
+    failed, height_key, options::options, stage_accounts, tree_updates,
 };
-use crate::tree::{RocksStore, Tree};
+use crate::{
+    database::{Batch, Database, RocksDatabase},
+    tree::{TableRows, Tree},
+};
 use commonware_codec::{Copying, DecodeExt, Encode};
 use quorate_types::{Account, ChainId, Digest, Height, Identity, View, genesis::Genesis};
-use rocksdb::{DB, Options, WriteBatch};
+use rocksdb::{DB, Options};
 use std::{
     collections::BTreeMap,
     fs,
@@ -27,13 +30,27 @@ impl Store {
     /// # Errors
     ///
     /// If the folder cannot be used, holds another chain or format, or is damaged.
-    pub fn open(path: &Path, genesis: &Genesis) -> Result<(Self, Tree<RocksStore>), StoreError> {
+    pub fn open(path: &Path, genesis: &Genesis) -> Result<(Self, Tree<TableRows>), StoreError> {
         check_files(path)?;
         let (options, columns) = options();
         let database = DB::open_cf_descriptors(&options, path, columns)
-            .map_err(|source| rocks(path, source))?;
+            .map_err(|source| failed(path, source.into()))?;
+        let database = RocksDatabase::new(Arc::new(database));
+        Self::open_on(Arc::new(database), path, genesis)
+    }
+
+    /// As [`Self::open`], on an open database. `path` is what errors name.
+    ///
+    /// # Errors
+    ///
+    /// As for [`Self::open`].
+    pub fn open_on(
+        database: Arc<dyn Database>,
+        path: &Path,
+        genesis: &Genesis,
+    ) -> Result<(Self, Tree<TableRows>), StoreError> {
         let store = Self {
-            database: Arc::new(database),
+            database,
             path: Arc::new(path.to_path_buf()),
             tip: Arc::new(RwLock::new(StoredTip {
                 view: View(0),
@@ -53,8 +70,8 @@ impl Store {
         Ok((store, tree))
     }
 
-    fn open_tree(&self) -> Result<Tree<RocksStore>, StoreError> {
-        let rows = RocksStore::new(self.database.clone(), NODES)?;
+    fn open_tree(&self) -> Result<Tree<TableRows>, StoreError> {
+        let rows = TableRows::new(self.database.clone(), NODES);
         Tree::open(rows).map_err(|error| self.tree_error(error))
     }
 
@@ -68,9 +85,9 @@ impl Store {
         if self.get(META, b"chain")?.is_some() {
             self.check_chain(chain)?;
         }
-        let mut batch = WriteBatch::default();
-        batch.put_cf(self.column(META), b"chain", chain.encode());
-        self.write(batch, false)?;
+        let mut batch = Batch::default();
+        batch.put(META, b"chain", chain.encode());
+        self.write(&batch, false)?;
         let mut tree = self.open_tree()?;
         for accounts in genesis.accounts.chunks(GENESIS_BATCH) {
             let values: BTreeMap<Identity, Account> = accounts
@@ -86,17 +103,17 @@ impl Store {
             let changes = tree
                 .prepare(&tree_updates(&values))
                 .map_err(|error| self.tree_error(error))?;
-            let mut batch = WriteBatch::default();
-            tree.store().stage(&changes, &mut batch)?;
-            self.stage_accounts(&values, &mut batch);
-            self.write(batch, false)?;
+            let mut batch = Batch::default();
+            tree.store().stage(&changes, &mut batch);
+            stage_accounts(&values, &mut batch);
+            self.write(&batch, false)?;
             tree.commit(changes);
         }
-        let mut batch = WriteBatch::default();
-        batch.put_cf(self.column(ROOTS), height_key(Height(0)), tree.root());
-        batch.put_cf(self.column(META), b"tip", Height(0).encode());
-        batch.put_cf(self.column(META), b"format", FORMAT_VERSION.to_be_bytes());
-        self.write(batch, true)
+        let mut batch = Batch::default();
+        batch.put(ROOTS, height_key(Height(0)), tree.root());
+        batch.put(META, b"tip", Height(0).encode());
+        batch.put(META, b"format", FORMAT_VERSION.to_be_bytes());
+        self.write(&batch, true)
     }
 
     /// That this program wrote the database, and for this chain.
@@ -155,7 +172,7 @@ impl Store {
 /// and whether a newer program made it.
 fn check_files(path: &Path) -> Result<(), StoreError> {
     if path.join(HEAD_FILE).exists() {
-        let names = DB::list_cf(&Options::default(), path).map_err(|source| rocks(path, source))?;
+        let names = DB::list_cf(&Options::default(), path).map_err(|e| failed(path, e.into()))?;
         let unknown = |name: &String| name != "default" && !COLUMNS.contains(&name.as_str());
         return match names.into_iter().find(unknown) {
             Some(name) => Err(StoreError::UnknownColumn {

@@ -9,9 +9,9 @@ use super::{
     BLOCKS, COLUMNS, IDS, META, RECEIPTS, ROOTS, Store, StoreError, TRANSACTIONS, TransactionPlace,
     height_key,
 };
+use crate::database::Batch;
 use commonware_codec::{Copying, DecodeExt, Encode};
 use quorate_types::Height;
-use rocksdb::{WriteBatch, properties};
 
 /// Rows that one call of [`Store::prune`] deletes at most, but for those of one block.
 pub const PRUNE_KEYS_PER_CALL: usize = 8_192;
@@ -52,13 +52,13 @@ impl Store {
     pub fn prune(&self, below: Height, blocks: u64) -> Result<Height, StoreError> {
         let first = self.pruned_below()?;
         let below = below.min(self.tip().height);
-        let mut batch = WriteBatch::default();
+        let mut batch = Batch::default();
         let mut next = first;
         let mut keys = 0;
         while next < below && next.0 - first.0 < blocks && keys < PRUNE_KEYS_PER_CALL {
             let key = height_key(next);
             if let Some(stored) = self.block(next)? {
-                batch.delete_cf(self.column(IDS), stored.block.id());
+                batch.delete(IDS, stored.block.id());
                 for (index, transaction) in (0_u32..).zip(stored.block.transactions()) {
                     // The same transaction may stand in a later block; that row is not this one's.
                     let place = TransactionPlace {
@@ -67,13 +67,13 @@ impl Store {
                     };
                     let id = transaction.id();
                     if self.transaction(&id)? == Some(place) {
-                        batch.delete_cf(self.column(TRANSACTIONS), id);
+                        batch.delete(TRANSACTIONS, id);
                     }
                     keys += 1;
                 }
             }
             for column in [BLOCKS, RECEIPTS, ROOTS] {
-                batch.delete_cf(self.column(column), key);
+                batch.delete(column, key);
             }
             keys += 4;
             next = next.next();
@@ -81,8 +81,8 @@ impl Store {
         if next == first {
             return Ok(first);
         }
-        batch.put_cf(self.column(META), PRUNED, next.encode());
-        self.write(batch, false)?;
+        batch.put(META, PRUNED, next.encode());
+        self.write(&batch, false)?;
         Ok(next)
     }
 
@@ -90,26 +90,17 @@ impl Store {
     /// running validator.
     pub fn compact(&self) {
         for column in COLUMNS {
-            self.database
-                .compact_range_cf(self.column(column), None::<&[u8]>, None::<&[u8]>);
+            self.database.compact(column);
         }
     }
 
-    /// How large each part is. The rows are RocksDB's estimate.
+    /// How large each part is. The rows are the database's estimate.
     pub fn sizes(&self) -> Vec<TableSize> {
-        let number = |column, name: &properties::PropName| {
-            let value = self
-                .database
-                .property_int_value_cf(self.column(column), name);
-            // A property that RocksDB does not tell counts as nothing.
-            value.ok().flatten().unwrap_or(0)
-        };
         COLUMNS
             .into_iter()
-            .map(|name| TableSize {
-                name,
-                rows: number(name, properties::ESTIMATE_NUM_KEYS),
-                bytes: number(name, properties::TOTAL_SST_FILES_SIZE),
+            .map(|name| {
+                let (rows, bytes) = self.database.size(name);
+                TableSize { name, rows, bytes }
             })
             .collect()
     }

@@ -1,12 +1,11 @@
 //! Reading through everything, for checks of a database that nobody runs on.
 
-use super::{ACCOUNTS, BLOCKS, IDS, Store, StoreError, TRANSACTIONS, TransactionPlace, rocks};
+use super::{ACCOUNTS, BLOCKS, IDS, Store, StoreError, TRANSACTIONS, TransactionPlace, failed};
 use commonware_codec::{Copying, DecodeExt};
 use quorate_types::{Account, Digest, Height, Identity};
-use rocksdb::{Direction, IteratorMode};
 
 /// A key of 32 bytes and its value.
-type Row = ([u8; 32], Box<[u8]>);
+type Row = ([u8; 32], Vec<u8>);
 
 /// Rows given back at a time.
 pub const SCAN_ROWS: usize = 10_000;
@@ -74,36 +73,30 @@ impl Store {
     ///
     /// If the database cannot be read or is damaged.
     pub fn lowest_block(&self) -> Result<Option<Height>, StoreError> {
-        let mut rows = self
-            .database
-            .iterator_cf(self.column(BLOCKS), IteratorMode::Start);
-        let Some(row) = rows.next() else {
+        let rows = self.database.rows_from(BLOCKS, &[], 1);
+        let rows = rows.map_err(|source| failed(&self.path, source))?;
+        let Some((key, _)) = rows.first() else {
             return Ok(None);
         };
-        let (key, _) = row.map_err(|source| rocks(&self.path, source))?;
-        let height = Height::decode(Copying(&key));
+        let height = Height::decode(Copying(key));
         height.map(Some).map_err(|e| self.damaged("a height", &e))
     }
 
     /// Rows whose keys have 32 bytes.
-    fn rows(&self, column: &str, after: Option<[u8; 32]>) -> Result<Vec<Row>, StoreError> {
-        let start = match &after {
-            Some(key) => IteratorMode::From(key, Direction::Forward),
-            None => IteratorMode::Start,
-        };
-        let mut rows = Vec::new();
-        for row in self.database.iterator_cf(self.column(column), start) {
-            let (key, value) = row.map_err(|source| rocks(&self.path, source))?;
-            let key = <[u8; 32]>::try_from(&key[..]).map_err(|_| {
-                self.damaged_by(format!("a key in {column} has {} bytes", key.len()))
-            })?;
-            if after != Some(key) {
-                rows.push((key, value));
-            }
-            if rows.len() == SCAN_ROWS {
-                break;
-            }
-        }
-        Ok(rows)
+    fn rows(&self, column: &'static str, after: Option<[u8; 32]>) -> Result<Vec<Row>, StoreError> {
+        let start: &[u8] = after.as_ref().map_or(&[], |key| key);
+        let rows = self.database.rows_from(column, start, SCAN_ROWS + 1);
+        rows.map_err(|source| failed(&self.path, source))?
+            .into_iter()
+            .map(|(key, value)| {
+                let bytes = key.len();
+                let key = key
+                    .try_into()
+                    .map_err(|_| self.damaged_by(format!("a key in {column} has {bytes} bytes")))?;
+                Ok((key, value))
+            })
+            .filter(|row| !matches!(row, Ok((key, _)) if after == Some(*key)))
+            .take(SCAN_ROWS)
+            .collect()
     }
 }

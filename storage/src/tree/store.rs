@@ -1,96 +1,61 @@
-//! Where the rows are kept: a column family of RocksDB, or memory.
+//! Where the rows are kept: a column of a database, or memory.
 
 use super::{path::RowKey, update::Changeset};
-use rocksdb::{BlockBasedOptions, Cache, DB, Options, WriteBatch};
+use crate::database::{Batch, Database, DatabaseError};
+use rocksdb::{BlockBasedOptions, Cache, Options};
 use std::{collections::BTreeMap, sync::Arc};
 
 /// Reads rows of the tree.
 ///
 /// Writing is not part of it: a [`Changeset`] goes into the same batch as everything else that one
-/// block changes, see [`RocksStore::stage`] and [`MemoryStore::apply`].
+/// block changes, see [`TableRows::stage`] and [`MemoryStore::apply`].
 pub trait NodeStore {
     /// The row under a key.
     ///
     /// # Errors
     /// When the store cannot be read; the node should halt.
-    fn get(&self, key: &RowKey) -> Result<Option<Vec<u8>>, StoreError>;
+    fn get(&self, key: &RowKey) -> Result<Option<Vec<u8>>, DatabaseError>;
 
     /// The rows under several keys, which are in ascending order; the answers are in that order.
     ///
     /// # Errors
     /// When the store cannot be read; the node should halt.
-    fn get_sorted(&self, keys: &[RowKey]) -> Result<Vec<Option<Vec<u8>>>, StoreError>;
+    fn get_sorted(&self, keys: &[RowKey]) -> Result<Vec<Option<Vec<u8>>>, DatabaseError>;
 }
 
-/// The store could not be read.
-#[derive(Debug, thiserror::Error)]
-pub enum StoreError {
-    /// RocksDB failed.
-    #[error("RocksDB: {0}")]
-    Rocks(#[from] rocksdb::Error),
-    /// The database was opened without the tree's column family.
-    #[error("the database has no column family {0:?}")]
-    MissingColumn(String),
-}
-
-/// Rows in a column family of RocksDB, which should be opened with [`column_options`].
-///
-/// Also works on a database that was opened read-only, such as a checkpoint from which state sync
-/// serves an older root while the node goes on.
+/// Rows in a column of a database; in RocksDB it should be opened with [`column_options`].
 #[derive(Clone)]
-pub struct RocksStore {
-    database: Arc<DB>,
-    column: String,
+pub struct TableRows {
+    database: Arc<dyn Database>,
+    column: &'static str,
 }
 
-impl RocksStore {
-    /// The rows in the column family with that name.
-    ///
-    /// # Errors
-    /// [`StoreError::MissingColumn`] if the database was opened without it.
-    pub fn new(database: Arc<DB>, column: &str) -> Result<Self, StoreError> {
-        let store = Self {
-            database,
-            column: column.to_owned(),
-        };
-        store.handle()?;
-        Ok(store)
+impl TableRows {
+    /// The rows in the column with that name.
+    pub fn new(database: Arc<dyn Database>, column: &'static str) -> Self {
+        Self { database, column }
     }
 
     /// Adds the rows of a changeset to a batch; nothing is written yet.
-    ///
-    /// # Errors
-    /// [`StoreError::MissingColumn`] if the column family was dropped.
-    pub fn stage(&self, changes: &Changeset, batch: &mut WriteBatch) -> Result<(), StoreError> {
-        let column = self.handle()?;
+    pub fn stage(&self, changes: &Changeset, batch: &mut Batch) {
         for (key, row) in changes.rows() {
-            batch.put_cf(column, key, row);
+            batch.put(self.column, key, row);
         }
-        Ok(())
-    }
-
-    fn handle(&self) -> Result<&rocksdb::ColumnFamily, StoreError> {
-        self.database
-            .cf_handle(&self.column)
-            .ok_or_else(|| StoreError::MissingColumn(self.column.clone()))
     }
 }
 
-impl NodeStore for RocksStore {
-    fn get(&self, key: &RowKey) -> Result<Option<Vec<u8>>, StoreError> {
-        Ok(self.database.get_cf(self.handle()?, key)?)
+impl NodeStore for TableRows {
+    fn get(&self, key: &RowKey) -> Result<Option<Vec<u8>>, DatabaseError> {
+        self.database.get(self.column, key.as_ref())
     }
 
-    fn get_sorted(&self, keys: &[RowKey]) -> Result<Vec<Option<Vec<u8>>>, StoreError> {
-        self.database
-            .batched_multi_get_cf(self.handle()?, keys, true)
-            .into_iter()
-            .map(|answer| Ok(answer?.map(|row| row.to_vec())))
-            .collect()
+    fn get_sorted(&self, keys: &[RowKey]) -> Result<Vec<Option<Vec<u8>>>, DatabaseError> {
+        let keys: Vec<&[u8]> = keys.iter().map(RowKey::as_ref).collect();
+        self.database.get_sorted(self.column, &keys)
     }
 }
 
-/// Rows in memory, for the simulator and for computing the root of a genesis file.
+/// Rows in memory, for computing the root of a genesis file.
 #[derive(Clone, Default)]
 pub struct MemoryStore {
     rows: BTreeMap<Vec<u8>, Vec<u8>>,
@@ -112,11 +77,11 @@ impl MemoryStore {
 }
 
 impl NodeStore for MemoryStore {
-    fn get(&self, key: &RowKey) -> Result<Option<Vec<u8>>, StoreError> {
+    fn get(&self, key: &RowKey) -> Result<Option<Vec<u8>>, DatabaseError> {
         Ok(self.rows.get(key.as_ref()).cloned())
     }
 
-    fn get_sorted(&self, keys: &[RowKey]) -> Result<Vec<Option<Vec<u8>>>, StoreError> {
+    fn get_sorted(&self, keys: &[RowKey]) -> Result<Vec<Option<Vec<u8>>>, DatabaseError> {
         keys.iter().map(|key| self.get(key)).collect()
     }
 }

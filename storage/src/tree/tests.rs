@@ -9,9 +9,10 @@ mod proofs;
 mod subtrees;
 
 use super::*;
+use crate::database::{Batch, Database, RocksDatabase};
 use proptest::prelude::*;
 use quorate_crypto::sha256;
-use rocksdb::{Cache, ColumnFamilyDescriptor, DB, Options, WriteBatch};
+use rocksdb::{Cache, ColumnFamilyDescriptor, DB, Options};
 use std::{
     collections::{BTreeMap, BTreeSet},
     path::Path,
@@ -36,8 +37,8 @@ impl Writable for MemoryStore {
 
 /// RocksDB with the handle that a test writes through.
 struct Rocks {
-    database: Arc<DB>,
-    store: RocksStore,
+    database: RocksDatabase,
+    store: TableRows,
 }
 
 impl Rocks {
@@ -47,39 +48,34 @@ impl Rocks {
         options.create_if_missing(true);
         options.create_missing_column_families(true);
         let columns = [ColumnFamilyDescriptor::new(COLUMN, column_options(&cache))];
-        let database = Arc::new(DB::open_cf_descriptors(&options, path, columns).unwrap());
-        let store = RocksStore::new(Arc::clone(&database), COLUMN).unwrap();
+        let database = DB::open_cf_descriptors(&options, path, columns).unwrap();
+        let database = RocksDatabase::new(Arc::new(database));
+        let store = TableRows::new(Arc::new(database.clone()), COLUMN);
         Self { database, store }
     }
 
     /// All rows, to compare them with those in memory.
     fn rows(&self) -> Rows {
-        let column = self.database.cf_handle(COLUMN).unwrap();
-        self.database
-            .iterator_cf(column, rocksdb::IteratorMode::Start)
-            .map(|row| {
-                row.map(|(key, value)| (key.into_vec(), value.into_vec()))
-                    .unwrap()
-            })
-            .collect()
+        let rows = self.database.rows_from(COLUMN, &[], usize::MAX).unwrap();
+        rows.into_iter().collect()
     }
 }
 
 impl NodeStore for Rocks {
-    fn get(&self, key: &RowKey) -> Result<Option<Vec<u8>>, StoreError> {
+    fn get(&self, key: &RowKey) -> Result<Option<Vec<u8>>, DatabaseError> {
         self.store.get(key)
     }
 
-    fn get_sorted(&self, keys: &[RowKey]) -> Result<Vec<Option<Vec<u8>>>, StoreError> {
+    fn get_sorted(&self, keys: &[RowKey]) -> Result<Vec<Option<Vec<u8>>>, DatabaseError> {
         self.store.get_sorted(keys)
     }
 }
 
 impl Writable for Rocks {
     fn write(&mut self, changes: &Changeset) {
-        let mut batch = WriteBatch::default();
-        self.store.stage(changes, &mut batch).unwrap();
-        self.database.write(batch).unwrap();
+        let mut batch = Batch::default();
+        self.store.stage(changes, &mut batch);
+        self.database.write(&batch, false).unwrap();
     }
 }
 

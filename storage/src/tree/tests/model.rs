@@ -205,11 +205,11 @@ fn keys_ground_under_one_prefix_only_deepen_the_trie_there() {
 struct Counting(MemoryStore, std::cell::Cell<usize>);
 
 impl NodeStore for Counting {
-    fn get(&self, key: &RowKey) -> Result<Option<Vec<u8>>, StoreError> {
+    fn get(&self, key: &RowKey) -> Result<Option<Vec<u8>>, DatabaseError> {
         self.get_sorted(&[*key]).map(|mut rows| rows.remove(0))
     }
 
-    fn get_sorted(&self, keys: &[RowKey]) -> Result<Vec<Option<Vec<u8>>>, StoreError> {
+    fn get_sorted(&self, keys: &[RowKey]) -> Result<Vec<Option<Vec<u8>>>, DatabaseError> {
         self.1.set(self.1.get() + keys.len());
         assert!(
             keys.is_sorted_by_key(|key| key.as_ref()),

@@ -1,0 +1,317 @@
+//! One validator without its threads: everything that makes a validator but sockets, clocks,
+//! files and threads, which are given to it.
+//!
+//! [`crate::node`] drives it by threads over the operating system's; the simulator drives it step
+//! by step, in virtual time, over a network and disks of its own. What either runs is this.
+
+use crate::{
+    clock::Clock,
+    config::ConsensusConfig,
+    evidence::EvidenceFolder,
+    executor::{ExecutedBlock, Executor, ExecutorHandle},
+    ingest::{Forwarder, Ingest},
+    inlet::{Inlet, Request},
+    mempool::{Mempool, MempoolLimits},
+    metrics::NodeMetrics,
+    misbehave::Spoiler,
+    offenders::Offenders,
+    outlet::{Outlet, Wire},
+    replica::{Cutter, Event, Neighbours, Replica, ReplicaConfig},
+    rpc::live::LiveStatus,
+    serve::Server,
+    validate::Validator,
+};
+use crossbeam_channel::{Receiver, Sender, bounded, unbounded};
+use quorate_consensus::{Config, Engine, Job, Output, Own, Tip, ValidateRequest};
+use quorate_storage::{
+    disk::Disk,
+    journal::Journal,
+    store::Store,
+    tree::{TableRows, Tree},
+};
+use quorate_types::{Epoch, Record, Transaction, ValidatorIndex, genesis::Genesis};
+use std::{
+    path::{Path, PathBuf},
+    sync::Arc,
+};
+
+/// Requests for stored blocks that may wait. When it is full, further ones are dropped; peers ask
+/// again.
+const REQUEST_QUEUE: usize = 256;
+
+/// Forwarded batches that may wait for verification. When it is full, further ones are dropped;
+/// the validator that forwarded them still has them.
+const TRANSACTION_QUEUE: usize = 256;
+
+/// What a validator is told at its start.
+pub struct Settings {
+    /// The chain's genesis.
+    pub genesis: Arc<Genesis>,
+    /// The validators.
+    pub committee: quorate_types::Committee,
+    /// Its place and its key.
+    pub own: Own,
+    /// The protocol's patience.
+    pub consensus: ConsensusConfig,
+    /// Limits on transactions that wait.
+    pub mempool: MempoolLimits,
+    /// Blocks to keep; `None` for all.
+    pub retention_blocks: Option<u64>,
+    /// Where it keeps its small files.
+    pub data_dir: PathBuf,
+}
+
+/// What is durable, opened.
+pub struct Durables {
+    /// The file system of the small files.
+    pub disk: Arc<dyn Disk>,
+    /// The blocks.
+    pub store: Store,
+    /// The accounts.
+    pub tree: Tree<TableRows>,
+    /// The votes.
+    pub journal: Journal,
+    /// What the journal held.
+    pub records: Vec<Record>,
+    /// The first epoch in which to vote.
+    pub silent_before: Epoch,
+}
+
+/// What a validator cannot do itself.
+pub struct Surroundings {
+    /// The time.
+    pub clock: Arc<dyn Clock>,
+    /// Takes frames to peers.
+    pub wire: Wire,
+    /// Cuts links.
+    pub cut: Cutter,
+    /// Where it counts.
+    pub metrics: Arc<NodeMetrics>,
+    /// Faults on purpose, on chaos chains.
+    pub spoiler: Option<Spoiler>,
+}
+
+/// A validator in parts, each for a thread of its own, with the queues between them.
+///
+/// Queues to the replica are unbounded, but what goes in is bounded: frames per peer by the inlet,
+/// answers by the questions that the machine has asked.
+pub struct Machine {
+    /// Owns the consensus machine and the journal.
+    pub replica: Replica,
+    /// What the replica is to begin with.
+    pub first: Output,
+    /// What waits for the replica, and how to add to it.
+    pub events: Receiver<Event>,
+    /// The other end of `events`.
+    pub to_replica: Sender<Event>,
+    /// Cryptography that the replica wants done; answered by [`Event::Checked`].
+    pub jobs: Receiver<Job>,
+    /// Checks blocks.
+    pub validator: Validator,
+    /// Blocks to check.
+    pub proposals: Receiver<ValidateRequest>,
+    /// Serves stored blocks.
+    pub server: Server,
+    /// Requests for them.
+    pub requests: Receiver<(ValidatorIndex, Request)>,
+    /// Takes in forwarded transactions.
+    pub ingest: Ingest,
+    /// Transactions that were forwarded to here.
+    pub forwarded: Receiver<Vec<Transaction>>,
+    /// Forwards transactions.
+    pub forwarder: Forwarder,
+    /// Takes frames from peers.
+    pub inlet: Inlet,
+    /// Executes final blocks.
+    pub executor: Executor,
+    /// The executor from outside.
+    pub executed: ExecutorHandle,
+    /// Transactions that wait.
+    pub mempool: Arc<Mempool>,
+    /// What is shown to clients.
+    pub live: Arc<LiveStatus>,
+}
+
+/// Where the journal lies in a data directory.
+pub fn journal_folder(data_dir: &Path) -> PathBuf {
+    data_dir.join("journal")
+}
+
+impl Machine {
+    /// Puts a validator together, from what is durable.
+    ///
+    /// # Errors
+    ///
+    /// If what is durable cannot be read or makes no sense.
+    pub fn assemble(
+        settings: Settings,
+        durables: Durables,
+        around: Surroundings,
+    ) -> anyhow::Result<Self> {
+        let Settings {
+            genesis,
+            committee,
+            own,
+            consensus,
+            mempool,
+            retention_blocks,
+            data_dir,
+        } = settings;
+        let Durables {
+            disk,
+            store,
+            tree,
+            journal,
+            records,
+            silent_before,
+        } = durables;
+        let Surroundings {
+            clock,
+            wire,
+            cut,
+            metrics,
+            spoiler,
+        } = around;
+        let chain = genesis.chain_id();
+        let offenders = Offenders::load(disk.clone(), &data_dir, clock.wall_ms())?;
+        let evidence = EvidenceFolder::load(disk, &data_dir, chain)?;
+        let place = own.place;
+        let config = Config {
+            chain,
+            committee: committee.clone(),
+            epoch_length: genesis.epoch_blocks,
+            sentences: offenders.sentences(&committee),
+            evidence: evidence.pairs(),
+            pardons: offenders.pardons(&committee),
+            silent_before,
+            own: Some(own),
+            timing: consensus.timing,
+        };
+        let (engine, first) = Engine::recover(config, stored_tip(&store), records, clock.now())?;
+
+        let (to_replica, events) = unbounded();
+        let (to_pool, jobs) = unbounded();
+        let (to_validator, proposals) = unbounded();
+        let (to_server, requests) = bounded(REQUEST_QUEUE);
+        let (to_ingest, forwarded) = bounded(TRANSACTION_QUEUE);
+        let mempool = Arc::new(Mempool::new(mempool));
+        let live = Arc::new(LiveStatus::new(committee.clone(), place));
+        let observer = observer(mempool.clone(), metrics.clone(), to_replica.clone());
+        let (executor, executed) = Executor::new(
+            store.clone(),
+            tree,
+            committee.clone(),
+            retention_blocks,
+            observer,
+        )?;
+        let inlet = Inlet::new(
+            committee.clone(),
+            to_replica.clone(),
+            to_server.clone(),
+            to_ingest,
+            metrics.clone(),
+        );
+        let validator = Validator {
+            clock: clock.clone(),
+            chain,
+            limits: genesis.limits,
+            mempool: mempool.clone(),
+            executor: executed.clone(),
+        };
+        let server = Server {
+            store: store.clone(),
+            epoch_length: genesis.epoch_blocks,
+            outlet: Outlet::new(wire.clone(), committee.clone(), None),
+        };
+        let ingest = Ingest {
+            chain,
+            store,
+            mempool: mempool.clone(),
+            metrics: metrics.clone(),
+        };
+        let forwarder = Forwarder {
+            clock: clock.clone(),
+            committee: committee.clone(),
+            own: place,
+            mempool: mempool.clone(),
+            live: live.clone(),
+            wire: wire.clone(),
+        };
+        let replica = Replica::new(
+            ReplicaConfig {
+                chain,
+                committee: committee.clone(),
+                limits: genesis.limits,
+                genesis_ms: genesis.timestamp_ms,
+                finalize_linger: consensus.finalize_linger,
+                min_block_interval: consensus.min_block_interval,
+                penalty_lasts: consensus.penalty_lasts,
+            },
+            engine,
+            journal,
+            Neighbours {
+                outlet: Outlet::new(wire, committee, spoiler),
+                jobs: to_pool,
+                validator: to_validator,
+                requests: to_server,
+                executor: executed.clone(),
+                mempool: mempool.clone(),
+                metrics,
+                live: live.clone(),
+                cut,
+                offenders,
+                evidence,
+                clock,
+            },
+        );
+        Ok(Self {
+            replica,
+            first,
+            events,
+            to_replica,
+            jobs,
+            validator,
+            proposals,
+            server,
+            requests,
+            ingest,
+            forwarded,
+            forwarder,
+            inlet,
+            executor,
+            executed,
+            mempool,
+            live,
+        })
+    }
+}
+
+fn stored_tip(store: &Store) -> Tip {
+    let stored = store.tip();
+    Tip {
+        view: stored.view,
+        height: stored.height,
+        id: stored.id,
+        block: stored.block,
+        certificate: stored.certificate,
+    }
+}
+
+/// What follows from an executed block elsewhere in the node.
+fn observer(
+    mempool: Arc<Mempool>,
+    metrics: Arc<NodeMetrics>,
+    replica: Sender<Event>,
+) -> Box<dyn Fn(&ExecutedBlock) + Send> {
+    Box::new(move |executed| {
+        mempool.executed(&executed.nonces);
+        let (count, bytes) = mempool.size();
+        metrics.mempool_transactions.set(count as i64);
+        metrics.mempool_bytes.set(bytes as i64);
+        metrics
+            .transactions
+            .inc_by(executed.block.transactions().len() as u64);
+        // If the replica is gone, its end has been reported.
+        let _ = replica.send(Event::Executed(executed.block.height()));
+    })
+}

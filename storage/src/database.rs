@@ -1,0 +1,206 @@
+//! Rows by key, in columns, written in batches: what [`crate::store`] asks of a database.
+//!
+//! RocksDB is the node's; the simulator has one that loses what was not synced.
+
+use rocksdb::{ColumnFamily, DB, Direction, ErrorKind, IteratorMode, WriteBatch, WriteOptions};
+use std::{ops::Range, sync::Arc};
+
+/// A key and its value.
+pub type Row = (Vec<u8>, Vec<u8>);
+
+/// A database. Any thread may read, one writes.
+pub trait Database: Send + Sync {
+    /// The value of a key.
+    ///
+    /// # Errors
+    ///
+    /// If the database cannot be read.
+    fn get(&self, column: &'static str, key: &[u8]) -> Result<Option<Vec<u8>>, DatabaseError>;
+
+    /// The values of several keys, which are in ascending order; the answers are in that order.
+    ///
+    /// # Errors
+    ///
+    /// If the database cannot be read.
+    fn get_sorted(
+        &self,
+        column: &'static str,
+        keys: &[&[u8]],
+    ) -> Result<Vec<Option<Vec<u8>>>, DatabaseError>;
+
+    /// Rows in the order of their keys, from this key on, at most so many.
+    ///
+    /// # Errors
+    ///
+    /// If the database cannot be read.
+    fn rows_from(
+        &self,
+        column: &'static str,
+        key: &[u8],
+        limit: usize,
+    ) -> Result<Vec<Row>, DatabaseError>;
+
+    /// Writes all of a batch or nothing. With `sync`, it and every batch before it is durable when
+    /// this returns; without, a crash may lose it, but never an earlier batch and not this one.
+    ///
+    /// # Errors
+    ///
+    /// If the database fails. Whether the batch is written is unknown then.
+    fn write(&self, batch: &Batch, sync: bool) -> Result<(), DatabaseError>;
+
+    /// About how many rows a column has, and bytes of its files.
+    fn size(&self, column: &'static str) -> (u64, u64);
+
+    /// Rewrites the files so that deleted rows take no room any more.
+    fn compact(&self, column: &'static str);
+}
+
+/// What a database says when it fails.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{message}")]
+pub struct DatabaseError {
+    /// Whether the files do not hold what was written to them.
+    pub damaged: bool,
+    /// What is wrong.
+    pub message: String,
+}
+
+impl From<rocksdb::Error> for DatabaseError {
+    fn from(error: rocksdb::Error) -> Self {
+        Self {
+            damaged: error.kind() == ErrorKind::Corruption,
+            message: error.to_string(),
+        }
+    }
+}
+
+/// Changes that are made together. Later ones win.
+#[derive(Clone, Debug, Default)]
+pub struct Batch {
+    changes: Vec<Change>,
+    bytes: Vec<u8>,
+}
+
+#[derive(Clone, Debug)]
+struct Change {
+    column: &'static str,
+    key: Range<usize>,
+    /// `None` to delete.
+    value: Option<Range<usize>>,
+}
+
+impl Batch {
+    /// Sets a row.
+    pub fn put(&mut self, column: &'static str, key: impl AsRef<[u8]>, value: impl AsRef<[u8]>) {
+        let key = self.keep(key.as_ref());
+        let value = Some(self.keep(value.as_ref()));
+        self.changes.push(Change { column, key, value });
+    }
+
+    /// Removes a row.
+    pub fn delete(&mut self, column: &'static str, key: impl AsRef<[u8]>) {
+        let key = self.keep(key.as_ref());
+        let value = None;
+        self.changes.push(Change { column, key, value });
+    }
+
+    /// The changes in their order: column, key, and the value, or `None` to delete.
+    pub fn changes(&self) -> impl Iterator<Item = (&'static str, &[u8], Option<&[u8]>)> {
+        self.changes.iter().map(|change| {
+            let value = change.value.clone().map(|range| &self.bytes[range]);
+            (change.column, &self.bytes[change.key.clone()], value)
+        })
+    }
+
+    fn keep(&mut self, part: &[u8]) -> Range<usize> {
+        let start = self.bytes.len();
+        self.bytes.extend_from_slice(part);
+        start..self.bytes.len()
+    }
+}
+
+/// RocksDB, opened with every column as a column family.
+#[derive(Clone)]
+pub struct RocksDatabase(Arc<DB>);
+
+impl RocksDatabase {
+    /// The rows of an open database.
+    pub fn new(database: Arc<DB>) -> Self {
+        Self(database)
+    }
+
+    fn column(&self, name: &str) -> Result<&ColumnFamily, DatabaseError> {
+        self.0.cf_handle(name).ok_or_else(|| DatabaseError {
+            damaged: true,
+            message: format!("the database has no column family {name:?}"),
+        })
+    }
+}
+
+impl Database for RocksDatabase {
+    fn get(&self, column: &'static str, key: &[u8]) -> Result<Option<Vec<u8>>, DatabaseError> {
+        Ok(self.0.get_cf(self.column(column)?, key)?)
+    }
+
+    fn get_sorted(
+        &self,
+        column: &'static str,
+        keys: &[&[u8]],
+    ) -> Result<Vec<Option<Vec<u8>>>, DatabaseError> {
+        self.0
+            .batched_multi_get_cf(self.column(column)?, keys.iter().copied(), true)
+            .into_iter()
+            .map(|answer| Ok(answer?.map(|row| row.to_vec())))
+            .collect()
+    }
+
+    fn rows_from(
+        &self,
+        column: &'static str,
+        key: &[u8],
+        limit: usize,
+    ) -> Result<Vec<Row>, DatabaseError> {
+        let start = IteratorMode::From(key, Direction::Forward);
+        self.0
+            .iterator_cf(self.column(column)?, start)
+            .take(limit)
+            .map(|row| {
+                let (key, value) = row?;
+                Ok((key.into_vec(), value.into_vec()))
+            })
+            .collect()
+    }
+
+    fn write(&self, batch: &Batch, sync: bool) -> Result<(), DatabaseError> {
+        let mut rocks = WriteBatch::with_capacity_bytes(batch.bytes.len() * 9 / 8);
+        for (column, key, value) in batch.changes() {
+            match value {
+                Some(value) => rocks.put_cf(self.column(column)?, key, value),
+                None => rocks.delete_cf(self.column(column)?, key),
+            }
+        }
+        let mut options = WriteOptions::default();
+        options.set_sync(sync);
+        Ok(self.0.write_opt(rocks, &options)?)
+    }
+
+    fn size(&self, column: &'static str) -> (u64, u64) {
+        use rocksdb::properties::{ESTIMATE_NUM_KEYS, TOTAL_SST_FILES_SIZE};
+        let number = |name| {
+            let column = self.column(column).ok()?;
+            // A property that RocksDB does not tell counts as nothing.
+            self.0.property_int_value_cf(column, name).ok().flatten()
+        };
+        (
+            number(ESTIMATE_NUM_KEYS).unwrap_or(0),
+            number(TOTAL_SST_FILES_SIZE).unwrap_or(0),
+        )
+    }
+
+    fn compact(&self, column: &'static str) {
+        if let Ok(column) = self.column(column) {
+            self.0
+                .compact_range_cf(column, None::<&[u8]>, None::<&[u8]>);
+        }
+    }
+}
