@@ -69,6 +69,31 @@ pub struct Counters {
     pub dropped_invalid: u64,
 }
 
+/// What a machine holds in memory, for whoever watches its bounds (crate's head).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Holdings {
+    /// Views above the finalised tip or in its tail, of which something is kept.
+    pub rounds: usize,
+    /// Of these, views above the current one.
+    pub rounds_ahead: usize,
+    /// Proposals of views above the current one.
+    pub proposals_ahead: usize,
+    /// Blocks above the finalised tip.
+    pub blocks: usize,
+    /// Checks under way.
+    pub jobs: usize,
+    /// Blocks of a range that wait for their finalization.
+    pub staged: usize,
+    /// Finalised blocks that wait for execution.
+    pub unexecuted: usize,
+    /// Messages for the next epoch.
+    pub early: usize,
+    /// Requests under way.
+    pub wants: usize,
+    /// Pairs of conflicting votes.
+    pub evidence: usize,
+}
+
 /// The consensus machine of one validator, which goes from epoch to epoch. See the crate's head for
 /// the protocol.
 pub struct Engine {
@@ -213,6 +238,24 @@ impl Engine {
     /// Whether a finalised block is known to exist whose chain is not complete here.
     pub fn is_behind(&self) -> bool {
         self.target.is_some() || self.lags_by_epochs()
+    }
+
+    /// What is held in memory.
+    pub fn holdings(&self) -> Holdings {
+        let ahead = self.rounds.range(self.view.next()..);
+        let proposals = ahead.clone().filter(|(_, round)| round.proposal.is_some());
+        Holdings {
+            rounds: self.rounds.len(),
+            rounds_ahead: ahead.count(),
+            proposals_ahead: proposals.count(),
+            blocks: self.blocks.len(),
+            jobs: self.jobs.len(),
+            staged: self.staged.len(),
+            unexecuted: self.delivered.len(),
+            early: self.early.values().map(Vec::len).sum(),
+            wants: self.fetcher.len(),
+            evidence: self.convictions.values().map(Vec::len).sum(),
+        }
     }
 
     /// Running totals.

@@ -45,6 +45,11 @@ impl Fetcher {
         }
     }
 
+    /// How many requests are under way.
+    pub(crate) fn len(&self) -> usize {
+        self.wants.len()
+    }
+
     /// Asks for something, unless it is being asked for. `hint` is who should have it.
     pub(crate) fn want(
         &mut self,

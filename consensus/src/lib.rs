@@ -145,7 +145,7 @@ pub use config::{
     MAX_EVIDENCE_PER_VALIDATOR, MAX_OPEN_VIEWS, MAX_UNEXECUTED_BLOCKS, MAX_WANTS, Own,
     PROPOSAL_LOOKAHEAD_VIEWS, TAIL_VIEWS, Timing, Tip, VoteSigner,
 };
-pub use engine::{Counters, Engine};
+pub use engine::{Counters, Engine, Holdings};
 pub use io::{
     Batch, BuildRequest, Exhibit, Finalized, Input, Job, JobId, Moment, Offence, Order, Outbound,
     Output, Penalty, Sentence, Target, ValidateRequest, Verdict, Work,

@@ -228,6 +228,11 @@ impl Executor {
         Ok(())
     }
 
+    /// Whether something has been handed over.
+    pub fn has_work(&self) -> bool {
+        !self.commands.is_empty()
+    }
+
     /// Does what has been handed over, without waiting for more.
     ///
     /// # Errors

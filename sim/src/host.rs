@@ -1,169 +1,347 @@
-//! One simulated validator: the real machine, and what the node around it would do.
+//! One simulated validator: the node's own parts, over a simulated disk and clock, each run when the
+//! world says so.
 
-use quorate_consensus::{
-    Config, Engine, Finalized, Moment, Outbound, Output, Penalty, Sentence, Tip,
+use crate::{
+    clock::{ClockFault, SimClock},
+    crypto::Authority,
+    disk::SimDisk,
+    scenario::Scenario,
 };
-use quorate_crypto::sha256;
-use quorate_types::{Block, Certificate, Digest, Evidence, Height, Record, ValidatorIndex};
-use std::{collections::BTreeMap, sync::Arc};
+use bytes::Bytes;
+use quorate_consensus::{JobId, Moment, Own, ValidateRequest, Verdict, VoteSigner};
+use quorate_node::{
+    config::ConsensusConfig,
+    machine::{Durables, Machine, Settings, Surroundings, journal_folder},
+    mempool::MempoolLimits,
+    metrics::NodeMetrics,
+    replica::{Cut, Event},
+};
+use quorate_p2p::{Lane, To};
+use quorate_storage::{journal::Journal, store::Store};
+use quorate_types::{Committee, Epoch, Height, Identity, ValidatorIndex, genesis::Genesis};
+use std::{
+    collections::BTreeMap,
+    path::{Path, PathBuf},
+    sync::{Arc, Mutex, MutexGuard},
+    time::Duration,
+};
 
-/// How a validator behaves.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Behaviour {
-    /// By the protocol.
-    Honest,
-    /// By the protocol, but every vote's signature is garbage.
-    Garbage,
-    /// Two machines with one key, each talking to one half of the others: it equivocates whenever
-    /// the halves see different things.
-    Twins,
-    /// It never says a word.
-    Silent,
-    /// By the protocol, but with each notarize vote goes a second one, for another block.
-    Equivocator,
-    /// By the protocol, but in this span of time all its signatures are garbage: a fault that
-    /// heals.
-    Glitch {
-        /// When it begins, in milliseconds.
-        from_ms: u64,
-        /// When it has healed, in milliseconds.
-        until_ms: u64,
-    },
+/// How long the library refuses a cut link.
+const CUT_LASTS: Duration = Duration::from_secs(60);
+
+/// What checking a proposed block takes.
+pub(crate) const VALIDATE_TAKES: Duration = Duration::from_micros(200);
+
+/// What checking certificates and votes takes.
+pub(crate) const CHECK_TAKES: Duration = Duration::from_micros(900);
+
+/// The parts of a validator, each with a thread of its own in the node.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Part {
+    Replica,
+    Crypto,
+    Validator,
+    Executor,
+    Server,
+    Ingest,
 }
 
-/// What survives a crash.
+pub(crate) const PARTS: [Part; 6] = [
+    Part::Replica,
+    Part::Crypto,
+    Part::Validator,
+    Part::Executor,
+    Part::Server,
+    Part::Ingest,
+];
+
+/// A frame that left a validator.
+pub(crate) struct Sent {
+    pub(crate) at: Moment,
+    pub(crate) lane: Lane,
+    pub(crate) to: To,
+    pub(crate) bytes: Bytes,
+}
+
+/// What a validator does to the world.
 #[derive(Default)]
-pub(crate) struct Disk {
-    /// Journal records that were synced.
-    pub(crate) journal: Vec<Record>,
-    /// Executed blocks with their own finalizations.
-    pub(crate) blocks: BTreeMap<Height, (Arc<Block>, Option<Certificate>)>,
-    /// The application's state root after each block.
-    pub(crate) roots: BTreeMap<Height, Digest>,
-    /// The newest sentence about each validator.
-    pub(crate) sentences: BTreeMap<ValidatorIndex, Sentence>,
-    /// Verified evidence.
-    pub(crate) evidence: Vec<Evidence>,
+pub(crate) struct Outbox {
+    pub(crate) sent: Vec<Sent>,
+    /// Whose frames are refused, and until when.
+    pub(crate) cuts: BTreeMap<Identity, Moment>,
 }
 
-impl Disk {
-    pub(crate) fn new() -> Self {
-        Self {
-            roots: BTreeMap::from([(Height(0), Digest::ZERO)]),
-            ..Self::default()
-        }
-    }
-
-    pub(crate) fn height(&self) -> Height {
-        self.blocks.last_key_value().map_or(Height(0), |(h, _)| *h)
-    }
-
-    pub(crate) fn tip(&self) -> Tip {
-        match self.blocks.last_key_value() {
-            None => Tip::genesis(),
-            Some((height, (block, certificate))) => Tip {
-                view: block.header().view,
-                height: *height,
-                id: block.id(),
-                block: Some(block.clone()),
-                certificate: certificate.clone(),
-            },
-        }
-    }
-
-    /// Executes a block: the state is a hash chain over the blocks.
-    pub(crate) fn execute(&mut self, finalized: Finalized) {
-        let Finalized { block, certificate } = finalized;
-        let height = block.height();
-        assert_eq!(height, self.height().next(), "blocks come in order");
-        let before = self.roots[&Height(height.0 - 1)];
-        self.roots
-            .insert(height, sha256(&[&before.0, &block.id().0]));
-        self.blocks.insert(height, (block, certificate));
-    }
-
-    /// Forgets the blocks and roots below this height.
-    pub(crate) fn prune(&mut self, below: Height) {
-        self.blocks = self.blocks.split_off(&below.min(self.height()));
-        self.roots = self.roots.split_off(&below.min(self.height()));
-    }
+/// A validator that runs.
+pub(crate) struct Running {
+    pub(crate) machine: Machine,
+    pub(crate) store: Store,
+    /// Blocks whose named state is not reached yet.
+    pub(crate) waiting: Vec<(ValidateRequest, Moment)>,
+    /// What the crypto pool works on.
+    pub(crate) checking: Option<Vec<(JobId, Verdict)>>,
+    /// Checks that failed so far.
+    pub(crate) bisected: u64,
+    /// The epoch that it was in when it was last looked at.
+    pub(crate) epoch: Epoch,
 }
 
-/// One machine with its disk. Twins have two of these.
+/// One validator. Twins have two of these.
 pub(crate) struct Host {
-    pub(crate) config: Config,
-    pub(crate) disk: Disk,
-    pub(crate) engine: Option<Engine>,
-    /// Records that are appended and not synced.
-    pub(crate) unsynced: Vec<Record>,
-    /// Votes that wait for the sync.
-    pub(crate) held: Vec<Outbound>,
-    pub(crate) sync_planned: bool,
-    /// When the next tick is planned.
-    pub(crate) tick_at: Moment,
+    pub(crate) validator: usize,
+    pub(crate) disk: SimDisk,
+    pub(crate) clock: Arc<SimClock>,
+    pub(crate) outbox: Arc<Mutex<Outbox>>,
+    pub(crate) running: Option<Box<Running>>,
     /// Counts lives, so that what was meant for a former one is dropped.
     pub(crate) life: u64,
-    /// Blocks whose named state this validator has not reached yet.
-    pub(crate) waiting: Vec<(quorate_types::View, Arc<Block>)>,
+    /// When each part runs next.
+    pub(crate) planned: [Option<Moment>; PARTS.len()],
+    /// When each part is free again.
+    pub(crate) busy: [Moment; PARTS.len()],
+    /// Whether it has ever voted.
+    pub(crate) has_voted: bool,
+    /// Whether it stopped by itself.
+    pub(crate) halted: bool,
+    pub(crate) signer: Arc<dyn VoteSigner>,
+}
+
+/// What all validators of a world share.
+pub(crate) struct Chain {
+    pub(crate) genesis: Arc<Genesis>,
+    pub(crate) committee: Committee,
+    pub(crate) authority: Arc<Authority>,
+}
+
+pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(|broken| broken.into_inner())
+}
+
+fn data_dir() -> PathBuf {
+    PathBuf::from("/validator")
 }
 
 impl Host {
-    pub(crate) fn new(config: Config) -> Self {
+    pub(crate) fn new(scenario: &Scenario, chain: &Chain, validator: usize, seed: u64) -> Self {
+        let fault: ClockFault = scenario.clocks.get(&validator).copied().unwrap_or_default();
+        let clock = Arc::new(SimClock::new(fault));
         Self {
-            config,
-            disk: Disk::new(),
-            engine: None,
-            unsynced: Vec::new(),
-            held: Vec::new(),
-            sync_planned: false,
-            tick_at: Moment(0),
+            validator,
+            disk: SimDisk::new(seed, clock.clone(), scenario.sync),
+            clock,
+            outbox: Arc::default(),
+            running: None,
             life: 0,
-            waiting: Vec::new(),
+            planned: [None; PARTS.len()],
+            busy: [Moment(0); PARTS.len()],
+            has_voted: false,
+            halted: false,
+            signer: chain.authority.signer(validator, 0),
         }
     }
 
-    /// Starts from what is on disk.
-    pub(crate) fn start(&mut self, now: Moment) -> Result<Output, String> {
-        let config = Config {
-            sentences: self.disk.sentences.values().cloned().collect(),
-            evidence: self.disk.evidence.clone(),
-            ..self.config.clone()
+    /// Starts from what is on disk. On `Ok`, the replica has begun.
+    pub(crate) fn start(
+        &mut self,
+        scenario: &Scenario,
+        chain: &Chain,
+        now: Moment,
+    ) -> Result<(), String> {
+        self.life += 1;
+        self.halted = false;
+        self.planned = [None; PARTS.len()];
+        self.busy = [now; PARTS.len()];
+        self.clock.set(now);
+        *lock(&self.outbox) = Outbox::default();
+        match self.open(scenario, chain) {
+            Ok(running) => {
+                self.running = Some(Box::new(running));
+                self.busy[Part::Replica as usize] = self.clock.world();
+                Ok(())
+            }
+            Err(error) => Err(format!("{error:#}")),
+        }
+    }
+
+    fn open(&self, scenario: &Scenario, chain: &Chain) -> anyhow::Result<Running> {
+        let disk = Arc::new(self.disk.clone());
+        let path = Path::new("/validator/db");
+        let (store, tree) = Store::open_on(disk.clone(), path, &chain.genesis)?;
+        let folder = journal_folder(&data_dir());
+        let (journal, recovered) =
+            Journal::open_on(disk.clone(), &folder, chain.genesis.chain_id())?;
+        anyhow::ensure!(
+            !(recovered.created && self.has_voted),
+            "the journal is gone, and the key has voted"
+        );
+        let outbox = self.outbox.clone();
+        let (wire_outbox, clock, disk_for_wire) =
+            (outbox.clone(), self.clock.clone(), self.disk.clone());
+        let cut_clock = self.clock.clone();
+        let mut machine = Machine::assemble(
+            Settings {
+                genesis: chain.genesis.clone(),
+                committee: chain.committee.clone(),
+                own: Own {
+                    place: ValidatorIndex(u32::try_from(self.validator)?),
+                    secret: self.signer.clone(),
+                },
+                consensus: ConsensusConfig {
+                    timing: scenario.timing,
+                    finalize_linger: Duration::from_millis(2),
+                    min_block_interval: scenario.block_interval,
+                    penalty_lasts: Duration::from_secs(3_600),
+                },
+                mempool: MempoolLimits {
+                    max_transactions: 1_000,
+                    max_bytes: 1 << 20,
+                    max_per_sender: 200,
+                },
+                retention_blocks: scenario.retention,
+                data_dir: data_dir(),
+            },
+            Durables {
+                disk,
+                store: store.clone(),
+                tree,
+                journal,
+                records: recovered.records,
+                silent_before: Epoch(0),
+            },
+            Surroundings {
+                clock: self.clock.clone(),
+                wire: Arc::new(move |lane, to, bytes| {
+                    // Nothing leaves a machine whose power has gone.
+                    if !disk_for_wire.has_crashed() {
+                        lock(&wire_outbox).sent.push(Sent {
+                            at: clock.world(),
+                            lane,
+                            to: to.clone(),
+                            bytes,
+                        });
+                    }
+                }),
+                cut: Box::new(move |identity, what| {
+                    let mut outbox = lock(&outbox);
+                    match what {
+                        Cut::Off => {
+                            let until = cut_clock.world().after(CUT_LASTS);
+                            outbox.cuts.insert(identity, until);
+                        }
+                        Cut::Allowed => drop(outbox.cuts.remove(&identity)),
+                    }
+                }),
+                metrics: Arc::new(NodeMetrics::register(&prometheus::Registry::new())?),
+                spoiler: None,
+            },
+        )?;
+        let first = std::mem::take(&mut machine.first);
+        machine.replica.begin(first)?;
+        machine.replica.settle()?;
+        Ok(Running {
+            epoch: machine.replica.engine().epoch(),
+            machine,
+            store,
+            waiting: Vec::new(),
+            checking: None,
+            bisected: 0,
+        })
+    }
+
+    /// Loses everything that is not on disk.
+    pub(crate) fn crash(&mut self) {
+        self.running = None;
+        self.disk.crash();
+        lock(&self.outbox).sent.clear();
+    }
+
+    /// The height on disk.
+    pub(crate) fn height(&self) -> Height {
+        self.running
+            .as_ref()
+            .map_or(Height(0), |running| running.store.tip().height)
+    }
+
+    /// When a part has something to do, if it has: at once, or later.
+    pub(crate) fn due(&self, part: Part, now: Moment) -> Option<Moment> {
+        let running = self.running.as_ref()?;
+        let machine = &running.machine;
+        let at_once = |has_work: bool| has_work.then_some(now);
+        match part {
+            Part::Replica => {
+                let wake = self.clock.world_at(machine.replica.wake_at());
+                Some(if machine.events.is_empty() { wake } else { now })
+            }
+            Part::Crypto => at_once(running.checking.is_none() && !machine.jobs.is_empty()),
+            Part::Validator => at_once(!machine.proposals.is_empty()),
+            Part::Executor => at_once(machine.executor.has_work()),
+            Part::Server => at_once(!machine.requests.is_empty()),
+            Part::Ingest => at_once(!machine.forwarded.is_empty()),
+        }
+    }
+
+    /// Runs a part. Returns what it could not go on for.
+    pub(crate) fn run(
+        &mut self,
+        part: Part,
+        authority: &Authority,
+        seed: [u8; 32],
+    ) -> anyhow::Result<()> {
+        let Some(running) = &mut self.running else {
+            return Ok(());
         };
-        let (engine, output) =
-            Engine::recover(config, self.disk.tip(), self.disk.journal.clone(), now)
-                .map_err(|error| error.to_string())?;
-        let blocked = self.disk.sentences.values();
-        for sentence in blocked.filter(|sentence| sentence.penalty == Penalty::Blocked) {
-            let validator = sentence.validator;
-            if !engine.blocked().iter().any(|(held, _)| *held == validator) {
-                return Err(format!("a restart forgot that {validator:?} is blocked"));
+        let Running {
+            machine,
+            waiting,
+            checking,
+            ..
+        } = &mut **running;
+        match part {
+            Part::Replica => {
+                if machine.events.is_empty() {
+                    machine.replica.tick()?;
+                } else {
+                    machine.replica.take_all(machine.events.try_iter())?;
+                }
+                machine.replica.settle()
+            }
+            Part::Crypto => {
+                let jobs = machine.jobs.try_iter();
+                let verdicts: Vec<_> = jobs.map(|job| authority.work(job, seed)).collect();
+                *checking = Some(verdicts);
+                Ok(())
+            }
+            Part::Validator => {
+                use quorate_node::clock::Clock as _;
+                let now = self.clock.now();
+                waiting.extend(machine.proposals.try_iter().map(|request| (request, now)));
+                for event in machine.validator.look(waiting) {
+                    // The replica is here as long as its queue is.
+                    let _ = machine.to_replica.send(event);
+                }
+                Ok(())
+            }
+            Part::Executor => machine.executor.run_waiting(),
+            Part::Server => {
+                for (from, request) in machine.requests.try_iter() {
+                    machine.server.serve(from, request)?;
+                }
+                Ok(())
+            }
+            Part::Ingest => {
+                for batch in machine.forwarded.try_iter() {
+                    machine.ingest.take(batch)?;
+                }
+                Ok(())
             }
         }
-        self.engine = Some(engine);
-        self.life += 1;
-        self.tick_at = Moment(0);
-        Ok(output)
     }
 
-    /// Loses everything that is not on disk; of the unsynced records, `kept` reached it.
-    pub(crate) fn crash(&mut self, kept: usize) {
-        self.engine = None;
-        self.held.clear();
-        self.waiting.clear();
-        self.sync_planned = false;
-        let unsynced = std::mem::take(&mut self.unsynced);
-        self.disk.journal.extend(unsynced.into_iter().take(kept));
-    }
-
-    /// Puts the journal on disk, and now and then replaces it by a checkpoint.
-    pub(crate) fn sync(&mut self) -> Vec<Outbound> {
-        self.sync_planned = false;
-        self.disk.journal.append(&mut self.unsynced);
-        if self.disk.journal.len() > 200
-            && let Some(engine) = &self.engine
+    /// The crypto pool hands its answers over.
+    pub(crate) fn hand_over(&mut self) {
+        if let Some(running) = &mut self.running
+            && let Some(verdicts) = running.checking.take()
         {
-            self.disk.journal = engine.checkpoint();
+            let _ = running.machine.to_replica.send(Event::Checked(verdicts));
         }
-        std::mem::take(&mut self.held)
     }
 }

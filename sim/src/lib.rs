@@ -1,13 +1,26 @@
-//! A deterministic simulator: the real consensus machine of every validator, driven in virtual time
-//! from one seed, over a simulated network and a simulated journal. The same seed gives the same
-//! trace. It never ships.
-//!
-//! Messages go through the real codec and are delayed, reordered, lost, and cut off by partitions.
-//! A crash loses what was not synced, but for a random prefix, and everything in memory; a restart
-//! recovers from what was durable. Checkers run at every step (see [`Violation`]).
+//! A deterministic simulator: real validators (consensus machine, slots, journal, mempool, executor,
+//! store, block fetching), driven single-threaded in virtual time from one seed, over a simulated
+//! network, disks and clocks. The same seed gives the same trace, to the byte. It never ships.
 
+mod adversary;
+mod checker;
+mod clock;
+mod coverage;
+mod crypto;
+mod disk;
 mod host;
+mod network;
+mod scenario;
+mod stock;
+mod trace;
 mod world;
 
-pub use host::Behaviour;
-pub use world::{Fault, Report, Scenario, Simulation, Violation};
+pub use adversary::Attack;
+pub use clock::ClockFault;
+pub use coverage::Coverage;
+pub use crypto::Cryptography;
+pub use disk::Mishap;
+pub use network::{Latency, Links, REGIONS};
+pub use scenario::{Fault, Scenario, timing_for};
+pub use trace::{Line, What};
+pub use world::{Report, Simulation, Violation};

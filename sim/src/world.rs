@@ -1,23 +1,25 @@
-//! The world around the validators: time, links, faults, and the checkers.
+//! The world around the validators: time, links, faults, clients, and the checkers.
 
-use crate::host::{Behaviour, Host};
-use commonware_codec::{DecodeExt, Encode};
+use crate::{
+    adversary::{Adversary, Attack, Facts},
+    checker::Checker,
+    clock::START_MS,
+    coverage::Coverage,
+    crypto::Authority,
+    host::{CHECK_TAKES, Chain, Host, PARTS, Part, Sent, VALIDATE_TAKES, lock},
+    network::Network,
+    scenario::{Fault, Scenario},
+    stock::{self, Stock},
+    trace::{Line, Trace, What},
+};
+use bytes::Bytes;
+use commonware_codec::{Copying, DecodeExt};
 use quorate_consensus::{
-    BuildRequest, Config, Input, Job, JobId, Moment, Outbound, Output, Own, Target, Timing,
-    Verdict, Work, Worker,
+    LOOKAHEAD_VIEWS, MAX_EARLY_MESSAGES, MAX_EVIDENCE_PER_VALIDATOR, MAX_WANTS, Moment,
+    PROPOSAL_LOOKAHEAD_VIEWS,
 };
-use quorate_crypto::{
-    SecretKey,
-    bls::{
-        AggregateMember, HashedMessage, PartialSignature, Proof, Scheme, SchemeKind, VoteSecret,
-        deal,
-    },
-    sha256,
-};
-use quorate_types::{
-    Block, ChainId, Committee, Digest, Epoch, EpochLength, Evidence, Frame, Header, Height,
-    Message, Status, Subject, ValidatorIndex, View, Vote,
-};
+use quorate_p2p::{Lane, To};
+use quorate_types::{Digest, Epoch, Frame, Height, Identity, Message, ValidatorIndex, View};
 use rand::{Rng, RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use std::{
@@ -26,209 +28,110 @@ use std::{
     time::Duration,
 };
 
-const SYNC: Duration = Duration::from_micros(800);
-const LINGER: Duration = Duration::from_millis(2);
-const CHECK: Duration = Duration::from_micros(900);
-const EXECUTE: Duration = Duration::from_millis(3);
-const STATUS: Duration = Duration::from_secs(1);
-const RANGE_BLOCKS: usize = 64;
+/// How often Byzantine validators say something of their own, in leader time-outs.
+const SPONTANEOUS_PER_TIMEOUT: u32 = 2;
 
-/// Something that goes wrong, or right again, at a point in virtual time.
-#[derive(Clone, Debug)]
-pub enum Fault {
-    /// These validators crash.
-    Crash(Vec<usize>),
-    /// These validators start again from their disks.
-    Restart(Vec<usize>),
-    /// Validators hear only those of their own group; who is in none hears nobody.
-    Partition(Vec<Vec<usize>>),
-    /// All hear all.
-    Heal,
-}
+/// How often the world looks around, once all is healed.
+const WATCH: Duration = Duration::from_millis(100);
 
-/// What is simulated.
-#[derive(Clone, Debug)]
-pub struct Scenario {
-    /// The source of all chance.
-    pub seed: u64,
-    /// How many validators.
-    pub validators: usize,
-    /// Who does not behave.
-    pub byzantine: BTreeMap<usize, Behaviour>,
-    /// Faults, by when they happen.
-    pub faults: Vec<(Duration, Fault)>,
-    /// One way, from the first to the second.
-    pub latency: (Duration, Duration),
-    /// How many of 100 messages are lost.
-    pub loss_percent: u32,
-    /// How long it lasts.
-    pub duration: Duration,
-    /// The vote scheme.
-    pub scheme: SchemeKind,
-    /// How many blocks an epoch has.
-    pub epoch_blocks: u64,
-    /// How often, of 100 times that a validator enters an epoch, it or (every fifth time) all of
-    /// them crash within some milliseconds.
-    pub border_crashes_percent: u32,
-    /// How long the validators wait for what.
-    pub timing: Timing,
-    /// How many blocks below the lowest executed height the disks keep; `None` for all.
-    pub retention: Option<u64>,
-    /// Whether votes leave without waiting for the journal, which is the mistake that the checkers
-    /// must notice.
-    pub votes_before_sync: bool,
-}
+/// New blocks that must be final everywhere after healing.
+const RECOVERY_BLOCKS: u64 = 3;
 
 /// A rule that was broken. The text names the seed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Violation(pub String);
 
-/// What came of it.
+/// What came of a run.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Report {
     /// The newest final height that any honest validator has executed.
     pub highest: Height,
-    /// The newest that all honest validators have executed.
+    /// The newest that all honest validators that run have executed.
     pub lowest: Height,
-    /// The highest view.
+    /// The highest epoch, and the highest view within it.
+    pub epoch: Epoch,
+    /// The highest view within the highest epoch.
     pub view: View,
     /// A hash over everything that happened, in order.
     pub trace: Digest,
-    /// Whom honest validators have blocked or put on probation.
-    pub sentenced: BTreeSet<usize>,
     /// Of whom honest validators hold evidence, and how many of them.
     pub evidence: BTreeMap<usize, usize>,
     /// Whom the honest validators that run block at the end, and how many of them.
     pub blocked: BTreeMap<usize, usize>,
     /// Who is on probation at the end, likewise.
     pub probation: BTreeMap<usize, usize>,
-    /// The highest epoch.
-    pub epoch: Epoch,
-    /// Crashes of single validators.
-    pub crashes: u64,
-}
-
-impl Scenario {
-    /// A quiet network: 1 to 5 ms, no loss, no faults. The scheme goes with the seed, so that every
-    /// test with several seeds runs for both.
-    pub fn new(seed: u64, validators: usize, duration: Duration) -> Self {
-        Self {
-            seed,
-            validators,
-            byzantine: BTreeMap::new(),
-            faults: Vec::new(),
-            latency: (Duration::from_millis(1), Duration::from_millis(5)),
-            loss_percent: 0,
-            duration,
-            scheme: if seed.is_multiple_of(2) {
-                SchemeKind::BlsThreshold
-            } else {
-                SchemeKind::BlsAggregate
-            },
-            epoch_blocks: 1_000_000,
-            border_crashes_percent: 0,
-            timing: timing(),
-            retention: None,
-            votes_before_sync: false,
-        }
-    }
-
-    /// Crashes, restarts and partitions at random in the first two thirds of the time; then all is
-    /// healed.
-    pub fn with_random_faults(mut self) -> Self {
-        let mut rng = ChaCha8Rng::seed_from_u64(self.seed ^ 0xfa17);
-        let end = self.duration * 2 / 3;
-        let mut at = Duration::from_millis(200);
-        let mut down: BTreeSet<usize> = BTreeSet::new();
-        while at < end {
-            let victim = rng.random_range(0..self.validators);
-            let fault = match rng.random_range(0..6) {
-                0 | 1 if down.insert(victim) => Fault::Crash(vec![victim]),
-                0..=2 => {
-                    down.remove(&victim);
-                    Fault::Restart(vec![victim])
-                }
-                3 => {
-                    down.extend(0..self.validators);
-                    Fault::Crash((0..self.validators).collect())
-                }
-                4 => {
-                    let (one, other): (Vec<usize>, Vec<usize>) =
-                        (0..self.validators).partition(|_| rng.random_bool(0.5));
-                    Fault::Partition(vec![one, other])
-                }
-                _ => Fault::Heal,
-            };
-            let all_down = matches!(&fault, Fault::Crash(all) if all.len() == self.validators);
-            self.faults.push((at, fault));
-            if all_down {
-                down.clear();
-                let soon = at + Duration::from_millis(rng.random_range(1..100));
-                self.faults
-                    .push((soon, Fault::Restart((0..self.validators).collect())));
-            }
-            at += Duration::from_millis(rng.random_range(20..600));
-        }
-        self.faults.push((end, Fault::Heal));
-        self.faults
-            .push((end, Fault::Restart((0..self.validators).collect())));
-        self.faults.sort_by_key(|(at, _)| *at);
-        self
-    }
+    /// Whom honest validators have blocked or put on probation at any time.
+    pub sentenced: BTreeSet<usize>,
+    /// From healing until some honest validator had a new final block; `None` if it was not healed.
+    pub first_progress: Option<Duration>,
+    /// From healing until all honest validators had new final blocks.
+    pub recovery: Option<Duration>,
+    /// What was covered.
+    pub coverage: Coverage,
 }
 
 enum Event {
     Deliver {
         to: usize,
         from: usize,
-        bytes: Vec<u8>,
+        lane: Lane,
+        bytes: Bytes,
     },
-    Tick {
+    Run {
+        host: usize,
+        life: u64,
+        part: Part,
+    },
+    HandOver {
         host: usize,
         life: u64,
     },
-    Synced {
+    /// A validator that stopped by itself, or by a mishap, starts again.
+    Return {
         host: usize,
         life: u64,
     },
-    Checked {
-        host: usize,
-        life: u64,
-        verdicts: Vec<(JobId, Verdict)>,
-    },
-    Execute {
-        host: usize,
-        life: u64,
-        blocks: Vec<quorate_consensus::Finalized>,
-    },
-    Status,
+    Spontaneous(usize),
+    Client,
+    Watch,
+    Second,
     Fault(Fault),
 }
 
+/// How the views of the first rounds are cut up, for systematic exploration: groups of hosts that
+/// hear each other's messages of a view. Later views are whole.
+pub(crate) type ViewGroups = Vec<Vec<BTreeSet<usize>>>;
+
 /// A running simulation. Host `i` is validator `i`; a twin's second host comes after all of them.
 pub struct Simulation {
-    scenario: Scenario,
+    pub(crate) scenario: Scenario,
     now: Moment,
     rng: ChaCha8Rng,
     events: BTreeMap<(Moment, u64), Event>,
     sequence: u64,
     hosts: Vec<Host>,
-    /// Which validator each host is.
-    identity: Vec<usize>,
-    groups: Option<Vec<Vec<usize>>>,
-    worker: Worker,
-    /// Votes as honest machines signed them, and certificates that the curve has confirmed.
-    genuine: BTreeSet<(Subject, u32, [u8; 96])>,
-    proofs: BTreeMap<Subject, Proof>,
-    chain: ChainId,
-    trace: Digest,
-    /// What honest validators have agreed on.
-    agreed: BTreeMap<Height, Digest>,
-    /// Every vote that an honest validator has sent, over all its lives.
-    sent: BTreeMap<(usize, Epoch, View), Vec<Vote>>,
+    adversaries: BTreeMap<usize, Adversary>,
+    chain: Chain,
+    network: Network,
+    pub(crate) view_groups: Option<ViewGroups>,
+    checker: Checker,
+    trace: Trace,
+    stock: Stock,
     sentenced: BTreeSet<usize>,
-    crashes: u64,
-    secrets: Vec<Arc<VoteSecret>>,
+    highest: (Epoch, View),
+    coverage: Coverage,
+    healed: Option<Healed>,
+    done: bool,
+    /// How long a validator that a mishap stopped stays away.
+    away: Duration,
+}
+
+/// Since when all is well.
+struct Healed {
+    at: Moment,
+    height: Height,
+    first_progress: Option<Duration>,
+    recovery: Option<Duration>,
 }
 
 impl Simulation {
@@ -238,58 +141,86 @@ impl Simulation {
     ///
     /// If the scenario has no validators.
     pub fn new(scenario: Scenario) -> Self {
+        Self::watched(scenario, false)
+    }
+
+    /// As [`Self::new`]; keeps a line for everything that happens if `readable`.
+    ///
+    /// # Panics
+    ///
+    /// If the scenario has no validators.
+    pub fn watched(scenario: Scenario, readable: bool) -> Self {
         let mut rng = ChaCha8Rng::seed_from_u64(scenario.seed);
-        let count = u32::try_from(scenario.validators).expect("few validators");
-        let (scheme, secrets) = make_scheme(scenario.scheme, count, &mut rng);
-        let identities = (0..scenario.validators)
-            .map(|i| SecretKey::from_bytes(&sha256(&[&i.to_be_bytes()]).0).identity())
-            .collect();
-        let committee = Committee::new(Epoch(0), identities).expect("distinct identities");
-        let chain = ChainId(sha256(&[b"simulation"]));
-        let mut identity: Vec<usize> = (0..scenario.validators).collect();
-        identity.extend(
-            scenario
-                .byzantine
-                .iter()
-                .filter(|(_, behaviour)| **behaviour == Behaviour::Twins)
-                .map(|(validator, _)| *validator),
-        );
-        let hosts = identity
+        let (genesis, committee) = stock::genesis(&scenario);
+        let validators = u32::try_from(scenario.validators).expect("few validators");
+        let chain_id = genesis.chain_id();
+        let authority = Arc::new(Authority::new(
+            scenario.cryptography,
+            scenario.scheme,
+            validators,
+            chain_id,
+        ));
+        let chain = Chain {
+            genesis: Arc::new(genesis),
+            committee: committee.clone(),
+            authority: authority.clone(),
+        };
+        let mut places: Vec<usize> = scenario.all();
+        let twins = scenario.byzantine.iter();
+        let twins = twins.filter(|(_, attacks)| attacks.iter().any(|a| a.is_twin()));
+        places.extend(twins.map(|(validator, _)| *validator));
+        let rows = stock::genesis_rows(&chain);
+        let hosts: Vec<Host> = places
             .iter()
             .map(|validator| {
-                Host::new(Config {
-                    chain,
-                    committee: committee.clone(),
-                    own: Some(Own {
-                        place: ValidatorIndex(*validator as u32),
-                        secret: secrets[*validator].clone(),
-                    }),
-                    epoch_length: EpochLength::new(scenario.epoch_blocks).expect("at least one"),
-                    timing: scenario.timing,
-                    sentences: Vec::new(),
-                    evidence: Vec::new(),
-                    pardons: Vec::new(),
-                    silent_before: Epoch(0),
-                })
+                let host = Host::new(&scenario, &chain, *validator, rng.random());
+                host.disk.preload(rows.clone());
+                host
             })
             .collect();
+        let adversaries = places
+            .iter()
+            .enumerate()
+            .filter_map(|(host, validator)| {
+                let attacks = scenario.byzantine.get(validator)?.clone();
+                let adversary = Adversary::new(
+                    *validator,
+                    scenario.validators,
+                    chain_id,
+                    scenario.scheme,
+                    attacks,
+                    &authority,
+                    rng.random(),
+                );
+                Some((host, adversary))
+            })
+            .collect();
+        let stock = Stock::new(&chain.genesis);
+        let checker = Checker::new(
+            committee,
+            scenario.byzantine.keys().copied().collect(),
+            authority,
+            hosts.len(),
+            stock::accounts(&chain.genesis),
+        );
         Self {
-            worker: Worker::new(chain, scheme),
+            network: Network::new(scenario.links.clone()),
             now: Moment(0),
             events: BTreeMap::new(),
             sequence: 0,
             hosts,
-            identity,
-            groups: None,
-            genuine: BTreeSet::new(),
-            proofs: BTreeMap::new(),
+            adversaries,
             chain,
-            trace: Digest::ZERO,
-            agreed: BTreeMap::new(),
-            sent: BTreeMap::new(),
+            view_groups: None,
+            checker,
+            trace: Trace::new(readable),
+            stock,
             sentenced: BTreeSet::new(),
-            crashes: 0,
-            secrets,
+            highest: (Epoch(0), View(0)),
+            coverage: Coverage::default(),
+            healed: None,
+            done: false,
+            away: Duration::from_millis(100),
             rng,
             scenario,
         }
@@ -304,8 +235,8 @@ impl Simulation {
         self.run_watched(|_, _, _| {})
     }
 
-    /// As [`Self::run`], and tells of the time, the lowest executed height and the lowest epoch as
-    /// it goes.
+    /// As [`Self::run`], and tells of the time, the lowest executed height and the lowest epoch
+    /// every second as it goes.
     ///
     /// # Errors
     ///
@@ -315,152 +246,193 @@ impl Simulation {
         watch: impl FnMut(Duration, Height, Epoch),
     ) -> Result<Report, Violation> {
         let seed = self.scenario.seed;
-        self.play(watch)
-            .map_err(|what| Violation(format!("seed {seed}, at {} µs: {what}", self.now.0)))?;
-        let heights: Vec<Height> = self
-            .honest_hosts()
-            .map(|host| self.hosts[host].disk.height())
-            .collect();
-        Ok(Report {
-            highest: heights.iter().copied().max().unwrap_or_default(),
-            lowest: heights.iter().copied().min().unwrap_or_default(),
-            view: self
-                .hosts
-                .iter()
-                .filter_map(|host| host.engine.as_ref().map(|engine| engine.view()))
-                .max()
-                .unwrap_or_default(),
-            trace: self.trace,
-            evidence: self.count(|host| {
-                let evidence = host.disk.evidence.iter();
-                evidence.map(|pair| pair.first.signer.as_usize()).collect()
-            }),
-            blocked: self.count(|host| {
-                let engine = host.engine.iter();
-                engine
-                    .flat_map(|e| e.blocked())
-                    .map(|(v, _)| v.as_usize())
-                    .collect()
-            }),
-            probation: self.count(|host| {
-                let engine = host.engine.iter();
-                engine
-                    .flat_map(|e| e.on_probation())
-                    .map(|(v, _)| v.as_usize())
-                    .collect()
-            }),
-            epoch: self
-                .hosts
-                .iter()
-                .filter_map(|host| host.engine.as_ref().map(|engine| engine.epoch()))
-                .max()
-                .unwrap_or_default(),
-            crashes: self.crashes,
-            sentenced: self.sentenced.clone(),
-        })
+        let played = self.play(watch).and_then(|()| self.at_the_end());
+        played.map_err(|what| {
+            self.trace
+                .line(self.now, 0, What::Note, || format!("VIOLATION: {what}"));
+            Violation(format!("seed {seed}, at {} µs: {what}", self.now.0))
+        })?;
+        Ok(self.report())
     }
 
-    /// How many honest hosts name each validator.
-    fn count(&self, named: impl Fn(&Host) -> BTreeSet<usize>) -> BTreeMap<usize, usize> {
-        let mut counts = BTreeMap::new();
-        for host in self.honest_hosts() {
-            for validator in named(&self.hosts[host]) {
-                *counts.entry(validator).or_default() += 1;
+    /// The lines of a readable trace.
+    pub fn lines(&mut self) -> Vec<Line> {
+        self.trace.lines.take().unwrap_or_default()
+    }
+
+    /// How many disk operations a validator has done.
+    pub fn disk_operations(&self, host: usize) -> u64 {
+        self.hosts[host].disk.operations()
+    }
+
+    fn report(&mut self) -> Report {
+        let honest: Vec<&Host> = self
+            .honest_hosts()
+            .into_iter()
+            .map(|host| &self.hosts[host])
+            .filter(|host| host.running.is_some())
+            .collect();
+        let heights = honest.iter().map(|host| host.height());
+        let count = |named: &dyn Fn(&Host) -> Vec<ValidatorIndex>| {
+            let mut counts: BTreeMap<usize, usize> = BTreeMap::new();
+            for host in &honest {
+                let distinct: BTreeSet<usize> =
+                    named(host).iter().map(|place| place.as_usize()).collect();
+                for validator in distinct {
+                    *counts.entry(validator).or_default() += 1;
+                }
             }
+            counts
+        };
+        let (epoch, view) = self.highest;
+        let mut coverage = self.coverage.clone();
+        coverage.lost = self.network.lost;
+        coverage.doubled = self.network.doubled;
+        coverage.blocks = self.checker.height().0;
+        coverage.transactions = self.checker.final_transactions();
+        for host in &self.hosts {
+            coverage.disk_operations += host.disk.operations();
+            coverage.mishaps += host.disk.struck();
         }
-        counts
+        Report {
+            highest: heights.clone().max().unwrap_or_default(),
+            lowest: heights.min().unwrap_or_default(),
+            epoch,
+            view,
+            trace: self.trace.hash(),
+            evidence: count(&|host| {
+                let running = host.running.as_ref().expect("running");
+                let engine = running.machine.replica.engine();
+                engine.evidence().map(|pair| pair.first.signer).collect()
+            }),
+            blocked: count(&|host| {
+                let running = host.running.as_ref().expect("running");
+                let engine = running.machine.replica.engine();
+                engine.blocked().into_iter().map(|(v, _)| v).collect()
+            }),
+            probation: count(&|host| {
+                let running = host.running.as_ref().expect("running");
+                let engine = running.machine.replica.engine();
+                engine.on_probation().into_iter().map(|(v, _)| v).collect()
+            }),
+            sentenced: self.sentenced.clone(),
+            first_progress: self
+                .healed
+                .as_ref()
+                .and_then(|healed| healed.first_progress),
+            recovery: self.healed.as_ref().and_then(|healed| healed.recovery),
+            coverage,
+        }
     }
 
     fn play(&mut self, mut watch: impl FnMut(Duration, Height, Epoch)) -> Result<(), String> {
         for (at, fault) in self.scenario.faults.clone() {
             self.plan(at, Event::Fault(fault));
         }
-        self.plan(STATUS, Event::Status);
         for host in 0..self.hosts.len() {
             self.start(host)?;
         }
+        let talkers: Vec<usize> = self.adversaries.keys().copied().collect();
+        for host in talkers {
+            self.plan(self.spontaneous_interval(), Event::Spontaneous(host));
+        }
+        if self.scenario.transfers_per_second > 0 {
+            self.plan(Duration::from_millis(5), Event::Client);
+        }
+        self.plan(Duration::from_secs(1), Event::Second);
         let end = Moment(0).after(self.scenario.duration);
         while let Some(((at, _), event)) = self.events.pop_first() {
-            if at > end {
+            let over = at > end && !(self.scenario.must_recover && self.healed.is_some());
+            if over || self.done {
                 break;
             }
             self.now = at;
-            let status = matches!(event, Event::Status);
-            self.happen(event)?;
-            if status {
-                let height = self.hosts.iter().map(|host| host.disk.height()).min();
-                let epochs = self.hosts.iter().filter_map(|host| host.engine.as_ref());
+            if matches!(event, Event::Second) {
+                let heights = self.hosts.iter().map(|host| host.height());
+                let (epoch, _) = self.highest;
                 watch(
                     self.now.since(Moment(0)),
-                    height.unwrap_or_default(),
-                    epochs
-                        .map(|engine| engine.epoch())
-                        .min()
-                        .unwrap_or_default(),
+                    heights.min().unwrap_or_default(),
+                    epoch,
                 );
             }
+            self.happen(event)?;
         }
         Ok(())
     }
 
     fn plan(&mut self, delay: Duration, event: Event) {
+        self.plan_at(self.now.after(delay), event);
+    }
+
+    fn plan_at(&mut self, at: Moment, event: Event) {
         self.sequence += 1;
-        let at = self.now.after(delay);
         self.events.insert((at, self.sequence), event);
     }
 
-    fn behaviour(&self, host: usize) -> Behaviour {
-        let validator = self.identity[host];
-        let byzantine = self.scenario.byzantine.get(&validator);
-        byzantine.copied().unwrap_or(Behaviour::Honest)
+    fn spontaneous_interval(&self) -> Duration {
+        self.scenario.timing.leader_timeout / SPONTANEOUS_PER_TIMEOUT
     }
 
-    fn honest_hosts(&self) -> impl Iterator<Item = usize> + '_ {
-        (0..self.hosts.len()).filter(|host| self.keeps_protocol(*host))
+    fn honest_hosts(&self) -> Vec<usize> {
+        (0..self.hosts.len())
+            .filter(|host| self.keeps_protocol(*host))
+            .collect()
     }
 
-    /// Whether the host's machine does what it should, whatever becomes of its signatures.
+    /// Whether the host's machine does what it should, whatever becomes of its messages.
     fn keeps_protocol(&self, host: usize) -> bool {
-        matches!(
-            self.behaviour(host),
-            Behaviour::Honest | Behaviour::Glitch { .. }
-        )
+        let attacks = self.scenario.byzantine.get(&self.hosts[host].validator);
+        attacks.is_none_or(|attacks| {
+            attacks
+                .iter()
+                .all(|attack| matches!(attack, Attack::Glitch(..)))
+        })
     }
 
     fn happen(&mut self, event: Event) -> Result<(), String> {
         match event {
-            Event::Deliver { to, from, bytes } => self.deliver(to, from, bytes),
-            Event::Tick { host, life } => {
+            Event::Deliver {
+                to,
+                from,
+                lane,
+                bytes,
+            } => self.deliver(to, from, lane, bytes),
+            Event::Run { host, life, part } => self.run_part(host, life, part),
+            Event::HandOver { host, life } => {
                 if self.hosts[host].life == life {
-                    self.step(host, Input::Tick)?;
+                    self.hosts[host].hand_over();
+                    self.plan_parts(host);
                 }
                 Ok(())
             }
-            Event::Synced { host, life } => {
-                if self.hosts[host].life == life && self.hosts[host].engine.is_some() {
-                    let votes = self.hosts[host].sync();
-                    self.send_votes(host, votes)?;
+            Event::Return { host, life } => {
+                if self.hosts[host].life == life && self.hosts[host].running.is_none() {
+                    return self.start(host);
                 }
                 Ok(())
             }
-            Event::Checked {
-                host,
-                life,
-                verdicts,
-            } => {
-                for (job, verdict) in verdicts {
-                    if self.hosts[host].life == life {
-                        self.step(host, Input::Checked { job, verdict })?;
+            Event::Spontaneous(host) => {
+                self.spontaneous(host);
+                self.plan(self.spontaneous_interval(), Event::Spontaneous(host));
+                Ok(())
+            }
+            Event::Client => {
+                self.client();
+                let interval = Duration::from_secs(1) / self.scenario.transfers_per_second;
+                self.plan(interval, Event::Client);
+                Ok(())
+            }
+            Event::Watch => self.watch(),
+            Event::Second => {
+                self.prune();
+                for host in 0..self.hosts.len() {
+                    if let Some(running) = &self.hosts[host].running {
+                        running.machine.forwarder.forward();
+                        self.drain(host)?;
                     }
                 }
-                Ok(())
-            }
-            Event::Execute { host, life, blocks } => self.execute(host, life, blocks),
-            Event::Status => {
-                for host in 0..self.hosts.len() {
-                    self.tell_status(host);
-                }
-                self.plan(STATUS, Event::Status);
+                self.plan(Duration::from_secs(1), Event::Second);
                 Ok(())
             }
             Event::Fault(fault) => self.befall(fault),
@@ -468,201 +440,323 @@ impl Simulation {
     }
 
     fn befall(&mut self, fault: Fault) -> Result<(), String> {
-        self.note(&[format!("{fault:?}").as_bytes()]);
+        self.trace
+            .note(self.now, &[format!("{fault:?}").as_bytes()]);
+        let words = format!("{fault:?}");
+        let host = match &fault {
+            Fault::Crash(hosts) | Fault::Restart(hosts) => hosts.first().copied(),
+            Fault::Disk { validator, .. } | Fault::Full(validator) | Fault::Room(validator) => {
+                Some(*validator)
+            }
+            _ => None,
+        };
+        self.trace
+            .line(self.now, host.unwrap_or(0), What::Fault, || words);
+        self.coverage.fault(&fault);
         match fault {
             Fault::Crash(validators) => {
-                for host in 0..self.hosts.len() {
-                    if validators.contains(&self.identity[host]) {
-                        let unsynced = self.hosts[host].unsynced.len();
-                        let kept = self.rng.random_range(0..=unsynced);
-                        self.crashes += u64::from(self.hosts[host].engine.is_some());
-                        self.hosts[host].crash(kept);
+                for host in self.hosts_of(&validators) {
+                    if self.hosts[host].running.is_some() {
+                        // A process that is killed leaves what it has written to the system; a
+                        // power cut does not.
+                        if self.rng.random_bool(0.5) {
+                            self.hosts[host].crash();
+                        } else {
+                            self.hosts[host].running = None;
+                        }
+                        self.coverage.crashes += 1;
                     }
                 }
                 Ok(())
             }
             Fault::Restart(validators) => {
-                for host in 0..self.hosts.len() {
-                    let down = self.hosts[host].engine.is_none();
-                    if down && validators.contains(&self.identity[host]) {
+                for host in self.hosts_of(&validators) {
+                    if self.hosts[host].running.is_none() {
                         self.start(host)?;
                     }
                 }
                 Ok(())
             }
-            Fault::Partition(groups) => {
-                self.groups = Some(groups);
+            Fault::Disk {
+                validator,
+                after,
+                mishap,
+                away,
+            } => {
+                self.away = away;
+                self.hosts[validator].disk.plan(after, mishap);
                 Ok(())
             }
-            Fault::Heal => {
-                self.groups = None;
+            Fault::Full(validator) => {
+                self.hosts[validator].disk.set_full(true);
                 Ok(())
+            }
+            Fault::Room(validator) => {
+                self.hosts[validator].disk.set_full(false);
+                if self.hosts[validator].running.is_none() {
+                    return self.start(validator);
+                }
+                Ok(())
+            }
+            Fault::Partition(groups) => {
+                let groups = groups.into_iter().map(|group| group.into_iter().collect());
+                self.network.groups = Some(groups.collect());
+                Ok(())
+            }
+            Fault::Cut(from, to) => {
+                self.network.cut.insert((from, to));
+                Ok(())
+            }
+            Fault::Join => {
+                self.network.groups = None;
+                self.network.cut.clear();
+                Ok(())
+            }
+            Fault::Heal => self.heal(),
+        }
+    }
+
+    fn heal(&mut self) -> Result<(), String> {
+        self.network.heal();
+        for host in 0..self.hosts.len() {
+            self.hosts[host].disk.cancel();
+            self.hosts[host].disk.set_full(false);
+            if self.hosts[host].running.is_none() {
+                self.start(host)?;
             }
         }
+        self.healed = Some(Healed {
+            at: self.now,
+            height: self.checker.height(),
+            first_progress: None,
+            recovery: None,
+        });
+        if self.scenario.must_recover {
+            self.plan(WATCH, Event::Watch);
+        }
+        Ok(())
+    }
+
+    /// The hosts of these validators, both of a twin's.
+    fn hosts_of(&self, validators: &[usize]) -> Vec<usize> {
+        (0..self.hosts.len())
+            .filter(|host| validators.contains(&self.hosts[*host].validator))
+            .collect()
     }
 
     fn start(&mut self, host: usize) -> Result<(), String> {
-        let output = self.hosts[host].start(self.now)?;
-        self.carry_out(host, output)
-    }
-
-    fn deliver(&mut self, to: usize, from: usize, bytes: Vec<u8>) -> Result<(), String> {
-        if self.hosts[to].engine.is_none() {
+        let (now, scenario) = (self.now, &self.scenario);
+        let started = self.hosts[host].start(scenario, &self.chain, now);
+        self.trace.note(now, &[b"start", &host.to_be_bytes()]);
+        if self.hosts[host].disk.has_crashed() {
+            // The power went while it started.
+            self.hosts[host].crash();
+            self.coverage.crashes += 1;
+            self.plan_return(host);
             return Ok(());
         }
-        self.note(&[&to.to_be_bytes(), &from.to_be_bytes(), &bytes]);
-        let Frame(messages) =
-            Frame::decode(bytes).map_err(|error| format!("an honest frame is refused: {error}"))?;
-        let sender = self.identity[from];
-        let mut protocol = Vec::new();
-        for message in messages {
-            match message {
-                Message::BlockRequest(id) => self.serve_block(to, sender, id),
-                Message::RangeRequest(height) => self.serve_range(to, sender, height),
-                other => protocol.push(other),
+        match started {
+            Ok(()) => {
+                self.coverage.starts += 1;
+                let words = || format!("host {host} starts");
+                self.trace.line(now, host, What::Fault, words);
+                self.drain(host)?;
+                if self.keeps_protocol(host) {
+                    let height = self.hosts[host].height();
+                    self.checker.restarted(host, height)?;
+                    self.executed(host)?;
+                }
+                self.plan_parts(host);
+                Ok(())
             }
-        }
-        if protocol.is_empty() {
-            return Ok(());
-        }
-        let from = ValidatorIndex(sender as u32);
-        self.step(
-            to,
-            Input::Frame {
-                from,
-                messages: protocol,
-            },
-        )
-    }
-
-    fn serve_block(&mut self, host: usize, to: usize, id: Digest) {
-        let held = self.hosts[host].engine.as_ref().and_then(|e| e.block(&id));
-        let stored = || {
-            let blocks = self.hosts[host].disk.blocks.values();
-            blocks
-                .map(|(block, _)| block)
-                .find(|b| b.id() == id)
-                .cloned()
-        };
-        if let Some(block) = held.or_else(stored) {
-            self.send(
-                host,
-                Target::One(ValidatorIndex(to as u32)),
-                Message::BlockReply(block),
-            );
-        }
-    }
-
-    fn serve_range(&mut self, host: usize, to: usize, from: Height) {
-        let mut blocks = Vec::new();
-        let mut finalization = None;
-        let mut closed = 0;
-        let stored = self.hosts[host].disk.blocks.range(from..);
-        let length = self.hosts[host].config.epoch_length;
-        for (height, (block, certificate)) in stored.take(RANGE_BLOCKS) {
-            blocks.push(block.clone());
-            if certificate.is_some() {
-                finalization.clone_from(certificate);
-                closed = blocks.len();
+            Err(reason) if self.hosts[host].disk.may_fail() => {
+                self.halt(host, &reason);
+                Ok(())
             }
-            if length.is_last(*height) {
-                break;
-            }
-        }
-        if closed > 0 {
-            blocks.truncate(closed);
-        }
-        if !blocks.is_empty() {
-            let reply = Message::RangeReply {
-                blocks,
-                finalization,
-            };
-            self.send(host, Target::One(ValidatorIndex(to as u32)), reply);
+            Err(reason) => Err(format!("host {host} does not start: {reason}")),
         }
     }
 
-    fn tell_status(&mut self, host: usize) {
-        let Some(engine) = &self.hosts[host].engine else {
-            return;
-        };
-        let status = Status {
-            epoch: engine.epoch(),
-            view: engine.view(),
-            finalized_height: engine.tip().height,
-            executed_height: self.hosts[host].disk.height(),
-            convicted: engine.convicted(),
-        };
-        self.send(host, Target::All, Message::Status(status));
+    /// A validator has stopped because its disk failed. Its operator starts it again.
+    fn halt(&mut self, host: usize, reason: &str) {
+        let reason = reason.to_owned();
+        self.trace.line(self.now, host, What::Fault, || {
+            format!("host {host} halts: {reason}")
+        });
+        self.coverage.halts += 1;
+        self.hosts[host].running = None;
+        self.hosts[host].halted = true;
+        self.plan_return(host);
     }
 
-    fn step(&mut self, host: usize, input: Input) -> Result<(), String> {
-        let Some(engine) = &mut self.hosts[host].engine else {
-            return Ok(());
-        };
-        let output = engine.step(self.now, input);
-        self.carry_out(host, output)
-    }
-
-    fn carry_out(&mut self, host: usize, output: Output) -> Result<(), String> {
+    fn plan_return(&mut self, host: usize) {
         let life = self.hosts[host].life;
-        if let Some(reason) = output.fatal {
-            return Err(format!("host {host} stops: {reason}"));
+        self.plan(self.away, Event::Return { host, life });
+    }
+
+    fn plan_parts(&mut self, host: usize) {
+        for part in PARTS {
+            let Some(due) = self.hosts[host].due(part, self.now) else {
+                continue;
+            };
+            let late = self.lateness(host, part, due);
+            let takes = match part {
+                Part::Replica | Part::Crypto => Duration::ZERO,
+                Part::Validator | Part::Executor | Part::Server | Part::Ingest => VALIDATE_TAKES,
+            };
+            let busy = self.hosts[host].busy[part as usize];
+            let at = due.max(self.now).after(takes + late).max(busy);
+            let planned = &mut self.hosts[host].planned[part as usize];
+            if planned.is_none_or(|before| at < before) {
+                *planned = Some(at);
+                let life = self.hosts[host].life;
+                self.plan_at(at, Event::Run { host, life, part });
+            }
         }
-        self.hosts[host].unsynced.extend(output.persist);
-        if !output.jobs.is_empty() {
-            let verdicts = output.jobs.into_iter().map(|job| self.work(job)).collect();
-            self.plan(
-                CHECK,
-                Event::Checked {
-                    host,
-                    life,
-                    verdicts,
-                },
-            );
+    }
+
+    /// How late a timer fires that is due later than now.
+    fn lateness(&mut self, host: usize, part: Part, due: Moment) -> Duration {
+        let clock = self.scenario.clocks.get(&self.hosts[host].validator);
+        let most = clock.map_or(0, |clock| clock.late.as_micros() as u64);
+        if part != Part::Replica || due <= self.now || most == 0 {
+            return Duration::ZERO;
         }
-        for outbound in output.send {
-            self.send(host, outbound.to, outbound.message);
+        Duration::from_micros(self.rng.random_range(0..=most))
+    }
+
+    fn run_part(&mut self, host: usize, life: u64, part: Part) -> Result<(), String> {
+        let planned = self.hosts[host].planned[part as usize];
+        if self.hosts[host].life != life
+            || self.hosts[host].running.is_none()
+            || planned != Some(self.now)
+        {
+            return Ok(());
         }
-        if !output.votes.is_empty() {
-            self.hold(host, output.votes, output.urgent)?;
+        self.hosts[host].planned[part as usize] = None;
+        let mut seed = [0; 32];
+        if part == Part::Crypto {
+            self.rng.fill_bytes(&mut seed);
         }
-        self.check(host, &output.sentences, &output.evidence)?;
-        let disk = &mut self.hosts[host].disk;
-        disk.evidence.extend(output.evidence);
-        for sentence in output.sentences {
-            disk.sentences.insert(sentence.validator, sentence);
+        self.hosts[host].clock.set(self.now);
+        let result = self.hosts[host].run(part, &self.chain.authority, seed);
+        let free = self.hosts[host].clock.world();
+        self.hosts[host].busy[part as usize] = free;
+        self.trace
+            .note(self.now, &[&[part as u8], &host.to_be_bytes()]);
+        self.drain(host)?;
+        if self.hosts[host].disk.has_crashed() {
+            self.trace.line(self.now, host, What::Fault, || {
+                format!("host {host} loses its power in the middle of a disk operation")
+            });
+            self.hosts[host].crash();
+            self.coverage.crashes += 1;
+            self.plan_return(host);
+            return Ok(());
         }
-        if !output.epochs.is_empty() {
+        if let Err(error) = result {
+            if self.hosts[host].disk.may_fail() {
+                self.halt(host, &format!("{error:#}"));
+                return Ok(());
+            }
+            return Err(format!("host {host} stops: {error:#}"));
+        }
+        match part {
+            Part::Crypto => self.plan(CHECK_TAKES, Event::HandOver { host, life }),
+            Part::Executor => self.executed(host)?,
+            Part::Replica => self.look_at(host)?,
+            _ => {}
+        }
+        self.plan_parts(host);
+        Ok(())
+    }
+
+    /// After a replica has run: what it has become, and whether it keeps its bounds.
+    fn look_at(&mut self, host: usize) -> Result<(), String> {
+        let Some(running) = &self.hosts[host].running else {
+            return Ok(());
+        };
+        let engine = running.machine.replica.engine();
+        let at = (engine.epoch(), engine.view());
+        let bisected = engine.counters().bisected;
+        let fresh = bisected - running.bisected.min(bisected);
+        let blamed: Vec<usize> = engine
+            .blocked()
+            .into_iter()
+            .chain(engine.on_probation())
+            .map(|(validator, _)| validator.as_usize())
+            .collect();
+        let convicted = engine.evidence().count();
+        let holdings = engine.holdings();
+        let entered = running.epoch;
+        let waiting = running.machine.events.len();
+        if let Some(running) = &mut self.hosts[host].running {
+            running.bisected = bisected;
+            running.epoch = at.0;
+        }
+        if at > self.highest {
+            let (epoch, view) = self.highest;
+            let more = if at.0 == epoch {
+                at.1.0 - view.0
+            } else {
+                at.1.0
+            };
+            self.coverage.views += more;
+            self.coverage.epochs += at.0.0 - epoch.0;
+            self.highest = at;
+        }
+        if at.0 > entered {
             self.perhaps_crash(host);
         }
-        if !output.finalized.is_empty() {
-            self.plan(
-                EXECUTE,
-                Event::Execute {
-                    host,
-                    life,
-                    blocks: output.finalized,
-                },
-            );
+        self.trace.line(self.now, host, What::Entered, || {
+            format!("{:?} {:?}", at.0, at.1)
+        });
+        if !self.keeps_protocol(host) {
+            return Ok(());
         }
-        for request in output.validate {
-            self.hosts[host].waiting.push((request.view, request.block));
+        self.coverage.bisections += fresh;
+        self.coverage.evidence = self.coverage.evidence.max(convicted as u64);
+        if fresh > 0 && blamed.is_empty() {
+            return Err(format!("host {host} found invalid votes and blames nobody"));
         }
-        if let Some(request) = output.build {
-            let view = request.view;
-            let block = Arc::new(self.build(host, request));
-            self.step(host, Input::Built { view, block })?;
+        for validator in blamed {
+            if self.scenario.is_honest(validator) {
+                return Err(format!("host {host} blames honest validator {validator}"));
+            }
+            if self.sentenced.insert(validator) {
+                self.trace.line(self.now, host, What::Blamed, || {
+                    format!("host {host} blames {validator}")
+                });
+            }
         }
-        self.validate(host)?;
-        if let Some(engine) = &self.hosts[host].engine
-            && let Some(due) = engine.next_deadline()
-        {
-            let at = due.max(Moment(self.now.0 + 1));
-            if self.hosts[host].tick_at != at {
-                self.hosts[host].tick_at = at;
-                self.sequence += 1;
-                self.events
-                    .insert((at, self.sequence), Event::Tick { host, life });
+        let size = self.scenario.validators;
+        let bounds = [
+            (
+                "views ahead",
+                holdings.rounds_ahead,
+                LOOKAHEAD_VIEWS as usize + 1,
+            ),
+            (
+                "proposals ahead",
+                holdings.proposals_ahead,
+                PROPOSAL_LOOKAHEAD_VIEWS as usize,
+            ),
+            ("early messages", holdings.early, MAX_EARLY_MESSAGES * size),
+            ("requests", holdings.wants, MAX_WANTS),
+            ("staged blocks", holdings.staged, 1_024),
+            ("checks", holdings.jobs, 12 * size + 100),
+            (
+                "evidence",
+                holdings.evidence,
+                MAX_EVIDENCE_PER_VALIDATOR * size,
+            ),
+            ("waiting events", waiting, 2_100 * size),
+        ];
+        for (what, held, limit) in bounds {
+            if held > limit {
+                return Err(format!(
+                    "host {host} holds {held} {what}, more than {limit}"
+                ));
             }
         }
         Ok(())
@@ -670,13 +764,14 @@ impl Simulation {
 
     /// Upon a host's entering an epoch: perhaps it, or all of them, crash about now.
     fn perhaps_crash(&mut self, host: usize) {
-        if self.rng.random_range(0..100) >= self.scenario.border_crashes_percent {
+        let percent = self.scenario.border_crashes_percent;
+        if percent == 0 || self.rng.random_range(0..100) >= percent {
             return;
         }
         let victims: Vec<usize> = if self.rng.random_range(0..5) == 0 {
-            (0..self.scenario.validators).collect()
+            self.scenario.all()
         } else {
-            vec![self.identity[host]]
+            vec![self.hosts[host].validator]
         };
         let soon = Duration::from_micros(self.rng.random_range(0..10_000));
         let later = soon + Duration::from_micros(self.rng.random_range(100..60_000));
@@ -684,91 +779,313 @@ impl Simulation {
         self.plan(later, Event::Fault(Fault::Restart(victims)));
     }
 
-    fn hold(&mut self, host: usize, votes: Vec<Outbound>, urgent: bool) -> Result<(), String> {
-        if self.scenario.votes_before_sync {
-            self.send_votes(host, votes.clone())?;
-        } else {
-            self.hosts[host].held.extend(votes);
-        }
-        if !self.hosts[host].sync_planned || urgent {
-            self.hosts[host].sync_planned = true;
-            let life = self.hosts[host].life;
-            let delay = if urgent { SYNC } else { LINGER };
-            self.plan(delay, Event::Synced { host, life });
-        }
-        Ok(())
-    }
-
-    /// An honest application: it validates a block once it has executed the state it names.
-    fn validate(&mut self, host: usize) -> Result<(), String> {
-        for (view, block) in std::mem::take(&mut self.hosts[host].waiting) {
-            let header = block.header();
-            let Some(root) = self.hosts[host].disk.roots.get(&header.executed_height) else {
-                self.hosts[host].waiting.push((view, block));
-                continue;
-            };
-            let valid = *root == header.state_root;
-            let input = Input::Validated {
-                view,
-                block: block.id(),
-                valid,
-            };
-            self.step(host, input)?;
-        }
-        Ok(())
-    }
-
-    fn build(&mut self, host: usize, request: BuildRequest) -> Block {
-        let parent = request.parent.as_ref().map(|block| *block.header());
-        let disk = &self.hosts[host].disk;
-        let floor = parent.map_or(Height(0), |header| header.executed_height);
-        let (executed_height, state_root) = match parent {
-            Some(header) if disk.height() < floor => (header.executed_height, header.state_root),
-            _ => (disk.height(), disk.roots[&disk.height()]),
-        };
-        let before = parent.map_or(0, |header| header.timestamp_ms);
-        let header = Header {
-            chain: self.chain,
-            epoch: request.epoch,
-            view: request.view,
-            height: parent.map_or(Height(1), |header| header.height.next()),
-            parent: request.parent.map_or(Digest::ZERO, |block| block.id()),
-            parent_view: request.parent_view,
-            // Chance makes twins' blocks differ.
-            timestamp_ms: before + self.rng.random_range(1..1_000),
-            executed_height,
-            state_root,
-            body_root: Header::body_root_of(&[]),
-        };
-        Block::new(header, Vec::new()).expect("an empty block")
-    }
-
-    fn execute(
-        &mut self,
-        host: usize,
-        life: u64,
-        blocks: Vec<quorate_consensus::Finalized>,
-    ) -> Result<(), String> {
-        if self.hosts[host].life != life || self.hosts[host].engine.is_none() {
+    /// Checks what a host has newly executed.
+    fn executed(&mut self, host: usize) -> Result<(), String> {
+        if !self.keeps_protocol(host) {
             return Ok(());
         }
-        let honest = self.keeps_protocol(host);
-        for finalized in blocks {
-            let (height, id) = (finalized.block.height(), finalized.block.id());
-            if honest {
-                let agreed = *self.agreed.entry(height).or_insert(id);
-                if agreed != id {
-                    return Err(format!("two blocks are final at height {height}"));
+        let Some(running) = &self.hosts[host].running else {
+            return Ok(());
+        };
+        let store = running.store.clone();
+        let (from, to) = (self.checker.told(host).next(), store.tip().height);
+        for height in (from.0..=to.0).map(Height) {
+            let stored = store.block(height).map_err(|error| error.to_string())?;
+            let root = store.root(height).map_err(|error| error.to_string())?;
+            let (Some(stored), Some(root)) = (stored, root) else {
+                return Err(format!("host {host} has executed {height:?} and lacks it"));
+            };
+            if let Some(certificate) = &stored.certificate {
+                self.checker.certificate(host, certificate)?;
+            }
+            self.checker.executed(host, &stored.block, root)?;
+            self.trace.line(self.now, host, What::Executed, || {
+                format!("executes {} {}", height, stored.block.id().short())
+            });
+        }
+        if to >= from {
+            self.progressed();
+        }
+        Ok(())
+    }
+
+    fn progressed(&mut self) {
+        let height = self.checker.height();
+        if let Some(healed) = &mut self.healed
+            && healed.first_progress.is_none()
+            && height > healed.height
+        {
+            healed.first_progress = Some(self.now.since(healed.at));
+        }
+    }
+
+    /// Looks whether the validators have recovered, and whether it has taken too long.
+    fn watch(&mut self) -> Result<(), String> {
+        let honest = self.honest_hosts();
+        let Some(healed) = &mut self.healed else {
+            return Ok(());
+        };
+        let goal = Height(healed.height.0 + RECOVERY_BLOCKS);
+        let since = self.now.since(healed.at);
+        let all_there = honest
+            .iter()
+            .all(|host| self.hosts[*host].running.is_some() && self.checker.told(*host) >= goal);
+        if all_there && healed.recovery.is_none() {
+            healed.recovery = Some(since);
+        }
+        if all_there && self.evidence_is_known() {
+            self.done = true;
+            return Ok(());
+        }
+        if since > self.scenario.patience() {
+            let told: Vec<u64> = honest.iter().map(|h| self.checker.told(*h).0).collect();
+            let what = if all_there {
+                "evidence that one honest validator holds is not known, or not acted upon, at all"
+            } else {
+                "no progress"
+            };
+            return Err(format!(
+                "{what} {since:?} after healing at height {}: honest validators are at {told:?}",
+                goal.0 - RECOVERY_BLOCKS
+            ));
+        }
+        self.plan(WATCH, Event::Watch);
+        Ok(())
+    }
+
+    /// Whether all honest validators hold evidence against, and block, whomever one of them holds
+    /// evidence against.
+    fn evidence_is_known(&self) -> bool {
+        let mut convicted: BTreeSet<ValidatorIndex> = BTreeSet::new();
+        let running: Vec<_> = self
+            .honest_hosts()
+            .into_iter()
+            .filter_map(|host| self.hosts[host].running.as_ref())
+            .map(|running| running.machine.replica.engine())
+            .collect();
+        for engine in &running {
+            convicted.extend(engine.evidence().map(|pair| pair.first.signer));
+        }
+        running.iter().all(|engine| {
+            let held: BTreeSet<_> = engine.evidence().map(|pair| pair.first.signer).collect();
+            let blocked: BTreeSet<_> = engine.blocked().into_iter().map(|(v, _)| v).collect();
+            held == convicted && blocked.is_superset(&convicted)
+        })
+    }
+
+    /// What is checked when the run is over.
+    fn at_the_end(&mut self) -> Result<(), String> {
+        for host in self.honest_hosts() {
+            let Some(running) = &self.hosts[host].running else {
+                continue;
+            };
+            if running.store.tip().height != self.checker.height() {
+                continue;
+            }
+            for (identity, expected) in self.checker.accounts() {
+                let held = running.store.account(identity);
+                let held = held.map_err(|error| error.to_string())?.unwrap_or_default();
+                if held != *expected {
+                    return Err(format!(
+                        "host {host} holds {held:?} for {identity}, the blocks make {expected:?}"
+                    ));
                 }
             }
-            if height > self.hosts[host].disk.height() {
-                self.hosts[host].disk.execute(finalized);
+        }
+        Ok(())
+    }
+
+    /// Sends what a host has said.
+    fn drain(&mut self, host: usize) -> Result<(), String> {
+        let sent = std::mem::take(&mut lock(&self.hosts[host].outbox).sent);
+        let news = self.hosts[host].disk.news();
+        let honest = self.keeps_protocol(host);
+        if honest {
+            for (path, offset, bytes) in &news {
+                self.checker.durable(host, path, *offset, bytes);
             }
         }
-        let height = self.hosts[host].disk.height();
-        self.prune();
-        self.step(host, Input::Executed { height })?;
-        self.validate(host)
+        for Sent {
+            at,
+            lane,
+            to,
+            bytes,
+        } in sent
+        {
+            let receivers = self.receivers(host, &to);
+            if lane == Lane::Votes {
+                self.hosts[host].has_voted = true;
+            }
+            if honest {
+                self.checker.sent(host, &bytes)?;
+            }
+            if self.adversaries.contains_key(&host) {
+                let facts = self.facts(host);
+                let adversary = self.adversaries.get_mut(&host).expect("just seen");
+                for parcel in adversary.pass(&facts, lane, &receivers, &bytes) {
+                    let bytes = Bytes::from(parcel.bytes);
+                    self.carry(host, parcel.to, lane, bytes, at.after(parcel.delay));
+                }
+            } else {
+                for receiver in receivers {
+                    self.carry(host, receiver, lane, bytes.clone(), at);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn facts(&self, host: usize) -> Facts {
+        let (epoch, view) = match &self.hosts[host].running {
+            Some(running) => {
+                let engine = running.machine.replica.engine();
+                (engine.epoch(), engine.view())
+            }
+            None => self.highest,
+        };
+        Facts {
+            now_ms: self.now.0 / 1_000,
+            epoch,
+            view,
+            leader_timeout: self.scenario.timing.leader_timeout,
+            second: host >= self.scenario.validators,
+        }
+    }
+
+    fn spontaneous(&mut self, host: usize) {
+        if self.hosts[host].running.is_none() {
+            return;
+        }
+        let facts = self.facts(host);
+        let Some(adversary) = self.adversaries.get_mut(&host) else {
+            return;
+        };
+        for parcel in adversary.spontaneous(&facts) {
+            let bytes = Bytes::from(parcel.bytes);
+            self.carry(host, parcel.to, parcel.lane, bytes, self.now);
+        }
+    }
+
+    fn receivers(&self, host: usize, to: &To) -> Vec<usize> {
+        let own = self.hosts[host].validator;
+        let place = |identity: &Identity| {
+            let place = self.chain.committee.place(identity)?;
+            Some(place.as_usize())
+        };
+        let receivers: Vec<usize> = match to {
+            To::All => self.scenario.all(),
+            To::One(identity) => place(identity).into_iter().collect(),
+            To::Some(identities) => identities.iter().filter_map(place).collect(),
+        };
+        receivers.into_iter().filter(|v| *v != own).collect()
+    }
+
+    /// Whether a validator refuses a link.
+    fn refuses(&self, host: usize, other: usize) -> bool {
+        let place = ValidatorIndex(other as u32);
+        let Some(identity) = self.chain.committee.identity(place) else {
+            return false;
+        };
+        let outbox = lock(&self.hosts[host].outbox);
+        outbox.cuts.get(&identity).is_some_and(|u| *u > self.now)
+    }
+
+    /// Gives a frame to the network, for all hosts of a validator.
+    fn carry(&mut self, from: usize, to: usize, lane: Lane, bytes: Bytes, at: Moment) {
+        if self.refuses(from, to) {
+            return;
+        }
+        for target in self.hosts_of(&[to]) {
+            if self.hosts[target].validator == self.hosts[from].validator
+                || !self.hear_each_other(from, target, &bytes)
+            {
+                continue;
+            }
+            let arrivals = self
+                .network
+                .carry(&mut self.rng, at, (from, target), lane, bytes.len());
+            for arrival in arrivals {
+                let arrives_us = arrival.0;
+                let sent = What::Sent {
+                    to: target,
+                    arrives_us,
+                };
+                self.trace.line(self.now, from, sent, || describe(&bytes));
+                self.plan_at(
+                    arrival,
+                    Event::Deliver {
+                        to: target,
+                        from,
+                        lane,
+                        bytes: bytes.clone(),
+                    },
+                );
+            }
+        }
+    }
+
+    /// Whether the views' own partition lets a frame through.
+    fn hear_each_other(&self, from: usize, to: usize, bytes: &Bytes) -> bool {
+        let Some(view_groups) = &self.view_groups else {
+            return true;
+        };
+        let Ok(Frame(messages)) = Frame::decode(Copying(bytes.as_ref())) else {
+            return true;
+        };
+        let Some(view) = messages.iter().filter_map(view_of).max() else {
+            return true;
+        };
+        let index = usize::try_from(view.0.saturating_sub(1)).unwrap_or(usize::MAX);
+        view_groups.get(index).is_none_or(|groups| {
+            let mut groups = groups.iter();
+            groups.any(|group| group.contains(&from) && group.contains(&to))
+        })
+    }
+
+    fn deliver(&mut self, to: usize, from: usize, lane: Lane, bytes: Bytes) -> Result<(), String> {
+        let sender = self.hosts[from].validator;
+        if self.hosts[to].running.is_none() || self.refuses(to, sender) {
+            return Ok(());
+        }
+        self.trace
+            .note(self.now, &[&to.to_be_bytes(), &from.to_be_bytes(), &bytes]);
+        if let Some(adversary) = self.adversaries.get_mut(&to) {
+            adversary.overhears(lane, &bytes);
+        }
+        let place = ValidatorIndex(sender as u32);
+        let identity = self.chain.committee.identity(place).expect("a member");
+        if let Some(running) = &self.hosts[to].running {
+            running.machine.inlet.receive(identity, lane, bytes);
+        }
+        self.coverage.frames += 1;
+        self.plan_parts(to);
+        Ok(())
+    }
+
+    /// A client hands a transfer to some validator.
+    fn client(&mut self) {
+        let host = self.rng.random_range(0..self.scenario.validators);
+        let Some(running) = &self.hosts[host].running else {
+            return;
+        };
+        let chain = self.chain.genesis.chain_id();
+        if let Some(transaction) = self.stock.next(host, &chain, &running.store) {
+            let sender = transaction.transfer().sender;
+            let account = running.store.account(&sender).ok().flatten();
+            let account = account.unwrap_or_default();
+            // A refusal is the client's to deal with: the stock looks at the account again.
+            let _ = running
+                .machine
+                .mempool
+                .submit(transaction, account.nonce, account.balance);
+            self.checker.submitted(&transaction);
+            self.hosts[host].clock.set(self.now);
+            if let Some(running) = &self.hosts[host].running {
+                running.machine.forwarder.forward();
+            }
+            // Forwarded transactions are no votes: nothing here can be a violation.
+            let _ = self.drain(host);
+        }
     }
 
     /// Forgets what no checker needs any more, so that a long run's memory is the machines' own.
@@ -776,249 +1093,51 @@ impl Simulation {
         let Some(retention) = self.scenario.retention else {
             return;
         };
-        let lowest = self.hosts.iter().map(|host| host.disk.height().0).min();
+        let lowest = self.hosts.iter().map(|host| host.height().0).min();
         let below = Height(lowest.unwrap_or(0).saturating_sub(retention));
-        if below.0 == 0 || !below.0.is_multiple_of(64) {
+        if below.0 == 0 {
             return;
         }
-        let epochs = self.hosts.iter().filter_map(|host| host.engine.as_ref());
-        let Some(epoch) = epochs.map(|engine| engine.epoch()).min() else {
-            return;
-        };
-        for host in &mut self.hosts {
-            host.disk.prune(below);
-        }
-        self.agreed = self.agreed.split_off(&below);
-        self.sent.retain(|(_, of, _), _| of.next() >= epoch);
-        self.proofs
-            .retain(|subject, _| subject.epoch.next() >= epoch);
-        self.genuine
-            .retain(|(subject, ..)| subject.epoch.next() >= epoch);
-    }
-
-    /// Does a job. What honest validators have signed is known to be valid, so the curve is asked
-    /// once per subject; everything else is asked of it always.
-    fn work(&mut self, job: Job) -> (JobId, Verdict) {
-        let mut seed = [0; 32];
-        self.rng.fill_bytes(&mut seed);
-        if let Work::Certify(batch) = &job.work {
-            let subject = batch.subject;
-            let all_genuine = batch
-                .parts
-                .iter()
-                .all(|(signer, part)| self.genuine.contains(&(subject, *signer, part.0)));
-            if all_genuine && let Some(proof) = self.proofs.get(&subject) {
-                return (job.id, Verdict::Certified(Ok(proof.clone())));
-            }
-            let mut verdicts = self.worker.run(vec![job], seed);
-            let (id, verdict) = verdicts.remove(0);
-            if let Verdict::Certified(Ok(proof)) = &verdict {
-                self.proofs.insert(subject, proof.clone());
-            }
-            return (id, verdict);
-        }
-        if let Work::VerifyCertificates(certificates) = &job.work
-            && certificates
-                .iter()
-                .all(|c| self.proofs.get(&c.subject) == Some(&c.proof))
-        {
-            return (job.id, Verdict::Verified(vec![true; certificates.len()]));
-        }
-        self.worker.run(vec![job], seed).remove(0)
-    }
-
-    fn check(
-        &mut self,
-        host: usize,
-        sentences: &[quorate_consensus::Sentence],
-        evidence: &[Evidence],
-    ) -> Result<(), String> {
-        if !self.keeps_protocol(host) {
-            return Ok(());
-        }
-        for sentence in sentences {
-            let validator = sentence.validator.as_usize();
-            if !self.scenario.byzantine.contains_key(&validator) {
-                return Err(format!("host {host} sentences an honest one: {sentence:?}"));
-            }
-            self.sentenced.insert(validator);
-        }
-        for pair in evidence {
-            let signer = pair.second.signer.as_usize();
-            if !self.scenario.byzantine.contains_key(&signer) {
-                return Err(format!("evidence against an honest validator: {pair:?}"));
-            }
-        }
-        Ok(())
-    }
-
-    fn send_votes(&mut self, host: usize, votes: Vec<Outbound>) -> Result<(), String> {
-        for mut outbound in votes {
-            if let Message::Vote(vote) = &mut outbound.message {
-                match self.behaviour(host) {
-                    Behaviour::Garbage => vote.signature = self.garbage(host, vote),
-                    Behaviour::Glitch { from_ms, until_ms }
-                        if (from_ms..until_ms).contains(&(self.now.0 / 1_000)) =>
-                    {
-                        vote.signature = self.garbage(host, vote);
-                    }
-                    behaviour => {
-                        self.genuine
-                            .insert((vote.subject, vote.signer.0, vote.signature.0));
-                        if self.keeps_protocol(host) {
-                            self.check_vote(host, *vote)?;
-                        }
-                        if behaviour == Behaviour::Equivocator {
-                            let second = self.contradict(host, *vote);
-                            self.send(host, outbound.to, Message::Vote(second));
-                        }
-                    }
-                }
-            }
-            self.send(host, outbound.to, outbound.message);
-        }
-        Ok(())
-    }
-
-    /// A valid vote of the same host that conflicts with this one, unless it is a nullify.
-    fn contradict(&mut self, host: usize, vote: Vote) -> Vote {
-        if vote.subject.kind == quorate_types::VoteKind::Nullify {
-            return vote;
-        }
-        let subject = Subject {
-            payload: sha256(&[b"another block", &vote.subject.payload.0]),
-            ..vote.subject
-        };
-        let message = HashedMessage::new(&subject.signed_bytes(&self.chain));
-        let signature = self.secrets[self.identity[host]].sign(&message);
-        self.genuine.insert((subject, vote.signer.0, signature.0));
-        Vote {
-            subject,
-            signature,
-            ..vote
-        }
-    }
-
-    /// No honest validator ever sends two votes that conflict, over all its lives.
-    fn check_vote(&mut self, host: usize, vote: Vote) -> Result<(), String> {
-        let votes = self
-            .sent
-            .entry((host, vote.subject.epoch, vote.subject.view))
-            .or_default();
-        for earlier in votes.iter() {
-            let pair = Evidence {
-                first: *earlier,
-                second: vote,
-            };
-            if let Some(conflict) = pair.conflict() {
-                return Err(format!(
-                    "host {host} contradicts itself: {conflict:?} {pair:?}"
-                ));
-            }
-        }
-        if !votes.contains(&vote) {
-            votes.push(vote);
-        }
-        Ok(())
-    }
-
-    fn garbage(&mut self, host: usize, vote: &Vote) -> PartialSignature {
-        if self.rng.random_bool(0.5) {
-            let mut bytes = [0; 96];
-            self.rng.fill_bytes(&mut bytes);
-            PartialSignature(bytes)
-        } else {
-            // A point as good as any, but of another message.
-            let other = HashedMessage::new(&vote.subject.view.0.to_be_bytes());
-            self.secrets[self.identity[host]].sign(&other)
-        }
-    }
-
-    fn send(&mut self, host: usize, to: Target, message: Message) {
-        if self.behaviour(host) == Behaviour::Silent {
-            return;
-        }
-        let bytes = Frame(vec![message]).encode();
-        let own = self.identity[host];
-        for receiver in 0..self.hosts.len() {
-            let validator = self.identity[receiver];
-            let addressed = match to {
-                Target::All => validator != own,
-                Target::One(place) => validator == place.as_usize() && validator != own,
-            };
-            let connected = self.groups.as_ref().is_none_or(|groups| {
-                groups
-                    .iter()
-                    .any(|group| group.contains(&own) && group.contains(&validator))
-            });
-            // Each twin talks to its own half of the others, and now and then to the other half,
-            // without which nobody would ever see both.
-            let other_half = self.behaviour(host) == Behaviour::Twins
-                && validator.is_multiple_of(2) != (host < self.scenario.validators)
-                && self.rng.random_bool(0.9);
-            let lost = self.rng.random_range(0..100) < self.scenario.loss_percent;
-            if !addressed || !connected || other_half || lost {
-                continue;
-            }
-            let (least, most) = self.scenario.latency;
-            let delay = self.rng.random_range(least.as_micros()..=most.as_micros());
-            let delay = Duration::from_micros(u64::try_from(delay).unwrap_or(u64::MAX));
-            self.plan(
-                delay,
-                Event::Deliver {
-                    to: receiver,
-                    from: host,
-                    bytes: bytes.to_vec(),
-                },
-            );
-        }
-    }
-
-    fn note(&mut self, parts: &[&[u8]]) {
-        let mut all: Vec<&[u8]> = vec![&self.trace.0];
-        let now = self.now.0.to_be_bytes();
-        all.push(&now);
-        all.extend(parts);
-        self.trace = sha256(&all);
+        self.checker.prune(below, self.highest.0);
+        self.chain.authority.forget();
     }
 }
 
-/// Fresh vote keys and the scheme with them.
-fn make_scheme(
-    kind: SchemeKind,
-    validators: u32,
-    rng: &mut ChaCha8Rng,
-) -> (Scheme, Vec<Arc<VoteSecret>>) {
-    let (scheme, secrets) = match kind {
-        SchemeKind::BlsThreshold => {
-            let (keys, secrets) = deal(validators, rng);
-            (Scheme::threshold(&keys), secrets)
-        }
-        SchemeKind::BlsAggregate => {
-            let secrets: Vec<VoteSecret> = (0..validators)
-                .map(|_| VoteSecret::random(&mut *rng))
-                .collect();
-            let members: Vec<AggregateMember> = secrets
-                .iter()
-                .map(|secret| AggregateMember {
-                    identity: [0; 32],
-                    key: secret.public_key(),
-                    possession: secret.prove_possession("simulation", &[0; 32]),
-                })
-                .collect();
-            (Scheme::aggregate("simulation", &members), secrets)
-        }
+/// The view that a message belongs to, if it belongs to one.
+fn view_of(message: &Message) -> Option<View> {
+    match message {
+        Message::Proposal(proposal) => Some(proposal.view),
+        Message::Vote(vote) => Some(vote.subject.view),
+        Message::Certificate(certificate) => Some(certificate.subject.view),
+        _ => None,
+    }
+}
+
+/// A frame in a few words.
+fn describe(bytes: &[u8]) -> String {
+    let Ok(Frame(messages)) = Frame::decode(Copying(bytes)) else {
+        return format!("{} bytes that are no frame", bytes.len());
     };
-    let secrets = secrets.into_iter().map(Arc::new).collect();
-    (scheme.expect("fresh keys"), secrets)
+    let words = messages.iter().map(|message| match message {
+        Message::Vote(vote) => format!("{:?}", vote.subject),
+        Message::Certificate(certificate) => format!("{:?}", certificate.subject),
+        Message::Proposal(proposal) => format!(
+            "proposal {:?} {} on {}",
+            proposal.view,
+            proposal.block.id().short(),
+            proposal.block.header().parent.short()
+        ),
+        other => other.name().to_owned(),
+    });
+    words.collect::<Vec<_>>().join(", ")
 }
 
-fn timing() -> Timing {
-    Timing {
-        leader_timeout: Duration::from_millis(100),
-        view_timeout: Duration::from_millis(200),
-        max_timeout: Duration::from_secs(1),
-        resend_interval: Duration::from_millis(100),
-        fetch_timeout: Duration::from_millis(50),
+/// What the world's clock shows at its start, in milliseconds since 1970.
+pub(crate) const GENESIS_MS: u64 = START_MS - 1_000;
+
+/// A disk may have failed by a mishap, or by being full.
+impl crate::disk::SimDisk {
+    pub(crate) fn may_fail(&self) -> bool {
+        self.struck() > 0 || self.is_full()
     }
 }

@@ -5,13 +5,15 @@
 mod common;
 
 use common::{run, seconds, seeds};
-use quorate_sim::{Behaviour, Fault, Scenario};
+use quorate_sim::{Attack, Fault, Latency, Scenario};
 use std::time::Duration;
 
 #[test]
 fn evidence_reaches_who_was_away_when_it_was_gathered() {
     let mut scenario = Scenario::new(1, 4, seconds(12));
-    scenario.byzantine.insert(3, Behaviour::Equivocator);
+    scenario
+        .byzantine
+        .insert(3, [Attack::EquivocateVotes].into());
     scenario.faults = vec![
         (seconds(0), Fault::Crash(vec![0])),
         (seconds(4), Fault::Crash(vec![3])),
@@ -26,8 +28,10 @@ fn evidence_reaches_who_was_away_when_it_was_gathered() {
 fn blocks_survive_crashes_of_all() {
     for seed in seeds(3) {
         let mut scenario = Scenario::new(seed, 7, seconds(8));
-        scenario.byzantine.insert(2, Behaviour::Garbage);
-        scenario.byzantine.insert(5, Behaviour::Equivocator);
+        scenario.byzantine.insert(2, [Attack::GarbageVotes].into());
+        scenario
+            .byzantine
+            .insert(5, [Attack::EquivocateVotes].into());
         let all: Vec<usize> = (0..7).collect();
         scenario.faults = vec![
             (seconds(4), Fault::Crash(all.clone())),
@@ -47,14 +51,14 @@ fn blocks_survive_crashes_of_all() {
 fn more_than_f_that_healed_do_not_halt_the_chain() {
     for seed in seeds(3) {
         let mut scenario = Scenario::new(seed, 4, seconds(20));
-        scenario.latency = (Duration::from_millis(10), Duration::from_millis(20));
+        scenario.links.latency =
+            Latency::Between(Duration::from_millis(10), Duration::from_millis(20));
         for validator in 0..3_u64 {
             let from_ms = 1_000 + 3_000 * validator;
-            let glitch = Behaviour::Glitch {
-                from_ms,
-                until_ms: from_ms + 1_500,
-            };
-            scenario.byzantine.insert(validator as usize, glitch);
+            let glitch = Attack::Glitch(from_ms, from_ms + 1_500);
+            scenario
+                .byzantine
+                .insert(validator as usize, [glitch].into());
         }
         scenario.faults = vec![(seconds(12), Fault::Crash(vec![3]))];
         let before = run(Scenario {
@@ -77,11 +81,8 @@ fn a_fault_of_most_validators_ends_when_it_heals() {
     for seed in seeds(3) {
         let mut scenario = Scenario::new(seed, 4, seconds(12));
         for validator in 0..3 {
-            let glitch = Behaviour::Glitch {
-                from_ms: 2_000,
-                until_ms: 5_000,
-            };
-            scenario.byzantine.insert(validator, glitch);
+            let glitch = Attack::Glitch(2_000, 5_000);
+            scenario.byzantine.insert(validator, [glitch].into());
         }
         let during = run(Scenario {
             duration: seconds(5),

@@ -1,0 +1,638 @@
+//! What Byzantine validators do. Each is an honest validator whose messages pass through here, where
+//! they are changed, withheld, doubled, held back, and joined by others that no honest one would
+//! send. Attacks combine freely.
+
+use crate::crypto::Authority;
+use commonware_codec::{Copying, DecodeExt, Encode};
+use quorate_consensus::VoteSigner;
+use quorate_crypto::{
+    bls::{PartialSignature, Proof, SchemeKind, Signers},
+    sha256,
+};
+use quorate_p2p::Lane;
+use quorate_types::{
+    Block, Certificate, ChainId, Digest, Epoch, Evidence, Frame, Header, Height, Message, Proposal,
+    Subject, ValidatorIndex, View, Vote, VoteKind,
+};
+use rand::{Rng, RngExt, SeedableRng};
+use rand_chacha::ChaCha8Rng;
+use std::{collections::BTreeSet, sync::Arc, time::Duration};
+
+/// One way not to behave.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Attack {
+    /// It never says a word.
+    Silent,
+    /// Every vote's signature is garbage: bytes, or a point of another message.
+    GarbageVotes,
+    /// As before, but only from the first to the second time, in milliseconds: a fault that heals.
+    Glitch(u64, u64),
+    /// Every vote's signature has an error that another colluder's cancels in a plain sum.
+    Collude,
+    /// With each vote goes a conflicting one, to all.
+    EquivocateVotes,
+    /// With each vote goes a conflicting one; each half of the others gets one of them.
+    SplitVotes,
+    /// As a leader, it proposes different blocks to the two halves of the others.
+    EquivocateProposals,
+    /// It runs twice, each talking to one half of the others, and now and then to the other.
+    Twins,
+    /// It runs twice, and the network alone decides who hears which.
+    FreeTwins,
+    /// Its proposals reach a few only, and it never serves a block.
+    WithholdBlocks,
+    /// Its proposals name parents that they must not.
+    WrongParents,
+    /// It votes in views far in the future, and claims certificates for them.
+    FarFuture,
+    /// It sends old frames again, its own and others' votes.
+    Replay,
+    /// It sends votes of other epochs and chains.
+    WrongEpoch,
+    /// It sends frames that are too long or no frames at all.
+    Oversized,
+    /// Each of its messages reaches a part of the others only.
+    Selective,
+    /// It passes on no certificate.
+    WithholdCertificates,
+    /// It answers requests with something else, and sends answers that nobody asked for.
+    GarbageReplies,
+    /// It votes everything in every view of the window, validly signed.
+    VoteSpam,
+    /// As a leader, it proposes at the last moment.
+    LateLeader,
+    /// It sends certificates that no quorum signed.
+    ForgeCertificates,
+    /// It accuses others with forged evidence.
+    FalseEvidence,
+    /// It votes in others' names.
+    Impersonate,
+}
+
+impl Attack {
+    /// All that need no numbers.
+    pub const ALL: [Self; 22] = [
+        Self::Silent,
+        Self::GarbageVotes,
+        Self::Collude,
+        Self::EquivocateVotes,
+        Self::SplitVotes,
+        Self::EquivocateProposals,
+        Self::Twins,
+        Self::FreeTwins,
+        Self::WithholdBlocks,
+        Self::WrongParents,
+        Self::FarFuture,
+        Self::Replay,
+        Self::WrongEpoch,
+        Self::Oversized,
+        Self::Selective,
+        Self::WithholdCertificates,
+        Self::GarbageReplies,
+        Self::VoteSpam,
+        Self::LateLeader,
+        Self::ForgeCertificates,
+        Self::FalseEvidence,
+        Self::Impersonate,
+    ];
+
+    /// Whether it takes a second host.
+    pub fn is_twin(self) -> bool {
+        matches!(self, Self::Twins | Self::FreeTwins)
+    }
+}
+
+/// A frame on its way to one validator.
+pub(crate) struct Parcel {
+    pub(crate) to: usize,
+    pub(crate) lane: Lane,
+    pub(crate) bytes: Vec<u8>,
+    /// How long it is held back.
+    pub(crate) delay: Duration,
+}
+
+/// What an adversary knows of the world.
+pub(crate) struct Facts {
+    pub(crate) now_ms: u64,
+    pub(crate) epoch: Epoch,
+    pub(crate) view: View,
+    pub(crate) leader_timeout: Duration,
+    /// Whether it is the second host of a twin.
+    pub(crate) second: bool,
+}
+
+/// A Byzantine validator's mouth.
+pub(crate) struct Adversary {
+    place: usize,
+    validators: usize,
+    chain: ChainId,
+    kind: SchemeKind,
+    attacks: BTreeSet<Attack>,
+    signer: Arc<dyn VoteSigner>,
+    /// Signs with the error that the colluders share.
+    colluder: Arc<dyn VoteSigner>,
+    rng: ChaCha8Rng,
+    /// Frames that may be sent again.
+    memory: Vec<(Lane, Vec<u8>)>,
+}
+
+/// Frames that are remembered.
+const MAX_MEMORY: usize = 64;
+
+impl Adversary {
+    pub(crate) fn new(
+        place: usize,
+        validators: usize,
+        chain: ChainId,
+        kind: SchemeKind,
+        attacks: BTreeSet<Attack>,
+        authority: &Arc<Authority>,
+        seed: u64,
+    ) -> Self {
+        let error = if place.is_multiple_of(2) { 7 } else { -7 };
+        Self {
+            place,
+            validators,
+            chain,
+            kind,
+            attacks,
+            signer: authority.signer(place, 0),
+            colluder: authority.signer(place, error),
+            rng: ChaCha8Rng::seed_from_u64(seed),
+            memory: Vec::new(),
+        }
+    }
+
+    fn does(&self, attack: Attack) -> bool {
+        self.attacks.contains(&attack)
+    }
+
+    /// What becomes of a frame that the validator sends to these others.
+    pub(crate) fn pass(
+        &mut self,
+        facts: &Facts,
+        lane: Lane,
+        receivers: &[usize],
+        bytes: &[u8],
+    ) -> Vec<Parcel> {
+        if self.does(Attack::Silent) {
+            return Vec::new();
+        }
+        let Ok(Frame(messages)) = Frame::decode(Copying(bytes)) else {
+            return Vec::new();
+        };
+        self.remember(lane, bytes);
+        let mut parcels = Vec::new();
+        // One decision for all receivers where the attack is to say different things.
+        let changed = self.change(facts, messages);
+        for &to in receivers {
+            if !self.reaches(facts, to) {
+                continue;
+            }
+            let mut mine: Vec<Message> = Vec::new();
+            let mut delay = Duration::ZERO;
+            for message in &changed {
+                match self.for_receiver(facts, to, message) {
+                    Some((message, held)) => {
+                        delay = delay.max(held);
+                        mine.extend(message);
+                    }
+                    None => continue,
+                }
+            }
+            if !mine.is_empty() {
+                parcels.push(Parcel {
+                    to,
+                    lane,
+                    bytes: Frame(mine).encode().to_vec(),
+                    delay,
+                });
+            }
+        }
+        parcels
+    }
+
+    /// What it sends from time to time beside.
+    pub(crate) fn spontaneous(&mut self, facts: &Facts) -> Vec<Parcel> {
+        let mut parcels = Vec::new();
+        if self.does(Attack::Silent) {
+            return parcels;
+        }
+        let mut votes = Vec::new();
+        if self.does(Attack::VoteSpam) {
+            for ahead in 0..12 {
+                for kind in VoteKind::ALL {
+                    let view = View(facts.view.0.saturating_add(ahead));
+                    votes.push(Message::Vote(self.vote(facts.epoch, view, kind)));
+                }
+            }
+        }
+        if self.does(Attack::FarFuture) {
+            for _ in 0..8 {
+                let view = View(self.rng.random_range(facts.view.0 + 9..=u64::MAX));
+                let kind = VoteKind::ALL[self.rng.random_range(0..3)];
+                votes.push(Message::Vote(self.vote(facts.epoch, view, kind)));
+                votes.push(Message::Certificate(self.forged(facts.epoch, view, kind)));
+            }
+        }
+        if self.does(Attack::WrongEpoch) {
+            for epoch in [facts.epoch.0.wrapping_sub(1), facts.epoch.0 + 1, u64::MAX] {
+                let kind = VoteKind::ALL[self.rng.random_range(0..3)];
+                votes.push(Message::Vote(self.vote(Epoch(epoch), facts.view, kind)));
+            }
+            let mut other = self.vote(facts.epoch, facts.view, VoteKind::Nullify);
+            let subject = Subject::nullify(facts.epoch, facts.view);
+            let elsewhere = ChainId(Digest([9; 32]));
+            other.signature = self.signer.sign_vote(&subject.signed_bytes(&elsewhere)).0;
+            votes.push(Message::Vote(other));
+        }
+        if self.does(Attack::ForgeCertificates) {
+            for kind in VoteKind::ALL {
+                votes.push(Message::Certificate(self.forged(
+                    facts.epoch,
+                    facts.view,
+                    kind,
+                )));
+            }
+        }
+        if self.does(Attack::Impersonate) {
+            let mut vote = self.vote(facts.epoch, facts.view, VoteKind::Nullify);
+            let other =
+                (self.place + 1 + self.rng.random_range(0..self.validators - 1)) % self.validators;
+            vote.signer = ValidatorIndex(other as u32);
+            votes.push(Message::Vote(vote));
+        }
+        for chunk in votes.chunks(quorate_types::limits::MAX_FRAME_MESSAGES) {
+            self.to_all(Lane::Votes, chunk.to_vec(), &mut parcels);
+        }
+        if self.does(Attack::FalseEvidence) {
+            let evidence = self.false_evidence(facts);
+            let message = Message::Evidence(Box::new(evidence));
+            self.to_all(Lane::Control, vec![message], &mut parcels);
+        }
+        if self.does(Attack::GarbageReplies) {
+            for message in self.garbage_replies(facts) {
+                self.to_all(Lane::Fetch, vec![message], &mut parcels);
+            }
+        }
+        if self.does(Attack::Oversized) {
+            self.oversized(&mut parcels);
+        }
+        if self.does(Attack::Replay) {
+            for _ in 0..4 {
+                if let Some(index) = self.memory.len().checked_sub(1) {
+                    let index = self.rng.random_range(0..=index);
+                    let (lane, bytes) = self.memory[index].clone();
+                    for to in self.others() {
+                        parcels.push(Parcel {
+                            to,
+                            lane,
+                            bytes: bytes.clone(),
+                            delay: Duration::ZERO,
+                        });
+                    }
+                }
+            }
+        }
+        parcels
+    }
+
+    /// Takes note of what others say, to say it again.
+    pub(crate) fn overhears(&mut self, lane: Lane, bytes: &[u8]) {
+        if self.does(Attack::Replay) && self.rng.random_bool(0.1) {
+            self.remember(lane, bytes);
+        }
+    }
+
+    fn remember(&mut self, lane: Lane, bytes: &[u8]) {
+        if !self.does(Attack::Replay) {
+            return;
+        }
+        if self.memory.len() < MAX_MEMORY {
+            self.memory.push((lane, bytes.to_vec()));
+        } else {
+            let index = self.rng.random_range(0..MAX_MEMORY);
+            self.memory[index] = (lane, bytes.to_vec());
+        }
+    }
+
+    fn others(&self) -> Vec<usize> {
+        (0..self.validators).filter(|v| *v != self.place).collect()
+    }
+
+    fn to_all(&self, lane: Lane, messages: Vec<Message>, parcels: &mut Vec<Parcel>) {
+        let bytes = Frame(messages).encode().to_vec();
+        for to in self.others() {
+            parcels.push(Parcel {
+                to,
+                lane,
+                bytes: bytes.clone(),
+                delay: Duration::ZERO,
+            });
+        }
+    }
+
+    fn reaches(&mut self, facts: &Facts, to: usize) -> bool {
+        if self.does(Attack::Selective) && self.rng.random_bool(0.4) {
+            return false;
+        }
+        if self.does(Attack::Twins) {
+            // Without a word across now and then nobody would ever see both.
+            let other_half = to.is_multiple_of(2) == facts.second;
+            return !other_half || self.rng.random_bool(0.1);
+        }
+        true
+    }
+
+    /// Changes that all receivers see alike.
+    fn change(&mut self, facts: &Facts, messages: Vec<Message>) -> Vec<Message> {
+        let mut changed = Vec::with_capacity(messages.len());
+        for message in messages {
+            match message {
+                Message::Vote(mut vote) => {
+                    let glitch = self.attacks.iter().any(|attack| match attack {
+                        Attack::Glitch(from, until) => (*from..*until).contains(&facts.now_ms),
+                        _ => false,
+                    });
+                    if glitch || self.does(Attack::GarbageVotes) {
+                        vote.signature = self.garbage(vote.subject);
+                    } else if self.does(Attack::Collude) {
+                        let bytes = vote.subject.signed_bytes(&self.chain);
+                        vote.signature = self.colluder.sign_vote(&bytes).0;
+                    }
+                    changed.push(Message::Vote(vote));
+                    if self.does(Attack::EquivocateVotes) {
+                        changed.extend(self.contradict(vote).map(Message::Vote));
+                    }
+                }
+                Message::Certificate(_) if self.does(Attack::WithholdCertificates) => {}
+                Message::Proposal(proposal) if self.does(Attack::WithholdCertificates) => {
+                    let bare = Proposal {
+                        nullifications: Vec::new(),
+                        ..*proposal
+                    };
+                    changed.push(Message::Proposal(Box::new(bare)));
+                }
+                Message::Proposal(proposal) if self.does(Attack::WrongParents) => {
+                    let wrong = self.wrong_parent(*proposal);
+                    changed.push(Message::Proposal(Box::new(wrong)));
+                }
+                Message::BlockReply(_) | Message::RangeReply { .. }
+                    if self.does(Attack::WithholdBlocks) => {}
+                Message::BlockReply(_) if self.does(Attack::GarbageReplies) => {
+                    changed.extend(self.garbage_replies(facts).into_iter().next());
+                }
+                Message::RangeReply { mut blocks, .. } if self.does(Attack::GarbageReplies) => {
+                    blocks.reverse();
+                    let finalization =
+                        Some(self.forged(facts.epoch, facts.view, VoteKind::Finalize));
+                    changed.push(Message::RangeReply {
+                        blocks,
+                        finalization,
+                    });
+                }
+                other => changed.push(other),
+            }
+        }
+        changed
+    }
+
+    /// What one receiver gets of a message, and how long it is held back; `None` for nothing.
+    fn for_receiver(
+        &mut self,
+        facts: &Facts,
+        to: usize,
+        message: &Message,
+    ) -> Option<(Vec<Message>, Duration)> {
+        let upper = to >= self.validators / 2;
+        match message {
+            Message::Proposal(proposal) => {
+                if self.does(Attack::WithholdBlocks) && to % 3 != 0 {
+                    return None;
+                }
+                let delay = if self.does(Attack::LateLeader) {
+                    facts.leader_timeout * 19 / 20
+                } else {
+                    Duration::ZERO
+                };
+                let proposal = if self.does(Attack::EquivocateProposals) && upper {
+                    self.twisted(proposal)
+                } else {
+                    (**proposal).clone()
+                };
+                Some((vec![Message::Proposal(Box::new(proposal))], delay))
+            }
+            Message::Vote(vote) if self.does(Attack::SplitVotes) && upper => {
+                let vote = self.contradict(*vote).unwrap_or(*vote);
+                Some((vec![Message::Vote(vote)], Duration::ZERO))
+            }
+            // It votes for what it proposed to each.
+            Message::Vote(vote) if self.does(Attack::EquivocateProposals) && upper => {
+                let second = self.contradict(*vote);
+                let votes = second.into_iter().map(Message::Vote).collect();
+                Some((votes, Duration::ZERO))
+            }
+            other => Some((vec![other.clone()], Duration::ZERO)),
+        }
+    }
+
+    /// The same proposal with another timestamp: as valid as the first.
+    fn twisted(&self, proposal: &Proposal) -> Proposal {
+        let header = Header {
+            timestamp_ms: proposal.block.header().timestamp_ms + 1,
+            ..*proposal.block.header()
+        };
+        self.with_header(proposal, header)
+    }
+
+    fn wrong_parent(&mut self, proposal: Proposal) -> Proposal {
+        let header = *proposal.block.header();
+        let header = match self.rng.random_range(0..5) {
+            0 => Header {
+                parent: sha256(&[b"no such block"]),
+                ..header
+            },
+            1 => Header {
+                parent_view: View(header.parent_view.0.saturating_sub(1)),
+                ..header
+            },
+            2 => Header {
+                height: header.height.next(),
+                ..header
+            },
+            3 => Header {
+                parent: Digest::ZERO,
+                parent_view: View(0),
+                height: Height(1),
+                ..header
+            },
+            _ => Header {
+                state_root: sha256(&[b"no such state"]),
+                ..header
+            },
+        };
+        let mut wrong = self.with_header(&proposal, header);
+        if self.rng.random_bool(0.3) {
+            wrong.parent_certificate = None;
+        }
+        wrong
+    }
+
+    fn with_header(&self, proposal: &Proposal, header: Header) -> Proposal {
+        let transactions = proposal.block.transactions().to_vec();
+        let block = Block::new(header, transactions).expect("as many transactions as before");
+        Proposal {
+            block: Arc::new(block),
+            ..proposal.clone()
+        }
+    }
+
+    fn garbage(&mut self, subject: Subject) -> PartialSignature {
+        if self.rng.random_bool(0.5) {
+            let mut bytes = [0; 96];
+            self.rng.fill_bytes(&mut bytes);
+            return PartialSignature(bytes);
+        }
+        // A signature as good as any, but of another message.
+        let other = subject.view.0.to_be_bytes();
+        self.signer.sign_vote(&other).0
+    }
+
+    /// A valid vote that conflicts with this one, unless it is a nullify.
+    fn contradict(&self, vote: Vote) -> Option<Vote> {
+        if vote.subject.kind == VoteKind::Nullify {
+            return None;
+        }
+        let subject = Subject {
+            payload: sha256(&[b"another block", &vote.subject.payload.0]),
+            ..vote.subject
+        };
+        let signature = self.signer.sign_vote(&subject.signed_bytes(&self.chain)).0;
+        Some(Vote {
+            subject,
+            signature,
+            ..vote
+        })
+    }
+
+    fn vote(&mut self, epoch: Epoch, view: View, kind: VoteKind) -> Vote {
+        let payload = match kind {
+            VoteKind::Nullify => Digest::ZERO,
+            _ => sha256(&[b"spam", &self.rng.random_range(0..4_u64).to_be_bytes()]),
+        };
+        let subject = Subject {
+            epoch,
+            view,
+            kind,
+            payload,
+        };
+        Vote {
+            subject,
+            signer: ValidatorIndex(self.place as u32),
+            signature: self.signer.sign_vote(&subject.signed_bytes(&self.chain)).0,
+        }
+    }
+
+    fn forged(&mut self, epoch: Epoch, view: View, kind: VoteKind) -> Certificate {
+        let payload = match kind {
+            VoteKind::Nullify => Digest::ZERO,
+            _ => sha256(&[b"forged"]),
+        };
+        let mut signature = [0; 48];
+        self.rng.fill_bytes(&mut signature);
+        let proof = match self.kind {
+            SchemeKind::BlsThreshold => Proof::Threshold(signature),
+            SchemeKind::BlsAggregate => {
+                // Now and then too few, now and then of another committee.
+                let size = self.validators as u32 + u32::from(self.rng.random_bool(0.2));
+                let count = self.rng.random_range(0..=size);
+                let members: Vec<u32> = (0..count).collect();
+                let signers = Signers::new(size, &members).expect("ascending members");
+                Proof::Aggregate { signers, signature }
+            }
+        };
+        Certificate {
+            subject: Subject {
+                epoch,
+                view,
+                kind,
+                payload,
+            },
+            proof,
+        }
+    }
+
+    fn false_evidence(&mut self, facts: &Facts) -> Evidence {
+        let victim = (self.place + 1) % self.validators;
+        let vote = |payload: u8, signature: PartialSignature| Vote {
+            subject: Subject {
+                epoch: facts.epoch,
+                view: facts.view,
+                kind: VoteKind::Notarize,
+                payload: Digest([payload; 32]),
+            },
+            signer: ValidatorIndex(victim as u32),
+            signature,
+        };
+        let subject = vote(1, PartialSignature([0; 96])).subject;
+        let first = self.garbage(subject);
+        let own = self.signer.sign_vote(&subject.signed_bytes(&self.chain)).0;
+        Evidence {
+            first: vote(1, own),
+            second: vote(if self.rng.random_bool(0.5) { 1 } else { 2 }, first),
+        }
+    }
+
+    fn garbage_replies(&mut self, facts: &Facts) -> Vec<Message> {
+        let header = Header {
+            chain: self.chain,
+            epoch: facts.epoch,
+            view: facts.view,
+            height: Height(self.rng.random_range(1..1_000)),
+            parent: sha256(&[b"nobody's child"]),
+            parent_view: View(facts.view.0.saturating_sub(1)),
+            timestamp_ms: 1,
+            executed_height: Height(0),
+            state_root: Digest::ZERO,
+            body_root: Header::body_root_of(&[]),
+        };
+        let block = Arc::new(Block::new(header, Vec::new()).expect("an empty block"));
+        let finalization = Subject {
+            epoch: facts.epoch,
+            view: facts.view,
+            kind: VoteKind::Finalize,
+            payload: block.id(),
+        };
+        let mut forged = self.forged(facts.epoch, facts.view, VoteKind::Finalize);
+        forged.subject = finalization;
+        vec![
+            Message::BlockReply(block.clone()),
+            Message::RangeReply {
+                blocks: vec![block],
+                finalization: Some(forged),
+            },
+        ]
+    }
+
+    fn oversized(&mut self, parcels: &mut Vec<Parcel>) {
+        let mut noise = vec![0; self.rng.random_range(1..4_000)];
+        self.rng.fill_bytes(&mut noise);
+        // A list that claims to be longer than it is.
+        let claim = vec![0xff; 9];
+        let vote = self.vote(Epoch(0), View(1), VoteKind::Nullify);
+        let long = Frame(vec![
+            Message::Vote(vote);
+            quorate_types::limits::MAX_FRAME_MESSAGES + 1
+        ]);
+        for bytes in [noise, claim, long.encode().to_vec(), Vec::new()] {
+            for to in self.others() {
+                parcels.push(Parcel {
+                    to,
+                    lane: Lane::Votes,
+                    bytes: bytes.clone(),
+                    delay: Duration::ZERO,
+                });
+            }
+        }
+    }
+}

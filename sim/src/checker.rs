@@ -1,0 +1,380 @@
+//! What must never happen, whatever goes wrong.
+//!
+//! Nothing here asks the code that it checks: quorums, conflicts, ledgers and journal frames are
+//! worked out once more, in other words.
+
+use crate::crypto::Authority;
+use commonware_codec::{Copying, DecodeExt};
+use quorate_node::genesis::DEFAULT_LIMITS;
+use quorate_types::{
+    Account, Block, Certificate, Committee, Digest, Epoch, Frame, Height, Identity, Message,
+    Record, Subject, Transaction, View, Vote, VoteKind,
+};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    path::Path,
+    sync::Arc,
+};
+
+/// What one validator has said in one view, over all its lives.
+#[derive(Clone, Copy, Default)]
+struct Said {
+    notarize: Option<Digest>,
+    finalize: Option<Digest>,
+    nullify: bool,
+}
+
+/// What has become durable in a validator's journal.
+#[derive(Default)]
+struct Written {
+    votes: BTreeSet<Subject>,
+    certificates: BTreeSet<Subject>,
+    blocks: BTreeSet<Digest>,
+}
+
+/// A block that is final somewhere.
+struct Agreed {
+    id: Digest,
+    root: Digest,
+}
+
+/// The checkers of one world. Errors are violations, in words.
+pub(crate) struct Checker {
+    committee: Committee,
+    byzantine: BTreeSet<usize>,
+    authority: Arc<Authority>,
+    said: BTreeMap<(usize, Epoch, View), Said>,
+    written: Vec<Written>,
+    agreed: BTreeMap<Height, Agreed>,
+    /// How far each host has told that it is.
+    told: Vec<Height>,
+    /// The accounts after the highest agreed block.
+    accounts: BTreeMap<Identity, Account>,
+    submitted: BTreeSet<Digest>,
+    final_transactions: u64,
+    certificates: BTreeSet<Subject>,
+}
+
+impl Checker {
+    pub(crate) fn new(
+        committee: Committee,
+        byzantine: BTreeSet<usize>,
+        authority: Arc<Authority>,
+        hosts: usize,
+        accounts: BTreeMap<Identity, Account>,
+    ) -> Self {
+        Self {
+            committee,
+            byzantine,
+            authority,
+            said: BTreeMap::new(),
+            written: (0..hosts).map(|_| Written::default()).collect(),
+            agreed: BTreeMap::new(),
+            told: vec![Height(0); hosts],
+            accounts,
+            submitted: BTreeSet::new(),
+            final_transactions: 0,
+            certificates: BTreeSet::new(),
+        }
+    }
+
+    /// A client hands in a transaction.
+    pub(crate) fn submitted(&mut self, transaction: &Transaction) {
+        self.submitted.insert(transaction.id());
+    }
+
+    /// Transactions in final blocks.
+    pub(crate) fn final_transactions(&self) -> u64 {
+        self.final_transactions
+    }
+
+    /// The highest height that is final somewhere.
+    pub(crate) fn height(&self) -> Height {
+        self.agreed.last_key_value().map_or(Height(0), |(h, _)| *h)
+    }
+
+    /// Bytes of a file have become durable.
+    pub(crate) fn durable(&mut self, host: usize, path: &Path, offset: usize, bytes: &[u8]) {
+        let is_journal = path
+            .file_name()
+            .is_some_and(|name| name.to_string_lossy().starts_with("journal"));
+        if !is_journal {
+            return;
+        }
+        // A file header of 48 bytes, then frames: length, 8 and 8 bytes of numbers, a checksum.
+        let mut rest = bytes.get(if offset == 0 { 48 } else { 0 }..).unwrap_or(&[]);
+        let written = &mut self.written[host];
+        while let Some(head) = rest.first_chunk::<4>() {
+            let length = u32::from_be_bytes(*head) as usize;
+            let Some(payload) = rest.get(24..24 + length) else {
+                return;
+            };
+            match Record::decode(Copying(payload)) {
+                Ok(Record::Vote(vote)) => drop(written.votes.insert(vote.subject)),
+                Ok(Record::Certificate(c)) => drop(written.certificates.insert(c.subject)),
+                Ok(Record::Block(block)) => drop(written.blocks.insert(block.id())),
+                Err(_) => return,
+            }
+            rest = &rest[24 + length..];
+        }
+    }
+
+    /// An honest validator sends a frame.
+    pub(crate) fn sent(&mut self, host: usize, bytes: &[u8]) -> Result<(), String> {
+        let Ok(Frame(messages)) = Frame::decode(Copying(bytes)) else {
+            return Err(format!("host {host} sends what cannot be read"));
+        };
+        for message in messages {
+            match message {
+                Message::Vote(vote) => {
+                    self.vote(host, vote)?;
+                    self.journaled(host, vote)?;
+                }
+                Message::Certificate(certificate) => self.certificate(host, &certificate)?,
+                Message::Proposal(proposal) => {
+                    let held = proposal.parent_certificate.iter();
+                    for certificate in held.chain(&proposal.nullifications) {
+                        self.certificate(host, certificate)?;
+                    }
+                }
+                Message::Evidence(pair) => {
+                    let signer = pair.first.signer.as_usize();
+                    if !self.byzantine.contains(&signer) {
+                        return Err(format!(
+                            "host {host} passes on evidence against honest validator {signer}"
+                        ));
+                    }
+                }
+                _ => {}
+            }
+        }
+        Ok(())
+    }
+
+    /// An honest validator never contradicts itself: in one view, over all its lives, it says
+    /// notarize for one block, finalize for that block only, and finalize or nullify.
+    fn vote(&mut self, host: usize, vote: Vote) -> Result<(), String> {
+        let Subject {
+            epoch,
+            view,
+            kind,
+            payload,
+        } = vote.subject;
+        let said = self.said.entry((host, epoch, view)).or_default();
+        let before = *said;
+        match kind {
+            VoteKind::Notarize => said.notarize = Some(payload),
+            VoteKind::Finalize => said.finalize = Some(payload),
+            VoteKind::Nullify => said.nullify = true,
+        }
+        let twice = |a: Option<Digest>, b: Option<Digest>| a.is_some() && a != b;
+        let broken = if twice(before.notarize, said.notarize) {
+            "two notarize votes"
+        } else if twice(before.finalize, said.finalize) {
+            "two finalize votes"
+        } else if said.finalize.is_some() && said.nullify {
+            "finalize and nullify"
+        } else if said.notarize.is_some()
+            && said.finalize.is_some()
+            && said.notarize != said.finalize
+        {
+            "notarize for one block and finalize for another"
+        } else {
+            return Ok(());
+        };
+        Err(format!(
+            "host {host} contradicts itself in {epoch:?} {view:?}: {broken}"
+        ))
+    }
+
+    /// No vote is sent before it is durable, with its block, and for finalize the notarization.
+    fn journaled(&self, host: usize, vote: Vote) -> Result<(), String> {
+        let Subject {
+            epoch,
+            view,
+            kind,
+            payload,
+        } = vote.subject;
+        let written = &self.written[host];
+        if !written.votes.contains(&vote.subject) {
+            return Err(format!(
+                "host {host} sends {kind} of {epoch:?} {view:?} before it is durable"
+            ));
+        }
+        if kind == VoteKind::Nullify {
+            return Ok(());
+        }
+        let executed = self
+            .agreed
+            .range(..=self.told[host])
+            .any(|(_, agreed)| agreed.id == payload);
+        if !written.blocks.contains(&payload) && !executed {
+            return Err(format!(
+                "host {host} sends {kind} of {epoch:?} {view:?} and its block is not durable"
+            ));
+        }
+        let notarization = Subject {
+            kind: VoteKind::Notarize,
+            ..vote.subject
+        };
+        if kind == VoteKind::Finalize && !written.certificates.contains(&notarization) {
+            return Err(format!(
+                "host {host} sends finalize of {epoch:?} {view:?} without the notarization on disk"
+            ));
+        }
+        Ok(())
+    }
+
+    /// A certificate stands for a quorum of signers, at most the Byzantine of which have not
+    /// signed through their keys.
+    pub(crate) fn certificate(
+        &mut self,
+        host: usize,
+        certificate: &Certificate,
+    ) -> Result<(), String> {
+        if self.certificates.contains(&certificate.subject) {
+            return Ok(());
+        }
+        let all = self.committee.size();
+        let needed = all - (all - 1) / 3;
+        let signers = self.authority.signers_of(&certificate.subject);
+        let honest = signers
+            .iter()
+            .filter(|signer| !self.byzantine.contains(&(**signer as usize)))
+            .count();
+        if honest + self.byzantine.len() < needed {
+            return Err(format!(
+                "host {host} holds a certificate of {:?} that only {signers:?} have signed",
+                certificate.subject
+            ));
+        }
+        self.certificates.insert(certificate.subject);
+        Ok(())
+    }
+
+    /// An honest validator tells that it has executed a block, and the state's root after it.
+    pub(crate) fn executed(
+        &mut self,
+        host: usize,
+        block: &Block,
+        root: Digest,
+    ) -> Result<(), String> {
+        let height = block.height();
+        if height != self.told[host].next() {
+            return Err(format!(
+                "host {host} executes {height:?} after {:?}",
+                self.told[host]
+            ));
+        }
+        self.told[host] = height;
+        match self.agreed.get(&height) {
+            Some(agreed) if agreed.id != block.id() => {
+                return Err(format!("two blocks are final at {height:?}"));
+            }
+            Some(agreed) if agreed.root != root => {
+                return Err(format!("two states are reached at {height:?}"));
+            }
+            Some(_) => return Ok(()),
+            None => {}
+        }
+        self.follows(block)?;
+        self.apply(block)?;
+        let id = block.id();
+        self.agreed.insert(height, Agreed { id, root });
+        Ok(())
+    }
+
+    /// A new final block extends the chain by the rules that everybody can check.
+    fn follows(&self, block: &Block) -> Result<(), String> {
+        let header = block.header();
+        let height = header.height;
+        let before = Height(height.0 - 1);
+        let parent = match self.agreed.get(&before) {
+            Some(agreed) => agreed.id,
+            None if before == Height(0) => Digest::ZERO,
+            None => return Err(format!("{height:?} is final before its parent")),
+        };
+        if header.parent != parent {
+            return Err(format!("{height:?} is final on another parent"));
+        }
+        let named = self.agreed.get(&header.executed_height);
+        if named.is_some_and(|named| named.root != header.state_root) {
+            return Err(format!("{height:?} names a state that is not the chain's"));
+        }
+        if block.transactions().len() > DEFAULT_LIMITS.max_transactions {
+            return Err(format!("{height:?} is too large"));
+        }
+        Ok(())
+    }
+
+    /// The ledger's rules, in other words than the node's.
+    fn apply(&mut self, block: &Block) -> Result<(), String> {
+        let header = block.header();
+        let places = self.committee.size() as u64;
+        let leader = (header.view.0 + header.epoch.0) % places;
+        let leader = quorate_types::ValidatorIndex(leader as u32);
+        let leader = self.committee.identity(leader).expect("a member");
+        for transaction in block.transactions() {
+            if !self.submitted.contains(&transaction.id()) {
+                return Err(format!(
+                    "{:?} holds a transaction that no client made",
+                    header.height
+                ));
+            }
+            let transfer = *transaction.transfer();
+            let from = self.accounts.entry(transfer.sender).or_default();
+            if from.nonce != transfer.nonce || from.balance < transfer.fee {
+                continue;
+            }
+            from.nonce += 1;
+            from.balance -= transfer.fee;
+            let pays = from.balance >= transfer.amount;
+            if pays {
+                from.balance -= transfer.amount;
+            }
+            self.accounts.entry(leader).or_default().balance += transfer.fee;
+            if pays {
+                self.accounts.entry(transfer.to).or_default().balance += transfer.amount;
+            }
+            self.final_transactions += 1;
+        }
+        Ok(())
+    }
+
+    /// What a validator at the chain's newest height must hold.
+    pub(crate) fn accounts(&self) -> &BTreeMap<Identity, Account> {
+        &self.accounts
+    }
+
+    /// A validator starts again, with this height on disk.
+    pub(crate) fn restarted(&mut self, host: usize, height: Height) -> Result<(), String> {
+        if height < self.told[host] {
+            return Err(format!(
+                "host {host} had told of {:?} and has only {height:?} after its crash",
+                self.told[host]
+            ));
+        }
+        Ok(())
+    }
+
+    /// How far a host has told that it is.
+    pub(crate) fn told(&self, host: usize) -> Height {
+        self.told[host]
+    }
+
+    /// Forgets what no rule needs any more, for long runs.
+    pub(crate) fn prune(&mut self, below: Height, epoch: Epoch) {
+        let kept = self.agreed.split_off(&below);
+        let gone = std::mem::replace(&mut self.agreed, kept);
+        self.said.retain(|(_, of, _), _| of.next() >= epoch);
+        self.certificates
+            .retain(|subject| subject.epoch.next() >= epoch);
+        for written in &mut self.written {
+            written.votes.retain(|s| s.epoch.next() >= epoch);
+            written.certificates.retain(|s| s.epoch.next() >= epoch);
+            for agreed in gone.values() {
+                written.blocks.remove(&agreed.id);
+            }
+        }
+    }
+}

@@ -1,0 +1,186 @@
+//! What is simulated: who takes part, how the links, disks and clocks are, and what goes wrong
+//! when.
+
+use crate::{
+    adversary::Attack, clock::ClockFault, crypto::Cryptography, disk::Mishap, network::Links,
+};
+use quorate_consensus::Timing;
+use quorate_crypto::bls::SchemeKind;
+use rand::{RngExt, SeedableRng};
+use rand_chacha::ChaCha8Rng;
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    time::Duration,
+};
+
+/// Something that goes wrong, or right again, at a point in virtual time. Validators are named by
+/// their places.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Fault {
+    /// These validators crash.
+    Crash(Vec<usize>),
+    /// These validators start again from their disks.
+    Restart(Vec<usize>),
+    /// A mishap strikes at so many disk operations from now; a crash restarts after the given time.
+    Disk {
+        /// Whose disk.
+        validator: usize,
+        /// Operations from now; 1 is the next.
+        after: u64,
+        /// What happens.
+        mishap: Mishap,
+        /// How long a validator that stopped by it stays away.
+        away: Duration,
+    },
+    /// A validator's disk has no more room.
+    Full(usize),
+    /// It has again, and the validator starts if it had stopped.
+    Room(usize),
+    /// Validators hear only those of their own group; who is in none hears nobody.
+    Partition(Vec<Vec<usize>>),
+    /// The first is not heard by the second any more.
+    Cut(usize, usize),
+    /// All hear all, nothing is lost, who is down starts, and no mishap is planned any more.
+    Heal,
+    /// All hear all again; nothing else changes.
+    Join,
+}
+
+/// What is simulated.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Scenario {
+    /// The source of all chance.
+    pub seed: u64,
+    /// How many validators.
+    pub validators: usize,
+    /// How long it lasts.
+    pub duration: Duration,
+    /// The vote scheme.
+    pub scheme: SchemeKind,
+    /// Whether the scheme is BLS or the cheap one.
+    pub cryptography: Cryptography,
+    /// How many blocks an epoch has.
+    pub epoch_blocks: u64,
+    /// How long the validators wait for what.
+    pub timing: Timing,
+    /// The least time between blocks.
+    pub block_interval: Duration,
+    /// How many blocks the validators keep.
+    pub retention: Option<u64>,
+    /// How the links are.
+    pub links: Links,
+    /// How long a sync takes.
+    pub sync: Duration,
+    /// Whose clocks are wrong.
+    pub clocks: BTreeMap<usize, ClockFault>,
+    /// Who does not behave, and how.
+    pub byzantine: BTreeMap<usize, BTreeSet<Attack>>,
+    /// Faults, by when they happen.
+    pub faults: Vec<(Duration, Fault)>,
+    /// How often, of 100 times that a validator enters an epoch, it or (every fifth time) all of
+    /// them crash within some milliseconds.
+    pub border_crashes_percent: u32,
+    /// Transactions that clients submit in a second.
+    pub transfers_per_second: u32,
+    /// Whether the validators must go on within [`Scenario::patience`] after the last
+    /// [`Fault::Heal`].
+    pub must_recover: bool,
+}
+
+/// The timers of a network whose messages take at most so long.
+pub fn timing_for(bound: Duration) -> Timing {
+    let unit = bound.max(Duration::from_millis(5));
+    Timing {
+        leader_timeout: unit * 4,
+        view_timeout: unit * 8,
+        max_timeout: unit * 64,
+        resend_interval: unit * 2,
+        fetch_timeout: unit * 3,
+    }
+}
+
+impl Scenario {
+    /// A quiet network: 1 to 5 ms, no faults. The scheme goes with the seed, so that every test with
+    /// several seeds runs for both.
+    pub fn new(seed: u64, validators: usize, duration: Duration) -> Self {
+        Self {
+            seed,
+            validators,
+            duration,
+            scheme: SchemeKind::ALL[(seed % 2) as usize],
+            cryptography: Cryptography::Cheap,
+            epoch_blocks: 1_000_000,
+            timing: Timing {
+                leader_timeout: Duration::from_millis(100),
+                view_timeout: Duration::from_millis(200),
+                max_timeout: Duration::from_secs(1),
+                resend_interval: Duration::from_millis(100),
+                fetch_timeout: Duration::from_millis(50),
+            },
+            block_interval: Duration::ZERO,
+            retention: None,
+            links: Links::good(),
+            sync: Duration::from_micros(800),
+            clocks: BTreeMap::new(),
+            byzantine: BTreeMap::new(),
+            faults: Vec::new(),
+            border_crashes_percent: 0,
+            transfers_per_second: 50,
+            must_recover: false,
+        }
+    }
+
+    /// Crashes, restarts and partitions at random in the first two thirds of the time; then all is
+    /// healed.
+    pub fn with_random_faults(mut self) -> Self {
+        let mut rng = ChaCha8Rng::seed_from_u64(self.seed ^ 0xfa17);
+        let end = self.duration * 2 / 3;
+        let mut at = Duration::from_millis(200);
+        while at < end {
+            let victim = rng.random_range(0..self.validators);
+            let fault = match rng.random_range(0..6) {
+                0 | 1 => Fault::Crash(vec![victim]),
+                2 => Fault::Restart(self.all()),
+                3 => Fault::Crash(self.all()),
+                4 => {
+                    let (one, other) = (0..self.validators).partition(|_| rng.random_bool(0.5));
+                    Fault::Partition(vec![one, other])
+                }
+                _ => Fault::Join,
+            };
+            if fault == Fault::Crash(self.all()) {
+                let soon = at + Duration::from_millis(rng.random_range(1..100));
+                self.faults.push((soon, Fault::Restart(self.all())));
+            }
+            self.faults.push((at, fault));
+            at += Duration::from_millis(rng.random_range(20..600));
+        }
+        self.faults.push((end, Fault::Heal));
+        self.faults.sort_by_key(|(at, _)| *at);
+        self.must_recover = true;
+        self
+    }
+
+    /// When all was healed, if it was.
+    pub fn healed_at(&self) -> Option<Duration> {
+        let heals = self.faults.iter().filter(|(_, f)| *f == Fault::Heal);
+        heals.map(|(at, _)| *at).max()
+    }
+
+    /// How long after healing every honest validator may take to finalise new blocks, with
+    /// Byzantine ones about: some views with their time-outs, and what catching up takes.
+    pub fn patience(&self) -> Duration {
+        let f = u32::try_from((self.validators - 1) / 3).expect("few validators");
+        self.timing.max_timeout * (2 * f + 4) + self.links.bound() * 20 + Duration::from_secs(2)
+    }
+
+    /// Who behaves, whatever becomes of its messages.
+    pub fn is_honest(&self, validator: usize) -> bool {
+        !self.byzantine.contains_key(&validator)
+    }
+
+    /// Everybody.
+    pub fn all(&self) -> Vec<usize> {
+        (0..self.validators).collect()
+    }
+}

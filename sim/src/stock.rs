@@ -1,0 +1,155 @@
+//! The simulated chain's genesis, and a stock of signed transactions for its clients.
+
+use crate::{disk::SimDisk, host::Chain, scenario::Scenario, world::GENESIS_MS};
+use quorate_crypto::{SecretKey, sha256};
+use quorate_node::genesis::DEFAULT_LIMITS;
+use quorate_storage::store::Store;
+use quorate_types::{
+    Account, ChainId, Committee, Epoch, EpochLength, Identity, Transaction, Transfer,
+    genesis::{Genesis, GenesisAccount, GenesisValidator, Protocol},
+};
+use std::{
+    cell::RefCell,
+    collections::{BTreeMap, HashMap},
+    path::Path,
+    sync::Arc,
+    time::Duration,
+};
+
+/// Accounts that send.
+const SENDERS: usize = 8;
+
+/// What each has at first.
+const BALANCE: u64 = 1_000_000;
+
+type GenesisRows = BTreeMap<&'static str, BTreeMap<Vec<u8>, Vec<u8>>>;
+
+thread_local! {
+    /// Signing takes longer than simulating a transaction: what one run has signed serves the next.
+    static SIGNED: RefCell<HashMap<(ChainId, usize, u64), Transaction>> = RefCell::default();
+    /// So does making the genesis state.
+    static ROWS: RefCell<HashMap<ChainId, GenesisRows>> = RefCell::default();
+}
+
+fn identity_of(validator: usize) -> Identity {
+    SecretKey::from_bytes(&sha256(&[b"validator", &validator.to_be_bytes()]).0).identity()
+}
+
+fn sender(account: usize) -> SecretKey {
+    SecretKey::from_bytes(&sha256(&[b"account", &account.to_be_bytes()]).0)
+}
+
+/// The genesis and the committee. The vote keys are in no file: the simulation holds them.
+pub(crate) fn genesis(scenario: &Scenario) -> (Genesis, Committee) {
+    let identities: Vec<Identity> = (0..scenario.validators).map(identity_of).collect();
+    let committee = Committee::new(Epoch(0), identities.clone()).expect("distinct identities");
+    let validators = identities
+        .into_iter()
+        .map(|identity| GenesisValidator {
+            identity,
+            vote_key: String::new(),
+            proof_of_possession: None,
+        })
+        .collect();
+    let accounts = (0..SENDERS)
+        .map(|account| GenesisAccount {
+            identity: sender(account).identity(),
+            balance: BALANCE,
+        })
+        .collect();
+    let genesis = Genesis {
+        name: "simulation".to_owned(),
+        timestamp_ms: GENESIS_MS,
+        protocol: Protocol::Simplex,
+        scheme: scenario.scheme.name().to_owned(),
+        limits: DEFAULT_LIMITS,
+        epoch_blocks: EpochLength::new(scenario.epoch_blocks).expect("at least one"),
+        group_key: None,
+        validators,
+        accounts,
+    };
+    (genesis, committee)
+}
+
+/// The genesis accounts.
+pub(crate) fn accounts(genesis: &Genesis) -> BTreeMap<Identity, Account> {
+    let accounts = genesis.accounts.iter().map(|account| {
+        let held = Account {
+            nonce: 0,
+            balance: account.balance,
+        };
+        (account.identity, held)
+    });
+    accounts.collect()
+}
+
+/// The rows of a new database.
+pub(crate) fn genesis_rows(chain: &Chain) -> GenesisRows {
+    let id = chain.genesis.chain_id();
+    ROWS.with_borrow_mut(|rows| {
+        rows.entry(id)
+            .or_insert_with(|| {
+                let clock = Arc::new(crate::clock::SimClock::new(Default::default()));
+                let disk = SimDisk::new(0, clock, Duration::ZERO);
+                Store::open_on(Arc::new(disk.clone()), Path::new("genesis"), &chain.genesis)
+                    .expect("nothing fails yet");
+                disk.rows()
+            })
+            .clone()
+    })
+}
+
+/// The clients' side: each account's next transfer.
+pub(crate) struct Stock {
+    next: Vec<u64>,
+    turn: usize,
+    identities: Vec<Identity>,
+}
+
+impl Stock {
+    pub(crate) fn new(genesis: &Genesis) -> Self {
+        Self {
+            next: vec![0; SENDERS],
+            turn: 0,
+            identities: genesis.accounts.iter().map(|a| a.identity).collect(),
+        }
+    }
+
+    /// A transfer for a client of this validator to hand in. Each account belongs to the clients of
+    /// one validator.
+    pub(crate) fn next(
+        &mut self,
+        host: usize,
+        chain: &ChainId,
+        store: &Store,
+    ) -> Option<Transaction> {
+        self.turn += 1;
+        let account = (host + self.turn * 4) % SENDERS;
+        let held = store.account(&self.identities[account]).ok()??;
+        let next = &mut self.next[account];
+        // What was handed in long ago is lost: once more from where the account stands.
+        if *next < held.nonce || *next > held.nonce + 16 {
+            *next = held.nonce;
+        }
+        let nonce = *next;
+        *next += 1;
+        Some(signed(chain, account, nonce))
+    }
+}
+
+fn signed(chain: &ChainId, account: usize, nonce: u64) -> Transaction {
+    SIGNED.with_borrow_mut(|stock| {
+        *stock.entry((*chain, account, nonce)).or_insert_with(|| {
+            let secret = sender(account);
+            let transfer = Transfer {
+                chain_tag: chain.tag(),
+                sender: secret.identity(),
+                nonce,
+                to: sender((account + 1 + nonce as usize % (SENDERS - 1)) % SENDERS).identity(),
+                amount: 1 + nonce % 5,
+                fee: 1,
+            };
+            transfer.sign(chain, &secret)
+        })
+    })
+}
