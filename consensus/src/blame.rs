@@ -8,6 +8,7 @@
 //! the order is taken back.
 
 use crate::io::{Exhibit, Offence, Penalty, Sentence};
+use quorate_crypto::mistakes::{Mistake, made};
 use quorate_types::ValidatorIndex;
 use std::collections::BTreeMap;
 
@@ -81,6 +82,9 @@ impl Blame {
             self.probation.remove(&validator);
             self.blocked.insert(validator, offence);
             sentences.push(sentence(validator, offence, Penalty::Blocked, exhibit));
+        } else if made(Mistake::NoCapOnBlocking) {
+            self.blocked.insert(validator, offence);
+            sentences.push(sentence(validator, offence, Penalty::Blocked, exhibit));
         } else if self.probation.insert(validator, offence).is_none() {
             sentences.push(sentence(validator, offence, Penalty::Probation, exhibit));
         }
@@ -89,6 +93,9 @@ impl Blame {
 
     /// A view timed out short of a quorum: those blocked on suspicion go on probation.
     pub(crate) fn relent(&mut self) -> Vec<Sentence> {
+        if made(Mistake::NoCapOnBlocking) {
+            return Vec::new();
+        }
         let suspects: Vec<(ValidatorIndex, Offence)> = self
             .blocked
             .iter()

@@ -6,6 +6,7 @@ use crate::{
     fetch::Want,
     io::{Exhibit, Moment, Offence, Output, Target, Work},
 };
+use quorate_crypto::mistakes::{Mistake, made};
 use quorate_types::{
     Certificate, Epoch, Message, Record, ValidatorIndex, View, VoteKind,
     limits::MAX_CERTIFICATE_REPLIES,
@@ -38,6 +39,11 @@ impl Engine {
         if fresh.is_empty() || under_way >= MAX_CERTIFICATE_CHECKS_PER_PEER {
             return;
         }
+        if made(Mistake::CertificatesUnverified) {
+            return fresh
+                .into_iter()
+                .for_each(|fresh| self.accept(Moment(0), fresh, out));
+        }
         self.start(
             Work::VerifyCertificates(fresh.clone()),
             Pending::Certificates {
@@ -51,7 +57,8 @@ impl Engine {
     /// Whether a certificate, if it verifies, tells something new.
     fn would_help(&self, certificate: &Certificate) -> bool {
         let subject = &certificate.subject;
-        if subject.epoch != self.config.epoch() || subject.view == View(u64::MAX) {
+        let stale = subject.epoch != self.config.epoch();
+        if (stale && !made(Mistake::StaleCertificateAccepted)) || subject.view == View(u64::MAX) {
             return false;
         }
         subject.view > self.tip.view
@@ -103,7 +110,9 @@ impl Engine {
         if !round.keep(&certificate) {
             return;
         }
-        out.persist.push(Record::Certificate(certificate.clone()));
+        if !made(Mistake::FinalizeWithoutNotarization) {
+            out.persist.push(Record::Certificate(certificate.clone()));
+        }
         match subject.kind {
             VoteKind::Notarize => {
                 if !self.blocks.contains_key(&subject.payload) {
@@ -172,6 +181,9 @@ impl Engine {
     /// Whether a peer may be sent what ended this view, and notes that it is. At most once per
     /// view or half a resend interval, so that nobody can make this validator shout.
     pub(crate) fn may_help(&mut self, now: Moment, peer: ValidatorIndex, view: View) -> bool {
+        if made(Mistake::NobodyHelped) {
+            return false;
+        }
         let interval = self.pacemaker.resend_interval() / 2;
         if let Some((helped, at)) = self.helped.get(&peer)
             && *helped == view
@@ -193,6 +205,9 @@ impl Engine {
         last: View,
         out: &mut Output,
     ) {
+        if made(Mistake::NobodyHelped) {
+            return;
+        }
         if epoch.next() == self.epoch() {
             return self.help_across(now, from, out);
         }

@@ -7,6 +7,7 @@ use crate::{
     fetch::Want,
     io::{Finalized, Moment, Output, Work},
 };
+use quorate_crypto::mistakes::{Mistake, made};
 use quorate_types::{Block, Certificate, Height, ValidatorIndex, VoteKind};
 use std::sync::Arc;
 
@@ -230,6 +231,11 @@ impl Engine {
         }
         self.fetcher.satisfy(&want);
         match finalization {
+            Some(certificate)
+                if made(Mistake::RangeUnverified) && self.closes_staged(&certificate) =>
+            {
+                self.unstage(now, &certificate, out);
+            }
             Some(certificate) if self.closes_staged(&certificate) => {
                 self.start(
                     Work::VerifyCertificates(vec![certificate.clone()]),

@@ -9,6 +9,7 @@ use crate::{
     pacemaker::Pacemaker,
     round::Round,
 };
+use quorate_crypto::mistakes::{Mistake, made};
 use quorate_crypto::{Digest, bls::HashedMessage, bls::PartialSignature};
 use quorate_types::{
     Block, Certificate, Epoch, Evidence, Height, Message, Record, Subject, ValidatorIndex, View,
@@ -315,7 +316,9 @@ impl Engine {
             .values()
             .filter(|held| held.journaled)
             .map(|held| &held.block);
-        records.extend(delivered.chain(held).cloned().map(Record::Block));
+        if !made(Mistake::CheckpointWithoutBlocks) {
+            records.extend(delivered.chain(held).cloned().map(Record::Block));
+        }
         records.extend(self.delivered_borders().map(Record::Certificate));
         records.extend(self.tip.certificate.clone().map(Record::Certificate));
         records.extend(self.future.iter().cloned());
@@ -334,7 +337,9 @@ impl Engine {
             );
             let own = &round.own;
             let votes = [&own.notarize, &own.nullify, &own.finalize];
-            records.extend(votes.into_iter().flatten().copied().map(Record::Vote));
+            if !made(Mistake::CheckpointWithoutVotes) {
+                records.extend(votes.into_iter().flatten().copied().map(Record::Vote));
+            }
         }
         records
     }

@@ -18,6 +18,7 @@ use crate::{
     fetch::Fetcher,
     io::{Moment, Output, Target},
 };
+use quorate_crypto::mistakes::{Mistake, made};
 use quorate_types::{
     Block, Certificate, Epoch, Height, Message, Status, ValidatorIndex, View, VoteKind,
 };
@@ -36,7 +37,9 @@ impl Engine {
 
     /// Whether the current epoch ends with this block: nothing is built on it here.
     pub(crate) fn ends_epoch(&self, block: &Block) -> bool {
-        block.header().epoch == self.epoch() && block.height() == self.last_height()
+        block.header().epoch == self.epoch()
+            && block.height() == self.last_height()
+            && !made(Mistake::BorderIgnored)
     }
 
     /// Whether the epoch's last block is final.
@@ -83,7 +86,8 @@ impl Engine {
         self.fetcher = Fetcher::new(epoch, self.config.peers(), self.config.timing.fetch_timeout);
         for pending in self.jobs.values_mut() {
             // Two conflicting votes are evidence in any epoch; nothing else is of use.
-            if !matches!(pending, Pending::Conflict { .. }) {
+            let kept = made(Mistake::StaleAnswerAccepted);
+            if !matches!(pending, Pending::Conflict { .. }) && !kept {
                 *pending = Pending::Stale;
             }
         }
@@ -97,6 +101,11 @@ impl Engine {
             Message::Certificate(certificate) => (certificate.subject.view, LOOKAHEAD_VIEWS),
             Message::Proposal(proposal) => (proposal.view, PROPOSAL_LOOKAHEAD_VIEWS),
             _ => (View(0), 0),
+        };
+        let limit = if made(Mistake::EarlyUnbounded) {
+            u64::MAX
+        } else {
+            limit
         };
         if view.0 == 0 || view.0 > limit {
             self.counters.dropped_window += 1;
@@ -118,7 +127,7 @@ impl Engine {
             (Message::Proposal(held), Message::Proposal(new)) => held.view == new.view,
             (held, new) => held == new,
         });
-        if !held && list.len() < MAX_EARLY_MESSAGES {
+        if !held && (list.len() < MAX_EARLY_MESSAGES || made(Mistake::EarlyUnbounded)) {
             list.push(message);
         }
     }
@@ -199,6 +208,8 @@ pub(crate) type Early = BTreeMap<ValidatorIndex, Vec<Message>>;
 /// The epoch of a message that belongs to one.
 pub(crate) fn epoch_of(message: &Message) -> Option<Epoch> {
     match message {
+        Message::Vote(_) if made(Mistake::StaleVoteAccepted) => None,
+        Message::Certificate(_) if made(Mistake::StaleCertificateAccepted) => None,
         Message::Vote(vote) => Some(vote.subject.epoch),
         Message::Certificate(certificate) => Some(certificate.subject.epoch),
         Message::Proposal(proposal) => Some(proposal.epoch),

@@ -19,6 +19,7 @@ use crate::{
     engine::{Engine, Pending},
     io::{Exhibit, Moment, Offence, Output, Target, Work},
 };
+use quorate_crypto::mistakes::{Mistake, made};
 use quorate_crypto::{Digest, sha256};
 use quorate_types::{Evidence, Message, Subject, ValidatorIndex};
 use std::time::Duration;
@@ -69,6 +70,9 @@ impl Engine {
         // Votes of later epochs cannot be judged yet; they are sent again when they can.
         if enough || epoch > self.epoch().next() {
             return;
+        }
+        if made(Mistake::EvidenceUnverified) {
+            return self.convict(evidence, out);
         }
         if self.accused.insert(signer) {
             let Evidence { first, second } = evidence;
@@ -131,7 +135,9 @@ impl Engine {
         if held.len() < MAX_EVIDENCE_PER_VALIDATOR && !held.contains(&evidence) {
             held.push(evidence);
             out.evidence.push(evidence);
-            self.send(Target::All, Message::Evidence(Box::new(evidence)), out);
+            if !made(Mistake::EvidenceKept) {
+                self.send(Target::All, Message::Evidence(Box::new(evidence)), out);
+            }
         }
         // What the operator has pardoned does not come back when another peer tells of it.
         let Subject { epoch, view, .. } = evidence.first.subject;
@@ -161,7 +167,10 @@ impl Engine {
         convicted: Digest,
         out: &mut Output,
     ) {
-        if self.convictions.is_empty() || convicted == self.convicted() {
+        if self.convictions.is_empty()
+            || convicted == self.convicted()
+            || made(Mistake::EvidenceKept)
+        {
             return;
         }
         if let Some(at) = self.informed.get(&peer)

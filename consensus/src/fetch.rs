@@ -5,6 +5,7 @@ use crate::{
     io::{Moment, Outbound, Target},
 };
 use quorate_crypto::Digest;
+use quorate_crypto::mistakes::{Mistake, made};
 use quorate_types::{Epoch, Height, Message, ValidatorIndex, View};
 use std::{collections::BTreeMap, time::Duration};
 
@@ -99,7 +100,7 @@ impl Fetcher {
     ) -> Vec<Outbound> {
         let mut again = Vec::new();
         for (want, request) in &mut self.wants {
-            if request.due > now {
+            if request.due > now || made(Mistake::RequestsNotRepeated) {
                 continue;
             }
             request.attempts = request.attempts.saturating_add(1);

@@ -8,6 +8,7 @@ use crate::{
     round::Validity,
 };
 use quorate_crypto::Digest;
+use quorate_crypto::mistakes::{Mistake, made};
 use quorate_types::{
     Block, Certificate, Header, Message, Proposal, ValidatorIndex, View,
     limits::MAX_PROPOSAL_NULLIFICATIONS,
@@ -220,7 +221,12 @@ impl Engine {
         certificates.extend(proposal.parent_certificate.clone());
         certificates.retain(|certificate| certificate.subject.view < view);
         self.check_certificates(from, certificates, out);
-        let last = self.view.0.saturating_add(PROPOSAL_LOOKAHEAD_VIEWS);
+        let lookahead = if made(Mistake::ProposalsUnbounded) {
+            u64::MAX
+        } else {
+            PROPOSAL_LOOKAHEAD_VIEWS
+        };
+        let last = self.view.0.saturating_add(lookahead);
         // Who is far behind fetches finalised blocks in order; new ones would only pile up.
         let piled_up = self.is_behind() && self.blocks.len() > MAX_HELD_WHILE_BEHIND;
         if view < self.view || view.0 > last || piled_up {
@@ -281,13 +287,20 @@ impl Engine {
                     // A quorum has found this very block valid.
                     Parent::Known(_) if again => Validity::Valid,
                     Parent::Known(Some(parent)) if self.ends_epoch(&parent) => Validity::Invalid,
-                    Parent::Known(parent) if follows(&block, parent.as_deref()) => {
+                    Parent::Known(parent)
+                        if made(Mistake::HeaderNotChecked)
+                            || follows(&block, parent.as_deref()) =>
+                    {
                         out.validate.push(ValidateRequest {
                             view,
                             block: block.clone(),
                             parent,
                         });
-                        Validity::Asked
+                        if made(Mistake::BlockNotValidated) {
+                            Validity::Valid
+                        } else {
+                            Validity::Asked
+                        }
                     }
                     Parent::Known(_) => Validity::Invalid,
                 };
@@ -325,6 +338,7 @@ impl Engine {
             let notarized = self.rounds.get(&parent_view).and_then(|r| r.notarized());
             match notarized {
                 Some(notarized) if notarized == id => {}
+                _ if made(Mistake::ParentNotChecked) => {}
                 Some(_) => return Parent::Wrong,
                 None => {
                     let want = Want::Certificates(parent_view, parent_view);
@@ -339,7 +353,7 @@ impl Engine {
                 .rounds
                 .get(&between)
                 .is_some_and(|round| round.nullification.is_some());
-            if !nullified {
+            if !nullified && !made(Mistake::GapsNotChecked) {
                 let last = View(view.0 - 1).min(View(between.0.saturating_add(63)));
                 self.want(now, Want::Certificates(between, last), leader, out);
                 return Parent::Missing;

@@ -5,6 +5,7 @@ use crate::{
     engine::{Engine, Held},
     io::{Moment, Output},
 };
+use quorate_crypto::mistakes::{Mistake, made};
 use quorate_types::{Certificate, Height, Record, View, Vote, VoteKind};
 
 /// A journal that this validator cannot have written.
@@ -70,6 +71,9 @@ impl Engine {
         };
         let mut engine = Self::empty(config, tip, now);
         engine.future = records;
+        if made(Mistake::JournalNotReplayed) {
+            engine.future.clear();
+        }
         let mut out = Output::default();
         engine.replay(now, &mut out)?;
         while engine.epoch_is_over() {
@@ -101,6 +105,7 @@ impl Engine {
                 continue;
             }
             match record {
+                Record::Certificate(_) if made(Mistake::FinalizeForgotten) => {}
                 Record::Block(block) => {
                     if block.height() > self.tip.height {
                         let held = Held {
@@ -138,7 +143,7 @@ impl Engine {
 
     fn restore(&mut self, vote: Vote) -> Result<(), RecoverError> {
         let view = vote.subject.view;
-        if view <= self.tip.view {
+        if view <= self.tip.view || is_forgotten(vote.subject.kind) {
             return Ok(());
         }
         self.view = self.view.max(view);
@@ -176,11 +181,22 @@ impl Engine {
             .rounds
             .get(&self.view)
             .is_some_and(|round| round.own.nullify.is_some());
-        if stuck {
+        if stuck && !made(Mistake::NotRepeatedAfterRestart) {
             self.pacemaker.plan_resend(now);
         }
-        self.repeat(out);
+        if !made(Mistake::NotRepeatedAfterRestart) {
+            self.repeat(out);
+        }
         out.entered.push(self.view);
         self.progress(now, out);
     }
+}
+
+/// A test's mistake; see [`quorate_crypto::mistakes`].
+fn is_forgotten(kind: VoteKind) -> bool {
+    made(match kind {
+        VoteKind::Notarize => Mistake::NotarizeForgotten,
+        VoteKind::Nullify => Mistake::NullifyForgotten,
+        VoteKind::Finalize => Mistake::FinalizeForgotten,
+    })
 }

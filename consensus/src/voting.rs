@@ -7,6 +7,7 @@ use crate::{
     pacemaker::Alarm,
     slots::Admission,
 };
+use quorate_crypto::mistakes::{Mistake, made};
 use quorate_crypto::{
     Digest,
     bls::{PartialSignature, Proof},
@@ -29,7 +30,7 @@ impl Engine {
     ) {
         let Subject { view, kind, .. } = vote.subject;
         // The sender must be the signer, or a forger could fill another validator's slot.
-        if vote.signer != from {
+        if vote.signer != from && !made(Mistake::SenderNotSigner) {
             self.counters.dropped_invalid += 1;
             return;
         }
@@ -51,9 +52,10 @@ impl Engine {
     /// The window of views whose votes are taken. It is what bounds the slots' memory, and it is
     /// checked before any cryptography.
     fn in_window(&self, view: View) -> bool {
-        view.0 > 0
-            && view.0.saturating_add(TAIL_VIEWS) >= self.view.0
-            && view.0 <= self.view.0.saturating_add(LOOKAHEAD_VIEWS)
+        made(Mistake::WindowUnbounded)
+            || view.0 > 0
+                && view.0.saturating_add(TAIL_VIEWS) >= self.view.0
+                && view.0 <= self.view.0.saturating_add(LOOKAHEAD_VIEWS)
     }
 
     fn verify_alone(&mut self, vote: Vote, out: &mut Output) {
@@ -229,7 +231,11 @@ impl Engine {
             Err(bad) => {
                 self.counters.bisected += 1;
                 round.tally(subject.kind).fail(job, parts, &bad);
-                for (place, signature) in parts.iter().filter(|(place, _)| bad.contains(place)) {
+                let blamed = |place: &u32| {
+                    !made(Mistake::NobodyBlamed)
+                        && (bad.contains(place) || made(Mistake::WholeBatchBlamed))
+                };
+                for (place, signature) in parts.iter().filter(|(place, _)| blamed(place)) {
                     let signer = ValidatorIndex(*place);
                     let vote = Vote {
                         subject,
@@ -264,7 +270,7 @@ impl Engine {
         if self.epoch() < self.config.silent_before {
             return;
         }
-        if !self.future.is_empty() {
+        if !self.future.is_empty() && !made(Mistake::ForgottenEpochVoted) {
             // The journal tells of votes in a later epoch, so what was said in this one is
             // forgotten already: saying anything could contradict it.
             return;
@@ -334,9 +340,9 @@ impl Engine {
         let other_block = own
             .notarize
             .is_some_and(|vote| vote.subject.payload != payload);
-        if own.nullify.is_some()
+        if (own.nullify.is_some() && !made(Mistake::FinalizeAfterNullify))
             || own.finalize.is_some()
-            || other_block
+            || (other_block && !made(Mistake::FinalizeOtherThanNotarized))
             || !self.blocks.contains_key(&payload)
         {
             return;
@@ -350,6 +356,9 @@ impl Engine {
             && !*journaled
         {
             *journaled = true;
+            if made(Mistake::VoteWithoutItsBlock) {
+                return;
+            }
             out.persist.push(Record::Block(block.clone()));
         }
     }
@@ -361,6 +370,10 @@ impl Engine {
         let round = self.rounds.entry(view).or_default();
         if round.own.nullify.is_some() || round.own.finalize.is_some() {
             return;
+        }
+        if made(Mistake::NullifyAfterFinalize) && view.0 > 1 {
+            let before = View(view.0 - 1);
+            self.cast(before, VoteKind::Nullify, Digest::ZERO, out);
         }
         self.counters.nullified += 1;
         self.pacemaker.plan_resend(now);
@@ -410,6 +423,9 @@ impl Engine {
     /// Says again what was said in the current view, and what let this validator enter it: the
     /// links drop silently, and who lags behind can follow by it.
     pub(crate) fn repeat(&mut self, out: &mut Output) {
+        if made(Mistake::NothingRepeated) {
+            return;
+        }
         let previous = View(self.view.0 - 1);
         let entry = self.rounds.get(&previous).and_then(|round| round.exit());
         let entry = entry.or(self.tip.certificate.as_ref()).cloned();

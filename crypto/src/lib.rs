@@ -7,6 +7,7 @@
 pub mod bls;
 mod hash;
 mod identity;
+pub mod mistakes;
 
 pub use hash::{Digest, ParseBytesError, sha256};
 pub use identity::{Identity, IdentitySignature, SecretKey, SignedMessage, verify_batch};

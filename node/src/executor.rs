@@ -15,6 +15,7 @@ use anyhow::{Context, bail};
 use crossbeam_channel::{Receiver, Sender, unbounded};
 use parking_lot::RwLock;
 use quorate_consensus::Finalized;
+use quorate_crypto::mistakes::{Mistake, made};
 use quorate_storage::{
     store::{Commit, Store, tree_updates},
     tree::{TableRows, Tree},
@@ -272,7 +273,8 @@ impl Executor {
         let mut done = Vec::with_capacity(blocks.len());
         let count = blocks.len();
         for (place, finalized) in blocks.into_iter().enumerate() {
-            let sync = place + 1 == count || (place + 1) % MAX_BLOCKS_PER_SYNC == 0;
+            let sync = (place + 1 == count || (place + 1) % MAX_BLOCKS_PER_SYNC == 0)
+                && !made(Mistake::BlockToldBeforeSync);
             let height = finalized.block.height();
             if height <= self.store.tip().height {
                 continue;

@@ -13,6 +13,7 @@
 //!
 //! The sum of all balances never changes. It fits in 64 bits, so no sum here overflows.
 
+use quorate_crypto::mistakes::{Mistake, made};
 use quorate_types::{Account, Block, Failure, Identity, Outcome, Transfer};
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -72,7 +73,11 @@ fn apply(
     };
     sender.balance = balance;
     sender.nonce = nonce;
-    credit(accounts, leader, transfer.fee);
+    if made(Mistake::LeaderFeeLost) {
+        credit(accounts, &transfer.sender, transfer.fee);
+    } else {
+        credit(accounts, leader, transfer.fee);
+    }
     let sender = accounts.entry(transfer.sender).or_default();
     let Some(balance) = sender.balance.checked_sub(transfer.amount) else {
         return Outcome::Failed(Failure::InsufficientBalance);

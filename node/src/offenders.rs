@@ -5,6 +5,7 @@
 //! standing changes, which is rare. At most one entry for each validator of the committee.
 
 use quorate_consensus::{Exhibit, Offence, Penalty, Sentence};
+use quorate_crypto::mistakes::{Mistake, made};
 use quorate_load::api::{ExhibitJson, OffenderJson, Standing, to_hex};
 use quorate_storage::disk::{Disk, write_atomically};
 use quorate_types::{Committee, Epoch, Identity, ValidatorIndex, View};
@@ -121,6 +122,9 @@ impl Offenders {
             })
         });
         let mut sentences: Vec<Sentence> = in_force.collect();
+        if made(Mistake::BlocksForgotten) {
+            sentences.clear();
+        }
         // What is certain comes first, should the cap not hold all of them.
         sentences.sort_by_key(|sentence| std::cmp::Reverse(sentence.offence));
         sentences

@@ -6,13 +6,14 @@ use crate::crypto::Authority;
 use commonware_codec::{Copying, DecodeExt, Encode};
 use quorate_consensus::VoteSigner;
 use quorate_crypto::{
+    SecretKey,
     bls::{PartialSignature, Proof, SchemeKind, Signers},
     sha256,
 };
 use quorate_p2p::Lane;
 use quorate_types::{
-    Block, Certificate, ChainId, Digest, Epoch, Evidence, Frame, Header, Height, Message, Proposal,
-    Subject, ValidatorIndex, View, Vote, VoteKind,
+    Block, Certificate, ChainId, Digest, Epoch, Evidence, Frame, Header, Height, IdentitySignature,
+    Message, Proposal, Subject, Transaction, Transfer, ValidatorIndex, View, Vote, VoteKind,
 };
 use rand::{Rng, RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
@@ -67,11 +68,13 @@ pub enum Attack {
     FalseEvidence,
     /// It votes in others' names.
     Impersonate,
+    /// Its blocks hold transactions that nobody signed.
+    BadTransactions,
 }
 
 impl Attack {
     /// All that need no numbers.
-    pub const ALL: [Self; 22] = [
+    pub const ALL: [Self; 23] = [
         Self::Silent,
         Self::GarbageVotes,
         Self::Collude,
@@ -94,6 +97,7 @@ impl Attack {
         Self::ForgeCertificates,
         Self::FalseEvidence,
         Self::Impersonate,
+        Self::BadTransactions,
     ];
 
     /// Whether it takes a second host.
@@ -132,6 +136,8 @@ pub(crate) struct Adversary {
     /// Signs with the error that the colluders share.
     colluder: Arc<dyn VoteSigner>,
     rng: ChaCha8Rng,
+    /// Blocks that were proposed by anybody.
+    seen: Vec<Arc<Block>>,
     /// Frames that may be sent again.
     memory: Vec<(Lane, Vec<u8>)>,
 }
@@ -159,6 +165,7 @@ impl Adversary {
             signer: authority.signer(place, 0),
             colluder: authority.signer(place, error),
             rng: ChaCha8Rng::seed_from_u64(seed),
+            seen: Vec::new(),
             memory: Vec::new(),
         }
     }
@@ -234,11 +241,26 @@ impl Adversary {
                 votes.push(Message::Vote(self.vote(facts.epoch, view, kind)));
                 votes.push(Message::Certificate(self.forged(facts.epoch, view, kind)));
             }
+            let mine = (self.place as u64 + self.validators as u64
+                - facts.epoch.0 % self.validators as u64)
+                % self.validators as u64;
+            for round in 1..12 {
+                let turns = facts.view.0 / self.validators as u64 + round;
+                let view = View(turns * self.validators as u64 + mine);
+                votes.push(self.empty_proposal(facts.epoch, view));
+            }
         }
         if self.does(Attack::WrongEpoch) {
             for epoch in [facts.epoch.0.wrapping_sub(1), facts.epoch.0 + 1, u64::MAX] {
                 let kind = VoteKind::ALL[self.rng.random_range(0..3)];
                 votes.push(Message::Vote(self.vote(Epoch(epoch), facts.view, kind)));
+            }
+            for _ in 0..60 {
+                let kind = VoteKind::ALL[self.rng.random_range(0..3)];
+                let view = View(self.rng.random_range(1..9));
+                let mut vote = self.vote(facts.epoch.next(), view, kind);
+                self.rng.fill_bytes(&mut vote.signature.0);
+                votes.push(Message::Vote(vote));
             }
             let mut other = self.vote(facts.epoch, facts.view, VoteKind::Nullify);
             let subject = Subject::nullify(facts.epoch, facts.view);
@@ -302,6 +324,23 @@ impl Adversary {
         if self.does(Attack::Replay) && self.rng.random_bool(0.1) {
             self.remember(lane, bytes);
         }
+        if self.does(Attack::WrongParents)
+            && lane == Lane::Votes
+            && let Ok(Frame(messages)) = Frame::decode(Copying(bytes))
+        {
+            for message in messages {
+                if let Message::Proposal(proposal) = message {
+                    self.saw(proposal.block);
+                }
+            }
+        }
+    }
+
+    fn saw(&mut self, block: Arc<Block>) {
+        if self.seen.len() == MAX_MEMORY {
+            self.seen.remove(0);
+        }
+        self.seen.push(block);
     }
 
     fn remember(&mut self, lane: Lane, bytes: &[u8]) {
@@ -373,6 +412,10 @@ impl Adversary {
                     };
                     changed.push(Message::Proposal(Box::new(bare)));
                 }
+                Message::Proposal(proposal) if self.does(Attack::BadTransactions) => {
+                    let bad = self.with_bad_transactions(*proposal);
+                    changed.push(Message::Proposal(Box::new(bad)));
+                }
                 Message::Proposal(proposal) if self.does(Attack::WrongParents) => {
                     let wrong = self.wrong_parent(*proposal);
                     changed.push(Message::Proposal(Box::new(wrong)));
@@ -382,14 +425,8 @@ impl Adversary {
                 Message::BlockReply(_) if self.does(Attack::GarbageReplies) => {
                     changed.extend(self.garbage_replies(facts).into_iter().next());
                 }
-                Message::RangeReply { mut blocks, .. } if self.does(Attack::GarbageReplies) => {
-                    blocks.reverse();
-                    let finalization =
-                        Some(self.forged(facts.epoch, facts.view, VoteKind::Finalize));
-                    changed.push(Message::RangeReply {
-                        blocks,
-                        finalization,
-                    });
+                Message::RangeReply { blocks, .. } if self.does(Attack::GarbageReplies) => {
+                    changed.push(self.garbage_range(facts, blocks));
                 }
                 other => changed.push(other),
             }
@@ -407,7 +444,7 @@ impl Adversary {
         let upper = to >= self.validators / 2;
         match message {
             Message::Proposal(proposal) => {
-                if self.does(Attack::WithholdBlocks) && to % 3 != 0 {
+                if self.does(Attack::WithholdBlocks) && !to.is_multiple_of(3) {
                     return None;
                 }
                 let delay = if self.does(Attack::LateLeader) {
@@ -446,8 +483,10 @@ impl Adversary {
     }
 
     fn wrong_parent(&mut self, proposal: Proposal) -> Proposal {
+        self.saw(proposal.block.clone());
         let header = *proposal.block.header();
-        let header = match self.rng.random_range(0..5) {
+        let header = match self.rng.random_range(0..9) {
+            choice @ 5.. => return self.forked(&proposal, choice % 2 == 0),
             0 => Header {
                 parent: sha256(&[b"no such block"]),
                 ..header
@@ -476,6 +515,58 @@ impl Adversary {
             wrong.parent_certificate = None;
         }
         wrong
+    }
+
+    /// A block on some older one, which it says was notarized when it was, or just now.
+    fn forked(&mut self, proposal: &Proposal, truly: bool) -> Proposal {
+        let back = self.rng.random_range(1..=self.seen.len().min(6));
+        let old = self.seen[self.seen.len() - back].clone();
+        let above = *old.header();
+        let header = *proposal.block.header();
+        let parent_view = if truly {
+            above.view
+        } else {
+            header.parent_view
+        };
+        let header = Header {
+            parent: old.id(),
+            parent_view,
+            height: above.height.next(),
+            timestamp_ms: header.timestamp_ms.max(above.timestamp_ms + 1),
+            executed_height: above.executed_height,
+            state_root: above.state_root,
+            body_root: Header::body_root_of(&[]),
+            ..header
+        };
+        Proposal {
+            block: Arc::new(Block::new(header, Vec::new()).expect("an empty block")),
+            ..proposal.clone()
+        }
+    }
+
+    fn with_bad_transactions(&mut self, proposal: Proposal) -> Proposal {
+        let mut transactions = proposal.block.transactions().to_vec();
+        let victim = SecretKey::from_bytes(&[self.rng.random_range(1..9); 32]);
+        let transfer = Transfer {
+            chain_tag: self.chain.tag(),
+            sender: transactions
+                .first()
+                .map_or(victim.identity(), |first| first.transfer().sender),
+            nonce: self.rng.random_range(0..100),
+            to: victim.identity(),
+            amount: 1,
+            fee: 0,
+        };
+        transactions.push(Transaction::new(transfer, IdentitySignature([7; 64])));
+        let header = Header {
+            body_root: Header::body_root_of(&transactions),
+            ..*proposal.block.header()
+        };
+        let block = Block::new(header, transactions).expect("one more fits");
+        Proposal {
+            block: Arc::new(block),
+            ..proposal
+        }
     }
 
     fn with_header(&self, proposal: &Proposal, header: Header) -> Proposal {
@@ -562,6 +653,28 @@ impl Adversary {
         }
     }
 
+    fn empty_proposal(&mut self, epoch: Epoch, view: View) -> Message {
+        let header = Header {
+            chain: self.chain,
+            epoch,
+            view,
+            height: Height(view.0),
+            parent: sha256(&[b"some parent"]),
+            parent_view: View(view.0 - 1),
+            timestamp_ms: 1,
+            executed_height: Height(0),
+            state_root: Digest::ZERO,
+            body_root: Header::body_root_of(&[]),
+        };
+        Message::Proposal(Box::new(Proposal {
+            epoch,
+            view,
+            block: Arc::new(Block::new(header, Vec::new()).expect("an empty block")),
+            parent_certificate: None,
+            nullifications: Vec::new(),
+        }))
+    }
+
     fn false_evidence(&mut self, facts: &Facts) -> Evidence {
         let victim = (self.place + 1) % self.validators;
         let vote = |payload: u8, signature: PartialSignature| Vote {
@@ -612,6 +725,29 @@ impl Adversary {
                 finalization: Some(forged),
             },
         ]
+    }
+
+    /// The asked blocks, the last of them replaced, or all in disorder.
+    fn garbage_range(&mut self, facts: &Facts, mut blocks: Vec<Arc<Block>>) -> Message {
+        let mut finalization = self.forged(facts.epoch, facts.view, VoteKind::Finalize);
+        if self.rng.random_bool(0.3) {
+            blocks.reverse();
+        } else if let Some(last) = blocks.pop() {
+            let header = Header {
+                timestamp_ms: last.header().timestamp_ms + 1,
+                ..*last.header()
+            };
+            let transactions = last.transactions().to_vec();
+            let block = Block::new(header, transactions).expect("as many as before");
+            finalization.subject.epoch = header.epoch;
+            finalization.subject.view = header.view;
+            finalization.subject.payload = block.id();
+            blocks.push(Arc::new(block));
+        }
+        Message::RangeReply {
+            blocks,
+            finalization: Some(finalization),
+        }
     }
 
     fn oversized(&mut self, parcels: &mut Vec<Parcel>) {

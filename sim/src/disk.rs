@@ -392,6 +392,20 @@ impl SimDisk {
         std::mem::take(&mut self.platter().news)
     }
 
+    /// All that is durable of all files, in the place of their news: what a program that has just
+    /// started may rely on.
+    pub(crate) fn whole(&self) -> Vec<News> {
+        let mut platter = self.platter();
+        platter.news.clear();
+        let files = platter.names.iter();
+        files
+            .map(|(path, inode)| {
+                let file = &platter.inodes[*inode];
+                (path.clone(), 0, file.bytes[..file.durable].to_vec())
+            })
+            .collect()
+    }
+
     /// Rows that lie there already, durable.
     pub(crate) fn preload(&self, rows: BTreeMap<&'static str, Rows>) {
         self.platter().rows = rows;

@@ -35,6 +35,9 @@ pub(crate) const VALIDATE_TAKES: Duration = Duration::from_micros(200);
 /// What checking certificates and votes takes.
 pub(crate) const CHECK_TAKES: Duration = Duration::from_micros(900);
 
+/// The journal is rewritten after so many bytes: often, since that is where crashes bite.
+const REWRITE_BYTES: u64 = 24 << 10;
+
 /// The parts of a validator, each with a thread of its own in the node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Part {
@@ -167,8 +170,9 @@ impl Host {
         let path = Path::new("/validator/db");
         let (store, tree) = Store::open_on(disk.clone(), path, &chain.genesis)?;
         let folder = journal_folder(&data_dir());
-        let (journal, recovered) =
+        let (mut journal, recovered) =
             Journal::open_on(disk.clone(), &folder, chain.genesis.chain_id())?;
+        journal.rewrite_after(REWRITE_BYTES);
         anyhow::ensure!(
             !(recovered.created && self.has_voted),
             "the journal is gone, and the key has voted"

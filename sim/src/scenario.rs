@@ -85,6 +85,9 @@ pub struct Scenario {
     /// Whether the validators must go on within [`Scenario::patience`] after the last
     /// [`Fault::Heal`].
     pub must_recover: bool,
+    /// The run is over when all honest validators are at this height, and it is a violation if they
+    /// are not by the end.
+    pub goal: Option<u64>,
 }
 
 /// The timers of a network whose messages take at most so long.
@@ -127,6 +130,7 @@ impl Scenario {
             border_crashes_percent: 0,
             transfers_per_second: 50,
             must_recover: false,
+            goal: None,
         }
     }
 

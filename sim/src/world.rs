@@ -15,7 +15,7 @@ use crate::{
 use bytes::Bytes;
 use commonware_codec::{Copying, DecodeExt};
 use quorate_consensus::{
-    LOOKAHEAD_VIEWS, MAX_EARLY_MESSAGES, MAX_EVIDENCE_PER_VALIDATOR, MAX_WANTS, Moment,
+    LOOKAHEAD_VIEWS, MAX_EARLY_MESSAGES, MAX_EVIDENCE_PER_VALIDATOR, MAX_WANTS, Moment, Offence,
     PROPOSAL_LOOKAHEAD_VIEWS,
 };
 use quorate_p2p::{Lane, To};
@@ -36,6 +36,9 @@ const WATCH: Duration = Duration::from_millis(100);
 
 /// New blocks that must be final everywhere after healing.
 const RECOVERY_BLOCKS: u64 = 3;
+
+/// How long all are down that crash at one event.
+const RESTART_DELAY: Duration = Duration::from_millis(30);
 
 /// A rule that was broken. The text names the seed.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -114,6 +117,8 @@ pub struct Simulation {
     chain: Chain,
     network: Network,
     pub(crate) view_groups: Option<ViewGroups>,
+    /// When each view was first entered, while views have partitions.
+    view_began: BTreeMap<View, Moment>,
     checker: Checker,
     trace: Trace,
     stock: Stock,
@@ -122,6 +127,12 @@ pub struct Simulation {
     coverage: Coverage,
     healed: Option<Healed>,
     done: bool,
+    /// Events so far.
+    step: u64,
+    /// The event before which all validators crash, to start again soon.
+    pub(crate) crash_all_at: Option<u64>,
+    /// Whom each host blocks for good.
+    condemned: Vec<BTreeSet<usize>>,
     /// How long a validator that a mishap stopped stays away.
     away: Duration,
 }
@@ -212,6 +223,7 @@ impl Simulation {
             adversaries,
             chain,
             view_groups: None,
+            view_began: BTreeMap::new(),
             checker,
             trace: Trace::new(readable),
             stock,
@@ -220,6 +232,9 @@ impl Simulation {
             coverage: Coverage::default(),
             healed: None,
             done: false,
+            step: 0,
+            crash_all_at: None,
+            condemned: vec![BTreeSet::new(); places.len()],
             away: Duration::from_millis(100),
             rng,
             scenario,
@@ -347,6 +362,14 @@ impl Simulation {
                 break;
             }
             self.now = at;
+            self.step += 1;
+            if self.crash_all_at == Some(self.step) {
+                self.befall(Fault::Crash(self.scenario.all()))?;
+                self.plan(
+                    RESTART_DELAY,
+                    Event::Fault(Fault::Restart(self.scenario.all())),
+                );
+            }
             if matches!(event, Event::Second) {
                 let heights = self.hosts.iter().map(|host| host.height());
                 let (epoch, _) = self.highest;
@@ -560,10 +583,16 @@ impl Simulation {
                 self.coverage.starts += 1;
                 let words = || format!("host {host} starts");
                 self.trace.line(now, host, What::Fault, words);
+                if self.keeps_protocol(host) {
+                    for (path, offset, bytes) in self.hosts[host].disk.whole() {
+                        self.checker.durable(host, &path, offset, &bytes);
+                    }
+                }
                 self.drain(host)?;
                 if self.keeps_protocol(host) {
                     let height = self.hosts[host].height();
                     self.checker.restarted(host, height)?;
+                    self.still_condemned(host)?;
                     self.executed(host)?;
                 }
                 self.plan_parts(host);
@@ -678,12 +707,20 @@ impl Simulation {
         };
         let engine = running.machine.replica.engine();
         let at = (engine.epoch(), engine.view());
+        if self.view_groups.is_some() {
+            self.view_began.entry(at.1).or_insert(self.now);
+        }
         let bisected = engine.counters().bisected;
         let fresh = bisected - running.bisected.min(bisected);
         let blamed: Vec<usize> = engine
             .blocked()
             .into_iter()
             .chain(engine.on_probation())
+            .map(|(validator, _)| validator.as_usize())
+            .collect();
+        let condemned = engine.blocked().into_iter();
+        let condemned: Vec<usize> = condemned
+            .filter(|(_, offence)| *offence == Offence::Equivocation)
             .map(|(validator, _)| validator.as_usize())
             .collect();
         let convicted = engine.evidence().count();
@@ -714,6 +751,7 @@ impl Simulation {
         if !self.keeps_protocol(host) {
             return Ok(());
         }
+        self.condemned[host].extend(condemned);
         self.coverage.bisections += fresh;
         self.coverage.evidence = self.coverage.evidence.max(convicted as u64);
         if fresh > 0 && blamed.is_empty() {
@@ -756,6 +794,25 @@ impl Simulation {
             if held > limit {
                 return Err(format!(
                     "host {host} holds {held} {what}, more than {limit}"
+                ));
+            }
+        }
+        Ok(())
+    }
+
+    /// Whoever was blocked for a proven equivocation still is after a restart.
+    fn still_condemned(&self, host: usize) -> Result<(), String> {
+        let Some(running) = &self.hosts[host].running else {
+            return Ok(());
+        };
+        let blocked = running.machine.replica.engine().blocked();
+        for validator in &self.condemned[host] {
+            if !blocked
+                .iter()
+                .any(|(held, _)| held.as_usize() == *validator)
+            {
+                return Err(format!(
+                    "host {host} has forgotten that it blocks equivocator {validator}"
                 ));
             }
         }
@@ -805,8 +862,19 @@ impl Simulation {
         }
         if to >= from {
             self.progressed();
+            self.done |= self.goal_is_reached();
         }
         Ok(())
+    }
+
+    fn goal_is_reached(&self) -> bool {
+        let Some(goal) = self.scenario.goal else {
+            return false;
+        };
+        let honest = self.honest_hosts();
+        honest
+            .iter()
+            .all(|host| self.checker.told(*host) >= Height(goal))
     }
 
     fn progressed(&mut self) {
@@ -875,6 +943,11 @@ impl Simulation {
 
     /// What is checked when the run is over.
     fn at_the_end(&mut self) -> Result<(), String> {
+        if self.scenario.goal.is_some() && !self.goal_is_reached() {
+            let honest = self.honest_hosts();
+            let told: Vec<u64> = honest.iter().map(|h| self.checker.told(*h).0).collect();
+            return Err(format!("honest validators are only at {told:?} at the end"));
+        }
         for host in self.honest_hosts() {
             let Some(running) = &self.hosts[host].running else {
                 continue;
@@ -1035,6 +1108,11 @@ impl Simulation {
         let Some(view) = messages.iter().filter_map(view_of).max() else {
             return true;
         };
+        // A partition that never ended would end the view's life, not the protocol's.
+        let began = self.view_began.get(&view).copied().unwrap_or(self.now);
+        if self.now.since(began) > self.scenario.timing.view_timeout * 5 / 4 {
+            return true;
+        }
         let index = usize::try_from(view.0.saturating_sub(1)).unwrap_or(usize::MAX);
         view_groups.get(index).is_none_or(|groups| {
             let mut groups = groups.iter();

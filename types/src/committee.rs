@@ -2,6 +2,7 @@
 
 use crate::{Epoch, ValidatorIndex, View, limits::MAX_VALIDATORS};
 use quorate_crypto::Identity;
+use quorate_crypto::mistakes::{Mistake, made};
 use std::collections::BTreeMap;
 
 /// The validators of one epoch, in a fixed order.
@@ -88,7 +89,7 @@ impl Committee {
     /// How many make a quorum: n − f. Any two quorums share an honest validator, and the honest
     /// ones alone are a quorum.
     pub fn quorum(&self) -> usize {
-        self.size() - self.faults()
+        self.size() - self.faults() - usize::from(made(Mistake::QuorumTooSmall))
     }
 
     /// Who leads the view: each in turn. The epoch shifts the turn.

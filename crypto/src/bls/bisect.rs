@@ -17,6 +17,7 @@ use super::{
     sum::{Integer, Plan},
     weights::with_images,
 };
+use crate::mistakes::{Mistake, made};
 use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha20Rng;
 
@@ -79,7 +80,10 @@ pub(super) fn find(
         count,
         invalid: Vec::new(),
     };
-    let weights: Vec<_> = Weight::stream(seed).take(suspects.len()).collect();
+    let mut weights: Vec<_> = Weight::stream(seed).take(suspects.len()).collect();
+    if made(Mistake::PlainSumBisection) {
+        weights.fill(Weight::ONE);
+    }
     let discrepancy = search.discrepancy(suspects, &weights);
     search.descend(suspects, &weights, &discrepancy);
     search.invalid

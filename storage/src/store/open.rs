@@ -67,7 +67,16 @@ impl Store {
         store.check_identity(genesis.chain_id())?;
         let tree = store.open_tree()?;
         store.load_tip(tree.root())?;
+        store.make_durable()?;
         Ok((store, tree))
+    }
+
+    /// Makes all that was found durable. A killed process may have left it in the system's memory
+    /// only, and the journal is about to forget what the database holds.
+    fn make_durable(&self) -> Result<(), StoreError> {
+        let mut batch = Batch::default();
+        batch.put(META, b"tip", self.tip().height.encode());
+        self.write(&batch, true)
     }
 
     fn open_tree(&self) -> Result<Tree<TableRows>, StoreError> {

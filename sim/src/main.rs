@@ -1,0 +1,396 @@
+//! `quorate-sim`: runs validators through faults in virtual time.
+
+use clap::Parser;
+use quorate_crypto::{
+    bls::SchemeKind,
+    mistakes::{COMPILED_IN, Mistake, make},
+};
+use quorate_sim::{
+    Coverage, Mishap, Outcome, Scenario, Simulation, run_many, script, shrink, svg, swarm, sweep,
+    twins,
+};
+use std::{
+    io::{IsTerminal, Write},
+    ops::Range,
+    panic::AssertUnwindSafe,
+    path::PathBuf,
+    process::ExitCode,
+    sync::Mutex,
+    time::{Duration, Instant},
+};
+
+/// Runs whole validators through crashes, partitions, failing disks, wrong clocks and Byzantine
+/// peers, in virtual time, and checks after every step that no rule is broken.
+///
+/// Each run follows from its seed alone: a seed that fails will fail again.
+#[derive(Parser)]
+#[command(version, arg_required_else_help = true)]
+struct Arguments {
+    /// Run the seeds from the first to before the last, such as 0..10000
+    #[arg(long, value_name = "FIRST..END", value_parser = parse_seeds)]
+    seeds: Option<Range<u64>>,
+    /// Run fresh seeds for so many minutes, or stop the seeds of --seeds after them
+    #[arg(long, value_name = "MINUTES")]
+    minutes: Option<f64>,
+    /// Run one seed and print what happens, a line for each event
+    #[arg(long, value_name = "SEED")]
+    replay: Option<u64>,
+    /// Run a scenario from a file and print what happens
+    #[arg(long, value_name = "FILE", conflicts_with = "replay")]
+    script: Option<PathBuf>,
+    /// With --replay or --script: also draw the last 100 ms, or --window, to this file
+    #[arg(long, value_name = "FILE")]
+    svg: Option<PathBuf>,
+    /// With --svg: draw from the first to the second millisecond
+    #[arg(long, value_name = "FROM..UNTIL", value_parser = parse_seeds)]
+    window: Option<Range<u64>>,
+    /// With --replay or --script: print a smaller scenario that fails too, instead of events
+    #[arg(long)]
+    shrink: bool,
+    /// Run so many twins scenarios: each view with its own partition, one validator running twice
+    #[arg(long, value_name = "COUNT")]
+    twins: Option<u64>,
+    /// Crash a validator at every N-th disk operation of 200 blocks, in three ways, and all
+    /// validators at every N-th step of some views
+    #[arg(long, value_name = "N")]
+    crash_sweep: Option<u64>,
+    /// Switch each known mistake on, one at a time, and print a table of how soon it is noticed;
+    /// only in builds with --features mistakes
+    #[arg(long)]
+    mistakes: bool,
+    /// With --mistakes: only those whose text contains this
+    #[arg(long, value_name = "TEXT", default_value = "")]
+    only: String,
+    /// How many runs at once [default: the number of cores]
+    #[arg(long, value_name = "COUNT")]
+    threads: Option<usize>,
+    /// Stop after so many seeds have failed
+    #[arg(long, value_name = "COUNT", default_value_t = 1)]
+    failures: usize,
+}
+
+fn parse_seeds(text: &str) -> Result<Range<u64>, String> {
+    let (first, end) = text
+        .split_once("..")
+        .ok_or("two numbers with .. between them, such as 0..1000")?;
+    let number = |text: &str| {
+        text.parse::<u64>()
+            .map_err(|error| format!("{text:?}: {error}"))
+    };
+    let seeds = number(first)?..number(end)?;
+    if seeds.is_empty() {
+        return Err("the first seed must be below the last".to_owned());
+    }
+    Ok(seeds)
+}
+
+fn main() -> ExitCode {
+    let arguments = Arguments::parse();
+    let threads = arguments
+        .threads
+        .unwrap_or_else(|| std::thread::available_parallelism().map_or(1, |threads| threads.get()));
+    // A panic is a violation like any other, and told as one.
+    std::panic::set_hook(Box::new(|_| {}));
+    if arguments.mistakes {
+        return mistakes(threads, arguments.minutes.unwrap_or(4.0), &arguments.only);
+    }
+    if let Some(scenario) = arguments.replay.map(swarm) {
+        return replay(scenario, &arguments);
+    }
+    if let Some(path) = &arguments.script {
+        let read = std::fs::read_to_string(path).map_err(|error| error.to_string());
+        let scenario = read.and_then(|text| script::parse(&text).map_err(|e| e.to_string()));
+        return match scenario {
+            Ok(scenario) => replay(scenario, &arguments),
+            Err(problem) => {
+                eprintln!("error: {}: {problem}", path.display());
+                ExitCode::FAILURE
+            }
+        };
+    }
+    let start = Instant::now();
+    if let Some(count) = arguments.twins {
+        let progress = Progress::new(0..count.max(1), None);
+        let outcome = twins::run_many(count, threads, |outcome| progress.show(outcome));
+        progress.end();
+        let runs = outcome.coverage.runs;
+        let rate = runs as f64 / start.elapsed().as_secs_f64();
+        println!(
+            "{runs} of {} scenarios (1 twin of {} validators, {} views): {rate:.0} a second, \
+             {:.0} for each of {threads} threads, {:.1} million a day",
+            twins::SCENARIOS,
+            twins::VALIDATORS,
+            twins::VIEWS,
+            rate / threads as f64,
+            rate * 86_400.0 / 1e6
+        );
+        return summary(&outcome, start.elapsed());
+    }
+    if let Some(every) = arguments.crash_sweep {
+        return crash_sweep(every.max(1), threads);
+    }
+    let limit = arguments
+        .minutes
+        .map(|minutes| Duration::from_secs_f64(minutes * 60.0));
+    let fresh = || {
+        let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
+        let first = now.map_or(0, |now| now.as_secs() << 20);
+        first..u64::MAX
+    };
+    let seeds = arguments.seeds.unwrap_or_else(fresh);
+    let progress = Progress::new(seeds.clone(), limit);
+    let most = arguments.failures;
+    let outcome = run_many(seeds, threads, limit, most, swarm, |outcome| {
+        progress.show(outcome);
+    });
+    progress.end();
+    summary(&outcome, start.elapsed())
+}
+
+fn crash_sweep(every: u64, threads: usize) -> ExitCode {
+    let mut success = true;
+    for scheme in SchemeKind::ALL {
+        let start = Instant::now();
+        let operations = sweep::disk_operations(scheme);
+        let points = (1..=operations).step_by(usize::try_from(every).unwrap_or(usize::MAX));
+        let ways = Mishap::CRASHES.len() as u64;
+        let total = points.clone().count() as u64 * ways;
+        let progress = Progress::new(0..total, None);
+        let numbers = points.flat_map(|operation| (0..ways).map(move |way| operation * ways + way));
+        let outcome = sweep::for_each(
+            numbers,
+            threads,
+            |number| {
+                let mishap = Mishap::CRASHES[(number % ways) as usize];
+                sweep::crash_at(scheme, number / ways, mishap)
+            },
+            |outcome| progress.show(outcome),
+        );
+        progress.end();
+        println!(
+            "{}: {operations} disk operations in {} blocks, {} crashes at them, {} failed, {:.0} s",
+            scheme.name(),
+            sweep::SWEEP_BLOCKS,
+            outcome.coverage.mishaps,
+            outcome.failures.len(),
+            start.elapsed().as_secs_f64()
+        );
+        success &= told(&outcome);
+        let start = Instant::now();
+        let steps = sweep::STEPS.step_by(usize::try_from(every).unwrap_or(usize::MAX));
+        let numbers = steps.flat_map(|step| [2 * step, 2 * step + 1]);
+        let run = |number: u64| sweep::crash_all_at(scheme, number / 2, number % 2 == 0);
+        let outcome = sweep::for_each(numbers, threads, run, |_| {});
+        println!(
+            "{}: all crash at {} steps of a run with nullified views, {} failed, {:.0} s",
+            scheme.name(),
+            outcome.coverage.runs,
+            outcome.failures.len(),
+            start.elapsed().as_secs_f64()
+        );
+        success &= told(&outcome);
+    }
+    if success {
+        ExitCode::SUCCESS
+    } else {
+        ExitCode::FAILURE
+    }
+}
+
+/// Tells of failures; whether there were none.
+fn told(outcome: &Outcome) -> bool {
+    for failure in outcome.failures.iter().take(5) {
+        eprintln!("VIOLATION: {}: {}", failure.seed, failure.violation.0);
+    }
+    outcome.failures.is_empty()
+}
+
+/// Runs seeds with each mistake until one of them shows it.
+fn mistakes(threads: usize, minutes: f64, only: &str) -> ExitCode {
+    if !COMPILED_IN {
+        eprintln!(
+            "error: this build can make no mistakes; build it so: \
+             cargo run --release -p quorate-sim --features mistakes -- --mistakes"
+        );
+        return ExitCode::FAILURE;
+    }
+    let limit = Duration::from_secs_f64(minutes * 60.0);
+    let mut missed = 0;
+    println!("| mistake | runs | seconds | first seed | noticed as |");
+    println!("|---|---|---|---|---|");
+    let chosen = Mistake::ALL.iter().filter(|m| m.text().contains(only));
+    for mistake in chosen {
+        let start = Instant::now();
+        let scenario = |seed| {
+            make(Some(*mistake));
+            swarm(seed)
+        };
+        let outcome = run_many(0..u64::MAX, threads, Some(limit), 1, scenario, |_| {});
+        let runs = outcome.coverage.runs;
+        let seconds = start.elapsed().as_secs_f64();
+        let text = mistake.text();
+        match outcome.failures.first() {
+            Some(failure) => {
+                let what = &failure.violation.0;
+                let what = what
+                    .split_once(": ")
+                    .map_or(what.as_str(), |(_, what)| what);
+                let what: String = what.lines().next().unwrap_or("").chars().take(90).collect();
+                println!(
+                    "| {text} | {runs} | {seconds:.1} | {} | {what} |",
+                    failure.seed
+                );
+            }
+            None => {
+                missed += 1;
+                println!("| {text} | {runs} | {seconds:.1} | – | NOT NOTICED |");
+            }
+        }
+    }
+    println!("\n{} mistakes, {missed} not noticed", Mistake::ALL.len());
+    if missed == 0 {
+        ExitCode::SUCCESS
+    } else {
+        ExitCode::FAILURE
+    }
+}
+
+fn summary(outcome: &Outcome, took: Duration) -> ExitCode {
+    let Coverage { runs, views, .. } = outcome.coverage;
+    println!("{}", outcome.coverage);
+    println!(
+        "{runs} runs, {views} views in {:.1} s; slowest after healing: {} ms to a new final block, \
+         {} ms until all had three",
+        took.as_secs_f64(),
+        outcome.slowest.0.as_millis(),
+        outcome.slowest.1.as_millis()
+    );
+    if outcome.failures.is_empty() {
+        println!("no violation");
+        return ExitCode::SUCCESS;
+    }
+    for failure in &outcome.failures {
+        eprintln!("VIOLATION: {}", failure.violation.0);
+        eprintln!("  see it: quorate-sim --replay {}", failure.seed);
+    }
+    ExitCode::FAILURE
+}
+
+fn replay(scenario: Scenario, arguments: &Arguments) -> ExitCode {
+    if arguments.shrink {
+        let limit = Duration::from_secs_f64(arguments.minutes.unwrap_or(5.0) * 60.0);
+        let shrunk = shrink(scenario, limit, |best| {
+            eprintln!("still fails with {} faults", best.faults.len());
+        });
+        return match shrunk {
+            Some((smaller, violation)) => {
+                print!("# {violation}\n{smaller}");
+                ExitCode::SUCCESS
+            }
+            None => {
+                eprintln!("error: this scenario does not fail");
+                ExitCode::FAILURE
+            }
+        };
+    }
+    let (seed, validators) = (scenario.seed, scenario.validators);
+    let mut simulation = Simulation::watched(scenario, true);
+    let watched = AssertUnwindSafe(|| simulation.run_watched(|_, _, _| {}));
+    let result = std::panic::catch_unwind(watched);
+    let lines = simulation.lines();
+    let mut out = std::io::stdout().lock();
+    for line in &lines {
+        let at = line.at_us as f64 / 1_000.0;
+        let written = writeln!(out, "{at:>10.3} ms  {:>2}  {}", line.host, line.text);
+        if written.is_err() {
+            break;
+        }
+    }
+    drop(out);
+    if let Some(path) = &arguments.svg {
+        let end = lines.last().map_or(0, |line| line.at_us);
+        let window = arguments.window.clone();
+        let (from, until) = match window {
+            Some(window) => (window.start * 1_000, window.end * 1_000),
+            None => (end.saturating_sub(100_000), end),
+        };
+        let hosts = lines.iter().map(|line| line.host + 1).max();
+        let hosts = hosts.unwrap_or(validators);
+        let picture = svg::draw(&lines, hosts, from, until, &format!("seed {seed}"));
+        if let Err(error) = std::fs::write(path, picture) {
+            eprintln!("error: {}: {error}", path.display());
+            return ExitCode::FAILURE;
+        }
+    }
+    match result {
+        Ok(Ok(report)) => {
+            println!("no violation; trace {}", report.trace);
+            ExitCode::SUCCESS
+        }
+        Ok(Err(violation)) => {
+            eprintln!("VIOLATION: {}", violation.0);
+            ExitCode::FAILURE
+        }
+        Err(_) => {
+            eprintln!("VIOLATION: seed {seed}: panic");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// A line that tells how far it is: rewritten in place on a terminal, else every ten seconds.
+struct Progress {
+    seeds: Range<u64>,
+    limit: Option<Duration>,
+    start: Instant,
+    shown: Mutex<Option<Instant>>,
+}
+
+impl Progress {
+    fn new(seeds: Range<u64>, limit: Option<Duration>) -> Self {
+        Self {
+            seeds,
+            limit,
+            start: Instant::now(),
+            shown: Mutex::new(None),
+        }
+    }
+
+    fn show(&self, outcome: &Outcome) {
+        let terminal = std::io::stderr().is_terminal();
+        let every = Duration::from_millis(if terminal { 200 } else { 10_000 });
+        let mut shown = self
+            .shown
+            .lock()
+            .unwrap_or_else(|broken| broken.into_inner());
+        if shown.is_some_and(|shown| shown.elapsed() < every) {
+            return;
+        }
+        *shown = Some(Instant::now());
+        let runs = outcome.coverage.runs;
+        let part = match self.limit {
+            Some(limit) => self.start.elapsed().as_secs_f64() / limit.as_secs_f64(),
+            None => runs as f64 / (self.seeds.end - self.seeds.start) as f64,
+        };
+        let filled = (part.clamp(0.0, 1.0) * 30.0) as usize;
+        let line = format!(
+            "[{}{}] {runs} runs, {} views, {} crashes, {} failures",
+            "#".repeat(filled),
+            ".".repeat(30 - filled),
+            outcome.coverage.views,
+            outcome.coverage.crashes,
+            outcome.failures.len()
+        );
+        if terminal {
+            eprint!("\r{line}");
+        } else {
+            eprintln!("{line}");
+        }
+    }
+
+    fn end(&self) {
+        if std::io::stderr().is_terminal() {
+            eprintln!();
+        }
+    }
+}

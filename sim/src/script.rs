@@ -1,0 +1,324 @@
+//! Scenarios as text: what a shrunk failure is printed as, and what regression tests are kept as.
+//!
+//! One thing per line; what a line does not say is as in [`Scenario::new`]. Times are in
+//! microseconds. `#` begins a comment.
+//!
+//! ```text
+//! seed 17
+//! validators 4
+//! scheme bls-aggregate
+//! byzantine 2 SplitVotes LateLeader
+//! at 1200000 crash 0 1
+//! at 1250000 restart 0 1
+//! at 2000000 heal
+//! recover
+//! ```
+
+use crate::{
+    adversary::Attack,
+    clock::ClockFault,
+    crypto::Cryptography,
+    disk::Mishap,
+    network::Latency,
+    scenario::{Fault, Scenario},
+};
+use quorate_consensus::Timing;
+use std::{
+    fmt::{self, Display, Write as _},
+    time::Duration,
+};
+
+/// A text that is no scenario: the line's number, from 1, and what is wrong.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("line {line}: {problem}")]
+pub struct ScriptError {
+    /// The line.
+    pub line: usize,
+    /// What is wrong with it.
+    pub problem: String,
+}
+
+fn micros(duration: Duration) -> u128 {
+    duration.as_micros()
+}
+
+impl Display for Scenario {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        writeln!(f, "seed {}", self.seed)?;
+        writeln!(f, "validators {}", self.validators)?;
+        writeln!(f, "scheme {}", self.scheme.name())?;
+        if self.cryptography == Cryptography::Bls {
+            writeln!(f, "bls")?;
+        }
+        writeln!(f, "duration {}", micros(self.duration))?;
+        writeln!(f, "epoch-blocks {}", self.epoch_blocks)?;
+        writeln!(f, "border-crashes {}", self.border_crashes_percent)?;
+        let t = &self.timing;
+        let timers = [
+            t.leader_timeout,
+            t.view_timeout,
+            t.max_timeout,
+            t.resend_interval,
+            t.fetch_timeout,
+        ];
+        let timers: Vec<String> = timers.iter().map(|t| micros(*t).to_string()).collect();
+        writeln!(f, "timers {}", timers.join(" "))?;
+        writeln!(f, "block-interval {}", micros(self.block_interval))?;
+        match self.links.latency {
+            Latency::Between(least, most) => {
+                writeln!(f, "latency {} {}", micros(least), micros(most))?;
+            }
+            Latency::Regions => writeln!(f, "latency regions")?,
+        }
+        writeln!(f, "loss {}", self.links.loss_percent)?;
+        writeln!(f, "doubles {}", self.links.double_percent)?;
+        if self.links.disorder {
+            writeln!(f, "disorder")?;
+        }
+        if let Some(bandwidth) = self.links.bandwidth {
+            writeln!(f, "bandwidth {bandwidth}")?;
+        }
+        for (validator, delay) in &self.links.slow {
+            writeln!(f, "slow {validator} {}", micros(*delay))?;
+        }
+        writeln!(f, "sync {}", micros(self.sync))?;
+        writeln!(f, "transfers {}", self.transfers_per_second)?;
+        for (validator, clock) in &self.clocks {
+            writeln!(
+                f,
+                "clock {validator} {} {} {}",
+                clock.ahead_ms,
+                clock.drift_ppm,
+                micros(clock.late)
+            )?;
+        }
+        for (validator, attacks) in &self.byzantine {
+            write!(f, "byzantine {validator}")?;
+            for attack in attacks {
+                match attack {
+                    Attack::Glitch(from, until) => write!(f, " Glitch:{from}:{until}")?,
+                    other => write!(f, " {other:?}")?,
+                }
+            }
+            writeln!(f)?;
+        }
+        for (at, fault) in &self.faults {
+            writeln!(f, "at {} {}", micros(*at), fault_words(fault))?;
+        }
+        if self.must_recover {
+            writeln!(f, "recover")?;
+        }
+        if let Some(height) = self.goal {
+            writeln!(f, "reach {height}")?;
+        }
+        Ok(())
+    }
+}
+
+fn places(places: &[usize]) -> String {
+    let words: Vec<String> = places.iter().map(ToString::to_string).collect();
+    words.join(" ")
+}
+
+fn fault_words(fault: &Fault) -> String {
+    match fault {
+        Fault::Crash(validators) => format!("crash {}", places(validators)),
+        Fault::Restart(validators) => format!("restart {}", places(validators)),
+        Fault::Disk {
+            validator,
+            after,
+            mishap,
+            away,
+        } => format!("disk {validator} {after} {mishap:?} {}", micros(*away)),
+        Fault::Full(validator) => format!("full {validator}"),
+        Fault::Room(validator) => format!("room {validator}"),
+        Fault::Partition(groups) => {
+            let mut words = "partition".to_owned();
+            for (index, group) in groups.iter().enumerate() {
+                let separator = if index == 0 { " " } else { " / " };
+                let _ = write!(words, "{separator}{}", places(group));
+            }
+            words
+        }
+        Fault::Cut(from, to) => format!("cut {from} {to}"),
+        Fault::Heal => "heal".to_owned(),
+        Fault::Join => "join".to_owned(),
+    }
+}
+
+/// Reads a scenario.
+///
+/// # Errors
+///
+/// If a line says nothing known, or something impossible.
+pub fn parse(text: &str) -> Result<Scenario, ScriptError> {
+    let mut scenario = Scenario::new(0, 4, Duration::ZERO);
+    for (index, line) in text.lines().enumerate() {
+        let line = line.split('#').next().unwrap_or("").trim();
+        if line.is_empty() {
+            continue;
+        }
+        take_line(&mut scenario, line).map_err(|problem| ScriptError {
+            line: index + 1,
+            problem,
+        })?;
+    }
+    Ok(scenario)
+}
+
+fn number<T: std::str::FromStr>(words: &[&str], index: usize) -> Result<T, String> {
+    let word = words.get(index).ok_or("a number is missing")?;
+    word.parse()
+        .map_err(|_| format!("{word:?} is no such number"))
+}
+
+fn duration(words: &[&str], index: usize) -> Result<Duration, String> {
+    number(words, index).map(Duration::from_micros)
+}
+
+fn list(words: &[&str]) -> Result<Vec<usize>, String> {
+    (0..words.len()).map(|index| number(words, index)).collect()
+}
+
+fn take_line(scenario: &mut Scenario, line: &str) -> Result<(), String> {
+    let words: Vec<&str> = line.split_whitespace().collect();
+    let rest = &words[1..];
+    match words[0] {
+        "seed" => {
+            let seed = number(rest, 0)?;
+            scenario.scheme = Scenario::new(seed, 4, Duration::ZERO).scheme;
+            scenario.seed = seed;
+        }
+        "validators" => scenario.validators = number(rest, 0)?,
+        "scheme" => {
+            let name = rest.first().copied().unwrap_or_default();
+            let found = name.parse::<quorate_crypto::bls::SchemeKind>();
+            scenario.scheme = found.map_err(|error| error.to_string())?;
+        }
+        "bls" => scenario.cryptography = Cryptography::Bls,
+        "duration" => scenario.duration = duration(rest, 0)?,
+        "epoch-blocks" => scenario.epoch_blocks = number(rest, 0)?,
+        "border-crashes" => scenario.border_crashes_percent = number(rest, 0)?,
+        "timers" => {
+            scenario.timing = Timing {
+                leader_timeout: duration(rest, 0)?,
+                view_timeout: duration(rest, 1)?,
+                max_timeout: duration(rest, 2)?,
+                resend_interval: duration(rest, 3)?,
+                fetch_timeout: duration(rest, 4)?,
+            }
+        }
+        "block-interval" => scenario.block_interval = duration(rest, 0)?,
+        "latency" if rest == ["regions"] => scenario.links.latency = Latency::Regions,
+        "latency" => {
+            let (least, most) = (duration(rest, 0)?, duration(rest, 1)?);
+            if least > most {
+                return Err("the first latency is above the second".to_owned());
+            }
+            scenario.links.latency = Latency::Between(least, most);
+        }
+        "loss" => scenario.links.loss_percent = number(rest, 0)?,
+        "doubles" => scenario.links.double_percent = number(rest, 0)?,
+        "disorder" => scenario.links.disorder = true,
+        "bandwidth" => scenario.links.bandwidth = Some(number(rest, 0)?),
+        "slow" => {
+            let validator = number(rest, 0)?;
+            scenario.links.slow.insert(validator, duration(rest, 1)?);
+        }
+        "sync" => scenario.sync = duration(rest, 0)?,
+        "transfers" => scenario.transfers_per_second = number(rest, 0)?,
+        "clock" => {
+            let clock = ClockFault {
+                ahead_ms: number(rest, 1)?,
+                drift_ppm: number(rest, 2)?,
+                late: duration(rest, 3)?,
+            };
+            scenario.clocks.insert(number(rest, 0)?, clock);
+        }
+        "byzantine" => {
+            let attacks = rest.iter().skip(1).map(|word| attack(word));
+            let attacks = attacks.collect::<Result<_, _>>()?;
+            scenario.byzantine.insert(number(rest, 0)?, attacks);
+        }
+        "at" => {
+            let at = duration(rest, 0)?;
+            let fault = fault(rest.get(1..).unwrap_or(&[]))?;
+            scenario.faults.push((at, fault));
+        }
+        "recover" => scenario.must_recover = true,
+        "reach" => scenario.goal = Some(number(rest, 0)?),
+        other => return Err(format!("{other:?} is nothing that a scenario says")),
+    }
+    Ok(())
+}
+
+fn attack(word: &str) -> Result<Attack, String> {
+    if let Some(times) = word.strip_prefix("Glitch:") {
+        let times: Vec<&str> = times.split(':').collect();
+        return Ok(Attack::Glitch(number(&times, 0)?, number(&times, 1)?));
+    }
+    let named = |attack: &Attack| format!("{attack:?}") == word;
+    let known = Attack::ALL.into_iter().find(named);
+    known.ok_or_else(|| format!("{word:?} is no attack"))
+}
+
+fn fault(words: &[&str]) -> Result<Fault, String> {
+    let name = words.first().copied().ok_or("a fault is missing")?;
+    let rest = &words[1..];
+    Ok(match name {
+        "crash" => Fault::Crash(list(rest)?),
+        "restart" => Fault::Restart(list(rest)?),
+        "disk" => {
+            let word = rest.get(2).copied().unwrap_or_default();
+            let mishaps = [Mishap::Fail, Mishap::Lie]
+                .into_iter()
+                .chain(Mishap::CRASHES);
+            let mut named = mishaps.filter(|mishap| format!("{mishap:?}") == word);
+            Fault::Disk {
+                validator: number(rest, 0)?,
+                after: number(rest, 1)?,
+                mishap: named
+                    .next()
+                    .ok_or_else(|| format!("{word:?} is no mishap"))?,
+                away: duration(rest, 3)?,
+            }
+        }
+        "full" => Fault::Full(number(rest, 0)?),
+        "room" => Fault::Room(number(rest, 0)?),
+        "partition" => {
+            let groups = rest.split(|word| *word == "/").map(list);
+            Fault::Partition(groups.collect::<Result<_, _>>()?)
+        }
+        "cut" => Fault::Cut(number(rest, 0)?, number(rest, 1)?),
+        "heal" => Fault::Heal,
+        "join" => Fault::Join,
+        other => return Err(format!("{other:?} is no fault")),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::swarm::swarm;
+
+    #[test]
+    fn what_is_written_reads_the_same() {
+        for seed in 0..300 {
+            let scenario = swarm(seed);
+            assert_eq!(parse(&scenario.to_string()), Ok(scenario), "seed {seed}");
+        }
+    }
+
+    #[test]
+    fn a_line_that_says_nothing_known_is_named() {
+        for (text, line) in [
+            ("seed 1\nvalidators many", 2),
+            ("# a comment\n\nat 5 explode", 3),
+            ("byzantine 1 Sing", 1),
+            ("latency 5 1", 1),
+            ("at", 1),
+        ] {
+            assert_eq!(parse(text).expect_err(text).line, line, "{text}");
+        }
+    }
+}

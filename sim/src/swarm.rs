@@ -1,0 +1,213 @@
+//! Scenarios from seeds, by swarm testing (Groce et al., 2012): each run switches a random subset of
+//! all faults on, since some hide what others would show.
+
+use crate::{
+    adversary::Attack,
+    clock::ClockFault,
+    crypto::Cryptography,
+    disk::Mishap,
+    network::{Latency, Links},
+    scenario::{Fault, Scenario, timing_for},
+};
+use rand::{RngExt, SeedableRng};
+use rand_chacha::ChaCha8Rng;
+use std::{collections::BTreeSet, time::Duration};
+
+/// One run of so many uses BLS; the others the cheap scheme.
+const BLS_EVERY: u64 = 16;
+
+/// How long faults last, in views of a healthy network.
+const FAULTY_VIEWS: u32 = 120;
+
+/// The kinds of faults that a run may have switched on.
+struct Switches {
+    crashes: bool,
+    power: bool,
+    storms: bool,
+    partitions: bool,
+    cuts: bool,
+    disk_errors: bool,
+    full_disks: bool,
+}
+
+/// The scenario of a seed.
+pub fn swarm(seed: u64) -> Scenario {
+    let mut rng = ChaCha8Rng::seed_from_u64(seed ^ 0x5_1a23);
+    let validators = [4, 4, 4, 4, 5, 6, 7, 7, 10][rng.random_range(0..9)];
+    let mut scenario = Scenario::new(seed, validators, Duration::ZERO);
+    let mut on = |percent: u32| rng.random_range(0..100) < percent;
+    let switches = Switches {
+        crashes: on(50),
+        power: on(50),
+        storms: on(30),
+        partitions: on(40),
+        cuts: on(25),
+        disk_errors: on(25),
+        full_disks: on(10),
+    };
+    let (lossy, doubles, disorder, narrow, slow) = (on(40), on(30), on(50), on(15), on(15));
+    let (skewed, regions, short_epochs, byzantine) = (on(40), on(10), on(40), on(70));
+    if seed.is_multiple_of(BLS_EVERY) {
+        scenario.cryptography = Cryptography::Bls;
+    }
+    scenario.links = links(&mut rng, [lossy, doubles, disorder, narrow, slow, regions]);
+    let bound = scenario.links.bound();
+    scenario.timing = timing_for(bound);
+    if short_epochs {
+        scenario.epoch_blocks = rng.random_range(1..40);
+        scenario.border_crashes_percent = if switches.crashes { 10 } else { 0 };
+    }
+    if skewed {
+        for validator in 0..validators {
+            let clock = ClockFault {
+                ahead_ms: rng.random_range(-2_000..2_000),
+                drift_ppm: rng.random_range(-20_000..20_000),
+                late: Duration::from_micros(rng.random_range(0..20_000)),
+            };
+            scenario.clocks.insert(validator, clock);
+        }
+    }
+    if byzantine {
+        let most = (validators - 1) / 3;
+        for _ in 0..rng.random_range(1..=most) {
+            let attacks: BTreeSet<Attack> = (0..rng.random_range(1..=3))
+                .map(|_| Attack::ALL[rng.random_range(0..Attack::ALL.len())])
+                .collect();
+            let victim = rng.random_range(0..validators);
+            scenario.byzantine.insert(victim, attacks);
+        }
+        let colludes = |attacks: &BTreeSet<Attack>| attacks.contains(&Attack::Collude);
+        if most >= 2 && scenario.byzantine.values().any(colludes) {
+            // One alone is a mere forger: two whose errors cancel, and the curve to do it on.
+            let first = rng.random_range(0..validators);
+            let second = (first + 1) % validators;
+            let pair = [first, second].map(|v| (v, [Attack::Collude].into()));
+            scenario.byzantine = pair.into();
+            scenario.cryptography = Cryptography::Bls;
+        }
+    }
+    // More than f that break for a while and heal, one after the other: no protocol can demand
+    // anything meanwhile, and everything afterwards.
+    let glitches = !byzantine && rng.random_range(0..100) < 25;
+    scenario.sync = Duration::from_micros(rng.random_range(50..3_000));
+    scenario.transfers_per_second = rng.random_range(0..60);
+    let healthy = bound * 3 + scenario.sync * 2 + Duration::from_millis(2);
+    let end = healthy * FAULTY_VIEWS;
+    if glitches {
+        let span = end.as_millis() as u64 / validators as u64;
+        for validator in 0..rng.random_range(1..validators) {
+            let from = span * validator as u64;
+            let until = from + rng.random_range(span / 2..span * 3 / 2);
+            let until = until.min(end.as_millis() as u64);
+            let glitch = Attack::Glitch(from, until);
+            scenario.byzantine.insert(validator, [glitch].into());
+        }
+    }
+    add_faults(&mut scenario, &mut rng, &switches, end);
+    scenario.duration = end;
+    scenario.must_recover = true;
+    scenario
+}
+
+fn links(rng: &mut ChaCha8Rng, switches: [bool; 6]) -> Links {
+    let [lossy, doubles, disorder, narrow, slow, regions] = switches;
+    let mut links = Links::good();
+    if regions {
+        links.latency = Latency::Regions;
+    } else {
+        let least = rng.random_range(100..10_000);
+        let most = least * rng.random_range(1..8);
+        links.latency = Latency::Between(Duration::from_micros(least), Duration::from_micros(most));
+    }
+    links.disorder = disorder;
+    if lossy {
+        links.loss_percent = rng.random_range(1..20);
+    }
+    if doubles {
+        links.double_percent = rng.random_range(1..20);
+    }
+    if narrow {
+        links.bandwidth = Some(rng.random_range(1_000_000..20_000_000));
+    }
+    if slow {
+        let delay = Duration::from_micros(rng.random_range(1_000..30_000));
+        links.slow.insert(rng.random_range(0..4), delay);
+    }
+    links
+}
+
+fn add_faults(scenario: &mut Scenario, rng: &mut ChaCha8Rng, switches: &Switches, end: Duration) {
+    let validators = scenario.validators;
+    let twins = scenario.byzantine.values();
+    let twins = twins.filter(|attacks| attacks.iter().any(|a| a.is_twin()));
+    let hosts = validators + twins.count();
+    let mut at = Duration::ZERO;
+    let step = |rng: &mut ChaCha8Rng| end.mul_f64(rng.random_range(0.005..0.08));
+    loop {
+        at += step(rng);
+        if at >= end {
+            break;
+        }
+        let victim = rng.random_range(0..validators);
+        let away = step(rng);
+        match rng.random_range(0..7) {
+            0 if switches.crashes => {
+                scenario.faults.push((at, Fault::Crash(vec![victim])));
+                scenario
+                    .faults
+                    .push((at + away, Fault::Restart(vec![victim])));
+            }
+            1 if switches.power => {
+                let mishap = Mishap::CRASHES[rng.random_range(0..3)];
+                let after = rng.random_range(1..12);
+                let fault = Fault::Disk {
+                    validator: rng.random_range(0..hosts),
+                    after,
+                    mishap,
+                    away,
+                };
+                scenario.faults.push((at, fault));
+            }
+            2 if switches.storms => {
+                scenario.faults.push((at, Fault::Crash(scenario.all())));
+                let soon = at + away / 4;
+                scenario.faults.push((soon, Fault::Restart(scenario.all())));
+            }
+            3 if switches.partitions => {
+                let parts = rng.random_range(1..4);
+                let mut groups = vec![Vec::new(); parts + 1];
+                for host in 0..hosts {
+                    groups[rng.random_range(0..=parts)].push(host);
+                }
+                scenario.faults.push((at, Fault::Partition(groups)));
+                scenario.faults.push((at + away, Fault::Join));
+            }
+            4 if switches.cuts => {
+                for _ in 0..rng.random_range(1..=hosts) {
+                    let (from, to) = (rng.random_range(0..hosts), rng.random_range(0..hosts));
+                    scenario.faults.push((at, Fault::Cut(from, to)));
+                }
+                scenario.faults.push((at + away * 2, Fault::Join));
+            }
+            5 if switches.disk_errors => {
+                let fault = Fault::Disk {
+                    validator: rng.random_range(0..hosts),
+                    after: rng.random_range(1..30),
+                    mishap: Mishap::Fail,
+                    away,
+                };
+                scenario.faults.push((at, fault));
+            }
+            6 if switches.full_disks => {
+                scenario.faults.push((at, Fault::Full(victim)));
+                scenario.faults.push((at + away, Fault::Room(victim)));
+            }
+            _ => {}
+        }
+    }
+    scenario.faults.push((end, Fault::Heal));
+    scenario.faults.sort_by_key(|(at, _)| *at);
+    let last = scenario.faults.iter().position(|(_, f)| *f == Fault::Heal);
+    // What was to end later ends with the healing.
+    scenario.faults.truncate(last.map_or(0, |last| last + 1));
+}
