@@ -25,7 +25,8 @@
 //! nullified, the parent block is here, and the application finds B valid: journal B, cast
 //! notarize(B, v). What is missing is fetched, from the leader first.
 //!
-//! Upon the leader timer without a proposal, or the view timer: cast nullify(v). Until the view
+//! Upon the leader timer without a proposal, the view timer, or nullify votes of f + 1 validators
+//! that have not said notarize in v: cast nullify(v). Until the view
 //! moves, repeat from time to time all votes cast in v, and the certificate by which v was
 //! entered.
 //!

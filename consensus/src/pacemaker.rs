@@ -16,7 +16,6 @@ pub(crate) struct Pacemaker {
     view_due: Option<Moment>,
     /// When the nullify is sent again.
     resend_due: Option<Moment>,
-    resends: u32,
     /// Views in a row that brought nothing.
     barren: u32,
     /// Leaders that let their view pass and have not been heard of since.
@@ -41,7 +40,6 @@ impl Pacemaker {
             leader_due: None,
             view_due: None,
             resend_due: None,
-            resends: 0,
             barren: 0,
             silent: BTreeSet::new(),
         };
@@ -57,7 +55,6 @@ impl Pacemaker {
         } else {
             self.barren.saturating_add(1)
         };
-        self.resends = 0;
         self.resend_due = None;
         self.leader_due = Some(if hopeless {
             now
@@ -100,10 +97,10 @@ impl Pacemaker {
         }
     }
 
-    /// Plans the next repetition, later each time.
+    /// Plans the next repetition. Always as soon: when a partition heals, it is what brings the
+    /// validators together again, and it costs a few small messages.
     pub(crate) fn plan_resend(&mut self, now: Moment) {
-        self.resend_due = Some(now.after(self.stretch(self.timing.resend_interval, self.resends)));
-        self.resends = self.resends.saturating_add(1);
+        self.resend_due = Some(now.after(self.timing.resend_interval));
     }
 
     /// The shortest time between two repetitions.

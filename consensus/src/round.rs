@@ -50,6 +50,14 @@ impl Round {
         }
     }
 
+    /// How many have said nullify without having said notarize.
+    pub(crate) fn given_up(&self) -> usize {
+        let nullified = self.nullify.signers();
+        nullified
+            .filter(|place| self.notarize.held(*place).is_none())
+            .count()
+    }
+
     pub(crate) fn certificate(&self, kind: VoteKind) -> Option<&Certificate> {
         match kind {
             VoteKind::Notarize => self.notarization.as_ref(),

@@ -151,7 +151,16 @@ impl Tally {
         }
     }
 
-    /// Whether the vote in the slot is known to be invalid.
+    /// Whose votes lie here that are not known to be invalid.
+    pub(crate) fn signers(&self) -> impl Iterator<Item = usize> + '_ {
+        let slots = self.slots.iter().enumerate();
+        slots.filter_map(|(place, slot)| {
+            let slot = slot.as_ref()?;
+            (slot.state != State::Refused).then_some(place)
+        })
+    }
+
+    /// Notes that the vote in the slot is invalid.
     pub(crate) fn refuse(&mut self, place: usize) {
         if let Some(Some(slot)) = self.slots.get_mut(place) {
             slot.state = State::Refused;

@@ -381,8 +381,27 @@ impl Engine {
         self.cast(view, VoteKind::Nullify, payload, out);
     }
 
+    /// Upon nullify votes of f + 1 validators in the current view that have not voted notarize in
+    /// it: an honest one among them has given it up and will not, so that a notarization is
+    /// unlikely to come about. Waiting for one's own timers would only leave the votes split for
+    /// longer. Saying nullify after notarize is always safe.
+    fn join_nullify(&mut self, now: Moment, out: &mut Output) {
+        let enough = self.config.committee.faults() + 1;
+        let Some(round) = self.rounds.get(&self.view) else {
+            return;
+        };
+        if round.own.nullify.is_some() || self.epoch_is_over() {
+            return;
+        }
+        let given_up = round.given_up();
+        if given_up >= enough {
+            self.nullify(now, out);
+        }
+    }
+
     /// Upon time passing.
     pub(crate) fn on_time(&mut self, now: Moment, out: &mut Output) {
+        self.join_nullify(now, out);
         while let Some(alarm) = self.pacemaker.fire(now) {
             match alarm {
                 Alarm::Leader => self.on_leader_overdue(now, out),
@@ -428,9 +447,11 @@ impl Engine {
         }
         let previous = View(self.view.0 - 1);
         let entry = self.rounds.get(&previous).and_then(|round| round.exit());
-        let entry = entry.or(self.tip.certificate.as_ref()).cloned();
-        if let Some(certificate) = entry {
-            self.send(Target::All, Message::Certificate(certificate), out);
+        // Who has not executed what a proposal names cannot vote for it, so finality is told too.
+        let finality = self.tip.certificate.as_ref();
+        let finality = finality.filter(|held| Some(*held) != entry);
+        for certificate in entry.into_iter().chain(finality) {
+            self.send(Target::All, Message::Certificate(certificate.clone()), out);
         }
         if let Some(round) = self.rounds.get(&self.view) {
             if let Some(proposal) = &round.proposal

@@ -40,6 +40,7 @@ mistakes! {
     FinalizeForgotten: "a restarted validator forgets certificates and finalize votes",
     JournalNotReplayed: "a restarted validator does not read its journal",
     TailNotSynced: "what is found in the journal at the start is not synced",
+    DatabaseNotSynced: "what is found in the database at the start is not synced",
     ChecksumIgnored: "the journal's checksums are not looked at",
     RewriteWithoutSync: "a rewritten journal is named before its content is durable",
     RewriteWithoutFolderSync: "the old journal is removed before the new one's name is durable",

@@ -485,7 +485,7 @@ impl Adversary {
     fn wrong_parent(&mut self, proposal: Proposal) -> Proposal {
         self.saw(proposal.block.clone());
         let header = *proposal.block.header();
-        let header = match self.rng.random_range(0..9) {
+        let header = match self.rng.random_range(0..15) {
             choice @ 5.. => return self.forked(&proposal, choice % 2 == 0),
             0 => Header {
                 parent: sha256(&[b"no such block"]),
@@ -519,7 +519,7 @@ impl Adversary {
 
     /// A block on some older one, which it says was notarized when it was, or just now.
     fn forked(&mut self, proposal: &Proposal, truly: bool) -> Proposal {
-        let back = self.rng.random_range(1..=self.seen.len().min(6));
+        let back = self.rng.random_range(1..=self.seen.len().min(4));
         let old = self.seen[self.seen.len() - back].clone();
         let above = *old.header();
         let header = *proposal.block.header();

@@ -44,7 +44,7 @@ struct Arguments {
     /// With --svg: draw from the first to the second millisecond
     #[arg(long, value_name = "FROM..UNTIL", value_parser = parse_seeds)]
     window: Option<Range<u64>>,
-    /// With --replay or --script: print a smaller scenario that fails too, instead of events
+    /// With --replay, --script or --mistakes: print a smaller scenario that fails too
     #[arg(long)]
     shrink: bool,
     /// Run so many twins scenarios: each view with its own partition, one validator running twice
@@ -92,7 +92,7 @@ fn main() -> ExitCode {
     // A panic is a violation like any other, and told as one.
     std::panic::set_hook(Box::new(|_| {}));
     if arguments.mistakes {
-        return mistakes(threads, arguments.minutes.unwrap_or(4.0), &arguments.only);
+        return mistakes(threads, &arguments);
     }
     if let Some(scenario) = arguments.replay.map(swarm) {
         return replay(scenario, &arguments);
@@ -179,7 +179,7 @@ fn crash_sweep(every: u64, threads: usize) -> ExitCode {
         let start = Instant::now();
         let steps = sweep::STEPS.step_by(usize::try_from(every).unwrap_or(usize::MAX));
         let numbers = steps.flat_map(|step| [2 * step, 2 * step + 1]);
-        let run = |number: u64| sweep::crash_all_at(scheme, number / 2, number % 2 == 0);
+        let run = |number: u64| sweep::crash_all_at(scheme, number / 2, number.is_multiple_of(2));
         let outcome = sweep::for_each(numbers, threads, run, |_| {});
         println!(
             "{}: all crash at {} steps of a run with nullified views, {} failed, {:.0} s",
@@ -206,7 +206,7 @@ fn told(outcome: &Outcome) -> bool {
 }
 
 /// Runs seeds with each mistake until one of them shows it.
-fn mistakes(threads: usize, minutes: f64, only: &str) -> ExitCode {
+fn mistakes(threads: usize, arguments: &Arguments) -> ExitCode {
     if !COMPILED_IN {
         eprintln!(
             "error: this build can make no mistakes; build it so: \
@@ -214,11 +214,13 @@ fn mistakes(threads: usize, minutes: f64, only: &str) -> ExitCode {
         );
         return ExitCode::FAILURE;
     }
-    let limit = Duration::from_secs_f64(minutes * 60.0);
+    let limit = Duration::from_secs_f64(arguments.minutes.unwrap_or(4.0) * 60.0);
     let mut missed = 0;
     println!("| mistake | runs | seconds | first seed | noticed as |");
     println!("|---|---|---|---|---|");
-    let chosen = Mistake::ALL.iter().filter(|m| m.text().contains(only));
+    let chosen = Mistake::ALL
+        .iter()
+        .filter(|m| m.text().contains(&arguments.only));
     for mistake in chosen {
         let start = Instant::now();
         let scenario = |seed| {
@@ -240,6 +242,14 @@ fn mistakes(threads: usize, minutes: f64, only: &str) -> ExitCode {
                     "| {text} | {runs} | {seconds:.1} | {} | {what} |",
                     failure.seed
                 );
+                if arguments.shrink {
+                    make(Some(*mistake));
+                    let smaller = shrink(swarm(failure.seed), limit, |_| {});
+                    make(None);
+                    if let Some((smaller, violation)) = smaller {
+                        print!("\n# {violation}\n{smaller}\n");
+                    }
+                }
             }
             None => {
                 missed += 1;

@@ -88,17 +88,19 @@ pub struct Scenario {
     /// The run is over when all honest validators are at this height, and it is a violation if they
     /// are not by the end.
     pub goal: Option<u64>,
+    /// From when on the time to the next final block is measured, if not from healing.
+    pub mark: Option<Duration>,
 }
 
 /// The timers of a network whose messages take at most so long.
 pub fn timing_for(bound: Duration) -> Timing {
     let unit = bound.max(Duration::from_millis(5));
     Timing {
-        leader_timeout: unit * 4,
-        view_timeout: unit * 8,
+        leader_timeout: unit * 2,
+        view_timeout: unit * 4,
         max_timeout: unit * 64,
-        resend_interval: unit * 2,
-        fetch_timeout: unit * 3,
+        resend_interval: unit,
+        fetch_timeout: unit * 5 / 2,
     }
 }
 
@@ -131,6 +133,7 @@ impl Scenario {
             transfers_per_second: 50,
             must_recover: false,
             goal: None,
+            mark: None,
         }
     }
 

@@ -97,6 +97,7 @@ enum Event {
     Spontaneous(usize),
     Client,
     Watch,
+    Mark,
     Second,
     Fault(Fault),
 }
@@ -344,6 +345,9 @@ impl Simulation {
         for (at, fault) in self.scenario.faults.clone() {
             self.plan(at, Event::Fault(fault));
         }
+        if let Some(mark) = self.scenario.mark {
+            self.plan(mark, Event::Mark);
+        }
         for host in 0..self.hosts.len() {
             self.start(host)?;
         }
@@ -447,6 +451,10 @@ impl Simulation {
                 Ok(())
             }
             Event::Watch => self.watch(),
+            Event::Mark => {
+                self.mark();
+                Ok(())
+            }
             Event::Second => {
                 self.prune();
                 for host in 0..self.hosts.len() {
@@ -548,16 +556,21 @@ impl Simulation {
                 self.start(host)?;
             }
         }
+        self.mark();
+        if self.scenario.must_recover {
+            self.plan(WATCH, Event::Watch);
+        }
+        Ok(())
+    }
+
+    /// From now on the time to the next final block is measured.
+    fn mark(&mut self) {
         self.healed = Some(Healed {
             at: self.now,
             height: self.checker.height(),
             first_progress: None,
             recovery: None,
         });
-        if self.scenario.must_recover {
-            self.plan(WATCH, Event::Watch);
-        }
-        Ok(())
     }
 
     /// The hosts of these validators, both of a twin's.

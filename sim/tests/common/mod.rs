@@ -18,6 +18,10 @@ pub fn run(scenario: Scenario) -> Report {
 
 /// Seeds of the first tier, and how many more there are in the long runs.
 pub fn seeds(count: u64) -> std::ops::Range<u64> {
-    let nightly = std::env::var_os("QUORATE_NIGHTLY").is_some();
-    0..if nightly { count * 50 } else { count }
+    0..if nightly() { count * 50 } else { count }
+}
+
+/// Whether the long runs are wanted.
+pub fn nightly() -> bool {
+    std::env::var_os("QUORATE_NIGHTLY").is_some()
 }

@@ -9,6 +9,7 @@ use crate::{
     tree::{TableRows, Tree},
 };
 use commonware_codec::{Copying, DecodeExt, Encode};
+use quorate_crypto::mistakes::{Mistake, made};
 use quorate_types::{Account, ChainId, Digest, Height, Identity, View, genesis::Genesis};
 use rocksdb::{DB, Options};
 use std::{
@@ -67,7 +68,9 @@ impl Store {
         store.check_identity(genesis.chain_id())?;
         let tree = store.open_tree()?;
         store.load_tip(tree.root())?;
-        store.make_durable()?;
+        if !made(Mistake::DatabaseNotSynced) {
+            store.make_durable()?;
+        }
         Ok((store, tree))
     }
 
