@@ -71,7 +71,7 @@ pub struct Timing {
     pub view_timeout: Duration,
     /// What both grow to at most, doubling with each view in a row that brings nothing.
     pub max_timeout: Duration,
-    /// Between sendings of a nullify, while the view does not move.
+    /// Between repetitions of what was said in a view, while it does not move.
     pub resend_interval: Duration,
     /// From a request until the next peer is asked.
     pub fetch_timeout: Duration,

@@ -26,9 +26,9 @@
 //! notarize(B, v). What is missing is fetched, from the leader first.
 //!
 //! Upon the leader timer without a proposal, the view timer, or nullify votes of f + 1 validators
-//! that have not said notarize in v: cast nullify(v). Until the view
-//! moves, repeat from time to time all votes cast in v, and the certificate by which v was
-//! entered.
+//! that have not said notarize in v: cast nullify(v). As long as the view does not move, repeat
+//! from time to time all votes cast in v, one's proposal, the certificate by which v was entered,
+//! and the newest finalization.
 //!
 //! Upon q votes of one kind for one payload of one view: one combined check makes the
 //! certificate. Upon a certificate of view v, made or received and verified:

@@ -55,7 +55,8 @@ impl Pacemaker {
         } else {
             self.barren.saturating_add(1)
         };
-        self.resend_due = None;
+        // Votes may be lost as well as proposals, long before anybody gives the view up.
+        self.plan_resend(now);
         self.leader_due = Some(if hopeless {
             now
         } else {
@@ -128,7 +129,10 @@ mod tests {
 
     #[test]
     fn timeouts_double_while_views_bring_nothing_and_fall_back_when_one_does() {
-        let timing = Timing::default();
+        let timing = Timing {
+            resend_interval: Duration::from_secs(1_000),
+            ..Timing::default()
+        };
         let mut pacemaker = Pacemaker::new(timing, Moment(0));
         assert_eq!(
             pacemaker.deadline(),

@@ -32,6 +32,9 @@ const CUT_LASTS: Duration = Duration::from_secs(60);
 /// What checking a proposed block takes.
 pub(crate) const VALIDATE_TAKES: Duration = Duration::from_micros(200);
 
+/// How soon a block is looked at again whose named state is not reached.
+const VALIDATE_AGAIN: Duration = Duration::from_millis(2);
+
 /// What checking certificates and votes takes.
 pub(crate) const CHECK_TAKES: Duration = Duration::from_micros(900);
 
@@ -276,7 +279,11 @@ impl Host {
                 Some(if machine.events.is_empty() { wake } else { now })
             }
             Part::Crypto => at_once(running.checking.is_none() && !machine.jobs.is_empty()),
-            Part::Validator => at_once(!machine.proposals.is_empty()),
+            Part::Validator => match (machine.proposals.is_empty(), running.waiting.is_empty()) {
+                (false, _) => Some(now),
+                (true, false) => Some(now.after(VALIDATE_AGAIN)),
+                (true, true) => None,
+            },
             Part::Executor => at_once(machine.executor.has_work()),
             Part::Server => at_once(!machine.requests.is_empty()),
             Part::Ingest => at_once(!machine.forwarded.is_empty()),

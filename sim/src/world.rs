@@ -902,7 +902,10 @@ impl Simulation {
 
     /// Looks whether the validators have recovered, and whether it has taken too long.
     fn watch(&mut self) -> Result<(), String> {
-        let honest = self.honest_hosts();
+        // Whoever broke and healed may still be blocked, which is as it should be; those who never
+        // broke must go on all the same.
+        let mut honest = self.honest_hosts();
+        honest.retain(|host| self.scenario.is_honest(self.hosts[*host].validator));
         let Some(healed) = &mut self.healed else {
             return Ok(());
         };
@@ -941,6 +944,7 @@ impl Simulation {
         let running: Vec<_> = self
             .honest_hosts()
             .into_iter()
+            .filter(|host| self.scenario.is_honest(self.hosts[*host].validator))
             .filter_map(|host| self.hosts[host].running.as_ref())
             .map(|running| running.machine.replica.engine())
             .collect();
