@@ -1,6 +1,7 @@
 //! The database of blocks and accounts: what was committed is read back, and nothing else opens.
 #![allow(missing_docs, clippy::unwrap_used)]
 
+use commonware_codec::Encode;
 use quorate_crypto::{SecretKey, bls::Proof, sha256};
 use quorate_storage::{
     store::{Commit, Store, StoreError, TransactionPlace, tree_updates},
@@ -12,6 +13,8 @@ use quorate_types::{
     genesis::{BlockLimits, Genesis, GenesisAccount, Protocol},
     state_key,
 };
+use rand::{RngExt, SeedableRng};
+use rand_chacha::ChaCha8Rng;
 use std::{
     collections::BTreeMap,
     fs::{self, OpenOptions},
@@ -419,4 +422,110 @@ fn damaged_files_give_errors_and_no_panic() {
             let _ = open_damaged(damaged.path(), &blocks);
         }
     }
+}
+
+/// How many damaged copies are tried in the first tier, and in the long runs.
+fn damaged_copies() -> u64 {
+    match std::env::var_os("QUORATE_NIGHTLY") {
+        Some(_) => 5_000,
+        None => 250,
+    }
+}
+
+/// Damages one file of a database: a bit, some bytes, its end, a hole, or all of it.
+fn damage(folder: &Path, rng: &mut ChaCha8Rng) -> String {
+    let targets = files(folder, |name| name != "LOCK" && name != "LOG");
+    let target = &targets[rng.random_range(0..targets.len())];
+    let mut content = fs::read(target).unwrap();
+    let length = content.len();
+    let kind = rng.random_range(0..5);
+    if kind == 4 || length == 0 {
+        fs::remove_file(target).unwrap();
+        return format!("{target:?} removed");
+    }
+    let at = rng.random_range(0..length);
+    match kind {
+        0 => content[at] ^= 1 << rng.random_range(0..8),
+        1 => {
+            let end = (at + 64).min(length);
+            rng.fill(&mut content[at..end]);
+        }
+        2 => content.truncate(at),
+        _ => {
+            let end = (at + 512).min(length);
+            content[at..end].fill(0);
+        }
+    }
+    fs::write(target, content).unwrap();
+    format!("{target:?} damaged at {at} of {length}, kind {kind}")
+}
+
+/// Whatever is damaged: the database does not open, or a read fails, or what it says is true, for
+/// the height that it says it is at.
+#[test]
+fn damage_anywhere_is_refused_or_harmless_and_never_served() {
+    let logged = TempDir::new().unwrap();
+    drop(Store::open(logged.path(), &genesis("a")).unwrap());
+    let blocks = grow(logged.path(), 12);
+    // Opened again, what the log held is put into tables.
+    let tables = copy(logged.path());
+    drop(Store::open(tables.path(), &genesis("a")).unwrap());
+    let mut rng = ChaCha8Rng::seed_from_u64(1);
+    let (mut refused, mut failed, mut shorter, mut whole) = (0, 0, 0, 0);
+    for case in 0..damaged_copies() {
+        let folder = copy(if case % 2 == 0 { &logged } else { &tables }.path());
+        let what = damage(folder.path(), &mut rng);
+        let Ok((store, tree)) = Store::open(folder.path(), &genesis("a")) else {
+            refused += 1;
+            continue;
+        };
+        match read_all(&store, &tree, &blocks) {
+            Err(_) => failed += 1,
+            Ok(height) if height < blocks.len() => shorter += 1,
+            Ok(_) => whole += 1,
+        }
+        drop(what);
+    }
+    eprintln!("{refused} refused, {failed} failed reads, {shorter} shorter, {whole} unharmed");
+    assert!(refused > 0 && shorter > 0 && whole > 0);
+}
+
+/// Reads everything and compares it with the truth; gives the height, or the first read's error.
+fn read_all(
+    store: &Store,
+    tree: &Tree<TableRows>,
+    blocks: &[(Block, Digest)],
+) -> Result<usize, StoreError> {
+    let height = store.tip().height.0 as usize;
+    assert!(height <= blocks.len());
+    for (block, root) in &blocks[..height] {
+        let stored = store.block(block.height())?.expect("a block below the tip");
+        assert_eq!(*stored.block, *block);
+        assert_eq!(store.root(block.height())?, Some(*root));
+        assert_eq!(store.height_of(&block.id())?, Some(block.height()));
+        let receipts = store.receipts(block.height())?.expect("with its block");
+        assert_eq!(receipts.len(), block.transactions().len());
+        for transaction in block.transactions() {
+            assert!(store.transaction(&transaction.id())?.is_some());
+        }
+    }
+    if let Some((_, root)) = blocks[..height].last() {
+        assert_eq!(tree.root(), *root);
+    }
+    for change in 1..=height as u64 {
+        for identity in accounts_after(change).keys() {
+            let newest = (1..=height as u64).rev();
+            let mut newest = newest.filter_map(|h| accounts_after(h).get(identity).copied());
+            let expected = newest.next();
+            assert_eq!(store.account(identity)?, expected);
+            let key = state_key(identity).0;
+            let proof = tree.prove(&key).map_err(|error| store.tree_error(error))?;
+            let value = proof
+                .verify(&tree.root(), &key)
+                .expect("a proof of this root");
+            let encoded = expected.map(|account| account.encode().to_vec());
+            assert_eq!(value, encoded.as_deref());
+        }
+    }
+    Ok(height)
 }

@@ -185,6 +185,13 @@ impl Net {
         self.stop_and_check_but(&[]);
     }
 
+    /// Stops everything and hands over the folder, which is removed when it is dropped.
+    pub fn stop_and_keep(mut self) -> tempfile::TempDir {
+        let killed = self.network.stop();
+        assert!(killed.is_empty(), "{killed:?} did not stop in time");
+        self.directory
+    }
+
     /// The same without the databases of those who did not behave.
     pub fn stop_and_check_but(mut self, others: &[usize]) {
         let killed = self.network.stop();
