@@ -70,6 +70,9 @@ pub enum Attack {
     Impersonate,
     /// Its blocks hold transactions that nobody signed.
     BadTransactions,
+    /// It means well, but its disk lies: after a crash it may contradict itself. Not part of
+    /// [`Self::ALL`], since it takes [`crate::Mishap::Lie`] beside.
+    LyingDisk,
 }
 
 impl Attack {

@@ -84,6 +84,7 @@ pub(crate) struct Platter {
     operations: u64,
     mishap: Option<(u64, Mishap)>,
     struck: u64,
+    lied: bool,
     crashed: bool,
     full: bool,
     clock: Arc<SimClock>,
@@ -135,6 +136,7 @@ impl Platter {
             .take_if(|(at, _)| *at == self.operations)
             .map(|(_, mishap)| mishap);
         self.struck += u64::from(mishap.is_some());
+        self.lied |= mishap == Some(Mishap::Lie);
         match mishap {
             Some(Mishap::CrashBefore) => {
                 self.crashed = true;
@@ -334,6 +336,7 @@ impl SimDisk {
             operations: 0,
             mishap: None,
             struck: 0,
+            lied: false,
             crashed: false,
             full: false,
             clock,
@@ -375,6 +378,11 @@ impl SimDisk {
     /// Lets writes fail for want of room, or no more.
     pub(crate) fn set_full(&self, full: bool) {
         self.platter().full = full;
+    }
+
+    /// Whether a sync has lied.
+    pub(crate) fn has_lied(&self) -> bool {
+        self.platter().lied
     }
 
     /// Whether writes fail for want of room.

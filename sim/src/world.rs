@@ -502,7 +502,8 @@ impl Simulation {
             }
             Fault::Restart(validators) => {
                 for host in self.hosts_of(&validators) {
-                    if self.hosts[host].running.is_none() {
+                    let refuses = self.hosts[host].disk.has_lied() && self.hosts[host].halted;
+                    if self.hosts[host].running.is_none() && !refuses {
                         self.start(host)?;
                     }
                 }
