@@ -5,7 +5,7 @@ SHELL := /bin/bash
 export CARGO_TARGET_DIR ?= $(HOME)/.cache/quorate/target
 QUORATE := $(CARGO_TARGET_DIR)/release/quorate
 
-.PHONY: help tools build localnet test nightly lint
+.PHONY: help tools build localnet test sim nightly fuzz mistakes lint
 
 help: ## show this list
 	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -19,11 +19,40 @@ build: tools ## build the quorate binary (about 15 minutes the first time)
 localnet: build ## run four validators with signed transfers for 30 seconds, and show a summary
 	$(QUORATE) localnet --for 30s
 
-test: lint ## formatter, clippy, and all tests of the first tier
+test: lint ## formatter, clippy, all tests of the first tier, and the simulator's budget
 	cargo test --release --locked --workspace --no-fail-fast
+	$(MAKE) --no-print-directory sim
 
-nightly: test ## the long runs beside
+SIM := $(CARGO_TARGET_DIR)/release/quorate-sim
+
+# A fixed budget: about six minutes on two cores.
+sim: build ## whole validators through faults in virtual time: seeds, twins, crash sweeps
+	$(SIM) --seeds 0..1200
+	$(SIM) --twins 20000
+	$(SIM) --crash-sweep 4
+
+nightly: lint ## the long runs: kill storms, 10,000 damaged files, 10,000 seeds, every mistake, fuzzing
 	QUORATE_NIGHTLY=1 cargo test --release --locked --workspace --no-fail-fast
+	$(SIM) --seeds 0..10000
+	$(SIM) --twins 1000000
+	$(SIM) --crash-sweep 1
+	$(MAKE) --no-print-directory mistakes
+	$(MAKE) --no-print-directory fuzz
+
+# --bin leaves out the node's own program, which refuses to be built with mistakes in it.
+mistakes: tools ## switch each known mistake on and print how soon the simulator notices
+	cargo build --release --locked --workspace --lib --bin quorate-sim --features quorate-sim/mistakes
+	$(SIM) --mistakes
+	cargo build --release --locked --workspace --bin quorate-sim
+
+FUZZ_SECONDS ?= 60
+
+fuzz: tools ## every decoder of foreign bytes and the consensus machine, FUZZ_SECONDS each
+	rustup toolchain install nightly --profile minimal
+	command -v cargo-fuzz >/dev/null || cargo install cargo-fuzz --locked --version 0.13.2
+	set -e; for target in frame stored client signatures engine; do \
+	  cargo +nightly fuzz run -s none $$target -- -max_total_time=$(FUZZ_SECONDS) -max_len=4096; \
+	done
 
 lint: tools ## formatter and clippy
 	cargo fmt --all --check

@@ -30,7 +30,7 @@ macro_rules! mistakes {
 }
 
 mistakes! {
-    VoteBeforeSync: "a vote leaves before the journal's sync",
+    VoteBeforeSync: "votes leave without the journal's sync",
     VoteWithoutItsBlock: "a vote is journaled without the block it is for",
     FinalizeWithoutNotarization: "certificates are not journaled",
     FailedSyncIgnored: "a failed sync of the journal is taken for a good one",

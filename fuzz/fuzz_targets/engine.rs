@@ -23,15 +23,42 @@ impl quorate_consensus::VoteSigner for Free {
 
 #[derive(Arbitrary, Debug)]
 enum Step {
-    Vote { from: u8, signer: u8, view: u8, epoch: u8, kind: u8, block: u8 },
-    Propose { from: u8, view: u8, parent_view: u8, parent: u8, height: u8 },
-    Bytes { from: u8, bytes: Vec<u8> },
-    Answer { good: bool },
-    Valid { good: bool },
+    Vote {
+        from: u8,
+        signer: u8,
+        view: u8,
+        epoch: u8,
+        kind: u8,
+        block: u8,
+    },
+    Propose {
+        from: u8,
+        view: u8,
+        parent_view: u8,
+        parent: u8,
+        height: u8,
+    },
+    Bytes {
+        from: u8,
+        bytes: Vec<u8>,
+    },
+    Answer {
+        good: bool,
+    },
+    Valid {
+        good: bool,
+    },
     Build,
-    Executed { height: u8 },
-    Order { validator: u8, block: bool },
-    Time { millis: u16 },
+    Executed {
+        height: u8,
+    },
+    Order {
+        validator: u8,
+        block: bool,
+    },
+    Time {
+        millis: u16,
+    },
 }
 
 const CHAIN: ChainId = ChainId(Digest([1; 32]));
@@ -57,7 +84,10 @@ fuzz_target!(|steps: Vec<Step>| {
     let config = Config {
         chain: CHAIN,
         committee: Committee::new(Epoch(0), identities).expect("distinct"),
-        own: Some(Own { place: ValidatorIndex(0), secret: Arc::new(Free) }),
+        own: Some(Own {
+            place: ValidatorIndex(0),
+            secret: Arc::new(Free),
+        }),
         epoch_length: EpochLength::new(5).expect("at least one"),
         timing: Timing::default(),
         sentences: Vec::new(),
@@ -103,7 +133,14 @@ fuzz_target!(|steps: Vec<Step>| {
         assert!(holdings.rounds_ahead <= 9 && holdings.wants <= 64 && holdings.early <= 192);
         let Some(step) = steps.next() else { return };
         let input = match step {
-            Step::Vote { from, signer, view, epoch, kind, block } => {
+            Step::Vote {
+                from,
+                signer,
+                view,
+                epoch,
+                kind,
+                block,
+            } => {
                 let kind = VoteKind::ALL[usize::from(kind) % 3];
                 let payload = match kind {
                     VoteKind::Nullify => Digest::ZERO,
@@ -125,7 +162,13 @@ fuzz_target!(|steps: Vec<Step>| {
                     messages: vec![Message::Vote(vote)],
                 }
             }
-            Step::Propose { from, view, parent_view, parent, height } => {
+            Step::Propose {
+                from,
+                view,
+                parent_view,
+                parent,
+                height,
+            } => {
                 let parent = ids[usize::from(parent) % ids.len()];
                 let (view, height) = (u64::from(view), u64::from(height));
                 let block = block(view, u64::from(parent_view), parent, height);
@@ -142,29 +185,46 @@ fuzz_target!(|steps: Vec<Step>| {
                 }
             }
             Step::Bytes { from, bytes } => {
-                let Ok(Frame(messages)) = Frame::decode(Copying(&bytes)) else { continue };
-                Input::Frame { from: ValidatorIndex(u32::from(from % 5)), messages }
+                let Ok(Frame(messages)) = Frame::decode(Copying(&bytes)) else {
+                    continue;
+                };
+                Input::Frame {
+                    from: ValidatorIndex(u32::from(from % 5)),
+                    messages,
+                }
             }
             Step::Answer { good } => {
                 let Some(job) = jobs.pop() else { continue };
                 let job: quorate_consensus::Job = job;
                 let verdict = match &job.work {
                     Work::Certify(_) if good => Verdict::Certified(Ok(Proof::Threshold([1; 48]))),
-                    Work::Certify(batch) => {
-                        Verdict::Certified(Err(batch.parts.iter().map(|part| part.0).take(1).collect()))
-                    }
+                    Work::Certify(batch) => Verdict::Certified(Err(batch
+                        .parts
+                        .iter()
+                        .map(|part| part.0)
+                        .take(1)
+                        .collect())),
                     Work::VerifyCertificates(list) => Verdict::Verified(vec![good; list.len()]),
                     Work::VerifyVotes(list) => Verdict::Verified(vec![good; list.len()]),
                 };
-                Input::Checked { job: job.id, verdict }
+                Input::Checked {
+                    job: job.id,
+                    verdict,
+                }
             }
             Step::Valid { good } => {
                 let Some(request) = asked.pop() else { continue };
                 let request: quorate_consensus::ValidateRequest = request;
-                Input::Validated { view: request.view, block: request.block.id(), valid: good }
+                Input::Validated {
+                    view: request.view,
+                    block: request.block.id(),
+                    valid: good,
+                }
             }
             Step::Build => {
-                let Some(request) = builds.pop() else { continue };
+                let Some(request) = builds.pop() else {
+                    continue;
+                };
                 let request: quorate_consensus::BuildRequest = request;
                 if request.epoch != Epoch(0) {
                     continue;
@@ -175,7 +235,10 @@ fuzz_target!(|steps: Vec<Step>| {
                 };
                 let block = block(request.view.0, request.parent_view.0, parent, height);
                 ids.push(block.id());
-                Input::Built { view: request.view, block }
+                Input::Built {
+                    view: request.view,
+                    block,
+                }
             }
             Step::Executed { height } => {
                 let height = Height(u64::from(height)).min(engine.tip().height);

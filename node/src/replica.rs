@@ -29,12 +29,11 @@ use quorate_consensus::{
     Sentence, Target, ValidateRequest, Verdict,
 };
 use quorate_crypto::bls::Proof;
-use quorate_crypto::mistakes::{Mistake, made};
 use quorate_load::api::OffenderJson;
 use quorate_storage::journal::Journal;
 use quorate_types::{
-    Block, ChainId, Committee, Digest, Durable, Evidence, Header, Height, Identity, Message,
-    Status, ValidatorIndex, View, genesis::BlockLimits,
+    Block, ChainId, Committee, Digest, Evidence, Header, Height, Identity, Message, Status,
+    ValidatorIndex, View, genesis::BlockLimits,
 };
 use std::{
     collections::{HashMap, HashSet, VecDeque},
@@ -451,10 +450,6 @@ impl Replica {
             self.around.outlet.send(output.send);
         }
         if !output.votes.is_empty() {
-            if made(Mistake::VoteBeforeSync) {
-                let early = Durable::after_sync(output.votes.clone());
-                self.around.outlet.send_votes(early);
-            }
             self.votes.extend(output.votes);
             self.urgent |= output.urgent;
             if self.linger_until.is_none() {

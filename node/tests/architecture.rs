@@ -28,6 +28,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
             "quorate-types",
             "quorate-consensus",
             "quorate-storage",
+            "quorate-p2p",
             "quorate-node",
         ],
     ),

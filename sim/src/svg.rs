@@ -6,7 +6,7 @@ use std::fmt::Write;
 const LANE: f64 = 90.0;
 const LEFT: f64 = 70.0;
 const TOP: f64 = 50.0;
-const PER_MS: f64 = 14.0;
+const PER_MS: f64 = 18.0;
 
 /// Draws what happened from one time to another, in microseconds.
 pub fn draw(lines: &[Line], hosts: usize, from_us: u64, until_us: u64, title: &str) -> String {
@@ -51,6 +51,8 @@ pub fn draw(lines: &[Line], hosts: usize, from_us: u64, until_us: u64, title: &s
         }
         let (at, level) = (x(line.at_us), y(line.host));
         let text = escape(&line.text);
+        // In the picture the number says it.
+        let short = text.split(' ').nth(1).unwrap_or(&text);
         let _ = match line.what {
             What::Sent { to, arrives_us } if to < hosts => writeln!(
                 svg,
@@ -65,9 +67,9 @@ pub fn draw(lines: &[Line], hosts: usize, from_us: u64, until_us: u64, title: &s
                     continue;
                 }
                 entered[line.host].clone_from(&line.text);
-                mark(&mut svg, at, level, "#1f77b4", &text, -6.0)
+                mark(&mut svg, at, level, "#1f77b4", short, -6.0)
             }
-            What::Executed => mark(&mut svg, at, level, "#2ca02c", &text, 14.0),
+            What::Executed => mark(&mut svg, at, level, "#2ca02c", short, 14.0),
             What::Fault => mark(&mut svg, at, level, "#d62728", &text, -18.0),
             What::Blamed => mark(&mut svg, at, level, "#9467bd", &text, 26.0),
             What::Note => mark(&mut svg, at, level, "#000000", &text, -30.0),
@@ -127,7 +129,7 @@ mod tests {
         let mut simulation = Simulation::watched(scenario, true);
         simulation.run_watched(|_, _, _| {}).expect("a quiet run");
         let svg = draw(&simulation.lines(), 4, 0, 30_000, "a < b");
-        for expected in ["host 3", "a &lt; b", "proposal", "executes", "</svg>"] {
+        for expected in ["host 3", "a &lt; b", "proposal", "0.2</text>", "</svg>"] {
             assert!(svg.contains(expected), "{expected} is missing");
         }
         assert!(!svg.contains("60 ms"));

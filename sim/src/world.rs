@@ -760,7 +760,7 @@ impl Simulation {
             self.perhaps_crash(host);
         }
         self.trace.line(self.now, host, What::Entered, || {
-            format!("{:?} {:?}", at.0, at.1)
+            format!("view {}.{}", at.0, at.1)
         });
         if !self.keeps_protocol(host) {
             return Ok(());
