@@ -181,9 +181,6 @@ impl Engine {
     /// Whether a peer may be sent what ended this view, and notes that it is. At most once per
     /// view or half a resend interval, so that nobody can make this validator shout.
     pub(crate) fn may_help(&mut self, now: Moment, peer: ValidatorIndex, view: View) -> bool {
-        if made(Mistake::NobodyHelped) {
-            return false;
-        }
         let interval = self.pacemaker.resend_interval() / 2;
         if let Some((helped, at)) = self.helped.get(&peer)
             && *helped == view
@@ -205,9 +202,6 @@ impl Engine {
         last: View,
         out: &mut Output,
     ) {
-        if made(Mistake::NobodyHelped) {
-            return;
-        }
         if epoch.next() == self.epoch() {
             return self.help_across(now, from, out);
         }

@@ -181,12 +181,10 @@ impl Engine {
             .rounds
             .get(&self.view)
             .is_some_and(|round| round.own.nullify.is_some());
-        if stuck && !made(Mistake::NotRepeatedAfterRestart) {
+        if stuck {
             self.pacemaker.plan_resend(now);
         }
-        if !made(Mistake::NotRepeatedAfterRestart) {
-            self.repeat(out);
-        }
+        self.repeat(out);
         out.entered.push(self.view);
         self.progress(now, out);
     }

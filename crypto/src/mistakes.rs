@@ -76,11 +76,8 @@ mistakes! {
     BlocksForgotten: "a restart forgets who is blocked",
     NoCapOnBlocking: "any number of validators may be blocked",
     NothingRepeated: "what was said in a stuck view is never repeated",
-    NotRepeatedAfterRestart: "a restarted validator does not repeat what it said",
-    NobodyHelped: "who lacks certificates is sent none",
     RequestsNotRepeated: "a request without an answer is not repeated",
     BorderIgnored: "the last block of an epoch is built upon within it",
-    ForgottenEpochVoted: "a machine whose journal is ahead votes in epochs it has forgotten",
     LeaderFeeLost: "the fee goes to the sender again",
 }
 

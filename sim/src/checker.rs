@@ -53,6 +53,10 @@ pub(crate) struct Checker {
     submitted: BTreeSet<Digest>,
     final_transactions: u64,
     certificates: BTreeSet<Subject>,
+    /// What each honest validator has heard of each Byzantine one.
+    heard: BTreeMap<(usize, u32, Epoch, View, VoteKind), Digest>,
+    /// How often an honest validator has heard two valid votes that contradict each other.
+    contradictions: BTreeMap<usize, u64>,
 }
 
 impl Checker {
@@ -75,6 +79,8 @@ impl Checker {
             submitted: BTreeSet::new(),
             final_transactions: 0,
             certificates: BTreeSet::new(),
+            heard: BTreeMap::new(),
+            contradictions: BTreeMap::new(),
         }
     }
 
@@ -149,6 +155,38 @@ impl Checker {
             }
         }
         Ok(())
+    }
+
+    /// A frame of a Byzantine validator reaches an honest one, which is in this epoch and view.
+    pub(crate) fn heard(&mut self, host: usize, sender: usize, at: (Epoch, View), bytes: &[u8]) {
+        let Ok(Frame(messages)) = Frame::decode(Copying(bytes)) else {
+            return;
+        };
+        for message in messages {
+            let Message::Vote(vote) = message else {
+                continue;
+            };
+            let Subject {
+                epoch,
+                view,
+                kind,
+                payload,
+            } = vote.subject;
+            let now = (epoch, view) == at && vote.signer.as_usize() == sender;
+            if !now || !self.authority.holds_cheaply(&vote) {
+                continue;
+            }
+            let key = (host, vote.signer.0, epoch, view, kind);
+            if *self.heard.entry(key).or_insert(payload) != payload {
+                *self.contradictions.entry(sender).or_default() += 1;
+            }
+        }
+    }
+
+    /// Who has contradicted itself before honest validators so often that one must have noticed.
+    pub(crate) fn equivocators(&self) -> impl Iterator<Item = usize> + '_ {
+        let often = self.contradictions.iter();
+        often.filter(|(_, count)| **count >= 4).map(|(v, _)| *v)
     }
 
     /// An honest validator never contradicts itself: in one view, over all its lives, it says
@@ -369,6 +407,7 @@ impl Checker {
         self.said.retain(|(_, of, _), _| of.next() >= epoch);
         self.certificates
             .retain(|subject| subject.epoch.next() >= epoch);
+        self.heard.retain(|(_, _, of, ..), _| of.next() >= epoch);
         for written in &mut self.written {
             written.votes.retain(|s| s.epoch.next() >= epoch);
             written.certificates.retain(|s| s.epoch.next() >= epoch);

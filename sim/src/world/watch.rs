@@ -1,0 +1,275 @@
+//! Looking at the validators, and at what must have become of them.
+
+use super::*;
+
+impl Simulation {
+    /// After a replica has run: what it has become, and whether it keeps its bounds.
+    pub(super) fn look_at(&mut self, host: usize) -> Result<(), String> {
+        let Some(running) = &self.hosts[host].running else {
+            return Ok(());
+        };
+        let engine = running.machine.replica.engine();
+        let at = (engine.epoch(), engine.view());
+        if self.view_groups.is_some() {
+            self.view_began.entry(at.1).or_insert(self.now);
+        }
+        let bisected = engine.counters().bisected;
+        let fresh = bisected - running.bisected.min(bisected);
+        let blamed: Vec<usize> = engine
+            .blocked()
+            .into_iter()
+            .chain(engine.on_probation())
+            .map(|(validator, _)| validator.as_usize())
+            .collect();
+        let condemned = engine.blocked().into_iter();
+        let condemned: Vec<usize> = condemned
+            .filter(|(_, offence)| *offence == Offence::Equivocation)
+            .map(|(validator, _)| validator.as_usize())
+            .collect();
+        let convicted = engine.evidence().count();
+        let holdings = engine.holdings();
+        let entered = running.epoch;
+        let waiting = running.machine.events.len();
+        if let Some(running) = &mut self.hosts[host].running {
+            running.bisected = bisected;
+            running.epoch = at.0;
+        }
+        if at > self.highest {
+            let (epoch, view) = self.highest;
+            let more = if at.0 == epoch {
+                at.1.0 - view.0
+            } else {
+                at.1.0
+            };
+            self.coverage.views += more;
+            self.coverage.epochs += at.0.0 - epoch.0;
+            self.highest = at;
+        }
+        if at.0 > entered {
+            self.perhaps_crash(host);
+        }
+        self.trace.line(self.now, host, What::Entered, || {
+            format!("view {}.{}", at.0, at.1)
+        });
+        if !self.keeps_protocol(host) {
+            return Ok(());
+        }
+        self.condemned[host].extend(condemned);
+        self.coverage.bisections += fresh;
+        self.coverage.evidence = self.coverage.evidence.max(convicted as u64);
+        if fresh > 0 && blamed.is_empty() {
+            return Err(format!("host {host} found invalid votes and blames nobody"));
+        }
+        for validator in blamed {
+            if self.scenario.is_honest(validator) {
+                return Err(format!("host {host} blames honest validator {validator}"));
+            }
+            if self.sentenced.insert(validator) {
+                self.trace.line(self.now, host, What::Blamed, || {
+                    format!("host {host} blames {validator}")
+                });
+            }
+        }
+        let size = self.scenario.validators;
+        let bounds = [
+            (
+                "views ahead",
+                holdings.rounds_ahead,
+                LOOKAHEAD_VIEWS as usize + 1,
+            ),
+            (
+                "proposals ahead",
+                holdings.proposals_ahead,
+                PROPOSAL_LOOKAHEAD_VIEWS as usize,
+            ),
+            ("early messages", holdings.early, MAX_EARLY_MESSAGES * size),
+            ("requests", holdings.wants, MAX_WANTS),
+            ("staged blocks", holdings.staged, 1_024),
+            ("checks", holdings.jobs, 12 * size + 100),
+            (
+                "evidence",
+                holdings.evidence,
+                MAX_EVIDENCE_PER_VALIDATOR * size,
+            ),
+            ("waiting events", waiting, 2_100 * size),
+        ];
+        for (what, held, limit) in bounds {
+            if held > limit {
+                return Err(format!(
+                    "host {host} holds {held} {what}, more than {limit}"
+                ));
+            }
+        }
+        Ok(())
+    }
+
+    /// Whoever was blocked for a proven equivocation still is after a restart.
+    pub(super) fn still_condemned(&self, host: usize) -> Result<(), String> {
+        let Some(running) = &self.hosts[host].running else {
+            return Ok(());
+        };
+        let blocked = running.machine.replica.engine().blocked();
+        for validator in &self.condemned[host] {
+            if !blocked
+                .iter()
+                .any(|(held, _)| held.as_usize() == *validator)
+            {
+                return Err(format!(
+                    "host {host} has forgotten that it blocks equivocator {validator}"
+                ));
+            }
+        }
+        Ok(())
+    }
+
+    /// Checks what a host has newly executed.
+    pub(super) fn executed(&mut self, host: usize) -> Result<(), String> {
+        if !self.keeps_protocol(host) {
+            return Ok(());
+        }
+        let Some(running) = &self.hosts[host].running else {
+            return Ok(());
+        };
+        let store = running.store.clone();
+        let (from, to) = (self.checker.told(host).next(), store.tip().height);
+        for height in (from.0..=to.0).map(Height) {
+            let stored = store.block(height).map_err(|error| error.to_string())?;
+            let root = store.root(height).map_err(|error| error.to_string())?;
+            let (Some(stored), Some(root)) = (stored, root) else {
+                return Err(format!("host {host} has executed {height:?} and lacks it"));
+            };
+            if let Some(certificate) = &stored.certificate {
+                self.checker.certificate(host, certificate)?;
+            }
+            self.checker.executed(host, &stored.block, root)?;
+            self.trace.line(self.now, host, What::Executed, || {
+                format!("executes {} {}", height, stored.block.id().short())
+            });
+        }
+        if to >= from {
+            self.progressed();
+            self.done |= self.goal_is_reached();
+        }
+        Ok(())
+    }
+
+    pub(super) fn goal_is_reached(&self) -> bool {
+        let Some(goal) = self.scenario.goal else {
+            return false;
+        };
+        let honest = self.honest_hosts();
+        honest
+            .iter()
+            .all(|host| self.checker.told(*host) >= Height(goal))
+    }
+
+    pub(super) fn progressed(&mut self) {
+        let height = self.checker.height();
+        if let Some(healed) = &mut self.healed
+            && healed.first_progress.is_none()
+            && height > healed.height
+        {
+            healed.first_progress = Some(self.now.since(healed.at));
+        }
+    }
+
+    /// Looks whether the validators have recovered, and whether it has taken too long.
+    pub(super) fn watch(&mut self) -> Result<(), String> {
+        // Whoever broke and healed may still be blocked, which is as it should be; those who never
+        // broke must go on all the same.
+        let mut honest = self.honest_hosts();
+        honest.retain(|host| self.scenario.is_honest(self.hosts[*host].validator));
+        let Some(healed) = &mut self.healed else {
+            return Ok(());
+        };
+        let goal = Height(healed.height.0 + RECOVERY_BLOCKS);
+        let since = self.now.since(healed.at);
+        let all_there = honest
+            .iter()
+            .all(|host| self.hosts[*host].running.is_some() && self.checker.told(*host) >= goal);
+        if all_there && healed.recovery.is_none() {
+            healed.recovery = Some(since);
+        }
+        if all_there && self.evidence_is_known() {
+            self.done = true;
+            return Ok(());
+        }
+        if since > self.scenario.patience() {
+            let told: Vec<u64> = honest.iter().map(|h| self.checker.told(*h).0).collect();
+            let what = if all_there {
+                "evidence that one honest validator holds is not known, or not acted upon, at all"
+            } else {
+                "no progress"
+            };
+            return Err(format!(
+                "{what} {since:?} after healing at height {}: honest validators are at {told:?}",
+                goal.0 - RECOVERY_BLOCKS
+            ));
+        }
+        self.plan(WATCH, Event::Watch);
+        Ok(())
+    }
+
+    /// Whether all honest validators hold evidence against, and block, whomever one of them holds
+    /// evidence against.
+    pub(super) fn evidence_is_known(&self) -> bool {
+        let mut convicted: BTreeSet<ValidatorIndex> = BTreeSet::new();
+        let running: Vec<_> = self
+            .honest_hosts()
+            .into_iter()
+            .filter(|host| self.scenario.is_honest(self.hosts[*host].validator))
+            .filter_map(|host| self.hosts[host].running.as_ref())
+            .map(|running| running.machine.replica.engine())
+            .collect();
+        for engine in &running {
+            convicted.extend(engine.evidence().map(|pair| pair.first.signer));
+        }
+        running.iter().all(|engine| {
+            let held: BTreeSet<_> = engine.evidence().map(|pair| pair.first.signer).collect();
+            let blocked: BTreeSet<_> = engine.blocked().into_iter().map(|(v, _)| v).collect();
+            held == convicted && blocked.is_superset(&convicted)
+        })
+    }
+
+    /// What is checked when the run is over.
+    pub(super) fn at_the_end(&mut self) -> Result<(), String> {
+        if self.scenario.goal.is_some() && !self.goal_is_reached() {
+            let honest = self.honest_hosts();
+            let told: Vec<u64> = honest.iter().map(|h| self.checker.told(*h).0).collect();
+            return Err(format!("honest validators are only at {told:?} at the end"));
+        }
+        for equivocator in self.checker.equivocators() {
+            let proven = self.honest_hosts().into_iter().any(|host| {
+                let running = self.hosts[host].running.as_ref();
+                running.is_some_and(|running| {
+                    let mut evidence = running.machine.replica.engine().evidence();
+                    evidence.any(|pair| pair.first.signer.as_usize() == equivocator)
+                })
+            });
+            if !proven {
+                return Err(format!(
+                    "validator {equivocator} has contradicted itself before honest ones, and \
+                     nobody holds evidence"
+                ));
+            }
+        }
+        for host in self.honest_hosts() {
+            let Some(running) = &self.hosts[host].running else {
+                continue;
+            };
+            if running.store.tip().height != self.checker.height() {
+                continue;
+            }
+            for (identity, expected) in self.checker.accounts() {
+                let held = running.store.account(identity);
+                let held = held.map_err(|error| error.to_string())?.unwrap_or_default();
+                if held != *expected {
+                    return Err(format!(
+                        "host {host} holds {held:?} for {identity}, the blocks make {expected:?}"
+                    ));
+                }
+            }
+        }
+        Ok(())
+    }
+}
