@@ -92,6 +92,11 @@ pub struct Scenario {
     pub mark: Option<Duration>,
 }
 
+/// Virtual time goes by in microseconds; so do the times of scenario files.
+pub(crate) fn whole_micros(duration: Duration) -> Duration {
+    Duration::from_micros(u64::try_from(duration.as_micros()).unwrap_or(u64::MAX))
+}
+
 /// The timers of a network whose messages take at most so long.
 pub fn timing_for(bound: Duration) -> Timing {
     let unit = bound.max(Duration::from_millis(5));
@@ -100,7 +105,7 @@ pub fn timing_for(bound: Duration) -> Timing {
         view_timeout: unit * 4,
         max_timeout: unit * 64,
         resend_interval: unit,
-        fetch_timeout: unit * 5 / 2,
+        fetch_timeout: whole_micros(unit * 5 / 2),
     }
 }
 

@@ -7,7 +7,7 @@ use crate::{
     crypto::Cryptography,
     disk::Mishap,
     network::{Latency, Links},
-    scenario::{Fault, Scenario, timing_for},
+    scenario::{Fault, Scenario, timing_for, whole_micros},
 };
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
@@ -104,7 +104,13 @@ pub fn swarm(seed: u64) -> Scenario {
         }
     }
     add_faults(&mut scenario, &mut rng, &switches, end);
-    scenario.duration = end;
+    for (at, fault) in &mut scenario.faults {
+        *at = whole_micros(*at);
+        if let Fault::Disk { away, .. } = fault {
+            *away = whole_micros(*away);
+        }
+    }
+    scenario.duration = whole_micros(end);
     scenario.must_recover = true;
     scenario
 }
