@@ -270,7 +270,7 @@ impl Engine {
         if self.epoch() < self.config.silent_before {
             return;
         }
-        if !self.future.is_empty() {
+        if !self.future.is_empty() && !made(Mistake::LaterEpochForgotten) {
             // The journal tells of votes in a later epoch, so what was said in this one is
             // forgotten already: saying anything could contradict it.
             return;

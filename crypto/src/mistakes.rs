@@ -47,6 +47,7 @@ mistakes! {
     CheckpointWithoutVotes: "a rewritten journal leaves out the validator's own votes",
     CheckpointWithoutBlocks: "a rewritten journal leaves out blocks that are not executed",
     BlockToldBeforeSync: "an executed block is told of before it is durable",
+    LaterEpochForgotten: "votes are cast in an epoch that the journal has left behind",
     SenderNotSigner: "votes are taken from senders that are not their signers",
     DuplicatesCounted: "one vote counts twice",
     QuorumTooSmall: "the quorum is one too small",

@@ -395,6 +395,11 @@ impl Checker {
         Ok(())
     }
 
+    /// A host's database is gone: it may tell of everything again.
+    pub(crate) fn lost(&mut self, host: usize) {
+        self.told[host] = Height(0);
+    }
+
     /// How far a host has told that it is.
     pub(crate) fn told(&self, host: usize) -> Height {
         self.told[host]

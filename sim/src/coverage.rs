@@ -54,6 +54,7 @@ impl Coverage {
             Fault::Disk { .. } => "disk mishap",
             Fault::Full(_) => "full disk",
             Fault::Room(_) => "room again",
+            Fault::LoseDatabase(_) => "lost database",
             Fault::Partition(_) => "partition",
             Fault::Cut(..) => "cut",
             Fault::Heal => "heal",

@@ -390,6 +390,13 @@ impl SimDisk {
         self.platter().full
     }
 
+    /// All rows are gone for good.
+    pub(crate) fn lose_rows(&self) {
+        let mut platter = self.platter();
+        platter.rows.clear();
+        platter.undo.clear();
+    }
+
     /// The power goes, now.
     pub(crate) fn crash(&self) {
         self.platter().crash();

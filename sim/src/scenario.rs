@@ -36,6 +36,8 @@ pub enum Fault {
     Full(usize),
     /// It has again, and the validator starts if it had stopped.
     Room(usize),
+    /// A validator stops, and its database is gone; its journal is not.
+    LoseDatabase(usize),
     /// Validators hear only those of their own group; who is in none hears nobody.
     Partition(Vec<Vec<usize>>),
     /// The first is not heard by the second any more.

@@ -132,6 +132,7 @@ fn fault_words(fault: &Fault) -> String {
         } => format!("disk {validator} {after} {mishap:?} {}", micros(*away)),
         Fault::Full(validator) => format!("full {validator}"),
         Fault::Room(validator) => format!("room {validator}"),
+        Fault::LoseDatabase(validator) => format!("lose-database {validator}"),
         Fault::Partition(groups) => {
             let mut words = "partition".to_owned();
             for (index, group) in groups.iter().enumerate() {
@@ -286,6 +287,7 @@ fn fault(words: &[&str]) -> Result<Fault, String> {
         }
         "full" => Fault::Full(number(rest, 0)?),
         "room" => Fault::Room(number(rest, 0)?),
+        "lose-database" => Fault::LoseDatabase(number(rest, 0)?),
         "partition" => {
             let groups = rest.split(|word| *word == "/").map(list);
             Fault::Partition(groups.collect::<Result<_, _>>()?)

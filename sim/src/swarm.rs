@@ -104,6 +104,7 @@ pub fn swarm(seed: u64) -> Scenario {
         }
     }
     add_faults(&mut scenario, &mut rng, &switches, end);
+    lose_a_database(&mut scenario, end);
     for (at, fault) in &mut scenario.faults {
         *at = whole_micros(*at);
         if let Fault::Disk { away, .. } = fault {
@@ -113,6 +114,21 @@ pub fn swarm(seed: u64) -> Scenario {
     scenario.duration = whole_micros(end);
     scenario.must_recover = true;
     scenario
+}
+
+/// In some runs one honest validator finds its database gone, while its journal is there: the others
+/// have all blocks still. From chance of its own, so that a seed's other faults do not depend on it.
+fn lose_a_database(scenario: &mut Scenario, end: Duration) {
+    let mut rng = ChaCha8Rng::seed_from_u64(scenario.seed ^ 0x10_57);
+    let victim = rng.random_range(0..scenario.validators);
+    if rng.random_range(0..100) < 10 && scenario.is_honest(victim) {
+        let at = end.mul_f64(rng.random_range(0.1..0.9));
+        let back = at + (end - at).mul_f64(rng.random_range(0.0..0.3));
+        let faults = &mut scenario.faults;
+        faults.push((at, Fault::LoseDatabase(victim)));
+        faults.push((back, Fault::Restart(vec![victim])));
+        faults.sort_by_key(|(at, _)| *at);
+    }
 }
 
 fn links(rng: &mut ChaCha8Rng, switches: [bool; 6]) -> Links {

@@ -9,9 +9,10 @@ impl Simulation {
         let words = format!("{fault:?}");
         let host = match &fault {
             Fault::Crash(hosts) | Fault::Restart(hosts) => hosts.first().copied(),
-            Fault::Disk { validator, .. } | Fault::Full(validator) | Fault::Room(validator) => {
-                Some(*validator)
-            }
+            Fault::Disk { validator, .. }
+            | Fault::Full(validator)
+            | Fault::Room(validator)
+            | Fault::LoseDatabase(validator) => Some(*validator),
             _ => None,
         };
         self.trace
@@ -60,6 +61,14 @@ impl Simulation {
                 self.hosts[validator].disk.set_full(false);
                 if self.hosts[validator].running.is_none() {
                     return self.start(validator);
+                }
+                Ok(())
+            }
+            Fault::LoseDatabase(validator) => {
+                for host in self.hosts_of(&[validator]) {
+                    self.hosts[host].running = None;
+                    self.hosts[host].disk.lose_rows();
+                    self.checker.lost(host);
                 }
                 Ok(())
             }
