@@ -117,6 +117,9 @@ pub struct Batch {
     pub message: Option<Arc<HashedMessage>>,
     /// Exactly a quorum of distinct signers and their undecoded signatures.
     pub parts: Vec<(u32, PartialSignature)>,
+    /// So many of the parts, the first, were verified one by one before (or are this validator's
+    /// own): if the check fails, only the others are looked at.
+    pub verified: usize,
 }
 
 impl std::fmt::Debug for Batch {

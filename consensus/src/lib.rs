@@ -152,4 +152,4 @@ pub use io::{
     Output, Penalty, Sentence, Target, ValidateRequest, Verdict, Work,
 };
 pub use recover::RecoverError;
-pub use work::{WorkCounts, Worker};
+pub use work::{Search, WorkCounts, Worker};

@@ -93,13 +93,13 @@ impl Tally {
         Some((slot.payload, slot.signature))
     }
 
-    /// A quorum of votes for the payload, verified ones first, if there are so many and no check
-    /// is under way.
+    /// A quorum of votes for the payload, verified ones first, and how many of these there are; if
+    /// there are so many and no check is under way.
     pub(crate) fn ready(
         &self,
         payload: &Digest,
         quorum: usize,
-    ) -> Option<Vec<(u32, PartialSignature)>> {
+    ) -> Option<(Vec<(u32, PartialSignature)>, usize)> {
         if self.checking.is_some() {
             return None;
         }
@@ -118,7 +118,8 @@ impl Tally {
             })
             .take(quorum)
             .collect();
-        (parts.len() == quorum).then_some(parts)
+        let verified = with_state(State::Verified).count().min(quorum);
+        (parts.len() == quorum).then_some((parts, verified))
     }
 
     /// Notes that a check is under way; none other starts until it is settled.
@@ -232,12 +233,14 @@ mod tests {
         for place in 0..3 {
             tally.admit(&vote(place, 1, place as u8), 4, false);
         }
-        let parts = tally.ready(&payload, 3).expect("three votes");
+        let (parts, verified) = tally.ready(&payload, 3).expect("three votes");
+        assert_eq!(verified, 0);
         tally.start(JobId(1));
         tally.admit(&vote(3, 1, 3), 4, false);
         assert!(tally.ready(&payload, 3).is_none(), "a check is under way");
         tally.fail(JobId(1), &parts, &[0]);
-        let again = tally.ready(&payload, 3).expect("three good votes");
+        let (again, verified) = tally.ready(&payload, 3).expect("three good votes");
+        assert_eq!(verified, 2, "these need no second look");
         let places: Vec<u32> = again.iter().map(|(place, _)| *place).collect();
         assert_eq!(places, [1, 2, 3], "verified votes come first");
         tally.start(JobId(2));

@@ -159,13 +159,15 @@ impl Engine {
         if round.certificate(subject.kind).is_some() {
             return;
         }
-        let Some(parts) = round.tally(subject.kind).ready(&subject.payload, quorum) else {
+        let tally = round.tally(subject.kind);
+        let Some((parts, verified)) = tally.ready(&subject.payload, quorum) else {
             return;
         };
         let batch = Batch {
             subject,
             message: self.hashed.get(&subject).cloned(),
             parts: parts.clone(),
+            verified,
         };
         let job = self.start(
             Work::Certify(batch),

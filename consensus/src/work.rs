@@ -2,11 +2,27 @@
 //! it belongs on a thread of its own.
 
 use crate::io::{Batch, Job, JobId, Verdict, Work};
-use quorate_crypto::bls::{
-    CertifyError, CheckCount, HashedMessage, PartialSignature, Proof, Scheme,
-};
+use quorate_crypto::bls::{Ballot, CertifyError, CheckCount, HashedMessage, Proof, Scheme};
 use quorate_types::{Certificate, ChainId, Subject, Vote};
 use std::sync::Arc;
+
+/// Work that takes longer than one check; see [`Worker::search`].
+pub struct Search(JobId, Sought);
+
+enum Sought {
+    /// Whose votes spoiled a combination.
+    Spoilers(Batch, Arc<HashedMessage>),
+    /// Which of these votes hold.
+    Votes(Vec<Vote>),
+}
+
+fn ballot<'a>(batch: &'a Batch, message: &'a HashedMessage) -> Ballot<'a> {
+    Ballot {
+        message,
+        parts: &batch.parts,
+        verified: batch.verified,
+    }
+}
 
 /// Does [`Job`]s for one chain and committee.
 #[derive(Clone)]
@@ -16,7 +32,7 @@ pub struct Worker {
     counts: WorkCounts,
 }
 
-/// What the work has cost so far.
+/// What work has cost.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct WorkCounts {
     /// Certificates that were made or verified.
@@ -44,69 +60,92 @@ impl Worker {
         }
     }
 
-    /// What the work has cost so far.
-    pub fn counts(&self) -> WorkCounts {
-        self.counts
+    /// What the work has cost since the last call.
+    pub fn take_counts(&mut self) -> WorkCounts {
+        std::mem::take(&mut self.counts)
     }
 
-    /// Does jobs that wait together, and answers each. Combinations for several subjects share
-    /// one pairing check: a finalize quorum of one view and a notarize quorum of the next usually
-    /// come with the same frames.
+    /// Does jobs that wait together, and answers each.
     ///
     /// `seed` must not be predictable for any validator.
     pub fn run(&mut self, jobs: Vec<Job>, seed: [u8; 32]) -> Vec<(JobId, Verdict)> {
+        let (mut verdicts, searches) = self.check(jobs, seed);
+        let searches = searches.into_iter();
+        verdicts.extend(searches.map(|search| self.search(search, seed)));
+        verdicts
+    }
+
+    /// Does what is quick of jobs that wait together, about a millisecond for each: the one check of
+    /// each combination, and certificates. Combinations for several subjects share one pairing check:
+    /// a finalize quorum of one view and a notarize quorum of the next usually come with the same
+    /// frames. What takes longer is returned, to be done by [`Self::search`], on another thread if
+    /// there is one, so that no view's check waits for it.
+    ///
+    /// `seed` must not be predictable for any validator.
+    pub fn check(
+        &mut self,
+        jobs: Vec<Job>,
+        seed: [u8; 32],
+    ) -> (Vec<(JobId, Verdict)>, Vec<Search>) {
         let mut verdicts = Vec::with_capacity(jobs.len());
+        let mut searches = Vec::new();
         let mut batches = Vec::new();
         for Job { id, work } in jobs {
             match work {
-                Work::Certify(batch) => batches.push((id, batch)),
+                Work::Certify(batch) => {
+                    let message = match &batch.message {
+                        Some(message) => message.clone(),
+                        None => Arc::new(self.hash(&batch.subject)),
+                    };
+                    batches.push((id, batch, message));
+                }
                 Work::VerifyCertificates(certificates) => {
                     let valid = self.verify_certificates(&certificates, seed);
                     verdicts.push((id, Verdict::Verified(valid)));
                 }
-                Work::VerifyVotes(votes) => {
-                    let valid = votes.iter().map(|vote| self.verify_vote(vote)).collect();
-                    verdicts.push((id, Verdict::Verified(valid)));
-                }
+                Work::VerifyVotes(votes) => searches.push(Search(id, Sought::Votes(votes))),
             }
         }
-        verdicts.extend(self.certify(batches, seed));
-        verdicts
+        let mut checks = CheckCount::default();
+        let ballots: Vec<Ballot<'_>> = batches.iter().map(|(_, b, m)| ballot(b, m)).collect();
+        let results = self.scheme.check_many(&ballots, seed, &mut checks);
+        self.counts.add(checks);
+        for ((id, batch, message), result) in batches.into_iter().zip(results) {
+            match result {
+                Ok(Some(proof)) => {
+                    self.counts.certificates += 1;
+                    verdicts.push((id, Verdict::Certified(Ok(proof))));
+                }
+                Ok(None) => searches.push(Search(id, Sought::Spoilers(batch, message))),
+                // The machine hands over exactly a quorum of distinct members. Were it not so,
+                // saying that nobody is to blame stops it.
+                Err(_) => verdicts.push((id, Verdict::Certified(Err(Vec::new())))),
+            }
+        }
+        (verdicts, searches)
     }
 
-    fn certify(&mut self, batches: Vec<(JobId, Batch)>, seed: [u8; 32]) -> Vec<(JobId, Verdict)> {
-        let messages: Vec<Arc<HashedMessage>> = batches
-            .iter()
-            .map(|(_, batch)| match &batch.message {
-                Some(message) => message.clone(),
-                None => Arc::new(self.hash(&batch.subject)),
-            })
-            .collect();
-        let items: Vec<(&HashedMessage, &[(u32, PartialSignature)])> = messages
-            .iter()
-            .zip(&batches)
-            .map(|(message, (_, batch))| (message.as_ref(), batch.parts.as_slice()))
-            .collect();
-        let mut checks = CheckCount::default();
-        let results = self.scheme.certify_many(&items, seed, &mut checks);
-        self.counts.add(checks);
-        batches
-            .iter()
-            .zip(results)
-            .map(|((id, _), result)| {
-                let result = match result {
-                    Ok(proof) => {
-                        self.counts.certificates += 1;
-                        Ok(proof)
-                    }
-                    Err(CertifyError::Invalid { bad, .. }) => Err(bad),
-                    // The machine hands over exactly a quorum of distinct members. Were it not so,
-                    // saying that nobody is to blame stops it.
-                    Err(_) => Err(Vec::new()),
+    /// Finds out who spoiled a combination, or verifies votes one by one.
+    ///
+    /// `seed` must not be predictable for any validator.
+    pub fn search(&mut self, search: Search, seed: [u8; 32]) -> (JobId, Verdict) {
+        let Search(id, sought) = search;
+        let verdict = match sought {
+            Sought::Votes(votes) => {
+                Verdict::Verified(votes.iter().map(|vote| self.verify_vote(vote)).collect())
+            }
+            Sought::Spoilers(batch, message) => {
+                let ballot = ballot(&batch, &message);
+                let spent = CheckCount::default();
+                let CertifyError::Invalid { bad, checks } = self.scheme.blame(&ballot, seed, spent)
+                else {
+                    return (id, Verdict::Certified(Err(Vec::new())));
                 };
-                (*id, Verdict::Certified(result))
-            })
-            .collect()
+                self.counts.add(checks);
+                Verdict::Certified(Err(bad))
+            }
+        };
+        (id, verdict)
     }
 
     fn verify_certificates(&mut self, certificates: &[Certificate], seed: [u8; 32]) -> Vec<bool> {

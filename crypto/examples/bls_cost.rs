@@ -24,8 +24,8 @@ use commonware_utils::{N3f1, Participant, non_empty};
 use quorate_crypto::{
     SecretKey,
     bls::{
-        AggregateMember, CheckCount, HashedMessage, PartialSignature, Proof, Scheme, VOTE_DST,
-        VoteSecret, deal,
+        AggregateMember, Ballot, CheckCount, HashedMessage, PartialSignature, Proof, Scheme,
+        VOTE_DST, VoteSecret, deal,
     },
 };
 use rand::{Rng, SeedableRng, seq::SliceRandom};
@@ -200,10 +200,13 @@ fn certificate(validators: u32) {
     let ours = measure(times, || assert!(scheme.verify_many(&items, [2; 32])));
     line("verify two certificates at once", ours, Some(2.0 * peer));
 
-    let batches = [
-        (&hashed, votes.as_slice()),
-        (&other, &committee.votes(&other)),
-    ];
+    let others = committee.votes(&other);
+    let ballot = |message, parts| Ballot {
+        message,
+        parts,
+        verified: 0,
+    };
+    let batches = [ballot(&hashed, votes.as_slice()), ballot(&other, &others)];
     let ours = measure(times, || {
         let mut checks = CheckCount::default();
         let made = scheme.certify_many(&batches, [2; 32], &mut checks);

@@ -48,7 +48,7 @@ mod tests;
 pub use aggregate::{AggregateMember, POSSESSION_DST};
 pub use group::GroupKey;
 pub use keys::{KeyError, SecretError, ThresholdKeys, VoteSecret, deal};
-pub use scheme::{CertifyError, Scheme};
+pub use scheme::{Ballot, CertifyError, Scheme};
 pub use signers::Signers;
 
 use commonware_codec::{EncodeSize, Error, FixedSize, Read, Write, extensions::ReadExt};
@@ -110,6 +110,13 @@ pub struct CheckCount {
     pub pairing_checks: u32,
     /// How many batches with an invalid signature were split in two.
     pub bisections: u32,
+}
+
+impl std::ops::AddAssign for CheckCount {
+    fn add_assign(&mut self, other: Self) {
+        self.pairing_checks += other.pairing_checks;
+        self.bisections += other.bisections;
+    }
 }
 
 impl SchemeKind {

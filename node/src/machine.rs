@@ -105,7 +105,7 @@ pub struct Machine {
     /// The other end of `events`.
     pub to_replica: Sender<Event>,
     /// Cryptography that the replica wants done; answered by [`Event::Checked`].
-    pub jobs: Receiver<Job>,
+    pub jobs: Receiver<Vec<Job>>,
     /// Checks blocks.
     pub validator: Validator,
     /// Blocks to check.

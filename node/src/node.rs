@@ -216,9 +216,17 @@ async fn serve_until_stopped(
     .await?;
     let _ = late_links.set(links.clone());
     let worker = Worker::new(config.chain, config.scheme.clone());
+    // Bounded by the machine's own limits on the checks under way.
+    let (to_search, searches) = crossbeam_channel::unbounded();
+    let searcher = worker.clone();
+    let (pool_metrics, pool_replica) = (metrics.clone(), to_replica.clone());
+    failures.thread("search", move || {
+        pool::search(searcher, searches, pool_replica, pool_metrics);
+        Ok(())
+    })?;
     let (pool_metrics, pool_replica) = (metrics.clone(), to_replica.clone());
     failures.thread("crypto", move || {
-        pool::run(worker, jobs, pool_replica, pool_metrics);
+        pool::check(worker, jobs, to_search, pool_replica, pool_metrics);
         Ok(())
     })?;
     let validator_replica = to_replica.clone();

@@ -129,7 +129,7 @@ pub(crate) struct ReplicaConfig {
 /// The threads and handles around the replica.
 pub(crate) struct Neighbours {
     pub(crate) outlet: Outlet,
-    pub(crate) jobs: Sender<Job>,
+    pub(crate) jobs: Sender<Vec<Job>>,
     pub(crate) validator: Sender<ValidateRequest>,
     pub(crate) requests: Sender<(ValidatorIndex, Request)>,
     pub(crate) executor: ExecutorHandle,
@@ -436,8 +436,9 @@ impl Replica {
         for record in &output.persist {
             self.journal.append(record).context("vote journal")?;
         }
-        for job in output.jobs {
-            self.around.jobs.send(job).context("crypto pool is gone")?;
+        if !output.jobs.is_empty() {
+            let jobs = output.jobs;
+            self.around.jobs.send(jobs).context("crypto pool is gone")?;
         }
         for request in output.validate {
             self.around

@@ -42,6 +42,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
             "quorate-p2p",
             "quorate-load",
             "quorate-node",
+            "quorate-sim",
         ],
     ),
 ];

@@ -103,6 +103,14 @@ impl Attack {
         Self::BadTransactions,
     ];
 
+    /// Its name, without numbers.
+    pub fn name(self) -> String {
+        match self {
+            Self::Glitch(..) => "Glitch".to_owned(),
+            other => format!("{other:?}"),
+        }
+    }
+
     /// Whether it takes a second host.
     pub fn is_twin(self) -> bool {
         matches!(self, Self::Twins | Self::FreeTwins)

@@ -462,6 +462,7 @@ mod tests {
                         subject: subject(),
                         message: None,
                         parts,
+                        verified: 0,
                     });
                     let job = Job { id: JobId(1), work };
                     match authority.work(job, [3; 32]).1 {

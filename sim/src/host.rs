@@ -5,10 +5,11 @@ use crate::{
     clock::{ClockFault, SimClock},
     crypto::Authority,
     disk::SimDisk,
-    scenario::Scenario,
+    scenario::{Costs, Scenario},
 };
 use bytes::Bytes;
-use quorate_consensus::{JobId, Moment, Own, ValidateRequest, Verdict, VoteSigner};
+use quorate_consensus::{JobId, Moment, Own, ValidateRequest, Verdict, VoteSigner, Work};
+use quorate_crypto::bls::{HashedMessage, PartialSignature};
 use quorate_node::{
     config::ConsensusConfig,
     machine::{Durables, Machine, Settings, Surroundings, journal_folder},
@@ -29,14 +30,8 @@ use std::{
 /// How long the library refuses a cut link.
 const CUT_LASTS: Duration = Duration::from_secs(60);
 
-/// What checking a proposed block takes.
-pub(crate) const VALIDATE_TAKES: Duration = Duration::from_micros(200);
-
 /// How soon a block is looked at again whose named state is not reached.
 const VALIDATE_AGAIN: Duration = Duration::from_millis(2);
-
-/// What checking certificates and votes takes.
-pub(crate) const CHECK_TAKES: Duration = Duration::from_micros(900);
 
 /// The journal is rewritten after so many bytes: often, since that is where crashes bite.
 const REWRITE_BYTES: u64 = 24 << 10;
@@ -85,10 +80,21 @@ pub(crate) struct Running {
     pub(crate) waiting: Vec<(ValidateRequest, Moment)>,
     /// What the crypto pool works on.
     pub(crate) checking: Option<Vec<(JobId, Verdict)>>,
+    /// How long it takes.
+    pub(crate) checking_takes: Duration,
     /// Checks that failed so far.
     pub(crate) bisected: u64,
     /// The epoch that it was in when it was last looked at.
     pub(crate) epoch: Epoch,
+}
+
+impl Running {
+    /// How many combined checks have failed of those under way.
+    pub(crate) fn spoiled(&self) -> u32 {
+        let verdicts = self.checking.iter().flatten();
+        let spoiled = verdicts.filter(|(_, v)| matches!(v, Verdict::Certified(Err(_))));
+        spoiled.count() as u32
+    }
 }
 
 /// One validator. Twins have two of these.
@@ -120,6 +126,30 @@ pub(crate) struct Chain {
 
 pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(|broken| broken.into_inner())
+}
+
+/// What a check takes, when nothing is wrong with what it checks.
+fn cost_of(work: &Work, costs: &Costs) -> Duration {
+    let times = |one: Duration, items: usize| one * u32::try_from(items).unwrap_or(u32::MAX);
+    match work {
+        Work::Certify(_) => costs.certify,
+        Work::VerifyCertificates(certificates) => times(costs.certificate, certificates.len()),
+        Work::VerifyVotes(votes) => times(costs.vote, votes.len()),
+    }
+}
+
+/// A signer whose work takes its validator's time.
+struct Working {
+    signer: Arc<dyn VoteSigner>,
+    clock: Arc<SimClock>,
+    takes: Duration,
+}
+
+impl VoteSigner for Working {
+    fn sign_vote(&self, message: &[u8]) -> (PartialSignature, Option<Arc<HashedMessage>>) {
+        self.clock.work(self.takes);
+        self.signer.sign_vote(message)
+    }
 }
 
 fn data_dir() -> PathBuf {
@@ -190,11 +220,15 @@ impl Host {
                 committee: chain.committee.clone(),
                 own: Own {
                     place: ValidatorIndex(u32::try_from(self.validator)?),
-                    secret: self.signer.clone(),
+                    secret: Arc::new(Working {
+                        signer: self.signer.clone(),
+                        clock: self.clock.clone(),
+                        takes: scenario.costs.sign,
+                    }),
                 },
                 consensus: ConsensusConfig {
                     timing: scenario.timing,
-                    finalize_linger: Duration::from_millis(2),
+                    finalize_linger: scenario.linger,
                     min_block_interval: scenario.block_interval,
                     penalty_lasts: Duration::from_secs(3_600),
                 },
@@ -250,6 +284,7 @@ impl Host {
             store,
             waiting: Vec::new(),
             checking: None,
+            checking_takes: Duration::ZERO,
             bisected: 0,
         })
     }
@@ -295,6 +330,7 @@ impl Host {
         &mut self,
         part: Part,
         authority: &Authority,
+        costs: &Costs,
         seed: [u8; 32],
     ) -> anyhow::Result<()> {
         let Some(running) = &mut self.running else {
@@ -304,6 +340,7 @@ impl Host {
             machine,
             waiting,
             checking,
+            checking_takes,
             ..
         } = &mut **running;
         match part {
@@ -316,8 +353,21 @@ impl Host {
                 machine.replica.settle()
             }
             Part::Crypto => {
-                let jobs = machine.jobs.try_iter();
-                let verdicts: Vec<_> = jobs.map(|job| authority.work(job, seed)).collect();
+                let jobs = machine.jobs.try_iter().flatten();
+                *checking_takes = costs.checks;
+                let mut verdicts = Vec::new();
+                for job in jobs {
+                    let takes = cost_of(&job.work, costs);
+                    let (id, verdict) = authority.work(job, seed);
+                    let spoiled = matches!(verdict, Verdict::Certified(Err(_)));
+                    *checking_takes += takes;
+                    *checking_takes += if spoiled {
+                        costs.search
+                    } else {
+                        Duration::ZERO
+                    };
+                    verdicts.push((id, verdict));
+                }
                 *checking = Some(verdicts);
                 Ok(())
             }

@@ -9,42 +9,98 @@ use std::{
     time::Duration,
 };
 
-/// Regions of [`Latency::Regions`], and the median round trips between them in milliseconds
-/// (measured between data centres of one provider).
-pub const REGIONS: [&str; 10] = [
-    "us-west-1",
-    "us-east-1",
-    "eu-west-1",
-    "ap-northeast-1",
-    "eu-north-1",
-    "ap-south-1",
-    "sa-east-1",
-    "eu-central-1",
-    "ap-northeast-2",
-    "ap-southeast-2",
-];
+/// Places on earth and the median round trips between them, measured between data centres of one
+/// provider.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Map {
+    /// What it is called.
+    pub name: &'static str,
+    /// The places.
+    pub regions: &'static [&'static str],
+    /// From the first to the second and back, in microseconds.
+    pub round_trips_us: &'static [&'static [u64]],
+}
 
-/// The median round trips between [`REGIONS`], in milliseconds.
-const ROUND_TRIPS_MS: [[u64; 10]; 10] = [
-    [3, 64, 130, 108, 173, 232, 175, 153, 134, 139],
-    [64, 6, 70, 150, 113, 193, 115, 93, 180, 200],
-    [130, 70, 3, 202, 41, 126, 178, 27, 233, 256],
-    [109, 150, 202, 3, 247, 134, 258, 228, 36, 107],
-    [172, 112, 40, 247, 3, 149, 223, 23, 250, 271],
-    [232, 190, 125, 133, 148, 3, 301, 129, 134, 155],
-    [175, 115, 179, 259, 223, 302, 3, 205, 290, 312],
-    [153, 93, 27, 227, 23, 129, 204, 4, 231, 251],
-    [134, 180, 233, 36, 250, 135, 289, 232, 4, 145],
-    [139, 200, 256, 106, 272, 155, 312, 252, 146, 4],
-];
+/// Ten regions on all continents but two.
+pub static WORLD: Map = Map {
+    name: "world",
+    regions: &[
+        "us-west-1",
+        "us-east-1",
+        "eu-west-1",
+        "ap-northeast-1",
+        "eu-north-1",
+        "ap-south-1",
+        "sa-east-1",
+        "eu-central-1",
+        "ap-northeast-2",
+        "ap-southeast-2",
+    ],
+    round_trips_us: &[
+        &[
+            2_817, 63_944, 129_934, 108_256, 172_856, 232_000, 174_762, 153_252, 133_536, 139_126,
+        ],
+        &[
+            64_160, 5_506, 69_622, 149_684, 112_794, 192_506, 115_310, 93_160, 179_824, 199_812,
+        ],
+        &[
+            130_108, 69_736, 3_178, 202_282, 40_878, 125_890, 178_206, 27_456, 232_626, 255_742,
+        ],
+        &[
+            108_744, 149_537, 202_468, 2_750, 247_227, 134_328, 258_343, 227_580, 36_343, 106_936,
+        ],
+        &[
+            172_498, 112_202, 39_718, 246_670, 3_332, 148_877, 222_980, 22_980, 250_092, 271_220,
+        ],
+        &[
+            231_589, 189_670, 125_389, 133_254, 148_430, 3_167, 301_022, 128_968, 134_488, 154_675,
+        ],
+        &[
+            175_308, 115_378, 178_588, 258_918, 223_336, 301_760, 3_318, 205_014, 289_659, 312_424,
+        ],
+        &[
+            153_012, 92_650, 26_988, 226_991, 22_938, 129_262, 204_017, 4_042, 230_834, 251_345,
+        ],
+        &[
+            133_928, 179_504, 233_225, 36_369, 250_374, 135_238, 289_366, 231_554, 4_020, 145_232,
+        ],
+        &[
+            139_250, 199_676, 255_590, 105_814, 271_595, 154_862, 312_056, 251_648, 146_134, 4_096,
+        ],
+    ],
+};
+
+/// Four regions of one country.
+pub static UNITED_STATES: Map = Map {
+    name: "united-states",
+    regions: &["us-east-1", "us-east-2", "us-west-1", "us-west-2"],
+    round_trips_us: &[
+        &[5_506, 15_068, 64_160, 64_419],
+        &[16_476, 5_402, 53_220, 51_166],
+        &[63_944, 52_468, 2_817, 21_890],
+        &[64_031, 50_502, 21_720, 3_170],
+    ],
+};
+
+/// All maps.
+pub static MAPS: [&Map; 2] = [&WORLD, &UNITED_STATES];
+
+impl Map {
+    /// How long a message takes from one validator to another: validator i sits in region i modulo
+    /// their number.
+    pub fn one_way(&self, from: usize, to: usize) -> Duration {
+        let regions = self.regions.len();
+        Duration::from_micros(self.round_trips_us[from % regions][to % regions] / 2)
+    }
+}
 
 /// How long messages take, one way.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Latency {
     /// Between the first and the second, evenly at random.
     Between(Duration, Duration),
-    /// Validator i sits in region i mod 10 of [`REGIONS`]; a tenth at random on top.
-    Regions,
+    /// As on a map, and up to so many percent at random on top.
+    Map(&'static Map, u32),
 }
 
 /// How the links are.
@@ -81,9 +137,10 @@ impl Links {
     pub fn bound(&self) -> Duration {
         let base = match self.latency {
             Latency::Between(_, most) => most,
-            Latency::Regions => {
-                let most = ROUND_TRIPS_MS.iter().flatten().copied().max().unwrap_or(0);
-                Duration::from_millis(most) * 11 / 20
+            Latency::Map(map, jitter) => {
+                let trips = map.round_trips_us.iter().flat_map(|row| row.iter());
+                let most = trips.copied().max().unwrap_or(0);
+                Duration::from_micros(most * u64::from(100 + jitter) / 200)
             }
         };
         base + self.slow.values().max().copied().unwrap_or_default()
@@ -175,10 +232,10 @@ impl Network {
                 let (least, most) = (least.as_micros() as u64, most.as_micros() as u64);
                 Duration::from_micros(rng.random_range(least..=most))
             }
-            Latency::Regions => {
-                let round_trip = ROUND_TRIPS_MS[from % REGIONS.len()][to % REGIONS.len()];
-                let one_way = round_trip * 500;
-                Duration::from_micros(rng.random_range(one_way..=one_way * 11 / 10))
+            Latency::Map(map, jitter) => {
+                let one_way = map.one_way(from, to).as_micros() as u64;
+                let most = one_way * u64::from(100 + jitter) / 100;
+                Duration::from_micros(rng.random_range(one_way..=most))
             }
         };
         let slow = |validator| self.links.slow.get(&validator).copied();

@@ -81,7 +81,7 @@ pub fn run_many(
                         .byzantine
                         .values()
                         .flatten()
-                        .map(|attack| format!("{attack:?}"))
+                        .map(|attack| attack.name())
                         .collect();
                     let result = run_one(scenario);
                     let mut all = outcome.lock().unwrap_or_else(|broken| broken.into_inner());

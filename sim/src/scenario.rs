@@ -48,6 +48,40 @@ pub enum Fault {
     Join,
 }
 
+/// How long the validators' computing takes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Costs {
+    /// Signing a vote.
+    pub sign: Duration,
+    /// Whatever the crypto pool does at once.
+    pub checks: Duration,
+    /// On top of it, each combined check of a quorum, good or bad.
+    pub certify: Duration,
+    /// Finding out who spoiled one.
+    pub search: Duration,
+    /// Each certificate.
+    pub certificate: Duration,
+    /// Each vote that is verified alone.
+    pub vote: Duration,
+    /// Checking a proposed block, executing, serving, and taking transactions.
+    pub block: Duration,
+}
+
+impl Default for Costs {
+    /// Rough ones.
+    fn default() -> Self {
+        Self {
+            sign: Duration::ZERO,
+            checks: Duration::from_micros(900),
+            certify: Duration::ZERO,
+            search: Duration::ZERO,
+            certificate: Duration::ZERO,
+            vote: Duration::ZERO,
+            block: Duration::from_micros(200),
+        }
+    }
+}
+
 /// What is simulated.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Scenario {
@@ -73,6 +107,10 @@ pub struct Scenario {
     pub links: Links,
     /// How long a sync takes.
     pub sync: Duration,
+    /// How long computing takes. Not written down in scenario files.
+    pub costs: Costs,
+    /// How long a finalize vote waits for company.
+    pub linger: Duration,
     /// Whose clocks are wrong.
     pub clocks: BTreeMap<usize, ClockFault>,
     /// Who does not behave, and how.
@@ -133,6 +171,8 @@ impl Scenario {
             retention: None,
             links: Links::good(),
             sync: Duration::from_micros(800),
+            costs: Costs::default(),
+            linger: Duration::from_millis(2),
             clocks: BTreeMap::new(),
             byzantine: BTreeMap::new(),
             faults: Vec::new(),

@@ -19,7 +19,7 @@ use crate::{
     clock::ClockFault,
     crypto::Cryptography,
     disk::Mishap,
-    network::Latency,
+    network::{Latency, MAPS},
     scenario::{Fault, Scenario},
 };
 use quorate_consensus::Timing;
@@ -68,7 +68,7 @@ impl Display for Scenario {
             Latency::Between(least, most) => {
                 writeln!(f, "latency {} {}", micros(least), micros(most))?;
             }
-            Latency::Regions => writeln!(f, "latency regions")?,
+            Latency::Map(map, jitter) => writeln!(f, "latency {} {jitter}", map.name)?,
         }
         writeln!(f, "loss {}", self.links.loss_percent)?;
         writeln!(f, "doubles {}", self.links.double_percent)?;
@@ -210,7 +210,11 @@ fn take_line(scenario: &mut Scenario, line: &str) -> Result<(), String> {
             }
         }
         "block-interval" => scenario.block_interval = duration(rest, 0)?,
-        "latency" if rest == ["regions"] => scenario.links.latency = Latency::Regions,
+        "latency" if MAPS.iter().any(|map| rest.first() == Some(&map.name)) => {
+            let map = MAPS.into_iter().find(|map| rest[0] == map.name);
+            let map = map.expect("just seen");
+            scenario.links.latency = Latency::Map(map, number(rest, 1)?);
+        }
         "latency" => {
             let (least, most) = (duration(rest, 0)?, duration(rest, 1)?);
             if least > most {

@@ -6,7 +6,7 @@ use crate::{
     clock::ClockFault,
     crypto::Cryptography,
     disk::Mishap,
-    network::{Latency, Links},
+    network::{Latency, Links, WORLD},
     scenario::{Fault, Scenario, timing_for, whole_micros},
 };
 use rand::{RngExt, SeedableRng};
@@ -135,7 +135,7 @@ fn links(rng: &mut ChaCha8Rng, switches: [bool; 6]) -> Links {
     let [lossy, doubles, disorder, narrow, slow, regions] = switches;
     let mut links = Links::good();
     if regions {
-        links.latency = Latency::Regions;
+        links.latency = Latency::Map(&WORLD, 10);
     } else {
         let least = rng.random_range(100..10_000);
         let most = least * rng.random_range(1..8);

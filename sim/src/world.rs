@@ -1,6 +1,7 @@
 //! The world around the validators: time, links, faults, clients, and the checkers.
 
 mod faults;
+mod timeline;
 mod traffic;
 mod watch;
 
@@ -10,12 +11,14 @@ use crate::{
     clock::START_MS,
     coverage::Coverage,
     crypto::Authority,
-    host::{CHECK_TAKES, Chain, Host, PARTS, Part, Sent, VALIDATE_TAKES, lock},
+    host::{Chain, Host, PARTS, Part, Running, Sent, lock},
     network::Network,
     scenario::{Fault, Scenario},
     stock::{self, Stock},
     trace::{Line, Trace, What},
 };
+pub use timeline::{BlockTimes, Checked, Timeline};
+
 use bytes::Bytes;
 use commonware_codec::{Copying, DecodeExt};
 use quorate_consensus::{
@@ -138,6 +141,7 @@ pub struct Simulation {
     pub(crate) crash_all_at: Option<u64>,
     /// Whom each host blocks for good.
     condemned: Vec<BTreeSet<usize>>,
+    recorder: Option<timeline::Recorder>,
     /// How long a validator that a mishap stopped stays away.
     away: Duration,
 }
@@ -238,6 +242,7 @@ impl Simulation {
             done: false,
             step: 0,
             crash_all_at: None,
+            recorder: None,
             condemned: vec![BTreeSet::new(); places.len()],
             away: Duration::from_millis(100),
             rng,
@@ -488,7 +493,9 @@ impl Simulation {
             let late = self.lateness(host, part, due);
             let takes = match part {
                 Part::Replica | Part::Crypto => Duration::ZERO,
-                Part::Validator | Part::Executor | Part::Server | Part::Ingest => VALIDATE_TAKES,
+                Part::Validator | Part::Executor | Part::Server | Part::Ingest => {
+                    self.scenario.costs.block
+                }
             };
             let busy = self.hosts[host].busy[part as usize];
             let at = due.max(self.now).after(takes + late).max(busy);
@@ -525,7 +532,7 @@ impl Simulation {
             self.rng.fill_bytes(&mut seed);
         }
         self.hosts[host].clock.set(self.now);
-        let result = self.hosts[host].run(part, &self.chain.authority, seed);
+        let result = self.hosts[host].run(part, &self.chain.authority, &self.scenario.costs, seed);
         let free = self.hosts[host].clock.world();
         self.hosts[host].busy[part as usize] = free;
         self.trace
@@ -548,9 +555,23 @@ impl Simulation {
             return Err(format!("host {host} stops: {error:#}"));
         }
         match part {
-            Part::Crypto => self.plan(CHECK_TAKES, Event::HandOver { host, life }),
+            Part::Crypto => {
+                let running = self.hosts[host].running.as_ref();
+                let takes = running.map_or(Duration::ZERO, |running| running.checking_takes);
+                if let (Some(recorder), Some(running)) = (&mut self.recorder, running) {
+                    recorder.checked(host, self.now, takes, running.spoiled());
+                }
+                self.plan(takes, Event::HandOver { host, life });
+            }
             Part::Executor => self.executed(host)?,
-            Part::Replica => self.look_at(host)?,
+            Part::Replica => {
+                if let (Some(recorder), Some(running)) =
+                    (&mut self.recorder, &self.hosts[host].running)
+                {
+                    recorder.looked(host, self.hosts.len(), running, free);
+                }
+                self.look_at(host)?;
+            }
             _ => {}
         }
         self.plan_parts(host);

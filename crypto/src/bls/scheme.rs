@@ -17,6 +17,18 @@ use std::{collections::BTreeMap, sync::Arc};
 #[derive(Clone)]
 pub struct Scheme(Arc<Inner>);
 
+/// Votes that may make a certificate.
+#[derive(Clone, Copy)]
+pub struct Ballot<'a> {
+    /// What is signed.
+    pub message: &'a HashedMessage,
+    /// The signers and their signatures.
+    pub parts: &'a [(u32, PartialSignature)],
+    /// So many of the parts, the first, were found valid before, each for itself: upon a failure
+    /// they are not examined again.
+    pub verified: usize,
+}
+
 /// Why there is no certificate.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum CertifyError {
@@ -150,16 +162,58 @@ impl Scheme {
         parts: &[(u32, PartialSignature)],
         seed: [u8; 32],
     ) -> Result<Proof, CertifyError> {
-        self.check_signers(parts)?;
+        let ballot = Ballot {
+            message,
+            parts,
+            verified: 0,
+        };
+        self.certify_ballot(&ballot, seed)
+    }
+
+    /// As [`Self::certify`], which examines only the parts that are not known to be valid.
+    ///
+    /// # Errors
+    ///
+    /// See [`CertifyError`].
+    pub fn certify_ballot(
+        &self,
+        ballot: &Ballot<'_>,
+        seed: [u8; 32],
+    ) -> Result<Proof, CertifyError> {
         let mut checks = CheckCount::default();
-        if let Some(combined) = self.0.combine(parts) {
-            checks.pairing_checks += 1;
-            if self.0.holds(&message.0, &combined) {
-                return Ok(self.0.proof(&combined));
-            }
+        match self.check(ballot, &mut checks)? {
+            Some(proof) => Ok(proof),
+            None => Err(self.blame(ballot, seed, checks)),
         }
-        let bad = self.find_invalid_counted(message, parts, seed, &mut checks);
-        Err(CertifyError::Invalid { bad, checks })
+    }
+
+    /// The one check of a ballot: its proof, or `None` if some signature is invalid. Adds to
+    /// `checks` what it took.
+    fn check(
+        &self,
+        ballot: &Ballot<'_>,
+        checks: &mut CheckCount,
+    ) -> Result<Option<Proof>, CertifyError> {
+        self.check_signers(ballot.parts)?;
+        let Some(combined) = self.0.combine(ballot.parts) else {
+            return Ok(None);
+        };
+        checks.pairing_checks += 1;
+        let holds = self.0.holds(&ballot.message.0, &combined);
+        Ok(holds.then(|| self.0.proof(&combined)))
+    }
+
+    /// Who spoiled a ballot whose check failed, as [`CertifyError::Invalid`]. `spent` is what the
+    /// check took; `seed` as for [`Self::certify`].
+    pub fn blame(
+        &self,
+        ballot: &Ballot<'_>,
+        seed: [u8; 32],
+        mut spent: CheckCount,
+    ) -> CertifyError {
+        let suspects = ballot.parts.get(ballot.verified..).unwrap_or_default();
+        let bad = self.find_invalid_counted(ballot.message, suspects, seed, &mut spent);
+        CertifyError::Invalid { bad, checks: spent }
     }
 
     /// Whether the proof holds for this message. One pairing check.
@@ -189,51 +243,67 @@ impl Scheme {
         }
     }
 
-    /// As [`Self::certify`] for several messages, with one pairing check for all of them as long
-    /// as every batch is good. Otherwise each is certified on its own.
+    /// The checks of several ballots, with one pairing check for all of them as long as every one
+    /// is good; otherwise each has its own. `None` stands for a ballot that some signature spoils;
+    /// [`Self::blame`] tells whose.
     ///
     /// A finalize quorum of one view and a notarize quorum of the next usually come together; this
     /// saves one of their two pairing checks. `checks` is added to; `seed` as for certify.
+    ///
+    /// # Errors
+    ///
+    /// See [`CertifyError`], but for [`CertifyError::Invalid`].
+    pub fn check_many(
+        &self,
+        ballots: &[Ballot<'_>],
+        seed: [u8; 32],
+        checks: &mut CheckCount,
+    ) -> Vec<Result<Option<Proof>, CertifyError>> {
+        if ballots.len() > 1
+            && let Some(proofs) = self.certify_together(ballots, seed, checks)
+        {
+            return proofs.into_iter().map(|proof| Ok(Some(proof))).collect();
+        }
+        let ballots = ballots.iter();
+        ballots.map(|ballot| self.check(ballot, checks)).collect()
+    }
+
+    /// As [`Self::check_many`], and finds out who spoiled what.
     pub fn certify_many(
         &self,
-        batches: &[(&HashedMessage, &[(u32, PartialSignature)])],
+        ballots: &[Ballot<'_>],
         seed: [u8; 32],
         checks: &mut CheckCount,
     ) -> Vec<Result<Proof, CertifyError>> {
-        if batches.len() > 1
-            && let Some(proofs) = self.certify_together(batches, seed, checks)
-        {
-            return proofs.into_iter().map(Ok).collect();
-        }
-        batches
+        let checked = self.check_many(ballots, seed, checks);
+        let mut finish = |ballot, result: Result<Option<Proof>, CertifyError>| {
+            if let Some(proof) = result? {
+                return Ok(proof);
+            }
+            let error = self.blame(ballot, seed, CheckCount::default());
+            if let CertifyError::Invalid { checks: spent, .. } = &error {
+                *checks += *spent;
+            }
+            Err(error)
+        };
+        ballots
             .iter()
-            .map(|(message, parts)| {
-                let result = self.certify(message, parts, seed);
-                match &result {
-                    Ok(_) => checks.pairing_checks += 1,
-                    Err(CertifyError::Invalid { checks: spent, .. }) => {
-                        checks.pairing_checks += spent.pairing_checks;
-                        checks.bisections += spent.bisections;
-                    }
-                    // Refused for its signers, before any cryptography.
-                    Err(_) => {}
-                }
-                result
-            })
+            .zip(checked)
+            .map(|(ballot, result)| finish(ballot, result))
             .collect()
     }
 
-    /// The proofs of all batches, if all of them are good.
+    /// The proofs of all ballots, if all of them are good.
     fn certify_together(
         &self,
-        batches: &[(&HashedMessage, &[(u32, PartialSignature)])],
+        ballots: &[Ballot<'_>],
         seed: [u8; 32],
         checks: &mut CheckCount,
     ) -> Option<Vec<Proof>> {
-        let mut combined = Vec::with_capacity(batches.len());
-        for (message, parts) in batches {
-            self.check_signers(parts).ok()?;
-            combined.push((message.0, self.0.combine(parts)?));
+        let mut combined = Vec::with_capacity(ballots.len());
+        for ballot in ballots {
+            self.check_signers(ballot.parts).ok()?;
+            combined.push((ballot.message.0, self.0.combine(ballot.parts)?));
         }
         checks.pairing_checks += 1;
         let proofs = || {

@@ -21,6 +21,9 @@ impl Simulation {
         } in sent
         {
             let receivers = self.receivers(host, &to);
+            if let Some(recorder) = &mut self.recorder {
+                recorder.sent(host, at, &bytes, receivers.len());
+            }
             if lane == Lane::Votes {
                 self.hosts[host].has_voted = true;
             }

@@ -2,8 +2,8 @@
 
 use super::{SEED, decoded, rng, shifted, votes};
 use crate::bls::{
-    AggregateMember, CertifyError, CheckCount, HashedMessage, KeyError, PartialSignature, Proof,
-    Scheme, SchemeKind, Signers, VOTE_DST, VoteSecret,
+    AggregateMember, Ballot, CertifyError, CheckCount, HashedMessage, KeyError, PartialSignature,
+    Proof, Scheme, SchemeKind, Signers, VOTE_DST, VoteSecret,
     curve::{Affine, Jacobian},
     point::{G2, G2Affine},
 };
@@ -225,7 +225,11 @@ fn several_certificates_share_a_check_whoever_signed_them() {
         let batches: Vec<_> = messages
             .iter()
             .zip(parts)
-            .map(|(m, p)| (m, &p[..]))
+            .map(|(message, parts)| Ballot {
+                message,
+                parts,
+                verified: 0,
+            })
             .collect();
         let mut checks = CheckCount::default();
         let results = members.scheme.certify_many(&batches, SEED, &mut checks);

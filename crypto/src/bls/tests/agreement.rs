@@ -2,7 +2,7 @@
 
 use super::{Committee, SEED, lagrange, rng, shifted, times, votes};
 use crate::bls::{
-    CertifyError, CheckCount, HashedMessage, Proof, Scheme, VOTE_DST, curve::Affine, deal,
+    Ballot, CertifyError, CheckCount, HashedMessage, Proof, Scheme, VOTE_DST, curve::Affine, deal,
     point::G1Affine,
 };
 use commonware_codec::{Copying, DecodeExt, EncodeFixed};
@@ -152,23 +152,22 @@ fn certificates_made_together_equal_those_made_alone_at_half_the_checks() {
             .map(|i| (i, secrets[i as usize].sign(message)))
             .collect::<Vec<_>>()
     });
-    let batches = [
-        (&messages[0], parts[0].as_slice()),
-        (&messages[1], parts[1].as_slice()),
-    ];
+    let ballot = |index: usize, parts| Ballot {
+        message: &messages[index],
+        parts,
+        verified: 0,
+    };
+    let batches = [ballot(0, &parts[0][..]), ballot(1, &parts[1])];
     let mut checks = CheckCount::default();
     let together = scheme.certify_many(&batches, [3; 32], &mut checks);
     assert_eq!(checks.pairing_checks, 1);
-    for ((message, parts), proof) in batches.iter().zip(together) {
-        assert_eq!(proof, scheme.certify(message, parts, [4; 32]));
+    for (ballot, proof) in batches.iter().zip(together) {
+        assert_eq!(proof, scheme.certify(ballot.message, ballot.parts, [4; 32]));
     }
     // A bad part in one batch spoils only that one.
     let mut spoiled = parts[1].clone();
     spoiled[2].1 = parts[0][2].1;
-    let batches = [
-        (&messages[0], parts[0].as_slice()),
-        (&messages[1], &spoiled),
-    ];
+    let batches = [ballot(0, &parts[0][..]), ballot(1, &spoiled)];
     let results = scheme.certify_many(&batches, [5; 32], &mut checks);
     assert!(results[0].is_ok());
     assert!(matches!(
@@ -184,18 +183,15 @@ fn certificates_made_together_equal_those_made_alone_at_half_the_checks() {
         parts[0].1 = shifted(&parts[0].1, &error);
     }
     let batches = [
-        (&messages[0], shifted_parts[0].as_slice()),
-        (&messages[1], &shifted_parts[1]),
+        ballot(0, &shifted_parts[0][..]),
+        ballot(1, &shifted_parts[1]),
     ];
     for result in scheme.certify_many(&batches, [6; 32], &mut checks) {
         assert!(matches!(result, Err(CertifyError::Invalid { bad, .. }) if bad == [0]));
     }
     // Parts that never come to a pairing are not counted as one.
     let mut none = CheckCount::default();
-    let short = [
-        (&messages[0], &parts[0][..4]),
-        (&messages[1], &parts[1][..0]),
-    ];
+    let short = [ballot(0, &parts[0][..4]), ballot(1, &parts[1][..0])];
     for result in scheme.certify_many(&short, [7; 32], &mut none) {
         assert!(matches!(result, Err(CertifyError::TooFew { .. })));
     }
