@@ -487,6 +487,32 @@ impl Gt {
         unsafe { blst_fp12_is_one(&self.0) }
     }
 
+    pub(super) fn equals(&self, other: &Self) -> bool {
+        // SAFETY: valid references.
+        unsafe { blst_fp12_is_equal(&self.0, &other.0) }
+    }
+
+    /// self · other.
+    pub(super) fn multiply(&self, other: &Self) -> Self {
+        let mut out = blst_fp12::default();
+        // SAFETY: valid references.
+        unsafe { blst_fp12_mul(&mut out, &self.0, &other.0) };
+        Self(out)
+    }
+
+    /// self to this power.
+    pub(super) fn power(&self, exponent: usize) -> Self {
+        // SAFETY: blst's constant one.
+        let mut result = Self(unsafe { *blst_fp12_one() });
+        for bit in (0..usize::BITS - exponent.leading_zeros()).rev() {
+            result = result.multiply(&result);
+            if exponent >> bit & 1 == 1 {
+                result = result.multiply(self);
+            }
+        }
+        result
+    }
+
     /// self / other. Values of the pairing have norm one, so a conjugation inverts.
     pub(super) fn divide(&self, other: &Self) -> Self {
         let mut inverse = other.0;

@@ -332,8 +332,8 @@ impl Scheme {
     }
 
     /// The signers with an invalid part, ascending: exactly those for whom
-    /// [`Self::verify_partial`] would say `false`, except with probability 2⁻¹¹⁷. One invalid
-    /// part among n costs about log₂ n + 1 pairing checks, and any number of them at most n.
+    /// [`Self::verify_partial`] would say `false`, except with probability 2⁻¹¹⁴. One invalid
+    /// part costs two pairing checks, and any number among n at most n + n/8 + 1.
     /// `seed` must not be predictable for the signers. Takes as many parts as it is given; the
     /// caller keeps to one per validator.
     pub fn find_invalid(
