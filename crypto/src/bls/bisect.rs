@@ -7,15 +7,16 @@
 //! prime order: elsewhere an error of order 3 would vanish under every third weight.
 //!
 //! The quotient D of the two sides is multiplicative: the D of a batch is the product of the Ds of
-//! its halves. So halving a batch costs one pairing check, not two, and n signatures cost little more
-//! than n checks however many of them are invalid.
+//! its halves. So halving a batch costs one pairing check, not two, and n signatures cost n checks
+//! however many of them are invalid.
 //!
 //! A single invalid signature is found without halving (Law and Matt, 2007): let E be the same
 //! quotient with each weight times its signature's number i. If one signature alone is invalid,
 //! E = Dⁱ. The reverse holds too: with dₖ for the discrete logarithm of signature k's own quotient,
 //! E = Dⁱ means Σ (k − i)·rₖ·dₖ = 0, and that takes dₖ = 0 for all k but i, except with probability
 //! 2⁻¹²⁸ for each i. E is multiplicative as well. Whoever sends an invalid signature is blocked for
-//! it, so one at a time is what there mostly is.
+//! it, so one at a time is what there mostly is. Where more are found, E is asked for only where about
+//! one is to be expected; in vain at most once for each third signature.
 
 use super::{
     CheckCount, HashedMessage,
@@ -73,9 +74,6 @@ impl Weight {
     }
 }
 
-/// Below this size halving a batch is as good as looking for a single invalid signature in it.
-const MIN_LOCATED: usize = 8;
-
 /// The signers of the invalid signatures, in the order of the suspects.
 pub(super) fn find(
     message: &HashedMessage,
@@ -104,8 +102,7 @@ pub(super) fn find(
     let all = 0..suspects.len();
     let plain = search.quotient(all.clone(), false);
     if !plain.is_one() {
-        let numbered = (suspects.len() > 2).then(|| search.quotient(all.clone(), true));
-        search.descend(all, &Quotients { plain, numbered });
+        search.descend(all, &plain, None);
     }
     search.invalid
 }
@@ -117,12 +114,6 @@ struct Search<'a> {
     weights: [Vec<u128>; 2],
     count: &'a mut CheckCount,
     invalid: Vec<u32>,
-}
-
-/// The module's D and E of a batch; E if it is known.
-struct Quotients {
-    plain: Gt,
-    numbered: Option<Gt>,
 }
 
 impl Search<'_> {
@@ -154,44 +145,56 @@ impl Search<'_> {
         pairing_product(&pairs)
     }
 
-    /// Splits a batch that is not all valid until each invalid signature stands alone.
-    fn descend(&mut self, range: Range<usize>, known: &Quotients) {
+    /// Names the invalid signatures of a batch that has some, whose D is known, and perhaps its E.
+    /// Returns its E, which is known for sure when they are.
+    fn descend(&mut self, range: Range<usize>, plain: &Gt, numbered: Option<Gt>) -> Gt {
         if range.len() == 1 {
             self.invalid.push(self.suspects[range.start].signer);
-            return;
+            return plain.power(range.start);
         }
-        if let Some(numbered) = &known.numbered
-            && let Some(place) = single(range.clone(), &known.plain, numbered)
+        let numbered = match numbered {
+            None if range.len() > 2 && self.few_in(&range) => {
+                Some(self.quotient(range.clone(), true))
+            }
+            known => known,
+        };
+        if let Some(numbered) = numbered
+            && let Some(place) = single(range.clone(), plain, &numbered)
         {
             self.invalid.push(self.suspects[place].signer);
-            return;
+            return numbered;
         }
         self.count.bisections += 1;
         let middle = range.start + range.len() / 2;
         let (left, right) = (range.start..middle, middle..range.end);
-        let plain = self.quotient(left.clone(), false);
-        let numbered = if plain.is_one() {
-            Some(plain)
-        } else if left.len() == 1 {
-            Some(plain.power(left.start))
-        } else if left.len() >= MIN_LOCATED && known.numbered.is_some() {
-            Some(self.quotient(left.clone(), true))
-        } else {
-            None
+        let left_plain = self.quotient(left.clone(), false);
+        let left_numbered = match left_plain.is_one() {
+            true => left_plain,
+            false => self.descend(left, &left_plain, None),
         };
-        let rest = Quotients {
-            plain: known.plain.divide(&plain),
-            numbered: match (&known.numbered, &numbered) {
-                (Some(both), Some(one)) => Some(both.divide(one)),
-                _ => None,
-            },
+        let right_plain = plain.divide(&left_plain);
+        let right_numbered = match right_plain.is_one() {
+            true => right_plain,
+            false => {
+                let known = numbered.map(|both| both.divide(&left_numbered));
+                self.descend(right, &right_plain, known)
+            }
         };
-        if !plain.is_one() {
-            self.descend(left, &Quotients { plain, numbered });
+        left_numbered.multiply(&right_numbered)
+    }
+
+    /// Whether it is worth a check to look for a single invalid signature in a batch that has some:
+    /// always at first; then, if there would be about one as far as the search has come, which goes
+    /// from left to right.
+    fn few_in(&self, range: &Range<usize>) -> bool {
+        let (all, seen) = (self.suspects.len(), range.start);
+        if range.len() == all {
+            return true;
         }
-        if !rest.plain.is_one() {
-            self.descend(right, &rest);
-        }
+        // Two more than were seen, in a few more places: the first search says that there are two.
+        let invalid = self.invalid.len() + 2;
+        let places = seen + if seen == 0 { all } else { 4 };
+        range.len() * invalid * 5 <= places * 6
     }
 }
 

@@ -333,7 +333,7 @@ impl Scheme {
 
     /// The signers with an invalid part, ascending: exactly those for whom
     /// [`Self::verify_partial`] would say `false`, except with probability 2⁻¹¹⁴. One invalid
-    /// part costs two pairing checks, and any number among n at most n + n/8 + 1.
+    /// part costs two pairing checks, and any number among n at most n + n/3.
     /// `seed` must not be predictable for the signers. Takes as many parts as it is given; the
     /// caller keeps to one per validator.
     pub fn find_invalid(
