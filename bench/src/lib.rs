@@ -1,5 +1,6 @@
 //! Experiments, peers side by side, reports.
 
+pub mod engines;
 mod paired;
 mod report;
 pub mod state;

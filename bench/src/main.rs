@@ -2,10 +2,12 @@
 
 use clap::{Parser, Subcommand};
 use quorate_bench::{
+    engines::{self, EnginesArgs},
     state::{self, StateArgs},
     verify::{self, VerifyArgs},
     wan::{self, WanArgs},
 };
+use std::process::ExitCode;
 
 /// Experiments with Quorate, its peers side by side.
 #[derive(Parser)]
@@ -21,14 +23,27 @@ enum Command {
     State(StateArgs),
     /// From votes to a certificate: one check, beside eager verification and commonware's calls.
     Verify(VerifyArgs),
+    /// This node beside commonware's simplex, in real processes over loopback.
+    Engines(EnginesArgs),
     /// Block time and finality over wide-area networks in virtual time, beside the network's limit.
     Wan(WanArgs),
 }
 
-fn main() -> anyhow::Result<()> {
-    match Cli::parse().command {
+fn main() -> ExitCode {
+    match run(Cli::parse().command) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("error: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn run(command: Command) -> anyhow::Result<()> {
+    match command {
         Command::State(args) => state::run(&args),
         Command::Verify(args) => verify::run(&args),
+        Command::Engines(args) => engines::run(&args),
         Command::Wan(args) => wan::run(&args),
     }
 }

@@ -10,7 +10,7 @@
 
 mod proofs;
 
-use crate::ledger;
+use crate::{ledger, metrics::NodeMetrics};
 use anyhow::{Context, bail};
 use crossbeam_channel::{Receiver, Sender, unbounded};
 use parking_lot::RwLock;
@@ -154,6 +154,7 @@ pub struct Executor {
     pruned: Height,
     disk: Disk,
     measured: Instant,
+    metrics: Arc<NodeMetrics>,
 }
 
 /// Pruned blocks for each executed one, so that a retention that was lowered is reached, and a few
@@ -173,6 +174,7 @@ impl Executor {
         committee: Committee,
         retention: Option<u64>,
         observer: Observer,
+        metrics: Arc<NodeMetrics>,
     ) -> anyhow::Result<(Self, ExecutorHandle)> {
         let tip = store.tip();
         let mut roots = BTreeMap::new();
@@ -210,6 +212,7 @@ impl Executor {
             roots,
             proofs: Proofs::default(),
             observer,
+            metrics,
         };
         Ok((executor, handle))
     }
@@ -284,6 +287,7 @@ impl Executor {
                 .with_context(|| format!("cannot execute block {height}"))?;
             done.push(executed);
             if sync {
+                self.metrics.database_syncs.inc();
                 self.publish(std::mem::take(&mut done))?;
             }
         }

@@ -203,6 +203,7 @@ impl Machine {
             committee.clone(),
             retention_blocks,
             observer,
+            metrics.clone(),
         )?;
         let inlet = Inlet::new(
             committee.clone(),

@@ -28,6 +28,7 @@ pub struct NodeMetrics {
     pub(crate) mempool_bytes: IntGauge,
     pub(crate) start_seconds: Gauge,
     pub(crate) clock_ahead: Gauge,
+    pub(crate) database_syncs: IntCounter,
     certificates: IntCounter,
     pairing_checks: IntCounter,
     bisections: IntCounter,
@@ -147,6 +148,10 @@ impl NodeMetrics {
             mempool_bytes: gauge("quorate_mempool_bytes", "Bytes in the mempool")?,
             start_seconds,
             clock_ahead,
+            database_syncs: counter(
+                "quorate_storage_syncs_total",
+                "Batches of executed blocks that were synced to the database",
+            )?,
             certificates: counter(
                 "quorate_crypto_certificates_total",
                 "Certificates made from votes or verified",

@@ -125,6 +125,20 @@ impl Sample {
         (fewest, self.readings.len())
     }
 
+    /// By how much the metrics of this name, with whatever labels, have grown since an earlier
+    /// sample, over all validators.
+    pub fn growth(&self, earlier: &Self, name: &str) -> f64 {
+        let total = |reading: &Reading| -> f64 {
+            let labelled = format!("{name}{{");
+            let named = reading.values.iter();
+            let named = named.filter(|(key, _)| *key == name || key.starts_with(&labelled));
+            named.map(|(_, value)| value).sum()
+        };
+        let both = self.readings.iter();
+        both.filter_map(|(place, now)| Some(total(now) - total(earlier.readings.get(place)?)))
+            .sum()
+    }
+
     /// What happened since an earlier sample.
     pub fn since(&self, earlier: &Self) -> Figures {
         let both = || {

@@ -1,0 +1,271 @@
+//! Runs one validator of commonware's simplex consensus over TCP on loopback and measures it.
+//!
+//! `quorate-bench engines` starts one process per validator. Each waits until it is linked to all others,
+//! takes part in consensus, and from `--warm-up-ms` after its first finalization on measures for
+//! `--seconds`. Then it prints one JSON line on standard output, writes the runtime's metrics to `DIR/metrics.txt`, runs
+//! on for `--linger-ms` so that slower processes are not left without a quorum, and ends.
+//!
+//! `cpu_us`, `bytes_sent` and `syncs` count while it measures, `rss_bytes` is at the end.
+//! `syncs` is the runtime's counter of syncs of files and of writes that sync. It leaves out what
+//! it takes to create a file durably (an fsync of the file's header and of its directory), which
+//! consensus does once per view, as its journal has a file per view.
+
+mod app;
+mod block;
+mod keys;
+mod node;
+mod recorder;
+mod usage;
+
+use anyhow::{Context as _, Result, anyhow, bail};
+use clap::{Parser, ValueEnum};
+use commonware_consensus::{
+    Handoff,
+    simplex::{
+        elector::{self, RoundRobin},
+        scheme::bls12381_threshold::standard,
+    },
+    types::{TermLength, ViewDelta},
+};
+use commonware_cryptography::Sha256;
+use commonware_macros::select;
+use commonware_parallel::{Sequential, Strategy};
+use commonware_runtime::{
+    Clock as _, Metrics as _, Runner as _,
+    tokio::{Config as RuntimeConfig, Context, Runner},
+};
+use futures::future::select_all;
+use keys::Keys;
+use node::{NAMESPACE, Scheme, Setup};
+use recorder::Recorder;
+use serde_json::{Value, json};
+use std::{
+    fs,
+    num::NonZeroU32,
+    path::PathBuf,
+    process::ExitCode,
+    time::{Duration, Instant},
+};
+
+/// Without a finalization in this time, the run has failed.
+const FIRST_FINALIZATION: Duration = Duration::from_secs(60);
+/// Links may take this long; then consensus starts without the missing ones.
+const LINKED: Duration = Duration::from_secs(30);
+/// Alto's: a stable leader that finalizes nothing for this long is replaced.
+const STALL: Duration = Duration::from_secs(12);
+
+#[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum Leaders {
+    /// A new leader for every view.
+    Rotating,
+    /// One leader for `--term-length` views, who runs `--optimistic-views` ahead of certificates.
+    Stable,
+}
+
+#[derive(Clone, Copy, ValueEnum)]
+enum HandoffName {
+    /// A new leader builds when its parent is certified (the library's default).
+    Wait,
+    /// It builds and sends the block as soon as it has seen the parent, and votes later.
+    Stage,
+    /// It builds, sends and votes at once. This trusts the leader before it not to equivocate.
+    Vote,
+}
+
+#[derive(Parser)]
+struct Arguments {
+    /// Which validator this is, from 0.
+    #[arg(long)]
+    index: usize,
+    #[arg(long)]
+    validators: usize,
+    /// Validator i listens on 127.0.0.1, this port plus i.
+    #[arg(long)]
+    base_port: u16,
+    /// Storage; it should be empty.
+    #[arg(long)]
+    dir: PathBuf,
+    /// From the first finalization until figures count.
+    #[arg(long, default_value_t = 0)]
+    warm_up_ms: u64,
+    /// How long to measure.
+    #[arg(long)]
+    seconds: u64,
+    /// Payload of each block.
+    #[arg(long, default_value_t = 0)]
+    payload_bytes: usize,
+    #[arg(long, value_enum, default_value = "rotating")]
+    leaders: Leaders,
+    /// With stable leaders; alto's default.
+    #[arg(long, default_value = "1000")]
+    term_length: NonZeroU32,
+    /// With stable leaders; alto's default.
+    #[arg(long, default_value_t = 48)]
+    optimistic_views: u64,
+    #[arg(long, value_enum, default_value = "wait")]
+    handoff: HandoffName,
+    /// Least time between a block and its parent. Alto paces its leaders (10 ms when stable).
+    #[arg(long, default_value_t = 0)]
+    pace_ms: u64,
+    /// Threads of the runtime. The library's default is 2.
+    #[arg(long, default_value_t = 2)]
+    worker_threads: usize,
+    /// How long to run on after the measurement.
+    #[arg(long, default_value_t = 1_000)]
+    linger_ms: u64,
+}
+
+fn main() -> ExitCode {
+    match measure(Arguments::parse()) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("error: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn measure(arguments: Arguments) -> Result<()> {
+    fs::create_dir_all(&arguments.dir).context("cannot create --dir")?;
+    let keys = Keys::derive(arguments.index, arguments.validators)?;
+    let runtime = RuntimeConfig::new()
+        .with_storage_directory(&arguments.dir)
+        .with_worker_threads(arguments.worker_threads);
+    Runner::new(runtime).start(|context| validate(context, arguments, keys))
+}
+
+/// Signatures are checked where they arise, without a pool of threads for them: on two cores that
+/// made no difference beyond the noise.
+async fn validate(context: Context, arguments: Arguments, keys: Keys) -> Result<()> {
+    let round_robin = match arguments.leaders {
+        Leaders::Rotating => RoundRobin::<Sha256>::default(),
+        Leaders::Stable if arguments.term_length.get() == 1 => {
+            bail!("--term-length of stable leaders must be above 1")
+        }
+        Leaders::Stable => RoundRobin::default().with_term(
+            TermLength::new(arguments.term_length),
+            STALL,
+            ViewDelta::new(arguments.optimistic_views),
+        ),
+    };
+    let participants = keys.participants.clone();
+    let (polynomial, share) = (keys.polynomial.clone(), keys.share.clone());
+    let scheme = standard::Scheme::signer(NAMESPACE, participants, polynomial, share)
+        .ok_or_else(|| anyhow!("the share fits no participant"))?;
+    run(context, arguments, keys, scheme, round_robin, Sequential).await
+}
+
+async fn run<S, L, T>(
+    context: Context,
+    arguments: Arguments,
+    keys: Keys,
+    scheme: S,
+    elector: L,
+    strategy: T,
+) -> Result<()>
+where
+    S: Scheme,
+    L: elector::Config<S>,
+    T: Strategy,
+{
+    let setup = Setup {
+        scheme,
+        elector,
+        strategy,
+        base_port: arguments.base_port,
+        payload_bytes: arguments.payload_bytes,
+        handoff: match arguments.handoff {
+            HandoffName::Wait => Handoff::Wait,
+            HandoffName::Stage => Handoff::Stage(()),
+            HandoffName::Vote => Handoff::Vote(()),
+        },
+        pace: Duration::from_millis(arguments.pace_ms),
+    };
+    let linked = node::link(&context, &keys, setup);
+    let deadline = Instant::now() + LINKED;
+    while usage::connected(&context.encode()) + 1 < arguments.validators
+        && Instant::now() < deadline
+    {
+        context.sleep(Duration::from_millis(20)).await;
+    }
+
+    let (recorder, first) = Recorder::new();
+    let handles = linked.start(&context, &keys, &recorder).await;
+    let mut ended = select_all(handles);
+    let mut measured = Box::pin(window(&context, &arguments, &recorder, first));
+    select! {
+        result = &mut measured => result,
+        (ended, index, _) = &mut ended => {
+            let task = ["network", "broadcast", "marshal", "consensus"][index];
+            bail!("{task} has ended: {ended:?}")
+        },
+    }
+}
+
+/// Waits for the first finalization, measures, reports and lingers.
+async fn window(
+    context: &Context,
+    arguments: &Arguments,
+    recorder: &Recorder,
+    first: futures::channel::oneshot::Receiver<()>,
+) -> Result<()> {
+    select! {
+        first = first => first.context("consensus has ended")?,
+        _ = context.sleep(FIRST_FINALIZATION) => bail!("no finalization in {FIRST_FINALIZATION:?}"),
+    }
+    context
+        .sleep(Duration::from_millis(arguments.warm_up_ms))
+        .await;
+    recorder.begin();
+    let begin = Instant::now();
+    let (cpu_before, metrics_before) = (usage::cpu_us(), context.encode());
+    context
+        .sleep(Duration::from_secs(arguments.seconds).saturating_sub(begin.elapsed()))
+        .await;
+    let (elapsed, cpu, metrics) = (begin.elapsed(), usage::cpu_us(), context.encode());
+    let seen = recorder.end();
+
+    fs::write(arguments.dir.join("metrics.txt"), &metrics).context("cannot write metrics.txt")?;
+    let counted = |name| {
+        let before = usage::counter(&metrics_before, name);
+        let after = usage::counter(&metrics, name)?;
+        Some(after.saturating_sub(before.unwrap_or(0)))
+    };
+    let line = json!({
+        "finalized": seen.finalized,
+        "first_view": seen.views.map(|(first, _)| first),
+        "last_view": seen.views.map(|(_, last)| last),
+        "nullified_views": seen.nullified.len(),
+        "elapsed_us": elapsed.as_micros() as u64,
+        "finality_us_p50": percentile(&seen.finality_us, 50),
+        "finality_us_p99": percentile(&seen.finality_us, 99),
+        "finality_us_mean": mean(&seen.finality_us),
+        "stored_us_p50": percentile(&seen.stored_us, 50),
+        "stored_us_p99": percentile(&seen.stored_us, 99),
+        "stored_us_mean": mean(&seen.stored_us),
+        "bytes_sent": counted("runtime_outbound_bandwidth"),
+        "bytes_received": counted("runtime_inbound_bandwidth"),
+        "messages_sent": counted("network_spawner_messages_sent"),
+        "syncs": counted("runtime_storage_syncs"),
+        "storage_writes": counted("runtime_storage_writes"),
+        "storage_write_bytes": counted("runtime_storage_write_bytes"),
+        "cpu_us": cpu.saturating_sub(cpu_before),
+        "rss_bytes": usage::rss_bytes()?,
+    });
+    println!("{line}");
+    context
+        .sleep(Duration::from_millis(arguments.linger_ms))
+        .await;
+    Ok(())
+}
+
+/// Of sorted values; null when there are none.
+fn percentile(sorted: &[u64], percent: usize) -> Value {
+    let rank = (sorted.len() * percent).div_ceil(100).saturating_sub(1);
+    sorted.get(rank).copied().into()
+}
+
+fn mean(values: &[u64]) -> Value {
+    let sum: u64 = values.iter().sum();
+    sum.checked_div(values.len() as u64).into()
+}

@@ -1,0 +1,373 @@
+//! This node's engine beside commonware's simplex: the same machine, real processes over TCP on
+//! loopback, real disks, empty blocks, rotating leaders, one after the other in one run.
+//!
+//! What both do: a threshold certificate for each block, votes that leave only after they are
+//! durable, final blocks stored durably. What only this node does meanwhile: it executes blocks,
+//! keeps an authenticated state with its root in the headers, checks those of others, and serves
+//! HTTP. The peer's program (`bench/peer`) is built apart, so that nobody else builds it; `make
+//! bench-engines` does.
+
+use crate::report::Output;
+use anyhow::{Context, bail, ensure};
+use clap::{Args, ValueEnum};
+use quorate_node::{
+    config::CONFIG_FILE,
+    genesis::validator_directory,
+    localnet::{Network, Sample, Settings, prepare},
+};
+use quorate_types::{EpochLength, genesis::Protocol};
+use serde_json::{Value, json};
+use std::{
+    fs,
+    path::{Path, PathBuf},
+    process::{Command, Stdio},
+    time::{Duration, Instant},
+};
+
+/// How long links and caches warm up before figures count.
+const WARM_UP: Duration = Duration::from_secs(3);
+
+/// How long a network may take until its first block is final.
+const START_LIMIT: Duration = Duration::from_secs(60);
+
+/// What to run.
+#[derive(Args, Clone)]
+pub struct EnginesArgs {
+    /// How many validators: one comparison for each number.
+    #[arg(long, value_delimiter = ',', default_values_t = [4, 10])]
+    validators: Vec<usize>,
+    /// How long each engine is measured.
+    #[arg(long, default_value_t = 15)]
+    seconds: u64,
+    /// How often each engine is run; the engines take turns.
+    #[arg(long, default_value_t = 2)]
+    rounds: u32,
+    /// Run these only.
+    #[arg(long, value_enum, value_delimiter = ',')]
+    engine: Vec<Engine>,
+    /// The first port to listen on.
+    #[arg(long, default_value_t = 26_000)]
+    base_port: u16,
+    /// The folder in which data directories are made (default: the temporary folder).
+    #[arg(long)]
+    folder: Option<PathBuf>,
+    #[command(flatten)]
+    output: Output,
+}
+
+/// Who is measured.
+#[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum Engine {
+    /// This node, as it is shipped.
+    Quorate,
+    /// This node with every vote leaving at once, as the peer's do.
+    QuorateNoLinger,
+    /// commonware's simplex.
+    Peer,
+    /// commonware's simplex whose next leader builds before its parent is certified.
+    PeerHandoff,
+    /// commonware's simplex with stable leaders and optimistic views, a mode that this node does not
+    /// have.
+    PeerStable,
+}
+
+impl Engine {
+    fn name(self) -> &'static str {
+        match self {
+            Self::Quorate => "quorate",
+            Self::QuorateNoLinger => "quorate, no linger",
+            Self::Peer => "commonware",
+            Self::PeerHandoff => "commonware, early hand-over",
+            Self::PeerStable => "commonware, stable leader",
+        }
+    }
+}
+
+/// What an engine took, on average over its validators and rounds. What cannot be told is not a
+/// number.
+#[derive(Clone, Copy, Default)]
+struct Figures {
+    block_ms: f64,
+    finality_p50_ms: f64,
+    finality_p99_ms: f64,
+    cpu_ms_per_view: f64,
+    memory_mib: f64,
+    bytes_per_view: f64,
+    messages_per_view: f64,
+    syncs_per_view: f64,
+    checks_per_view: f64,
+}
+
+type Field = (&'static str, &'static str, fn(&mut Figures) -> &mut f64);
+
+const FIELDS: [Field; 9] = [
+    ("block_ms", "block time, ms", |f| &mut f.block_ms),
+    ("finality_p50_ms", "finality, ms, median", |f| {
+        &mut f.finality_p50_ms
+    }),
+    ("finality_p99_ms", "finality, ms, p99", |f| {
+        &mut f.finality_p99_ms
+    }),
+    ("cpu_ms_per_view", "CPU per view and node, ms", |f| {
+        &mut f.cpu_ms_per_view
+    }),
+    ("memory_mib", "memory per node, MiB", |f| &mut f.memory_mib),
+    ("bytes_per_view", "bytes sent per view and node", |f| {
+        &mut f.bytes_per_view
+    }),
+    (
+        "messages_per_view",
+        "messages sent per view and node",
+        |f| &mut f.messages_per_view,
+    ),
+    ("syncs_per_view", "syncs per view and node", |f| {
+        &mut f.syncs_per_view
+    }),
+    ("checks_per_view", "pairing checks per view and node", |f| {
+        &mut f.checks_per_view
+    }),
+];
+
+impl Figures {
+    fn get(mut self, field: &Field) -> f64 {
+        *(field.2)(&mut self)
+    }
+
+    fn mean(rounds: &[Self]) -> Self {
+        let mut mean = Self::default();
+        for field in &FIELDS {
+            let sum: f64 = rounds.iter().map(|round| round.get(field)).sum();
+            *(field.2)(&mut mean) = sum / rounds.len() as f64;
+        }
+        mean
+    }
+}
+
+/// A program that lies beside this one.
+fn beside(name: &str) -> anyhow::Result<PathBuf> {
+    let own = std::env::current_exe().context("finding this program")?;
+    let path = own.with_file_name(name);
+    ensure!(
+        path.exists(),
+        "{} is not there: `make bench-engines` builds it",
+        path.display()
+    );
+    Ok(path)
+}
+
+fn folder(args: &EnginesArgs) -> anyhow::Result<tempfile::TempDir> {
+    match &args.folder {
+        Some(folder) => tempfile::tempdir_in(folder),
+        None => tempfile::tempdir(),
+    }
+    .context("making a folder for the data directories")
+}
+
+fn ours(args: &EnginesArgs, validators: usize, linger: bool) -> anyhow::Result<Figures> {
+    let folder = folder(args)?;
+    let settings = Settings {
+        name: "bench-engines".to_owned(),
+        validators,
+        protocol: Protocol::Simplex,
+        scheme: "bls-threshold".to_owned(),
+        epoch_blocks: EpochLength::DEFAULT,
+        retention_blocks: None,
+        block_interval_ms: 0,
+        accounts: 1,
+        base_port: args.base_port,
+    };
+    prepare(folder.path(), &settings)?;
+    if !linger {
+        for place in 0..validators {
+            without_linger(folder.path(), place)?;
+        }
+    }
+    let binary = beside("quorate")?;
+    let runtime = tokio::runtime::Runtime::new().context("starting a runtime")?;
+    runtime.block_on(async {
+        let mut network = Network::start(&binary, folder.path(), &settings)?;
+        network.wait_until_up().await?;
+        let start = Instant::now();
+        while Sample::take(&network).await.height() == 0 {
+            ensure!(start.elapsed() < START_LIMIT, "no block became final");
+            tokio::time::sleep(Duration::from_millis(100)).await;
+        }
+        tokio::time::sleep(WARM_UP).await;
+        let before = Sample::take(&network).await;
+        tokio::time::sleep(Duration::from_secs(args.seconds)).await;
+        let after = Sample::take(&network).await;
+        let dead = network.newly_dead();
+        ensure!(dead.is_empty(), "validator {} ended", dead[0].0);
+        network.stop();
+        let figures = after.since(&before);
+        ensure!(figures.blocks > 0, "no block became final");
+        let views = after.growth(&before, "quorate_consensus_views_total");
+        let per_view = |name: &str| after.growth(&before, name) / views;
+        Ok(Figures {
+            block_ms: figures.seconds * 1e3 / figures.blocks as f64,
+            finality_p50_ms: figures.finality_ms.p50.unwrap_or(f64::NAN),
+            finality_p99_ms: figures.finality_ms.p99.unwrap_or(f64::NAN),
+            cpu_ms_per_view: figures.cpu_ms_per_view_per_node.unwrap_or(f64::NAN),
+            memory_mib: after.rss_mib_max(),
+            bytes_per_view: per_view("quorate_p2p_sent_bytes_total"),
+            messages_per_view: per_view("quorate_p2p_frames_sent_total"),
+            syncs_per_view: per_view("quorate_journal_sync_seconds_count")
+                + per_view("quorate_storage_syncs_total"),
+            checks_per_view: per_view("quorate_crypto_pairing_checks_total"),
+        })
+    })
+}
+
+/// Lets a validator's votes leave at once.
+fn without_linger(folder: &Path, place: usize) -> anyhow::Result<()> {
+    let path = validator_directory(folder, place).join(CONFIG_FILE);
+    let text = fs::read_to_string(&path).with_context(|| format!("reading {}", path.display()))?;
+    let lines = text
+        .lines()
+        .map(|line| match line.starts_with("# finalize_linger") {
+            true => "finalize_linger = \"0ms\"",
+            false => line,
+        });
+    let changed = lines.collect::<Vec<_>>().join("\n");
+    ensure!(
+        changed.contains("\nfinalize_linger"),
+        "no place for finalize_linger in the file"
+    );
+    fs::write(&path, changed).with_context(|| format!("writing {}", path.display()))
+}
+
+fn peer(args: &EnginesArgs, validators: usize, more: &[&str]) -> anyhow::Result<Figures> {
+    let folder = folder(args)?;
+    let binary = beside("quorate-bench-peer")?;
+    let mut children = Vec::new();
+    for index in 0..validators {
+        let child = Command::new(&binary)
+            .args(["--index", &index.to_string()])
+            .args(["--validators", &validators.to_string()])
+            .args(["--base-port", &args.base_port.to_string()])
+            .args(["--seconds", &args.seconds.to_string()])
+            .args(["--warm-up-ms", &WARM_UP.as_millis().to_string()])
+            .arg("--dir")
+            .arg(folder.path().join(index.to_string()))
+            .args(more)
+            .stdout(Stdio::piped())
+            .spawn()
+            .with_context(|| format!("starting {}", binary.display()))?;
+        children.push(child);
+    }
+    let mut reports: Vec<Value> = Vec::new();
+    for child in children {
+        let output = child.wait_with_output().context("waiting for a peer")?;
+        if !output.status.success() {
+            bail!("a peer's process failed ({})", output.status);
+        }
+        reports.push(serde_json::from_slice(&output.stdout).context("reading a peer's report")?);
+    }
+    let mean = |value: &dyn Fn(&Value) -> Option<f64>| -> f64 {
+        let values: Vec<f64> = reports.iter().filter_map(value).collect();
+        values.iter().sum::<f64>() / values.len() as f64
+    };
+    let number = |report: &Value, name: &str| report[name].as_f64();
+    let views =
+        |report: &Value| Some(number(report, "last_view")? - number(report, "first_view")? + 1.0);
+    let per_view =
+        |name: &'static str| mean(&|report| Some(number(report, name)? / views(report)?));
+    let memory = reports
+        .iter()
+        .filter_map(|report| number(report, "rss_bytes"));
+    Ok(Figures {
+        block_ms: mean(&|r| Some(number(r, "elapsed_us")? / 1e3 / number(r, "finalized")?)),
+        finality_p50_ms: mean(&|r| Some(number(r, "finality_us_p50")? / 1e3)),
+        finality_p99_ms: mean(&|r| Some(number(r, "finality_us_p99")? / 1e3)),
+        cpu_ms_per_view: per_view("cpu_us") / 1e3,
+        memory_mib: memory.fold(0.0, f64::max) / 1_048_576.0,
+        bytes_per_view: per_view("bytes_sent"),
+        messages_per_view: per_view("messages_sent"),
+        syncs_per_view: per_view("syncs"),
+        checks_per_view: f64::NAN,
+    })
+}
+
+fn run_one(args: &EnginesArgs, engine: Engine, validators: usize) -> anyhow::Result<Figures> {
+    match engine {
+        Engine::Quorate => ours(args, validators, true),
+        Engine::QuorateNoLinger => ours(args, validators, false),
+        Engine::Peer => peer(args, validators, &[]),
+        Engine::PeerHandoff => peer(args, validators, &["--handoff", "vote"]),
+        Engine::PeerStable => peer(args, validators, &["--leaders", "stable"]),
+    }
+}
+
+fn print_table(engines: &[Engine], figures: &[Figures]) {
+    print!("{:34}", "");
+    engines
+        .iter()
+        .for_each(|engine| print!(" {:>28}", engine.name()));
+    println!();
+    for field in &FIELDS {
+        print!("{:34}", field.1);
+        for one in figures {
+            let value = one.get(field);
+            match value.is_nan() {
+                true => print!(" {:>28}", "-"),
+                false => print!(" {value:>28.2}"),
+            }
+        }
+        println!();
+    }
+}
+
+/// Runs the comparison and prints its report.
+///
+/// # Errors
+///
+/// When an engine does not run, or the report cannot be written.
+pub fn run(args: &EnginesArgs) -> anyhow::Result<()> {
+    let engines = match args.engine.is_empty() {
+        true => Engine::value_variants().to_vec(),
+        false => args.engine.clone(),
+    };
+    let mut results = Vec::new();
+    for &validators in &args.validators {
+        let mut rounds: Vec<Vec<Figures>> = vec![Vec::new(); engines.len()];
+        for round in 1..=args.rounds {
+            for (engine, figures) in engines.iter().zip(&mut rounds) {
+                eprintln!("{validators} validators, round {round}: {}", engine.name());
+                figures.push(run_one(args, *engine, validators)?);
+            }
+        }
+        let means: Vec<Figures> = rounds.iter().map(|rounds| Figures::mean(rounds)).collect();
+        println!(
+            "{validators} validators, {} × {} s",
+            args.rounds, args.seconds
+        );
+        print_table(&engines, &means);
+        let place = |engine| engines.iter().position(|other| *other == engine);
+        if let (Some(ours), Some(peer)) = (place(Engine::Quorate), place(Engine::Peer)) {
+            let ratio = |field: &Field| means[peer].get(field) / means[ours].get(field);
+            let words = FIELDS.iter().filter(|field| ratio(field).is_finite());
+            let words: Vec<String> = words
+                .map(|field| format!("{} {:.2}", field.0, ratio(field)))
+                .collect();
+            println!("commonware ÷ quorate: {}\n", words.join(", "));
+        }
+        let described = engines.iter().zip(&means).map(|(engine, figures)| {
+            let fields = FIELDS.iter().map(|field| {
+                let value = figures.get(field);
+                (
+                    field.0.to_owned(),
+                    value.is_finite().then_some(value).into(),
+                )
+            });
+            (engine.name().to_owned(), Value::Object(fields.collect()))
+        });
+        results.push(json!({
+            "validators": validators,
+            "engines": Value::Object(described.collect()),
+        }));
+    }
+    args.output.write(
+        "engines",
+        &json!({ "rounds": args.rounds, "seconds": args.seconds, "comparisons": results }),
+    )
+}
