@@ -4,11 +4,11 @@ use crate::{
     config::MAX_CERTIFICATE_CHECKS_PER_PEER,
     engine::{Engine, Pending},
     fetch::Want,
-    io::{Exhibit, Moment, Offence, Output, Target, Work},
+    io::{Exhibit, JobId, Moment, Offence, Output, Target, Work},
 };
 use quorate_crypto::mistakes::{Mistake, made};
 use quorate_types::{
-    Certificate, Epoch, Message, Record, ValidatorIndex, View, VoteKind,
+    Certificate, Epoch, Message, Record, Subject, ValidatorIndex, View, VoteKind,
     limits::MAX_CERTIFICATE_REPLIES,
 };
 
@@ -25,8 +25,14 @@ impl Engine {
             let known = fresh
                 .iter()
                 .any(|other| other.subject == certificate.subject);
-            if !known && self.would_help(&certificate) {
-                fresh.push(certificate);
+            if known || !self.would_help(&certificate) {
+                continue;
+            }
+            // The votes for it are being checked at this moment: that tells as much, without
+            // another check. If they do not hold, the certificate has its turn.
+            match self.checking(&certificate.subject) {
+                Some(job) => drop(self.spare.entry(job).or_insert((from, certificate))),
+                None => fresh.push(certificate),
             }
         }
         let under_way = self
@@ -52,6 +58,37 @@ impl Engine {
             },
             out,
         );
+    }
+
+    /// The check of the votes for this subject, if it is under way and has not failed yet.
+    fn checking(&self, subject: &Subject) -> Option<JobId> {
+        let jobs = self.jobs.iter();
+        let mut same = jobs.filter(|(_, pending)| {
+            matches!(pending, Pending::Certify { subject: s, failed: false, .. } if s == subject)
+        });
+        same.next().map(|(job, _)| *job)
+    }
+
+    /// Whether a certificate of this subject is being verified.
+    pub(crate) fn is_verifying(&self, subject: &Subject) -> bool {
+        let mut jobs = self.jobs.values();
+        jobs.any(|pending| match pending {
+            Pending::Certificates { certificates, .. } => {
+                certificates.iter().any(|held| held.subject == *subject)
+            }
+            _ => false,
+        })
+    }
+
+    /// Upon word that the votes under check do not hold: the search for who spoiled it takes longer,
+    /// and a certificate need not wait for it.
+    pub(crate) fn on_spoiled(&mut self, job: JobId, out: &mut Output) {
+        if let Some(Pending::Certify { failed, .. }) = self.jobs.get_mut(&job) {
+            *failed = true;
+        }
+        if let Some((from, certificate)) = self.spare.remove(&job) {
+            self.check_certificates(from, vec![certificate], out);
+        }
     }
 
     /// Whether a certificate, if it verifies, tells something new.
@@ -85,8 +122,12 @@ impl Engine {
                 if self.closes_staged(&certificate) {
                     self.staged.clear();
                 }
+                let subject = certificate.subject;
                 let exhibit = Exhibit::Certificate(Box::new(certificate));
                 self.offend(from, Offence::InvalidCertificate, exhibit, out);
+                if subject.epoch == self.epoch() && subject.view > self.tip.view {
+                    self.try_certify(subject, out);
+                }
             }
         }
     }

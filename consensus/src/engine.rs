@@ -33,6 +33,8 @@ pub(crate) enum Pending {
     Certify {
         subject: Subject,
         parts: Vec<(u32, PartialSignature)>,
+        /// Whether they are known not to hold together; who spoiled them is being found out.
+        failed: bool,
     },
     /// Certificates from a peer.
     Certificates {
@@ -120,6 +122,9 @@ pub struct Engine {
     pub(crate) fetcher: Fetcher,
     pub(crate) jobs: BTreeMap<JobId, Pending>,
     next_job: u64,
+    /// Certificates of subjects whose votes are being checked, and who sent them: one for each
+    /// check under way.
+    pub(crate) spare: BTreeMap<JobId, (ValidatorIndex, Certificate)>,
     /// Subjects on the curve, for the views that are open.
     pub(crate) hashed: BTreeMap<Subject, Arc<HashedMessage>>,
     /// Validators whose conflicting votes are being verified.
@@ -176,6 +181,7 @@ impl Engine {
             future: Vec::new(),
             jobs: BTreeMap::new(),
             next_job: 0,
+            spare: BTreeMap::new(),
             hashed: BTreeMap::new(),
             accused: BTreeSet::new(),
             helped: BTreeMap::new(),

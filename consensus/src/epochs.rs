@@ -81,6 +81,7 @@ impl Engine {
         self.target = None;
         self.staged.clear();
         self.hashed.clear();
+        self.spare.clear();
         self.helped.clear();
         self.building = None;
         self.fetcher = Fetcher::new(epoch, self.config.peers(), self.config.timing.fetch_timeout);

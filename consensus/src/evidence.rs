@@ -139,7 +139,13 @@ impl Engine {
                 self.send(Target::All, Message::Evidence(Box::new(evidence)), out);
             }
         }
-        // What the operator has pardoned does not come back when another peer tells of it.
+        self.punish(evidence, out);
+    }
+
+    /// Blocks the signer of verified evidence, unless the operator has pardoned it since: that does
+    /// not come back when another peer tells of it.
+    fn punish(&mut self, evidence: Evidence, out: &mut Output) {
+        let signer = evidence.first.signer;
         let Subject { epoch, view, .. } = evidence.first.subject;
         let pardoned = self.pardons.get(&signer);
         if Some(signer) != self.own_place() && pardoned.is_none_or(|until| (epoch, view) > *until) {
@@ -148,7 +154,20 @@ impl Engine {
         }
     }
 
-    /// Takes back the evidence of a former life. Whom it blocks is told by the sentences.
+    /// Blocks whom the evidence of a former life convicts. It usually is blocked already, by a
+    /// restored sentence; but evidence is kept first, and the validator may have crashed before the
+    /// sentence was.
+    pub(crate) fn enforce_evidence(&mut self, out: &mut Output) {
+        if made(Mistake::BlocksForgotten) {
+            return;
+        }
+        let held: Vec<Evidence> = self.evidence().copied().collect();
+        for evidence in held {
+            self.punish(evidence, out);
+        }
+    }
+
+    /// Takes back the evidence of a former life.
     pub(crate) fn restore_evidence(&mut self) {
         for evidence in std::mem::take(&mut self.config.evidence) {
             let evidence = evidence.canonical();

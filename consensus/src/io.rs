@@ -152,6 +152,9 @@ pub enum Work {
 /// What a [`Job`] found out.
 #[derive(Clone, Debug)]
 pub enum Verdict {
+    /// The batch does not hold; who spoiled it is told by another verdict for the same job. May be
+    /// left out.
+    Spoiled,
     /// The batch's proof, or the signers whose votes are invalid (never empty).
     Certified(Result<Proof, Vec<u32>>),
     /// For each item, in order, whether it holds.

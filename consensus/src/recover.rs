@@ -75,6 +75,7 @@ impl Engine {
             engine.future.clear();
         }
         let mut out = Output::default();
+        engine.enforce_evidence(&mut out);
         engine.replay(now, &mut out)?;
         while engine.epoch_is_over() {
             engine.renew();

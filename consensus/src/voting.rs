@@ -156,9 +156,10 @@ impl Engine {
             return;
         }
         let round = self.rounds.entry(subject.view).or_default();
-        if round.certificate(subject.kind).is_some() {
+        if round.certificate(subject.kind).is_some() || self.is_verifying(&subject) {
             return;
         }
+        let round = self.rounds.entry(subject.view).or_default();
         let tally = round.tally(subject.kind);
         let Some((parts, verified)) = tally.ready(&subject.payload, quorum) else {
             return;
@@ -171,7 +172,11 @@ impl Engine {
         };
         let job = self.start(
             Work::Certify(batch),
-            Pending::Certify { subject, parts },
+            Pending::Certify {
+                subject,
+                parts,
+                failed: false,
+            },
             out,
         );
         let round = self.rounds.entry(subject.view).or_default();
@@ -186,8 +191,15 @@ impl Engine {
         verdict: Verdict,
         out: &mut Output,
     ) {
+        if let Verdict::Spoiled = verdict {
+            return self.on_spoiled(job, out);
+        }
         match (self.jobs.remove(&job), verdict) {
-            (Some(Pending::Certify { subject, parts }), Verdict::Certified(result)) => {
+            (Some(Pending::Certify { subject, parts, .. }), Verdict::Certified(result)) => {
+                if result.is_err() {
+                    self.on_spoiled(job, out);
+                }
+                self.spare.remove(&job);
                 self.on_certified(now, job, subject, &parts, result, out);
             }
             (Some(Pending::Certificates { from, certificates }), Verdict::Verified(valid)) => {

@@ -65,7 +65,7 @@ impl Worker {
         std::mem::take(&mut self.counts)
     }
 
-    /// Does jobs that wait together, and answers each.
+    /// Does jobs that wait together, and answers each; its last verdict counts.
     ///
     /// `seed` must not be predictable for any validator.
     pub fn run(&mut self, jobs: Vec<Job>, seed: [u8; 32]) -> Vec<(JobId, Verdict)> {
@@ -116,7 +116,10 @@ impl Worker {
                     self.counts.certificates += 1;
                     verdicts.push((id, Verdict::Certified(Ok(proof))));
                 }
-                Ok(None) => searches.push(Search(id, Sought::Spoilers(batch, message))),
+                Ok(None) => {
+                    verdicts.push((id, Verdict::Spoiled));
+                    searches.push(Search(id, Sought::Spoilers(batch, message)));
+                }
                 // The machine hands over exactly a quorum of distinct members. Were it not so,
                 // saying that nobody is to blame stops it.
                 Err(_) => verdicts.push((id, Verdict::Certified(Err(Vec::new())))),

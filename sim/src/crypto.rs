@@ -191,7 +191,8 @@ impl Authority {
         if let Some(verdict) = lock(&self.found).get(&question) {
             return (job.id, verdict.clone());
         }
-        let (id, verdict) = worker.clone().run(vec![job], seed).remove(0);
+        let last = worker.clone().run(vec![job], seed).pop();
+        let (id, verdict) = last.expect("every job is answered");
         lock(&self.found).insert(question, verdict.clone());
         (id, verdict)
     }
@@ -467,7 +468,7 @@ mod tests {
                     let job = Job { id: JobId(1), work };
                     match authority.work(job, [3; 32]).1 {
                         Verdict::Certified(result) => result,
-                        Verdict::Verified(_) => panic!("another answer"),
+                        _ => panic!("another answer"),
                     }
                 };
                 let proof = certify(vec![part(0, 0), part(1, 0), part(3, 0)]).expect("all hold");
@@ -478,7 +479,7 @@ mod tests {
                 let verify =
                     |work: Work| match authority.work(Job { id: JobId(2), work }, [4; 32]).1 {
                         Verdict::Verified(valid) => valid,
-                        Verdict::Certified(_) => panic!("another answer"),
+                        _ => panic!("another answer"),
                     };
                 let mut other = certificate.clone();
                 other.subject.view = View(4);
