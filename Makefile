@@ -5,10 +5,10 @@ SHELL := /bin/bash
 export CARGO_TARGET_DIR ?= $(HOME)/.cache/quorate/target
 QUORATE := $(CARGO_TARGET_DIR)/release/quorate
 
-.PHONY: help tools build localnet test sim nightly fuzz mistakes lint
+.PHONY: help tools build localnet test sim nightly fuzz mistakes bench-verify bench-engines lint
 
 help: ## show this list
-	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
+	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
 
 tools: ## install what bare Debian lacks, or say what to install elsewhere
 	@deploy/install-tools
@@ -53,6 +53,17 @@ fuzz: tools ## every decoder of foreign bytes and the consensus machine, FUZZ_SE
 	set -e; for target in frame stored client signatures engine; do \
 	  cargo +nightly fuzz run -s none $$target -- -max_total_time=$(FUZZ_SECONDS) -max_len=4096; \
 	done
+
+BENCH := $(CARGO_TARGET_DIR)/release/quorate-bench
+
+bench-verify: build ## votes to a certificate: one check beside eager verification and commonware's calls
+	$(BENCH) verify --json bench-verify.json
+
+# The peer's program is a workspace of its own: some five minutes more the first time.
+bench-engines: build ## this node beside commonware's simplex: loopback, and WAN in virtual time
+	cargo build --release --locked --manifest-path bench/peer/Cargo.toml
+	$(BENCH) engines --json bench-engines.json
+	$(BENCH) wan --json bench-wan.json
 
 lint: tools ## formatter and clippy
 	cargo fmt --all --check

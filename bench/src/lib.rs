@@ -1,5 +1,6 @@
 //! Experiments, peers side by side, reports.
 
+pub mod chaos;
 pub mod engines;
 mod paired;
 mod report;

@@ -2,6 +2,7 @@
 
 use clap::{Parser, Subcommand};
 use quorate_bench::{
+    chaos::{self, ChaosArgs},
     engines::{self, EnginesArgs},
     state::{self, StateArgs},
     verify::{self, VerifyArgs},
@@ -25,6 +26,8 @@ enum Command {
     Verify(VerifyArgs),
     /// This node beside commonware's simplex, in real processes over loopback.
     Engines(EnginesArgs),
+    /// Validators that send invalid signatures, in virtual time: what it costs the others.
+    Chaos(ChaosArgs),
     /// Block time and finality over wide-area networks in virtual time, beside the network's limit.
     Wan(WanArgs),
 }
@@ -44,6 +47,7 @@ fn run(command: Command) -> anyhow::Result<()> {
         Command::State(args) => state::run(&args),
         Command::Verify(args) => verify::run(&args),
         Command::Engines(args) => engines::run(&args),
+        Command::Chaos(args) => chaos::run(&args),
         Command::Wan(args) => wan::run(&args),
     }
 }

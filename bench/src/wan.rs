@@ -68,7 +68,7 @@ fn millis(duration: Duration) -> f64 {
 }
 
 /// What this machine's cryptography and disk take for a committee of this size.
-fn measure_costs(validators: u32) -> anyhow::Result<(Costs, Duration)> {
+pub(crate) fn measure_costs(validators: u32) -> anyhow::Result<(Costs, Duration)> {
     let (keys, secrets) = deal(validators, ChaCha20Rng::from_seed([5; 32]));
     let scheme = Scheme::threshold(&keys)?;
     let hashed = HashedMessage::new(b"vote");

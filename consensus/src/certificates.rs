@@ -125,7 +125,8 @@ impl Engine {
                 let subject = certificate.subject;
                 let exhibit = Exhibit::Certificate(Box::new(certificate));
                 self.offend(from, Offence::InvalidCertificate, exhibit, out);
-                if subject.epoch == self.epoch() && subject.view > self.tip.view {
+                // A quorum for it may have waited; but nothing is kept for views that it makes up.
+                if subject.epoch == self.epoch() && self.rounds.contains_key(&subject.view) {
                     self.try_certify(subject, out);
                 }
             }

@@ -89,6 +89,19 @@ impl Default for Timing {
     }
 }
 
+/// How votes are checked and what becomes of who sends invalid ones. All but the first are there to be
+/// compared with it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub enum VoteChecking {
+    /// A quorum at once, and who spoils it is blocked.
+    #[default]
+    Together,
+    /// A quorum at once, and nobody is ever blocked for an invalid vote.
+    TogetherUnblocked,
+    /// Each vote when it comes.
+    Eager,
+}
+
 /// The machine's settings; they never change while it runs.
 #[derive(Clone)]
 pub struct Config {
@@ -102,6 +115,8 @@ pub struct Config {
     pub own: Option<Own>,
     /// How long to wait for what.
     pub timing: Timing,
+    /// How votes are checked.
+    pub checking: VoteChecking,
     /// Penalties that were in force when the machine last ran.
     pub sentences: Vec<Sentence>,
     /// Verified evidence from when the machine last ran.

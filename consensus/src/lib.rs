@@ -144,7 +144,7 @@ mod work;
 pub use config::{
     Config, LOOKAHEAD_VIEWS, MAX_CERTIFICATE_CHECKS_PER_PEER, MAX_EARLY_MESSAGES,
     MAX_EVIDENCE_PER_VALIDATOR, MAX_OPEN_VIEWS, MAX_UNEXECUTED_BLOCKS, MAX_WANTS, Own,
-    PROPOSAL_LOOKAHEAD_VIEWS, TAIL_VIEWS, Timing, Tip, VoteSigner,
+    PROPOSAL_LOOKAHEAD_VIEWS, TAIL_VIEWS, Timing, Tip, VoteChecking, VoteSigner,
 };
 pub use engine::{Counters, Engine, Holdings};
 pub use io::{

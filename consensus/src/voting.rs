@@ -1,7 +1,7 @@
 //! Votes: casting one's own, buffering those of others, and making certificates of them.
 
 use crate::{
-    config::{LOOKAHEAD_VIEWS, TAIL_VIEWS},
+    config::{LOOKAHEAD_VIEWS, TAIL_VIEWS, VoteChecking},
     engine::{Engine, Held, Pending},
     io::{Batch, Exhibit, JobId, Moment, Offence, Outbound, Output, Target, Verdict, Work},
     pacemaker::Alarm,
@@ -42,7 +42,7 @@ impl Engine {
             self.counters.dropped_window += 1;
             return;
         }
-        if self.blame.is_on_probation(from) {
+        if self.blame.is_on_probation(from) || self.config.checking == VoteChecking::Eager {
             self.verify_alone(vote, out);
         } else {
             self.admit(vote, false, out);
@@ -208,6 +208,9 @@ impl Engine {
             (Some(Pending::Probation { vote }), Verdict::Verified(valid)) => {
                 if valid == [true] {
                     self.admit(vote, true, out);
+                } else if !self.blame.is_on_probation(vote.signer) {
+                    let exhibit = Exhibit::Vote(Box::new(vote));
+                    self.offend(vote.signer, Offence::InvalidVote, exhibit, out);
                 }
             }
             (Some(Pending::Conflict { evidence, reporter }), Verdict::Verified(valid)) => {
@@ -271,6 +274,11 @@ impl Engine {
         exhibit: Exhibit,
         out: &mut Output,
     ) {
+        if offence == Offence::InvalidVote
+            && self.config.checking == VoteChecking::TogetherUnblocked
+        {
+            return;
+        }
         let sentences = self.blame.offend(validator, offence, exhibit);
         out.sentences.extend(sentences);
     }

@@ -34,7 +34,7 @@
 
 use quorate_consensus::{
     BuildRequest, Config, Engine, Input, Job, Moment, Order, Outbound, Output, Own, Target, Timing,
-    Tip, Worker,
+    Tip, VoteChecking, Worker,
 };
 use quorate_crypto::{
     SecretKey,
@@ -215,6 +215,7 @@ impl Story {
             epoch_length: self.epoch_length,
             sentences: Vec::new(),
             evidence: Vec::new(),
+            checking: VoteChecking::default(),
             pardons: Vec::new(),
             silent_before: self.silent_before,
             own: Some(Own {

@@ -92,6 +92,7 @@ fuzz_target!(|steps: Vec<Step>| {
         timing: Timing::default(),
         sentences: Vec::new(),
         evidence: Vec::new(),
+        checking: quorate_consensus::VoteChecking::default(),
         pardons: Vec::new(),
         silent_before: Epoch(0),
     };

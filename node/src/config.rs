@@ -125,6 +125,8 @@ pub struct ConsensusConfig {
     /// How long a validator caught with something invalid stays blocked: 1 min to 8,760 h. Proven
     /// equivocation stays until the operator lifts it.
     pub penalty_lasts: Duration,
+    /// How votes are checked; not for the operator to choose.
+    pub checking: quorate_consensus::VoteChecking,
 }
 
 /// What is kept.
@@ -266,6 +268,7 @@ impl Default for ConsensusConfig {
             finalize_linger: Duration::from_millis(1),
             min_block_interval: Duration::ZERO,
             penalty_lasts: Duration::from_secs(24 * 3_600),
+            checking: quorate_consensus::VoteChecking::default(),
         }
     }
 }
@@ -625,6 +628,7 @@ impl Check<'_> {
                 default.penalty_lasts,
                 Duration::from_secs(60)..=Duration::from_secs(8_760 * 3_600),
             )?,
+            checking: default.checking,
         })
     }
 

@@ -186,6 +186,7 @@ impl Machine {
             silent_before,
             own: Some(own),
             timing: consensus.timing,
+            checking: consensus.checking,
         };
         let (engine, first) = Engine::recover(config, stored_tip(&store), records, clock.now())?;
 

@@ -231,6 +231,7 @@ impl Host {
                     finalize_linger: scenario.linger,
                     min_block_interval: scenario.block_interval,
                     penalty_lasts: Duration::from_secs(3_600),
+                    checking: scenario.checking,
                 },
                 mempool: MempoolLimits {
                     max_transactions: 1_000,

@@ -4,7 +4,7 @@
 use crate::{
     adversary::Attack, clock::ClockFault, crypto::Cryptography, disk::Mishap, network::Links,
 };
-use quorate_consensus::Timing;
+use quorate_consensus::{Timing, VoteChecking};
 use quorate_crypto::bls::SchemeKind;
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
@@ -109,6 +109,8 @@ pub struct Scenario {
     pub sync: Duration,
     /// How long computing takes. Not written down in scenario files.
     pub costs: Costs,
+    /// How votes are checked. Not written down either.
+    pub checking: VoteChecking,
     /// How long a finalize vote waits for company.
     pub linger: Duration,
     /// Whose clocks are wrong.
@@ -172,6 +174,7 @@ impl Scenario {
             links: Links::good(),
             sync: Duration::from_micros(800),
             costs: Costs::default(),
+            checking: VoteChecking::default(),
             linger: Duration::from_millis(2),
             clocks: BTreeMap::new(),
             byzantine: BTreeMap::new(),

@@ -23,7 +23,7 @@ use bytes::Bytes;
 use commonware_codec::{Copying, DecodeExt};
 use quorate_consensus::{
     LOOKAHEAD_VIEWS, MAX_EARLY_MESSAGES, MAX_EVIDENCE_PER_VALIDATOR, MAX_WANTS, Moment, Offence,
-    PROPOSAL_LOOKAHEAD_VIEWS,
+    PROPOSAL_LOOKAHEAD_VIEWS, VoteChecking,
 };
 use quorate_p2p::{Lane, To};
 use quorate_types::{Digest, Epoch, Frame, Height, Identity, Message, ValidatorIndex, View};
