@@ -9,12 +9,15 @@
 //! vote: all at once, or one after the other in the second third, which is worst for checking at once,
 //! since each of them spoils a check of its own.
 
-use crate::{report::Output, wan::measure_costs};
+use crate::{
+    report::Output,
+    wan::{block_times, finality_times, measure_costs, millis},
+};
 use anyhow::ensure;
 use clap::{Args, ValueEnum};
 use quorate_consensus::{Moment, VoteChecking};
 use quorate_crypto::bls::SchemeKind;
-use quorate_sim::{Attack, Scenario, Simulation, Timeline};
+use quorate_sim::{Attack, Costs, Scenario, Simulation, Timeline};
 use serde_json::{Value, json};
 use std::time::Duration;
 
@@ -57,15 +60,15 @@ struct Phase {
 fn run_one(
     args: &ChaosArgs,
     validators: u32,
+    (costs, sync): &(Costs, Duration),
     checking: VoteChecking,
     onset: Onset,
 ) -> anyhow::Result<Timeline> {
-    let (costs, sync) = measure_costs(validators)?;
     let total = Duration::from_secs(args.seconds);
     let mut scenario = Scenario::new(0, validators as usize, total);
     scenario.scheme = SchemeKind::BlsThreshold;
-    scenario.costs = costs;
-    scenario.sync = sync;
+    scenario.costs = costs.clone();
+    scenario.sync = *sync;
     scenario.checking = checking;
     scenario.transfers_per_second = 0;
     let faults = (validators as u64 - 1) / 3;
@@ -85,10 +88,6 @@ fn run_one(
     Ok(timeline)
 }
 
-fn millis(duration: Duration) -> f64 {
-    duration.as_secs_f64() * 1e3
-}
-
 fn phase(timeline: &Timeline, validators: u32, from: Moment, until: Moment) -> Phase {
     let within = |at: Moment| from <= at && at < until;
     let blocks = timeline
@@ -96,15 +95,7 @@ fn phase(timeline: &Timeline, validators: u32, from: Moment, until: Moment) -> P
         .iter()
         .filter(|block| within(block.proposed));
     let blocks: Vec<_> = blocks.collect();
-    let gaps = blocks
-        .windows(2)
-        .map(|pair| millis(pair[1].proposed.since(pair[0].proposed)));
-    let gaps: Vec<f64> = gaps.collect();
-    let known = blocks.iter().flat_map(|block| {
-        let known = block.known.iter().flatten();
-        known.map(|known| millis(known.since(block.proposed)))
-    });
-    let known: Vec<f64> = known.collect();
+    let (gaps, known) = (block_times(&blocks), finality_times(&blocks));
     let mean = |values: &[f64]| values.iter().sum::<f64>() / values.len() as f64;
     let checks = timeline.checks.iter().filter(|check| within(check.at));
     let checking: f64 = checks.map(|check| millis(check.takes)).sum();
@@ -139,19 +130,14 @@ pub fn run(args: &ChaosArgs) -> anyhow::Result<()> {
         "after: block final CPU"
     );
     for &validators in &args.validators {
+        let costs = measure_costs(validators)?;
         for onset in [Onset::AtOnce, Onset::OneByOne] {
             for (checking, name) in MODES {
-                let timeline = run_one(args, validators, checking, onset)?;
-                // A search is as good as over when the next check begins, so failed checks of one
-                // validator within the same view count once.
-                let mut failed: Vec<(usize, u32)> = Vec::new();
-                for check in timeline.checks.iter().filter(|check| check.failed > 0) {
-                    failed.push((check.host, check.failed));
-                }
+                let timeline = run_one(args, validators, &costs, checking, onset)?;
                 let most = (0..validators as usize)
                     .map(|host| {
-                        let own = failed.iter().filter(|(by, _)| *by == host);
-                        own.map(|(_, count)| count).sum::<u32>()
+                        let own = timeline.checks.iter().filter(|check| check.host == host);
+                        own.map(|check| check.failed).sum::<u32>()
                     })
                     .max();
                 let third = Duration::from_millis(args.seconds * 1_000 / 3);

@@ -11,11 +11,13 @@ use crate::{paired::Comparison, report::Output};
 use anyhow::{Context, ensure};
 use clap::Args;
 use quorate_crypto::bls::{HashedMessage, Scheme, SchemeKind, deal};
-use quorate_sim::{Costs, Latency, MAPS, Map, Scenario, Simulation, Timeline, timing_for};
+use quorate_sim::{
+    BlockTimes, Costs, Latency, MAPS, Map, Scenario, Simulation, Timeline, timing_for,
+};
 use rand::{SeedableRng, seq::SliceRandom};
 use rand_chacha::ChaCha20Rng;
 use serde_json::{Value, json};
-use std::{fs::File, hint::black_box, io::Write, time::Duration};
+use std::{hint::black_box, io::Write, time::Duration};
 
 /// What to run.
 #[derive(Args, Clone)]
@@ -63,8 +65,26 @@ struct Measured {
     finality: Summary,
 }
 
-fn millis(duration: Duration) -> f64 {
+pub(crate) fn millis(duration: Duration) -> f64 {
     duration.as_secs_f64() * 1e3
+}
+
+/// Milliseconds from each of these proposals to the next one.
+pub(crate) fn block_times(blocks: &[&BlockTimes]) -> Vec<f64> {
+    let pairs = blocks.windows(2);
+    pairs
+        .map(|pair| millis(pair[1].proposed.since(pair[0].proposed)))
+        .collect()
+}
+
+/// Milliseconds from each of these proposals until a validator knew the block to be final, for all
+/// validators that did.
+pub(crate) fn finality_times(blocks: &[&BlockTimes]) -> Vec<f64> {
+    let known = blocks.iter().flat_map(|block| {
+        let known = block.known.iter().flatten();
+        known.map(|known| millis(known.since(block.proposed)))
+    });
+    known.collect()
 }
 
 /// What this machine's cryptography and disk take for a committee of this size.
@@ -103,7 +123,7 @@ pub(crate) fn measure_costs(validators: u32) -> anyhow::Result<(Costs, Duration)
     comparison.add("sync", || {
         let written = file
             .write_all(&[7; 400])
-            .and_then(|()| sync(file.as_file()));
+            .and_then(|()| file.as_file().sync_data());
         written.expect("a temporary file can be written");
     });
     comparison.run(21);
@@ -118,10 +138,6 @@ pub(crate) fn measure_costs(validators: u32) -> anyhow::Result<(Costs, Duration)
         block: Duration::ZERO,
     };
     Ok((costs, micros("sync")))
-}
-
-fn sync(file: &File) -> std::io::Result<()> {
-    file.sync_data()
 }
 
 /// The least that the hops take with these leaders.
@@ -178,17 +194,9 @@ fn ours(
     let blocks = timeline.blocks.iter().skip(5).take(args.blocks as usize);
     let blocks: Vec<_> = blocks.collect();
     ensure!(blocks.len() > 1, "no blocks were measured");
-    let times = blocks
-        .windows(2)
-        .map(|pair| millis(pair[1].proposed.since(pair[0].proposed)));
-    let times: Vec<f64> = times.collect();
-    let finality = blocks.iter().flat_map(|block| {
-        let known = block.known.iter().flatten();
-        known.map(|known| millis(known.since(block.proposed)))
-    });
     let measured = Measured {
-        block: Summary::of(times),
-        finality: Summary::of(finality.collect()),
+        block: Summary::of(block_times(&blocks)),
+        finality: Summary::of(finality_times(&blocks)),
     };
     Ok((measured, timeline))
 }
