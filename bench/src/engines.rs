@@ -60,8 +60,8 @@ pub struct EnginesArgs {
 enum Engine {
     /// This node, as it is shipped.
     Quorate,
-    /// This node with every vote leaving at once, as the peer's do.
-    QuorateNoLinger,
+    /// This node with finalize votes waiting a millisecond for company.
+    QuorateLinger,
     /// commonware's simplex.
     Peer,
     /// commonware's simplex whose next leader builds before its parent is certified.
@@ -75,7 +75,7 @@ impl Engine {
     fn name(self) -> &'static str {
         match self {
             Self::Quorate => "quorate",
-            Self::QuorateNoLinger => "quorate, no linger",
+            Self::QuorateLinger => "quorate, 1 ms linger",
             Self::Peer => "commonware",
             Self::PeerHandoff => "commonware, early hand-over",
             Self::PeerStable => "commonware, stable leader",
@@ -179,7 +179,7 @@ fn ours(args: &EnginesArgs, validators: usize, linger: bool) -> anyhow::Result<F
     prepare(folder.path(), &settings)?;
     if !linger {
         for place in 0..validators {
-            without_linger(folder.path(), place)?;
+            with_linger(folder.path(), place)?;
         }
     }
     let binary = beside("quorate")?;
@@ -218,14 +218,14 @@ fn ours(args: &EnginesArgs, validators: usize, linger: bool) -> anyhow::Result<F
     })
 }
 
-/// Lets a validator's votes leave at once.
-fn without_linger(folder: &Path, place: usize) -> anyhow::Result<()> {
+/// Lets a validator's finalize votes wait for company.
+fn with_linger(folder: &Path, place: usize) -> anyhow::Result<()> {
     let path = validator_directory(folder, place).join(CONFIG_FILE);
     let text = fs::read_to_string(&path).with_context(|| format!("reading {}", path.display()))?;
     let lines = text
         .lines()
         .map(|line| match line.starts_with("# finalize_linger") {
-            true => "finalize_linger = \"0ms\"",
+            true => "finalize_linger = \"1ms\"",
             false => line,
         });
     let changed = lines.collect::<Vec<_>>().join("\n");
@@ -291,7 +291,7 @@ fn peer(args: &EnginesArgs, validators: usize, more: &[&str]) -> anyhow::Result<
 fn run_one(args: &EnginesArgs, engine: Engine, validators: usize) -> anyhow::Result<Figures> {
     match engine {
         Engine::Quorate => ours(args, validators, true),
-        Engine::QuorateNoLinger => ours(args, validators, false),
+        Engine::QuorateLinger => ours(args, validators, false),
         Engine::Peer => peer(args, validators, &[]),
         Engine::PeerHandoff => peer(args, validators, &["--handoff", "vote"]),
         Engine::PeerStable => peer(args, validators, &["--leaders", "stable"]),

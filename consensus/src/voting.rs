@@ -156,14 +156,16 @@ impl Engine {
             return;
         }
         let round = self.rounds.entry(subject.view).or_default();
-        if round.certificate(subject.kind).is_some() || self.is_verifying(&subject) {
+        if round.certificate(subject.kind).is_some() {
             return;
         }
-        let round = self.rounds.entry(subject.view).or_default();
         let tally = round.tally(subject.kind);
         let Some((parts, verified)) = tally.ready(&subject.payload, quorum) else {
             return;
         };
+        if self.is_verifying(&subject) {
+            return;
+        }
         let batch = Batch {
             subject,
             message: self.hashed.get(&subject).cloned(),

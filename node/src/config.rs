@@ -265,7 +265,7 @@ impl Default for ConsensusConfig {
     fn default() -> Self {
         Self {
             timing: quorate_consensus::Timing::default(),
-            finalize_linger: Duration::from_millis(1),
+            finalize_linger: Duration::ZERO,
             min_block_interval: Duration::ZERO,
             penalty_lasts: Duration::from_secs(24 * 3_600),
             checking: quorate_consensus::VoteChecking::default(),

@@ -154,13 +154,17 @@ impl Inlet {
 /// The lane that a kind of message travels in.
 pub(crate) fn lane_of(message: &Message) -> Lane {
     match message {
-        Message::Proposal(_) | Message::Vote(_) | Message::Certificate(_) => Lane::Votes,
+        // A status travels with votes.
+        Message::Proposal(_)
+        | Message::Vote(_)
+        | Message::Certificate(_)
+        | Message::Status(_) => Lane::Votes,
         Message::BlockRequest(_)
         | Message::BlockReply(_)
         | Message::RangeRequest(_)
         | Message::RangeReply { .. }
         | Message::CertificateRequest { .. } => Lane::Fetch,
         Message::Transactions(_) => Lane::Transactions,
-        Message::Status(_) | Message::Evidence(_) => Lane::Control,
+        Message::Evidence(_) => Lane::Control,
     }
 }

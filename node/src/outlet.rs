@@ -5,7 +5,7 @@ use bytes::Bytes;
 use commonware_codec::Encode;
 use quorate_consensus::{Outbound, Target};
 use quorate_p2p::{Lane, To};
-use quorate_types::{Committee, Durable, Frame, Message, limits::MAX_FRAME_MESSAGES};
+use quorate_types::{Committee, Durable, Frame, Message, Status, limits::MAX_FRAME_MESSAGES};
 use std::sync::Arc;
 
 /// What takes frames to peers: the links. It never waits, and drops what does not fit.
@@ -16,6 +16,8 @@ pub struct Outlet {
     wire: Wire,
     committee: Committee,
     spoiler: Option<Spoiler>,
+    /// What leaves with the next votes.
+    status: Option<Status>,
 }
 
 impl Outlet {
@@ -24,14 +26,19 @@ impl Outlet {
             wire,
             committee,
             spoiler,
+            status: None,
         }
     }
 
     /// Sends votes, which the journal has made durable.
-    pub(crate) fn send_votes(&self, votes: Durable<Vec<Outbound>>) {
+    pub(crate) fn send_votes(&mut self, votes: Durable<Vec<Outbound>>) {
         let mut votes = votes.into_inner();
         if let Some(spoiler) = &self.spoiler {
             spoiler.spoil(&mut votes);
+        }
+        let votes_to_all = votes.iter().any(|v| matches!(v.to, Target::All));
+        if votes_to_all && let Some(status) = self.status.take() {
+            votes.push(to_all(status));
         }
         self.dispatch(votes);
     }
@@ -50,6 +57,19 @@ impl Outlet {
             "a vote is sent only after the journal's sync"
         );
         self.dispatch(messages);
+    }
+
+    /// Lets a status leave with the next votes, in their frame: a message of its own would cost
+    /// more than all that it says.
+    pub(crate) fn hold(&mut self, status: Status) {
+        self.status = Some(status);
+    }
+
+    /// Sends the status that is held, if no votes have taken it along.
+    pub(crate) fn send_held(&mut self) {
+        if let Some(status) = self.status.take() {
+            self.dispatch(vec![to_all(status)]);
+        }
     }
 
     fn dispatch(&self, messages: Vec<Outbound>) {
@@ -74,5 +94,12 @@ impl Outlet {
             };
             (self.wire)(lane, &to, Frame(messages).encode());
         }
+    }
+}
+
+fn to_all(status: Status) -> Outbound {
+    Outbound {
+        to: Target::All,
+        message: Message::Status(status),
     }
 }

@@ -6,9 +6,9 @@
 //! thing that it waits for is the journal's sync.
 //!
 //! *One sync serves many steps.* All events that wait are taken before the journal is synced once
-//! for the votes of all of them. A finalize vote alone is not urgent: it waits up to
-//! [`ReplicaConfig::finalize_linger`] for the next view's notarize vote, with which it shares the
-//! sync, the frame, and at the receivers often the pairing check.
+//! for the votes of all of them. A finalize vote alone can wait [`ReplicaConfig::finalize_linger`]
+//! for the next view's notarize vote, with which it then shares the sync, the frame, and at the
+//! receivers often the pairing check.
 
 use crate::{
     clock::{Clock, ClockWatch, TELLING_MS},
@@ -49,6 +49,9 @@ const MAX_EVENTS_PER_SYNC: usize = 256;
 
 /// How often this validator tells its peers how far it is.
 const STATUS_INTERVAL: Duration = Duration::from_secs(1);
+
+/// How long a status may wait for votes that take it along.
+const STATUS_WAIT: Duration = Duration::from_millis(400);
 
 /// How often the links of blocked validators are cut anew. The library forgets after 60 s.
 const CUT_INTERVAL: Duration = Duration::from_secs(45);
@@ -171,6 +174,8 @@ pub struct Replica {
     timed: VecDeque<Digest>,
     last_final: Option<Moment>,
     next_status: Moment,
+    /// When a status leaves without votes.
+    status_leaves: Option<Moment>,
     /// When the links of blocked validators are cut anew.
     next_cut: Moment,
     /// The order that is being carried out.
@@ -200,6 +205,7 @@ impl Replica {
             timed: VecDeque::new(),
             last_final: None,
             next_status: start,
+            status_leaves: None,
             next_cut: start,
             ordered: None,
             clock: ClockWatch::default(),
@@ -306,7 +312,7 @@ impl Replica {
     /// When something is due, if no event comes before.
     pub fn wake_at(&self) -> Moment {
         let build = self.build.as_ref().map(|(due, _)| *due);
-        [self.engine.next_deadline(), build, self.linger_until]
+        [self.engine.next_deadline(), build, self.linger_until, self.status_leaves]
             .into_iter()
             .flatten()
             .fold(self.next_status, Moment::min)
@@ -708,6 +714,10 @@ impl Replica {
         live.set_progress(self.engine.epoch(), self.engine.view(), tip.height);
         self.around.metrics.stepped(self.engine.counters());
         let now = self.now();
+        if self.status_leaves.is_some_and(|due| due <= now) {
+            self.status_leaves = None;
+            self.around.outlet.send_held();
+        }
         if now < self.next_status {
             return Ok(());
         }
@@ -742,10 +752,8 @@ impl Replica {
         if self.engine.is_behind() {
             info!(height = %tip.height, "catching up");
         }
-        self.around.outlet.send(vec![Outbound {
-            to: Target::All,
-            message: Message::Status(status),
-        }]);
+        self.around.outlet.hold(status);
+        self.status_leaves = Some(now.after(STATUS_WAIT));
         Ok(())
     }
 }

@@ -53,6 +53,10 @@ pub fn swarm(seed: u64) -> Scenario {
     if seed.is_multiple_of(BLS_EVERY) {
         scenario.cryptography = Cryptography::Bls;
     }
+    // The node's default, and finalize votes that wait for company.
+    if (seed / 2).is_multiple_of(2) {
+        scenario.linger = Duration::ZERO;
+    }
     scenario.links = links(&mut rng, [lossy, doubles, disorder, narrow, slow, regions]);
     let bound = scenario.links.bound();
     scenario.timing = timing_for(bound);

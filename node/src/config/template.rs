@@ -139,7 +139,8 @@ listen = "{rpc_listen}"
 # resend_interval = "{resend}"
 # From a request to one peer until the next one is asked, 10ms to 10m.
 # fetch_timeout = "{fetch}"
-# How long a finalize vote waits to travel with the next view's notarize vote, 0ms to 100ms.
+# How long a finalize vote waits to travel with the next view's notarize vote, 0ms to 100ms. 1ms
+# saves a tenth of the processor's time where validators are less than that apart.
 # finalize_linger = "{linger}"
 # The least time from one block to the next, 0ms to 1m; 0ms for as fast as it goes.
 {interval_mark}min_block_interval = "{interval}"
