@@ -5,7 +5,7 @@ SHELL := /bin/bash
 export CARGO_TARGET_DIR ?= $(HOME)/.cache/quorate/target
 QUORATE := $(CARGO_TARGET_DIR)/release/quorate
 
-.PHONY: help tools build localnet test sim nightly fuzz mistakes bench-verify bench-engines lint
+.PHONY: help tools build localnet observe test sim nightly fuzz mistakes bench-verify bench-engines lint
 
 help: ## show this list
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
@@ -18,6 +18,10 @@ build: tools ## build the quorate binary (about 15 minutes the first time)
 
 localnet: build ## run four validators with signed transfers for 30 seconds, and show a summary
 	$(QUORATE) localnet --for 30s
+
+observe: build ## a local network with Prometheus and live pages, until Ctrl-C (settings: deploy/observe)
+	@deploy/install-tools prometheus
+	@QUORATE=$(QUORATE) deploy/observe
 
 test: lint ## formatter, clippy, all tests of the first tier, and the simulator's budget
 	cargo test --release --locked --workspace --no-fail-fast
