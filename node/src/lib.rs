@@ -26,3 +26,4 @@ pub mod replica;
 pub mod rpc;
 pub mod serve;
 pub mod validate;
+mod vitals;

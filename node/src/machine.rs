@@ -197,7 +197,12 @@ impl Machine {
         let (to_ingest, forwarded) = bounded(TRANSACTION_QUEUE);
         let mempool = Arc::new(Mempool::new(mempool));
         let live = Arc::new(LiveStatus::new(committee.clone(), place));
-        let observer = observer(mempool.clone(), metrics.clone(), to_replica.clone());
+        let observer = observer(
+            mempool.clone(),
+            metrics.clone(),
+            committee.clone(),
+            to_replica.clone(),
+        );
         let (executor, executed) = Executor::new(
             store.clone(),
             tree,
@@ -303,6 +308,7 @@ fn stored_tip(store: &Store) -> Tip {
 fn observer(
     mempool: Arc<Mempool>,
     metrics: Arc<NodeMetrics>,
+    committee: quorate_types::Committee,
     replica: Sender<Event>,
 ) -> Box<dyn Fn(&ExecutedBlock) + Send> {
     Box::new(move |executed| {
@@ -313,6 +319,7 @@ fn observer(
         metrics
             .transactions
             .inc_by(executed.block.transactions().len() as u64);
+        metrics.count_missed_slots(executed.block.header(), &committee);
         // If the replica is gone, its end has been reported.
         let _ = replica.send(Event::Executed(executed.block.height()));
     })

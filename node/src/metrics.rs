@@ -1,9 +1,12 @@
 //! The node's own metrics. Benchmarks and dashboards read these, never the log.
 
+use crate::config::ValidatorConfig;
 use prometheus::{
-    Gauge, Histogram, HistogramOpts, IntCounter, IntCounterVec, IntGauge, Opts, Registry,
+    Counter, Gauge, Histogram, HistogramOpts, IntCounter, IntCounterVec, IntGauge, IntGaugeVec,
+    Opts, Registry,
 };
-use quorate_consensus::{Counters, WorkCounts};
+use quorate_consensus::{Counters, Offence, WorkCounts};
+use quorate_types::{Committee, Header, View};
 use std::{sync::Mutex, time::Duration};
 
 /// Every metric of the node but those of the links, which register their own.
@@ -29,6 +32,18 @@ pub struct NodeMetrics {
     pub(crate) start_seconds: Gauge,
     pub(crate) clock_ahead: Gauge,
     pub(crate) database_syncs: IntCounter,
+    pub(crate) network_height: IntGauge,
+    pub(crate) behind: IntGauge,
+    pub(crate) block_timestamp: Gauge,
+    pub(crate) cpu_seconds: Counter,
+    pub(crate) resident_bytes: IntGauge,
+    pub(crate) disk_free_bytes: IntGauge,
+    pub(crate) disk_bytes: IntGauge,
+    mempool_room: IntGauge,
+    validators: IntGauge,
+    quorum: IntGauge,
+    missed_slots: IntCounterVec,
+    info: IntGaugeVec,
     certificates: IntCounter,
     pairing_checks: IntCounter,
     bisections: IntCounter,
@@ -38,6 +53,27 @@ pub struct NodeMetrics {
     dropped_by_engine: IntCounterVec,
     last: Mutex<Counters>,
 }
+
+const VERSION: &str = env!("CARGO_PKG_VERSION");
+
+/// Why frames are dropped before the replica sees them. Each counter is there from the start, so
+/// that its first increase is one.
+const FRAME_DROPS: [&str; 8] = [
+    "unknown_peer",
+    "undecodable",
+    "wrong_lane",
+    "replica_queue_full",
+    "request_queue_full",
+    "transaction_queue_full",
+    "invalid_transaction",
+    "refused_transaction",
+];
+
+/// Why the consensus machine drops messages.
+const MESSAGE_DROPS: [&str; 3] = ["blocked", "window", "invalid"];
+
+/// Most views that are counted as missed between two final blocks.
+const MAX_MISSED_SLOTS: u64 = 10_000;
 
 /// Bucket bounds in seconds, 100 µs to about 70 s, each a sixth above the one before: fine enough
 /// to read quantiles from.
@@ -62,6 +98,11 @@ impl NodeMetrics {
             registry.register(Box::new(metric.clone()))?;
             Ok(metric)
         };
+        let fraction = |name: &str, help: &str| -> Result<Gauge, prometheus::Error> {
+            let metric = Gauge::new(name, help)?;
+            registry.register(Box::new(metric.clone()))?;
+            Ok(metric)
+        };
         let labelled =
             |name: &str, help: &str, label: &str| -> Result<IntCounterVec, prometheus::Error> {
                 let metric = IntCounterVec::new(Opts::new(name, help), &[label])?;
@@ -74,17 +115,20 @@ impl NodeMetrics {
             registry.register(Box::new(metric.clone()))?;
             Ok(metric)
         };
-        let start_seconds = Gauge::new(
-            "quorate_node_start_seconds",
-            "When the node started, in seconds since 1970",
+        let cpu_seconds = Counter::new(
+            "quorate_process_cpu_seconds_total",
+            "Processor time of this process, in the program and in the kernel for it",
         )?;
-        registry.register(Box::new(start_seconds.clone()))?;
-        let clock_ahead = Gauge::new(
-            "quorate_clock_ahead_seconds",
-            "By how much this clock is ahead of the leaders', the network's delay included",
+        registry.register(Box::new(cpu_seconds.clone()))?;
+        let info = IntGaugeVec::new(
+            Opts::new(
+                "quorate_node_info",
+                "1, with the node's version, chain, vote scheme and place in the committee",
+            ),
+            &["version", "chain", "scheme", "validator"],
         )?;
-        registry.register(Box::new(clock_ahead.clone()))?;
-        Ok(Self {
+        registry.register(Box::new(info.clone()))?;
+        let metrics = Self {
             view: gauge("quorate_consensus_view", "The current view")?,
             finalized_height: gauge(
                 "quorate_consensus_finalized_height",
@@ -138,7 +182,7 @@ impl NodeMetrics {
             )?,
             sentences: labelled(
                 "quorate_consensus_offences_total",
-                "Offences that led to a block or to probation",
+                "Offences for which a validator was blocked",
                 "offence",
             )?,
             mempool_transactions: gauge(
@@ -146,8 +190,57 @@ impl NodeMetrics {
                 "Transactions in the mempool",
             )?,
             mempool_bytes: gauge("quorate_mempool_bytes", "Bytes in the mempool")?,
-            start_seconds,
-            clock_ahead,
+            start_seconds: fraction(
+                "quorate_node_start_seconds",
+                "When the node started, in seconds since 1970",
+            )?,
+            clock_ahead: fraction(
+                "quorate_clock_ahead_seconds",
+                "By how much this clock is ahead of the leaders', the network's delay included",
+            )?,
+            network_height: gauge(
+                "quorate_consensus_network_height",
+                "The height that f + 1 validators claim to be final, so that one honest one does",
+            )?,
+            behind: gauge(
+                "quorate_consensus_behind",
+                "1 while final blocks are missing here and are being fetched, otherwise 0",
+            )?,
+            block_timestamp: fraction(
+                "quorate_executor_block_timestamp_seconds",
+                "The newest executed block's timestamp, in seconds since 1970",
+            )?,
+            cpu_seconds,
+            resident_bytes: gauge(
+                "quorate_process_resident_memory_bytes",
+                "Memory of this process that is in RAM",
+            )?,
+            disk_free_bytes: gauge(
+                "quorate_storage_disk_free_bytes",
+                "Bytes that this process may still write to the file system of its data directory",
+            )?,
+            disk_bytes: gauge(
+                "quorate_storage_disk_size_bytes",
+                "Size of the file system of the data directory",
+            )?,
+            mempool_room: gauge(
+                "quorate_mempool_max_transactions",
+                "How many transactions the mempool has room for",
+            )?,
+            validators: gauge(
+                "quorate_consensus_validators",
+                "Validators in the committee, this one included",
+            )?,
+            quorum: gauge(
+                "quorate_consensus_quorum_validators",
+                "Validators that a quorum takes, this one included",
+            )?,
+            missed_slots: labelled(
+                "quorate_consensus_missed_slots_total",
+                "Views that brought no block into the final chain, by the place of their leader",
+                "leader",
+            )?,
+            info,
             database_syncs: counter(
                 "quorate_storage_syncs_total",
                 "Batches of executed blocks that were synced to the database",
@@ -183,10 +276,47 @@ impl NodeMetrics {
                 "reason",
             )?,
             last: Mutex::default(),
-        })
+        };
+        for reason in FRAME_DROPS {
+            metrics.dropped.with_label_values(&[reason]);
+        }
+        for reason in MESSAGE_DROPS {
+            metrics.dropped_by_engine.with_label_values(&[reason]);
+        }
+        for offence in Offence::ALL {
+            metrics.sentences.with_label_values(&[offence.name()]);
+        }
+        Ok(metrics)
     }
 
-    /// Counts a dropped frame. The reasons are a fixed list in the code.
+    /// Says what does not change while the node runs.
+    pub(crate) fn introduce(&self, config: &ValidatorConfig) {
+        let committee = &config.committee;
+        self.validators.set(committee.size() as i64);
+        self.quorum.set(committee.quorum() as i64);
+        for place in committee.places() {
+            self.missed_slots.with_label_values(&[&place.0.to_string()]);
+        }
+        let room = config.mempool.max_transactions;
+        self.mempool_room.set(room as i64);
+        let own = config.place.0.to_string();
+        let genesis = &config.genesis;
+        self.info
+            .with_label_values(&[VERSION, &genesis.name, &genesis.scheme, &own])
+            .set(1);
+    }
+
+    /// Counts the views between a final block's and its parent's, whose leaders brought none.
+    pub(crate) fn count_missed_slots(&self, header: &Header, committee: &Committee) {
+        let first = header.parent_view.0.saturating_add(1);
+        let last = header.view.0.min(first.saturating_add(MAX_MISSED_SLOTS));
+        for view in first..last {
+            let leader = committee.leader_in(header.epoch, View(view)).0.to_string();
+            self.missed_slots.with_label_values(&[&leader]).inc();
+        }
+    }
+
+    /// Counts a dropped frame. The reasons are those of [`FRAME_DROPS`].
     pub(crate) fn dropped(&self, reason: &'static str) {
         self.dropped.with_label_values(&[reason]).inc();
     }
@@ -206,10 +336,11 @@ impl NodeMetrics {
         }
         self.nullified.inc_by(now.nullified - last.nullified);
         self.skipped.inc_by(now.skipped - last.skipped);
+        let [blocked, window, invalid] = MESSAGE_DROPS;
         for (reason, new, old) in [
-            ("blocked", now.dropped_blocked, last.dropped_blocked),
-            ("window", now.dropped_window, last.dropped_window),
-            ("invalid", now.dropped_invalid, last.dropped_invalid),
+            (blocked, now.dropped_blocked, last.dropped_blocked),
+            (window, now.dropped_window, last.dropped_window),
+            (invalid, now.dropped_invalid, last.dropped_invalid),
         ] {
             self.dropped_by_engine
                 .with_label_values(&[reason])

@@ -15,6 +15,7 @@ use crate::{
     pool,
     replica::{Cut, Event},
     rpc::{self, RpcParts, RpcState},
+    vitals::Vitals,
 };
 use anyhow::{Context, bail};
 use commonware_runtime::{Runner as _, Supervisor as _, tokio::Context as Runtime};
@@ -123,6 +124,7 @@ async fn serve_until_stopped(
     let registry = Registry::new();
     let metrics = Arc::new(NodeMetrics::register(&registry)?);
     metrics.start_seconds.set(now_ms() as f64 / 1_000.0);
+    metrics.introduce(&config);
     let (failures, mut failed) = unbounded_channel();
     let failures = Failures(failures);
 
@@ -244,6 +246,13 @@ async fn serve_until_stopped(
     // The tasks.
     let forwarding = tokio::spawn(forwarder.run());
     let peers = links.clone();
+    let vitals = Vitals {
+        data_dir: config.data_dir.clone(),
+        executor: executor.clone(),
+        live: live.clone(),
+        mempool: mempool.clone(),
+        metrics,
+    };
     let state = RpcState::new(RpcParts {
         listen: config.rpc.listen,
         max_connections: config.rpc.max_connections,
@@ -257,7 +266,10 @@ async fn serve_until_stopped(
         live: live.clone(),
         addresses: config.p2p.peers.clone(),
         peers: Box::new(move || peers.peers()),
-        metrics: Box::new(move || metrics_text(&registry)),
+        metrics: Box::new(move || {
+            vitals.renew();
+            metrics_text(&registry)
+        }),
     });
     let control = ControlSocket::bind(&config.data_dir)?;
     let control = tokio::spawn(control.serve(state.clone(), live.clone(), to_replica.clone()));

@@ -8,6 +8,7 @@
 mod answers;
 pub(crate) mod error;
 pub mod live;
+mod page;
 mod server;
 mod submit;
 
@@ -142,6 +143,8 @@ pub fn router(state: RpcState) -> Router {
         .route("/v1/ready", get(ready))
         .route("/v1/metrics", get(metrics))
         .route("/metrics", get(metrics))
+        .route("/", get(page::page))
+        .route("/live", get(page::page))
         .fallback(|| async { RpcError::not_found("unknown_path", "there is nothing at this path") })
         .method_not_allowed_fallback(|| async { RpcError::method_not_allowed() })
         .layer(DefaultBodyLimit::max(MAX_BODY_BYTES))

@@ -260,7 +260,7 @@ fn quantile(buckets: &Buckets, q: f64) -> Option<f64> {
 }
 
 /// A process's processor time in seconds and resident memory in MiB.
-fn process_figures(id: u32) -> anyhow::Result<(f64, f64)> {
+pub(crate) fn process_figures(id: u32) -> anyhow::Result<(f64, f64)> {
     let stat = fs::read_to_string(format!("/proc/{id}/stat"))?;
     // The second field is the name in parentheses and may hold anything.
     let (_, fields) = stat.rsplit_once(')').context("an unknown format")?;

@@ -169,6 +169,22 @@ impl LiveStatus {
         self.peers.write().insert(from, *status);
     }
 
+    /// The greatest height that f + 1 validators, this one perhaps among them, claim to be final.
+    pub fn network_height(&self) -> Height {
+        let mut claims: Vec<Height> = {
+            let peers = self.peers.read();
+            peers
+                .values()
+                .map(|status| status.finalized_height)
+                .collect()
+        };
+        let own = self.finalized_height();
+        claims.push(own);
+        claims.sort_unstable_by(|a, b| b.cmp(a));
+        let claimed = claims.get(self.committee.faults()).copied();
+        claimed.unwrap_or(own).max(own)
+    }
+
     /// The committee.
     pub fn committee(&self) -> &Committee {
         &self.committee
