@@ -1,193 +1,147 @@
-//! Validators that send invalid signatures, in virtual time: what it costs the others, with the node's
-//! way of checking votes and with two others that are there to be compared with it.
+//! Validators that send invalid signatures: what it costs the others, with the node's way of checking
+//! votes and with two others that are there to be compared with it.
 //!
 //! - *blocked*: a quorum is checked at once; who spoils the check is found and blocked. The node's way.
 //! - *unblocked*: the same, but nobody is ever blocked.
 //! - *eager*: each vote is verified when it comes.
 //!
-//! The first third of the run is quiet. Then f validators begin to sign another message with every
+//! The first third of a run is quiet. Then f validators begin to sign another message with every
 //! vote: all at once, or one after the other in the second third, which is worst for checking at once,
-//! since each of them spoils a check of its own.
+//! since each of them spoils a check of its own. Small committees run as real processes over loopback,
+//! larger ones in virtual time, and of a thousand validators one is real and receives what the others
+//! are made to send. What a day brings with lists of the blocked that do not last is asked apart.
+
+mod day;
+mod page;
+mod processes;
+mod run;
+mod thousand;
+mod virtual_time;
 
 use crate::{
-    report::Output,
-    wan::{block_times, finality_times, measure_costs, millis},
+    report::{Output, machine},
+    wan::measure_costs,
 };
-use anyhow::ensure;
+use anyhow::{Context, ensure};
 use clap::{Args, ValueEnum};
-use quorate_consensus::{Moment, VoteChecking};
-use quorate_crypto::bls::SchemeKind;
-use quorate_sim::{Attack, Costs, Scenario, Simulation, Timeline};
-use serde_json::{Value, json};
-use std::time::Duration;
+use run::{MODES, Onset, Run};
+use serde_json::json;
+use std::{fs, path::PathBuf};
 
 /// What to run.
 #[derive(Args, Clone)]
 pub struct ChaosArgs {
-    /// How many validators: one part of the table for each number.
-    #[arg(long, value_delimiter = ',', default_values_t = [4, 10, 22])]
-    validators: Vec<u32>,
-    /// How long each run lasts, in seconds of virtual time.
-    #[arg(long, default_value_t = 6)]
+    /// Which experiments to run (default: all)
+    #[arg(long, value_enum, value_delimiter = ',')]
+    part: Vec<Part>,
+    /// Committees that run as real processes
+    #[arg(long, value_delimiter = ',', default_values_t = [4, 10])]
+    processes: Vec<usize>,
+    /// Committees that run in virtual time
+    #[arg(long, value_delimiter = ',', default_values_t = [22, 100])]
+    virtual_time: Vec<usize>,
+    /// How long each run of real processes lasts
+    #[arg(long, default_value_t = 24)]
     seconds: u64,
+    /// How long each run in virtual time lasts
+    #[arg(long, default_value_t = 6)]
+    virtual_seconds: u64,
+    /// The size of the committee of which one validator is real
+    #[arg(long, default_value_t = 1_000)]
+    thousand: u32,
+    /// The first port that real processes listen on
+    #[arg(long, default_value_t = 26_000)]
+    base_port: u16,
+    /// Write a page with curves, which needs nothing else, to this file
+    #[arg(long, value_name = "FILE")]
+    page: Option<PathBuf>,
     #[command(flatten)]
     output: Output,
 }
 
-/// How the forgers begin.
-#[derive(Clone, Copy, ValueEnum)]
-enum Onset {
-    AtOnce,
-    OneByOne,
+/// An experiment.
+#[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum Part {
+    /// Real validators over loopback.
+    Processes,
+    /// Whole validators in virtual time.
+    Virtual,
+    /// One real receiver of a thousand validators' votes.
+    Thousand,
+    /// A day, with lists of the blocked that last, that end after four hours, and that end at restart.
+    Day,
 }
 
-const MODES: [(VoteChecking, &str); 3] = [
-    (VoteChecking::Together, "blocked"),
-    (VoteChecking::TogetherUnblocked, "unblocked"),
-    (VoteChecking::Eager, "eager"),
-];
-
-/// What happened in a third of a run.
-struct Phase {
-    blocks: usize,
-    block_ms: f64,
-    slowest_ms: f64,
-    finality_ms: f64,
-    /// Processor time of the checks, for each validator and block.
-    checks_ms_per_block: f64,
-}
-
-fn run_one(
-    args: &ChaosArgs,
-    validators: u32,
-    (costs, sync): &(Costs, Duration),
-    checking: VoteChecking,
-    onset: Onset,
-) -> anyhow::Result<Timeline> {
-    let total = Duration::from_secs(args.seconds);
-    let mut scenario = Scenario::new(0, validators as usize, total);
-    scenario.scheme = SchemeKind::BlsThreshold;
-    scenario.costs = costs.clone();
-    scenario.sync = *sync;
-    scenario.checking = checking;
-    scenario.transfers_per_second = 0;
-    let faults = (validators as u64 - 1) / 3;
-    let third = args.seconds * 1_000 / 3;
-    for forger in 0..faults {
-        let from = match onset {
-            Onset::AtOnce => third,
-            Onset::OneByOne => third + third * forger / faults,
-        };
-        // Spread over the committee's turns.
-        let place = (forger * 3 + 1) as usize;
-        let attack = Attack::Glitch(from, u64::MAX);
-        scenario.byzantine.insert(place, [attack].into());
-    }
-    let run = Simulation::new(scenario).measure();
-    let (_, timeline) = run.map_err(|violation| anyhow::anyhow!("{}", violation.0))?;
-    Ok(timeline)
-}
-
-fn phase(timeline: &Timeline, validators: u32, from: Moment, until: Moment) -> Phase {
-    let within = |at: Moment| from <= at && at < until;
-    let blocks = timeline
-        .blocks
-        .iter()
-        .filter(|block| within(block.proposed));
-    let blocks: Vec<_> = blocks.collect();
-    let (gaps, known) = (block_times(&blocks), finality_times(&blocks));
-    let mean = |values: &[f64]| values.iter().sum::<f64>() / values.len() as f64;
-    let checks = timeline.checks.iter().filter(|check| within(check.at));
-    let checking: f64 = checks.map(|check| millis(check.takes)).sum();
-    Phase {
-        blocks: blocks.len(),
-        block_ms: mean(&gaps),
-        slowest_ms: gaps.iter().copied().fold(0.0, f64::max),
-        finality_ms: mean(&known),
-        checks_ms_per_block: checking / f64::from(validators) / blocks.len() as f64,
-    }
-}
-
-/// Runs the experiment and prints its report.
+/// Runs the experiments and prints their report.
 ///
 /// # Errors
 ///
-/// When a run breaks a rule, or the report cannot be written.
+/// When a run breaks a rule, a process does not start, or the report cannot be written.
 pub fn run(args: &ChaosArgs) -> anyhow::Result<()> {
     ensure!(
-        args.seconds >= 3,
-        "--seconds must be 3 at least: a third is quiet"
+        args.seconds >= 3 && args.virtual_seconds >= 3,
+        "--seconds and --virtual-seconds must be 3 at least: a third of a run is quiet"
     );
-    let mut rows = Vec::new();
-    println!(
-        "{:>4} {:<11} {:<10} {:>9} | {:>27} | {:>27} | {:>27}",
-        "n",
-        "forgers",
-        "checking",
-        "disturbed",
-        "before: block final CPU",
-        "during: block final CPU",
-        "after: block final CPU"
+    let sizes = args.processes.iter().chain(&args.virtual_time);
+    ensure!(
+        sizes.clone().all(|size| *size >= 4) && args.thousand >= 4,
+        "a committee without a faulty member to bear: use at least 4 validators"
     );
-    for &validators in &args.validators {
-        let costs = measure_costs(validators)?;
-        for onset in [Onset::AtOnce, Onset::OneByOne] {
-            for (checking, name) in MODES {
-                let timeline = run_one(args, validators, &costs, checking, onset)?;
-                let most = (0..validators as usize)
-                    .map(|host| {
-                        let own = timeline.checks.iter().filter(|check| check.host == host);
-                        own.map(|check| check.failed).sum::<u32>()
-                    })
-                    .max();
-                let third = Duration::from_millis(args.seconds * 1_000 / 3);
-                let phases: Vec<Phase> = (0..3)
-                    .map(|part| {
-                        let from = Moment(0).after(third * part);
-                        phase(&timeline, validators, from, from.after(third))
-                    })
-                    .collect();
-                let words = phases.iter().map(|phase| {
-                    format!(
-                        "{:>8.1} {:>8.1} {:>9.2}",
-                        phase.block_ms, phase.finality_ms, phase.checks_ms_per_block
-                    )
-                });
-                let words: Vec<String> = words.collect();
-                let onset_name = match onset {
-                    Onset::AtOnce => "at once",
-                    Onset::OneByOne => "one by one",
-                };
-                println!(
-                    "{validators:>4} {onset_name:<11} {name:<10} {:>9} | {}",
-                    most.unwrap_or(0),
-                    words.join(" | ")
-                );
-                rows.push(json!({
-                    "validators": validators,
-                    "forgers": (validators - 1) / 3,
-                    "onset": onset_name,
-                    "checking": name,
-                    "failed_checks_at_most": most,
-                    "phases": phases.iter().map(described).collect::<Vec<_>>(),
-                }));
+    let wanted = |part| args.part.is_empty() || args.part.contains(&part);
+    let mut runs = Vec::new();
+    if wanted(Part::Processes) || wanted(Part::Virtual) {
+        Run::print_head();
+    }
+    let kinds = MODES.iter().flat_map(|mode| Onset::ALL.map(|o| (*mode, o)));
+    if wanted(Part::Processes) {
+        for &validators in &args.processes {
+            for (mode, onset) in kinds.clone() {
+                // One forger begins in one way only.
+                if validators < 7 && onset == Onset::OneByOne {
+                    continue;
+                }
+                let (seconds, port) = (args.seconds, args.base_port);
+                let done = processes::run(validators, seconds, port, mode, onset)?;
+                done.print();
+                runs.push(done);
             }
         }
     }
-    println!(
-        "\nblock and final: ms, mean; CPU: ms of checks for each validator and block; disturbed: the \
-         most checks that failed at one validator"
-    );
-    args.output
-        .write("chaos", &json!({ "seconds": args.seconds, "rows": rows }))
-}
-
-fn described(phase: &Phase) -> Value {
-    json!({
-        "blocks": phase.blocks,
-        "block_ms": phase.block_ms,
-        "slowest_block_ms": phase.slowest_ms,
-        "finality_ms": phase.finality_ms,
-        "check_cpu_ms_per_block": phase.checks_ms_per_block,
-    })
+    if wanted(Part::Virtual) {
+        for &validators in &args.virtual_time {
+            let costs = measure_costs(u32::try_from(validators)?)?;
+            for (mode, onset) in kinds.clone() {
+                let seconds = args.virtual_seconds;
+                let done = virtual_time::run(validators, seconds, &costs, mode, onset)?;
+                done.print();
+                runs.push(done);
+            }
+        }
+    }
+    if !runs.is_empty() {
+        println!(
+            "\nblock and final: ms; checks: pairing checks (in virtual time: checks) per view and \
+             validator; CPU: ms per block and validator, of the process (in virtual time: of the \
+             checks); disturbed: the most checks of a quorum that failed at one validator"
+        );
+    }
+    let thousand = match wanted(Part::Thousand) {
+        true => thousand::run(args.thousand)?,
+        false => Vec::new(),
+    };
+    let days = match wanted(Part::Day) {
+        true => day::run()?,
+        false => Vec::new(),
+    };
+    if let Some(path) = &args.page {
+        let text = page::draw(&runs, &thousand, &days, &machine())?;
+        fs::write(path, text).with_context(|| format!("writing {}", path.display()))?;
+        println!("\ncurves: {}", path.display());
+    }
+    let results = json!({
+        "runs": runs.iter().map(Run::json).collect::<Vec<_>>(),
+        "thousand": thousand.iter().map(thousand::Passed::json).collect::<Vec<_>>(),
+        "days": days.iter().map(day::Day::json).collect::<Vec<_>>(),
+    });
+    args.output.write("chaos", &results)
 }

@@ -28,7 +28,7 @@ use std::{
 const WARM_UP: Duration = Duration::from_secs(3);
 
 /// How long a network may take until its first block is final.
-const START_LIMIT: Duration = Duration::from_secs(60);
+pub(crate) const START_LIMIT: Duration = Duration::from_secs(60);
 
 /// What to run.
 #[derive(Args, Clone)]
@@ -144,7 +144,7 @@ impl Figures {
 }
 
 /// A program that lies beside this one.
-fn beside(name: &str) -> anyhow::Result<PathBuf> {
+pub(crate) fn beside(name: &str) -> anyhow::Result<PathBuf> {
     let own = std::env::current_exe().context("finding this program")?;
     let path = own.with_file_name(name);
     ensure!(

@@ -3,6 +3,7 @@
 pub mod chaos;
 pub mod engines;
 mod paired;
+mod picture;
 mod report;
 pub mod state;
 pub mod verify;

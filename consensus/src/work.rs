@@ -39,6 +39,8 @@ pub struct WorkCounts {
     pub certificates: u64,
     /// Pairing equations evaluated.
     pub pairing_checks: u64,
+    /// Combinations of votes that did not verify.
+    pub spoiled: u64,
     /// Batches with an invalid signature that were split in two.
     pub bisections: u64,
 }
@@ -117,6 +119,7 @@ impl Worker {
                     verdicts.push((id, Verdict::Certified(Ok(proof))));
                 }
                 Ok(None) => {
+                    self.counts.spoiled += 1;
                     verdicts.push((id, Verdict::Spoiled));
                     searches.push(Search(id, Sought::Spoilers(batch, message)));
                 }

@@ -46,6 +46,7 @@ pub struct NodeMetrics {
     info: IntGaugeVec,
     certificates: IntCounter,
     pairing_checks: IntCounter,
+    spoiled: IntCounter,
     bisections: IntCounter,
     nullified: IntCounter,
     skipped: IntCounter,
@@ -253,6 +254,10 @@ impl NodeMetrics {
                 "quorate_crypto_pairing_checks_total",
                 "Pairing equations evaluated for votes and certificates",
             )?,
+            spoiled: counter(
+                "quorate_crypto_spoiled_checks_total",
+                "Checks of a quorum's combined votes that failed",
+            )?,
             bisections: counter(
                 "quorate_crypto_bisections_total",
                 "Batches with an invalid signature that were split in two",
@@ -325,6 +330,7 @@ impl NodeMetrics {
     pub(crate) fn worked(&self, done: WorkCounts) {
         self.certificates.inc_by(done.certificates);
         self.pairing_checks.inc_by(done.pairing_checks);
+        self.spoiled.inc_by(done.spoiled);
         self.bisections.inc_by(done.bisections);
     }
 

@@ -10,14 +10,28 @@ use quorate_crypto::{
     sha256,
 };
 use quorate_types::{ChainId, Message, Subject, Vote, VoteKind, genesis::Genesis};
-use std::{str::FromStr, sync::Arc};
+use std::{
+    str::FromStr,
+    sync::Arc,
+    time::{SystemTime, UNIX_EPOCH},
+};
 
 /// What a chain's name begins with if its validators may misbehave on purpose.
 pub const CHAOS_PREFIX: &str = "chaos";
 
-/// A fault on purpose.
+/// A fault on purpose, from a moment on: `garbage-votes`, or `garbage-votes@` and milliseconds since
+/// 1970.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Misbehaviour {
+pub struct Misbehaviour {
+    /// What is wrong.
+    pub fault: Fault,
+    /// From when on, in milliseconds since 1970.
+    pub from_ms: u64,
+}
+
+/// What is wrong with a validator's votes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Fault {
     /// Every vote carries a signature of something else: a valid point, but an invalid vote.
     GarbageVotes,
     /// With every vote for a block goes a second, valid one for another block.
@@ -28,7 +42,10 @@ pub enum Misbehaviour {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum MisbehaviourError {
     /// There is no such fault.
-    #[error("unknown misbehaviour {name:?}; known: garbage-votes, equivocate")]
+    #[error(
+        "unknown misbehaviour {name:?}; known: garbage-votes, equivocate, each with @ and \
+         milliseconds since 1970 if it begins later"
+    )]
     Unknown {
         /// What was asked for.
         name: String,
@@ -47,12 +64,17 @@ pub enum MisbehaviourError {
 impl FromStr for Misbehaviour {
     type Err = MisbehaviourError;
 
-    fn from_str(name: &str) -> Result<Self, Self::Err> {
-        match name {
-            "garbage-votes" => Ok(Self::GarbageVotes),
-            "equivocate" => Ok(Self::Equivocate),
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        let (name, from) = text.split_once('@').unwrap_or((text, "0"));
+        let fault = match name {
+            "garbage-votes" => Some(Fault::GarbageVotes),
+            "equivocate" => Some(Fault::Equivocate),
+            _ => None,
+        };
+        match (fault, from.parse()) {
+            (Some(fault), Ok(from_ms)) => Ok(Self { fault, from_ms }),
             _ => Err(MisbehaviourError::Unknown {
-                name: name.to_owned(),
+                name: text.to_owned(),
             }),
         }
     }
@@ -65,13 +87,21 @@ impl Misbehaviour {
     ///
     /// If the chain is any other.
     pub fn check(self, genesis: &Genesis) -> Result<Self, MisbehaviourError> {
-        if genesis.name.starts_with(CHAOS_PREFIX) {
-            Ok(self)
-        } else {
-            Err(MisbehaviourError::RealChain {
-                name: genesis.name.clone(),
-            })
-        }
+        only_chaos(genesis).map(|()| self)
+    }
+}
+
+/// Allows what is there for chaos tests alone.
+///
+/// # Errors
+///
+/// If the chain is a real one.
+pub fn only_chaos(genesis: &Genesis) -> Result<(), MisbehaviourError> {
+    match genesis.name.starts_with(CHAOS_PREFIX) {
+        true => Ok(()),
+        false => Err(MisbehaviourError::RealChain {
+            name: genesis.name.clone(),
+        }),
     }
 }
 
@@ -84,8 +114,14 @@ pub struct Spoiler {
 
 impl Spoiler {
     pub(crate) fn spoil(&self, votes: &mut Vec<Outbound>) {
-        match self.kind {
-            Misbehaviour::GarbageVotes => {
+        let now_ms = SystemTime::now()
+            .duration_since(UNIX_EPOCH)
+            .map_or(0, |since| since.as_millis());
+        if now_ms < u128::from(self.kind.from_ms) {
+            return;
+        }
+        match self.kind.fault {
+            Fault::GarbageVotes => {
                 for outbound in votes {
                     if let Message::Vote(vote) = &mut outbound.message {
                         let other = HashedMessage::new(&vote.subject.view.0.to_be_bytes());
@@ -93,7 +129,7 @@ impl Spoiler {
                     }
                 }
             }
-            Misbehaviour::Equivocate => {
+            Fault::Equivocate => {
                 let second = |outbound: &Outbound| {
                     let Message::Vote(vote) = &outbound.message else {
                         return None;

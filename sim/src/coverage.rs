@@ -55,6 +55,7 @@ impl Coverage {
             Fault::Full(_) => "full disk",
             Fault::Room(_) => "room again",
             Fault::LoseDatabase(_) => "lost database",
+            Fault::Forget(_) => "forgotten offenders",
             Fault::Partition(_) => "partition",
             Fault::Cut(..) => "cut",
             Fault::Heal => "heal",

@@ -15,10 +15,11 @@ use quorate_node::{
     machine::{Durables, Machine, Settings, Surroundings, journal_folder},
     mempool::MempoolLimits,
     metrics::NodeMetrics,
+    offenders::OFFENDERS_FILE,
     replica::{Cut, Event},
 };
 use quorate_p2p::{Lane, To};
-use quorate_storage::{journal::Journal, store::Store};
+use quorate_storage::{disk::Disk as _, journal::Journal, store::Store};
 use quorate_types::{Committee, Epoch, Height, Identity, ValidatorIndex, genesis::Genesis};
 use std::{
     collections::BTreeMap,
@@ -198,6 +199,13 @@ impl Host {
         }
     }
 
+    /// Stops, and loses the list of offenders.
+    pub(crate) fn forget_offenders(&mut self) {
+        self.running = None;
+        // There is none as long as nobody has offended.
+        let _ = self.disk.remove(&data_dir().join(OFFENDERS_FILE));
+    }
+
     fn open(&self, scenario: &Scenario, chain: &Chain) -> anyhow::Result<Running> {
         let disk = Arc::new(self.disk.clone());
         let path = Path::new("/validator/db");
@@ -230,7 +238,7 @@ impl Host {
                     timing: scenario.timing,
                     finalize_linger: scenario.linger,
                     min_block_interval: scenario.block_interval,
-                    penalty_lasts: Duration::from_secs(3_600),
+                    penalty_lasts: scenario.penalty_lasts,
                     checking: scenario.checking,
                 },
                 mempool: MempoolLimits {

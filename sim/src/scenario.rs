@@ -38,6 +38,8 @@ pub enum Fault {
     Room(usize),
     /// A validator stops, and its database is gone; its journal is not.
     LoseDatabase(usize),
+    /// A validator stops, and its list of offenders is gone.
+    Forget(usize),
     /// Validators hear only those of their own group; who is in none hears nobody.
     Partition(Vec<Vec<usize>>),
     /// The first is not heard by the second any more.
@@ -113,6 +115,8 @@ pub struct Scenario {
     pub checking: VoteChecking,
     /// How long a finalize vote waits for company.
     pub linger: Duration,
+    /// How long who sent an invalid signature stays blocked.
+    pub penalty_lasts: Duration,
     /// Whose clocks are wrong.
     pub clocks: BTreeMap<usize, ClockFault>,
     /// Who does not behave, and how.
@@ -176,6 +180,7 @@ impl Scenario {
             costs: Costs::default(),
             checking: VoteChecking::default(),
             linger: Duration::from_millis(2),
+            penalty_lasts: Duration::from_secs(3_600),
             clocks: BTreeMap::new(),
             byzantine: BTreeMap::new(),
             faults: Vec::new(),

@@ -64,6 +64,8 @@ impl Display for Scenario {
         let timers: Vec<String> = timers.iter().map(|t| micros(*t).to_string()).collect();
         writeln!(f, "timers {}", timers.join(" "))?;
         writeln!(f, "block-interval {}", micros(self.block_interval))?;
+        writeln!(f, "linger {}", micros(self.linger))?;
+        writeln!(f, "penalty-lasts {}", micros(self.penalty_lasts))?;
         match self.links.latency {
             Latency::Between(least, most) => {
                 writeln!(f, "latency {} {}", micros(least), micros(most))?;
@@ -133,6 +135,7 @@ fn fault_words(fault: &Fault) -> String {
         Fault::Full(validator) => format!("full {validator}"),
         Fault::Room(validator) => format!("room {validator}"),
         Fault::LoseDatabase(validator) => format!("lose-database {validator}"),
+        Fault::Forget(validator) => format!("forget {validator}"),
         Fault::Partition(groups) => {
             let mut words = "partition".to_owned();
             for (index, group) in groups.iter().enumerate() {
@@ -210,6 +213,8 @@ fn take_line(scenario: &mut Scenario, line: &str) -> Result<(), String> {
             }
         }
         "block-interval" => scenario.block_interval = duration(rest, 0)?,
+        "linger" => scenario.linger = duration(rest, 0)?,
+        "penalty-lasts" => scenario.penalty_lasts = duration(rest, 0)?,
         "latency" if MAPS.iter().any(|map| rest.first() == Some(&map.name)) => {
             let map = MAPS.into_iter().find(|map| rest[0] == map.name);
             let map = map.expect("just seen");
@@ -292,6 +297,7 @@ fn fault(words: &[&str]) -> Result<Fault, String> {
         "full" => Fault::Full(number(rest, 0)?),
         "room" => Fault::Room(number(rest, 0)?),
         "lose-database" => Fault::LoseDatabase(number(rest, 0)?),
+        "forget" => Fault::Forget(number(rest, 0)?),
         "partition" => {
             let groups = rest.split(|word| *word == "/").map(list);
             Fault::Partition(groups.collect::<Result<_, _>>()?)

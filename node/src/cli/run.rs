@@ -3,11 +3,12 @@
 use super::passphrases::Source;
 use crate::{
     config::{LogConfig, LogFormat, ValidatorConfig},
-    misbehave::Misbehaviour,
+    misbehave::{Misbehaviour, only_chaos},
     node,
 };
 use anyhow::Context as _;
 use clap::Args;
+use quorate_consensus::VoteChecking;
 use quorate_types::Epoch;
 use std::path::PathBuf;
 use tracing_subscriber::EnvFilter;
@@ -46,6 +47,9 @@ pub(super) struct Run {
     /// A fault on purpose, for chaos tests; only on chains whose name begins with "chaos"
     #[arg(long, value_name = "FAULT", hide = true)]
     misbehave: Option<Misbehaviour>,
+    /// How votes are checked, to compare with; only on chains whose name begins with "chaos"
+    #[arg(long, value_name = "WAY", hide = true, value_parser = ["unblocked", "eager"])]
+    chaos_checking: Option<String>,
 }
 
 impl Run {
@@ -68,6 +72,13 @@ impl Run {
             .misbehave
             .map(|fault| fault.check(&config.genesis))
             .transpose()?;
+        if let Some(way) = &self.chaos_checking {
+            only_chaos(&config.genesis)?;
+            config.consensus.checking = match way.as_str() {
+                "eager" => VoteChecking::Eager,
+                _ => VoteChecking::TogetherUnblocked,
+            };
+        }
         start_logging(&config.log)?;
         for file in &config.key_files {
             if !crate::keys::is_encrypted(file)? {

@@ -46,6 +46,20 @@ impl Network {
     ///
     /// If a port is taken or a process cannot be started.
     pub fn start(binary: &Path, directory: &Path, settings: &Settings) -> anyhow::Result<Self> {
+        Self::start_with(binary, directory, settings, |_| Vec::new())
+    }
+
+    /// The same, with further arguments for some validators.
+    ///
+    /// # Errors
+    ///
+    /// As for [`Self::start`].
+    pub fn start_with(
+        binary: &Path,
+        directory: &Path,
+        settings: &Settings,
+        arguments: impl Fn(usize) -> Vec<String>,
+    ) -> anyhow::Result<Self> {
         let mut network = Self {
             binary: binary.to_path_buf(),
             directory: directory.to_path_buf(),
@@ -65,7 +79,9 @@ impl Network {
             });
         }
         for place in 0..settings.validators {
-            network.spawn(place, &[])?;
+            let own = arguments(place);
+            let own: Vec<&str> = own.iter().map(String::as_str).collect();
+            network.spawn(place, &own)?;
         }
         Ok(network)
     }

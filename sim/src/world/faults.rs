@@ -12,7 +12,8 @@ impl Simulation {
             Fault::Disk { validator, .. }
             | Fault::Full(validator)
             | Fault::Room(validator)
-            | Fault::LoseDatabase(validator) => Some(*validator),
+            | Fault::LoseDatabase(validator)
+            | Fault::Forget(validator) => Some(*validator),
             _ => None,
         };
         self.trace
@@ -69,6 +70,12 @@ impl Simulation {
                     self.hosts[host].running = None;
                     self.hosts[host].disk.lose_rows();
                     self.checker.lost(host);
+                }
+                Ok(())
+            }
+            Fault::Forget(validator) => {
+                for host in self.hosts_of(&[validator]) {
+                    self.hosts[host].forget_offenders();
                 }
                 Ok(())
             }

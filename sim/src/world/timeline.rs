@@ -36,6 +36,8 @@ pub struct Timeline {
     pub blocks: Vec<BlockTimes>,
     /// Frames and bytes that each host has sent; a frame to all counts once for each receiver.
     pub sent: Vec<(u64, u64)>,
+    /// The frames of all hosts by what they carry, such as "proposal, vote".
+    pub kinds: BTreeMap<String, u64>,
     /// What the crypto pools did.
     pub checks: Vec<Checked>,
     /// When each view was first entered by any validator.
@@ -61,6 +63,9 @@ impl Recorder {
         let Ok(Frame(messages)) = Frame::decode(Copying(bytes)) else {
             return;
         };
+        let names: BTreeSet<&str> = messages.iter().map(Message::name).collect();
+        let names: Vec<&str> = names.into_iter().collect();
+        *self.timeline.kinds.entry(names.join(", ")).or_default() += receivers as u64;
         for message in messages {
             if let Message::Proposal(proposal) = message {
                 let header = proposal.block.header();

@@ -1,0 +1,226 @@
+//! Pictures as SVG, for pages that are read in light and in dark: no background, and greys for axes.
+
+use plotters::prelude::*;
+
+type DrawError = Box<dyn std::error::Error>;
+
+const SIZE: (u32, u32) = (560, 260);
+
+/// Distinct for people who see red and green alike, and on white as on black.
+const COLOURS: [RGBColor; 6] = [
+    RGBColor(0, 114, 178),
+    RGBColor(213, 94, 0),
+    RGBColor(0, 158, 115),
+    RGBColor(204, 121, 167),
+    RGBColor(230, 159, 0),
+    RGBColor(86, 180, 233),
+];
+
+const GREY: RGBColor = RGBColor(128, 128, 128);
+
+/// A named line.
+pub(crate) struct Line {
+    pub(crate) name: String,
+    pub(crate) points: Vec<(f64, f64)>,
+}
+
+/// What a picture of lines shows.
+pub(crate) struct Chart<'a> {
+    pub(crate) title: &'a str,
+    /// What is on the horizontal axis.
+    pub(crate) across: &'a str,
+    pub(crate) lines: &'a [Line],
+    /// Moments with a vertical line.
+    pub(crate) marks: &'a [f64],
+}
+
+impl Chart<'_> {
+    /// Draws it. Points that are not numbers are gaps.
+    pub(crate) fn draw(&self) -> anyhow::Result<String> {
+        let mut svg = String::new();
+        self.draw_into(&mut svg)
+            .map_err(|error| anyhow::anyhow!("drawing {:?}: {error}", self.title))?;
+        Ok(svg)
+    }
+
+    fn draw_into(&self, svg: &mut String) -> Result<(), DrawError> {
+        let points = || self.lines.iter().flat_map(|line| &line.points);
+        let known = || points().filter(|(_, y)| y.is_finite());
+        let right = points().map(|(x, _)| *x).fold(1e-9, f64::max);
+        // A single outlier must not flatten everything else.
+        let mut heights: Vec<f64> = known().map(|(_, y)| *y).collect();
+        heights.sort_by(f64::total_cmp);
+        let most = heights.last().copied().unwrap_or(1.0);
+        let usual = heights
+            .get(heights.len() * 97 / 100)
+            .copied()
+            .unwrap_or(1.0);
+        let top = (usual * 1.5).min(most * 1.1).max(1e-9);
+        let area = SVGBackend::with_string(svg, SIZE).into_drawing_area();
+        let text = ("sans-serif", 12).into_font().color(&GREY);
+        let mut chart = ChartBuilder::on(&area)
+            .caption(self.title, ("sans-serif", 15).into_font().color(&GREY))
+            .margin(8)
+            .x_label_area_size(34)
+            .y_label_area_size(56)
+            .build_cartesian_2d(0.0..right, 0.0..top)?;
+        chart
+            .configure_mesh()
+            .x_desc(self.across)
+            .axis_style(GREY)
+            .label_style(text.clone())
+            .bold_line_style(GREY.mix(0.2))
+            .light_line_style(TRANSPARENT)
+            .draw()?;
+        for mark in self.marks {
+            let line = [(*mark, 0.0), (*mark, top)];
+            chart.draw_series([PathElement::new(line, GREY.mix(0.6))])?;
+        }
+        for (line, colour) in self.lines.iter().zip(COLOURS.iter().cycle()) {
+            let (mut first, colour) = (true, *colour);
+            for piece in line.points.split(|(_, y)| !y.is_finite()) {
+                let piece = piece.iter().map(|(x, y)| (*x, y.min(top)));
+                let drawn = chart.draw_series(LineSeries::new(piece, colour.stroke_width(2)))?;
+                if std::mem::take(&mut first) {
+                    drawn.label(line.name.clone()).legend(move |(x, y)| {
+                        PathElement::new([(x, y), (x + 14, y)], colour.stroke_width(2))
+                    });
+                }
+            }
+        }
+        chart
+            .configure_series_labels()
+            .position(SeriesLabelPosition::UpperRight)
+            .border_style(TRANSPARENT)
+            .background_style(TRANSPARENT)
+            .label_font(text)
+            .draw()?;
+        area.present()?;
+        Ok(())
+    }
+}
+
+/// Draws bars beside each other, each with its name and its number.
+pub(crate) fn bars(title: &str, items: &[(String, f64)]) -> anyhow::Result<String> {
+    let mut svg = String::new();
+    draw_bars(title, items, &mut svg)
+        .map_err(|error| anyhow::anyhow!("drawing {title:?}: {error}"))?;
+    Ok(svg)
+}
+
+fn draw_bars(title: &str, items: &[(String, f64)], svg: &mut String) -> Result<(), DrawError> {
+    let height = 40 + 24 * items.len() as u32;
+    let area = SVGBackend::with_string(svg, (SIZE.0, height)).into_drawing_area();
+    let heading = ("sans-serif", 15).into_font().color(&GREY);
+    let text = ("sans-serif", 12).into_font().color(&GREY);
+    area.draw(&Text::new(title.to_owned(), (8, 6), heading))?;
+    let known = items.iter().map(|(_, value)| *value);
+    let most = known.filter(|value| value.is_finite()).fold(1e-9, f64::max);
+    let (left, width) = (200, f64::from(SIZE.0) - 290.0);
+    for (row, ((name, value), colour)) in items.iter().zip(COLOURS.iter().cycle()).enumerate() {
+        let top = 32 + 24 * row as i32;
+        area.draw(&Text::new(name.clone(), (8, top + 3), text.clone()))?;
+        if value.is_finite() {
+            let end = left + (width * value / most) as i32;
+            let bar = [(left, top), (end.max(left + 1), top + 16)];
+            area.draw(&Rectangle::new(bar, colour.filled()))?;
+            let words = format!("{value:.2}");
+            area.draw(&Text::new(words, (end + 6, top + 3), text.clone()))?;
+        }
+    }
+    area.present()?;
+    Ok(())
+}
+
+/// A page that needs nothing else.
+pub(crate) struct Page {
+    body: String,
+}
+
+impl Page {
+    pub(crate) fn new(title: &str, about: &str) -> Self {
+        let (title, about) = (escape(title), escape(about));
+        Self {
+            body: format!(
+                "<!doctype html>\n<html lang=\"en\"><meta charset=\"utf-8\">\n<meta name=\"viewport\" \
+                 content=\"width=device-width\">\n<title>{title}</title>\n<style>{STYLE}</style>\n\
+                 <h1>{title}</h1>\n<p>{about}</p>\n"
+            ),
+        }
+    }
+
+    pub(crate) fn heading(&mut self, text: &str) {
+        self.body += &format!("<h2>{}</h2>\n", escape(text));
+    }
+
+    pub(crate) fn words(&mut self, text: &str) {
+        self.body += &format!("<p>{}</p>\n", escape(text));
+    }
+
+    /// Pictures side by side where there is room.
+    pub(crate) fn pictures(&mut self, pictures: &[String]) {
+        self.body += &format!("<div class=\"pictures\">{}</div>\n", pictures.concat());
+    }
+
+    pub(crate) fn table(&mut self, head: &[&str], rows: &[Vec<String>]) {
+        let cells = |tag: &str, cells: Vec<String>| -> String {
+            let cells = cells
+                .iter()
+                .map(|c| format!("<{tag}>{}</{tag}>", escape(c)));
+            cells.collect()
+        };
+        let head = cells("th", head.iter().map(|h| (*h).to_owned()).collect());
+        let rows = rows
+            .iter()
+            .map(|row| format!("<tr>{}</tr>\n", cells("td", row.clone())));
+        self.body += &format!(
+            "<table><thead><tr>{head}</tr></thead><tbody>\n{}</tbody></table>\n",
+            rows.collect::<String>()
+        );
+    }
+
+    pub(crate) fn finish(self) -> String {
+        self.body + "</html>\n"
+    }
+}
+
+const STYLE: &str = ":root{color-scheme:light dark}body{font:15px/1.5 system-ui,sans-serif;\
+max-width:1180px;margin:2rem auto;padding:0 1rem}h1{font-size:1.5rem}h2{font-size:1.15rem;\
+margin-top:2rem}.pictures{display:grid;grid-template-columns:repeat(auto-fit,minmax(420px,1fr));\
+gap:.5rem}svg{width:100%;height:auto}table{border-collapse:collapse;font-variant-numeric:\
+tabular-nums;display:block;overflow-x:auto}th,td{padding:.2rem .6rem;text-align:right;border-bottom:\
+1px solid #8884}th:first-child,td:first-child{text-align:left}@media print{.pictures{display:block}}";
+
+fn escape(text: &str) -> String {
+    text.replace('&', "&amp;")
+        .replace('<', "&lt;")
+        .replace('>', "&gt;")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_page_holds_its_pictures_and_no_markup_of_others() {
+        let lines = [Line {
+            name: "a < b".to_owned(),
+            points: vec![(0.0, 1.0), (1.0, f64::NAN), (2.0, 3.0), (3.0, 2.0)],
+        }];
+        let chart = Chart {
+            title: "t",
+            across: "seconds",
+            lines: &lines,
+            marks: &[1.0],
+        };
+        let svg = chart.draw().expect("drawn");
+        assert!(svg.starts_with("<svg") && svg.contains("a &lt; b"));
+        let mut page = Page::new("x <script>", "");
+        page.pictures(&[
+            svg,
+            bars("bars", &[("one".to_owned(), 2.5)]).expect("drawn"),
+        ]);
+        let text = page.finish();
+        assert!(!text.contains("<script>") && text.contains("2.50") && !text.contains("http"));
+    }
+}
