@@ -415,21 +415,21 @@ impl Observed {
             .stdout(Stdio::piped())
             .spawn()
             .unwrap();
-        let mut says = BufReader::new(script.stdout.take().unwrap()).lines();
+        let rpc = (0..validators as u16).map(|place| base_port + 2 * place + 1);
+        let says = script.stdout.take().unwrap();
+        let mut observed = Self {
+            script,
+            says: BufReader::new(says).lines(),
+            ports: rpc.chain([port]).collect(),
+            prometheus: format!("http://127.0.0.1:{port}"),
+        };
         let mut said: Vec<String> = Vec::new();
-        while let Some(line) = says.next() {
+        while let Some(line) = observed.says.next() {
             said.push(line.unwrap());
             if said.last().unwrap().contains("until Ctrl-C") {
-                let rpc = (0..validators as u16).map(|place| base_port + 2 * place + 1);
-                let ports = rpc.chain([port]).collect();
-                let prometheus = format!("http://127.0.0.1:{port}");
-                assert!(said.iter().any(|line| line.contains(&prometheus)));
-                return Self {
-                    script,
-                    says,
-                    ports,
-                    prometheus,
-                };
+                let address = &observed.prometheus;
+                assert!(said.iter().any(|line| line.contains(address)));
+                return observed;
             }
         }
         panic!("deploy/observe has ended: {said:?}");
