@@ -155,10 +155,9 @@ impl Inlet {
 pub(crate) fn lane_of(message: &Message) -> Lane {
     match message {
         // A status travels with votes.
-        Message::Proposal(_)
-        | Message::Vote(_)
-        | Message::Certificate(_)
-        | Message::Status(_) => Lane::Votes,
+        Message::Proposal(_) | Message::Vote(_) | Message::Certificate(_) | Message::Status(_) => {
+            Lane::Votes
+        }
         Message::BlockRequest(_)
         | Message::BlockReply(_)
         | Message::RangeRequest(_)

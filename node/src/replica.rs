@@ -312,10 +312,15 @@ impl Replica {
     /// When something is due, if no event comes before.
     pub fn wake_at(&self) -> Moment {
         let build = self.build.as_ref().map(|(due, _)| *due);
-        [self.engine.next_deadline(), build, self.linger_until, self.status_leaves]
-            .into_iter()
-            .flatten()
-            .fold(self.next_status, Moment::min)
+        [
+            self.engine.next_deadline(),
+            build,
+            self.linger_until,
+            self.status_leaves,
+        ]
+        .into_iter()
+        .flatten()
+        .fold(self.next_status, Moment::min)
     }
 
     fn take(&mut self, event: Event) -> anyhow::Result<()> {
