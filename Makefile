@@ -5,7 +5,7 @@ SHELL := /bin/bash
 export CARGO_TARGET_DIR ?= $(HOME)/.cache/quorate/target
 QUORATE := $(CARGO_TARGET_DIR)/release/quorate
 
-.PHONY: help tools build localnet observe test sim nightly fuzz mistakes bench-verify bench-engines lint
+.PHONY: help tools build localnet observe test sim nightly fuzz mistakes bench-verify bench-engines chaos lint
 
 help: ## show this list
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
@@ -62,12 +62,17 @@ BENCH := $(CARGO_TARGET_DIR)/release/quorate-bench
 
 bench-verify: build ## votes to a certificate: one check beside eager verification and commonware's calls
 	$(BENCH) verify --json bench-verify.json
+	$(BENCH) page bench-verify.json --out bench-verify.html
 
 # The peer's program is a workspace of its own: some five minutes more the first time.
 bench-engines: build ## this node beside commonware's simplex: loopback, and WAN in virtual time
 	cargo build --release --locked --manifest-path bench/peer/Cargo.toml
 	$(BENCH) engines --json bench-engines.json
 	$(BENCH) wan --json bench-wan.json
+	$(BENCH) page bench-engines.json bench-wan.json --out bench-engines.html
+
+chaos: build ## invalid signers, blocked and not: real processes, virtual time, a page with curves (15 minutes)
+	$(BENCH) chaos --json bench-chaos.json --page bench-chaos.html
 
 lint: tools ## formatter and clippy
 	cargo fmt --all --check

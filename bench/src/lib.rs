@@ -2,6 +2,7 @@
 
 pub mod chaos;
 pub mod engines;
+pub mod page;
 mod paired;
 mod picture;
 mod report;

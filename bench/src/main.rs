@@ -4,6 +4,7 @@ use clap::{Parser, Subcommand};
 use quorate_bench::{
     chaos::{self, ChaosArgs},
     engines::{self, EnginesArgs},
+    page::{self, PageArgs},
     state::{self, StateArgs},
     verify::{self, VerifyArgs},
     wan::{self, WanArgs},
@@ -26,10 +27,12 @@ enum Command {
     Verify(VerifyArgs),
     /// This node beside commonware's simplex, in real processes over loopback.
     Engines(EnginesArgs),
-    /// Validators that send invalid signatures, in virtual time: what it costs the others.
+    /// Validators that send invalid signatures: what it costs the others.
     Chaos(ChaosArgs),
     /// Block time and finality over wide-area networks in virtual time, beside the network's limit.
     Wan(WanArgs),
+    /// Draws reports of verify, engines and wan as one page that needs nothing else.
+    Page(PageArgs),
 }
 
 fn main() -> ExitCode {
@@ -49,5 +52,6 @@ fn run(command: Command) -> anyhow::Result<()> {
         Command::Engines(args) => engines::run(&args),
         Command::Chaos(args) => chaos::run(&args),
         Command::Wan(args) => wan::run(&args),
+        Command::Page(args) => page::run(&args),
     }
 }

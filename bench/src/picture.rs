@@ -55,7 +55,8 @@ impl Chart<'_> {
             .get(heights.len() * 97 / 100)
             .copied()
             .unwrap_or(1.0);
-        let top = (usual * 1.5).min(most * 1.1).max(1e-9);
+        // The room above the lines is for their names.
+        let top = ((usual * 1.5).min(most * 1.1) * 1.25).max(1e-9);
         let area = SVGBackend::with_string(svg, SIZE).into_drawing_area();
         let text = ("sans-serif", 12).into_font().color(&GREY);
         let mut chart = ChartBuilder::on(&area)

@@ -55,6 +55,18 @@ pub(crate) fn machine() -> Value {
     })
 }
 
+/// The same in words.
+pub(crate) fn words(machine: &Value) -> String {
+    let text = |name: &str| machine[name].as_str().unwrap_or("unknown").to_owned();
+    format!(
+        "{} × {}, {} {}",
+        machine["cores"],
+        text("processor"),
+        text("system"),
+        text("architecture")
+    )
+}
+
 /// Medians with their quartiles, by name.
 pub(crate) fn spreads(items: &[(&'static str, Spread)]) -> Value {
     let items = items.iter().map(|(name, spread)| {

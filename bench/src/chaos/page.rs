@@ -5,7 +5,10 @@ use super::{
     run::{Run, Span},
     thousand::Passed,
 };
-use crate::picture::{Chart, Line, Page};
+use crate::{
+    picture::{Chart, Line, Page},
+    report::words,
+};
 use serde_json::Value;
 use std::collections::BTreeMap;
 
@@ -33,7 +36,7 @@ pub(super) fn draw(
          check is found and blocked, the node's way. unblocked: the same without blocking. eager: each \
          vote is verified when it comes.",
     );
-    page.words(&format!("Measured on {machine}."));
+    page.words(&format!("Measured on {}.", words(machine)));
     let mut groups: BTreeMap<(&str, usize, &str), Vec<&Run>> = BTreeMap::new();
     for run in runs {
         let key = (run.setting, run.validators, run.onset.name());
