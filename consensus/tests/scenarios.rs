@@ -16,7 +16,11 @@
 //! | `garbage WHO KIND VIEW [NAME]` | a vote with an invalid signature |
 //! | `relay BY WHO KIND VIEW [NAME]` | WHO's vote, sent by BY |
 //! | `certificate WHO KIND VIEW [NAME]` | WHO sends a valid certificate |
+//! | `false-certificate WHO KIND VIEW [NAME]` | the same for the view after it, whose signatures it has not |
 //! | `check` | the work that was asked for is done |
+//! | `quick` | only its quick part: the one check of each quorum, and certificates |
+//! | `search` | then the rest: who spoiled a check, and votes one by one |
+//! | `checking WAY` | machines started from now on check votes so: `together`, `unblocked`, `eager` |
 //! | `valid NAME` | the application finds the block valid |
 //! | `build NAME` | the application builds the block that was asked for |
 //! | `time MS` | so many milliseconds go by |
@@ -34,7 +38,7 @@
 
 use quorate_consensus::{
     BuildRequest, Config, Engine, Input, Job, Moment, Order, Outbound, Output, Own, Target, Timing,
-    Tip, VoteChecking, Worker,
+    Search, Tip, VoteChecking, Worker,
 };
 use quorate_crypto::{
     SecretKey,
@@ -67,6 +71,8 @@ struct Story {
     now: Moment,
     journal: Vec<Record>,
     jobs: Vec<Job>,
+    searches: Vec<Search>,
+    checking: VoteChecking,
     build: Option<BuildRequest>,
     blocks: BTreeMap<String, Arc<Block>>,
     names: HashMap<Digest, String>,
@@ -92,6 +98,8 @@ impl Story {
             now: Moment(0),
             journal: Vec::new(),
             jobs: Vec::new(),
+            searches: Vec::new(),
+            checking: VoteChecking::default(),
             build: None,
             blocks: BTreeMap::new(),
             names: HashMap::from([(Digest::ZERO, "-".to_owned())]),
@@ -176,11 +184,40 @@ impl Story {
                 let certificate = self.certificate(&words[2..]);
                 self.hear(number(1) as u32, Message::Certificate(certificate));
             }
+            "false-certificate" => {
+                // The signatures are of the view before.
+                let mut certificate = self.certificate(&words[2..]);
+                certificate.subject.view = certificate.subject.view.next();
+                self.hear(number(1) as u32, Message::Certificate(certificate));
+            }
             "check" => {
                 for job in std::mem::take(&mut self.jobs) {
                     for (job, verdict) in self.worker.run(vec![job], [7; 32]) {
                         self.step(Input::Checked { job, verdict });
                     }
+                }
+            }
+            "quick" => {
+                for job in std::mem::take(&mut self.jobs) {
+                    let (verdicts, searches) = self.worker.check(vec![job], [7; 32]);
+                    self.searches.extend(searches);
+                    for (job, verdict) in verdicts {
+                        self.step(Input::Checked { job, verdict });
+                    }
+                }
+            }
+            "search" => {
+                for search in std::mem::take(&mut self.searches) {
+                    let (job, verdict) = self.worker.search(search, [7; 32]);
+                    self.step(Input::Checked { job, verdict });
+                }
+            }
+            "checking" => {
+                self.checking = match words[1] {
+                    "together" => VoteChecking::Together,
+                    "unblocked" => VoteChecking::TogetherUnblocked,
+                    "eager" => VoteChecking::Eager,
+                    other => panic!("unknown way {other}"),
                 }
             }
             "valid" => {
@@ -215,7 +252,7 @@ impl Story {
             epoch_length: self.epoch_length,
             sentences: Vec::new(),
             evidence: Vec::new(),
-            checking: VoteChecking::default(),
+            checking: self.checking,
             pardons: Vec::new(),
             silent_before: self.silent_before,
             own: Some(Own {
@@ -231,6 +268,7 @@ impl Story {
             },
         };
         self.jobs.clear();
+        self.searches.clear();
         let journal = self.journal.clone();
         let (engine, output) = Engine::recover(config, Tip::genesis(), journal, self.now).unwrap();
         self.engine = Some(engine);
