@@ -67,7 +67,7 @@ bench-verify: build ## votes to a certificate: one check beside eager verificati
 # The peer's program is a workspace of its own: some five minutes more the first time.
 bench-engines: build ## this node beside commonware's simplex: loopback, and WAN in virtual time
 	cargo build --release --locked --manifest-path bench/peer/Cargo.toml
-	$(BENCH) engines --json bench-engines.json
+	$(BENCH) engines --transfers 0,2000 --json bench-engines.json
 	$(BENCH) wan --json bench-wan.json
 	$(BENCH) page bench-engines.json bench-wan.json --out bench-engines.html
 

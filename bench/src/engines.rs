@@ -1,5 +1,6 @@
 //! This node's engine beside commonware's simplex: the same machine, real processes over TCP on
-//! loopback, real disks, empty blocks, rotating leaders, one after the other in one run.
+//! loopback, real disks, rotating leaders, one after the other in one run; with empty blocks, or with
+//! transfers here and as many bytes in the peer's blocks.
 //!
 //! What both do: a threshold certificate for each block, votes that leave only after they are
 //! durable, final blocks stored durably. What only this node does meanwhile: it executes blocks,
@@ -10,10 +11,11 @@
 use crate::report::Output;
 use anyhow::{Context, bail, ensure};
 use clap::{Args, ValueEnum};
+use quorate_load::{Load, LoadConfig};
 use quorate_node::{
-    config::CONFIG_FILE,
-    genesis::validator_directory,
-    localnet::{Network, Sample, Settings, prepare},
+    config::{CONFIG_FILE, load_genesis},
+    genesis::{GENESIS_FILE, validator_directory},
+    localnet::{Network, Sample, Settings, prepare, setup::load_accounts},
 };
 use quorate_types::{EpochLength, genesis::Protocol};
 use serde_json::{Value, json};
@@ -42,6 +44,10 @@ pub struct EnginesArgs {
     /// How often each engine is run; the engines take turns.
     #[arg(long, default_value_t = 2)]
     rounds: u32,
+    /// Transfers per second: one comparison for each number, 0 for empty blocks. The peer's blocks
+    /// then carry as many bytes that mean nothing, and this program uses processor time for the load.
+    #[arg(long, value_delimiter = ',', default_values_t = [0.0])]
+    transfers: Vec<f64>,
     /// Run these only.
     #[arg(long, value_enum, value_delimiter = ',')]
     engine: Vec<Engine>,
@@ -96,11 +102,12 @@ struct Figures {
     messages_per_view: f64,
     syncs_per_view: f64,
     checks_per_view: f64,
+    payload_bytes_per_block: f64,
 }
 
 type Field = (&'static str, &'static str, fn(&mut Figures) -> &mut f64);
 
-const FIELDS: [Field; 9] = [
+const FIELDS: [Field; 10] = [
     ("block_ms", "block time, ms", |f| &mut f.block_ms),
     ("finality_p50_ms", "finality, ms, median", |f| {
         &mut f.finality_p50_ms
@@ -126,6 +133,11 @@ const FIELDS: [Field; 9] = [
     ("checks_per_view", "pairing checks per view and node", |f| {
         &mut f.checks_per_view
     }),
+    (
+        "payload_bytes_per_block",
+        "transactions in a block, bytes",
+        |f| &mut f.payload_bytes_per_block,
+    ),
 ];
 
 impl Figures {
@@ -163,7 +175,18 @@ fn folder(args: &EnginesArgs) -> anyhow::Result<tempfile::TempDir> {
     .context("making a folder for the data directories")
 }
 
-fn ours(args: &EnginesArgs, validators: usize, linger: bool) -> anyhow::Result<Figures> {
+/// Bytes of a transfer in a block.
+const TRANSFER_BYTES: f64 = 161.0;
+
+/// Accounts that send transfers.
+const ACCOUNTS: u32 = 200;
+
+fn ours(
+    args: &EnginesArgs,
+    validators: usize,
+    transfers: f64,
+    linger: bool,
+) -> anyhow::Result<Figures> {
     let folder = folder(args)?;
     let settings = Settings {
         name: "bench-engines".to_owned(),
@@ -173,11 +196,11 @@ fn ours(args: &EnginesArgs, validators: usize, linger: bool) -> anyhow::Result<F
         epoch_blocks: EpochLength::DEFAULT,
         retention_blocks: None,
         block_interval_ms: 0,
-        accounts: 1,
+        accounts: ACCOUNTS,
         base_port: args.base_port,
     };
     prepare(folder.path(), &settings)?;
-    if !linger {
+    if linger {
         for place in 0..validators {
             with_linger(folder.path(), place)?;
         }
@@ -192,10 +215,28 @@ fn ours(args: &EnginesArgs, validators: usize, linger: bool) -> anyhow::Result<F
             ensure!(start.elapsed() < START_LIMIT, "no block became final");
             tokio::time::sleep(Duration::from_millis(100)).await;
         }
+        let (stop, stopped) = tokio::sync::watch::channel(false);
+        let load = match transfers > 0.0 {
+            true => {
+                let genesis = load_genesis(&folder.path().join(GENESIS_FILE))?;
+                let load = Load::new(LoadConfig {
+                    urls: network.urls(),
+                    chain: genesis.chain_id(),
+                    accounts: load_accounts(folder.path(), ACCOUNTS)?,
+                    rate: transfers,
+                })?;
+                Some(tokio::spawn(load.run(stopped)))
+            }
+            false => None,
+        };
         tokio::time::sleep(WARM_UP).await;
         let before = Sample::take(&network).await;
         tokio::time::sleep(Duration::from_secs(args.seconds)).await;
         let after = Sample::take(&network).await;
+        stop.send_replace(true);
+        if let Some(load) = load {
+            load.await.context("the load generator failed")?;
+        }
         let dead = network.newly_dead();
         ensure!(dead.is_empty(), "validator {} ended", dead[0].0);
         network.stop();
@@ -214,6 +255,9 @@ fn ours(args: &EnginesArgs, validators: usize, linger: bool) -> anyhow::Result<F
             syncs_per_view: per_view("quorate_journal_sync_seconds_count")
                 + per_view("quorate_storage_syncs_total"),
             checks_per_view: per_view("quorate_crypto_pairing_checks_total"),
+            payload_bytes_per_block: TRANSFER_BYTES
+                * after.growth(&before, "quorate_executor_transactions_total")
+                / (figures.blocks as f64 * validators as f64),
         })
     })
 }
@@ -236,7 +280,12 @@ fn with_linger(folder: &Path, place: usize) -> anyhow::Result<()> {
     fs::write(&path, changed).with_context(|| format!("writing {}", path.display()))
 }
 
-fn peer(args: &EnginesArgs, validators: usize, more: &[&str]) -> anyhow::Result<Figures> {
+fn peer(
+    args: &EnginesArgs,
+    validators: usize,
+    payload: f64,
+    more: &[&str],
+) -> anyhow::Result<Figures> {
     let folder = folder(args)?;
     let binary = beside("quorate-bench-peer")?;
     let mut children = Vec::new();
@@ -247,6 +296,7 @@ fn peer(args: &EnginesArgs, validators: usize, more: &[&str]) -> anyhow::Result<
             .args(["--base-port", &args.base_port.to_string()])
             .args(["--seconds", &args.seconds.to_string()])
             .args(["--warm-up-ms", &WARM_UP.as_millis().to_string()])
+            .args(["--payload-bytes", &format!("{payload:.0}")])
             .arg("--dir")
             .arg(folder.path().join(index.to_string()))
             .args(more)
@@ -285,16 +335,25 @@ fn peer(args: &EnginesArgs, validators: usize, more: &[&str]) -> anyhow::Result<
         messages_per_view: per_view("messages_sent"),
         syncs_per_view: per_view("syncs"),
         checks_per_view: f64::NAN,
+        payload_bytes_per_block: payload,
     })
 }
 
-fn run_one(args: &EnginesArgs, engine: Engine, validators: usize) -> anyhow::Result<Figures> {
+/// `payload` is what a block of ours carried, on average.
+fn run_one(
+    args: &EnginesArgs,
+    engine: Engine,
+    validators: usize,
+    transfers: f64,
+    payload: f64,
+) -> anyhow::Result<Figures> {
+    let peer = |more: &[&str]| peer(args, validators, payload, more);
     match engine {
-        Engine::Quorate => ours(args, validators, true),
-        Engine::QuorateLinger => ours(args, validators, false),
-        Engine::Peer => peer(args, validators, &[]),
-        Engine::PeerHandoff => peer(args, validators, &["--handoff", "vote"]),
-        Engine::PeerStable => peer(args, validators, &["--leaders", "stable"]),
+        Engine::Quorate => ours(args, validators, transfers, false),
+        Engine::QuorateLinger => ours(args, validators, transfers, true),
+        Engine::Peer => peer(&[]),
+        Engine::PeerHandoff => peer(&["--handoff", "vote"]),
+        Engine::PeerStable => peer(&["--leaders", "stable"]),
     }
 }
 
@@ -328,17 +387,24 @@ pub fn run(args: &EnginesArgs) -> anyhow::Result<()> {
         false => args.engine.clone(),
     };
     let mut results = Vec::new();
-    for &validators in &args.validators {
+    let sizes = args.validators.iter();
+    let comparisons = sizes.flat_map(|size| args.transfers.iter().map(|rate| (*size, *rate)));
+    for (validators, transfers) in comparisons {
+        let mut payload = 0.0;
         let mut rounds: Vec<Vec<Figures>> = vec![Vec::new(); engines.len()];
         for round in 1..=args.rounds {
             for (engine, figures) in engines.iter().zip(&mut rounds) {
                 eprintln!("{validators} validators, round {round}: {}", engine.name());
-                figures.push(run_one(args, *engine, validators)?);
+                let measured = run_one(args, *engine, validators, transfers, payload)?;
+                if *engine == Engine::Quorate {
+                    payload = measured.payload_bytes_per_block;
+                }
+                figures.push(measured);
             }
         }
         let means: Vec<Figures> = rounds.iter().map(|rounds| Figures::mean(rounds)).collect();
         println!(
-            "{validators} validators, {} × {} s",
+            "{validators} validators, {transfers} transfers/s, {} × {} s",
             args.rounds, args.seconds
         );
         print_table(&engines, &means);
@@ -363,6 +429,7 @@ pub fn run(args: &EnginesArgs) -> anyhow::Result<()> {
         });
         results.push(json!({
             "validators": validators,
+            "transfers_per_second": transfers,
             "engines": Value::Object(described.collect()),
         }));
     }

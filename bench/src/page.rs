@@ -135,8 +135,8 @@ fn verify(page: &mut Page, results: &Value) -> anyhow::Result<()> {
 fn engines(page: &mut Page, results: &Value) -> anyhow::Result<()> {
     for comparison in rows(results, "comparisons")? {
         page.heading(&format!(
-            "{} validators over loopback, real processes",
-            comparison["validators"]
+            "{} validators over loopback, real processes, {} transfers per second",
+            comparison["validators"], comparison["transfers_per_second"]
         ));
         let engines = comparison["engines"]
             .as_object()

@@ -6,18 +6,52 @@
 //! to everybody, a vote from each to each, and a quorum of votes must have come; finality takes
 //! another round of votes. Block time is from a proposal to the next one, finality from a proposal
 //! until a validator knows the block to be final, over all validators.
+//!
+//! If the peer's program (`bench/peer`) lies beside this one, it runs commonware's simplex, wired as
+//! its own chain wires it, in virtual time over the same latencies, with what its own cryptography
+//! takes and the same syncs. The limit is that of leaders who take turns; a leader who stays and
+//! proposes ahead of certificates has another one.
 
 use crate::{paired::Comparison, report::Output};
 use anyhow::{Context, ensure};
 use clap::Args;
-use quorate_crypto::bls::{HashedMessage, Scheme, SchemeKind, deal};
-use quorate_sim::{
-    BlockTimes, Costs, Latency, MAPS, Map, Scenario, Simulation, Timeline, timing_for,
+use commonware_codec::{DecodeExt, Encode};
+use commonware_cryptography::bls12381::{
+    dkg::feldman_desmedt::deal_anonymous,
+    primitives::{
+        group::{G1, Share},
+        ops::{self, threshold},
+        sharing::{Mode, Sharing},
+        variant::{MinSig, PartialSignature as PeerPart},
+    },
 };
+use commonware_parallel::Sequential;
+use commonware_utils::{N3f1, Participant};
+use quorate_consensus::Timing;
+use quorate_crypto::{
+    Identity,
+    bls::{HashedMessage, Scheme, SchemeKind, deal},
+};
+use quorate_sim::{BlockTimes, Costs, Latency, MAPS, Map, Scenario, Simulation, Timeline};
+use quorate_types::{Committee, Epoch, View};
 use rand::{SeedableRng, seq::SliceRandom};
 use rand_chacha::ChaCha20Rng;
 use serde_json::{Value, json};
-use std::{hint::black_box, io::Write, time::Duration};
+use std::{
+    fs::{self, File},
+    hint::black_box,
+    io::Write,
+    num::NonZeroU32,
+    path::{Path, PathBuf},
+    process::{Command, Stdio},
+    time::Duration,
+};
+
+/// Blocks before those that are measured: links and caches are cold.
+const WARM_UP_BLOCKS: usize = 5;
+
+/// The peer's program.
+const PEER: &str = "quorate-bench-peer";
 
 /// What to run.
 #[derive(Args, Clone)]
@@ -31,6 +65,9 @@ pub struct WanArgs {
     /// How long a finalize vote may wait for company, in microseconds.
     #[arg(long, default_value_t = 0)]
     linger_us: u64,
+    /// Leave out the peer although its program is there.
+    #[arg(long)]
+    without_peer: bool,
     #[command(flatten)]
     output: Output,
 }
@@ -57,12 +94,55 @@ impl Summary {
     fn json(self) -> Value {
         json!({ "mean": self.mean, "p50": self.p50, "p99": self.p99 })
     }
+
+    fn read(value: &Value) -> anyhow::Result<Self> {
+        let field = |name: &str| value[name].as_f64().context("a summary has no numbers");
+        Ok(Self {
+            mean: field("mean")?,
+            p50: field("p50")?,
+            p99: field("p99")?,
+        })
+    }
 }
 
 /// Block times and finality of one engine.
 struct Measured {
     block: Summary,
     finality: Summary,
+}
+
+impl Measured {
+    fn json(&self, limit: &Self, sent: &Sent) -> Value {
+        json!({
+            "block_ms": self.block.json(),
+            "finality_ms": self.finality.json(),
+            "block_to_limit": self.block.mean / limit.block.mean,
+            "finality_to_limit": self.finality.mean / limit.finality.mean,
+            "messages_per_view": sent.frames,
+            "bytes_per_view": sent.bytes,
+        })
+    }
+}
+
+/// What a validator sends in a view; a frame to all counts once for each receiver.
+struct Sent {
+    frames: f64,
+    bytes: f64,
+}
+
+/// What computing takes by the peer's cryptography, and creating a file durably as it does.
+struct PeerCosts {
+    sign: Duration,
+    certify: Duration,
+    certificate: Duration,
+    create: Duration,
+}
+
+/// What computing and syncing take on this machine.
+struct AllCosts {
+    ours: Costs,
+    peer: PeerCosts,
+    sync: Duration,
 }
 
 pub(crate) fn millis(duration: Duration) -> f64 {
@@ -89,6 +169,12 @@ pub(crate) fn finality_times(blocks: &[&BlockTimes]) -> Vec<f64> {
 
 /// What this machine's cryptography and disk take for a committee of this size.
 pub(crate) fn measure_costs(validators: u32) -> anyhow::Result<(Costs, Duration)> {
+    let all = measure_all_costs(validators)?;
+    Ok((all.ours, all.sync))
+}
+
+/// As [`measure_costs`], the peer's in turn with ours.
+fn measure_all_costs(validators: u32) -> anyhow::Result<AllCosts> {
     let (keys, secrets) = deal(validators, ChaCha20Rng::from_seed([5; 32]));
     let scheme = Scheme::threshold(&keys)?;
     let hashed = HashedMessage::new(b"vote");
@@ -100,14 +186,24 @@ pub(crate) fn measure_costs(validators: u32) -> anyhow::Result<(Costs, Duration)
     let proof = scheme.certify(&hashed, &votes, [1; 32])?;
     let mut rng = ChaCha20Rng::from_seed([6; 32]);
     let mut file = tempfile::NamedTempFile::new().context("making a file to sync")?;
+    let folder = tempfile::tempdir().context("making a folder for files")?;
+    let mut files = 0_u64;
+    let peer = PeerCommittee::new(validators)?;
+    let mut peer_votes = peer.votes.clone();
+    let mut peer_rng = ChaCha20Rng::from_seed([7; 32]);
     let mut comparison = Comparison::default();
     comparison.add("sign", || {
         let hashed = HashedMessage::new(black_box(b"vote"));
         black_box(secrets[0].sign(&hashed));
     });
+    comparison.add("peer sign", || peer.sign());
     comparison.add("certify", || {
         votes.shuffle(&mut rng);
         black_box(scheme.certify(&hashed, &votes, [1; 32]).is_ok());
+    });
+    comparison.add("peer certify", || {
+        peer_votes.shuffle(&mut peer_rng);
+        assert!(peer.certify(&peer_votes[..scheme.quorum() as usize]));
     });
     comparison.add("search", || {
         black_box(scheme.find_invalid(&hashed, &spoiled, [1; 32]));
@@ -115,6 +211,9 @@ pub(crate) fn measure_costs(validators: u32) -> anyhow::Result<(Costs, Duration)
     comparison.add("certificate", || {
         let hashed = HashedMessage::new(black_box(b"vote"));
         assert!(scheme.verify(&hashed, &proof));
+    });
+    comparison.add("peer certificate", || {
+        assert!(peer.verify(&peer.certificate));
     });
     comparison.add("vote", || {
         let hashed = HashedMessage::new(black_box(b"vote"));
@@ -126,18 +225,119 @@ pub(crate) fn measure_costs(validators: u32) -> anyhow::Result<(Costs, Duration)
             .and_then(|()| file.as_file().sync_data());
         written.expect("a temporary file can be written");
     });
+    comparison.add("create", || {
+        files += 1;
+        create_durably(folder.path(), files).expect("a temporary file can be made");
+    });
     comparison.run(21);
     let micros = |name| Duration::from_micros(comparison.micros(name).median as u64);
-    let costs = Costs {
-        sign: micros("sign"),
-        checks: Duration::ZERO,
-        certify: micros("certify"),
-        search: micros("search"),
-        certificate: micros("certificate"),
-        vote: micros("vote"),
-        block: Duration::ZERO,
-    };
-    Ok((costs, micros("sync")))
+    Ok(AllCosts {
+        ours: Costs {
+            sign: micros("sign"),
+            checks: Duration::ZERO,
+            certify: micros("certify"),
+            search: micros("search"),
+            certificate: micros("certificate"),
+            vote: micros("vote"),
+            block: Duration::ZERO,
+        },
+        peer: PeerCosts {
+            sign: micros("peer sign"),
+            certify: micros("peer certify"),
+            certificate: micros("peer certificate"),
+            create: micros("create"),
+        },
+        sync: micros("sync"),
+    })
+}
+
+/// Makes a file as the peer's storage does: its name and its folder's are durable before its
+/// header.
+fn create_durably(folder: &Path, number: u64) -> std::io::Result<()> {
+    let partition = folder.join("partition");
+    fs::create_dir_all(&partition)?;
+    let mut file = File::create(partition.join(number.to_string()))?;
+    File::open(&partition)?.sync_all()?;
+    File::open(folder)?.sync_all()?;
+    file.write_all(&[7; 8])?;
+    file.sync_all()
+}
+
+/// A committee with the peer's own keys, and its votes on one message.
+struct PeerCommittee {
+    sharing: Sharing<MinSig>,
+    share: Share,
+    votes: Vec<(Participant, bytes::Bytes)>,
+    certificate: bytes::Bytes,
+}
+
+impl PeerCommittee {
+    const NAMESPACE: &[u8] = b"votes";
+    const MESSAGE: &[u8] = b"vote";
+
+    fn new(validators: u32) -> anyhow::Result<Self> {
+        let count = NonZeroU32::new(validators).context("no validators")?;
+        let rng = ChaCha20Rng::from_seed([5; 32]);
+        let (sharing, shares) = deal_anonymous::<MinSig, N3f1>(rng, Mode::NonZeroCounter, count);
+        sharing.precompute_partial_publics();
+        let parts = shares
+            .iter()
+            .map(|share| threshold::sign_message::<MinSig>(share, Self::NAMESPACE, Self::MESSAGE))
+            .collect::<Vec<_>>();
+        let certificate = threshold::recover(&sharing, &parts, &Sequential)
+            .map_err(|error| anyhow::anyhow!("recovering a signature: {error:?}"))?;
+        let votes = parts.iter().map(|part| (part.index, part.value.encode()));
+        Ok(Self {
+            votes: votes.collect(),
+            certificate: certificate.encode(),
+            share: shares[0].clone(),
+            sharing,
+        })
+    }
+
+    fn sign(&self) {
+        let message = black_box(Self::MESSAGE);
+        black_box(threshold::sign_message::<MinSig>(
+            &self.share,
+            Self::NAMESPACE,
+            message,
+        ));
+    }
+
+    /// From the bytes of a quorum's votes, as the peer's batcher does it.
+    fn certify(&self, quorum: &[(Participant, bytes::Bytes)]) -> bool {
+        let decode = |(index, bytes): &(Participant, bytes::Bytes)| PeerPart::<MinSig> {
+            index: *index,
+            value: G1::decode(bytes.clone()).expect("a point"),
+        };
+        let parts: Vec<_> = quorum.iter().map(decode).collect();
+        let signature = threshold::recover(&self.sharing, &parts, &Sequential).expect("a quorum");
+        self.holds(&signature)
+    }
+
+    /// From a certificate's bytes.
+    fn verify(&self, certificate: &bytes::Bytes) -> bool {
+        self.holds(&G1::decode(certificate.clone()).expect("a point"))
+    }
+
+    fn holds(&self, signature: &G1) -> bool {
+        let public = self.sharing.public();
+        let message = black_box(Self::MESSAGE);
+        ops::verify_message::<MinSig>(public, Self::NAMESPACE, message, signature).is_ok()
+    }
+}
+
+/// Who leads these views of a committee of this size.
+fn leaders(validators: u32, views: impl Iterator<Item = View>) -> anyhow::Result<Vec<usize>> {
+    let identities = (0..validators).map(|place| {
+        let mut bytes = [0; 32];
+        bytes[..4].copy_from_slice(&place.to_be_bytes());
+        Identity(bytes)
+    });
+    let committee = Committee::new(Epoch(0), identities.collect())?;
+    Ok(views
+        .map(|view| committee.leader(view).as_usize())
+        .collect())
 }
 
 /// The least that the hops take with these leaders.
@@ -182,7 +382,7 @@ fn ours(
     let mut scenario = Scenario::new(0, args.validators as usize, Duration::from_secs(3_600));
     scenario.scheme = SchemeKind::BlsThreshold;
     scenario.links.latency = Latency::Map(map, 0);
-    scenario.timing = timing_for(scenario.links.bound() * 2);
+    scenario.timing = Timing::default();
     scenario.costs = costs.clone();
     scenario.sync = sync;
     scenario.linger = Duration::from_micros(args.linger_us);
@@ -190,9 +390,7 @@ fn ours(
     scenario.goal = Some(args.blocks + 10);
     let run = Simulation::new(scenario).measure();
     let (_, timeline) = run.map_err(|violation| anyhow::anyhow!("{}", violation.0))?;
-    // The first blocks come while the links and caches are cold; the last are not known everywhere.
-    let blocks = timeline.blocks.iter().skip(5).take(args.blocks as usize);
-    let blocks: Vec<_> = blocks.collect();
+    let blocks = measured_blocks(args, &timeline);
     ensure!(blocks.len() > 1, "no blocks were measured");
     let measured = Measured {
         block: Summary::of(block_times(&blocks)),
@@ -201,17 +399,123 @@ fn ours(
     Ok((measured, timeline))
 }
 
-fn print_row(name: &str, measured: &Measured, limit: &Measured) {
+/// The last blocks are not known everywhere.
+fn measured_blocks<'a>(args: &WanArgs, timeline: &'a Timeline) -> Vec<&'a BlockTimes> {
+    let blocks = timeline.blocks.iter().skip(WARM_UP_BLOCKS);
+    blocks.take(args.blocks as usize).collect()
+}
+
+/// How the peer is run.
+struct PeerMode {
+    name: &'static str,
+    mode: &'static str,
+    warm_up_blocks: usize,
+}
+
+const PEER_MODES: [PeerMode; 3] = [
+    PeerMode {
+        name: "commonware",
+        mode: "rotating",
+        warm_up_blocks: WARM_UP_BLOCKS,
+    },
+    PeerMode {
+        name: "commonware, early hand-over",
+        mode: "handoff",
+        warm_up_blocks: WARM_UP_BLOCKS,
+    },
+    // It takes a while until as many proposals are on their way as may be.
+    PeerMode {
+        name: "commonware, stable leader",
+        mode: "stable",
+        warm_up_blocks: 100,
+    },
+];
+
+/// The peer's program, if it lies beside this one and is wanted.
+fn peer_program(args: &WanArgs) -> anyhow::Result<Option<PathBuf>> {
+    let own = std::env::current_exe().context("finding this program")?;
+    let path = own.with_file_name(PEER);
+    Ok((!args.without_peer && path.exists()).then_some(path))
+}
+
+/// Runs the peer over the map, in a process of its own.
+fn peer(
+    args: &WanArgs,
+    binary: &Path,
+    map: &Map,
+    costs: &AllCosts,
+    mode: &PeerMode,
+) -> anyhow::Result<(Measured, Sent)> {
+    let mut file = tempfile::NamedTempFile::new().context("making a file for the map")?;
+    let described = json!({
+        "name": map.name,
+        "regions": map.regions,
+        "round_trips_us": map.round_trips_us,
+    });
+    write!(file, "{described}").context("writing the map")?;
+    let micros = |duration: Duration| duration.as_micros().to_string();
+    let output = Command::new(binary)
+        .arg("wan")
+        .arg("--map")
+        .arg(file.path())
+        .args(["--validators", &args.validators.to_string()])
+        .args(["--views", &args.blocks.to_string()])
+        .args(["--warm-up-views", &mode.warm_up_blocks.to_string()])
+        .args(["--mode", mode.mode])
+        .args(["--sign-us", &micros(costs.peer.sign)])
+        .args(["--certify-us", &micros(costs.peer.certify)])
+        .args(["--verify-certificate-us", &micros(costs.peer.certificate)])
+        .args(["--sync-us", &micros(costs.sync)])
+        .args(["--create-us", &micros(costs.peer.create)])
+        .stderr(Stdio::inherit())
+        .output()
+        .with_context(|| format!("running {}", binary.display()))?;
+    ensure!(
+        output.status.success(),
+        "the peer's process failed ({})",
+        output.status
+    );
+    let report: Value = serde_json::from_slice(&output.stdout).context("the peer's report")?;
+    let number = |name: &str| {
+        report[name]
+            .as_f64()
+            .context("the peer's report lacks a number")
+    };
+    let measured = Measured {
+        block: Summary::read(&report["block_ms"])?,
+        finality: Summary::read(&report["finality_ms"])?,
+    };
+    let sent = Sent {
+        frames: number("messages_per_view")?,
+        bytes: number("bytes_per_view")?,
+    };
+    Ok((measured, sent))
+}
+
+fn print_row(name: &str, measured: &Measured, limit: &Measured, ours: &Measured) {
+    let half = |it: &Summary, limit: &Summary, ours: &Summary| {
+        format!(
+            "{:>8.1} {:>8.1} {:>8.1} {:>7.3} {:>9.3}",
+            it.mean,
+            it.p50,
+            it.p99,
+            it.mean / limit.mean,
+            it.mean / ours.mean
+        )
+    };
     println!(
-        "{name:<20} {:>8.1} {:>8.1} {:>8.1} {:>7.3} | {:>8.1} {:>8.1} {:>8.1} {:>7.3}",
-        measured.block.mean,
-        measured.block.p50,
-        measured.block.p99,
-        measured.block.mean / limit.block.mean,
-        measured.finality.mean,
-        measured.finality.p50,
-        measured.finality.p99,
-        measured.finality.mean / limit.finality.mean,
+        "  {name:<28} {} | {}",
+        half(&measured.block, &limit.block, &ours.block),
+        half(&measured.finality, &limit.finality, &ours.finality)
+    );
+}
+
+fn print_sent(name: &str, sent: &Sent, validators: u32) {
+    println!(
+        "  {name} sends per view and validator: {:.1} messages, {:.2} (n − 1); {:.0} bytes",
+        sent.frames,
+        sent.frames / f64::from(validators - 1),
+        sent.bytes
     );
 }
 
@@ -221,63 +525,113 @@ fn print_row(name: &str, measured: &Measured, limit: &Measured) {
 ///
 /// When a run breaks a rule, or the report cannot be written.
 pub fn run(args: &WanArgs) -> anyhow::Result<()> {
-    let (costs, sync) = measure_costs(args.validators)?;
+    ensure!(args.validators > 1, "one validator needs no network");
+    let costs = measure_all_costs(args.validators)?;
+    let binary = peer_program(args)?;
     println!(
-        "{} validators; charged, µs: sign {}, certify {}, verify a certificate {}, sync {}\n",
+        "{} validators; charged, µs: sign {}, certify {}, verify a certificate {}, sync {}",
         args.validators,
-        costs.sign.as_micros(),
-        costs.certify.as_micros(),
-        costs.certificate.as_micros(),
-        sync.as_micros()
+        costs.ours.sign.as_micros(),
+        costs.ours.certify.as_micros(),
+        costs.ours.certificate.as_micros(),
+        costs.sync.as_micros()
     );
+    match &binary {
+        Some(_) => println!(
+            "the peer: sign {}, certify {}, verify a certificate {}, sync {}, create a file {}",
+            costs.peer.sign.as_micros(),
+            costs.peer.certify.as_micros(),
+            costs.peer.certificate.as_micros(),
+            costs.sync.as_micros(),
+            costs.peer.create.as_micros()
+        ),
+        None => println!("without the peer: `make bench-engines` builds {PEER}"),
+    }
     println!(
-        "{:<20} {:>8} {:>8} {:>8} {:>7} | {:>8} {:>8} {:>8} {:>7}",
-        "ms", "block", "p50", "p99", "÷limit", "final", "p50", "p99", "÷limit"
+        "\n{:<30} {:>8} {:>8} {:>8} {:>7} {:>9} | {:>8} {:>8} {:>8} {:>7} {:>9}",
+        "ms",
+        "block",
+        "p50",
+        "p99",
+        "÷limit",
+        "÷quorate",
+        "final",
+        "p50",
+        "p99",
+        "÷limit",
+        "÷quorate"
     );
     let mut rows = Vec::new();
     for map in MAPS {
-        let (measured, timeline) = ours(args, map, &costs, sync)?;
-        let views = timeline.blocks.iter().skip(5).take(args.blocks as usize);
-        let leaders: Vec<usize> = views
-            .map(|block| (block.view.0 % u64::from(args.validators)) as usize)
-            .collect();
-        let limit = limit(map, args.validators as usize, &leaders);
-        println!("{}", map.name);
-        print_row("  limit", &limit, &limit);
-        print_row("  quorate", &measured, &limit);
-        let views = timeline.entered.len() as f64;
-        let others = f64::from(args.validators - 1);
-        let mean = |total: u64| total as f64 / views / f64::from(args.validators);
-        let frames = mean(timeline.sent.iter().map(|(frames, _)| frames).sum());
-        let bytes = mean(timeline.sent.iter().map(|(_, bytes)| bytes).sum());
-        println!(
-            "  sent per view and validator: {frames:.1} messages, {:.2} (n − 1); {bytes:.0} bytes",
-            frames / others
-        );
-        rows.push(json!({
-            "map": map.name,
-            "limit": { "block_ms": limit.block.json(), "finality_ms": limit.finality.json() },
-            "quorate": {
-                "block_ms": measured.block.json(),
-                "finality_ms": measured.finality.json(),
-                "messages_per_view": frames,
-                "messages_per_view_and_peer": frames / others,
-                "bytes_per_view": bytes,
-            },
-            "block_to_limit": measured.block.mean / limit.block.mean,
-            "finality_to_limit": measured.finality.mean / limit.finality.mean,
-        }));
+        rows.push(compare(args, map, &costs, binary.as_deref())?);
     }
+    let micros = |duration: Duration| duration.as_micros() as u64;
     let results = json!({
         "validators": args.validators,
         "linger_us": args.linger_us,
         "costs_us": {
-            "sign": costs.sign.as_micros() as u64,
-            "certify": costs.certify.as_micros() as u64,
-            "certificate": costs.certificate.as_micros() as u64,
-            "sync": sync.as_micros() as u64,
+            "sign": micros(costs.ours.sign),
+            "certify": micros(costs.ours.certify),
+            "certificate": micros(costs.ours.certificate),
+            "sync": micros(costs.sync),
         },
-        "maps": rows,
+        "peer_costs_us": {
+            "sign": micros(costs.peer.sign),
+            "certify": micros(costs.peer.certify),
+            "certificate": micros(costs.peer.certificate),
+            "sync": micros(costs.sync),
+            "create": micros(costs.peer.create),
+        },
+        "rows": rows,
     });
     args.output.write("wan", &results)
+}
+
+/// Runs all engines over a map, and prints a row for each.
+fn compare(
+    args: &WanArgs,
+    map: &'static Map,
+    costs: &AllCosts,
+    binary: Option<&Path>,
+) -> anyhow::Result<Value> {
+    let (measured, timeline) = ours(args, map, &costs.ours, costs.sync)?;
+    let views = measured_blocks(args, &timeline);
+    let leaders = leaders(args.validators, views.iter().map(|block| block.view))?;
+    let limit = limit(map, args.validators as usize, &leaders);
+    println!("{}", map.name);
+    print_row("limit", &limit, &limit, &measured);
+    print_row("quorate", &measured, &limit, &measured);
+    let views = timeline.entered.len() as f64;
+    let mean = |total: u64| total as f64 / views / f64::from(args.validators);
+    let sent = Sent {
+        frames: mean(timeline.sent.iter().map(|(frames, _)| frames).sum()),
+        bytes: mean(timeline.sent.iter().map(|(_, bytes)| bytes).sum()),
+    };
+    let mut row = json!({
+        "map": map.name,
+        "limit": { "block_ms": limit.block.json(), "finality_ms": limit.finality.json() },
+        "quorate": measured.json(&limit, &sent),
+    });
+    let mut peers = Vec::new();
+    for mode in binary.iter().flat_map(|_| &PEER_MODES) {
+        let binary = binary.context("the peer's program")?;
+        let (by_peer, sent) = peer(args, binary, map, costs, mode)?;
+        print_row(mode.name, &by_peer, &limit, &measured);
+        let mut described = by_peer.json(&limit, &sent);
+        described["block_to_quorate"] = (by_peer.block.mean / measured.block.mean).into();
+        described["finality_to_quorate"] = (by_peer.finality.mean / measured.finality.mean).into();
+        row[mode.name] = described;
+        peers.push((mode.name, sent));
+    }
+    print_sent("quorate", &sent, args.validators);
+    for (kinds, frames) in &timeline.kinds {
+        println!(
+            "    {:>6.2} × (n − 1)  {kinds}",
+            mean(*frames) / f64::from(args.validators - 1)
+        );
+    }
+    for (name, sent) in &peers {
+        print_sent(name, sent, args.validators);
+    }
+    Ok(row)
 }

@@ -1,4 +1,5 @@
-//! Runs one validator of commonware's simplex consensus over TCP on loopback and measures it.
+//! Runs one validator of commonware's simplex consensus over TCP on loopback and measures it; or,
+//! as `quorate-bench-peer wan`, all validators over wide-area links in virtual time (see [`wan`]).
 //!
 //! `quorate-bench engines` starts one process per validator. Each waits until it is linked to all others,
 //! takes part in consensus, and from `--warm-up-ms` after its first finalization on measures for
@@ -12,31 +13,32 @@
 
 mod app;
 mod block;
+mod charged;
+mod cheap;
+mod clockwork;
 mod keys;
 mod node;
 mod recorder;
 mod usage;
+mod wan;
 
 use anyhow::{Context as _, Result, anyhow, bail};
-use clap::{Parser, ValueEnum};
+use clap::{Args, Parser, Subcommand, ValueEnum};
 use commonware_consensus::{
     Handoff,
-    simplex::{
-        elector::{self, RoundRobin},
-        scheme::bls12381_threshold::standard,
-    },
+    simplex::{elector::RoundRobin, scheme::bls12381_threshold::standard},
     types::{TermLength, ViewDelta},
 };
-use commonware_cryptography::Sha256;
+use commonware_cryptography::{Sha256, bls12381::primitives::variant::MinSig, ed25519::PublicKey};
 use commonware_macros::select;
-use commonware_parallel::{Sequential, Strategy};
+use commonware_parallel::Sequential;
 use commonware_runtime::{
     Clock as _, Metrics as _, Runner as _,
     tokio::{Config as RuntimeConfig, Context, Runner},
 };
 use futures::future::select_all;
 use keys::Keys;
-use node::{NAMESPACE, Scheme, Setup};
+use node::{CACHED_PAGES, NAMESPACE, Setup};
 use recorder::Recorder;
 use serde_json::{Value, json};
 use std::{
@@ -53,6 +55,8 @@ const FIRST_FINALIZATION: Duration = Duration::from_secs(60);
 const LINKED: Duration = Duration::from_secs(30);
 /// Alto's: a stable leader that finalizes nothing for this long is replaced.
 const STALL: Duration = Duration::from_secs(12);
+
+type TcpScheme = standard::Scheme<PublicKey, MinSig>;
 
 #[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
 enum Leaders {
@@ -73,6 +77,21 @@ enum HandoffName {
 }
 
 #[derive(Parser)]
+#[command(args_conflicts_with_subcommands = true, subcommand_negates_reqs = true)]
+struct Program {
+    #[command(subcommand)]
+    command: Option<Command>,
+    #[command(flatten)]
+    arguments: Option<Arguments>,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    /// All validators over wide-area links in virtual time.
+    Wan(wan::WanArguments),
+}
+
+#[derive(Args)]
 struct Arguments {
     /// Which validator this is, from 0.
     #[arg(long)]
@@ -116,7 +135,13 @@ struct Arguments {
 }
 
 fn main() -> ExitCode {
-    match measure(Arguments::parse()) {
+    let program = Program::parse();
+    let done = match (program.command, program.arguments) {
+        (Some(Command::Wan(arguments)), _) => wan::run(&arguments),
+        (None, Some(arguments)) => measure(arguments),
+        (None, None) => Err(anyhow!("nothing to do")),
+    };
+    match done {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             eprintln!("error: {error:#}");
@@ -134,45 +159,42 @@ fn measure(arguments: Arguments) -> Result<()> {
     Runner::new(runtime).start(|context| validate(context, arguments, keys))
 }
 
+/// The library's round robin.
+fn round_robin(
+    leaders: Leaders,
+    term_length: NonZeroU32,
+    optimistic_views: u64,
+) -> Result<RoundRobin<Sha256>> {
+    match leaders {
+        Leaders::Rotating => Ok(RoundRobin::default()),
+        Leaders::Stable if term_length.get() == 1 => {
+            bail!("--term-length of stable leaders must be above 1")
+        }
+        Leaders::Stable => Ok(RoundRobin::default().with_term(
+            TermLength::new(term_length),
+            STALL,
+            ViewDelta::new(optimistic_views),
+        )),
+    }
+}
+
 /// Signatures are checked where they arise, without a pool of threads for them: on two cores that
 /// made no difference beyond the noise.
 async fn validate(context: Context, arguments: Arguments, keys: Keys) -> Result<()> {
-    let round_robin = match arguments.leaders {
-        Leaders::Rotating => RoundRobin::<Sha256>::default(),
-        Leaders::Stable if arguments.term_length.get() == 1 => {
-            bail!("--term-length of stable leaders must be above 1")
-        }
-        Leaders::Stable => RoundRobin::default().with_term(
-            TermLength::new(arguments.term_length),
-            STALL,
-            ViewDelta::new(arguments.optimistic_views),
-        ),
-    };
     let participants = keys.participants.clone();
     let (polynomial, share) = (keys.polynomial.clone(), keys.share.clone());
     let scheme = standard::Scheme::signer(NAMESPACE, participants, polynomial, share)
         .ok_or_else(|| anyhow!("the share fits no participant"))?;
-    run(context, arguments, keys, scheme, round_robin, Sequential).await
-}
-
-async fn run<S, L, T>(
-    context: Context,
-    arguments: Arguments,
-    keys: Keys,
-    scheme: S,
-    elector: L,
-    strategy: T,
-) -> Result<()>
-where
-    S: Scheme,
-    L: elector::Config<S>,
-    T: Strategy,
-{
     let setup = Setup {
+        me: keys.public.clone(),
+        first: keys.by_index[0].clone(),
         scheme,
-        elector,
-        strategy,
-        base_port: arguments.base_port,
+        elector: round_robin(
+            arguments.leaders,
+            arguments.term_length,
+            arguments.optimistic_views,
+        )?,
+        strategy: Sequential,
         payload_bytes: arguments.payload_bytes,
         handoff: match arguments.handoff {
             HandoffName::Wait => Handoff::Wait,
@@ -180,8 +202,14 @@ where
             HandoffName::Vote => Handoff::Vote(()),
         },
         pace: Duration::from_millis(arguments.pace_ms),
+        cached_pages: CACHED_PAGES,
     };
-    let linked = node::link(&context, &keys, setup);
+    let (network, links) = node::link::<TcpScheme>(
+        &context,
+        &keys,
+        arguments.base_port,
+        arguments.payload_bytes,
+    );
     let deadline = Instant::now() + LINKED;
     while usage::connected(&context.encode()) + 1 < arguments.validators
         && Instant::now() < deadline
@@ -190,7 +218,8 @@ where
     }
 
     let (recorder, first) = Recorder::new();
-    let handles = linked.start(&context, &keys, &recorder).await;
+    let mut handles = node::start(&context, links, setup, recorder.clone()).await;
+    handles.insert(0, network);
     let mut ended = select_all(handles);
     let mut measured = Box::pin(window(&context, &arguments, &recorder, first));
     select! {

@@ -14,10 +14,9 @@
 //!   acknowledged is synced in turn.
 
 use crate::{
-    app::{App, Executor, Observer},
+    app::{App, Executor, Observer, Watch},
     block::{Block, Payloads},
     keys::Keys,
-    recorder::Recorder,
 };
 use commonware_broadcast::buffered;
 use commonware_consensus::{
@@ -38,13 +37,13 @@ use commonware_cryptography::{
     sha256::Digest,
 };
 use commonware_p2p::{
-    Address, AddressableManager as _,
+    Address, AddressableManager as _, Blocker, Provider, Receiver, Sender,
     authenticated::lookup::{self, Network, Oracle},
     max_message_size,
 };
 use commonware_parallel::Strategy;
 use commonware_runtime::{
-    Handle, Quota, Supervisor as _,
+    Clock, Handle, Metrics, Quota, Spawner, Storage, Supervisor as _,
     buffer::paged::{CacheRef, page_size},
     tokio::Context,
 };
@@ -55,6 +54,7 @@ use commonware_stream::{
     sake::{self, Sake},
 };
 use commonware_utils::{NZDuration, NZU32, NZU64, NZUsize, ordered::Map};
+use rand::CryptoRng;
 use std::{
     marker::PhantomData,
     net::{Ipv4Addr, SocketAddr},
@@ -65,8 +65,9 @@ use std::{
 /// Domain of all signatures.
 pub(crate) const NAMESPACE: &[u8] = b"quorate-bench-peer";
 
-const VOTES: u64 = 0;
-const CERTIFICATES: u64 = 1;
+pub(crate) const VOTES: u64 = 0;
+pub(crate) const CERTIFICATES: u64 = 1;
+pub(crate) const CHANNELS: [u64; 5] = [VOTES, CERTIFICATES, RESOLVER, BLOCKS, BACKFILL];
 const RESOLVER: u64 = 2;
 const BLOCKS: u64 = 3;
 const BACKFILL: u64 = 4;
@@ -94,7 +95,7 @@ const ITEMS_PER_SECTION: NonZeroU64 = NZU64!(4_096);
 const REPLAY_BUFFER: NonZeroUsize = NZUsize!(8 * 1024 * 1024);
 const WRITE_BUFFER: NonZeroUsize = NZUsize!(1024 * 1024);
 const PAGE_SIZE: NonZeroU16 = page_size(4_096);
-const CACHED_PAGES: NonZeroUsize = NZUsize!(8_192);
+pub(crate) const CACHED_PAGES: NonZeroUsize = NZUsize!(8_192);
 const MAX_REPAIR: NonZeroUsize = NZUsize!(20);
 const MAX_PENDING_ACKS: NonZeroUsize = NZUsize!(16);
 
@@ -106,61 +107,70 @@ pub(crate) trait Scheme:
 
 impl<S> Scheme for S where S: simplex::scheme::Scheme<Digest> + Verifier<PublicKey = PublicKey> {}
 
-/// How a validator is set up, beside its keys.
+/// How a validator is set up.
 pub(crate) struct Setup<S, L, T> {
+    pub(crate) me: PublicKey,
+    /// Whom the block of height zero names as its leader.
+    pub(crate) first: PublicKey,
     pub(crate) scheme: S,
     pub(crate) elector: L,
     pub(crate) strategy: T,
-    pub(crate) base_port: u16,
     pub(crate) payload_bytes: usize,
     pub(crate) handoff: Handoff<()>,
     pub(crate) pace: Duration,
+    pub(crate) cached_pages: NonZeroUsize,
 }
 
-/// A validator that is linked to its peers and takes no part in consensus before [`Self::start`].
-pub(crate) struct Linked<S, L, T> {
-    network: Handle<()>,
-    oracle: Oracle<PublicKey>,
-    channels: [Channel; 5],
-    setup: Setup<S, L, T>,
+/// How a validator talks to its peers: senders and receivers in the order of [`CHANNELS`].
+pub(crate) struct Links<P, B, N, R> {
+    pub(crate) provider: P,
+    pub(crate) blocker: B,
+    pub(crate) channels: [(N, R); 5],
 }
 
-type Channel = (
+type TcpLinks = Links<
+    Oracle<PublicKey>,
+    Oracle<PublicKey>,
     lookup::Sender<PublicKey, Context>,
     lookup::Receiver<PublicKey>,
-);
+>;
 
-/// Starts listening and dialling.
-pub(crate) fn link<S: Scheme, L, T>(
+/// What the largest message takes.
+pub(crate) fn largest_message<S: Scheme>(validators: usize, payload_bytes: usize) -> u32 {
+    max_message_size(&[
+        simplex::max_payload_size::<S, Digest>(validators as u32),
+        marshal::max_payload_size::<Standard<Block>, S>(validators as u32, &payload_bytes),
+    ])
+}
+
+/// Starts listening and dialling over TCP; the handle is the network's.
+pub(crate) fn link<S: Scheme>(
     context: &Context,
     keys: &Keys,
-    setup: Setup<S, L, T>,
-) -> Linked<S, L, T> {
+    base_port: u16,
+    payload_bytes: usize,
+) -> (Handle<()>, TcpLinks) {
     let validators = keys.by_index.len();
     let socket = |index: usize| {
-        let port = setup.base_port + index as u16;
+        let port = base_port + index as u16;
         SocketAddr::from((Ipv4Addr::LOCALHOST, port))
     };
     let own = keys.by_index.iter().position(|key| *key == keys.public);
     let listen = socket(own.unwrap_or_default());
-    let largest = max_message_size(&[
-        simplex::max_payload_size::<S, Digest>(validators as u32),
-        marshal::max_payload_size::<Standard<Block>, S>(validators as u32, &setup.payload_bytes),
-    ]);
+    let largest = largest_message::<S>(validators, payload_bytes);
     let config = network_config(keys.private.clone(), listen, validators, largest);
     let (mut network, mut oracle) = Network::new(context.child("network"), config);
     // The buffer keeps blocks of tracked peers only, and its own are among them.
     let addresses = keys.by_index.iter().enumerate();
     let addresses = addresses.map(|(index, key)| (key.clone(), Address::from(socket(index))));
     let _ = oracle.track(0, Map::from_iter_dedup(addresses));
-    let channels = [VOTES, CERTIFICATES, RESOLVER, BLOCKS, BACKFILL]
-        .map(|channel| network.register(channel, QUOTA));
-    Linked {
-        network: network.start(),
-        oracle,
+    let channels = CHANNELS.map(|channel| network.register(channel, QUOTA));
+    let links = Links {
+        provider: oracle.clone(),
+        blocker: oracle,
         channels,
-        setup,
-    }
+    };
+    (network.start(), links)
 }
 
 fn network_config(
@@ -197,150 +207,152 @@ fn network_config(
     }
 }
 
-impl<S, L, T> Linked<S, L, T>
+/// Opens the storage and begins to vote. The handles resolve only when something has broken.
+pub(crate) async fn start<E, S, L, T, P, B, N, R, W>(
+    context: &E,
+    links: Links<P, B, N, R>,
+    setup: Setup<S, L, T>,
+    watch: W,
+) -> Vec<Handle<()>>
 where
+    E: Clock + CryptoRng + Spawner + Storage + Metrics,
     S: Scheme,
     L: elector::Config<S>,
     T: Strategy,
+    P: Provider<PublicKey = PublicKey>,
+    B: Blocker<PublicKey = PublicKey>,
+    N: Sender<PublicKey = PublicKey>,
+    R: Receiver<PublicKey = PublicKey>,
+    W: Watch,
 {
-    /// Opens the storage and begins to vote. The handles resolve only when something has broken.
-    pub(crate) async fn start(
-        self,
-        context: &Context,
-        keys: &Keys,
-        recorder: &Recorder,
-    ) -> Vec<Handle<()>> {
-        let Self {
-            network,
-            oracle,
-            channels: [votes, certificates, resolver, blocks, backfill],
-            setup,
-        } = self;
-        let payload_bytes = setup.payload_bytes;
+    let Links {
+        provider,
+        blocker,
+        channels: [votes, certificates, resolver, blocks, backfill],
+    } = links;
+    let payload_bytes = setup.payload_bytes;
 
-        // Blocks travel on their own, from their leader to everyone; votes name them by digest.
-        let (buffer, buffered_blocks) = buffered::Engine::new(
-            context.child("buffer"),
-            buffered::Config {
-                public_key: keys.public.clone(),
-                mailbox_size: MAILBOX,
-                deque_size: CACHED_BLOCKS,
-                priority: true,
-                codec_config: payload_bytes,
-                peer_provider: oracle.clone(),
-                strategy: setup.strategy.clone(),
-            },
-        );
-        let backfill = resolver::p2p::init(
-            context.child("backfill"),
-            resolver::p2p::Config {
-                public_key: keys.public.clone(),
-                peer_provider: oracle.clone(),
-                blocker: oracle.clone(),
-                mailbox_size: MAILBOX,
-                fetch_timeout: NZDuration!(Duration::from_secs(2)),
-                fetch_retry_delay: Duration::from_millis(100),
-                priority_requests: false,
-                priority_responses: false,
-            },
-            backfill,
-        );
+    // Blocks travel on their own, from their leader to everyone; votes name them by digest.
+    let (buffer, buffered_blocks) = buffered::Engine::new(
+        context.child("buffer"),
+        buffered::Config {
+            public_key: setup.me.clone(),
+            mailbox_size: MAILBOX,
+            deque_size: CACHED_BLOCKS,
+            priority: true,
+            codec_config: payload_bytes,
+            peer_provider: provider.clone(),
+            strategy: setup.strategy.clone(),
+        },
+    );
+    let backfill = resolver::p2p::init(
+        context.child("backfill"),
+        resolver::p2p::Config {
+            public_key: setup.me.clone(),
+            peer_provider: provider,
+            blocker: blocker.clone(),
+            mailbox_size: MAILBOX,
+            fetch_timeout: NZDuration!(Duration::from_secs(2)),
+            fetch_retry_delay: Duration::from_millis(100),
+            priority_requests: false,
+            priority_responses: false,
+        },
+        backfill,
+    );
 
-        let pages = CacheRef::new(PAGE_SIZE, CACHED_PAGES);
-        let finalizations = prunable::Archive::init(
-            context.child("finalizations"),
-            archive_config(
-                "finalizations",
-                &pages,
-                S::certificate_codec_config_unbounded(),
-            ),
-        );
-        let finalizations = finalizations.await.expect("finalizations open");
-        let final_blocks = prunable::Archive::init(
-            context.child("blocks"),
-            archive_config("blocks", &pages, payload_bytes),
-        );
-        let final_blocks = final_blocks.await.expect("blocks open");
+    let pages = CacheRef::new(PAGE_SIZE, setup.cached_pages);
+    let finalizations = prunable::Archive::init(
+        context.child("finalizations"),
+        archive_config(
+            "finalizations",
+            &pages,
+            S::certificate_codec_config_unbounded(),
+        ),
+    );
+    let finalizations = finalizations.await.expect("finalizations open");
+    let final_blocks = prunable::Archive::init(
+        context.child("blocks"),
+        archive_config("blocks", &pages, payload_bytes),
+    );
+    let final_blocks = final_blocks.await.expect("blocks open");
 
-        // One epoch for ever: no reconfiguration.
-        let epocher = FixedEpocher::new(NonZeroU64::MAX);
-        let genesis = Block::genesis(keys.by_index[0].clone());
-        let floor = simplex::Floor::Genesis(genesis.digest());
-        let (marshal, marshal_mailbox, _) = Marshal::init(
-            context.child("marshal"),
-            finalizations,
-            final_blocks,
-            marshal::Config {
-                provider: ConstantProvider::<S, Epoch>::new(setup.scheme.clone()),
-                epocher: epocher.clone(),
-                start: marshal::Start::Genesis(genesis),
-                partition_prefix: "marshal".into(),
-                mailbox_size: MAILBOX,
-                view_retention: ViewDelta::new(CACHE_RETENTION),
-                prunable_items_per_section: ITEMS_PER_SECTION,
-                page_cache: pages.clone(),
-                replay_buffer: REPLAY_BUFFER,
-                key_write_buffer: WRITE_BUFFER,
-                value_write_buffer: WRITE_BUFFER,
-                block_codec_config: payload_bytes,
-                max_repair: MAX_REPAIR,
-                max_pending_acks: MAX_PENDING_ACKS,
-                strategy: setup.strategy.clone(),
-            },
-        )
-        .await;
+    // One epoch for ever: no reconfiguration.
+    let epocher = FixedEpocher::new(NonZeroU64::MAX);
+    let genesis = Block::genesis(setup.first);
+    let floor = simplex::Floor::Genesis(genesis.digest());
+    let (marshal, marshal_mailbox, _) = Marshal::init(
+        context.child("marshal"),
+        finalizations,
+        final_blocks,
+        marshal::Config {
+            provider: ConstantProvider::<S, Epoch>::new(setup.scheme.clone()),
+            epocher: epocher.clone(),
+            start: marshal::Start::Genesis(genesis),
+            partition_prefix: "marshal".into(),
+            mailbox_size: MAILBOX,
+            view_retention: ViewDelta::new(CACHE_RETENTION),
+            prunable_items_per_section: ITEMS_PER_SECTION,
+            page_cache: pages.clone(),
+            replay_buffer: REPLAY_BUFFER,
+            key_write_buffer: WRITE_BUFFER,
+            value_write_buffer: WRITE_BUFFER,
+            block_codec_config: payload_bytes,
+            max_repair: MAX_REPAIR,
+            max_pending_acks: MAX_PENDING_ACKS,
+            strategy: setup.strategy.clone(),
+        },
+    )
+    .await;
 
-        let app = App {
-            payloads: Payloads::new(payload_bytes),
-            recorder: recorder.clone(),
-            handoff: setup.handoff,
-            pace: setup.pace,
-            scheme: PhantomData,
-        };
-        // Votes to notarize once the block is here and its header fits, and verifies the content
-        // while votes travel, before it votes to finalize.
-        let deferred = Deferred::new(context.child("app"), app, marshal_mailbox, epocher);
-        let consensus = simplex::Engine::new(
-            context.child("consensus"),
-            simplex::Config {
-                scheme: setup.scheme,
-                elector: setup.elector,
-                blocker: oracle,
-                automaton: deferred.clone(),
-                relay: deferred.clone(),
-                reporter: Observer {
-                    recorder: recorder.clone(),
-                    next: deferred,
-                },
-                track_historical_votes: false,
-                strategy: setup.strategy,
-                partition: "consensus".into(),
-                mailbox_size: MAILBOX,
-                epoch: Epoch::zero(),
-                floor,
-                replay_buffer: REPLAY_BUFFER,
-                write_buffer: WRITE_BUFFER,
-                page_cache: pages,
-                leader_timeout: LEADER_TIMEOUT,
-                certification_timeout: CERTIFICATION_TIMEOUT,
-                timeout_retry: NULLIFY_RETRY,
-                view_retention: ViewDelta::new(VIEW_RETENTION),
-                skip: SkipPolicy::Enabled {
-                    timeout: SKIP_TIMEOUT,
-                    budget: SkipBudget::Participants,
-                },
-                fetch_timeout: NZDuration!(Duration::from_secs(2)),
-                fetch_retry_delay: Duration::from_millis(100),
-                forward: ForwardPolicy::Disabled,
+    let app = App {
+        payloads: Payloads::new(payload_bytes),
+        watch: watch.clone(),
+        handoff: setup.handoff,
+        pace: setup.pace,
+        scheme: PhantomData,
+    };
+    // Votes to notarize once the block is here and its header fits, and verifies the content
+    // while votes travel, before it votes to finalize.
+    let deferred = Deferred::new(context.child("app"), app, marshal_mailbox, epocher);
+    let consensus = simplex::Engine::new(
+        context.child("consensus"),
+        simplex::Config {
+            scheme: setup.scheme,
+            elector: setup.elector,
+            blocker,
+            automaton: deferred.clone(),
+            relay: deferred.clone(),
+            reporter: Observer {
+                watch: watch.clone(),
+                next: deferred,
             },
-        );
-        vec![
-            network,
-            buffer.start(blocks),
-            marshal.start(Executor(recorder.clone()), buffered_blocks, backfill),
-            consensus.start(votes, certificates, resolver),
-        ]
-    }
+            track_historical_votes: false,
+            strategy: setup.strategy,
+            partition: "consensus".into(),
+            mailbox_size: MAILBOX,
+            epoch: Epoch::zero(),
+            floor,
+            replay_buffer: REPLAY_BUFFER,
+            write_buffer: WRITE_BUFFER,
+            page_cache: pages,
+            leader_timeout: LEADER_TIMEOUT,
+            certification_timeout: CERTIFICATION_TIMEOUT,
+            timeout_retry: NULLIFY_RETRY,
+            view_retention: ViewDelta::new(VIEW_RETENTION),
+            skip: SkipPolicy::Enabled {
+                timeout: SKIP_TIMEOUT,
+                budget: SkipBudget::Participants,
+            },
+            fetch_timeout: NZDuration!(Duration::from_secs(2)),
+            fetch_retry_delay: Duration::from_millis(100),
+            forward: ForwardPolicy::Disabled,
+        },
+    );
+    vec![
+        buffer.start(blocks),
+        marshal.start(Executor(watch), buffered_blocks, backfill),
+        consensus.start(votes, certificates, resolver),
+    ]
 }
 
 /// Alto's newest validators use this archive and never prune it. It compresses (zstd level 3);

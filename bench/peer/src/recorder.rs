@@ -1,6 +1,6 @@
 //! Notes when blocks become final and durable here.
 
-use crate::block::Block;
+use crate::{app::Watch, block::Block};
 use commonware_cryptography::{Digested, Digestible as _, sha256::Digest};
 use commonware_utils::sync::Mutex;
 use futures::channel::oneshot;
@@ -14,7 +14,7 @@ use std::{
 const KNOWN_BLOCKS: usize = 8_192;
 
 /// µs since the epoch.
-pub(crate) fn now_us() -> u64 {
+fn now_us() -> u64 {
     let since = SystemTime::now().duration_since(UNIX_EPOCH);
     since.map_or(0, |since| u64::try_from(since.as_micros()).unwrap_or(0))
 }
@@ -83,9 +83,14 @@ impl Recorder {
         seen.sort();
         seen
     }
+}
 
-    /// A block was built here or has arrived.
-    pub(crate) fn learn(&self, block: &Digested<Block>) {
+impl Watch for Recorder {
+    fn now_us(&self) -> u64 {
+        now_us()
+    }
+
+    fn learn(&self, block: &Digested<Block>) {
         let mut state = self.0.lock();
         let digest = block.digest();
         let header = block.inner();
@@ -103,20 +108,17 @@ impl Recorder {
         }
     }
 
-    /// A certificate says that the block is final.
-    pub(crate) fn finalized(&self, digest: Digest, view: u64) {
+    fn finalized(&self, digest: Digest, view: u64) {
         self.0.lock().finalize(digest, view);
     }
 
-    /// A view was skipped.
-    pub(crate) fn nullified(&self, view: u64) {
+    fn nullified(&self, view: u64) {
         if let Some(seen) = &mut self.0.lock().seen {
             seen.nullified.insert(view);
         }
     }
 
-    /// A final block is durable, and all before it.
-    pub(crate) fn stored(&self, block: &Digested<Block>) {
+    fn stored(&self, block: &Digested<Block>) {
         self.learn(block);
         if let Some(seen) = &mut self.0.lock().seen {
             let built = block.inner().timestamp_us;
