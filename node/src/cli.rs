@@ -11,6 +11,7 @@ mod db;
 mod evidence;
 mod genesis;
 mod keys;
+mod load;
 mod localnet;
 mod output;
 mod passphrases;
@@ -60,6 +61,8 @@ enum Command {
     Run(run::Run),
     /// Run a whole network on this machine, with load, and report its figures
     Localnet(localnet::Localnet),
+    /// Drive transfers at validators at a fixed rate, and report how long they take to be final
+    Load(load::Load),
     /// Show what a validator says of itself: height, view, peers
     Status(status::Status),
     /// Show the other validators, and say which are not to be listened to
@@ -96,6 +99,7 @@ pub fn main() -> ExitCode {
         Command::Genesis(command) => command.run(),
         Command::Run(command) => command.run(),
         Command::Localnet(command) => command.run(),
+        Command::Load(command) => command.run(),
         Command::Status(command) => command.run(),
         Command::Peers(command) => command.run(),
         Command::Evidence(command) => command.run(),

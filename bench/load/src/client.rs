@@ -17,7 +17,15 @@ const MAX_ANSWER_BYTES: usize = 64 << 20;
 /// Why a request brought no answer.
 #[derive(Debug, thiserror::Error)]
 pub enum ClientError {
-    /// Nobody answered, or not as agreed.
+    /// Nobody is there; nothing has arrived.
+    #[error("{url}: {reason}")]
+    Unreachable {
+        /// What was asked for.
+        url: String,
+        /// What went wrong.
+        reason: String,
+    },
+    /// No answer, or not as agreed. What was asked for may have been done.
     #[error("{url}: {reason}")]
     Transport {
         /// What was asked for.
@@ -53,8 +61,17 @@ impl RpcClient {
     ///
     /// If the system gives no HTTP client.
     pub fn new(base: &str) -> Result<Self, ClientError> {
+        Self::with_timeout(base, TIMEOUT)
+    }
+
+    /// The same, for one who waits less long for answers.
+    ///
+    /// # Errors
+    ///
+    /// If the system gives no HTTP client.
+    pub fn with_timeout(base: &str, timeout: Duration) -> Result<Self, ClientError> {
         let http = reqwest::Client::builder()
-            .timeout(TIMEOUT)
+            .timeout(timeout)
             .connect_timeout(Duration::from_secs(3))
             .build()
             .map_err(|error| transport(base, &error))?;
@@ -121,6 +138,15 @@ impl RpcClient {
     /// See [`ClientError`].
     pub async fn status(&self) -> Result<StatusJson, ClientError> {
         self.get("/v1/status").await
+    }
+
+    /// Whether the validator's process answers.
+    ///
+    /// # Errors
+    ///
+    /// If it does not.
+    pub async fn alive(&self) -> Result<serde_json::Value, ClientError> {
+        self.get("/v1/health").await
     }
 
     /// Whether the validator is in sync.
@@ -255,17 +281,26 @@ impl RpcClient {
 
 /// With all causes: what went wrong at the bottom (refused, timed out) is what a user needs.
 fn transport(url: &str, error: &(impl std::fmt::Display + ?Sized + CauseOf)) -> ClientError {
-    ClientError::Transport {
-        url: url.to_owned(),
-        reason: error.with_causes(),
+    let (url, reason) = (url.to_owned(), error.with_causes());
+    match error.nobody_is_there() {
+        true => ClientError::Unreachable { url, reason },
+        false => ClientError::Transport { url, reason },
     }
 }
 
 trait CauseOf {
     fn with_causes(&self) -> String;
+
+    fn nobody_is_there(&self) -> bool {
+        false
+    }
 }
 
 impl CauseOf for reqwest::Error {
+    fn nobody_is_there(&self) -> bool {
+        self.is_connect()
+    }
+
     fn with_causes(&self) -> String {
         let mut cause: &dyn std::error::Error = self;
         while let Some(next) = cause.source() {

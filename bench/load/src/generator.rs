@@ -1,41 +1,62 @@
-//! The load generator: signed transfers at a steady rate, and how long each takes to be final.
+//! The load generator: threads, sockets and the clock around its core.
+//!
+//! Four things go on at once. The *pacer*, a thread of its own, sleeps until the next transfer is
+//! due and hands out requests. *Requests* are signed and sent on a small runtime. The *follower*,
+//! on a thread of its own too so that signing is not taken for latency, reads final blocks. The
+//! *keeper* looks after what went wrong: lost transfers, unknown nonces, validators that are away.
 
 use crate::{
-    api::{SubmitRequest, TransactionResult, TransactionState, to_hex},
+    api::{SubmitRequest, to_hex},
     client::{ClientError, RpcClient},
+    core::{Core, Failure, Pace, Request, Shape},
+    report::{LoadReport, Row},
+    schedule::{MAX_RATE, MAX_STEPS, Step},
+    senders::Wallet,
 };
 use quorate_crypto::SecretKey;
-use quorate_types::{ChainId, Digest, Height, Identity, Transaction, Transfer};
-use serde::Serialize;
+use quorate_types::{ChainId, Height};
 use std::{
-    collections::HashMap,
     sync::{
         Arc, Mutex, MutexGuard,
-        atomic::{AtomicU64, Ordering::Relaxed},
+        atomic::{AtomicBool, AtomicU64, Ordering::Relaxed},
     },
+    thread,
     time::{Duration, Instant},
 };
-use tokio::sync::watch;
+use tokio::{runtime, sync::watch, task::JoinSet};
 
-/// How often a batch is sent.
-const TICK: Duration = Duration::from_millis(20);
+/// The pacer sleeps at least so long; what is due in the meantime goes out together.
+const SHORTEST_SLEEP: Duration = Duration::from_millis(1);
 
-/// Transactions on their way at most; beyond it the generator waits.
-const MAX_OUTSTANDING: usize = 20_000;
+/// The pacer sleeps at most so long, to notice that the load is stopped.
+const LONGEST_SLEEP: Duration = Duration::from_millis(20);
 
-/// Transactions of one account on their way at most.
-const MAX_OUTSTANDING_PER_ACCOUNT: u64 = 64;
+/// How long a validator may take to answer a request.
+const ANSWER_LIMIT: Duration = Duration::from_secs(15);
 
-/// A transaction that is not final after this long is counted as lost.
-const LOST_AFTER: Duration = Duration::from_secs(15);
+/// How long the follower waits for an answer, the waiting for a block included.
+const FOLLOW_LIMIT: Duration = Duration::from_secs(4);
 
-/// How long the generator waits at the end for what is on its way.
+/// Most blocks in one answer.
+const BLOCKS: u64 = 100;
+
+/// How often the keeper looks.
+const KEEP_EVERY: Duration = Duration::from_millis(50);
+
+/// How often, in turns of the keeper, it looks for what is lost and who is back.
+const SELDOM: u32 = 10;
+
+/// Accounts that are asked for in one turn of the keeper, and at a time.
+const ASK_MAX: usize = 1_024;
+const ASK_AT_A_TIME: usize = 16;
+
+/// How long what is on its way is waited for at the end, if nothing else is said.
 const DRAIN: Duration = Duration::from_secs(5);
 
-/// Latencies kept for the report; of more, every second one is dropped.
-const MAX_SAMPLES: usize = 1 << 20;
+/// Most clients of a closed loop.
+const MAX_CLIENTS: usize = 10_000;
 
-/// What load to make.
+/// What load to make: a steady rate until it is stopped.
 pub struct LoadConfig {
     /// The validators' URLs. Each account keeps to one of them as long as it answers.
     pub urls: Vec<String>,
@@ -45,6 +66,26 @@ pub struct LoadConfig {
     pub accounts: Vec<SecretKey>,
     /// Transfers per second.
     pub rate: f64,
+}
+
+/// What load to make, in every detail.
+pub struct LoadPlan {
+    /// The validators' URLs. Each account keeps to one of them as long as it answers.
+    pub urls: Vec<String>,
+    /// The chain.
+    pub chain: ChainId,
+    /// The accounts' keys. They must hold money.
+    pub accounts: Vec<SecretKey>,
+    /// Where the transfers come from.
+    pub shape: Shape,
+    /// How much is sent at a time.
+    pub pace: Pace,
+    /// How long what is on its way is waited for at the end.
+    pub drain: Duration,
+    /// Ends that waiting when it becomes true.
+    pub hurry: Option<watch::Receiver<bool>>,
+    /// Is given every second.
+    pub on_row: Option<Box<dyn FnMut(&Row) + Send>>,
 }
 
 /// How the load is going; readable at any time.
@@ -58,57 +99,31 @@ pub struct LoadCounters {
     pub failed: AtomicU64,
     /// Transactions that were refused.
     pub refused: AtomicU64,
-    /// Transactions that were taken in and did not become final in time.
+    /// Transactions that were sent and did not become final in time.
     pub lost: AtomicU64,
+    /// Transactions that were due and were not sent.
+    pub unsent: AtomicU64,
 }
 
-/// What came of it.
-#[derive(Clone, Debug, Serialize)]
-pub struct LoadReport {
-    /// Transactions that were taken in.
-    pub submitted: u64,
-    /// Transactions that became final and were applied.
-    pub finalized: u64,
-    /// Transactions that became final and failed.
-    pub failed: u64,
-    /// Transactions that were refused.
-    pub refused: u64,
-    /// Transactions that were taken in and did not become final in time.
-    pub lost: u64,
-    /// From sending to learning of finality, in milliseconds.
-    pub latency_ms_p50: Option<f64>,
-    /// The same, the slowest hundredth left out.
-    pub latency_ms_p99: Option<f64>,
-}
-
-struct Account {
-    secret: SecretKey,
-    identity: Identity,
-    validator: usize,
-    next_nonce: u64,
-    outstanding: u64,
-    /// The nonce must be asked for before anything more is sent.
-    unsure: bool,
-}
-
-struct Sent {
-    at: Instant,
-    account: usize,
-}
-
-struct Shared {
-    clients: Vec<RpcClient>,
-    chain: ChainId,
-    accounts: Mutex<Vec<Account>>,
-    sent: Mutex<HashMap<Digest, Sent>>,
-    samples: Mutex<Vec<f64>>,
+/// A load generator.
+pub struct Load {
+    plan: LoadPlan,
     counters: Arc<LoadCounters>,
 }
 
-/// A running load generator.
-pub struct Load {
-    shared: Arc<Shared>,
-    rate: f64,
+impl From<LoadConfig> for LoadPlan {
+    fn from(config: LoadConfig) -> Self {
+        Self {
+            urls: config.urls,
+            chain: config.chain,
+            accounts: config.accounts,
+            shape: Shape::Open(vec![Step::new(config.rate, None)]),
+            pace: Pace::default(),
+            drain: DRAIN,
+            hurry: None,
+            on_row: None,
+        }
+    }
 }
 
 impl Load {
@@ -116,290 +131,382 @@ impl Load {
     ///
     /// # Errors
     ///
-    /// If there is no validator or no account, or no HTTP client.
-    pub fn new(config: LoadConfig) -> anyhow::Result<Self> {
-        anyhow::ensure!(!config.urls.is_empty(), "no validator to send to");
-        anyhow::ensure!(!config.accounts.is_empty(), "no account to send from");
-        let clients = config
-            .urls
-            .iter()
-            .map(|url| RpcClient::new(url))
-            .collect::<Result<Vec<_>, ClientError>>()?;
-        let count = clients.len();
-        let accounts = config
-            .accounts
-            .into_iter()
-            .enumerate()
-            .map(|(place, secret)| Account {
-                identity: secret.identity(),
-                secret,
-                validator: place % count,
-                next_nonce: 0,
-                outstanding: 0,
-                unsure: true,
-            })
-            .collect();
+    /// If there is no validator or no account, or a number is out of its range.
+    pub fn new(plan: impl Into<LoadPlan>) -> anyhow::Result<Self> {
+        let plan = plan.into();
+        anyhow::ensure!(!plan.urls.is_empty(), "no validator to send to");
+        anyhow::ensure!(!plan.accounts.is_empty(), "no account to send from");
+        let accounts = plan.accounts.len();
+        match &plan.shape {
+            Shape::Open(steps) => {
+                anyhow::ensure!(
+                    (1..=MAX_STEPS).contains(&steps.len()),
+                    "a load has 1 to {MAX_STEPS} steps"
+                );
+                anyhow::ensure!(
+                    steps.iter().all(|step| (0.0..=MAX_RATE).contains(&step.rate)),
+                    "a rate must be 0 to {MAX_RATE} transfers per second"
+                );
+            }
+            Shape::Closed { clients, .. } => {
+                anyhow::ensure!(
+                    (1..=MAX_CLIENTS).contains(clients),
+                    "a closed loop has 1 to {MAX_CLIENTS} clients"
+                );
+                anyhow::ensure!(
+                    *clients <= accounts,
+                    "{clients} clients need as many accounts, not {accounts}: give --accounts \
+                     {clients}"
+                );
+            }
+        }
+        anyhow::ensure!(plan.pace.connections > 0, "no connection to send over");
+        anyhow::ensure!(
+            (1..=1_000).contains(&plan.pace.batch),
+            "a request carries 1 to 1000 transfers"
+        );
         Ok(Self {
-            shared: Arc::new(Shared {
-                clients,
-                chain: config.chain,
-                accounts: Mutex::new(accounts),
-                sent: Mutex::default(),
-                samples: Mutex::default(),
-                counters: Arc::default(),
-            }),
-            rate: config.rate,
+            plan,
+            counters: Arc::default(),
         })
     }
 
     /// The running counts.
     pub fn counters(&self) -> Arc<LoadCounters> {
-        self.shared.counters.clone()
+        self.counters.clone()
     }
 
-    /// Makes load until `stop` becomes true, waits for what is on its way, and reports.
-    pub async fn run(self, mut stop: watch::Receiver<bool>) -> LoadReport {
-        let follower = tokio::spawn(follow(self.shared.clone()));
-        let keeper = tokio::spawn(keep_sure(self.shared.clone()));
-        let mut ticks = tokio::time::interval(TICK);
-        ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Skip);
-        let mut due = 0.0;
-        let mut last = Instant::now();
-        let mut next_account = 0;
-        loop {
-            tokio::select! {
-                _ = stop.wait_for(|stop| *stop) => break,
-                _ = ticks.tick() => {}
-            }
-            // What could not be sent in a second is not caught up with.
-            due = (due + last.elapsed().as_secs_f64() * self.rate).min(self.rate.max(1.0));
-            last = Instant::now();
-            let count = due as usize;
-            due -= count as f64;
-            self.shared.send(count, &mut next_account);
-        }
-        let drained = Instant::now() + DRAIN;
-        while !lock(&self.shared.sent).is_empty() && Instant::now() < drained {
-            tokio::time::sleep(TICK).await;
-        }
-        follower.abort();
-        keeper.abort();
-        self.shared.report()
+    /// Makes load on threads of its own until it ends or `stop` becomes true, waits for what is on
+    /// its way, and reports.
+    ///
+    /// # Panics
+    ///
+    /// If the system gives no thread, socket or HTTP client.
+    pub async fn run(self, stop: watch::Receiver<bool>) -> LoadReport {
+        let (done, report) = tokio::sync::oneshot::channel();
+        let body = move || {
+            let runtime = runtime::Builder::new_multi_thread()
+                .worker_threads(2)
+                .thread_name("load")
+                .enable_all()
+                .build()
+                .expect("the system gives threads");
+            let report = runtime.block_on(drive(self.plan, self.counters, stop));
+            runtime.shutdown_background();
+            let _ = done.send(report);
+        };
+        spawn("load-main", body);
+        report.await.expect("the generator's thread does not panic")
     }
 }
 
-/// Takes a lock whose holder cannot have panicked half-way: every critical section only moves data.
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex
-        .lock()
-        .unwrap_or_else(|poisoned| poisoned.into_inner())
+fn spawn(name: &str, body: impl FnOnce() + Send + 'static) -> thread::JoinHandle<()> {
+    thread::Builder::new()
+        .name(name.to_owned())
+        .spawn(body)
+        .expect("the system gives threads")
+}
+
+struct Shared {
+    core: Mutex<Core>,
+    wallet: Arc<Wallet>,
+    clients: Vec<RpcClient>,
+    origin: Instant,
+    stopped: AtomicBool,
+    runtime: runtime::Handle,
+}
+
+async fn drive(
+    plan: LoadPlan,
+    counters: Arc<LoadCounters>,
+    stop: watch::Receiver<bool>,
+) -> LoadReport {
+    let clients: Result<Vec<_>, ClientError> = plan
+        .urls
+        .iter()
+        .map(|url| RpcClient::with_timeout(url, ANSWER_LIMIT))
+        .collect();
+    let clients = clients.expect("the system gives an HTTP client");
+    let wallet = Arc::new(Wallet::new(plan.chain, plan.accounts));
+    let mut core = Core::new(
+        plan.shape,
+        plan.pace,
+        wallet.clone(),
+        clients.len(),
+        counters,
+    );
+    // Nothing is due before the nonces are known, and the place in the chain from which to follow.
+    let from = tokio::select! {
+        from = prepare(&mut core, &wallet, &clients) => from,
+        () = wait_for(stop.clone()) => return core.report(Duration::ZERO),
+    };
+    let end = core.end();
+    let shared = Arc::new(Shared {
+        core: Mutex::new(core),
+        wallet,
+        clients,
+        origin: Instant::now(),
+        stopped: AtomicBool::new(false),
+        runtime: runtime::Handle::current(),
+    });
+    let pacer = spawn("load-pacer", {
+        let shared = shared.clone();
+        move || pace(&shared)
+    });
+    let follower = spawn("load-follower", {
+        let (shared, urls) = (shared.clone(), plan.urls);
+        move || run_follower(&shared, &urls, from)
+    });
+    let keeper = tokio::spawn(keep(shared.clone()));
+    let rows = tokio::spawn(rows(shared.clone(), plan.on_row));
+    let over = async {
+        match end {
+            Some(end) => tokio::time::sleep_until((shared.origin + end).into()).await,
+            None => std::future::pending().await,
+        }
+    };
+    tokio::select! {
+        () = wait_for(stop) => {}
+        () = over => {}
+    }
+    shared.send_due();
+    let now = shared.now();
+    shared.core().stop(now);
+    drain(&shared, plan.drain, plan.hurry).await;
+    let report = shared.core().report(now);
+    shared.stopped.store(true, Relaxed);
+    keeper.abort();
+    rows.abort();
+    // Both look at `stopped` often; a panic of theirs would have left its mark in the figures.
+    let joined = tokio::task::spawn_blocking(move || (pacer.join(), follower.join()));
+    if let Ok((pacer, follower)) = joined.await {
+        pacer.expect("the pacer does not panic");
+        follower.expect("the follower does not panic");
+    }
+    report
+}
+
+/// Resolves when it becomes true, or nobody is left who could say so.
+async fn wait_for(mut signal: watch::Receiver<bool>) {
+    let _ = signal.wait_for(|signal| *signal).await;
+}
+
+async fn drain(shared: &Shared, limit: Duration, hurry: Option<watch::Receiver<bool>>) {
+    let drained = async {
+        while !shared.core().is_idle() {
+            tokio::time::sleep(KEEP_EVERY).await;
+        }
+    };
+    let hurried = async {
+        match hurry {
+            Some(hurry) => wait_for(hurry).await,
+            None => std::future::pending().await,
+        }
+    };
+    tokio::select! {
+        _ = tokio::time::timeout(limit, drained) => {}
+        () = hurried => {}
+    }
 }
 
 impl Shared {
-    /// Signs up to `count` transfers and sends them, one request per validator.
-    fn send(self: &Arc<Self>, count: usize, next_account: &mut usize) {
-        let room = MAX_OUTSTANDING.saturating_sub(lock(&self.sent).len());
-        let mut batches: Vec<Vec<(Transaction, usize)>> = vec![Vec::new(); self.clients.len()];
-        let mut accounts = lock(&self.accounts);
-        let size = accounts.len();
-        let mut made = 0;
-        let mut idle = 0;
-        while made < count.min(room) && idle < size {
-            let place = *next_account % size;
-            *next_account = (place + 1) % size;
-            let to = accounts[(place + 1) % size].identity;
-            let account = &mut accounts[place];
-            if account.unsure || account.outstanding >= MAX_OUTSTANDING_PER_ACCOUNT {
-                idle += 1;
-                continue;
-            }
-            idle = 0;
-            made += 1;
-            let transfer = Transfer {
-                chain_tag: self.chain.tag(),
-                sender: account.identity,
-                nonce: account.next_nonce,
-                to,
-                amount: 1,
-                fee: 1,
-            };
-            account.next_nonce += 1;
-            account.outstanding += 1;
-            let transaction = transfer.sign(&self.chain, &account.secret);
-            batches[account.validator].push((transaction, place));
-        }
-        drop(accounts);
-        let now = Instant::now();
-        let mut sent = lock(&self.sent);
-        for (transaction, account) in batches.iter().flatten() {
-            let account = *account;
-            sent.insert(transaction.id(), Sent { at: now, account });
-        }
-        drop(sent);
-        for (validator, batch) in batches.into_iter().enumerate() {
-            for chunk in batch.chunks(1_000) {
-                tokio::spawn(self.clone().submit(validator, chunk.to_vec()));
-            }
+    fn now(&self) -> Duration {
+        self.origin.elapsed()
+    }
+
+    /// The core. Its holder cannot have panicked half-way: it only moves data.
+    fn core(&self) -> MutexGuard<'_, Core> {
+        self.core
+            .lock()
+            .unwrap_or_else(|poisoned| poisoned.into_inner())
+    }
+
+    /// Sends all that can be sent now.
+    fn send_due(self: &Arc<Self>) {
+        let requests = self.core().poll(self.now());
+        for request in requests {
+            self.runtime.spawn(self.clone().send(request));
         }
     }
 
-    async fn submit(self: Arc<Self>, validator: usize, batch: Vec<(Transaction, usize)>) {
-        let request = SubmitRequest {
-            hex: batch.iter().map(|(t, _)| to_hex(t)).collect(),
+    async fn send(self: Arc<Self>, request: Request) {
+        let orders = request.orders.iter();
+        let body = SubmitRequest {
+            hex: orders
+                .map(|order| to_hex(&self.wallet.sign(order.account, order.nonce)))
+                .collect(),
             ..SubmitRequest::default()
         };
-        match self.clients[validator].submit(&request).await {
-            Ok(answer) => {
-                for (result, (_, account)) in answer.results.iter().zip(&batch) {
-                    self.on_submitted(result, *account);
-                }
-            }
-            // The validator is down or busy: these accounts turn to the next one.
-            Err(_) => {
-                for (transaction, account) in &batch {
-                    self.forget(&transaction.id());
-                    let accounts = &mut lock(&self.accounts)[*account];
-                    accounts.unsure = true;
-                    accounts.validator = (validator + 1) % self.clients.len();
-                }
-                self.counters.refused.fetch_add(batch.len() as u64, Relaxed);
-            }
+        self.core().sending(self.now(), &request);
+        let answer = self.clients[request.target].submit(&body).await;
+        let now = self.now();
+        match answer {
+            Ok(answer) => self.core().answered(now, &request, Ok(&answer.results)),
+            Err(error) => self.core().answered(now, &request, Err(failure(&error))),
         }
-    }
-
-    fn on_submitted(&self, result: &TransactionResult, account: usize) {
-        if result.state == TransactionState::Refused {
-            self.counters.refused.fetch_add(1, Relaxed);
-            self.forget(&result.id);
-            lock(&self.accounts)[account].unsure = true;
-        } else {
-            self.counters.submitted.fetch_add(1, Relaxed);
-        }
-    }
-
-    fn forget(&self, id: &Digest) -> Option<Sent> {
-        let sent = lock(&self.sent).remove(id)?;
-        let account = &mut lock(&self.accounts)[sent.account];
-        account.outstanding = account.outstanding.saturating_sub(1);
-        Some(sent)
-    }
-
-    fn on_final(&self, id: &Digest, outcome: &str) {
-        let Some(sent) = self.forget(id) else {
-            return;
-        };
-        let latency_ms = sent.at.elapsed().as_secs_f64() * 1_000.0;
-        let mut samples = lock(&self.samples);
-        if samples.len() >= MAX_SAMPLES {
-            let mut keep = false;
-            samples.retain(|_| {
-                keep = !keep;
-                keep
-            });
-        }
-        samples.push(latency_ms);
-        drop(samples);
-        if outcome == "applied" {
-            self.counters.finalized.fetch_add(1, Relaxed);
-        } else {
-            self.counters.failed.fetch_add(1, Relaxed);
-            lock(&self.accounts)[sent.account].unsure = true;
-        }
-    }
-
-    fn drop_lost(&self) {
-        let lost: Vec<Digest> = lock(&self.sent)
-            .iter()
-            .filter(|(_, sent)| sent.at.elapsed() > LOST_AFTER)
-            .map(|(id, _)| *id)
-            .collect();
-        for id in lost {
-            if let Some(sent) = self.forget(&id) {
-                self.counters.lost.fetch_add(1, Relaxed);
-                lock(&self.accounts)[sent.account].unsure = true;
-            }
-        }
-    }
-
-    fn report(&self) -> LoadReport {
-        let mut samples = std::mem::take(&mut *lock(&self.samples));
-        samples.sort_unstable_by(f64::total_cmp);
-        let quantile = |q: f64| {
-            let place = (samples.len() as f64 * q) as usize;
-            samples
-                .get(place.min(samples.len().saturating_sub(1)))
-                .copied()
-        };
-        let counters = &self.counters;
-        LoadReport {
-            submitted: counters.submitted.load(Relaxed),
-            finalized: counters.finalized.load(Relaxed),
-            failed: counters.failed.load(Relaxed),
-            refused: counters.refused.load(Relaxed),
-            lost: counters.lost.load(Relaxed),
-            latency_ms_p50: quantile(0.5),
-            latency_ms_p99: quantile(0.99),
-        }
+        self.send_due();
     }
 }
 
-/// Follows final blocks at the first validator that answers.
-async fn follow(shared: Arc<Shared>) {
-    let mut validator = 0;
-    let mut next: Option<Height> = None;
+/// Whether a request may have had an effect, although it brought no answer.
+fn failure(error: &ClientError) -> Failure {
+    match error {
+        ClientError::Unreachable { .. } => Failure::Unreachable,
+        ClientError::Refused { status, .. } if matches!(status, 408 | 500) => Failure::Unknown,
+        ClientError::Refused { code, .. } => Failure::Turned(code.clone()),
+        ClientError::Transport { .. } => Failure::Unknown,
+    }
+}
+
+/// Learns all nonces, and the height after which to follow. Goes on until it succeeds.
+async fn prepare(core: &mut Core, wallet: &Arc<Wallet>, clients: &[RpcClient]) -> Height {
+    let mut turn = 0;
     loop {
-        let client = &shared.clients[validator % shared.clients.len()];
-        let from = match next {
-            Some(next) => Ok(next),
-            None => client.status().await.map(|s| s.executed_height.next()),
-        };
-        let answer = match from {
-            Ok(from) => {
-                next = Some(from);
-                client.blocks(from, 100, Duration::from_secs(1)).await
-            }
-            Err(error) => Err(error),
-        };
-        match answer {
-            Ok(answer) => {
-                for block in answer.blocks {
-                    next = Some(block.height.next());
-                    for (id, outcome) in block.transactions.iter().zip(&block.outcomes) {
-                        shared.on_final(id, outcome);
-                    }
+        let unknown = core.to_ask(wallet.size());
+        if unknown.is_empty() {
+            break;
+        }
+        let client = &clients[turn % clients.len()];
+        turn += 1;
+        // The others may be down; whoever answers tells them all.
+        for (account, nonce) in ask(wallet, unknown, |_| client.clone()).await {
+            core.learned(account, nonce);
+        }
+    }
+    loop {
+        match clients[turn % clients.len()].status().await {
+            Ok(status) => return status.executed_height.next(),
+            Err(_) => tokio::time::sleep(KEEP_EVERY).await,
+        }
+        turn += 1;
+    }
+}
+
+/// Asks for the nonces of these accounts, a few at a time. Those that get no answer are left out.
+async fn ask(
+    wallet: &Arc<Wallet>,
+    accounts: Vec<(u32, usize)>,
+    client: impl Fn(usize) -> RpcClient,
+) -> Vec<(u32, u64)> {
+    let mut workers = JoinSet::new();
+    for part in accounts.chunks(accounts.len().div_ceil(ASK_AT_A_TIME).max(1)) {
+        let part: Vec<(u32, RpcClient)> = part
+            .iter()
+            .map(|(account, target)| (*account, client(*target)))
+            .collect();
+        let wallet = wallet.clone();
+        workers.spawn(async move {
+            let mut learned = Vec::new();
+            for (account, client) in part {
+                match client.account(&wallet.identity(account), false).await {
+                    Ok(answer) => learned.push((account, answer.nonce)),
+                    Err(_) => tokio::time::sleep(KEEP_EVERY).await,
                 }
             }
+            learned
+        });
+    }
+    workers.join_all().await.into_iter().flatten().collect()
+}
+
+/// Sends what is due when it is due.
+fn pace(shared: &Arc<Shared>) {
+    while !shared.stopped.load(Relaxed) {
+        shared.send_due();
+        let due = shared.core().next_due();
+        let wait = due.map_or(LONGEST_SLEEP, |due| due.saturating_sub(shared.now()));
+        thread::sleep(wait.clamp(SHORTEST_SLEEP, LONGEST_SLEEP));
+    }
+}
+
+fn run_follower(shared: &Arc<Shared>, urls: &[String], from: Height) {
+    let runtime = runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .expect("the system gives sockets");
+    // Connections belong to the runtime that made them.
+    let clients: Result<Vec<_>, ClientError> = urls
+        .iter()
+        .map(|url| RpcClient::with_timeout(url, FOLLOW_LIMIT))
+        .collect();
+    let clients = clients.expect("the system gives an HTTP client");
+    runtime.block_on(follow(shared, &clients, from));
+}
+
+/// Reads final blocks at the first validator that answers.
+async fn follow(shared: &Arc<Shared>, clients: &[RpcClient], from: Height) {
+    let mut next = from;
+    let mut turn = 0;
+    while !shared.stopped.load(Relaxed) {
+        let client = &clients[turn % clients.len()];
+        match client.blocks(next, BLOCKS, Duration::from_millis(500)).await {
+            Ok(answer) if answer.blocks.is_empty() => {
+                // Nothing new, or nothing is kept of it any more.
+                if let Ok(status) = client.status().await {
+                    next = next.max(status.first_height);
+                }
+                turn += 1;
+            }
+            Ok(answer) => {
+                let now = shared.now();
+                let mut core = shared.core();
+                for block in &answer.blocks {
+                    next = block.height.next();
+                    for (id, outcome) in block.transactions.iter().zip(&block.outcomes) {
+                        core.finalised(now, id, outcome == "applied");
+                    }
+                }
+                drop(core);
+                // Clients of a closed loop may go on.
+                shared.send_due();
+            }
             Err(_) => {
-                validator += 1;
+                turn += 1;
                 tokio::time::sleep(Duration::from_millis(100)).await;
             }
         }
     }
 }
 
-/// Asks for the nonces of accounts that are unsure of theirs, once nothing of them is on its way.
-async fn keep_sure(shared: Arc<Shared>) {
-    let mut ticks = tokio::time::interval(Duration::from_millis(50));
+/// Looks after what went wrong.
+async fn keep(shared: Arc<Shared>) {
+    let mut ticks = tokio::time::interval(KEEP_EVERY);
+    ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+    let mut turn: u32 = 0;
     loop {
         ticks.tick().await;
-        shared.drop_lost();
-        let unsure: Vec<(usize, Identity, usize)> = lock(&shared.accounts)
-            .iter()
-            .enumerate()
-            .filter(|(_, account)| account.unsure && account.outstanding == 0)
-            .map(|(place, account)| (place, account.identity, account.validator))
-            .take(256)
-            .collect();
-        for (place, identity, validator) in unsure {
-            let answer = shared.clients[validator].account(&identity, false).await;
-            let account = &mut lock(&shared.accounts)[place];
-            match answer {
-                Ok(answer) => {
-                    account.next_nonce = answer.nonce;
-                    account.unsure = false;
+        turn = turn.wrapping_add(1);
+        if turn.is_multiple_of(SELDOM) {
+            let now = shared.now();
+            shared.core().give_up_lost(now);
+            // Bound before it is waited for: a lock's guard lives as long as what it is used in.
+            let down = shared.core().down();
+            for target in down {
+                if shared.clients[target].ready().await.is_ok() {
+                    shared.core().set_down(target, false);
                 }
-                Err(_) => account.validator = (validator + 1) % shared.clients.len(),
             }
         }
+        let unknown = shared.core().to_ask(ASK_MAX);
+        if unknown.is_empty() {
+            continue;
+        }
+        let learned = ask(&shared.wallet, unknown, |target| {
+            shared.clients[target].clone()
+        });
+        for (account, nonce) in learned.await {
+            shared.core().learned(account, nonce);
+        }
+    }
+}
+
+/// Tells of every second.
+async fn rows(shared: Arc<Shared>, on_row: Option<Box<dyn FnMut(&Row) + Send>>) {
+    let Some(mut on_row) = on_row else { return };
+    for second in 1_u32.. {
+        let end = shared.origin + Duration::from_secs(1) * second;
+        tokio::time::sleep_until(end.into()).await;
+        let row = shared.core().take_row();
+        on_row(&row);
     }
 }

@@ -1,8 +1,24 @@
 //! The RPC client and the load generator.
+//!
+//! [`Load`] makes an open loop (transfers are due at fixed times, whatever becomes of them) or a
+//! closed one (clients that wait for their own). `docs/LOAD.md` tells how to use it and what its
+//! figures mean.
 
 pub mod api;
 mod client;
+mod core;
+mod fund;
 mod generator;
+mod latencies;
+mod report;
+mod schedule;
+mod senders;
+pub mod targets;
 
+pub use crate::core::{Pace, Shape};
 pub use client::{ClientError, RpcClient};
-pub use generator::{Load, LoadConfig, LoadCounters, LoadReport};
+pub use fund::{FundError, derive_accounts, fund};
+pub use generator::{Load, LoadConfig, LoadCounters, LoadPlan};
+pub use latencies::{Latencies, LatencySummary, NoHistogram};
+pub use report::{LoadReport, Row, StepReport};
+pub use schedule::{MAX_RATE, MAX_STEPS, Step};

@@ -99,6 +99,8 @@ struct Report {
     tx_failed: u64,
     tx_refused: u64,
     tx_lost: u64,
+    tx_late: u64,
+    tx_unsent: u64,
     tx_per_s: f64,
     blocked: Vec<Blocked>,
 }
@@ -106,7 +108,10 @@ struct Report {
 #[derive(Serialize)]
 struct Latency {
     p50: Option<f64>,
+    p90: Option<f64>,
     p99: Option<f64>,
+    #[serde(rename = "p99.9")]
+    p99_9: Option<f64>,
 }
 
 #[derive(Serialize)]
@@ -280,19 +285,25 @@ impl Localnet {
         finalized_before: u64,
         blocked: Vec<Blocked>,
     ) -> anyhow::Result<()> {
+        let load = load.map(|load| &load.total);
+        let latency = load.map(|load| &load.latency);
         let finalized = load.map_or(0, |load| load.finalized);
         let report = Report {
             validators: self.validators,
             load: self.load,
             tx_latency_ms: Latency {
-                p50: load.and_then(|load| load.latency_ms_p50),
-                p99: load.and_then(|load| load.latency_ms_p99),
+                p50: latency.and_then(|latency| latency.p50_ms),
+                p90: latency.and_then(|latency| latency.p90_ms),
+                p99: latency.and_then(|latency| latency.p99_ms),
+                p99_9: latency.and_then(|latency| latency.p99_9_ms),
             },
             tx_submitted: load.map_or(0, |load| load.submitted),
             tx_finalized: finalized,
             tx_failed: load.map_or(0, |load| load.failed),
             tx_refused: load.map_or(0, |load| load.refused),
             tx_lost: load.map_or(0, |load| load.lost),
+            tx_late: load.map_or(0, |load| load.late),
+            tx_unsent: load.map_or(0, |load| load.unsent),
             tx_per_s: finalized.saturating_sub(finalized_before) as f64
                 / figures.seconds.max(0.001),
             figures: figures.clone(),
@@ -330,13 +341,19 @@ impl Localnet {
             ),
             (
                 "transfer latency",
-                pair(report.tx_latency_ms.p50, report.tx_latency_ms.p99),
+                format!(
+                    "{} ms (p90 {}, p99 {}, p99.9 {} ms)",
+                    ms(report.tx_latency_ms.p50),
+                    ms(report.tx_latency_ms.p90),
+                    ms(report.tx_latency_ms.p99),
+                    ms(report.tx_latency_ms.p99_9)
+                ),
             ),
             (
                 "not applied",
                 format!(
-                    "{} failed, {} refused, {} lost",
-                    report.tx_failed, report.tx_refused, report.tx_lost
+                    "{} failed, {} refused, {} lost, {} not sent",
+                    report.tx_failed, report.tx_refused, report.tx_lost, report.tx_unsent
                 ),
             ),
             (

@@ -1,0 +1,225 @@
+//! What came of a load.
+//!
+//! Every transfer that was offered ends in exactly one of: finalized, failed, refused, lost,
+//! repeated, unsent, unfinished.
+
+use crate::latencies::{Latencies, LatencySummary};
+use serde::{Deserialize, Serialize};
+use std::{collections::BTreeMap, time::Duration};
+
+/// What is counted for a step.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Tally {
+    pub(crate) offered: u64,
+    pub(crate) sent: u64,
+    pub(crate) late: u64,
+    pub(crate) behind: u64,
+    pub(crate) latest: Duration,
+    pub(crate) submitted: u64,
+    pub(crate) finalized: u64,
+    pub(crate) failed: u64,
+    pub(crate) refused: BTreeMap<String, u64>,
+    pub(crate) resent: u64,
+    pub(crate) repeated: u64,
+    pub(crate) lost: u64,
+    pub(crate) unsent: u64,
+    /// Those that became final and were applied while the step lasted, whenever they were offered.
+    pub(crate) applied_meanwhile: u64,
+    pub(crate) from_due: Latencies,
+    pub(crate) from_send: Latencies,
+    pub(crate) answers: Latencies,
+}
+
+/// Codes of refusals that are told apart; what comes beyond is counted as `other`.
+const MAX_CODES: usize = 32;
+
+impl Tally {
+    pub(crate) fn refuse(&mut self, code: &str) {
+        let known = self.refused.contains_key(code) || self.refused.len() < MAX_CODES;
+        let code = if known { code } else { "other" };
+        *self.refused.entry(code.to_owned()).or_default() += 1;
+    }
+
+    pub(crate) fn refusals(&self) -> u64 {
+        self.refused.values().sum()
+    }
+
+    pub(crate) fn unfinished(&self) -> u64 {
+        let ended = self.finalized + self.failed + self.refusals();
+        let ended = ended + self.repeated + self.lost + self.unsent;
+        self.offered.saturating_sub(ended)
+    }
+
+    pub(crate) fn add(&mut self, other: &Self) {
+        self.offered += other.offered;
+        self.sent += other.sent;
+        self.late += other.late;
+        self.behind += other.behind;
+        self.latest = self.latest.max(other.latest);
+        self.submitted += other.submitted;
+        self.finalized += other.finalized;
+        self.failed += other.failed;
+        for (code, count) in &other.refused {
+            *self.refused.entry(code.clone()).or_default() += count;
+        }
+        self.resent += other.resent;
+        self.repeated += other.repeated;
+        self.lost += other.lost;
+        self.unsent += other.unsent;
+        self.applied_meanwhile += other.applied_meanwhile;
+        self.from_due.merge(&other.from_due);
+        self.from_send.merge(&other.from_send);
+        self.answers.merge(&other.answers);
+    }
+
+    pub(crate) fn report(&self, rate: Option<f64>, lasted: Duration, warm_up: bool) -> StepReport {
+        let seconds = lasted.as_secs_f64();
+        let per_second = |count: u64| count as f64 / seconds.max(0.001);
+        StepReport {
+            rate,
+            warm_up,
+            seconds,
+            offered: self.offered,
+            offered_per_s: per_second(self.offered),
+            sent: self.sent,
+            submitted: self.submitted,
+            finalized: self.finalized,
+            goodput_per_s: per_second(self.applied_meanwhile),
+            failed: self.failed,
+            refused: self.refusals(),
+            refused_by_code: self.refused.clone(),
+            lost: self.lost,
+            repeated: self.repeated,
+            unsent: self.unsent,
+            unfinished: self.unfinished(),
+            resent: self.resent,
+            late: self.late,
+            behind: self.behind,
+            latest_ms: self.latest.as_secs_f64() * 1_000.0,
+            latency: self.from_due.summary(),
+            latency_from_send: self.from_send.summary(),
+            answer: self.answers.summary(),
+        }
+    }
+}
+
+/// What came of a step, or of all that count.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub struct StepReport {
+    /// Transfers per second that were to be offered; none for a closed loop or a sum of steps.
+    pub rate: Option<f64>,
+    /// Whether the total leaves it out.
+    pub warm_up: bool,
+    /// How long it lasted.
+    pub seconds: f64,
+    /// Transfers that were due.
+    pub offered: u64,
+    /// The same, a second.
+    pub offered_per_s: f64,
+    /// Transfers that were sent.
+    pub sent: u64,
+    /// Transfers that a validator took in.
+    pub submitted: u64,
+    /// Transfers that became final and were applied, whenever.
+    pub finalized: u64,
+    /// Transfers that became final and were applied while the step lasted, a second.
+    pub goodput_per_s: f64,
+    /// Transfers that became final and failed.
+    pub failed: u64,
+    /// Transfers that were refused.
+    pub refused: u64,
+    /// The same, by the code that the validators gave.
+    pub refused_by_code: BTreeMap<String, u64>,
+    /// Transfers that were sent and of which nothing more was heard in time.
+    pub lost: u64,
+    /// Transfers that were final before they were sent: they had been counted as lost.
+    pub repeated: u64,
+    /// Transfers that were due and that the generator did not send, because more than it keeps
+    /// were waiting or on their way.
+    pub unsent: u64,
+    /// Transfers that were on their way at the end.
+    pub unfinished: u64,
+    /// Transfers that were sent once more since nobody answered. They count once.
+    pub resent: u64,
+    /// Transfers that were sent too late, for whatever reason.
+    pub late: u64,
+    /// Transfers among them that the generator itself noticed too late.
+    pub behind: u64,
+    /// The longest time from when a transfer was due to when it was sent, in milliseconds.
+    pub latest_ms: f64,
+    /// From when a transfer was due to when it was learned that it is final and applied.
+    pub latency: LatencySummary,
+    /// The same from when it was sent, for contrast: it leaves out what waited to be sent.
+    pub latency_from_send: LatencySummary,
+    /// From when a transfer was sent to the validator's answer.
+    pub answer: LatencySummary,
+}
+
+/// What came of a load.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub struct LoadReport {
+    /// `open` or `closed`.
+    pub mode: String,
+    /// The clients of a closed loop.
+    pub clients: Option<usize>,
+    /// Everything but warm-up steps.
+    #[serde(flatten)]
+    pub total: StepReport,
+    /// The steps, if there are several.
+    pub steps: Vec<StepReport>,
+}
+
+/// One second of a load.
+#[derive(Clone, Debug, Default, Serialize)]
+pub struct Row {
+    /// Which one, from 1 on.
+    pub second: u64,
+    /// Transfers that were due.
+    pub offered: u64,
+    /// Transfers that a validator took in.
+    pub taken: u64,
+    /// Transfers that became final and were applied.
+    pub finalized: u64,
+    /// Transfers that became final and failed.
+    pub failed: u64,
+    /// Transfers that were refused.
+    pub refused: u64,
+    /// Transfers that were given up.
+    pub lost: u64,
+    /// Transfers that were sent late.
+    pub late: u64,
+    /// Transfers that were due and not sent.
+    pub unsent: u64,
+    /// Transfers that wait to be sent or to be final, at the end of the second.
+    pub on_the_way: usize,
+    /// The median latency of those that became final, from when they were due.
+    pub p50_ms: Option<f64>,
+    /// What 99 of 100 of these are at most.
+    pub p99_ms: Option<f64>,
+}
+
+impl Row {
+    /// The names of the columns.
+    pub const CSV_HEAD: &str =
+        "second,offered,taken,final,failed,refused,lost,late,unsent,on_the_way,p50_ms,p99_ms";
+
+    /// The row as a line of a table.
+    pub fn to_csv(&self) -> String {
+        let ms = |value: Option<f64>| value.map_or(String::new(), |ms| format!("{ms:.3}"));
+        format!(
+            "{},{},{},{},{},{},{},{},{},{},{},{}",
+            self.second,
+            self.offered,
+            self.taken,
+            self.finalized,
+            self.failed,
+            self.refused,
+            self.lost,
+            self.late,
+            self.unsent,
+            self.on_the_way,
+            ms(self.p50_ms),
+            ms(self.p99_ms)
+        )
+    }
+}

@@ -1,0 +1,552 @@
+//! `quorate load`
+
+use super::{
+    output::{print_fields, print_json, print_lines},
+    passphrases::Opening,
+    rpc::block_on,
+};
+use crate::{
+    config::{load_genesis, parse_duration},
+    genesis::GENESIS_FILE,
+    keys,
+    localnet::{Settings, setup},
+};
+use anyhow::{Context as _, bail, ensure};
+use clap::Args;
+use quorate_crypto::SecretKey;
+use quorate_load::{
+    LatencySummary, LoadPlan, LoadReport, MAX_RATE, Pace, Row, RpcClient, Shape, Step, StepReport,
+    derive_accounts, fund,
+    targets::{To, check_money, choose, wait_until_ready},
+};
+use quorate_types::{ChainId, Identity};
+use serde::Serialize;
+use std::{
+    fs::{self, File},
+    io::{IsTerminal as _, Write as _},
+    path::{Path, PathBuf},
+    time::Duration,
+};
+use tokio::sync::watch;
+
+/// The file that says how the local network in a folder was made.
+const SETTINGS_FILE: &str = "localnet.json";
+
+/// Accounts that are made if nothing else is said.
+const DEFAULT_ACCOUNTS: u32 = 1_000;
+
+/// Most accounts.
+const MAX_ACCOUNTS: u32 = 100_000;
+
+/// How often a line is printed where there is no terminal, in seconds.
+const PLAIN_EVERY: u64 = 5;
+
+/// More than this part of all transfers late is told aloud.
+const LATE_ALOUD: f64 = 0.001;
+
+/// Drive transfers at validators at a fixed rate, and report how long they take to be final
+///
+/// An open loop, unless --clients is given: transfers are due at fixed times, whatever becomes of
+/// those before, and each latency counts from when the transfer was due. So what waits behind a
+/// slow validator is not left out. A closed loop (--clients) slows down with the validators, and
+/// its latencies look better than what users would see.
+///
+/// Without further flags it takes the validators and the funded accounts of the `quorate localnet`
+/// in the folder ./localnet. For any other chain give addresses with --rpc, and an account that
+/// has money with --fund-from: it pays as many new accounts as are needed first.
+///
+/// Ctrl-C ends the load with its report; a second one does not wait for what is on its way.
+#[derive(Args)]
+#[command(after_help = "Examples:
+  quorate load --rate 500 --for 30s
+  quorate load --steps 500,1000,2000,4000 --step-for 20s --json steps.json --csv seconds.csv
+  quorate load --clients 50 --for 30s
+  quorate load --dir /tmp/net --to nearest:2 --rate 200
+  quorate load --rpc http://10.0.0.1:26601,http://10.0.0.2:26601 --fund-from rich.key --rate 1000
+
+What the figures mean: docs/LOAD.md")]
+pub(super) struct Load {
+    /// The folder of a local network: its validators and its funded accounts
+    #[arg(long, default_value = "localnet", value_name = "DIR")]
+    dir: PathBuf,
+    /// The validators' HTTP addresses, instead of the folder's
+    #[arg(long, value_name = "URL", value_delimiter = ',')]
+    rpc: Vec<String>,
+    /// Which of them get the load: all (the accounts are dealt to them in turn), one (the first),
+    /// nearest or nearest:N (those with the shortest round trips)
+    #[arg(long, default_value = "all", value_name = "WHICH")]
+    to: To,
+    /// Transfers per second
+    #[arg(long, default_value_t = 100.0, value_name = "TX_PER_S", conflicts_with_all = ["steps", "clients"])]
+    rate: f64,
+    /// Several rates one after the other, such as 500,1000,2000; 0 is a pause
+    #[arg(long, value_name = "TX_PER_S", value_delimiter = ',', conflicts_with = "clients")]
+    steps: Vec<f64>,
+    /// How long each of --steps lasts
+    #[arg(long, value_name = "TIME", default_value = "20s", value_parser = parse_duration)]
+    step_for: Duration,
+    /// A closed loop: so many clients, each of which sends its next transfer when its last is final
+    #[arg(long, value_name = "N")]
+    clients: Option<usize>,
+    /// Stop after this long (30s, 5m); without it, on Ctrl-C
+    #[arg(long = "for", value_name = "TIME", value_parser = parse_duration, conflicts_with = "steps")]
+    duration: Option<Duration>,
+    /// Drive the first rate this long before figures count (open loop)
+    #[arg(long, value_name = "TIME", default_value = "2s", value_parser = parse_duration)]
+    warm_up: Duration,
+    /// How many accounts send: all of the folder's, or with --fund-from 1000
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=100_000))]
+    accounts: Option<u32>,
+    /// Derive the accounts from this key file, and pay those that hold too little from its account
+    #[arg(long, value_name = "FILE")]
+    fund_from: Option<PathBuf>,
+    /// What each account is paid, in the chain's smallest unit; a transfer takes 2
+    #[arg(long, value_name = "AMOUNT", default_value_t = 1_000_000)]
+    fund: u64,
+    #[command(flatten)]
+    opening: Opening,
+    /// Requests that one validator has at a time; what is due beyond waits, and is late
+    #[arg(long, value_name = "N", default_value_t = 32)]
+    connections: usize,
+    /// Most transfers in one request, if several are due at once: 100, or 1 with --clients
+    #[arg(long, value_name = "N")]
+    batch: Option<usize>,
+    /// A transfer that was taken in and is not final after this long counts as lost
+    #[arg(long, value_name = "TIME", default_value = "60s", value_parser = parse_duration)]
+    lost_after: Duration,
+    /// How long to wait at the end for what is on its way
+    #[arg(long, value_name = "TIME", default_value = "10s", value_parser = parse_duration)]
+    drain: Duration,
+    /// How long to wait at the beginning until all validators answer
+    #[arg(long, value_name = "TIME", default_value = "30s", value_parser = parse_duration)]
+    wait: Duration,
+    /// Write the report with its histograms to this file as one JSON object; - is standard output
+    #[arg(long, value_name = "FILE")]
+    json: Option<PathBuf>,
+    /// Write a line for each second to this file
+    #[arg(long, value_name = "FILE")]
+    csv: Option<PathBuf>,
+}
+
+/// What `--json` writes.
+#[derive(Serialize)]
+struct Output<'a> {
+    chain_id: ChainId,
+    validators: Vec<Target>,
+    accounts: usize,
+    funded: usize,
+    #[serde(flatten)]
+    report: &'a LoadReport,
+    warnings: Vec<String>,
+}
+
+/// A validator that gets load.
+#[derive(Clone, Serialize)]
+struct Target {
+    url: String,
+    round_trip_ms: f64,
+}
+
+/// What a load starts with.
+struct Prepared {
+    chain: ChainId,
+    targets: Vec<Target>,
+    accounts: Vec<SecretKey>,
+    funded: usize,
+}
+
+impl Load {
+    pub(super) fn run(self) -> anyhow::Result<()> {
+        let shape = self.shape()?;
+        let csv = self.csv.as_deref().map(create).transpose()?;
+        if let Some(path) = self.json.as_deref().filter(|path| !is_stdout(path)) {
+            create(path)?;
+        }
+        block_on(self.drive(shape, csv))
+    }
+
+    fn shape(&self) -> anyhow::Result<Shape> {
+        if let Some(clients) = self.clients {
+            return Ok(Shape::Closed {
+                clients,
+                lasts: self.duration,
+            });
+        }
+        let (rates, lasts) = match self.steps[..] {
+            [] => (vec![self.rate], self.duration),
+            _ => (self.steps.clone(), Some(self.step_for)),
+        };
+        for rate in &rates {
+            ensure!(
+                (0.0..=MAX_RATE).contains(rate),
+                "{rate} transfers per second: --rate and --steps take 0 to {MAX_RATE}"
+            );
+        }
+        let mut steps: Vec<Step> = rates.iter().map(|rate| Step::new(*rate, lasts)).collect();
+        if !self.warm_up.is_zero() {
+            let warm_up = Step {
+                rate: rates[0],
+                lasts: Some(self.warm_up),
+                warm_up: true,
+            };
+            steps.insert(0, warm_up);
+        }
+        Ok(Shape::Open(steps))
+    }
+
+    async fn drive(self, shape: Shape, csv: Option<File>) -> anyhow::Result<()> {
+        let prepared = self.prepare().await?;
+        let default_batch = if self.clients.is_some() { 1 } else { 100 };
+        let (hurry, hurried) = watch::channel(false);
+        let (stop, stopped) = watch::channel(false);
+        let terminal = std::io::stderr().is_terminal();
+        let load = quorate_load::Load::new(LoadPlan {
+            urls: prepared.targets.iter().map(|t| t.url.clone()).collect(),
+            chain: prepared.chain,
+            accounts: prepared.accounts.clone(),
+            shape,
+            pace: Pace {
+                connections: self.connections,
+                batch: self.batch.unwrap_or(default_batch),
+                lost_after: self.lost_after,
+            },
+            drain: self.drain,
+            hurry: Some(hurried),
+            on_row: Some(Box::new(on_row(csv, terminal))),
+        })?;
+        let mut running = std::pin::pin!(load.run(stopped));
+        let mut interrupts = 0;
+        let report = loop {
+            tokio::select! {
+                report = &mut running => break report,
+                _ = tokio::signal::ctrl_c() => {
+                    interrupts += 1;
+                    let _ = if interrupts == 1 { stop.send(true) } else { hurry.send(true) };
+                }
+            }
+        };
+        if terminal {
+            eprintln!();
+        }
+        self.report(&prepared, &report)
+    }
+
+    /// Waits for the validators, and sees to it that the accounts have money.
+    async fn prepare(&self) -> anyhow::Result<Prepared> {
+        let local = self.local_network()?;
+        let urls = match (&self.rpc[..], &local) {
+            ([], Some(settings)) => (0..settings.validators)
+                .map(|place| format!("http://{}", settings.rpc_address(place)))
+                .collect(),
+            ([], None) => bail!(
+                "{} holds no local network: start one with `quorate localnet --dir {0}`, or give \
+                 the validators' addresses with --rpc",
+                self.dir.display()
+            ),
+            (urls, _) => urls.to_vec(),
+        };
+        let (accounts, expected, rich) = self.accounts(local.as_ref())?;
+        let clients = urls
+            .iter()
+            .map(|url| RpcClient::new(url))
+            .collect::<Result<Vec<_>, _>>()?;
+        eprintln!("waiting for {} validators", clients.len());
+        let chain = wait_until_ready(&clients, expected, self.wait).await?;
+        let chain = chain.context("there is no validator")?;
+        let chosen = choose(&clients, self.to).await?;
+        let identities: Vec<Identity> = accounts.iter().map(SecretKey::identity).collect();
+        let mut funded = 0;
+        if let Some(rich) = rich {
+            let progress = |paid, all| eprintln!("funding: {paid} of {all} accounts");
+            let client = &chosen[0].0;
+            funded = fund(client, &chain, &rich, &identities, self.fund, progress).await?;
+        }
+        let chosen_clients: Vec<RpcClient> = chosen.iter().map(|(c, _)| c.clone()).collect();
+        check_money(&chosen_clients, &identities).await?;
+        let targets: Vec<Target> = chosen
+            .iter()
+            .map(|(client, round_trip)| Target {
+                url: client.url().to_owned(),
+                round_trip_ms: round_trip.as_secs_f64() * 1_000.0,
+            })
+            .collect();
+        for Target { url, round_trip_ms } in &targets {
+            eprintln!("to {url} (round trip {round_trip_ms:.2} ms)");
+        }
+        Ok(Prepared {
+            chain,
+            targets,
+            accounts,
+            funded,
+        })
+    }
+
+    /// How the local network in the folder was made, if there is one.
+    fn local_network(&self) -> anyhow::Result<Option<Settings>> {
+        let path = self.dir.join(SETTINGS_FILE);
+        match fs::read_to_string(&path) {
+            Ok(text) => serde_json::from_str(&text)
+                .map(Some)
+                .with_context(|| format!("{} is damaged", path.display())),
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(None),
+            Err(error) => {
+                Err(error).with_context(|| format!("cannot read {}", path.display()))
+            }
+        }
+    }
+
+    /// The accounts' keys, the chain if it is known, and who pays the accounts.
+    #[allow(clippy::type_complexity)]
+    fn accounts(
+        &self,
+        local: Option<&Settings>,
+    ) -> anyhow::Result<(Vec<SecretKey>, Option<ChainId>, Option<SecretKey>)> {
+        if let Some(path) = &self.fund_from {
+            let rich = keys::load_identity(path, &self.opening.access())?;
+            let count = self.accounts.unwrap_or(DEFAULT_ACCOUNTS).min(MAX_ACCOUNTS);
+            return Ok((derive_accounts(&rich, count), None, Some(rich)));
+        }
+        let Some(local) = local else {
+            bail!(
+                "{} holds no local network with funded accounts: give a key file of an account \
+                 that has money with --fund-from, or a network's folder with --dir",
+                self.dir.display()
+            );
+        };
+        let count = self.accounts.unwrap_or(local.accounts);
+        ensure!(
+            count <= local.accounts,
+            "the network in {} has {} funded accounts, not {count}: use fewer --accounts, or make \
+             a network with more",
+            self.dir.display(),
+            local.accounts
+        );
+        let genesis = load_genesis(&self.dir.join(GENESIS_FILE))?;
+        let accounts = setup::load_accounts(&self.dir, count)?;
+        Ok((accounts, Some(genesis.chain_id()), None))
+    }
+
+    fn report(&self, prepared: &Prepared, report: &LoadReport) -> anyhow::Result<()> {
+        let warnings = warnings(report);
+        for warning in &warnings {
+            eprintln!("warning: {warning}");
+        }
+        let output = Output {
+            chain_id: prepared.chain,
+            validators: prepared.targets.clone(),
+            accounts: prepared.accounts.len(),
+            funded: prepared.funded,
+            report,
+            warnings,
+        };
+        match self.json.as_deref() {
+            Some(path) if is_stdout(path) => print_json(&output)?,
+            Some(path) => {
+                let text = serde_json::to_string_pretty(&output)
+                    .context("cannot write the report as JSON")?;
+                fs::write(path, text)
+                    .with_context(|| format!("cannot write {}", path.display()))?;
+                print_report(report)?;
+            }
+            None => print_report(report)?,
+        }
+        let total = &report.total;
+        ensure!(
+            total.finalized > 0 || total.offered == 0,
+            "no transfer became final; look at `quorate status`, and at the refusals above"
+        );
+        Ok(())
+    }
+}
+
+fn is_stdout(path: &Path) -> bool {
+    path == Path::new("-")
+}
+
+fn create(path: &Path) -> anyhow::Result<File> {
+    File::create(path).with_context(|| format!("cannot write {}", path.display()))
+}
+
+/// Shows each second, and writes it to the table. A table that cannot be written ends with a word.
+fn on_row(csv: Option<File>, terminal: bool) -> impl FnMut(&Row) + Send {
+    let mut csv = csv;
+    let mut headed = false;
+    move |row| {
+        if let Some(file) = &mut csv {
+            let head = if headed { "" } else { Row::CSV_HEAD };
+            let end = if headed { "" } else { "\n" };
+            headed = true;
+            if let Err(error) = writeln!(file, "{head}{end}{}", row.to_csv()) {
+                eprintln!("warning: the table is cut off here: {error}");
+                csv = None;
+            }
+        }
+        let line = line(row);
+        if terminal {
+            // Back to the start of the line, and clear what was there.
+            eprint!("\r\x1b[2K{line}");
+            let _ = std::io::stderr().flush();
+        } else if row.second.is_multiple_of(PLAIN_EVERY) {
+            eprintln!("{line}");
+        }
+    }
+}
+
+fn line(row: &Row) -> String {
+    let mut line = format!(
+        "{} s  offered {}/s  final {}/s  refused {}  lost {}  on the way {}  p50 {} ms  p99 {} ms",
+        row.second,
+        row.offered,
+        row.finalized,
+        row.refused,
+        row.lost,
+        row.on_the_way,
+        ms(row.p50_ms),
+        ms(row.p99_ms),
+    );
+    for (name, count) in [
+        ("late", row.late),
+        ("NOT SENT", row.unsent),
+        ("failed", row.failed),
+    ] {
+        if count > 0 {
+            line += &format!("  {name} {count}");
+        }
+    }
+    line
+}
+
+fn ms(value: Option<f64>) -> String {
+    value.map_or("-".to_owned(), |ms| format!("{ms:.1}"))
+}
+
+/// What the figures must not be read without.
+fn warnings(report: &LoadReport) -> Vec<String> {
+    let total = &report.total;
+    let part = |count: u64| count as f64 / total.offered.max(1) as f64;
+    let mut warnings = Vec::new();
+    if total.unsent > 0 {
+        warnings.push(format!(
+            "{} of {} transfers that were due were NOT SENT: more than the generator keeps were \
+             waiting for answers; the load that was really offered is lower ({:.0} per second \
+             were sent). More --connections or a larger --batch may help",
+            total.unsent,
+            total.offered,
+            total.sent as f64 / total.seconds.max(0.001),
+        ));
+    }
+    if part(total.behind) > LATE_ALOUD {
+        warnings.push(format!(
+            "the generator did not keep its own schedule: it noticed {} of {} transfers more than \
+             10 ms late; this machine is too busy, or too slow for this rate",
+            total.behind, total.offered
+        ));
+    }
+    if part(total.late) > LATE_ALOUD {
+        warnings.push(format!(
+            "{} of {} transfers were sent more than 10 ms after they were due, the latest {:.0} ms; \
+             latencies count from when they were due and include this",
+            total.late, total.sent, total.latest_ms
+        ));
+    }
+    if total.unfinished > 0 {
+        warnings.push(format!(
+            "{} transfers were still on their way at the end and are in no latency; a longer \
+             --drain waits for them",
+            total.unfinished
+        ));
+    }
+    warnings
+}
+
+fn print_report(report: &LoadReport) -> anyhow::Result<()> {
+    let total = &report.total;
+    let offered = match report.clients {
+        Some(clients) => format!(
+            "{} by {clients} clients, a closed loop ({:.1} per second)",
+            total.offered, total.offered_per_s
+        ),
+        None => format!("{} ({:.1} per second)", total.offered, total.offered_per_s),
+    };
+    let codes: Vec<String> = total
+        .refused_by_code
+        .iter()
+        .map(|(code, count)| format!("{count} {code}"))
+        .collect();
+    let refused = match codes.is_empty() {
+        true => "0".to_owned(),
+        false => format!("{} ({})", total.refused, codes.join(", ")),
+    };
+    let mut fields = vec![
+        ("measured", format!("{:.1} s", total.seconds)),
+        ("offered", offered),
+        (
+            "goodput",
+            format!(
+                "{:.1} per second final and applied ({} in all)",
+                total.goodput_per_s, total.finalized
+            ),
+        ),
+        ("latency", latencies(&total.latency)),
+        ("validators' answers", latencies(&total.answer)),
+        ("refused", refused),
+    ];
+    let others = [
+        ("failed", total.failed),
+        ("lost", total.lost),
+        ("not sent", total.unsent),
+        ("unfinished", total.unfinished),
+        ("repeated", total.repeated),
+        ("sent again", total.resent),
+        ("sent late", total.late),
+    ];
+    fields.extend(
+        others
+            .into_iter()
+            .filter(|(name, count)| *count > 0 || matches!(*name, "failed" | "lost" | "not sent"))
+            .map(|(name, count)| (name, count.to_string())),
+    );
+    print_fields(&fields)?;
+    let counted: Vec<&StepReport> = report.steps.iter().filter(|s| !s.warm_up).collect();
+    if counted.len() > 1 {
+        print_steps(&counted)?;
+    }
+    Ok(())
+}
+
+fn latencies(latency: &LatencySummary) -> String {
+    format!(
+        "mean {}  p50 {}  p90 {}  p99 {}  p99.9 {}  max {} ms",
+        ms(latency.mean_ms),
+        ms(latency.p50_ms),
+        ms(latency.p90_ms),
+        ms(latency.p99_ms),
+        ms(latency.p99_9_ms),
+        ms(latency.max_ms)
+    )
+}
+
+fn print_steps(steps: &[&StepReport]) -> anyhow::Result<()> {
+    let mut lines = vec![
+        String::new(),
+        format!(
+            "{:>9} {:>9} {:>9} {:>9} {:>7} {:>8} {:>9} {:>9} {:>9}",
+            "rate", "goodput", "final", "refused", "lost", "not sent", "p50 ms", "p99 ms", "max ms"
+        ),
+    ];
+    for step in steps {
+        lines.push(format!(
+            "{:>9} {:>9.1} {:>9} {:>9} {:>7} {:>8} {:>9} {:>9} {:>9}",
+            step.rate.unwrap_or_default(),
+            step.goodput_per_s,
+            step.finalized,
+            step.refused,
+            step.lost,
+            step.unsent,
+            ms(step.latency.p50_ms),
+            ms(step.latency.p99_ms),
+            ms(step.latency.max_ms)
+        ));
+    }
+    print_lines(&lines)
+}
