@@ -14,7 +14,7 @@ use serde::Serialize;
 
 /// Headers that are followed from a block to the one whose finalization stands for it. A range that
 /// was taken in at once holds fewer.
-const MAX_HEADERS: u64 = 256;
+const MAX_HEADERS: u64 = 1_024;
 
 /// The encoding as bytes.
 pub(crate) fn encoding(value: &impl Encode) -> Hex {

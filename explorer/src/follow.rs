@@ -48,7 +48,7 @@ const FAILURE_RESTS: Duration = Duration::from_secs(1);
 const LIAR_RESTS: Duration = Duration::from_secs(60);
 
 /// Follows the upstreams and fills the index.
-pub struct Follower {
+pub(crate) struct Follower {
     guard: Arc<Guard>,
     index: Index,
     hub: Arc<Hub>,
@@ -107,7 +107,7 @@ impl SourceState {
 
 impl Follower {
     /// A follower of these upstreams, of which there is at least one.
-    pub fn new(guard: Arc<Guard>, index: Index, hub: Arc<Hub>, upstreams: Vec<Upstream>) -> Self {
+    pub(crate) fn new(guard: Arc<Guard>, index: Index, hub: Arc<Hub>, upstreams: Vec<Upstream>) -> Self {
         let source = |upstream| Source {
             upstream,
             state: SourceState::Standby,
@@ -133,7 +133,7 @@ impl Follower {
     /// # Errors
     ///
     /// If the index fails. Upstreams that fail are no error.
-    pub async fn run(mut self) -> Result<Infallible, IndexError> {
+    pub(crate) async fn run(mut self) -> Result<Infallible, IndexError> {
         loop {
             let Some(from) = self.next_height().await else {
                 self.show();

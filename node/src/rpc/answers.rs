@@ -22,6 +22,11 @@ const MAX_DESCENDANTS: u64 = 64;
 /// Bytes of encodings after which a range takes no further block.
 const MAX_CHAIN_BYTES: usize = 4 << 20;
 
+/// Most blocks, and bytes of encodings, of a range in which no block has a finalization of its own
+/// for so long.
+const MAX_UNCERTIFIED_BLOCKS: usize = 1_024;
+const MAX_UNCERTIFIED_BYTES: usize = 16 << 20;
+
 /// A transaction in a final block or in the mempool.
 pub(super) fn find_transaction(
     parts: &RpcParts,
@@ -219,8 +224,8 @@ pub(super) fn summaries(
 }
 
 /// Consecutive blocks by their encodings, for whoever follows the chain. The list goes on beyond
-/// `limit`, up to [`MAX_DESCENDANTS`] blocks, until a block with a finalization of its own ends it,
-/// so that all of it can be verified; what follows the last such block is left out.
+/// `limit` until a block with a finalization of its own ends it, so that all of it can be verified;
+/// what follows the last such block is left out.
 pub(super) fn chain(parts: &RpcParts, from: Height, limit: u64) -> RpcResult<ChainJson> {
     let first_height = parts.store.pruned_below()?;
     let executed_height = parts.store.tip().height;
@@ -231,7 +236,7 @@ pub(super) fn chain(parts: &RpcParts, from: Height, limit: u64) -> RpcResult<Cha
     }
     let mut blocks = Vec::new();
     let (mut height, mut certified, mut bytes) = (from, 0, 0);
-    while (blocks.len() as u64) < limit + MAX_DESCENDANTS {
+    while blocks.len() < MAX_UNCERTIFIED_BLOCKS && bytes < MAX_UNCERTIFIED_BYTES {
         if certified > 0 && (blocks.len() as u64 >= limit || bytes >= MAX_CHAIN_BYTES) {
             break;
         }
