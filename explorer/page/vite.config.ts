@@ -7,6 +7,7 @@ export default defineConfig({
   define: { __STANDALONE__: "false" },
   build: {
     target: "es2022",
+    cssTarget: ["chrome123", "firefox121", "safari17.5"],
     modulePreload: { polyfill: false },
     assetsInlineLimit: 0,
     reportCompressedSize: false,

@@ -48,19 +48,29 @@ const app: App = {
   async pin(file, source) {
     const parsed = typeof file === "string" ? parseTrust(file) : (file as ReturnType<typeof parseTrust>);
     await verifier.trust(parsed);
+    const isFirst = trust.pinned === undefined;
     trust.pin(parsed, source);
     trust.isNew = true;
     whenPinned.resolve();
-    restart();
+    if (isFirst) {
+      // What has come so far waits to be verified.
+      chain.ready(parsed.validators.length);
+      if (name() === "trust" || __STANDALONE__) open();
+    } else {
+      restart();
+      open();
+    }
   },
   forget() {
     trust.forget();
     whenPinned = Promise.withResolvers();
     restart();
+    open();
   },
   use(server) {
     servers.use(server);
     restart();
+    open();
   },
   announce: (text) => shell.announce(text),
 };
@@ -70,12 +80,12 @@ const shell = startShell(app, (text) => {
 });
 let view: View | undefined;
 
-function redraw(): void {
-  onFrame(() => {
-    shell.update();
-    view?.update?.();
-  });
+function draw(): void {
+  shell.update();
+  view?.update?.();
 }
+
+const redraw = () => onFrame(draw);
 
 /** Follows the server that is to be shown, from its tip on. */
 function restart(): void {
@@ -106,11 +116,19 @@ async function compareTrust(from: Api): Promise<void> {
   }
 }
 
-function open(): void {
+/** The parts of the address: what is to be shown, which one, and how. */
+function route(): { name: string; argument: string; query: URLSearchParams } {
   const [path = "", query = ""] = location.hash.replace(/^#/, "").split("?", 2);
   const [name = "", argument = ""] = path.split("/").filter((part) => part !== "").map(decodeURIComponent);
+  return { name, argument, query: new URLSearchParams(query) };
+}
+
+const name = () => route().name;
+
+function open(): void {
+  const { name, argument, query } = route();
   view?.close?.();
-  view = make(name, argument, new URLSearchParams(query));
+  view = make(name, argument, query);
   shell.show(view, name);
   redraw();
 }

@@ -115,6 +115,8 @@ export class Chain {
   /** Verification may begin: the keys are pinned. */
   ready(committee: number): void {
     this.committee = committee;
+    for (const view of this.views.values()) view.leader = this.#leader(view.epoch, view.view, view.leader);
+    for (const row of this.rows.values()) row.leader = this.#leader(row.header.epoch, row.header.view, row.leader);
     this.#ready = true;
     this.#check();
   }
@@ -259,7 +261,7 @@ export class Chain {
       this.refuse(`block ${height}`, `#/block/${height}`, { ok: false, ms: 0, checks: [{ name: "encoding", state: "failed", detail }] });
       return undefined;
     }
-    const leader = this.committee > 0 ? Number((header.view + header.epoch) % BigInt(this.committee)) : block.leader;
+    const leader = this.#leader(header.epoch, header.view, block.leader);
     const row: Row = {
       header,
       headerHex,
@@ -283,6 +285,11 @@ export class Chain {
     return row;
   }
 
+  /** Who leads a view, by the rule; what the server says only until the committee is known. */
+  #leader(epoch: bigint, view: bigint, told: number): number {
+    return this.committee > 0 ? Number((view + epoch) % BigInt(this.committee)) : told;
+  }
+
   #blockTime(height: bigint, header: Header): number | undefined {
     const parent = this.rows.get(height - 1n)?.header;
     return parent && Number(header.timestampMs - parent.timestampMs);
@@ -292,8 +299,7 @@ export class Chain {
     const name = `${epoch}.${view}`;
     let row = this.views.get(name);
     if (!row) {
-      const leader = this.committee > 0 ? Number((view + epoch) % BigInt(this.committee)) : 0;
-      row = { epoch, view, leader };
+      row = { epoch, view, leader: this.#leader(epoch, view, 0) };
       this.views.set(name, row);
       if (this.views.size > MAX_VIEWS) this.views.delete(this.views.keys().next().value!);
     }

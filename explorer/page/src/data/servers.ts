@@ -69,6 +69,7 @@ export class Servers {
   }
 
   use(server: string): void {
+    if (!this.list.includes(server)) return;
     this.list = [server, ...this.list.filter((other) => other !== server)];
     this.#save();
   }

@@ -50,9 +50,9 @@ export function curve(options: CurveOptions): Curve {
         padding: [8, 8, 0, 0],
         legend: { show: false },
         cursor: { y: false, points: { size: 6 } },
-        scales: { x: { time: options.time }, y: { range: (_, __, max) => [0, max > 0 ? 1.15 * max : 1] } },
+        scales: { x: { time: options.time, ...(options.time ? { range: (_, min, max) => [Math.min(min, max - 30), max] } : {}) }, y: { range: (_, __, max) => [0, max > 0 ? 1.15 * max : 1] } },
         axes: [
-          { ...axis, grid: { show: false }, space: 80, ...(options.time ? {} : { values: (_, values) => values.map((v) => v.toFixed(0)) }) },
+          { ...axis, grid: { show: false }, space: 80, size: 30, ...(options.time ? {} : { values: (_, values) => values.map((v) => v.toFixed(0)) }) },
           { ...axis, grid, size: 56, space: 32, values: (_, values) => values.map((value) => options.format(value)) },
         ],
         series: [

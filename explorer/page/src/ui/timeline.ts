@@ -6,7 +6,6 @@ import { h } from "./dom.ts";
 import { palette } from "./theme.ts";
 
 const ROW = 20;
-const ROWS = 12;
 const LEFT = 92;
 const AXIS = 18;
 const SHORTEST_MS = 400;
@@ -25,7 +24,7 @@ export function timeline() {
   const canvas = surface("Timeline of the newest views", "timeline");
   const swatch = (name: string, text: string) => h("li", {}, h("span", { class: `swatch swatch-${name}`, "aria-hidden": "true" }), text);
   const legend = h("ul", { class: "legend" }, swatch("proposed", "proposed"), swatch("notarized", "notarized"), swatch("finalized", "finalised"), swatch("bad", "nullified"));
-  const element = h("section", { class: "card" }, h("div", { class: "card-head" }, h("h2", {}, "Views"), legend), canvas.element);
+  const element = h("section", { class: "card card-tall" }, h("div", { class: "card-head" }, h("h2", {}, "Views"), legend), canvas.element);
   let span = 2_000;
   let described = 0;
 
@@ -34,11 +33,12 @@ export function timeline() {
     update(views: Iterable<ViewRow>): void {
       const started = canvas.begin();
       if (!started) return;
-      const { draw, width } = started;
+      const { draw, width, height } = started;
       const colours = palette();
+      const lines = Math.max(4, Math.floor((height - AXIS) / ROW));
       const seen = [...views].filter((view) => Number.isFinite(begun(view)) && (view.finalized ?? view.nullified ?? view.notarized) !== undefined);
       seen.sort((a, b) => (a.epoch === b.epoch ? Number(b.view - a.view) : Number(b.epoch - a.epoch)));
-      const rows = seen.slice(0, ROWS);
+      const rows = seen.slice(0, lines);
       draw.font = "11.5px system-ui, sans-serif";
       draw.textBaseline = "middle";
       if (rows.length === 0) {
@@ -53,7 +53,7 @@ export function timeline() {
       const x = (at: number) => LEFT + Math.max(0, ((at - from) / span) * (width - LEFT - 10));
 
       const step = niceStep(span);
-      const bottom = ROWS * ROW;
+      const bottom = lines * ROW;
       for (let back = 0; back < span; back += step) {
         const at = x(right - back);
         draw.fillStyle = colours.line;

@@ -35,7 +35,7 @@ export function trustView(app: App): View {
             h("p", {}, "Its fingerprint:"),
             fingerprintBlock(offered.fingerprint),
             h("p", {}, "Everything is still verified against the pinned one. A chain’s trust never changes by itself: accept this only if you know from elsewhere why it should."),
-            h("button", { type: "button", class: "button button-bad", onclick: () => void app.pin(offered.trust, "the server, accepted after a change").then(draw, draw) }, "Pin the server’s trust instead"),
+            h("button", { type: "button", class: "button button-bad", onclick: () => void app.pin(offered.trust, "the server, accepted after a change") }, "Pin the server’s trust instead"),
           ),
         ),
       );
@@ -74,7 +74,7 @@ export function trustView(app: App): View {
           "div",
           { class: "buttons" },
           saveButton("trust.json", "trust.json", () => trustJson(trust), "application/json"),
-          h("button", { type: "button", class: "button button-small", onclick: () => { app.forget(); draw(); } }, "Forget it"),
+          h("button", { type: "button", class: "button button-small", onclick: () => app.forget() }, "Forget it"),
         ),
       ),
     );
@@ -90,7 +90,7 @@ export function trustView(app: App): View {
         fill(said, problem("This is no trust file.", error));
         return;
       }
-      app.pin(content, source).then(draw, (error: unknown) => fill(said, problem("This trust file cannot be used.", error)));
+      app.pin(content, source).catch((error: unknown) => fill(said, problem("This trust file cannot be used.", error)));
     };
     const file = h("input", { type: "file", id: "trust-file", accept: ".json,application/json" });
     file.addEventListener("change", () => {
@@ -123,7 +123,7 @@ export function trustView(app: App): View {
         app.servers.add(address.value);
         address.value = "";
         fill(said);
-        if (first) app.use(app.servers.active!);
+        if (first) return app.use(app.servers.active!);
         restart();
         showTips();
       } catch (error) {
@@ -166,8 +166,8 @@ export function trustView(app: App): View {
           ? h(
               "td",
               { class: "buttons" },
-              h("button", { type: "button", class: "button button-small", "data-focus": `use ${server}`, ...(server === active ? { disabled: true } : {}), onclick: () => { app.use(server); showTips(); } }, "Show"),
-              h("button", { type: "button", class: "button button-small", "data-focus": `remove ${server}`, "aria-label": `Remove ${server}`, onclick: () => { app.servers.remove(server); if (server === active && app.servers.active) app.use(app.servers.active); showTips(); } }, "Remove"),
+              h("button", { type: "button", class: "button button-small", "data-focus": `use ${server}`, ...(server === active ? { disabled: true } : {}), onclick: () => app.use(server) }, "Show"),
+              h("button", { type: "button", class: "button button-small", "data-focus": `remove ${server}`, "aria-label": `Remove ${server}`, onclick: () => { app.servers.remove(server); if (server === active) app.use(app.servers.active ?? ""); else showTips(); } }, "Remove"),
             )
           : "",
       );
@@ -199,14 +199,19 @@ export function trustView(app: App): View {
     if (app.trust.pinned && app.servers.list.length > 0) stop = app.servers.watch(app.verifier, showTips);
   }
 
-  function draw(): void {
+  // The server's trust may come after this view.
+  let shownState = "";
+  function update(): void {
+    const state = `${app.trust.pinned?.fingerprint}${app.trust.offered?.fingerprint}${app.trust.error}`;
+    if (state === shownState) return;
+    shownState = state;
     showPinned();
-    showChange();
-    restart();
   }
 
-  draw();
+  update();
+  showChange();
   showServers();
   showTips();
-  return { title: "Trust", element, close: () => stop() };
+  restart();
+  return { title: "Trust", element, update, close: () => stop() };
 }
