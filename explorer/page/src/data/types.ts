@@ -30,8 +30,6 @@ export interface Block extends BlockSummary {
   header: string;
   block: string;
   finality: Finality;
-  previous: string | null;
-  following: string | null;
 }
 
 export interface BlockCertificate extends Finality {
@@ -82,7 +80,6 @@ export interface TransactionProof {
 
 export interface AccountAnswer {
   identity: string;
-  key: string;
   exists: boolean;
   balance: string;
   nonce: string;
@@ -135,17 +132,15 @@ export interface Validator {
   missed: string;
   nullified: string;
   blocks: string;
-  participation: { source: string; signed: string | null; of: string | null; percent: number | null };
+  participation: { source: string; signed: string | null; of: string | null; percent: number | null; last_vote: [string, string] | null };
   evidence: Evidence[];
   blocked: { by: string; reason: string }[];
-  connected?: string | null;
 }
 
 export interface Validators {
   epoch: string;
   scheme: string;
-  source: string;
-  window: string;
+  quorum: number;
   data: Validator[];
 }
 
@@ -169,7 +164,7 @@ export interface Stats {
 
 export interface Upstream {
   url: string;
-  state: "following" | "standby" | "failing" | "lying";
+  state: "following" | "standby" | "failing" | "lagging" | "lying";
   height: string | null;
   error: string | null;
 }

@@ -84,8 +84,8 @@ export function blockView(app: App, which: string): View {
       return;
     }
     const height = found.header.height;
-    view.previous = block.previous === null ? undefined : `#/block/${height - 1n}`;
-    view.next = block.following === null ? undefined : `#/block/${height + 1n}`;
+    view.previous = height > 1n ? `#/block/${height - 1n}` : undefined;
+    view.next = height < (app.chain.tip ?? height + 1n) ? `#/block/${height + 1n}` : undefined;
     const step = (href: string | undefined, label: string, name: "left" | "right") =>
       href ? h("a", { class: "button", href, "aria-label": label, title: label }, icon(name)) : "";
     element.firstElementChild!.replaceWith(

@@ -74,7 +74,7 @@ export function faultsView(app: App): View {
     );
     const all = validators.data.flatMap((validator) => validator.evidence);
     fill(evidence, all.length === 0 ? h("section", { class: "card" }, h("p", { class: "calm" }, icon("check"), "There is no evidence of conflicting votes.")) : all.map((each) => evidenceCard(app, each)));
-    const tones = { following: "ok", standby: "plain", failing: "warn", lying: "bad" } as const;
+    const tones = { following: "ok", standby: "plain", failing: "warn", lagging: "warn", lying: "bad" } as const;
     fill(
       upstreams,
       h(

@@ -118,8 +118,14 @@ function standing(validator: Validator): HTMLElement[] {
   return marks.length > 0 ? marks : [pill("good", "ok")];
 }
 
-function participation({ participation: { percent, signed, of } }: Validator): HTMLElement {
-  if (percent === null) return h("span", { class: "quiet" }, "–");
+/** Where figures of participation come from. */
+const source = (validator: Validator | undefined): string =>
+  validator?.participation.source === "certificate" ? "participation as the certificates name it" : "participation as the upstreams have seen it";
+
+function participation({ participation: { percent, signed, of, last_vote: last } }: Validator): HTMLElement {
+  if (percent === null) {
+    return h("span", { class: "quiet" }, last === null ? "–" : `voted in view ${last[0]}.${last[1]}`);
+  }
   const title = signed === null || of === null ? "" : `${signed} of ${of} certificates`;
   return h("span", { class: "meter-line", title }, h("meter", { min: 0, max: 100, value: percent, "aria-label": `Participation ${percent.toFixed(1)} percent` }), `${percent.toFixed(1)} %`);
 }
@@ -155,7 +161,7 @@ export function validatorsView(app: App): View {
       h(
         "section",
         { class: "card card-flush" },
-        h("div", { class: "card-head" }, h("h2", {}, `Epoch ${validators.epoch}`), h("span", { class: "quiet" }, `${validators.scheme}; participation ${validators.source === "certificate" ? "from the certificates" : "as observed"} over ${count(validators.window)} blocks`)),
+        h("div", { class: "card-head" }, h("h2", {}, `Epoch ${validators.epoch}`), h("span", { class: "quiet" }, `${validators.scheme}; a quorum is ${validators.quorum} of ${validators.data.length}; ${source(validators.data[0])}`)),
         h(
           "div",
           { class: "table-box", tabindex: "0", role: "region", "aria-label": "Validators" },
