@@ -21,6 +21,7 @@ const MAX_FILL = 500n;
 /** The least time between two signature checks: a core has other things to do. */
 const CHECK_INTERVAL_MS = 200;
 const MAX_REFUSALS = 50;
+const SHORTEST_FINALITY_MS = 0.5;
 
 export type Mark = "waiting" | "verified" | "refused";
 
@@ -193,7 +194,7 @@ export class Chain {
         this.#follow(message);
         break;
       case "notarized": {
-        this.#notarized.set(message.id, Date.now());
+        this.#notarized.set(message.id, performance.now());
         if (this.#notarized.size > MAX_VIEWS) this.#notarized.delete(this.#notarized.keys().next().value!);
         const view = this.#view(BigInt(message.epoch), BigInt(message.view));
         view.notarized ??= Date.now();
@@ -237,7 +238,9 @@ export class Chain {
       view.proposed = Number(row.header.timestampMs);
       view.finalized ??= arrived;
       const notarized = this.#notarized.get(row.header.id);
-      row.finalityMs = message.finality_ms ?? (notarized === undefined ? undefined : arrived - notarized);
+      const measured = notarized === undefined ? undefined : performance.now() - notarized;
+      // Both in one packet: nothing was measured.
+      row.finalityMs = message.finality_ms ?? (measured !== undefined && measured >= SHORTEST_FINALITY_MS ? measured : undefined);
     }
     this.#check();
   }

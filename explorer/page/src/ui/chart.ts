@@ -24,6 +24,8 @@ export interface Curve {
 
 const HEIGHT = 168;
 
+const clock = (seconds: number) => new Date(1_000 * seconds).toTimeString().slice(0, 8);
+
 export function curve(options: CurveOptions): Curve {
   const box = h("div", { class: "curve-box", role: "img", "aria-label": options.title });
   const now = h("p", { class: "curve-summary" });
@@ -52,7 +54,7 @@ export function curve(options: CurveOptions): Curve {
         cursor: { y: false, points: { size: 6 } },
         scales: { x: { time: options.time, ...(options.time ? { range: (_, min, max) => [Math.min(min, max - 30), max] } : {}) }, y: { range: (_, __, max) => [0, max > 0 ? 1.15 * max : 1] } },
         axes: [
-          { ...axis, grid: { show: false }, space: 80, size: 30, ...(options.time ? {} : { values: (_, values) => values.map((v) => v.toFixed(0)) }) },
+          { ...axis, grid: { show: false }, space: 80, size: 30, values: (_, values) => values.map((value) => (options.time ? clock(value) : value.toFixed(0))) },
           { ...axis, grid, size: 56, space: 32, values: (_, values) => values.map((value) => options.format(value)) },
         ],
         series: [

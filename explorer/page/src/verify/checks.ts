@@ -101,7 +101,7 @@ class Steps {
   }
 }
 
-const short = (text: string) => `${text.slice(0, 10)}…`;
+const short = (text: string) => `${text.replace(/^0x/, "").slice(0, 8)}…`;
 
 function checkAsked(asked: Asked, header: Header): string {
   if (asked === "latest") {
