@@ -10,7 +10,7 @@ import { chromium } from "playwright-core";
 
 export const page = fileURLToPath(new URL("..", import.meta.url));
 const dist = join(page, "dist");
-const CHROMIUM = process.env.CHROMIUM ?? "/usr/bin/chromium";
+const CHROMIUM = process.env.CHROMIUM ?? ["/usr/bin/chromium-headless-shell", "/usr/bin/chromium"].find(existsSync);
 const TYPES = { ".html": "text/html; charset=utf-8", ".js": "text/javascript; charset=utf-8", ".css": "text/css; charset=utf-8", ".svg": "image/svg+xml" };
 export const pause = (ms) => new Promise((resolve) => setTimeout(resolve, ms));
 

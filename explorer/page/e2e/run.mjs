@@ -3,6 +3,7 @@
 import assert from "node:assert/strict";
 import { existsSync, readFileSync } from "node:fs";
 import { createRequire } from "node:module";
+import { cpus, loadavg } from "node:os";
 import { join } from "node:path";
 import { pathToFileURL } from "node:url";
 import { Network, Proxy, openBrowser, option, page as folder, pause, until } from "./harness.mjs";
@@ -346,7 +347,8 @@ test("the page asks for at most one redraw per frame at 100 blocks per second", 
       const gaps = [];
       const from = performance.now();
       const tip = window.quorate.app.chain.tip;
-      const drawn = window.quorate.frames();
+      const { drawn } = window.quorate;
+      const before = { ...drawn };
       let last = from;
       let callbacks = 0;
       while (performance.now() - from < 4_000) {
@@ -358,12 +360,13 @@ test("the page asks for at most one redraw per frame at 100 blocks per second", 
       gaps.sort((a, b) => a - b);
       const seconds = (performance.now() - from) / 1_000;
       const at = (share) => gaps[Math.floor(share * (gaps.length - 1))];
-      return { rate: Number(window.quorate.app.chain.tip - tip) / seconds, callbacks, drawn: window.quorate.frames() - drawn, p50: at(0.5), p95: at(0.95), p99: at(0.99) };
+      return { rate: Number(window.quorate.app.chain.tip - tip) / seconds, callbacks, drawn: drawn.frames - before.frames, ms: (drawn.ms - before.ms) / (drawn.frames - before.frames), p50: at(0.5), p95: at(0.95), p99: at(0.99) };
     });
-    console.log(`      ${measured.rate.toFixed(0)} blocks/s; frames ${measured.callbacks}, redraws ${measured.drawn}; time between frames p50 ${measured.p50.toFixed(1)}, p95 ${measured.p95.toFixed(1)}, p99 ${measured.p99.toFixed(1)} ms`);
+    console.log(`      ${measured.rate.toFixed(0)} blocks/s; frames ${measured.callbacks}, redraws ${measured.drawn} of ${measured.ms.toFixed(1)} ms each; time between frames p50 ${measured.p50.toFixed(1)}, p95 ${measured.p95.toFixed(1)}, p99 ${measured.p99.toFixed(1)} ms`);
     assert.ok(measured.drawn <= measured.callbacks + 1, "more redraws than frames");
     assert.ok(measured.rate > 50, "the flood did not come");
-    assert.ok(measured.p95 < 100, "frames are late");
+    // On a machine that is busy with other things times say nothing.
+    if (loadavg()[0] < 1.5 * cpus().length) assert.ok(measured.p95 < 100, "frames are late");
   });
 });
 

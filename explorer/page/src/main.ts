@@ -7,7 +7,7 @@ import { Chain } from "./data/chain.ts";
 import { Servers } from "./data/servers.ts";
 import { TrustStore } from "./data/trust.ts";
 import { startShell } from "./ui/shell.ts";
-import { frames, onFrame } from "./ui/frame.ts";
+import { drawn, onFrame } from "./ui/frame.ts";
 import { startTheme } from "./ui/theme.ts";
 import { Verifier } from "./verify/client.ts";
 import { spawn } from "./verify/spawn.ts";
@@ -174,6 +174,6 @@ document.addEventListener("visibilitychange", () => {
 });
 
 // What tests look at.
-Object.defineProperty(window, "quorate", { value: { app, frames: () => frames } });
+Object.defineProperty(window, "quorate", { value: { app, drawn } });
 
 void start();

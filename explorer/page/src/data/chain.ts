@@ -1,7 +1,7 @@
 // The newest part of the chain as the stream brings it: followed without gap or double, and
 // verified. One signature check covers all that has come since the last one.
 
-import type { Report } from "../verify/checks.ts";
+import type { CheckName, Report } from "../verify/checks.ts";
 import type { Verifier } from "../verify/client.ts";
 import { unhex } from "../verify/bytes.ts";
 import { HEADER_BYTES, type Header, decodeHeader } from "../verify/codec.ts";
@@ -363,25 +363,52 @@ export class Chain {
     }, Math.max(0, wait));
   }
 
-  /** The newest run of blocks that wait; whether more may be waiting. */
+  /** Settles what waits, with one signature check at most; whether more may be waiting. */
   async #checkNewest(): Promise<boolean> {
-    const newest = this.#newestWaiting();
+    const newest = this.#settle();
     if (newest === undefined) return this.#checkView();
     let from = newest;
-    while (newest - from < MAX_RUN && this.rows.get(from - 1n)?.mark === "waiting") from--;
-    if (!(await this.#checkRun(from, newest)) && from < newest) await this.#checkRun(newest, newest);
+    while (newest - from < MAX_RUN && this.rows.get(from - 1n)?.mark === "waiting" && this.#isLinked(from - 1n)) from--;
+    await this.#checkRun(from, newest);
     return true;
   }
 
-  #newestWaiting(): bigint | undefined {
+  /** Whether a row is the parent of the one above it, by its hash. */
+  #isLinked(height: bigint): boolean {
+    const [header, above] = [this.rows.get(height)?.header, this.rows.get(height + 1n)?.header];
+    return header !== undefined && above?.parent === header.id && header.chain === above.chain;
+  }
+
+  /**
+   * Settles what needs no signature, from the top down: a row is verified if a verified one above it
+   * names its hash, and refused if that one names another, or if it has another height than it was
+   * sent for. Gives the highest row that needs a signature.
+   */
+  #settle(): bigint | undefined {
     let newest: bigint | undefined;
-    for (const [height, row] of this.rows) {
-      if (row.mark === "waiting" && (newest === undefined || height > newest)) newest = height;
+    const waiting = [...this.rows].filter(([, row]) => row.mark === "waiting").sort(([a], [b]) => (a < b ? 1 : -1));
+    for (const [height, row] of waiting) {
+      const above = this.rows.get(height + 1n);
+      if (row.header.height !== height) {
+        this.#refuseRow(height, row, "asked", `asked for height ${height}, the header says ${row.header.height}`);
+      } else if (above?.mark !== "verified") {
+        newest ??= height;
+      } else if (this.#isLinked(height)) {
+        row.mark = "verified";
+      } else {
+        this.#refuseRow(height, row, "links", `block ${height + 1n}, which is verified, names another parent`);
+      }
     }
     return newest;
   }
 
-  async #checkRun(from: bigint, to: bigint): Promise<boolean> {
+  #refuseRow(height: bigint, row: Row, name: CheckName, detail: string): void {
+    row.mark = "refused";
+    this.refuse(`block ${height}`, `#/block/${height}`, { ok: false, ms: 0, checks: [{ name, state: "failed", detail }] });
+  }
+
+  /** One signature check for a run that hangs together by its hashes. */
+  async #checkRun(from: bigint, to: bigint): Promise<void> {
     const run: Row[] = [];
     for (let height = from; height <= to; height++) run.push(this.rows.get(height)!);
     const last = run.at(-1)!;
@@ -394,16 +421,17 @@ export class Chain {
       ({ report } = await this.#verifier.check("chain", claim));
     } catch {
       // The verifier was given other keys meanwhile, or is gone: the rows go on waiting.
-      return true;
+      return;
     }
     if (report.ok) {
       for (const row of run) row.mark = "verified";
       if (!this.verified || this.verified.header.height < last.header.height) this.verified = last;
-    } else if (run.length === 1) {
+    } else {
+      // The run hangs together, so it is the last one whose certificate does not hold, or the
+      // first one that follows another block than the verified one: neither can be told to be final.
       last.mark = "refused";
       this.refuse(`block ${to}`, `#/block/${to}`, report);
     }
-    return report.ok;
   }
 
   /** A nullification, when no block waits. */

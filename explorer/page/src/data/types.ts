@@ -11,8 +11,6 @@ export interface BlockSummary {
   transactions: number;
   bytes: string;
   finalized_by: string;
-  /** Only if it was asked for. */
-  header?: string;
 }
 
 export interface Finality {
@@ -101,16 +99,6 @@ export interface ViewAnswer {
   certificate: string | null;
   reason: string | null;
   source: string | null;
-}
-
-export interface ViewSummary {
-  epoch: string;
-  view: string;
-  leader: number;
-  state: "finalized" | "nullified" | "skipped" | "unknown";
-  height: string | null;
-  id: string | null;
-  reason: string | null;
 }
 
 export interface Evidence {

@@ -2,15 +2,17 @@
 
 const wanted = new Set<() => void>();
 let asked = false;
-/** How many frames were drawn, for tests. */
-export let frames = 0;
+/** How many frames were drawn, and how long that took, for tests. */
+export const drawn = { frames: 0, ms: 0 };
 
 function draw(): void {
   asked = false;
-  frames += 1;
+  const started = performance.now();
   const due = [...wanted];
   wanted.clear();
   for (const action of due) action();
+  drawn.frames += 1;
+  drawn.ms += performance.now() - started;
 }
 
 /** Runs this in the next frame; once, however often it is asked for. */

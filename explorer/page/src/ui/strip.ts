@@ -45,7 +45,7 @@ export function strip() {
       const { draw, width } = started;
       const colours = palette();
       columns = Math.max(1, Math.floor((width + GAP) / (CELL + GAP)));
-      const all = [...views].sort((a, b) => (a.epoch === b.epoch ? Number(a.view - b.view) : Number(a.epoch - b.epoch)));
+      const all = [...views].slice(-2 * columns * LINES).sort((a, b) => (a.epoch === b.epoch ? Number(a.view - b.view) : Number(a.epoch - b.epoch)));
       shown = all.slice(-columns * LINES);
       shown.forEach((view, i) => {
         const x = (i % columns) * (CELL + GAP);

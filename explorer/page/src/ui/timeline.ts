@@ -36,7 +36,8 @@ export function timeline() {
       const { draw, width, height } = started;
       const colours = palette();
       const lines = Math.max(4, Math.floor((height - AXIS) / ROW));
-      const seen = [...views].filter((view) => Number.isFinite(begun(view)) && (view.finalized ?? view.nullified ?? view.notarized) !== undefined);
+      // They stand in the order of their first sight, nearly that of their numbers.
+      const seen = [...views].slice(-4 * lines).filter((view) => Number.isFinite(begun(view)) && (view.finalized ?? view.nullified ?? view.notarized) !== undefined);
       seen.sort((a, b) => (a.epoch === b.epoch ? Number(b.view - a.view) : Number(b.epoch - a.epoch)));
       const rows = seen.slice(0, lines);
       draw.font = "11.5px system-ui, sans-serif";

@@ -71,6 +71,10 @@ export function blockView(app: App, which: string): View {
   const card = checkCard("Finality");
   const element = h("div", {}, heading(title), content);
   const view: View = { title, element, close: () => gone.abort() };
+  if (isHeight) {
+    view.previous = BigInt(which) > 1n ? `#/block/${BigInt(which) - 1n}` : undefined;
+    view.next = `#/block/${BigInt(which) + 1n}`;
+  }
 
   async function show(): Promise<void> {
     const block = await app.api.get<Block>(`/v1/blocks/${which}`, gone.signal);

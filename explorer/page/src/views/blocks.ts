@@ -1,7 +1,6 @@
 // All blocks, page by page. One certificate verifies a whole page: the others follow by their hashes.
 
 import type { App, View } from "../app.ts";
-import { ApiError } from "../data/api.ts";
 import type { BlockCertificate, BlockSummary, Page } from "../data/types.ts";
 import { unhex } from "../verify/bytes.ts";
 import { HEADER_BYTES, decodeHeader } from "../verify/codec.ts";
@@ -12,7 +11,6 @@ import { hashLink, heading, loading, problem, validatorLink } from "../ui/parts.
 import { markCell } from "./live.ts";
 
 const LIMIT = 25;
-let headersInList = true;
 
 interface Listed {
   page: Page<BlockSummary>;
@@ -25,17 +23,6 @@ interface Listed {
 async function list(app: App, before: string | undefined, signal: AbortSignal): Promise<Listed> {
   const path = `/v1/blocks?limit=${LIMIT}${before === undefined ? "" : `&before=${before}`}`;
   const certificate = (block: BlockSummary) => app.api.get<BlockCertificate>(`/v1/blocks/${block.height}/certificate`, signal);
-  if (headersInList) {
-    try {
-      const page = await app.api.get<Page<BlockSummary>>(`${path}&headers=true`, signal);
-      const first = page.data[0];
-      const headers = page.data.map((block) => block.header ?? "");
-      return { page, headers, top: first && (await certificate(first)) };
-    } catch (error) {
-      if (!(error instanceof ApiError) || error.status !== 400) throw error;
-      headersInList = false;
-    }
-  }
   const page = await app.api.get<Page<BlockSummary>>(path, signal);
   const all = await Promise.all(page.data.map(certificate));
   return { page, headers: all.map((found) => found.header), top: all[0] };

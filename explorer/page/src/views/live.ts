@@ -11,6 +11,7 @@ import { timeline } from "../ui/timeline.ts";
 
 const LINES = 24;
 const CURVE_BLOCKS = 200;
+const CURVE_INTERVAL_MS = 120;
 
 const MARKS: Record<Mark, { icon: "check" | "wait" | "cross"; word: string }> = {
   verified: { icon: "check", word: "verified" },
@@ -196,7 +197,14 @@ export function liveView(app: App): View {
     tiles.nullified.set(count(stats.nullified), "in 1 min");
   }
 
+  let curvesAt = 0;
+  let drawnSamples: unknown;
+
+  /** A curve of 200 blocks need not be drawn for each one that comes. */
   function updateCurves(): void {
+    const at = performance.now();
+    if (at - curvesAt < CURVE_INTERVAL_MS) return;
+    curvesAt = at;
     const rows = chain.newest(CURVE_BLOCKS).reverse();
     const times = rows.map((row) => row.blockTimeMs ?? null);
     const known = times.filter((value) => value !== null).sort((a, b) => a - b);
@@ -207,6 +215,8 @@ export function liveView(app: App): View {
     );
     const samples = chain.samples;
     const last = samples.at(-1)?.stats;
+    if (last === drawnSamples) return;
+    drawnSamples = last;
     rateCurve.set(
       [samples.map((sample) => sample.at / 1_000), samples.map((sample) => sample.stats.transactions_per_second)],
       last ? `${rate(last.transactions_per_second)} per second, mean of the last minute.` : "Waiting for figures…",
@@ -258,6 +268,8 @@ export function liveView(app: App): View {
     recolour() {
       blockCurve.recolour();
       rateCurve.recolour();
+      curvesAt = 0;
+      drawnSamples = undefined;
       update();
     },
     close() {

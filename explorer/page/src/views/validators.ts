@@ -1,14 +1,13 @@
 // Who validates, and how the newest views went.
 
 import type { App, View } from "../app.ts";
-import { ApiError } from "../data/api.ts";
-import type { BlockSummary, Page, Validator, Validators, ViewAnswer, ViewSummary } from "../data/types.ts";
+import type { BlockSummary, Page, Validator, Validators, ViewAnswer } from "../data/types.ts";
 import { fill, h } from "../ui/dom.ts";
 import { bare, count, shortHash, words } from "../ui/format.ts";
 import { dot, facts, fullHash, heading, loading, pill, problem } from "../ui/parts.ts";
 
 const CELLS = 200;
-/** Views that are asked for one by one, if the server has no list of them. */
+/** Views without a block that are asked for, one by one. */
 const MAX_SINGLE = 40;
 const REFRESH_MS = 5_000;
 
@@ -16,33 +15,12 @@ interface Cell {
   epoch: bigint;
   view: bigint;
   leader: number;
-  state: ViewSummary["state"];
+  state: ViewAnswer["state"];
   height?: string;
   reason: string | null;
 }
 
-let hasList = true;
-
-async function newestViews(app: App, signal: AbortSignal): Promise<Cell[]> {
-  if (hasList) {
-    try {
-      const cells: Cell[] = [];
-      let path: string | null = `/v1/views?limit=${CELLS}`;
-      while (path !== null && cells.length < CELLS) {
-        const page: Page<ViewSummary> = await app.api.get<Page<ViewSummary>>(path, signal);
-        cells.push(...page.data.map((view) => ({ ...cellOf(view), ...(view.height === null ? {} : { height: view.height }) })));
-        path = page.next;
-      }
-      return cells.slice(0, CELLS).reverse();
-    } catch (error) {
-      if (!(error instanceof ApiError) || (error.status !== 400 && error.status !== 404)) throw error;
-      hasList = false;
-    }
-  }
-  return viewsOfBlocks(app, signal);
-}
-
-const cellOf = (view: { epoch: string; view: string; leader: number; state: ViewSummary["state"]; reason: string | null }): Cell => ({
+const cellOf = (view: { epoch: string; view: string; leader: number; state: ViewAnswer["state"]; reason: string | null }): Cell => ({
   epoch: BigInt(view.epoch),
   view: BigInt(view.view),
   leader: view.leader,
@@ -51,7 +29,7 @@ const cellOf = (view: { epoch: string; view: string; leader: number; state: View
 });
 
 /** The views of the newest blocks, and what is known of those between them. */
-async function viewsOfBlocks(app: App, signal: AbortSignal): Promise<Cell[]> {
+async function newestViews(app: App, signal: AbortSignal): Promise<Cell[]> {
   const first = await app.api.get<Page<BlockSummary>>("/v1/blocks?limit=100", signal);
   const second = first.next === null ? [] : (await app.api.get<Page<BlockSummary>>(first.next, signal)).data;
   const blocks = [...first.data, ...second].reverse();
