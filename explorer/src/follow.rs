@@ -107,7 +107,12 @@ impl SourceState {
 
 impl Follower {
     /// A follower of these upstreams, of which there is at least one.
-    pub(crate) fn new(guard: Arc<Guard>, index: Index, hub: Arc<Hub>, upstreams: Vec<Upstream>) -> Self {
+    pub(crate) fn new(
+        guard: Arc<Guard>,
+        index: Index,
+        hub: Arc<Hub>,
+        upstreams: Vec<Upstream>,
+    ) -> Self {
         let source = |upstream| Source {
             upstream,
             state: SourceState::Standby,

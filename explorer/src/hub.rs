@@ -196,6 +196,13 @@ impl Hub {
         self.upstreams.read().clone()
     }
 
+    /// The address of the validator that is followed.
+    pub fn followed(&self) -> Option<String> {
+        let upstreams = self.upstreams.read();
+        let followed = upstreams.iter().find(|up| up.state == "following");
+        followed.map(|up| up.url.clone())
+    }
+
     /// Notes a notarization.
     pub fn notarized(&self, id: Digest) {
         let mut observed = self.observed.lock();

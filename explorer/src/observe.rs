@@ -25,6 +25,9 @@ use std::{
 /// How long a validator may wait for the next certificate.
 const WAIT: Duration = Duration::from_secs(2);
 
+/// A pause between requests, below what the figures can tell apart.
+const PAUSE: Duration = Duration::from_millis(5);
+
 /// A pause after a validator gave no usable answer.
 const REST: Duration = Duration::from_secs(2);
 
@@ -111,21 +114,36 @@ impl Observer {
         }
     }
 
-    /// Reads the certificates that a validator comes to hold, for ever.
+    /// Reads the certificates that the followed validator comes to hold, for ever.
     ///
     /// # Errors
     ///
     /// If the index fails.
-    pub async fn hear(self: Arc<Self>, upstream: Upstream) -> Result<Infallible, IndexError> {
+    pub async fn hear(self: Arc<Self>, upstreams: Vec<Upstream>) -> Result<Infallible, IndexError> {
+        loop {
+            let followed = self.hub.followed();
+            let upstream = upstreams
+                .iter()
+                .find(|up| Some(up.url()) == followed.as_deref());
+            match upstream {
+                Some(upstream) => self.clone().hear_one(upstream).await?,
+                None => tokio::time::sleep(PAUSE).await,
+            }
+        }
+    }
+
+    /// Reads the certificates that a validator comes to hold, until another one is followed or it
+    /// gives no usable answer.
+    async fn hear_one(self: Arc<Self>, upstream: &Upstream) -> Result<(), IndexError> {
         let mut after = None;
         let mut session = None;
-        loop {
+        while self.hub.followed().as_deref() == Some(upstream.url()) {
             let answer = match upstream.certificates(after, WAIT).await {
                 Ok(answer) => answer,
                 // The follower tells of upstreams that fail.
                 Err(_) => {
                     tokio::time::sleep(REST).await;
-                    continue;
+                    return Ok(());
                 }
             };
             if session.replace(answer.session) != Some(answer.session) {
@@ -133,8 +151,7 @@ impl Observer {
                 after = Some(answer.newest);
                 continue;
             }
-            let last = answer.certificates.last().map(|item| item.number);
-            after = last.or(after).max(after);
+            after = answer.certificates.last().map(|item| item.number).or(after);
             for item in answer.certificates {
                 let observer = self.clone();
                 let reason = item.reason.unwrap_or_else(|| "unknown".to_owned());
@@ -143,10 +160,13 @@ impl Observer {
                 let heard = heard.await.expect("verifying does not panic")?;
                 if heard.is_err() {
                     tokio::time::sleep(REST).await;
-                    break;
+                    return Ok(());
                 }
             }
+            // A fast chain brings several at a time then.
+            tokio::time::sleep(PAUSE).await;
         }
+        Ok(())
     }
 
     /// Verifies a certificate, unless it is known, and tells it. The outer error is the index's.

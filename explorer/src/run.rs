@@ -155,9 +155,9 @@ impl Explorer {
             opinions,
         ));
         for upstream in &self.upstreams {
-            parts.spawn(observer.clone().hear(upstream.clone()));
             parts.spawn(observer.clone().poll(upstream.clone()));
         }
+        parts.spawn(observer.hear(self.upstreams.clone()));
         let telling = hub.clone();
         parts.spawn(async move { Ok(tell_stats(telling).await) });
         let follower = Follower::new(self.guard, self.index, hub, self.upstreams);

@@ -153,11 +153,11 @@ fn bodies(chain: &TestChain) -> Vec<Value> {
     vec![
         case("five transactions", block, good.clone(), true),
         case("no transaction", empty, encoded(empty), true),
-        case("amount changed", block, flipped(&good, 209 + 4 + 88), false),
+        case("amount changed", block, flipped(&good, 177 + 4 + 88), false),
         case(
             "signature changed",
             block,
-            flipped(&good, 209 + 4 + 150),
+            flipped(&good, 177 + 4 + 150),
             false,
         ),
     ]

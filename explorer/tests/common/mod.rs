@@ -2,6 +2,9 @@
 
 #![allow(dead_code, unreachable_pub, clippy::unwrap_used)]
 
+pub mod explorer;
+pub mod fake;
+
 use commonware_codec::Encode;
 use quorate_crypto::{
     SecretKey,
