@@ -23,7 +23,7 @@ use std::{
     time::{Duration, Instant},
 };
 use tokio::task::JoinHandle;
-use tracing::{info, warn};
+use tracing::{debug, warn};
 
 /// Blocks that are asked for at a time; validators give no more.
 const RANGE_BLOCKS: u64 = 100;
@@ -39,6 +39,9 @@ const PROBE_EVERY: Duration = Duration::from_secs(3);
 
 /// So many blocks more make another upstream the better one.
 const LEAD: usize = 8;
+
+/// So many blocks beyond those that came make these a backlog, whose pace says nothing.
+const BACKLOG_BLOCKS: u64 = 50;
 
 /// A pause when there are new blocks, but none that can be verified yet.
 const PAUSE: Duration = Duration::from_millis(20);
@@ -145,6 +148,10 @@ impl Follower {
                 tokio::time::sleep(FAILURE_RESTS).await;
                 continue;
             };
+            if self.sources[self.current].rests(Instant::now()) {
+                self.move_on().await;
+                continue;
+            }
             let step = self.ask(self.current, from, WAIT).await?;
             self.judge(self.current, &step);
             self.show();
@@ -243,7 +250,7 @@ impl Follower {
             }
         };
         self.last_progress = Instant::now();
-        let backlog = next <= claimed && blocks.len() > 1;
+        let backlog = claimed.0.saturating_sub(next.0) >= BACKLOG_BLOCKS;
         self.hub.set_claimed(claimed, !backlog);
         self.hub.finalized(&blocks, backlog);
         self.publish(&blocks)?;
@@ -278,7 +285,7 @@ impl Follower {
         match step {
             Step::Progress(_) | Step::Nothing => {
                 if current && source.state != SourceState::Following {
-                    info!(url, "following this validator");
+                    debug!(url, "following this validator");
                     source.state = SourceState::Following;
                     source.error = None;
                 }

@@ -339,7 +339,7 @@ pub struct TransactionPage {
 }
 
 /// A transaction, wherever it is.
-#[derive(Clone, Debug, Serialize, Deserialize, ToSchema)]
+#[derive(Clone, Debug, Default, Serialize, Deserialize, ToSchema)]
 pub struct TransactionDetail {
     /// `pending`, `finalized` or `failed` (in a final block, but not applied).
     pub state: String,
@@ -348,9 +348,36 @@ pub struct TransactionDetail {
     /// Of one that failed, why.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
-    /// The transaction, if a final block holds it.
-    #[serde(flatten)]
-    pub transaction: Option<BlockTransaction>,
+    /// The account that pays. This and the following are there if a final block holds it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub sender: Option<Hex>,
+    /// The sender's number for it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub nonce: Option<Number>,
+    /// The account that receives.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub to: Option<Hex>,
+    /// How much it receives.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub amount: Option<Number>,
+    /// What the block's leader receives.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub fee: Option<Number>,
+    /// The sender's signature.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub signature: Option<Hex>,
+    /// The block's height.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub height: Option<Number>,
+    /// Its place in the block, from 0.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub index: Option<u32>,
+    /// `applied`, `wrong_nonce`, `cannot_pay_fee` or `insufficient_balance`, as validators say.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub outcome: Option<String>,
+    /// The block's time: its leader's clock, in milliseconds since 1970.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub timestamp_ms: Option<Number>,
     /// The block's header.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub header: Option<Hex>,

@@ -78,6 +78,11 @@ impl Events {
 
     /// The next event's object; its fields agree with its lines.
     async fn next(&mut self) -> Value {
+        let event = tokio::time::timeout(LIMIT, self.read()).await;
+        event.expect("an event in time")
+    }
+
+    async fn read(&mut self) -> Value {
         loop {
             if let Some((event, rest)) = self.text.split_once("\n\n") {
                 let event = event.to_owned();
@@ -91,8 +96,7 @@ impl Events {
                 assert_eq!(object["height"].as_str(), line("id: "));
                 return object;
             }
-            let chunk = tokio::time::timeout(LIMIT, self.response.chunk()).await;
-            let chunk = chunk.expect("an event in time").unwrap().expect("no end");
+            let chunk = self.response.chunk().await.unwrap().expect("no end");
             self.text.push_str(std::str::from_utf8(&chunk).unwrap());
         }
     }

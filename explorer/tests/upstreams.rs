@@ -39,7 +39,7 @@ async fn survives(name: &str, lie: Lie) {
     let urls = [liar.serve().await, honest.serve().await];
     let folder = tempfile::tempdir().unwrap();
     let trust = chain.lock().unwrap().trust.clone();
-    let alone = Running::start(&trust, folder.path(), &urls[..1]).await;
+    let alone = Running::start(&trust, &folder.path().join("alone"), &urls[..1]).await;
     alone
         .until(&format!("{name} is noticed"), async |e| {
             e.state_of(&urls[0]).await == "lying"
@@ -47,7 +47,7 @@ async fn survives(name: &str, lie: Lie) {
         .await;
     assert_eq!(alone.height().await, 0, "{name}: a lie is shown");
     alone.stop().await;
-    let both = Running::start(&trust, folder.path(), &urls).await;
+    let both = Running::start(&trust, &folder.path().join("both"), &urls).await;
     both.reach(25).await;
     assert_eq!(both.state_of(&urls[0]).await, "lying", "{name}");
     assert_eq!(both.state_of(&urls[1]).await, "following", "{name}");

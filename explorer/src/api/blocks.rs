@@ -200,6 +200,7 @@ pub(super) async fn transactions(
     State(app): State<App>,
     Name(which): Name,
     Params(query): Params<TransactionsQuery>,
+    headers: HeaderMap,
 ) -> Answer<Response> {
     let limit = query::limit(query.limit.as_ref(), 100)?;
     let after = query::optional("after", query.after.as_ref())?;
@@ -218,7 +219,7 @@ pub(super) async fn transactions(
     if which == "latest" {
         return fresh(&page);
     }
-    fixed(&page)
+    fixed(&headers, &page)
 }
 
 fn transactions_of(

@@ -7,6 +7,7 @@ use axum::{
 };
 use bytes::Bytes;
 use quick_cache::{Weighter, sync::Cache as QuickCache};
+use quorate_crypto::sha256;
 use quorate_types::Height;
 use serde::Serialize;
 
@@ -110,11 +111,10 @@ pub(super) fn fresh(value: &impl Serialize) -> Answer<Response> {
 }
 
 /// An answer about something final that is not kept in memory.
-pub(super) fn fixed(value: &impl Serialize) -> Answer<Response> {
-    let mut response = fresh(value)?;
-    let headers = response.headers_mut();
-    headers.insert(header::CACHE_CONTROL, FOR_EVER);
-    Ok(response)
+pub(super) fn fixed(request: &HeaderMap, value: &impl Serialize) -> Answer<Response> {
+    let body = serde_json::to_vec(value).map_err(|error| Failure::internal(&error))?;
+    let rendered = Rendered::new(&sha256(&[&body]).0, Part::Detail, JSON, body);
+    Ok(rendered.respond(request, true))
 }
 
 /// Whether the client wants bytes rather than JSON.

@@ -12,7 +12,7 @@ use crate::{
     index::{IndexError, TransactionPlace},
     shapes::{Hex, Number, TransactionDetail, TransactionProof},
 };
-use axum::{extract::State, response::Response};
+use axum::{extract::State, http::HeaderMap, response::Response};
 use commonware_codec::Encode;
 use quorate_crypto::sha256;
 use quorate_types::{Digest, Outcome, merkle_path};
@@ -27,10 +27,16 @@ pub(super) async fn one(
     State(app): State<App>,
     Name(id): Name,
     Params(Nothing {}): Params<Nothing>,
+    headers: HeaderMap,
 ) -> Answer<Response> {
     let id = parse(&id)?;
     if let Some(detail) = app.read(move |parts| find(parts, &id)).await? {
-        return fixed(&detail);
+        // One that failed may be in a later block again, and be applied.
+        return if detail.reason.is_none() {
+            fixed(&headers, &detail)
+        } else {
+            fresh(&detail)
+        };
     }
     let (_room, upstreams) = willing(&app)?;
     let mut pending = false;
@@ -47,10 +53,7 @@ pub(super) async fn one(
     fresh(&TransactionDetail {
         state: "pending".to_owned(),
         id: id.into(),
-        reason: None,
-        transaction: None,
-        header: None,
-        finality: None,
+        ..TransactionDetail::default()
     })
 }
 
@@ -66,9 +69,18 @@ fn find(parts: &Parts, id: &Digest) -> Result<Option<TransactionDetail>, IndexEr
     let applied = transaction.outcome == Outcome::Applied.name();
     Ok(Some(TransactionDetail {
         state: if applied { "finalized" } else { "failed" }.to_owned(),
-        id: transaction.id.clone(),
+        id: transaction.id,
         reason: (!applied).then(|| transaction.outcome.clone()),
-        transaction: Some(transaction),
+        sender: Some(transaction.sender),
+        nonce: Some(transaction.nonce),
+        to: Some(transaction.to),
+        amount: Some(transaction.amount),
+        fee: Some(transaction.fee),
+        signature: Some(transaction.signature),
+        height: Some(transaction.height),
+        index: Some(transaction.index),
+        outcome: Some(transaction.outcome),
+        timestamp_ms: Some(transaction.timestamp_ms),
         header: header.as_ref().map(answers::encoding),
         finality: answers::finality(index, &parts.guard, place.height)?,
     }))
@@ -90,7 +102,7 @@ pub(super) async fn proof(
         };
         prove(parts, place)
     });
-    fixed(&proof.await?.ok_or_else(unknown)?)
+    fresh(&proof.await?.ok_or_else(unknown)?)
 }
 
 fn prove(parts: &Parts, place: TransactionPlace) -> Result<Option<TransactionProof>, IndexError> {
