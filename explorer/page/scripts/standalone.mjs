@@ -20,6 +20,8 @@ await build({
   publicDir: false,
   resolve: { alias: [{ find: /^\.\/verify\/spawn\.ts$/, replacement: join(root, "src/verify/spawn-inline.ts") }] },
   build: { outDir: parts, emptyOutDir: true, cssCodeSplit: false },
+  // Pages from files may not start workers that are modules.
+  worker: { format: "iife" },
 });
 
 const assets = join(parts, "assets");

@@ -126,7 +126,7 @@ export function saveButton(label: string, name: string, content: () => BlobPart,
 
 /** A command to run elsewhere. */
 export function command(text: string): HTMLElement {
-  return h("div", { class: "command" }, h("code", {}, text), copyButton(text, "the command"));
+  return h("div", { class: "command" }, h("code", { tabindex: "0" }, text), copyButton(text, "the command"));
 }
 
 export const pill = (text: string, tone: "ok" | "bad" | "warn" | "plain" = "plain"): HTMLElement =>

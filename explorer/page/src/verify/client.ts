@@ -12,6 +12,8 @@ export class Verifier {
   readonly #worker: Worker;
   readonly #waiting = new Map<number, Waiting>();
   #next = 0;
+  /** Why it stopped, if it has. */
+  #stopped: Error | undefined;
 
   constructor(worker: Worker) {
     this.#worker = worker;
@@ -22,7 +24,8 @@ export class Verifier {
       else waiting?.resolve(event.data.outcome);
     });
     worker.addEventListener("error", (event) => {
-      const error = new Error(`the verifier stopped: ${event.message}`);
+      const error = new Error(`the verifier stopped: ${event.message ?? "the browser does not start it"}`);
+      this.#stopped = error;
       for (const waiting of this.#waiting.values()) waiting.reject(error);
       this.#waiting.clear();
     });
@@ -38,6 +41,7 @@ export class Verifier {
   }
 
   #ask(request: Request): Promise<unknown> {
+    if (this.#stopped) return Promise.reject(this.#stopped);
     return new Promise((resolve, reject) => {
       this.#waiting.set(request.number, { resolve, reject });
       this.#worker.postMessage(request);
