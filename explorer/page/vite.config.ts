@@ -13,4 +13,6 @@ export default defineConfig({
     reportCompressedSize: false,
   },
   worker: { format: "es" },
+  // `npm run dev` before an explorer that runs already.
+  server: { proxy: { "/v1": process.env["EXPLORER"] ?? "http://127.0.0.1:26680" } },
 });

@@ -46,8 +46,8 @@ function start(binary, args, log) {
 }
 
 export class Network {
-  constructor({ binary, scheme = "bls-threshold", validators = 4, interval = "100ms", load = 40, port = 28_400, log = false }) {
-    Object.assign(this, { binary, scheme, validators, interval, load, port, log });
+  constructor({ binary, scheme = "bls-threshold", validators = 4, interval = "100ms", load = 40, port = 28_400, extra = [], log = false }) {
+    Object.assign(this, { binary, scheme, validators, interval, load, port, extra, log });
     this.dir = mkdtempSync(join(tmpdir(), "quorate-page-"));
     this.explorerPort = port + 90;
   }
@@ -55,7 +55,7 @@ export class Network {
   async start() {
     const { dir, port } = this;
     const args = ["localnet", "--no-explorer", "--validators", this.validators, "--scheme", this.scheme, "--block-interval", this.interval];
-    this.net = start(this.binary, [...args, "--load", this.load, "--for", "60m", "--base-port", port, "--dir", join(dir, "net")].map(String), this.log);
+    this.net = start(this.binary, [...args, "--load", this.load, "--for", "60m", "--base-port", port, "--dir", join(dir, "net"), ...this.extra].map(String), this.log);
     this.trustFile = join(dir, "net", "trust.json");
     await until("the trust file", () => existsSync(this.trustFile));
     await until("the first block", async () => (await fetch(`http://127.0.0.1:${port + 1}/v1/blocks/3`)).ok);

@@ -133,6 +133,16 @@ test("what overflowed is filled by requests", () =>
     assert.equal(after.doubles, 0);
   }));
 
+test("where a server’s history begins is shown", () => {
+  let told = false;
+  proxy.event = (type, data) => {
+    if (type !== "finalized" || told) return undefined;
+    told = true;
+    return [["pruned", { type: "pruned", oldest: "5" }], [type, data, data.height]];
+  };
+  return withPage((page) => page.waitForSelector("text=history begins at block 5"));
+});
+
 test("a live block with a tampered certificate is refused and said so", () =>
   withPage(async (page) => {
     await page.waitForSelector('.strip-mark[data-mark="ok"]', { timeout: 20_000 });

@@ -14,7 +14,8 @@ if (!binary || !existsSync(binary)) {
 }
 const out = join(folder, "../../docs/explorer");
 mkdirSync(out, { recursive: true });
-const network = new Network({ binary, scheme: "bls-aggregate", validators: 7, interval: "200ms", load: 60, port: 28_700 });
+// Validators are killed now and then, so that there are views without a block.
+const network = new Network({ binary, scheme: "bls-aggregate", validators: 7, interval: "200ms", load: 60, port: 28_700, extra: ["--kill-every", "9s"] });
 const proxy = new Proxy(network, network.port + 95);
 const desk = { width: 1280, height: 860 };
 const phone = { width: 390, height: 844 };
@@ -24,6 +25,7 @@ async function shoot(browser, name, path, { viewport = desk, colorScheme = "ligh
   const page = await context.newPage();
   await page.goto(url ?? `${proxy.url}#${path}`);
   await before?.(page);
+  await page.waitForSelector('.strip-mark[data-mark="ok"]', { timeout: 60_000 });
   await page.waitForFunction(() => !/Loading…|Waiting for a proof|Verifying (in|this)/.test(document.querySelector("main").textContent), undefined, { timeout: 30_000 });
   await pause(wait);
   const file = join(out, `${name}.png`);
@@ -37,12 +39,20 @@ async function shoot(browser, name, path, { viewport = desk, colorScheme = "ligh
   console.log(file);
 }
 
+async function findNullified() {
+  const { data } = await network.api("/v1/blocks?limit=100");
+  const views = new Set(data.map((block) => Number(block.view)));
+  for (let view = Number(data[0].view); view > Number(data.at(-1).view); view--) {
+    if (!views.has(view) && (await network.api(`/v1/views/${view}`)).state === "nullified") return view;
+  }
+  return 20;
+}
+
 let browser;
 try {
   await network.start();
   await proxy.start();
   browser = await openBrowser();
-  // A validator that is gone for a while shows what a view without a block looks like.
   await until("some history", async () => Number((await network.api("/v1/status")).tip.height) > 150, 120_000);
   const full = await until("a block with transactions", async () => (await network.api("/v1/blocks?limit=50")).data.find((block) => block.transactions > 5));
   const [transaction] = (await network.api(`/v1/blocks/${full.height}/transactions`)).data;
@@ -53,7 +63,8 @@ try {
     await shot("validators", "/validators");
   }
   await shoot(browser, "blocks-light", "/blocks");
-  await shoot(browser, "view-light", "/view/0.20");
+  const nullified = await findNullified();
+  await shoot(browser, "view-light", `/view/0.${nullified}`);
   await shoot(browser, "transaction-light", `/tx/${transaction.id}`);
   await shoot(browser, "account-dark", `/account/${transaction.sender}`, { colorScheme: "dark" });
   await shoot(browser, "faults-light", "/faults");

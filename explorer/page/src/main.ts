@@ -47,7 +47,12 @@ const app: App = {
   verify: (task, claim) => whenPinned.promise.then(() => verifier.check(task, claim)),
   async pin(file, source) {
     const parsed = typeof file === "string" ? parseTrust(file) : (file as ReturnType<typeof parseTrust>);
-    await verifier.trust(parsed);
+    trust.isChecking = true;
+    try {
+      await verifier.trust(parsed);
+    } finally {
+      trust.isChecking = false;
+    }
     const isFirst = trust.pinned === undefined;
     trust.pin(parsed, source);
     trust.isNew = true;

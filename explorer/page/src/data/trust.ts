@@ -20,6 +20,8 @@ export class TrustStore {
   isNew = false;
   /** What the server gives now, if that is something else. */
   offered: { trust: Trust; fingerprint: string } | undefined;
+  /** Keys are being read, and proofs of possession checked. */
+  isChecking = false;
   /** Why the keys cannot be used. */
   error: string | undefined;
 

@@ -117,7 +117,8 @@ export function startShell(app: App, search: (text: string) => void): Shell {
     const top = chain.newest(1)[0];
     let key: string;
     let text: string;
-    if (trust.error !== undefined || !trust.pinned) [key, text] = ["wait", "nothing is verified: no trust is pinned"];
+    if (trust.isChecking) [key, text] = ["wait", "checking the keys to be pinned…"];
+    else if (trust.error !== undefined || !trust.pinned) [key, text] = ["wait", "nothing is verified: no trust is pinned"];
     else if (top?.mark === "refused") [key, text] = ["bad", `block ${count(top.header.height)} was refused`];
     else if (!verified) [key, text] = ["wait", "verifying in your browser…"];
     else [key, text] = ["ok", `verified in your browser to block ${count(verified.header.height)}`];

@@ -123,7 +123,11 @@ export function trustView(app: App): View {
         app.servers.add(address.value);
         address.value = "";
         fill(said);
-        if (first) return app.use(app.servers.active!);
+        if (first) {
+          // More servers may follow: this view stays.
+          history.replaceState(null, "", "#/trust");
+          return app.use(app.servers.active!);
+        }
         restart();
         showTips();
       } catch (error) {

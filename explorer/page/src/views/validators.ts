@@ -51,7 +51,7 @@ async function newestViews(app: App, signal: AbortSignal): Promise<Cell[]> {
   return cells.slice(-CELLS);
 }
 
-const STATE_WORDS: Record<Cell["state"], string> = { finalized: "final block", nullified: "nullified", skipped: "no final block, no certificate seen", unknown: "not known" };
+const STATE_WORDS: Record<Cell["state"], string> = { finalized: "with a final block", nullified: "nullified", skipped: "without one, no certificate seen", unknown: "not known" };
 
 /** A grid that arrow keys walk through. */
 function grid(cells: Cell[]): HTMLElement {
@@ -98,7 +98,7 @@ function standing(validator: Validator): HTMLElement[] {
 
 /** Where figures of participation come from. */
 const source = (validator: Validator | undefined): string =>
-  validator?.participation.source === "certificate" ? "participation as the certificates name it" : "participation as the upstreams have seen it";
+  validator?.participation.source === "certificate" ? "participation as certificates name it, which take the first quorum" : "participation as the upstreams have seen it";
 
 function participation({ participation: { percent, signed, of, last_vote: last } }: Validator): HTMLElement {
   if (percent === null) {

@@ -47,7 +47,7 @@ export function viewView(app: App, which: string): View {
           h("div", { class: "card-head" }, h("h2", {}, "View")),
           facts(
             ["State", pill(answer.state, tone), h("span", { class: "quiet" }, ` ${MEANING[answer.state]}`)],
-            ["Reason", answer.reason ?? "not known"],
+            answer.state !== "finalized" && ["Reason", answer.reason ?? "not known"],
             ["Leader", validatorLink(leader), h("span", { class: "quiet" }, " (view + epoch) mod validators")],
             answer.block !== null && ["Block", h("a", { href: `#/block/${answer.block.height}` }, count(answer.block.height))],
             answer.block !== null && ["Id", fullHash(answer.block.id, "the id", `#/block/${answer.block.id}`)],
