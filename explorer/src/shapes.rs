@@ -292,7 +292,7 @@ pub struct BlockCertificate {
 pub struct BlockPage {
     /// The blocks.
     pub data: Vec<BlockSummary>,
-    /// The page before, in the same order.
+    /// The page before: of the newest blocks, those above, the oldest first.
     pub prev: Option<String>,
     /// The page after.
     pub next: Option<String>,

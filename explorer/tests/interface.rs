@@ -116,6 +116,10 @@ async fn pages_lead_over_all_blocks_in_both_directions() {
         walk("/v1/blocks?before=9&limit=4", "next").await,
         newest_first[17..]
     );
+    assert_eq!(
+        walk("/v1/blocks?after=3&before=9&limit=2", "next").await,
+        oldest_first[3..8]
+    );
     let page = setup.explorer.json("/v1/blocks?before=9&limit=4").await;
     let back = setup.explorer.json(page["prev"].as_str().unwrap()).await;
     assert_eq!(back["data"][0]["height"], "9");
@@ -300,12 +304,11 @@ async fn hostile_requests_get_a_clean_refusal() {
         ("/v1/blocks?limit=0", 400),
         ("/v1/blocks?limit=101", 400),
         ("/v1/blocks?limit=-1", 400),
-        ("/v1/blocks?before=1&after=1", 400),
         ("/v1/blocks?befor=1", 400),
         ("/v1/blocks?before=99999999999999999999999", 400),
         ("/v1/blocks/0", 404),
-        ("/v1/blocks/18446744073709551615", 404),
-        ("/v1/blocks/18446744073709551616", 400),
+        ("/v1/blocks/9223372036854775808", 404),
+        ("/v1/blocks/18446744073709551615", 400),
         ("/v1/blocks/-1", 400),
         ("/v1/blocks/%00", 400),
         ("/v1/blocks/%ff%fe", 400),

@@ -52,7 +52,7 @@ pub(super) fn proof_cache() -> ProofCache {
 /// Validators prove with the next final header that names their newest state, which takes a few
 /// blocks' time.
 #[utoipa::path(get, path = "/v1/accounts/{identity}", tag = "accounts",
-    params(("identity" = Hex, Path, description = "The account: an ed25519 public key")),
+    params(("identity" = query::HashParameter, Path, description = "The account: an ed25519 public key")),
     responses((status = 200, body = AccountDetail), Problems))]
 pub(super) async fn one(
     State(app): State<App>,
@@ -164,13 +164,13 @@ pub(super) struct TransactionsQuery {
     #[param(value_type = Option<u32>, minimum = 1, maximum = 100)]
     limit: Option<String>,
     /// Only transactions before this place: `HEIGHT.INDEX`.
-    #[param(pattern = "^[0-9]{1,20}\\.[0-9]{1,10}$")]
+    #[param(value_type = Option<query::PlaceParameter>)]
     before: Option<String>,
 }
 
 /// The transactions of an account in this explorer's history, the newest first.
 #[utoipa::path(get, path = "/v1/accounts/{identity}/transactions", tag = "accounts",
-    params(("identity" = Hex, Path, description = "The account: an ed25519 public key"),
+    params(("identity" = query::HashParameter, Path, description = "The account: an ed25519 public key"),
            TransactionsQuery),
     responses((status = 200, body = AccountPage), Problems))]
 pub(super) async fn transactions(
@@ -206,7 +206,8 @@ fn parse_place(text: &str) -> Answer<TransactionPlace> {
     let place = text.split_once('.').and_then(|(height, index)| {
         Some(TransactionPlace {
             height: Height(query::number(height)?),
-            index: u32::try_from(query::number(index)?).ok()?,
+            index: u32::try_from(query::number(index).filter(|index| *index < 1_000_000_000)?)
+                .ok()?,
         })
     });
     place.ok_or_else(|| Failure::bad_request("`before` must be HEIGHT.INDEX"))

@@ -29,10 +29,10 @@ pub(super) struct ListQuery {
     #[param(value_type = Option<u32>, minimum = 1, maximum = 100)]
     limit: Option<String>,
     /// Only blocks below this height, the newest first.
-    #[param(value_type = Option<Number>)]
+    #[param(value_type = Option<query::NumberParameter>)]
     before: Option<String>,
-    /// Only blocks above this height, the oldest first.
-    #[param(value_type = Option<Number>)]
+    /// Only blocks above this height, the oldest first, also if there is `before`.
+    #[param(value_type = Option<query::NumberParameter>)]
     after: Option<String>,
 }
 
@@ -46,25 +46,20 @@ pub(super) async fn list(
     let limit = query::limit(query.limit.as_ref(), DEFAULT_BLOCKS)?;
     let before = query::optional("before", query.before.as_ref())?;
     let after = query::optional("after", query.after.as_ref())?;
-    if before.is_some() && after.is_some() {
-        return Err(Failure::bad_request("`before` or `after`, not both"));
-    }
     let extent = extent(&app)?;
     let (oldest, tip) = (extent.oldest.0, extent.tip.height.0);
     if before.is_some_and(|before| before <= oldest && oldest > 1 && before > 1) {
         return Err(pruned(&extent));
     }
     let count = limit as u64;
+    let end = before.unwrap_or(u64::MAX).min(tip.saturating_add(1));
     // Heights to show, with the page's two ends in the order of the heights.
     let (low, high) = match after {
         Some(after) => {
             let low = after.saturating_add(1).max(oldest);
-            (low, low.saturating_add(count).min(tip.saturating_add(1)))
+            (low, low.saturating_add(count).min(end))
         }
-        None => {
-            let high = before.unwrap_or(u64::MAX).min(tip.saturating_add(1));
-            (high.saturating_sub(count).max(oldest), high)
-        }
+        None => (end.saturating_sub(count).max(oldest), end),
     };
     let mut data = app
         .read(move |parts| {
@@ -75,8 +70,16 @@ pub(super) async fn list(
                 .collect::<Result<Vec<_>, IndexError>>()
         })
         .await?;
-    let above = (high <= tip && low < high)
-        .then(|| format!("/v1/blocks?limit={limit}&after={}", high.saturating_sub(1)));
+    let bound = if after.is_some() {
+        end
+    } else {
+        tip.saturating_add(1)
+    };
+    let above = (high < bound && low < high).then(|| {
+        let bounded = before.filter(|_| after.is_some());
+        let before = bounded.map_or(String::new(), |before| format!("&before={before}"));
+        format!("/v1/blocks?limit={limit}&after={}{before}", high - 1)
+    });
     let below =
         (low > oldest && low < high).then(|| format!("/v1/blocks?limit={limit}&before={low}"));
     let (prev, next) = if after.is_some() {
@@ -98,7 +101,7 @@ pub(super) async fn list(
 /// With `Accept: application/octet-stream`, its encoding: header, number of transactions,
 /// transactions. The header's SHA-256 is the block's id.
 #[utoipa::path(get, path = "/v1/blocks/{which}", tag = "blocks",
-    params(("which" = String, Path, description = "Height, id, or `latest`", example = "latest")),
+    params(("which" = query::BlockParameter, Path, description = "Height, id, or `latest`")),
     responses((status = 200, content((BlockDetail = "application/json"),
                                      (Vec<u8> = "application/octet-stream"))),
               (status = 304, description = "The client has it"), Problems, PrunedProblem))]
@@ -120,7 +123,7 @@ pub(super) async fn one(
 ///
 /// With `Accept: application/octet-stream`, the finalization's encoding.
 #[utoipa::path(get, path = "/v1/blocks/{which}/certificate", tag = "blocks",
-    params(("which" = String, Path, description = "Height, id, or `latest`", example = "latest")),
+    params(("which" = query::BlockParameter, Path, description = "Height, id, or `latest`")),
     responses((status = 200, content((BlockCertificate = "application/json"),
                                      (Vec<u8> = "application/octet-stream"))),
               (status = 304, description = "The client has it"), Problems, PrunedProblem))]
@@ -187,13 +190,13 @@ pub(super) struct TransactionsQuery {
     #[param(value_type = Option<u32>, minimum = 1, maximum = 100)]
     limit: Option<String>,
     /// Only transactions after this place in the block.
-    #[param(value_type = Option<u32>)]
+    #[param(value_type = Option<query::NumberParameter>)]
     after: Option<String>,
 }
 
 /// The transactions of a block, in order.
 #[utoipa::path(get, path = "/v1/blocks/{which}/transactions", tag = "blocks",
-    params(("which" = String, Path, description = "Height, id, or `latest`", example = "latest"),
+    params(("which" = query::BlockParameter, Path, description = "Height, id, or `latest`"),
            TransactionsQuery),
     responses((status = 200, body = TransactionPage), Problems, PrunedProblem))]
 pub(super) async fn transactions(
@@ -204,14 +207,10 @@ pub(super) async fn transactions(
 ) -> Answer<Response> {
     let limit = query::limit(query.limit.as_ref(), 100)?;
     let after = query::optional("after", query.after.as_ref())?;
-    let after = after
-        .map(|after| {
-            u32::try_from(after)
-                .map_err(|_| Failure::bad_request("`after` must be a place in the block"))
-        })
-        .transpose()?;
     let height = resolve(&app, &which).await?;
-    let first = after.map_or(0, |after| after as usize + 1);
+    // No block holds so many transactions that a place does not fit.
+    let first = after.map_or(0, |after| usize::try_from(after).unwrap_or(usize::MAX));
+    let first = first.saturating_add(usize::from(after.is_some()));
     let page = app
         .read(move |parts| transactions_of(parts, height, first, limit))
         .await?

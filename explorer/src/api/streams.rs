@@ -51,10 +51,10 @@ const MAX_CLIENT_MESSAGE_BYTES: usize = 4_096;
 pub(super) struct StreamQuery {
     /// Some of `finalized`, `notarized`, `nullified` and `stats`, with commas between; `finalized`
     /// without it.
-    #[param(example = "finalized,stats")]
+    #[param(value_type = Option<query::TopicsParameter>)]
     topics: Option<String>,
     /// The first height to send; without it, what becomes final from now on. Not above 2^63.
-    #[param(value_type = Option<Number>)]
+    #[param(value_type = Option<query::NumberParameter>)]
     from_height: Option<String>,
 }
 
@@ -62,7 +62,7 @@ pub(super) struct StreamQuery {
 /// by themselves with `Last-Event-ID`.
 #[utoipa::path(get, path = "/v1/stream/sse", tag = "streams",
     params(StreamQuery,
-           ("Last-Event-ID" = Option<Number>, Header, description = "The height that came last")),
+           ("Last-Event-ID" = Option<query::NumberParameter>, Header, description = "The height that came last")),
     responses((status = 200, content_type = "text/event-stream", body = String), Problems))]
 pub(super) async fn sse(
     State(app): State<App>,
@@ -306,6 +306,10 @@ fn parse_topics(text: Option<&str>) -> Answer<Vec<Topic>> {
     let Some(text) = text else {
         return Ok(vec![Topic::Finalized]);
     };
+    // One of each is enough; some room is left for doubles.
+    if text.split(',').count() > 2 * Topic::ALL.len() {
+        return Err(Failure::bad_request("`topics` names each topic once at most"));
+    }
     text.split(',')
         .map(|name| {
             let topic = Topic::ALL.into_iter().find(|topic| topic.name() == name);

@@ -21,7 +21,7 @@ use quorate_types::{Digest, Outcome, merkle_path};
 ///
 /// The outcome is what validators say: the chain commits to it only by the accounts' state.
 #[utoipa::path(get, path = "/v1/transactions/{id}", tag = "transactions",
-    params(("id" = Hex, Path, description = "The transaction's id")),
+    params(("id" = query::HashParameter, Path, description = "The transaction's id")),
     responses((status = 200, body = TransactionDetail), Problems))]
 pub(super) async fn one(
     State(app): State<App>,
@@ -88,7 +88,7 @@ fn find(parts: &Parts, id: &Digest) -> Result<Option<TransactionDetail>, IndexEr
 
 /// A proof that a final block holds a transaction.
 #[utoipa::path(get, path = "/v1/transactions/{id}/proof", tag = "transactions",
-    params(("id" = Hex, Path, description = "The transaction's id")),
+    params(("id" = query::HashParameter, Path, description = "The transaction's id")),
     responses((status = 200, body = TransactionProof), Problems))]
 pub(super) async fn proof(
     State(app): State<App>,

@@ -44,7 +44,7 @@ pub(super) async fn list(
 
 /// A validator by its place or its identity.
 #[utoipa::path(get, path = "/v1/validators/{which}", tag = "validators",
-    params(("which" = String, Path, description = "Place in the committee, or identity"), EpochQuery),
+    params(("which" = query::ValidatorParameter, Path, description = "Place in the committee, or identity"), EpochQuery),
     responses((status = 200, body = ValidatorDetail), Problems))]
 pub(super) async fn one(
     State(app): State<App>,

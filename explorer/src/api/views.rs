@@ -23,13 +23,13 @@ use utoipa::IntoParams;
 #[into_params(parameter_in = Query)]
 pub(super) struct EpochQuery {
     /// The epoch; the newest one without it.
-    #[param(value_type = Option<Number>)]
+    #[param(value_type = Option<query::NumberParameter>)]
     pub(super) epoch: Option<String>,
 }
 
 /// A view: its block, or how it ended without one.
 #[utoipa::path(get, path = "/v1/views/{view}", tag = "views",
-    params(("view" = Number, Path, description = "The view within the epoch"), EpochQuery),
+    params(("view" = query::NumberParameter, Path, description = "The view within the epoch"), EpochQuery),
     responses((status = 200, body = ViewDetail), Problems, PrunedProblem))]
 pub(super) async fn one(
     State(app): State<App>,
