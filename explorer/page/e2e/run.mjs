@@ -341,8 +341,11 @@ test("a change of trust is loud, and nothing is verified against the new one", (
   }));
 
 test("the page asks for at most one redraw per frame at 100 blocks per second", async () => {
-  const { tip } = await network.api("/v1/status");
-  const start = Math.max(1, Number(tip.height) - 700);
+  const tip = await until("700 blocks", async () => {
+    const height = Number((await network.api("/v1/status")).tip.height);
+    return height > 700 && height;
+  }, 180_000);
+  const start = tip - 690;
   let next = 0;
   proxy.answer = (path, json) => (path === "/v1/status" ? { ...json, tip: { ...json.tip, height: String(start) } } : undefined);
   proxy.streamFrom = () => `/v1/stream/sse?from_height=${start}`;

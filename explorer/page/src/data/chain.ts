@@ -26,6 +26,8 @@ const SHORTEST_FINALITY_MS = 0.5;
 export type Mark = "waiting" | "verified" | "refused";
 
 export interface Row {
+  /** The height that it was sent for; a refused row's header may say another one. */
+  height: bigint;
   /** Decoded from the header's bytes, whatever the server says of them. */
   header: Header;
   headerHex: string;
@@ -266,6 +268,7 @@ export class Chain {
     }
     const leader = this.#leader(header.epoch, header.view, block.leader);
     const row: Row = {
+      height,
       header,
       headerHex,
       finality,

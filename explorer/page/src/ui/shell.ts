@@ -119,7 +119,7 @@ export function startShell(app: App, search: (text: string) => void): Shell {
     let text: string;
     if (trust.isChecking) [key, text] = ["wait", "checking the keys to be pinned…"];
     else if (trust.error !== undefined || !trust.pinned) [key, text] = ["wait", "nothing is verified: no trust is pinned"];
-    else if (top?.mark === "refused") [key, text] = ["bad", `block ${count(top.header.height)} was refused`];
+    else if (top?.mark === "refused") [key, text] = ["bad", `block ${count(top.height)} was refused`];
     else if (!verified) [key, text] = ["wait", "verifying in your browser…"];
     else [key, text] = ["ok", `verified in your browser to block ${count(verified.header.height)}`];
     setText(markText, text);
@@ -155,8 +155,8 @@ export function startShell(app: App, search: (text: string) => void): Shell {
     setClass(connection, `connection connection-${chain.state}`);
     setText(connectionText, app.servers.active === undefined ? "no server" : STATES[chain.state]);
     if (top) {
-      setText(tip, count(top.header.height));
-      tip.setAttribute("href", `#/block/${top.header.height}`);
+      setText(tip, count(top.height));
+      tip.setAttribute("href", `#/block/${top.height}`);
     }
     const old = top ? Date.now() - Number(top.header.timestampMs) : undefined;
     setText(tipAge, old === undefined ? "–" : age(old));

@@ -49,7 +49,9 @@ function tile(name: string, hint: string) {
 }
 
 /** One line of the table, used again and again for other blocks. */
-function line() {
+type Line = ReturnType<typeof makeLine>;
+
+function makeLine() {
   const height = h("a", {});
   const hash = h("a", { class: "hash", tabindex: "-1" });
   const mark = markCell();
@@ -72,15 +74,20 @@ function line() {
     finality,
     old,
   );
+  let shown: bigint | undefined;
   return {
     element,
-    set(row: Row, now: number) {
+    get height() {
+      return shown;
+    },
+    set(row: Row) {
       const { header } = row;
-      const name = header.height.toString();
-      if (element.dataset["height"] !== name) {
+      if (row.height !== shown) {
+        shown = row.height;
+        const name = shown.toString();
         element.dataset["height"] = name;
         height.setAttribute("href", `#/block/${name}`);
-        setText(height, count(header.height));
+        setText(height, count(row.height));
         hash.setAttribute("href", `#/block/${header.id}`);
         setText(hash, shortHash(header.id));
         view.setAttribute("href", `#/view/${header.epoch}.${header.view}`);
@@ -89,11 +96,14 @@ function line() {
         setText(leader, row.leader.toString());
         setText(transactions, count(row.transactions));
         setText(size, bytes(row.bytes));
+        setText(old, age(Date.now() - Number(header.timestampMs)));
       }
       mark.set(row.mark);
       setText(blockTime, duration(row.blockTimeMs));
       setText(finality, duration(row.finalityMs));
-      setText(old, age(now - Number(header.timestampMs)));
+    },
+    setAge(row: Row, now: number) {
+      setText(old, age(now - Number(row.header.timestampMs)));
     },
   };
 }
@@ -128,7 +138,8 @@ export function liveView(app: App): View {
     xLabel: "time",
     format: (value) => rate(value),
   });
-  const lines = Array.from({ length: LINES }, line);
+  let lines = Array.from({ length: LINES }, makeLine);
+  for (const { element } of lines) element.hidden = true;
   const body = h("tbody", {}, ...lines.map(({ element }) => element));
   const column = (text: string, className = "") => h("th", { scope: "col", class: className }, text);
   const blocks = h(
@@ -244,12 +255,30 @@ export function liveView(app: App): View {
     views.update(chain.views.values());
     leaders.update(chain.views.values());
     updateCurves();
+    updateLines();
+  }
+
+  /** A line goes on showing its block while it moves down; those that leave come in again on top. */
+  function updateLines(): void {
     const rows = chain.newest(LINES);
-    const now = Date.now();
-    lines.forEach((each, i) => {
-      const row = rows[i];
-      each.element.hidden = row === undefined;
-      if (row) each.set(row, now);
+    const wanted = new Set(rows.map((row) => row.height));
+    const kept = new Map<bigint, Line>();
+    const spare: Line[] = [];
+    for (const line of lines) {
+      if (line.height !== undefined && wanted.has(line.height)) kept.set(line.height, line);
+      else spare.push(line);
+    }
+    const shown = rows.map((row) => {
+      const line = kept.get(row.height) ?? spare.pop()!;
+      line.element.hidden = false;
+      line.set(row);
+      return line;
+    });
+    for (const line of spare) line.element.hidden = true;
+    lines = [...shown, ...spare];
+    lines.forEach(({ element }, i) => {
+      const there = body.children[i];
+      if (there !== element) body.insertBefore(element, there ?? null);
     });
   }
 
@@ -257,7 +286,10 @@ export function liveView(app: App): View {
   const timer = setInterval(() => {
     if (isPaused) return;
     const now = Date.now();
-    chain.newest(LINES).forEach((row, i) => lines[i]?.set(row, now));
+    for (const line of lines) {
+      const row = line.height === undefined ? undefined : chain.rows.get(line.height);
+      if (row) line.setAge(row, now);
+    }
   }, 500);
 
   return {
