@@ -1,6 +1,7 @@
-//! Many streams at once: `cargo run --release -p quorate-explorer --example stream_load -- URL 1000 100 20`
-//! opens 1,000 streams of an explorer, of which 100 never read, for 20 seconds, and prints how many
-//! events came, how far apart the first and the last stream got the same block, and gaps.
+//! Many streams at once: `stream_load URL 1000 100 20` opens 1,000 streams of an explorer, of which 100
+//! never read, for 20 seconds, and prints how many events came, how far apart the first and the last
+//! stream got the same block, and gaps. Built by
+//! `cargo build --release --workspace --example stream_load`, into `examples` beside the binary.
 
 use std::{
     collections::BTreeMap,

@@ -9,7 +9,7 @@ use crate::{
     verify::Guard,
 };
 use commonware_codec::{Copying, DecodeExt, Encode, FixedSize};
-use quorate_types::{Block, Certificate, Header, Height, Outcome, Transaction};
+use quorate_types::{Certificate, Header, Height, Outcome, Transaction};
 use serde::Serialize;
 
 /// Headers that are followed from a block to the one whose finalization stands for it. A range that
@@ -21,36 +21,49 @@ pub(crate) fn encoding(value: &impl Encode) -> Hex {
     Hex(value.encode().to_vec())
 }
 
-/// A block in short.
+/// A block in short. Its transactions are not read.
 pub(crate) fn summary(
     index: &Index,
     guard: &Guard,
     height: Height,
 ) -> Result<Option<BlockSummary>, IndexError> {
-    let Some((block, bytes)) = read(index, height)? else {
-        return Ok(None);
-    };
-    summary_of(index, guard, &block, bytes.len()).map(Some)
+    let bytes = index.block_bytes(height)?;
+    match bytes.as_deref().and_then(head) {
+        Some(head) => summary_of(index, guard, &head).map(Some),
+        None => Ok(None),
+    }
 }
 
-fn summary_of(
-    index: &Index,
-    guard: &Guard,
-    block: &Block,
+/// What stands at the beginning of a block's encoding.
+struct Head {
+    header: Header,
+    transactions: u32,
+    /// Of the whole encoding.
     bytes: usize,
-) -> Result<BlockSummary, IndexError> {
-    let header = block.header();
+}
+
+fn head(bytes: &[u8]) -> Option<Head> {
+    let (header, rest) = bytes.split_at_checked(Header::SIZE)?;
+    Some(Head {
+        header: Header::decode(Copying(header)).ok()?,
+        transactions: u32::from_be_bytes(*rest.first_chunk()?),
+        bytes: bytes.len(),
+    })
+}
+
+fn summary_of(index: &Index, guard: &Guard, head: &Head) -> Result<BlockSummary, IndexError> {
+    let header = &head.header;
     let by = index.finality(header.height)?;
     Ok(BlockSummary {
         height: Number(header.height.0),
-        id: block.id().into(),
+        id: header.id().into(),
         parent: header.parent.into(),
         epoch: Number(header.epoch.0),
         view: Number(header.view.0),
         leader: guard.leader(header.epoch, header.view).0,
         timestamp_ms: Number(header.timestamp_ms),
-        transactions: u32::try_from(block.transactions().len()).unwrap_or(u32::MAX),
-        bytes: Number(bytes as u64),
+        transactions: head.transactions,
+        bytes: Number(head.bytes as u64),
         finalized_by: Number(by.map_or(header.height, |(by, _)| by).0),
     })
 }
@@ -61,15 +74,17 @@ pub(crate) fn block(
     guard: &Guard,
     height: Height,
 ) -> Result<Option<BlockDetail>, IndexError> {
-    let Some((block, bytes)) = read(index, height)? else {
+    let (Some(bytes), Some(finality)) =
+        (index.block_bytes(height)?, finality(index, guard, height)?)
+    else {
         return Ok(None);
     };
-    let Some(finality) = finality(index, guard, height)? else {
+    let Some(head) = head(&bytes) else {
         return Ok(None);
     };
-    let header = block.header();
+    let header = &head.header;
     Ok(Some(BlockDetail {
-        summary: summary_of(index, guard, &block, bytes.len())?,
+        summary: summary_of(index, guard, &head)?,
         parent_view: Number(header.parent_view.0),
         executed_height: Number(header.executed_height.0),
         state_root: header.state_root.into(),
@@ -158,10 +173,7 @@ pub(crate) fn anchor(header: &Header, certificate: &Certificate) -> Anchor {
 /// The header at a height. It stands at the beginning of its block.
 pub(crate) fn header(index: &Index, height: Height) -> Result<Option<Header>, IndexError> {
     let bytes = index.block_bytes(height)?;
-    Ok(bytes
-        .as_deref()
-        .and_then(|bytes| bytes.get(..Header::SIZE))
-        .and_then(|bytes| Header::decode(Copying(bytes)).ok()))
+    Ok(bytes.as_deref().and_then(head).map(|head| head.header))
 }
 
 /// A transaction in its place.
@@ -238,12 +250,4 @@ pub(crate) fn finalized_event(
 /// A shape as text.
 pub(crate) fn json(value: &impl Serialize) -> String {
     serde_json::to_string(value).expect("shapes have only text keys")
-}
-
-fn read(index: &Index, height: Height) -> Result<Option<(Block, Vec<u8>)>, IndexError> {
-    let Some(bytes) = index.block_bytes(height)? else {
-        return Ok(None);
-    };
-    let block = index.block(height)?;
-    Ok(block.map(|block| (block, bytes)))
 }

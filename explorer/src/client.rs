@@ -32,7 +32,7 @@ pub enum ClientError {
         /// What was asked for.
         url: String,
         /// The error.
-        problem: Problem,
+        problem: Box<Problem>,
     },
 }
 
@@ -182,7 +182,10 @@ impl ExplorerClient {
             });
         }
         match serde_json::from_slice(&body) {
-            Ok(problem) => Err(ClientError::Refused { url, problem }),
+            Ok(problem) => Err(ClientError::Refused {
+                url,
+                problem: Box::new(problem),
+            }),
             Err(_) => Err(ClientError::Transport {
                 reason: format!("HTTP {}, and no reason", response.status().as_u16()),
                 url,

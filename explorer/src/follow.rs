@@ -13,6 +13,7 @@ use crate::{
     hub::{Event, Hub, Topic},
     index::{Index, IndexError},
     shapes::{Number, UpstreamStatus},
+    task::blocking,
     upstream::{Chain, Upstream, UpstreamError},
     verify::{FinalBlock, Guard},
 };
@@ -232,9 +233,7 @@ impl Follower {
             self.fetch_ahead(source, next);
         }
         let (guard, index) = (self.guard.clone(), self.index.clone());
-        let worked = tokio::task::spawn_blocking(move || take_in(&guard, &index, &answer, from));
-        let taken = worked.await.expect("verifying does not panic")?;
-        let blocks = match taken {
+        let blocks = match blocking(move || take_in(&guard, &index, &answer, from)).await? {
             Ok(blocks) if blocks.is_empty() => {
                 if source == self.current {
                     self.hub.set_claimed(claimed, true);

@@ -22,6 +22,7 @@ pub mod metrics;
 pub mod observe;
 mod run;
 pub mod shapes;
+mod task;
 pub mod upstream;
 pub mod verify;
 

@@ -9,6 +9,7 @@ use crate::{
     hub::{Event, Hub, Topic},
     index::{Index, IndexError},
     shapes::{BlockedBy, Hex, Number},
+    task::blocking,
     upstream::{Upstream, UpstreamError, ValidatorStatus},
     verify::Guard,
 };
@@ -155,9 +156,7 @@ impl Observer {
             for item in answer.certificates {
                 let observer = self.clone();
                 let reason = item.reason.unwrap_or_else(|| "unknown".to_owned());
-                let heard =
-                    tokio::task::spawn_blocking(move || observer.take(&item.certificate, &reason));
-                let heard = heard.await.expect("verifying does not panic")?;
+                let heard = blocking(move || observer.take(&item.certificate, &reason)).await?;
                 if heard.is_err() {
                     // So that checking what does not hold costs next to nothing.
                     tokio::time::sleep(REST).await;
@@ -240,8 +239,7 @@ impl Observer {
         loop {
             if let Ok(texts) = upstream.evidence().await {
                 let observer = self.clone();
-                let kept = tokio::task::spawn_blocking(move || observer.keep_evidence(&texts));
-                kept.await.expect("verifying does not panic")?;
+                blocking(move || observer.keep_evidence(&texts)).await?;
             }
             if let Ok(status) = upstream.status().await {
                 self.note_blocked(upstream.url(), &status);

@@ -308,7 +308,9 @@ fn parse_topics(text: Option<&str>) -> Answer<Vec<Topic>> {
     };
     // One of each is enough; some room is left for doubles.
     if text.split(',').count() > 2 * Topic::ALL.len() {
-        return Err(Failure::bad_request("`topics` names each topic once at most"));
+        return Err(Failure::bad_request(
+            "`topics` names each topic once at most",
+        ));
     }
     text.split(',')
         .map(|name| {

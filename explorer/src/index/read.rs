@@ -6,6 +6,7 @@ use super::{
     rows::{self, Role, height_key, pair, place_key, read_number, read_pair},
 };
 use commonware_codec::{Copying, DecodeExt};
+use quorate_storage::database::Row;
 use quorate_types::{
     Block, Certificate, Digest, Epoch, Evidence, Height, Identity, Outcome, ValidatorIndex, View,
 };
@@ -303,7 +304,7 @@ impl Index {
         column: &'static str,
         start: &[u8],
         limit: usize,
-    ) -> Result<Vec<(Vec<u8>, Vec<u8>)>, IndexError> {
+    ) -> Result<Vec<Row>, IndexError> {
         let rows = self.database.rows_from(column, start, limit);
         rows.map_err(|source| self.failed(source))
     }
