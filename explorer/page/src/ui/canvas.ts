@@ -11,10 +11,15 @@ export function surface(label: string, className: string): Surface {
   element.className = className;
   element.setAttribute("role", "img");
   element.setAttribute("aria-label", label);
+  // Asked of the element itself, its size would hold up each frame for a layout.
+  let [width, height] = [0, 0];
+  new ResizeObserver(() => {
+    [width, height] = [element.clientWidth, element.clientHeight];
+  }).observe(element);
   return {
     element,
     begin() {
-      const { clientWidth: width, clientHeight: height } = element;
+      if (width === 0) [width, height] = [element.clientWidth, element.clientHeight];
       const draw = element.getContext("2d");
       if (!draw || width === 0 || height === 0) return undefined;
       const scale = Math.min(3, window.devicePixelRatio || 1);
