@@ -326,6 +326,23 @@ test("views, validators, faults and the keys of the grid", async () => {
   }, { path: "/faults" });
 });
 
+test("forged evidence is refused", async () => {
+  const { evidence } = JSON.parse(readFileSync(join(folder, "test", "vectors.json"), "utf8"));
+  const { validator, conflict, hex } = evidence.find((each) => each.valid);
+  const forged = { id: `0x${"12".repeat(32)}`, validator, conflict, epoch: "0", view: "1", hex };
+  proxy.answer = (path, json) => {
+    if (path !== "/v1/validators") return undefined;
+    json.data[validator].evidence = [forged];
+    json.data[validator].blocked = [{ by: "somebody", reason: "equivocation" }];
+    return json;
+  };
+  await withPage(async (page) => {
+    await verdict(page, "refused");
+    assert.equal(await failedCheck(page), "votes");
+    await page.waitForSelector("text=by somebody");
+  }, { path: "/faults" });
+});
+
 test("a change of trust is loud, and nothing is verified against the new one", () =>
   withPage(async (page) => {
     await page.waitForSelector('.strip-mark[data-mark="ok"]', { timeout: 20_000 });

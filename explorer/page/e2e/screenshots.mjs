@@ -28,11 +28,12 @@ async function shoot(browser, name, path, { viewport = desk, colorScheme = "ligh
   await page.waitForSelector('.strip-mark[data-mark="ok"]', { timeout: 60_000 });
   await page.waitForFunction(() => !/Loading…|Waiting for a proof|Verifying (in|this)/.test(document.querySelector("main").textContent), undefined, { timeout: 30_000 });
   await pause(wait);
+  await page.evaluate(() => window.scrollTo(0, 0));
   const file = join(out, `${name}.png`);
   await page.screenshot({ path: file, fullPage: full });
   await context.close();
   try {
-    execFileSync("pngquant", ["--force", "--ext", ".png", "--speed", "1", "64", file]);
+    execFileSync("pngquant", ["--force", "--ext", ".png", "--speed", "1", "128", file]);
   } catch {
     // As it is, then.
   }

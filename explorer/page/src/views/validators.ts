@@ -57,7 +57,7 @@ const STATE_WORDS: Record<Cell["state"], string> = { finalized: "with a final bl
 function grid(cells: Cell[]): HTMLElement {
   const links = cells.map((cell) => {
     const outcome = cell.height === undefined ? STATE_WORDS[cell.state] : `block ${cell.height}`;
-    const label = `View ${cell.epoch}.${cell.view}, validator ${cell.leader}: ${outcome}${cell.reason ? `, ${cell.reason}` : ""}`;
+    const label = `View ${cell.epoch}.${cell.view}, validator ${cell.leader}: ${outcome}${cell.reason ? `, ${words(cell.reason)}` : ""}`;
     return h("a", { href: `#/view/${cell.epoch}.${cell.view}`, class: `cell cell-${cell.state} hue-${cell.leader % 12}`, title: label, "aria-label": label, tabindex: "-1" });
   });
   links.at(-1)?.setAttribute("tabindex", "0");
@@ -80,7 +80,7 @@ function grid(cells: Cell[]): HTMLElement {
 function gridSection(cells: Cell[]): HTMLElement {
   const tally = new Map<string, number>();
   for (const { state, reason } of cells) {
-    const name = state === "nullified" ? `nullified: ${reason ?? "reason not known"}` : STATE_WORDS[state];
+    const name = state === "nullified" ? `nullified: ${reason === null ? "reason not known" : words(reason)}` : STATE_WORDS[state];
     tally.set(name, (tally.get(name) ?? 0) + 1);
   }
   const swatch = (name: string) => (name.startsWith("nullified") ? "nullified" : name === STATE_WORDS.finalized ? "finalized" : "skipped");

@@ -3,7 +3,7 @@
 import type { App, View } from "../app.ts";
 import type { Block, ViewAnswer } from "../data/types.ts";
 import { fill, h, icon } from "../ui/dom.ts";
-import { count, moment } from "../ui/format.ts";
+import { count, moment, words } from "../ui/format.ts";
 import { checkCard, facts, fullHash, heading, loading, pill, problem, validatorLink } from "../ui/parts.ts";
 import { rawBytes } from "./block.ts";
 
@@ -47,7 +47,7 @@ export function viewView(app: App, which: string): View {
           h("div", { class: "card-head" }, h("h2", {}, "View")),
           facts(
             ["State", pill(answer.state, tone), h("span", { class: "quiet" }, ` ${MEANING[answer.state]}`)],
-            answer.state !== "finalized" && ["Reason", answer.reason ?? "not known"],
+            answer.state !== "finalized" && ["Reason", answer.reason === null ? "not known" : words(answer.reason)],
             ["Leader", validatorLink(leader), h("span", { class: "quiet" }, " (view + epoch) mod validators")],
             answer.block !== null && ["Block", h("a", { href: `#/block/${answer.block.height}` }, count(answer.block.height))],
             answer.block !== null && ["Id", fullHash(answer.block.id, "the id", `#/block/${answer.block.id}`)],
@@ -56,7 +56,7 @@ export function viewView(app: App, which: string): View {
         ),
         card.element,
       ),
-      answer.certificate !== null ? h("section", { class: "card" }, rawBytes("Certificate", answer.certificate)) : "",
+      answer.certificate !== null ? h("section", { class: "card" }, h("div", { class: "card-head" }, h("h2", {}, "Bytes")), rawBytes("Certificate", answer.certificate)) : "",
     );
     if (answer.block !== null) {
       const { id, header, finality } = await app.api.get<Block>(`/v1/blocks/${answer.block.height}`, gone.signal);
