@@ -395,17 +395,20 @@ test("the page asks for at most one redraw per frame at 100 blocks per second", 
       gaps.sort((a, b) => a - b);
       const seconds = (performance.now() - from) / 1_000;
       const at = (share) => gaps[Math.floor(share * (gaps.length - 1))];
-      return { rate: Number(window.quorate.app.chain.tip - tip) / seconds, callbacks, drawn: drawn.frames - before.frames, ms: (drawn.ms - before.ms) / (drawn.frames - before.frames), p50: at(0.5), p95: at(0.95), p99: at(0.99) };
+      return { seconds, rate: Number(window.quorate.app.chain.tip - tip) / seconds, callbacks, drawn: drawn.frames - before.frames, ms: (drawn.ms - before.ms) / (drawn.frames - before.frames), p50: at(0.5), p95: at(0.95), p99: at(0.99) };
     });
     const after = await spent();
     const each = (name) => (after[name] - before[name]) / measured.drawn;
-    console.log(`      processor time for each redraw: ${each("TaskDuration").toFixed(1)} ms, of it script ${each("ScriptDuration").toFixed(1)}, style ${each("RecalcStyleDuration").toFixed(1)}, layout ${each("LayoutDuration").toFixed(1)}`);
+    const share = (after.TaskDuration - before.TaskDuration) / (1_000 * measured.seconds);
+    console.log(`      main thread ${(100 * share).toFixed(0)} % of a core; processor time for each redraw: ${each("TaskDuration").toFixed(1)} ms, of it script ${each("ScriptDuration").toFixed(1)}, style ${each("RecalcStyleDuration").toFixed(1)}, layout ${each("LayoutDuration").toFixed(1)}`);
     console.log(`      ${measured.rate.toFixed(0)} blocks/s; frames ${measured.callbacks}, redraws ${measured.drawn} of ${measured.ms.toFixed(1)} ms each; time between frames p50 ${measured.p50.toFixed(1)}, p95 ${measured.p95.toFixed(1)}, p99 ${measured.p99.toFixed(1)} ms`);
     assert.ok(measured.drawn <= measured.callbacks + 1, "more redraws than frames");
-    assert.ok(measured.rate > 50, "the flood did not come");
-    assert.ok(each("TaskDuration") < 50, "a redraw takes too long");
+    assert.ok(share < 0.8, "the main thread is busy all the time");
     // On a machine that is busy with other things the clock says nothing.
-    if (loadavg()[0] < 1.5 * cpus().length) assert.ok(measured.p95 < 100, "frames are late");
+    if (loadavg()[0] < 1.5 * cpus().length) {
+      assert.ok(measured.rate > 80, "the flood did not come");
+      assert.ok(measured.p95 < 100, "frames are late");
+    }
   });
 });
 

@@ -121,10 +121,18 @@ async function compareTrust(from: Api): Promise<void> {
   }
 }
 
+function decoded(part: string): string {
+  try {
+    return decodeURIComponent(part);
+  } catch {
+    return part;
+  }
+}
+
 /** The parts of the address: what is to be shown, which one, and how. */
 function route(): { name: string; argument: string; query: URLSearchParams } {
   const [path = "", query = ""] = location.hash.replace(/^#/, "").split("?", 2);
-  const [name = "", argument = ""] = path.split("/").filter((part) => part !== "").map(decodeURIComponent);
+  const [name = "", argument = ""] = path.split("/").filter((part) => part !== "").map(decoded);
   return { name, argument, query: new URLSearchParams(query) };
 }
 
