@@ -124,12 +124,22 @@ impl App {
 
 /// What the document says beside the routes.
 #[derive(OpenApi)]
-#[openapi(info(
-    title = "Quorate explorer",
-    description = "Final blocks of one chain, verified with its trust file, with what anybody needs \
+#[openapi(
+    info(
+        title = "Quorate explorer",
+        description = "Final blocks of one chain, verified with its trust file, with what anybody needs \
         to verify them again. Numbers of 64 bits are decimal text, bytes are hexadecimal text after \
         `0x`. What is final never changes and may be cached for ever."
-))]
+    ),
+    components(schemas(
+        query::BlockParameter,
+        query::HashParameter,
+        query::NumberParameter,
+        query::PlaceParameter,
+        query::TopicsParameter,
+        query::ValidatorParameter,
+    ))
+)]
 struct Document;
 
 /// All routes and the document that describes them.

@@ -1,6 +1,6 @@
 //! The explorer's metrics, `quorate_explorer_…`.
 
-use prometheus::{Encoder as _, IntCounter, IntGauge, Registry, TextEncoder};
+use prometheus::{Encoder as _, Gauge, IntCounter, IntGauge, Registry, TextEncoder};
 
 /// All metrics of the process.
 pub struct Metrics {
@@ -19,8 +19,8 @@ pub struct Metrics {
     pub tip_height: IntGauge,
     /// The newest height that the followed validator claims.
     pub claimed_height: IntGauge,
-    /// Milliseconds since the newest block was taken in.
-    pub tip_age_ms: IntGauge,
+    /// Seconds since the newest block was taken in.
+    pub tip_age_seconds: Gauge,
     /// Upstreams whose answers did not verify, now.
     pub lying_upstreams: IntGauge,
 }
@@ -43,6 +43,13 @@ impl Metrics {
             registered.expect("each name stands here once");
             metric
         };
+        let tip_age_seconds = Gauge::new(
+            "quorate_explorer_tip_age_seconds",
+            "Time since the newest block was taken in",
+        )
+        .expect("a valid name");
+        let registered = registry.register(Box::new(tip_age_seconds.clone()));
+        registered.expect("each name stands here once");
         Self {
             requests: counter("requests_total", "Requests that were answered"),
             client_errors: counter("client_errors_total", "Answers with a status of 4xx"),
@@ -54,10 +61,7 @@ impl Metrics {
                 "claimed_height",
                 "The newest height that the followed validator claims",
             ),
-            tip_age_ms: gauge(
-                "tip_age_milliseconds",
-                "Time since the newest block was taken in",
-            ),
+            tip_age_seconds,
             lying_upstreams: gauge(
                 "lying_upstreams",
                 "Validators that are read from and whose answers did not verify",

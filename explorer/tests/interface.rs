@@ -375,6 +375,25 @@ async fn raw_garbage_and_huge_heads_end_only_their_own_connection() {
     setup.explorer.stop().await;
 }
 
+#[test]
+fn the_document_names_each_operation_once_and_refers_to_nothing_missing() {
+    let text = quorate_explorer::api::openapi_json();
+    let document: serde_json::Value = serde_json::from_str(&text).unwrap();
+    let paths = document["paths"].as_object().unwrap();
+    let mut names: Vec<&str> = paths
+        .values()
+        .map(|path| path["get"]["operationId"].as_str().unwrap())
+        .collect();
+    names.sort_unstable();
+    names.dedup();
+    assert_eq!(names.len(), paths.len());
+    for reference in text.split("\"#/components/schemas/").skip(1) {
+        let name = reference.split('"').next().unwrap();
+        let shape = &document["components"]["schemas"][name];
+        assert!(shape.is_object(), "{name} is missing");
+    }
+}
+
 #[tokio::test]
 async fn a_page_a_description_and_metrics_are_there() {
     let setup = setup(SchemeKind::BlsThreshold, 5).await;

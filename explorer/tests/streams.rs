@@ -180,6 +180,89 @@ async fn where_history_ends_a_stream_says_so_and_goes_on() {
     explorer.stop().await;
 }
 
+/// A client of a WebSocket (RFC 6455), as far as it is needed here.
+struct Socket(TcpStream);
+
+impl Socket {
+    async fn open(explorer: &Running, query: &str) -> Self {
+        let address = explorer.url.trim_start_matches("http://");
+        let mut stream = TcpStream::connect(address).await.unwrap();
+        let request = format!(
+            "GET /v1/stream/ws{query} HTTP/1.1\r\nhost: {address}\r\nconnection: upgrade\r\n\
+             upgrade: websocket\r\nsec-websocket-version: 13\r\n\
+             sec-websocket-key: dGhlIHNhbXBsZSBub25jZQ==\r\n\r\n"
+        );
+        stream.write_all(request.as_bytes()).await.unwrap();
+        let mut head = Vec::new();
+        while !head.ends_with(b"\r\n\r\n") {
+            head.push(stream.read_u8().await.unwrap());
+        }
+        assert!(head.starts_with(b"HTTP/1.1 101"), "no upgrade");
+        Self(stream)
+    }
+
+    /// Sends a masked frame; the mask is zero.
+    async fn send(&mut self, code: u8, content: &[u8]) -> std::io::Result<()> {
+        let mut frame = vec![0x80 | code, 0x80 | 127];
+        frame.extend_from_slice(&(content.len() as u64).to_be_bytes());
+        frame.extend_from_slice(&[0; 4]);
+        frame.extend_from_slice(content);
+        self.0.write_all(&frame).await
+    }
+
+    /// The next frame's code and content.
+    async fn next(&mut self) -> std::io::Result<(u8, Vec<u8>)> {
+        let code = self.0.read_u8().await? & 0x0f;
+        let length = match self.0.read_u8().await? {
+            126 => u64::from(self.0.read_u16().await?),
+            127 => self.0.read_u64().await?,
+            short => u64::from(short),
+        };
+        let mut content = vec![0; length as usize];
+        self.0.read_exact(&mut content).await?;
+        Ok((code, content))
+    }
+}
+
+#[tokio::test]
+async fn a_websocket_brings_the_same_objects_and_reads_nothing() {
+    let setup = setup(40).await;
+    let explorer = setup.explorer("one").await;
+    explorer.reach(40).await;
+    let mut events = Events::open(&explorer, "?from_height=1", None).await;
+    let mut socket = Socket::open(&explorer, "?from_height=1").await;
+    socket
+        .send(1, b"{\"subscribe\": \"everything\"}")
+        .await
+        .unwrap();
+    for height in 1..=43 {
+        if height == 41 {
+            setup.grow(3);
+        }
+        let frame = tokio::time::timeout(LIMIT, socket.next()).await;
+        let (code, content) = frame.expect("a message in time").unwrap();
+        assert_eq!(code, 1, "text");
+        let object: Value = serde_json::from_slice(&content).unwrap();
+        assert_eq!(object, events.next().await, "height {height}");
+    }
+    // Who says too much is let go, and nobody else.
+    let mut loud = Socket::open(&explorer, "").await;
+    let _ = loud.send(2, &vec![0; 1 << 20]).await;
+    let end = async {
+        while let Ok((code, _)) = loud.next().await {
+            if code == 8 {
+                break;
+            }
+        }
+    };
+    tokio::time::timeout(LIMIT, end)
+        .await
+        .expect("an end in time");
+    setup.grow(1);
+    assert_eq!(events.heights(1).await, [44]);
+    explorer.stop().await;
+}
+
 #[tokio::test]
 async fn topics_bring_what_they_say() {
     let setup = setup(15).await;

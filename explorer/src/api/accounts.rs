@@ -51,7 +51,7 @@ pub(super) fn proof_cache() -> ProofCache {
 ///
 /// Validators prove with the next final header that names their newest state, which takes a few
 /// blocks' time.
-#[utoipa::path(get, path = "/v1/accounts/{identity}", tag = "accounts",
+#[utoipa::path(get, path = "/v1/accounts/{identity}", operation_id = "account", tag = "accounts",
     params(("identity" = query::HashParameter, Path, description = "The account: an ed25519 public key")),
     responses((status = 200, body = AccountDetail), Problems))]
 pub(super) async fn one(
@@ -169,7 +169,7 @@ pub(super) struct TransactionsQuery {
 }
 
 /// The transactions of an account in this explorer's history, the newest first.
-#[utoipa::path(get, path = "/v1/accounts/{identity}/transactions", tag = "accounts",
+#[utoipa::path(get, path = "/v1/accounts/{identity}/transactions", operation_id = "account_transactions", tag = "accounts",
     params(("identity" = query::HashParameter, Path, description = "The account: an ed25519 public key"),
            TransactionsQuery),
     responses((status = 200, body = AccountPage), Problems))]

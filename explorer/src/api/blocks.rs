@@ -37,7 +37,7 @@ pub(super) struct ListQuery {
 }
 
 /// The newest blocks, or those below or above a height.
-#[utoipa::path(get, path = "/v1/blocks", tag = "blocks", params(ListQuery),
+#[utoipa::path(get, path = "/v1/blocks", operation_id = "blocks", tag = "blocks", params(ListQuery),
     responses((status = 200, body = BlockPage), Problems, PrunedProblem))]
 pub(super) async fn list(
     State(app): State<App>,
@@ -100,7 +100,7 @@ pub(super) async fn list(
 ///
 /// With `Accept: application/octet-stream`, its encoding: header, number of transactions,
 /// transactions. The header's SHA-256 is the block's id.
-#[utoipa::path(get, path = "/v1/blocks/{which}", tag = "blocks",
+#[utoipa::path(get, path = "/v1/blocks/{which}", operation_id = "block", tag = "blocks",
     params(("which" = query::BlockParameter, Path, description = "Height, id, or `latest`")),
     responses((status = 200, content((BlockDetail = "application/json"),
                                      (Vec<u8> = "application/octet-stream"))),
@@ -122,7 +122,7 @@ pub(super) async fn one(
 /// What makes a block final: a finalization of it, or of a descendant with the headers in between.
 ///
 /// With `Accept: application/octet-stream`, the finalization's encoding.
-#[utoipa::path(get, path = "/v1/blocks/{which}/certificate", tag = "blocks",
+#[utoipa::path(get, path = "/v1/blocks/{which}/certificate", operation_id = "block_certificate", tag = "blocks",
     params(("which" = query::BlockParameter, Path, description = "Height, id, or `latest`")),
     responses((status = 200, content((BlockCertificate = "application/json"),
                                      (Vec<u8> = "application/octet-stream"))),
@@ -195,7 +195,7 @@ pub(super) struct TransactionsQuery {
 }
 
 /// The transactions of a block, in order.
-#[utoipa::path(get, path = "/v1/blocks/{which}/transactions", tag = "blocks",
+#[utoipa::path(get, path = "/v1/blocks/{which}/transactions", operation_id = "block_transactions", tag = "blocks",
     params(("which" = query::BlockParameter, Path, description = "Height, id, or `latest`"),
            TransactionsQuery),
     responses((status = 200, body = TransactionPage), Problems, PrunedProblem))]

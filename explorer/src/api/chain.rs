@@ -34,7 +34,7 @@ const WINDOWS: [(&str, Duration); 3] = [
 ];
 
 /// How the explorer is doing.
-#[utoipa::path(get, path = "/v1/status", tag = "chain",
+#[utoipa::path(get, path = "/v1/status", operation_id = "status", tag = "chain",
     responses((status = 200, body = Status), Problems))]
 pub(super) async fn status(
     State(app): State<App>,
@@ -88,7 +88,7 @@ pub(super) struct StatsQuery {
 }
 
 /// Figures of the newest blocks, by this explorer's own clock.
-#[utoipa::path(get, path = "/v1/stats", tag = "chain", params(StatsQuery),
+#[utoipa::path(get, path = "/v1/stats", operation_id = "stats", tag = "chain", params(StatsQuery),
     responses((status = 200, body = Stats), Problems))]
 pub(super) async fn stats(
     State(app): State<App>,
@@ -105,7 +105,7 @@ pub(super) async fn stats(
 }
 
 /// The trust file that everything here was verified with.
-#[utoipa::path(get, path = "/v1/trust", tag = "chain",
+#[utoipa::path(get, path = "/v1/trust", operation_id = "trust", tag = "chain",
     responses((status = 200, body = Object, description = "The trust file's content"), Problems))]
 pub(super) async fn trust(
     State(app): State<App>,
@@ -115,7 +115,7 @@ pub(super) async fn trust(
 }
 
 /// Where a light client begins: the trust file's content, and the newest final header.
-#[utoipa::path(get, path = "/v1/light/bootstrap", tag = "chain",
+#[utoipa::path(get, path = "/v1/light/bootstrap", operation_id = "light_bootstrap", tag = "chain",
     responses((status = 200, body = Bootstrap), Problems))]
 pub(super) async fn bootstrap(
     State(app): State<App>,
@@ -168,8 +168,8 @@ pub(super) async fn metrics(State(app): State<App>) -> Response {
     let height = parts.index.extent().map_or(0, |extent| extent.tip.height.0);
     metrics.tip_height.set(as_i64(height));
     metrics.claimed_height.set(as_i64(parts.hub.claimed().0.0));
-    let age = parts.hub.tip_age().map_or(0, |age| millis(age).0);
-    metrics.tip_age_ms.set(as_i64(age));
+    let age = parts.hub.tip_age().unwrap_or_default();
+    metrics.tip_age_seconds.set(age.as_secs_f64());
     let upstreams = parts.hub.upstreams();
     let lying = upstreams
         .iter()

@@ -27,7 +27,7 @@ pub(super) struct SearchQuery {
 }
 
 /// Everything that a number or a hash may stand for. 42 may be a height and a view.
-#[utoipa::path(get, path = "/v1/search", tag = "search", params(SearchQuery),
+#[utoipa::path(get, path = "/v1/search", operation_id = "search", tag = "search", params(SearchQuery),
     responses((status = 200, body = Vec<SearchHit>), Problems))]
 pub(super) async fn search(
     State(app): State<App>,

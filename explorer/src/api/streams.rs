@@ -60,7 +60,7 @@ pub(super) struct StreamQuery {
 
 /// Events as server-sent events. The id of a final block's event is its height, so browsers resume
 /// by themselves with `Last-Event-ID`.
-#[utoipa::path(get, path = "/v1/stream/sse", tag = "streams",
+#[utoipa::path(get, path = "/v1/stream/sse", operation_id = "stream_sse", tag = "streams",
     params(StreamQuery,
            ("Last-Event-ID" = Option<query::NumberParameter>, Header, description = "The height that came last")),
     responses((status = 200, content_type = "text/event-stream", body = String), Problems))]
@@ -98,7 +98,7 @@ pub(super) async fn sse(
 }
 
 /// Events over WebSocket, one JSON object in each text message.
-#[utoipa::path(get, path = "/v1/stream/ws", tag = "streams", params(StreamQuery),
+#[utoipa::path(get, path = "/v1/stream/ws", operation_id = "stream_ws", tag = "streams", params(StreamQuery),
     responses((status = 101, description = "The connection is a WebSocket now"), Problems))]
 pub(super) async fn ws(
     State(app): State<App>,

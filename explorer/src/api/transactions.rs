@@ -20,7 +20,7 @@ use quorate_types::{Digest, Outcome, merkle_path};
 /// A transaction: pending, finalized, or failed with its reason.
 ///
 /// The outcome is what validators say: the chain commits to it only by the accounts' state.
-#[utoipa::path(get, path = "/v1/transactions/{id}", tag = "transactions",
+#[utoipa::path(get, path = "/v1/transactions/{id}", operation_id = "transaction", tag = "transactions",
     params(("id" = query::HashParameter, Path, description = "The transaction's id")),
     responses((status = 200, body = TransactionDetail), Problems))]
 pub(super) async fn one(
@@ -87,7 +87,7 @@ fn find(parts: &Parts, id: &Digest) -> Result<Option<TransactionDetail>, IndexEr
 }
 
 /// A proof that a final block holds a transaction.
-#[utoipa::path(get, path = "/v1/transactions/{id}/proof", tag = "transactions",
+#[utoipa::path(get, path = "/v1/transactions/{id}/proof", operation_id = "transaction_proof", tag = "transactions",
     params(("id" = query::HashParameter, Path, description = "The transaction's id")),
     responses((status = 200, body = TransactionProof), Problems))]
 pub(super) async fn proof(

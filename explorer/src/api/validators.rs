@@ -18,7 +18,7 @@ use quorate_crypto::bls::SchemeKind;
 use quorate_types::{Epoch, Evidence, ValidatorIndex};
 
 /// The validators of an epoch, and how they did in it.
-#[utoipa::path(get, path = "/v1/validators", tag = "validators", params(EpochQuery),
+#[utoipa::path(get, path = "/v1/validators", operation_id = "validators", tag = "validators", params(EpochQuery),
     responses((status = 200, body = ValidatorSet), Problems))]
 pub(super) async fn list(
     State(app): State<App>,
@@ -43,7 +43,7 @@ pub(super) async fn list(
 }
 
 /// A validator by its place or its identity.
-#[utoipa::path(get, path = "/v1/validators/{which}", tag = "validators",
+#[utoipa::path(get, path = "/v1/validators/{which}", operation_id = "validator", tag = "validators",
     params(("which" = query::ValidatorParameter, Path, description = "Place in the committee, or identity"), EpochQuery),
     responses((status = 200, body = ValidatorDetail), Problems))]
 pub(super) async fn one(

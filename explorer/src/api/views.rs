@@ -28,7 +28,7 @@ pub(super) struct EpochQuery {
 }
 
 /// A view: its block, or how it ended without one.
-#[utoipa::path(get, path = "/v1/views/{view}", tag = "views",
+#[utoipa::path(get, path = "/v1/views/{view}", operation_id = "view", tag = "views",
     params(("view" = query::NumberParameter, Path, description = "The view within the epoch"), EpochQuery),
     responses((status = 200, body = ViewDetail), Problems, PrunedProblem))]
 pub(super) async fn one(
