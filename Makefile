@@ -5,7 +5,7 @@ SHELL := /bin/bash
 export CARGO_TARGET_DIR ?= $(HOME)/.cache/quorate/target
 QUORATE := $(CARGO_TARGET_DIR)/release/quorate
 
-.PHONY: help tools build localnet observe test sim nightly fuzz mistakes bench-verify bench-engines chaos lint
+.PHONY: help tools page build localnet observe test sim nightly fuzz mistakes bench-verify bench-engines chaos lint
 
 help: ## show this list
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
@@ -13,8 +13,19 @@ help: ## show this list
 tools: ## install what bare Debian lacks, or say what to install elsewhere
 	@deploy/install-tools
 
-build: tools ## build the quorate binary (about 15 minutes the first time)
+build: tools page ## build the quorate binary (about 15 minutes the first time)
 	cargo build --release --locked --workspace
+
+# Made only if npm is there and something has changed; cargo embeds it, or a placeholder.
+PAGE := explorer/page
+page: ## build the explorer's web page, if npm is there
+	@if ! command -v npm >/dev/null; then \
+	  echo "npm is not there: the explorer serves a placeholder for its page"; \
+	elif [ ! -f $(PAGE)/dist/index.html ] || [ -n "$$(find $(PAGE) -path $(PAGE)/node_modules -prune \
+	    -o -path $(PAGE)/dist -prune -o -type f -newer $(PAGE)/dist/index.html -print -quit)" ]; then \
+	  npm --prefix $(PAGE) ci --no-audit --no-fund && npm --prefix $(PAGE) run build || \
+	    echo "the page was not built (it needs node 20.19 or newer): the explorer serves a placeholder"; \
+	fi
 
 localnet: build ## run four validators with signed transfers for 30 seconds, and show a summary
 	$(QUORATE) localnet --for 30s

@@ -9,6 +9,8 @@ mod block;
 mod config;
 mod db;
 mod evidence;
+mod explored;
+mod explorer;
 mod genesis;
 mod keys;
 mod load;
@@ -75,6 +77,8 @@ enum Command {
     Account(account::Account),
     /// Show a block, on request with its finality verified offline
     Block(block::Block),
+    /// Show a chain to people and programs: a web page, an HTTP interface, streams
+    Explorer(Box<explorer::Explorer>),
     /// Check a validator's configuration, and show the defaults
     #[command(subcommand)]
     Config(config::Config),
@@ -105,6 +109,7 @@ pub fn main() -> ExitCode {
         Command::Evidence(command) => command.run(),
         Command::Account(command) => command.run(),
         Command::Block(command) => command.run(),
+        Command::Explorer(command) => command.run(),
         Command::Config(command) => command.run(),
         Command::Db(command) => command.run(),
         Command::Report(command) => command.run(),

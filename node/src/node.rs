@@ -107,7 +107,7 @@ pub(crate) fn lock_directory(directory: &Path) -> anyhow::Result<File> {
     match file.try_lock() {
         Ok(()) => Ok(file),
         Err(TryLockError::WouldBlock) => bail!(
-            "{} is in use by another process: two validators must never share a data directory",
+            "{} is in use by another process: two processes must never share a data directory",
             directory.display()
         ),
         Err(TryLockError::Error(error)) => {
@@ -417,7 +417,8 @@ async fn first_failure(failed: &mut UnboundedReceiver<anyhow::Error>) -> anyhow:
     }
 }
 
-async fn stop_signal(stop_with_stdin: bool) -> anyhow::Result<()> {
+/// Waits until the process is told to stop.
+pub(crate) async fn stop_signal(stop_with_stdin: bool) -> anyhow::Result<()> {
     use tokio::signal::unix::{SignalKind, signal};
     let mut terminate = signal(SignalKind::terminate()).context("cannot watch for SIGTERM")?;
     let mut interrupt = signal(SignalKind::interrupt()).context("cannot watch for SIGINT")?;

@@ -32,8 +32,8 @@ use quorate_crypto::bls::Proof;
 use quorate_load::api::OffenderJson;
 use quorate_storage::journal::Journal;
 use quorate_types::{
-    Block, ChainId, Committee, Digest, Evidence, Header, Height, Identity, Message, Status,
-    ValidatorIndex, View, genesis::BlockLimits,
+    Block, ChainId, Committee, Digest, Evidence, Header, Height, Identity, Message, Record, Status,
+    ValidatorIndex, View, VoteKind, genesis::BlockLimits,
 };
 use std::{
     collections::{HashMap, HashSet, VecDeque},
@@ -446,6 +446,7 @@ impl Replica {
         }
         for record in &output.persist {
             self.journal.append(record).context("vote journal")?;
+            self.show(record);
         }
         if !output.jobs.is_empty() {
             let jobs = output.jobs;
@@ -491,6 +492,18 @@ impl Replica {
             self.plan_build(request)?;
         }
         Ok(())
+    }
+
+    /// Shows certificates, and the own votes that explain them, to whoever follows the chain.
+    fn show(&self, record: &Record) {
+        let heard = self.around.live.heard();
+        match record {
+            Record::Certificate(certificate) => heard.certificate(certificate),
+            Record::Vote(vote) if vote.subject.kind == VoteKind::Notarize => {
+                heard.notarized(vote.subject.epoch, vote.subject.view);
+            }
+            Record::Vote(_) | Record::Block(_) => {}
+        }
     }
 
     /// Syncs the journal and sends the votes that wait for it, if one is urgent or has waited long

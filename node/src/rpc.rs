@@ -7,6 +7,7 @@
 
 mod answers;
 pub(crate) mod error;
+mod heard;
 pub mod live;
 mod page;
 mod server;
@@ -24,8 +25,9 @@ use axum::{
 use error::{RpcError, RpcResult};
 use live::LiveStatus;
 use quorate_load::api::{
-    AccountJson, AccountProofJson, BlockJson, BlocksJson, EvidenceListJson, PeersJson, StatusJson,
-    SubmitAnswer, SubmitRequest, TransactionResult, to_hex,
+    AccountJson, AccountProofJson, BlockJson, BlocksJson, CertificatesJson, ChainJson,
+    EvidenceListJson, PeersJson, StatusJson, SubmitAnswer, SubmitRequest, TransactionResult,
+    to_hex,
 };
 use quorate_p2p::PeerStatus;
 use quorate_storage::store::Store;
@@ -50,6 +52,9 @@ const MAX_WAIT: Duration = Duration::from_secs(30);
 
 /// Most blocks in one answer.
 const MAX_BLOCKS: u64 = 100;
+
+/// Most certificates in one answer.
+const MAX_CERTIFICATES: usize = 256;
 
 /// A node whose newest block is older than this is not ready.
 const MAX_AGE: Duration = Duration::from_secs(10);
@@ -136,6 +141,8 @@ pub fn router(state: RpcState) -> Router {
         .route("/v1/accounts/{identity}", get(account))
         .route("/v1/blocks", get(blocks))
         .route("/v1/blocks/{which}", get(block))
+        .route("/v1/chain", get(chain))
+        .route("/v1/certificates", get(certificates))
         .route(
             "/v1/health",
             get(|| async { Json(serde_json::json!({"alive": true})) }),
@@ -356,6 +363,53 @@ async fn blocks(
         .blocking(move |parts| answers::summaries(parts, from, limit))
         .await?;
     Ok(Json(BlocksJson { blocks }))
+}
+
+async fn chain(
+    State(state): State<RpcState>,
+    query: Result<Query<BlocksQuery>, axum::extract::rejection::QueryRejection>,
+) -> RpcResult<Json<ChainJson>> {
+    let Query(query) = query?;
+    let from = Height(query.from.max(1));
+    let limit = query.limit.unwrap_or(MAX_BLOCKS).clamp(1, MAX_BLOCKS);
+    if let Some(wait_ms) = query.wait_ms {
+        let timeout = Duration::from_millis(wait_ms).min(MAX_WAIT);
+        answers::await_height(&state, from, timeout).await?;
+    }
+    state
+        .blocking(move |parts| answers::chain(parts, from, limit))
+        .await
+        .map(Json)
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct CertificatesQuery {
+    after: Option<u64>,
+    wait_ms: Option<u64>,
+}
+
+async fn certificates(
+    State(state): State<RpcState>,
+    query: Result<Query<CertificatesQuery>, axum::extract::rejection::QueryRejection>,
+) -> RpcResult<Json<CertificatesJson>> {
+    let Query(query) = query?;
+    let heard = state.parts().live.heard();
+    // Without a number, only what comes from now on is of interest.
+    let after = query.after.unwrap_or(u64::MAX);
+    if let Some(wait_ms) = query.wait_ms {
+        let _room = state
+            .inner
+            .waiters
+            .try_acquire()
+            .map_err(|_| RpcError::busy("too many requests wait; try again later"))?;
+        let timeout = Duration::from_millis(wait_ms).min(MAX_WAIT);
+        let mut newest = heard.newest();
+        let news = newest.wait_for(|newest| *newest > after);
+        // That the time is up is an answer, too: an empty list.
+        let _ = tokio::time::timeout(timeout, news).await;
+    }
+    Ok(Json(heard.after(after, MAX_CERTIFICATES)))
 }
 
 async fn ready(State(state): State<RpcState>) -> RpcResult<Json<serde_json::Value>> {

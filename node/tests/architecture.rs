@@ -11,6 +11,10 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ("quorate-p2p", &["quorate-crypto", "quorate-types"]),
     ("quorate-load", &["quorate-crypto", "quorate-types"]),
     (
+        "quorate-explorer",
+        &["quorate-crypto", "quorate-types", "quorate-storage"],
+    ),
+    (
         "quorate-node",
         &[
             "quorate-crypto",
@@ -19,6 +23,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
             "quorate-storage",
             "quorate-p2p",
             "quorate-load",
+            "quorate-explorer",
         ],
     ),
     (

@@ -18,7 +18,7 @@ const HEADER_VERSION: u8 = 1;
 
 /// What a block says of itself. Its SHA-256 is the block's id, which votes are about.
 ///
-/// Encoded in 209 bytes: a version byte and the fields in order.
+/// Encoded in 177 bytes: a version byte and the fields in order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Header {
     /// The chain it belongs to.

@@ -300,6 +300,16 @@ impl Trust {
         serde_json::to_string_pretty(self).expect("a trust file has only text keys")
     }
 
+    /// The vote scheme with its keys, fully checked.
+    ///
+    /// # Errors
+    ///
+    /// If the scheme is unknown or the keys are none, or do not belong together.
+    pub fn scheme(&self) -> Result<Scheme, GenesisError> {
+        let group_key = self.group_key.as_deref();
+        open_scheme(&self.scheme, &self.name, group_key, &self.validators)
+    }
+
     /// A verifier of this chain's certificates and votes.
     ///
     /// # Errors
@@ -307,11 +317,10 @@ impl Trust {
     /// If the scheme is unknown or the keys are none, or do not belong together.
     pub fn verifier(&self) -> Result<Verifier, GenesisError> {
         let identities = self.validators.iter().map(|v| v.identity).collect();
-        let group_key = self.group_key.as_deref();
         Ok(Verifier {
             chain: self.chain_id,
             committee: Committee::new(Epoch(0), identities)?,
-            scheme: open_scheme(&self.scheme, &self.name, group_key, &self.validators)?,
+            scheme: self.scheme()?,
         })
     }
 }
@@ -330,6 +339,18 @@ impl Verifier {
         self.scheme.verify(&message, &certificate.proof)
     }
 
+    /// Whether a quorum stands behind each of these certificates, with one pairing check for all;
+    /// `true` for none. `seed` must not be predictable for whoever made them.
+    pub fn verify_many(&self, certificates: &[&Certificate], seed: [u8; 32]) -> bool {
+        let hashed = |certificate: &&Certificate| {
+            HashedMessage::new(&certificate.subject.signed_bytes(&self.chain))
+        };
+        let messages: Vec<HashedMessage> = certificates.iter().map(hashed).collect();
+        let proofs = certificates.iter().map(|certificate| &certificate.proof);
+        let items: Vec<_> = messages.iter().zip(proofs).collect();
+        self.scheme.verify_many(&items, seed)
+    }
+
     /// Who signed a certificate, if the scheme tells.
     pub fn signers(&self, certificate: &Certificate) -> Option<Vec<ValidatorIndex>> {
         let signers = self.scheme.signers(&certificate.proof)?;
@@ -341,6 +362,11 @@ impl Verifier {
         let message = HashedMessage::new(&vote.subject.signed_bytes(&self.chain));
         self.scheme
             .verify_partial(&message, vote.signer.0, &vote.signature)
+    }
+
+    /// The validators, who are the same in every epoch.
+    pub fn committee(&self) -> &Committee {
+        &self.committee
     }
 
     /// The validator at this place.

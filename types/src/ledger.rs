@@ -79,6 +79,19 @@ pub struct Receipt {
 }
 
 impl Outcome {
+    /// Every outcome.
+    pub const ALL: [Self; 4] = [
+        Self::Applied,
+        Self::Failed(Failure::WrongNonce),
+        Self::Failed(Failure::CannotPayFee),
+        Self::Failed(Failure::InsufficientBalance),
+    ];
+
+    /// The outcome of this name.
+    pub fn from_name(name: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|outcome| outcome.name() == name)
+    }
+
     /// A short name for people and programs: `applied`, `wrong_nonce`, `cannot_pay_fee` or
     /// `insufficient_balance`.
     pub fn name(&self) -> &'static str {

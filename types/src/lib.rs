@@ -32,7 +32,7 @@ pub use epochs::EpochLength;
 pub use evidence::{Conflict, Evidence};
 pub use ids::{Epoch, Height, ValidatorIndex, View};
 pub use ledger::{Account, Failure, Outcome, Receipt, state_key};
-pub use merkle::merkle_root;
+pub use merkle::{merkle_path, merkle_root, merkle_verify};
 pub use message::{Frame, Message, Proposal, Status};
 pub use record::Record;
 pub use transaction::{TRANSACTION_NAMESPACE, Transaction, TransactionError, Transfer};

@@ -429,6 +429,53 @@ pub struct BlocksJson {
     pub blocks: Vec<BlockSummaryJson>,
 }
 
+/// A final block in `GET /v1/chain`, by encodings.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct ChainBlockJson {
+    /// The block's encoding.
+    pub block: String,
+    /// The encoding of its own finalization, if it has one; otherwise a later block's stands for it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub certificate: Option<String>,
+    /// What became of each of its transactions.
+    pub outcomes: Vec<String>,
+}
+
+/// `GET /v1/chain`.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct ChainJson {
+    /// The newest executed height.
+    pub executed_height: Height,
+    /// The lowest height that is kept.
+    pub first_height: Height,
+    /// Consecutive final blocks.
+    pub blocks: Vec<ChainBlockJson>,
+}
+
+/// A certificate in `GET /v1/certificates`.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct CertificateJson {
+    /// Its number in the order of their coming.
+    pub number: u64,
+    /// Its encoding.
+    pub certificate: String,
+    /// Of a nullification, why the view brought nothing, as far as this validator saw it:
+    /// `no_valid_proposal_in_time`, `no_quorum_in_time` or `unknown`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reason: Option<String>,
+}
+
+/// `GET /v1/certificates`.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct CertificatesJson {
+    /// Names the validator's process; numbers begin anew with each.
+    pub session: u64,
+    /// The newest one's number.
+    pub newest: u64,
+    /// Certificates in the order of their coming.
+    pub certificates: Vec<CertificateJson>,
+}
+
 /// The hexadecimal form of a value's encoding.
 pub fn to_hex(value: &impl Encode) -> String {
     hex::encode(value.encode())

@@ -2,6 +2,7 @@
 
 use super::{
     block::{load_trust, verify_header},
+    explored,
     output::{print_fields, print_json},
     rpc::{Rpc, block_on},
 };
@@ -17,8 +18,9 @@ use std::path::PathBuf;
 
 /// Show an account: balance and next nonce, on request with a verified proof
 #[derive(Args)]
-#[command(after_help = "Example:
-  quorate account 5fa1… --proof --trust localnet/trust.json")]
+#[command(after_help = "Examples:
+  quorate account 5fa1… --proof --trust localnet/trust.json
+  quorate account 5fa1… --proof --trust localnet/trust.json --explorer http://127.0.0.1:26608")]
 pub(super) struct Account {
     /// The account: 64 hexadecimal digits
     identity: Identity,
@@ -30,6 +32,9 @@ pub(super) struct Account {
     trust: Option<PathBuf>,
     #[command(flatten)]
     rpc: Rpc,
+    /// Ask this explorer instead of a validator
+    #[arg(long, value_name = "URL")]
+    explorer: Option<String>,
     /// Print one JSON object
     #[arg(long)]
     json: bool,
@@ -37,8 +42,13 @@ pub(super) struct Account {
 
 impl Account {
     pub(super) fn run(self) -> anyhow::Result<()> {
-        let client = self.rpc.client()?;
-        let answer = block_on(async { Ok(client.account(&self.identity, self.proof).await?) })?;
+        let answer = match &self.explorer {
+            Some(url) => block_on(explored::account(url, &self.identity))?,
+            None => {
+                let client = self.rpc.client()?;
+                block_on(async { Ok(client.account(&self.identity, self.proof).await?) })?
+            }
+        };
         let mut fields = vec![
             ("account", answer.identity.to_string()),
             ("balance", answer.balance.to_string()),
@@ -47,7 +57,7 @@ impl Account {
         if let (true, Some(trust)) = (self.proof, &self.trust) {
             ensure!(
                 answer.identity == self.identity,
-                "the validator answered for another account"
+                "the answer is for another account"
             );
             let header = verify(&answer, &load_trust(trust)?)?;
             fields.push((
@@ -68,10 +78,7 @@ impl Account {
 
 /// Verifies that the account is what the answer says, with the chain's key alone.
 fn verify(answer: &AccountJson, verifier: &Verifier) -> anyhow::Result<Header> {
-    let proof = answer
-        .proof
-        .as_ref()
-        .context("the validator gave no proof")?;
+    let proof = answer.proof.as_ref().context("the answer holds no proof")?;
     let header: Header = from_hex("header", &proof.header)?;
     let certificate: Certificate = from_hex("certificate", &proof.certificate)?;
     verify_header(verifier, &header, &header, &[], &certificate)?;

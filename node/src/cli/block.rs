@@ -1,6 +1,7 @@
 //! `quorate block`
 
 use super::{
+    explored,
     output::{print_fields, print_json, print_lines},
     rpc::{Rpc, block_on},
 };
@@ -28,12 +29,15 @@ const MAX_TRUST_BYTES: u64 = 16 << 20;
 
 /// Show a block, on request with its finality verified offline
 ///
-/// With --verify nothing that the validator says is believed: the block's hash, its transactions
-/// and the finalization are checked with the trust file alone.
+/// With --verify nothing that the validator or explorer says is believed: the block's hash, its
+/// transactions and the finalization are checked with the trust file alone.
 #[derive(Args)]
 #[command(after_help = "Examples:
   quorate block latest
-  quorate block 1200 --verify --trust localnet/trust.json")]
+  quorate block 1200 --verify --trust localnet/trust.json
+  quorate block 1200 --explorer http://127.0.0.1:26608 --verify --trust localnet/trust.json
+  curl -s http://127.0.0.1:26608/v1/blocks/1200 > block.json
+  quorate block 1200 --file block.json --verify --trust localnet/trust.json")]
 pub(super) struct Block {
     /// The block's height, its id (64 hexadecimal digits), or `latest`
     #[arg(value_name = "HEIGHT|ID|latest")]
@@ -46,6 +50,12 @@ pub(super) struct Block {
     trust: Option<PathBuf>,
     #[command(flatten)]
     rpc: Rpc,
+    /// Ask this explorer instead of a validator
+    #[arg(long, value_name = "URL", conflicts_with = "file")]
+    explorer: Option<String>,
+    /// Read the answer of a validator or an explorer from this file, and ask nobody
+    #[arg(long, value_name = "FILE")]
+    file: Option<PathBuf>,
     /// Print one JSON object
     #[arg(long)]
     json: bool,
@@ -53,8 +63,14 @@ pub(super) struct Block {
 
 impl Block {
     pub(super) fn run(self) -> anyhow::Result<()> {
-        let client = self.rpc.client()?;
-        let answer = block_on(self.ask(&client))?;
+        let answer = if let Some(file) = &self.file {
+            explored::block_from_file(file)?
+        } else if let Some(url) = &self.explorer {
+            block_on(explored::block(url, &self.which))?
+        } else {
+            let client = self.rpc.client()?;
+            block_on(self.ask(&client))?
+        };
         let verified = match (self.verify, &self.trust) {
             (true, Some(trust)) => Some(self.check(&answer, &load_trust(trust)?)?),
             _ => None,
@@ -131,7 +147,7 @@ impl Block {
         let certificate = answer
             .certificate
             .as_ref()
-            .context("the validator gave no finalization")?;
+            .context("the answer holds no finalization")?;
         let certificate: Certificate = from_hex("certificate", certificate)?;
         let last = *descendants.last().unwrap_or(block.header());
         verify_header(verifier, block.header(), &last, &descendants, &certificate)?;
@@ -175,12 +191,16 @@ pub(super) fn verify_header(
     Ok(())
 }
 
-/// Reads a trust file.
+/// Reads a trust file, and makes a verifier of it.
 pub(super) fn load_trust(path: &Path) -> anyhow::Result<Verifier> {
-    let text = read_bounded(path, MAX_TRUST_BYTES)
-        .with_context(|| format!("cannot read {}", path.display()))?;
-    let trust = Trust::from_json(&text).with_context(|| format!("{}", path.display()))?;
-    trust
+    load_trust_file(path)?
         .verifier()
         .with_context(|| format!("{}", path.display()))
+}
+
+/// Reads a trust file.
+pub(super) fn load_trust_file(path: &Path) -> anyhow::Result<Trust> {
+    let text = read_bounded(path, MAX_TRUST_BYTES)
+        .with_context(|| format!("cannot read {}", path.display()))?;
+    Trust::from_json(&text).with_context(|| format!("{}", path.display()))
 }

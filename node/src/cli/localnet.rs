@@ -6,7 +6,7 @@ use super::{
 };
 use crate::{
     config::{MIN_RETENTION_BLOCKS, load_genesis, parse_duration},
-    localnet::{Curve, Figures, Network, Sample, Settings, prepare, setup},
+    localnet::{Curve, ExplorerProcess, Figures, Network, Sample, Settings, prepare, setup},
 };
 use anyhow::Context as _;
 use clap::Args;
@@ -15,7 +15,7 @@ use quorate_types::{EpochLength, ValidatorIndex, genesis::Protocol};
 use serde::Serialize;
 use std::{
     io::{IsTerminal as _, Write as _},
-    path::PathBuf,
+    path::{Path, PathBuf},
     sync::{Arc, atomic::Ordering::Relaxed},
     time::{Duration, Instant},
 };
@@ -31,7 +31,8 @@ const LINE_INTERVAL: [Duration; 2] = [Duration::from_secs(1), Duration::from_sec
 ///
 /// Each validator is a process of its own, with its own database and links. Their files are made
 /// in the directory if they are not there; the next run with the same directory goes on with the
-/// same chain. Ctrl-C stops everything cleanly.
+/// same chain. An explorer shows the chain in a browser, at the address that is printed. Ctrl-C
+/// stops everything cleanly.
 #[derive(Args)]
 #[command(after_help = "Examples:
   quorate localnet
@@ -75,12 +76,15 @@ pub(super) struct Localnet {
     /// Funded accounts to send from
     #[arg(long, default_value_t = 1_000, value_name = "N")]
     accounts: u32,
-    /// Validator i uses ports P + 2i (peers) and P + 2i + 1 (HTTP)
+    /// Validator i uses ports P + 2i (peers) and P + 2i + 1 (HTTP); the explorer the next one
     #[arg(long, default_value_t = 26_600, value_name = "P")]
     base_port: u16,
     /// The chain's name
     #[arg(long, default_value = "localnet")]
     name: String,
+    /// Start no explorer beside it; for figures of the validators alone
+    #[arg(long)]
+    no_explorer: bool,
     /// Print one JSON object with the figures on standard output at the end
     #[arg(long)]
     json: bool,
@@ -155,12 +159,14 @@ impl Localnet {
         let binary = std::env::current_exe().context("cannot find this program's own file")?;
         let mut network = Network::start(&binary, &self.dir, &settings)?;
         network.wait_until_up().await?;
-        self.greet(&network);
+        let explorer = self.start_explorer(&binary, &settings, &network);
+        self.greet(&network, explorer.as_ref());
         let (stop, stopped) = watch::channel(false);
         let (counters, load) = self.start_load(&network, stopped)?;
         let (first, finalized_before) = self.watch(&mut network, &counters).await?;
         let _ = stop.send(true);
         let last = Sample::take(&network).await;
+        drop(explorer);
         let report = match load {
             Some(load) => Some(load.await.context("the load generator failed")?),
             None => None,
@@ -177,9 +183,31 @@ impl Localnet {
         )
     }
 
-    fn greet(&self, network: &Network) {
+    /// Starts the explorer. Without it the network is of use, too.
+    fn start_explorer(
+        &self,
+        binary: &Path,
+        settings: &Settings,
+        network: &Network,
+    ) -> Option<ExplorerProcess> {
+        if self.no_explorer {
+            return None;
+        }
+        match ExplorerProcess::start(binary, &self.dir, settings, &network.urls()) {
+            Ok(explorer) => Some(explorer),
+            Err(error) => {
+                eprintln!("warning: no explorer: {error:#}");
+                None
+            }
+        }
+    }
+
+    fn greet(&self, network: &Network, explorer: Option<&ExplorerProcess>) {
         for (place, url) in network.urls().iter().enumerate() {
             eprintln!("validator {place}: {url}/v1/status  {url}/metrics");
+        }
+        if let Some(explorer) = explorer {
+            eprintln!("explorer:    {}", explorer.url());
         }
         eprintln!("files, logs and trust.json: {}", self.dir.display());
         match self.duration {

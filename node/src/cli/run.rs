@@ -89,7 +89,7 @@ impl Run {
     }
 }
 
-fn start_logging(config: &LogConfig) -> anyhow::Result<()> {
+pub(super) fn start_logging(config: &LogConfig) -> anyhow::Result<()> {
     let filter = EnvFilter::try_new(&config.level).context("log level")?;
     let log = tracing_subscriber::fmt()
         .with_env_filter(filter)

@@ -8,8 +8,9 @@ use super::{
 use crate::executor::AccountProof;
 use commonware_codec::{Copying, DecodeExt};
 use quorate_load::api::{
-    BlockJson, BlockSummaryJson, BlockTransactionJson, BlockedJson, PeerDetailJson, PeerJson,
-    PeersJson, Standing, TransactionJson, TransactionResult, TransactionState, to_hex,
+    BlockJson, BlockSummaryJson, BlockTransactionJson, BlockedJson, ChainBlockJson, ChainJson,
+    PeerDetailJson, PeerJson, PeersJson, Standing, TransactionJson, TransactionResult,
+    TransactionState, to_hex,
 };
 use quorate_p2p::PeerStatus;
 use quorate_types::{Account, Digest, Height, Identity, Status, state_key};
@@ -17,6 +18,14 @@ use std::time::Duration;
 
 /// Headers between a block and the descendant whose finalization stands for it, at most.
 const MAX_DESCENDANTS: u64 = 64;
+
+/// Bytes of encodings after which a range takes no further block.
+const MAX_CHAIN_BYTES: usize = 4 << 20;
+
+/// Most blocks, and bytes of encodings, of a range in which no block has a finalization of its own
+/// for so long.
+const MAX_UNCERTIFIED_BLOCKS: usize = 1_024;
+const MAX_UNCERTIFIED_BYTES: usize = 16 << 20;
 
 /// A transaction in a final block or in the mempool.
 pub(super) fn find_transaction(
@@ -212,6 +221,50 @@ pub(super) fn summaries(
         height = height.next();
     }
     Ok(blocks)
+}
+
+/// Consecutive blocks by their encodings, for whoever follows the chain. The list goes on beyond
+/// `limit` until a block with a finalization of its own ends it, so that all of it can be verified;
+/// what follows the last such block is left out.
+pub(super) fn chain(parts: &RpcParts, from: Height, limit: u64) -> RpcResult<ChainJson> {
+    let first_height = parts.store.pruned_below()?;
+    let executed_height = parts.store.tip().height;
+    if from < first_height && first_height <= executed_height {
+        return Err(RpcError::gone(&format!(
+            "block {from} is pruned: this validator keeps the blocks from {first_height} on"
+        )));
+    }
+    let mut blocks = Vec::new();
+    let (mut height, mut certified, mut bytes) = (from, 0, 0);
+    while blocks.len() < MAX_UNCERTIFIED_BLOCKS && bytes < MAX_UNCERTIFIED_BYTES {
+        if certified > 0 && (blocks.len() as u64 >= limit || bytes >= MAX_CHAIN_BYTES) {
+            break;
+        }
+        let stored = parts.store.block(height)?;
+        let Some((stored, receipts)) = stored.zip(parts.store.receipts(height)?) else {
+            break;
+        };
+        let block = to_hex(stored.block.as_ref());
+        bytes += block.len();
+        blocks.push(ChainBlockJson {
+            block,
+            certificate: stored.certificate.as_ref().map(to_hex),
+            outcomes: receipts
+                .iter()
+                .map(|receipt| receipt.outcome.name().to_owned())
+                .collect(),
+        });
+        if stored.certificate.is_some() {
+            certified = blocks.len();
+        }
+        height = height.next();
+    }
+    blocks.truncate(certified);
+    Ok(ChainJson {
+        executed_height,
+        first_height,
+        blocks,
+    })
 }
 
 /// Whom this validator has blocked.

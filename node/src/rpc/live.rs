@@ -1,5 +1,6 @@
 //! What the replica shows of itself to RPC, without either waiting for the other.
 
+use super::heard::Heard;
 use parking_lot::RwLock;
 use quorate_load::api::{EvidenceJson, OffenderJson};
 use quorate_types::{Committee, Epoch, Height, Status, ValidatorIndex, View};
@@ -27,6 +28,7 @@ pub struct LiveStatus {
     peers: RwLock<BTreeMap<ValidatorIndex, Status>>,
     last_votes: Vec<LastVote>,
     participation: RwLock<Participation>,
+    heard: Heard,
 }
 
 /// How the node is.
@@ -70,6 +72,7 @@ impl LiveStatus {
             pruned_below: AtomicU64::new(1),
             clock_ahead_ms: RwLock::default(),
             participation: RwLock::default(),
+            heard: Heard::new(crate::clock::now_ms()),
             offenders: RwLock::default(),
             evidence: RwLock::default(),
             started: Instant::now(),
@@ -183,6 +186,11 @@ impl LiveStatus {
         claims.sort_unstable_by(|a, b| b.cmp(a));
         let claimed = claims.get(self.committee.faults()).copied();
         claimed.unwrap_or(own).max(own)
+    }
+
+    /// The newest certificates.
+    pub(crate) fn heard(&self) -> &Heard {
+        &self.heard
     }
 
     /// The committee.

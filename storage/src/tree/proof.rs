@@ -72,6 +72,16 @@ impl Proof {
         }
     }
 
+    /// The hashes beside the way, from the root down.
+    pub fn siblings(&self) -> &[Digest] {
+        &self.siblings
+    }
+
+    /// All entries of the leaf, by ascending keys.
+    pub fn entries(&self) -> &[Entry] {
+        &self.entries
+    }
+
     /// The value of the key under the root, or `None` if it is proven to have none.
     ///
     /// # Errors

@@ -1,0 +1,48 @@
+//! Embeds the built web page, if there is one: `explorer/page/dist`, made by npm. Cargo also builds
+//! without; the explorer then serves a page that says so.
+
+use std::{
+    env, fs,
+    path::{Path, PathBuf},
+};
+
+fn main() {
+    let root = PathBuf::from(env::var_os("CARGO_MANIFEST_DIR").expect("set by cargo"));
+    let page = root.join("page");
+    let dist = page.join("dist");
+    println!("cargo::rerun-if-changed=build.rs");
+    // A folder that is not there would make cargo run this each time.
+    let watched = if dist.is_dir() { &dist } else { &page };
+    println!("cargo::rerun-if-changed={}", watched.display());
+    let mut files = Vec::new();
+    if dist.join("index.html").is_file() {
+        collect(&dist, &dist, &mut files);
+    }
+    files.sort();
+    let mut code = String::from("&[\n");
+    for (name, path) in &files {
+        code.push_str(&format!("    ({name:?}, include_bytes!({path:?})),\n"));
+    }
+    code.push_str("]\n");
+    let out = PathBuf::from(env::var_os("OUT_DIR").expect("set by cargo"));
+    fs::write(out.join("page.rs"), code).expect("the build's own folder can be written");
+}
+
+/// All files below a folder, with their names from the root on, `/` between the parts.
+fn collect(root: &Path, folder: &Path, files: &mut Vec<(String, String)>) {
+    let entries = fs::read_dir(folder).expect("the page's folder can be read");
+    for entry in entries {
+        let path = entry.expect("the page's folder can be read").path();
+        if path.is_dir() {
+            collect(root, &path, files);
+            continue;
+        }
+        let name = path.strip_prefix(root).expect("it is below the root");
+        let name: Vec<_> = name
+            .iter()
+            .map(|part| part.to_str().expect("names in the page are text"))
+            .collect();
+        let path = path.to_str().expect("the project's path is text");
+        files.push((name.join("/"), path.to_owned()));
+    }
+}

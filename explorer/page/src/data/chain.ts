@@ -1,0 +1,457 @@
+// The newest part of the chain as the stream brings it: followed without gap or double, and
+// verified. One signature check covers all that has come since the last one.
+
+import type { CheckName, Report } from "../verify/checks.ts";
+import type { Verifier } from "../verify/client.ts";
+import { unhex } from "../verify/bytes.ts";
+import { HEADER_BYTES, type Header, decodeHeader } from "../verify/codec.ts";
+import type { Api } from "./api.ts";
+import { Stream, type StreamState } from "./stream.ts";
+import type { BlockCertificate, BlockSummary, Finality, Message, Page, Stats, Status } from "./types.ts";
+
+/** Blocks that are kept. */
+export const MAX_ROWS = 600;
+const MAX_VIEWS = 600;
+/** Blocks before the tip that are asked for at the start. */
+const BACKLOG = 120n;
+/** Headers that one signature check covers at most. */
+const MAX_RUN = 256;
+/** A hole of more blocks than this is not filled but begun anew after. */
+const MAX_FILL = 500n;
+/** The least time between two signature checks: a core has other things to do. */
+const CHECK_INTERVAL_MS = 200;
+const MAX_REFUSALS = 50;
+const SHORTEST_FINALITY_MS = 0.5;
+
+export type Mark = "waiting" | "verified" | "refused";
+
+export interface Row {
+  /** The height that it was sent for; a refused row's header may say another one. */
+  height: bigint;
+  /** Decoded from the header's bytes, whatever the server says of them. */
+  header: Header;
+  headerHex: string;
+  finality: Finality;
+  leader: number;
+  /** Told by the server: the header commits to them only together. */
+  transactions: number;
+  bytes: number;
+  /** When it came, by this machine's clock; undefined if it was history by then. */
+  arrived: number | undefined;
+  blockTimeMs: number | undefined;
+  finalityMs: number | undefined;
+  mark: Mark;
+}
+
+export interface ViewRow {
+  epoch: bigint;
+  view: bigint;
+  leader: number;
+  proposed?: number | undefined;
+  notarized?: number | undefined;
+  finalized?: number | undefined;
+  nullified?: number | undefined;
+  reason?: string | null;
+  height?: bigint;
+  /** A nullification's certificate that waits for its check. */
+  certificate?: string | undefined;
+  mark?: Mark;
+}
+
+/** An answer that this page did not believe. */
+export interface Refusal {
+  at: number;
+  what: string;
+  href: string;
+  report: Report;
+}
+
+interface Sample {
+  at: number;
+  stats: Stats;
+}
+
+export class Chain {
+  readonly rows = new Map<bigint, Row>();
+  readonly views = new Map<string, ViewRow>();
+  readonly refusals: Refusal[] = [];
+  readonly samples: Sample[] = [];
+  tip: bigint | undefined;
+  verified: Row | undefined;
+  status: Status | undefined;
+  stats: Stats | undefined;
+  state: StreamState = "connecting";
+  /** The oldest block that the server still has, if it has said so. */
+  pruned: bigint | undefined;
+  /** Blocks that came twice, that were asked for again, and that were left out for good. */
+  doubles = 0;
+  filled = 0;
+  holes: { from: bigint; to: bigint }[] = [];
+  /** Which validators there are, from the pinned trust. */
+  committee = 0;
+
+  readonly #api: Api;
+  readonly #verifier: Verifier;
+  readonly #stream: Stream;
+  readonly #changed: () => void;
+  #ready = false;
+  #checking = false;
+  #closed = false;
+  #lastCheck = 0;
+  #notarized = new Map<string, number>();
+  #filling = Promise.resolve();
+
+  constructor(api: Api, verifier: Verifier, changed: () => void) {
+    this.#api = api;
+    this.#verifier = verifier;
+    this.#changed = changed;
+    this.#stream = new Stream(api, {
+      next: () => (this.tip === undefined ? undefined : this.tip + 1n),
+      receive: (message) => this.#receive(message),
+      changed: (state) => {
+        this.state = state;
+        this.#changed();
+      },
+    });
+  }
+
+  /** Verification may begin: the keys are pinned. */
+  ready(committee: number): void {
+    this.committee = committee;
+    for (const view of this.views.values()) view.leader = this.#leader(view.epoch, view.view, view.leader);
+    for (const row of this.rows.values()) row.leader = this.#leader(row.header.epoch, row.header.view, row.leader);
+    this.#ready = true;
+    this.#check();
+  }
+
+  /** Begins some way before the server's tip. */
+  async open(): Promise<void> {
+    for (let wait = 500; !this.#closed; wait = Math.min(5_000, 2 * wait)) {
+      try {
+        this.status = await this.#api.get<Status>("/v1/status");
+        break;
+      } catch {
+        this.state = "broken";
+        this.#changed();
+        await new Promise((resolve) => setTimeout(resolve, wait));
+      }
+    }
+    if (this.#closed) return;
+    const tip = BigInt(this.status?.tip?.height ?? 0);
+    const oldest = BigInt(this.status?.oldest ?? 1);
+    const start = tip > BACKLOG ? tip - BACKLOG : 0n;
+    this.tip = start < oldest - 1n ? oldest - 1n : start;
+    this.#history = tip;
+    this.#stream.open();
+  }
+
+  /** Up to here it was history when this page came. */
+  #history = 0n;
+
+  close(): void {
+    this.#closed = true;
+    this.#stream.close();
+  }
+
+  /** Nobody looks: the connection is given up until somebody does. */
+  rest(): void {
+    if (!this.#closed) this.#stream.close();
+  }
+
+  async wake(): Promise<void> {
+    if (this.#closed || this.state !== "closed" || this.tip === undefined) return;
+    try {
+      this.status = await this.#api.get<Status>("/v1/status");
+      const tip = BigInt(this.status.tip?.height ?? 0);
+      if (tip > this.tip + MAX_FILL) this.#leaveOut(this.tip + 1n, tip - BACKLOG - 1n);
+      if (tip > this.#history) this.#history = tip;
+    } catch {
+      // The stream will tell.
+    }
+    this.#stream.open();
+  }
+
+  /** The newest rows, newest first. */
+  newest(count: number): Row[] {
+    const found: Row[] = [];
+    if (this.tip === undefined) return found;
+    for (let height = this.tip; found.length < count && height > 0n; height--) {
+      const row = this.rows.get(height);
+      if (row) found.push(row);
+      else if (found.length > 0 && height < this.tip - BigInt(MAX_ROWS)) break;
+    }
+    return found;
+  }
+
+  /** Writes down an answer that was not believed. */
+  refuse(what: string, href: string, report: Report): void {
+    this.refusals.unshift({ at: Date.now(), what, href, report });
+    this.refusals.length = Math.min(this.refusals.length, MAX_REFUSALS);
+    this.#changed();
+  }
+
+  #receive(message: Message): void {
+    switch (message.type) {
+      case "finalized":
+        this.#follow(message);
+        break;
+      case "notarized": {
+        this.#notarized.set(message.id, performance.now());
+        if (this.#notarized.size > MAX_VIEWS) this.#notarized.delete(this.#notarized.keys().next().value!);
+        const view = this.#view(BigInt(message.epoch), BigInt(message.view));
+        view.notarized ??= Date.now();
+        break;
+      }
+      case "nullified": {
+        const view = this.#view(BigInt(message.epoch), BigInt(message.view));
+        view.nullified ??= Date.now();
+        view.reason = message.reason;
+        view.certificate = message.certificate;
+        view.mark ??= "waiting";
+        this.#check();
+        break;
+      }
+      case "stats":
+        this.stats = message;
+        this.samples.push({ at: Date.now(), stats: message });
+        if (this.samples.length > 300) this.samples.shift();
+        break;
+      case "gap":
+        this.#fill(BigInt(message.from), BigInt(message.to));
+        break;
+      case "pruned":
+        this.pruned = BigInt(message.oldest);
+        if (this.tip !== undefined && this.tip < this.pruned - 1n) this.tip = this.pruned - 1n;
+        break;
+    }
+    this.#changed();
+  }
+
+  #follow(message: Extract<Message, { type: "finalized" }>): void {
+    const height = BigInt(message.height);
+    if (this.tip !== undefined && height > this.tip + 1n) this.#fill(this.tip + 1n, height - 1n);
+    const arrived = height > this.#history ? Date.now() : undefined;
+    const row = this.#add(height, message.block, message.header, message.finality, arrived);
+    if (!row) return;
+    if (this.tip === undefined || height > this.tip) this.tip = height;
+    const view = this.#view(row.header.epoch, row.header.view);
+    view.height = height;
+    if (arrived !== undefined) {
+      view.proposed = Number(row.header.timestampMs);
+      view.finalized ??= arrived;
+      const notarized = this.#notarized.get(row.header.id);
+      const measured = notarized === undefined ? undefined : performance.now() - notarized;
+      // Both in one packet: nothing was measured.
+      row.finalityMs = message.finality_ms ?? (measured !== undefined && measured >= SHORTEST_FINALITY_MS ? measured : undefined);
+    }
+    this.#check();
+  }
+
+  /** A row, unless it is there already or no header. */
+  #add(height: bigint, block: BlockSummary, headerHex: string, finality: Finality, arrived: number | undefined): Row | undefined {
+    const known = this.rows.get(height);
+    if (known) {
+      this.doubles += 1;
+      if (known.headerHex !== headerHex) {
+        const detail = `there are two answers for height ${height}`;
+        this.refuse(`block ${height}`, `#/block/${height}`, { ok: false, ms: 0, checks: [{ name: "asked", state: "failed", detail }] });
+      }
+      return undefined;
+    }
+    let header: Header;
+    try {
+      header = decodeHeader(unhex(headerHex, HEADER_BYTES));
+    } catch (error) {
+      const detail = error instanceof Error ? error.message : String(error);
+      this.refuse(`block ${height}`, `#/block/${height}`, { ok: false, ms: 0, checks: [{ name: "encoding", state: "failed", detail }] });
+      return undefined;
+    }
+    const leader = this.#leader(header.epoch, header.view, block.leader);
+    const row: Row = {
+      height,
+      header,
+      headerHex,
+      finality,
+      leader,
+      transactions: block.transactions,
+      bytes: Number(block.bytes),
+      arrived,
+      blockTimeMs: this.#blockTime(height, header),
+      finalityMs: undefined,
+      mark: "waiting",
+    };
+    this.rows.set(height, row);
+    const above = this.rows.get(height + 1n);
+    if (above) above.blockTimeMs ??= this.#blockTime(height + 1n, above.header);
+    if (this.rows.size > MAX_ROWS) {
+      let lowest = height;
+      for (const at of this.rows.keys()) if (at < lowest) lowest = at;
+      this.rows.delete(lowest);
+    }
+    return row;
+  }
+
+  /** Who leads a view, by the rule; what the server says only until the committee is known. */
+  #leader(epoch: bigint, view: bigint, told: number): number {
+    return this.committee > 0 ? Number((view + epoch) % BigInt(this.committee)) : told;
+  }
+
+  #blockTime(height: bigint, header: Header): number | undefined {
+    const parent = this.rows.get(height - 1n)?.header;
+    return parent && Number(header.timestampMs - parent.timestampMs);
+  }
+
+  #view(epoch: bigint, view: bigint): ViewRow {
+    const name = `${epoch}.${view}`;
+    let row = this.views.get(name);
+    if (!row) {
+      row = { epoch, view, leader: this.#leader(epoch, view, 0) };
+      this.views.set(name, row);
+      if (this.views.size > MAX_VIEWS) this.views.delete(this.views.keys().next().value!);
+    }
+    return row;
+  }
+
+  /** Fetches what the stream has left out. One gap after the other. */
+  #fill(from: bigint, to: bigint): void {
+    if (to < from) return;
+    if (this.tip === undefined || this.tip < to) this.tip = to;
+    if (to - from > MAX_FILL) {
+      this.#leaveOut(from, to - BACKLOG);
+      from = to - BACKLOG + 1n;
+    }
+    this.#filling = this.#filling.then(() => this.#fetch(from, to)).catch(() => this.#leaveOut(from, to));
+  }
+
+  #leaveOut(from: bigint, to: bigint): void {
+    if (to < from) return;
+    this.holes.push({ from, to });
+    if (this.tip === undefined || this.tip < to) this.tip = to;
+    this.#changed();
+  }
+
+  async #fetch(from: bigint, to: bigint): Promise<void> {
+    for (let after = from - 1n; after < to && !this.#closed; ) {
+      const limit = to - after < 100n ? to - after : 100n;
+      const page = await this.#api.get<Page<BlockSummary>>(`/v1/blocks?after=${after}&limit=${limit}`);
+      if (page.data.length === 0) break;
+      for (let i = 0; i < page.data.length; i += 6) {
+        await Promise.all(page.data.slice(i, i + 6).map((block) => this.#fetchOne(block)));
+        this.#changed();
+      }
+      after = BigInt(page.data.at(-1)!.height);
+    }
+    this.#check();
+  }
+
+  async #fetchOne(block: BlockSummary): Promise<void> {
+    const height = BigInt(block.height);
+    if (this.rows.has(height)) return;
+    const found = await this.#api.get<BlockCertificate>(`/v1/blocks/${height}/certificate`);
+    if (this.#add(height, block, found.header, found, undefined)) this.filled += 1;
+  }
+
+  /** Starts a check if none runs and something waits for one. */
+  #check(): void {
+    if (!this.#ready || this.#checking || this.#closed) return;
+    const wait = this.#lastCheck + CHECK_INTERVAL_MS - performance.now();
+    this.#checking = true;
+    setTimeout(() => {
+      void this.#checkNewest().then((more) => {
+        this.#checking = false;
+        this.#lastCheck = performance.now();
+        this.#changed();
+        if (more) this.#check();
+      });
+    }, Math.max(0, wait));
+  }
+
+  /** Settles what waits, with one signature check at most; whether more may be waiting. */
+  async #checkNewest(): Promise<boolean> {
+    const newest = this.#settle();
+    if (newest === undefined) return this.#checkView();
+    let from = newest;
+    while (newest - from < MAX_RUN && this.rows.get(from - 1n)?.mark === "waiting" && this.#isLinked(from - 1n)) from--;
+    await this.#checkRun(from, newest);
+    return true;
+  }
+
+  /** Whether a row is the parent of the one above it, by its hash. */
+  #isLinked(height: bigint): boolean {
+    const [header, above] = [this.rows.get(height)?.header, this.rows.get(height + 1n)?.header];
+    return header !== undefined && above?.parent === header.id && header.chain === above.chain;
+  }
+
+  /**
+   * Settles what needs no signature, from the top down: a row is verified if a verified one above it
+   * names its hash, and refused if that one names another, or if it has another height than it was
+   * sent for. Gives the highest row that needs a signature.
+   */
+  #settle(): bigint | undefined {
+    let newest: bigint | undefined;
+    const waiting = [...this.rows].filter(([, row]) => row.mark === "waiting").sort(([a], [b]) => (a < b ? 1 : -1));
+    for (const [height, row] of waiting) {
+      const above = this.rows.get(height + 1n);
+      if (row.header.height !== height) {
+        this.#refuseRow(height, row, "asked", `asked for height ${height}, the header says ${row.header.height}`);
+      } else if (above?.mark !== "verified") {
+        newest ??= height;
+      } else if (this.#isLinked(height)) {
+        row.mark = "verified";
+      } else {
+        this.#refuseRow(height, row, "links", `block ${height + 1n}, which is verified, names another parent`);
+      }
+    }
+    return newest;
+  }
+
+  #refuseRow(height: bigint, row: Row, name: CheckName, detail: string): void {
+    row.mark = "refused";
+    this.refuse(`block ${height}`, `#/block/${height}`, { ok: false, ms: 0, checks: [{ name, state: "failed", detail }] });
+  }
+
+  /** One signature check for a run that hangs together by its hashes. */
+  async #checkRun(from: bigint, to: bigint): Promise<void> {
+    const run: Row[] = [];
+    for (let height = from; height <= to; height++) run.push(this.rows.get(height)!);
+    const last = run.at(-1)!;
+    const beneath = this.rows.get(from - 1n);
+    const below = beneath?.mark === "verified" ? beneath.header.id : undefined;
+    const headers = [...run.map((row) => row.headerHex), ...last.finality.headers];
+    const claim = { headers, certificate: last.finality.certificate, from, below };
+    let report: Report;
+    try {
+      ({ report } = await this.#verifier.check("chain", claim));
+    } catch {
+      // The verifier was given other keys meanwhile, or is gone: the rows go on waiting.
+      return;
+    }
+    if (report.ok) {
+      for (const row of run) row.mark = "verified";
+      if (!this.verified || this.verified.header.height < last.header.height) this.verified = last;
+    } else {
+      // The run hangs together, so it is the last one whose certificate does not hold, or the
+      // first one that follows another block than the verified one: neither can be told to be final.
+      last.mark = "refused";
+      this.refuse(`block ${to}`, `#/block/${to}`, report);
+    }
+  }
+
+  /** A nullification, when no block waits. */
+  async #checkView(): Promise<boolean> {
+    for (const row of [...this.views.values()].reverse()) {
+      if (row.certificate === undefined || row.mark !== "waiting") continue;
+      const { epoch, view, certificate } = row;
+      try {
+        const { report } = await this.#verifier.check("view", { epoch, view, kind: "nullify", certificate });
+        row.mark = report.ok ? "verified" : "refused";
+        row.certificate = undefined;
+        if (!report.ok) this.refuse(`nullification of view ${epoch}.${view}`, `#/view/${epoch}.${view}`, report);
+        return true;
+      } catch {
+        return false;
+      }
+    }
+    return false;
+  }
+}

@@ -1,0 +1,168 @@
+// The pieces that several views are made of.
+
+import type { Check, CheckName, Report } from "../verify/checks.ts";
+import { fill, h, hidden, icon } from "./dom.ts";
+import { bare, duration, shortHash } from "./format.ts";
+
+const TITLES: Record<CheckName, string> = {
+  encoding: "The bytes decode",
+  asked: "It is what was asked for",
+  chain: "It is of the pinned chain",
+  hash: "The header hashes to the id",
+  body: "The transactions are the header’s",
+  included: "The transaction is in the block",
+  sender: "The sender has signed it",
+  state: "The proof leads to the state root",
+  links: "The headers lead to the finalised one",
+  certificate: "The certificate is of this very block",
+  quorum: "A quorum of the pinned validators",
+  signature: "The quorum’s signature holds",
+  conflict: "The two votes exclude each other",
+  votes: "Both votes are the validator’s",
+};
+
+const VIEW_TITLES: Partial<Record<CheckName, string>> = { certificate: "It says what is shown here" };
+
+const STATES = {
+  passed: { icon: "check", word: "passed" },
+  failed: { icon: "cross", word: "failed" },
+  skipped: { icon: "skip", word: "not checked" },
+} as const;
+
+function checkItem(check: Check, titles: Partial<Record<CheckName, string>>): HTMLElement {
+  const { icon: name, word } = STATES[check.state];
+  const title = titles[check.name] ?? TITLES[check.name];
+  return h(
+    "li",
+    { class: `check check-${check.state}`, "data-check": check.name, "data-state": check.state },
+    icon(name),
+    h("div", {}, h("span", { class: "check-title" }, title, hidden(`: ${word}`)), h("span", { class: "check-detail" }, check.detail)),
+  );
+}
+
+export interface Card {
+  element: HTMLElement;
+  /** Shows a verification that has ended. */
+  show(report: Report): void;
+  /** Says why there is none. */
+  say(text: string): void;
+}
+
+/** A card with a tick for each step of a verification. */
+export function checkCard(title: string, of: "block" | "view" = "block"): Card {
+  const head = h("div", { class: "card-head" }, h("h2", {}, title));
+  const verdict = h("p", { class: "verdict verdict-wait", role: "status" }, icon("wait"), "Verifying in your browser…");
+  const list = h("ol", { class: "checks" });
+  const element = h("section", { class: "card card-checks" }, head, verdict, list);
+  const titles = of === "view" ? VIEW_TITLES : {};
+  return {
+    element,
+    show(report) {
+      verdict.className = `verdict verdict-${report.ok ? "ok" : "bad"}`;
+      verdict.dataset["verdict"] = report.ok ? "verified" : "refused";
+      const text = report.ok ? `Verified in your browser, in ${duration(report.ms)}` : "Refused: do not believe this answer";
+      fill(verdict, icon(report.ok ? "shield" : "alarm"), text);
+      fill(list, ...report.checks.map((check) => checkItem(check, titles)));
+    },
+    say(text) {
+      verdict.className = "verdict verdict-wait";
+      delete verdict.dataset["verdict"];
+      fill(verdict, icon("wait"), text);
+      fill(list);
+    },
+  };
+}
+
+/** A button that copies text. */
+export function copyButton(text: string, what: string): HTMLElement {
+  const button = h("button", { type: "button", class: "icon-button", "aria-label": `Copy ${what}`, title: `Copy ${what}` }, icon("copy"));
+  button.addEventListener("click", () => {
+    const done = (ok: boolean) => {
+      fill(button, icon(ok ? "check" : "cross"));
+      setTimeout(() => fill(button, icon("copy")), 1_200);
+    };
+    if (!navigator.clipboard) return done(false);
+    navigator.clipboard.writeText(text).then(() => done(true), () => done(false));
+  });
+  return button;
+}
+
+/** A hash in full, with a button that copies it. */
+export function fullHash(text: string, what: string, href?: string): HTMLElement {
+  const digits = bare(text);
+  const shown = href === undefined ? h("code", { class: "hash" }, digits) : h("a", { class: "hash", href }, digits);
+  return h("span", { class: "hash-line" }, shown, copyButton(digits, what));
+}
+
+export function hashLink(text: string, href: string): HTMLElement {
+  return h("a", { class: "hash", href, title: bare(text) }, shortHash(text));
+}
+
+export type Fact = [string, ...(Node | string)[]] | false | undefined;
+
+/** Names and values. */
+export function facts(...list: Fact[]): HTMLElement {
+  const rows = list.filter((fact): fact is [string, ...(Node | string)[]] => Array.isArray(fact));
+  return h("dl", { class: "facts" }, ...rows.map(([name, ...value]) => h("div", {}, h("dt", {}, name), h("dd", {}, ...value))));
+}
+
+/** A file that the browser saves. */
+export function saveButton(label: string, name: string, content: () => BlobPart, type: string): HTMLElement {
+  return h(
+    "button",
+    {
+      type: "button",
+      class: "button button-small",
+      onclick: () => {
+        const url = URL.createObjectURL(new Blob([content()], { type }));
+        h("a", { href: url, download: name }).click();
+        setTimeout(() => URL.revokeObjectURL(url), 10_000);
+      },
+    },
+    icon("save"),
+    label,
+  );
+}
+
+/** A command to run elsewhere. */
+export function command(text: string): HTMLElement {
+  return h("div", { class: "command" }, h("code", { tabindex: "0" }, text), copyButton(text, "the command"));
+}
+
+export const pill = (text: string, tone: "ok" | "bad" | "warn" | "plain" = "plain"): HTMLElement =>
+  h("span", { class: `pill pill-${tone}` }, text);
+
+/** A page's heading, with what stands beside it. */
+export function heading(title: string, ...aside: (Node | string)[]): HTMLElement {
+  return h("div", { class: "heading" }, h("h1", { tabindex: "-1" }, title), h("div", { class: "heading-aside" }, ...aside));
+}
+
+export function problem(title: string, error: unknown): HTMLElement {
+  const detail = error instanceof Error ? error.message : String(error);
+  return h("div", { class: "notice notice-bad", role: "alert" }, icon("alarm"), h("div", {}, h("strong", {}, title), h("p", {}, detail)));
+}
+
+export const loading = (): HTMLElement => h("p", { class: "quiet", role: "status" }, "Loading…");
+
+export const validatorLink = (index: number): HTMLElement =>
+  h("a", { href: `#/validator/${index}`, class: "leader" }, dot(index), `${index}`);
+
+/** A validator's colour. */
+export function dot(index: number): HTMLElement {
+  return h("span", { class: `dot hue-${index % 12}`, "aria-hidden": "true" });
+}
+
+/** A table within a box that scrolls by itself. */
+export function table(caption: string, columns: string[], rows: HTMLElement[], className = ""): HTMLElement {
+  return h(
+    "div",
+    { class: "table-box", tabindex: "0", role: "region", "aria-label": caption },
+    h(
+      "table",
+      { class: className },
+      h("caption", { class: "visually-hidden" }, caption),
+      h("thead", {}, h("tr", {}, ...columns.map((column) => h("th", { scope: "col" }, column)))),
+      h("tbody", {}, ...rows),
+    ),
+  );
+}

@@ -1,0 +1,81 @@
+// One transaction, followed from its bytes up to the quorum's signature.
+
+import type { App, View } from "../app.ts";
+import { ApiError } from "../data/api.ts";
+import type { TransactionAnswer, TransactionProof } from "../data/types.ts";
+import { fill, h } from "../ui/dom.ts";
+import { bare, count, moment, words } from "../ui/format.ts";
+import { checkCard, facts, fullHash, heading, loading, pill, problem, saveButton } from "../ui/parts.ts";
+import { rawBytes } from "./block.ts";
+
+const POLL_MS = 1_000;
+const LAYOUT: [string, number][] = [
+  ["version", 1],
+  ["chain tag", 8],
+  ["sender", 32],
+  ["nonce", 8],
+  ["to", 32],
+  ["amount", 8],
+  ["fee", 8],
+  ["signature", 64],
+];
+
+export function transactionView(app: App, id: string): View {
+  const gone = new AbortController();
+  const content = h("div", {}, loading());
+  const element = h("div", {}, heading("Transaction"), content);
+
+  async function show(): Promise<void> {
+    const answer = await app.api.get<TransactionAnswer>(`/v1/transactions/${id}`, gone.signal);
+    if (answer.state === "pending") {
+      fill(content, h("section", { class: "card" }, facts(["Id", fullHash(id, "the id")], ["State", pill("pending", "warn"), h("span", { class: "quiet" }, " waits for a block")])));
+      setTimeout(() => {
+        if (!gone.signal.aborted) start();
+      }, POLL_MS);
+      return;
+    }
+    const proof = await app.api.get<TransactionProof>(`/v1/transactions/${id}/proof`, gone.signal);
+    const found = await app.verify("transaction", { ...proof, id });
+    const card = checkCard("Inclusion");
+    card.show(found.report);
+    if (!found.report.ok) app.chain.refuse(`transaction ${bare(id).slice(0, 16)}`, `#/tx/${id}`, found.report);
+    const { transaction, header } = found;
+    if (!transaction || !header) return fill(content, card.element);
+    const outcome = answer.outcome ?? "";
+    fill(
+      content,
+      h(
+        "div",
+        { class: "columns" },
+        h(
+          "section",
+          { class: "card" },
+          h("div", { class: "card-head" }, h("h2", {}, "Transfer")),
+          facts(
+            ["Id", fullHash(transaction.id, "the id")],
+            ["Outcome", pill(words(outcome), outcome === "applied" ? "ok" : "warn"), h("span", { class: "quiet" }, " told by the validators; the proof covers inclusion")],
+            ["Amount", h("strong", {}, count(transaction.amount))],
+            ["Fee", count(transaction.fee)],
+            ["From", fullHash(transaction.sender, "the sender", `#/account/${transaction.sender}`)],
+            ["To", fullHash(transaction.to, "the receiver", `#/account/${transaction.to}`)],
+            ["Nonce", count(transaction.nonce)],
+            ["Block", h("a", { href: `#/block/${header.height}` }, count(header.height)), h("span", { class: "quiet" }, ` number ${proof.index} of ${proof.count}, ${moment(header.timestampMs)}`)],
+          ),
+        ),
+        card.element,
+      ),
+      h("section", { class: "card" }, h("div", { class: "card-head" }, h("h2", {}, "Bytes"), saveButton("Proof", `transaction-${bare(id).slice(0, 16)}.json`, () => JSON.stringify(proof, null, 2), "application/json")), rawBytes("Transaction", proof.transaction, LAYOUT), rawBytes("Header", proof.header), rawBytes("Certificate", proof.finality.certificate)),
+    );
+  }
+
+  function start(): void {
+    show().catch((error: unknown) => {
+      if (gone.signal.aborted) return;
+      const unknown = error instanceof ApiError && error.status === 404;
+      fill(content, problem(unknown ? "Nobody knows this transaction." : "This transaction cannot be shown.", error));
+    });
+  }
+
+  start();
+  return { title: "Transaction", element, close: () => gone.abort() };
+}

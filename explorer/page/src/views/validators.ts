@@ -1,0 +1,208 @@
+// Who validates, and how the newest views went.
+
+import type { App, View } from "../app.ts";
+import type { BlockSummary, Page, Validator, Validators, ViewAnswer } from "../data/types.ts";
+import { fill, h } from "../ui/dom.ts";
+import { bare, count, shortHash, words } from "../ui/format.ts";
+import { dot, facts, fullHash, heading, loading, pill, problem } from "../ui/parts.ts";
+
+const CELLS = 200;
+/** Views without a block that are asked for, one by one. */
+const MAX_SINGLE = 40;
+const REFRESH_MS = 5_000;
+
+interface Cell {
+  epoch: bigint;
+  view: bigint;
+  leader: number;
+  state: ViewAnswer["state"];
+  height?: string;
+  reason: string | null;
+}
+
+const cellOf = (view: { epoch: string; view: string; leader: number; state: ViewAnswer["state"]; reason: string | null }): Cell => ({
+  epoch: BigInt(view.epoch),
+  view: BigInt(view.view),
+  leader: view.leader,
+  state: view.state,
+  reason: view.reason,
+});
+
+/** The views of the newest blocks, and what is known of those between them. */
+async function newestViews(app: App, signal: AbortSignal): Promise<Cell[]> {
+  const first = await app.api.get<Page<BlockSummary>>("/v1/blocks?limit=100", signal);
+  const second = first.next === null ? [] : (await app.api.get<Page<BlockSummary>>(first.next, signal)).data;
+  const blocks = [...first.data, ...second].reverse();
+  const cells: Cell[] = [];
+  const asked: Promise<void>[] = [];
+  let last: Cell | undefined;
+  for (const block of blocks) {
+    const cell: Cell = { ...cellOf({ ...block, state: "finalized", reason: null }), height: block.height };
+    for (let view = last && last.epoch === cell.epoch ? last.view + 1n : cell.view; view < cell.view; view++) {
+      const leader = app.chain.committee > 0 ? Number((view + cell.epoch) % BigInt(app.chain.committee)) : 0;
+      const between: Cell = { epoch: cell.epoch, view, leader, state: "skipped", reason: null };
+      cells.push(between);
+      if (asked.length < MAX_SINGLE) asked.push(app.api.get<ViewAnswer>(`/v1/views/${view}?epoch=${cell.epoch}`, signal).then((found) => { between.state = found.state; between.reason = found.reason; }, () => undefined));
+    }
+    cells.push(cell);
+    last = cell;
+  }
+  await Promise.all(asked);
+  return cells.slice(-CELLS);
+}
+
+const STATE_WORDS: Record<Cell["state"], string> = { finalized: "with a final block", nullified: "nullified", skipped: "without one, no certificate seen", unknown: "not known" };
+
+/** A grid that arrow keys walk through. */
+function grid(cells: Cell[]): HTMLElement {
+  const links = cells.map((cell) => {
+    const outcome = cell.height === undefined ? STATE_WORDS[cell.state] : `block ${cell.height}`;
+    const label = `View ${cell.epoch}.${cell.view}, validator ${cell.leader}: ${outcome}${cell.reason ? `, ${words(cell.reason)}` : ""}`;
+    return h("a", { href: `#/view/${cell.epoch}.${cell.view}`, class: `cell cell-${cell.state} hue-${cell.leader % 12}`, title: label, "aria-label": label, tabindex: "-1" });
+  });
+  links.at(-1)?.setAttribute("tabindex", "0");
+  const list = h("ul", { class: "grid", "aria-label": "The newest views; move with the arrow keys" }, ...links.map((link) => h("li", {}, link)));
+  list.addEventListener("keydown", (event) => {
+    const at = links.indexOf(document.activeElement as HTMLAnchorElement);
+    const columns = links.findIndex((link) => link.offsetTop > links[0]!.offsetTop);
+    const width = columns > 0 ? columns : links.length;
+    const step = { ArrowLeft: -1, ArrowRight: 1, ArrowUp: -width, ArrowDown: width, Home: -at, End: links.length - 1 - at }[event.key];
+    const next = step === undefined ? undefined : links[at + step];
+    if (at < 0 || !next) return;
+    event.preventDefault();
+    links[at]!.setAttribute("tabindex", "-1");
+    next.setAttribute("tabindex", "0");
+    next.focus();
+  });
+  return list;
+}
+
+function gridSection(cells: Cell[]): HTMLElement {
+  const tally = new Map<string, number>();
+  for (const { state, reason } of cells) {
+    const name = state === "nullified" ? `nullified: ${reason === null ? "reason not known" : words(reason)}` : STATE_WORDS[state];
+    tally.set(name, (tally.get(name) ?? 0) + 1);
+  }
+  const swatch = (name: string) => (name.startsWith("nullified") ? "nullified" : name === STATE_WORDS.finalized ? "finalized" : "skipped");
+  const legend = [...tally].map(([name, number]) => h("li", {}, h("span", { class: `cell cell-key cell-${swatch(name)} hue-0`, "aria-hidden": "true" }), `${count(number)} ${name}`));
+  const range = cells.length > 0 ? `${cells[0]!.epoch}.${cells[0]!.view} to ${cells.at(-1)!.epoch}.${cells.at(-1)!.view}` : "";
+  return h("section", { class: "card" }, h("div", { class: "card-head" }, h("h2", {}, `The last ${cells.length} views`), h("span", { class: "quiet" }, range)), grid(cells), h("ul", { class: "legend" }, ...legend));
+}
+
+function standing(validator: Validator): HTMLElement[] {
+  const marks: HTMLElement[] = [];
+  if (validator.evidence.length > 0) marks.push(pill("evidence", "bad"));
+  if (validator.blocked.length > 0) marks.push(pill(`blocked by ${validator.blocked.length}`, "bad"));
+  return marks.length > 0 ? marks : [pill("good", "ok")];
+}
+
+/** Where figures of participation come from. */
+const source = (validator: Validator | undefined): string =>
+  validator?.participation.source === "certificate" ? "participation as certificates name it, which take the first quorum" : "participation as the upstreams have seen it";
+
+function participation({ participation: { percent, signed, of, last_vote: last } }: Validator): HTMLElement {
+  if (percent === null) {
+    return h("span", { class: "quiet" }, last === null ? "–" : `voted in view ${last[0]}.${last[1]}`);
+  }
+  const title = signed === null || of === null ? "" : `${signed} of ${of} certificates`;
+  return h("span", { class: "meter-line", title }, h("meter", { min: 0, max: 100, value: percent, "aria-label": `Participation ${percent.toFixed(1)} percent` }), `${percent.toFixed(1)} %`);
+}
+
+export function validatorsView(app: App): View {
+  const gone = new AbortController();
+  const place = h("div", {}, loading());
+  const list = h("div", {}, loading());
+  const element = h("div", {}, heading("Validators"), place, list);
+
+  async function show(): Promise<void> {
+    const [cells, validators] = await Promise.all([newestViews(app, gone.signal), app.api.get<Validators>("/v1/validators", gone.signal)]);
+    const at = place.contains(document.activeElement) ? (document.activeElement as HTMLElement).getAttribute("href") : null;
+    fill(place, gridSection(cells));
+    if (at !== null) place.querySelector<HTMLElement>(`a[href="${at}"]`)?.focus();
+    const column = (text: string, className = "") => h("th", { scope: "col", class: className }, text);
+    const rows = validators.data.map((validator) =>
+      h(
+        "tr",
+        {},
+        h("td", {}, h("a", { class: "leader", href: `#/validator/${validator.index}` }, dot(validator.index), String(validator.index))),
+        h("td", {}, h("a", { class: "hash", href: `#/validator/${validator.index}`, title: bare(validator.identity) }, shortHash(validator.identity))),
+        h("td", { class: "number" }, count(validator.led)),
+        h("td", { class: "number" }, count(validator.blocks)),
+        h("td", { class: "number" }, count(validator.missed)),
+        h("td", { class: "number wide" }, count(validator.nullified)),
+        h("td", {}, participation(validator)),
+        h("td", {}, ...standing(validator)),
+      ),
+    );
+    fill(
+      list,
+      h(
+        "section",
+        { class: "card card-flush" },
+        h("div", { class: "card-head" }, h("h2", {}, `Epoch ${validators.epoch}`), h("span", { class: "quiet" }, `${validators.scheme}; a quorum is ${validators.quorum} of ${validators.data.length}; ${source(validators.data[0])}`)),
+        h(
+          "div",
+          { class: "table-box", tabindex: "0", role: "region", "aria-label": "Validators" },
+          h(
+            "table",
+            {},
+            h("caption", { class: "visually-hidden" }, "Validators of the epoch"),
+            h("thead", {}, h("tr", {}, column("Place"), column("Identity"), column("Led", "number"), column("Blocks", "number"), column("Missed", "number"), column("Nullified", "number wide"), column("Participation"), column("Standing"))),
+            h("tbody", {}, ...rows),
+          ),
+        ),
+      ),
+    );
+  }
+
+  const start = () =>
+    show().catch((error: unknown) => {
+      if (!gone.signal.aborted && list.querySelector("table") === null) fill(list, problem("The validators cannot be shown.", error));
+    });
+  void start();
+  const timer = setInterval(() => void start(), REFRESH_MS);
+  return {
+    title: "Validators",
+    element,
+    close() {
+      clearInterval(timer);
+      gone.abort();
+    },
+  };
+}
+
+export function validatorView(app: App, which: string): View {
+  const gone = new AbortController();
+  const content = h("div", {}, loading());
+  const element = h("div", {}, heading(/^\d+$/.test(which) ? `Validator ${which}` : "Validator"), content);
+
+  async function show(): Promise<void> {
+    const validator = await app.api.get<Validator>(`/v1/validators/${which}`, gone.signal);
+    const pinned = app.trust.pinned?.trust.validators[validator.index];
+    const agrees = pinned !== undefined && pinned.identity === validator.identity && pinned.voteKey === validator.vote_key;
+    fill(
+      content,
+      h(
+        "section",
+        { class: "card" },
+        h("div", { class: "card-head" }, h("h2", {}, "Validator"), pill(agrees ? "as in the pinned trust" : "not as in the pinned trust", agrees ? "ok" : "bad")),
+        facts(
+          ["Place", h("span", { class: "leader" }, dot(validator.index), String(validator.index))],
+          ["Identity", fullHash(validator.identity, "the identity")],
+          ["Vote key", fullHash(validator.vote_key, "the vote key")],
+          ["Account", h("a", { href: `#/account/${validator.identity}` }, "fees that it earned")],
+          ["Led", `${count(validator.led)} views: ${count(validator.blocks)} blocks, ${count(validator.missed)} missed, ${count(validator.nullified)} of these with a nullification`],
+          ["Participation", participation(validator)],
+          ["Standing", ...standing(validator)],
+          ...validator.blocked.map((entry): [string, string] => ["Blocked", `${words(entry.reason)}, says ${entry.by}`]),
+          ...validator.evidence.map((entry): [string, Node] => ["Evidence", h("a", { href: "#/faults" }, `${words(entry.conflict)} in view ${entry.epoch}.${entry.view}`)]),
+        ),
+      ),
+    );
+  }
+
+  show().catch((error: unknown) => {
+    if (!gone.signal.aborted) fill(content, problem("This validator cannot be shown.", error));
+  });
+  return { title: `Validator ${which}`, element, close: () => gone.abort() };
+}

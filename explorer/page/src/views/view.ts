@@ -1,0 +1,83 @@
+// One view: one attempt, by one leader, to extend the chain.
+
+import type { App, View } from "../app.ts";
+import type { Block, ViewAnswer } from "../data/types.ts";
+import { fill, h, icon } from "../ui/dom.ts";
+import { count, moment, words } from "../ui/format.ts";
+import { checkCard, facts, fullHash, heading, loading, pill, problem, validatorLink } from "../ui/parts.ts";
+import { rawBytes } from "./block.ts";
+
+const MEANING: Record<ViewAnswer["state"], string> = {
+  finalized: "brought a final block",
+  nullified: "brought nothing: a quorum gave it up",
+  skipped: "brought no final block; nobody has shown this explorer why",
+  unknown: "has not come yet",
+};
+
+export function viewView(app: App, which: string): View {
+  const gone = new AbortController();
+  const [epoch, number] = which.includes(".") ? (which.split(".", 2) as [string, string]) : [undefined, which];
+  const content = h("div", {}, loading());
+  const element = h("div", {}, heading(`View ${which}`), content);
+  const view: View = { title: `View ${which}`, element, close: () => gone.abort() };
+
+  async function show(): Promise<void> {
+    const answer = await app.api.get<ViewAnswer>(`/v1/views/${number}${epoch === undefined ? "" : `?epoch=${epoch}`}`, gone.signal);
+    const [e, v] = [BigInt(answer.epoch), BigInt(answer.view)];
+    view.previous = v > 1n ? `#/view/${e}.${v - 1n}` : undefined;
+    view.next = `#/view/${e}.${v + 1n}`;
+    const leader = app.chain.committee > 0 ? Number((e + v) % BigInt(app.chain.committee)) : answer.leader;
+    element.firstElementChild!.replaceWith(
+      heading(
+        `View ${e}.${v}`,
+        view.previous ? h("a", { class: "button", href: view.previous, "aria-label": "The view before", title: "The view before" }, icon("left")) : "",
+        h("a", { class: "button", href: view.next, "aria-label": "The view after", title: "The view after" }, icon("right")),
+      ),
+    );
+    const card = checkCard(answer.state === "nullified" ? "Nullification" : "Finality", "view");
+    const tone = answer.state === "finalized" ? "ok" : answer.state === "nullified" ? "bad" : "warn";
+    fill(
+      content,
+      h(
+        "div",
+        { class: "columns" },
+        h(
+          "section",
+          { class: "card" },
+          h("div", { class: "card-head" }, h("h2", {}, "View")),
+          facts(
+            ["State", pill(answer.state, tone), h("span", { class: "quiet" }, ` ${MEANING[answer.state]}`)],
+            answer.state !== "finalized" && ["Reason", answer.reason === null ? "not known" : words(answer.reason)],
+            ["Leader", validatorLink(leader), h("span", { class: "quiet" }, " (view + epoch) mod validators")],
+            answer.block !== null && ["Block", h("a", { href: `#/block/${answer.block.height}` }, count(answer.block.height))],
+            answer.block !== null && ["Id", fullHash(answer.block.id, "the id", `#/block/${answer.block.id}`)],
+            answer.block !== null && ["Time", moment(BigInt(answer.block.timestamp_ms))],
+          ),
+        ),
+        card.element,
+      ),
+      answer.certificate !== null ? h("section", { class: "card" }, h("div", { class: "card-head" }, h("h2", {}, "Bytes")), rawBytes("Certificate", answer.certificate)) : "",
+    );
+    if (answer.block !== null) {
+      const { id, header, finality } = await app.api.get<Block>(`/v1/blocks/${answer.block.height}`, gone.signal);
+      const { report, header: found } = await app.verify("block", { asked: { height: BigInt(answer.block.height) }, id, header, finality });
+      if (found && (found.view !== v || found.epoch !== e)) {
+        const detail = `asked for view ${e}.${v}, the block is of view ${found.epoch}.${found.view}`;
+        report.ok = false;
+        report.checks = report.checks.map((check) => (check.name === "asked" ? { ...check, state: "failed", detail } : check));
+      }
+      card.show(report);
+    } else if (answer.certificate !== null) {
+      const { report } = await app.verify("view", { epoch: e, view: v, kind: "nullify", certificate: answer.certificate });
+      card.show(report);
+      if (!report.ok) app.chain.refuse(`nullification of view ${e}.${v}`, `#/view/${e}.${v}`, report);
+    } else {
+      card.say("There is no certificate of this view to verify.");
+    }
+  }
+
+  show().catch((error: unknown) => {
+    if (!gone.signal.aborted) fill(content, problem("This view cannot be shown.", error));
+  });
+  return view;
+}

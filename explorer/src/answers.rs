@@ -1,0 +1,253 @@
+//! From the index's rows to the interface's shapes.
+
+use crate::{
+    index::{Index, IndexError, TransactionPlace},
+    shapes::{
+        Anchor, BlockCertificate, BlockDetail, BlockName, BlockSummary, BlockTransaction, Finality,
+        Hex, Number,
+    },
+    verify::Guard,
+};
+use commonware_codec::{Copying, DecodeExt, Encode, FixedSize};
+use quorate_types::{Certificate, Header, Height, Outcome, Transaction};
+use serde::Serialize;
+
+/// Headers that are followed from a block to the one whose finalization stands for it. A range that
+/// was taken in at once holds fewer.
+const MAX_HEADERS: u64 = 1_024;
+
+/// The encoding as bytes.
+pub(crate) fn encoding(value: &impl Encode) -> Hex {
+    Hex(value.encode().to_vec())
+}
+
+/// A block in short. Its transactions are not read.
+pub(crate) fn summary(
+    index: &Index,
+    guard: &Guard,
+    height: Height,
+) -> Result<Option<BlockSummary>, IndexError> {
+    let bytes = index.block_bytes(height)?;
+    match bytes.as_deref().and_then(head) {
+        Some(head) => summary_of(index, guard, &head).map(Some),
+        None => Ok(None),
+    }
+}
+
+/// What stands at the beginning of a block's encoding.
+struct Head {
+    header: Header,
+    transactions: u32,
+    /// Of the whole encoding.
+    bytes: usize,
+}
+
+fn head(bytes: &[u8]) -> Option<Head> {
+    let (header, rest) = bytes.split_at_checked(Header::SIZE)?;
+    Some(Head {
+        header: Header::decode(Copying(header)).ok()?,
+        transactions: u32::from_be_bytes(*rest.first_chunk()?),
+        bytes: bytes.len(),
+    })
+}
+
+fn summary_of(index: &Index, guard: &Guard, head: &Head) -> Result<BlockSummary, IndexError> {
+    let header = &head.header;
+    let by = index.finality(header.height)?;
+    Ok(BlockSummary {
+        height: Number(header.height.0),
+        id: header.id().into(),
+        parent: header.parent.into(),
+        epoch: Number(header.epoch.0),
+        view: Number(header.view.0),
+        leader: guard.leader(header.epoch, header.view).0,
+        timestamp_ms: Number(header.timestamp_ms),
+        transactions: head.transactions,
+        bytes: Number(head.bytes as u64),
+        finalized_by: Number(by.map_or(header.height, |(by, _)| by).0),
+    })
+}
+
+/// A block.
+pub(crate) fn block(
+    index: &Index,
+    guard: &Guard,
+    height: Height,
+) -> Result<Option<BlockDetail>, IndexError> {
+    let (Some(bytes), Some(finality)) =
+        (index.block_bytes(height)?, finality(index, guard, height)?)
+    else {
+        return Ok(None);
+    };
+    let Some(head) = head(&bytes) else {
+        return Ok(None);
+    };
+    let header = &head.header;
+    Ok(Some(BlockDetail {
+        summary: summary_of(index, guard, &head)?,
+        parent_view: Number(header.parent_view.0),
+        executed_height: Number(header.executed_height.0),
+        state_root: header.state_root.into(),
+        body_root: header.body_root.into(),
+        header: encoding(header),
+        block: Hex(bytes),
+        finality,
+    }))
+}
+
+/// What makes a block final, with its own header.
+pub(crate) fn certificate(
+    index: &Index,
+    guard: &Guard,
+    height: Height,
+) -> Result<Option<BlockCertificate>, IndexError> {
+    let (Some(header), Some(finality)) = (header(index, height)?, finality(index, guard, height)?)
+    else {
+        return Ok(None);
+    };
+    Ok(Some(BlockCertificate {
+        height: Number(height.0),
+        id: header.id().into(),
+        header: encoding(&header),
+        finality,
+    }))
+}
+
+/// What makes the block at a height final.
+pub(crate) fn finality(
+    index: &Index,
+    guard: &Guard,
+    height: Height,
+) -> Result<Option<Finality>, IndexError> {
+    let Some((by, own)) = index.finality(height)? else {
+        return Ok(None);
+    };
+    let mut headers = Vec::new();
+    let mut last = height;
+    while last < by && (headers.len() as u64) < MAX_HEADERS {
+        last = last.next();
+        if let Some(header) = header(index, last)? {
+            headers.push(header);
+        }
+    }
+    let certificate: Option<Certificate> = match own {
+        Some(certificate) => Some(certificate),
+        None => index.finality(by)?.and_then(|(_, certificate)| certificate),
+    };
+    let (Some(certificate), Some(finalizer)) = (certificate, header(index, by)?) else {
+        return Ok(None);
+    };
+    let signers = guard.verifier().signers(&certificate);
+    Ok(Some(Finality {
+        finalized_by: BlockName {
+            height: Number(by.0),
+            id: finalizer.id().into(),
+        },
+        headers: headers.iter().map(encoding).collect(),
+        certificate: encoding(&certificate),
+        signers: signers.map(|signers| signers.into_iter().map(|signer| signer.0).collect()),
+    }))
+}
+
+/// The newest block, which always has a finalization of its own.
+pub(crate) fn latest(index: &Index) -> Result<Option<Anchor>, IndexError> {
+    let Some(extent) = index.extent() else {
+        return Ok(None);
+    };
+    let certificate = index.finality(extent.tip.height)?;
+    Ok(certificate
+        .and_then(|(_, certificate)| certificate)
+        .map(|certificate| anchor(&extent.tip, &certificate)))
+}
+
+/// A header with the certificate that finalises it.
+pub(crate) fn anchor(header: &Header, certificate: &Certificate) -> Anchor {
+    Anchor {
+        height: Number(header.height.0),
+        id: header.id().into(),
+        header: encoding(header),
+        certificate: encoding(certificate),
+    }
+}
+
+/// The header at a height. It stands at the beginning of its block.
+pub(crate) fn header(index: &Index, height: Height) -> Result<Option<Header>, IndexError> {
+    let bytes = index.block_bytes(height)?;
+    Ok(bytes.as_deref().and_then(head).map(|head| head.header))
+}
+
+/// A transaction in its place.
+pub(crate) fn transaction(
+    transaction: &Transaction,
+    header: &Header,
+    index: u32,
+    outcome: Outcome,
+) -> BlockTransaction {
+    let transfer = transaction.transfer();
+    BlockTransaction {
+        id: transaction.id().into(),
+        sender: transfer.sender.into(),
+        nonce: Number(transfer.nonce),
+        to: transfer.to.into(),
+        amount: Number(transfer.amount),
+        fee: Number(transfer.fee),
+        signature: Hex(transaction.signature().encode().to_vec()),
+        height: Number(header.height.0),
+        index,
+        outcome: outcome.name().to_owned(),
+        timestamp_ms: Number(header.timestamp_ms),
+    }
+}
+
+/// The transaction that stands in a place.
+pub(crate) fn transaction_at(
+    index: &Index,
+    place: TransactionPlace,
+) -> Result<Option<BlockTransaction>, IndexError> {
+    let Some(block) = index.block(place.height)? else {
+        return Ok(None);
+    };
+    let outcomes = index.outcomes(place.height)?;
+    let found = block.transactions().get(place.index as usize);
+    let outcome = outcomes.get(place.index as usize);
+    Ok(found
+        .zip(outcome)
+        .map(|(found, outcome)| transaction(found, block.header(), place.index, *outcome)))
+}
+
+#[derive(Serialize)]
+struct FinalizedEvent {
+    r#type: &'static str,
+    height: Number,
+    block: BlockSummary,
+    header: Hex,
+    finality: Finality,
+}
+
+/// What streams say of the final block at a height.
+pub(crate) fn finalized_event(
+    index: &Index,
+    guard: &Guard,
+    height: Height,
+) -> Result<Option<String>, IndexError> {
+    let parts = (
+        summary(index, guard, height)?,
+        header(index, height)?,
+        finality(index, guard, height)?,
+    );
+    let (Some(block), Some(header), Some(finality)) = parts else {
+        return Ok(None);
+    };
+    Ok(Some(json(&FinalizedEvent {
+        r#type: "finalized",
+        height: Number(height.0),
+        block,
+        header: encoding(&header),
+        finality,
+    })))
+}
+
+/// A shape as text.
+pub(crate) fn json(value: &impl Serialize) -> String {
+    serde_json::to_string(value).expect("shapes have only text keys")
+}

@@ -1,0 +1,244 @@
+//! The HTTP interface. `docs/EXPLORER.md` describes it for its users, `/v1/openapi.json` for
+//! programs.
+//!
+//! Reads go to RocksDB on a few blocking threads; what is final is rendered once and kept in memory
+//! up to [`CACHE_BYTES`]. Connections, heads, queries, streams and whatever asks a validator are
+//! bounded; beyond a bound there is an error that says so.
+
+mod accounts;
+mod blocks;
+mod chain;
+mod docs;
+mod page;
+mod problem;
+mod query;
+mod respond;
+mod search;
+mod server;
+mod streams;
+mod transactions;
+mod validators;
+mod views;
+
+pub use server::serve;
+
+use crate::{
+    hub::Hub,
+    index::{Index, IndexError},
+    metrics::Metrics,
+    observe::Opinions,
+    upstream::Upstream,
+    verify::Guard,
+};
+use axum::{Router, extract::Request, middleware::Next, response::Response, routing::get};
+use problem::{Answer, Failure};
+use respond::Cache;
+use std::sync::Arc;
+use tokio::sync::Semaphore;
+use tower_http::{
+    compression::CompressionLayer,
+    cors::{Any, CorsLayer},
+};
+use utoipa::OpenApi;
+use utoipa_axum::{router::OpenApiRouter, routes};
+
+/// Bytes of rendered answers that are kept.
+const CACHE_BYTES: u64 = 64 << 20;
+
+/// Requests that may read the index at a time; the others wait.
+const MAX_BLOCKING: usize = 8;
+
+/// Requests that may ask validators at a time; the others are refused.
+const MAX_ASKING: usize = 64;
+
+/// Longest query, in bytes.
+const MAX_QUERY_BYTES: usize = 512;
+
+/// What the interface reads from.
+#[derive(Clone)]
+pub struct App {
+    inner: Arc<Inner>,
+}
+
+/// The handles behind [`App`].
+pub struct Parts {
+    /// What verifies.
+    pub guard: Arc<Guard>,
+    /// The index.
+    pub index: Index,
+    /// What was seen.
+    pub hub: Arc<Hub>,
+    /// What validators think of each other.
+    pub opinions: Arc<Opinions>,
+    /// The validators, for proofs of accounts and for what is pending.
+    pub upstreams: Vec<Upstream>,
+    /// The process's metrics.
+    pub metrics: Arc<Metrics>,
+    /// Most streams.
+    pub max_streams: usize,
+}
+
+struct Inner {
+    parts: Parts,
+    cache: Cache,
+    proofs: accounts::ProofCache,
+    blocking: Semaphore,
+    asking: Semaphore,
+    streams: Arc<Semaphore>,
+    openapi: std::sync::OnceLock<String>,
+}
+
+impl App {
+    /// The interface's state over these handles.
+    pub fn new(parts: Parts) -> Self {
+        Self {
+            inner: Arc::new(Inner {
+                cache: respond::cache(CACHE_BYTES),
+                proofs: accounts::proof_cache(),
+                blocking: Semaphore::new(MAX_BLOCKING),
+                asking: Semaphore::new(MAX_ASKING),
+                streams: Arc::new(Semaphore::new(parts.max_streams)),
+                openapi: std::sync::OnceLock::new(),
+                parts,
+            }),
+        }
+    }
+
+    fn parts(&self) -> &Parts {
+        &self.inner.parts
+    }
+
+    /// Reads the index on a blocking thread, a few at a time.
+    async fn read<T: Send + 'static>(
+        &self,
+        work: impl FnOnce(&Parts) -> Result<T, IndexError> + Send + 'static,
+    ) -> Answer<T> {
+        let permit = self.inner.blocking.acquire().await;
+        let app = self.clone();
+        let result = tokio::task::spawn_blocking(move || work(app.parts())).await;
+        drop(permit);
+        let result = result.map_err(|error| Failure::internal(&error))?;
+        result.map_err(|error| Failure::internal(&error))
+    }
+}
+
+/// What the document says beside the routes.
+#[derive(OpenApi)]
+#[openapi(
+    info(
+        title = "Quorate explorer",
+        description = "Final blocks of one chain, verified with its trust file, with what anybody needs \
+        to verify them again. Numbers of 64 bits are decimal text, bytes are hexadecimal text after \
+        `0x`. What is final never changes and may be cached for ever."
+    ),
+    components(schemas(
+        query::BlockParameter,
+        query::HashParameter,
+        query::NumberParameter,
+        query::PlaceParameter,
+        query::TopicsParameter,
+        query::ValidatorParameter,
+    ))
+)]
+struct Document;
+
+/// All routes and the document that describes them.
+fn routes() -> (Router<App>, utoipa::openapi::OpenApi) {
+    OpenApiRouter::with_openapi(Document::openapi())
+        .routes(routes!(blocks::list))
+        .routes(routes!(blocks::one))
+        .routes(routes!(blocks::certificate))
+        .routes(routes!(blocks::transactions))
+        .routes(routes!(transactions::one))
+        .routes(routes!(transactions::proof))
+        .routes(routes!(accounts::one))
+        .routes(routes!(accounts::transactions))
+        .routes(routes!(views::one))
+        .routes(routes!(validators::list))
+        .routes(routes!(validators::one))
+        .routes(routes!(chain::status))
+        .routes(routes!(chain::stats))
+        .routes(routes!(chain::trust))
+        .routes(routes!(chain::bootstrap))
+        .routes(routes!(search::search))
+        .routes(routes!(streams::sse))
+        .routes(routes!(streams::ws))
+        .split_for_parts()
+}
+
+/// The document, as JSON.
+pub fn openapi_json() -> String {
+    let (_, document) = routes();
+    document
+        .to_pretty_json()
+        .expect("the document has only text keys")
+}
+
+/// The whole service.
+pub fn router(app: App) -> Router {
+    let (routes, document) = routes();
+    let json = document.to_json().expect("the document has only text keys");
+    let _ = app.inner.openapi.set(json);
+    let docs = docs::page(&document);
+    let machine = |prefix: &str| {
+        Router::new()
+            .route(&format!("{prefix}/health"), get(chain::health))
+            .route(&format!("{prefix}/ready"), get(chain::ready))
+            .route(&format!("{prefix}/metrics"), get(chain::metrics))
+    };
+    Router::new()
+        .merge(routes)
+        .merge(machine(""))
+        .merge(machine("/v1"))
+        .route("/v1/openapi.json", get(chain::openapi))
+        .route(
+            "/docs",
+            get(move || std::future::ready(docs::answer(docs.clone()))),
+        )
+        .route("/docs.css", get(docs::style))
+        .fallback(page::serve)
+        .method_not_allowed_fallback(|| async { Failure::method_not_allowed() })
+        .layer(axum::middleware::from_fn_with_state(app.clone(), guard))
+        .layer(CompressionLayer::new())
+        .layer(
+            CorsLayer::new()
+                .allow_origin(Any)
+                .allow_methods([hyper::Method::GET, hyper::Method::HEAD]),
+        )
+        .with_state(app)
+}
+
+/// Refuses what is too long before anything else looks at it, counts, and marks every answer as what
+/// it says it is.
+async fn guard(
+    axum::extract::State(app): axum::extract::State<App>,
+    request: Request,
+    next: Next,
+) -> Response {
+    let metrics = &app.parts().metrics;
+    metrics.requests.inc();
+    let length = request.uri().query().map_or(0, str::len);
+    let mut response = if length > MAX_QUERY_BYTES {
+        axum::response::IntoResponse::into_response(Failure::bad_request(&format!(
+            "a query has at most {MAX_QUERY_BYTES} bytes"
+        )))
+    } else {
+        next.run(request).await
+    };
+    if response.status().is_server_error() {
+        metrics.server_errors.inc();
+    } else if response.status().is_client_error() {
+        metrics.client_errors.inc();
+    }
+    respond::secure(&mut response);
+    response
+}
+
+/// Open streams.
+fn open_streams(app: &App) -> u32 {
+    let parts = app.parts();
+    let free = app.inner.streams.available_permits();
+    let open = parts.max_streams.saturating_sub(free);
+    parts.metrics.streams.set(i64::try_from(open).unwrap_or(0));
+    u32::try_from(open).unwrap_or(u32::MAX)
+}

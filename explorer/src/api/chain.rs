@@ -1,0 +1,187 @@
+//! The chain as a whole, and how the explorer is.
+
+use super::{
+    App,
+    blocks::extent,
+    open_streams,
+    problem::{Answer, Failure, Problems},
+    query::{Nothing, Params},
+    respond::fresh,
+};
+use crate::{
+    answers,
+    shapes::{Bootstrap, ChainInfo, Number, Stats, Status, Tip},
+};
+use axum::{
+    Json,
+    extract::State,
+    http::header,
+    response::{IntoResponse, Response},
+};
+use serde::Deserialize;
+use serde_json::{Value, json};
+use std::time::Duration;
+use utoipa::IntoParams;
+
+/// A newest block that is older is no sign of health.
+const MAX_AGE: Duration = Duration::from_secs(10);
+
+/// Windows that figures are given for.
+const WINDOWS: [(&str, Duration); 3] = [
+    ("1m", Duration::from_secs(60)),
+    ("10m", Duration::from_secs(600)),
+    ("1h", Duration::from_secs(3_600)),
+];
+
+/// How the explorer is doing.
+#[utoipa::path(get, path = "/v1/status", operation_id = "status", tag = "chain",
+    responses((status = 200, body = Status), Problems))]
+pub(super) async fn status(
+    State(app): State<App>,
+    Params(Nothing {}): Params<Nothing>,
+) -> Answer<Response> {
+    let parts = app.parts();
+    let trust = parts.guard.trust();
+    let extent = parts.index.extent();
+    let age = parts
+        .hub
+        .tip_age()
+        .unwrap_or_else(|| parts.hub.started().elapsed());
+    let (claimed, caught_up) = parts.hub.claimed();
+    let height = extent.map_or(0, |extent| extent.tip.height.0);
+    fresh(&Status {
+        chain: ChainInfo {
+            name: trust.name.clone(),
+            chain_id: trust.chain_id.0.into(),
+            scheme: trust.scheme.clone(),
+            validators: u32::try_from(trust.validators.len()).unwrap_or(u32::MAX),
+        },
+        version: env!("CARGO_PKG_VERSION").to_owned(),
+        tip: extent.map(|extent| Tip {
+            height: Number(height),
+            id: extent.tip.id().into(),
+            epoch: Number(extent.tip.epoch.0),
+            view: Number(extent.tip.view.0),
+            age_ms: millis(age),
+        }),
+        oldest: extent.map(|extent| Number(extent.oldest.0)),
+        lag: Number(claimed.0.saturating_sub(height)),
+        caught_up,
+        upstreams: parts.hub.upstreams(),
+        uptime_ms: millis(parts.hub.started().elapsed()),
+        streams: open_streams(&app),
+    })
+}
+
+fn millis(duration: Duration) -> Number {
+    Number(u64::try_from(duration.as_millis()).unwrap_or(u64::MAX))
+}
+
+/// Which figures.
+#[derive(Deserialize, IntoParams)]
+#[serde(deny_unknown_fields)]
+#[into_params(parameter_in = Query)]
+pub(super) struct StatsQuery {
+    /// `1m`, `10m` or `1h`; `1m` without it.
+    #[param(pattern = "^(1m|10m|1h)$", example = "1m")]
+    window: Option<String>,
+}
+
+/// Figures of the newest blocks, by this explorer's own clock.
+#[utoipa::path(get, path = "/v1/stats", operation_id = "stats", tag = "chain", params(StatsQuery),
+    responses((status = 200, body = Stats), Problems))]
+pub(super) async fn stats(
+    State(app): State<App>,
+    Params(query): Params<StatsQuery>,
+) -> Answer<Response> {
+    let asked = query.window.as_deref().unwrap_or("1m");
+    let window = WINDOWS.into_iter().find(|(name, _)| *name == asked);
+    let (name, window) =
+        window.ok_or_else(|| Failure::bad_request("`window` must be 1m, 10m or 1h"))?;
+    fresh(
+        &app.read(move |parts| Ok(parts.hub.stats(name, window)))
+            .await?,
+    )
+}
+
+/// The trust file that everything here was verified with.
+#[utoipa::path(get, path = "/v1/trust", operation_id = "trust", tag = "chain",
+    responses((status = 200, body = Object, description = "The trust file's content"), Problems))]
+pub(super) async fn trust(
+    State(app): State<App>,
+    Params(Nothing {}): Params<Nothing>,
+) -> Answer<Response> {
+    fresh(app.parts().guard.trust())
+}
+
+/// Where a light client begins: the trust file's content, and the newest final header.
+#[utoipa::path(get, path = "/v1/light/bootstrap", operation_id = "light_bootstrap", tag = "chain",
+    responses((status = 200, body = Bootstrap), Problems))]
+pub(super) async fn bootstrap(
+    State(app): State<App>,
+    Params(Nothing {}): Params<Nothing>,
+) -> Answer<Response> {
+    extent(&app)?;
+    let latest = app.read(|parts| answers::latest(&parts.index)).await?;
+    let latest = latest.ok_or_else(|| Failure::internal(&"the newest block is missing"))?;
+    let trust: Value = serde_json::to_value(app.parts().guard.trust())
+        .map_err(|error| Failure::internal(&error))?;
+    fresh(&Bootstrap { trust, latest })
+}
+
+/// The process lives.
+pub(super) async fn health() -> Json<Value> {
+    Json(json!({"alive": true}))
+}
+
+/// The newest block is young, and nothing is missing.
+pub(super) async fn ready(State(app): State<App>) -> Answer<Json<Value>> {
+    let extent = extent(&app)?;
+    let hub = &app.parts().hub;
+    let age = hub.tip_age().filter(|age| *age <= MAX_AGE);
+    let (_, caught_up) = hub.claimed();
+    if age.is_none() || !caught_up {
+        return Err(Failure::unavailable(
+            "not_ready",
+            &format!(
+                "the newest block that was verified is {}; {}",
+                extent.tip.height,
+                if caught_up {
+                    "nothing came after it for 10 s"
+                } else {
+                    "more are being fetched"
+                }
+            ),
+        ));
+    }
+    Ok(Json(
+        json!({"ready": true, "height": extent.tip.height.to_string()}),
+    ))
+}
+
+/// The metrics' text.
+pub(super) async fn metrics(State(app): State<App>) -> Response {
+    let parts = app.parts();
+    let metrics = &parts.metrics;
+    let as_i64 = |number: u64| i64::try_from(number).unwrap_or(i64::MAX);
+    open_streams(&app);
+    let height = parts.index.extent().map_or(0, |extent| extent.tip.height.0);
+    metrics.tip_height.set(as_i64(height));
+    metrics.claimed_height.set(as_i64(parts.hub.claimed().0.0));
+    let age = parts.hub.tip_age().unwrap_or_default();
+    metrics.tip_age_seconds.set(age.as_secs_f64());
+    let upstreams = parts.hub.upstreams();
+    let lying = upstreams
+        .iter()
+        .filter(|upstream| upstream.state == "lying");
+    metrics.lying_upstreams.set(as_i64(lying.count() as u64));
+    let kind = [(header::CONTENT_TYPE, "text/plain; version=0.0.4")];
+    (kind, metrics.text()).into_response()
+}
+
+/// The document that describes the interface.
+pub(super) async fn openapi(State(app): State<App>) -> Response {
+    let text = app.inner.openapi.get().cloned().unwrap_or_default();
+    let kind = [(header::CONTENT_TYPE, "application/json")];
+    (kind, text).into_response()
+}

@@ -1,0 +1,108 @@
+//! The web page, which is part of the program.
+
+use super::problem::Failure;
+use axum::{
+    http::{HeaderMap, HeaderValue, Method, StatusCode, Uri, header},
+    response::{IntoResponse, Response},
+};
+use quorate_crypto::sha256;
+use std::{collections::HashMap, sync::LazyLock};
+
+/// The built page: names and contents. Empty if it was not built.
+static FILES: &[(&str, &[u8])] = include!(concat!(env!("OUT_DIR"), "/page.rs"));
+
+/// What is shown instead.
+const PLACEHOLDER: &str = "<!doctype html>
+<html lang=\"en\">
+<meta charset=\"utf-8\">
+<title>Quorate explorer</title>
+<link rel=\"stylesheet\" href=\"/docs.css\">
+<main>
+<h1>Quorate explorer</h1>
+<p>This program was built without its web page. To build it with the page:
+<code>npm --prefix explorer/page ci &amp;&amp; npm --prefix explorer/page run build</code>, then cargo
+again.</p>
+<p>The interface is there: <a href=\"/docs\">its description</a>, <a href=\"/v1/status\">how the
+explorer is</a>, <a href=\"/v1/blocks\">the newest blocks</a>.</p>
+</main>
+";
+
+struct File {
+    bytes: &'static [u8],
+    kind: HeaderValue,
+    etag: HeaderValue,
+    /// Its name changes with its content.
+    hashed: bool,
+}
+
+static PAGE: LazyLock<HashMap<&'static str, File>> = LazyLock::new(|| {
+    let file = |(name, bytes): &(&'static str, &'static [u8])| {
+        let etag = format!("W/\"{}\"", sha256(&[bytes]).short());
+        let file = File {
+            bytes,
+            kind: HeaderValue::from_static(kind_of(name)),
+            etag: HeaderValue::try_from(etag).expect("hexadecimal digits"),
+            hashed: name.starts_with("assets/"),
+        };
+        (*name, file)
+    };
+    let placeholder = [("index.html", PLACEHOLDER.as_bytes())];
+    let files = if FILES.is_empty() {
+        &placeholder[..]
+    } else {
+        FILES
+    };
+    files.iter().map(file).collect()
+});
+
+/// A file of the page, or for a browser the page itself, which knows what its own addresses mean.
+pub(super) async fn serve(method: Method, uri: Uri, request: HeaderMap) -> Response {
+    if method != Method::GET && method != Method::HEAD {
+        return Failure::method_not_allowed().into_response();
+    }
+    let path = uri.path().trim_start_matches('/');
+    let accept = request.get(header::ACCEPT).and_then(|v| v.to_str().ok());
+    let browser = accept.is_some_and(|accept| accept.contains("text/html"));
+    let is_page = path.is_empty() || (browser && !path.contains('.') && !path.starts_with("v1/"));
+    let name = if is_page { "index.html" } else { path };
+    match PAGE.get(name) {
+        Some(file) => file.respond(&request),
+        None => Failure::not_found("unknown_path", "there is nothing at this path").into_response(),
+    }
+}
+
+impl File {
+    fn respond(&self, request: &HeaderMap) -> Response {
+        let age = if self.hashed {
+            "public, max-age=31536000, immutable"
+        } else {
+            "no-cache"
+        };
+        let headers = [
+            (header::CACHE_CONTROL, HeaderValue::from_static(age)),
+            (header::ETAG, self.etag.clone()),
+        ];
+        if request.get(header::IF_NONE_MATCH) == Some(&self.etag) {
+            return (StatusCode::NOT_MODIFIED, headers).into_response();
+        }
+        let kind = [(header::CONTENT_TYPE, self.kind.clone())];
+        (headers, kind, self.bytes).into_response()
+    }
+}
+
+fn kind_of(name: &str) -> &'static str {
+    match name.rsplit_once('.').map(|(_, ending)| ending) {
+        Some("html") => "text/html; charset=utf-8",
+        Some("js" | "mjs") => "text/javascript; charset=utf-8",
+        Some("css") => "text/css; charset=utf-8",
+        Some("json" | "map") => "application/json",
+        Some("svg") => "image/svg+xml",
+        Some("png") => "image/png",
+        Some("ico") => "image/x-icon",
+        Some("wasm") => "application/wasm",
+        Some("woff2") => "font/woff2",
+        Some("txt") => "text/plain; charset=utf-8",
+        Some("webmanifest") => "application/manifest+json",
+        _ => "application/octet-stream",
+    }
+}

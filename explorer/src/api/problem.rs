@@ -1,0 +1,132 @@
+//! What went wrong, as `application/problem+json` (RFC 9457).
+
+use crate::shapes::Problem;
+use axum::{
+    http::{HeaderValue, StatusCode, header},
+    response::{IntoResponse, Response},
+};
+use std::fmt::Display;
+use utoipa::IntoResponses;
+
+/// An answer, or what went wrong.
+pub(super) type Answer<T> = Result<T, Failure>;
+
+/// What went wrong.
+#[derive(Debug)]
+pub(super) struct Failure {
+    status: StatusCode,
+    code: &'static str,
+    detail: String,
+    retry_after_seconds: Option<u32>,
+}
+
+/// The errors that every route may answer with, for the document.
+#[derive(IntoResponses)]
+#[allow(dead_code)]
+pub(super) enum Problems {
+    /// The request cannot be understood; `detail` says why.
+    #[response(status = 400, content_type = "application/problem+json")]
+    BadRequest(#[to_schema] Problem),
+    /// There is nothing of that name.
+    #[response(status = 404, content_type = "application/problem+json")]
+    NotFound(#[to_schema] Problem),
+    /// Too many requests of this kind are under way; `Retry-After` says when to try again.
+    #[response(status = 429, content_type = "application/problem+json")]
+    Busy(#[to_schema] Problem),
+    /// The explorer's own fault; its log tells more.
+    #[response(status = 500, content_type = "application/problem+json")]
+    Internal(#[to_schema] Problem),
+    /// Not yet, or no validator answers.
+    #[response(status = 503, content_type = "application/problem+json")]
+    Unavailable(#[to_schema] Problem),
+}
+
+/// The error of routes that lead into history, for the document.
+#[derive(IntoResponses)]
+#[allow(dead_code)]
+pub(super) enum PrunedProblem {
+    /// It is older than what this explorer holds.
+    #[response(status = 410, content_type = "application/problem+json")]
+    Pruned(#[to_schema] Problem),
+}
+
+impl Failure {
+    fn new(status: StatusCode, code: &'static str, detail: &str) -> Self {
+        Self {
+            status,
+            code,
+            detail: detail.to_owned(),
+            retry_after_seconds: None,
+        }
+    }
+
+    pub(super) fn bad_request(detail: &str) -> Self {
+        Self::new(StatusCode::BAD_REQUEST, "bad_request", detail)
+    }
+
+    pub(super) fn not_found(code: &'static str, detail: &str) -> Self {
+        Self::new(StatusCode::NOT_FOUND, code, detail)
+    }
+
+    pub(super) fn method_not_allowed() -> Self {
+        Self::new(
+            StatusCode::METHOD_NOT_ALLOWED,
+            "method_not_allowed",
+            "this interface is only read: GET and HEAD",
+        )
+    }
+
+    pub(super) fn pruned(detail: &str) -> Self {
+        Self::new(StatusCode::GONE, "pruned", detail)
+    }
+
+    pub(super) fn busy(detail: &str) -> Self {
+        Self {
+            retry_after_seconds: Some(1),
+            ..Self::new(StatusCode::TOO_MANY_REQUESTS, "busy", detail)
+        }
+    }
+
+    pub(super) fn unavailable(code: &'static str, detail: &str) -> Self {
+        Self {
+            retry_after_seconds: Some(1),
+            ..Self::new(StatusCode::SERVICE_UNAVAILABLE, code, detail)
+        }
+    }
+
+    pub(super) fn too_slow() -> Self {
+        Self::unavailable("timeout", "the answer took too long")
+    }
+
+    /// The cause goes to the log: it names files, which are nobody else's business.
+    pub(super) fn internal(error: &dyn Display) -> Self {
+        tracing::error!(%error, "a request failed");
+        Self::new(
+            StatusCode::INTERNAL_SERVER_ERROR,
+            "internal",
+            "the explorer has failed; its log tells why",
+        )
+    }
+}
+
+impl IntoResponse for Failure {
+    fn into_response(self) -> Response {
+        let problem = Problem {
+            kind: format!("/docs#{}", self.code),
+            title: self.status.canonical_reason().unwrap_or("Error").to_owned(),
+            status: self.status.as_u16(),
+            code: self.code.to_owned(),
+            detail: self.detail,
+        };
+        let body = serde_json::to_vec(&problem).expect("a problem has only text keys");
+        let mut response = (self.status, body).into_response();
+        let headers = response.headers_mut();
+        let kind = HeaderValue::from_static("application/problem+json");
+        headers.insert(header::CONTENT_TYPE, kind);
+        headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-store"));
+        if let Some(seconds) = self.retry_after_seconds {
+            headers.insert(header::RETRY_AFTER, HeaderValue::from(seconds));
+        }
+        response
+    }
+}

@@ -1,0 +1,141 @@
+//! Answers: rendered once if they are final, with what caches need to know.
+
+use super::problem::{Answer, Failure};
+use axum::{
+    http::{HeaderMap, HeaderName, HeaderValue, StatusCode, header},
+    response::{IntoResponse, Response},
+};
+use bytes::Bytes;
+use quick_cache::{Weighter, sync::Cache as QuickCache};
+use quorate_crypto::sha256;
+use quorate_types::Height;
+use serde::Serialize;
+
+const FOR_EVER: HeaderValue = HeaderValue::from_static("public, max-age=31536000, immutable");
+const ASK_AGAIN: HeaderValue = HeaderValue::from_static("no-cache");
+const JSON: HeaderValue = HeaderValue::from_static("application/json");
+pub(super) const OCTETS: HeaderValue = HeaderValue::from_static("application/octet-stream");
+
+/// What the page may load and do: only what this origin serves.
+const POLICY: HeaderValue = HeaderValue::from_static(
+    "default-src 'self'; script-src 'self' 'wasm-unsafe-eval'; style-src 'self'; \
+     img-src 'self' data:; connect-src 'self'; worker-src 'self'; object-src 'none'; \
+     base-uri 'none'; form-action 'none'; frame-ancestors 'none'",
+);
+
+/// What of a block an answer shows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(super) enum Part {
+    Detail,
+    Bytes,
+    Certificate,
+    CertificateBytes,
+}
+
+/// A rendered answer about something final.
+#[derive(Clone)]
+pub(super) struct Rendered {
+    body: Bytes,
+    kind: HeaderValue,
+    etag: HeaderValue,
+}
+
+/// Rendered answers by height and part.
+pub(super) type Cache = QuickCache<(Height, Part), Rendered, ByBytes>;
+
+/// Weighs answers by their bytes.
+#[derive(Clone)]
+pub(super) struct ByBytes;
+
+impl Weighter<(Height, Part), Rendered> for ByBytes {
+    fn weight(&self, _: &(Height, Part), rendered: &Rendered) -> u64 {
+        rendered.body.len() as u64 + 256
+    }
+}
+
+/// A cache of so many bytes.
+pub(super) fn cache(bytes: u64) -> Cache {
+    let blocks = usize::try_from(bytes / 2_048).unwrap_or(usize::MAX);
+    QuickCache::with_weighter(blocks, bytes, ByBytes)
+}
+
+impl Rendered {
+    /// An answer of these bytes. The tag names the block and the part, which never change.
+    pub(super) fn new(id: &[u8; 32], part: Part, kind: HeaderValue, body: Vec<u8>) -> Self {
+        // Weak, because the same content also goes out compressed.
+        let etag = format!("W/\"{}-{part:?}\"", hex::encode(&id[..16]));
+        Self {
+            body: body.into(),
+            kind,
+            etag: HeaderValue::try_from(etag).expect("hexadecimal digits and letters"),
+        }
+    }
+
+    /// The same in JSON.
+    pub(super) fn json(id: &[u8; 32], part: Part, value: &impl Serialize) -> Self {
+        let body = serde_json::to_vec(value).expect("shapes have only text keys");
+        Self::new(id, part, JSON, body)
+    }
+
+    /// The response; `fixed` tells whether the address will always mean this. It is 304 without the
+    /// body if the client has it.
+    pub(super) fn respond(&self, request: &HeaderMap, fixed: bool) -> Response {
+        let age = if fixed { FOR_EVER } else { ASK_AGAIN };
+        let known = request
+            .get_all(header::IF_NONE_MATCH)
+            .iter()
+            .filter_map(|value| value.to_str().ok())
+            .flat_map(|value| value.split(','))
+            .any(|tag| tag.trim().as_bytes() == self.etag.as_bytes());
+        let headers = [
+            (header::CACHE_CONTROL, age),
+            (header::ETAG, self.etag.clone()),
+            (header::VARY, HeaderValue::from_static("accept")),
+        ];
+        if known {
+            return (StatusCode::NOT_MODIFIED, headers).into_response();
+        }
+        let kind = [(header::CONTENT_TYPE, self.kind.clone())];
+        (headers, kind, self.body.clone()).into_response()
+    }
+}
+
+/// An answer that will be another one soon.
+pub(super) fn fresh(value: &impl Serialize) -> Answer<Response> {
+    let body = serde_json::to_vec(value).map_err(|error| Failure::internal(&error))?;
+    let headers = [
+        (header::CACHE_CONTROL, ASK_AGAIN),
+        (header::CONTENT_TYPE, JSON),
+    ];
+    Ok((headers, body).into_response())
+}
+
+/// An answer about something final that is not kept in memory.
+pub(super) fn fixed(request: &HeaderMap, value: &impl Serialize) -> Answer<Response> {
+    let body = serde_json::to_vec(value).map_err(|error| Failure::internal(&error))?;
+    let rendered = Rendered::new(&sha256(&[&body]).0, Part::Detail, JSON, body);
+    Ok(rendered.respond(request, true))
+}
+
+/// Whether the client wants bytes rather than JSON.
+pub(super) fn wants_bytes(request: &HeaderMap) -> bool {
+    let accept = request.get(header::ACCEPT).and_then(|v| v.to_str().ok());
+    accept.is_some_and(|accept| accept.contains("application/octet-stream"))
+}
+
+/// Sets what browsers must heed with every answer.
+pub(super) fn secure(response: &mut Response) {
+    let headers = response.headers_mut();
+    let mut set = |name: HeaderName, value: HeaderValue| {
+        headers.insert(name, value);
+    };
+    set(header::CONTENT_SECURITY_POLICY, POLICY);
+    set(
+        header::X_CONTENT_TYPE_OPTIONS,
+        HeaderValue::from_static("nosniff"),
+    );
+    set(
+        header::REFERRER_POLICY,
+        HeaderValue::from_static("no-referrer"),
+    );
+}

@@ -1,0 +1,325 @@
+//! Streams of events, as server-sent events and over WebSocket.
+//!
+//! A stream that begins at a height first reads history from the index, then the ring of
+//! [`crate::hub`]. Every final block comes exactly once and in order, whichever explorer serves the
+//! stream, because heights name them. A client that reads too slowly finds the ring overwritten: it
+//! is told which heights it has missed, and stays connected.
+
+use super::{
+    App,
+    problem::{Answer, Failure, Problems},
+    query::{self, Params},
+};
+use crate::{
+    answers::{self, json},
+    hub::{Event, Topic},
+    shapes::Number,
+};
+use axum::{
+    body::Body,
+    extract::{
+        State, WebSocketUpgrade,
+        ws::{Message, Utf8Bytes, WebSocket, rejection::WebSocketUpgradeRejection},
+    },
+    http::{HeaderMap, HeaderValue, header},
+    response::{IntoResponse, Response},
+};
+use bytes::Bytes;
+use futures_util::stream;
+use quorate_types::Height;
+use serde::{Deserialize, Serialize};
+use std::{collections::VecDeque, convert::Infallible, sync::Arc, time::Duration};
+use tokio::sync::{OwnedSemaphorePermit, broadcast, broadcast::error::RecvError};
+use utoipa::IntoParams;
+
+/// Blocks of history that are read at a time.
+const HISTORY_BLOCKS: u64 = 32;
+
+/// How often a silent stream says that it lives.
+const KEEP_ALIVE: Duration = Duration::from_secs(15);
+
+/// How long a WebSocket client may refuse to take in what is sent.
+const SEND_TIMEOUT: Duration = Duration::from_secs(30);
+
+/// Largest message that a WebSocket client may send; nothing in it is read.
+const MAX_CLIENT_MESSAGE_BYTES: usize = 4_096;
+
+/// What a stream is about.
+#[derive(Deserialize, IntoParams)]
+#[serde(deny_unknown_fields)]
+#[into_params(parameter_in = Query)]
+pub(super) struct StreamQuery {
+    /// Some of `finalized`, `notarized`, `nullified` and `stats`, with commas between; `finalized`
+    /// without it.
+    #[param(value_type = Option<query::TopicsParameter>)]
+    topics: Option<String>,
+    /// The first height to send; without it, what becomes final from now on. Not above 2^63.
+    #[param(value_type = Option<query::NumberParameter>)]
+    from_height: Option<String>,
+}
+
+/// Events as server-sent events. The id of a final block's event is its height, so browsers resume
+/// by themselves with `Last-Event-ID`.
+#[utoipa::path(get, path = "/v1/stream/sse", operation_id = "stream_sse", tag = "streams",
+    params(StreamQuery,
+           ("Last-Event-ID" = Option<query::NumberParameter>, Header, description = "The height that came last")),
+    responses((status = 200, content_type = "text/event-stream", body = String), Problems))]
+pub(super) async fn sse(
+    State(app): State<App>,
+    Params(query): Params<StreamQuery>,
+    headers: HeaderMap,
+) -> Answer<Response> {
+    let last = headers.get("last-event-id");
+    let last = last
+        .map(|last| {
+            let number = last.to_str().ok().and_then(query::number);
+            number.ok_or_else(|| Failure::bad_request("`Last-Event-ID` must be a height"))
+        })
+        .transpose()?;
+    let reader = Reader::open(&app, &query, last)?;
+    let events = stream::unfold(reader, async |mut reader| {
+        let chunk = match tokio::time::timeout(KEEP_ALIVE, reader.next()).await {
+            Ok(event) => event?.sse(),
+            Err(_) => Bytes::from_static(b": alive\n\n"),
+        };
+        Some((Ok::<_, Infallible>(chunk), reader))
+    });
+    let headers = [
+        (header::CONTENT_TYPE, "text/event-stream"),
+        (header::CACHE_CONTROL, "no-store"),
+    ];
+    let mut response = (headers, Body::from_stream(events)).into_response();
+    // Proxies that gather answers would hold events back.
+    let buffering = HeaderValue::from_static("no");
+    response
+        .headers_mut()
+        .insert("x-accel-buffering", buffering);
+    Ok(response)
+}
+
+/// Events over WebSocket, one JSON object in each text message.
+#[utoipa::path(get, path = "/v1/stream/ws", operation_id = "stream_ws", tag = "streams", params(StreamQuery),
+    responses((status = 101, description = "The connection is a WebSocket now"), Problems))]
+pub(super) async fn ws(
+    State(app): State<App>,
+    Params(query): Params<StreamQuery>,
+    upgrade: Result<WebSocketUpgrade, WebSocketUpgradeRejection>,
+) -> Answer<Response> {
+    let upgrade = upgrade.map_err(|rejection| Failure::bad_request(&rejection.body_text()))?;
+    let reader = Reader::open(&app, &query, None)?;
+    Ok(upgrade
+        .max_message_size(MAX_CLIENT_MESSAGE_BYTES)
+        .max_frame_size(MAX_CLIENT_MESSAGE_BYTES)
+        .on_upgrade(|socket| drive(socket, reader)))
+}
+
+async fn drive(mut socket: WebSocket, mut reader: Reader) {
+    loop {
+        let message = tokio::select! {
+            event = reader.next() => match event {
+                Some(event) => Message::Text(event.text()),
+                None => return,
+            },
+            said = socket.recv() => match said {
+                // Pings are answered by the library; whatever else it says is not read.
+                Some(Ok(Message::Close(_))) | Some(Err(_)) | None => return,
+                Some(Ok(_)) => continue,
+            },
+            () = tokio::time::sleep(KEEP_ALIVE) => Message::Ping(Bytes::new()),
+        };
+        match tokio::time::timeout(SEND_TIMEOUT, socket.send(message)).await {
+            Ok(Ok(())) => {}
+            Ok(Err(_)) | Err(_) => return,
+        }
+    }
+}
+
+/// Something to send.
+enum Item {
+    Shared(Arc<Event>),
+    Own { kind: &'static str, text: String },
+}
+
+impl Item {
+    fn sse(self) -> Bytes {
+        match self {
+            Self::Shared(event) => event.sse.clone(),
+            Self::Own { kind, text } => Bytes::from(format!("event: {kind}\ndata: {text}\n\n")),
+        }
+    }
+
+    fn text(self) -> Utf8Bytes {
+        match self {
+            Self::Shared(event) => event.text.clone(),
+            Self::Own { text, .. } => Utf8Bytes::from(text),
+        }
+    }
+}
+
+#[derive(Serialize)]
+struct Gap {
+    r#type: &'static str,
+    from: Number,
+    to: Number,
+}
+
+#[derive(Serialize)]
+struct Pruned {
+    r#type: &'static str,
+    oldest: Number,
+}
+
+/// One stream's place in the events.
+struct Reader {
+    app: App,
+    topics: Vec<Topic>,
+    ring: broadcast::Receiver<Arc<Event>>,
+    /// What was read of history and not sent yet.
+    history: VecDeque<Item>,
+    /// While history is read: the height to read next.
+    reading: Option<Height>,
+    /// The height whose event is due, if that is known.
+    due: Option<Height>,
+    _room: OwnedSemaphorePermit,
+}
+
+impl Reader {
+    fn open(app: &App, query: &StreamQuery, last: Option<u64>) -> Answer<Self> {
+        let topics = parse_topics(query.topics.as_deref())?;
+        let from = query::optional("from_height", query.from_height.as_ref())?;
+        // What the browser has seen by now counts more than where the page began.
+        let from = last.map(|last| last.saturating_add(1)).or(from);
+        if from.is_some_and(|from| from > u64::MAX / 2) {
+            return Err(Failure::bad_request("no chain is as long as `from_height`"));
+        }
+        let room = app.inner.streams.clone().try_acquire_owned();
+        let room = room.map_err(|_| {
+            Failure::busy(&format!(
+                "{} streams are open, which is all that this explorer serves",
+                app.parts().max_streams
+            ))
+        })?;
+        let finalized = topics.contains(&Topic::Finalized);
+        let reading = from.filter(|_| finalized).map(|from| Height(from.max(1)));
+        Ok(Self {
+            ring: app.parts().hub.subscribe(),
+            app: app.clone(),
+            topics,
+            history: VecDeque::new(),
+            reading,
+            due: None,
+            _room: room,
+        })
+    }
+
+    /// The next thing to send; `None` if the explorer stops. May be given up at any time.
+    async fn next(&mut self) -> Option<Item> {
+        loop {
+            if let Some(item) = self.history.pop_front() {
+                return Some(item);
+            }
+            if let Some(height) = self.reading {
+                self.read_history(height).await?;
+                continue;
+            }
+            match self.ring.recv().await {
+                Ok(event) => {
+                    if let Some(item) = self.take(event) {
+                        return Some(item);
+                    }
+                }
+                // The next final block tells which ones are missing.
+                Err(RecvError::Lagged(_)) => {}
+                Err(RecvError::Closed) => return None,
+            }
+        }
+    }
+
+    /// Reads some blocks of history, or goes over to the ring where it ends.
+    async fn read_history(&mut self, from: Height) -> Option<()> {
+        let oldest = self.app.parts().index.extent().map(|extent| extent.oldest);
+        if let Some(oldest) = oldest.filter(|oldest| from < *oldest) {
+            self.reading = Some(oldest);
+            let text = json(&Pruned {
+                r#type: "pruned",
+                oldest: Number(oldest.0),
+            });
+            self.history.push_back(Item::Own {
+                kind: "pruned",
+                text,
+            });
+            return Some(());
+        }
+        // Subscribed before the tip is read: what is above it will be in the ring.
+        let ring = self.app.parts().hub.subscribe();
+        let tip = *self.app.parts().hub.tip().borrow();
+        if from > tip {
+            self.ring = ring;
+            self.reading = None;
+            self.due = Some(from);
+            return Some(());
+        }
+        let to = Height(tip.0.min(from.0.saturating_add(HISTORY_BLOCKS - 1)));
+        let events = self.app.read(move |parts| {
+            (from.0..=to.0)
+                .map(|height| answers::finalized_event(&parts.index, &parts.guard, Height(height)))
+                .collect::<Result<Vec<_>, _>>()
+        });
+        // The index failing stops the explorer, too.
+        let events = events.await.ok()?;
+        for (height, text) in (from.0..).zip(events) {
+            let event = Event::new(Topic::Finalized, Some(Height(height)), text?);
+            self.history.push_back(Item::Shared(Arc::new(event)));
+        }
+        self.reading = Some(to.next());
+        Some(())
+    }
+
+    /// What to send upon an event of the ring.
+    fn take(&mut self, event: Arc<Event>) -> Option<Item> {
+        if !self.topics.contains(&event.topic) {
+            return None;
+        }
+        let Some(height) = event.height else {
+            return Some(Item::Shared(event));
+        };
+        let due = self.due.unwrap_or(height);
+        if height < due {
+            return None;
+        }
+        self.due = Some(height.next());
+        if height == due {
+            return Some(Item::Shared(event));
+        }
+        self.app.parts().metrics.stream_gaps.inc();
+        let text = json(&Gap {
+            r#type: "gap",
+            from: Number(due.0),
+            to: Number(height.0 - 1),
+        });
+        self.history.push_back(Item::Shared(event));
+        Some(Item::Own { kind: "gap", text })
+    }
+}
+
+fn parse_topics(text: Option<&str>) -> Answer<Vec<Topic>> {
+    let Some(text) = text else {
+        return Ok(vec![Topic::Finalized]);
+    };
+    // One of each is enough; some room is left for doubles.
+    if text.split(',').count() > 2 * Topic::ALL.len() {
+        return Err(Failure::bad_request(
+            "`topics` names each topic once at most",
+        ));
+    }
+    text.split(',')
+        .map(|name| {
+            let topic = Topic::ALL.into_iter().find(|topic| topic.name() == name);
+            topic.ok_or_else(|| {
+                Failure::bad_request(
+                    "`topics` are finalized, notarized, nullified and stats, with commas between",
+                )
+            })
+        })
+        .collect()
+}

@@ -1,0 +1,316 @@
+//! What the explorer has seen since it started, and telling it to whoever listens.
+//!
+//! Events go into one ring of [`RING_EVENTS`] that all streams read, each at its own pace. A stream
+//! that falls behind by more loses what it has not read, and learns of it; nobody else notices.
+//!
+//! All durations are by this process's monotonic clock.
+
+use crate::{
+    shapes::{Number, Quantiles, Stats, UpstreamStatus},
+    verify::FinalBlock,
+};
+use axum::extract::ws::Utf8Bytes;
+use bytes::Bytes;
+use commonware_codec::EncodeSize;
+use parking_lot::{Mutex, RwLock};
+use quorate_types::{Digest, Height};
+use std::{
+    collections::{HashMap, VecDeque},
+    sync::{
+        Arc,
+        atomic::{AtomicBool, AtomicU64, Ordering},
+    },
+    time::{Duration, Instant},
+};
+use tokio::sync::{broadcast, watch};
+
+/// Events that the ring holds.
+pub const RING_EVENTS: usize = 1_024;
+
+/// Blocks whose times are kept: an hour at 40 blocks per second.
+const MAX_SEEN: usize = 144_000;
+
+/// Notarized blocks that wait for their finalization.
+const MAX_NOTARIZED: usize = 1_024;
+
+/// A pause after which the next block's distance says nothing of the chain.
+const MAX_INTERVAL: Duration = Duration::from_secs(60);
+
+/// What a stream can be about.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Topic {
+    /// Final blocks.
+    Finalized,
+    /// Notarizations.
+    Notarized,
+    /// Nullifications.
+    Nullified,
+    /// The figures of the newest minute, once a second.
+    Stats,
+}
+
+impl Topic {
+    /// All of them.
+    pub const ALL: [Self; 4] = [
+        Self::Finalized,
+        Self::Notarized,
+        Self::Nullified,
+        Self::Stats,
+    ];
+
+    /// Its name in the interface.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Finalized => "finalized",
+            Self::Notarized => "notarized",
+            Self::Nullified => "nullified",
+            Self::Stats => "stats",
+        }
+    }
+}
+
+/// An event as it goes out, made once for all streams.
+pub struct Event {
+    /// What it is about.
+    pub topic: Topic,
+    /// The height, of a final block.
+    pub height: Option<Height>,
+    /// The JSON object.
+    pub text: Utf8Bytes,
+    /// The same as a server-sent event.
+    pub sse: Bytes,
+}
+
+impl Event {
+    /// The event with this JSON object.
+    pub fn new(topic: Topic, height: Option<Height>, text: String) -> Self {
+        let id = height.map_or(String::new(), |height| format!("id: {height}\n"));
+        let sse = format!("event: {}\n{id}data: {text}\n\n", topic.name());
+        Self {
+            topic,
+            height,
+            text: Utf8Bytes::from(text),
+            sse: Bytes::from(sse),
+        }
+    }
+}
+
+/// A final block as it was seen.
+struct Seen {
+    at: Instant,
+    transactions: u32,
+    bytes: u32,
+    interval_ms: Option<f64>,
+    finality_ms: Option<f64>,
+}
+
+#[derive(Default)]
+struct Observed {
+    seen: VecDeque<Seen>,
+    last: Option<Instant>,
+    nullified: VecDeque<Instant>,
+    notarized: HashMap<Digest, Instant>,
+    order: VecDeque<Digest>,
+}
+
+/// What was seen, and who listens.
+pub struct Hub {
+    started: Instant,
+    events: broadcast::Sender<Arc<Event>>,
+    tip: watch::Sender<Height>,
+    tip_at: Mutex<Option<Instant>>,
+    claimed: AtomicU64,
+    caught_up: AtomicBool,
+    observed: Mutex<Observed>,
+    upstreams: RwLock<Vec<UpstreamStatus>>,
+}
+
+impl Hub {
+    /// Nothing was seen yet; the index's tip is at this height.
+    pub fn new(tip: Height) -> Self {
+        Self {
+            started: Instant::now(),
+            events: broadcast::Sender::new(RING_EVENTS),
+            tip: watch::Sender::new(tip),
+            tip_at: Mutex::default(),
+            claimed: AtomicU64::new(0),
+            caught_up: AtomicBool::new(false),
+            observed: Mutex::default(),
+            upstreams: RwLock::default(),
+        }
+    }
+
+    /// Since when the process runs.
+    pub fn started(&self) -> Instant {
+        self.started
+    }
+
+    /// Everything that is published from now on.
+    pub fn subscribe(&self) -> broadcast::Receiver<Arc<Event>> {
+        self.events.subscribe()
+    }
+
+    /// The newest final height, whenever it changes.
+    pub fn tip(&self) -> watch::Receiver<Height> {
+        self.tip.subscribe()
+    }
+
+    /// How long the newest block has been known.
+    pub fn tip_age(&self) -> Option<Duration> {
+        self.tip_at.lock().map(|at| at.elapsed())
+    }
+
+    /// Whether anybody listens, so that an event is worth making.
+    pub fn has_listeners(&self) -> bool {
+        self.events.receiver_count() > 0
+    }
+
+    /// Gives an event to all streams.
+    pub fn publish(&self, event: Event) {
+        // Nobody listening is no error.
+        let _ = self.events.send(Arc::new(event));
+    }
+
+    /// Notes that the followed validator claims this height.
+    pub fn set_claimed(&self, height: Height, caught_up: bool) {
+        self.claimed.store(height.0, Ordering::Relaxed);
+        self.caught_up.store(caught_up, Ordering::Relaxed);
+    }
+
+    /// The height that the followed validator claims, and whether all that can be verified of it
+    /// is in the index.
+    pub fn claimed(&self) -> (Height, bool) {
+        (
+            Height(self.claimed.load(Ordering::Relaxed)),
+            self.caught_up.load(Ordering::Relaxed),
+        )
+    }
+
+    /// Shows how the upstreams are.
+    pub fn set_upstreams(&self, upstreams: Vec<UpstreamStatus>) {
+        *self.upstreams.write() = upstreams;
+    }
+
+    /// How the upstreams are.
+    pub fn upstreams(&self) -> Vec<UpstreamStatus> {
+        self.upstreams.read().clone()
+    }
+
+    /// The address of the validator that is followed.
+    pub fn followed(&self) -> Option<String> {
+        let upstreams = self.upstreams.read();
+        let followed = upstreams.iter().find(|up| up.state == "following");
+        followed.map(|up| up.url.clone())
+    }
+
+    /// Notes a notarization.
+    pub fn notarized(&self, id: Digest) {
+        let mut observed = self.observed.lock();
+        if observed.notarized.insert(id, Instant::now()).is_none() {
+            observed.order.push_back(id);
+        }
+        if observed.order.len() > MAX_NOTARIZED
+            && let Some(old) = observed.order.pop_front()
+        {
+            observed.notarized.remove(&old);
+        }
+    }
+
+    /// Notes a nullification.
+    pub fn nullified(&self) {
+        let mut observed = self.observed.lock();
+        observed.nullified.push_back(Instant::now());
+        if observed.nullified.len() > MAX_SEEN {
+            observed.nullified.pop_front();
+        }
+    }
+
+    /// Notes blocks that the index has taken in. Those of a backlog say nothing of the chain's pace.
+    pub fn finalized(&self, blocks: &[FinalBlock], backlog: bool) {
+        let Some(newest) = blocks.last() else {
+            return;
+        };
+        let now = Instant::now();
+        let mut observed = self.observed.lock();
+        let since = observed.last.replace(now).map(|last| now - last);
+        if backlog {
+            observed.last = None;
+        } else {
+            // Blocks that come together share the time since those before.
+            let interval_ms = since
+                .filter(|since| *since < MAX_INTERVAL)
+                .map(|since| millis(since) / blocks.len() as f64);
+            for item in blocks {
+                let notarized = observed.notarized.remove(&item.block.id());
+                let bytes = item.block.encode_size();
+                observed.seen.push_back(Seen {
+                    at: now,
+                    transactions: u32::try_from(item.outcomes.len()).unwrap_or(u32::MAX),
+                    bytes: u32::try_from(bytes).unwrap_or(u32::MAX),
+                    interval_ms,
+                    finality_ms: notarized.map(|at| millis(now - at)),
+                });
+            }
+            while observed.seen.len() > MAX_SEEN {
+                observed.seen.pop_front();
+            }
+        }
+        drop(observed);
+        *self.tip_at.lock() = Some(now);
+        self.tip.send_replace(newest.block.height());
+    }
+
+    /// The figures of a window.
+    pub fn stats(&self, name: &str, window: Duration) -> Stats {
+        let observed = self.observed.lock();
+        let now = Instant::now();
+        let within = |at: Instant| now - at <= window;
+        let start = observed.seen.partition_point(|seen| !within(seen.at));
+        let seen = || observed.seen.range(start..);
+        let seconds = window.min(self.started.elapsed()).as_secs_f64();
+        let blocks = observed.seen.len() - start;
+        let transactions: u64 = seen().map(|seen| u64::from(seen.transactions)).sum();
+        let nullified = observed.nullified.partition_point(|at| !within(*at));
+        Stats {
+            window: name.to_owned(),
+            seconds,
+            blocks: Number(blocks as u64),
+            transactions: Number(transactions),
+            blocks_per_second: blocks as f64 / seconds.max(0.001),
+            transactions_per_second: transactions as f64 / seconds.max(0.001),
+            block_time_ms: quantiles(seen().filter_map(|seen| seen.interval_ms)),
+            finality_ms: quantiles(seen().filter_map(|seen| seen.finality_ms)),
+            block_bytes: quantiles(seen().map(|seen| f64::from(seen.bytes))),
+            nullified: Number((observed.nullified.len() - nullified) as u64),
+            clock: "explorer".to_owned(),
+        }
+    }
+}
+
+fn millis(duration: Duration) -> f64 {
+    duration.as_secs_f64() * 1_000.0
+}
+
+fn quantiles(values: impl Iterator<Item = f64>) -> Option<Quantiles> {
+    let mut values: Vec<f64> = values.collect();
+    values.sort_unstable_by(f64::total_cmp);
+    let last = values.len().checked_sub(1)?;
+    Some(Quantiles {
+        p50: values[last / 2],
+        p99: values[last * 99 / 100],
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn quantiles_are_values_that_were_there() {
+        assert!(quantiles([].into_iter()).is_none());
+        let one = quantiles([4.0].into_iter()).expect("one value");
+        assert_eq!((one.p50, one.p99), (4.0, 4.0));
+        let many = quantiles((1..=100).rev().map(f64::from)).expect("values");
+        assert_eq!((many.p50, many.p99), (50.0, 99.0));
+    }
+}

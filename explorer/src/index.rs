@@ -1,0 +1,308 @@
+//! What the explorer knows, in RocksDB.
+//!
+//! | column family | key | value |
+//! |---|---|---|
+//! | `blocks` | height | the block's encoding |
+//! | `finality` | height | height of the block whose finalization makes it final; that one's own finalization |
+//! | `ids` | block id | height |
+//! | `outcomes` | height | one byte per transaction: what became of it |
+//! | `transactions` | transaction id, height, index | nothing |
+//! | `accounts` | identity, newest first: ¬height, ¬index | the account's part in the transaction |
+//! | `views` | epoch, view | height |
+//! | `leaders` | epoch, validator | views that it led, of these with a final block |
+//! | `signers` | epoch, validator | finalizations that it signed; of all, for `u32::MAX` |
+//! | `nullified` | epoch, view | reason and nullification, as observed |
+//! | `nullified_by` | epoch, validator | observed nullifications of its views |
+//! | `evidence` | id | the pair of votes |
+//! | `meta` | name | chain id, format, oldest and newest height |
+//!
+//! Numbers are big-endian. All that some blocks bring is written as one batch together with the
+//! new tip, so whatever kills the process leaves what some block left. Nothing is synced: a power cut
+//! costs the newest blocks, and they are fetched again.
+//!
+//! `signers` and all below it depend on what was observed when; the rest is a function of the
+//! chain, and [`Index::digest`] is over that.
+
+mod digest;
+mod error;
+mod open;
+mod read;
+mod rows;
+
+pub use error::IndexError;
+pub use read::{AccountPlace, NullifiedView, TransactionPlace};
+pub use rows::Role;
+
+use crate::verify::FinalBlock;
+use commonware_codec::Encode;
+use parking_lot::RwLock;
+use quorate_storage::database::{Batch, Database, DatabaseError};
+use quorate_types::{
+    Certificate, Committee, Digest, Epoch, Evidence, Header, Height, Identity, ValidatorIndex, View,
+};
+use rows::{height_key, pair, place_key};
+use std::{collections::BTreeMap, path::PathBuf, sync::Arc};
+
+pub(crate) const BLOCKS: &str = "blocks";
+pub(crate) const FINALITY: &str = "finality";
+pub(crate) const IDS: &str = "ids";
+pub(crate) const OUTCOMES: &str = "outcomes";
+pub(crate) const TRANSACTIONS: &str = "transactions";
+pub(crate) const ACCOUNTS: &str = "accounts";
+pub(crate) const VIEWS: &str = "views";
+pub(crate) const LEADERS: &str = "leaders";
+pub(crate) const SIGNERS: &str = "signers";
+pub(crate) const NULLIFIED: &str = "nullified";
+pub(crate) const NULLIFIED_BY: &str = "nullified_by";
+pub(crate) const EVIDENCE: &str = "evidence";
+pub(crate) const META: &str = "meta";
+
+const COLUMNS: [&str; 13] = [
+    BLOCKS,
+    FINALITY,
+    IDS,
+    OUTCOMES,
+    TRANSACTIONS,
+    ACCOUNTS,
+    VIEWS,
+    LEADERS,
+    SIGNERS,
+    NULLIFIED,
+    NULLIFIED_BY,
+    EVIDENCE,
+    META,
+];
+
+/// Most pieces of evidence that are kept for one validator. Any one convicts.
+const MAX_EVIDENCE_PER_VALIDATOR: usize = 16;
+
+/// The blocks that the index holds: all from the oldest to the newest.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Extent {
+    /// The oldest height.
+    pub oldest: Height,
+    /// The newest header.
+    pub tip: Header,
+}
+
+/// How a validator has led.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct LeaderCount {
+    /// Views that it led, up to the tip.
+    pub led: u64,
+    /// Of these, with a final block.
+    pub blocks: u64,
+}
+
+/// The index. Cheap to clone; any thread may read, one task writes.
+#[derive(Clone)]
+pub struct Index {
+    database: Arc<dyn Database>,
+    path: Arc<PathBuf>,
+    extent: Arc<RwLock<Option<Extent>>>,
+}
+
+impl Index {
+    /// What it holds; `None` while it is empty.
+    pub fn extent(&self) -> Option<Extent> {
+        *self.extent.read()
+    }
+
+    /// Adds blocks that are final, as one batch.
+    ///
+    /// # Errors
+    ///
+    /// If the write fails. The index then holds all of the blocks or none.
+    ///
+    /// # Panics
+    ///
+    /// If they do not follow the tip: whoever verified them has made sure of it.
+    pub fn append(
+        &self,
+        committee: &Committee,
+        blocks: &[FinalBlock],
+        signers: impl Fn(&Certificate) -> Option<Vec<ValidatorIndex>>,
+    ) -> Result<(), IndexError> {
+        let (Some(first), Some(last)) = (blocks.first(), blocks.last()) else {
+            return Ok(());
+        };
+        let before = self.extent();
+        let mut parent = before.map(|extent| extent.tip);
+        let mut batch = Batch::default();
+        let mut counts = Counts::default();
+        for item in blocks {
+            let header = item.block.header();
+            if let Some(parent) = &parent {
+                assert_eq!(header.height, parent.height.next(), "blocks come in order");
+                assert_eq!(header.parent, parent.id(), "blocks make a chain");
+            }
+            stage_block(item, &mut batch);
+            counts.lead(committee, header);
+            if let Some(names) = item.certificate.as_ref().and_then(&signers) {
+                counts.sign(header.epoch, &names);
+            }
+            parent = Some(*header);
+        }
+        self.stage_counts(&counts, &mut batch)?;
+        let oldest = before.map_or(first.block.height(), |extent| extent.oldest);
+        batch.put(META, b"oldest", height_key(oldest));
+        batch.put(META, b"tip", height_key(last.block.height()));
+        self.write(&batch)?;
+        *self.extent.write() = Some(Extent {
+            oldest,
+            tip: *last.block.header(),
+        });
+        Ok(())
+    }
+
+    /// Keeps a verified nullification. Returns whether it is the first of its view.
+    ///
+    /// # Errors
+    ///
+    /// If the database fails.
+    pub fn add_nullification(
+        &self,
+        leader: ValidatorIndex,
+        certificate: &Certificate,
+        reason: &str,
+    ) -> Result<bool, IndexError> {
+        let subject = &certificate.subject;
+        let key = pair(subject.epoch.0, subject.view.0);
+        if self.get(NULLIFIED, &key)?.is_some() {
+            return Ok(false);
+        }
+        let mut batch = Batch::default();
+        batch.put(NULLIFIED, key, rows::nullified(reason, certificate));
+        let place = place_key(subject.epoch, leader);
+        let count = self.count(NULLIFIED_BY, &place)?.saturating_add(1);
+        batch.put(NULLIFIED_BY, place, count.to_be_bytes());
+        self.write(&batch)?;
+        Ok(true)
+    }
+
+    /// Keeps verified evidence, unless there is enough against that validator already.
+    ///
+    /// # Errors
+    ///
+    /// If the database fails.
+    pub fn add_evidence(&self, evidence: &Evidence) -> Result<(), IndexError> {
+        let signer = evidence.first.signer;
+        let held = self.evidence()?;
+        let against = held.iter().filter(|item| item.first.signer == signer);
+        if against.count() >= MAX_EVIDENCE_PER_VALIDATOR || held.contains(evidence) {
+            return Ok(());
+        }
+        let mut batch = Batch::default();
+        batch.put(EVIDENCE, evidence.id(), evidence.encode());
+        self.write(&batch)
+    }
+
+    fn stage_counts(&self, counts: &Counts, batch: &mut Batch) -> Result<(), IndexError> {
+        for ((epoch, place), added) in &counts.leaders {
+            let held = self.leader_count(*epoch, *place)?;
+            let count = LeaderCount {
+                led: held.led.saturating_add(added.led),
+                blocks: held.blocks.saturating_add(added.blocks),
+            };
+            let row = pair(count.led, count.blocks);
+            batch.put(LEADERS, place_key(*epoch, *place), row);
+        }
+        for ((epoch, place), added) in &counts.signers {
+            let key = place_key(*epoch, *place);
+            let count = self.count(SIGNERS, &key)?.saturating_add(*added);
+            batch.put(SIGNERS, key, count.to_be_bytes());
+        }
+        Ok(())
+    }
+
+    fn write(&self, batch: &Batch) -> Result<(), IndexError> {
+        let written = self.database.write(batch, false);
+        written.map_err(|source| self.failed(source))
+    }
+
+    fn failed(&self, source: DatabaseError) -> IndexError {
+        IndexError::Database {
+            path: self.path.to_path_buf(),
+            source,
+        }
+    }
+
+    fn damaged(&self, what: &str) -> IndexError {
+        IndexError::Damaged {
+            path: self.path.to_path_buf(),
+            what: what.to_owned(),
+        }
+    }
+}
+
+/// Stands for all validators in `signers`.
+pub(crate) const EVERYBODY: ValidatorIndex = ValidatorIndex(u32::MAX);
+
+/// What some blocks add to the counts.
+#[derive(Default)]
+struct Counts {
+    leaders: BTreeMap<(Epoch, ValidatorIndex), LeaderCount>,
+    signers: BTreeMap<(Epoch, ValidatorIndex), u64>,
+}
+
+impl Counts {
+    /// A block in its view, and the views between it and its parent's, which brought none.
+    fn lead(&mut self, committee: &Committee, header: &Header) {
+        let own = committee.leader_in(header.epoch, header.view);
+        let count = self.leaders.entry((header.epoch, own)).or_default();
+        count.led += 1;
+        count.blocks += 1;
+        let first = header.parent_view.next();
+        let skipped = header.view.0.saturating_sub(first.0);
+        let size = committee.size() as u64;
+        // An outage may skip any number of views, so whole rounds are not walked.
+        for turn in 0..size.min(skipped) {
+            let leader = committee.leader_in(header.epoch, View(first.0 + turn));
+            let rounds = (skipped - turn).div_ceil(size);
+            self.leaders.entry((header.epoch, leader)).or_default().led += rounds;
+        }
+    }
+
+    fn sign(&mut self, epoch: Epoch, names: &[ValidatorIndex]) {
+        for name in names.iter().chain([&EVERYBODY]) {
+            *self.signers.entry((epoch, *name)).or_default() += 1;
+        }
+    }
+}
+
+fn stage_block(item: &FinalBlock, batch: &mut Batch) {
+    let block = &item.block;
+    let header = block.header();
+    let key = height_key(header.height);
+    batch.put(BLOCKS, key, block.encode());
+    let mut finality = height_key(item.finalized_by).to_vec();
+    if let Some(certificate) = &item.certificate {
+        finality.extend_from_slice(&certificate.encode());
+    }
+    batch.put(FINALITY, key, finality);
+    batch.put(IDS, block.id(), key);
+    batch.put(VIEWS, pair(header.epoch.0, header.view.0), key);
+    let codes: Vec<u8> = item
+        .outcomes
+        .iter()
+        .flat_map(|outcome| outcome.encode().to_vec())
+        .collect();
+    batch.put(OUTCOMES, key, codes);
+    for (index, transaction) in (0_u32..).zip(block.transactions()) {
+        let id: Digest = transaction.id();
+        batch.put(TRANSACTIONS, rows::place(&id.0, header.height, index), []);
+        let transfer = transaction.transfer();
+        let parts: &[(Identity, Role)] = if transfer.sender == transfer.to {
+            &[(transfer.sender, Role::Both)]
+        } else {
+            &[
+                (transfer.sender, Role::Sender),
+                (transfer.to, Role::Receiver),
+            ]
+        };
+        for (identity, role) in parts {
+            let key = rows::newest_first(identity, header.height, index);
+            batch.put(ACCOUNTS, key, [role.code()]);
+        }
+    }
+}

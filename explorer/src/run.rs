@@ -1,0 +1,177 @@
+//! The explorer as a whole.
+
+use crate::{
+    api::{self, App, Parts},
+    follow::Follower,
+    hub::Hub,
+    index::{Index, IndexError},
+    metrics::Metrics,
+    observe::{Observer, Opinions, tell_stats},
+    upstream::{Upstream, UpstreamError},
+    verify::Guard,
+};
+use quorate_types::{
+    Height,
+    genesis::{GenesisError, Trust},
+};
+use std::{convert::Infallible, io, net::SocketAddr, path::PathBuf, sync::Arc};
+use tokio::{net::TcpListener, task::JoinSet};
+use tracing::info;
+
+/// What an explorer needs to run.
+#[derive(Clone, Debug)]
+pub struct Config {
+    /// What it trusts.
+    pub trust: Trust,
+    /// The validators' HTTP addresses, at least one.
+    pub upstreams: Vec<String>,
+    /// Where it serves.
+    pub listen: SocketAddr,
+    /// The index's folder.
+    pub data: PathBuf,
+    /// Connections at a time.
+    pub max_connections: usize,
+    /// Streams at a time.
+    pub max_streams: usize,
+}
+
+/// Why an explorer ends.
+#[derive(Debug, thiserror::Error)]
+pub enum RunError {
+    /// The trust file's keys are none.
+    #[error("the trust file: {0}")]
+    Trust(#[from] GenesisError),
+    /// No upstream was given.
+    #[error("no validator to read from: give at least one with --upstream URL")]
+    NoUpstream,
+    /// An upstream's address is none.
+    #[error("--upstream {url}: {source}")]
+    Upstream {
+        /// What was given.
+        url: String,
+        /// What is wrong with it.
+        source: UpstreamError,
+    },
+    /// The index cannot be used.
+    #[error(transparent)]
+    Index(#[from] IndexError),
+    /// The address cannot be listened on.
+    #[error("cannot listen on {listen}: {source}; choose another address with --listen")]
+    Listen {
+        /// The address.
+        listen: SocketAddr,
+        /// What the system says.
+        source: io::Error,
+    },
+    /// A part of the explorer has ended unexpectedly.
+    #[error("a part of the explorer has failed: {0}")]
+    Part(#[from] tokio::task::JoinError),
+    /// Serving has failed.
+    #[error("serving has failed: {0}")]
+    Serve(#[from] io::Error),
+}
+
+/// An explorer that is ready to serve.
+pub struct Explorer {
+    config: Config,
+    listener: TcpListener,
+    guard: Arc<Guard>,
+    index: Index,
+    upstreams: Vec<Upstream>,
+}
+
+impl Explorer {
+    /// Opens the index and listens.
+    ///
+    /// # Errors
+    ///
+    /// See [`RunError`].
+    pub async fn open(config: Config) -> Result<Self, RunError> {
+        let guard = Arc::new(Guard::new(config.trust.clone())?);
+        if config.upstreams.is_empty() {
+            return Err(RunError::NoUpstream);
+        }
+        let upstreams = config
+            .upstreams
+            .iter()
+            .map(|url| {
+                Upstream::new(url).map_err(|source| RunError::Upstream {
+                    url: url.clone(),
+                    source,
+                })
+            })
+            .collect::<Result<_, _>>()?;
+        let index = Index::open(&config.data, config.trust.chain_id)?;
+        let listen = config.listen;
+        let listener = TcpListener::bind(listen)
+            .await
+            .map_err(|source| RunError::Listen { listen, source })?;
+        Ok(Self {
+            config,
+            listener,
+            guard,
+            index,
+            upstreams,
+        })
+    }
+
+    /// Where it listens.
+    ///
+    /// # Errors
+    ///
+    /// If the system does not tell.
+    pub fn address(&self) -> io::Result<SocketAddr> {
+        self.listener.local_addr()
+    }
+
+    /// Follows and serves until `shutdown` resolves.
+    ///
+    /// # Errors
+    ///
+    /// If the index fails.
+    pub async fn run(self, shutdown: impl Future<Output = ()>) -> Result<(), RunError> {
+        let tip = self
+            .index
+            .extent()
+            .map_or(Height(0), |extent| extent.tip.height);
+        info!(height = %tip, address = %self.address()?, "the explorer serves");
+        let hub = Arc::new(Hub::new(tip));
+        let opinions = Arc::new(Opinions::default());
+        let app = App::new(Parts {
+            guard: self.guard.clone(),
+            index: self.index.clone(),
+            hub: hub.clone(),
+            opinions: opinions.clone(),
+            upstreams: self.upstreams.clone(),
+            metrics: Arc::new(Metrics::new()),
+            max_streams: self.config.max_streams,
+        });
+        // Each runs for ever; the first that ends stops the explorer.
+        let mut parts: JoinSet<Result<Infallible, IndexError>> = JoinSet::new();
+        let observer = Arc::new(Observer::new(
+            self.guard.clone(),
+            self.index.clone(),
+            hub.clone(),
+            opinions,
+        ));
+        for upstream in &self.upstreams {
+            parts.spawn(observer.clone().poll(upstream.clone()));
+        }
+        parts.spawn(observer.hear(self.upstreams.clone()));
+        let telling = hub.clone();
+        parts.spawn(async move { Ok(tell_stats(telling).await) });
+        let follower = Follower::new(self.guard, self.index, hub, self.upstreams);
+        parts.spawn(follower.run());
+        let serving = api::serve(app, self.listener, self.config.max_connections, shutdown);
+        tokio::select! {
+            served = serving => Ok(served?),
+            ended = parts.join_next() => match ended {
+                Some(ended) => match ended? {
+                    Ok(never) => match never {},
+                    Err(error) => Err(error.into()),
+                },
+                None => Ok(()),
+            },
+        }
+    }
+}

@@ -1,0 +1,277 @@
+//! What must hold before the explorer shows anything.
+//!
+//! A range of blocks is accepted if they follow each other and the newest one's finalization is
+//! that of a quorum: one pairing check, however long the range is. All other finalizations in it are
+//! then checked together, with one more pairing check and random weights.
+
+use crate::upstream::{Chain, ChainBlock, UpstreamError, from_hex};
+use commonware_codec::{Copying, DecodeExt};
+use quorate_crypto::bls::Proof;
+use quorate_storage::tree;
+use quorate_types::{
+    Account, Block, Certificate, Digest, Epoch, Evidence, Header, Height, Identity, Outcome,
+    Subject, ValidatorIndex, VoteKind,
+    genesis::{GenesisError, Trust, Verifier},
+    limits::MAX_BLOCK_BYTES,
+    state_key,
+};
+
+/// Most bytes of an encoded certificate.
+const MAX_CERTIFICATE_BYTES: usize = 64 + Proof::MAX_BYTES;
+
+/// Most bytes of an encoded proof in the state tree.
+const MAX_PROOF_BYTES: usize = 8_448;
+
+/// A block that is final for certain.
+#[derive(Clone, Debug)]
+pub struct FinalBlock {
+    /// The block.
+    pub block: Block,
+    /// What became of its transactions, as the validator says.
+    pub outcomes: Vec<Outcome>,
+    /// Its own finalization, verified.
+    pub certificate: Option<Certificate>,
+    /// The height of the block whose own finalization makes it final.
+    pub finalized_by: Height,
+}
+
+/// An account's state that is proven by a final header.
+#[derive(Clone, Debug)]
+pub struct ProvenAccount {
+    /// The state, or `None` if there is no such account.
+    pub account: Option<Account>,
+    /// The proof.
+    pub proof: tree::Proof,
+    /// The final header.
+    pub header: Header,
+    /// Its finalization.
+    pub certificate: Certificate,
+}
+
+/// What a chain's trust file allows to verify.
+pub struct Guard {
+    trust: Trust,
+    verifier: Verifier,
+}
+
+impl Guard {
+    /// What this trust file allows.
+    ///
+    /// # Errors
+    ///
+    /// If its keys are none.
+    pub fn new(trust: Trust) -> Result<Self, GenesisError> {
+        let verifier = trust.verifier()?;
+        Ok(Self { trust, verifier })
+    }
+
+    /// The trust file.
+    pub fn trust(&self) -> &Trust {
+        &self.trust
+    }
+
+    /// Verifies with its keys.
+    pub fn verifier(&self) -> &Verifier {
+        &self.verifier
+    }
+
+    /// Who leads a view.
+    pub fn leader(&self, epoch: Epoch, view: quorate_types::View) -> ValidatorIndex {
+        self.verifier.committee().leader_in(epoch, view)
+    }
+
+    /// The blocks of a validator's answer, from a height on; `parent` is the block below, unless
+    /// nothing is known of it. `seed` must not be predictable.
+    ///
+    /// # Errors
+    ///
+    /// [`UpstreamError::Lied`] if anything in it does not hold.
+    pub fn blocks(
+        &self,
+        answer: &Chain,
+        from: Height,
+        parent: Option<&Header>,
+        seed: [u8; 32],
+    ) -> Result<Vec<FinalBlock>, UpstreamError> {
+        let mut blocks = Vec::with_capacity(answer.blocks.len());
+        let mut expected = from;
+        let mut parent = parent.copied();
+        for item in &answer.blocks {
+            let block = decode_block(item)?;
+            self.follows(&block.block, expected, parent.as_ref())?;
+            parent = Some(*block.block.header());
+            expected = expected.next();
+            blocks.push(block);
+        }
+        let Some((newest, older)) = blocks.split_last() else {
+            return Ok(blocks);
+        };
+        let Some(certificate) = &newest.certificate else {
+            return Err(lied("the newest block comes without a finalization"));
+        };
+        if !self.verifier.verify(certificate) {
+            return Err(lied(&format!(
+                "no quorum stands behind the finalization of block {}",
+                newest.block.height()
+            )));
+        }
+        let others: Vec<&Certificate> = older
+            .iter()
+            .filter_map(|block| block.certificate.as_ref())
+            .collect();
+        if !self.verifier.verify_many(&others, seed) {
+            return Err(lied("a finalization in the middle does not hold"));
+        }
+        name_finalizers(&mut blocks);
+        Ok(blocks)
+    }
+
+    fn follows(
+        &self,
+        block: &Block,
+        expected: Height,
+        parent: Option<&Header>,
+    ) -> Result<(), UpstreamError> {
+        let header = block.header();
+        if header.chain != self.verifier.chain() {
+            return Err(lied("a block of another chain"));
+        }
+        if header.height != expected {
+            let height = header.height;
+            return Err(lied(&format!("block {height} in the place of {expected}")));
+        }
+        let ancestor = match parent {
+            Some(parent) => Some(parent.id()),
+            None => (expected == Height(1)).then_some(Digest::ZERO),
+        };
+        if ancestor.is_some_and(|id| header.parent != id) {
+            return Err(lied(&format!(
+                "block {expected} does not follow the one before"
+            )));
+        }
+        Ok(())
+    }
+
+    /// What a certificate is about, unverified.
+    ///
+    /// # Errors
+    ///
+    /// [`UpstreamError::Lied`] if it is none.
+    pub fn subject(&self, text: &str) -> Result<Subject, UpstreamError> {
+        from_hex::<Certificate>("a certificate", text, MAX_CERTIFICATE_BYTES)
+            .map(|certificate| certificate.subject)
+    }
+
+    /// A certificate that a quorum stands behind.
+    ///
+    /// # Errors
+    ///
+    /// [`UpstreamError::Lied`] unless it is one.
+    pub fn certificate(&self, text: &str) -> Result<Certificate, UpstreamError> {
+        let certificate = from_hex("a certificate", text, MAX_CERTIFICATE_BYTES)?;
+        if self.verifier.verify(&certificate) {
+            Ok(certificate)
+        } else {
+            Err(lied("no quorum stands behind a certificate"))
+        }
+    }
+
+    /// An account whose state a final header proves.
+    ///
+    /// # Errors
+    ///
+    /// [`UpstreamError::Lied`] unless all of it holds.
+    pub fn account(
+        &self,
+        identity: &Identity,
+        answer: &crate::upstream::Proof,
+    ) -> Result<ProvenAccount, UpstreamError> {
+        let header: Header = from_hex("a header", &answer.header, 256)?;
+        let certificate = self.certificate(&answer.certificate)?;
+        if header.chain != self.verifier.chain() || !finalizes(&certificate, &header.id()) {
+            return Err(lied("the certificate does not finalise the proof's header"));
+        }
+        let proof: tree::Proof = from_hex("a proof", &answer.proof, MAX_PROOF_BYTES)?;
+        let value = proof
+            .verify(&header.state_root, &state_key(identity).0)
+            .map_err(|error| lied(&error.to_string()))?;
+        let account = value
+            .map(|bytes| Account::decode(Copying(bytes)))
+            .transpose()
+            .map_err(|error| lied(&format!("an account: {error}")))?;
+        Ok(ProvenAccount {
+            account,
+            proof,
+            header,
+            certificate,
+        })
+    }
+
+    /// A conflicting pair of votes, both signed by the same validator.
+    ///
+    /// # Errors
+    ///
+    /// [`UpstreamError::Lied`] unless it convicts.
+    pub fn evidence(&self, text: &str) -> Result<Evidence, UpstreamError> {
+        let pair: Evidence = from_hex("evidence", text, 300)?;
+        let holds = pair.conflict().is_some()
+            && self.verifier.verify_vote(&pair.first)
+            && self.verifier.verify_vote(&pair.second);
+        if holds {
+            Ok(pair.canonical())
+        } else {
+            Err(lied("evidence that convicts nobody"))
+        }
+    }
+}
+
+/// Whether this is a finalization of the block.
+pub fn finalizes(certificate: &Certificate, id: &Digest) -> bool {
+    certificate.subject.kind == VoteKind::Finalize && certificate.subject.payload == *id
+}
+
+/// Decodes a block with what belongs to it. Reading a block checks that its transactions are those
+/// that its header commits to.
+fn decode_block(item: &ChainBlock) -> Result<FinalBlock, UpstreamError> {
+    let block: Block = from_hex("a block", &item.block, MAX_BLOCK_BYTES)?;
+    let certificate = item
+        .certificate
+        .as_ref()
+        .map(|text| from_hex::<Certificate>("a certificate", text, MAX_CERTIFICATE_BYTES))
+        .transpose()?;
+    if certificate
+        .as_ref()
+        .is_some_and(|certificate| !finalizes(certificate, &block.id()))
+    {
+        return Err(lied(&format!(
+            "block {} comes with a certificate that does not finalise it",
+            block.height()
+        )));
+    }
+    if item.outcomes.len() != block.transactions().len() {
+        return Err(lied("not one outcome for each transaction"));
+    }
+    let outcomes = item.outcomes.iter();
+    let outcomes = outcomes.map(|name| Outcome::from_name(name).ok_or_else(|| lied("an outcome")));
+    Ok(FinalBlock {
+        outcomes: outcomes.collect::<Result<_, _>>()?,
+        finalized_by: block.height(),
+        block,
+        certificate,
+    })
+}
+
+/// Gives each block without a finalization of its own the next block that has one.
+fn name_finalizers(blocks: &mut [FinalBlock]) {
+    let mut finalizer = Height(0);
+    for block in blocks.iter_mut().rev() {
+        if block.certificate.is_some() {
+            finalizer = block.block.height();
+        }
+        block.finalized_by = finalizer;
+    }
+}
+
+fn lied(what: &str) -> UpstreamError {
+    UpstreamError::Lied(what.to_owned())
+}

@@ -1,0 +1,101 @@
+//! An explorer in this process.
+
+use quorate_explorer::{Config, Explorer, client::ExplorerClient};
+use quorate_types::genesis::Trust;
+use std::{
+    path::{Path, PathBuf},
+    time::{Duration, Instant},
+};
+use tokio::{sync::oneshot, task::JoinHandle};
+
+pub const PATIENCE: Duration = Duration::from_secs(30);
+
+/// A running explorer with an index in a folder.
+pub struct Running {
+    pub url: String,
+    pub client: ExplorerClient,
+    stop: oneshot::Sender<()>,
+    task: JoinHandle<()>,
+}
+
+impl Running {
+    pub async fn start(trust: &Trust, folder: &Path, upstreams: &[String]) -> Self {
+        Self::start_with(trust, folder, upstreams, 1_024).await
+    }
+
+    pub async fn start_with(
+        trust: &Trust,
+        folder: &Path,
+        upstreams: &[String],
+        max_streams: usize,
+    ) -> Self {
+        let config = Config {
+            trust: trust.clone(),
+            upstreams: upstreams.to_vec(),
+            listen: "127.0.0.1:0".parse().unwrap(),
+            data: PathBuf::from(folder),
+            max_connections: 2_048,
+            max_streams,
+        };
+        let explorer = Explorer::open(config).await.unwrap();
+        let url = format!("http://{}", explorer.address().unwrap());
+        let (stop, stopped) = oneshot::channel();
+        let task = tokio::spawn(async move {
+            let stopped = async {
+                let _ = stopped.await;
+            };
+            explorer.run(stopped).await.unwrap();
+        });
+        Self {
+            client: ExplorerClient::new(&url).unwrap(),
+            url,
+            stop,
+            task,
+        }
+    }
+
+    pub async fn stop(self) {
+        let _ = self.stop.send(());
+        self.task.await.unwrap();
+    }
+
+    /// The newest height that it shows; 0 for none.
+    pub async fn height(&self) -> u64 {
+        let status = self.client.status().await.unwrap();
+        status.tip.map_or(0, |tip| tip.height.0)
+    }
+
+    pub async fn reach(&self, height: u64) {
+        self.until(&format!("height {height}"), async |this| {
+            this.height().await >= height
+        })
+        .await;
+    }
+
+    pub async fn until(&self, what: &str, mut holds: impl AsyncFnMut(&Self) -> bool) {
+        let deadline = Instant::now() + PATIENCE;
+        while !holds(self).await {
+            let status = self.client.status().await;
+            assert!(Instant::now() < deadline, "{what}: never; {status:?}");
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    }
+
+    /// The state of an upstream.
+    pub async fn state_of(&self, url: &str) -> String {
+        let status = self.client.status().await.unwrap();
+        let found = status.upstreams.into_iter().find(|up| up.url == url);
+        found.map_or(String::new(), |found| found.state)
+    }
+
+    pub async fn get(&self, path: &str) -> reqwest::Response {
+        reqwest::get(format!("{}{path}", self.url)).await.unwrap()
+    }
+
+    pub async fn json(&self, path: &str) -> serde_json::Value {
+        let response = self.get(path).await;
+        let status = response.status();
+        let text = response.text().await.unwrap();
+        serde_json::from_str(&text).unwrap_or_else(|_| panic!("{path}: {status} {text}"))
+    }
+}

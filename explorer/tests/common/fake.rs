@@ -1,0 +1,201 @@
+//! A validator's HTTP interface over a chain in memory, honest or not.
+
+use super::{TestBlock, TestChain};
+use axum::{
+    Json, Router,
+    extract::{Path, Query, State},
+    http::StatusCode,
+    response::{IntoResponse, Response},
+    routing::get,
+};
+use commonware_codec::Encode;
+use quorate_types::{Certificate, Identity};
+use serde_json::{Value, json};
+use std::{
+    collections::HashMap,
+    sync::{
+        Arc, Mutex,
+        atomic::{AtomicUsize, Ordering},
+    },
+    time::Duration,
+};
+use tokio::net::TcpListener;
+
+fn hex(value: &impl Encode) -> String {
+    hex::encode(value.encode())
+}
+
+/// What is changed in the range that an upstream answers with.
+pub type Lie = Box<dyn Fn(&mut Vec<TestBlock>) + Send + Sync>;
+
+/// The state of one upstream.
+pub struct Fake {
+    pub chain: Arc<Mutex<TestChain>>,
+    /// The newest height that it shows.
+    pub shows: AtomicUsize,
+    /// The oldest height that it keeps.
+    pub keeps: AtomicUsize,
+    /// Answers with garbage instead.
+    pub garbage: Mutex<Option<Vec<u8>>>,
+    pub lie: Mutex<Option<Lie>>,
+    pub asked: AtomicUsize,
+    certificates: Mutex<Vec<(Certificate, Option<&'static str>)>>,
+    pub evidence: Mutex<Vec<String>>,
+}
+
+impl Fake {
+    /// An honest upstream of all of a chain.
+    pub fn new(chain: &Arc<Mutex<TestChain>>) -> Arc<Self> {
+        Arc::new(Self {
+            chain: chain.clone(),
+            shows: AtomicUsize::new(usize::MAX),
+            keeps: AtomicUsize::new(1),
+            garbage: Mutex::default(),
+            lie: Mutex::default(),
+            asked: AtomicUsize::new(0),
+            certificates: Mutex::default(),
+            evidence: Mutex::default(),
+        })
+    }
+
+    /// An upstream that changes what it answers.
+    pub fn liar(chain: &Arc<Mutex<TestChain>>, lie: Lie) -> Arc<Self> {
+        let fake = Self::new(chain);
+        *fake.lie.lock().unwrap() = Some(lie);
+        fake
+    }
+
+    /// Comes to hold a certificate.
+    pub fn hear(&self, certificate: Certificate, reason: Option<&'static str>) {
+        self.certificates
+            .lock()
+            .unwrap()
+            .push((certificate, reason));
+    }
+
+    /// Serves until the test ends. Returns the address.
+    pub async fn serve(self: &Arc<Self>) -> String {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let url = format!("http://{}", listener.local_addr().unwrap());
+        let router = Router::new()
+            .route("/v1/chain", get(chain))
+            .route("/v1/status", get(status))
+            .route("/v1/certificates", get(certificates))
+            .route("/v1/evidence", get(evidence))
+            .route("/v1/peers", get(peers))
+            .route("/v1/accounts/{identity}", get(account))
+            .route("/v1/transactions/{id}", get(missing))
+            .with_state(self.clone());
+        tokio::spawn(async move {
+            axum::serve(listener, router).await.unwrap();
+        });
+        url
+    }
+
+    fn newest(&self) -> usize {
+        let all = self.chain.lock().unwrap().blocks.len();
+        all.min(self.shows.load(Ordering::Relaxed))
+    }
+
+    fn range(&self, from: usize, limit: usize) -> Vec<TestBlock> {
+        let newest = self.newest();
+        let chain = self.chain.lock().unwrap();
+        let first = from.max(1) - 1;
+        let last = newest.min(first + limit);
+        let mut range = chain.blocks.get(first..last).unwrap_or_default().to_vec();
+        while range
+            .last()
+            .is_some_and(|block| block.certificate.is_none())
+        {
+            range.pop();
+        }
+        range
+    }
+}
+
+type Params = Query<HashMap<String, u64>>;
+
+async fn chain(State(fake): State<Arc<Fake>>, Query(query): Params) -> Response {
+    fake.asked.fetch_add(1, Ordering::Relaxed);
+    if let Some(garbage) = fake.garbage.lock().unwrap().clone() {
+        return garbage.into_response();
+    }
+    let from = query["from"] as usize;
+    if from < fake.keeps.load(Ordering::Relaxed) {
+        let error = json!({"error": {"code": "pruned", "message": "no longer kept"}});
+        return (StatusCode::GONE, Json(error)).into_response();
+    }
+    let wait = Duration::from_millis(query["wait_ms"].min(200));
+    let mut range = fake.range(from, 100);
+    if range.is_empty() {
+        tokio::time::sleep(wait).await;
+        range = fake.range(from, 100);
+    }
+    if let Some(lie) = &*fake.lie.lock().unwrap() {
+        lie(&mut range);
+    }
+    let blocks: Vec<Value> = range
+        .iter()
+        .map(|item| {
+            let outcomes: Vec<_> = item.outcomes.iter().map(|o| o.name()).collect();
+            json!({"block": hex(&item.block), "outcomes": outcomes,
+                   "certificate": item.certificate.as_ref().map(hex)})
+        })
+        .collect();
+    Json(json!({"executed_height": fake.newest(), "first_height": 1, "blocks": blocks}))
+        .into_response()
+}
+
+async fn status(State(fake): State<Arc<Fake>>) -> Json<Value> {
+    Json(json!({"first_height": fake.keeps.load(Ordering::Relaxed),
+                "executed_height": fake.newest(),
+                "blocked": [{"validator": 3, "identity": "", "reason": "equivocation"}]}))
+}
+
+async fn certificates(State(fake): State<Arc<Fake>>, Query(query): Params) -> Json<Value> {
+    let all = fake.certificates.lock().unwrap().clone();
+    let after = query
+        .get("after")
+        .map_or(usize::MAX, |after| *after as usize);
+    if after >= all.len() {
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    let items: Vec<Value> = (1..)
+        .zip(&all)
+        .skip(after)
+        .map(|(number, (certificate, reason))| {
+            json!({"number": number, "certificate": hex(certificate), "reason": reason})
+        })
+        .collect();
+    Json(json!({"session": 1, "newest": all.len(), "certificates": items}))
+}
+
+async fn evidence(State(fake): State<Arc<Fake>>) -> Json<Value> {
+    let held = fake.evidence.lock().unwrap().clone();
+    let held: Vec<Value> = held.iter().map(|hex| json!({"hex": hex})).collect();
+    Json(json!({"evidence": held}))
+}
+
+async fn peers() -> Json<Value> {
+    Json(json!({"peers": [{"validator": 1, "last_vote": [0, 9]}, {"validator": 99}]}))
+}
+
+async fn account(State(fake): State<Arc<Fake>>, Path(identity): Path<Identity>) -> Json<Value> {
+    let chain = fake.chain.lock().unwrap();
+    let anchor = chain.blocks.iter().rev();
+    let anchor = anchor
+        .clone()
+        .find(|block| block.certificate.is_some())
+        .unwrap();
+    let proof = json!({
+        "proof": hex(&chain.prove(&identity)),
+        "header": hex(anchor.block.header()),
+        "certificate": anchor.certificate.as_ref().map(hex),
+    });
+    Json(json!({"proof": proof}))
+}
+
+async fn missing() -> Response {
+    let error = json!({"error": {"code": "unknown_transaction", "message": "no"}});
+    (StatusCode::NOT_FOUND, Json(error)).into_response()
+}

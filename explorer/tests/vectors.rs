@@ -1,0 +1,286 @@
+//! Test vectors for verifiers in other languages: what holds, and what only looks as if it did.
+//!
+//! `QUORATE_BLESS=1 cargo test --workspace --test vectors` writes the file anew.
+
+#![allow(clippy::unwrap_used)]
+
+mod common;
+
+use common::{TestChain, secret, subject};
+use commonware_codec::Encode;
+use quorate_crypto::{bls::SchemeKind, sha256};
+use quorate_storage::tree::Proof;
+use quorate_types::{
+    Block, Certificate, Evidence, Identity, Transaction, VoteKind, merkle_path, merkle_root,
+    state_key,
+};
+use serde_json::{Value, json};
+use std::{env, fs};
+
+const FILE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/page/test/vectors.json");
+
+const ABOUT: &str = "Made by explorer/tests/vectors.rs. Hexadecimal has 0x except inside `trust`, \
+    which has the trust file's own shape. `valid` is what a verifier must answer.";
+
+fn hex0x(bytes: impl AsRef<[u8]>) -> String {
+    format!("0x{}", hex::encode(bytes))
+}
+
+fn encoded(value: &impl Encode) -> String {
+    hex0x(value.encode())
+}
+
+fn flipped(text: &str, byte: usize) -> String {
+    let mut bytes = hex::decode(&text[2..]).unwrap();
+    bytes[byte] ^= 1;
+    hex0x(bytes)
+}
+
+fn chain(kind: SchemeKind, seed: u8) -> TestChain {
+    let mut chain = TestChain::new(kind, 4, seed);
+    let transactions: Vec<Transaction> = (0..5).map(|i| chain.transfer(i + 1, 0, 31, 9)).collect();
+    chain.extend(transactions, 0, true);
+    chain.extend(Vec::new(), 1, false);
+    let one = chain.transfer(6, 0, 40, 7);
+    chain.extend(vec![one], 0, false);
+    chain.extend(Vec::new(), 2, true);
+    chain
+}
+
+/// Whether blocks are final: `{trust, header, headers, certificate, valid}`.
+fn finality(chain: &TestChain, other: &TestChain) -> Vec<Value> {
+    let trust = serde_json::to_value(&chain.trust).unwrap();
+    let block = |place: usize| &chain.blocks[place].block;
+    let certificate = |place: usize| chain.blocks[place].certificate.clone().unwrap();
+    let case = |name: &str, header: String, headers: Vec<String>, proof: String, valid: bool| {
+        json!({"name": format!("{}: {name}", chain.trust.scheme), "trust": trust,
+               "header": header, "headers": headers, "certificate": proof, "valid": valid})
+    };
+    let header = |place: usize| encoded(block(place).header());
+    let direct = encoded(&certificate(0));
+    let last = encoded(&certificate(3));
+    let way = || vec![header(2), header(3)];
+    let notarized = chain.certify(subject(VoteKind::Notarize, block(0)));
+    let foreign = encoded(&other.blocks[0].certificate.clone().unwrap());
+    let signature = direct.len() / 2 - 2;
+    vec![
+        case("direct", header(0), vec![], direct.clone(), true),
+        case("through descendants", header(1), way(), last.clone(), true),
+        case(
+            "header changed",
+            flipped(&header(0), 100),
+            vec![],
+            direct.clone(),
+            false,
+        ),
+        case(
+            "certificate of another block",
+            header(0),
+            vec![],
+            last.clone(),
+            false,
+        ),
+        case(
+            "signature changed",
+            header(0),
+            vec![],
+            flipped(&direct, signature),
+            false,
+        ),
+        case(
+            "view of the subject changed",
+            header(0),
+            vec![],
+            flipped(&direct, 16),
+            false,
+        ),
+        case(
+            "notarization",
+            header(0),
+            vec![],
+            encoded(&notarized),
+            false,
+        ),
+        case(
+            "a header left out",
+            header(1),
+            vec![header(3)],
+            last.clone(),
+            false,
+        ),
+        case(
+            "headers in another order",
+            header(1),
+            vec![header(3), header(2)],
+            last,
+            false,
+        ),
+        case(
+            "another chain's certificate",
+            header(0),
+            vec![],
+            foreign,
+            false,
+        ),
+        case(
+            "identity as signature",
+            header(0),
+            vec![],
+            identity(&certificate(0)),
+            false,
+        ),
+    ]
+}
+
+/// A certificate whose signature is the point at infinity.
+fn identity(certificate: &Certificate) -> String {
+    let mut bytes = certificate.encode().to_vec();
+    let start = bytes.len() - 48;
+    bytes[start..].fill(0);
+    bytes[start] = 0xc0;
+    hex0x(bytes)
+}
+
+/// Whether bodies are those of their headers: `{block, header, valid}`.
+fn bodies(chain: &TestChain) -> Vec<Value> {
+    let block = &chain.blocks[0].block;
+    let empty = &chain.blocks[1].block;
+    let case = |name: &str, block: &Block, bytes: String, valid: bool| {
+        json!({"name": name, "header": encoded(block.header()), "id": hex0x(block.id().0),
+               "block": bytes, "body_root": hex0x(block.header().body_root.0), "valid": valid})
+    };
+    let good = encoded(block);
+    vec![
+        case("five transactions", block, good.clone(), true),
+        case("no transaction", empty, encoded(empty), true),
+        case("amount changed", block, flipped(&good, 177 + 4 + 88), false),
+        case(
+            "signature changed",
+            block,
+            flipped(&good, 177 + 4 + 150),
+            false,
+        ),
+    ]
+}
+
+/// Whether a transaction is in a block: `{transaction, id, index, count, siblings, body_root, valid}`.
+fn inclusions(chain: &TestChain) -> Vec<Value> {
+    let transactions = chain.blocks[0].block.transactions();
+    let leaves: Vec<_> = transactions
+        .iter()
+        .map(|t| sha256(&[&t.encode()]))
+        .collect();
+    let root = hex0x(merkle_root(&leaves).0);
+    let case = |name: &str, index: usize, place: usize, siblings: Vec<String>, valid: bool| {
+        json!({"name": name, "transaction": encoded(&transactions[index]),
+               "id": hex0x(transactions[index].id().0), "index": place, "count": leaves.len(),
+               "siblings": siblings, "body_root": root, "valid": valid})
+    };
+    let path = |index: usize| -> Vec<String> {
+        let path = merkle_path(&leaves, index).unwrap();
+        path.iter().map(|digest| hex0x(digest.0)).collect()
+    };
+    let mut all: Vec<Value> = (0..leaves.len())
+        .map(|index| case("in its place", index, index, path(index), true))
+        .collect();
+    all.push(case("another place", 0, 1, path(0), false));
+    all.push(case("another transaction's path", 0, 0, path(2), false));
+    all.push(case("path too short", 4, 4, Vec::new(), false));
+    let mut longer = path(4);
+    longer.push(root.clone());
+    all.push(case("path too long", 4, 4, longer, false));
+    all
+}
+
+/// Whether accounts have these values: `{identity, key, value, siblings, leaf, encoded, root, valid}`.
+fn accounts(chain: &TestChain) -> Vec<Value> {
+    let root = chain.blocks[3].block.header().state_root;
+    let absent = secret(200).identity();
+    let case = |name: &str, identity: &Identity, proof: &Proof, value: Option<String>, valid| {
+        let siblings: Vec<String> = proof.siblings().iter().map(|d| hex0x(d.0)).collect();
+        let leaf: Vec<Value> = proof
+            .entries()
+            .iter()
+            .map(|entry| json!({"key": hex0x(entry.key), "value": hex0x(&entry.value)}))
+            .collect();
+        json!({"name": name, "identity": hex0x(identity.0), "key": hex0x(state_key(identity).0),
+               "value": value, "siblings": siblings, "leaf": leaf, "encoded": encoded(proof),
+               "root": hex0x(root.0), "valid": valid})
+    };
+    let value = |identity: &Identity, proof: &Proof| {
+        let value = proof.verify(&root, &state_key(identity).0).unwrap();
+        value.map(hex0x)
+    };
+    let mut all = Vec::new();
+    for seed in [1, 17, 39] {
+        let identity = secret(seed).identity();
+        let proof = chain.prove(&identity);
+        all.push(case(
+            "there",
+            &identity,
+            &proof,
+            value(&identity, &proof),
+            true,
+        ));
+    }
+    let proof = chain.prove(&absent);
+    assert_eq!(value(&absent, &proof), None);
+    all.push(case("not there", &absent, &proof, None, true));
+    let first = secret(1).identity();
+    let holds = chain.prove(&first);
+    let lie = value(&first, &holds).map(|text| flipped(&text, 16));
+    all.push(case("value changed", &first, &holds, lie, false));
+    all.push(case("said not to be there", &first, &holds, None, false));
+    all.push(case(
+        "another key's proof",
+        &first,
+        &chain.prove(&secret(17).identity()),
+        None,
+        false,
+    ));
+    all
+}
+
+fn evidence(chain: &TestChain) -> Vec<Value> {
+    let [one, two] = [0, 3].map(|place| &chain.blocks[place].block);
+    let moved = |block: &Block| quorate_types::Subject {
+        view: one.header().view,
+        ..subject(VoteKind::Notarize, block)
+    };
+    let pair = Evidence {
+        first: chain.vote(2, moved(one)),
+        second: chain.vote(2, moved(two)),
+    };
+    let hex = encoded(&pair);
+    vec![
+        json!({"name": "two notarize", "trust": chain.trust, "validator": 2,
+               "conflict": "two_notarize", "hex": hex, "valid": true}),
+        json!({"name": "first signature changed", "trust": chain.trust, "validator": 2,
+               "conflict": "two_notarize", "hex": flipped(&hex, 149), "valid": false}),
+    ]
+}
+
+fn vectors() -> Value {
+    let threshold = chain(SchemeKind::BlsThreshold, 1);
+    let aggregate = chain(SchemeKind::BlsAggregate, 2);
+    let mut finality_cases = finality(&threshold, &aggregate);
+    finality_cases.extend(finality(&aggregate, &threshold));
+    json!({
+        "about": ABOUT,
+        "finality": finality_cases,
+        "bodies": bodies(&threshold),
+        "inclusions": inclusions(&threshold),
+        "accounts": accounts(&threshold),
+        "evidence": evidence(&threshold),
+    })
+}
+
+#[test]
+fn the_vectors_are_those_of_the_file() {
+    let text = format!("{}\n", serde_json::to_string_pretty(&vectors()).unwrap());
+    if env::var_os("QUORATE_BLESS").is_some() {
+        fs::create_dir_all(std::path::Path::new(FILE).parent().unwrap()).unwrap();
+        fs::write(FILE, &text).unwrap();
+    }
+    assert_eq!(fs::read_to_string(FILE).unwrap(), text);
+}

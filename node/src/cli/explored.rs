@@ -1,0 +1,108 @@
+//! An explorer's answers in the shapes of a validator's, so that both are shown and verified alike.
+
+use crate::config::read_bounded;
+use anyhow::Context as _;
+use quorate_explorer::{
+    client::ExplorerClient,
+    shapes::{BlockDetail, BlockTransaction, Hex},
+};
+use quorate_load::api::{
+    AccountJson, AccountProofJson, BlockJson, BlockTransactionJson, TransactionJson, from_hex,
+};
+use quorate_types::{Block, Height, Identity};
+use std::path::Path;
+
+/// Most bytes of an answer in a file.
+const MAX_FILE_BYTES: u64 = 64 << 20;
+
+/// A block by its height, its id, or `latest`.
+pub(super) async fn block(url: &str, which: &str) -> anyhow::Result<BlockJson> {
+    let client = ExplorerClient::new(url)?;
+    let detail = client.block(which).await?;
+    // `latest` may be another one by now.
+    let height = detail.summary.height.to_string();
+    let mut transactions = Vec::new();
+    loop {
+        let last = transactions.last();
+        let after = last.map(|transaction: &BlockTransaction| transaction.index);
+        let page = client.transactions(&height, after).await?;
+        transactions.extend(page.data);
+        if page.next.is_none() {
+            break;
+        }
+    }
+    let outcomes = transactions
+        .into_iter()
+        .map(|transaction| transaction.outcome);
+    convert(&detail, outcomes.collect())
+}
+
+/// A block from a file that holds the answer of a validator or an explorer.
+pub(super) fn block_from_file(path: &Path) -> anyhow::Result<BlockJson> {
+    let file = path.display();
+    let text = read_bounded(path, MAX_FILE_BYTES).with_context(|| format!("cannot read {file}"))?;
+    if let Ok(detail) = serde_json::from_str::<BlockDetail>(&text) {
+        return convert(&detail, Vec::new());
+    }
+    serde_json::from_str(&text).with_context(|| {
+        format!("{file} holds no answer to GET /v1/blocks/… of a validator or an explorer")
+    })
+}
+
+/// The transactions come from the block's encoding; outcomes, if they are known, beside it.
+fn convert(detail: &BlockDetail, outcomes: Vec<String>) -> anyhow::Result<BlockJson> {
+    let bytes = plain(&detail.block);
+    let block: Block = from_hex("block", &bytes)?;
+    let header = block.header();
+    let id = detail.summary.id.digest().context("the id is none")?;
+    let mut outcomes = outcomes.into_iter();
+    let transactions = block.transactions().iter().map(|transaction| {
+        let outcome = outcomes.next().unwrap_or_else(|| "-".to_owned());
+        BlockTransactionJson {
+            id: transaction.id(),
+            fields: TransactionJson::from_transaction(transaction),
+            outcome,
+        }
+    });
+    Ok(BlockJson {
+        id,
+        height: Height(detail.summary.height.0),
+        epoch: header.epoch.0,
+        view: header.view,
+        leader: quorate_types::ValidatorIndex(detail.summary.leader),
+        parent: header.parent,
+        timestamp_ms: header.timestamp_ms,
+        executed_height: header.executed_height,
+        state_root: detail
+            .state_root
+            .digest()
+            .context("the state root is none")?,
+        transactions: transactions.collect(),
+        block: bytes,
+        descendants: detail.finality.headers.iter().map(plain).collect(),
+        certificate: Some(plain(&detail.finality.certificate)),
+    })
+}
+
+/// An account with its proof.
+pub(super) async fn account(url: &str, identity: &Identity) -> anyhow::Result<AccountJson> {
+    let detail = ExplorerClient::new(url)?.account(identity).await?;
+    let proof = &detail.proof;
+    Ok(AccountJson {
+        identity: detail.identity.identity().context("the identity is none")?,
+        nonce: detail.nonce.0,
+        balance: detail.balance.0,
+        proof: Some(AccountProofJson {
+            executed_height: Height(proof.executed_height.0),
+            state_root: proof.root.digest().context("the root is none")?,
+            proof: plain(&proof.encoded),
+            header: plain(&proof.anchor.header),
+            certificate: plain(&proof.anchor.certificate),
+        }),
+    })
+}
+
+/// Hexadecimal digits without `0x`.
+fn plain(hex: &Hex) -> String {
+    hex::encode(&hex.0)
+}

@@ -1,0 +1,222 @@
+//! `quorate explorer`
+
+use super::{
+    block::load_trust_file,
+    output::{print_fields, print_json},
+    rpc::{DEFAULT_RPC, block_on},
+    run::start_logging,
+};
+use crate::{
+    config::{LogConfig, LogFormat, check_log_level},
+    node::{lock_directory, stop_signal},
+};
+use anyhow::Context as _;
+use clap::{Args, Subcommand};
+use quorate_explorer::{Config, Explorer as Service, client::ExplorerClient, index::Index};
+use std::{net::SocketAddr, path::PathBuf};
+
+/// The address at which an explorer serves that was not told another one.
+pub(super) const DEFAULT_LISTEN: &str = "127.0.0.1:26680";
+
+/// Show a chain to people and programs: a web page, an HTTP interface, streams
+///
+/// It follows validators over their HTTP interface and believes none of them: every block's
+/// finality is verified with the trust file before anything of it is shown. If a validator lies or
+/// falls behind, it goes on with another one, so give several. Its index can be deleted at any
+/// time; it is made again from what the validators keep.
+#[derive(Args)]
+#[command(
+    args_conflicts_with_subcommands = true,
+    subcommand_negates_reqs = true,
+    after_help = "Examples:
+  quorate localnet                            starts one, too, and prints its address
+  quorate explorer --trust localnet/trust.json --upstream http://127.0.0.1:26601 \\
+                   --upstream http://127.0.0.1:26603
+  quorate explorer status --explorer http://127.0.0.1:26680"
+)]
+pub(super) struct Explorer {
+    #[command(subcommand)]
+    command: Option<Command>,
+    /// The chain's trust file
+    #[arg(long, value_name = "FILE", required = true)]
+    trust: Option<PathBuf>,
+    /// A validator's HTTP address; may be given several times
+    #[arg(long = "upstream", value_name = "URL", default_value = DEFAULT_RPC)]
+    upstreams: Vec<String>,
+    /// Where to serve
+    #[arg(long, value_name = "ADDRESS", default_value = DEFAULT_LISTEN)]
+    listen: SocketAddr,
+    /// The folder of the index
+    #[arg(long, value_name = "DIR", default_value = "explorer-data")]
+    data: PathBuf,
+    /// Connections at a time; more wait
+    #[arg(long, value_name = "N", default_value_t = 4_096,
+          value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
+    max_connections: u32,
+    /// Streams at a time; more are refused
+    #[arg(long, value_name = "N", default_value_t = 2_048,
+          value_parser = clap::value_parser!(u32).range(0..=1_000_000))]
+    max_streams: u32,
+    /// What to log: a level (error, warn, info, debug, trace) or directives
+    #[arg(long, value_name = "LEVEL", default_value = "info")]
+    log_level: String,
+    /// How to log: text for people, json for programs
+    #[arg(long, value_name = "FORMAT", default_value = "text", value_parser = ["text", "json"])]
+    log_format: String,
+    /// Stop when standard input closes, as if told to; for programs that start explorers
+    #[arg(long)]
+    stop_with_stdin: bool,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    /// Show how an explorer is doing: newest block, lag, validators that it reads from
+    Status(Status),
+    /// Print one hash over a stopped explorer's index, to compare it with another one's
+    Digest(Digest),
+    /// Print the OpenAPI document of the HTTP interface
+    Openapi,
+}
+
+/// Show how an explorer is doing: newest block, lag, validators that it reads from
+#[derive(Args)]
+struct Status {
+    /// The explorer's address
+    #[arg(long, value_name = "URL", default_value_t = format!("http://{DEFAULT_LISTEN}"))]
+    explorer: String,
+    /// Print one JSON object
+    #[arg(long)]
+    json: bool,
+}
+
+/// Print one hash over a stopped explorer's index, to compare it with another one's
+///
+/// The hash covers everything that the chain's blocks decide. What was observed on the way, such
+/// as nullifications, may differ from explorer to explorer and is left out.
+#[derive(Args)]
+struct Digest {
+    /// The chain's trust file
+    #[arg(long, value_name = "FILE")]
+    trust: PathBuf,
+    /// The folder of the index
+    #[arg(long, value_name = "DIR", default_value = "explorer-data")]
+    data: PathBuf,
+}
+
+impl Explorer {
+    pub(super) fn run(self) -> anyhow::Result<()> {
+        match self.command {
+            Some(Command::Status(status)) => block_on(status.run()),
+            Some(Command::Digest(digest)) => digest.run(),
+            Some(Command::Openapi) => {
+                super::output::print_lines(&[quorate_explorer::api::openapi_json()])
+            }
+            None => self.serve(),
+        }
+    }
+
+    fn serve(self) -> anyhow::Result<()> {
+        check_log_level(&self.log_level)
+            .map_err(|reason| anyhow::anyhow!("--log-level {}: {reason}", self.log_level))?;
+        start_logging(&LogConfig {
+            format: match self.log_format.as_str() {
+                "json" => LogFormat::Json,
+                _ => LogFormat::Text,
+            },
+            level: self.log_level,
+        })?;
+        let trust = self.trust.context("--trust FILE is missing")?;
+        let trust = load_trust_file(&trust)?;
+        std::fs::create_dir_all(&self.data)
+            .with_context(|| format!("cannot create {}", self.data.display()))?;
+        let lock = lock_directory(&self.data)?;
+        let config = Config {
+            trust,
+            upstreams: self.upstreams,
+            listen: self.listen,
+            data: self.data.join("index"),
+            max_connections: self.max_connections as usize,
+            max_streams: self.max_streams as usize,
+        };
+        let stop_with_stdin = self.stop_with_stdin;
+        let runtime = tokio::runtime::Builder::new_multi_thread()
+            .worker_threads(2)
+            .enable_all()
+            .build()
+            .context("cannot start the runtime")?;
+        runtime.block_on(async {
+            let service = Service::open(config).await?;
+            println!("http://{}", service.address()?);
+            let stopped = async {
+                if let Err(error) = stop_signal(stop_with_stdin).await {
+                    tracing::error!("stopping: {error:#}");
+                }
+            };
+            service.run(stopped).await?;
+            anyhow::Ok(())
+        })?;
+        // What still runs on blocking threads only reads.
+        runtime.shutdown_background();
+        drop(lock);
+        Ok(())
+    }
+}
+
+impl Status {
+    async fn run(self) -> anyhow::Result<()> {
+        let status = ExplorerClient::new(&self.explorer)?.status().await?;
+        if self.json {
+            return print_json(&status);
+        }
+        let tip = match &status.tip {
+            Some(tip) => format!("{} (view {}.{})", tip.height, tip.epoch, tip.view),
+            None => "none yet".to_owned(),
+        };
+        let age = status.tip.as_ref().map(|tip| format!("{} ms", tip.age_ms));
+        let mut fields = vec![
+            ("chain", status.chain.name.clone()),
+            ("newest block", tip),
+            ("age", age.unwrap_or_else(|| "-".to_owned())),
+            (
+                "oldest block",
+                status
+                    .oldest
+                    .map_or("-".to_owned(), |oldest| oldest.to_string()),
+            ),
+            ("behind by", format!("{} blocks", status.lag)),
+            ("streams", status.streams.to_string()),
+        ];
+        for upstream in &status.upstreams {
+            let error = upstream.error.as_ref();
+            let error = error.map_or(String::new(), |error| format!(": {error}"));
+            fields.push((
+                "reads from",
+                format!("{} {}{error}", upstream.url, upstream.state),
+            ));
+        }
+        print_fields(&fields)
+    }
+}
+
+impl Digest {
+    fn run(self) -> anyhow::Result<()> {
+        let trust = load_trust_file(&self.trust)?;
+        anyhow::ensure!(
+            self.data.join("index").is_dir(),
+            "{} holds no index; name the folder with --data",
+            self.data.display()
+        );
+        let _lock = lock_directory(&self.data)?;
+        let index = Index::open(&self.data.join("index"), trust.chain_id)?;
+        let bound = |height: Option<u64>| height.map_or("-".to_owned(), |h| h.to_string());
+        let extent = index.extent();
+        print_fields(&[
+            ("digest", index.digest()?.to_string()),
+            ("oldest block", bound(extent.map(|extent| extent.oldest.0))),
+            (
+                "newest block",
+                bound(extent.map(|extent| extent.tip.height.0)),
+            ),
+        ])
+    }
+}
