@@ -29,7 +29,7 @@ use std::{
 const MAX_ON_THE_WAY: usize = 500_000;
 
 /// Transfers that wait for one validator at most.
-const MAX_WAITING: usize = 50_000;
+const MAX_WAITING: usize = 10_000;
 
 /// What is sent so much after it was due is late.
 pub(crate) const LATE: Duration = Duration::from_millis(10);
@@ -423,7 +423,11 @@ impl Core {
 
     fn refuse(&mut self, now: Duration, order: &Order, code: &str) {
         // What was taken in by one validator may be refused by another that it was sent to again.
-        if self.on_the_way.get(&order.id).is_none_or(|entry| entry.taken) {
+        if self
+            .on_the_way
+            .get(&order.id)
+            .is_none_or(|entry| entry.taken)
+        {
             return;
         }
         // Somebody else uses the account, or the chain is further than was known.
@@ -565,7 +569,9 @@ impl Core {
     /// Accounts whose next nonce must be asked for, and whom to ask.
     pub(crate) fn to_ask(&self, max: usize) -> Vec<(u32, usize)> {
         let accounts = self.senders.to_ask(max).into_iter();
-        accounts.map(|account| (account, self.route(account))).collect()
+        accounts
+            .map(|account| (account, self.route(account)))
+            .collect()
     }
 
     /// A validator told an account's next nonce.
@@ -576,7 +582,9 @@ impl Core {
     /// Validators that did not answer the last time.
     pub(crate) fn down(&self) -> Vec<usize> {
         let all = self.targets.iter().enumerate();
-        all.filter(|(_, target)| target.down).map(|(place, _)| place).collect()
+        all.filter(|(_, target)| target.down)
+            .map(|(place, _)| place)
+            .collect()
     }
 
     /// A validator answers, or does not.

@@ -219,7 +219,10 @@ fn nonces_leave_no_gap_when_nine_of_ten_are_refused() {
     };
     let report = drive(&mut core, &mut server, MS, Duration::from_secs(1));
     let total = &report.total;
-    assert_eq!(total.refused_by_code.keys().collect::<Vec<_>>(), ["mempool_full"]);
+    assert_eq!(
+        total.refused_by_code.keys().collect::<Vec<_>>(),
+        ["mempool_full"]
+    );
     assert!(total.refused > 8_000 && total.finalized > 500, "{total:?}");
     is_complete(total);
     // What was taken of each account is an unbroken run; the next one is the first not taken.
@@ -260,7 +263,10 @@ fn transfers_to_a_validator_that_is_away_are_refused_and_the_others_get_the_next
     };
     let report = drive(&mut core, &mut server, MS, Duration::from_secs(1));
     let total = &report.total;
-    assert!((1..10).contains(&total.refused_by_code["unreachable"]), "{total:?}");
+    assert!(
+        (1..10).contains(&total.refused_by_code["unreachable"]),
+        "{total:?}"
+    );
     assert_eq!(total.finalized + total.refused, 2_000);
     is_complete(total);
 }

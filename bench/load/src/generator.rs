@@ -144,7 +144,9 @@ impl Load {
                     "a load has 1 to {MAX_STEPS} steps"
                 );
                 anyhow::ensure!(
-                    steps.iter().all(|step| (0.0..=MAX_RATE).contains(&step.rate)),
+                    steps
+                        .iter()
+                        .all(|step| (0.0..=MAX_RATE).contains(&step.rate)),
                     "a rate must be 0 to {MAX_RATE} transfers per second"
                 );
             }
@@ -439,7 +441,10 @@ async fn follow(shared: &Arc<Shared>, clients: &[RpcClient], from: Height) {
     let mut turn = 0;
     while !shared.stopped.load(Relaxed) {
         let client = &clients[turn % clients.len()];
-        match client.blocks(next, BLOCKS, Duration::from_millis(500)).await {
+        match client
+            .blocks(next, BLOCKS, Duration::from_millis(500))
+            .await
+        {
             Ok(answer) if answer.blocks.is_empty() => {
                 // Nothing new, or nothing is kept of it any more.
                 if let Ok(status) = client.status().await {

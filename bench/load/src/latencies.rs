@@ -63,7 +63,8 @@ impl Latencies {
     /// Adds one.
     pub fn record(&mut self, latency: Duration) {
         let micros = u64::try_from(latency.as_micros()).unwrap_or(u64::MAX);
-        self.histogram.saturating_record(micros.clamp(1, LONGEST_US));
+        self.histogram
+            .saturating_record(micros.clamp(1, LONGEST_US));
     }
 
     /// Adds all of another's.

@@ -1,6 +1,10 @@
 //! Which validators get the load, and whether they are fit for it.
 
-use crate::{api::AccountJson, client::{ClientError, RpcClient}, senders::COST};
+use crate::{
+    api::AccountJson,
+    client::{ClientError, RpcClient},
+    senders::COST,
+};
 use quorate_types::{ChainId, Identity};
 use std::{
     str::FromStr,

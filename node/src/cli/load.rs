@@ -80,7 +80,12 @@ pub(super) struct Load {
     #[arg(long, default_value_t = 100.0, value_name = "TX_PER_S", conflicts_with_all = ["steps", "clients"])]
     rate: f64,
     /// Several rates one after the other, such as 500,1000,2000; 0 is a pause
-    #[arg(long, value_name = "TX_PER_S", value_delimiter = ',', conflicts_with = "clients")]
+    #[arg(
+        long,
+        value_name = "TX_PER_S",
+        value_delimiter = ',',
+        conflicts_with = "clients"
+    )]
     steps: Vec<f64>,
     /// How long each of --steps lasts
     #[arg(long, value_name = "TIME", default_value = "20s", value_parser = parse_duration)]
@@ -289,9 +294,7 @@ impl Load {
                 .map(Some)
                 .with_context(|| format!("{} is damaged", path.display())),
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(None),
-            Err(error) => {
-                Err(error).with_context(|| format!("cannot read {}", path.display()))
-            }
+            Err(error) => Err(error).with_context(|| format!("cannot read {}", path.display())),
         }
     }
 
