@@ -37,8 +37,8 @@
 #![allow(missing_docs, clippy::unwrap_used)]
 
 use quorate_consensus::{
-    BuildRequest, Config, Engine, Input, Job, Moment, Order, Outbound, Output, Own, Target, Timing,
-    Search, Tip, VoteChecking, Worker,
+    BuildRequest, Config, Engine, Input, Job, Moment, Order, Outbound, Output, Own, Search, Target,
+    Timing, Tip, VoteChecking, Worker,
 };
 use quorate_crypto::{
     SecretKey,
