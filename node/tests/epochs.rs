@@ -31,7 +31,7 @@ async fn ten_borders_with_kills_around_them() {
             let status = net.network.client(place).status().await.unwrap();
             assert!(status.epoch >= 11, "{status:?}");
         }
-        assert!(load.stop().await.finalized > 0);
+        assert!(load.stop().await.total.finalized > 0);
         net.stop_and_check();
     }
 }

@@ -44,7 +44,7 @@ async fn killed_and_back(scheme: &str) {
         net.reach(other, height).await;
     }
     let report = load.stop().await;
-    assert!(report.finalized > 0);
+    assert!(report.total.finalized > 0);
     net.stop_and_check();
 }
 
@@ -79,7 +79,7 @@ async fn all_validators_killed_at_once_go_on_from_where_they_stood() {
         }
     }
     let report = load.stop().await;
-    assert!(report.finalized > 0);
+    assert!(report.total.finalized > 0);
     net.stop_and_check();
 }
 
@@ -293,7 +293,7 @@ async fn a_lost_database_is_fetched_again_and_the_journal_still_counts() {
     net.network.spawn(1, &[]).unwrap();
     let height = net.height(0).await;
     net.reach(1, height).await;
-    assert!(load.stop().await.finalized > 0);
+    assert!(load.stop().await.total.finalized > 0);
     net.stop_and_check();
 }
 

@@ -78,7 +78,7 @@ async fn a_storm_of_kills_loses_nothing_that_was_final() {
         }
     }
     let report = load.stop().await;
-    assert!(report.finalized > 0);
+    assert!(report.total.finalized > 0);
     let (path, genesis) = (net.path(), net.genesis.clone());
     let seconds = start.elapsed().as_secs();
     eprintln!("{killed} kills in {rounds} rounds and {seconds} s, {highest} blocks");

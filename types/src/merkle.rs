@@ -76,7 +76,7 @@ mod tests {
             let leaves = &all[..count];
             let root = merkle_root(leaves);
             for (index, leaf) in leaves.iter().enumerate() {
-                let path = merkle_path(leaves, index).unwrap();
+                let path = merkle_path(leaves, index).expect("the index is below the count");
                 assert!(merkle_verify(&root, leaf, index, count, &path));
                 let other = (index + 1) % count;
                 assert!(other == index || !merkle_verify(&root, leaf, other, count, &path));

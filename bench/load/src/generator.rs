@@ -25,6 +25,9 @@ use std::{
 };
 use tokio::{runtime, sync::watch, task::JoinSet};
 
+/// What is told of each second.
+pub type OnRow = Box<dyn FnMut(&Row) + Send>;
+
 /// The pacer sleeps at least so long; what is due in the meantime goes out together.
 const SHORTEST_SLEEP: Duration = Duration::from_millis(1);
 
@@ -85,7 +88,7 @@ pub struct LoadPlan {
     /// Ends that waiting when it becomes true.
     pub hurry: Option<watch::Receiver<bool>>,
     /// Is given every second.
-    pub on_row: Option<Box<dyn FnMut(&Row) + Send>>,
+    pub on_row: Option<OnRow>,
 }
 
 /// How the load is going; readable at any time.
@@ -354,7 +357,9 @@ impl Shared {
 fn failure(error: &ClientError) -> Failure {
     match error {
         ClientError::Unreachable { .. } => Failure::Unreachable,
-        ClientError::Refused { status, .. } if matches!(status, 408 | 500) => Failure::Unknown,
+        ClientError::Refused {
+            status: 408 | 500, ..
+        } => Failure::Unknown,
         ClientError::Refused { code, .. } => Failure::Turned(code.clone()),
         ClientError::Transport { .. } => Failure::Unknown,
     }
@@ -506,7 +511,7 @@ async fn keep(shared: Arc<Shared>) {
 }
 
 /// Tells of every second.
-async fn rows(shared: Arc<Shared>, on_row: Option<Box<dyn FnMut(&Row) + Send>>) {
+async fn rows(shared: Arc<Shared>, on_row: Option<OnRow>) {
     let Some(mut on_row) = on_row else { return };
     for second in 1_u32.. {
         let end = shared.origin + Duration::from_secs(1) * second;

@@ -18,7 +18,7 @@ pub mod targets;
 pub use crate::core::{Pace, Shape};
 pub use client::{ClientError, RpcClient};
 pub use fund::{FundError, derive_accounts, fund};
-pub use generator::{Load, LoadConfig, LoadCounters, LoadPlan};
+pub use generator::{Load, LoadConfig, LoadCounters, LoadPlan, OnRow};
 pub use latencies::{Latencies, LatencySummary, NoHistogram};
 pub use report::{LoadReport, Row, StepReport};
 pub use schedule::{MAX_RATE, MAX_STEPS, Step};
