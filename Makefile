@@ -34,7 +34,7 @@ observe: build ## a local network with Prometheus and live pages, until Ctrl-C (
 	@deploy/install-tools prometheus
 	@QUORATE=$(QUORATE) deploy/observe
 
-test: lint ## formatter, clippy, all tests of the first tier, and the simulator's budget
+test: page lint ## formatter, clippy, all tests of the first tier, and the simulator's budget
 	cargo test --release --locked --workspace --no-fail-fast
 	$(MAKE) --no-print-directory sim
 
@@ -46,7 +46,7 @@ sim: build ## whole validators through faults in virtual time: seeds, twins, cra
 	$(SIM) --twins 20000
 	$(SIM) --crash-sweep 4
 
-nightly: lint ## the long runs: kill storms, 10,000 damaged files, 10,000 seeds, every mistake, fuzzing
+nightly: page lint ## the long runs: kill storms, 10,000 damaged files, 10,000 seeds, every mistake, fuzzing
 	QUORATE_NIGHTLY=1 cargo test --release --locked --workspace --no-fail-fast
 	$(SIM) --seeds 0..10000
 	$(SIM) --twins 1000000
