@@ -82,7 +82,7 @@ bench-engines: build ## this node beside commonware's simplex: loopback, and WAN
 	$(BENCH) wan --json bench-wan.json
 	$(BENCH) page bench-engines.json bench-wan.json --out bench-engines.html
 
-chaos: build ## invalid signers, blocked and not: real processes, virtual time, a page with curves (15 minutes)
+chaos: build ## invalid signers, blocked and not: real processes, virtual time, a page with curves
 	$(BENCH) chaos --json bench-chaos.json --page bench-chaos.html
 
 lint: tools ## formatter and clippy
