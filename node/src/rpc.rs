@@ -348,17 +348,25 @@ struct BlocksQuery {
     wait_ms: Option<u64>,
 }
 
+impl BlocksQuery {
+    /// The first block and how many at most, once the first is there or the wait is over.
+    async fn range(self, state: &RpcState) -> RpcResult<(Height, u64)> {
+        let from = Height(self.from.max(1));
+        let limit = self.limit.unwrap_or(MAX_BLOCKS).clamp(1, MAX_BLOCKS);
+        if let Some(wait_ms) = self.wait_ms {
+            let timeout = Duration::from_millis(wait_ms).min(MAX_WAIT);
+            answers::await_height(state, from, timeout).await?;
+        }
+        Ok((from, limit))
+    }
+}
+
 async fn blocks(
     State(state): State<RpcState>,
     query: Result<Query<BlocksQuery>, axum::extract::rejection::QueryRejection>,
 ) -> RpcResult<Json<BlocksJson>> {
     let Query(query) = query?;
-    let from = Height(query.from.max(1));
-    let limit = query.limit.unwrap_or(MAX_BLOCKS).clamp(1, MAX_BLOCKS);
-    if let Some(wait_ms) = query.wait_ms {
-        let timeout = Duration::from_millis(wait_ms).min(MAX_WAIT);
-        answers::await_height(&state, from, timeout).await?;
-    }
+    let (from, limit) = query.range(&state).await?;
     let blocks = state
         .blocking(move |parts| answers::summaries(parts, from, limit))
         .await?;
@@ -370,12 +378,7 @@ async fn chain(
     query: Result<Query<BlocksQuery>, axum::extract::rejection::QueryRejection>,
 ) -> RpcResult<Json<ChainJson>> {
     let Query(query) = query?;
-    let from = Height(query.from.max(1));
-    let limit = query.limit.unwrap_or(MAX_BLOCKS).clamp(1, MAX_BLOCKS);
-    if let Some(wait_ms) = query.wait_ms {
-        let timeout = Duration::from_millis(wait_ms).min(MAX_WAIT);
-        answers::await_height(&state, from, timeout).await?;
-    }
+    let (from, limit) = query.range(&state).await?;
     state
         .blocking(move |parts| answers::chain(parts, from, limit))
         .await

@@ -7,7 +7,8 @@ use crate::{
     },
     keys::{self, IDENTITY_FILE, KeyAccess, KeyFileError, Protection},
 };
-use quorate_crypto::{Identity, SecretKey, bls::SchemeKind, sha256};
+use quorate_crypto::{Identity, SecretKey, bls::SchemeKind};
+use quorate_load::derive_accounts;
 use quorate_types::{
     EpochLength,
     genesis::{GenesisAccount, Protocol},
@@ -267,19 +268,6 @@ fn make(directory: &Path, settings: &Settings) -> Result<(), SetupError> {
 pub fn load_accounts(directory: &Path, count: u32) -> Result<Vec<SecretKey>, SetupError> {
     let seed = keys::load_identity(&directory.join(LOAD_SEED_FILE), &KeyAccess::plain())?;
     Ok(derive_accounts(&seed, count))
-}
-
-fn derive_accounts(seed: &SecretKey, count: u32) -> Vec<SecretKey> {
-    (0..count)
-        .map(|place| {
-            let parts: [&[u8]; 3] = [
-                b"quorate/load-account/1",
-                &*seed.to_bytes(),
-                &place.to_be_bytes(),
-            ];
-            SecretKey::from_bytes(&sha256(&parts).0)
-        })
-        .collect()
 }
 
 fn io_error(path: &Path, source: io::Error) -> SetupError {
