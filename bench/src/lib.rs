@@ -4,7 +4,6 @@ pub mod chaos;
 pub mod engines;
 pub mod page;
 mod paired;
-mod picture;
 mod report;
 pub mod state;
 pub mod verify;

@@ -1,8 +1,8 @@
 //! Reports as a page: what `verify`, `engines` and `wan` wrote as JSON, as pictures and tables.
 
-use crate::picture::{Chart, Line, Page, bars};
 use anyhow::{Context, bail};
 use clap::Args;
+use quorate_picture::{Chart, Line, Page, bars};
 use serde_json::Value;
 use std::{collections::BTreeMap, fs, path::PathBuf};
 

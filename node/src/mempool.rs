@@ -1,16 +1,19 @@
 //! Transactions that wait for a block.
 //!
-//! Bounded by count, by bytes, and per sender. What does not fit is refused with a reason; nothing
-//! that was taken in is thrown out for it. Whatever comes in has been verified by the caller.
+//! Bounded by count, by bytes, and per sender. What does not fit is refused with a reason. Whatever
+//! comes in has been verified by the caller.
 //!
 //! Each sender's transactions are kept by nonce. Only an unbroken run from the account's next nonce
-//! can be proposed; later ones wait for the gap to close.
+//! can be proposed; later ones are stranded until the gap closes, which may be never. When there is
+//! no room left, the one that was stranded first makes way for one that can be proposed. What can be
+//! proposed is never thrown out.
 
 use parking_lot::Mutex;
 use quorate_consensus::Moment;
 use quorate_types::{Digest, Identity, Transaction};
 use std::{
-    collections::{BTreeMap, HashMap, HashSet, VecDeque},
+    cmp::Reverse,
+    collections::{BTreeMap, BinaryHeap, HashMap, HashSet, VecDeque, binary_heap::PeekMut},
     time::Duration,
 };
 
@@ -104,10 +107,11 @@ struct Waiting {
     arrival: u64,
 }
 
-#[derive(Default)]
 struct Sender {
     /// The account's next nonce, as far as known.
     next_nonce: u64,
+    /// The first nonce that no unbroken run from the account's next one reaches.
+    run_end: u64,
     waiting: BTreeMap<u64, Waiting>,
 }
 
@@ -115,6 +119,8 @@ struct Sender {
 struct Pool {
     senders: HashMap<Identity, Sender>,
     ids: HashMap<Digest, (Identity, u64)>,
+    /// Those behind a gap, by arrival.
+    stranded: BTreeMap<u64, (Identity, u64)>,
     arrivals: u64,
     /// Clients' transactions that were not forwarded yet.
     fresh: VecDeque<Digest>,
@@ -181,31 +187,42 @@ impl Mempool {
     ) -> Vec<Transaction> {
         let limit = max_count.min(max_bytes / ENCODED_BYTES);
         let pool = self.pool.lock();
-        let mut runs: Vec<(u64, Transaction)> = Vec::new();
-        for sender in pool.senders.values() {
-            let mut earliest = 0;
-            let unbroken = (sender.next_nonce..)
-                .zip(sender.waiting.range(sender.next_nonce..))
-                .take_while(|(expected, (nonce, _))| expected == *nonce);
-            for (_, (_, waiting)) in unbroken {
-                // A later nonce cannot go before an earlier one, whenever it came.
-                earliest = waiting.arrival.max(earliest);
-                if !exclude.contains(&waiting.transaction.id()) {
-                    runs.push((earliest, waiting.transaction));
+        // The senders that have something to propose, the earliest arrival first. A later nonce
+        // cannot go before an earlier one, whenever it came, so a sender's key only grows.
+        let mut heads: BinaryHeap<Reverse<(u64, Identity, u64)>> = pool
+            .senders
+            .iter()
+            .filter_map(|(identity, sender)| {
+                let first = sender.waiting.get(&sender.next_nonce)?;
+                Some(Reverse((first.arrival, *identity, sender.next_nonce)))
+            })
+            .collect();
+        let mut taken = Vec::with_capacity(limit.min(pool.ids.len()));
+        while taken.len() < limit
+            && let Some(mut head) = heads.peek_mut()
+        {
+            let Reverse((reached, identity, nonce)) = *head;
+            let waiting = pool
+                .senders
+                .get(&identity)
+                .map(|sender| &sender.waiting)
+                .into_iter();
+            let mut both = waiting.flat_map(|waiting| waiting.range(nonce..).take(2));
+            if let Some((_, this)) = both.next()
+                && !exclude.contains(&this.transaction.id())
+            {
+                taken.push(this.transaction);
+            }
+            match both.next() {
+                Some((next, later)) if *next == nonce + 1 => {
+                    *head = Reverse((later.arrival.max(reached), identity, *next));
+                }
+                _ => {
+                    PeekMut::pop(head);
                 }
             }
         }
-        drop(pool);
-        // Arrivals are distinct, but a raised one may equal another of the same sender; the nonce
-        // keeps these in order.
-        runs.sort_unstable_by_key(|(arrival, transaction)| {
-            let transfer = transaction.transfer();
-            (*arrival, transfer.sender, transfer.nonce)
-        });
-        runs.truncate(limit);
-        runs.into_iter()
-            .map(|(_, transaction)| transaction)
-            .collect()
+        taken
     }
 
     /// Forgets what a final block has executed or made stale. `nonces` are the new nonces of the
@@ -215,6 +232,12 @@ impl Mempool {
         for (identity, nonce) in nonces {
             pool.advance(identity, *nonce);
         }
+    }
+
+    /// Whether no transaction whatever would find room now.
+    pub fn is_full(&self) -> bool {
+        let pool = self.pool.lock();
+        pool.stranded.is_empty() && !pool.has_room(&self.limits)
     }
 
     /// Whether a transaction with this id is here.
@@ -298,10 +321,6 @@ impl Pool {
                 fee: transfer.fee,
             });
         }
-        let count = self.ids.len();
-        if count >= limits.max_transactions || (count + 1) * TRANSACTION_BYTES > limits.max_bytes {
-            return Err(Refusal::Full);
-        }
         if let Some(held) = self.senders.get(&sender) {
             if held.waiting.contains_key(&nonce) {
                 return Err(Refusal::NonceTaken { nonce });
@@ -313,10 +332,17 @@ impl Pool {
             }
         }
         self.advance(&sender, expected);
+        let run_end = self.senders.get(&sender).map_or(expected, |s| s.run_end);
+        if !self.has_room(limits) && !(nonce == run_end && self.throw_out_stranded()) {
+            return Err(Refusal::Full);
+        }
         self.arrivals += 1;
         let arrival = self.arrivals;
-        let entry = self.senders.entry(sender).or_default();
-        entry.next_nonce = expected;
+        let entry = self.senders.entry(sender).or_insert_with(|| Sender {
+            next_nonce: expected,
+            run_end: expected,
+            waiting: BTreeMap::new(),
+        });
         entry.waiting.insert(
             nonce,
             Waiting {
@@ -325,7 +351,42 @@ impl Pool {
             },
         );
         self.ids.insert(transaction.id(), (sender, nonce));
+        self.stranded.insert(arrival, (sender, nonce));
+        self.extend_run(&sender);
         Ok(())
+    }
+
+    fn has_room(&self, limits: &MempoolLimits) -> bool {
+        let count = self.ids.len();
+        count < limits.max_transactions && (count + 1) * TRANSACTION_BYTES <= limits.max_bytes
+    }
+
+    /// Drops the transaction that was stranded first, if there is one. Its gap has had the longest
+    /// time to close.
+    fn throw_out_stranded(&mut self) -> bool {
+        let Some((_, (identity, nonce))) = self.stranded.pop_first() else {
+            return false;
+        };
+        if let Some(sender) = self.senders.get_mut(&identity) {
+            if let Some(gone) = sender.waiting.remove(&nonce) {
+                self.ids.remove(&gone.transaction.id());
+            }
+            if sender.waiting.is_empty() {
+                self.senders.remove(&identity);
+            }
+        }
+        true
+    }
+
+    /// Moves the end of a sender's unbroken run over what has joined it.
+    fn extend_run(&mut self, identity: &Identity) {
+        let Some(sender) = self.senders.get_mut(identity) else {
+            return;
+        };
+        while let Some(joined) = sender.waiting.get(&sender.run_end) {
+            self.stranded.remove(&joined.arrival);
+            sender.run_end += 1;
+        }
     }
 
     /// Notes an account's next nonce and drops what is below it.
@@ -334,12 +395,16 @@ impl Pool {
             return;
         };
         sender.next_nonce = sender.next_nonce.max(next);
+        sender.run_end = sender.run_end.max(next);
         let stays = sender.waiting.split_off(&sender.next_nonce);
         for (_, gone) in std::mem::replace(&mut sender.waiting, stays) {
             self.ids.remove(&gone.transaction.id());
+            self.stranded.remove(&gone.arrival);
         }
         if sender.waiting.is_empty() {
             self.senders.remove(identity);
+        } else {
+            self.extend_run(identity);
         }
     }
 }
@@ -396,6 +461,57 @@ mod tests {
         }
         let exclude = HashSet::from([transfer(1, 0).id(), transfer(1, 1).id()]);
         assert_eq!(nonces(&mempool.take(10, 10_000, &exclude)), [2]);
+    }
+
+    #[test]
+    fn blocks_are_filled_by_arrival_and_no_nonce_goes_before_an_earlier_one() {
+        let mempool = Mempool::new(LIMITS);
+        let came = [(1, 1), (2, 0), (1, 0), (3, 0), (2, 1)];
+        for (seed, nonce) in came {
+            mempool.submit(transfer(seed, nonce), 0, 10).expect("room");
+        }
+        let taken = mempool.take(10, 10_000, &HashSet::new());
+        let expected = [(2, 0), (1, 0), (1, 1), (3, 0), (2, 1)];
+        assert_eq!(taken, expected.map(|(seed, nonce)| transfer(seed, nonce)));
+    }
+
+    #[test]
+    fn when_full_the_first_stranded_makes_way_for_what_can_be_proposed_and_for_nothing_else() {
+        let mempool = Mempool::new(LIMITS);
+        for (seed, nonce) in [(1, 5), (1, 6), (2, 1), (3, 0), (3, 1), (3, 2)] {
+            mempool.submit(transfer(seed, nonce), 0, 10).expect("room");
+        }
+        assert!(!mempool.is_full(), "three are stranded");
+        let stranded = mempool.submit(transfer(4, 1), 0, 10);
+        assert_eq!(stranded, Err(Refusal::Full));
+        mempool.submit(transfer(4, 0), 0, 10).expect("way");
+        assert!(!mempool.contains(&transfer(1, 5).id()), "came first");
+        // The gap before this one closes: what was stranded can be proposed now and stays.
+        mempool.submit(transfer(2, 0), 0, 10).expect("way");
+        assert!(!mempool.contains(&transfer(1, 6).id()));
+        assert!(mempool.is_full());
+        let runs = mempool.submit(transfer(4, 1), 0, 10);
+        assert_eq!(runs, Err(Refusal::Full));
+        assert_eq!(mempool.take(10, 10_000, &HashSet::new()).len(), 6);
+        assert_eq!(mempool.size().0, 6);
+    }
+
+    #[test]
+    fn a_gap_that_a_block_closes_strands_nothing_any_more() {
+        let mempool = Mempool::new(LIMITS);
+        for nonce in [2, 3, 5] {
+            mempool.submit(transfer(1, nonce), 0, 10).expect("room");
+        }
+        let identity = transfer(1, 0).transfer().sender;
+        mempool.executed(&BTreeMap::from([(identity, 2)]));
+        let none = HashSet::new();
+        assert_eq!(nonces(&mempool.take(10, 10_000, &none)), [2, 3]);
+        for nonce in 0..3 {
+            mempool.submit(transfer(2, nonce), 0, 10).expect("room");
+        }
+        mempool.submit(transfer(3, 0), 0, 10).expect("way");
+        assert!(!mempool.contains(&transfer(1, 5).id()));
+        assert!(mempool.is_full());
     }
 
     #[test]

@@ -41,8 +41,13 @@ pub use server::serve;
 /// Largest body of a request.
 const MAX_BODY_BYTES: usize = 1 << 20;
 
-/// Requests that may read the database or verify signatures at a time.
-const MAX_BLOCKING: usize = 4;
+/// Requests that may read the database at a time.
+const MAX_READING: usize = 4;
+
+/// Requests whose transactions may be verified at a time, and those under way in all. They have
+/// threads apart from those of reads, or who submits too much would keep others from reading.
+const MAX_VERIFYING: usize = 2;
+const MAX_SUBMITTING: usize = 64;
 
 /// Requests that may wait for something to become final.
 const MAX_WAITERS: usize = 256;
@@ -67,7 +72,9 @@ pub struct RpcState {
 
 struct Inner {
     parts: RpcParts,
-    blocking: Semaphore,
+    reading: Semaphore,
+    verifying: Semaphore,
+    submitting: Semaphore,
     waiters: Semaphore,
 }
 
@@ -107,7 +114,9 @@ impl RpcState {
         Self {
             inner: Arc::new(Inner {
                 parts,
-                blocking: Semaphore::new(MAX_BLOCKING),
+                reading: Semaphore::new(MAX_READING),
+                verifying: Semaphore::new(MAX_VERIFYING),
+                submitting: Semaphore::new(MAX_SUBMITTING),
                 waiters: Semaphore::new(MAX_WAITERS),
             }),
         }
@@ -117,12 +126,31 @@ impl RpcState {
         &self.inner.parts
     }
 
-    /// Runs something slow on a blocking thread, a few at a time.
-    async fn blocking<T: Send + 'static>(
+    /// Reads the database on a blocking thread, a few at a time.
+    async fn reading<T: Send + 'static>(
         &self,
         work: impl FnOnce(&RpcParts) -> RpcResult<T> + Send + 'static,
     ) -> RpcResult<T> {
-        let permit = self.inner.blocking.acquire().await;
+        self.blocking(&self.inner.reading, work).await
+    }
+
+    /// Verifies transactions on a blocking thread, a few requests at a time.
+    async fn submitting<T: Send + 'static>(
+        &self,
+        work: impl FnOnce(&RpcParts) -> RpcResult<T> + Send + 'static,
+    ) -> RpcResult<T> {
+        let _room = self.inner.submitting.try_acquire().map_err(|_| {
+            RpcError::busy("too many requests submit transactions; try again later")
+        })?;
+        self.blocking(&self.inner.verifying, work).await
+    }
+
+    async fn blocking<T: Send + 'static>(
+        &self,
+        room: &Semaphore,
+        work: impl FnOnce(&RpcParts) -> RpcResult<T> + Send + 'static,
+    ) -> RpcResult<T> {
+        let permit = room.acquire().await;
         let state = self.clone();
         let result = tokio::task::spawn_blocking(move || work(state.parts())).await;
         drop(permit);
@@ -192,7 +220,7 @@ async fn submit(
         Some(_) => return Err(RpcError::bad_request("`wait` must be `finalized`")),
     };
     let mut results = state
-        .blocking(move |parts| submit::submit(parts, &request))
+        .submitting(move |parts| submit::submit(parts, &request))
         .await?;
     if wait {
         let timeout = Duration::from_millis(query.timeout_ms.unwrap_or(10_000)).min(MAX_WAIT);
@@ -217,7 +245,7 @@ async fn transaction(
         .parse()
         .map_err(|_| RpcError::bad_request("a transaction's id is 64 hexadecimal digits"))?;
     let mut result = state
-        .blocking(move |parts| answers::find_transaction(parts, &id))
+        .reading(move |parts| answers::find_transaction(parts, &id))
         .await?;
     if let (Some(wait_ms), Some(found)) = (query.wait_ms, &result) {
         let timeout = Duration::from_millis(wait_ms).min(MAX_WAIT);
@@ -295,7 +323,7 @@ async fn account(
         .map_err(|_| RpcError::bad_request("an identity is 64 hexadecimal digits"))?;
     if query.proof != Some(true) {
         let account = state
-            .blocking(move |parts| Ok(parts.store.account(&identity)?.unwrap_or_default()))
+            .reading(move |parts| Ok(parts.store.account(&identity)?.unwrap_or_default()))
             .await?;
         return Ok(Json(AccountJson {
             identity,
@@ -335,7 +363,7 @@ async fn block(
     Path(which): Path<String>,
 ) -> RpcResult<Json<BlockJson>> {
     state
-        .blocking(move |parts| answers::block(parts, &which))
+        .reading(move |parts| answers::block(parts, &which))
         .await
         .map(Json)
 }
@@ -368,7 +396,7 @@ async fn blocks(
     let Query(query) = query?;
     let (from, limit) = query.range(&state).await?;
     let blocks = state
-        .blocking(move |parts| answers::summaries(parts, from, limit))
+        .reading(move |parts| answers::summaries(parts, from, limit))
         .await?;
     Ok(Json(BlocksJson { blocks }))
 }
@@ -380,7 +408,7 @@ async fn chain(
     let Query(query) = query?;
     let (from, limit) = query.range(&state).await?;
     state
-        .blocking(move |parts| answers::chain(parts, from, limit))
+        .reading(move |parts| answers::chain(parts, from, limit))
         .await
         .map(Json)
 }

@@ -5,10 +5,8 @@ use super::{
     run::{Run, Span},
     thousand::Passed,
 };
-use crate::{
-    picture::{Chart, Line, Page},
-    report::words,
-};
+use crate::report::words;
+use quorate_picture::{Chart, Line, Page};
 use serde_json::Value;
 use std::collections::BTreeMap;
 

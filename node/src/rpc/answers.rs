@@ -69,7 +69,7 @@ pub(super) async fn await_final(
     loop {
         news.mark_unchanged();
         results = state
-            .blocking(move |parts| {
+            .reading(move |parts| {
                 results
                     .into_iter()
                     .map(|result| {

@@ -3,7 +3,7 @@
 use axum::{
     Json,
     extract::rejection::{JsonRejection, QueryRejection},
-    http::StatusCode,
+    http::{HeaderValue, StatusCode, header},
     response::{IntoResponse, Response},
 };
 use quorate_load::api::{ErrorBody, ErrorDetail};
@@ -94,7 +94,13 @@ impl IntoResponse for RpcError {
                 message: self.message,
             },
         };
-        (self.status, Json(body)).into_response()
+        let mut response = (self.status, Json(body)).into_response();
+        if self.status == StatusCode::TOO_MANY_REQUESTS {
+            response
+                .headers_mut()
+                .insert(header::RETRY_AFTER, HeaderValue::from_static("1"));
+        }
+        response
     }
 }
 

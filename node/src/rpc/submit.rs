@@ -33,8 +33,15 @@ pub(super) fn submit(
     let encoded = request.hex.iter().map(|text| {
         transaction_from_hex(text).map_err(|error| RpcError::bad_request(&error.to_string()))
     });
-    for transaction in named.chain(encoded) {
-        let transaction = transaction?;
+    let transactions = named.chain(encoded).collect::<RpcResult<Vec<_>>>()?;
+    // A signature is the dearest part of a refusal, so it is not looked at when there is no room.
+    if parts.mempool.is_full() {
+        return transactions
+            .iter()
+            .map(|transaction| known_or_refused(parts, transaction, Refusal::Full))
+            .collect();
+    }
+    for transaction in transactions {
         let message = transaction.transfer().signed_bytes(&parts.chain);
         signed.push((transaction, message));
     }
@@ -76,14 +83,18 @@ fn offer(parts: &RpcParts, transaction: Transaction) -> RpcResult<TransactionRes
             outcome: None,
             error: None,
         }),
-        Err(refusal) => {
-            let known = super::answers::find_transaction(parts, &transaction.id())?;
-            Ok(
-                known
-                    .unwrap_or_else(|| refused(&transaction, refusal.code(), &refusal.to_string())),
-            )
-        }
+        Err(refusal) => known_or_refused(parts, &transaction, refusal),
     }
+}
+
+/// What is known of a transaction that the mempool has no place for; else its refusal.
+fn known_or_refused(
+    parts: &RpcParts,
+    transaction: &Transaction,
+    refusal: Refusal,
+) -> RpcResult<TransactionResult> {
+    let known = super::answers::find_transaction(parts, &transaction.id())?;
+    Ok(known.unwrap_or_else(|| refused(transaction, refusal.code(), &refusal.to_string())))
 }
 
 fn refused(transaction: &Transaction, code: &str, message: &str) -> TransactionResult {

@@ -19,24 +19,32 @@ const COLOURS: [RGBColor; 6] = [
 const GREY: RGBColor = RGBColor(128, 128, 128);
 
 /// A named line.
-pub(crate) struct Line {
-    pub(crate) name: String,
-    pub(crate) points: Vec<(f64, f64)>,
+pub struct Line {
+    /// What the legend says.
+    pub name: String,
+    /// Its points, from left to right; those that are not numbers are gaps.
+    pub points: Vec<(f64, f64)>,
 }
 
 /// What a picture of lines shows.
-pub(crate) struct Chart<'a> {
-    pub(crate) title: &'a str,
+pub struct Chart<'a> {
+    /// The heading.
+    pub title: &'a str,
     /// What is on the horizontal axis.
-    pub(crate) across: &'a str,
-    pub(crate) lines: &'a [Line],
+    pub across: &'a str,
+    /// What is drawn.
+    pub lines: &'a [Line],
     /// Moments with a vertical line.
-    pub(crate) marks: &'a [f64],
+    pub marks: &'a [f64],
 }
 
 impl Chart<'_> {
     /// Draws it. Points that are not numbers are gaps.
-    pub(crate) fn draw(&self) -> anyhow::Result<String> {
+    ///
+    /// # Errors
+    ///
+    /// If the drawing library fails.
+    pub fn draw(&self) -> anyhow::Result<String> {
         let mut svg = String::new();
         self.draw_into(&mut svg)
             .map_err(|error| anyhow::anyhow!("drawing {:?}: {error}", self.title))?;
@@ -102,7 +110,11 @@ impl Chart<'_> {
 }
 
 /// Draws bars beside each other, each with its name and its number.
-pub(crate) fn bars(title: &str, items: &[(String, f64)]) -> anyhow::Result<String> {
+///
+/// # Errors
+///
+/// If the drawing library fails.
+pub fn bars(title: &str, items: &[(String, f64)]) -> anyhow::Result<String> {
     let mut svg = String::new();
     draw_bars(title, items, &mut svg)
         .map_err(|error| anyhow::anyhow!("drawing {title:?}: {error}"))?;
@@ -134,12 +146,13 @@ fn draw_bars(title: &str, items: &[(String, f64)], svg: &mut String) -> Result<(
 }
 
 /// A page that needs nothing else.
-pub(crate) struct Page {
+pub struct Page {
     body: String,
 }
 
 impl Page {
-    pub(crate) fn new(title: &str, about: &str) -> Self {
+    /// A page with its title and what it is about. Text is escaped, here and below.
+    pub fn new(title: &str, about: &str) -> Self {
         let (title, about) = (escape(title), escape(about));
         Self {
             body: format!(
@@ -150,20 +163,23 @@ impl Page {
         }
     }
 
-    pub(crate) fn heading(&mut self, text: &str) {
+    /// A section's heading.
+    pub fn heading(&mut self, text: &str) {
         self.body += &format!("<h2>{}</h2>\n", escape(text));
     }
 
-    pub(crate) fn words(&mut self, text: &str) {
+    /// A paragraph.
+    pub fn words(&mut self, text: &str) {
         self.body += &format!("<p>{}</p>\n", escape(text));
     }
 
     /// Pictures side by side where there is room.
-    pub(crate) fn pictures(&mut self, pictures: &[String]) {
+    pub fn pictures(&mut self, pictures: &[String]) {
         self.body += &format!("<div class=\"pictures\">{}</div>\n", pictures.concat());
     }
 
-    pub(crate) fn table(&mut self, head: &[&str], rows: &[Vec<String>]) {
+    /// A table; the first column names the rows.
+    pub fn table(&mut self, head: &[&str], rows: &[Vec<String>]) {
         let cells = |tag: &str, cells: Vec<String>| -> String {
             let cells = cells
                 .iter()
@@ -180,7 +196,8 @@ impl Page {
         );
     }
 
-    pub(crate) fn finish(self) -> String {
+    /// The page's text.
+    pub fn finish(self) -> String {
         self.body + "</html>\n"
     }
 }

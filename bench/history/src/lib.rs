@@ -1,0 +1,1 @@
+//! Benchmark records over time: gates, comparisons, a dashboard.

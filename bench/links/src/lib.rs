@@ -1,0 +1,1 @@
+//! Delay, jitter, bandwidth, stalls and partitions between real processes on one machine.
