@@ -14,7 +14,7 @@ use clap::{Args, ValueEnum};
 use quorate_load::{Load, LoadConfig};
 use quorate_node::{
     config::{CONFIG_FILE, load_genesis},
-    genesis::{GENESIS_FILE, validator_directory},
+    genesis::{DEFAULT_LIMITS, GENESIS_FILE, validator_directory},
     localnet::{Network, Sample, Settings, prepare, setup::load_accounts},
 };
 use quorate_types::{EpochLength, genesis::Protocol};
@@ -196,13 +196,14 @@ fn ours(
         epoch_blocks: EpochLength::DEFAULT,
         retention_blocks: None,
         block_interval_ms: 0,
+        block_limits: DEFAULT_LIMITS,
         accounts: ACCOUNTS,
         base_port: args.base_port,
     };
     prepare(folder.path(), &settings)?;
     if linger {
         for place in 0..validators {
-            with_linger(folder.path(), place)?;
+            configure(folder.path(), place, &[("finalize_linger", "1ms")])?;
         }
     }
     let binary = beside("quorate")?;
@@ -262,22 +263,28 @@ fn ours(
     })
 }
 
-/// Lets a validator's finalize votes wait for company.
-fn with_linger(folder: &Path, place: usize) -> anyhow::Result<()> {
+/// Sets keys of a validator's configuration file, whether they stand there or as comments.
+pub(crate) fn configure(folder: &Path, place: usize, keys: &[(&str, &str)]) -> anyhow::Result<()> {
     let path = validator_directory(folder, place).join(CONFIG_FILE);
-    let text = fs::read_to_string(&path).with_context(|| format!("reading {}", path.display()))?;
-    let lines = text
-        .lines()
-        .map(|line| match line.starts_with("# finalize_linger") {
-            true => "finalize_linger = \"1ms\"",
-            false => line,
+    let mut text =
+        fs::read_to_string(&path).with_context(|| format!("reading {}", path.display()))?;
+    for (key, value) in keys {
+        let mut found = false;
+        let lines = text.lines().map(|line| {
+            let here = line
+                .trim_start_matches("# ")
+                .strip_prefix(key)
+                .is_some_and(|rest| rest.starts_with(" = "));
+            found |= here;
+            match here {
+                true => format!("{key} = \"{value}\"\n"),
+                false => format!("{line}\n"),
+            }
         });
-    let changed = lines.collect::<Vec<_>>().join("\n");
-    ensure!(
-        changed.contains("\nfinalize_linger"),
-        "no place for finalize_linger in the file"
-    );
-    fs::write(&path, changed).with_context(|| format!("writing {}", path.display()))
+        text = lines.collect();
+        ensure!(found, "{} has no place for {key}", path.display());
+    }
+    fs::write(&path, text).with_context(|| format!("writing {}", path.display()))
 }
 
 fn peer(

@@ -2,6 +2,7 @@
 
 pub mod chaos;
 pub mod engines;
+//pub mod experiment;
 pub mod page;
 mod paired;
 mod report;

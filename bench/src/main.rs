@@ -1,5 +1,3 @@
-//! Runs one experiment and prints its report.
-
 use clap::{Parser, Subcommand};
 use quorate_bench::{
     chaos::{self, ChaosArgs},
@@ -11,7 +9,6 @@ use quorate_bench::{
 };
 use std::process::ExitCode;
 
-/// Experiments with Quorate, its peers side by side.
 #[derive(Parser)]
 #[command(version)]
 struct Cli {

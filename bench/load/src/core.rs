@@ -600,7 +600,7 @@ impl Core {
         row.on_the_way = self.on_the_way.len();
         row.p50_ms = self.second.latencies.quantile_ms(0.5);
         row.p99_ms = self.second.latencies.quantile_ms(0.99);
-        self.second.latencies.clear();
+        row.latencies = std::mem::take(&mut self.second.latencies);
         row
     }
 

@@ -196,6 +196,9 @@ pub struct Row {
     pub p50_ms: Option<f64>,
     /// What 99 of 100 of these are at most.
     pub p99_ms: Option<f64>,
+    /// All of these latencies.
+    #[serde(skip)]
+    pub latencies: Latencies,
 }
 
 impl Row {

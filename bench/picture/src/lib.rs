@@ -1,5 +1,8 @@
 //! Pictures as SVG, for pages that are read in light and in dark: no background, and greys for axes.
 
+mod heatmap;
+
+pub use heatmap::{Column, heatmap};
 use plotters::prelude::*;
 
 type DrawError = Box<dyn std::error::Error>;
@@ -15,6 +18,9 @@ const COLOURS: [RGBColor; 6] = [
     RGBColor(230, 159, 0),
     RGBColor(86, 180, 233),
 ];
+
+/// Lines of more points are drawn without dots.
+const MAX_DOTS: usize = 16;
 
 const GREY: RGBColor = RGBColor(128, 128, 128);
 
@@ -89,7 +95,10 @@ impl Chart<'_> {
             let (mut first, colour) = (true, *colour);
             for piece in line.points.split(|(_, y)| !y.is_finite()) {
                 let piece = piece.iter().map(|(x, y)| (*x, y.min(top)));
-                let drawn = chart.draw_series(LineSeries::new(piece, colour.stroke_width(2)))?;
+                // Few points are measured ones, each to be seen; many are a curve.
+                let dots = if line.points.len() <= MAX_DOTS { 3 } else { 0 };
+                let drawn = chart
+                    .draw_series(LineSeries::new(piece, colour.stroke_width(2)).point_size(dots))?;
                 if std::mem::take(&mut first) {
                     drawn.label(line.name.clone()).legend(move |(x, y)| {
                         PathElement::new([(x, y), (x + 14, y)], colour.stroke_width(2))
@@ -176,6 +185,11 @@ impl Page {
     /// Pictures side by side where there is room.
     pub fn pictures(&mut self, pictures: &[String]) {
         self.body += &format!("<div class=\"pictures\">{}</div>\n", pictures.concat());
+    }
+
+    /// Text as it stands.
+    pub fn verbatim(&mut self, text: &str) {
+        self.body += &format!("<pre>{}</pre>\n", escape(text));
     }
 
     /// A table; the first column names the rows.

@@ -4,7 +4,10 @@ use super::run::{Onset, Run, Span, forgers};
 use crate::engines::{START_LIMIT, beside};
 use anyhow::{Context, ensure};
 use quorate_consensus::VoteChecking;
-use quorate_node::localnet::{Network, Sample, Settings, prepare};
+use quorate_node::{
+    genesis::DEFAULT_LIMITS,
+    localnet::{Network, Sample, Settings, prepare},
+};
 use quorate_types::{EpochLength, genesis::Protocol};
 use std::{
     collections::BTreeSet,
@@ -51,6 +54,7 @@ pub(super) fn run(
         epoch_blocks: EpochLength::DEFAULT,
         retention_blocks: None,
         block_interval_ms: 0,
+        block_limits: DEFAULT_LIMITS,
         accounts: 1,
         base_port,
     };

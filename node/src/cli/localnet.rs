@@ -6,6 +6,7 @@ use super::{
 };
 use crate::{
     config::{MIN_RETENTION_BLOCKS, load_genesis, parse_duration},
+    genesis::DEFAULT_LIMITS,
     localnet::{Curve, ExplorerProcess, Figures, Network, Sample, Settings, prepare, setup},
 };
 use anyhow::Context as _;
@@ -142,6 +143,7 @@ impl Localnet {
         );
         let settings = Settings {
             block_interval_ms: u64::try_from(interval.as_millis()).unwrap_or(60_000),
+            block_limits: DEFAULT_LIMITS,
             retention_blocks: (self.retention > 0).then_some(self.retention),
             name: self.name.clone(),
             validators: self.validators,

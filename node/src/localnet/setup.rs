@@ -11,7 +11,7 @@ use quorate_crypto::{Identity, SecretKey, bls::SchemeKind};
 use quorate_load::derive_accounts;
 use quorate_types::{
     EpochLength,
-    genesis::{GenesisAccount, Protocol},
+    genesis::{BlockLimits, GenesisAccount, Protocol},
 };
 use serde::{Deserialize, Serialize};
 use std::{
@@ -49,6 +49,9 @@ pub struct Settings {
     pub retention_blocks: Option<u64>,
     /// The least time from one block to the next, in milliseconds.
     pub block_interval_ms: u64,
+    /// What a block may hold.
+    #[serde(default = "default_limits")]
+    pub block_limits: BlockLimits,
     /// How many funded accounts for load.
     pub accounts: u32,
     /// Validator i listens on `base_port + 2 i` for its peers and on the port after for HTTP.
@@ -92,6 +95,10 @@ pub enum SetupError {
         /// What the system says.
         source: io::Error,
     },
+}
+
+fn default_limits() -> BlockLimits {
+    DEFAULT_LIMITS
 }
 
 impl Settings {
@@ -153,6 +160,11 @@ impl Settings {
                 "--block-interval",
                 format!("{}ms", self.block_interval_ms),
                 format!("{}ms", other.block_interval_ms),
+            ),
+            (
+                "block limits",
+                format!("{:?}", self.block_limits),
+                format!("{:?}", other.block_limits),
             ),
             ("--name", self.name.clone(), other.name.clone()),
             (
@@ -222,7 +234,7 @@ fn make(directory: &Path, settings: &Settings) -> Result<(), SetupError> {
         name: settings.name.clone(),
         protocol: settings.protocol,
         scheme,
-        limits: DEFAULT_LIMITS,
+        limits: settings.block_limits,
         epoch_blocks: settings.epoch_blocks,
         validators: identities.iter().map(SecretKey::identity).collect(),
         registrations: Vec::new(),

@@ -4,7 +4,10 @@
 
 use quorate_crypto::SecretKey;
 use quorate_load::{Load, LoadConfig, LoadReport};
-use quorate_node::localnet::{Network, Settings, prepare, setup};
+use quorate_node::{
+    genesis::DEFAULT_LIMITS,
+    localnet::{Network, Settings, prepare, setup},
+};
 use quorate_storage::store::Store;
 use quorate_types::{
     Digest, EpochLength, Height, Identity,
@@ -77,6 +80,7 @@ impl Net {
             epoch_blocks: EpochLength::new(epoch_blocks).unwrap(),
             retention_blocks: None,
             block_interval_ms: 0,
+            block_limits: DEFAULT_LIMITS,
             accounts: ACCOUNTS,
             base_port: free_base_port(validators),
         };
