@@ -5,7 +5,7 @@ SHELL := /bin/bash
 export CARGO_TARGET_DIR ?= $(HOME)/.cache/quorate/target
 QUORATE := $(CARGO_TARGET_DIR)/release/quorate
 
-.PHONY: help tools page build localnet observe test sim nightly fuzz mistakes bench-verify bench-engines chaos lint
+.PHONY: help tools page build localnet observe test sim nightly fuzz mistakes bench-verify bench-engines chaos bench bench-dashboard gate experiments lint
 
 help: ## show this list
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
@@ -36,6 +36,7 @@ observe: build ## a local network with Prometheus and live pages, until Ctrl-C (
 
 test: page lint ## formatter, clippy, all tests of the first tier, and the simulator's budget
 	cargo test --release --locked --workspace --no-fail-fast
+	$(MAKE) --no-print-directory gate
 	$(MAKE) --no-print-directory sim
 
 SIM := $(CARGO_TARGET_DIR)/release/quorate-sim
@@ -84,6 +85,23 @@ bench-engines: build ## this node beside commonware's simplex: loopback, and WAN
 
 chaos: build ## invalid signers, blocked and not: real processes, virtual time, a page with curves
 	$(BENCH) chaos --json bench-chaos.json --page bench-chaos.html
+
+# The baseline's programs are built once for each commit. Its build leaves its own behind, hence the
+# second build, which takes seconds.
+bench: build ## the continuous benchmark: judged beside a baseline, appended to bench-history.jsonl
+	baseline=$$(bench/build-baseline) && $(MAKE) --no-print-directory build && \
+	  $(BENCH) suite --baseline $$baseline --baseline-commit $$(basename $$baseline)
+	$(MAKE) --no-print-directory bench-dashboard
+
+bench-dashboard: ## draw bench-history.jsonl as bench-dashboard.html
+	$(BENCH) dashboard
+
+# What is the same on every machine must not get worse: seconds, so every test run has it.
+gate: build ## compare messages, bytes, checks, disk operations and virtual block time with the blessed ones
+	$(BENCH) gate
+
+experiments: build ## every experiment of bench/experiments, with a page each in experiment-results
+	$(BENCH) experiment run bench/experiments/*.toml
 
 lint: tools ## formatter and clippy
 	cargo fmt --all --check

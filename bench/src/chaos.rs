@@ -24,6 +24,7 @@ use crate::{
 };
 use anyhow::{Context, ensure};
 use clap::{Args, ValueEnum};
+pub(crate) use run::forgers;
 use run::{MODES, Onset, Run};
 use serde_json::json;
 use std::{fs, path::PathBuf};

@@ -2,10 +2,11 @@
 
 pub mod chaos;
 pub mod engines;
-//pub mod experiment;
+pub mod experiment;
 pub mod page;
 mod paired;
 mod report;
 pub mod state;
+pub mod suite;
 pub mod verify;
 pub mod wan;

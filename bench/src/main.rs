@@ -1,14 +1,24 @@
+//! Runs one experiment and prints its report.
+
 use clap::{Parser, Subcommand};
 use quorate_bench::{
     chaos::{self, ChaosArgs},
     engines::{self, EnginesArgs},
+    experiment::{self, ExperimentArgs},
     page::{self, PageArgs},
     state::{self, StateArgs},
+    suite::{self, CompareArgs, DashboardArgs, GateArgs, KernelArgs, SuiteArgs},
     verify::{self, VerifyArgs},
     wan::{self, WanArgs},
 };
+use quorate_history::alloc;
 use std::process::ExitCode;
 
+/// Counts, for the suite. Whatever is timed in this program pays a few nanoseconds for it.
+#[global_allocator]
+static ALLOCATOR: &alloc::Counting = &alloc::COUNTING;
+
+/// Experiments with Quorate, its peers side by side.
 #[derive(Parser)]
 #[command(version)]
 struct Cli {
@@ -28,6 +38,19 @@ enum Command {
     Chaos(ChaosArgs),
     /// Block time and finality over wide-area networks in virtual time, beside the network's limit.
     Wan(WanArgs),
+    /// Networks under load for all combinations of some parameters, from a file; and their reports.
+    Experiment(ExperimentArgs),
+    /// The continuous benchmark: measure, judge by a baseline and by history, append to the history.
+    Suite(SuiteArgs),
+    /// Compare the figures that are the same on every machine with the blessed ones.
+    Gate(GateArgs),
+    /// Draw the history as a page that needs nothing else.
+    Dashboard(DashboardArgs),
+    /// Say what differs between two commits of the history, or two files.
+    Compare(CompareArgs),
+    /// One small piece of work, for the suite.
+    #[command(hide = true)]
+    Kernel(KernelArgs),
     /// Draws reports of verify, engines and wan as one page that needs nothing else.
     Page(PageArgs),
 }
@@ -49,6 +72,12 @@ fn run(command: Command) -> anyhow::Result<()> {
         Command::Engines(args) => engines::run(&args),
         Command::Chaos(args) => chaos::run(&args),
         Command::Wan(args) => wan::run(&args),
+        Command::Experiment(args) => experiment::run(&args),
+        Command::Suite(args) => suite::suite(&args),
+        Command::Gate(args) => suite::gate(&args),
+        Command::Dashboard(args) => suite::dashboard(&args),
+        Command::Compare(args) => suite::compare_sides(&args),
+        Command::Kernel(args) => suite::kernel(&args),
         Command::Page(args) => page::run(&args),
     }
 }

@@ -117,7 +117,7 @@ impl Validator {
 }
 
 /// Whether all of these are signed by their senders; the bytes beside each are what is signed.
-pub(crate) fn verify_signatures(transactions: &[(Transaction, Vec<u8>)]) -> bool {
+pub fn verify_signatures(transactions: &[(Transaction, Vec<u8>)]) -> bool {
     let messages: Vec<SignedMessage<'_>> = transactions
         .iter()
         .map(|(transaction, message)| SignedMessage {

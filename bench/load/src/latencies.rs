@@ -84,6 +84,11 @@ impl Latencies {
         self.histogram.len()
     }
 
+    /// All of them, in microseconds.
+    pub fn histogram(&self) -> &Histogram<u64> {
+        &self.histogram
+    }
+
     /// What this part of them is at most, in milliseconds; `None` if there are none.
     pub fn quantile_ms(&self, part: f64) -> Option<f64> {
         let micros = self.histogram.value_at_quantile(part);

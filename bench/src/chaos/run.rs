@@ -42,7 +42,7 @@ impl Onset {
 }
 
 /// The forgers' places, spread over the committee's turns.
-pub(super) fn forgers(validators: usize) -> Vec<usize> {
+pub(crate) fn forgers(validators: usize) -> Vec<usize> {
     (0..(validators - 1) / 3).map(|f| f * 3 + 1).collect()
 }
 

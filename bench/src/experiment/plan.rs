@@ -1,0 +1,521 @@
+//! Experiment files: which trials there are.
+//!
+//! Every parameter has one value or a list of them; the trials are the product of all lists, each
+//! repeated. A trial is named by its parameters, so that a later run of the same file finds those
+//! that are done.
+
+use anyhow::{Context, bail, ensure};
+use quorate_node::{config::parse_duration, genesis::DEFAULT_LIMITS};
+use serde::{Deserialize, Deserializer, Serialize};
+use std::{fmt, fs, path::Path, time::Duration};
+
+/// Most trials of a file.
+const MAX_TRIALS: usize = 2_000;
+
+/// Largest file.
+const MAX_FILE_BYTES: u64 = 1 << 20;
+
+/// An experiment.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Plan {
+    /// The report's title.
+    pub(crate) title: String,
+    /// What is asked, in a sentence or two.
+    pub(crate) about: String,
+    /// Where the question comes from.
+    #[serde(default)]
+    pub(crate) source: String,
+    /// What is on the horizontal axis of the report's first pictures.
+    #[serde(default = "default_across")]
+    pub(crate) across: Parameter,
+    /// How often each trial is run.
+    #[serde(default = "one")]
+    pub(crate) repeats: u32,
+    /// The seed of the trials' order and of the links' jitter.
+    #[serde(default)]
+    pub(crate) seed: u64,
+    /// Load before figures count.
+    #[serde(default = "two_seconds", deserialize_with = "duration")]
+    pub(crate) warm_up: Duration,
+    /// How long figures count.
+    #[serde(default = "ten_seconds", deserialize_with = "duration")]
+    pub(crate) measure: Duration,
+    /// How long what is on its way is waited for.
+    #[serde(default = "five_seconds", deserialize_with = "duration")]
+    pub(crate) drain: Duration,
+    /// Instead of rates: the highest one that still keeps a bound.
+    pub(crate) search: Option<Search>,
+    /// The parameters.
+    pub(crate) parameters: Parameters,
+}
+
+/// A search for the highest rate.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Search {
+    /// The 99th percentile of the latency from when a transfer was due may reach this.
+    #[serde(deserialize_with = "duration")]
+    pub(crate) p99_below: Duration,
+    /// The first rate tried.
+    pub(crate) from: f64,
+    /// The highest rate tried.
+    pub(crate) to: f64,
+    /// The search ends when the rates between which the answer lies are this near, as a ratio.
+    #[serde(default = "default_within")]
+    pub(crate) within: f64,
+}
+
+/// The parameters' values.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Parameters {
+    #[serde(default = "default_validators", deserialize_with = "one_or_many")]
+    validators: Vec<usize>,
+    #[serde(default = "default_rate", deserialize_with = "one_or_many")]
+    rate: Vec<f64>,
+    #[serde(default = "default_batch", deserialize_with = "one_or_many")]
+    batch: Vec<usize>,
+    #[serde(default = "default_scheme", deserialize_with = "one_or_many")]
+    scheme: Vec<String>,
+    #[serde(default = "default_checking", deserialize_with = "one_or_many")]
+    checking: Vec<String>,
+    #[serde(default = "default_linger", deserialize_with = "one_or_many")]
+    linger: Vec<String>,
+    #[serde(default = "default_interval", deserialize_with = "one_or_many")]
+    interval: Vec<String>,
+    #[serde(default = "default_links", deserialize_with = "one_or_many")]
+    links: Vec<String>,
+    #[serde(default = "default_fault", deserialize_with = "one_or_many")]
+    fault: Vec<Fault>,
+    #[serde(default = "default_to", deserialize_with = "one_or_many")]
+    to: Vec<To>,
+    #[serde(default = "default_clients", deserialize_with = "one_or_many")]
+    clients: Vec<usize>,
+}
+
+/// The parameters' names.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum Parameter {
+    Validators,
+    Rate,
+    Batch,
+    Scheme,
+    Checking,
+    Linger,
+    Interval,
+    Links,
+    Fault,
+    To,
+    Clients,
+}
+
+/// What goes wrong in the middle third of a trial.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub(crate) enum Fault {
+    /// Nothing.
+    None,
+    /// The last validator is killed, and started again at the third's end.
+    Kill,
+    /// f validators sign something else from then on, to the trial's end.
+    InvalidSigners,
+    /// f validators are cut off from the others, and come back. Needs links.
+    Partition,
+}
+
+/// Which validators the load goes to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub(crate) enum To {
+    /// All, in turn.
+    All,
+    /// The first.
+    One,
+}
+
+/// One trial's parameters.
+#[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Point {
+    /// How many validators.
+    pub(crate) validators: usize,
+    /// Transfers per second.
+    pub(crate) rate: f64,
+    /// Transfers in a block at most.
+    pub(crate) batch: usize,
+    /// The vote scheme.
+    pub(crate) scheme: String,
+    /// When votes are verified: `together`, `eager` or `unblocked`.
+    pub(crate) checking: String,
+    /// How long a finalize vote waits for company.
+    pub(crate) linger: String,
+    /// The least time between blocks.
+    pub(crate) interval: String,
+    /// What is between the validators: `none`, a region table's name, or a delay one way.
+    pub(crate) links: String,
+    /// What goes wrong.
+    pub(crate) fault: Fault,
+    /// Where the load goes.
+    pub(crate) to: To,
+    /// Clients of a closed loop; 0 for the open one.
+    pub(crate) clients: usize,
+}
+
+impl Plan {
+    /// Reads an experiment's file.
+    pub(crate) fn read(path: &Path) -> anyhow::Result<Self> {
+        let name = path.display();
+        let size = fs::metadata(path).with_context(|| format!("reading {name}"))?;
+        ensure!(
+            size.len() <= MAX_FILE_BYTES,
+            "{name} is too large for an experiment's file"
+        );
+        let text = fs::read_to_string(path).with_context(|| format!("reading {name}"))?;
+        Self::parse(&text).with_context(|| format!("{name} is no experiment"))
+    }
+
+    /// The same from the text.
+    pub(crate) fn parse(text: &str) -> anyhow::Result<Self> {
+        let plan: Self = toml::from_str(text)?;
+        ensure!(
+            (1..=50).contains(&plan.repeats),
+            "`repeats` must be 1 to 50"
+        );
+        ensure!(
+            plan.measure >= Duration::from_secs(3),
+            "`measure` must be 3s at least"
+        );
+        if let Some(search) = &plan.search {
+            ensure!(
+                1.0 <= search.from && search.from < search.to && search.to <= 100_000.0,
+                "`search.from` and `search.to` must be 1 to 100000, and in this order"
+            );
+            ensure!(
+                (1.01..=2.0).contains(&search.within),
+                "`search.within` must be 1.01 to 2"
+            );
+            ensure!(
+                plan.parameters.rate.len() == 1,
+                "`search` looks for the rate itself: leave `rate` out"
+            );
+        }
+        let points = plan.points();
+        let trials = points.len() * plan.repeats as usize;
+        ensure!(
+            (1..=MAX_TRIALS).contains(&trials),
+            "1 to {MAX_TRIALS} trials, not {trials}"
+        );
+        points.iter().try_for_each(Point::check)?;
+        Ok(plan)
+    }
+
+    /// The product of all parameters, in the file's order.
+    pub(crate) fn points(&self) -> Vec<Point> {
+        let p = &self.parameters;
+        let mut points = vec![Point {
+            validators: 0,
+            rate: 0.0,
+            batch: 0,
+            scheme: String::new(),
+            checking: String::new(),
+            linger: String::new(),
+            interval: String::new(),
+            links: String::new(),
+            fault: Fault::None,
+            to: To::All,
+            clients: 0,
+        }];
+        spread(&mut points, &p.validators, |point| &mut point.validators);
+        spread(&mut points, &p.scheme, |point| &mut point.scheme);
+        spread(&mut points, &p.checking, |point| &mut point.checking);
+        spread(&mut points, &p.linger, |point| &mut point.linger);
+        spread(&mut points, &p.interval, |point| &mut point.interval);
+        spread(&mut points, &p.links, |point| &mut point.links);
+        spread(&mut points, &p.fault, |point| &mut point.fault);
+        spread(&mut points, &p.to, |point| &mut point.to);
+        spread(&mut points, &p.clients, |point| &mut point.clients);
+        spread(&mut points, &p.batch, |point| &mut point.batch);
+        spread(&mut points, &p.rate, |point| &mut point.rate);
+        points
+    }
+}
+
+fn spread<T: Clone>(points: &mut Vec<Point>, values: &[T], place: impl Fn(&mut Point) -> &mut T) {
+    *points = points
+        .iter()
+        .flat_map(|point| {
+            values.iter().map(|value| {
+                let mut point = point.clone();
+                *place(&mut point) = value.clone();
+                point
+            })
+        })
+        .collect();
+}
+
+impl Point {
+    fn check(&self) -> anyhow::Result<()> {
+        ensure!(
+            (1..=100).contains(&self.validators),
+            "`validators` must be 1 to 100"
+        );
+        ensure!(
+            (0.0..=100_000.0).contains(&self.rate),
+            "`rate` must be 0 to 100000"
+        );
+        ensure!(
+            (1..=8_192).contains(&self.batch),
+            "`batch` must be 1 to 8192"
+        );
+        ensure!(self.clients <= 1_000, "`clients` must be 0 to 1000");
+        if !["together", "eager", "unblocked"].contains(&self.checking.as_str()) {
+            bail!("`checking` must be together, eager or unblocked");
+        }
+        parse_duration(&self.linger)
+            .map_err(|error| anyhow::anyhow!("`linger` {:?}: {error}", self.linger))?;
+        parse_duration(&self.interval)
+            .map_err(|error| anyhow::anyhow!("`interval` {:?}: {error}", self.interval))?;
+        let network = super::network::Wires::parse(&self.links)?;
+        ensure!(
+            self.fault != Fault::Partition || network.is_some(),
+            "a partition needs `links`, such as \"1ms\""
+        );
+        let spare = (self.validators.max(1) - 1) / 3;
+        ensure!(
+            self.fault == Fault::None || spare > 0,
+            "a fault needs 4 validators at least"
+        );
+        Ok(())
+    }
+
+    /// The value of a parameter, in words.
+    pub(crate) fn word(&self, parameter: Parameter) -> String {
+        match parameter {
+            Parameter::Validators => self.validators.to_string(),
+            Parameter::Rate => self.rate.to_string(),
+            Parameter::Batch => self.batch.to_string(),
+            Parameter::Scheme => self.scheme.clone(),
+            Parameter::Checking => self.checking.clone(),
+            Parameter::Linger => self.linger.clone(),
+            Parameter::Interval => self.interval.clone(),
+            Parameter::Links => self.links.clone(),
+            Parameter::Fault => name_of(&self.fault),
+            Parameter::To => name_of(&self.to),
+            Parameter::Clients => self.clients.to_string(),
+        }
+    }
+
+    /// The value of a parameter as a number, if it is one.
+    pub(crate) fn number(&self, parameter: Parameter) -> Option<f64> {
+        let word = self.word(parameter);
+        word.parse().ok().or_else(|| {
+            let duration = parse_duration(&word).ok()?;
+            Some(duration.as_secs_f64() * 1e3)
+        })
+    }
+
+    /// The trial's name: all that differs from the defaults.
+    pub(crate) fn name(&self) -> String {
+        let usual = Self::usual();
+        let differing = Parameter::ALL.iter().filter(|parameter| {
+            matches!(parameter, Parameter::Validators | Parameter::Rate)
+                || self.word(**parameter) != usual.word(**parameter)
+        });
+        let words = differing.map(|p| format!("{p}={}", self.word(*p)));
+        words.collect::<Vec<_>>().join(",").replace(['/', ' '], "_")
+    }
+
+    fn usual() -> Self {
+        Self {
+            validators: 4,
+            rate: 0.0,
+            batch: DEFAULT_LIMITS.max_transactions,
+            scheme: "bls-threshold".to_owned(),
+            checking: "together".to_owned(),
+            linger: "0ms".to_owned(),
+            interval: "0ms".to_owned(),
+            links: "none".to_owned(),
+            fault: Fault::None,
+            to: To::All,
+            clients: 0,
+        }
+    }
+}
+
+impl Parameter {
+    /// All of them, in the order in which names have them.
+    pub(crate) const ALL: [Self; 11] = [
+        Self::Validators,
+        Self::Scheme,
+        Self::Checking,
+        Self::Linger,
+        Self::Interval,
+        Self::Links,
+        Self::Fault,
+        Self::To,
+        Self::Clients,
+        Self::Batch,
+        Self::Rate,
+    ];
+}
+
+impl fmt::Display for Parameter {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&name_of(self))
+    }
+}
+
+fn name_of(value: &impl Serialize) -> String {
+    let value = serde_json::to_value(value).expect("a name is a text");
+    value.as_str().unwrap_or_default().to_owned()
+}
+
+#[derive(Deserialize)]
+#[serde(untagged)]
+enum OneOrMany<T> {
+    One(T),
+    Many(Vec<T>),
+}
+
+fn one_or_many<'de, D: Deserializer<'de>, T: Deserialize<'de>>(
+    deserializer: D,
+) -> Result<Vec<T>, D::Error> {
+    let values = match OneOrMany::deserialize(deserializer)? {
+        OneOrMany::One(value) => vec![value],
+        OneOrMany::Many(values) => values,
+    };
+    if values.is_empty() {
+        return Err(serde::de::Error::custom("a list must not be empty"));
+    }
+    Ok(values)
+}
+
+fn duration<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Duration, D::Error> {
+    let text = String::deserialize(deserializer)?;
+    parse_duration(&text).map_err(serde::de::Error::custom)
+}
+
+fn default_across() -> Parameter {
+    Parameter::Rate
+}
+
+fn one() -> u32 {
+    1
+}
+
+fn two_seconds() -> Duration {
+    Duration::from_secs(2)
+}
+
+fn five_seconds() -> Duration {
+    Duration::from_secs(5)
+}
+
+fn ten_seconds() -> Duration {
+    Duration::from_secs(10)
+}
+
+fn default_within() -> f64 {
+    1.1
+}
+
+fn default_validators() -> Vec<usize> {
+    vec![Point::usual().validators]
+}
+
+fn default_rate() -> Vec<f64> {
+    vec![Point::usual().rate]
+}
+
+fn default_batch() -> Vec<usize> {
+    vec![Point::usual().batch]
+}
+
+fn default_scheme() -> Vec<String> {
+    vec![Point::usual().scheme]
+}
+
+fn default_checking() -> Vec<String> {
+    vec![Point::usual().checking]
+}
+
+fn default_linger() -> Vec<String> {
+    vec![Point::usual().linger]
+}
+
+fn default_interval() -> Vec<String> {
+    vec![Point::usual().interval]
+}
+
+fn default_links() -> Vec<String> {
+    vec![Point::usual().links]
+}
+
+fn default_fault() -> Vec<Fault> {
+    vec![Fault::None]
+}
+
+fn default_to() -> Vec<To> {
+    vec![To::All]
+}
+
+fn default_clients() -> Vec<usize> {
+    vec![0]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SMALL: &str = "title = \"t\"\nabout = \"a\"\n[parameters]\nrate = [100, 200]\n\
+        scheme = [\"bls-threshold\", \"bls-aggregate\"]\nvalidators = 7\n";
+
+    #[test]
+    fn trials_are_the_product_of_the_parameters_and_named_by_them() {
+        let plan = Plan::parse(SMALL).expect("a plan");
+        let names: Vec<String> = plan.points().iter().map(Point::name).collect();
+        assert_eq!(
+            names,
+            [
+                "validators=7,rate=100",
+                "validators=7,rate=200",
+                "validators=7,scheme=bls-aggregate,rate=100",
+                "validators=7,scheme=bls-aggregate,rate=200",
+            ]
+        );
+    }
+
+    #[test]
+    fn what_makes_no_sense_is_refused_with_its_key() {
+        let wrong = [
+            ("rate = []", "empty"),
+            ("rate = -1.0", "`rate`"),
+            ("speed = 3", "speed"),
+            ("validators = 0", "`validators`"),
+            ("links = \"mars\"", "mars"),
+            ("fault = \"partition\"", "`links`"),
+            ("fault = \"kill\"\nvalidators = 3", "4 validators"),
+            ("linger = \"soon\"", "`linger`"),
+        ];
+        for (line, word) in wrong {
+            let text = format!("title = \"t\"\nabout = \"a\"\n[parameters]\n{line}\n");
+            let error = Plan::parse(&text).expect_err(line);
+            assert!(format!("{error:#}").contains(word), "{line}: {error:#}");
+        }
+    }
+
+    #[test]
+    fn the_shipped_experiments_are_whole() {
+        let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("experiments");
+        let files: Vec<_> = fs::read_dir(folder).expect("there").collect();
+        assert!(files.len() >= 8);
+        for file in files {
+            let path = file.expect("readable").path();
+            if path.extension().is_some_and(|end| end == "toml") {
+                Plan::read(&path).unwrap_or_else(|error| panic!("{error:#}"));
+            }
+        }
+    }
+}

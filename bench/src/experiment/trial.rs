@@ -1,0 +1,489 @@
+//! One trial: a network of processes, load, a fault in the middle, and everything that is sampled
+//! meanwhile.
+//!
+//! Figures come from the validators' own counters and from the kernel's accounts of their processes,
+//! read once a second; nothing is parsed from logs.
+
+use super::{
+    network::{self, Wires},
+    plan::{Fault, Plan, Point, To},
+};
+use crate::engines::{START_LIMIT, configure};
+use anyhow::{Context, ensure};
+use quorate_links::Emulator;
+use quorate_load::{Load, LoadPlan, LoadReport, Pace, Row, Shape, Step};
+use quorate_node::{
+    config::load_genesis,
+    genesis::{DEFAULT_LIMITS, GENESIS_FILE},
+    localnet::{Network, Sample, Settings, prepare, setup::load_accounts},
+};
+use quorate_types::{
+    EpochLength,
+    genesis::{BlockLimits, Protocol},
+};
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+use std::{
+    collections::BTreeMap,
+    fs,
+    path::Path,
+    sync::{Arc, Mutex},
+    time::{Duration, Instant, SystemTime, UNIX_EPOCH},
+};
+
+/// Accounts that send.
+const ACCOUNTS: u32 = 1_000;
+
+/// Requests that the generator has at a time, over all validators.
+const REQUESTS: usize = 128;
+
+/// How long a validator may take to start, before faults are timed.
+const START_ALLOWANCE: Duration = Duration::from_millis(400);
+
+/// A trial's results.
+#[derive(Clone, Debug, Deserialize, Serialize)]
+pub(crate) struct Trial {
+    /// The version of this form.
+    pub(crate) format: u32,
+    /// The parameters.
+    pub(crate) point: Point,
+    /// Which repetition, from 1 on.
+    pub(crate) repeat: u32,
+    /// When it began.
+    pub(crate) unix_seconds: u64,
+    /// What it ran on.
+    pub(crate) machine: Value,
+    /// Figures of the whole measured time, by name.
+    pub(crate) figures: BTreeMap<String, f64>,
+    /// What the load generator reports.
+    pub(crate) load: LoadReport,
+    /// Second by second.
+    pub(crate) seconds: Vec<Second>,
+    /// What was done to the network, in seconds from the beginning of the measured time.
+    pub(crate) events: Vec<(f64, String)>,
+    /// How exact the links were, if there were any.
+    pub(crate) links: Option<String>,
+}
+
+/// One second.
+#[derive(Clone, Debug, Default, Deserialize, Serialize)]
+pub(crate) struct Second {
+    /// Its end, from the beginning of the measured time.
+    pub(crate) until: f64,
+    /// Blocks that became final.
+    pub(crate) blocks: f64,
+    /// Finality, the median.
+    pub(crate) finality_ms: Option<f64>,
+    /// Transfers that became final and were applied.
+    pub(crate) goodput: f64,
+    /// Latencies of these from when they were due: 25 of 100 are below the first, 50, 75, 90, 99, 100.
+    pub(crate) latency_ms: Vec<f64>,
+    /// Processor time per second, of all validators.
+    pub(crate) cpu_seconds: f64,
+    /// Memory of the largest validator.
+    pub(crate) rss_mib: f64,
+    /// Validators that answered.
+    pub(crate) answering: usize,
+}
+
+/// The version of [`Trial`].
+pub(crate) const FORMAT: u32 = 1;
+
+/// Quantiles of each second's latencies.
+pub(crate) const QUANTILES: [f64; 6] = [0.25, 0.5, 0.75, 0.9, 0.99, 1.0];
+
+/// Where trials run.
+#[derive(Clone, Copy)]
+pub(crate) struct Place<'a> {
+    /// The validators' program.
+    pub(crate) binary: &'a Path,
+    /// The first port that they listen on.
+    pub(crate) base_port: u16,
+    /// The folder in which data directories are made; `None` for the temporary one.
+    pub(crate) folder: Option<&'a Path>,
+}
+
+/// Runs one.
+pub(crate) fn run(
+    plan: &Plan,
+    point: &Point,
+    repeat: u32,
+    place: &Place<'_>,
+) -> anyhow::Result<Trial> {
+    let folder = match place.folder {
+        Some(folder) => tempfile::tempdir_in(folder),
+        None => tempfile::tempdir(),
+    }
+    .context("making a folder for the data directories")?;
+    let settings = Settings {
+        // Only chains of this name let their validators misbehave.
+        name: "chaos-experiment".to_owned(),
+        validators: point.validators,
+        protocol: Protocol::Simplex,
+        scheme: point.scheme.clone(),
+        epoch_blocks: EpochLength::DEFAULT,
+        retention_blocks: None,
+        block_interval_ms: 0,
+        block_limits: BlockLimits {
+            max_transactions: point.batch,
+            ..DEFAULT_LIMITS
+        },
+        accounts: ACCOUNTS,
+        base_port: place.base_port,
+    };
+    prepare(folder.path(), &settings)?;
+    let wires = Wires::parse(&point.links)?;
+    let mut keys = vec![
+        ("finalize_linger", point.linger.as_str()),
+        ("min_block_interval", point.interval.as_str()),
+    ];
+    if wires.is_some() {
+        keys.push(("timing", "wide"));
+    }
+    for place in 0..point.validators {
+        configure(folder.path(), place, &keys)?;
+    }
+    let (emulator, exactness) = match &wires {
+        Some(wires) => {
+            let exactness = wires.exactness()?;
+            let emulator = wires.start(&settings, plan.seed + u64::from(repeat))?;
+            network::redirect(folder.path(), &settings, &emulator)?;
+            (Some(emulator), Some(exactness))
+        }
+        None => (None, None),
+    };
+    let bench = Bench {
+        plan,
+        point,
+        binary: place.binary,
+        folder: folder.path(),
+        settings: &settings,
+        emulator: emulator.as_ref(),
+    };
+    let runtime = tokio::runtime::Runtime::new().context("starting a runtime")?;
+    let mut trial = runtime.block_on(bench.drive())?;
+    trial.repeat = repeat;
+    if let (Some(emulator), Some(exactness)) = (&emulator, exactness) {
+        let late = emulator.lateness();
+        let used = emulator.cpu_time().context("asking the links")?;
+        let words = format!(
+            "{}: {exactness} before the trial; in it half of {} pieces were at most {} µs late, 99 of \
+             100 at most {} µs, the latest {} µs, and the links used {:.1} s of processor time.",
+            point.name(),
+            late.pieces,
+            late.p50_us,
+            late.p99_us,
+            late.max_us,
+            used.as_secs_f64()
+        );
+        trial.links = Some(words);
+    }
+    Ok(trial)
+}
+
+struct Bench<'a> {
+    plan: &'a Plan,
+    point: &'a Point,
+    binary: &'a Path,
+    folder: &'a Path,
+    settings: &'a Settings,
+    emulator: Option<&'a Emulator>,
+}
+
+impl Bench<'_> {
+    /// The validators that a fault befalls.
+    fn victims(&self) -> Vec<usize> {
+        let (all, spare) = (self.point.validators, (self.point.validators - 1) / 3);
+        match self.point.fault {
+            Fault::None => Vec::new(),
+            Fault::Kill => vec![all - 1],
+            Fault::InvalidSigners | Fault::Partition => (all - spare..all).collect(),
+        }
+    }
+
+    async fn drive(&self) -> anyhow::Result<Trial> {
+        let victims = self.victims();
+        // Forgers are told at their start when to begin.
+        let allowance = START_ALLOWANCE * self.point.validators as u32
+            + self.plan.warm_up
+            + Duration::from_secs(4);
+        let start = Instant::now() + allowance;
+        let fault_at = SystemTime::now() + allowance + self.plan.measure / 3;
+        let fault_ms = fault_at.duration_since(UNIX_EPOCH)?.as_millis();
+        let forge = self.point.fault == Fault::InvalidSigners;
+        let mut network = Network::start_with(self.binary, self.folder, self.settings, |place| {
+            let mut list = Vec::new();
+            if self.point.checking != "together" {
+                list.extend(["--chaos-checking".to_owned(), self.point.checking.clone()]);
+            }
+            if forge && victims.contains(&place) {
+                list.extend([
+                    "--misbehave".to_owned(),
+                    format!("garbage-votes@{fault_ms}"),
+                ]);
+            }
+            list
+        })?;
+        network.wait_until_up().await?;
+        let waiting = Instant::now();
+        while Sample::take(&network).await.height() == 0 {
+            ensure!(waiting.elapsed() < START_LIMIT, "no block became final");
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+        let rows: Arc<Mutex<Vec<Row>>> = Arc::default();
+        let (stop, stopped) = tokio::sync::watch::channel(false);
+        let load_starts = start
+            .checked_sub(self.plan.warm_up)
+            .context("the warm-up is too long")?;
+        ensure!(
+            Instant::now() < load_starts,
+            "the validators took too long to start: this machine is too busy"
+        );
+        tokio::time::sleep_until(load_starts.into()).await;
+        let load = Load::new(self.load(&network, rows.clone())?)?;
+        let load = tokio::spawn(load.run(stopped));
+        tokio::time::sleep_until(start.into()).await;
+        let sampled = self.sample(&mut network, start, &victims).await?;
+        drop(stop);
+        let report = load.await.context("the load generator failed")?;
+        let died: Vec<usize> = network
+            .newly_dead()
+            .iter()
+            .map(|(place, _)| *place)
+            .collect();
+        ensure!(died.is_empty(), "validators {died:?} ended by themselves");
+        network.stop();
+        let mut seconds = sampled.seconds;
+        let rows = rows.lock().expect("nobody panics with it");
+        // The generator's seconds began with the warm-up.
+        let skip = self.plan.warm_up.as_secs_f64().round() as usize;
+        for (second, row) in seconds.iter_mut().zip(rows.iter().skip(skip)) {
+            second.goodput = row.finalized as f64;
+            let quantiles = QUANTILES
+                .iter()
+                .filter_map(|q| row.latencies.quantile_ms(*q));
+            second.latency_ms = quantiles.collect();
+        }
+        let mut figures = sampled.figures;
+        let measured = self.plan.measure.as_secs_f64();
+        let total = &report.total;
+        figures.insert("offered".to_owned(), total.offered as f64 / measured);
+        figures.insert("goodput".to_owned(), total.goodput_per_s);
+        for (name, value) in [
+            ("latency_p50_ms", total.latency.p50_ms),
+            ("latency_p99_ms", total.latency.p99_ms),
+            ("latency_mean_ms", total.latency.mean_ms),
+        ] {
+            figures.insert(name.to_owned(), value.unwrap_or(f64::NAN));
+        }
+        figures.retain(|_, value| value.is_finite());
+        Ok(Trial {
+            format: FORMAT,
+            point: self.point.clone(),
+            repeat: 0,
+            unix_seconds: SystemTime::now().duration_since(UNIX_EPOCH)?.as_secs(),
+            machine: crate::report::machine(),
+            figures,
+            load: report,
+            seconds,
+            events: sampled.events,
+            links: None,
+        })
+    }
+
+    fn load(&self, network: &Network, rows: Arc<Mutex<Vec<Row>>>) -> anyhow::Result<LoadPlan> {
+        let genesis = load_genesis(&self.folder.join(GENESIS_FILE))?;
+        let mut urls = network.urls();
+        if self.point.to == To::One {
+            urls.truncate(1);
+        }
+        let shape = match self.point.clients {
+            0 => Shape::Open(vec![
+                Step {
+                    rate: self.point.rate,
+                    lasts: Some(self.plan.warm_up),
+                    warm_up: true,
+                },
+                Step::new(self.point.rate, Some(self.plan.measure)),
+            ]),
+            clients => Shape::Closed {
+                clients,
+                lasts: Some(self.plan.warm_up + self.plan.measure),
+            },
+        };
+        Ok(LoadPlan {
+            pace: Pace {
+                connections: (REQUESTS / urls.len()).max(2),
+                batch: if self.point.clients > 0 { 1 } else { 100 },
+                ..Pace::default()
+            },
+            urls,
+            chain: genesis.chain_id(),
+            accounts: load_accounts(self.folder, ACCOUNTS)?,
+            shape,
+            drain: self.plan.drain,
+            hurry: None,
+            on_row: Some(Box::new(move |row| {
+                rows.lock()
+                    .expect("nobody panics with it")
+                    .push(row.clone());
+            })),
+        })
+    }
+
+    /// Samples the measured time, and lets the fault happen.
+    async fn sample(
+        &self,
+        network: &mut Network,
+        start: Instant,
+        victims: &[usize],
+    ) -> anyhow::Result<Sampled> {
+        let mut sampled = Sampled::default();
+        let third = self.plan.measure / 3;
+        let mut steps = match self.point.fault {
+            Fault::None => Vec::new(),
+            Fault::InvalidSigners => vec![third],
+            Fault::Kill | Fault::Partition => vec![third, third * 2],
+        }
+        .into_iter()
+        .enumerate()
+        .peekable();
+        // The figures are of those that work as they should, all the time.
+        let take = async |network: &Network| Sample::take(network).await.without(victims);
+        let first = take(network).await;
+        let mut last = first.clone();
+        for second in 1..=self.plan.measure.as_secs().max(1) {
+            let end = start + Duration::from_secs(second);
+            while let Some((place, at)) = steps.next_if(|(_, at)| start + *at < end) {
+                tokio::time::sleep_until((start + at).into()).await;
+                let what = self.befall(network, victims, place == 0)?;
+                sampled.events.push((at.as_secs_f64(), what));
+            }
+            tokio::time::sleep_until(end.into()).await;
+            let now = take(network).await;
+            let figures = now.since(&last);
+            let views = now.growth(&last, "quorate_consensus_views_total");
+            sampled.seconds.push(Second {
+                until: start.elapsed().as_secs_f64(),
+                blocks: figures.blocks as f64,
+                finality_ms: figures.finality_ms.p50,
+                cpu_seconds: figures.cpu_ms_per_view_per_node.unwrap_or(0.0) * views / 1e3,
+                rss_mib: now.rss_mib_max(),
+                answering: now.connected().1,
+                ..Second::default()
+            });
+            last = now;
+        }
+        sampled.figures = self.figures(&first, &last);
+        Ok(sampled)
+    }
+
+    fn befall(
+        &self,
+        network: &mut Network,
+        victims: &[usize],
+        begin: bool,
+    ) -> anyhow::Result<String> {
+        let names = victims
+            .iter()
+            .map(usize::to_string)
+            .collect::<Vec<_>>()
+            .join(", ");
+        Ok(match (self.point.fault, begin) {
+            (Fault::Kill, true) => {
+                network.kill(victims[0])?;
+                format!("validator {names} is killed")
+            }
+            (Fault::Kill, false) => {
+                network.spawn(victims[0], &[])?;
+                format!("validator {names} is started again")
+            }
+            (Fault::Partition, true) => {
+                let emulator = self.emulator.context("a partition needs links")?;
+                let rest = (0..self.point.validators).filter(|place| !victims.contains(place));
+                emulator.partition(&[victims.to_vec(), rest.collect()])?;
+                format!("validators {names} are cut off")
+            }
+            (Fault::Partition, false) => {
+                self.emulator.context("a partition needs links")?.heal()?;
+                format!("validators {names} are back")
+            }
+            _ => format!("validators {names} begin to forge"),
+        })
+    }
+
+    fn figures(&self, first: &Sample, last: &Sample) -> BTreeMap<String, f64> {
+        let figures = last.since(first);
+        let growth = |name: &str| last.growth(first, name);
+        let (views, blocks) = (
+            growth("quorate_consensus_views_total"),
+            figures.blocks as f64,
+        );
+        let nodes = last.connected().1 as f64;
+        let cpu = figures.cpu_ms_per_view_per_node.unwrap_or(f64::NAN) * views;
+        let transactions = growth("quorate_executor_transactions_total") / nodes;
+        let all = [
+            ("block_ms", figures.seconds * 1e3 / blocks),
+            (
+                "block_p99_ms",
+                figures.block_time_ms.p99.unwrap_or(f64::NAN),
+            ),
+            (
+                "finality_p50_ms",
+                figures.finality_ms.p50.unwrap_or(f64::NAN),
+            ),
+            (
+                "finality_p99_ms",
+                figures.finality_ms.p99.unwrap_or(f64::NAN),
+            ),
+            ("cpu_ms_per_block_and_node", cpu / nodes / blocks),
+            ("cpu_ms_per_transfer", cpu / transactions),
+            ("transfers_per_block", transactions / blocks),
+            ("memory_mib", figures.rss_mb_max),
+            (
+                "messages_per_view",
+                growth("quorate_p2p_frames_sent_total") / views,
+            ),
+            (
+                "bytes_per_view",
+                growth("quorate_p2p_sent_bytes_total") / views,
+            ),
+            (
+                "bytes_per_message",
+                growth("quorate_p2p_sent_bytes_total") / growth("quorate_p2p_frames_sent_total"),
+            ),
+            (
+                "checks_per_view",
+                growth("quorate_crypto_pairing_checks_total") / views,
+            ),
+            (
+                "spoiled_checks",
+                growth("quorate_crypto_spoiled_checks_total") / nodes,
+            ),
+            (
+                "syncs_per_view",
+                (growth("quorate_journal_sync_seconds_count")
+                    + growth("quorate_storage_syncs_total"))
+                    / views,
+            ),
+        ];
+        all.into_iter()
+            .map(|(name, value)| (name.to_owned(), value))
+            .collect()
+    }
+}
+
+#[derive(Default)]
+struct Sampled {
+    figures: BTreeMap<String, f64>,
+    seconds: Vec<Second>,
+    events: Vec<(f64, String)>,
+}
+
+/// Writes a trial so that it is there whole or not at all.
+pub(crate) fn write(trial: &Trial, path: &Path) -> anyhow::Result<()> {
+    let text = serde_json::to_string(trial).context("a trial as JSON")?;
+    let unfinished = path.with_extension("part");
+    fs::write(&unfinished, text).with_context(|| format!("writing {}", unfinished.display()))?;
+    fs::rename(&unfinished, path).with_context(|| format!("writing {}", path.display()))
+}
