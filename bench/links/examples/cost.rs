@@ -62,6 +62,9 @@ fn messages(endpoints: usize, bytes: usize, per_second: u32) -> Outcome {
     let targets = (0..endpoints).map(|_| sink()).collect::<Result<_, _>>()?;
     let world = Regions::world();
     let emulator = Emulator::start(targets, |from, to| world.link(from, to), 1)?;
+    if !emulator.is_real_time()? {
+        println!("without real-time priority:");
+    }
     let mut sockets = Vec::new();
     for from in 0..endpoints {
         for to in (0..endpoints).filter(|to| *to != from) {
@@ -72,6 +75,7 @@ fn messages(endpoints: usize, bytes: usize, per_second: u32) -> Outcome {
         }
     }
     thread::sleep(Duration::from_secs(1));
+    emulator.clear_lateness();
     let (start, before) = (Instant::now(), emulator.cpu_time()?);
     let count = per_second * 3;
     let message = vec![7; bytes];
@@ -104,7 +108,11 @@ fn messages(endpoints: usize, bytes: usize, per_second: u32) -> Outcome {
 /// As much as goes through one connection.
 fn bulk(chunk: usize) -> Outcome {
     let targets = vec![sink()?, sink()?];
-    let emulator = Emulator::start(targets, |_, _| Link::with_delay(Duration::from_millis(5)), 1)?;
+    let emulator = Emulator::start(
+        targets,
+        |_, _| Link::with_delay(Duration::from_millis(5)),
+        1,
+    )?;
     let mut socket = TcpStream::connect(emulator.address(0, 1))?;
     let megabytes = 256;
     let (start, before) = (Instant::now(), emulator.cpu_time()?);

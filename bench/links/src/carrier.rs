@@ -32,23 +32,37 @@ const EVENTS: usize = 32;
 /// What is due so soon is waited for awake: falling asleep and waking up takes longer.
 const AWAKE: Duration = Duration::from_micros(10);
 
+/// Waking up takes time, in virtual machines as much as this. What it takes lately is allowed for: the
+/// timer is set so much earlier and the rest waited for awake, and bytes that woke the thread are
+/// taken to have come so much earlier. More than this is no waking up but a busy machine.
+const MAX_WAKING: Duration = Duration::from_micros(120);
+
+/// A measurement of it counts one part in so many.
+const WAKING_WEIGHT: u32 = 8;
+
 /// When accepting is tried again after the system has refused it, as when all descriptors are in use.
 const ACCEPT_AGAIN: Duration = Duration::from_millis(100);
-
-/// The thread's priority, if the system allows: between that of ordinary and of kernel threads.
-#[cfg(target_os = "linux")]
-const NICE: i32 = -15;
 
 /// Stale entries that the heap may hold beside one for each connection, before they are thrown out.
 const MAX_STALE: usize = 65_536;
 
 /// What the carrier is told to do. Each is answered when it is done.
 pub(crate) enum Order {
-    Set { from: usize, to: usize, link: Link },
-    SetEgress { from: usize, bits: Option<u64> },
+    Set {
+        from: usize,
+        to: usize,
+        link: Link,
+    },
+    SetEgress {
+        from: usize,
+        bits: Option<u64>,
+    },
     /// Which ordered pairs are cut, by their place.
     Cut(Vec<bool>),
-    Reset { from: usize, to: usize },
+    Reset {
+        from: usize,
+        to: usize,
+    },
     CpuTime,
 }
 
@@ -78,6 +92,10 @@ pub(crate) struct Carrier {
     connections: Vec<Option<Connection>>,
     free: Vec<usize>,
     heap: BinaryHeap<Reverse<(Instant, Wake)>>,
+    /// How long waking up takes, on the average of late.
+    waking: Duration,
+    /// When the bytes were sent that the event of now tells of.
+    sent_at: Option<Instant>,
 }
 
 impl Carrier {
@@ -109,19 +127,23 @@ impl Carrier {
             connections: Vec::new(),
             free: Vec::new(),
             heap: BinaryHeap::new(),
+            waking: Duration::ZERO,
+            sent_at: None,
         })
     }
 
     /// Carries until whoever gives the orders is gone.
     pub(crate) fn run(mut self) -> io::Result<()> {
-        raise_priority();
+        crate::priority::raise_and_note(&self.world.real_time);
         let mut events = Events::with_capacity(EVENTS);
         loop {
             let wait = self.serve_what_is_due()?;
+            let asleep = Instant::now();
             match self.poll.poll(&mut events, wait) {
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
                 other => other?,
             }
+            self.learn_waking(&events, asleep);
             for event in &events {
                 match event.token() {
                     ORDERS => {
@@ -149,10 +171,28 @@ impl Carrier {
         }
     }
 
+    /// Learns from the timer how long waking up took, and backdates what else woke the thread.
+    fn learn_waking(&mut self, events: &Events, asleep: Instant) {
+        let awake = Instant::now();
+        self.sent_at = None;
+        if awake - asleep < MAX_WAKING {
+            // It may not have slept at all.
+            return;
+        }
+        let mut woken_by_timer = events.iter().filter(|event| event.token() == TIMER);
+        if let (Some(_), Some(set_for)) = (woken_by_timer.next(), self.timer.set_for()) {
+            let took = awake.saturating_duration_since(set_for).min(MAX_WAKING);
+            self.waking = self.waking - self.waking / WAKING_WEIGHT + took / WAKING_WEIGHT;
+        } else {
+            self.sent_at = Some(awake - self.waking);
+        }
+    }
+
     /// Serves all that is due, and sets the timer for what is next.
     fn serve_what_is_due(&mut self) -> io::Result<Option<Duration>> {
         // Nothing that comes due while this runs is served before events have had their turn.
         let now = Instant::now();
+        self.sent_at = None;
         while let Some(Reverse((at, wake))) = self.heap.peek().copied() {
             let stale = match wake {
                 Wake::Connection(slot) => {
@@ -162,10 +202,11 @@ impl Carrier {
                 Wake::Accept(_) => false,
             };
             if !stale && at > now {
-                if at <= now + AWAKE {
+                let early = at - self.waking.min(at - now);
+                if early <= now + AWAKE {
                     return Ok(Some(Duration::ZERO));
                 }
-                return self.timer.set(Some(at), now);
+                return self.timer.set(Some(early), now);
             }
             self.heap.pop();
             match wake {
@@ -187,7 +228,8 @@ impl Carrier {
             return;
         };
         let now = Instant::now();
-        match connection.serve(now, self.poll.registry(), &mut self.world) {
+        let sent_at = self.sent_at.unwrap_or(now);
+        match connection.serve(now, sent_at, self.poll.registry(), &mut self.world) {
             Next::Close => self.close(slot),
             Next::Wait(None) => {}
             Next::Wait(Some(at)) => {
@@ -243,7 +285,8 @@ impl Carrier {
             tokens[TARGET] = Token(token + TARGET);
             let pair = self.listeners[place].pair;
             let registry = self.poll.registry();
-            match Connection::accepted(pair, socket, tokens, registry, &mut self.world) {
+            let dialled = self.sent_at.unwrap_or_else(Instant::now);
+            match Connection::accepted(pair, socket, tokens, dialled, registry, &mut self.world) {
                 Ok(connection) => {
                     self.connections[slot] = Some(connection);
                     self.listeners[place].open += 1;
@@ -348,12 +391,6 @@ pub(crate) fn bound_buffers(socket: &impl std::os::fd::AsFd) -> io::Result<()> {
     use rustix::net::sockopt::{set_socket_recv_buffer_size, set_socket_send_buffer_size};
     set_socket_recv_buffer_size(socket, KERNEL_BUFFER_BYTES)?;
     Ok(set_socket_send_buffer_size(socket, KERNEL_BUFFER_BYTES)?)
-}
-
-/// On Linux a priority is a thread's own. Without the right to raise it, it stays.
-fn raise_priority() {
-    #[cfg(target_os = "linux")]
-    let _ = rustix::process::setpriority_process(Some(rustix::thread::gettid()), NICE);
 }
 
 fn cpu_time_us() -> u64 {

@@ -9,7 +9,10 @@ use mio::{Interest, Registry, Token, event::Event, net::TcpStream};
 use std::{
     io::{self, IoSlice, Read, Write},
     net::{Shutdown, SocketAddr},
-    sync::{Arc, atomic::Ordering::Relaxed},
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering::Relaxed},
+    },
     time::{Duration, Instant},
 };
 
@@ -30,6 +33,8 @@ pub(crate) struct World {
     pub(crate) egress: Vec<Rate>,
     pub(crate) counters: Arc<[Cells]>,
     pub(crate) lateness: Arc<Histogram>,
+    /// Whether the carrier is a real-time thread.
+    pub(crate) real_time: Arc<AtomicBool>,
     /// What is read lies here for a moment.
     pub(crate) scratch: Vec<u8>,
 }
@@ -105,18 +110,18 @@ pub(crate) struct Connection {
 }
 
 impl Connection {
-    /// The dialler has been accepted.
+    /// The dialler has been accepted; it dialled at `now`.
     pub(crate) fn accepted(
         pair: (usize, usize),
         mut socket: TcpStream,
         tokens: [Token; 2],
+        now: Instant,
         registry: &Registry,
         world: &mut World,
     ) -> io::Result<Self> {
         socket.set_nodelay(true)?;
         let both = Interest::READABLE | Interest::WRITABLE;
         registry.register(&mut socket, tokens[DIALLER], both)?;
-        let now = Instant::now();
         let side = Side {
             socket,
             connected: true,
@@ -190,8 +195,14 @@ impl Connection {
         }
     }
 
-    /// Does all that can be done now.
-    pub(crate) fn serve(&mut self, now: Instant, registry: &Registry, world: &mut World) -> Next {
+    /// Does all that can be done now. What can be read was sent at `sent_at`.
+    pub(crate) fn serve(
+        &mut self,
+        now: Instant,
+        sent_at: Instant,
+        registry: &Registry,
+        world: &mut World,
+    ) -> Next {
         self.dial(now, registry, world);
         self.finish_connecting(now, world);
         let mut more = false;
@@ -209,7 +220,7 @@ impl Connection {
                     None => {}
                 }
             }
-            match self.read(stream, now, world) {
+            match self.read(stream, sent_at, world) {
                 Ok(left) => more |= left,
                 // In truth its `connect` would not have returned, so nothing was ever sent.
                 Err(GaveUp) => return Next::Close,

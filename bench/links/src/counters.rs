@@ -84,6 +84,12 @@ impl Histogram {
         self.max.fetch_max(us, Relaxed);
     }
 
+    pub(crate) fn clear(&self) {
+        for cell in self.buckets.iter().chain([&self.max]) {
+            cell.store(0, Relaxed);
+        }
+    }
+
     pub(crate) fn read(&self) -> Lateness {
         let counts: Vec<u64> = self.buckets.iter().map(|cell| cell.load(Relaxed)).collect();
         let max_us = self.max.load(Relaxed);

@@ -13,6 +13,7 @@ use std::{
     net::{Ipv4Addr, SocketAddr},
     sync::{
         Arc,
+        atomic::{AtomicBool, Ordering::Relaxed},
         mpsc::{SyncSender, sync_channel},
     },
     thread::JoinHandle,
@@ -103,6 +104,7 @@ pub struct Emulator {
     addresses: Vec<SocketAddr>,
     counters: Arc<[Cells]>,
     lateness: Arc<Histogram>,
+    real_time: Arc<AtomicBool>,
     waker: Waker,
     /// Taken only when this is dropped.
     orders: Option<SyncSender<Envelope>>,
@@ -193,12 +195,14 @@ impl Emulator {
         }
         let counters: Arc<[Cells]> = lines.iter().map(|_| Cells::default()).collect();
         let lateness = Arc::new(Histogram::new());
+        let real_time = Arc::new(AtomicBool::new(false));
         let world = World {
             targets: targets.clone(),
             lines,
             egress: vec![Rate::new(None, now); endpoints],
             counters: Arc::clone(&counters),
             lateness: Arc::clone(&lateness),
+            real_time: Arc::clone(&real_time),
             scratch: vec![0; MAX_PIECE_BYTES],
         };
         let poll = Poll::new()?;
@@ -213,6 +217,7 @@ impl Emulator {
             addresses,
             counters,
             lateness,
+            real_time,
             waker,
             orders: Some(orders),
             thread: Some(thread),
@@ -272,8 +277,7 @@ impl Emulator {
         self.known(groups.iter().flatten().copied())?;
         let cut = pairs(self.endpoints())
             .map(|(from, to)| {
-                let together =
-                    |group: &Vec<usize>| group.contains(&from) && group.contains(&to);
+                let together = |group: &Vec<usize>| group.contains(&from) && group.contains(&to);
                 from != to && !groups.iter().any(together)
             })
             .collect();
@@ -311,9 +315,27 @@ impl Emulator {
         self.counters[self.place(from, to)].read()
     }
 
-    /// How late the emulator was so far, over all links.
+    /// How late the emulator was, over all links, since the start or the last
+    /// [`Self::clear_lateness`].
     pub fn lateness(&self) -> Lateness {
         self.lateness.read()
+    }
+
+    /// Begins to count lateness anew, as when a measurement begins.
+    pub fn clear_lateness(&self) {
+        self.lateness.clear();
+    }
+
+    /// Whether the system lets the links' thread run before ordinary threads. If not, a busy machine makes it
+    /// late by milliseconds.
+    ///
+    /// # Errors
+    ///
+    /// Only if the links' thread has ended.
+    pub fn is_real_time(&self) -> Result<bool, Error> {
+        // Any answer shows that the thread is beyond its start, where it asks for this.
+        self.cpu_time()?;
+        Ok(self.real_time.load(Relaxed))
     }
 
     /// The processor time that the links' thread has used, so that a measurement of the processes can

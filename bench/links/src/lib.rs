@@ -45,9 +45,10 @@
 //! One thread holds all sockets, without blocking, in one epoll set. A heap knows what is due next
 //! and a `timerfd` wakes the thread: its expiry is a high-resolution timer of the kernel, without the
 //! millisecond of `epoll_wait` and without the slack of sleeping threads. The thread sleeps otherwise.
-//! It asks for a higher priority, since on a busy machine the wait for a core is what makes
-//! it late; without the right to it, it goes on as it is. [`Emulator::lateness`] tells how late bytes were
-//! in a run, [`accuracy`] measures it before one.
+//! It asks to be a real-time thread, since on a busy machine the wait for a core is what makes it late, by
+//! some milliseconds; without the right to it (root or `CAP_SYS_NICE`) it goes on as it is, and
+//! [`Emulator::is_real_time`] tells. [`Emulator::lateness`] tells how late bytes were in a run,
+//! [`accuracy`] measures it before one.
 
 mod accuracy;
 mod carrier;
@@ -56,6 +57,7 @@ mod counters;
 mod emulator;
 mod line;
 mod link;
+mod priority;
 mod regions;
 mod stream;
 mod timer;

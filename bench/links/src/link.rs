@@ -123,6 +123,7 @@ pub(crate) fn check_bandwidth(bits_per_second: Option<u64>) -> Result<(), LinkEr
 }
 
 #[cfg(test)]
+#[allow(clippy::unwrap_used)]
 mod tests {
     use super::*;
 

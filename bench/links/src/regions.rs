@@ -47,10 +47,14 @@ pub enum RegionsError {
         source: io::Error,
     },
     /// It is not of the expected form.
-    #[error("the table is not of the form {{\"data\": {{\"FROM\": {{\"TO\": MILLISECONDS}}}}}}: {0}")]
+    #[error(
+        "the table is not of the form {{\"data\": {{\"FROM\": {{\"TO\": MILLISECONDS}}}}}}: {0}"
+    )]
     Form(#[from] serde_json::Error),
     /// A round trip is impossible.
-    #[error("the round trip from {from} to {to} is {ms} ms; it must be from 0 to {MAX_ROUND_TRIP_MS} ms")]
+    #[error(
+        "the round trip from {from} to {to} is {ms} ms; it must be from 0 to {MAX_ROUND_TRIP_MS} ms"
+    )]
     RoundTrip {
         /// The first region.
         from: String,
@@ -130,7 +134,12 @@ impl Regions {
         for name in names {
             known(&table, name.as_ref())?;
         }
-        let row = |from: &str| names.iter().map(|to| round_trip(&table, from, to.as_ref())).collect();
+        let row = |from: &str| {
+            names
+                .iter()
+                .map(|to| round_trip(&table, from, to.as_ref()))
+                .collect()
+        };
         Ok(Self {
             names: names.iter().map(|name| name.as_ref().to_owned()).collect(),
             round_trips_us: names
@@ -259,6 +268,7 @@ fn edits(left: &str, right: &str) -> usize {
 }
 
 #[cfg(test)]
+#[allow(clippy::unwrap_used)]
 mod tests {
     use super::*;
     use rand::{RngExt, SeedableRng, rngs::SmallRng};

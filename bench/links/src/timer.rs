@@ -62,6 +62,11 @@ impl Timer {
         Ok(None)
     }
 
+    /// When it goes off, or has gone off.
+    pub(crate) fn set_for(&self) -> Option<Instant> {
+        self.armed_for
+    }
+
     /// It has gone off, so the same time can be set again.
     pub(crate) fn expired(&mut self) {
         self.armed_for = None;
@@ -84,6 +89,10 @@ impl Timer {
         now: Instant,
     ) -> io::Result<Option<std::time::Duration>> {
         Ok(at.map(|at| at.saturating_duration_since(now)))
+    }
+
+    pub(crate) fn set_for(&self) -> Option<Instant> {
+        None
     }
 
     pub(crate) fn expired(&mut self) {}

@@ -73,7 +73,10 @@ fn only_links_between_groups_are_cut() {
     let _second = talk(0, 2);
     servers[2].set_nonblocking(true).unwrap();
     thread::sleep(ms(50));
-    assert_eq!(servers[2].accept().unwrap_err().kind(), ErrorKind::WouldBlock);
+    assert_eq!(
+        servers[2].accept().unwrap_err().kind(),
+        ErrorKind::WouldBlock
+    );
     servers[2].set_nonblocking(false).unwrap();
     emulator.heal().unwrap();
     let (mut far, _) = servers[2].accept().unwrap();
@@ -265,7 +268,10 @@ fn ports_can_be_chosen_and_conflicts_are_named() {
     assert_eq!(emulator.address(0, 1).port(), base + 1);
     assert_eq!(emulator.address(1, 0).port(), base + 2);
     let error = start(base).err().unwrap();
-    assert!(matches!(error, Error::Listen { from: 0, to: 1, .. }), "{error}");
+    assert!(
+        matches!(error, Error::Listen { from: 0, to: 1, .. }),
+        "{error}"
+    );
     assert!(matches!(start(65_533), Err(Error::Ports { .. })));
 }
 

@@ -200,7 +200,10 @@ fn accuracy_tells_of_round_trips_and_throughput() {
     let found = accuracy(&link, 30).unwrap();
     assert_eq!(found.pings, 30);
     assert!((found.round_trip_us - 10_051.2).abs() < 0.1, "{found}");
-    assert!(found.p50_us >= 0.0 && found.p50_us <= found.p99_us, "{found}");
+    assert!(
+        found.p50_us >= 0.0 && found.p50_us <= found.p99_us,
+        "{found}"
+    );
     assert!(found.p99_us <= found.max_us, "{found}");
     assert!(found.p50_us < 5_000.0, "{found}");
     let reached = found.reached_bits_per_second / 20e6;

@@ -98,5 +98,7 @@ pub fn until(what: &str, mut holds: impl FnMut() -> bool) {
 
 /// Bytes that are at no two near places the same.
 pub fn pattern(bytes: usize) -> Vec<u8> {
-    (0..bytes).map(|place| (place % 65_521 % 251) as u8).collect()
+    (0..bytes)
+        .map(|place| (place % 65_521 % 251) as u8)
+        .collect()
 }
