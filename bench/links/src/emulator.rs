@@ -76,11 +76,11 @@ pub enum Error {
     },
     /// This process may not open enough files.
     #[error(
-        "{needed} open files are needed (two sockets for each connection, one for each ordered pair), \
-         {allowed} are allowed: raise the hard limit (`ulimit -Hn`)"
+        "{needed} open files are needed, one for each ordered pair, and {allowed} are allowed: raise the \
+         hard limit (`ulimit -Hn`)"
     )]
     OpenFiles {
-        /// With one connection for each ordered pair.
+        /// Without the connections.
         needed: u64,
         /// The hard limit.
         allowed: u64,
@@ -402,21 +402,24 @@ fn line_seed(seed: u64, place: usize) -> u64 {
     seed ^ (place as u64 + 1).wrapping_mul(0x9E37_79B9_7F4A_7C15)
 }
 
-/// Raises this process's soft limit for open files if the links need it.
+/// Raises this process's soft limit for open files so that the links have a listener and a connection
+/// for each ordered pair, as far as the hard limit allows. With fewer, new connections wait.
 fn allow_open_files(endpoints: usize) -> Result<(), Error> {
     use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
-    let needed = 3 * (endpoints * endpoints) as u64 + SPARE_DESCRIPTORS;
+    let pairs = (endpoints * endpoints) as u64;
+    let needed = pairs + SPARE_DESCRIPTORS;
     let limit = getrlimit(Resource::Nofile);
-    let enough = |limit: Option<u64>| limit.is_none_or(|files| files >= needed);
-    if enough(limit.current) {
-        return Ok(());
-    }
-    if let (false, Some(allowed)) = (enough(limit.maximum), limit.maximum) {
+    let allowed = limit.maximum.unwrap_or(u64::MAX);
+    if allowed < needed {
         return Err(Error::OpenFiles { needed, allowed });
     }
-    let wanted = Rlimit {
-        current: Some(needed),
+    let wanted = (3 * pairs + SPARE_DESCRIPTORS).min(allowed);
+    if limit.current.is_none_or(|files| files >= wanted) {
+        return Ok(());
+    }
+    let raised = Rlimit {
+        current: Some(wanted),
         maximum: limit.maximum,
     };
-    setrlimit(Resource::Nofile, wanted).map_err(|errno| Error::Io(errno.into()))
+    setrlimit(Resource::Nofile, raised).map_err(|errno| Error::Io(errno.into()))
 }

@@ -109,8 +109,12 @@ fn new_connections_hang_until_the_partition_heals() {
 
 #[test]
 fn a_reset_closes_both_sides_at_once() {
-    let pair = Pair::new(Link::with_delay(ms(200)));
+    let pair = Pair::new(Link::with_delay(ms(1)));
     let (mut near, mut far) = pair.connect();
+    for (from, to) in [(0, 1), (1, 0)] {
+        let slow = Link::with_delay(ms(2_000));
+        pair.emulator.set(from, to, slow).unwrap();
+    }
     let start = Instant::now();
     // Named from the other end: it is of the pair, whoever dialled.
     assert_eq!(pair.emulator.reset(1, 0).unwrap(), 1);
@@ -118,10 +122,10 @@ fn a_reset_closes_both_sides_at_once() {
         let error = socket.read(&mut [0]).unwrap_err();
         assert_eq!(error.kind(), ErrorKind::ConnectionReset);
     }
-    assert!(start.elapsed() < ms(200), "{:?}", start.elapsed());
+    // Not a delay later.
+    assert!(start.elapsed() < ms(2_000), "{:?}", start.elapsed());
     assert_eq!(pair.emulator.counters(0, 1).resets, 1);
     assert_eq!(pair.emulator.reset(0, 1).unwrap(), 0);
-    pair.connect();
 }
 
 #[test]
@@ -182,19 +186,6 @@ fn writing_to_an_endpoint_that_is_gone_ends_in_a_reset() {
 }
 
 #[test]
-fn a_refused_connection_is_reset_after_a_round_trip() {
-    let targets = vec![free_address(), free_address()];
-    let emulator = Emulator::start(targets, |_, _| Link::with_delay(ms(20)), 1).unwrap();
-    let start = Instant::now();
-    let mut near = TcpStream::connect(emulator.address(0, 1)).unwrap();
-    near.set_read_timeout(Some(PATIENCE)).unwrap();
-    let error = near.read(&mut [0]).unwrap_err();
-    assert_eq!(error.kind(), ErrorKind::ConnectionReset);
-    assert!(start.elapsed() >= ms(40), "{:?}", start.elapsed());
-    assert_eq!(emulator.counters(0, 1).refused, 1);
-}
-
-#[test]
 fn back_pressure_bounds_what_is_under_way() {
     let link = Link {
         bits_per_second: Some(100_000_000),
@@ -230,7 +221,7 @@ fn back_pressure_bounds_what_is_under_way() {
 }
 
 #[test]
-fn many_connections_come_and_go_and_leave_nothing_behind() {
+fn many_connections_come_and_go() {
     let pair = Pair::new(Link::with_delay(ms(1)));
     for round in 0..5u64 {
         let mut open: Vec<_> = (0..40).map(|_| (pair.dial(), pair.accept())).collect();
