@@ -1,8 +1,11 @@
 //! Pictures as SVG, for pages that are read in light and in dark: no background, and greys for axes.
 
 mod heatmap;
+mod trend;
 
 pub use heatmap::{Column, heatmap};
+pub use trend::{Mark, Sample, Trend};
+
 use plotters::prelude::*;
 
 type DrawError = Box<dyn std::error::Error>;
@@ -177,6 +180,16 @@ impl Page {
         self.body += &format!("<h2>{}</h2>\n", escape(text));
     }
 
+    /// The heading of a part of a section.
+    pub fn subheading(&mut self, text: &str) {
+        self.body += &format!("<h3>{}</h3>\n", escape(text));
+    }
+
+    /// Commands, or other text whose lines count.
+    pub fn code(&mut self, text: &str) {
+        self.body += &format!("<pre>{}</pre>\n", escape(text));
+    }
+
     /// A paragraph.
     pub fn words(&mut self, text: &str) {
         self.body += &format!("<p>{}</p>\n", escape(text));
@@ -187,17 +200,22 @@ impl Page {
         self.body += &format!("<div class=\"pictures\">{}</div>\n", pictures.concat());
     }
 
-    /// Text as it stands.
-    pub fn verbatim(&mut self, text: &str) {
-        self.body += &format!("<pre>{}</pre>\n", escape(text));
+    /// A table; the first column names the rows, the others are numbers.
+    pub fn table(&mut self, head: &[&str], rows: &[Vec<String>]) {
+        self.table_with_words(head, rows, head.len());
     }
 
-    /// A table; the first column names the rows.
-    pub fn table(&mut self, head: &[&str], rows: &[Vec<String>]) {
+    /// A table in which words begin at a column, and are not aligned like numbers.
+    pub fn table_with_words(&mut self, head: &[&str], rows: &[Vec<String>], from: usize) {
         let cells = |tag: &str, cells: Vec<String>| -> String {
-            let cells = cells
-                .iter()
-                .map(|c| format!("<{tag}>{}</{tag}>", escape(c)));
+            let cells = cells.iter().enumerate().map(|(column, text)| {
+                let class = if column >= from {
+                    " class=\"words\""
+                } else {
+                    ""
+                };
+                format!("<{tag}{class}>{}</{tag}>", escape(text))
+            });
             cells.collect()
         };
         let head = cells("th", head.iter().map(|h| (*h).to_owned()).collect());
@@ -218,10 +236,13 @@ impl Page {
 
 const STYLE: &str = ":root{color-scheme:light dark}body{font:15px/1.5 system-ui,sans-serif;\
 max-width:1180px;margin:2rem auto;padding:0 1rem}h1{font-size:1.5rem}h2{font-size:1.15rem;\
-margin-top:2rem}.pictures{display:grid;grid-template-columns:repeat(auto-fit,minmax(420px,1fr));\
+margin-top:2rem}.pictures{display:grid;grid-template-columns:repeat(auto-fill,minmax(420px,1fr));\
 gap:.5rem}svg{width:100%;height:auto}table{border-collapse:collapse;font-variant-numeric:\
 tabular-nums;display:block;overflow-x:auto}th,td{padding:.2rem .6rem;text-align:right;border-bottom:\
-1px solid #8884}th:first-child,td:first-child{text-align:left}@media print{.pictures{display:block}}";
+1px solid #8884}th:first-child,td:first-child,.words{text-align:left}h3{font-size:1rem;margin:1.5rem \
+0 .3rem}pre{overflow-x:auto;padding:.5rem .8rem;background:#8881}td{vertical-align:top}table{margin:.7rem 0}@media print{\
+body{max-width:none;margin:0;font-size:11px}.pictures{grid-template-columns:1fr 1fr}svg,tr{break-inside:\
+avoid}h2,h3{break-after:avoid}table{display:table}pre{white-space:pre-wrap}}";
 
 fn escape(text: &str) -> String {
     text.replace('&', "&amp;")

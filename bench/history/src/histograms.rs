@@ -1,0 +1,206 @@
+//! Distributions, whole: merged by adding, and percentiles read from the sum.
+//!
+//! A text here is base64 of a `HdrHistogram` in its format V2, plain or deflated, so that reports
+//! of the load generator fit in as they are.
+
+use base64::{Engine as _, prelude::BASE64_STANDARD};
+use flate2::read::ZlibDecoder;
+use hdrhistogram::{
+    Histogram,
+    serialization::{Deserializer, Serializer as _, V2DeflateSerializer},
+};
+use serde::{Deserialize, Serialize};
+use std::io::Read as _;
+
+/// Longest accepted text, in bytes.
+pub const MAX_TEXT_BYTES: usize = 2 << 20;
+
+/// Largest histogram in its plain form, in bytes. Deflated bytes could unfold to anything.
+const MAX_PLAIN_BYTES: usize = 4 << 20;
+
+/// The format's first four bytes: V2, and V2 deflated.
+const PLAIN: [u8; 4] = [0x1c, 0x84, 0x93, 0x13];
+const DEFLATED: [u8; 4] = [0x1c, 0x84, 0x93, 0x14];
+
+/// Cookie, length, offset, digits (four bytes each), lowest, highest, ratio (eight each).
+const HEADER_BYTES: usize = 40;
+
+/// More significant digits than this are a mistake: five of them take 50 MB.
+const MAX_DIGITS: u8 = 4;
+
+/// A distribution as a record keeps it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Saved {
+    /// Of what the values are.
+    pub unit: String,
+    /// The histogram's text.
+    pub v2: String,
+}
+
+/// Why histograms cannot be read or merged.
+#[derive(Debug, thiserror::Error)]
+pub enum HistogramError {
+    /// A text is too long, or unfolds to something that is.
+    #[error("it is larger than {most} bytes")]
+    Large {
+        /// What it may be.
+        most: usize,
+    },
+    /// A text is no histogram.
+    #[error("it is not a histogram in the format V2, in base64: {reason}")]
+    Foreign {
+        /// Why.
+        reason: String,
+    },
+    /// Values of different units have no sum.
+    #[error("one is in {one:?} and the other in {other:?}")]
+    Units {
+        /// Of the first.
+        one: String,
+        /// Of another.
+        other: String,
+    },
+}
+
+/// The sum of distributions.
+#[derive(Clone, Debug)]
+pub struct Merged {
+    unit: String,
+    histogram: Histogram<u64>,
+}
+
+impl Saved {
+    /// Keeps a histogram.
+    pub fn new(unit: &str, histogram: &Histogram<u64>) -> Self {
+        let mut bytes = Vec::new();
+        V2DeflateSerializer::new()
+            .serialize(histogram, &mut bytes)
+            .expect("writing to memory never fails");
+        Self {
+            unit: unit.to_owned(),
+            v2: BASE64_STANDARD.encode(bytes),
+        }
+    }
+
+    /// Reads it.
+    ///
+    /// # Errors
+    ///
+    /// If the text is no histogram, or too large a one.
+    pub fn read(&self) -> Result<Histogram<u64>, HistogramError> {
+        if self.v2.len() > MAX_TEXT_BYTES {
+            return Err(HistogramError::Large {
+                most: MAX_TEXT_BYTES,
+            });
+        }
+        let bytes = BASE64_STANDARD.decode(&self.v2).map_err(foreign)?;
+        let plain = match bytes.first_chunk() {
+            Some(&DEFLATED) => inflated(&bytes)?,
+            _ => bytes,
+        };
+        check_header(&plain)?;
+        let histogram = Deserializer::new()
+            .deserialize(&mut plain.as_slice())
+            .map_err(foreign)?;
+        Ok(histogram)
+    }
+}
+
+fn foreign(reason: impl ToString) -> HistogramError {
+    HistogramError::Foreign {
+        reason: reason.to_string(),
+    }
+}
+
+fn inflated(bytes: &[u8]) -> Result<Vec<u8>, HistogramError> {
+    // Behind the cookie stands the length, which the stream knows better.
+    let stream = bytes.get(8..).unwrap_or_default();
+    let mut plain = Vec::new();
+    ZlibDecoder::new(stream)
+        .take(MAX_PLAIN_BYTES as u64 + 1)
+        .read_to_end(&mut plain)
+        .map_err(foreign)?;
+    match plain.len() <= MAX_PLAIN_BYTES {
+        true => Ok(plain),
+        false => Err(HistogramError::Large {
+            most: MAX_PLAIN_BYTES,
+        }),
+    }
+}
+
+/// The library reserves what the header asks for, before it looks at the rest.
+fn check_header(plain: &[u8]) -> Result<(), HistogramError> {
+    let four = |at: usize| plain.get(at..at + 4)?.first_chunk::<4>().copied();
+    if plain.len() < HEADER_BYTES || four(0) != Some(PLAIN) {
+        return Err(foreign("it begins with something else"));
+    }
+    let number = |at| four(at).map_or(u32::MAX, u32::from_be_bytes) as usize;
+    if number(4) != plain.len() - HEADER_BYTES {
+        return Err(foreign("its length is not what it says"));
+    }
+    if number(12) > usize::from(MAX_DIGITS) {
+        return Err(foreign(format!("it has more than {MAX_DIGITS} digits")));
+    }
+    Ok(())
+}
+
+impl Merged {
+    /// The sum of all; `None` if there are none.
+    ///
+    /// # Errors
+    ///
+    /// If one cannot be read, or is of another unit.
+    pub fn of<'a>(
+        parts: impl IntoIterator<Item = &'a Saved>,
+    ) -> Result<Option<Self>, HistogramError> {
+        let mut sum: Option<Self> = None;
+        for part in parts {
+            let mut histogram = part.read()?;
+            let Some(sum) = &mut sum else {
+                // It grows when another one reaches further.
+                histogram.auto(true);
+                sum = Some(Self {
+                    unit: part.unit.clone(),
+                    histogram,
+                });
+                continue;
+            };
+            if sum.unit != part.unit {
+                return Err(HistogramError::Units {
+                    one: sum.unit.clone(),
+                    other: part.unit.clone(),
+                });
+            }
+            sum.histogram.add(&histogram).map_err(foreign)?;
+        }
+        Ok(sum)
+    }
+
+    /// How many values there are.
+    pub fn count(&self) -> u64 {
+        self.histogram.len()
+    }
+
+    /// Of what they are.
+    pub fn unit(&self) -> &str {
+        &self.unit
+    }
+
+    /// What this part of them is at most, 0 to 1; `None` if there are none.
+    pub fn quantile(&self, part: f64) -> Option<f64> {
+        // The bucket's upper end may be above the largest.
+        let value = self.histogram.value_at_quantile(part);
+        let value = value.min(self.histogram.max());
+        (self.count() > 0).then_some(value as f64)
+    }
+
+    /// The sum as a record keeps it.
+    pub fn saved(&self) -> Saved {
+        Saved::new(&self.unit, &self.histogram)
+    }
+}
+
+#[cfg(test)]
+#[path = "histograms_tests.rs"]
+mod tests;
