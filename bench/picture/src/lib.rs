@@ -109,13 +109,15 @@ impl Chart<'_> {
                 }
             }
         }
-        chart
-            .configure_series_labels()
-            .position(SeriesLabelPosition::UpperRight)
-            .border_style(TRANSPARENT)
-            .background_style(TRANSPARENT)
-            .label_font(text)
-            .draw()?;
+        if self.lines.iter().any(|line| !line.name.is_empty()) {
+            chart
+                .configure_series_labels()
+                .position(SeriesLabelPosition::UpperRight)
+                .border_style(TRANSPARENT)
+                .background_style(TRANSPARENT)
+                .label_font(text)
+                .draw()?;
+        }
         area.present()?;
         Ok(())
     }

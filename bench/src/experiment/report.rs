@@ -120,7 +120,7 @@ pub(crate) fn draw(results: &Path) -> anyhow::Result<String> {
     let varying = varying(&groups, plan.across);
     figures(&mut page, &plan, &groups, &varying)?;
     distribution(&mut page, &groups, &varying)?;
-    timelines(&mut page, &groups, &varying)?;
+    timelines(&mut page, plan.across, &groups, &varying)?;
     table(&mut page, &plan, &groups, &varying);
     exactness(&mut page, &trials);
     page.heading("How to reproduce");
@@ -206,9 +206,8 @@ fn figures(
         let lines = curves.iter().map(|(name, groups)| {
             let mut points: Vec<(f64, f64)> = groups.iter().map(|g| (x(g), g.median(y))).collect();
             points.sort_by(|a, b| a.0.total_cmp(&b.0));
-            let name = if name.is_empty() { title } else { name };
             Line {
-                name: name.to_owned(),
+                name: name.clone(),
                 points,
             }
         });
@@ -222,13 +221,23 @@ fn figures(
     };
     let across = plan.across.to_string();
     let along = |g: &Group<'_>| g.point.number(plan.across).unwrap_or(f64::NAN);
-    let goodput = |g: &Group<'_>| g.median("goodput");
+    // Load grows along these; along others goodput says nothing.
+    let loads = matches!(plan.across, Parameter::Rate | Parameter::Clients);
+    let goodput = |g: &Group<'_>| match loads {
+        true => g.median("goodput"),
+        false => along(g),
+    };
+    let below = if loads {
+        "goodput, transfers/s"
+    } else {
+        &across
+    };
     let mut pictures = vec![chart("goodput, transfers/s", &across, &along, "goodput")?];
     for (name, title) in [
         ("latency_p50_ms", "latency, median, ms"),
         ("latency_p99_ms", "latency, p99, ms"),
     ] {
-        pictures.push(chart(title, "goodput, transfers/s", &goodput, name)?);
+        pictures.push(chart(title, below, &goodput, name)?);
     }
     page.pictures(&pictures);
     page.heading("Blocks and what they cost");
@@ -357,7 +366,12 @@ fn distribution(
 }
 
 /// Second by second, of points with a fault, or else of the last few.
-fn timelines(page: &mut Page, groups: &[Group<'_>], varying: &[Parameter]) -> anyhow::Result<()> {
+fn timelines(
+    page: &mut Page,
+    across: Parameter,
+    groups: &[Group<'_>],
+    varying: &[Parameter],
+) -> anyhow::Result<()> {
     let faulty: Vec<&Group<'_>> = groups
         .iter()
         .filter(|g| g.point.fault != Fault::None)
@@ -368,8 +382,8 @@ fn timelines(page: &mut Page, groups: &[Group<'_>], varying: &[Parameter]) -> an
     };
     for group in shown.into_iter().take(MAX_TIMELINES) {
         let trial = group.trials[0];
-        let mut all = vec![Parameter::Rate];
-        all.extend(varying.iter().filter(|p| **p != Parameter::Rate));
+        let mut all = varying.to_vec();
+        all.push(across);
         page.heading(&format!("Over time: {}", curve(group.point, &all)));
         let marks: Vec<f64> = trial.events.iter().map(|(at, _)| *at).collect();
         for (at, what) in &trial.events {
@@ -401,7 +415,7 @@ fn timelines(page: &mut Page, groups: &[Group<'_>], varying: &[Parameter]) -> an
             .collect();
         let mut pictures = vec![
             line("blocks per second", &|s| s.blocks)?,
-            line("goodput, transfers/s", &|s| s.goodput)?,
+            line("goodput, transfers/s", &|s| s.goodput.unwrap_or(f64::NAN))?,
             line("finality, median, ms", &|s| {
                 s.finality_ms.unwrap_or(f64::NAN)
             })?,
