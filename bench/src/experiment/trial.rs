@@ -269,9 +269,8 @@ impl Bench<'_> {
             second.latency_ms = quantiles.collect();
         }
         let mut figures = sampled.figures;
-        let measured = self.plan.measure.as_secs_f64();
         let total = &report.total;
-        figures.insert("offered".to_owned(), total.offered as f64 / measured);
+        figures.insert("offered".to_owned(), total.offered_per_s);
         figures.insert("goodput".to_owned(), total.goodput_per_s);
         for (name, value) in [
             ("latency_p50_ms", total.latency.p50_ms),
