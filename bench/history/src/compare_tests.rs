@@ -178,9 +178,10 @@ fn on_another_host_only_deterministic_figures_are_compared() {
             measured(5.0),
         )
     };
-    let mut elsewhere = figures(record(0, "a"));
-    elsewhere.host = Host::new("Another", 64, 1 << 40, "6.1");
-    let comparison = compared(&[elsewhere, figures(record(1, "a"))], 0, 1);
+    // B's host has a past of its own, which A is no part of.
+    let mut records: Vec<Record> = (0..20).map(|n| figures(record(n, "a"))).collect();
+    records[10].host = Host::new("Another", 64, 1 << 40, "6.1");
+    let comparison = compared(&records, 10, 19);
     assert_eq!(verdict(&comparison, "messages"), Verdict::Neutral);
     assert!(
         row(&comparison, "messages")

@@ -161,6 +161,26 @@ fn writers_at_once_do_not_mix_their_lines() {
     }
 }
 
+#[test]
+fn nobody_reads_or_writes_while_another_writes() {
+    let folder = folder();
+    let path = folder.path().join("history.jsonl");
+    append(&path, &some(0)).expect("added");
+    let before = fs::read(&path).expect("there");
+    let other = File::open(&path).expect("there");
+    other.lock().expect("nobody else has it");
+    std::thread::scope(|scope| {
+        let writer = scope.spawn(|| append(&path, &some(1)).expect("added"));
+        let reader = scope.spawn(|| read(&path).expect("read"));
+        std::thread::sleep(std::time::Duration::from_millis(100));
+        let waited = !writer.is_finished() && !reader.is_finished();
+        let meanwhile = fs::read(&path).expect("there");
+        other.unlock().expect("it is ours");
+        assert!(waited && meanwhile == before);
+    });
+    assert_eq!(read(&path).expect("read").records.len(), 2);
+}
+
 fn figures() -> impl Strategy<Value = Record> {
     let value = any::<f64>().prop_filter("finite", |value| value.is_finite());
     let kind = prop_oneof![

@@ -189,9 +189,7 @@ impl Merged {
 
     /// What this part of them is at most, 0 to 1; `None` if there are none.
     pub fn quantile(&self, part: f64) -> Option<f64> {
-        // The bucket's upper end may be above the largest.
         let value = self.histogram.value_at_quantile(part);
-        let value = value.min(self.histogram.max());
         (self.count() > 0).then_some(value as f64)
     }
 

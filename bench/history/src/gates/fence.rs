@@ -130,6 +130,7 @@ mod tests {
     fn equal_values_leave_room_for_a_last_digit() {
         assert_eq!(verdict(10.09, Better::Lower, &[10.0; 8]), Verdict::Neutral);
         assert_eq!(verdict(10.11, Better::Lower, &[10.0; 8]), Verdict::Alert);
+        assert_eq!(verdict(9.91, Better::Lower, &[10.0; 8]), Verdict::Neutral);
         assert_eq!(verdict(0.0, Better::Lower, &[0.0; 8]), Verdict::Neutral);
     }
 
