@@ -39,8 +39,8 @@ pub use kernels::{KernelArgs, run as kernel};
 const BLESSED: &str = "bench/exact.jsonl";
 
 /// Quadruples of kernels and of networks.
-const KERNEL_QUADRUPLES: usize = 10;
-const NETWORK_QUADRUPLES: usize = 6;
+const KERNEL_QUADRUPLES: usize = 12;
+const NETWORK_QUADRUPLES: usize = 8;
 
 /// How often callgrind lets a kernel run.
 const COUNTED_TIMES: u32 = 3;
