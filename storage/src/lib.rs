@@ -3,5 +3,6 @@
 pub mod database;
 pub mod disk;
 pub mod journal;
+pub mod logs;
 pub mod store;
 pub mod tree;

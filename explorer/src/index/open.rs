@@ -3,7 +3,10 @@
 use super::{COLUMNS, Extent, Index, IndexError, META, rows};
 use commonware_codec::{Copying, DecodeExt, Encode};
 use parking_lot::RwLock;
-use quorate_storage::database::{Batch, Database, RocksDatabase};
+use quorate_storage::{
+    database::{Batch, Database, RocksDatabase},
+    logs::find_endless,
+};
 use quorate_types::{ChainId, Height};
 use rocksdb::{
     BlockBasedOptions, Cache, ColumnFamilyDescriptor, DB, DBRecoveryMode, Options,
@@ -36,6 +39,14 @@ impl Index {
     ///
     /// If the folder cannot be used, or holds another chain's index or another format.
     pub fn open(path: &Path, chain: ChainId) -> Result<Self, IndexError> {
+        if path.join("CURRENT").exists()
+            && let Ok(Some((name, at))) = find_endless(path)
+        {
+            return Err(IndexError::Damaged {
+                path: path.to_path_buf(),
+                what: format!("the record at byte {at} of {name}"),
+            });
+        }
         let (options, columns) = options();
         let database = DB::open_cf_descriptors(&options, path, columns).map_err(|source| {
             IndexError::Database {

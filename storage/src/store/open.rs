@@ -6,6 +6,7 @@ use super::{
 };
 use crate::{
     database::{Batch, Database, RocksDatabase},
+    logs::find_endless,
     tree::{TableRows, Tree},
 };
 use commonware_codec::{Copying, DecodeExt, Encode};
@@ -181,9 +182,19 @@ impl Store {
 }
 
 /// Looks at what RocksDB itself would not: whether a database that is there would be made anew,
-/// and whether a newer program made it.
+/// whether it would be read for ever, and whether a newer program made it.
 fn check_files(path: &Path) -> Result<(), StoreError> {
     if path.join(HEAD_FILE).exists() {
+        let endless = find_endless(path).map_err(|e| StoreError::Damaged {
+            path: path.to_path_buf(),
+            what: format!("a log cannot be read: {e}"),
+        })?;
+        if let Some((name, at)) = endless {
+            return Err(StoreError::Damaged {
+                path: path.to_path_buf(),
+                what: format!("the record at byte {at} of {name} is of no kind that is written"),
+            });
+        }
         let names = DB::list_cf(&Options::default(), path).map_err(|e| failed(path, e.into()))?;
         let unknown = |name: &String| name != "default" && !COLUMNS.contains(&name.as_str());
         return match names.into_iter().find(unknown) {
