@@ -5,7 +5,7 @@ SHELL := /bin/bash
 export CARGO_TARGET_DIR ?= $(HOME)/.cache/quorate/target
 QUORATE := $(CARGO_TARGET_DIR)/release/quorate
 
-.PHONY: help tools page build localnet observe test sim nightly fuzz mistakes bench-verify bench-engines chaos bench bench-dashboard gate experiments lint
+.PHONY: help tools page page-test build localnet observe test sim nightly fuzz mistakes bench-verify bench-engines chaos bench bench-dashboard gate experiments lint
 
 help: ## show this list
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
@@ -26,6 +26,10 @@ page: ## build the explorer's web page, if npm is there
 	  npm --prefix $(PAGE) ci --no-audit --no-fund && npm --prefix $(PAGE) run build || \
 	    echo "the page was not built (it needs node 20.19 or newer): the explorer serves a placeholder"; \
 	fi
+
+page-test: build ## the explorer's page in headless Chromium, before a local network (needs npm, chromium)
+	npm --prefix $(PAGE) test
+	npm --prefix $(PAGE) run -s e2e -- --binary $(QUORATE)
 
 localnet: build ## run four validators with signed transfers for 30 seconds, and show a summary
 	$(QUORATE) localnet --for 30s
@@ -54,6 +58,7 @@ nightly: page lint ## the long runs: kill storms, 10,000 damaged files, 10,000 s
 	$(SIM) --crash-sweep 1
 	$(MAKE) --no-print-directory mistakes
 	$(MAKE) --no-print-directory fuzz
+	if command -v npm >/dev/null && command -v chromium >/dev/null; then $(MAKE) --no-print-directory page-test; fi
 
 # --bin leaves out the node's own program, which refuses to be built with mistakes in it.
 mistakes: tools ## switch each known mistake on and print how soon the simulator notices
