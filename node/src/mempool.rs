@@ -333,7 +333,8 @@ impl Pool {
         }
         self.advance(&sender, expected);
         let run_end = self.senders.get(&sender).map_or(expected, |s| s.run_end);
-        if !self.has_room(limits) && !(nonce == run_end && self.throw_out_stranded()) {
+        let room = self.has_room(limits) || (nonce == run_end && self.throw_out_stranded());
+        if !room {
             return Err(Refusal::Full);
         }
         self.arrivals += 1;
