@@ -40,9 +40,10 @@ fn draw(
     svg: &mut String,
 ) -> Result<(), DrawError> {
     let values = || columns.iter().flat_map(|c| &c.quantiles).map(|(_, v)| *v);
-    let least = values().fold(f64::INFINITY, f64::min).max(0.1);
-    let most = values().fold(least * 10.0, f64::max) * 1.05;
-    let least = if least.is_finite() { least * 0.8 } else { 1.0 };
+    // Without values there must still be a finite axis: one without an end is drawn for ever.
+    let known = || values().filter(|value| value.is_finite());
+    let least = known().reduce(f64::min).unwrap_or(1.0).max(0.1) * 0.8;
+    let most = known().fold(least * 10.0, f64::max) * 1.05;
     let right = columns.iter().map(|c| c.at).fold(1e-9, f64::max);
     let area = SVGBackend::with_string(svg, SIZE).into_drawing_area();
     let text = ("sans-serif", 12).into_font().color(&GREY);
