@@ -8,6 +8,8 @@ pub mod bls;
 mod hash;
 mod identity;
 pub mod mistakes;
+mod off;
 
 pub use hash::{Digest, ParseBytesError, sha256};
 pub use identity::{Identity, IdentitySignature, SecretKey, SignedMessage, verify_batch};
+pub use off::CRYPTOGRAPHY_OFF;

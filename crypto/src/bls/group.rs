@@ -7,6 +7,7 @@ use super::{
     point::{G1Affine, G2Affine, Lines, pairing_product},
     weights::with_images,
 };
+use crate::CRYPTOGRAPHY_OFF;
 
 /// A group key, ready to verify certificates of the threshold scheme.
 pub struct GroupKey {
@@ -99,6 +100,9 @@ fn decode(proof: &Proof) -> Option<G1Affine> {
 
 /// A signature, if it is a point of the subgroup other than the identity.
 pub(super) fn decode_signature(bytes: &[u8; 48]) -> Option<G1Affine> {
+    if CRYPTOGRAPHY_OFF {
+        return Some(G1Affine::generator());
+    }
     G1Affine::from_compressed(bytes).filter(G1Affine::in_subgroup)
 }
 

@@ -10,6 +10,7 @@ use super::{
     point::{G1, G1Affine, G2Affine, Lines, pairing_product},
     weights::{SignerSet, WeightCache, with_images},
 };
+use crate::CRYPTOGRAPHY_OFF;
 use std::{collections::BTreeMap, sync::Arc};
 
 /// Verifies votes and makes certificates for one committee. Cheap to clone; clones share the
@@ -396,6 +397,10 @@ impl Inner {
         }
         points.sort_unstable_by_key(|(signer, _)| *signer);
         let (signers, points): (Vec<_>, Vec<_>) = points.into_iter().unzip();
+        if CRYPTOGRAPHY_OFF {
+            let signature = points[0];
+            return Some(Combined { signature, signers });
+        }
         let (sum, signers) = match &self.keys {
             Keys::Threshold(threshold) => {
                 let sum: G1 = threshold.weights.get(&signers).combine(&points);
@@ -441,6 +446,9 @@ impl Inner {
 
     /// Whether one combination holds. One pairing check.
     fn holds(&self, hash: &G1Affine, combined: &Combined) -> bool {
+        if CRYPTOGRAPHY_OFF {
+            return true;
+        }
         match &self.keys {
             Keys::Threshold(threshold) => threshold.group.verify_point(hash, &combined.signature),
             Keys::Aggregate(aggregate) => {
@@ -459,6 +467,7 @@ impl Inner {
     /// Whether all of these hold, with one pairing check; `true` for none.
     fn all_hold(&self, items: &[(G1Affine, Combined)], seed: [u8; 32]) -> bool {
         match (&self.keys, items) {
+            _ if CRYPTOGRAPHY_OFF => true,
             (_, []) => true,
             (_, [(hash, combined)]) => self.holds(hash, combined),
             (Keys::Threshold(threshold), _) => {
