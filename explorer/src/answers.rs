@@ -191,6 +191,7 @@ pub(crate) fn transaction(
         to: transfer.to.into(),
         amount: Number(transfer.amount),
         fee: Number(transfer.fee),
+        memo: (!transfer.memo.is_empty()).then(|| Hex(transfer.memo.as_bytes().to_vec())),
         signature: Hex(transaction.signature().encode().to_vec()),
         height: Number(header.height.0),
         index,

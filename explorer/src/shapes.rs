@@ -315,6 +315,9 @@ pub struct BlockTransaction {
     pub amount: Number,
     /// What the block's leader receives.
     pub fee: Number,
+    /// Bytes for the two accounts; left out if there are none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub memo: Option<Hex>,
     /// The sender's signature.
     pub signature: Hex,
     /// The block's height.
@@ -363,6 +366,9 @@ pub struct TransactionDetail {
     /// What the block's leader receives.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub fee: Option<Number>,
+    /// Bytes for the two accounts, if there are any.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub memo: Option<Hex>,
     /// The sender's signature.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub signature: Option<Hex>,

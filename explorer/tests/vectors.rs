@@ -11,7 +11,7 @@ use commonware_codec::Encode;
 use quorate_crypto::{bls::SchemeKind, sha256};
 use quorate_storage::tree::Proof;
 use quorate_types::{
-    Block, Certificate, Evidence, Identity, Transaction, VoteKind, merkle_path, merkle_root,
+    Block, Certificate, Evidence, Identity, Memo, Transaction, VoteKind, merkle_path, merkle_root,
     state_key,
 };
 use serde_json::{Value, json};
@@ -38,7 +38,10 @@ fn flipped(text: &str, byte: usize) -> String {
 
 fn chain(kind: SchemeKind, seed: u8) -> TestChain {
     let mut chain = TestChain::new(kind, 4, seed);
-    let transactions: Vec<Transaction> = (0..5).map(|i| chain.transfer(i + 1, 0, 31, 9)).collect();
+    let memo = |i| Memo::new(vec![b'm'; 300 * usize::from(i == 2)]).unwrap();
+    let transactions: Vec<Transaction> = (0..5)
+        .map(|i| chain.transfer_with(i + 1, 0, 31, 9, memo(i)))
+        .collect();
     chain.extend(transactions, 0, true);
     chain.extend(Vec::new(), 1, false);
     let one = chain.transfer(6, 0, 40, 7);

@@ -11,7 +11,8 @@ use crossbeam_channel::Receiver;
 use quorate_p2p::{Lane, To};
 use quorate_storage::store::Store;
 use quorate_types::{
-    Account, ChainId, Committee, Epoch, Frame, Identity, Message, Transaction, ValidatorIndex, View,
+    Account, ChainId, Committee, Epoch, Frame, Identity, Message, Transaction, ValidatorIndex,
+    View, limits::FORWARDED_BYTES,
 };
 use std::{sync::Arc, time::Duration};
 
@@ -117,7 +118,9 @@ impl Forwarder {
     /// Forwards what is due now.
     pub fn forward(&self) {
         let now = self.clock.now();
-        let transactions = self.mempool.next_to_forward(now, MAX_FORWARDED);
+        let transactions = self
+            .mempool
+            .next_to_forward(now, MAX_FORWARDED, FORWARDED_BYTES);
         if transactions.is_empty() {
             return;
         }

@@ -195,7 +195,7 @@ impl Machine {
         let (to_validator, proposals) = unbounded();
         let (to_server, requests) = bounded(REQUEST_QUEUE);
         let (to_ingest, forwarded) = bounded(TRANSACTION_QUEUE);
-        let mempool = Arc::new(Mempool::new(mempool));
+        let mempool = Arc::new(Mempool::new(mempool, genesis.limits.transaction_bytes()));
         let live = Arc::new(LiveStatus::new(committee.clone(), place));
         let observer = observer(
             mempool.clone(),

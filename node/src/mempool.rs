@@ -8,6 +8,7 @@
 //! no room left, the one that was stranded first makes way for one that can be proposed. What can be
 //! proposed is never thrown out.
 
+use commonware_codec::EncodeSize;
 use parking_lot::Mutex;
 use quorate_consensus::Moment;
 use quorate_types::{Digest, Identity, Transaction};
@@ -23,7 +24,7 @@ pub const MAX_NONCE_GAP: u64 = 1_024;
 /// After this long without being executed, a client's transaction is forwarded again.
 const FORWARD_AGAIN: Duration = Duration::from_secs(2);
 
-/// Bytes that a transaction counts for: its encoding and what keeping it takes.
+/// Bytes that a transaction counts for, beside its memo: its encoding and what keeping it takes.
 pub const TRANSACTION_BYTES: usize = 512;
 
 /// What the mempool may hold.
@@ -31,7 +32,7 @@ pub const TRANSACTION_BYTES: usize = 512;
 pub struct MempoolLimits {
     /// Transactions in all.
     pub max_transactions: usize,
-    /// Bytes in all, [`TRANSACTION_BYTES`] for each.
+    /// Bytes in all, [`TRANSACTION_BYTES`] and its memo for each.
     pub max_bytes: usize,
     /// Transactions of one sender.
     pub max_per_sender: usize,
@@ -81,6 +82,14 @@ pub enum Refusal {
         /// The limit.
         limit: usize,
     },
+    /// No block of this chain could hold it.
+    #[error("the transaction has {bytes} bytes, and a block of this chain has room for {limit}")]
+    TooLarge {
+        /// Its encoding's.
+        bytes: usize,
+        /// The most that a block holds.
+        limit: usize,
+    },
     /// There is no room.
     #[error("the mempool is full; try again when blocks have taken some of it")]
     Full,
@@ -96,6 +105,7 @@ impl Refusal {
             Self::NonceTooFar { .. } => "nonce_too_far",
             Self::CannotPayFee { .. } => "cannot_pay_fee",
             Self::SenderFull { .. } => "sender_full",
+            Self::TooLarge { .. } => "too_large",
             Self::Full => "mempool_full",
         }
     }
@@ -119,6 +129,8 @@ struct Sender {
 struct Pool {
     senders: HashMap<Identity, Sender>,
     ids: HashMap<Digest, (Identity, u64)>,
+    /// What all of these count for.
+    bytes: usize,
     /// Those behind a gap, by arrival.
     stranded: BTreeMap<u64, (Identity, u64)>,
     arrivals: u64,
@@ -131,14 +143,17 @@ struct Pool {
 /// The mempool. Every method takes one short lock.
 pub struct Mempool {
     limits: MempoolLimits,
+    /// The most transaction bytes that a block holds.
+    block_bytes: usize,
     pool: Mutex<Pool>,
 }
 
 impl Mempool {
-    /// An empty mempool.
-    pub fn new(limits: MempoolLimits) -> Self {
+    /// An empty mempool, for blocks that hold so many bytes of transactions.
+    pub fn new(limits: MempoolLimits, block_bytes: usize) -> Self {
         Self {
             limits,
+            block_bytes,
             pool: Mutex::default(),
         }
     }
@@ -155,9 +170,9 @@ impl Mempool {
         nonce: u64,
         balance: u64,
     ) -> Result<(), Refusal> {
-        let mut pool = self.pool.lock();
-        pool.insert(&self.limits, transaction, nonce, balance)?;
         let id = transaction.id();
+        let mut pool = self.pool.lock();
+        self.insert(&mut pool, transaction, nonce, balance)?;
         pool.fresh.push_back(id);
         Ok(())
     }
@@ -173,19 +188,34 @@ impl Mempool {
         nonce: u64,
         balance: u64,
     ) -> Result<(), Refusal> {
-        let mut pool = self.pool.lock();
+        self.insert(&mut self.pool.lock(), transaction, nonce, balance)
+    }
+
+    fn insert(
+        &self,
+        pool: &mut Pool,
+        transaction: Transaction,
+        nonce: u64,
+        balance: u64,
+    ) -> Result<(), Refusal> {
+        let (bytes, limit) = (transaction.encode_size(), self.block_bytes);
+        if bytes > limit {
+            return Err(Refusal::TooLarge { bytes, limit });
+        }
         pool.insert(&self.limits, transaction, nonce, balance)
     }
 
     /// Transactions for a block, in the order of their arrival as far as nonces allow. `exclude`
-    /// are those that unfinalised ancestors hold; their nonces count as used. Nothing is removed.
+    /// are those that unfinalised ancestors hold; their nonces count as used. Nothing is removed. What
+    /// does not fit any more waits for the next block, and with it the rest of its sender's.
     pub fn take(
         &self,
         max_count: usize,
         max_bytes: usize,
         exclude: &HashSet<Digest>,
     ) -> Vec<Transaction> {
-        let limit = max_count.min(max_bytes / ENCODED_BYTES);
+        let limit = max_count.min(max_bytes / Transaction::MIN_SIZE);
+        let mut room = max_bytes;
         let pool = self.pool.lock();
         // The senders that have something to propose, the earliest arrival first. A later nonce
         // cannot go before an earlier one, whenever it came, so a sender's key only grows.
@@ -202,18 +232,20 @@ impl Mempool {
             && let Some(mut head) = heads.peek_mut()
         {
             let Reverse((reached, identity, nonce)) = *head;
-            let waiting = pool
-                .senders
-                .get(&identity)
-                .map(|sender| &sender.waiting)
-                .into_iter();
-            let mut both = waiting.flat_map(|waiting| waiting.range(nonce..).take(2));
-            if let Some((_, this)) = both.next()
+            let sender = pool.senders.get(&identity);
+            let sender = sender.expect("heads are of senders, and the lock is held");
+            let mut run = sender.waiting.range(nonce..);
+            if let Some((_, this)) = run.next()
                 && !exclude.contains(&this.transaction.id())
             {
-                taken.push(this.transaction);
+                let Some(left) = room.checked_sub(this.transaction.encode_size()) else {
+                    PeekMut::pop(head);
+                    continue;
+                };
+                room = left;
+                taken.push(this.transaction.clone());
             }
-            match both.next() {
+            match run.next() {
                 Some((next, later)) if *next == nonce + 1 => {
                     *head = Reverse((later.arrival.max(reached), identity, *next));
                 }
@@ -237,7 +269,7 @@ impl Mempool {
     /// Whether no transaction whatever would find room now.
     pub fn is_full(&self) -> bool {
         let pool = self.pool.lock();
-        pool.stranded.is_empty() && !pool.has_room(&self.limits)
+        pool.stranded.is_empty() && !pool.has_room(&self.limits, TRANSACTION_BYTES)
     }
 
     /// Whether a transaction with this id is here.
@@ -253,15 +285,17 @@ impl Mempool {
     }
 
     /// Clients' transactions that are due to be forwarded: each once, and again when it has not
-    /// been executed for a while.
-    pub fn next_to_forward(&self, now: Moment, max: usize) -> Vec<Transaction> {
+    /// been executed for a while. No more are added when there are `max` or `max_bytes` of them.
+    pub fn next_to_forward(&self, now: Moment, max: usize, max_bytes: usize) -> Vec<Transaction> {
         let mut pool = self.pool.lock();
-        let mut due = Vec::new();
+        let (mut due, mut bytes) = (Vec::new(), 0);
         while due.len() < max
+            && bytes < max_bytes
             && let Some(id) = pool.next_due(now)
         {
             if let Some(held) = pool.find(&id) {
-                due.push(held.transaction);
+                bytes += held.transaction.encode_size();
+                due.push(held.transaction.clone());
                 pool.again.push_back((now.after(FORWARD_AGAIN), id));
             }
         }
@@ -270,13 +304,15 @@ impl Mempool {
 
     /// How many transactions are here, and the bytes that they count for.
     pub fn size(&self) -> (usize, usize) {
-        let count = self.pool.lock().ids.len();
-        (count, count * TRANSACTION_BYTES)
+        let pool = self.pool.lock();
+        (pool.ids.len(), pool.bytes)
     }
 }
 
-/// Bytes of an encoded transaction.
-const ENCODED_BYTES: usize = <Transaction as commonware_codec::FixedSize>::SIZE;
+/// What a transaction counts for.
+fn weight(transaction: &Transaction) -> usize {
+    TRANSACTION_BYTES + transaction.transfer().memo.as_bytes().len()
+}
 
 impl Pool {
     /// The next transaction to forward, which leaves its queue.
@@ -301,9 +337,10 @@ impl Pool {
         expected: u64,
         balance: u64,
     ) -> Result<(), Refusal> {
-        let transfer = *transaction.transfer();
-        let (sender, nonce) = (transfer.sender, transfer.nonce);
-        if self.ids.contains_key(&transaction.id()) {
+        let (id, bytes) = (transaction.id(), weight(&transaction));
+        let transfer = transaction.transfer();
+        let (sender, nonce, fee) = (transfer.sender, transfer.nonce, transfer.fee);
+        if self.ids.contains_key(&id) {
             return Err(Refusal::AlreadyKnown);
         }
         // A block may have been executed since the caller looked.
@@ -315,11 +352,8 @@ impl Pool {
         if nonce - expected > MAX_NONCE_GAP {
             return Err(Refusal::NonceTooFar { nonce, expected });
         }
-        if balance < transfer.fee {
-            return Err(Refusal::CannotPayFee {
-                balance,
-                fee: transfer.fee,
-            });
+        if balance < fee {
+            return Err(Refusal::CannotPayFee { balance, fee });
         }
         if let Some(held) = self.senders.get(&sender) {
             if held.waiting.contains_key(&nonce) {
@@ -333,9 +367,10 @@ impl Pool {
         }
         self.advance(&sender, expected);
         let run_end = self.senders.get(&sender).map_or(expected, |s| s.run_end);
-        let room = self.has_room(limits) || (nonce == run_end && self.throw_out_stranded());
-        if !room {
-            return Err(Refusal::Full);
+        while !self.has_room(limits, bytes) {
+            if nonce != run_end || !self.throw_out_stranded() {
+                return Err(Refusal::Full);
+            }
         }
         self.arrivals += 1;
         let arrival = self.arrivals;
@@ -351,15 +386,22 @@ impl Pool {
                 arrival,
             },
         );
-        self.ids.insert(transaction.id(), (sender, nonce));
+        self.ids.insert(id, (sender, nonce));
+        self.bytes += bytes;
         self.stranded.insert(arrival, (sender, nonce));
         self.extend_run(&sender);
         Ok(())
     }
 
-    fn has_room(&self, limits: &MempoolLimits) -> bool {
-        let count = self.ids.len();
-        count < limits.max_transactions && (count + 1) * TRANSACTION_BYTES <= limits.max_bytes
+    fn has_room(&self, limits: &MempoolLimits, bytes: usize) -> bool {
+        self.ids.len() < limits.max_transactions && self.bytes + bytes <= limits.max_bytes
+    }
+
+    /// Takes a transaction that has left its sender's list out of the books.
+    fn forget(&mut self, gone: &Waiting) {
+        self.ids.remove(&gone.transaction.id());
+        self.stranded.remove(&gone.arrival);
+        self.bytes -= weight(&gone.transaction);
     }
 
     /// Drops the transaction that was stranded first, if there is one. Its gap has had the longest
@@ -369,11 +411,12 @@ impl Pool {
             return false;
         };
         if let Some(sender) = self.senders.get_mut(&identity) {
-            if let Some(gone) = sender.waiting.remove(&nonce) {
-                self.ids.remove(&gone.transaction.id());
-            }
+            let gone = sender.waiting.remove(&nonce);
             if sender.waiting.is_empty() {
                 self.senders.remove(&identity);
+            }
+            if let Some(gone) = gone {
+                self.forget(&gone);
             }
         }
         true
@@ -398,15 +441,12 @@ impl Pool {
         sender.next_nonce = sender.next_nonce.max(next);
         sender.run_end = sender.run_end.max(next);
         let stays = sender.waiting.split_off(&sender.next_nonce);
-        for (_, gone) in std::mem::replace(&mut sender.waiting, stays) {
-            self.ids.remove(&gone.transaction.id());
-            self.stranded.remove(&gone.arrival);
-        }
+        let gone = std::mem::replace(&mut sender.waiting, stays);
         if sender.waiting.is_empty() {
             self.senders.remove(identity);
-        } else {
-            self.extend_run(identity);
         }
+        gone.values().for_each(|gone| self.forget(gone));
+        self.extend_run(identity);
     }
 }
 
@@ -414,7 +454,7 @@ impl Pool {
 mod tests {
     use super::*;
     use quorate_crypto::{SecretKey, sha256};
-    use quorate_types::{ChainId, Transfer};
+    use quorate_types::{ChainId, Memo, Transfer};
 
     const LIMITS: MempoolLimits = MempoolLimits {
         max_transactions: 6,
@@ -422,7 +462,14 @@ mod tests {
         max_per_sender: 4,
     };
 
+    /// What a block holds in these tests.
+    const BLOCK_BYTES: usize = 10_000;
+
     fn transfer(seed: u8, nonce: u64) -> Transaction {
+        with_memo(seed, nonce, 0)
+    }
+
+    fn with_memo(seed: u8, nonce: u64, memo_bytes: usize) -> Transaction {
         let chain = ChainId(sha256(&[b"test"]));
         let secret = SecretKey::from_bytes(&[seed; 32]);
         let transfer = Transfer {
@@ -432,6 +479,7 @@ mod tests {
             to: Identity([9; 32]),
             amount: 1,
             fee: 1,
+            memo: Memo::new(vec![7; memo_bytes]).expect("not too long"),
         };
         transfer.sign(&chain, &secret)
     }
@@ -442,7 +490,7 @@ mod tests {
 
     #[test]
     fn only_an_unbroken_run_of_nonces_is_proposed() {
-        let mempool = Mempool::new(LIMITS);
+        let mempool = Mempool::new(LIMITS, BLOCK_BYTES);
         for nonce in [7, 5, 9] {
             mempool.submit(transfer(1, nonce), 5, 10).expect("room");
         }
@@ -451,12 +499,61 @@ mod tests {
         mempool.submit(transfer(1, 6), 5, 10).expect("room");
         assert_eq!(nonces(&mempool.take(10, 10_000, &none)), [5, 6, 7]);
         assert_eq!(nonces(&mempool.take(2, 10_000, &none)), [5, 6]);
-        assert_eq!(nonces(&mempool.take(10, 2 * ENCODED_BYTES, &none)), [5, 6]);
+        assert_eq!(nonces(&mempool.take(10, 2 * 161, &none)), [5, 6]);
+    }
+
+    #[test]
+    fn a_block_has_room_for_bytes_and_what_does_not_fit_waits_with_its_successors() {
+        let mempool = Mempool::new(LIMITS, BLOCK_BYTES);
+        let large = with_memo(1, 0, 1_000);
+        let all = [
+            large.clone(),
+            transfer(1, 1),
+            transfer(2, 0),
+            transfer(2, 1),
+        ];
+        for transaction in all {
+            mempool.submit(transaction, 0, 10).expect("room");
+        }
+        let taken = mempool.take(10, 1_000, &HashSet::new());
+        assert_eq!(taken, [transfer(2, 0), transfer(2, 1)]);
+        // It came first, so an empty block begins with it.
+        let taken = mempool.take(10, 163 + 1_000, &HashSet::new());
+        assert_eq!(taken, [large]);
+    }
+
+    #[test]
+    fn what_no_block_can_hold_is_refused_and_memos_count() {
+        let limits = MempoolLimits {
+            max_bytes: 3 * TRANSACTION_BYTES + 2_000,
+            ..LIMITS
+        };
+        let mempool = Mempool::new(limits, 3_000);
+        assert_eq!(
+            mempool.submit(with_memo(1, 0, 3_000), 0, 10),
+            Err(Refusal::TooLarge {
+                bytes: 3_163,
+                limit: 3_000
+            })
+        );
+        mempool.submit(with_memo(1, 0, 2_000), 0, 10).expect("room");
+        mempool.submit(transfer(2, 0), 0, 10).expect("room");
+        mempool.submit(transfer(3, 5), 0, 10).expect("room");
+        assert_eq!(mempool.size(), (3, limits.max_bytes));
+        // The stranded one makes way, which is not enough for a memo.
+        let refused = mempool.submit(with_memo(4, 0, 1), 0, 10);
+        assert_eq!(refused, Err(Refusal::Full));
+        mempool.submit(transfer(4, 0), 0, 10).expect("room");
+        let sender = mempool.take(1, 10_000, &HashSet::new())[0]
+            .transfer()
+            .sender;
+        mempool.executed(&BTreeMap::from([(sender, 1)]));
+        assert_eq!(mempool.size(), (2, 2 * TRANSACTION_BYTES));
     }
 
     #[test]
     fn what_an_ancestor_holds_is_left_out_and_its_nonce_counts_as_used() {
-        let mempool = Mempool::new(LIMITS);
+        let mempool = Mempool::new(LIMITS, BLOCK_BYTES);
         for nonce in 0..3 {
             mempool.submit(transfer(1, nonce), 0, 10).expect("room");
         }
@@ -466,7 +563,7 @@ mod tests {
 
     #[test]
     fn blocks_are_filled_by_arrival_and_no_nonce_goes_before_an_earlier_one() {
-        let mempool = Mempool::new(LIMITS);
+        let mempool = Mempool::new(LIMITS, BLOCK_BYTES);
         let came = [(1, 1), (2, 0), (1, 0), (3, 0), (2, 1)];
         for (seed, nonce) in came {
             mempool.submit(transfer(seed, nonce), 0, 10).expect("room");
@@ -478,7 +575,7 @@ mod tests {
 
     #[test]
     fn when_full_the_first_stranded_makes_way_for_what_can_be_proposed_and_for_nothing_else() {
-        let mempool = Mempool::new(LIMITS);
+        let mempool = Mempool::new(LIMITS, BLOCK_BYTES);
         for (seed, nonce) in [(1, 5), (1, 6), (2, 1), (3, 0), (3, 1), (3, 2)] {
             mempool.submit(transfer(seed, nonce), 0, 10).expect("room");
         }
@@ -499,7 +596,7 @@ mod tests {
 
     #[test]
     fn a_gap_that_a_block_closes_strands_nothing_any_more() {
-        let mempool = Mempool::new(LIMITS);
+        let mempool = Mempool::new(LIMITS, BLOCK_BYTES);
         for nonce in [2, 3, 5] {
             mempool.submit(transfer(1, nonce), 0, 10).expect("room");
         }
@@ -517,7 +614,7 @@ mod tests {
 
     #[test]
     fn executed_and_stale_transactions_leave_and_make_room() {
-        let mempool = Mempool::new(LIMITS);
+        let mempool = Mempool::new(LIMITS, BLOCK_BYTES);
         for nonce in 0..4 {
             mempool.submit(transfer(1, nonce), 0, 10).expect("room");
         }
@@ -537,7 +634,7 @@ mod tests {
 
     #[test]
     fn each_limit_refuses_with_its_reason() {
-        let mempool = Mempool::new(LIMITS);
+        let mempool = Mempool::new(LIMITS, BLOCK_BYTES);
         for nonce in 0..4 {
             mempool.submit(transfer(1, nonce), 0, 10).expect("room");
         }
@@ -557,26 +654,38 @@ mod tests {
 
     #[test]
     fn a_clients_transaction_is_forwarded_once_and_again_only_later() {
-        let mempool = Mempool::new(LIMITS);
+        let mempool = Mempool::new(LIMITS, BLOCK_BYTES);
         mempool.submit(transfer(1, 0), 0, 10).expect("room");
         mempool
             .submit_forwarded(transfer(2, 0), 0, 10)
             .expect("room");
         let now = Moment(5);
-        let due = mempool.next_to_forward(now, 10);
+        let due = mempool.next_to_forward(now, 10, 1_000);
         assert_eq!(due.len(), 1, "what was forwarded here goes no further");
-        assert!(mempool.next_to_forward(now, 10).is_empty());
+        assert!(mempool.next_to_forward(now, 10, 1_000).is_empty());
         let later = now.after(FORWARD_AGAIN);
-        assert_eq!(mempool.next_to_forward(later, 10), due);
+        assert_eq!(mempool.next_to_forward(later, 10, 1_000), due);
+    }
+
+    #[test]
+    fn what_is_forwarded_at_a_time_is_bounded_by_bytes() {
+        let mempool = Mempool::new(LIMITS, BLOCK_BYTES);
+        for nonce in 0..3 {
+            let large = with_memo(1, nonce, 4_000);
+            mempool.submit(large, 0, 10).expect("room");
+        }
+        let now = Moment(5);
+        let batches = [(); 3].map(|()| mempool.next_to_forward(now, 10, 5_000).len());
+        assert_eq!(batches, [2, 1, 0]);
     }
 
     #[test]
     fn another_signature_under_the_same_id_is_not_held() {
-        let mempool = Mempool::new(LIMITS);
+        let mempool = Mempool::new(LIMITS, BLOCK_BYTES);
         let transaction = transfer(1, 0);
-        mempool.submit(transaction, 0, 10).expect("room");
+        mempool.submit(transaction.clone(), 0, 10).expect("room");
         let forged = Transaction::new(
-            *transaction.transfer(),
+            transaction.transfer().clone(),
             quorate_types::IdentitySignature([1; 64]),
         );
         assert_eq!(forged.id(), transaction.id());

@@ -50,6 +50,7 @@ pub struct NodeMetrics {
     bisections: IntCounter,
     nullified: IntCounter,
     skipped: IntCounter,
+    submitted: IntCounterVec,
     dropped: IntCounterVec,
     dropped_by_engine: IntCounterVec,
     last: Mutex<Counters>,
@@ -72,6 +73,23 @@ const FRAME_DROPS: [&str; 8] = [
 
 /// Why the consensus machine drops messages.
 const MESSAGE_DROPS: [&str; 3] = ["blocked", "window", "invalid"];
+
+/// What clients are told of the transactions that they submit.
+const ANSWERS: [&str; 13] = [
+    "pending",
+    "finalized",
+    "busy",
+    "mempool_full",
+    "too_large",
+    "sender_full",
+    "stale_nonce",
+    "nonce_taken",
+    "nonce_too_far",
+    "cannot_pay_fee",
+    "wrong_chain",
+    "bad_signature",
+    "already_known",
+];
 
 /// Most views that are counted as missed between two final blocks.
 const MAX_MISSED_SLOTS: u64 = 10_000;
@@ -270,6 +288,11 @@ impl NodeMetrics {
                 "quorate_consensus_skipped_leaders_total",
                 "Views given up at once because the leader was silent or blocked",
             )?,
+            submitted: labelled(
+                "quorate_rpc_submitted_transactions_total",
+                "Transactions that clients submitted, by what they were told",
+                "answer",
+            )?,
             dropped: labelled(
                 "quorate_node_frames_dropped_total",
                 "Frames from peers that were dropped before the replica saw them",
@@ -282,6 +305,9 @@ impl NodeMetrics {
             )?,
             last: Mutex::default(),
         };
+        for answer in ANSWERS {
+            metrics.submitted.with_label_values(&[answer]);
+        }
         for reason in FRAME_DROPS {
             metrics.dropped.with_label_values(&[reason]);
         }
@@ -319,6 +345,12 @@ impl NodeMetrics {
             let leader = committee.leader_in(header.epoch, View(view)).0.to_string();
             self.missed_slots.with_label_values(&[&leader]).inc();
         }
+    }
+
+    /// Counts submitted transactions. The answers are those of [`ANSWERS`].
+    pub(crate) fn submitted(&self, answer: &str, transactions: usize) {
+        let counter = self.submitted.with_label_values(&[answer]);
+        counter.inc_by(transactions as u64);
     }
 
     /// Counts a dropped frame. The reasons are those of [`FRAME_DROPS`].

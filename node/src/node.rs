@@ -251,7 +251,7 @@ async fn serve_until_stopped(
         executor: executor.clone(),
         live: live.clone(),
         mempool: mempool.clone(),
-        metrics,
+        metrics: metrics.clone(),
     };
     let state = RpcState::new(RpcParts {
         listen: config.rpc.listen,
@@ -266,6 +266,7 @@ async fn serve_until_stopped(
         live: live.clone(),
         addresses: config.p2p.peers.clone(),
         peers: Box::new(move || peers.peers()),
+        node_metrics: metrics,
         metrics: Box::new(move || {
             vitals.renew();
             metrics_text(&registry)

@@ -579,10 +579,7 @@ impl Replica {
                 .collect();
             self.around.mempool.take(
                 self.config.limits.max_transactions,
-                self.config
-                    .limits
-                    .max_bytes
-                    .saturating_sub(HEADER_ROOM_BYTES),
+                self.config.limits.transaction_bytes(),
                 &exclude,
             )
         };
@@ -809,9 +806,6 @@ fn signers_of(proof: &Proof) -> Option<Vec<ValidatorIndex>> {
         }
     }
 }
-
-/// What the header and the list's count take of a block's bytes.
-const HEADER_ROOM_BYTES: usize = 256;
 
 /// Metrics hold signed numbers; ours are far from the limit.
 fn as_i64(value: u64) -> i64 {

@@ -1,7 +1,7 @@
 //! The HTTP interface. `docs/API.md` describes it for its users.
 //!
 //! It never slows consensus: reads go to the database on a few blocking threads, signatures are
-//! verified there too, the replica is not asked at all. Connections, requests under way, bodies,
+//! verified on a few others, the replica is not asked at all. Connections, requests under way, bodies,
 //! waiting times and everything in a list are bounded; beyond a bound there is an error that says
 //! so.
 
@@ -13,7 +13,7 @@ mod page;
 mod server;
 mod submit;
 
-use crate::{executor::ExecutorHandle, mempool::Mempool};
+use crate::{executor::ExecutorHandle, mempool::Mempool, metrics::NodeMetrics};
 use axum::{
     Json, Router,
     extract::{DefaultBodyLimit, Path, Query, Request, State},
@@ -44,10 +44,13 @@ const MAX_BODY_BYTES: usize = 1 << 20;
 /// Requests that may read the database at a time.
 const MAX_READING: usize = 4;
 
-/// Requests whose transactions may be verified at a time, and those under way in all. They have
-/// threads apart from those of reads, or who submits too much would keep others from reading.
+/// Requests whose transactions may be verified at a time. They have threads apart from those of
+/// reads, or who submits too much would keep others from reading.
 const MAX_VERIFYING: usize = 2;
-const MAX_SUBMITTING: usize = 64;
+
+/// Transactions that may wait to be verified: about what those threads verify in a tenth of a
+/// second. More would only wait longer for the same answer, so they are refused at once.
+const MAX_SUBMITTED: usize = 2 * submit::MAX_TRANSACTIONS;
 
 /// Requests that may wait for something to become final.
 const MAX_WAITERS: usize = 256;
@@ -104,6 +107,8 @@ pub struct RpcParts {
     pub addresses: Vec<(Identity, SocketAddr)>,
     /// The links' state.
     pub peers: Box<dyn Fn() -> Vec<PeerStatus> + Send + Sync>,
+    /// Where submitted transactions are counted.
+    pub node_metrics: Arc<NodeMetrics>,
     /// The text of `/metrics`.
     pub metrics: Box<dyn Fn() -> String + Send + Sync>,
 }
@@ -116,7 +121,7 @@ impl RpcState {
                 parts,
                 reading: Semaphore::new(MAX_READING),
                 verifying: Semaphore::new(MAX_VERIFYING),
-                submitting: Semaphore::new(MAX_SUBMITTING),
+                submitting: Semaphore::new(MAX_SUBMITTED),
                 waiters: Semaphore::new(MAX_WAITERS),
             }),
         }
@@ -134,13 +139,16 @@ impl RpcState {
         self.blocking(&self.inner.reading, work).await
     }
 
-    /// Verifies transactions on a blocking thread, a few requests at a time.
+    /// Verifies so many transactions on a blocking thread, a few requests at a time.
     async fn submitting<T: Send + 'static>(
         &self,
+        transactions: usize,
         work: impl FnOnce(&RpcParts) -> RpcResult<T> + Send + 'static,
     ) -> RpcResult<T> {
-        let _room = self.inner.submitting.try_acquire().map_err(|_| {
-            RpcError::busy("too many requests submit transactions; try again later")
+        let room = u32::try_from(transactions).unwrap_or(u32::MAX);
+        let _room = self.inner.submitting.try_acquire_many(room).map_err(|_| {
+            self.parts().node_metrics.submitted("busy", transactions);
+            RpcError::busy("too many transactions wait to be verified; try again later")
         })?;
         self.blocking(&self.inner.verifying, work).await
     }
@@ -219,8 +227,9 @@ async fn submit(
         Some("finalized") => true,
         Some(_) => return Err(RpcError::bad_request("`wait` must be `finalized`")),
     };
+    let count = submit::count(&request)?;
     let mut results = state
-        .submitting(move |parts| submit::submit(parts, &request))
+        .submitting(count, move |parts| submit::submit(parts, &request))
         .await?;
     if wait {
         let timeout = Duration::from_millis(query.timeout_ms.unwrap_or(10_000)).min(MAX_WAIT);

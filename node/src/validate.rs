@@ -109,7 +109,7 @@ impl Validator {
             }
             if !self.mempool.holds(transaction) {
                 let message = transaction.transfer().signed_bytes(&self.chain);
-                unverified.push((*transaction, message));
+                unverified.push((transaction.clone(), message));
             }
         }
         verify_signatures(&unverified)

@@ -12,6 +12,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ("quorate-load", &["quorate-crypto", "quorate-types"]),
     ("quorate-picture", &[]),
     ("quorate-links", &[]),
+    ("quorate-others", &[]),
     ("quorate-history", &["quorate-picture"]),
     (
         "quorate-explorer",
@@ -52,6 +53,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
             "quorate-picture",
             "quorate-links",
             "quorate-history",
+            "quorate-others",
             "quorate-node",
             "quorate-sim",
         ],

@@ -5,7 +5,7 @@ use proptest::{collection::vec, prelude::*};
 use quorate_node::ledger::{Execution, execute, touched};
 use quorate_types::{
     Account, Block, ChainId, Digest, Epoch, Failure, Header, Height, Identity, IdentitySignature,
-    Outcome, Transaction, Transfer, View,
+    Memo, Outcome, Transaction, Transfer, View,
 };
 use std::collections::BTreeMap;
 
@@ -23,13 +23,14 @@ fn transfer(sender: Identity, nonce: u64, to: Identity, amount: u64, fee: u64) -
         to,
         amount,
         fee,
+        memo: Memo::NONE,
     }
 }
 
 fn block(transfers: &[Transfer]) -> Block {
     let transactions: Vec<Transaction> = transfers
         .iter()
-        .map(|transfer| Transaction::new(*transfer, IdentitySignature([0; 64])))
+        .map(|transfer| Transaction::new(transfer.clone(), IdentitySignature([0; 64])))
         .collect();
     let header = Header {
         chain: ChainId(Digest::ZERO),
@@ -110,7 +111,7 @@ fn a_wrong_nonce_charges_nothing() {
 fn a_transaction_is_applied_once() {
     let mut state = Accounts::from([(ALICE, holding(100))]);
     let once = transfer(ALICE, 0, BOB, 10, 1);
-    let execution = run(&mut state, &LEADER, &[once, once]);
+    let execution = run(&mut state, &LEADER, &[once.clone(), once.clone()]);
     let replayed = Outcome::Failed(Failure::WrongNonce);
     assert_eq!(execution.outcomes, [Outcome::Applied, replayed]);
     assert_eq!(run(&mut state, &LEADER, &[once]).outcomes, [replayed]);
@@ -192,7 +193,7 @@ fn money_received_in_a_block_is_spent_in_the_same_block() {
     let pay = transfer(ALICE, 0, BOB, 50, 0);
     let spend = transfer(BOB, 0, ALICE, 50, 0);
     assert_eq!(
-        run(&mut state.clone(), &LEADER, &[spend, pay]).outcomes[0],
+        run(&mut state.clone(), &LEADER, &[spend.clone(), pay.clone()]).outcomes[0],
         Outcome::Failed(Failure::InsufficientBalance)
     );
     let execution = run(&mut state, &LEADER, &[pay, spend]);
@@ -286,7 +287,7 @@ proptest! {
         let outcomes = run(&mut whole, &leader, &transfers).outcomes;
         let one_by_one: Vec<Outcome> = transfers
             .iter()
-            .flat_map(|transfer| run(&mut single, &leader, &[*transfer]).outcomes)
+            .flat_map(|transfer| run(&mut single, &leader, std::slice::from_ref(transfer)).outcomes)
             .collect();
         prop_assert_eq!(outcomes, one_by_one);
         prop_assert_eq!(whole, single);

@@ -153,15 +153,35 @@ async fn a_user_pays_and_verifies_everything_with_the_trust_file_alone() {
     let to = Identity([7; 32]).to_string();
     let trust = net.path().join("trust.json");
     let (key, trust) = (key.to_str().unwrap(), trust.to_str().unwrap());
-    for _ in 0..2 {
+    for memo in ["", "invoice 17"] {
         let paid = net.cli(&[
-            "tx", "transfer", "--key", key, "--to", &to, "--amount", "21", "--wait", "--rpc", &url,
+            "tx", "transfer", "--key", key, "--to", &to, "--amount", "21", "--memo", memo,
+            "--wait", "--rpc", &url,
         ]);
         let text = String::from_utf8_lossy(&paid.stdout).into_owned();
         assert!(
             paid.status.success() && text.contains("applied"),
             "{paid:?}"
         );
+        // The memo stands in the block.
+        let id = text
+            .split_whitespace()
+            .find(|word| word.len() == 64)
+            .unwrap();
+        let client = net.network.client(1);
+        let id = id.parse().unwrap();
+        let found = client.transaction(&id, PATIENCE).await.unwrap();
+        let height = found.height.unwrap().to_string();
+        let block = client.block(&height).await.unwrap();
+        let stands = block
+            .transactions
+            .iter()
+            .find(|t| t.id == found.id)
+            .unwrap();
+        assert_eq!(stands.fields.memo.as_bytes(), memo.as_bytes());
+        let mut signed = block_of(&block).unwrap().transactions().to_vec();
+        signed.retain(|transaction| transaction.id() == found.id);
+        assert_eq!(signed[0].transfer().memo, stands.fields.memo);
     }
     let account = net.cli(&["account", &to, "--proof", "--trust", trust, "--rpc", &url]);
     let text = String::from_utf8_lossy(&account.stdout).into_owned();
@@ -381,6 +401,7 @@ async fn bad_requests_get_a_clear_error_and_consensus_goes_on() {
         to: Identity([1; 32]),
         amount: 1,
         fee: 1,
+        memo: quorate_types::Memo::NONE,
     };
     let mut foreign = transfer(rich);
     foreign.chain_tag = [9; 8];

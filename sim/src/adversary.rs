@@ -13,7 +13,7 @@ use quorate_crypto::{
 use quorate_p2p::Lane;
 use quorate_types::{
     Block, Certificate, ChainId, Digest, Epoch, Evidence, Frame, Header, Height, IdentitySignature,
-    Message, Proposal, Subject, Transaction, Transfer, ValidatorIndex, View, Vote, VoteKind,
+    Memo, Message, Proposal, Subject, Transaction, Transfer, ValidatorIndex, View, Vote, VoteKind,
 };
 use rand::{Rng, RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
@@ -567,6 +567,7 @@ impl Adversary {
             to: victim.identity(),
             amount: 1,
             fee: 0,
+            memo: Memo::NONE,
         };
         transactions.push(Transaction::new(transfer, IdentitySignature([7; 64])));
         let header = Header {

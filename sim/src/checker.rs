@@ -359,7 +359,7 @@ impl Checker {
                     header.height
                 ));
             }
-            let transfer = *transaction.transfer();
+            let transfer = transaction.transfer();
             let from = self.accounts.entry(transfer.sender).or_default();
             if from.nonce != transfer.nonce || from.balance < transfer.fee {
                 continue;

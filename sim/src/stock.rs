@@ -5,7 +5,7 @@ use quorate_crypto::{SecretKey, sha256};
 use quorate_node::genesis::DEFAULT_LIMITS;
 use quorate_storage::store::Store;
 use quorate_types::{
-    Account, ChainId, Committee, Epoch, EpochLength, Identity, Transaction, Transfer,
+    Account, ChainId, Committee, Epoch, EpochLength, Identity, Memo, Transaction, Transfer,
     genesis::{Genesis, GenesisAccount, GenesisValidator, Protocol},
 };
 use std::{
@@ -139,7 +139,7 @@ impl Stock {
 
 fn signed(chain: &ChainId, account: usize, nonce: u64) -> Transaction {
     SIGNED.with_borrow_mut(|stock| {
-        *stock.entry((*chain, account, nonce)).or_insert_with(|| {
+        let signed = stock.entry((*chain, account, nonce)).or_insert_with(|| {
             let secret = sender(account);
             let transfer = Transfer {
                 chain_tag: chain.tag(),
@@ -148,8 +148,10 @@ fn signed(chain: &ChainId, account: usize, nonce: u64) -> Transaction {
                 to: sender((account + 1 + nonce as usize % (SENDERS - 1)) % SENDERS).identity(),
                 amount: 1 + nonce % 5,
                 fee: 1,
+                memo: Memo::NONE,
             };
             transfer.sign(chain, &secret)
-        })
+        });
+        signed.clone()
     })
 }

@@ -9,7 +9,7 @@ use quorate_crypto::{
 use quorate_storage::disk::{Disk, DiskFile, SystemDisk};
 use quorate_storage::journal::{Journal, JournalError, Recovered};
 use quorate_types::{
-    Block, Certificate, ChainId, Digest, Epoch, Header, Height, Identity, Record, Subject,
+    Block, Certificate, ChainId, Digest, Epoch, Header, Height, Identity, Memo, Record, Subject,
     Transfer, ValidatorIndex, View, Vote, VoteKind,
 };
 use rand::{RngExt, SeedableRng};
@@ -62,6 +62,7 @@ fn block_paying(to: [u8; 32]) -> Record {
         to: Identity(to),
         amount: 1,
         fee: 1,
+        memo: Memo::NONE,
     };
     let transactions = vec![transfer.sign(&chain(), &secret); 3];
     let header = Header {

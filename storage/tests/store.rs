@@ -9,7 +9,7 @@ use quorate_storage::{
 };
 use quorate_types::{
     Account, Block, Certificate, Digest, Epoch, EpochLength, Failure, Header, Height, Identity,
-    Outcome, Receipt, Subject, Transaction, Transfer, View, VoteKind,
+    Memo, Outcome, Receipt, Subject, Transaction, Transfer, View, VoteKind,
     genesis::{BlockLimits, Genesis, GenesisAccount, Protocol},
     state_key,
 };
@@ -63,6 +63,7 @@ fn transaction(height: u64, seed: u8) -> Transaction {
         to: Identity([9; 32]),
         amount: height,
         fee: 1,
+        memo: Memo::NONE,
     };
     transfer.sign(&chain, &secret(seed))
 }

@@ -277,6 +277,7 @@ fn commit_full(store: &Store, tree: &mut Tree<TableRows>, transfers: u64) {
                 to: identity(9, number),
                 amount: 1,
                 fee: 1,
+                memo: quorate_types::Memo::NONE,
             };
             // Nobody looks at the signature here.
             Transaction::new(transfer, quorate_types::IdentitySignature([7; 64]))

@@ -3,7 +3,7 @@
 use crate::{
     ChainId, Epoch, Height, Transaction, View,
     codec::{fixed_codec, list_size, read_list, read_version, write_list},
-    limits::MAX_BLOCK_TRANSACTIONS,
+    limits::{MAX_BLOCK_BYTES, MAX_BLOCK_TRANSACTIONS},
     merkle_root,
 };
 use bytes::BufMut;
@@ -61,6 +61,12 @@ pub enum BlockError {
     TooManyTransactions {
         /// How many there were.
         count: usize,
+    },
+    /// More than [`MAX_BLOCK_BYTES`].
+    #[error("a block has at most {MAX_BLOCK_BYTES} bytes, not {bytes}")]
+    TooLarge {
+        /// How many it would have.
+        bytes: usize,
     },
     /// The header commits to other transactions.
     #[error("the transactions are not those that the header commits to")]
@@ -181,12 +187,16 @@ impl Block {
     ///
     /// # Errors
     ///
-    /// If there are too many transactions or the header commits to others.
+    /// If there are too many transactions or bytes, or the header commits to others.
     pub fn new(header: Header, transactions: Vec<Transaction>) -> Result<Self, BlockError> {
         if transactions.len() > MAX_BLOCK_TRANSACTIONS {
             return Err(BlockError::TooManyTransactions {
                 count: transactions.len(),
             });
+        }
+        let bytes = Header::SIZE + list_size(&transactions);
+        if bytes > MAX_BLOCK_BYTES {
+            return Err(BlockError::TooLarge { bytes });
         }
         if Header::body_root_of(&transactions) != header.body_root {
             return Err(BlockError::BodyMismatch);
@@ -255,6 +265,7 @@ impl Read for Block {
         let transactions = read_list(buffer, MAX_BLOCK_TRANSACTIONS)?;
         Self::new(header, transactions).map_err(|error| match error {
             BlockError::TooManyTransactions { count } => Error::InvalidLength(count),
+            BlockError::TooLarge { bytes } => Error::InvalidLength(bytes),
             BlockError::BodyMismatch => Error::Invalid("block", "body does not match the header"),
         })
     }

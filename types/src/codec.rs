@@ -105,6 +105,9 @@ pub(crate) fn read_version(
     }
 }
 
+/// What a list has beside its items.
+pub(crate) const LIST_COUNT_BYTES: usize = 4;
+
 /// Writes a list: its `u32` count and its items.
 pub(crate) fn write_list<T: Write>(items: &[T], buffer: &mut impl BufMut) {
     let count = u32::try_from(items.len()).expect("lists are far below 2^32 items");
@@ -116,7 +119,7 @@ pub(crate) fn write_list<T: Write>(items: &[T], buffer: &mut impl BufMut) {
 
 /// Encoded size of a list, in bytes.
 pub(crate) fn list_size<T: EncodeSize>(items: &[T]) -> usize {
-    4 + items.iter().map(EncodeSize::encode_size).sum::<usize>()
+    LIST_COUNT_BYTES + items.iter().map(EncodeSize::encode_size).sum::<usize>()
 }
 
 /// Reads a list of at most `limit` items. The count is checked before anything is allocated, and

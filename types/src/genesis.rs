@@ -1,9 +1,12 @@
 //! The genesis file, from which a chain starts, and the small trust file made from it.
 
 use crate::{
-    Certificate, ChainId, Committee, CommitteeError, Epoch, EpochLength, ValidatorIndex, Vote,
+    Certificate, ChainId, Committee, CommitteeError, Epoch, EpochLength, Header, ValidatorIndex,
+    Vote,
+    codec::LIST_COUNT_BYTES,
     limits::{MAX_BLOCK_BYTES, MAX_BLOCK_TRANSACTIONS, MAX_CHAIN_NAME_BYTES},
 };
+use commonware_codec::FixedSize;
 use quorate_crypto::{
     Identity,
     bls::{AggregateMember, HashedMessage, Scheme, SchemeKind, ThresholdKeys},
@@ -56,6 +59,14 @@ pub struct BlockLimits {
     pub max_transactions: usize,
     /// Most bytes of an encoded block: 1,024 to 2,097,152.
     pub max_bytes: usize,
+}
+
+impl BlockLimits {
+    /// The most bytes that a block's transactions may have.
+    pub fn transaction_bytes(&self) -> usize {
+        self.max_bytes
+            .saturating_sub(Header::SIZE + LIST_COUNT_BYTES)
+    }
 }
 
 /// One validator of the genesis committee.

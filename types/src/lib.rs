@@ -35,7 +35,9 @@ pub use ledger::{Account, Failure, Outcome, Receipt, state_key};
 pub use merkle::{merkle_path, merkle_root, merkle_verify};
 pub use message::{Frame, Message, Proposal, Status};
 pub use record::Record;
-pub use transaction::{TRANSACTION_NAMESPACE, Transaction, TransactionError, Transfer};
+pub use transaction::{
+    Memo, MemoTooLong, TRANSACTION_NAMESPACE, Transaction, TransactionError, Transfer,
+};
 pub use vote::{Subject, Vote, VoteKind};
 
 pub use quorate_crypto::{Digest, Identity, IdentitySignature};

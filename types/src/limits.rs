@@ -6,7 +6,11 @@ pub const MAX_VALIDATORS: usize = 1_024;
 /// Most transactions in a block, whatever the genesis file says.
 pub const MAX_BLOCK_TRANSACTIONS: usize = 8_192;
 
-/// Most bytes of an encoded block: header and [`MAX_BLOCK_TRANSACTIONS`] transactions.
+/// Most bytes of a transaction's memo.
+pub const MAX_MEMO_BYTES: usize = 4_096;
+
+/// Most bytes of an encoded block: header and [`MAX_BLOCK_TRANSACTIONS`] transactions without memos,
+/// or fewer with.
 pub const MAX_BLOCK_BYTES: usize = 2 * 1024 * 1024;
 
 /// Most bytes of a frame between validators: a proposal with its block and certificates, or a
@@ -31,6 +35,9 @@ pub const MAX_CERTIFICATE_REPLIES: usize = 64;
 
 /// Most transactions in one forwarded batch.
 pub const MAX_FORWARDED_TRANSACTIONS: usize = 2_048;
+
+/// Bytes after which a forwarded batch takes no further transaction.
+pub const FORWARDED_BYTES: usize = 1024 * 1024;
 
 /// Most bytes of a chain's name.
 pub const MAX_CHAIN_NAME_BYTES: usize = 64;

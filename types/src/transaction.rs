@@ -1,23 +1,29 @@
 //! Transactions: signed transfers from one account to another.
 
-use crate::{
-    ChainId,
-    codec::{fixed_codec, read_version},
-};
+use crate::{ChainId, codec::fixed_codec, limits::MAX_MEMO_BYTES};
 use bytes::BufMut;
-use commonware_codec::{Buf, Encode, Error, FixedSize, Read, Write, extensions::ReadExt};
+use commonware_codec::{
+    Buf, Encode, EncodeSize, Error, FixedSize, Read, Write, extensions::ReadExt,
+};
 use quorate_crypto::{Digest, Identity, IdentitySignature, SecretKey, sha256};
+use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
+use std::{fmt, sync::Arc};
 
-/// Version byte of an encoded [`Transaction`].
-const TRANSACTION_VERSION: u8 = 1;
+/// Version byte of an encoded [`Transaction`] without a memo.
+const PLAIN_VERSION: u8 = 1;
+
+/// Version byte of an encoded [`Transaction`] with a memo.
+const MEMO_VERSION: u8 = 2;
 
 /// Namespace of a transaction's signature (see [`SecretKey::sign`]).
 pub const TRANSACTION_NAMESPACE: &[u8] = b"quorate/transaction/1";
 
 /// A wish to move money: what the sender signs.
 ///
-/// Encoded in 97 bytes: version 1, chain tag 8, sender 32, nonce 8, to 32, amount 8, fee 8.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// Encoded in 97 bytes: version 1, chain tag 8, sender 32, nonce 8, to 32, amount 8, fee 8. With a
+/// memo the version is 2, and the memo's length (2 bytes, never 0) and the memo follow, so that every
+/// transfer has one encoding.
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Transfer {
     /// First eight bytes of the chain's id.
     pub chain_tag: [u8; 8],
@@ -31,13 +37,20 @@ pub struct Transfer {
     pub amount: u64,
     /// What the sender pays beside the amount, to the block's leader.
     pub fee: u64,
+    /// Bytes that mean something to the two accounts and nothing to the chain, at most
+    /// [`MAX_MEMO_BYTES`]: part of what is signed and stored, not of the state.
+    pub memo: Memo,
 }
 
-/// A signed transfer: 161 bytes.
+/// A transfer's memo, at most [`MAX_MEMO_BYTES`]. None takes no memory beside the transfer's own.
+#[derive(Clone, Default, PartialEq, Eq)]
+pub struct Memo(Option<Arc<[u8]>>);
+
+/// A signed transfer: 161 bytes without a memo, 163 and the memo with one.
 ///
 /// Its id leaves out the signature: who can make a second valid signature for the same transfer
 /// does not make a second transaction.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Transaction {
     transfer: Transfer,
     signature: IdentitySignature,
@@ -58,6 +71,68 @@ pub enum TransactionError {
     BadSignature,
 }
 
+/// A memo is too long.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("a memo has at most {MAX_MEMO_BYTES} bytes, not {bytes}")]
+pub struct MemoTooLong {
+    /// How many it would have.
+    pub bytes: usize,
+}
+
+impl Memo {
+    /// No memo.
+    pub const NONE: Self = Self(None);
+
+    /// A memo of these bytes; of none, no memo.
+    ///
+    /// # Errors
+    ///
+    /// If there are more than [`MAX_MEMO_BYTES`].
+    pub fn new(bytes: impl AsRef<[u8]>) -> Result<Self, MemoTooLong> {
+        let bytes = bytes.as_ref();
+        match bytes.len() {
+            0 => Ok(Self::NONE),
+            1..=MAX_MEMO_BYTES => Ok(Self(Some(bytes.into()))),
+            bytes => Err(MemoTooLong { bytes }),
+        }
+    }
+
+    /// The bytes.
+    pub fn as_bytes(&self) -> &[u8] {
+        self.0.as_deref().unwrap_or_default()
+    }
+
+    /// Whether there is none.
+    pub fn is_empty(&self) -> bool {
+        self.0.is_none()
+    }
+}
+
+impl Serialize for Memo {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_str(&hex::encode(self.as_bytes()))
+    }
+}
+
+impl<'de> Deserialize<'de> for Memo {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let text = String::deserialize(deserializer)?;
+        if text.len() > 2 * MAX_MEMO_BYTES {
+            let bytes = text.len() / 2;
+            return Err(de::Error::custom(MemoTooLong { bytes }));
+        }
+        let bytes = hex::decode(&text)
+            .map_err(|_| de::Error::custom("a memo is an even number of hexadecimal digits"))?;
+        Self::new(bytes).map_err(de::Error::custom)
+    }
+}
+
+impl fmt::Debug for Memo {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&hex::encode(self.as_bytes()))
+    }
+}
+
 impl Transfer {
     /// Signs the transfer for the chain. The signature covers the whole chain id beside the
     /// transfer's own bytes, which hold only its tag.
@@ -68,7 +143,7 @@ impl Transfer {
 
     /// The bytes that are signed within [`TRANSACTION_NAMESPACE`]: `chain id ‖ transfer`.
     pub fn signed_bytes(&self, chain: &ChainId) -> Vec<u8> {
-        let mut bytes = Vec::with_capacity(32 + Self::SIZE);
+        let mut bytes = Vec::with_capacity(32 + self.encode_size());
         chain.write(&mut bytes);
         self.write(&mut bytes);
         bytes
@@ -153,8 +228,11 @@ fixed_codec!(TransferFields {
     fee: u64,
 });
 
-impl FixedSize for Transfer {
-    const SIZE: usize = 1 + TransferFields::SIZE;
+impl EncodeSize for Transfer {
+    fn encode_size(&self) -> usize {
+        let memo = self.memo.as_bytes().len();
+        1 + TransferFields::SIZE + if memo > 0 { u16::SIZE + memo } else { 0 }
+    }
 }
 
 impl Write for Transfer {
@@ -166,8 +244,13 @@ impl Write for Transfer {
             to,
             amount,
             fee,
+            ref memo,
         } = *self;
-        TRANSACTION_VERSION.write(buffer);
+        let version = match memo.is_empty() {
+            true => PLAIN_VERSION,
+            false => MEMO_VERSION,
+        };
+        version.write(buffer);
         TransferFields {
             chain_tag,
             sender,
@@ -177,6 +260,11 @@ impl Write for Transfer {
             fee,
         }
         .write(buffer);
+        if !memo.is_empty() {
+            let length = u16::try_from(memo.as_bytes().len()).expect("a memo is shorter");
+            length.write(buffer);
+            buffer.put_slice(memo.as_bytes());
+        }
     }
 }
 
@@ -184,7 +272,10 @@ impl Read for Transfer {
     type Cfg = ();
 
     fn read_cfg(buffer: &mut impl Buf, _: &()) -> Result<Self, Error> {
-        read_version(buffer, TRANSACTION_VERSION, "transaction")?;
+        let version = u8::read(buffer)?;
+        if ![PLAIN_VERSION, MEMO_VERSION].contains(&version) {
+            return Err(Error::Invalid("transaction", "unknown version"));
+        }
         let TransferFields {
             chain_tag,
             sender,
@@ -193,6 +284,10 @@ impl Read for Transfer {
             amount,
             fee,
         } = TransferFields::read(buffer)?;
+        let memo = match version {
+            PLAIN_VERSION => Memo::NONE,
+            _ => read_memo(buffer)?,
+        };
         Ok(Self {
             chain_tag,
             sender,
@@ -200,12 +295,33 @@ impl Read for Transfer {
             to,
             amount,
             fee,
+            memo,
         })
     }
 }
 
-impl FixedSize for Transaction {
-    const SIZE: usize = Transfer::SIZE + IdentitySignature::SIZE;
+fn read_memo(buffer: &mut impl Buf) -> Result<Memo, Error> {
+    let length = u16::read(buffer)? as usize;
+    if !(1..=MAX_MEMO_BYTES).contains(&length) {
+        return Err(Error::InvalidLength(length));
+    }
+    if buffer.remaining() < length {
+        return Err(Error::EndOfBuffer);
+    }
+    let mut bytes = [0; MAX_MEMO_BYTES];
+    buffer.copy_to_slice(&mut bytes[..length]);
+    Ok(Memo(Some(bytes[..length].into())))
+}
+
+impl Transaction {
+    /// Bytes of an encoded transaction without a memo; none has fewer.
+    pub const MIN_SIZE: usize = 1 + TransferFields::SIZE + IdentitySignature::SIZE;
+}
+
+impl EncodeSize for Transaction {
+    fn encode_size(&self) -> usize {
+        self.transfer.encode_size() + IdentitySignature::SIZE
+    }
 }
 
 impl Write for Transaction {

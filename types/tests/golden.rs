@@ -12,8 +12,8 @@ use quorate_crypto::{
 };
 use quorate_types::{
     Account, Block, Certificate, ChainId, Digest, Epoch, EpochLength, Evidence, Failure, Frame,
-    Header, Height, Message, Outcome, Proposal, Receipt, Record, Status, Subject, Transaction,
-    Transfer, ValidatorIndex, View, Vote, VoteKind,
+    Header, Height, Memo, Message, Outcome, Proposal, Receipt, Record, Status, Subject,
+    Transaction, Transfer, ValidatorIndex, View, Vote, VoteKind,
     genesis::{BlockLimits, Genesis, GenesisAccount, GenesisValidator, Protocol},
     state_key,
 };
@@ -37,11 +37,20 @@ fn transfer(seed: u8) -> Transfer {
         to: secret(seed + 1).identity(),
         amount: 0x1112_1314_1516_1718,
         fee: 0x2122_2324_2526_2728,
+        memo: Memo::NONE,
     }
 }
 
 fn transaction(seed: u8) -> Transaction {
     transfer(seed).sign(&chain(), &secret(seed))
+}
+
+fn with_memo(seed: u8) -> Transaction {
+    let transfer = Transfer {
+        memo: Memo::new("invoice 17").unwrap(),
+        ..transfer(seed)
+    };
+    transfer.sign(&chain(), &secret(seed))
 }
 
 fn block() -> Block {
@@ -166,6 +175,11 @@ fn vectors() -> BTreeMap<String, String> {
         ("block_id".into(), block().id().0.to_vec()),
         ("transaction".into(), both_ways(&transaction(1))),
         ("transaction_id".into(), transaction(1).id().0.to_vec()),
+        ("transaction_with_memo".into(), both_ways(&with_memo(1))),
+        (
+            "transaction_with_memo_id".into(),
+            with_memo(1).id().0.to_vec(),
+        ),
         (
             "transfer_signed_bytes".into(),
             transfer(1).signed_bytes(&chain()),
@@ -271,11 +285,22 @@ fn ids_are_hashes_of_the_frozen_bytes() {
     let encoded = transaction(1).encode();
     assert_eq!(transaction(1).id(), sha256(&[&encoded[..97]]));
     assert_eq!(encoded.len(), 161);
+    let encoded = with_memo(1).encode();
+    assert_eq!(with_memo(1).id(), sha256(&[&encoded[..97 + 2 + 10]]));
+    assert_eq!(encoded.len(), 161 + 2 + 10);
     assert_eq!(
         state_key(&secret(1).identity()),
         sha256(&[&secret(1).identity().0])
     );
     assert!(transaction(1).verify(&chain()).is_ok());
+    assert!(with_memo(1).verify(&chain()).is_ok());
+    // The memo is signed, too.
+    let other = Transfer {
+        memo: Memo::new("invoice 18").unwrap(),
+        ..transfer(1)
+    };
+    let forged = Transaction::new(other, *with_memo(1).signature());
+    assert!(forged.verify(&chain()).is_err());
     assert!(transaction(1).verify(&ChainId(Digest::ZERO)).is_err());
 }
 

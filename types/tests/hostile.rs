@@ -6,11 +6,12 @@ use proptest::{collection::vec, option, prelude::*};
 use quorate_crypto::bls::{PartialSignature, Proof, Signers};
 use quorate_types::{
     Account, Block, BlockError, Certificate, ChainId, Digest, Epoch, Evidence, Failure, Frame,
-    Header, Height, Identity, IdentitySignature, Message, Outcome, Proposal, Receipt, Record,
+    Header, Height, Identity, IdentitySignature, Memo, Message, Outcome, Proposal, Receipt, Record,
     Status, Subject, Transaction, Transfer, ValidatorIndex, View, Vote, VoteKind,
     limits::{
         MAX_BLOCK_BYTES, MAX_BLOCK_TRANSACTIONS, MAX_FORWARDED_TRANSACTIONS, MAX_FRAME_BYTES,
-        MAX_FRAME_MESSAGES, MAX_PROPOSAL_NULLIFICATIONS, MAX_RANGE_BLOCKS, RANGE_REPLY_BYTES,
+        MAX_FRAME_MESSAGES, MAX_MEMO_BYTES, MAX_PROPOSAL_NULLIFICATIONS, MAX_RANGE_BLOCKS,
+        RANGE_REPLY_BYTES,
     },
 };
 use std::{fmt::Debug, sync::Arc};
@@ -130,21 +131,25 @@ fn transaction() -> impl Strategy<Value = Transaction> {
         any::<[u8; 32]>(),
         any::<[u64; 3]>(),
         any::<[u8; 32]>(),
+        vec(any::<u8>(), 0..20),
     )
-        .prop_map(|(chain_tag, sender, to, [nonce, amount, fee], seed)| {
-            let transfer = Transfer {
-                chain_tag,
-                sender: Identity(sender),
-                nonce,
-                to: Identity(to),
-                amount,
-                fee,
-            };
-            Transaction::new(
-                transfer,
-                IdentitySignature(std::array::from_fn(|i| seed[i % 32])),
-            )
-        })
+        .prop_map(
+            |(chain_tag, sender, to, [nonce, amount, fee], seed, memo)| {
+                let transfer = Transfer {
+                    chain_tag,
+                    sender: Identity(sender),
+                    nonce,
+                    to: Identity(to),
+                    amount,
+                    fee,
+                    memo: Memo::new(memo).unwrap(),
+                };
+                Transaction::new(
+                    transfer,
+                    IdentitySignature(std::array::from_fn(|i| seed[i % 32])),
+                )
+            },
+        )
 }
 
 fn block() -> impl Strategy<Value = Block> {
@@ -353,7 +358,8 @@ fn unknown_versions_are_refused() {
     };
     only_version(block.header(), 0, 1);
     only_version(&block, 0, 1);
-    only_version(&one(transaction()), 0, 1);
+    only_version(&plain(), 0, 1);
+    only_version(&with_memo(vec![7; 20]), 0, 2);
     only_version(&vote, 0, 1);
     only_version(&certificate, 0, 1);
     only_version(&evidence, 0, 1);
@@ -445,7 +451,7 @@ fn counts_above_the_limits_are_refused_before_the_items_are_read() {
 
 #[test]
 fn a_full_block_round_trips_and_fits_its_limits() {
-    let transactions = vec![one(transaction()); MAX_BLOCK_TRANSACTIONS];
+    let transactions = vec![plain(); MAX_BLOCK_TRANSACTIONS];
     let header = Header {
         body_root: Header::body_root_of(&transactions),
         ..*one(block()).header()
@@ -468,16 +474,70 @@ fn a_full_block_round_trips_and_fits_its_limits() {
     assert!(RANGE_REPLY_BYTES + size + 1_024 <= MAX_FRAME_BYTES);
 
     let mut more = transactions;
-    more.push(more[0]);
+    more.push(plain());
     let count = more.len();
     let refused = Block::new(header, more);
     assert_eq!(refused, Err(BlockError::TooManyTransactions { count }));
     assert_eq!(Block::new(header, vec![]), Err(BlockError::BodyMismatch));
 }
 
+fn plain() -> Transaction {
+    with_memo(Vec::new())
+}
+
+fn with_memo(memo: Vec<u8>) -> Transaction {
+    let some = one(transaction());
+    let transfer = Transfer {
+        memo: Memo::new(memo).unwrap(),
+        ..some.transfer().clone()
+    };
+    Transaction::new(transfer, *some.signature())
+}
+
+#[test]
+fn a_memo_has_its_limit_and_no_second_form_of_none() {
+    let longest = with_memo(vec![7; MAX_MEMO_BYTES]);
+    let bytes = longest.encode().to_vec();
+    assert_eq!(bytes.len(), Transaction::MIN_SIZE + 2 + MAX_MEMO_BYTES);
+    assert_eq!(decode::<Transaction>(&bytes).ok(), Some(longest));
+    let too_long = Memo::new(vec![7; MAX_MEMO_BYTES + 1]).unwrap_err();
+    assert_eq!(too_long.bytes, MAX_MEMO_BYTES + 1);
+    // The length stands behind the transfer's other 97 bytes.
+    for length in [0, MAX_MEMO_BYTES + 1] {
+        let mut bytes = bytes.clone();
+        bytes[97..99].copy_from_slice(&u16::try_from(length).unwrap().to_be_bytes());
+        let error = decode::<Transaction>(&bytes).unwrap_err();
+        assert!(
+            matches!(error, Error::InvalidLength(n) if n == length),
+            "{error}"
+        );
+    }
+}
+
+#[test]
+fn memos_make_no_block_larger_than_its_limit() {
+    let transactions = vec![with_memo(vec![7; MAX_MEMO_BYTES]); 512];
+    let header = Header {
+        body_root: Header::body_root_of(&transactions),
+        ..*one(block()).header()
+    };
+    let refused = Block::new(header, transactions.clone());
+    assert!(matches!(refused, Err(BlockError::TooLarge { bytes }) if bytes > MAX_BLOCK_BYTES));
+    let mut bytes = header.encode().to_vec();
+    bytes.extend_from_slice(&512_u32.to_be_bytes());
+    for transaction in &transactions {
+        bytes.extend_from_slice(&transaction.encode());
+    }
+    let error = decode::<Block>(&bytes).unwrap_err();
+    assert!(
+        matches!(error, Error::InvalidLength(n) if n == bytes.len()),
+        "{error}"
+    );
+}
+
 #[test]
 fn a_full_frame_round_trips() {
-    let transactions = vec![one(transaction()); MAX_FORWARDED_TRANSACTIONS];
+    let transactions = vec![plain(); MAX_FORWARDED_TRANSACTIONS];
     let mut messages = vec![Message::Vote(one(vote())); MAX_FRAME_MESSAGES - 1];
     messages.push(Message::Transactions(transactions));
     withstands_whole(&Frame(messages));

@@ -4,7 +4,7 @@
 
 use commonware_codec::{Copying, DecodeExt, Encode};
 use quorate_types::{
-    Block, ChainId, Digest, Height, Identity, IdentitySignature, Transaction, Transfer,
+    Block, ChainId, Digest, Height, Identity, IdentitySignature, Memo, Transaction, Transfer,
     ValidatorIndex, View,
 };
 use serde::{Deserialize, Serialize};
@@ -39,6 +39,9 @@ pub struct TransactionJson {
     pub amount: u64,
     /// What the sender pays beside.
     pub fee: u64,
+    /// Bytes for the two accounts, at most 4,096; left out if there are none.
+    #[serde(default, skip_serializing_if = "Memo::is_empty")]
+    pub memo: Memo,
     /// The sender's signature.
     pub signature: IdentitySignature,
 }
@@ -53,6 +56,7 @@ impl TransactionJson {
             to: self.to,
             amount: self.amount,
             fee: self.fee,
+            memo: self.memo.clone(),
         };
         Transaction::new(transfer, self.signature)
     }
@@ -66,6 +70,7 @@ impl TransactionJson {
             to: transfer.to,
             amount: transfer.amount,
             fee: transfer.fee,
+            memo: transfer.memo.clone(),
             signature: *transaction.signature(),
         }
     }
@@ -78,7 +83,7 @@ pub struct SubmitRequest {
     /// Transactions by their fields.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub transactions: Vec<TransactionJson>,
-    /// Transactions by their encoding, 161 bytes each.
+    /// Transactions by their encoding, 161 bytes each without a memo.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub hex: Vec<String>,
 }

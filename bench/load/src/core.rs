@@ -2,7 +2,8 @@
 //! and what came of it. Times count from the load's beginning.
 //!
 //! A transfer is due at a time that the schedule fixes beforehand. It then waits for one of the
-//! places that a validator has for requests, is sent, answered, and becomes final. Its latency
+//! places that a validator has for requests and for an account of which nothing is unanswered, is
+//! sent, answered, and becomes final. Its latency
 //! counts from when it was *due*. If it counted from when it was sent, a validator that stops
 //! answering for a second would be seen by the few requests that it has, and not by the many that
 //! wait behind them: the coordinated omission, after Gil Tene.
@@ -16,16 +17,17 @@ use crate::{
     latencies::Latencies,
     report::{LoadReport, Row, StepReport, Tally},
     schedule::{Schedule, Step},
-    senders::{Senders, Wallet},
+    senders::{Senders, Signed, Wallet},
 };
 use quorate_types::Digest;
 use std::{
     collections::{HashMap, VecDeque},
+    mem::take,
     sync::{Arc, atomic::Ordering::Relaxed},
     time::Duration,
 };
 
-/// Transfers that wait or are on their way at most, about 150 bytes each.
+/// Transfers that are on their way at most, about 150 bytes each.
 const MAX_ON_THE_WAY: usize = 500_000;
 
 /// Transfers that wait for one validator at most.
@@ -59,8 +61,10 @@ pub enum Shape {
 pub struct Pace {
     /// Requests that one validator has at a time.
     pub connections: usize,
-    /// Transfers in one request at most.
+    /// Transfers in one request at most; fewer if the request would be too long.
     pub batch: usize,
+    /// Bytes of the memo in each transfer, from 0 to 4,096.
+    pub payload_bytes: usize,
     /// A transfer that was sent and is not final after this long is counted as lost.
     pub lost_after: Duration,
 }
@@ -70,6 +74,7 @@ impl Default for Pace {
         Self {
             connections: 32,
             batch: 100,
+            payload_bytes: 0,
             lost_after: Duration::from_secs(60),
         }
     }
@@ -86,11 +91,13 @@ enum Source {
 }
 
 /// A transfer to be sent.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Order {
     pub(crate) id: Digest,
     pub(crate) account: u32,
     pub(crate) nonce: u64,
+    /// The signed transfer as it is sent; the generator fills it in.
+    pub(crate) signed: Signed,
 }
 
 /// Transfers to be sent to a validator at once.
@@ -121,9 +128,20 @@ struct Entry {
     attempts: u8,
 }
 
+/// A transfer that is due and waits for a place and an account.
+#[derive(Clone, Copy)]
+struct Due {
+    at: Duration,
+    step: u32,
+    /// The account, in a closed loop.
+    client: Option<u32>,
+}
+
 #[derive(Default)]
 struct Target {
-    waiting: VecDeque<Order>,
+    waiting: VecDeque<Due>,
+    /// What another validator did not answer.
+    again: VecDeque<Order>,
     under_way: usize,
     down: bool,
 }
@@ -142,6 +160,8 @@ pub(crate) struct Core {
     source: Source,
     senders: Senders,
     targets: Vec<Target>,
+    /// The validator that gets the next transfer.
+    turn: usize,
     on_the_way: HashMap<Digest, Entry>,
     tallies: Vec<Tally>,
     second: Second,
@@ -169,13 +189,14 @@ impl Core {
             }
         };
         Self {
-            senders: Senders::new(wallet.size()),
+            senders: Senders::new(wallet.size(), targets),
             wallet,
             counters,
             shape,
             pace,
             source,
             targets: (0..targets).map(|_| Target::default()).collect(),
+            turn: 0,
             on_the_way: HashMap::new(),
             tallies: vec![Tally::default(); steps],
             second: Second::default(),
@@ -212,11 +233,13 @@ impl Core {
     pub(crate) fn poll(&mut self, now: Duration) -> Vec<Request> {
         self.take_up(now);
         let mut requests = Vec::new();
-        for (target, state) in self.targets.iter_mut().enumerate() {
-            while state.under_way < self.pace.connections && !state.waiting.is_empty() {
-                let count = state.waiting.len().min(self.pace.batch);
-                state.under_way += 1;
-                let orders = state.waiting.drain(..count).collect();
+        for target in 0..self.targets.len() {
+            while self.targets[target].under_way < self.pace.connections {
+                let orders = self.orders(target);
+                if orders.is_empty() {
+                    break;
+                }
+                self.targets[target].under_way += 1;
                 requests.push(Request { target, orders });
             }
         }
@@ -229,8 +252,9 @@ impl Core {
                 Source::Open(schedule) => {
                     let (_, step) = schedule.next().expect("it is due");
                     schedule.advance();
-                    let from = self.senders.take();
-                    self.offer(due, step, from, now);
+                    self.turn = (self.turn + 1) % self.targets.len();
+                    let target = self.route(self.turn);
+                    self.offer(due, step, target, None, now);
                 }
                 Source::Closed { ready, pausing } => {
                     let paused = pausing.pop_front_if(|(at, _)| *at <= now);
@@ -242,66 +266,123 @@ impl Core {
                         pausing.push_back((now + PAUSE, client));
                         continue;
                     }
-                    let nonce = self.senders.take_from(client);
-                    self.offer(due, 0, Some((client, nonce)), now);
+                    let target = self.route(self.senders.home(client));
+                    self.offer(due, 0, target, Some(client), now);
                 }
             }
         }
     }
 
     /// A transfer is due.
-    fn offer(&mut self, due: Duration, step: usize, from: Option<(u32, u64)>, now: Duration) {
+    fn offer(
+        &mut self,
+        at: Duration,
+        step: usize,
+        target: usize,
+        client: Option<u32>,
+        now: Duration,
+    ) {
         let tally = &mut self.tallies[step];
         tally.offered += 1;
         self.second.row.offered += 1;
-        if now.saturating_sub(due) > LATE {
+        if now.saturating_sub(at) > LATE {
             tally.behind += 1;
         }
-        let Some((account, nonce)) = from else {
-            self.unsent(step, None);
-            return;
-        };
-        let target = self.route(account);
-        let full = self.targets[target].waiting.len() >= MAX_WAITING;
-        if full || self.on_the_way.len() >= MAX_ON_THE_WAY {
-            self.unsent(step, Some((account, nonce)));
+        let waiting = &mut self.targets[target].waiting;
+        if waiting.len() >= MAX_WAITING || self.on_the_way.len() >= MAX_ON_THE_WAY {
+            self.unsent(step);
             return;
         }
+        let step = step as u32;
+        waiting.push_back(Due { at, step, client });
+    }
+
+    fn unsent(&mut self, step: usize) {
+        self.tallies[step].unsent += 1;
+        self.second.row.unsent += 1;
+        self.counters.unsent.fetch_add(1, Relaxed);
+    }
+
+    /// What the next request to this validator carries; nothing if nothing waits, or nobody could
+    /// pay for it now.
+    fn orders(&mut self, target: usize) -> Vec<Order> {
+        let batch = self.pace.batch;
+        let again = &mut self.targets[target].again;
+        if !again.is_empty() {
+            return again.drain(..again.len().min(batch)).collect();
+        }
+        if self.targets[target].waiting.is_empty() {
+            return Vec::new();
+        }
+        // Few from each of many accounts, unless so much waits that all places must be used.
+        let homes = self.homes_of(target);
+        let clear: usize = homes.iter().map(|home| self.senders.clear(*home)).sum();
+        let needed = self.targets[target].waiting.len().div_ceil(clear.max(1));
+        let most = (self.pace.connections * batch).div_ceil(self.senders.per_home().max(1));
+        let share = needed.min(most).max(1);
+        let mut orders = Vec::new();
+        while orders.len() < batch
+            && let Some(front) = self.targets[target].waiting.front()
+        {
+            let (account, share) = match front.client {
+                Some(client) => (client, 1),
+                None => match homes.iter().find_map(|home| self.senders.take(*home)) {
+                    Some(account) => (account, share),
+                    None => break,
+                },
+            };
+            for _ in 0..share.min(batch - orders.len()) {
+                let Some(due) = self.targets[target].waiting.pop_front() else {
+                    break;
+                };
+                orders.push(self.order(due, account));
+            }
+        }
+        orders
+    }
+
+    fn order(&mut self, due: Due, account: u32) -> Order {
+        let (nonce, signed) = self.senders.take_from(account);
         let id = self.wallet.id(account, nonce);
         let entry = Entry {
             account,
             nonce,
-            step: step as u32,
-            due,
+            step: due.step,
+            due: due.at,
             sent: None,
             taken: false,
             attempts: 0,
         };
         let before = self.on_the_way.insert(id, entry);
         debug_assert!(before.is_none(), "a nonce is used once at a time");
-        let order = Order { id, account, nonce };
-        self.targets[target].waiting.push_back(order);
-    }
-
-    fn unsent(&mut self, step: usize, from: Option<(u32, u64)>) {
-        self.tallies[step].unsent += 1;
-        self.second.row.unsent += 1;
-        self.counters.unsent.fetch_add(1, Relaxed);
-        if let Some((account, nonce)) = from {
-            self.senders.returned(account, nonce);
-            self.senders.answered(account);
+        Order {
+            id,
+            account,
+            nonce,
+            signed,
         }
     }
 
-    /// Where an account's transfers go: always to the same validator, so that they arrive in the
+    /// Where the transfers of a validator's accounts go: always to it, so that they arrive in the
     /// order of their nonces, unless it is down.
-    fn route(&self, account: u32) -> usize {
+    fn route(&self, home: usize) -> usize {
         let count = self.targets.len();
-        let home = account as usize % count;
         (home..home + count)
             .map(|place| place % count)
             .find(|place| !self.targets[*place].down)
             .unwrap_or(home)
+    }
+
+    /// Whose accounts' transfers go to this validator.
+    fn homes_of(&self, target: usize) -> Vec<usize> {
+        if self.targets.iter().all(|target| !target.down) {
+            return vec![target];
+        }
+        let mut homes: Vec<usize> = (0..self.targets.len())
+            .filter(|home| self.route(*home) == target)
+            .collect();
+        homes.sort_by_key(|home| *home != target);
+        homes
     }
 
     /// A request leaves.
@@ -331,31 +412,36 @@ impl Core {
     pub(crate) fn answered(
         &mut self,
         now: Duration,
-        request: &Request,
+        request: Request,
         answer: Result<&[TransactionResult], Failure>,
     ) {
-        let target = &mut self.targets[request.target];
-        target.under_way = target.under_way.saturating_sub(1);
+        let Request { target, orders } = request;
+        let state = &mut self.targets[target];
+        state.under_way = state.under_way.saturating_sub(1);
         match answer {
             Ok(results) => {
-                for (place, order) in request.orders.iter().enumerate() {
+                for (place, order) in orders.into_iter().enumerate() {
+                    let account = order.account;
                     match results.get(place).filter(|result| result.id == order.id) {
                         Some(result) => self.on_result(now, order, result),
                         None => self.refuse(now, order, "bad_answer"),
                     }
-                    self.senders.answered(order.account);
+                    self.senders.answered(account);
                 }
             }
-            Err(Failure::Unknown) => self.send_again(now, request),
+            Err(Failure::Unknown) => self.send_again(now, target, orders),
             Err(failure) => {
                 let code = match &failure {
                     Failure::Turned(code) => code,
                     _ => "unreachable",
                 };
-                self.targets[request.target].down |= failure == Failure::Unreachable;
-                for order in &request.orders {
+                if failure == Failure::Unreachable {
+                    self.set_down(target, true);
+                }
+                for order in orders {
+                    let account = order.account;
                     self.refuse(now, order, code);
-                    self.senders.answered(order.account);
+                    self.senders.answered(account);
                 }
             }
         }
@@ -363,32 +449,33 @@ impl Core {
 
     /// The same bytes go to another validator if there is one, so whatever became of them is found
     /// out and not guessed.
-    fn send_again(&mut self, now: Duration, request: &Request) {
-        self.targets[request.target].down = true;
-        for order in &request.orders {
+    fn send_again(&mut self, now: Duration, target: usize, orders: Vec<Order>) {
+        self.set_down(target, true);
+        for order in orders {
             let attempts = self.on_the_way.get(&order.id).map(|entry| entry.attempts);
             match attempts {
                 Some(attempts) if attempts < MAX_ATTEMPTS && self.stopped.is_none() => {
-                    let target = self.route(order.account);
-                    self.targets[target].waiting.push_back(*order);
+                    let target = self.route(self.senders.home(order.account));
+                    self.targets[target].again.push_back(order);
                 }
                 Some(_) => {
-                    self.lose(now, &order.id);
-                    self.senders.answered(order.account);
+                    let account = order.account;
+                    self.lose(now, &order.id, order.signed);
+                    self.senders.answered(account);
                 }
                 None => self.senders.answered(order.account),
             }
         }
     }
 
-    fn on_result(&mut self, now: Duration, order: &Order, result: &TransactionResult) {
+    fn on_result(&mut self, now: Duration, order: Order, result: &TransactionResult) {
         match result.state {
             TransactionState::Pending => self.on_taken(now, &order.id),
             TransactionState::Finalized => {
                 let attempts = self.on_the_way.get(&order.id).map(|entry| entry.attempts);
                 match attempts {
                     Some(1) => {
-                        let entry = self.take_out(now, &order.id, false).expect("it is there");
+                        let entry = self.take_out(now, &order.id, None).expect("it is there");
                         self.tallies[entry.step as usize].repeated += 1;
                         // Its nonce was used when nobody knew.
                         self.senders.doubt(entry.account);
@@ -421,7 +508,7 @@ impl Core {
         self.counters.submitted.fetch_add(1, Relaxed);
     }
 
-    fn refuse(&mut self, now: Duration, order: &Order, code: &str) {
+    fn refuse(&mut self, now: Duration, order: Order, code: &str) {
         // What was taken in by one validator may be refused by another that it was sent to again.
         if self
             .on_the_way
@@ -432,7 +519,8 @@ impl Core {
         }
         // Somebody else uses the account, or the chain is further than was known.
         let used = matches!(code, "stale_nonce" | "nonce_taken" | "already_known");
-        let entry = self.take_out(now, &order.id, !used).expect("it is there");
+        let again = (!used).then_some(order.signed);
+        let entry = self.take_out(now, &order.id, again).expect("it is there");
         if used {
             self.senders.doubt(entry.account);
         }
@@ -445,7 +533,7 @@ impl Core {
     pub(crate) fn finalised(&mut self, now: Duration, id: &Digest, applied: bool) {
         // The block may be faster than the validator's answer.
         self.on_taken(now, id);
-        let Some(entry) = self.take_out(now, id, false) else {
+        let Some(entry) = self.take_out(now, id, None) else {
             return;
         };
         let tally = &mut self.tallies[entry.step as usize];
@@ -494,16 +582,17 @@ impl Core {
         }
     }
 
-    /// Takes a transfer out of the books. In a closed loop, its client may go on.
-    fn take_out(&mut self, now: Duration, id: &Digest, nonce_returns: bool) -> Option<Entry> {
+    /// Takes a transfer out of the books; `again` if its nonce is to be used again. In a closed loop,
+    /// its client may go on.
+    fn take_out(&mut self, now: Duration, id: &Digest, again: Option<Signed>) -> Option<Entry> {
         let entry = self.on_the_way.remove(id)?;
-        if nonce_returns {
-            self.senders.returned(entry.account, entry.nonce);
-        } else {
-            self.senders.ended(entry.account);
+        let returns = again.is_some();
+        match again {
+            Some(signed) => self.senders.returned(entry.account, entry.nonce, signed),
+            None => self.senders.ended(entry.account),
         }
         if let Source::Closed { ready, pausing } = &mut self.source {
-            match nonce_returns {
+            match returns {
                 true => pausing.push_back((now + PAUSE, entry.account)),
                 false => ready.push_back((now, entry.account)),
             }
@@ -511,8 +600,8 @@ impl Core {
         Some(entry)
     }
 
-    fn lose(&mut self, now: Duration, id: &Digest) {
-        if let Some(entry) = self.take_out(now, id, true) {
+    fn lose(&mut self, now: Duration, id: &Digest, signed: Signed) {
+        if let Some(entry) = self.take_out(now, id, Some(signed)) {
             self.tallies[entry.step as usize].lost += 1;
             self.second.row.lost += 1;
             self.counters.lost.fetch_add(1, Relaxed);
@@ -531,7 +620,7 @@ impl Core {
             .map(|(id, _)| *id)
             .collect();
         for id in lost {
-            self.lose(now, &id);
+            self.lose(now, &id, None);
         }
     }
 
@@ -543,22 +632,14 @@ impl Core {
         let end = now.min(self.end().unwrap_or(Duration::MAX));
         self.take_up(end);
         self.stopped = Some(end);
-        let waiting: Vec<Order> = self
+        let waiting: Vec<Due> = self
             .targets
             .iter_mut()
             .flat_map(|target| target.waiting.drain(..))
             .collect();
-        for order in waiting {
-            let sent = self.on_the_way.get(&order.id).and_then(|entry| entry.sent);
-            if sent.is_some() {
-                continue;
-            }
-            if let Some(entry) = self.take_out(now, &order.id, true) {
-                self.tallies[entry.step as usize].unsent += 1;
-                self.second.row.unsent += 1;
-                self.counters.unsent.fetch_add(1, Relaxed);
-            }
-        }
+        waiting
+            .iter()
+            .for_each(|due| self.unsent(due.step as usize));
     }
 
     /// Whether nothing is on its way.
@@ -570,7 +651,7 @@ impl Core {
     pub(crate) fn to_ask(&self, max: usize) -> Vec<(u32, usize)> {
         let accounts = self.senders.to_ask(max).into_iter();
         accounts
-            .map(|account| (account, self.route(account)))
+            .map(|account| (account, self.route(self.senders.home(account))))
             .collect()
     }
 
@@ -590,17 +671,32 @@ impl Core {
     /// A validator answers, or does not.
     pub(crate) fn set_down(&mut self, target: usize, down: bool) {
         self.targets[target].down = down;
+        let place = self.route(target);
+        if place == target {
+            return;
+        }
+        // What waits for it goes where its accounts go.
+        let state = &mut self.targets[target];
+        let (waiting, again) = (take(&mut state.waiting), take(&mut state.again));
+        self.targets[place].again.extend(again);
+        for due in waiting {
+            let others = &mut self.targets[place].waiting;
+            match others.len() < MAX_WAITING {
+                true => others.push_back(due),
+                false => self.unsent(due.step as usize),
+            }
+        }
     }
 
     /// The second that ends now.
     pub(crate) fn take_row(&mut self) -> Row {
         self.seconds += 1;
-        let mut row = std::mem::take(&mut self.second.row);
+        let mut row = take(&mut self.second.row);
         row.second = self.seconds;
         row.on_the_way = self.on_the_way.len();
         row.p50_ms = self.second.latencies.quantile_ms(0.5);
         row.p99_ms = self.second.latencies.quantile_ms(0.99);
-        row.latencies = std::mem::take(&mut self.second.latencies);
+        row.latencies = take(&mut self.second.latencies);
         row
     }
 

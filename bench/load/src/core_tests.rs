@@ -1,7 +1,7 @@
 use super::*;
 use crate::api::ErrorDetail;
 use quorate_crypto::{SecretKey, sha256};
-use quorate_types::ChainId;
+use quorate_types::{ChainId, Memo};
 
 const MS: Duration = Duration::from_millis(1);
 const FINALITY: Duration = Duration::from_millis(20);
@@ -55,7 +55,7 @@ impl Server {
             let taken = taken.filter(|result| result.state == TransactionState::Pending);
             self.finals
                 .extend(taken.map(|result| (now + FINALITY, result.id)));
-            core.answered(now, &request, answer.as_deref().map_err(Clone::clone));
+            core.answered(now, request, answer.as_deref().map_err(Clone::clone));
         }
         while let Some((_, id)) = self.finals.pop_front_if(|(at, _)| *at <= now) {
             core.finalised(now, &id, true);
@@ -83,7 +83,7 @@ fn pending(id: Digest) -> TransactionResult {
 
 fn core(shape: Shape, pace: Pace, accounts: u8, targets: usize) -> Core {
     let keys = (0..accounts).map(|seed| SecretKey::from_bytes(&[seed; 32]));
-    let wallet = Wallet::new(ChainId(sha256(&[b"test"])), keys.collect());
+    let wallet = Wallet::new(ChainId(sha256(&[b"test"])), keys.collect(), Memo::NONE);
     let mut core = Core::new(shape, pace, Arc::new(wallet), targets, Arc::default());
     (0..u32::from(accounts)).for_each(|account| core.learned(account, 0));
     core
@@ -97,6 +97,7 @@ fn open(rate: f64, seconds: u64) -> Shape {
 const NARROW: Pace = Pace {
     connections: 4,
     batch: 1,
+    payload_bytes: 0,
     lost_after: Duration::from_secs(30),
 };
 
@@ -228,9 +229,42 @@ fn nonces_leave_no_gap_when_nine_of_ten_are_refused() {
     // What was taken of each account is an unbroken run; the next one is the first not taken.
     let mut taken = 0;
     for account in 0..50 {
-        taken += core.senders.take_from(account);
+        taken += core.senders.take_from(account).0;
     }
     assert_eq!(taken, total.finalized);
+}
+
+#[test]
+fn few_accounts_under_far_too_much_load_leave_no_gap_either() {
+    // Every third request is turned away as a whole, while others are under way.
+    let mut core = core(open(20_000.0, 2), Pace::default(), 20, 2);
+    let mut server = Server {
+        says: |n, request| match n % 3 {
+            0 => Err(Failure::Turned("busy".to_owned())),
+            _ => Ok(request.orders.iter().map(|o| pending(o.id)).collect()),
+        },
+        ..Server::new()
+    };
+    let (end, mut now) = (core.end().expect("tests end"), Duration::ZERO);
+    while now < end {
+        for request in core.poll(now) {
+            let under_way = server.under_way.iter().flat_map(|(_, other)| &other.orders);
+            let busy: Vec<u32> = under_way.map(|order| order.account).collect();
+            for order in &request.orders {
+                assert!(
+                    !busy.contains(&order.account),
+                    "its predecessors may be refused"
+                );
+            }
+            core.sending(now, &request);
+            server.take(now, request);
+        }
+        server.go_on(now, &mut core);
+        now += MS;
+    }
+    let report = core.report(now);
+    assert!(report.total.refused_by_code["busy"] > 1_000);
+    assert!(report.total.finalized > 10_000, "{:?}", report.total);
 }
 
 #[test]
@@ -283,14 +317,14 @@ fn what_is_taken_and_never_final_is_lost_and_its_nonce_used_again() {
         for request in core.poll(now) {
             core.sending(now, &request);
             let results: Vec<_> = request.orders.iter().map(|o| pending(o.id)).collect();
-            core.answered(now, &request, Ok(&results));
+            core.answered(now, request, Ok(&results));
         }
         now += MS;
     }
     core.give_up_lost(Duration::from_secs(3));
     let report = core.report(now);
     assert_eq!((report.total.submitted, report.total.lost), (100, 100));
-    assert!((0..10).all(|account| core.senders.take_from(account) == 0));
+    assert!((0..10).all(|account| core.senders.take_from(account).0 == 0));
     is_complete(&report.total);
 }
 

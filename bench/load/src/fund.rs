@@ -6,7 +6,7 @@ use crate::{
     targets::accounts,
 };
 use quorate_crypto::{SecretKey, sha256};
-use quorate_types::{ChainId, Identity, Transfer};
+use quorate_types::{ChainId, Identity, Memo, Transfer};
 use std::time::{Duration, Instant};
 
 /// Transfers that are on their way at a time: fewer than a mempool takes of one sender, and than a
@@ -128,6 +128,7 @@ pub async fn fund(
             to: poor[place],
             amount,
             fee: FEE,
+            memo: Memo::NONE,
         };
         to_hex(&transfer.sign(chain, rich))
     };

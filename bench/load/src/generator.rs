@@ -1,9 +1,10 @@
 //! The load generator: threads, sockets and the clock around its core.
 //!
-//! Four things go on at once. The *pacer*, a thread of its own, sleeps until the next transfer is
+//! Five things go on at once. The *pacer*, a thread of its own, sleeps until the next transfer is
 //! due and hands out requests. *Requests* are signed and sent on a small runtime. The *follower*,
 //! on a thread of its own too so that signing is not taken for latency, reads final blocks. The
 //! *keeper* looks after what went wrong: lost transfers, unknown nonces, validators that are away.
+//! The *teller* tells of each second.
 
 use crate::{
     api::{SubmitRequest, to_hex},
@@ -13,8 +14,9 @@ use crate::{
     schedule::{MAX_RATE, MAX_STEPS, Step},
     senders::Wallet,
 };
-use quorate_crypto::SecretKey;
-use quorate_types::{ChainId, Height};
+use commonware_codec::EncodeSize;
+use quorate_crypto::{SecretKey, sha256};
+use quorate_types::{ChainId, Height, Memo, limits::MAX_MEMO_BYTES};
 use std::{
     sync::{
         Arc, Mutex, MutexGuard,
@@ -55,6 +57,9 @@ const ASK_AT_A_TIME: usize = 16;
 
 /// How long what is on its way is waited for at the end, if nothing else is said.
 const DRAIN: Duration = Duration::from_secs(5);
+
+/// Most bytes of transfers in one request; validators take requests of 1 MiB.
+const REQUEST_BYTES: usize = 1_000_000;
 
 /// Most clients of a closed loop.
 const MAX_CLIENTS: usize = 10_000;
@@ -170,6 +175,10 @@ impl Load {
             (1..=1_000).contains(&plan.pace.batch),
             "a request carries 1 to 1000 transfers"
         );
+        anyhow::ensure!(
+            plan.pace.payload_bytes <= MAX_MEMO_BYTES,
+            "a transfer's payload has at most {MAX_MEMO_BYTES} bytes"
+        );
         Ok(Self {
             plan,
             counters: Arc::default(),
@@ -232,14 +241,15 @@ async fn drive(
         .map(|url| RpcClient::with_timeout(url, ANSWER_LIMIT))
         .collect();
     let clients = clients.expect("the system gives an HTTP client");
-    let wallet = Arc::new(Wallet::new(plan.chain, plan.accounts));
-    let mut core = Core::new(
-        plan.shape,
-        plan.pace,
-        wallet.clone(),
-        clients.len(),
-        counters,
-    );
+    let memo = payload(plan.pace.payload_bytes);
+    let wallet = Arc::new(Wallet::new(plan.chain, plan.accounts, memo));
+    // Each byte is two digits, and each transfer stands in quotes.
+    let text = 2 * wallet.sign(0, 0).encode_size() + 3;
+    let fitting = Pace {
+        batch: plan.pace.batch.min(REQUEST_BYTES / text),
+        ..plan.pace
+    };
+    let mut core = Core::new(plan.shape, fitting, wallet.clone(), clients.len(), counters);
     // Nothing is due before the nonces are known, and the place in the chain from which to follow.
     let from = tokio::select! {
         from = prepare(&mut core, &wallet, &clients) => from,
@@ -263,7 +273,10 @@ async fn drive(
         move || run_follower(&shared, &urls, from)
     });
     let keeper = tokio::spawn(keep(shared.clone()));
-    let rows = tokio::spawn(rows(shared.clone(), plan.on_row));
+    let rows = plan.on_row.map(|on_row| {
+        let shared = shared.clone();
+        spawn("load-rows", move || rows(&shared, on_row))
+    });
     let over = async {
         match end {
             Some(end) => tokio::time::sleep_until((shared.origin + end).into()).await,
@@ -281,14 +294,21 @@ async fn drive(
     let report = shared.core().report(now);
     shared.stopped.store(true, Relaxed);
     keeper.abort();
-    rows.abort();
-    // Both look at `stopped` often; a panic of theirs would have left its mark in the figures.
-    let joined = tokio::task::spawn_blocking(move || (pacer.join(), follower.join()));
-    if let Ok((pacer, follower)) = joined.await {
-        pacer.expect("the pacer does not panic");
-        follower.expect("the follower does not panic");
+    // All look at `stopped` often; a panic of theirs would have left its mark in the figures.
+    let threads = [Some(pacer), Some(follower), rows];
+    let joined = tokio::task::spawn_blocking(move || {
+        threads.map(|thread| thread.map_or(Ok(()), thread::JoinHandle::join))
+    });
+    for thread in joined.await.into_iter().flatten() {
+        thread.expect("the generator's threads do not panic");
     }
     report
+}
+
+/// Bytes that no compression makes shorter, the same every time.
+fn payload(bytes: usize) -> Memo {
+    let hashes = (0_u64..).flat_map(|number| sha256(&[&number.to_be_bytes()]).0);
+    Memo::new(hashes.take(bytes).collect::<Vec<u8>>()).expect("checked when the plan was made")
 }
 
 /// Resolves when it becomes true, or nobody is left who could say so.
@@ -334,11 +354,16 @@ impl Shared {
         }
     }
 
-    async fn send(self: Arc<Self>, request: Request) {
-        let orders = request.orders.iter();
+    async fn send(self: Arc<Self>, mut request: Request) {
+        let orders = request.orders.iter_mut();
         let body = SubmitRequest {
             hex: orders
-                .map(|order| to_hex(&self.wallet.sign(order.account, order.nonce)))
+                .map(|order| {
+                    let signed = order.signed.get_or_insert_with(|| {
+                        to_hex(&self.wallet.sign(order.account, order.nonce)).into()
+                    });
+                    signed.to_string()
+                })
                 .collect(),
             ..SubmitRequest::default()
         };
@@ -346,8 +371,8 @@ impl Shared {
         let answer = self.clients[request.target].submit(&body).await;
         let now = self.now();
         match answer {
-            Ok(answer) => self.core().answered(now, &request, Ok(&answer.results)),
-            Err(error) => self.core().answered(now, &request, Err(failure(&error))),
+            Ok(answer) => self.core().answered(now, request, Ok(&answer.results)),
+            Err(error) => self.core().answered(now, request, Err(failure(&error))),
         }
         self.send_due();
     }
@@ -510,12 +535,17 @@ async fn keep(shared: Arc<Shared>) {
     }
 }
 
-/// Tells of every second.
-async fn rows(shared: Arc<Shared>, on_row: Option<OnRow>) {
-    let Some(mut on_row) = on_row else { return };
-    for second in 1_u32.. {
-        let end = shared.origin + Duration::from_secs(1) * second;
-        tokio::time::sleep_until(end.into()).await;
+/// Tells of every second. A thread of its own, or the seconds in which most goes on would be told
+/// late and together.
+fn rows(shared: &Shared, mut on_row: OnRow) {
+    for second in 1_u64.. {
+        let end = Duration::from_secs(second);
+        while shared.now() < end {
+            if shared.stopped.load(Relaxed) {
+                return;
+            }
+            thread::sleep((end - shared.now().min(end)).min(LONGEST_SLEEP));
+        }
         let row = shared.core().take_row();
         on_row(&row);
     }

@@ -4,13 +4,17 @@
 //! holds up all after it, in every mempool. Two rules keep that from happening:
 //!
 //! - A nonce that was refused is used again before any higher one. The transfer of an account and
-//!   a nonce is always the same bytes, so offering it again is harmless even if it had arrived.
-//! - An account that waits for no validator's answer goes before those that do. So with enough
-//!   accounts no transfer is sent before its predecessor was taken in.
+//!   a nonce is always the same bytes, so offering it again is harmless even if it had arrived, and
+//!   it needs no second signature.
+//! - An account has one request under way at a time. So no transfer leaves before its predecessors
+//!   were answered, unless it is in the same request.
 
 use quorate_crypto::{Identity, SecretKey};
-use quorate_types::{ChainId, Digest, IdentitySignature, Transaction, Transfer};
-use std::collections::{BTreeSet, VecDeque};
+use quorate_types::{ChainId, Digest, IdentitySignature, Memo, Transaction, Transfer};
+use std::{
+    collections::{BTreeMap, VecDeque},
+    sync::Arc,
+};
 
 /// What each transfer moves.
 const AMOUNT: u64 = 1;
@@ -25,13 +29,16 @@ pub(crate) const COST: u64 = AMOUNT + FEE;
 pub(crate) struct Wallet {
     chain: ChainId,
     accounts: Vec<(SecretKey, Identity)>,
+    /// What each transfer carries beside.
+    memo: Memo,
 }
 
 impl Wallet {
-    pub(crate) fn new(chain: ChainId, accounts: Vec<SecretKey>) -> Self {
+    pub(crate) fn new(chain: ChainId, accounts: Vec<SecretKey>, memo: Memo) -> Self {
         let accounts = accounts.into_iter();
         Self {
             chain,
+            memo,
             accounts: accounts
                 .map(|secret| {
                     let identity = secret.identity();
@@ -59,6 +66,7 @@ impl Wallet {
             to: self.accounts[next].1,
             amount: AMOUNT,
             fee: FEE,
+            memo: self.memo.clone(),
         }
     }
 
@@ -74,10 +82,13 @@ impl Wallet {
     }
 }
 
+/// A signed transfer as it is sent, once it was sent.
+pub(crate) type Signed = Option<Arc<str>>;
+
 struct Sender {
     next_nonce: u64,
     /// Nonces below `next_nonce` that were refused or lost.
-    free: BTreeSet<u64>,
+    free: BTreeMap<u64, Signed>,
     /// Transfers that no validator has answered yet.
     unanswered: u32,
     /// Transfers that have not come to an end.
@@ -91,19 +102,17 @@ struct Sender {
 /// The accounts' nonces.
 pub(crate) struct Senders {
     all: Vec<Sender>,
-    /// Accounts that wait for no answer. Some entries may be out of date.
-    clear: VecDeque<u32>,
-    /// Whose turn it is if all accounts wait for answers.
-    turn: usize,
-    doubtful: usize,
+    /// Accounts that wait for no answer, by the validator that they belong to. Those that became
+    /// doubtful meanwhile are among them.
+    clear: Vec<VecDeque<u32>>,
 }
 
 impl Senders {
-    /// So many accounts, all of them doubtful.
-    pub(crate) fn new(count: usize) -> Self {
+    /// So many accounts, all of them doubtful, dealt to so many validators.
+    pub(crate) fn new(count: usize, homes: usize) -> Self {
         let sender = |_| Sender {
             next_nonce: 0,
-            free: BTreeSet::new(),
+            free: BTreeMap::new(),
             unanswered: 0,
             on_the_way: 0,
             doubtful: true,
@@ -111,41 +120,46 @@ impl Senders {
         };
         Self {
             all: (0..count).map(sender).collect(),
-            clear: VecDeque::new(),
-            turn: 0,
-            doubtful: count,
+            clear: vec![VecDeque::new(); homes],
         }
     }
 
-    /// An account to send from, and the nonce; `None` if all are doubtful.
-    pub(crate) fn take(&mut self) -> Option<(u32, u64)> {
-        while let Some(account) = self.clear.pop_front() {
+    /// The validator that an account belongs to.
+    pub(crate) fn home(&self, account: u32) -> usize {
+        account as usize % self.clear.len()
+    }
+
+    /// How many accounts belong to each validator, at least.
+    pub(crate) fn per_home(&self) -> usize {
+        self.all.len() / self.clear.len()
+    }
+
+    /// How many accounts of this validator wait for no answer.
+    pub(crate) fn clear(&self, home: usize) -> usize {
+        self.clear[home].len()
+    }
+
+    /// An account of this validator that waits for no answer.
+    pub(crate) fn take(&mut self, home: usize) -> Option<u32> {
+        while let Some(account) = self.clear[home].pop_front() {
             let sender = &mut self.all[account as usize];
             sender.queued = false;
             if !sender.doubtful && sender.unanswered == 0 {
-                return Some((account, self.take_from(account)));
+                return Some(account);
             }
         }
-        if self.doubtful == self.all.len() {
-            return None;
-        }
-        loop {
-            let account = self.turn as u32;
-            self.turn = (self.turn + 1) % self.all.len();
-            if !self.all[account as usize].doubtful {
-                return Some((account, self.take_from(account)));
-            }
-        }
+        None
     }
 
-    /// The next nonce of this account, which must not be doubtful.
-    pub(crate) fn take_from(&mut self, account: u32) -> u64 {
+    /// The next nonce of this account, which must not be doubtful, and its transfer if it was sent
+    /// before.
+    pub(crate) fn take_from(&mut self, account: u32) -> (u64, Signed) {
         let sender = &mut self.all[account as usize];
         sender.unanswered += 1;
         sender.on_the_way += 1;
         sender.free.pop_first().unwrap_or_else(|| {
             sender.next_nonce += 1;
-            sender.next_nonce - 1
+            (sender.next_nonce - 1, None)
         })
     }
 
@@ -153,13 +167,21 @@ impl Senders {
         self.all[account as usize].doubtful
     }
 
-    /// A validator has answered for one transfer, or it will not be sent.
+    /// A validator has answered for one transfer, or it is given up.
     pub(crate) fn answered(&mut self, account: u32) {
         let sender = &mut self.all[account as usize];
         sender.unanswered = sender.unanswered.saturating_sub(1);
-        if sender.unanswered == 0 && !sender.queued && !sender.doubtful {
+        if sender.unanswered == 0 && !sender.doubtful {
+            self.queue(account);
+        }
+    }
+
+    fn queue(&mut self, account: u32) {
+        let home = self.home(account);
+        let sender = &mut self.all[account as usize];
+        if !sender.queued {
             sender.queued = true;
-            self.clear.push_back(account);
+            self.clear[home].push_back(account);
         }
     }
 
@@ -170,16 +192,14 @@ impl Senders {
     }
 
     /// A transfer came to its end, and its nonce is to be used again.
-    pub(crate) fn returned(&mut self, account: u32, nonce: u64) {
+    pub(crate) fn returned(&mut self, account: u32, nonce: u64, signed: Signed) {
         self.ended(account);
-        self.all[account as usize].free.insert(nonce);
+        self.all[account as usize].free.insert(nonce, signed);
     }
 
     /// Nothing more is sent from this account until its nonce was asked for.
     pub(crate) fn doubt(&mut self, account: u32) {
-        let sender = &mut self.all[account as usize];
-        self.doubtful += usize::from(!sender.doubtful);
-        sender.doubtful = true;
+        self.all[account as usize].doubtful = true;
     }
 
     /// Doubtful accounts of which nothing is on its way, so that their nonce can be asked for.
@@ -201,11 +221,7 @@ impl Senders {
         sender.free.clear();
         sender.doubtful = false;
         sender.unanswered = 0;
-        self.doubtful -= 1;
-        if !sender.queued {
-            sender.queued = true;
-            self.clear.push_back(account);
-        }
+        self.queue(account);
     }
 }
 
@@ -214,44 +230,62 @@ mod tests {
     use super::*;
 
     fn ready(count: usize) -> Senders {
-        let mut senders = Senders::new(count);
+        let mut senders = Senders::new(count, 1);
         (0..count as u32).for_each(|account| senders.learned(account, 7));
         senders
     }
 
     #[test]
-    fn a_refused_nonce_is_used_again_before_any_higher_one() {
+    fn a_refused_nonce_is_used_again_before_any_higher_one_without_a_second_signature() {
         let mut senders = ready(1);
-        assert_eq!(senders.take(), Some((0, 7)));
-        assert_eq!(senders.take(), Some((0, 8)));
+        assert_eq!(senders.take(0), Some(0));
+        assert_eq!(senders.take_from(0), (7, None));
+        assert_eq!(senders.take_from(0), (8, None));
         senders.answered(0);
-        senders.returned(0, 7);
-        assert_eq!(senders.take(), Some((0, 7)));
-        assert_eq!(senders.take(), Some((0, 9)));
+        senders.returned(0, 7, Some("signed".into()));
+        assert_eq!(senders.take_from(0), (7, Some("signed".into())));
+        assert_eq!(senders.take_from(0), (9, None));
     }
 
     #[test]
-    fn accounts_that_wait_for_no_answer_go_first() {
+    fn an_account_is_not_taken_again_before_all_of_it_is_answered() {
         let mut senders = ready(3);
-        let first: Vec<_> = (0..3).map(|_| senders.take()).collect();
-        assert_eq!(first, [Some((0, 7)), Some((1, 7)), Some((2, 7))]);
+        for account in 0..3 {
+            assert_eq!(senders.take(0), Some(account));
+            senders.take_from(account);
+            senders.take_from(account);
+        }
+        assert_eq!(senders.take(0), None);
         senders.answered(1);
-        assert_eq!(senders.take(), Some((1, 8)));
-        // All wait now, and still nothing is held back.
-        assert_eq!(senders.take(), Some((0, 8)));
+        assert_eq!(senders.take(0), None);
+        senders.answered(1);
+        assert_eq!(senders.take(0), Some(1));
+        assert_eq!(senders.take_from(1), (9, None));
+    }
+
+    #[test]
+    fn accounts_belong_to_a_validator() {
+        let mut senders = Senders::new(4, 2);
+        (0..4).for_each(|account| senders.learned(account, 0));
+        assert_eq!(senders.clear(1), 2);
+        assert_eq!([senders.take(1), senders.take(1)], [Some(1), Some(3)]);
+        assert_eq!(senders.take(1), None);
+        assert_eq!(senders.take(0), Some(0));
     }
 
     #[test]
     fn a_doubtful_account_is_asked_for_once_nothing_of_it_is_on_its_way() {
         let mut senders = ready(1);
-        senders.take();
+        senders.take(0);
+        senders.take_from(0);
         senders.doubt(0);
-        assert_eq!(senders.take(), None);
-        assert!(senders.to_ask(10).is_empty());
         senders.answered(0);
+        assert_eq!(senders.take(0), None);
+        assert!(senders.to_ask(10).is_empty());
         senders.ended(0);
         assert_eq!(senders.to_ask(10), [0]);
         senders.learned(0, 20);
-        assert_eq!(senders.take(), Some((0, 20)));
+        assert_eq!(senders.take(0), Some(0));
+        assert_eq!(senders.take_from(0), (20, None));
     }
 }

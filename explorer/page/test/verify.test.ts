@@ -209,6 +209,21 @@ describe("inclusions", () => {
     expect(root === given.body_root).toBe(given.valid);
   });
 
+  test("a memo is read, and none has a second form", () => {
+    const all = vectors.inclusions.map((given) => unhex(given.transaction));
+    const bytes = all.find((bytes) => bytes[0] === 2)!;
+    const transaction = decodeTransaction(bytes);
+    expect(transaction.memo).toEqual(new Uint8Array(300).fill("m".charCodeAt(0)));
+    expect(all.some((bytes) => decodeTransaction(bytes).memo.length === 0)).toBe(true);
+    for (const length of [0, 299, 301, 4_097]) {
+      const changed = Uint8Array.from(bytes);
+      changed.set([length >> 8, length & 255], 97);
+      expect(() => decodeTransaction(changed)).toThrow();
+    }
+    const empty = Uint8Array.of(...bytes.subarray(0, 97), 0, 0, ...bytes.subarray(-64));
+    expect(() => decodeTransaction(empty)).toThrow("a memo of 0 bytes");
+  });
+
   test("paths of all shapes lead to the root of the list, and to no other place", () => {
     for (let count = 1; count <= 17; count++) {
       const leaves = Array.from({ length: count }, (_, i) => sha256(Uint8Array.of(i)));

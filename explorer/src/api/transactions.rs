@@ -76,6 +76,7 @@ fn find(parts: &Parts, id: &Digest) -> Result<Option<TransactionDetail>, IndexEr
         to: Some(transaction.to),
         amount: Some(transaction.amount),
         fee: Some(transaction.fee),
+        memo: transaction.memo,
         signature: Some(transaction.signature),
         height: Some(transaction.height),
         index: Some(transaction.index),

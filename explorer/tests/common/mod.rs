@@ -13,7 +13,7 @@ use quorate_crypto::{
 };
 use quorate_storage::tree::{MemoryStore, Proof, Tree};
 use quorate_types::{
-    Account, Block, Certificate, ChainId, Digest, Epoch, Header, Height, Identity, Outcome,
+    Account, Block, Certificate, ChainId, Digest, Epoch, Header, Height, Identity, Memo, Outcome,
     Subject, Transaction, Transfer, ValidatorIndex, View, Vote, VoteKind,
     genesis::{GenesisValidator, Trust},
     state_key,
@@ -117,6 +117,18 @@ impl TestChain {
 
     /// A transfer between two test accounts.
     pub fn transfer(&self, from: u8, nonce: u64, to: u8, amount: u64) -> Transaction {
+        self.transfer_with(from, nonce, to, amount, Memo::NONE)
+    }
+
+    /// The same with a memo.
+    pub fn transfer_with(
+        &self,
+        from: u8,
+        nonce: u64,
+        to: u8,
+        amount: u64,
+        memo: Memo,
+    ) -> Transaction {
         let transfer = Transfer {
             chain_tag: self.trust.chain_id.tag(),
             sender: secret(from).identity(),
@@ -124,6 +136,7 @@ impl TestChain {
             to: secret(to).identity(),
             amount,
             fee: 1,
+            memo,
         };
         transfer.sign(&self.trust.chain_id, &secret(from))
     }

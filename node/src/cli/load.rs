@@ -116,6 +116,9 @@ pub(super) struct Load {
     /// Most transfers in one request, if several are due at once: 100, or 1 with --clients
     #[arg(long, value_name = "N")]
     batch: Option<usize>,
+    /// Bytes that each transfer carries as its memo, beside its own 161; up to 4096
+    #[arg(long, value_name = "BYTES", default_value_t = 0, value_parser = clap::builder::RangedU64ValueParser::<usize>::new().range(0..=4096))]
+    payload: usize,
     /// A transfer that was taken in and is not final after this long counts as lost
     #[arg(long, value_name = "TIME", default_value = "60s", value_parser = parse_duration)]
     lost_after: Duration,
@@ -213,6 +216,7 @@ impl Load {
             pace: Pace {
                 connections: self.connections,
                 batch: self.batch.unwrap_or(default_batch),
+                payload_bytes: self.payload,
                 lost_after: self.lost_after,
             },
             drain: self.drain,

@@ -9,6 +9,7 @@ use crate::{
 use anyhow::Context as _;
 use clap::Args;
 use quorate_consensus::VoteChecking;
+use quorate_crypto::CRYPTOGRAPHY_OFF;
 use quorate_types::Epoch;
 use std::path::PathBuf;
 use tracing_subscriber::EnvFilter;
@@ -79,7 +80,14 @@ impl Run {
                 _ => VoteChecking::TogetherUnblocked,
             };
         }
+        if CRYPTOGRAPHY_OFF {
+            only_chaos(&config.genesis)
+                .context("this build of quorate leaves signatures out and protects nobody")?;
+        }
         start_logging(&config.log)?;
+        if CRYPTOGRAPHY_OFF {
+            tracing::warn!("this build leaves signatures out: for measuring alone");
+        }
         for file in &config.key_files {
             if !crate::keys::is_encrypted(file)? {
                 tracing::warn!(file = %file.display(), "this key is NOT encrypted on disk");

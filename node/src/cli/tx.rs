@@ -6,13 +6,13 @@ use super::{
     rpc::{Rpc, block_on},
 };
 use crate::keys;
-use anyhow::bail;
+use anyhow::{Context, bail};
 use clap::{Args, Subcommand};
 use quorate_load::{
     RpcClient,
     api::{SubmitRequest, TransactionJson, TransactionState},
 };
-use quorate_types::{Identity, Transfer};
+use quorate_types::{Identity, Memo, Transfer};
 use std::{path::PathBuf, time::Duration};
 
 /// How long `--wait` waits.
@@ -44,6 +44,14 @@ pub(super) struct TransferCommand {
     /// What the block's leader receives beside
     #[arg(long, default_value_t = 1)]
     fee: u64,
+    /// A text for the receiver, up to 4096 bytes, which everybody can read
+    #[arg(
+        long,
+        value_name = "TEXT",
+        default_value = "",
+        hide_default_value = true
+    )]
+    memo: String,
     /// The account's next nonce; asked for if left out
     #[arg(long)]
     nonce: Option<u64>,
@@ -81,6 +89,7 @@ impl TransferCommand {
             to: self.to,
             amount: self.amount,
             fee: self.fee,
+            memo: Memo::new(self.memo).context("--memo")?,
         };
         let transaction = transfer.sign(&chain, &secret);
         let request = SubmitRequest {

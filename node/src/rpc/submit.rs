@@ -8,24 +8,41 @@ use crate::{mempool::Refusal, validate::verify_signatures};
 use quorate_load::api::{
     ErrorDetail, SubmitRequest, TransactionResult, TransactionState, transaction_from_hex,
 };
-use quorate_types::Transaction;
+use quorate_types::{Digest, Transaction};
 
 /// Most transactions in one request.
-const MAX_TRANSACTIONS: usize = 1_000;
+pub(super) const MAX_TRANSACTIONS: usize = 1_000;
 
-/// Verifies all signatures in one batch, or one by one if that fails, and offers each transaction
-/// to the mempool. Runs on a blocking thread.
+/// How many transactions a request has.
+pub(super) fn count(request: &SubmitRequest) -> RpcResult<usize> {
+    let count = request.transactions.len() + request.hex.len();
+    if (1..=MAX_TRANSACTIONS).contains(&count) {
+        return Ok(count);
+    }
+    Err(RpcError::bad_request(&format!(
+        "1 to {MAX_TRANSACTIONS} transactions in `transactions` and `hex`, not {count}"
+    )))
+}
+
+/// Verifies all signatures in one batch, or one by one if that fails, offers each transaction to
+/// the mempool, and counts what came of it. Runs on a blocking thread.
 pub(super) fn submit(
     parts: &RpcParts,
     request: &SubmitRequest,
 ) -> RpcResult<Vec<TransactionResult>> {
-    let count = request.transactions.len() + request.hex.len();
-    if !(1..=MAX_TRANSACTIONS).contains(&count) {
-        return Err(RpcError::bad_request(&format!(
-            "1 to {MAX_TRANSACTIONS} transactions in `transactions` and `hex`, not {count}"
-        )));
+    let results = results(parts, request)?;
+    for result in &results {
+        let answer = match (&result.error, result.state) {
+            (Some(error), _) => &error.code,
+            (None, TransactionState::Finalized) => "finalized",
+            (None, _) => "pending",
+        };
+        parts.node_metrics.submitted(answer, 1);
     }
-    let mut signed: Vec<(Transaction, Vec<u8>)> = Vec::with_capacity(count);
+    Ok(results)
+}
+
+fn results(parts: &RpcParts, request: &SubmitRequest) -> RpcResult<Vec<TransactionResult>> {
     let named = request
         .transactions
         .iter()
@@ -38,34 +55,35 @@ pub(super) fn submit(
     if parts.mempool.is_full() {
         return transactions
             .iter()
-            .map(|transaction| known_or_refused(parts, transaction, Refusal::Full))
+            .map(|transaction| known_or_refused(parts, transaction.id(), Refusal::Full))
             .collect();
     }
-    for transaction in transactions {
-        let message = transaction.transfer().signed_bytes(&parts.chain);
-        signed.push((transaction, message));
-    }
+    let signed: Vec<(Transaction, Vec<u8>)> = transactions
+        .into_iter()
+        .map(|transaction| {
+            let message = transaction.transfer().signed_bytes(&parts.chain);
+            (transaction, message)
+        })
+        .collect();
     let all_hold = verify_signatures(&signed);
     signed
-        .iter()
+        .into_iter()
         .map(|item| {
-            let transaction = item.0;
-            if let Err(error) = transaction.check_chain(&parts.chain) {
-                return Ok(refused(&transaction, "wrong_chain", &error.to_string()));
+            let id = item.0.id();
+            if let Err(error) = item.0.check_chain(&parts.chain) {
+                return Ok(refused(id, "wrong_chain", &error.to_string()));
             }
-            if !all_hold && !verify_signatures(std::slice::from_ref(item)) {
-                return Ok(refused(
-                    &transaction,
-                    "bad_signature",
-                    "the signature is not the sender's",
-                ));
+            if !all_hold && !verify_signatures(std::slice::from_ref(&item)) {
+                let message = "the signature is not the sender's";
+                return Ok(refused(id, "bad_signature", message));
             }
-            offer(parts, transaction)
+            offer(parts, item.0)
         })
         .collect()
 }
 
 fn offer(parts: &RpcParts, transaction: Transaction) -> RpcResult<TransactionResult> {
+    let id = transaction.id();
     let account = parts
         .store
         .account(&transaction.transfer().sender)?
@@ -76,30 +94,30 @@ fn offer(parts: &RpcParts, transaction: Transaction) -> RpcResult<TransactionRes
     match taken {
         // Asking again for what is on its way is no mistake.
         Ok(()) | Err(Refusal::AlreadyKnown) => Ok(TransactionResult {
-            id: transaction.id(),
+            id,
             state: TransactionState::Pending,
             height: None,
             index: None,
             outcome: None,
             error: None,
         }),
-        Err(refusal) => known_or_refused(parts, &transaction, refusal),
+        Err(refusal) => known_or_refused(parts, id, refusal),
     }
 }
 
 /// What is known of a transaction that the mempool has no place for; else its refusal.
 fn known_or_refused(
     parts: &RpcParts,
-    transaction: &Transaction,
+    id: Digest,
     refusal: Refusal,
 ) -> RpcResult<TransactionResult> {
-    let known = super::answers::find_transaction(parts, &transaction.id())?;
-    Ok(known.unwrap_or_else(|| refused(transaction, refusal.code(), &refusal.to_string())))
+    let known = super::answers::find_transaction(parts, &id)?;
+    Ok(known.unwrap_or_else(|| refused(id, refusal.code(), &refusal.to_string())))
 }
 
-fn refused(transaction: &Transaction, code: &str, message: &str) -> TransactionResult {
+fn refused(id: Digest, code: &str, message: &str) -> TransactionResult {
     TransactionResult {
-        id: transaction.id(),
+        id,
         state: TransactionState::Refused,
         height: None,
         index: None,

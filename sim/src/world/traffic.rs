@@ -205,12 +205,12 @@ impl Simulation {
             let sender = transaction.transfer().sender;
             let account = running.store.account(&sender).ok().flatten();
             let account = account.unwrap_or_default();
+            self.checker.submitted(&transaction);
             // A refusal is the client's to deal with: the stock looks at the account again.
             let _ = running
                 .machine
                 .mempool
                 .submit(transaction, account.nonce, account.balance);
-            self.checker.submitted(&transaction);
             self.hosts[host].clock.set(self.now);
             if let Some(running) = &self.hosts[host].running {
                 running.machine.forwarder.forward();

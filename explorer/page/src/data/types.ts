@@ -43,6 +43,7 @@ export interface BlockTransaction {
   to: string;
   amount: string;
   fee: string;
+  memo?: string;
   signature: string;
   height: string;
   index: number;

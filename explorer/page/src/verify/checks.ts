@@ -10,7 +10,6 @@ import {
   type Header,
   type Subject,
   type Transaction,
-  TRANSACTION_BYTES,
   VOTE_BYTES,
   conflict,
   decodeAccount,
@@ -324,10 +323,10 @@ export async function verifyTransaction(
   let transaction: Transaction | undefined;
   let headers: Header[] = [];
   await steps.take("encoding", () => {
-    transaction = decodeTransaction(unhex(claim.transaction, TRANSACTION_BYTES));
+    transaction = decodeTransaction(unhex(claim.transaction));
     header = decodeHeader(unhex(claim.header, HEADER_BYTES));
     headers = [header, ...decodeHeaders(claim.finality.headers)];
-    return `transaction of ${TRANSACTION_BYTES} bytes, header of ${HEADER_BYTES}`;
+    return `transaction of ${transaction.bytes.length} bytes, header of ${HEADER_BYTES}`;
   });
   await steps.take("asked", () => {
     const wanted = normal(claim.id, 32);

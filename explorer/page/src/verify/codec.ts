@@ -5,8 +5,11 @@ import { sha256 as digest } from "@noble/hashes/sha2.js";
 import { DecodeError, Reader, concat, equal, hex, u64, utf8 } from "./bytes.ts";
 
 export const HEADER_BYTES = 177;
+/** A transaction without a memo. */
 export const TRANSACTION_BYTES = 161;
 const TRANSFER_BYTES = 97;
+const SIGNATURE_BYTES = 64;
+export const MAX_MEMO_BYTES = 4_096;
 export const VOTE_BYTES = 150;
 const MAX_BLOCK_TRANSACTIONS = 8_192;
 const MAX_VALIDATORS = 1_024;
@@ -40,8 +43,10 @@ export interface Transaction {
   to: string;
   amount: bigint;
   fee: bigint;
+  /** Bytes for the two accounts; usually none. */
+  memo: Uint8Array;
   signature: string;
-  /** The 161 bytes. */
+  /** The encoding. */
   bytes: Uint8Array;
 }
 
@@ -122,7 +127,7 @@ export function decodeBlock(bytes: Uint8Array): Block {
   const count = reader.u32();
   if (count > MAX_BLOCK_TRANSACTIONS) throw new DecodeError(`block: ${count} transactions`);
   const transactions: Transaction[] = [];
-  for (let i = 0; i < count; i++) transactions.push(decodeTransaction(reader.take(TRANSACTION_BYTES)));
+  for (let i = 0; i < count; i++) transactions.push(readTransaction(reader));
   reader.end();
   const leaves = transactions.map((transaction) => sha256(transaction.bytes));
   return { header, transactions, headerBytes, bodyMatches: hex(merkleRoot(leaves)) === header.bodyRoot };
@@ -130,27 +135,42 @@ export function decodeBlock(bytes: Uint8Array): Block {
 
 export function decodeTransaction(bytes: Uint8Array): Transaction {
   const reader = new Reader(bytes, "transaction");
-  reader.version(1);
-  const transaction: Transaction = {
-    id: hex(sha256(bytes.subarray(0, TRANSFER_BYTES))),
+  const transaction = readTransaction(reader);
+  reader.end();
+  return transaction;
+}
+
+/** Version 1 has no memo; version 2 has one, after its length. */
+function readTransaction(from: Reader): Transaction {
+  const plain = from.take(TRANSFER_BYTES);
+  const version = plain[0]!;
+  if (version !== 1 && version !== 2) throw new DecodeError(`transaction: version ${version}, not 1 or 2`);
+  const length = version === 2 ? from.take(2) : new Uint8Array();
+  const memoBytes = version === 2 ? length[0]! * 256 + length[1]! : 0;
+  if (version === 2 && (memoBytes === 0 || memoBytes > MAX_MEMO_BYTES)) throw new DecodeError(`transaction: a memo of ${memoBytes} bytes`);
+  const memo = from.take(memoBytes);
+  const signature = from.take(SIGNATURE_BYTES);
+  const transfer = concat(plain, length, memo);
+  const reader = new Reader(plain.subarray(1), "transaction");
+  return {
+    id: hex(sha256(transfer)),
     chainTag: hex(reader.take(8)),
     sender: hex(reader.take(32)),
     nonce: reader.u64(),
     to: hex(reader.take(32)),
     amount: reader.u64(),
     fee: reader.u64(),
-    signature: hex(reader.take(64)),
-    bytes,
+    memo,
+    signature: hex(signature),
+    bytes: concat(transfer, signature),
   };
-  reader.end();
-  return transaction;
 }
 
 /** What a transaction's sender signs: the namespace after its length, the chain's id, the transfer. */
 export function transactionMessage(chain: Uint8Array, transaction: Transaction): Uint8Array {
   const namespace = utf8("quorate/transaction/1");
   const length = Uint8Array.of(namespace.length);
-  return concat(length, namespace, chain, transaction.bytes.subarray(0, TRANSFER_BYTES));
+  return concat(length, namespace, chain, transaction.bytes.subarray(0, -SIGNATURE_BYTES));
 }
 
 /** The root of RFC 6962, section 2.1, with digests as the leaves' data; zero for no leaf. */

@@ -6,10 +6,11 @@ import type { TransactionAnswer, TransactionProof } from "../data/types.ts";
 import { fill, h } from "../ui/dom.ts";
 import { bare, count, moment, words } from "../ui/format.ts";
 import { checkCard, facts, fullHash, heading, loading, pill, problem, saveButton } from "../ui/parts.ts";
+import { hex } from "../verify/bytes.ts";
 import { rawBytes } from "./block.ts";
 
 const POLL_MS = 1_000;
-const LAYOUT: [string, number][] = [
+const layout = (memoBytes: number): [string, number][] => [
   ["version", 1],
   ["chain tag", 8],
   ["sender", 32],
@@ -17,8 +18,17 @@ const LAYOUT: [string, number][] = [
   ["to", 32],
   ["amount", 8],
   ["fee", 8],
+  ...(memoBytes > 0 ? ([["memo length", 2], ["memo", memoBytes]] as [string, number][]) : []),
   ["signature", 64],
 ];
+
+/** A memo as text if it is one that can be read, else as digits. It is a stranger's: shown, never followed. */
+function memo(bytes: Uint8Array): [string, ...(Node | string)[]] {
+  const text = new TextDecoder().decode(bytes);
+  // What cannot be read, or could turn the text around it: controls, and marks of direction.
+  const readable = !/[\u0000-\u0008\u000b-\u001f\u007f-\u009f\u200b-\u200f\u2028-\u202e\u2066-\u2069\ufffd]/.test(text);
+  return ["Memo", h("span", { class: "memo" }, readable ? text : hex(bytes)), h("span", { class: "quiet" }, " the sender's words; nobody has checked them")];
+}
 
 export function transactionView(app: App, id: string): View {
   const gone = new AbortController();
@@ -56,6 +66,7 @@ export function transactionView(app: App, id: string): View {
             ["Outcome", pill(words(outcome), outcome === "applied" ? "ok" : "warn"), h("span", { class: "quiet" }, " told by the validators; the proof covers inclusion")],
             ["Amount", h("strong", {}, count(transaction.amount))],
             ["Fee", count(transaction.fee)],
+            ...(transaction.memo.length > 0 ? [memo(transaction.memo)] : []),
             ["From", fullHash(transaction.sender, "the sender", `#/account/${transaction.sender}`)],
             ["To", fullHash(transaction.to, "the receiver", `#/account/${transaction.to}`)],
             ["Nonce", count(transaction.nonce)],
@@ -64,7 +75,7 @@ export function transactionView(app: App, id: string): View {
         ),
         card.element,
       ),
-      h("section", { class: "card" }, h("div", { class: "card-head" }, h("h2", {}, "Bytes"), saveButton("Proof", `transaction-${bare(id).slice(0, 16)}.json`, () => JSON.stringify(proof, null, 2), "application/json")), rawBytes("Transaction", proof.transaction, LAYOUT), rawBytes("Header", proof.header), rawBytes("Certificate", proof.finality.certificate)),
+      h("section", { class: "card" }, h("div", { class: "card-head" }, h("h2", {}, "Bytes"), saveButton("Proof", `transaction-${bare(id).slice(0, 16)}.json`, () => JSON.stringify(proof, null, 2), "application/json")), rawBytes("Transaction", proof.transaction, layout(transaction.memo.length)), rawBytes("Header", proof.header), rawBytes("Certificate", proof.finality.certificate)),
     );
   }
 
