@@ -5,7 +5,7 @@ SHELL := /bin/bash
 export CARGO_TARGET_DIR ?= $(HOME)/.cache/quorate/target
 QUORATE := $(CARGO_TARGET_DIR)/release/quorate
 
-.PHONY: help tools page page-test build localnet observe test sim nightly fuzz mistakes bench-verify bench-engines chaos bench bench-dashboard gate experiments lint
+.PHONY: help tools page page-test build localnet observe test sim nightly fuzz mistakes bench-verify bench-engines chaos bench bench-dashboard gate cryptography-off others experiments lint
 
 help: ## show this list
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
@@ -88,6 +88,10 @@ bench-engines: build ## this node beside commonware's simplex: loopback, and WAN
 	$(BENCH) wan --json bench-wan.json
 	$(BENCH) page bench-engines.json bench-wan.json --out bench-engines.html
 
+others: build ## other systems under the same load (needs Go; their programs are installed the first time)
+	cargo build --release --locked --manifest-path bench/peer/Cargo.toml
+	$(BENCH) others --json bench-others.json
+
 chaos: build ## invalid signers, blocked and not: real processes, virtual time, a page with curves
 	$(BENCH) chaos --json bench-chaos.json --page bench-chaos.html
 
@@ -105,7 +109,13 @@ bench-dashboard: ## draw bench-history.jsonl as bench-dashboard.html
 gate: build ## compare messages, bytes, checks, disk operations and virtual block time with the blessed ones
 	$(BENCH) gate
 
-experiments: build ## every experiment of bench/experiments, with a page each in experiment-results
+# A program of another name beside the real one, which is put back at once.
+cryptography-off: build ## the node without signatures, for one experiment; it runs on chaos chains only
+	cargo build --release --locked --workspace --bin quorate --features quorate-crypto/cryptography-off
+	cp $(QUORATE) $(QUORATE)-cryptography-off
+	cargo build --release --locked --workspace --bin quorate
+
+experiments: cryptography-off ## every experiment of bench/experiments, with a page each in experiment-results
 	$(BENCH) experiment run bench/experiments/*.toml
 
 lint: tools ## formatter and clippy

@@ -3,6 +3,7 @@
 pub mod chaos;
 pub mod engines;
 pub mod experiment;
+pub mod others;
 pub mod page;
 mod paired;
 mod report;

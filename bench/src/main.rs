@@ -5,6 +5,7 @@ use quorate_bench::{
     chaos::{self, ChaosArgs},
     engines::{self, EnginesArgs},
     experiment::{self, ExperimentArgs},
+    others::{self, OthersArgs},
     page::{self, PageArgs},
     state::{self, StateArgs},
     suite::{self, CompareArgs, DashboardArgs, GateArgs, KernelArgs, SuiteArgs},
@@ -34,6 +35,8 @@ enum Command {
     Verify(VerifyArgs),
     /// This node beside commonware's simplex, in real processes over loopback.
     Engines(EnginesArgs),
+    /// Other systems under the same load on the same machine, and what each of them does for it.
+    Others(OthersArgs),
     /// Validators that send invalid signatures: what it costs the others.
     Chaos(ChaosArgs),
     /// Block time and finality over wide-area networks in virtual time, beside the network's limit.
@@ -70,6 +73,7 @@ fn run(command: Command) -> anyhow::Result<()> {
         Command::State(args) => state::run(&args),
         Command::Verify(args) => verify::run(&args),
         Command::Engines(args) => engines::run(&args),
+        Command::Others(args) => others::run(&args),
         Command::Chaos(args) => chaos::run(&args),
         Command::Wan(args) => wan::run(&args),
         Command::Experiment(args) => experiment::run(&args),
