@@ -17,12 +17,12 @@ use quorate_node::{
     genesis::{DEFAULT_LIMITS, GENESIS_FILE, validator_directory},
     localnet::{Network, Sample, Settings, prepare, setup::load_accounts},
 };
-use quorate_types::{EpochLength, genesis::Protocol};
+use quorate_types::{EpochLength, Transaction, genesis::Protocol};
 use serde_json::{Value, json};
 use std::{
-    fs,
+    env, fs,
     path::{Path, PathBuf},
-    process::{Command, Stdio},
+    process::{Child, Command, Stdio},
     time::{Duration, Instant},
 };
 
@@ -30,7 +30,7 @@ use std::{
 const WARM_UP: Duration = Duration::from_secs(3);
 
 /// How long a network may take until its first block is final.
-pub(crate) const START_LIMIT: Duration = Duration::from_secs(60);
+const START_LIMIT: Duration = Duration::from_secs(60);
 
 /// What to run.
 #[derive(Args, Clone)]
@@ -92,12 +92,12 @@ impl Engine {
 /// What an engine took, on average over its validators and rounds. What cannot be told is not a
 /// number.
 #[derive(Clone, Copy, Default)]
-struct Figures {
-    block_ms: f64,
-    finality_p50_ms: f64,
-    finality_p99_ms: f64,
-    cpu_ms_per_view: f64,
-    memory_mib: f64,
+pub(crate) struct Figures {
+    pub(crate) block_ms: f64,
+    pub(crate) finality_p50_ms: f64,
+    pub(crate) finality_p99_ms: f64,
+    pub(crate) cpu_ms_per_view: f64,
+    pub(crate) memory_mib: f64,
     bytes_per_view: f64,
     messages_per_view: f64,
     syncs_per_view: f64,
@@ -161,22 +161,49 @@ pub(crate) fn beside(name: &str) -> anyhow::Result<PathBuf> {
     let path = own.with_file_name(name);
     ensure!(
         path.exists(),
-        "{} is not there: `make bench-engines` builds it",
+        "{} is not there: `make build` builds it, and the peer with `make bench-engines`",
         path.display()
     );
     Ok(path)
 }
 
-fn folder(args: &EnginesArgs) -> anyhow::Result<tempfile::TempDir> {
-    match &args.folder {
+/// Where other programs are kept between runs: `quorate` in the user's cache folder.
+pub(crate) fn cache_folder() -> anyhow::Result<PathBuf> {
+    let given = |name: &str| env::var_os(name).filter(|path| !path.is_empty());
+    let cache = given("XDG_CACHE_HOME")
+        .map(PathBuf::from)
+        .or_else(|| Some(PathBuf::from(given("HOME")?).join(".cache")));
+    let cache = cache.context("neither XDG_CACHE_HOME nor HOME is set: name the folder")?;
+    Ok(cache.join("quorate"))
+}
+
+/// A folder for data directories, in this one or among the temporary ones. It goes with the value.
+pub(crate) fn data_folder(within: Option<&Path>) -> anyhow::Result<tempfile::TempDir> {
+    match within {
         Some(folder) => tempfile::tempdir_in(folder),
         None => tempfile::tempdir(),
     }
     .context("making a folder for the data directories")
 }
 
+/// Waits until a running network has a final block.
+pub(crate) async fn await_first_block(network: &Network) -> anyhow::Result<()> {
+    let start = Instant::now();
+    while Sample::take(network).await.height() == 0 {
+        ensure!(start.elapsed() < START_LIMIT, "no block became final");
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+    Ok(())
+}
+
+/// Syncs of the journal and of executed batches between two samples, over all validators.
+pub(crate) fn syncs(after: &Sample, before: &Sample) -> f64 {
+    after.growth(before, "quorate_journal_sync_seconds_count")
+        + after.growth(before, "quorate_storage_syncs_total")
+}
+
 /// Bytes of a transfer in a block.
-const TRANSFER_BYTES: f64 = 161.0;
+const TRANSFER_BYTES: f64 = Transaction::MIN_SIZE as f64;
 
 /// Accounts that send transfers.
 const ACCOUNTS: u32 = 200;
@@ -187,7 +214,7 @@ fn ours(
     transfers: f64,
     linger: bool,
 ) -> anyhow::Result<Figures> {
-    let folder = folder(args)?;
+    let folder = data_folder(args.folder.as_deref())?;
     let settings = Settings {
         name: "bench-engines".to_owned(),
         validators,
@@ -211,11 +238,7 @@ fn ours(
     runtime.block_on(async {
         let mut network = Network::start(&binary, folder.path(), &settings)?;
         network.wait_until_up().await?;
-        let start = Instant::now();
-        while Sample::take(&network).await.height() == 0 {
-            ensure!(start.elapsed() < START_LIMIT, "no block became final");
-            tokio::time::sleep(Duration::from_millis(100)).await;
-        }
+        await_first_block(&network).await?;
         let (stop, stopped) = tokio::sync::watch::channel(false);
         let load = match transfers > 0.0 {
             true => {
@@ -253,8 +276,7 @@ fn ours(
             memory_mib: after.rss_mib_max(),
             bytes_per_view: per_view("quorate_p2p_sent_bytes_total"),
             messages_per_view: per_view("quorate_p2p_frames_sent_total"),
-            syncs_per_view: per_view("quorate_journal_sync_seconds_count")
-                + per_view("quorate_storage_syncs_total"),
+            syncs_per_view: syncs(&after, &before) / views,
             checks_per_view: per_view("quorate_crypto_pairing_checks_total"),
             payload_bytes_per_block: TRANSFER_BYTES
                 * after.growth(&before, "quorate_executor_transactions_total")
@@ -287,31 +309,43 @@ pub(crate) fn configure(folder: &Path, place: usize, keys: &[(&str, &str)]) -> a
     fs::write(&path, text).with_context(|| format!("writing {}", path.display()))
 }
 
-fn peer(
-    args: &EnginesArgs,
-    validators: usize,
-    payload: f64,
-    more: &[&str],
-) -> anyhow::Result<Figures> {
-    let folder = folder(args)?;
-    let binary = beside("quorate-bench-peer")?;
-    let mut children = Vec::new();
-    for index in 0..validators {
-        let child = Command::new(&binary)
-            .args(["--index", &index.to_string()])
-            .args(["--validators", &validators.to_string()])
-            .args(["--base-port", &args.base_port.to_string()])
-            .args(["--seconds", &args.seconds.to_string()])
-            .args(["--warm-up-ms", &WARM_UP.as_millis().to_string()])
-            .args(["--payload-bytes", &format!("{payload:.0}")])
-            .arg("--dir")
-            .arg(folder.path().join(index.to_string()))
-            .args(more)
-            .stdout(Stdio::piped())
-            .spawn()
-            .with_context(|| format!("starting {}", binary.display()))?;
-        children.push(child);
+/// commonware's simplex, in processes of its own.
+pub(crate) struct Peer<'a> {
+    pub(crate) validators: usize,
+    pub(crate) base_port: u16,
+    pub(crate) seconds: u64,
+    pub(crate) folder: Option<&'a Path>,
+    /// Bytes in each block.
+    pub(crate) payload_bytes: f64,
+}
+
+impl Peer<'_> {
+    /// Runs it once, with these arguments beside the usual ones.
+    pub(crate) fn run(&self, more: &[&str]) -> anyhow::Result<Figures> {
+        let folder = data_folder(self.folder)?;
+        let binary = beside("quorate-bench-peer")?;
+        let mut children = Vec::new();
+        for index in 0..self.validators {
+            let child = Command::new(&binary)
+                .args(["--index", &index.to_string()])
+                .args(["--validators", &self.validators.to_string()])
+                .args(["--base-port", &self.base_port.to_string()])
+                .args(["--seconds", &self.seconds.to_string()])
+                .args(["--warm-up-ms", &WARM_UP.as_millis().to_string()])
+                .args(["--payload-bytes", &format!("{:.0}", self.payload_bytes)])
+                .arg("--dir")
+                .arg(folder.path().join(index.to_string()))
+                .args(more)
+                .stdout(Stdio::piped())
+                .spawn()
+                .with_context(|| format!("starting {}", binary.display()))?;
+            children.push(child);
+        }
+        peer_figures(children, self.payload_bytes)
     }
+}
+
+fn peer_figures(children: Vec<Child>, payload: f64) -> anyhow::Result<Figures> {
     let mut reports: Vec<Value> = Vec::new();
     for child in children {
         let output = child.wait_with_output().context("waiting for a peer")?;
@@ -354,13 +388,19 @@ fn run_one(
     transfers: f64,
     payload: f64,
 ) -> anyhow::Result<Figures> {
-    let peer = |more: &[&str]| peer(args, validators, payload, more);
+    let peer = Peer {
+        validators,
+        base_port: args.base_port,
+        seconds: args.seconds,
+        folder: args.folder.as_deref(),
+        payload_bytes: payload,
+    };
     match engine {
         Engine::Quorate => ours(args, validators, transfers, false),
         Engine::QuorateLinger => ours(args, validators, transfers, true),
-        Engine::Peer => peer(&[]),
-        Engine::PeerHandoff => peer(&["--handoff", "vote"]),
-        Engine::PeerStable => peer(&["--leaders", "stable"]),
+        Engine::Peer => peer.run(&[]),
+        Engine::PeerHandoff => peer.run(&["--handoff", "vote"]),
+        Engine::PeerStable => peer.run(&["--leaders", "stable"]),
     }
 }
 

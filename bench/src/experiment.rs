@@ -63,7 +63,6 @@ pub fn run(args: &ExperimentArgs) -> anyhow::Result<()> {
                 .iter()
                 .map(|file| Ok((file, plan::Plan::read(file)?)))
                 .collect::<anyhow::Result<Vec<_>>>()?;
-            let binary = crate::engines::beside("quorate")?;
             for (file, plan) in &plans {
                 let name = file
                     .file_stem()
@@ -75,7 +74,7 @@ pub fn run(args: &ExperimentArgs) -> anyhow::Result<()> {
                     plan,
                     results: &results,
                     place: trial::Place {
-                        binary: &binary,
+                        binary: None,
                         base_port: *base_port,
                         folder: folder.as_deref(),
                     },

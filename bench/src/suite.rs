@@ -24,6 +24,7 @@ use quorate_history::{
         wall::{self, Quadruple},
     },
     histograms::Saved,
+    host::MOST_STEAL,
     series,
 };
 use std::{
@@ -47,9 +48,6 @@ const NETWORK_QUADRUPLES: usize = 8;
 
 /// How often callgrind lets a kernel run.
 const COUNTED_TIMES: u32 = 3;
-
-/// More stolen processor time than this makes times invalid.
-const MOST_STEAL: f64 = 0.05;
 
 /// What exact figures may change. Allocations are those of the whole process, so the simulator's
 /// too, and hash tables of other seeds grow at other moments.
@@ -346,22 +344,30 @@ impl Programs {
     }
 }
 
-fn now() -> u64 {
-    SystemTime::now()
-        .duration_since(UNIX_EPOCH)
-        .map_or(0, |d| d.as_secs())
+/// A record of this machine that was watched until now.
+fn new_record(scenario: &str, commit: &Commit, watch: Watch) -> Record {
+    let now = SystemTime::now().duration_since(UNIX_EPOCH);
+    let seconds = now.map_or(0, |since| since.as_secs());
+    Record::new(
+        scenario,
+        commit.clone(),
+        Host::this(),
+        watch.finish(),
+        seconds,
+    )
+}
+
+/// The middle one of these, the upper of two.
+fn median(values: impl Iterator<Item = f64>) -> Option<f64> {
+    let mut values: Vec<f64> = values.collect();
+    values.sort_by(f64::total_cmp);
+    values.get(values.len() / 2).copied()
 }
 
 fn exact_record(exact: &Exact, commit: &Commit) -> anyhow::Result<Record> {
     let watch = Watch::start();
     let figures = exact.run().with_context(|| exact.name.to_owned())?;
-    let mut record = Record::new(
-        exact.name,
-        commit.clone(),
-        Host::this(),
-        watch.finish(),
-        now(),
-    );
+    let mut record = new_record(exact.name, commit, watch);
     record.figures = figures;
     Ok(record)
 }
@@ -375,21 +381,14 @@ fn kernel_record(
     let watch = Watch::start();
     let rounds = programs.in_turn(1, KERNEL_QUADRUPLES, |program| kernel_time(program, name))?;
     let counted = instructions(&programs.own[1], name)?;
-    let mut record = Record::new(
-        &format!("kernel/{name}"),
-        commit.clone(),
-        Host::this(),
-        watch.finish(),
-        now(),
-    );
+    let mut record = new_record(&format!("kernel/{name}"), commit, watch);
     record.baseline = baseline.cloned();
-    let times: Vec<[Option<f64>; 4]> = rounds;
-    insert_ratio(&mut record, "time", &times)?;
-    let mut own: Vec<f64> = times.iter().flat_map(|t| [t[1], t[2]]).flatten().collect();
-    own.sort_by(f64::total_cmp);
-    let median = own[own.len() / 2];
-    let figure = Figure::new(median, "µs", Better::Lower, Kind::History);
-    record.figures.insert("time, median".to_owned(), figure);
+    insert_ratio(&mut record, "time", &rounds)?;
+    let own = rounds.iter().flat_map(|t| [t[1], t[2]]).flatten();
+    if let Some(median) = median(own) {
+        let figure = Figure::new(median, "µs", Better::Lower, Kind::History);
+        record.figures.insert("time, median".to_owned(), figure);
+    }
     if let Some(counted) = counted {
         let figure = Figure::new(counted, "each", Better::Lower, Kind::Deterministic);
         record.figures.insert("instructions".to_owned(), figure);
@@ -464,13 +463,7 @@ fn network_record(
         eprintln!("a network of four, run {run}");
         loopback::run(program, base_port)
     })?;
-    let mut record = Record::new(
-        "network/4",
-        commit.clone(),
-        Host::this(),
-        watch.finish(),
-        now(),
-    );
+    let mut record = new_record("network/4", commit, watch);
     record.baseline = baseline.cloned();
     let figure = |trial: &Trial, name: &str| trial.figures.get(name).copied();
     for (title, _, name) in loopback::RATIOS {
@@ -488,12 +481,10 @@ fn network_record(
         .flatten()
         .collect();
     for (title, unit, name) in loopback::RATIOS.into_iter().chain(loopback::KEPT) {
-        let mut values: Vec<f64> = own.iter().filter_map(|t| figure(t, name)).collect();
-        values.sort_by(f64::total_cmp);
-        let Some(median) = values.get(values.len() / 2) else {
+        let Some(median) = median(own.iter().filter_map(|t| figure(t, name))) else {
             continue;
         };
-        let figure = Figure::new(*median, unit, Better::Lower, Kind::History);
+        let figure = Figure::new(median, unit, Better::Lower, Kind::History);
         record.figures.insert(title.to_owned(), figure);
     }
     let mut all = quorate_load::Latencies::default();

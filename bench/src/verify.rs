@@ -77,22 +77,31 @@ struct Votes {
     peer: Vec<(Participant, bytes::Bytes)>,
 }
 
+/// A committee of the aggregate scheme and its members' secrets.
+pub(crate) fn aggregate_committee(
+    validators: u32,
+    rng: &mut ChaCha20Rng,
+) -> anyhow::Result<(Scheme, Vec<VoteSecret>)> {
+    let secrets: Vec<_> = (0..validators)
+        .map(|_| VoteSecret::random(&mut *rng))
+        .collect();
+    let members: Vec<_> = secrets
+        .iter()
+        .map(|secret| AggregateMember {
+            identity: [1; 32],
+            key: secret.public_key(),
+            possession: secret.prove_possession("bench", &[1; 32]),
+        })
+        .collect();
+    Ok((Scheme::aggregate("bench", &members)?, secrets))
+}
+
 impl Committee {
     fn new(validators: u32) -> anyhow::Result<Self> {
         let seed = [validators as u8; 32];
         let (keys, threshold_secrets) = deal(validators, ChaCha20Rng::from_seed(seed));
         let mut rng = ChaCha20Rng::from_seed(seed);
-        let aggregate_secrets: Vec<_> = (0..validators)
-            .map(|_| VoteSecret::random(&mut rng))
-            .collect();
-        let members: Vec<_> = aggregate_secrets
-            .iter()
-            .map(|secret| AggregateMember {
-                identity: [1; 32],
-                key: secret.public_key(),
-                possession: secret.prove_possession("bench", &[1; 32]),
-            })
-            .collect();
+        let (aggregate, aggregate_secrets) = aggregate_committee(validators, &mut rng)?;
         let count = NonZeroU32::new(validators).ok_or(anyhow::anyhow!("no validators"))?;
         let (sharing, shares) = deal_anonymous::<MinSig, N3f1>(rng, Mode::NonZeroCounter, count);
         sharing.precompute_partial_publics();
@@ -100,7 +109,7 @@ impl Committee {
             faults: (validators as usize - 1) / 3,
             threshold: Scheme::threshold(&keys)?,
             threshold_secrets,
-            aggregate: Scheme::aggregate("bench", &members)?,
+            aggregate,
             aggregate_secrets,
             sharing,
             shares,

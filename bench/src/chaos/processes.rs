@@ -1,7 +1,7 @@
 //! Real validators over loopback, some of which are told to forge from a moment on.
 
 use super::run::{Onset, Run, Span, forgers};
-use crate::engines::{START_LIMIT, beside};
+use crate::engines::{await_first_block, beside, data_folder};
 use anyhow::{Context, ensure};
 use quorate_consensus::VoteChecking;
 use quorate_node::{
@@ -45,7 +45,7 @@ pub(super) fn run(
     (checking, name): (VoteChecking, &'static str),
     onset: Onset,
 ) -> anyhow::Result<Run> {
-    let folder = tempfile::tempdir().context("making a folder for the data directories")?;
+    let folder = data_folder(None)?;
     let settings = Settings {
         name: "chaos-bench".to_owned(),
         validators,
@@ -83,11 +83,7 @@ pub(super) fn run(
     runtime.block_on(async {
         let mut network = Network::start_with(&binary, folder.path(), &settings, arguments)?;
         network.wait_until_up().await?;
-        let waiting = Instant::now();
-        while Sample::take(&network).await.height() == 0 {
-            ensure!(waiting.elapsed() < START_LIMIT, "no block became final");
-            tokio::time::sleep(Duration::from_millis(50)).await;
-        }
+        await_first_block(&network).await?;
         ensure!(
             Instant::now() < start,
             "the validators took longer than {allowance:?} to start: this machine is too busy for \

@@ -1,7 +1,8 @@
 //! Links between the validators' processes: what an experiment's file says of them, and the files
 //! of the validators changed so that each dials the others through them.
 
-use anyhow::{Context, ensure};
+use super::plan::Point;
+use anyhow::{Context, bail, ensure};
 use quorate_links::{Emulator, Link, Regions, accuracy};
 use quorate_node::{
     config::{CONFIG_FILE, parse_duration},
@@ -18,16 +19,25 @@ const PINGS: usize = 50;
 
 /// What is between validators.
 #[derive(Clone, Debug)]
-pub(crate) enum Wires {
-    /// The same delay between all.
+pub(crate) struct Wires {
+    delays: Delays,
+    jitter: Duration,
+    bits_per_second: Option<u64>,
+    loss: f64,
+    slow_start: bool,
+}
+
+#[derive(Clone, Debug)]
+enum Delays {
+    /// The same between all.
     Even(Duration),
     /// Validators are dealt to regions in turn.
     Regions(Regions),
 }
 
-impl Wires {
+impl Delays {
     /// Reads `none`, `us`, `world`, or a delay one way such as `10ms`.
-    pub(crate) fn parse(text: &str) -> anyhow::Result<Option<Self>> {
+    fn parse(text: &str) -> anyhow::Result<Option<Self>> {
         match text {
             "none" => Ok(None),
             "us" => Ok(Some(Self::Regions(Regions::united_states()))),
@@ -43,11 +53,46 @@ impl Wires {
             }
         }
     }
+}
+
+impl Wires {
+    /// What a trial asks for; `None` for nothing between the validators.
+    pub(crate) fn of(point: &Point) -> anyhow::Result<Option<Self>> {
+        let jitter = parse_duration(&point.jitter)
+            .map_err(|error| anyhow::anyhow!("`jitter` {:?}: {error}", point.jitter))?;
+        let megabits = point.bandwidth;
+        ensure!(
+            megabits == 0.0 || (0.01..=100_000.0).contains(&megabits),
+            "`bandwidth` must be 0 or 0.01 to 100000 megabits per second, not {megabits}"
+        );
+        let Some(delays) = Delays::parse(&point.links)? else {
+            if !jitter.is_zero() || megabits > 0.0 || point.loss != 0.0 {
+                bail!("`jitter`, `bandwidth` and `loss` need `links`, such as \"1ms\"");
+            }
+            return Ok(None);
+        };
+        let wires = Self {
+            delays,
+            jitter,
+            bits_per_second: (megabits > 0.0).then_some((megabits * 1e6) as u64),
+            loss: point.loss,
+            slow_start: point.slow_start,
+        };
+        wires.link(0, 1).check()?;
+        Ok(Some(wires))
+    }
 
     fn link(&self, from: usize, to: usize) -> Link {
-        match self {
-            Self::Even(delay) => Link::with_delay(*delay),
-            Self::Regions(regions) => regions.link(from, to),
+        let delays = match &self.delays {
+            Delays::Even(delay) => Link::with_delay(*delay),
+            Delays::Regions(regions) => regions.link(from, to),
+        };
+        Link {
+            jitter: self.jitter,
+            bits_per_second: self.bits_per_second,
+            loss: self.loss,
+            slow_start: self.slow_start,
+            ..delays
         }
     }
 

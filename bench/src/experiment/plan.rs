@@ -6,6 +6,7 @@
 
 use anyhow::{Context, bail, ensure};
 use quorate_node::{config::parse_duration, genesis::DEFAULT_LIMITS};
+use quorate_types::limits::MAX_MEMO_BYTES;
 use serde::{Deserialize, Deserializer, Serialize};
 use std::{fmt, fs, path::Path, time::Duration};
 
@@ -68,29 +69,41 @@ pub(crate) struct Search {
 
 /// The parameters' values.
 #[derive(Clone, Debug, Deserialize)]
-#[serde(deny_unknown_fields)]
+#[serde(deny_unknown_fields, default)]
 pub(crate) struct Parameters {
-    #[serde(default = "default_validators", deserialize_with = "one_or_many")]
+    #[serde(deserialize_with = "one_or_many")]
     validators: Vec<usize>,
-    #[serde(default = "default_rate", deserialize_with = "one_or_many")]
+    #[serde(deserialize_with = "one_or_many")]
     rate: Vec<f64>,
-    #[serde(default = "default_batch", deserialize_with = "one_or_many")]
+    #[serde(deserialize_with = "one_or_many")]
     batch: Vec<usize>,
-    #[serde(default = "default_scheme", deserialize_with = "one_or_many")]
+    #[serde(deserialize_with = "one_or_many")]
+    payload: Vec<usize>,
+    #[serde(deserialize_with = "one_or_many")]
     scheme: Vec<String>,
-    #[serde(default = "default_checking", deserialize_with = "one_or_many")]
+    #[serde(deserialize_with = "one_or_many")]
     checking: Vec<String>,
-    #[serde(default = "default_linger", deserialize_with = "one_or_many")]
+    #[serde(deserialize_with = "one_or_many")]
+    cryptography: Vec<Cryptography>,
+    #[serde(deserialize_with = "one_or_many")]
     linger: Vec<String>,
-    #[serde(default = "default_interval", deserialize_with = "one_or_many")]
+    #[serde(deserialize_with = "one_or_many")]
     interval: Vec<String>,
-    #[serde(default = "default_links", deserialize_with = "one_or_many")]
+    #[serde(deserialize_with = "one_or_many")]
     links: Vec<String>,
-    #[serde(default = "default_fault", deserialize_with = "one_or_many")]
+    #[serde(deserialize_with = "one_or_many")]
+    jitter: Vec<String>,
+    #[serde(deserialize_with = "one_or_many")]
+    bandwidth: Vec<f64>,
+    #[serde(deserialize_with = "one_or_many")]
+    loss: Vec<f64>,
+    #[serde(deserialize_with = "one_or_many")]
+    slow_start: Vec<bool>,
+    #[serde(deserialize_with = "one_or_many")]
     fault: Vec<Fault>,
-    #[serde(default = "default_to", deserialize_with = "one_or_many")]
+    #[serde(deserialize_with = "one_or_many")]
     to: Vec<To>,
-    #[serde(default = "default_clients", deserialize_with = "one_or_many")]
+    #[serde(deserialize_with = "one_or_many")]
     clients: Vec<usize>,
 }
 
@@ -101,11 +114,17 @@ pub(crate) enum Parameter {
     Validators,
     Rate,
     Batch,
+    Payload,
     Scheme,
     Checking,
+    Cryptography,
     Linger,
     Interval,
     Links,
+    Jitter,
+    Bandwidth,
+    Loss,
+    SlowStart,
     Fault,
     To,
     Clients,
@@ -123,6 +142,16 @@ pub(crate) enum Fault {
     InvalidSigners,
     /// f validators are cut off from the others, and come back. Needs links.
     Partition,
+}
+
+/// Whether votes and transfers are signed and verified.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub(crate) enum Cryptography {
+    /// They are.
+    On,
+    /// They are not, in a program that was built for this.
+    Off,
 }
 
 /// Which validators the load goes to.
@@ -145,16 +174,28 @@ pub(crate) struct Point {
     pub(crate) rate: f64,
     /// Transfers in a block at most.
     pub(crate) batch: usize,
+    /// Bytes of each transfer's memo.
+    pub(crate) payload: usize,
     /// The vote scheme.
     pub(crate) scheme: String,
     /// When votes are verified: `together`, `eager` or `unblocked`.
     pub(crate) checking: String,
+    /// Whether there are signatures at all.
+    pub(crate) cryptography: Cryptography,
     /// How long a finalize vote waits for company.
     pub(crate) linger: String,
     /// The least time between blocks.
     pub(crate) interval: String,
     /// What is between the validators: `none`, a region table's name, or a delay one way.
     pub(crate) links: String,
+    /// What comes on top of each delay at most.
+    pub(crate) jitter: String,
+    /// Megabits per second each way between two validators; 0 for any.
+    pub(crate) bandwidth: f64,
+    /// The share of segments that are lost.
+    pub(crate) loss: f64,
+    /// Whether connections over links have to find out how much they may send, as TCP does.
+    pub(crate) slow_start: bool,
     /// What goes wrong.
     pub(crate) fault: Fault,
     /// Where the load goes.
@@ -214,29 +255,25 @@ impl Plan {
     /// The product of all parameters, in the file's order.
     pub(crate) fn points(&self) -> Vec<Point> {
         let p = &self.parameters;
-        let mut points = vec![Point {
-            validators: 0,
-            rate: 0.0,
-            batch: 0,
-            scheme: String::new(),
-            checking: String::new(),
-            linger: String::new(),
-            interval: String::new(),
-            links: String::new(),
-            fault: Fault::None,
-            to: To::All,
-            clients: 0,
-        }];
+        let mut points = vec![Point::usual()];
         spread(&mut points, &p.validators, |point| &mut point.validators);
         spread(&mut points, &p.scheme, |point| &mut point.scheme);
         spread(&mut points, &p.checking, |point| &mut point.checking);
+        spread(&mut points, &p.cryptography, |point| {
+            &mut point.cryptography
+        });
         spread(&mut points, &p.linger, |point| &mut point.linger);
         spread(&mut points, &p.interval, |point| &mut point.interval);
         spread(&mut points, &p.links, |point| &mut point.links);
+        spread(&mut points, &p.jitter, |point| &mut point.jitter);
+        spread(&mut points, &p.bandwidth, |point| &mut point.bandwidth);
+        spread(&mut points, &p.loss, |point| &mut point.loss);
+        spread(&mut points, &p.slow_start, |point| &mut point.slow_start);
         spread(&mut points, &p.fault, |point| &mut point.fault);
         spread(&mut points, &p.to, |point| &mut point.to);
         spread(&mut points, &p.clients, |point| &mut point.clients);
         spread(&mut points, &p.batch, |point| &mut point.batch);
+        spread(&mut points, &p.payload, |point| &mut point.payload);
         spread(&mut points, &p.rate, |point| &mut point.rate);
         points
     }
@@ -255,6 +292,31 @@ fn spread<T: Clone>(points: &mut Vec<Point>, values: &[T], place: impl Fn(&mut P
         .collect();
 }
 
+impl Default for Parameters {
+    fn default() -> Self {
+        let usual = Point::usual();
+        Self {
+            validators: vec![usual.validators],
+            rate: vec![usual.rate],
+            batch: vec![usual.batch],
+            payload: vec![usual.payload],
+            scheme: vec![usual.scheme],
+            checking: vec![usual.checking],
+            cryptography: vec![usual.cryptography],
+            linger: vec![usual.linger],
+            interval: vec![usual.interval],
+            links: vec![usual.links],
+            jitter: vec![usual.jitter],
+            bandwidth: vec![usual.bandwidth],
+            loss: vec![usual.loss],
+            slow_start: vec![usual.slow_start],
+            fault: vec![usual.fault],
+            to: vec![usual.to],
+            clients: vec![usual.clients],
+        }
+    }
+}
+
 impl Point {
     fn check(&self) -> anyhow::Result<()> {
         ensure!(
@@ -269,15 +331,24 @@ impl Point {
             (1..=8_192).contains(&self.batch),
             "`batch` must be 1 to 8192"
         );
+        ensure!(
+            self.payload <= MAX_MEMO_BYTES,
+            "`payload` must be 0 to {MAX_MEMO_BYTES}"
+        );
         ensure!(self.clients <= 1_000, "`clients` must be 0 to 1000");
         if !["together", "eager", "unblocked"].contains(&self.checking.as_str()) {
             bail!("`checking` must be together, eager or unblocked");
         }
+        ensure!(
+            self.cryptography == Cryptography::On
+                || (self.checking == "together" && self.fault != Fault::InvalidSigners),
+            "with `cryptography` off there is nothing to check"
+        );
         parse_duration(&self.linger)
             .map_err(|error| anyhow::anyhow!("`linger` {:?}: {error}", self.linger))?;
         parse_duration(&self.interval)
             .map_err(|error| anyhow::anyhow!("`interval` {:?}: {error}", self.interval))?;
-        let network = super::network::Wires::parse(&self.links)?;
+        let network = super::network::Wires::of(self)?;
         ensure!(
             self.fault != Fault::Partition || network.is_some(),
             "a partition needs `links`, such as \"1ms\""
@@ -296,11 +367,17 @@ impl Point {
             Parameter::Validators => self.validators.to_string(),
             Parameter::Rate => self.rate.to_string(),
             Parameter::Batch => self.batch.to_string(),
+            Parameter::Payload => self.payload.to_string(),
             Parameter::Scheme => self.scheme.clone(),
             Parameter::Checking => self.checking.clone(),
+            Parameter::Cryptography => name_of(&self.cryptography),
             Parameter::Linger => self.linger.clone(),
             Parameter::Interval => self.interval.clone(),
             Parameter::Links => self.links.clone(),
+            Parameter::Jitter => self.jitter.clone(),
+            Parameter::Bandwidth => self.bandwidth.to_string(),
+            Parameter::Loss => self.loss.to_string(),
+            Parameter::SlowStart => self.slow_start.to_string(),
             Parameter::Fault => name_of(&self.fault),
             Parameter::To => name_of(&self.to),
             Parameter::Clients => self.clients.to_string(),
@@ -332,11 +409,17 @@ impl Point {
             validators: 4,
             rate: 0.0,
             batch: DEFAULT_LIMITS.max_transactions,
+            payload: 0,
             scheme: "bls-threshold".to_owned(),
             checking: "together".to_owned(),
+            cryptography: Cryptography::On,
             linger: "0ms".to_owned(),
             interval: "0ms".to_owned(),
             links: "none".to_owned(),
+            jitter: "0ms".to_owned(),
+            bandwidth: 0.0,
+            loss: 0.0,
+            slow_start: true,
             fault: Fault::None,
             to: To::All,
             clients: 0,
@@ -346,17 +429,23 @@ impl Point {
 
 impl Parameter {
     /// All of them, in the order in which names have them.
-    pub(crate) const ALL: [Self; 11] = [
+    pub(crate) const ALL: [Self; 17] = [
         Self::Validators,
         Self::Scheme,
         Self::Checking,
+        Self::Cryptography,
         Self::Linger,
         Self::Interval,
         Self::Links,
+        Self::Jitter,
+        Self::Bandwidth,
+        Self::Loss,
+        Self::SlowStart,
         Self::Fault,
         Self::To,
         Self::Clients,
         Self::Batch,
+        Self::Payload,
         Self::Rate,
     ];
 }
@@ -421,50 +510,6 @@ fn default_within() -> f64 {
     1.1
 }
 
-fn default_validators() -> Vec<usize> {
-    vec![Point::usual().validators]
-}
-
-fn default_rate() -> Vec<f64> {
-    vec![Point::usual().rate]
-}
-
-fn default_batch() -> Vec<usize> {
-    vec![Point::usual().batch]
-}
-
-fn default_scheme() -> Vec<String> {
-    vec![Point::usual().scheme]
-}
-
-fn default_checking() -> Vec<String> {
-    vec![Point::usual().checking]
-}
-
-fn default_linger() -> Vec<String> {
-    vec![Point::usual().linger]
-}
-
-fn default_interval() -> Vec<String> {
-    vec![Point::usual().interval]
-}
-
-fn default_links() -> Vec<String> {
-    vec![Point::usual().links]
-}
-
-fn default_fault() -> Vec<Fault> {
-    vec![Fault::None]
-}
-
-fn default_to() -> Vec<To> {
-    vec![To::All]
-}
-
-fn default_clients() -> Vec<usize> {
-    vec![0]
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -492,12 +537,21 @@ mod tests {
         let wrong = [
             ("rate = []", "empty"),
             ("rate = -1.0", "`rate`"),
+            ("payload = 5000", "`payload`"),
             ("speed = 3", "speed"),
             ("validators = 0", "`validators`"),
             ("links = \"mars\"", "mars"),
+            ("loss = 0.01", "need `links`"),
+            ("links = \"5ms\"\nloss = 0.9", "0.9"),
+            ("links = \"5ms\"\nbandwidth = 0.001", "`bandwidth`"),
+            ("links = \"5ms\"\njitter = \"much\"", "`jitter`"),
             ("fault = \"partition\"", "`links`"),
             ("fault = \"kill\"\nvalidators = 3", "4 validators"),
             ("linger = \"soon\"", "`linger`"),
+            (
+                "cryptography = \"off\"\nchecking = \"eager\"",
+                "nothing to check",
+            ),
         ];
         for (line, word) in wrong {
             let text = format!("title = \"t\"\nabout = \"a\"\n[parameters]\n{line}\n");

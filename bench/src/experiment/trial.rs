@@ -6,9 +6,9 @@
 
 use super::{
     network::{self, Wires},
-    plan::{Fault, Plan, Point, To},
+    plan::{Cryptography, Fault, Plan, Point, To},
 };
-use crate::engines::{START_LIMIT, configure};
+use crate::engines::{await_first_block, beside, configure, data_folder, syncs};
 use anyhow::{Context, ensure};
 use quorate_links::Emulator;
 use quorate_load::{Load, LoadPlan, LoadReport, Pace, Row, Shape, Step};
@@ -95,8 +95,8 @@ pub(crate) const QUANTILES: [f64; 6] = [0.25, 0.5, 0.75, 0.9, 0.99, 1.0];
 /// Where trials run.
 #[derive(Clone, Copy)]
 pub(crate) struct Place<'a> {
-    /// The validators' program.
-    pub(crate) binary: &'a Path,
+    /// The validators' program; `None` for the one that lies beside this.
+    pub(crate) binary: Option<&'a Path>,
     /// The first port that they listen on.
     pub(crate) base_port: u16,
     /// The folder in which data directories are made; `None` for the temporary one.
@@ -110,11 +110,7 @@ pub(crate) fn run(
     repeat: u32,
     place: &Place<'_>,
 ) -> anyhow::Result<Trial> {
-    let folder = match place.folder {
-        Some(folder) => tempfile::tempdir_in(folder),
-        None => tempfile::tempdir(),
-    }
-    .context("making a folder for the data directories")?;
+    let folder = data_folder(place.folder)?;
     let settings = Settings {
         // Only chains of this name let their validators misbehave.
         name: "chaos-experiment".to_owned(),
@@ -132,7 +128,13 @@ pub(crate) fn run(
         base_port: place.base_port,
     };
     prepare(folder.path(), &settings)?;
-    let wires = Wires::parse(&point.links)?;
+    let binary = match (place.binary, point.cryptography) {
+        (Some(binary), _) => binary.to_owned(),
+        (None, Cryptography::On) => beside("quorate")?,
+        (None, Cryptography::Off) => beside("quorate-cryptography-off")
+            .context("`make cryptography-off` builds the program without signatures")?,
+    };
+    let wires = Wires::of(point)?;
     let mut keys = vec![
         ("finalize_linger", point.linger.as_str()),
         ("min_block_interval", point.interval.as_str()),
@@ -155,7 +157,7 @@ pub(crate) fn run(
     let bench = Bench {
         plan,
         point,
-        binary: place.binary,
+        binary: &binary,
         folder: folder.path(),
         settings: &settings,
         emulator: emulator.as_ref(),
@@ -212,10 +214,7 @@ impl Bench<'_> {
         let fault_ms = fault_at.duration_since(UNIX_EPOCH)?.as_millis();
         let forge = self.point.fault == Fault::InvalidSigners;
         let mut network = Network::start_with(self.binary, self.folder, self.settings, |place| {
-            let mut list = Vec::new();
-            if self.point.checking != "together" {
-                list.extend(["--chaos-checking".to_owned(), self.point.checking.clone()]);
-            }
+            let mut list = self.checking();
             if forge && victims.contains(&place) {
                 list.extend([
                     "--misbehave".to_owned(),
@@ -225,11 +224,7 @@ impl Bench<'_> {
             list
         })?;
         network.wait_until_up().await?;
-        let waiting = Instant::now();
-        while Sample::take(&network).await.height() == 0 {
-            ensure!(waiting.elapsed() < START_LIMIT, "no block became final");
-            tokio::time::sleep(Duration::from_millis(50)).await;
-        }
+        await_first_block(&network).await?;
         let rows: Arc<Mutex<Vec<Row>>> = Arc::default();
         let (stop, stopped) = tokio::sync::watch::channel(false);
         let start = match forge {
@@ -294,6 +289,14 @@ impl Bench<'_> {
         })
     }
 
+    /// The arguments that say when votes are verified.
+    fn checking(&self) -> Vec<String> {
+        match self.point.checking.as_str() {
+            "together" => Vec::new(),
+            other => vec!["--chaos-checking".to_owned(), other.to_owned()],
+        }
+    }
+
     fn load(&self, network: &Network, rows: Arc<Mutex<Vec<Row>>>) -> anyhow::Result<LoadPlan> {
         let genesis = load_genesis(&self.folder.join(GENESIS_FILE))?;
         let mut urls = network.urls();
@@ -318,6 +321,7 @@ impl Bench<'_> {
             pace: Pace {
                 connections: (REQUESTS / urls.len()).max(2),
                 batch: if self.point.clients > 0 { 1 } else { 100 },
+                payload_bytes: self.point.payload,
                 ..Pace::default()
             },
             urls,
@@ -398,7 +402,9 @@ impl Bench<'_> {
                 format!("validator {names} is killed")
             }
             (Fault::Kill, false) => {
-                network.spawn(victims[0], &[])?;
+                let arguments = self.checking();
+                let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
+                network.spawn(victims[0], &arguments)?;
                 format!("validator {names} is started again")
             }
             (Fault::Partition, true) => {
@@ -463,12 +469,7 @@ impl Bench<'_> {
                 "spoiled_checks",
                 growth("quorate_crypto_spoiled_checks_total") / nodes,
             ),
-            (
-                "syncs_per_view",
-                (growth("quorate_journal_sync_seconds_count")
-                    + growth("quorate_storage_syncs_total"))
-                    / views,
-            ),
+            ("syncs_per_view", syncs(last, first) / views),
         ];
         all.into_iter()
             .map(|(name, value)| (name.to_owned(), value))

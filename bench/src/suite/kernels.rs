@@ -1,13 +1,14 @@
 //! Small pieces of work of which whole blocks are made, each run for itself: its time in turn with
 //! the baseline's, its instructions by callgrind.
 
+use crate::verify::aggregate_committee;
 use anyhow::bail;
 use clap::Args;
 use quorate_crypto::{
     SecretKey,
-    bls::{AggregateMember, HashedMessage, PartialSignature, Scheme, VoteSecret, deal},
+    bls::{HashedMessage, PartialSignature, Scheme, VoteSecret, deal},
 };
-use quorate_types::{ChainId, Digest, Identity, Transaction, Transfer};
+use quorate_types::{ChainId, Digest, Identity, Memo, Transaction, Transfer};
 use rand::SeedableRng as _;
 use rand_chacha::ChaCha20Rng;
 use std::{
@@ -83,19 +84,8 @@ fn kernel(name: &str) -> anyhow::Result<Kernel> {
             certify(scheme, &hashed, &votes)
         }
         "certify-aggregate" => {
-            let mut rng = ChaCha20Rng::from_seed([6; 32]);
-            let secrets: Vec<_> = (0..VALIDATORS)
-                .map(|_| VoteSecret::random(&mut rng))
-                .collect();
-            let members: Vec<_> = secrets
-                .iter()
-                .map(|secret| AggregateMember {
-                    identity: [1; 32],
-                    key: secret.public_key(),
-                    possession: secret.prove_possession("bench", &[1; 32]),
-                })
-                .collect();
-            let scheme = Scheme::aggregate("bench", &members)?;
+            let rng = &mut ChaCha20Rng::from_seed([6; 32]);
+            let (scheme, secrets) = aggregate_committee(VALIDATORS, rng)?;
             let votes = signed(&secrets);
             certify(scheme, &hashed, &votes)
         }
@@ -125,11 +115,10 @@ fn kernel(name: &str) -> anyhow::Result<Kernel> {
                         to: Identity([9; 32]),
                         amount: 1,
                         fee: 1,
+                        memo: Memo::NONE,
                     };
-                    (
-                        transfer.sign(&chain, &secret),
-                        transfer.signed_bytes(&chain),
-                    )
+                    let message = transfer.signed_bytes(&chain);
+                    (transfer.sign(&chain, &secret), message)
                 })
                 .collect();
             Box::new(move || {

@@ -49,7 +49,7 @@ pub(super) fn run(binary: &Path, base_port: u16) -> anyhow::Result<Trial> {
     let plan = Plan::parse(PLAN).context("the suite's own trial")?;
     let point = plan.points().remove(0);
     let place = Place {
-        binary,
+        binary: Some(binary),
         base_port,
         folder: None,
     };
