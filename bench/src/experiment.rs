@@ -9,7 +9,10 @@ pub(crate) mod trial;
 
 use anyhow::Context;
 use clap::{Args, Subcommand};
-use std::{fs, path::PathBuf};
+use std::{
+    fs,
+    path::{Path, PathBuf},
+};
 
 /// What to do.
 #[derive(Args, Clone)]
@@ -43,6 +46,9 @@ enum Command {
         /// Where the page goes (default: report.html in that folder)
         #[arg(long, value_name = "FILE")]
         out: Option<PathBuf>,
+        /// A folder for the page's pictures as files of their own (NAME.svg), for documents
+        #[arg(long, value_name = "DIR")]
+        pictures: Option<PathBuf>,
     },
 }
 
@@ -80,18 +86,29 @@ pub fn run(args: &ExperimentArgs) -> anyhow::Result<()> {
                     },
                 }
                 .run()?;
-                write_report(&results, None)?;
+                write_report(&results, None, None)?;
             }
             Ok(())
         }
-        Command::Report { results, out } => write_report(results, out.clone()),
+        Command::Report {
+            results,
+            out,
+            pictures,
+        } => write_report(results, out.clone(), pictures.as_deref()),
     }
 }
 
-fn write_report(results: &std::path::Path, out: Option<PathBuf>) -> anyhow::Result<()> {
-    let page = report::draw(results)?;
+fn write_report(
+    results: &Path,
+    out: Option<PathBuf>,
+    pictures: Option<&Path>,
+) -> anyhow::Result<()> {
+    let report = report::draw(results)?;
+    if let Some(folder) = pictures {
+        report.write_pictures(folder)?;
+    }
     let out = out.unwrap_or_else(|| results.join("report.html"));
-    fs::write(&out, page).with_context(|| format!("writing {}", out.display()))?;
+    fs::write(&out, report.finish()).with_context(|| format!("writing {}", out.display()))?;
     println!("{}", out.display());
     Ok(())
 }

@@ -1,7 +1,7 @@
 //! An experiment's results as one page.
 
 use super::{
-    plan::{Fault, Parameter, Plan, Point},
+    plan::{Fault, Parameter, Plan, Point, Search},
     run::{PLAN_FILE, keeps, read_all},
     trial::{QUANTILES, Trial},
 };
@@ -82,8 +82,44 @@ impl Group<'_> {
     }
 }
 
+/// A picture, and what a file of it is called.
+struct Picture {
+    name: String,
+    svg: String,
+}
+
+/// The report: its page, and the page's pictures by name.
+pub(crate) struct Report {
+    page: Page,
+    pictures: Vec<Picture>,
+}
+
+impl Report {
+    fn pictures(&mut self, pictures: Vec<Picture>) {
+        let drawn: Vec<String> = pictures.iter().map(|p| p.svg.clone()).collect();
+        self.page.pictures(&drawn);
+        self.pictures.extend(pictures);
+    }
+
+    /// Writes each picture into a folder, as NAME.svg.
+    pub(crate) fn write_pictures(&self, folder: &Path) -> anyhow::Result<()> {
+        fs::create_dir_all(folder).with_context(|| format!("making {}", folder.display()))?;
+        for picture in &self.pictures {
+            let path = folder.join(&picture.name).with_extension("svg");
+            fs::write(&path, &picture.svg)
+                .with_context(|| format!("writing {}", path.display()))?;
+        }
+        Ok(())
+    }
+
+    /// The page's text.
+    pub(crate) fn finish(self) -> String {
+        self.page.finish()
+    }
+}
+
 /// Draws the results in a folder.
-pub(crate) fn draw(results: &Path) -> anyhow::Result<String> {
+pub(crate) fn draw(results: &Path) -> anyhow::Result<Report> {
     let plan = Plan::read(&results.join(PLAN_FILE)).with_context(|| {
         format!(
             "{} holds no experiment's results: make them with `quorate-bench experiment run`",
@@ -97,7 +133,11 @@ pub(crate) fn draw(results: &Path) -> anyhow::Result<String> {
         results.display()
     );
     let groups = groups(&trials);
-    let mut page = Page::new(&plan.title, &plan.about);
+    let mut report = Report {
+        page: Page::new(&plan.title, &plan.about),
+        pictures: Vec::new(),
+    };
+    let page = &mut report.page;
     if !plan.source.is_empty() {
         page.words(&format!("After {}.", plan.source));
     }
@@ -110,19 +150,20 @@ pub(crate) fn draw(results: &Path) -> anyhow::Result<String> {
         plan.repeats
     ));
     if let Some(search) = &plan.search {
-        saturation(&mut page, &plan, &groups);
-        page.words(&format!(
+        saturation(&mut report, search, &groups)?;
+        report.page.words(&format!(
             "The highest rate of those tried at which the 99th percentile of the latency from when a \
              transfer was due stayed below {} ms and nearly everything that was offered became final.",
             search.p99_below.as_millis()
         ));
     }
     let varying = varying(&groups, plan.across);
-    figures(&mut page, &plan, &groups, &varying)?;
-    distribution(&mut page, &groups, &varying)?;
-    timelines(&mut page, plan.across, &groups, &varying)?;
-    table(&mut page, &plan, &groups, &varying);
-    exactness(&mut page, &trials);
+    figures(&mut report, &plan, &groups, &varying)?;
+    distribution(&mut report, &groups, &varying)?;
+    timelines(&mut report, plan.across, &groups, &varying)?;
+    let page = &mut report.page;
+    table(page, &plan, &groups, &varying);
+    exactness(page, &trials);
     page.heading("How to reproduce");
     page.words(
         "Save the text below as experiment.toml; then quorate-bench experiment run experiment.toml, and \
@@ -130,7 +171,7 @@ pub(crate) fn draw(results: &Path) -> anyhow::Result<String> {
     );
     let text = fs::read_to_string(results.join(PLAN_FILE)).context("reading the experiment")?;
     page.code(&text);
-    Ok(page.finish())
+    Ok(report)
 }
 
 fn groups(trials: &[Trial]) -> Vec<Group<'_>> {
@@ -190,7 +231,7 @@ fn curves<'a, 'b>(
 }
 
 fn figures(
-    page: &mut Page,
+    report: &mut Report,
     plan: &Plan,
     groups: &[Group<'_>],
     varying: &[Parameter],
@@ -199,9 +240,8 @@ fn figures(
     let numeric = groups.iter().all(|g| g.point.number(plan.across).is_some());
     let several = curves.values().any(|groups| groups.len() > 1);
     if !(numeric && several) {
-        return ablation(page, plan, groups, varying);
+        return ablation(report, plan, groups, varying);
     }
-    page.heading("Goodput and latency");
     let chart = |title: &str, across: &str, x: &dyn Fn(&Group<'_>) -> f64, y: &str| {
         let lines = curves.iter().map(|(name, groups)| {
             let mut points: Vec<(f64, f64)> = groups.iter().map(|g| (x(g), g.median(y))).collect();
@@ -211,13 +251,15 @@ fn figures(
                 points,
             }
         });
-        Chart {
+        let svg = Chart {
             title,
             across,
             lines: &lines.collect::<Vec<_>>(),
             marks: &[],
         }
-        .draw()
+        .draw()?;
+        let name = y.to_owned();
+        anyhow::Ok(Picture { name, svg })
     };
     let across = plan.across.to_string();
     let along = |g: &Group<'_>| g.point.number(plan.across).unwrap_or(f64::NAN);
@@ -239,25 +281,26 @@ fn figures(
     ] {
         pictures.push(chart(title, below, &goodput, name)?);
     }
-    page.pictures(&pictures);
-    page.heading("Blocks and what they cost");
+    report.page.heading("Goodput and latency");
+    report.pictures(pictures);
+    report.page.heading("Blocks and what they cost");
     let known = |name: &str| groups.iter().any(|g| g.figure(name).is_some());
     let pictures = FIGURES
         .iter()
         .filter(|(name, _, drawn)| *drawn && known(name))
         .map(|(name, title, _)| chart(title, &across, &along, name));
-    page.pictures(&pictures.collect::<anyhow::Result<Vec<_>>>()?);
+    report.pictures(pictures.collect::<anyhow::Result<Vec<_>>>()?);
     Ok(())
 }
 
 /// Bars for points that lie on no axis.
 fn ablation(
-    page: &mut Page,
+    report: &mut Report,
     plan: &Plan,
     groups: &[Group<'_>],
     varying: &[Parameter],
 ) -> anyhow::Result<()> {
-    page.heading("Side by side");
+    report.page.heading("Side by side");
     let mut all = varying.to_vec();
     all.insert(0, plan.across);
     let pictures = FIGURES.iter().filter_map(|(name, title, _)| {
@@ -265,23 +308,21 @@ fn ablation(
             .iter()
             .map(|g| (curve(g.point, &all), g.median(name)))
             .collect();
-        items
-            .iter()
-            .any(|(_, value)| value.is_finite())
-            .then(|| bars(title, &items))
+        items.iter().any(|(_, value)| value.is_finite()).then(|| {
+            let svg = bars(title, &items)?;
+            let name = (*name).to_owned();
+            Ok(Picture { name, svg })
+        })
     });
-    page.pictures(&pictures.collect::<anyhow::Result<Vec<_>>>()?);
+    report.pictures(pictures.collect::<anyhow::Result<Vec<_>>>()?);
     Ok(())
 }
 
 /// The highest rate per curve.
-fn saturation(page: &mut Page, plan: &Plan, groups: &[Group<'_>]) {
-    let Some(search) = &plan.search else {
-        return;
-    };
+fn saturation(report: &mut Report, search: &Search, groups: &[Group<'_>]) -> anyhow::Result<()> {
     let varying = varying(groups, Parameter::Rate);
-    page.heading("The highest rate that keeps the bound");
-    let rows = curves(groups, &varying).into_iter().map(|(name, groups)| {
+    let (mut highest, mut rows) = (Vec::new(), Vec::new());
+    for (name, groups) in curves(groups, &varying) {
         let kept = groups
             .iter()
             .filter(|g| g.trials.iter().all(|trial| keeps(search, trial)));
@@ -290,12 +331,12 @@ fn saturation(page: &mut Page, plan: &Plan, groups: &[Group<'_>]) {
             best.and_then(|g| g.figure(name))
                 .map_or("–".to_owned(), |[median, ..]| format!("{median:.1}"))
         };
-        let rate = best.map_or("none".to_owned(), |g| g.point.rate.to_string());
         let name = if name.is_empty() {
             "all".to_owned()
         } else {
             name
         };
+        let rate = best.map(|g| g.point.rate);
         let cells = [
             "goodput",
             "latency_p50_ms",
@@ -303,11 +344,18 @@ fn saturation(page: &mut Page, plan: &Plan, groups: &[Group<'_>]) {
             "block_ms",
             "memory_mib",
         ];
-        let mut row = vec![name, rate];
+        let words = rate.map_or("none".to_owned(), |rate| rate.to_string());
+        let mut row = vec![name.clone(), words];
         row.extend(cells.map(cell));
-        row
-    });
-    page.table(
+        rows.push(row);
+        highest.push((name, rate.unwrap_or(f64::NAN)));
+    }
+    report.page.heading("The highest rate that keeps the bound");
+    report.pictures(vec![Picture {
+        name: "highest_rate".to_owned(),
+        svg: bars("transfers/s", &highest)?,
+    }]);
+    report.page.table(
         &[
             "",
             "rate, transfers/s",
@@ -317,13 +365,14 @@ fn saturation(page: &mut Page, plan: &Plan, groups: &[Group<'_>]) {
             "block, ms",
             "memory, MiB",
         ],
-        &rows.collect::<Vec<_>>(),
+        &rows,
     );
+    Ok(())
 }
 
 /// Latencies by how many are below, of the heaviest load of each curve that was carried.
 fn distribution(
-    page: &mut Page,
+    report: &mut Report,
     groups: &[Group<'_>],
     varying: &[Parameter],
 ) -> anyhow::Result<()> {
@@ -350,8 +399,8 @@ fn distribution(
     if lines.iter().all(|line| line.points.is_empty()) {
         return Ok(());
     }
-    page.heading("Latencies");
-    page.words(
+    report.page.heading("Latencies");
+    report.page.words(
         "From when a transfer was due to when it was learned that it is final: the part of all transfers, \
          in percent, that took at most so long. For each curve the highest rate that was carried.",
     );
@@ -361,13 +410,16 @@ fn distribution(
         lines: &lines,
         marks: &[],
     };
-    page.pictures(&[chart.draw()?]);
+    report.pictures(vec![Picture {
+        name: "latencies".to_owned(),
+        svg: chart.draw()?,
+    }]);
     Ok(())
 }
 
 /// Second by second, of points with a fault, or else of the last few.
 fn timelines(
-    page: &mut Page,
+    report: &mut Report,
     across: Parameter,
     groups: &[Group<'_>],
     varying: &[Parameter],
@@ -380,18 +432,23 @@ fn timelines(
         false => faulty,
         true => groups.iter().rev().collect(),
     };
-    for group in shown.into_iter().take(MAX_TIMELINES) {
+    for (place, group) in shown.into_iter().take(MAX_TIMELINES).enumerate() {
         let trial = group.trials[0];
         let mut all = varying.to_vec();
         all.push(across);
+        let page = &mut report.page;
         page.heading(&format!("Over time: {}", curve(group.point, &all)));
         let marks: Vec<f64> = trial.events.iter().map(|(at, _)| *at).collect();
         for (at, what) in &trial.events {
             page.words(&format!("At {at:.1} s: {what}."));
         }
-        let line = |title: &str, value: &dyn Fn(&super::trial::Second) -> f64| {
+        let named = |name: &str, svg: String| Picture {
+            name: format!("time-{}-{name}", place + 1),
+            svg,
+        };
+        let line = |name: &str, title: &str, value: &dyn Fn(&super::trial::Second) -> f64| {
             let points = trial.seconds.iter().map(|s| (s.until, value(s)));
-            Chart {
+            let svg = Chart {
                 title,
                 across: "seconds",
                 lines: &[Line {
@@ -400,7 +457,8 @@ fn timelines(
                 }],
                 marks: &marks,
             }
-            .draw()
+            .draw()?;
+            anyhow::Ok(named(name, svg))
         };
         let columns: Vec<Column> = trial
             .seconds
@@ -414,18 +472,25 @@ fn timelines(
             })
             .collect();
         let mut pictures = vec![
-            line("blocks per second", &|s| s.blocks)?,
-            line("goodput, transfers/s", &|s| s.goodput.unwrap_or(f64::NAN))?,
-            line("finality, median, ms", &|s| {
+            line("blocks", "blocks per second", &|s| s.blocks)?,
+            line("goodput", "goodput, transfers/s", &|s| {
+                s.goodput.unwrap_or(f64::NAN)
+            })?,
+            line("finality", "finality, median, ms", &|s| {
                 s.finality_ms.unwrap_or(f64::NAN)
             })?,
-            line("processor time of the validators, s/s", &|s| s.cpu_seconds)?,
-            line("memory of the largest validator, MiB", &|s| s.rss_mib)?,
+            line("processor", "processor time of the validators, s/s", &|s| {
+                s.cpu_seconds
+            })?,
+            line("memory", "memory of the largest validator, MiB", &|s| {
+                s.rss_mib
+            })?,
         ];
         if columns.iter().any(|column| !column.quantiles.is_empty()) {
-            pictures.push(heatmap("latency, ms", "seconds", &columns, &marks)?);
+            let svg = heatmap("latency, ms", "seconds", &columns, &marks)?;
+            pictures.push(named("latency", svg));
         }
-        page.pictures(&pictures);
+        report.pictures(pictures);
     }
     Ok(())
 }
