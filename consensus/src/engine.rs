@@ -167,7 +167,7 @@ impl Engine {
             executed: tip.height,
             target: None,
             staged: Vec::new(),
-            pacemaker: Pacemaker::new(config.timing, now),
+            pacemaker: Pacemaker::new(config.timing, config.committee.faults(), now),
             blame,
             fetcher: Fetcher::new(config.epoch(), config.peers(), config.timing.fetch_timeout),
             convictions: BTreeMap::new(),
@@ -451,7 +451,7 @@ impl Engine {
         let leader = self.config.committee.leader(view);
         let hopeless = self.own_place() != Some(leader)
             && (self.pacemaker.is_silent(leader) || self.blame.is_blocked(leader));
-        self.pacemaker.enter(now, brought, hopeless);
+        self.pacemaker.enter(now, view, brought, hopeless);
         if self.pacemaker.barren_views() > self.config.committee.faults() {
             // So many leaders in a row cannot all be faulty. Perhaps those who are blocked have
             // healed, and views pass without a block because their proposals are not heard.

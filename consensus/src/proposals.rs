@@ -229,6 +229,13 @@ impl Engine {
         let last = self.view.0.saturating_add(lookahead);
         // Who is far behind fetches finalised blocks in order; new ones would only pile up.
         let piled_up = self.is_behind() && self.blocks.len() > MAX_HELD_WHILE_BEHIND;
+        let first = self
+            .rounds
+            .get(&view)
+            .is_none_or(|round| round.proposal.is_none());
+        if first && view.0 <= last {
+            self.pacemaker.proposed(now, view, from);
+        }
         if view < self.view || view.0 > last || piled_up {
             self.counters.dropped_window += 1;
             return;

@@ -177,7 +177,7 @@ impl Engine {
 
     /// Sets the current view going again.
     fn resume(&mut self, now: Moment, out: &mut Output) {
-        self.pacemaker.enter(now, true, false);
+        self.pacemaker.enter(now, self.view, true, false);
         let stuck = self
             .rounds
             .get(&self.view)

@@ -40,6 +40,9 @@ const REQUESTS: usize = 128;
 /// How long a validator may take to start, before faults are timed.
 const START_ALLOWANCE: Duration = Duration::from_millis(400);
 
+/// How long the validators may take until each has a link to each other.
+const LINKS_LIMIT: Duration = Duration::from_secs(60);
+
 /// A trial's results.
 #[derive(Clone, Debug, Deserialize, Serialize)]
 pub(crate) struct Trial {
@@ -183,6 +186,24 @@ pub(crate) fn run(
     Ok(trial)
 }
 
+/// Waits until each validator has a link to each other. Blocks come as soon as a quorum has, but then
+/// leaders are missed, and what a network does while it starts is not the question.
+async fn await_links(network: &Network) -> anyhow::Result<()> {
+    let start = Instant::now();
+    let wanted = network.size() as u64 - 1;
+    loop {
+        let (least, answering) = Sample::take(network).await.connected();
+        if least == wanted && answering == network.size() {
+            return Ok(());
+        }
+        ensure!(
+            start.elapsed() < LINKS_LIMIT,
+            "a validator has links to {least} of {wanted} others only"
+        );
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+}
+
 struct Bench<'a> {
     plan: &'a Plan,
     point: &'a Point,
@@ -225,6 +246,7 @@ impl Bench<'_> {
         })?;
         network.wait_until_up().await?;
         await_first_block(&network).await?;
+        await_links(&network).await?;
         let rows: Arc<Mutex<Vec<Row>>> = Arc::default();
         let (stop, stopped) = tokio::sync::watch::channel(false);
         let start = match forge {
