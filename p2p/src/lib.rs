@@ -21,6 +21,7 @@
 //! | delays a peer over its inbound quota in *all* its channels | generous rates, small bursts ([`Lane`]) |
 //! | allocates mailboxes for burst × peers × sets | [`preallocated_bytes`] |
 //! | takes minutes to a full mesh as recommended | [`Timing`] |
+//! | refuses whom it is dialling: two that dial each other both fail | one of them waits |
 //! | drops silently when a queue is full or a peer offline | a queue per peer that refuses first, and counts |
 //! | writes eight queued frames at once, into 4 MB of kernel buffer | a backlog for patient lanes, and a limit on what is unsent |
 //! | blocks for a fixed time that cannot be lifted or extended | a filter of its own, and a renewed block |
@@ -49,6 +50,7 @@ mod peers;
 mod pulse;
 mod start;
 mod timing;
+mod turns;
 mod upgrade;
 mod wire;
 

@@ -10,13 +10,14 @@ use crate::{
     peers::{BLOCK, PeerTable},
     pulse::{self, Pulse},
     timing::Pace,
+    turns::{self, Turns},
     upgrade::Watched,
     wire::{Patience, Wire},
 };
 use bytes::Bytes;
 use commonware_cryptography::ed25519::PublicKey;
 use commonware_p2p::{
-    Address, AddressableManager as _, Receiver as _,
+    AddressableManager as _, Receiver as _,
     authenticated::lookup::{self, Network, Receiver, Sender},
 };
 use commonware_runtime::{Handle, Spawner as _, Supervisor as _, tokio::Context};
@@ -168,6 +169,7 @@ struct Parts {
     receivers: Vec<(Lane, Receiver<PublicKey>)>,
     pulse: Pulse,
     pulse_receiver: Receiver<PublicKey>,
+    turns: Option<Turns>,
 }
 
 fn build(
@@ -179,11 +181,15 @@ fn build(
     metrics: Arc<Metrics>,
 ) -> (Parts, Links) {
     let validators = NonZeroUsize::MIN.saturating_add(peers.len());
-    let addresses = Map::from_iter_dedup(
-        peers
-            .iter()
-            .map(|peer| (peer.key.clone(), Address::from(peer.address))),
-    );
+    let own = config.identity.identity();
+    let addresses = Map::from_iter_dedup(peers.iter().map(|peer| {
+        let dial = !pace.take_turns || own < peer.identity;
+        (peer.key.clone(), turns::address(peer.address, dial))
+    }));
+    let known: Vec<_> = peers
+        .iter()
+        .map(|peer| (peer.identity, peer.key.clone(), peer.address))
+        .collect();
     let table = Arc::new(PeerTable::new(peers, metrics.clone()));
     let signer = config.identity.to_private_key();
     let handshake = Watched::new(signer, table.clone(), metrics.clone());
@@ -200,6 +206,9 @@ fn build(
     });
     let (pulse_sender, pulse_receiver) = network.register(pulse::CHANNEL, lane::pulse_quota());
     let header = frame::header(config.frame_tag);
+    let turns = pace
+        .take_turns
+        .then(|| Turns::new(&own, &known, table.clone(), oracle.clone()));
     let pulse = Pulse {
         table: table.clone(),
         metrics: metrics.clone(),
@@ -215,6 +224,7 @@ fn build(
         receivers,
         pulse,
         pulse_receiver,
+        turns,
     };
     (parts, links)
 }
@@ -255,7 +265,7 @@ fn network_config(
 /// Starts everything and waits for the first task that ends.
 async fn watch(wire: Wire, parts: Parts, config: Config, inbound: Arc<Inbound>) -> Error {
     let mut stopped = wire.stopped();
-    let mut tasks: Vec<(&'static str, Handle<()>)> = Vec::with_capacity(LANES + 3);
+    let mut tasks: Vec<(&'static str, Handle<()>)> = Vec::with_capacity(LANES + 4);
     for (lane, receiver) in parts.receivers {
         let delivery = Delivery {
             lane,
@@ -276,6 +286,9 @@ async fn watch(wire: Wire, parts: Parts, config: Config, inbound: Arc<Inbound>) 
     let answering = wire.child("pong").spawn(move |_| answer.answer(receiver));
     tasks.push(("pong", answering));
     tasks.push(("ping", wire.child("ping").spawn(move |_| ping.ping())));
+    if let Some(turns) = parts.turns {
+        tasks.push(("turns", wire.child("turns").spawn(move |_| turns.run())));
+    }
     tasks.push(("network", parts.network.start()));
 
     // The network is polled first: the others end as soon as it has, and it is the cause.

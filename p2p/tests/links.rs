@@ -13,8 +13,10 @@ use commonware_runtime::{
     tokio::{Config as RuntimeConfig, Context},
 };
 use prometheus::Registry;
-use quorate_p2p::{DEFAULT_FRAME_BYTES, Error, Lane, To, start, start_on};
+use quorate_crypto::Identity;
+use quorate_p2p::{Config, DEFAULT_FRAME_BYTES, Error, Lane, Timing, To, start, start_on};
 use std::{
+    net::SocketAddr,
     sync::Arc,
     time::{Duration, Instant},
 };
@@ -159,6 +161,79 @@ fn restarted_peer_is_reconnected_and_receives() {
         let arrived = || last.has(nodes[0].identity(), Lane::Votes, b"after");
         until("a frame after the restart", arrived).await;
         assert!(!last.has(nodes[0].identity(), Lane::Votes, b"lost"));
+    });
+}
+
+/// Two seeds, that of the lower identity first.
+fn lower_and_higher() -> (u8, u8) {
+    match key(1).identity() < key(2).identity() {
+        true => (1, 2),
+        false => (2, 1),
+    }
+}
+
+fn wide(seed: u8, listen: SocketAddr, peers: &[(Identity, SocketAddr)]) -> Config {
+    Config {
+        timing: Timing::Wide,
+        ..config(seed, listen, peers)
+    }
+}
+
+#[test]
+fn across_regions_the_higher_identity_waits_to_be_dialled_and_then_dials() {
+    run(|context| async move {
+        let (lower, higher) = lower_and_higher();
+        let (silent, silent_address) = socket().await;
+        let (listener, address) = socket().await;
+        let peers = [
+            (key(lower).identity(), silent_address),
+            (key(higher).identity(), address),
+        ];
+        let start = Instant::now();
+        let _higher = Node::start_on(&context, listener, wide(higher, address, &peers)).await;
+        let dialled = tokio::time::timeout(PATIENCE, silent.accept()).await;
+        dialled.expect("it dials in the end").unwrap();
+        assert!(start.elapsed() >= Duration::from_secs(3), "it did not wait");
+    });
+}
+
+#[test]
+fn a_link_is_made_though_only_the_higher_identity_can_reach_the_other() {
+    run(|context| async move {
+        let (lower, higher) = lower_and_higher();
+        let (nobody, unreachable) = socket().await;
+        drop(nobody);
+        let (low_socket, low_address) = socket().await;
+        let (high_socket, high_address) = socket().await;
+        let low_peers = [(key(higher).identity(), unreachable)];
+        let low = Node::start_on(&context, low_socket, wide(lower, low_address, &low_peers)).await;
+        let high_peers = [(key(lower).identity(), low_address)];
+        let high = wide(higher, high_address, &high_peers);
+        let high = Node::start_on(&context, high_socket, high).await;
+        let linked = || low.links.connected() == 1 && high.links.connected() == 1;
+        until("a link", linked).await;
+    });
+}
+
+#[test]
+fn across_regions_a_restarted_peer_is_back_though_it_waits_to_be_dialled() {
+    run(|context| async move {
+        let (lower, higher) = lower_and_higher();
+        let (low_socket, low_address) = socket().await;
+        let (high_socket, high_address) = socket().await;
+        let peers = [
+            (key(lower).identity(), low_address),
+            (key(higher).identity(), high_address),
+        ];
+        let low = Node::start_on(&context, low_socket, wide(lower, low_address, &peers)).await;
+        let high = wide(higher, high_address, &peers);
+        let mut high = Node::start_on(&context, high_socket, high).await;
+        let linked = |high: &Node| low.links.connected() == 1 && high.links.connected() == 1;
+        until("a link", || linked(&high)).await;
+        high.stop().await;
+        until("the loss", || low.links.connected() == 0).await;
+        let high = Node::start_again(high.config, &context).await.unwrap();
+        until("the return", || linked(&high)).await;
     });
 }
 
