@@ -96,7 +96,7 @@ const OURS: Description = Description {
                with proofs",
     persists: "each own vote in a journal, synced before it leaves; blocks, receipts and state in RocksDB, \
                synced",
-    syncs: "certified ranges of blocks, or a verified snapshot of the state",
+    syncs: "ranges of blocks with certificates, many verified by one check",
     latency_means: "from when a transfer was due until the generator reads it in a final, executed block",
     settings: "as `quorate localnet` makes them; no least time between blocks",
     caveats: "the load generator's own reading of blocks is served by a validator",

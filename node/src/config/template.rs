@@ -129,7 +129,7 @@ listen = "{rpc_listen}"
 # max_per_sender = {max_per_sender}
 
 [consensus]
-# From entering a view until its proposal must be there, 10ms to 10m.
+# From entering a view until its proposal must be there, 10ms to 10m; longer where proposals take longer.
 # leader_timeout = "{leader}"
 # From entering a view until it must be notarized; at least leader_timeout.
 # view_timeout = "{view}"
