@@ -107,6 +107,7 @@ fn verify(page: &mut Page, results: &Value) -> anyhow::Result<()> {
         across: "validators",
         lines: &lines,
         marks: &[],
+        logarithmic: false,
     };
     page.pictures(&[chart.draw()?]);
     let rows = all.iter().map(|row| {

@@ -1,6 +1,6 @@
 //! Where values lie over time: a column per moment, darker where more of them are.
 
-use super::{DrawError, GREY, SIZE};
+use super::{DrawError, GREY, SIZE, number};
 use plotters::prelude::*;
 
 /// Rows of a heatmap, from the least value to the greatest, each a fixed ratio above the last.
@@ -60,6 +60,9 @@ fn draw(
         .label_style(text)
         .light_line_style(TRANSPARENT)
         .bold_line_style(GREY.mix(0.2))
+        .y_labels(4)
+        .y_label_formatter(&|y| number(*y))
+        .x_label_formatter(&|x| number(*x))
         .draw()?;
     let step = (most / least).powf(1.0 / ROWS as f64);
     let mut before = 0.0;

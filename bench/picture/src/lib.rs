@@ -45,6 +45,8 @@ pub struct Chart<'a> {
     pub lines: &'a [Line],
     /// Moments with a vertical line.
     pub marks: &'a [f64],
+    /// Whether each step up is a multiple, for values that differ by orders of magnitude.
+    pub logarithmic: bool,
 }
 
 impl Chart<'_> {
@@ -62,64 +64,109 @@ impl Chart<'_> {
 
     fn draw_into(&self, svg: &mut String) -> Result<(), DrawError> {
         let points = || self.lines.iter().flat_map(|line| &line.points);
-        let known = || points().filter(|(_, y)| y.is_finite());
         let right = points().map(|(x, _)| *x).fold(1e-9, f64::max);
-        // A single outlier must not flatten everything else.
-        let mut heights: Vec<f64> = known().map(|(_, y)| *y).collect();
-        heights.sort_by(f64::total_cmp);
-        let most = heights.last().copied().unwrap_or(1.0);
-        let usual = heights
-            .get(heights.len() * 97 / 100)
-            .copied()
-            .unwrap_or(1.0);
-        // The room above the lines is for their names.
-        let top = ((usual * 1.5).min(most * 1.1) * 1.25).max(1e-9);
+        let heights: Vec<f64> = points()
+            .map(|(_, y)| self.height(*y))
+            .filter(|y| y.is_finite())
+            .collect();
+        let (bottom, top) = self.range(heights);
         let area = SVGBackend::with_string(svg, SIZE).into_drawing_area();
         let text = ("sans-serif", 12).into_font().color(&GREY);
+        let (area, names) = area.split_horizontally(SIZE.0 - self.room_for_names());
         let mut chart = ChartBuilder::on(&area)
             .caption(self.title, ("sans-serif", 15).into_font().color(&GREY))
             .margin(8)
             .x_label_area_size(34)
             .y_label_area_size(56)
-            .build_cartesian_2d(0.0..right, 0.0..top)?;
-        chart
-            .configure_mesh()
-            .x_desc(self.across)
+            .build_cartesian_2d(0.0..right, bottom..top)?;
+        let mut mesh = chart.configure_mesh();
+        mesh.x_desc(self.across)
             .axis_style(GREY)
             .label_style(text.clone())
             .bold_line_style(GREY.mix(0.2))
-            .light_line_style(TRANSPARENT)
-            .draw()?;
+            .light_line_style(TRANSPARENT);
+        if self.logarithmic {
+            mesh.y_labels((top - bottom) as usize + 1)
+                .y_label_formatter(&|y| number(10_f64.powf(*y)))
+                .x_label_formatter(&|x| number(*x))
+                .draw()?;
+        } else {
+            mesh.y_label_formatter(&|y| number(*y))
+                .x_label_formatter(&|x| number(*x))
+                .draw()?;
+        }
         for mark in self.marks {
-            let line = [(*mark, 0.0), (*mark, top)];
+            let line = [(*mark, bottom), (*mark, top)];
             chart.draw_series([PathElement::new(line, GREY.mix(0.6))])?;
         }
-        for (line, colour) in self.lines.iter().zip(COLOURS.iter().cycle()) {
-            let (mut first, colour) = (true, *colour);
-            for piece in line.points.split(|(_, y)| !y.is_finite()) {
-                let piece = piece.iter().map(|(x, y)| (*x, y.min(top)));
+        for (row, (line, colour)) in self.lines.iter().zip(COLOURS.iter().cycle()).enumerate() {
+            let height = |y: &f64| self.height(*y);
+            for piece in line.points.split(|(_, y)| !height(y).is_finite()) {
+                let piece = piece.iter().map(|(x, y)| (*x, height(y).min(top)));
                 // Few points are measured ones, each to be seen; many are a curve.
                 let dots = if line.points.len() <= MAX_DOTS { 3 } else { 0 };
-                let drawn = chart
+                chart
                     .draw_series(LineSeries::new(piece, colour.stroke_width(2)).point_size(dots))?;
-                if std::mem::take(&mut first) {
-                    drawn.label(line.name.clone()).legend(move |(x, y)| {
-                        PathElement::new([(x, y), (x + 14, y)], colour.stroke_width(2))
-                    });
-                }
             }
-        }
-        if self.lines.iter().any(|line| !line.name.is_empty()) {
-            chart
-                .configure_series_labels()
-                .position(SeriesLabelPosition::UpperRight)
-                .border_style(TRANSPARENT)
-                .background_style(TRANSPARENT)
-                .label_font(text)
-                .draw()?;
+            if !line.name.is_empty() {
+                let y = 34 + 17 * row as i32;
+                names.draw(&PathElement::new([(0, y), (14, y)], colour.stroke_width(2)))?;
+                names.draw(&Text::new(line.name.clone(), (20, y - 5), text.clone()))?;
+            }
         }
         area.present()?;
         Ok(())
+    }
+
+    /// Where a value lies on the vertical axis.
+    fn height(&self, y: f64) -> f64 {
+        if self.logarithmic { y.log10() } else { y }
+    }
+
+    /// The vertical axis, for these heights.
+    fn range(&self, mut heights: Vec<f64>) -> (f64, f64) {
+        heights.sort_by(f64::total_cmp);
+        let (least, most) = match (heights.first(), heights.last()) {
+            (Some(least), Some(most)) => (*least, *most),
+            _ => (0.0, 1.0),
+        };
+        if self.logarithmic {
+            let bottom = least.floor();
+            return (bottom, most.ceil().max(bottom + 1.0));
+        }
+        // A single outlier must not flatten everything else.
+        let usual = heights
+            .get(heights.len() * 97 / 100)
+            .copied()
+            .unwrap_or(1.0);
+        (0.0, ((usual * 1.5).min(most) * 1.08).max(1e-9))
+    }
+
+    /// How much of the width the lines' names take.
+    fn room_for_names(&self) -> u32 {
+        let longest = self
+            .lines
+            .iter()
+            .map(|line| line.name.chars().count())
+            .max();
+        match longest {
+            None | Some(0) => 0,
+            Some(longest) => (30 + 6 * longest as u32).min(SIZE.0 / 2),
+        }
+    }
+}
+
+/// A number on an axis, as short as it can be.
+fn number(value: f64) -> String {
+    let digits = match value.abs() {
+        large if large >= 10.0 || large == 0.0 => 0,
+        middle if middle >= 0.1 => 2,
+        _ => 4,
+    };
+    let words = format!("{value:.digits$}");
+    match words.contains('.') {
+        true => words.trim_end_matches('0').trim_end_matches('.').to_owned(),
+        false => words,
     }
 }
 
@@ -151,7 +198,8 @@ fn draw_bars(title: &str, items: &[(String, f64)], svg: &mut String) -> Result<(
             let end = left + (width * value / most) as i32;
             let bar = [(left, top), (end.max(left + 1), top + 16)];
             area.draw(&Rectangle::new(bar, colour.filled()))?;
-            let words = format!("{value:.2}");
+            let digits = if *value >= 1_000.0 { 0 } else { 2 };
+            let words = format!("{value:.digits$}");
             area.draw(&Text::new(words, (end + 6, top + 3), text.clone()))?;
         }
     }
@@ -267,6 +315,7 @@ mod tests {
             across: "seconds",
             lines: &lines,
             marks: &[1.0],
+            logarithmic: false,
         };
         let svg = chart.draw().expect("drawn");
         assert!(svg.starts_with("<svg") && svg.contains("a &lt; b"));
@@ -280,5 +329,44 @@ mod tests {
         // The namespace of SVG is a name, not an address that is asked.
         let addresses = text.replace("http://www.w3.org/2000/svg", "");
         assert!(!addresses.contains("http"));
+    }
+
+    #[test]
+    fn a_logarithmic_axis_is_labelled_with_the_values_themselves() {
+        let lines = [Line {
+            name: "all".to_owned(),
+            points: vec![(0.0, 5.0), (1.0, 0.0), (2.0, 20_000.0)],
+        }];
+        let chart = Chart {
+            title: "t",
+            across: "x",
+            lines: &lines,
+            marks: &[],
+            logarithmic: true,
+        };
+        assert_eq!(
+            chart.range(vec![5_f64.log10(), 20_000_f64.log10()]),
+            (0.0, 5.0)
+        );
+        let svg = chart.draw().expect("drawn");
+        let labels: Vec<&str> = svg.lines().map(str::trim).collect();
+        for label in ["1", "10", "100", "1000", "10000"] {
+            assert!(labels.contains(&label), "{label} in {svg}");
+        }
+        // Zero has no place on it, and is a gap.
+        assert!(!svg.contains("NaN") && !svg.contains("inf"));
+    }
+
+    #[test]
+    fn numbers_on_axes_are_short() {
+        for (value, words) in [
+            (8_000.0, "8000"),
+            (0.0, "0"),
+            (2.5, "2.5"),
+            (0.05, "0.05"),
+            (1.0, "1"),
+        ] {
+            assert_eq!(number(value), words);
+        }
     }
 }

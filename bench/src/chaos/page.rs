@@ -59,6 +59,7 @@ pub(super) fn draw(
                 across: "seconds",
                 lines: &lines,
                 marks: &[third, third * 2.0],
+                logarithmic: false,
             }
             .draw()
         });
@@ -91,6 +92,7 @@ pub(super) fn draw(
             across: "view",
             lines: &lines,
             marks: &[],
+            logarithmic: false,
         };
         page.pictures(&[chart.draw()?]);
     }

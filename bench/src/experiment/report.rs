@@ -9,11 +9,14 @@ use crate::report::words;
 use anyhow::{Context, ensure};
 use quorate_load::Latencies;
 use quorate_picture::{Chart, Column, Line, Page, bars, heatmap};
-use std::{collections::BTreeMap, fs, path::Path};
+use std::{fs, path::Path};
 
 /// Most lines in a picture, most pictures of single trials.
 const MAX_LINES: usize = 6;
 const MAX_TIMELINES: usize = 4;
+
+/// Latencies that differ by more than so many times are drawn on a logarithmic axis.
+const LARGE_SPREAD: f64 = 30.0;
 
 /// A measured figure: its name in trials, its title, and whether it makes a picture.
 const FIGURES: [(&str, &str, bool); 17] = [
@@ -132,7 +135,7 @@ pub(crate) fn draw(results: &Path) -> anyhow::Result<Report> {
         "{} holds no finished trial",
         results.display()
     );
-    let groups = groups(&trials);
+    let groups = groups(&plan, &trials);
     let mut report = Report {
         page: Page::new(&plan.title, &plan.about),
         pictures: Vec::new(),
@@ -143,11 +146,14 @@ pub(crate) fn draw(results: &Path) -> anyhow::Result<Report> {
     }
     let machine = words(&trials[0].machine);
     page.words(&format!(
-        "Measured on {machine}: validators, load generator and links share it. {} trials of {} s, each \
-         point {} times, in random order; lines are medians.",
+        "Measured on {machine}: validators, load generator and links share it. {} trials of {} s, {}, \
+         in random order.",
         trials.len(),
         plan.measure.as_secs(),
-        plan.repeats
+        match plan.repeats {
+            1 => "each point once".to_owned(),
+            times => format!("each point {times} times (lines are medians)"),
+        }
     ));
     if let Some(search) = &plan.search {
         saturation(&mut report, search, &groups)?;
@@ -158,9 +164,16 @@ pub(crate) fn draw(results: &Path) -> anyhow::Result<Report> {
         ));
     }
     let varying = varying(&groups, plan.across);
+    // What a fault does is seen over time.
+    let faulty = groups.iter().any(|g| g.point.fault != Fault::None);
+    if faulty {
+        timelines(&mut report, plan.across, &groups, &varying)?;
+    }
     figures(&mut report, &plan, &groups, &varying)?;
     distribution(&mut report, &groups, &varying)?;
-    timelines(&mut report, plan.across, &groups, &varying)?;
+    if !faulty {
+        timelines(&mut report, plan.across, &groups, &varying)?;
+    }
     let page = &mut report.page;
     table(page, &plan, &groups, &varying);
     exactness(page, &trials);
@@ -174,7 +187,8 @@ pub(crate) fn draw(results: &Path) -> anyhow::Result<Report> {
     Ok(report)
 }
 
-fn groups(trials: &[Trial]) -> Vec<Group<'_>> {
+/// In the order of the plan.
+fn groups<'a>(plan: &Plan, trials: &'a [Trial]) -> Vec<Group<'a>> {
     let mut groups: Vec<Group<'_>> = Vec::new();
     for trial in trials {
         match groups.iter_mut().find(|group| *group.point == trial.point) {
@@ -185,12 +199,21 @@ fn groups(trials: &[Trial]) -> Vec<Group<'_>> {
             }),
         }
     }
+    let order = plan.points();
+    // A search tries rates that the plan does not name.
+    let place = |group: &Group<'_>| {
+        let rate = group.point.rate;
+        let alike = |point: &Point| {
+            Point {
+                rate,
+                ..point.clone()
+            } == *group.point
+        };
+        order.iter().position(alike)
+    };
     groups.sort_by(|a, b| {
-        let key = |group: &Group<'_>| group.point.validators;
-        key(a)
-            .cmp(&key(b))
-            .then(a.point.batch.cmp(&b.point.batch))
-            .then(a.point.rate.total_cmp(&b.point.rate))
+        let by_rate = a.point.rate.total_cmp(&b.point.rate);
+        place(a).cmp(&place(b)).then(by_rate)
     });
     groups
 }
@@ -221,11 +244,14 @@ fn curve(point: &Point, varying: &[Parameter]) -> String {
 fn curves<'a, 'b>(
     groups: &'b [Group<'a>],
     varying: &[Parameter],
-) -> BTreeMap<String, Vec<&'b Group<'a>>> {
-    let mut curves: BTreeMap<String, Vec<&Group<'_>>> = BTreeMap::new();
+) -> Vec<(String, Vec<&'b Group<'a>>)> {
+    let mut curves: Vec<(String, Vec<&Group<'_>>)> = Vec::new();
     for group in groups {
         let name = curve(group.point, varying);
-        curves.entry(name).or_default().push(group);
+        match curves.iter_mut().find(|(other, _)| *other == name) {
+            Some((_, groups)) => groups.push(group),
+            None => curves.push((name, vec![group])),
+        }
     }
     curves
 }
@@ -238,17 +264,21 @@ fn figures(
 ) -> anyhow::Result<()> {
     let curves = curves(groups, varying);
     let numeric = groups.iter().all(|g| g.point.number(plan.across).is_some());
-    let several = curves.values().any(|groups| groups.len() > 1);
+    let several = curves.iter().any(|(_, groups)| groups.len() > 1);
     if !(numeric && several) {
         return ablation(report, plan, groups, varying);
     }
+    let along = |g: &Group<'_>| g.point.number(plan.across).unwrap_or(f64::NAN);
     let chart = |title: &str, across: &str, x: &dyn Fn(&Group<'_>) -> f64, y: &str| {
+        let values = || groups.iter().map(|g| g.median(y)).filter(|y| *y > 0.0);
+        let spread = values().fold(0.0, f64::max) / values().fold(f64::INFINITY, f64::min);
         let lines = curves.iter().map(|(name, groups)| {
-            let mut points: Vec<(f64, f64)> = groups.iter().map(|g| (x(g), g.median(y))).collect();
-            points.sort_by(|a, b| a.0.total_cmp(&b.0));
+            // In the order of the loads: beyond what is carried, goodput may fall while latency grows.
+            let mut groups = groups.clone();
+            groups.sort_by(|a, b| along(a).total_cmp(&along(b)));
             Line {
                 name: name.clone(),
-                points,
+                points: groups.iter().map(|g| (x(g), g.median(y))).collect(),
             }
         });
         let svg = Chart {
@@ -256,13 +286,13 @@ fn figures(
             across,
             lines: &lines.collect::<Vec<_>>(),
             marks: &[],
+            logarithmic: y.starts_with("latency") && spread > LARGE_SPREAD,
         }
         .draw()?;
         let name = y.to_owned();
         anyhow::Ok(Picture { name, svg })
     };
     let across = plan.across.to_string();
-    let along = |g: &Group<'_>| g.point.number(plan.across).unwrap_or(f64::NAN);
     // Load grows along these; along others goodput says nothing.
     let loads = matches!(plan.across, Parameter::Rate | Parameter::Clients);
     let goodput = |g: &Group<'_>| match loads {
@@ -409,6 +439,7 @@ fn distribution(
         across: "ms",
         lines: &lines,
         marks: &[],
+        logarithmic: false,
     };
     report.pictures(vec![Picture {
         name: "latencies".to_owned(),
@@ -456,6 +487,7 @@ fn timelines(
                     points: points.collect(),
                 }],
                 marks: &marks,
+                logarithmic: false,
             }
             .draw()?;
             anyhow::Ok(named(name, svg))

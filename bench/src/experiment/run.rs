@@ -117,15 +117,7 @@ impl Runner<'_> {
         let trial = trial::run(self.plan, point, repeat, &self.place)
             .with_context(|| format!("{name}, repetition {repeat}"))?;
         trial::write(&trial, &path)?;
-        let figure = |name: &str| trial.figures.get(name).copied().unwrap_or(f64::NAN);
-        eprintln!(
-            "{:.0} of {:.0} transfers/s, latency p99 {:.0} ms, block {:.1} ms, finality p99 {:.0} ms",
-            figure("goodput"),
-            figure("offered"),
-            figure("latency_p99_ms"),
-            figure("block_ms"),
-            figure("finality_p99_ms"),
-        );
+        eprintln!("{}", in_short(&trial));
         Ok(trial)
     }
 
@@ -175,5 +167,25 @@ fn minutes(duration: Duration) -> String {
     match seconds {
         0..=90 => format!("{seconds} s"),
         _ => format!("{} min", seconds.div_ceil(60)),
+    }
+}
+
+/// A trial in a few words.
+fn in_short(trial: &Trial) -> String {
+    let figure = |name: &str| trial.figures.get(name).copied().unwrap_or(f64::NAN);
+    let blocks = format!(
+        "block {:.1} ms, finality p99 {:.0} ms",
+        figure("block_ms"),
+        figure("finality_p99_ms")
+    );
+    if figure("offered") > 0.0 {
+        format!(
+            "{:.0} of {:.0} transfers/s, latency p99 {:.0} ms, {blocks}",
+            figure("goodput"),
+            figure("offered"),
+            figure("latency_p99_ms")
+        )
+    } else {
+        format!("no load, {blocks}")
     }
 }

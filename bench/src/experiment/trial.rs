@@ -186,24 +186,6 @@ pub(crate) fn run(
     Ok(trial)
 }
 
-/// Waits until each validator has a link to each other. Blocks come as soon as a quorum has, but then
-/// leaders are missed, and what a network does while it starts is not the question.
-async fn await_links(network: &Network) -> anyhow::Result<()> {
-    let start = Instant::now();
-    let wanted = network.size() as u64 - 1;
-    loop {
-        let (least, answering) = Sample::take(network).await.connected();
-        if least == wanted && answering == network.size() {
-            return Ok(());
-        }
-        ensure!(
-            start.elapsed() < LINKS_LIMIT,
-            "a validator has links to {least} of {wanted} others only"
-        );
-        tokio::time::sleep(Duration::from_millis(50)).await;
-    }
-}
-
 struct Bench<'a> {
     plan: &'a Plan,
     point: &'a Point,
@@ -246,7 +228,11 @@ impl Bench<'_> {
         })?;
         network.wait_until_up().await?;
         await_first_block(&network).await?;
-        await_links(&network).await?;
+        ensure!(
+            network.wait_until_linked(LINKS_LIMIT).await,
+            "not every validator has links to all others after {} s",
+            LINKS_LIMIT.as_secs()
+        );
         let rows: Arc<Mutex<Vec<Row>>> = Arc::default();
         let (stop, stopped) = tokio::sync::watch::channel(false);
         let start = match forge {

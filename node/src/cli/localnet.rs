@@ -25,6 +25,9 @@ use tokio::sync::watch;
 /// What the figures leave out at the beginning: links are made, caches are cold.
 const WARM_UP: Duration = Duration::from_secs(2);
 
+/// How long the load waits for links between all validators.
+const LINKS_LIMIT: Duration = Duration::from_secs(5);
+
 /// How often the status line is renewed on a terminal, and otherwise.
 const LINE_INTERVAL: [Duration; 2] = [Duration::from_secs(1), Duration::from_secs(5)];
 
@@ -161,6 +164,8 @@ impl Localnet {
         let binary = std::env::current_exe().context("cannot find this program's own file")?;
         let mut network = Network::start(&binary, &self.dir, &settings)?;
         network.wait_until_up().await?;
+        // Who is blocked from an earlier run has no links; the network runs nevertheless.
+        network.wait_until_linked(LINKS_LIMIT).await;
         let explorer = self.start_explorer(&binary, &settings, &network);
         self.greet(&network, explorer.as_ref());
         let (stop, stopped) = watch::channel(false);

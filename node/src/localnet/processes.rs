@@ -3,7 +3,7 @@
 //! Each child holds the reading end of a pipe and stops when the pipe closes. So closing it is how
 //! a child is told to stop, and no child outlives this process, however it ends.
 
-use super::setup::Settings;
+use super::{figures::Sample, setup::Settings};
 use crate::{config::CONFIG_FILE, genesis::validator_directory};
 use anyhow::{Context as _, bail};
 use quorate_load::RpcClient;
@@ -139,6 +139,23 @@ impl Network {
             }
         }
         Ok(())
+    }
+
+    /// Waits until each validator has a link to each other, and tells whether that came in time.
+    /// Blocks come as soon as a quorum is linked, but then leaders are missed that others do not hear.
+    pub async fn wait_until_linked(&self, limit: Duration) -> bool {
+        let deadline = Instant::now() + limit;
+        let others = self.validators.len().saturating_sub(1) as u64;
+        loop {
+            let (fewest, answering) = Sample::take(self).await.connected();
+            if fewest == others && answering == self.validators.len() {
+                return true;
+            }
+            if Instant::now() > deadline {
+                return false;
+            }
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
     }
 
     /// Validators that ended since the last call without being asked to.
