@@ -93,11 +93,18 @@ pub fn run(config: ValidatorConfig, stop_with_stdin: bool) -> anyhow::Result<()>
         .with_tcp_nodelay(Some(true))
         .with_catch_panics(false)
         .with_storage_directory(config.data_dir.join("runtime"));
-    commonware_runtime::tokio::Runner::new(runtime).start(|context| async move {
-        Box::pin(serve_until_stopped(context, config, stop_with_stdin)).await
-    })?;
+    let opened: Arc<OnceLock<Store>> = Arc::default();
+    let kept = opened.clone();
+    let outcome = commonware_runtime::tokio::Runner::new(runtime).start(|context| async move {
+        Box::pin(serve_until_stopped(context, config, stop_with_stdin, kept)).await
+    });
+    if let Some(store) = Arc::into_inner(opened).and_then(OnceLock::into_inner)
+        && !store.close(STOP_LIMIT)
+    {
+        error!("the database is still in use at the end; what is synced is safe");
+    }
     drop(lock);
-    Ok(())
+    outcome
 }
 
 /// Locks the data directory for as long as the file stays open.
@@ -120,6 +127,7 @@ async fn serve_until_stopped(
     context: Runtime,
     config: ValidatorConfig,
     stop_with_stdin: bool,
+    opened: Arc<OnceLock<Store>>,
 ) -> anyhow::Result<()> {
     let registry = Registry::new();
     let metrics = Arc::new(NodeMetrics::register(&registry)?);
@@ -131,6 +139,8 @@ async fn serve_until_stopped(
     // What is durable.
     let genesis = Arc::new(config.genesis.clone());
     let (store, tree) = Store::open(&config.data_dir.join("db"), &genesis)?;
+    let _ = opened.set(store.clone());
+    drop(opened);
     let (journal, recovered, silent_before) = open_journal(&config, &store)?;
     let records = recovered.records.len();
 

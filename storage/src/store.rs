@@ -38,6 +38,8 @@ use std::{
     collections::BTreeMap,
     path::{Path, PathBuf},
     sync::{Arc, RwLock},
+    thread,
+    time::{Duration, Instant},
 };
 
 const BLOCKS: &str = "blocks";
@@ -59,6 +61,9 @@ const COLUMNS: [&str; 8] = [
     NODES,
     META,
 ];
+
+/// How often [`Store::close`] looks.
+const CLOSE_POLL: Duration = Duration::from_millis(2);
 
 /// The newest stored block, and the state after it.
 #[derive(Clone, Debug)]
@@ -120,6 +125,23 @@ pub struct Store {
 }
 
 impl Store {
+    /// Waits until no other handle to the database is left, and closes it. Returns whether that came
+    /// in time.
+    ///
+    /// A process that ends while another thread reads or closes the database is aborted: RocksDB's
+    /// global state is gone before its last user is.
+    #[must_use]
+    pub fn close(self, limit: Duration) -> bool {
+        let deadline = Instant::now() + limit;
+        while Arc::strong_count(&self.database) > 1 {
+            if Instant::now() > deadline {
+                return false;
+            }
+            thread::sleep(CLOSE_POLL);
+        }
+        true
+    }
+
     /// The newest stored block.
     pub fn tip(&self) -> StoredTip {
         self.tip.read().unwrap_or_else(|e| e.into_inner()).clone()

@@ -20,7 +20,9 @@ use std::{
     fs::{self, OpenOptions},
     panic::{AssertUnwindSafe, catch_unwind},
     path::{Path, PathBuf},
-    sync::Arc,
+    sync::{Arc, mpsc},
+    thread,
+    time::Duration,
 };
 use tempfile::TempDir;
 
@@ -213,6 +215,27 @@ fn check(store: &Store, tree: &Tree<TableRows>, blocks: &[(Block, Digest)]) {
     assert_eq!(store.height_of(&absent).unwrap(), None);
     assert_eq!(store.transaction(&absent).unwrap(), None);
     assert_eq!(store.account(&Identity(absent.0)).unwrap(), None);
+}
+
+#[test]
+fn closing_waits_for_every_other_handle() {
+    let folder = TempDir::new().unwrap();
+    let (store, tree) = Store::open(folder.path(), &genesis("a")).unwrap();
+    assert!(
+        !store.clone().close(Duration::from_millis(20)),
+        "the tree reads it still"
+    );
+    let (let_go, told) = mpsc::channel::<()>();
+    let reader = store.clone();
+    let reading = thread::spawn(move || {
+        told.recv().unwrap();
+        drop((reader, tree));
+    });
+    let_go.send(()).unwrap();
+    assert!(store.close(Duration::from_secs(30)));
+    // Only who has closed it can open it again in the same process.
+    Store::open(folder.path(), &genesis("a")).unwrap();
+    reading.join().unwrap();
 }
 
 #[test]

@@ -13,10 +13,13 @@ use crate::{
 use anyhow::Context as _;
 use clap::{Args, Subcommand};
 use quorate_explorer::{Config, Explorer as Service, client::ExplorerClient, index::Index};
-use std::{net::SocketAddr, path::PathBuf};
+use std::{net::SocketAddr, path::PathBuf, time::Duration};
 
 /// The address at which an explorer serves that was not told another one.
 pub(super) const DEFAULT_LISTEN: &str = "127.0.0.1:26680";
+
+/// How long work on the index may take that has begun when the explorer is stopped.
+const CLOSE_LIMIT: Duration = Duration::from_secs(10);
 
 /// Show a chain to people and programs: a web page, an HTTP interface, streams
 ///
@@ -155,8 +158,9 @@ impl Explorer {
             service.run(stopped).await?;
             anyhow::Ok(())
         })?;
-        // What still runs on blocking threads only reads.
-        runtime.shutdown_background();
+        // The index is closed before the process ends: RocksDB's threads abort it if they still run
+        // while it takes down what they use.
+        runtime.shutdown_timeout(CLOSE_LIMIT);
         drop(lock);
         Ok(())
     }
