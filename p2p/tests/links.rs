@@ -20,6 +20,7 @@ use std::{
     sync::Arc,
     time::{Duration, Instant},
 };
+use tokio::net::TcpListener;
 
 #[test]
 fn full_mesh_of_four_delivers_on_each_lane() {
@@ -164,33 +165,39 @@ fn restarted_peer_is_reconnected_and_receives() {
     });
 }
 
-/// Two seeds, that of the lower identity first.
-fn lower_and_higher() -> (u8, u8) {
-    match key(1).identity() < key(2).identity() {
-        true => (1, 2),
-        false => (2, 1),
-    }
+/// A validator's seed, socket and address.
+type Seat = (u8, TcpListener, SocketAddr);
+
+/// Two validators, the lower identity first, and both as peers.
+async fn lower_and_higher() -> ([Seat; 2], [(Identity, SocketAddr); 2]) {
+    let mut seeds = [1, 2];
+    seeds.sort_by_key(|seed| key(*seed).identity());
+    let [lower, higher] = seeds;
+    let ((low_socket, low), (high_socket, high)) = (socket().await, socket().await);
+    let peers = [(key(lower).identity(), low), (key(higher).identity(), high)];
+    let seats = [(lower, low_socket, low), (higher, high_socket, high)];
+    (seats, peers)
 }
 
-fn wide(seed: u8, listen: SocketAddr, peers: &[(Identity, SocketAddr)]) -> Config {
-    Config {
+async fn start_wide(context: &Context, seat: Seat, peers: &[(Identity, SocketAddr)]) -> Node {
+    let (seed, listener, address) = seat;
+    let config = Config {
         timing: Timing::Wide,
-        ..config(seed, listen, peers)
-    }
+        ..config(seed, address, peers)
+    };
+    Node::start_on(context, listener, config).await
+}
+
+fn linked(one: &Node, other: &Node) -> bool {
+    one.links.connected() == 1 && other.links.connected() == 1
 }
 
 #[test]
 fn across_regions_the_higher_identity_waits_to_be_dialled_and_then_dials() {
     run(|context| async move {
-        let (lower, higher) = lower_and_higher();
-        let (silent, silent_address) = socket().await;
-        let (listener, address) = socket().await;
-        let peers = [
-            (key(lower).identity(), silent_address),
-            (key(higher).identity(), address),
-        ];
+        let ([(_, silent, _), higher], peers) = lower_and_higher().await;
         let start = Instant::now();
-        let _higher = Node::start_on(&context, listener, wide(higher, address, &peers)).await;
+        let _higher = start_wide(&context, higher, &peers).await;
         let dialled = tokio::time::timeout(PATIENCE, silent.accept()).await;
         dialled.expect("it dials in the end").unwrap();
         assert!(start.elapsed() >= Duration::from_secs(3), "it did not wait");
@@ -200,40 +207,26 @@ fn across_regions_the_higher_identity_waits_to_be_dialled_and_then_dials() {
 #[test]
 fn a_link_is_made_though_only_the_higher_identity_can_reach_the_other() {
     run(|context| async move {
-        let (lower, higher) = lower_and_higher();
+        let ([lower, higher], [low, high]) = lower_and_higher().await;
         let (nobody, unreachable) = socket().await;
         drop(nobody);
-        let (low_socket, low_address) = socket().await;
-        let (high_socket, high_address) = socket().await;
-        let low_peers = [(key(higher).identity(), unreachable)];
-        let low = Node::start_on(&context, low_socket, wide(lower, low_address, &low_peers)).await;
-        let high_peers = [(key(lower).identity(), low_address)];
-        let high = wide(higher, high_address, &high_peers);
-        let high = Node::start_on(&context, high_socket, high).await;
-        let linked = || low.links.connected() == 1 && high.links.connected() == 1;
-        until("a link", linked).await;
+        let lower = start_wide(&context, lower, &[(high.0, unreachable)]).await;
+        let higher = start_wide(&context, higher, &[low]).await;
+        until("a link", || linked(&lower, &higher)).await;
     });
 }
 
 #[test]
 fn across_regions_a_restarted_peer_is_back_though_it_waits_to_be_dialled() {
     run(|context| async move {
-        let (lower, higher) = lower_and_higher();
-        let (low_socket, low_address) = socket().await;
-        let (high_socket, high_address) = socket().await;
-        let peers = [
-            (key(lower).identity(), low_address),
-            (key(higher).identity(), high_address),
-        ];
-        let low = Node::start_on(&context, low_socket, wide(lower, low_address, &peers)).await;
-        let high = wide(higher, high_address, &peers);
-        let mut high = Node::start_on(&context, high_socket, high).await;
-        let linked = |high: &Node| low.links.connected() == 1 && high.links.connected() == 1;
-        until("a link", || linked(&high)).await;
-        high.stop().await;
-        until("the loss", || low.links.connected() == 0).await;
-        let high = Node::start_again(high.config, &context).await.unwrap();
-        until("the return", || linked(&high)).await;
+        let ([lower, higher], peers) = lower_and_higher().await;
+        let lower = start_wide(&context, lower, &peers).await;
+        let mut higher = start_wide(&context, higher, &peers).await;
+        until("a link", || linked(&lower, &higher)).await;
+        higher.stop().await;
+        until("the loss", || lower.links.connected() == 0).await;
+        let higher = Node::start_again(higher.config, &context).await.unwrap();
+        until("the return", || linked(&lower, &higher)).await;
     });
 }
 
