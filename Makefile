@@ -5,7 +5,7 @@ SHELL := /bin/bash
 export CARGO_TARGET_DIR ?= $(HOME)/.cache/quorate/target
 QUORATE := $(CARGO_TARGET_DIR)/release/quorate
 
-.PHONY: help tools page page-test build localnet observe test sim nightly fuzz mistakes bench-verify bench-engines chaos bench bench-dashboard gate cryptography-off others experiments lint
+.PHONY: help deny sbom tools page page-test build localnet observe test sim nightly fuzz mistakes bench-verify bench-engines chaos bench bench-dashboard gate cryptography-off others experiments lint
 
 help: ## show this list
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
@@ -38,7 +38,7 @@ observe: build ## a local network with Prometheus and live pages, until Ctrl-C (
 	@deploy/install-tools prometheus
 	@QUORATE=$(QUORATE) deploy/observe
 
-test: page lint ## formatter, clippy, all tests of the first tier, and the simulator's budget
+test: page lint deny ## formatter, clippy, dependencies, all tests of the first tier, and the simulator's budget
 	cargo test --release --locked --workspace --no-fail-fast
 	$(MAKE) --no-print-directory gate
 	$(MAKE) --no-print-directory sim
@@ -117,6 +117,22 @@ cryptography-off: build ## the node without signatures, for one experiment; it r
 
 experiments: cryptography-off ## every experiment of bench/experiments, with a page each in experiment-results
 	$(BENCH) experiment run bench/experiments/*.toml
+
+# Without its features: it asks git for the advisories, and needs no TLS of its own.
+DENY_VERSION := 0.20.2
+CYCLONEDX_VERSION := 0.5.9
+
+# The tool takes a few minutes to build, the first time.
+deny: tools ## what dependencies may be: licences, crates, sources, advisories (deny.toml)
+	[ "$$(cargo deny --version 2>/dev/null)" = "cargo-deny $(DENY_VERSION)" ] || \
+	  cargo install cargo-deny --locked --version $(DENY_VERSION) --no-default-features
+	deploy/check-dependencies
+	deploy/test-check-dependencies
+
+sbom: tools ## write quorate.cdx.json, a bill of materials of the program (CycloneDX)
+	[ "$$(cargo cyclonedx --version 2>/dev/null)" = "cargo-cyclonedx-cyclonedx $(CYCLONEDX_VERSION)" ] || \
+	  cargo install cargo-cyclonedx --locked --version $(CYCLONEDX_VERSION)
+	deploy/sbom quorate.cdx.json
 
 lint: tools ## formatter and clippy
 	cargo fmt --all --check

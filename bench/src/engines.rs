@@ -11,9 +11,10 @@
 use crate::report::Output;
 use anyhow::{Context, bail, ensure};
 use clap::{Args, ValueEnum};
+use quorate_files::read_text;
 use quorate_load::{Load, LoadConfig};
 use quorate_node::{
-    config::{CONFIG_FILE, load_genesis},
+    config::{CONFIG_FILE, MAX_CONFIG_BYTES, load_genesis},
     genesis::{DEFAULT_LIMITS, GENESIS_FILE, validator_directory},
     localnet::{Network, Sample, Settings, prepare, setup::load_accounts},
 };
@@ -288,8 +289,7 @@ fn ours(
 /// Sets keys of a validator's configuration file, whether they stand there or as comments.
 pub(crate) fn configure(folder: &Path, place: usize, keys: &[(&str, &str)]) -> anyhow::Result<()> {
     let path = validator_directory(folder, place).join(CONFIG_FILE);
-    let mut text =
-        fs::read_to_string(&path).with_context(|| format!("reading {}", path.display()))?;
+    let mut text = read_text(&path, MAX_CONFIG_BYTES)?;
     for (key, value) in keys {
         let mut found = false;
         let lines = text.lines().map(|line| {

@@ -2,6 +2,7 @@
 
 use anyhow::{Context, bail};
 use clap::Args;
+use quorate_files::read_text;
 use quorate_picture::{Chart, Line, Page, bars};
 use serde_json::Value;
 use std::{collections::BTreeMap, fs, path::PathBuf};
@@ -33,13 +34,7 @@ pub fn run(args: &PageArgs) -> anyhow::Result<()> {
     );
     for path in &args.reports {
         let name = path.display();
-        let size = fs::metadata(path)
-            .with_context(|| format!("reading {name}"))?
-            .len();
-        if size > MAX_BYTES {
-            bail!("{name} is too large for a report ({size} bytes)");
-        }
-        let text = fs::read_to_string(path).with_context(|| format!("reading {name}"))?;
+        let text = read_text(path, MAX_BYTES)?;
         let report: Value =
             serde_json::from_str(&text).with_context(|| format!("{name} is not JSON"))?;
         let results = &report["results"];

@@ -240,6 +240,7 @@ fn measure_all_costs(validators: u32) -> anyhow::Result<AllCosts> {
             certificate: micros("certificate"),
             vote: micros("vote"),
             block: Duration::ZERO,
+            execute: Duration::ZERO,
         },
         peer: PeerCosts {
             sign: micros("peer sign"),

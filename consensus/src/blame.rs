@@ -7,17 +7,44 @@
 //! Equivocation is provable and stays blocked, and so does whom the operator has blocked, until
 //! the order is taken back.
 
-use crate::io::{Exhibit, Offence, Penalty, Sentence};
+use crate::io::{Exhibit, Moment, Offence, Penalty, Sentence};
 use quorate_crypto::mistakes::{Mistake, made};
 use quorate_types::ValidatorIndex;
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, time::Duration};
+
+/// How long the first offence on probation is answered with silence.
+const FIRST_PAUSE: Duration = Duration::from_secs(1);
+
+/// Doublings of it after which it stays as it is: a minute.
+const MAX_PAUSE_DOUBLINGS: u32 = 6;
+
+/// Somebody who is half believed.
+#[derive(Clone, Copy)]
+struct Suspect {
+    offence: Offence,
+    /// How often it has offended since, but for what valid votes have made up for.
+    relapses: u32,
+    /// Until when it is not listened to.
+    unheard_until: Option<Moment>,
+}
+
+impl Suspect {
+    fn new(offence: Offence) -> Self {
+        Self {
+            offence,
+            relapses: 0,
+            unheard_until: None,
+        }
+    }
+}
 
 /// The penalties in force. Memory: at most one entry for each validator.
 #[derive(Default)]
 pub(crate) struct Blame {
     blocked: BTreeMap<ValidatorIndex, Offence>,
-    probation: BTreeMap<ValidatorIndex, Offence>,
+    probation: BTreeMap<ValidatorIndex, Suspect>,
     cap: usize,
+    now: Moment,
 }
 
 impl Blame {
@@ -32,6 +59,51 @@ impl Blame {
     /// Whether nothing of this validator is listened to.
     pub(crate) fn is_blocked(&self, validator: ValidatorIndex) -> bool {
         self.blocked.contains_key(&validator)
+    }
+
+    /// Notes what time it is.
+    pub(crate) fn at(&mut self, now: Moment) {
+        self.now = now;
+    }
+
+    /// Whether it is on probation and has offended again lately: its votes, certificates and evidence
+    /// are not worth verifying.
+    pub(crate) fn is_unheard(&self, validator: ValidatorIndex) -> bool {
+        let suspect = self.probation.get(&validator);
+        suspect.is_some_and(|suspect| suspect.unheard_until > Some(self.now))
+    }
+
+    fn unheard(&self) -> usize {
+        let suspects = self.probation.keys();
+        suspects
+            .filter(|suspect| self.is_unheard(**suspect))
+            .count()
+    }
+
+    /// Notes that a vote of somebody on probation was valid.
+    pub(crate) fn redeem(&mut self, validator: ValidatorIndex) {
+        if let Some(suspect) = self.probation.get_mut(&validator) {
+            suspect.relapses /= 2;
+        }
+    }
+
+    /// Records an offence of somebody on probation: it is not listened to for a while, if there is room
+    /// for it within the cap.
+    pub(crate) fn relapse(
+        &mut self,
+        validator: ValidatorIndex,
+        offence: Offence,
+        exhibit: Exhibit,
+    ) -> Option<Sentence> {
+        if self.is_unheard(validator) || self.blocked.len() + self.unheard() >= self.cap {
+            return None;
+        }
+        let suspect = self.probation.get_mut(&validator)?;
+        let doublings = suspect.relapses.min(MAX_PAUSE_DOUBLINGS);
+        suspect.relapses = doublings + 1;
+        suspect.offence = suspect.offence.max(offence);
+        suspect.unheard_until = Some(self.now.after(FIRST_PAUSE * (1 << doublings)));
+        Some(sentence(validator, offence, Penalty::Probation, exhibit))
     }
 
     /// Whether its votes are verified before they are buffered.
@@ -49,7 +121,7 @@ impl Blame {
                 self.blocked.insert(validator, offence);
             }
             Penalty::Blocked | Penalty::Probation => {
-                self.probation.insert(validator, offence);
+                self.probation.insert(validator, Suspect::new(offence));
             }
             Penalty::Lifted => {}
         }
@@ -81,14 +153,25 @@ impl Blame {
         if self.blocked.len() < self.cap {
             self.probation.remove(&validator);
             self.blocked.insert(validator, offence);
+            self.hear_all();
             sentences.push(sentence(validator, offence, Penalty::Blocked, exhibit));
         } else if made(Mistake::NoCapOnBlocking) {
             self.blocked.insert(validator, offence);
             sentences.push(sentence(validator, offence, Penalty::Blocked, exhibit));
-        } else if self.probation.insert(validator, offence).is_none() {
+        } else if self.is_on_probation(validator) {
+            sentences.extend(self.relapse(validator, offence, exhibit));
+        } else {
+            self.probation.insert(validator, Suspect::new(offence));
             sentences.push(sentence(validator, offence, Penalty::Probation, exhibit));
         }
         sentences
+    }
+
+    /// Listens to all on probation again.
+    fn hear_all(&mut self) {
+        for suspect in self.probation.values_mut() {
+            suspect.unheard_until = None;
+        }
     }
 
     /// A view timed out short of a quorum: those blocked on suspicion go on probation.
@@ -96,6 +179,7 @@ impl Blame {
         if made(Mistake::NoCapOnBlocking) {
             return Vec::new();
         }
+        self.hear_all();
         let suspects: Vec<(ValidatorIndex, Offence)> = self
             .blocked
             .iter()
@@ -110,14 +194,15 @@ impl Blame {
 
     fn release(&mut self, validator: ValidatorIndex, offence: Offence) -> Sentence {
         self.blocked.remove(&validator);
-        self.probation.insert(validator, offence);
+        self.probation.insert(validator, Suspect::new(offence));
         sentence(validator, offence, Penalty::Probation, Exhibit::None)
     }
 
     /// Ends whatever penalty the validator has.
     pub(crate) fn lift(&mut self, validator: ValidatorIndex) -> Option<Sentence> {
         let blocked = self.blocked.remove(&validator);
-        let offence = self.probation.remove(&validator).or(blocked)?;
+        let suspect = self.probation.remove(&validator);
+        let offence = suspect.map(|suspect| suspect.offence).or(blocked)?;
         Some(sentence(validator, offence, Penalty::Lifted, Exhibit::None))
     }
 
@@ -128,7 +213,9 @@ impl Blame {
 
     /// Who is on probation and for what.
     pub(crate) fn probation(&self) -> impl Iterator<Item = (ValidatorIndex, Offence)> + '_ {
-        self.probation.iter().map(|(v, o)| (*v, *o))
+        self.probation
+            .iter()
+            .map(|(v, suspect)| (*v, suspect.offence))
     }
 }
 
@@ -211,6 +298,44 @@ mod tests {
             offend(&mut blame, A, Offence::InvalidVote),
             [Penalty::Blocked]
         );
+    }
+
+    #[test]
+    fn who_offends_again_on_probation_is_not_heard_for_longer_each_time() {
+        let second = 1_000_000;
+        let mut blame = Blame::new(1);
+        offend(&mut blame, A, Offence::InvalidVote);
+        blame.relent();
+        let relapse = |blame: &mut Blame, at: u64| {
+            blame.at(Moment(at));
+            let told = blame.relapse(A, Offence::InvalidVote, Exhibit::None);
+            told.map(|told| told.penalty)
+        };
+        let mut now = 0;
+        for pause in [1, 2, 4, 8, 16, 32, 64, 64, 64] {
+            assert_eq!(relapse(&mut blame, now), Some(Penalty::Probation));
+            assert_eq!(relapse(&mut blame, now), None, "not even looked at");
+            blame.at(Moment(now + pause * second - 1));
+            assert!(blame.is_unheard(A) && !blame.is_blocked(A));
+            now += pause * second;
+            blame.at(Moment(now));
+            assert!(!blame.is_unheard(A));
+        }
+        // Valid votes make up for it.
+        (0..3).for_each(|_| blame.redeem(A));
+        relapse(&mut blame, now);
+        blame.at(Moment(now + second));
+        assert!(!blame.is_unheard(A));
+        // A view that times out frees it; so does somebody who takes its place.
+        relapse(&mut blame, now + second);
+        assert!(blame.is_unheard(A));
+        blame.relent();
+        assert!(!blame.is_unheard(A));
+        relapse(&mut blame, now + second);
+        offend(&mut blame, B, Offence::InvalidVote);
+        assert!(blame.is_blocked(B) && !blame.is_unheard(A));
+        assert_eq!(relapse(&mut blame, now + second), None, "f are blocked");
+        assert!(!blame.is_unheard(A));
     }
 
     #[test]

@@ -1,16 +1,19 @@
 //! Certificates: taking them from peers, acting on verified ones, and passing them on.
 
 use crate::{
+    blame::Blame,
     config::MAX_CERTIFICATE_CHECKS_PER_PEER,
     engine::{Engine, Pending},
     fetch::Want,
     io::{Exhibit, JobId, Moment, Offence, Output, Target, Work},
+    pacemaker::Pacemaker,
 };
 use quorate_crypto::mistakes::{Mistake, made};
 use quorate_types::{
-    Certificate, Epoch, Message, Record, Subject, ValidatorIndex, View, VoteKind,
+    Certificate, Epoch, Height, Message, Record, Subject, ValidatorIndex, View, VoteKind,
     limits::MAX_CERTIFICATE_REPLIES,
 };
+use std::collections::BTreeMap;
 
 impl Engine {
     /// Has certificates from a peer verified, those that would tell something new.
@@ -120,7 +123,7 @@ impl Engine {
             } else {
                 // Honest validators verify before they pass on, so the sender is to blame.
                 if self.closes_staged(&certificate) {
-                    self.staged.clear();
+                    self.unstage_all(now);
                 }
                 let subject = certificate.subject;
                 let exhibit = Exhibit::Certificate(Box::new(certificate));
@@ -163,7 +166,7 @@ impl Engine {
                 }
                 self.try_finalize(subject.view, out);
             }
-            VoteKind::Nullify => {}
+            VoteKind::Nullify => self.forget_nullified(subject.view),
             VoteKind::Finalize => self.on_finalization(now, certificate, out),
         }
         if subject.view >= self.view {
@@ -281,7 +284,26 @@ impl Engine {
         hint: Option<ValidatorIndex>,
         out: &mut Output,
     ) {
-        let hint = hint.filter(|peer| !self.blame.is_blocked(*peer));
-        out.send.extend(self.fetcher.want(now, want, hint));
+        let lacks = lacks(&self.blame, &self.pacemaker, &self.claims, self.tip.height);
+        let sent = self
+            .fetcher
+            .want(now, want, hint, |peer| lacks(&want, peer));
+        out.send.extend(sent);
+    }
+}
+
+/// Of whom a thing should not be asked: who is not listened to or has no link to here; and for finalised
+/// blocks, who does not say that it has any above ours.
+pub(crate) fn lacks<'a>(
+    blame: &'a Blame,
+    pacemaker: &'a Pacemaker,
+    claims: &'a BTreeMap<ValidatorIndex, Height>,
+    tip: Height,
+) -> impl Fn(&Want, ValidatorIndex) -> bool + 'a {
+    move |want, peer| {
+        let behind = || claims.get(&peer).is_none_or(|claimed| *claimed <= tip);
+        blame.is_blocked(peer)
+            || pacemaker.is_apart(peer)
+            || matches!(want, Want::Range(_)) && behind()
     }
 }

@@ -50,8 +50,7 @@ impl Engine {
     pub(crate) fn pursue(&mut self, now: Moment, out: &mut Output) {
         let Some(target) = self.target.clone() else {
             if self.lags_by_epochs() {
-                let hint = self.who_is_ahead();
-                self.want_next_range(now, hint, out);
+                self.want_next_range(now, out);
             }
             return;
         };
@@ -67,17 +66,30 @@ impl Engine {
             self.want(now, Want::Block(id), None, out);
             return;
         }
-        self.want_next_range(now, None, out);
+        self.want_next_range(now, out);
     }
 
-    fn want_next_range(&mut self, now: Moment, hint: Option<ValidatorIndex>, out: &mut Output) {
+    /// Asks for the next finalised blocks: whoever has given the ones before that are set aside, else
+    /// one of those who say that they have them.
+    fn want_next_range(&mut self, now: Moment, out: &mut Output) {
         let backlog = self.tip.height.0 - self.executed.0;
         if backlog <= MAX_UNEXECUTED_BLOCKS && !self.epoch_is_over() {
             let next = self.next_in_range();
             self.fetcher
                 .retain(|want| !matches!(want, Want::Range(from) if *from != next));
+            let hint = self.staged_by.last().copied();
             self.want(now, Want::Range(next), hint, out);
         }
+    }
+
+    /// What was set aside does not belong to the chain: who gave it is asked last from now on.
+    pub(crate) fn unstage_all(&mut self, now: Moment) {
+        self.staged.clear();
+        for peer in std::mem::take(&mut self.staged_by) {
+            self.fetcher.disappointed(now, peer);
+        }
+        self.fetcher.retain(|want| !matches!(want, Want::Range(_)));
+        self.counters.dropped_invalid += 1;
     }
 
     fn next_in_range(&self) -> Height {
@@ -150,8 +162,10 @@ impl Engine {
 
     /// Forgets what the new tip has settled.
     fn prune(&mut self) {
-        let tip = self.tip.height;
-        self.blocks.retain(|_, held| held.block.height() > tip);
+        let (tip, settled) = (self.tip.height, self.tip.view);
+        // What is proposed in a settled view beside its final block never becomes final.
+        self.blocks
+            .retain(|_, held| held.block.height() > tip && held.block.header().view > settled);
         let floor = self.tip.view.0.saturating_sub(TAIL_VIEWS);
         while let Some(oldest) = self.rounds.first_entry()
             && oldest.key().0 < floor
@@ -167,13 +181,20 @@ impl Engine {
         });
     }
 
-    /// Upon a block that was asked for.
-    pub(crate) fn on_block(&mut self, now: Moment, block: Arc<Block>, out: &mut Output) {
+    /// Upon a block: one that was asked for, from whom it was asked. Any other changes nothing.
+    pub(crate) fn on_block(
+        &mut self,
+        now: Moment,
+        from: ValidatorIndex,
+        block: Arc<Block>,
+        out: &mut Output,
+    ) {
         let want = Want::Block(block.id());
-        if !self.fetcher.is_wanted(&want) {
+        if !self.fetcher.is_asked(&want, from) {
             self.counters.dropped_invalid += 1;
             return;
         }
+        self.fetcher.satisfy(&want, from);
         self.hold(block);
         self.on_new_block(now, out);
     }
@@ -210,10 +231,14 @@ impl Engine {
         out: &mut Output,
     ) {
         let want = Want::Range(self.next_in_range());
-        if !self.fetcher.is_wanted(&want) || blocks.is_empty() {
+        if !self.fetcher.is_asked(&want, from) {
             self.counters.dropped_invalid += 1;
             return;
         }
+        if !self.staged_by.contains(&from) {
+            self.staged_by.push(from);
+        }
+        let nothing = blocks.is_empty();
         for block in blocks {
             let parent = match self.staged.last() {
                 Some(last) => (last.id(), last.height()),
@@ -223,13 +248,16 @@ impl Engine {
                 || block.height() > self.last_height()
                 || self.staged.len() >= MAX_STAGED_BLOCKS
             {
-                self.staged.clear();
-                self.counters.dropped_invalid += 1;
-                return;
+                // Either it or those before are of no chain.
+                self.unstage_all(now);
+                return self.pursue(now, out);
             }
             self.staged.push(block);
         }
-        self.fetcher.satisfy(&want);
+        if nothing {
+            self.unstage_all(now);
+            return self.pursue(now, out);
+        }
         match finalization {
             Some(certificate)
                 if made(Mistake::RangeUnverified) && self.closes_staged(&certificate) =>
@@ -237,6 +265,8 @@ impl Engine {
                 self.unstage(now, &certificate, out);
             }
             Some(certificate) if self.closes_staged(&certificate) => {
+                // Whether it was a good answer is told by the check.
+                self.fetcher.retain(|other| *other != want);
                 self.start(
                     Work::VerifyCertificates(vec![certificate.clone()]),
                     Pending::Certificates {
@@ -246,8 +276,14 @@ impl Engine {
                     out,
                 );
             }
-            Some(_) => self.staged.clear(),
-            None => self.pursue(now, out),
+            Some(_) => {
+                self.unstage_all(now);
+                self.pursue(now, out);
+            }
+            None => {
+                self.fetcher.satisfy(&want, from);
+                self.pursue(now, out);
+            }
         }
     }
 
@@ -268,6 +304,9 @@ impl Engine {
         if self.closes_staged(certificate) {
             for block in std::mem::take(&mut self.staged) {
                 self.hold(block);
+            }
+            for peer in std::mem::take(&mut self.staged_by) {
+                self.fetcher.redeem(peer);
             }
             self.try_commit(certificate, out);
             self.pursue(now, out);

@@ -5,7 +5,7 @@ use quorate_crypto::Digest;
 use quorate_crypto::bls::{HashedMessage, PartialSignature, VoteSecret};
 use quorate_types::{
     Block, Certificate, ChainId, Committee, Epoch, EpochLength, Evidence, Height, ValidatorIndex,
-    View,
+    View, genesis::BlockLimits,
 };
 use std::{sync::Arc, time::Duration};
 
@@ -34,6 +34,10 @@ pub const MAX_EVIDENCE_PER_VALIDATOR: usize = 16;
 /// Messages of one peer for the next epoch that wait for its start: the votes of all kinds of the
 /// views that are buffered, their certificates, and a proposal.
 pub const MAX_EARLY_MESSAGES: usize = 6 * LOOKAHEAD_VIEWS as usize;
+
+/// Blocks of one leader that are held on its word alone: nobody else has voted for them as far as is
+/// known here. It leads at most two of the views that are buffered, unless it is nearly alone.
+pub const MAX_PROPOSED_PER_LEADER: usize = 4;
 
 /// Things that may be fetched at once.
 pub const MAX_WANTS: usize = 64;
@@ -65,9 +69,10 @@ pub struct Own {
 /// How long to wait for what.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Timing {
-    /// From entering a view until its proposal must be there.
+    /// From entering a view until its proposal must be there, while too few proposals were timed to tell.
     pub leader_timeout: Duration,
-    /// From entering a view until it must be notarized.
+    /// From entering a view until it must be notarized, while no votes were timed; what is beyond
+    /// `leader_timeout` is the most that votes ever get.
     pub view_timeout: Duration,
     /// What both grow to at most, doubling with each view in a row that brings nothing.
     pub max_timeout: Duration,
@@ -111,6 +116,8 @@ pub struct Config {
     pub committee: Committee,
     /// How many blocks an epoch has.
     pub epoch_length: EpochLength,
+    /// How large its blocks may be.
+    pub limits: BlockLimits,
     /// Who this validator is.
     pub own: Option<Own>,
     /// How long to wait for what.

@@ -6,7 +6,7 @@ use crate::{
     epochs::{Early, asks_for_help, epoch_of},
     fetch::Fetcher,
     io::{Exhibit, Finalized, Input, Job, JobId, Moment, Offence, Order, Output, Target, Work},
-    pacemaker::Pacemaker,
+    pacemaker::{Expected, Pacemaker},
     round::Round,
 };
 use quorate_crypto::mistakes::{Mistake, made};
@@ -25,6 +25,8 @@ pub(crate) struct Held {
     pub(crate) block: Arc<Block>,
     /// Whether it is in the journal.
     pub(crate) journaled: bool,
+    /// Who proposed it, if that was the reason to keep it.
+    pub(crate) leader: Option<ValidatorIndex>,
 }
 
 /// What a job under way is for.
@@ -66,6 +68,8 @@ pub struct Counters {
     pub skipped: u64,
     /// Messages dropped because they came from a blocked validator.
     pub dropped_blocked: u64,
+    /// Messages dropped because they came from somebody on probation that has offended again lately.
+    pub dropped_unheard: u64,
     /// Votes and proposals dropped because their epoch or view is out of range.
     pub dropped_window: u64,
     /// Messages dropped because they break a rule that honest validators keep.
@@ -83,6 +87,8 @@ pub struct Holdings {
     pub proposals_ahead: usize,
     /// Blocks above the finalised tip.
     pub blocks: usize,
+    /// Of these, blocks that nobody but their leader is known to stand for.
+    pub proposed: usize,
     /// Checks under way.
     pub jobs: usize,
     /// Blocks of a range that wait for their finalization.
@@ -117,6 +123,8 @@ pub struct Engine {
     pub(crate) target: Option<Certificate>,
     /// Blocks of a range that wait for their finalization.
     pub(crate) staged: Vec<Arc<Block>>,
+    /// Who gave them, the latest last.
+    pub(crate) staged_by: Vec<ValidatorIndex>,
     pub(crate) pacemaker: Pacemaker,
     pub(crate) blame: Blame,
     pub(crate) fetcher: Fetcher,
@@ -151,7 +159,7 @@ pub struct Engine {
 }
 
 impl Engine {
-    pub(crate) fn empty(config: Config, tip: Tip, now: Moment) -> Self {
+    pub(crate) fn empty(config: Config, tip: Tip) -> Self {
         let mut blame = Blame::new(config.committee.faults());
         for sentence in &config.sentences {
             blame.restore(sentence);
@@ -167,7 +175,12 @@ impl Engine {
             executed: tip.height,
             target: None,
             staged: Vec::new(),
-            pacemaker: Pacemaker::new(config.timing, config.committee.faults(), now),
+            staged_by: Vec::new(),
+            pacemaker: Pacemaker::new(
+                config.timing,
+                config.committee.size(),
+                config.committee.faults(),
+            ),
             blame,
             fetcher: Fetcher::new(config.epoch(), config.peers(), config.timing.fetch_timeout),
             convictions: BTreeMap::new(),
@@ -200,6 +213,7 @@ impl Engine {
     /// be stepped again.
     pub fn step(&mut self, now: Moment, input: Input) -> Output {
         let mut out = Output::default();
+        self.blame.at(now);
         match input {
             Input::Frame { from, messages } => self.on_frame(now, from, messages, &mut out),
             Input::Checked { job, verdict } => self.on_checked(now, job, verdict, &mut out),
@@ -208,6 +222,8 @@ impl Engine {
                 self.on_validated(now, view, block, valid, &mut out);
             }
             Input::Ordered { validator, order } => self.on_order(validator, order, &mut out),
+            Input::Linked { peer, up } => self.on_linked(now, peer, up),
+            Input::Reached { peer } => self.pacemaker.reached(peer),
             Input::Executed { height } => self.on_executed(now, height, &mut out),
             Input::Tick => {}
         }
@@ -256,6 +272,12 @@ impl Engine {
             rounds_ahead: ahead.count(),
             proposals_ahead: proposals.count(),
             blocks: self.blocks.len(),
+            proposed: {
+                let blocks = self.blocks.iter();
+                blocks
+                    .filter(|(id, held)| !self.is_vouched(id, held))
+                    .count()
+            },
             jobs: self.jobs.len(),
             staged: self.staged.len(),
             unexecuted: self.delivered.len(),
@@ -280,6 +302,12 @@ impl Engine {
         self.blame.probation().collect()
     }
 
+    /// Whether nothing that a validator on probation says is looked at for the moment, because it has
+    /// offended again.
+    pub fn is_unheard(&self, validator: ValidatorIndex) -> bool {
+        self.blame.is_unheard(validator)
+    }
+
     /// Whether an order to block one more validator would be carried out in full.
     pub fn may_block(&self) -> bool {
         let certain = self.blame.blocked().filter(|(_, o)| o.is_certain());
@@ -297,6 +325,23 @@ impl Engine {
                 self.pardons.insert(validator, now);
                 out.sentences.extend(self.blame.lift(validator));
             }
+        }
+    }
+
+    /// Upon word that a link has come up or ended. Without a link nothing comes from that validator:
+    /// no proposal, and no answer to a request. So its turn is given up at once, the one under way
+    /// too, and others are asked.
+    fn on_linked(&mut self, now: Moment, peer: ValidatorIndex, up: bool) {
+        if self.config.committee.identity(peer).is_none() || self.own_place() == Some(peer) {
+            return;
+        }
+        self.pacemaker.linked(peer, up);
+        if up {
+            return;
+        }
+        self.fetcher.pass_on(now, peer);
+        if self.config.committee.leader(self.view) == peer {
+            self.pacemaker.hurry(now);
         }
     }
 
@@ -361,7 +406,6 @@ impl Engine {
             self.counters.dropped_invalid += 1;
             return;
         }
-        self.pacemaker.heard(from);
         for message in messages {
             self.on_message(now, from, message, out);
         }
@@ -378,6 +422,14 @@ impl Engine {
             self.counters.dropped_blocked += 1;
             return;
         }
+        let takes_checking = matches!(
+            message,
+            Message::Vote(_) | Message::Certificate(_) | Message::Evidence(_)
+        );
+        if takes_checking && self.blame.is_unheard(from) {
+            self.counters.dropped_unheard += 1;
+            return;
+        }
         if let Some(epoch) = epoch_of(&message)
             && epoch != self.epoch()
         {
@@ -389,7 +441,7 @@ impl Engine {
             Message::Certificate(certificate) => {
                 self.check_certificates(from, vec![certificate], out);
             }
-            Message::BlockReply(block) => self.on_block(now, block, out),
+            Message::BlockReply(block) => self.on_block(now, from, block, out),
             Message::RangeReply {
                 blocks,
                 finalization,
@@ -398,6 +450,8 @@ impl Engine {
                 self.on_certificate_request(now, from, epoch, first, last, out);
             }
             Message::Status(status) => self.on_status(now, from, status, out),
+            // Who is linked to whom, and what goes by way of others, is not this machine's concern.
+            Message::Apart(_) | Message::Relayed(_) => {}
             Message::Evidence(evidence) => self.on_evidence(from, *evidence, out),
             // Requests for stored blocks and forwarded transactions are the node's business.
             Message::BlockRequest(_) | Message::RangeRequest(_) | Message::Transactions(_) => {
@@ -448,10 +502,7 @@ impl Engine {
     pub(crate) fn enter(&mut self, now: Moment, view: View, brought: bool, out: &mut Output) {
         self.view = view;
         out.entered.push(view);
-        let leader = self.config.committee.leader(view);
-        let hopeless = self.own_place() != Some(leader)
-            && (self.pacemaker.is_silent(leader) || self.blame.is_blocked(leader));
-        self.pacemaker.enter(now, view, brought, hopeless);
+        self.pace(now, brought);
         if self.pacemaker.barren_views() > self.config.committee.faults() {
             // So many leaders in a row cannot all be faulty. Perhaps those who are blocked have
             // healed, and views pass without a block because their proposals are not heard.
@@ -466,11 +517,29 @@ impl Engine {
             round.shrink();
         }
         self.open_from = closed.max(self.open_from);
+        for (_, round) in self.rounds.range_mut(self.open_from..view) {
+            // It is voted for in its view only.
+            round.proposal = None;
+        }
         self.hashed
             .retain(|subject, _| subject.view.0 + TAIL_VIEWS >= view.0);
         self.fetcher
             .retain(|want| !matches!(want, crate::fetch::Want::Certificates(..)));
         self.progress(now, out);
+    }
+
+    /// Starts the timers of the current view.
+    pub(crate) fn pace(&mut self, now: Moment, brought: bool) {
+        let view = self.view;
+        let leader = self.config.committee.leader(view);
+        let expected = if self.own_place() == Some(leader) {
+            Expected::Own
+        } else if self.blame.is_blocked(leader) {
+            Expected::Nothing
+        } else {
+            Expected::Proposal
+        };
+        self.pacemaker.enter(now, view, leader, brought, expected);
     }
 
     /// Does what the current view allows: propose, or vote for what is proposed.

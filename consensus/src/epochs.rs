@@ -15,7 +15,6 @@
 use crate::{
     config::{LOOKAHEAD_VIEWS, MAX_EARLY_MESSAGES, PROPOSAL_LOOKAHEAD_VIEWS, Tip},
     engine::{Engine, Pending},
-    fetch::Fetcher,
     io::{Moment, Output, Target},
 };
 use quorate_crypto::mistakes::{Mistake, made};
@@ -75,6 +74,7 @@ impl Engine {
             ..self.tip.clone()
         };
         self.view = View(1);
+        self.pacemaker.renew();
         self.open_from = View(0);
         self.rounds.clear();
         self.blocks.clear();
@@ -84,7 +84,8 @@ impl Engine {
         self.spare.clear();
         self.helped.clear();
         self.building = None;
-        self.fetcher = Fetcher::new(epoch, self.config.peers(), self.config.timing.fetch_timeout);
+        self.fetcher.renew(epoch);
+        self.staged_by.clear();
         for pending in self.jobs.values_mut() {
             // Two conflicting votes are evidence in any epoch; nothing else is of use.
             let kept = made(Mistake::StaleAnswerAccepted);
@@ -185,12 +186,6 @@ impl Engine {
     pub(crate) fn lags_by_epochs(&self) -> bool {
         let beyond = self.claims.values().filter(|h| **h >= self.last_height());
         beyond.count() > self.config.committee.faults() && !self.epoch_is_over()
-    }
-
-    /// Somebody who says that it has the next finalised blocks.
-    pub(crate) fn who_is_ahead(&self) -> Option<ValidatorIndex> {
-        let ahead = self.claims.iter().find(|(_, h)| **h > self.tip.height);
-        ahead.map(|(peer, _)| *peer)
     }
 
     /// The finalizations of the last blocks of epochs that are over, as far as their blocks are

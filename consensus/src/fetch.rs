@@ -1,4 +1,8 @@
 //! What is missing and who is asked for it.
+//!
+//! Each request goes to one peer at a time; when no answer has come in time, or a bad one has, to
+//! another. Who let a request go unanswered, or answered it badly, is remembered until it answers
+//! well, and others are asked before it. An answer counts only from whom it was asked.
 
 use crate::{
     config::MAX_WANTS,
@@ -7,7 +11,16 @@ use crate::{
 use quorate_crypto::Digest;
 use quorate_crypto::mistakes::{Mistake, made};
 use quorate_types::{Epoch, Height, Message, ValidatorIndex, View};
-use std::{collections::BTreeMap, time::Duration};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    time::Duration,
+};
+
+/// What a bad answer weighs, in requests that went unanswered.
+const BAD_ANSWER: u32 = 8;
+
+/// What is remembered of a peer at most: a few good answers must make up for it.
+const MAX_FAILURES: u32 = 64;
 
 /// Something that this validator lacks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -21,18 +34,24 @@ pub(crate) enum Want {
 }
 
 struct Request {
+    /// Who is asked now.
     asked: ValidatorIndex,
+    /// All who have been asked, whose answers count too if they are late.
+    all_asked: BTreeSet<ValidatorIndex>,
     due: Moment,
     attempts: u32,
 }
 
-/// The requests under way: at most [`MAX_WANTS`]. Each goes to one peer at a time; when no answer
-/// has come in time, to the next.
+/// The requests under way, at most [`MAX_WANTS`], and what was made of former ones.
 pub(crate) struct Fetcher {
     epoch: Epoch,
     peers: Vec<ValidatorIndex>,
     timeout: Duration,
     wants: BTreeMap<Want, Request>,
+    /// How often each peer has failed lately.
+    failures: BTreeMap<ValidatorIndex, u32>,
+    /// Peers are asked in turn: where the next turn begins.
+    next: usize,
 }
 
 impl Fetcher {
@@ -43,7 +62,15 @@ impl Fetcher {
             peers,
             timeout,
             wants: BTreeMap::new(),
+            failures: BTreeMap::new(),
+            next: 0,
         }
+    }
+
+    /// Drops all requests: an epoch begins. What is known of the peers stays.
+    pub(crate) fn renew(&mut self, epoch: Epoch) {
+        self.epoch = epoch;
+        self.wants.clear();
     }
 
     /// How many requests are under way.
@@ -51,40 +78,64 @@ impl Fetcher {
         self.wants.len()
     }
 
-    /// Asks for something, unless it is being asked for. `hint` is who should have it.
+    /// Asks for something, unless it is being asked for. `hint` is who should have it; `lacks` names
+    /// those who cannot answer, or should not be asked before all others.
     pub(crate) fn want(
         &mut self,
         now: Moment,
         want: Want,
         hint: Option<ValidatorIndex>,
+        lacks: impl Fn(ValidatorIndex) -> bool,
     ) -> Option<Outbound> {
         if self.wants.contains_key(&want) || self.wants.len() >= MAX_WANTS {
             return None;
         }
+        let known = |hint: &ValidatorIndex| self.peers.contains(hint) && !lacks(*hint);
+        let hint = hint.filter(|hint| known(hint) && self.failures_of(*hint) == 0);
         let asked = match hint {
-            Some(hint) if self.peers.contains(&hint) => hint,
-            _ => *self.peers.get(self.wants.len() % self.peers.len().max(1))?,
+            Some(hint) => hint,
+            None => self.choose(&BTreeSet::new(), &lacks)?,
         };
-        let due = now.after(self.timeout);
-        self.wants.insert(
-            want,
-            Request {
-                asked,
-                due,
-                attempts: 0,
-            },
-        );
+        let request = Request {
+            asked,
+            all_asked: BTreeSet::from([asked]),
+            due: now.after(self.timeout),
+            attempts: 0,
+        };
+        self.wants.insert(want, request);
         Some(self.request(want, asked))
     }
 
-    /// Whether this is being asked for.
-    pub(crate) fn is_wanted(&self, want: &Want) -> bool {
-        self.wants.contains_key(want)
+    /// Whether this is being asked for, of this peer.
+    pub(crate) fn is_asked(&self, want: &Want, peer: ValidatorIndex) -> bool {
+        let request = self.wants.get(want);
+        request.is_some_and(|request| request.all_asked.contains(&peer))
     }
 
-    /// Stops asking.
-    pub(crate) fn satisfy(&mut self, want: &Want) {
+    /// A peer has given what it was asked for.
+    pub(crate) fn satisfy(&mut self, want: &Want, peer: ValidatorIndex) {
         self.wants.remove(want);
+        self.redeem(peer);
+    }
+
+    /// A peer has given something good.
+    pub(crate) fn redeem(&mut self, peer: ValidatorIndex) {
+        if let Some(failures) = self.failures.get_mut(&peer) {
+            *failures /= 2;
+        }
+    }
+
+    /// A peer has given something else than what it was asked for: it is not asked again before the
+    /// others, and others are asked now.
+    pub(crate) fn disappointed(&mut self, now: Moment, peer: ValidatorIndex) {
+        self.failed(peer, BAD_ANSWER);
+        self.pass_on(now, peer);
+    }
+
+    /// What a peer was asked for is overdue: it will not answer.
+    pub(crate) fn pass_on(&mut self, now: Moment, peer: ValidatorIndex) {
+        let asked = self.wants.values_mut().filter(|r| r.asked == peer);
+        asked.for_each(|request| request.due = now);
     }
 
     /// Stops asking for whatever `keep` does not hold on to.
@@ -92,33 +143,66 @@ impl Fetcher {
         self.wants.retain(|want, _| keep(want));
     }
 
-    /// Asks the next peer for whatever is overdue.
+    /// Asks another peer for whatever is overdue.
     pub(crate) fn retry(
         &mut self,
         now: Moment,
-        is_blocked: impl Fn(ValidatorIndex) -> bool,
+        lacks: impl Fn(&Want, ValidatorIndex) -> bool,
     ) -> Vec<Outbound> {
+        let overdue = self.wants.iter().filter(|(_, request)| request.due <= now);
+        let overdue: Vec<Want> = overdue.map(|(want, _)| *want).collect();
         let mut again = Vec::new();
-        for (want, request) in &mut self.wants {
-            if request.due > now || made(Mistake::RequestsNotRepeated) {
+        for want in overdue {
+            if made(Mistake::RequestsNotRepeated) {
                 continue;
             }
+            let Some(request) = self.wants.get_mut(&want) else {
+                continue;
+            };
             request.attempts = request.attempts.saturating_add(1);
             request.due = now.after(self.timeout * (1 << request.attempts.min(3)));
-            if let Some(next) = next_peer(&self.peers, request.asked, &is_blocked) {
+            let (before, asked) = (request.asked, request.all_asked.clone());
+            self.failed(before, 1);
+            // When all have been asked, it begins again.
+            let lacks = |peer: ValidatorIndex| lacks(&want, peer);
+            let next = self.choose(&asked, &lacks);
+            if let (Some(next), Some(request)) = (next, self.wants.get_mut(&want)) {
                 request.asked = next;
-                again.push((*want, next));
+                request.all_asked.insert(next);
+                again.push(self.request(want, next));
             }
         }
         again
-            .into_iter()
-            .map(|(want, peer)| self.request(want, peer))
-            .collect()
     }
 
     /// When [`Fetcher::retry`] is due next.
     pub(crate) fn deadline(&self) -> Option<Moment> {
         self.wants.values().map(|request| request.due).min()
+    }
+
+    fn failures_of(&self, peer: ValidatorIndex) -> u32 {
+        self.failures.get(&peer).copied().unwrap_or(0)
+    }
+
+    fn failed(&mut self, peer: ValidatorIndex, weight: u32) {
+        let failures = self.failures.entry(peer).or_default();
+        *failures = failures.saturating_add(weight).min(MAX_FAILURES);
+    }
+
+    /// The best peer to ask, in turn among equals: one that has the thing, that has not been asked
+    /// for it, and that has failed least.
+    fn choose(
+        &mut self,
+        asked: &BTreeSet<ValidatorIndex>,
+        lacks: &impl Fn(ValidatorIndex) -> bool,
+    ) -> Option<ValidatorIndex> {
+        let count = self.peers.len();
+        let in_turn = (0..count).map(|step| self.peers[(self.next + step) % count]);
+        let best = in_turn
+            .min_by_key(|peer| (lacks(*peer), asked.contains(peer), self.failures_of(*peer)))?;
+        let place = self.peers.iter().position(|peer| *peer == best)?;
+        self.next = place + 1;
+        Some(best)
     }
 
     fn request(&self, want: Want, peer: ValidatorIndex) -> Outbound {
@@ -138,17 +222,78 @@ impl Fetcher {
     }
 }
 
-/// The peer after `current` that is not blocked; `current` itself if there is no other.
-fn next_peer(
-    peers: &[ValidatorIndex],
-    current: ValidatorIndex,
-    is_blocked: &impl Fn(ValidatorIndex) -> bool,
-) -> Option<ValidatorIndex> {
-    let start = peers
-        .iter()
-        .position(|peer| *peer == current)
-        .map_or(0, |place| place + 1);
-    (0..peers.len())
-        .map(|step| peers[(start + step) % peers.len()])
-        .find(|peer| !is_blocked(*peer))
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const TIMEOUT: Duration = Duration::from_millis(500);
+
+    fn fetcher() -> Fetcher {
+        let peers = (1..=3).map(ValidatorIndex).collect();
+        Fetcher::new(Epoch(0), peers, TIMEOUT)
+    }
+
+    fn asked(outbound: Option<Outbound>) -> u32 {
+        match outbound.expect("somebody is asked").to {
+            Target::One(peer) => peer.0,
+            Target::All => panic!("one is asked"),
+        }
+    }
+
+    fn range(fetcher: &mut Fetcher, height: u64) -> u32 {
+        let want = Want::Range(Height(height));
+        asked(fetcher.want(Moment(0), want, None, |_| false))
+    }
+
+    #[test]
+    fn requests_go_to_all_in_turn_and_never_to_who_lacks_it() {
+        let mut fetcher = fetcher();
+        let turns = [1, 2, 3, 4].map(|height| range(&mut fetcher, height));
+        assert_eq!(turns, [1, 2, 3, 1]);
+        let lacks = |peer| peer == ValidatorIndex(2);
+        for height in 5..9 {
+            let want = Want::Range(Height(height));
+            assert_ne!(asked(fetcher.want(Moment(0), want, None, lacks)), 2);
+        }
+    }
+
+    #[test]
+    fn who_answers_badly_or_not_at_all_is_asked_last_until_it_answers_well() {
+        let mut fetcher = fetcher();
+        let want = Want::Range(Height(1));
+        assert_eq!(range(&mut fetcher, 1), 1);
+        fetcher.disappointed(Moment(0), ValidatorIndex(1));
+        let again = fetcher.retry(Moment(0), |_, _| false);
+        assert_eq!(again.len(), 1, "others are asked at once");
+        assert_eq!(asked(again.into_iter().next()), 2);
+        assert!(fetcher.is_asked(&want, ValidatorIndex(2)));
+        assert!(!fetcher.is_asked(&want, ValidatorIndex(3)));
+        fetcher.satisfy(&want, ValidatorIndex(2));
+        let turns = [2, 3, 4, 5].map(|height| range(&mut fetcher, height));
+        assert!(!turns.contains(&1), "{turns:?}");
+        // Nor is it asked for what it should have before all others.
+        let block = Want::Block(Digest::ZERO);
+        let hint = Some(ValidatorIndex(1));
+        assert_ne!(asked(fetcher.want(Moment(0), block, hint, |_| false)), 1);
+        (0..4).for_each(|_| fetcher.satisfy(&block, ValidatorIndex(1)));
+        assert_eq!(asked(fetcher.want(Moment(0), block, hint, |_| false)), 1);
+    }
+
+    #[test]
+    fn an_overdue_request_goes_to_everybody_once_before_anybody_is_asked_again() {
+        let mut fetcher = fetcher();
+        let mut turns = vec![range(&mut fetcher, 1)];
+        for _ in 0..3 {
+            let due = fetcher.deadline().expect("it waits");
+            assert!(fetcher.retry(Moment(due.0 - 1), |_, _| false).is_empty());
+            turns.extend(
+                fetcher
+                    .retry(due, |_, _| false)
+                    .into_iter()
+                    .map(|o| asked(Some(o))),
+            );
+        }
+        assert_eq!(turns[..3], [1, 2, 3]);
+        assert_eq!(turns.len(), 4);
+    }
 }

@@ -1,12 +1,13 @@
 //! What goes into the machine and what comes out.
 
+use crate::judge::Flaw;
 use quorate_crypto::{
     Digest,
     bls::{HashedMessage, PartialSignature, Proof},
 };
 use quorate_types::{
-    Block, Certificate, Epoch, Evidence, Height, Message, Record, Subject, ValidatorIndex, View,
-    Vote,
+    Block, Certificate, Epoch, Evidence, Header, Height, Message, Record, Subject, ValidatorIndex,
+    View, Vote,
 };
 use std::{sync::Arc, time::Duration};
 
@@ -70,6 +71,20 @@ pub enum Input {
         validator: ValidatorIndex,
         /// What is to become of it.
         order: Order,
+    },
+    /// The link to a validator has come up or ended, as far as this side knows. Until the first such
+    /// word it counts as up.
+    Linked {
+        /// Who is at the other end.
+        peer: ValidatorIndex,
+        /// Whether the link is up now.
+        up: bool,
+    },
+    /// Something has come from a validator without a link to it, by way of another: its proposals may
+    /// be waited for.
+    Reached {
+        /// Who has said it.
+        peer: ValidatorIndex,
     },
     /// Finalised blocks up to this height, and what they changed, are durable outside the
     /// journal.
@@ -172,9 +187,10 @@ pub struct BuildRequest {
     pub parent_view: View,
     /// The parent, or `None` for the genesis state.
     pub parent: Option<Arc<Block>>,
-    /// Unfinalised ancestors, newest first, the parent included: what they hold is not proposed
-    /// again.
-    pub unfinalized: Vec<Arc<Block>>,
+    /// Ancestors whose effects are not durable outside the journal yet, whether they are final or not;
+    /// newest first, the parent included. What they hold must not be proposed again, and the state that
+    /// the new block is executed on is the durable one and theirs.
+    pub unexecuted: Vec<Arc<Block>>,
 }
 
 /// A request to check a proposed block's content. Its place in the chain is already checked.
@@ -184,8 +200,9 @@ pub struct ValidateRequest {
     pub view: View,
     /// The block.
     pub block: Arc<Block>,
-    /// Its parent, or `None` for the genesis state.
-    pub parent: Option<Arc<Block>>,
+    /// Its ancestors whose effects are not durable outside the journal yet, newest first, the parent
+    /// included unless it is executed.
+    pub unexecuted: Vec<Arc<Block>>,
 }
 
 /// A block that can never be undone.
@@ -203,6 +220,8 @@ pub struct Finalized {
 pub enum Offence {
     /// A vote whose signature does not verify. Known only to whoever checked it.
     InvalidVote,
+    /// A proposal that no honest leader makes, whatever it knows.
+    InvalidProposal,
     /// A certificate whose proof does not verify; honest validators verify before they pass on.
     InvalidCertificate,
     /// Evidence whose votes do not conflict or verify; honest validators verify before they pass
@@ -216,8 +235,9 @@ pub enum Offence {
 
 impl Offence {
     /// All of them, the least certain first.
-    pub const ALL: [Self; 5] = [
+    pub const ALL: [Self; 6] = [
         Self::InvalidVote,
+        Self::InvalidProposal,
         Self::InvalidCertificate,
         Self::InvalidEvidence,
         Self::Operator,
@@ -228,6 +248,7 @@ impl Offence {
     pub fn name(self) -> &'static str {
         match self {
             Self::InvalidVote => "invalid_vote",
+            Self::InvalidProposal => "invalid_proposal",
             Self::InvalidCertificate => "invalid_certificate",
             Self::InvalidEvidence => "invalid_evidence",
             Self::Operator => "operator",
@@ -260,6 +281,8 @@ pub enum Exhibit {
     None,
     /// The vote with the invalid signature.
     Vote(Box<Vote>),
+    /// The header of the proposal, and what is wrong with it.
+    Proposal(Box<Header>, Flaw),
     /// The certificate with the invalid proof.
     Certificate(Box<Certificate>),
     /// The conflicting votes; of invalid evidence, what was sent as such.

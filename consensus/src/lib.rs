@@ -12,13 +12,18 @@
 //! `notarize`, `nullify` and `finalize` with threshold signatures. There are n validators, at most
 //! f = ⌊(n − 1) / 3⌋ faulty; a quorum is q = n − f. Validator v + epoch mod n leads view v.
 //!
-//! Upon entering view v (timers: *leader*, *view*; both double with each view in a row that
-//! brought nothing, up to a maximum):
+//! Upon entering view v (timers: *leader*, *view*; they follow what proposals and votes took lately, and
+//! double with each view in a row that brought nothing, up to a maximum: `pacemaker`):
 //! - as its leader: propose a block on the newest notarized view u < v such that every view
 //!   between u and v is nullified. The proposal carries u's certificate and the nullifications;
 //!   it leaves before anything is journaled, the leader's own notarize after.
-//! - if the leader is blocked, or let its last view pass and has been silent since: the leader
-//!   timer fires at once.
+//! - if the leader is blocked, has no link to here, let its last view pass and has taken no part since,
+//!   or owes turns for time-outs (*Who is waited for*): the leader timer fires at once. It does so too
+//!   when the link to the leader ends.
+//!
+//! Upon a proposal: judge it before anything of it is kept (`judge`). What no honest leader makes,
+//! whatever it knows, is an offence: a block beyond the chain's limits, of a height that cannot follow
+//! the final ones, or not after its parent where that is here, and certificates of something else.
 //!
 //! Upon the first proposal (B, v) from v's leader, in view v, without a nullify cast in v: once
 //! the parent's view is known to be notarized with B's parent, all views between are known to be
@@ -48,7 +53,49 @@
 //! both; if they conflict, keep the pair, send it to all once, block the signer (`evidence`).
 //!
 //! Upon a nullify(u) from a peer for u below the current view: answer with what ended u. Upon a
-//! finalization whose chain has gaps here: fetch blocks singly, or by range if many.
+//! finalization whose chain has gaps here: fetch blocks singly, or by range if many. Upon a finalize(v)
+//! of a peer while nothing comes from v's leader: ask that peer what notarized v, since the leader's
+//! own vote does not come here. An answer to a request counts only from whom it was asked; who gives
+//! none or a bad one is asked last from then on.
+//!
+//! # Who is waited for
+//!
+//! Skipping a view is liveness only: it means saying nullify early, which is always allowed, and no rule
+//! of safety asks why. Each validator goes by what it has seen itself (`leaders`).
+//!
+//! - *Silence.* A leader that let its view pass is skipped until it votes in a current view or proposes.
+//!   A status, a request or an old vote is no sign that it can lead.
+//! - *Links.* The end of a process ends its links, and all skip it at once. If only one validator lacks
+//!   the link, it says nullify alone; the others are still a quorum with the leader, and neither join it
+//!   (that takes f + 1) nor wait for it. So no grace is needed: a wrong word costs one vote. If something
+//!   comes from the leader by way of others, it is waited for again, until it lets a view pass.
+//! - *Debt.* A turn in which a leader was waited for and which brought nothing, or a proposal far later
+//!   than usual (*Time-outs*), costs it 32 turns for each time-out's length. Each turn pays one back. Who
+//!   owes more than 64 is skipped. So a leader that votes and never proposes, or proposes every k-th time, to some, invalid
+//!   blocks, or at the last moment, costs one validator a time-out in 32 of its turns, whatever the
+//!   order. What one pays the chain may pay less than twice: a turn stalls only while fewer than f + 1
+//!   honest validators skip it, so n − 2f pay for it; all n − f together pay n − f times in 32 turns,
+//!   which is enough for (n − f) / (n − 2f) < 2 stalls. That is one in 16. A good turn pays nothing
+//!   beyond, or a leader would propose and fail by turns.
+//! - *Who comes back* is waited for at its first turn after its first vote, if its failures were one or
+//!   two lately; else within 32 turns for each time-out that it has cost beyond that, and from then on
+//!   for as long as it does not fail.
+//! - *Who is slow* beyond what is usual gets twice the time after each failure, up to the configured
+//!   time-out or 16 times the usual one, and owes for what it takes. So it leads now and then.
+//!
+//! *No livelock.* If more than f views in a row bring nothing, so many leaders cannot all be faulty: all
+//! debts are forgiven, and each validator ends its silence for the others by the nullify votes that it
+//! casts. From the next view on everybody waits, with time-outs that double, and this is the published
+//! protocol. Until then skipped views cost a message's delay each. f + 1 validators that wrongly skip an
+//! honest leader can take its turns from it until its debt is paid, but not the others' turns; and once
+//! the network is well they have no reason to, since its views bring blocks.
+//!
+//! *Time-outs.* The leader's is twice what the slowest leader but f took lately, those proposals
+//! included that came after their view was given up; at least 50 ms, and as configured while fewer than
+//! n − 1 − f leaders are known. "Lately" is the longest time, of which a shorter one takes off an
+//! eighth of the difference. A leader that is known to take longer is given twice its own time, and owes
+//! for a proposal that came only if it took four times what leaders are given. The votes have twice what
+//! they took lately, and never more than configured.
 //!
 //! # Why it is safe
 //!
@@ -86,8 +133,7 @@
 //! - *Votes are combined unverified.* A combined signature that verifies under the group key is
 //!   the group's, whatever its parts were. It says nothing about the parts, so none is marked
 //!   verified by it.
-//! - *A silent leader's view is skipped.* Any message of the leader ends its silence, so an honest
-//!   leader that is heard keeps its turns.
+//! - *Views are skipped* (above).
 //!
 //! # What is persisted
 //!
@@ -101,7 +147,8 @@
 //! # Bounds
 //!
 //! For n validators, in bytes: slots 25 views × 3 kinds × 136 × n ≈ 10,200 n (1.0 MB at n = 100);
-//! proposals at most 5 blocks ahead (10 MB at the largest block size); certificates about 300 per
+//! proposals at most 5 blocks ahead (10 MB at the largest block size); blocks on their leader's word 4
+//! per leader, and none of a nullified or settled view; certificates about 300 per
 //! view above the finalised tip; checks under way 8 per peer and 3 per view; requests 64; staged
 //! ranges 1,024 blocks; finalised blocks that wait for execution 1,024 and one range before
 //! fetching pauses; early messages of the next epoch 48 per peer and 4 blocks; evidence 16 pairs of
@@ -121,7 +168,9 @@
 //! | `slots`, `round` | one view's votes and certificates |
 //! | `epochs` | from one epoch to the next |
 //! | `evidence` | conflicting votes: kept, passed on, taken from others |
-//! | `pacemaker`, `fetch`, `blame` | timers, requests, penalties |
+//! | `judge` | whether a proposal can be an honest leader's |
+//! | `leaders`, `pacemaker` | who is waited for and how long; timers |
+//! | `fetch`, `blame` | requests, penalties |
 //! | `work` | the cryptography, for a thread of its own |
 
 mod blame;
@@ -133,6 +182,8 @@ mod epochs;
 mod evidence;
 mod fetch;
 mod io;
+mod judge;
+mod leaders;
 mod pacemaker;
 mod proposals;
 mod recover;
@@ -143,13 +194,14 @@ mod work;
 
 pub use config::{
     Config, LOOKAHEAD_VIEWS, MAX_CERTIFICATE_CHECKS_PER_PEER, MAX_EARLY_MESSAGES,
-    MAX_EVIDENCE_PER_VALIDATOR, MAX_OPEN_VIEWS, MAX_UNEXECUTED_BLOCKS, MAX_WANTS, Own,
-    PROPOSAL_LOOKAHEAD_VIEWS, TAIL_VIEWS, Timing, Tip, VoteChecking, VoteSigner,
+    MAX_EVIDENCE_PER_VALIDATOR, MAX_OPEN_VIEWS, MAX_PROPOSED_PER_LEADER, MAX_UNEXECUTED_BLOCKS,
+    MAX_WANTS, Own, PROPOSAL_LOOKAHEAD_VIEWS, TAIL_VIEWS, Timing, Tip, VoteChecking, VoteSigner,
 };
 pub use engine::{Counters, Engine, Holdings};
 pub use io::{
     Batch, BuildRequest, Exhibit, Finalized, Input, Job, JobId, Moment, Offence, Order, Outbound,
     Output, Penalty, Sentence, Target, ValidateRequest, Verdict, Work,
 };
+pub use judge::Flaw;
 pub use recover::RecoverError;
 pub use work::{Search, WorkCounts, Worker};

@@ -1,11 +1,12 @@
 //! When a view has taken too long.
 
-use crate::{config::Timing, io::Moment};
-use quorate_types::{ValidatorIndex, View};
-use std::{
-    collections::{BTreeMap, BTreeSet, VecDeque},
-    time::Duration,
+use crate::{
+    config::Timing,
+    io::Moment,
+    leaders::{LATE_AFTER, Leaders, Peak, least},
 };
+use quorate_types::{ValidatorIndex, View};
+use std::{collections::VecDeque, time::Duration};
 
 /// Doublings of the time-outs after which they stay as they are.
 const MAX_DOUBLINGS: u32 = 10;
@@ -13,21 +14,25 @@ const MAX_DOUBLINGS: u32 = 10;
 /// Views that were left and whose proposals may still tell how long they took.
 const MAX_LEFT: usize = 16;
 
-/// The timers of the current view, as moments, and who has been silent.
+/// The timers of the current view, as moments, and what is thought of the leaders ([`Leaders`]).
 ///
 /// A time-out that is too short for what the network carries ends every view before its block is
-/// there, and the longer nothing becomes final, the larger the next block is. So proposals are timed,
-/// those too that come after their view was given up, and the time-out is at least twice what the
-/// slowest leader but f took in its last view. Leaders that are slow on purpose are f at most: they
-/// cannot stretch it.
+/// there, and the longer nothing becomes final, the larger the next block is. One that is too long is
+/// what a dead leader costs. So proposals are timed, those too that come after their view was given up,
+/// and the time-out is twice what the slowest leader but f took lately. Leaders that are slow on
+/// purpose are f at most: they cannot stretch it. The votes are timed likewise, and have the configured
+/// time at most.
 pub(crate) struct Pacemaker {
     timing: Timing,
     /// Leaders that may be faulty.
     faults: usize,
+    leaders: Leaders,
     /// When the current view and those before it were entered, oldest first.
     entered: VecDeque<(View, Moment)>,
-    /// Each leader's last view with a proposal, and how long that took from entering the view.
-    took: BTreeMap<ValidatorIndex, (View, Duration)>,
+    /// What is expected of the current view.
+    turn: Option<Turn>,
+    /// How long views took from their proposal to their notarization.
+    voting: Option<Peak>,
     /// When the proposal must be there.
     leader_due: Option<Moment>,
     /// When the view must have moved.
@@ -36,8 +41,29 @@ pub(crate) struct Pacemaker {
     resend_due: Option<Moment>,
     /// Views in a row that brought nothing.
     barren: u32,
-    /// Leaders that let their view pass and have not been heard of since.
-    silent: BTreeSet<ValidatorIndex>,
+}
+
+/// What the current view's leader is expected to do.
+struct Turn {
+    leader: ValidatorIndex,
+    expected: Expected,
+    /// How long a proposal may usually take in this view.
+    patience: Duration,
+    /// How long this leader's is waited for.
+    waits: Duration,
+    /// How long it took.
+    took: Option<Duration>,
+}
+
+/// What is expected of a view's leader.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Expected {
+    /// It is this validator itself.
+    Own,
+    /// No proposal.
+    Nothing,
+    /// A proposal.
+    Proposal,
 }
 
 /// A timer that has fired.
@@ -52,25 +78,32 @@ pub(crate) enum Alarm {
 }
 
 impl Pacemaker {
-    pub(crate) fn new(timing: Timing, faults: usize, now: Moment) -> Self {
-        let mut pacemaker = Self {
+    pub(crate) fn new(timing: Timing, validators: usize, faults: usize) -> Self {
+        Self {
             timing,
             faults,
+            leaders: Leaders::new(timing, validators, faults),
             entered: VecDeque::new(),
-            took: BTreeMap::new(),
+            turn: None,
+            voting: None,
             leader_due: None,
             view_due: None,
             resend_due: None,
             barren: 0,
-            silent: BTreeSet::new(),
-        };
-        pacemaker.enter(now, View(1), true, false);
-        pacemaker
+        }
     }
 
-    /// Starts a view's timers. `brought` tells whether the view before brought a block;
-    /// `hopeless`, that its leader will not propose, so that there is nothing to wait for.
-    pub(crate) fn enter(&mut self, now: Moment, view: View, brought: bool, hopeless: bool) {
+    /// Starts a view's timers. `brought` tells whether the view before brought a block; `expected`,
+    /// what the rest of the machine expects of the leader.
+    pub(crate) fn enter(
+        &mut self,
+        now: Moment,
+        view: View,
+        leader: ValidatorIndex,
+        brought: bool,
+        expected: Expected,
+    ) {
+        self.leave(now, view, brought);
         if self.entered.len() > MAX_LEFT {
             self.entered.pop_front();
         }
@@ -80,23 +113,71 @@ impl Pacemaker {
         } else {
             self.barren.saturating_add(1)
         };
+        if self.barren_views() > self.faults {
+            self.leaders.forgive();
+        }
         // Votes may be lost as well as proposals, long before anybody gives the view up.
         self.plan_resend(now);
-        let patience = self.patience();
-        let voting = self.timing.view_timeout;
-        let voting = voting.saturating_sub(self.timing.leader_timeout);
-        self.leader_due = Some(if hopeless {
-            now
-        } else {
-            now.after(self.stretch(patience, self.barren))
+        let expected = match expected {
+            Expected::Proposal if !self.leaders.is_waited_for(leader) => Expected::Nothing,
+            told => told,
+        };
+        self.leaders.begins(leader);
+        let early = self.leaders.has_proposed(leader, view);
+        let patience = self.leaders.patience();
+        let waits = self.leaders.patience_with(leader, patience);
+        let voting = self.voting();
+        self.turn = Some(Turn {
+            leader,
+            expected,
+            patience: self.stretch(patience),
+            waits: self.stretch(waits),
+            took: early.then_some(Duration::ZERO),
         });
-        self.view_due = Some(now.after(self.stretch(patience + voting, self.barren)));
+        self.leader_due = Some(match expected {
+            Expected::Nothing => now,
+            Expected::Own | Expected::Proposal => now.after(self.stretch(waits)),
+        });
+        self.view_due = Some(now.after(self.stretch(waits + voting)));
+    }
+
+    /// Draws conclusions from the view that ends, if it is the one before.
+    fn leave(&mut self, now: Moment, next: View, brought: bool) {
+        let (Some(turn), Some((view, entered))) = (self.turn.take(), self.entered.back()) else {
+            return;
+        };
+        if view.next() != next {
+            return;
+        }
+        let lasted = now.since(*entered);
+        if let Some(took) = turn.took {
+            let voted = lasted.saturating_sub(took);
+            self.voting.get_or_insert_default().note(voted);
+        }
+        if turn.expected != Expected::Proposal {
+            return;
+        }
+        let late_after = turn.patience.saturating_mul(LATE_AFTER);
+        let late = turn.took.is_some_and(|took| took > late_after);
+        if late || !brought {
+            let waited = lasted.min(turn.waits);
+            self.leaders.cost(turn.leader, waited, turn.patience);
+            if turn.took.is_none() {
+                self.leaders.in_vain(turn.leader, waited);
+            }
+        }
+    }
+
+    /// Views are counted anew: an epoch begins.
+    pub(crate) fn renew(&mut self) {
+        self.entered.clear();
+        self.turn = None;
+        self.leaders.renew();
     }
 
     /// Notes that the first proposal of a view has come from its leader.
     pub(crate) fn proposed(&mut self, now: Moment, view: View, leader: ValidatorIndex) {
-        let last = self.took.get(&leader).map(|(view, _)| *view);
-        if last >= Some(view) {
+        if self.leaders.has_proposed(leader, view) {
             return;
         }
         let entered = self.entered.iter().rev().find(|(of, _)| *of == view);
@@ -106,17 +187,21 @@ impl Pacemaker {
             (None, Some((current, _))) if view > *current => Duration::ZERO,
             (None, _) => return,
         };
-        self.took.insert(leader, (view, took));
+        self.leaders.proposed(leader, view, took);
+        let current = self.entered.back().map(|(current, _)| *current);
+        if let Some(turn) = self.turn.as_mut().filter(|_| current == Some(view)) {
+            turn.took = Some(took);
+        }
     }
 
-    /// How long to wait for a proposal when the view before brought a block.
-    fn patience(&self) -> Duration {
-        let mut slowest: Vec<Duration> = self.took.values().map(|(_, took)| *took).collect();
-        slowest.sort_unstable_by(|a, b| b.cmp(a));
-        let honest = slowest.get(self.faults).copied().unwrap_or_default();
-        let usual = self.timing.leader_timeout;
-        let most = self.timing.max_timeout.max(usual);
-        honest.saturating_mul(2).clamp(usual, most)
+    /// How long a view may take from its proposal to its notarization: twice what it took lately.
+    fn voting(&self) -> Duration {
+        let timing = &self.timing;
+        let usual = timing.view_timeout.saturating_sub(timing.leader_timeout);
+        self.voting.map_or(usual, |took| {
+            let twice = took.longest().saturating_mul(2);
+            twice.clamp(least(usual), usual)
+        })
     }
 
     /// How many views in a row have brought no block.
@@ -124,18 +209,42 @@ impl Pacemaker {
         self.barren as usize
     }
 
-    /// Notes that a validator is alive.
+    /// Notes that a validator takes part.
     pub(crate) fn heard(&mut self, from: ValidatorIndex) {
-        self.silent.remove(&from);
+        self.leaders.heard(from);
     }
 
-    /// Notes that a leader let its view pass.
-    pub(crate) fn missed(&mut self, leader: ValidatorIndex) {
-        self.silent.insert(leader);
+    /// Notes that a leader let its view pass. Returns whether nothing else was expected.
+    pub(crate) fn missed(&mut self, leader: ValidatorIndex) -> bool {
+        self.leaders.missed(leader);
+        let turn = self.turn.as_ref();
+        turn.is_some_and(|turn| turn.expected == Expected::Nothing)
     }
 
-    pub(crate) fn is_silent(&self, validator: ValidatorIndex) -> bool {
-        self.silent.contains(&validator)
+    /// Notes whether there is a link to a validator.
+    pub(crate) fn linked(&mut self, validator: ValidatorIndex, up: bool) {
+        self.leaders.linked(validator, up);
+    }
+
+    /// Notes that something has come from a validator by way of another.
+    pub(crate) fn reached(&mut self, validator: ValidatorIndex) {
+        self.leaders.reached(validator);
+    }
+
+    /// Whether nothing comes from a validator: over no link, and not by way of others.
+    pub(crate) fn is_out_of_reach(&self, validator: ValidatorIndex) -> bool {
+        self.leaders.is_out_of_reach(validator)
+    }
+
+    /// Whether there is no link to a validator.
+    pub(crate) fn is_apart(&self, validator: ValidatorIndex) -> bool {
+        self.leaders.is_apart(validator)
+    }
+
+    /// The current view's proposal is not waited for any longer. What was waited counts all the same:
+    /// who ends its link at the last moment each time has cost as much as who says nothing.
+    pub(crate) fn hurry(&mut self, now: Moment) {
+        self.leader_due = self.leader_due.map(|due| due.min(now));
     }
 
     /// The next timer that has fired by now, and clears it.
@@ -171,8 +280,9 @@ impl Pacemaker {
             .min()
     }
 
-    fn stretch(&self, base: Duration, doublings: u32) -> Duration {
-        let stretched = base.saturating_mul(1 << doublings.min(MAX_DOUBLINGS));
+    /// Twice as long for each view in a row that brought nothing.
+    fn stretch(&self, base: Duration) -> Duration {
+        let stretched = base.saturating_mul(1 << self.barren.min(MAX_DOUBLINGS));
         stretched.min(self.timing.max_timeout.max(base))
     }
 }
@@ -181,95 +291,293 @@ impl Pacemaker {
 mod tests {
     use super::*;
 
+    const QUIET: Timing = Timing {
+        leader_timeout: Duration::from_millis(1_000),
+        view_timeout: Duration::from_millis(2_000),
+        max_timeout: Duration::from_secs(30),
+        resend_interval: Duration::from_secs(1_000_000),
+        fetch_timeout: Duration::from_millis(500),
+    };
+
+    const SECOND: Duration = Duration::from_secs(1);
+
+    fn leader_of(view: View, validators: usize) -> ValidatorIndex {
+        ValidatorIndex((view.0 % validators as u64) as u32)
+    }
+
+    /// A validator's pacemaker, and the world around it: place 0 of so many.
+    struct Life {
+        pacemaker: Pacemaker,
+        validators: usize,
+        view: View,
+        now: Moment,
+    }
+
+    impl Life {
+        fn new(validators: usize) -> Self {
+            let mut life = Self {
+                pacemaker: Pacemaker::new(QUIET, validators, (validators - 1) / 3),
+                validators,
+                view: View(0),
+                now: Moment(0),
+            };
+            life.enter(true);
+            life
+        }
+
+        fn leader(&self) -> ValidatorIndex {
+            leader_of(self.view, self.validators)
+        }
+
+        fn enter(&mut self, brought: bool) {
+            self.view = self.view.next();
+            let leader = self.leader();
+            let expected = match leader {
+                ValidatorIndex(0) => Expected::Own,
+                _ => Expected::Proposal,
+            };
+            let (now, view) = (self.now, self.view);
+            self.pacemaker.enter(now, view, leader, brought, expected);
+        }
+
+        /// How long the current view's proposal is waited for.
+        fn waits(&self) -> Duration {
+            let due = self.pacemaker.leader_due.expect("it waits");
+            due.since(self.now)
+        }
+
+        /// The view brings a block, whose proposal takes so long.
+        fn block(&mut self, took: Duration) {
+            self.now = self.now.after(took);
+            let (now, view, leader) = (self.now, self.view, self.leader());
+            if leader != ValidatorIndex(0) {
+                self.pacemaker.proposed(now, view, leader);
+            }
+            self.enter(true);
+        }
+
+        /// The view brings nothing; its leader is silent but for a vote. Returns the time that it cost.
+        fn nothing(&mut self) -> Duration {
+            let (waited, leader) = (self.waits(), self.leader());
+            self.now = self.now.after(waited);
+            self.pacemaker.missed(leader);
+            self.pacemaker.heard(leader);
+            self.enter(false);
+            waited
+        }
+
+        /// So many rounds in which `leader` does nothing if `fails` says so of its turn's number, and
+        /// all others propose within 10 ms. Returns how many turns of its cost anything, and how much.
+        fn rounds(
+            &mut self,
+            count: u64,
+            leader: u32,
+            fails: impl Fn(u64) -> bool,
+        ) -> (u64, Duration) {
+            let (mut turns, mut dear, mut cost) = (0, 0, Duration::ZERO);
+            while turns < count {
+                if self.leader() == ValidatorIndex(leader) {
+                    turns += 1;
+                    if self.waits() == Duration::ZERO || fails(turns) {
+                        let waited = self.nothing();
+                        dear += u64::from(waited > Duration::ZERO);
+                        cost += waited;
+                        continue;
+                    }
+                }
+                self.block(Duration::from_millis(10));
+            }
+            (dear, cost)
+        }
+    }
+
     #[test]
     fn timeouts_double_while_views_bring_nothing_and_fall_back_when_one_does() {
-        let timing = Timing {
-            resend_interval: Duration::from_secs(1_000),
-            ..Timing::default()
-        };
-        let mut pacemaker = Pacemaker::new(timing, 1, Moment(0));
-        assert_eq!(
-            pacemaker.deadline(),
-            Some(Moment(0).after(timing.leader_timeout))
-        );
+        let mut life = Life::new(4);
+        assert_eq!(life.waits(), SECOND);
         for expected in [2, 4, 8] {
-            pacemaker.enter(Moment(0), View(2), false, false);
-            let due = Moment(0).after(timing.leader_timeout * expected);
-            assert_eq!(pacemaker.deadline(), Some(due));
+            life.enter(false);
+            assert_eq!(life.waits(), SECOND * expected);
         }
         for _ in 0..100 {
-            pacemaker.enter(Moment(0), View(2), false, false);
+            life.enter(false);
         }
-        assert_eq!(
-            pacemaker.deadline(),
-            Some(Moment(0).after(timing.max_timeout))
-        );
-        pacemaker.enter(Moment(0), View(2), true, false);
-        assert_eq!(
-            pacemaker.deadline(),
-            Some(Moment(0).after(timing.leader_timeout))
-        );
+        assert_eq!(life.waits(), QUIET.max_timeout);
+        life.enter(true);
+        assert_eq!(life.waits(), SECOND);
     }
 
     #[test]
     fn a_hopeless_view_is_overdue_at_once() {
-        let mut pacemaker = Pacemaker::new(Timing::default(), 1, Moment(0));
-        pacemaker.enter(Moment(7), View(2), true, true);
+        let mut pacemaker = Pacemaker::new(QUIET, 4, 1);
+        let leader = ValidatorIndex(2);
+        pacemaker.enter(Moment(7), View(2), leader, true, Expected::Nothing);
         assert_eq!(pacemaker.fire(Moment(7)), Some(Alarm::Leader));
         assert_eq!(pacemaker.fire(Moment(7)), None);
-    }
-
-    /// A pacemaker of seven validators, two of which may be faulty, that goes through views in which
-    /// proposals take so long; and the time-out afterwards.
-    fn timeout_after(took: &[(u32, Duration)]) -> Duration {
-        let timing = Timing {
-            resend_interval: Duration::from_secs(1_000),
-            ..Timing::default()
-        };
-        let mut now = Moment(0);
-        let mut pacemaker = Pacemaker::new(timing, 2, now);
-        for (view, (leader, took)) in (1..).map(View).zip(took) {
-            now = now.after(*took);
-            pacemaker.proposed(now, view, ValidatorIndex(*leader));
-            pacemaker.enter(now, view.next(), true, false);
-        }
-        pacemaker.deadline().expect("it waits").since(now)
+        pacemaker.linked(leader, false);
+        pacemaker.enter(Moment(8), View(6), leader, true, Expected::Proposal);
+        assert_eq!(pacemaker.fire(Moment(8)), Some(Alarm::Leader));
+        pacemaker.linked(leader, true);
+        pacemaker.enter(Moment(9), View(10), leader, true, Expected::Proposal);
+        assert_eq!(pacemaker.fire(Moment(9)), None);
+        pacemaker.hurry(Moment(10));
+        assert_eq!(pacemaker.fire(Moment(10)), Some(Alarm::Leader));
     }
 
     #[test]
-    fn proposals_that_take_long_are_waited_for_but_f_leaders_cannot_stretch_the_timeout() {
-        let [slow, slower] = [900, 20_000].map(Duration::from_millis);
-        let usual = Timing::default().leader_timeout;
-        let mut leaders = vec![(0, slower), (1, slower), (2, Duration::ZERO)];
-        assert_eq!(timeout_after(&leaders), usual);
-        leaders.push((3, slow));
-        assert_eq!(timeout_after(&leaders), 2 * slow);
-        // However often the faulty ones lead, each counts once.
-        leaders.extend([(0, slower), (1, slower), (3, Duration::ZERO)]);
-        assert_eq!(timeout_after(&leaders), usual);
-        leaders.extend([(3, slower)]);
-        assert_eq!(timeout_after(&leaders), Timing::default().max_timeout);
+    fn time_outs_follow_what_proposals_take_in_both_directions() {
+        let mut life = Life::new(7);
+        let rounds = |life: &mut Life, count: usize, took: Duration| {
+            (0..count * 7).for_each(|_| life.block(took));
+        };
+        // Nothing is concluded from three of six.
+        (0..3).for_each(|_| life.block(Duration::from_millis(10)));
+        assert_eq!(life.waits(), SECOND);
+        rounds(&mut life, 1, Duration::from_millis(10));
+        assert_eq!(life.waits(), Duration::from_millis(50));
+        rounds(&mut life, 1, Duration::from_millis(40));
+        assert_eq!(life.waits(), Duration::from_millis(80));
+        rounds(&mut life, 1, Duration::from_millis(900));
+        assert_eq!(life.waits(), Duration::from_millis(1_800));
+        rounds(&mut life, 40, Duration::from_millis(10));
+        assert_eq!(life.waits(), Duration::from_millis(50));
+    }
+
+    #[test]
+    fn f_leaders_that_are_slow_on_purpose_do_not_stretch_the_timeout_of_others() {
+        let mut life = Life::new(7);
+        for _ in 0..70 {
+            let slow = [1, 2].map(ValidatorIndex).contains(&life.leader());
+            life.block(Duration::from_millis(if slow { 20_000 } else { 10 }));
+        }
+        assert_eq!(life.pacemaker.leaders.patience(), Duration::from_millis(50));
     }
 
     #[test]
     fn a_proposal_counts_though_its_view_was_given_up_and_only_once() {
-        let second = Duration::from_secs(1);
-        let mut pacemaker = Pacemaker::new(Timing::default(), 0, Moment(0));
-        let usual = pacemaker.patience();
-        pacemaker.enter(Moment(0).after(second), View(2), false, false);
-        pacemaker.proposed(Moment(0).after(3 * second), View(1), ValidatorIndex(0));
-        assert_eq!(pacemaker.patience(), 6 * second);
-        // Said again, and of a view to come.
-        pacemaker.proposed(Moment(0).after(9 * second), View(1), ValidatorIndex(0));
-        assert_eq!(pacemaker.patience(), 6 * second);
-        pacemaker.proposed(Moment(0).after(9 * second), View(3), ValidatorIndex(0));
-        assert_eq!(pacemaker.patience(), usual);
+        let mut life = Life::new(2);
+        let patience = |life: &Life| life.pacemaker.leaders.patience();
+        let one = ValidatorIndex(1);
+        life.now = life.now.after(SECOND);
+        life.enter(false);
+        let at = |seconds: u32| Moment(0).after(seconds * SECOND);
+        life.pacemaker.proposed(at(3), View(1), one);
+        assert_eq!(patience(&life), 6 * SECOND);
+        // Said again.
+        life.pacemaker.proposed(at(9), View(1), one);
+        assert_eq!(patience(&life), 6 * SECOND);
+        // Of a view to come; a long time is forgotten slowly.
+        life.pacemaker.proposed(at(9), View(3), one);
+        assert_eq!(patience(&life), 6 * SECOND * 7 / 8);
         // Nobody knows any more when a view long left was entered.
-        for view in 4..40 {
-            pacemaker.enter(Moment(0).after(9 * second), View(view), true, false);
+        (4..40).for_each(|_| life.enter(true));
+        life.pacemaker.proposed(at(90), View(5), one);
+        assert_eq!(patience(&life), 6 * SECOND * 7 / 8);
+        assert!(life.pacemaker.entered.len() <= MAX_LEFT + 1);
+        // In the next epoch views are counted anew.
+        life.pacemaker.renew();
+        life.view = View(0);
+        life.now = at(100);
+        life.enter(true);
+        life.pacemaker.proposed(at(107), View(1), one);
+        assert_eq!(patience(&life), 14 * SECOND);
+    }
+
+    /// A leader that votes and never proposes, only every k-th turn, or only when it is waited for
+    /// again, costs one time-out in 16 turns at most, but for the first few.
+    #[test]
+    fn no_leader_costs_more_than_one_timeout_in_sixteen_turns() {
+        let always: fn(u64) -> bool = |_| true;
+        let second: fn(u64) -> bool = |turn| turn % 2 == 0;
+        let fourth: fn(u64) -> bool = |turn| turn % 4 != 0;
+        for (name, fails) in [("always", always), ("second", second), ("fourth", fourth)] {
+            let mut life = Life::new(4);
+            life.rounds(20, 2, |_| false);
+            let (dear, _) = life.rounds(80, 2, fails);
+            assert!((3..=3 + 80 / 16).contains(&dear), "{name}: {dear}");
+            let (dear, cost) = life.rounds(1_600, 2, fails);
+            assert!((1..=100).contains(&dear), "{name}: {dear}");
+            // And what it costs is what time-outs usually are, though it is given more time.
+            assert!(cost <= Duration::from_millis(50) * 100, "{name}: {cost:?}");
         }
-        pacemaker.proposed(Moment(0).after(90 * second), View(4), ValidatorIndex(1));
-        assert_eq!(pacemaker.patience(), usual);
-        assert!(pacemaker.entered.len() <= MAX_LEFT + 1);
+    }
+
+    #[test]
+    fn a_leader_that_comes_back_is_waited_for_within_32_turns_and_from_then_on() {
+        let mut life = Life::new(4);
+        life.rounds(20, 2, |_| false);
+        let (one, two) = (ValidatorIndex(1), ValidatorIndex(2));
+        // One failure is put up with.
+        assert_eq!(life.rounds(1, 2, |_| true).0, 1);
+        assert!(life.pacemaker.leaders.is_waited_for(two));
+        assert_eq!(life.rounds(40, 2, |_| false), (0, Duration::ZERO));
+        // After two it is skipped, though it takes part.
+        assert_eq!(life.rounds(2, 2, |_| true).0, 2);
+        let mut skipped = 0;
+        while !life.pacemaker.leaders.is_waited_for(two) {
+            life.rounds(1, 2, |_| false);
+            skipped += 1;
+        }
+        assert!((16..=32).contains(&skipped), "{skipped}");
+        assert_eq!(life.rounds(50, 2, |_| false), (0, Duration::ZERO));
+        assert!(life.pacemaker.leaders.is_waited_for(one));
+    }
+
+    #[test]
+    fn a_slow_leader_is_given_more_time_now_and_then() {
+        let mut life = Life::new(4);
+        life.rounds(20, 2, |_| false);
+        let (mut blocks, mut failures) = (0, 0);
+        for _ in 0..4_000 {
+            if life.leader() == ValidatorIndex(2) && life.waits() > Duration::ZERO {
+                if life.waits() >= Duration::from_millis(300) {
+                    blocks += 1;
+                    life.block(Duration::from_millis(300));
+                } else {
+                    failures += 1;
+                    life.nothing();
+                }
+            } else if life.leader() == ValidatorIndex(2) {
+                life.nothing();
+            } else {
+                life.block(Duration::from_millis(10));
+            }
+        }
+        assert!(blocks >= 4 && failures <= 8, "{blocks} {failures}");
+    }
+
+    #[test]
+    fn silence_ends_with_taking_part_and_debts_when_all_fail() {
+        let mut pacemaker = Pacemaker::new(QUIET, 4, 1);
+        let leader = ValidatorIndex(2);
+        pacemaker.missed(leader);
+        assert!(!pacemaker.leaders.is_waited_for(leader));
+        pacemaker.heard(leader);
+        assert!(pacemaker.leaders.is_waited_for(leader));
+        (0..3).for_each(|_| pacemaker.leaders.cost(leader, SECOND, SECOND));
+        assert!(!pacemaker.leaders.is_waited_for(leader));
+        let one = ValidatorIndex(1);
+        pacemaker.enter(Moment(0), View(1), one, false, Expected::Proposal);
+        assert!(!pacemaker.leaders.is_waited_for(leader));
+        pacemaker.enter(Moment(0), View(2), leader, false, Expected::Proposal);
+        assert_eq!(pacemaker.fire(Moment(0)), None, "two in a row, and f is 1");
+    }
+
+    #[test]
+    fn votes_have_twice_what_they_took_and_no_more_than_configured() {
+        let mut life = Life::new(4);
+        let voting = |life: &Life| {
+            let due = life.pacemaker.view_due.expect("it waits");
+            due.since(life.now) - life.waits()
+        };
+        assert_eq!(voting(&life), SECOND);
+        for millis in [100, 9_000] {
+            let (view, leader) = (life.view, life.leader());
+            life.pacemaker.proposed(life.now, view, leader);
+            life.now = life.now.after(Duration::from_millis(millis));
+            life.enter(true);
+            let expected = Duration::from_millis(2 * millis).min(SECOND);
+            assert_eq!(voting(&life), expected);
+        }
     }
 }

@@ -1,16 +1,17 @@
 //! Proposals: which parent a leader may extend, and what a voter checks.
 
 use crate::{
-    config::PROPOSAL_LOOKAHEAD_VIEWS,
+    config::{MAX_PROPOSED_PER_LEADER, PROPOSAL_LOOKAHEAD_VIEWS},
     engine::{Engine, Held},
     fetch::Want,
-    io::{BuildRequest, Moment, Output, Target, ValidateRequest},
+    io::{BuildRequest, Exhibit, Moment, Offence, Output, Target, ValidateRequest},
+    judge::{Flaw, follows, notarized_in},
     round::Validity,
 };
 use quorate_crypto::Digest;
 use quorate_crypto::mistakes::{Mistake, made};
 use quorate_types::{
-    Block, Certificate, Header, Message, Proposal, ValidatorIndex, View,
+    Block, Certificate, Height, Message, Proposal, ValidatorIndex, View,
     limits::MAX_PROPOSAL_NULLIFICATIONS,
 };
 use std::sync::Arc;
@@ -61,12 +62,19 @@ impl Engine {
             self.notarize(view, id, out);
             return;
         }
+        let unexecuted = match self.unexecuted(parent.as_ref()) {
+            Ok(blocks) => blocks,
+            Err(missing) => {
+                self.want(now, Want::Block(missing), None, out);
+                return;
+            }
+        };
         self.building = Some(view);
         out.build = Some(BuildRequest {
             epoch: self.epoch(),
             view,
             parent_view,
-            unfinalized: self.unfinalized(parent.clone()),
+            unexecuted,
             parent,
         });
     }
@@ -93,25 +101,35 @@ impl Engine {
     }
 
     /// The block with this id at or above the tip: `Some(None)` is the genesis state.
-    fn block_at(&self, id: &Digest) -> Option<Option<Arc<Block>>> {
+    pub(crate) fn block_at(&self, id: &Digest) -> Option<Option<Arc<Block>>> {
         if *id == self.tip.id {
             return Some(self.tip.block.clone());
         }
         self.blocks.get(id).map(|held| Some(held.block.clone()))
     }
 
-    /// The block and its unfinalised ancestors as far as they are here, newest first.
-    fn unfinalized(&self, block: Option<Arc<Block>>) -> Vec<Arc<Block>> {
-        let mut chain = Vec::new();
-        let mut next = block;
-        while let Some(block) = next.take_if(|block| block.height() > self.tip.height) {
-            next = self
-                .blocks
-                .get(&block.header().parent)
-                .map(|held| held.block.clone());
+    /// The block and its ancestors whose effects are not durable outside the journal, newest first; or the
+    /// id of the first that is not here. Whoever lacks one cannot tell what the accounts will hold after
+    /// it, so it neither builds on the block nor votes for what does.
+    fn unexecuted(&self, block: Option<&Arc<Block>>) -> Result<Vec<Arc<Block>>, Digest> {
+        let mut chain: Vec<Arc<Block>> = Vec::new();
+        let mut next = block.cloned();
+        while let Some(block) = next.take_if(|block| block.height() > self.executed) {
+            let below = block.height().0 - 1;
+            let parent = block.header().parent;
             chain.push(block);
+            if below <= self.executed.0 {
+                break;
+            }
+            let held = self.blocks.get(&parent).map(|held| &held.block);
+            let delivered = || self.delivered.get(&Height(below)).map(|done| &done.block);
+            let parent_block = held
+                .or_else(delivered)
+                .filter(|block| block.id() == parent)
+                .cloned();
+            next = Some(parent_block.ok_or(parent)?);
         }
-        chain
+        Ok(chain)
     }
 
     fn repeat_proposal(&mut self, view: View, id: Digest, out: &mut Output) {
@@ -201,7 +219,7 @@ impl Engine {
         self.notarize(view, id, out);
     }
 
-    /// Upon a proposal from a peer.
+    /// Upon a proposal from a peer. It is judged before anything of it is kept ([`Flaw`]).
     pub(crate) fn on_proposal(
         &mut self,
         now: Moment,
@@ -209,17 +227,14 @@ impl Engine {
         proposal: Box<Proposal>,
         out: &mut Output,
     ) {
-        let header = *proposal.block.header();
         let view = proposal.view;
-        if !self.is_well_formed(from, &proposal, &header) {
-            self.counters.dropped_invalid += 1;
-            return;
+        if let Some(flaw) = self.flaw(from, &proposal) {
+            return self.condemn(now, from, &proposal, flaw, out);
         }
         // What it proves is worth knowing even if the proposal itself comes too early or too late:
         // it brings who has fallen behind back to the current view.
         let mut certificates = proposal.nullifications.clone();
         certificates.extend(proposal.parent_certificate.clone());
-        certificates.retain(|certificate| certificate.subject.view < view);
         self.check_certificates(from, certificates, out);
         let lookahead = if made(Mistake::ProposalsUnbounded) {
             u64::MAX
@@ -229,16 +244,18 @@ impl Engine {
         let last = self.view.0.saturating_add(lookahead);
         // Who is far behind fetches finalised blocks in order; new ones would only pile up.
         let piled_up = self.is_behind() && self.blocks.len() > MAX_HELD_WHILE_BEHIND;
-        let first = self
-            .rounds
-            .get(&view)
-            .is_none_or(|round| round.proposal.is_none());
-        if first && view.0 <= last {
+        if view.0 <= last {
             self.pacemaker.proposed(now, view, from);
+            if view.next() >= self.view {
+                self.pacemaker.heard(from);
+            }
         }
         if view < self.view || view.0 > last || piled_up {
             self.counters.dropped_window += 1;
             return;
+        }
+        if let Some(flaw) = self.misplacement(&proposal) {
+            return self.condemn(now, from, &proposal, flaw, out);
         }
         let round = self.rounds.entry(view).or_default();
         if round.proposal.is_some() {
@@ -246,21 +263,25 @@ impl Engine {
         }
         let block = proposal.block.clone();
         round.proposal = Some(proposal);
-        self.hold(block);
+        self.hold_proposed(from, block);
         self.on_new_block(now, out);
     }
 
-    fn is_well_formed(&self, from: ValidatorIndex, proposal: &Proposal, header: &Header) -> bool {
-        let ours = self.config.committee.leader(proposal.view) == from
-            && header.chain == self.config.chain
-            && header.epoch == proposal.epoch
-            && header.parent_view < header.view
-            && proposal.view < View(u64::MAX);
-        // The epoch's last block may be proposed again in later views, with its notarization.
-        let again = header.view < proposal.view
-            && self.ends_epoch(&proposal.block)
-            && notarized_in(proposal).is_some_and(|view| header.view <= view);
-        ours && (header.view == proposal.view || again)
+    /// Upon a proposal that no honest leader makes. There is no use in waiting for a better one.
+    fn condemn(
+        &mut self,
+        now: Moment,
+        from: ValidatorIndex,
+        proposal: &Proposal,
+        flaw: Flaw,
+        out: &mut Output,
+    ) {
+        self.counters.dropped_invalid += 1;
+        let exhibit = Exhibit::Proposal(Box::new(*proposal.block.header()), flaw);
+        self.offend(from, Offence::InvalidProposal, exhibit, out);
+        if proposal.view == self.view && self.config.committee.leader(self.view) == from {
+            self.pacemaker.hurry(now);
+        }
     }
 
     /// Casts notarize for the current view's proposal once all it rests on is known to hold.
@@ -298,10 +319,18 @@ impl Engine {
                         if made(Mistake::HeaderNotChecked)
                             || follows(&block, parent.as_deref()) =>
                     {
+                        let unexecuted = match self.unexecuted(parent.as_ref()) {
+                            Ok(blocks) => blocks,
+                            Err(missing) => {
+                                let leader = Some(self.config.committee.leader(view));
+                                self.want(now, Want::Block(missing), leader, out);
+                                return;
+                            }
+                        };
                         out.validate.push(ValidateRequest {
                             view,
                             block: block.clone(),
-                            parent,
+                            unexecuted,
                         });
                         if made(Mistake::BlockNotValidated) {
                             Validity::Valid
@@ -407,37 +436,63 @@ impl Engine {
         }
     }
 
-    /// Keeps a block above the tip.
+    /// Keeps a block above the tip, which this validator has made, or which a quorum stands behind.
     pub(crate) fn hold(&mut self, block: Arc<Block>) {
-        if block.height() > self.tip.height {
-            self.blocks.entry(block.id()).or_insert(Held {
-                block,
-                journaled: false,
-            });
+        self.keep_block(block, None);
+    }
+
+    fn keep_block(&mut self, block: Arc<Block>, leader: Option<ValidatorIndex>) {
+        if block.height() <= self.tip.height {
+            return;
+        }
+        let new = Held {
+            block: block.clone(),
+            journaled: false,
+            leader,
+        };
+        let held = self.blocks.entry(block.id()).or_insert(new);
+        if leader.is_none() {
+            held.leader = None;
         }
     }
-}
 
-/// The view that, by the proposal's own certificate, has notarized its very block.
-fn notarized_in(proposal: &Proposal) -> Option<View> {
-    let subject = proposal.parent_certificate.as_ref()?.subject;
-    let same = subject.epoch == proposal.epoch && subject.payload == proposal.block.id();
-    (same && subject.view < proposal.view).then_some(subject.view)
-}
+    /// Keeps a block on its leader's word alone. Of each leader there are a few at most: the one of the
+    /// lowest view makes room, and is fetched should a quorum notarize it after all.
+    fn hold_proposed(&mut self, leader: ValidatorIndex, block: Arc<Block>) {
+        self.keep_block(block, Some(leader));
+        let mut proposed: Vec<(View, Digest)> = self
+            .blocks
+            .iter()
+            .filter(|(id, held)| held.leader == Some(leader) && !self.is_vouched(id, held))
+            .map(|(id, held)| (held.block.header().view, *id))
+            .collect();
+        proposed.sort_unstable();
+        let excess = proposed.len().saturating_sub(MAX_PROPOSED_PER_LEADER);
+        for (_, id) in proposed.into_iter().take(excess) {
+            self.blocks.remove(&id);
+        }
+    }
 
-/// Whether a header follows its parent's: the rules that need nothing but the two.
-fn follows(block: &Block, parent: Option<&Block>) -> bool {
-    let header = block.header();
-    match parent {
-        None => header.height.0 == 1 && header.executed_height.0 == 0,
-        Some(parent) => {
-            let above = parent.header();
-            header.height == above.height.next()
-                && header.timestamp_ms > above.timestamp_ms
-                && header.executed_height >= above.executed_height
-                && header.executed_height < header.height
-                && (header.executed_height > above.executed_height
-                    || header.state_root == above.state_root)
+    /// Whether more than its leader's word stands for a block: this validator has voted for it, or a
+    /// quorum has.
+    pub(crate) fn is_vouched(&self, id: &Digest, held: &Held) -> bool {
+        let notarized = || {
+            let round = self.rounds.get(&held.block.header().view);
+            round.and_then(|round| round.notarized())
+        };
+        held.journaled || held.leader.is_none() || notarized() == Some(*id)
+    }
+
+    /// Forgets blocks of a nullified view that nobody but their leader stands for.
+    pub(crate) fn forget_nullified(&mut self, view: View) {
+        let stale: Vec<Digest> = self
+            .blocks
+            .iter()
+            .filter(|(id, held)| held.block.header().view == view && !self.is_vouched(id, held))
+            .map(|(id, _)| *id)
+            .collect();
+        for id in stale {
+            self.blocks.remove(&id);
         }
     }
 }

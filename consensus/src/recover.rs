@@ -69,7 +69,7 @@ impl Engine {
             view: if starts_epoch { View(0) } else { tip.view },
             ..tip
         };
-        let mut engine = Self::empty(config, tip, now);
+        let mut engine = Self::empty(config, tip);
         engine.future = records;
         if made(Mistake::JournalNotReplayed) {
             engine.future.clear();
@@ -112,6 +112,7 @@ impl Engine {
                         let held = Held {
                             block: block.clone(),
                             journaled: true,
+                            leader: None,
                         };
                         self.blocks.insert(block.id(), held);
                     }
@@ -177,7 +178,7 @@ impl Engine {
 
     /// Sets the current view going again.
     fn resume(&mut self, now: Moment, out: &mut Output) {
-        self.pacemaker.enter(now, self.view, true, false);
+        self.pace(now, true);
         let stuck = self
             .rounds
             .get(&self.view)

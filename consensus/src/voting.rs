@@ -1,8 +1,10 @@
 //! Votes: casting one's own, buffering those of others, and making certificates of them.
 
 use crate::{
+    certificates::lacks,
     config::{LOOKAHEAD_VIEWS, TAIL_VIEWS, VoteChecking},
     engine::{Engine, Held, Pending},
+    fetch::Want,
     io::{Batch, Exhibit, JobId, Moment, Offence, Outbound, Output, Target, Verdict, Work},
     pacemaker::Alarm,
     slots::Admission,
@@ -42,10 +44,27 @@ impl Engine {
             self.counters.dropped_window += 1;
             return;
         }
+        // A vote that comes too late to count shows no more than a status does.
+        if view.next() >= self.view {
+            self.pacemaker.heard(from);
+        }
+        self.ask_across(now, vote, out);
         if self.blame.is_on_probation(from) || self.config.checking == VoteChecking::Eager {
             self.verify_alone(vote, out);
         } else {
             self.admit(vote, false, out);
+        }
+    }
+
+    /// Who has no link to a view's leader lacks the leader's votes too, and may never see a quorum. Who
+    /// says finalize holds the notarization, so it is asked for it: or this validator, which leads
+    /// next perhaps, would stay behind until something is repeated.
+    fn ask_across(&mut self, now: Moment, vote: Vote, out: &mut Output) {
+        let Subject { view, kind, .. } = vote.subject;
+        let leader = self.config.committee.leader(view);
+        if kind == VoteKind::Finalize && view >= self.view && self.pacemaker.is_out_of_reach(leader)
+        {
+            self.want(now, Want::Certificates(view, view), Some(vote.signer), out);
         }
     }
 
@@ -208,10 +227,16 @@ impl Engine {
                 self.on_certificates_checked(now, from, certificates, &valid, out)
             }
             (Some(Pending::Probation { vote }), Verdict::Verified(valid)) => {
+                let exhibit = Exhibit::Vote(Box::new(vote));
                 if valid == [true] {
+                    self.blame.redeem(vote.signer);
                     self.admit(vote, true, out);
-                } else if !self.blame.is_on_probation(vote.signer) {
-                    let exhibit = Exhibit::Vote(Box::new(vote));
+                } else if self.blame.is_on_probation(vote.signer) {
+                    // Blocked once more it would only be freed again; it is not heard for a while.
+                    let (signer, offence) = (vote.signer, Offence::InvalidVote);
+                    out.sentences
+                        .extend(self.blame.relapse(signer, offence, exhibit));
+                } else {
                     self.offend(vote.signer, Offence::InvalidVote, exhibit, out);
                 }
             }
@@ -376,7 +401,9 @@ impl Engine {
     }
 
     fn journal_block(&mut self, id: &Digest, out: &mut Output) {
-        if let Some(Held { block, journaled }) = self.blocks.get_mut(id)
+        if let Some(Held {
+            block, journaled, ..
+        }) = self.blocks.get_mut(id)
             && !*journaled
         {
             *journaled = true;
@@ -440,8 +467,8 @@ impl Engine {
                 }
             }
         }
-        let blame = &self.blame;
-        let requests = self.fetcher.retry(now, |peer| blame.is_blocked(peer));
+        let lacks = lacks(&self.blame, &self.pacemaker, &self.claims, self.tip.height);
+        let requests = self.fetcher.retry(now, lacks);
         out.send.extend(requests);
     }
 
@@ -454,11 +481,8 @@ impl Engine {
         if proposed {
             return;
         }
-        if self.own_place() != Some(leader) {
-            if self.pacemaker.is_silent(leader) || self.blame.is_blocked(leader) {
-                self.counters.skipped += 1;
-            }
-            self.pacemaker.missed(leader);
+        if self.own_place() != Some(leader) && self.pacemaker.missed(leader) {
+            self.counters.skipped += 1;
         }
         self.nullify(now, out);
     }

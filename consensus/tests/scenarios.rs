@@ -11,7 +11,9 @@
 //! | `checkpoint` | the journal is replaced by the least that must stay |
 //! | `executed HEIGHT` | blocks up to here are in the database (a crash loses that again) |
 //! | `propose VIEW NAME PARENT [PARENT_VIEW]` | VIEW's leader proposes block NAME on PARENT (a name or `genesis`) |
-//! | `block NAME` | a peer answers with this block |
+//! | `junk VIEW HEIGHT` | VIEW's leader proposes a block of this height on a parent that nobody knows |
+//! | `block NAME [WHO]` | WHO (else validator 1) answers with this block |
+//! | `range WHO [NAME…]` | WHO answers with these finalised blocks, without a finalization |
 //! | `vote WHO KIND VIEW [NAME]` | a valid vote |
 //! | `garbage WHO KIND VIEW [NAME]` | a vote with an invalid signature |
 //! | `relay BY WHO KIND VIEW [NAME]` | WHO's vote, sent by BY |
@@ -30,6 +32,7 @@
 //! | `status WHO VIEW HEIGHT` | WHO says that it is in VIEW, with HEIGHT final |
 //! | `evidence BY WHO KIND VIEW NAME / KIND VIEW NAME` | BY sends two votes of WHO as evidence |
 //! | `false-evidence …` | the same, but the second vote's signature is invalid |
+//! | `link WHO up`, `link WHO down` | the link to WHO has come up or ended |
 //! | `order block WHO`, `order pardon WHO` | the operator's word |
 //!
 //! A VIEW of a later epoch is written `EPOCH.VIEW`.
@@ -48,6 +51,7 @@ use quorate_crypto::{
 use quorate_types::{
     Block, Certificate, ChainId, Committee, Digest, Epoch, EpochLength, Evidence, Header, Height,
     Message, Proposal, Record, Status, Subject, ValidatorIndex, View, Vote, VoteKind,
+    genesis::BlockLimits,
 };
 use rand_chacha::{ChaCha8Rng, rand_core::SeedableRng};
 use std::{
@@ -153,6 +157,11 @@ impl Story {
                 }
                 self.hear(number(1) as u32, Message::Evidence(Box::new(evidence)));
             }
+            "link" => {
+                let peer = ValidatorIndex(number(1) as u32);
+                let up = words[2] == "up";
+                self.step(Input::Linked { peer, up });
+            }
             "order" => {
                 let order = match words[1] {
                     "block" => Order::Block,
@@ -164,7 +173,29 @@ impl Story {
             }
             "block" => {
                 let block = self.blocks[words[1]].clone();
-                self.hear(1, Message::BlockReply(block));
+                let who = words.get(2).map_or(1, |who| who.parse().unwrap());
+                self.hear(who, Message::BlockReply(block));
+            }
+            "range" => {
+                let blocks = words[2..].iter().map(|name| self.blocks[*name].clone());
+                let reply = Message::RangeReply {
+                    blocks: blocks.collect(),
+                    finalization: None,
+                };
+                self.hear(number(1) as u32, reply);
+            }
+            "junk" => {
+                let (epoch, view) = view(words[1]);
+                let name = format!("junk{}", words[2]);
+                let honest = self.block(&name, "genesis", (epoch, view), view.0 - 1);
+                let header = Header {
+                    height: Height(number(2)),
+                    parent: sha256(&[b"no such block"]),
+                    ..*honest.header()
+                };
+                let block = Arc::new(Block::new(header, Vec::new()).unwrap());
+                self.names.insert(block.id(), name);
+                self.propose((epoch, view), block, None);
             }
             "vote" => {
                 let vote = self.vote(number(1), &words[2..]);
@@ -250,6 +281,10 @@ impl Story {
             chain: self.chain,
             committee: self.committee.clone(),
             epoch_length: self.epoch_length,
+            limits: BlockLimits {
+                max_transactions: 100,
+                max_bytes: 10_000,
+            },
             sentences: Vec::new(),
             evidence: Vec::new(),
             checking: self.checking,

@@ -28,6 +28,24 @@ pub struct IdentitySignature(pub [u8; 64]);
 #[derive(Clone)]
 pub struct SecretKey(ed25519::PrivateKey);
 
+/// The y-coordinates of the points whose order divides eight, little-endian: 0 (order 4), 1 (order 1), the
+/// two of order 8, and p − 1 (order 2); then p and p + 1, by which ZIP 215 lets 0 and 1 be written as well.
+#[rustfmt::skip]
+const SMALL_ORDER: [[u8; 32]; 7] = [
+    [0; 32],
+    [1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0],
+    [0x26, 0xe8, 0x95, 0x8f, 0xc2, 0xb2, 0x27, 0xb0, 0x45, 0xc3, 0xf4, 0x89, 0xf2, 0xef, 0x98, 0xf0,
+     0xd5, 0xdf, 0xac, 0x05, 0xd3, 0xc6, 0x33, 0x39, 0xb1, 0x38, 0x02, 0x88, 0x6d, 0x53, 0xfc, 0x05],
+    [0xc7, 0x17, 0x6a, 0x70, 0x3d, 0x4d, 0xd8, 0x4f, 0xba, 0x3c, 0x0b, 0x76, 0x0d, 0x10, 0x67, 0x0f,
+     0x2a, 0x20, 0x53, 0xfa, 0x2c, 0x39, 0xcc, 0xc6, 0x4e, 0xc7, 0xfd, 0x77, 0x92, 0xac, 0x03, 0x7a],
+    [0xec, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff,
+     0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0x7f],
+    [0xed, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff,
+     0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0x7f],
+    [0xee, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff,
+     0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0x7f],
+];
+
 /// One signed message for [`verify_batch`].
 #[derive(Clone, Copy)]
 pub struct SignedMessage<'a> {
@@ -87,6 +105,18 @@ impl Identity {
     /// The key as a point of the curve, or `None` if the bytes are not one.
     pub fn to_public_key(&self) -> Option<ed25519::PublicKey> {
         ed25519::PublicKey::decode(Copying(&self.0)).ok()
+    }
+
+    /// Whether the key is one of the eight points of small order, in any encoding that verification
+    /// accepts.
+    ///
+    /// Nobody holds the secret of such a key, yet anybody can make signatures that verify under it: what
+    /// depends on a signature by its owner depends on nothing.
+    pub fn is_small_order(&self) -> bool {
+        let mut y = self.0;
+        // The sign of x: each y is a point's whose negative is of the same order.
+        y[31] &= 0x7f;
+        SMALL_ORDER.contains(&y)
     }
 
     /// Whether `signature` is this identity's over `message` within `namespace`.
@@ -262,6 +292,50 @@ mod tests {
         batch[7].signer = Identity([0xff; 32]);
         assert!(!verify_batch(b"n", &batch, &mut rng));
         assert!(verify_batch(b"n", &[], &mut rng));
+    }
+
+    #[test]
+    fn every_key_of_small_order_is_known_in_every_encoding_and_no_other_is() {
+        use curve25519_dalek::{constants::EIGHT_TORSION, edwards::CompressedEdwardsY};
+        let small_with_either_sign = |y: [u8; 32]| {
+            let mut found = 0;
+            for sign in [0, 0x80] {
+                let mut bytes = y;
+                bytes[31] |= sign;
+                let point = CompressedEdwardsY(bytes).decompress();
+                let small = point.is_some_and(|point| point.is_small_order());
+                found += u32::from(small);
+                // The sign of a zero x cannot be read, but it is no key that belongs to anybody either.
+                assert!(!small || Identity(bytes).is_small_order(), "{bytes:?}");
+            }
+            found
+        };
+        let found: u32 = SMALL_ORDER.map(small_with_either_sign).iter().sum();
+        assert!(found >= 8);
+        for point in EIGHT_TORSION {
+            assert!(Identity(point.compress().to_bytes()).is_small_order());
+        }
+        // All values that are written with the field's modulus added: 2^255 - 19 + 0..19.
+        for low in 0xed..=0xff_u8 {
+            let mut bytes = [0xff; 32];
+            (bytes[0], bytes[31]) = (low, 0x7f);
+            small_with_either_sign(bytes);
+        }
+        assert!((1..=50).all(|seed| !key(seed).identity().is_small_order()));
+    }
+
+    #[test]
+    fn anybody_can_sign_for_a_key_of_small_order() {
+        // Why they are refused: with a zero scalar and the neutral point, the equation of ZIP 215 holds
+        // for every message.
+        let nobody = Identity([0; 32]);
+        let neutral = {
+            let mut bytes = [0; 64];
+            bytes[0] = 1;
+            IdentitySignature(bytes)
+        };
+        let held = (0..=u8::MAX).any(|byte| nobody.verify(b"n", &[byte], &neutral));
+        assert!(held && nobody.is_small_order());
     }
 
     #[test]

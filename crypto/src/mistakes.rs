@@ -79,6 +79,9 @@ mistakes! {
     NothingRepeated: "what was said in a stuck view is never repeated",
     RequestsNotRepeated: "a request without an answer is not repeated",
     BorderIgnored: "the last block of an epoch is built upon within it",
+    RepetitionsNotChecked: "a block may hold what was executed before, or cannot be paid for",
+    AncestorsNotExcluded: "a leader proposes what unexecuted ancestors hold",
+    AcceptedBeforeKept: "clients are told before their transactions are on disk",
     LeaderFeeLost: "the fee goes to the sender again",
 }
 

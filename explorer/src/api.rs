@@ -20,9 +20,10 @@ mod transactions;
 mod validators;
 mod views;
 
-pub use server::serve;
+pub(crate) use server::serve;
 
 use crate::{
+    Config,
     hub::Hub,
     index::{Index, IndexError},
     metrics::Metrics,
@@ -32,13 +33,11 @@ use crate::{
 };
 use axum::{Router, extract::Request, middleware::Next, response::Response, routing::get};
 use problem::{Answer, Failure};
+use quorate_http::{Clients, Resource};
 use respond::Cache;
 use std::sync::Arc;
 use tokio::sync::Semaphore;
-use tower_http::{
-    compression::CompressionLayer,
-    cors::{Any, CorsLayer},
-};
+use tower_http::compression::CompressionLayer;
 use utoipa::OpenApi;
 use utoipa_axum::{router::OpenApiRouter, routes};
 
@@ -47,9 +46,6 @@ const CACHE_BYTES: u64 = 64 << 20;
 
 /// Requests that may read the index at a time; the others wait.
 const MAX_BLOCKING: usize = 8;
-
-/// Requests that may ask validators at a time; the others are refused.
-const MAX_ASKING: usize = 64;
 
 /// Longest query, in bytes.
 const MAX_QUERY_BYTES: usize = 512;
@@ -74,30 +70,26 @@ pub struct Parts {
     pub upstreams: Vec<Upstream>,
     /// The process's metrics.
     pub metrics: Arc<Metrics>,
-    /// Most streams.
-    pub max_streams: usize,
 }
 
 struct Inner {
     parts: Parts,
     cache: Cache,
     proofs: accounts::ProofCache,
+    clients: Clients,
     blocking: Semaphore,
-    asking: Semaphore,
-    streams: Arc<Semaphore>,
     openapi: std::sync::OnceLock<String>,
 }
 
 impl App {
     /// The interface's state over these handles.
-    pub fn new(parts: Parts) -> Self {
+    pub fn new(parts: Parts, config: &Config) -> Self {
         Self {
             inner: Arc::new(Inner {
                 cache: respond::cache(CACHE_BYTES),
                 proofs: accounts::proof_cache(),
                 blocking: Semaphore::new(MAX_BLOCKING),
-                asking: Semaphore::new(MAX_ASKING),
-                streams: Arc::new(Semaphore::new(parts.max_streams)),
+                clients: Clients::new(server::limits(config)),
                 openapi: std::sync::OnceLock::new(),
                 parts,
             }),
@@ -199,12 +191,8 @@ pub fn router(app: App) -> Router {
         .fallback(page::serve)
         .method_not_allowed_fallback(|| async { Failure::method_not_allowed() })
         .layer(axum::middleware::from_fn_with_state(app.clone(), guard))
+        .layer(axum::middleware::from_fn(quorate_http::hold_answers))
         .layer(CompressionLayer::new())
-        .layer(
-            CorsLayer::new()
-                .allow_origin(Any)
-                .allow_methods([hyper::Method::GET, hyper::Method::HEAD]),
-        )
         .with_state(app)
 }
 
@@ -237,8 +225,7 @@ async fn guard(
 /// Open streams.
 fn open_streams(app: &App) -> u32 {
     let parts = app.parts();
-    let free = app.inner.streams.available_permits();
-    let open = parts.max_streams.saturating_sub(free);
+    let open = app.inner.clients.taken(Resource::Streams);
     parts.metrics.streams.set(i64::try_from(open).unwrap_or(0));
     u32::try_from(open).unwrap_or(u32::MAX)
 }

@@ -5,6 +5,7 @@ use crate::shapes::{
     AccountDetail, BlockDetail, BlockPage, Problem, SearchHit, Stats, Status, TransactionDetail,
     TransactionPage, TransactionProof, ValidatorSet,
 };
+use quorate_http::client::{Roots, shown};
 use quorate_types::{Digest, Identity};
 use serde::de::DeserializeOwned;
 use std::time::Duration;
@@ -14,6 +15,9 @@ const TIMEOUT: Duration = Duration::from_secs(45);
 
 /// Largest answer that is read, in bytes.
 const MAX_ANSWER_BYTES: usize = 16 << 20;
+
+/// Most characters of an explorer's own words that are shown.
+const MAX_WORDS: usize = 1_000;
 
 /// Why a request brought no answer.
 #[derive(Debug, thiserror::Error)]
@@ -50,7 +54,17 @@ impl ExplorerClient {
     ///
     /// If the system gives no HTTP client.
     pub fn new(base: &str) -> Result<Self, ClientError> {
-        let http = reqwest::Client::builder()
+        Self::with_roots(base, &Roots::default())
+    }
+
+    /// The same, for one who believes these certificates over `https`.
+    ///
+    /// # Errors
+    ///
+    /// If the system gives no HTTP client.
+    pub fn with_roots(base: &str, roots: &Roots) -> Result<Self, ClientError> {
+        let http = roots
+            .client()
             .timeout(TIMEOUT)
             .connect_timeout(Duration::from_secs(3))
             .build()
@@ -177,15 +191,18 @@ impl ExplorerClient {
         }
         if response.status().is_success() {
             return serde_json::from_slice(&body).map_err(|error| ClientError::Transport {
-                reason: format!("not the answer that was expected: {error}"),
+                reason: shown(&format!("not the answer that was expected: {error}")),
                 url,
             });
         }
-        match serde_json::from_slice(&body) {
-            Ok(problem) => Err(ClientError::Refused {
-                url,
-                problem: Box::new(problem),
-            }),
+        match serde_json::from_slice::<Problem>(&body) {
+            Ok(mut problem) => {
+                for words in [&mut problem.detail, &mut problem.code] {
+                    *words = shown(&words.chars().take(MAX_WORDS).collect::<String>());
+                }
+                let problem = Box::new(problem);
+                Err(ClientError::Refused { url, problem })
+            }
             Err(_) => Err(ClientError::Transport {
                 reason: format!("HTTP {}, and no reason", response.status().as_u16()),
                 url,

@@ -13,7 +13,7 @@ use axum::extract::ws::Utf8Bytes;
 use bytes::Bytes;
 use commonware_codec::EncodeSize;
 use parking_lot::{Mutex, RwLock};
-use quorate_types::{Digest, Height};
+use quorate_types::{Digest, Height, Outcome};
 use std::{
     collections::{HashMap, VecDeque},
     sync::{
@@ -99,6 +99,7 @@ impl Event {
 struct Seen {
     at: Instant,
     transactions: u32,
+    failed: u32,
     bytes: u32,
     interval_ms: Option<f64>,
     finality_ms: Option<f64>,
@@ -243,9 +244,14 @@ impl Hub {
             for item in blocks {
                 let notarized = observed.notarized.remove(&item.block.id());
                 let bytes = item.block.encode_size();
+                let outcomes = item.outcomes.iter();
+                let failed = outcomes
+                    .filter(|outcome| **outcome != Outcome::Applied)
+                    .count();
                 observed.seen.push_back(Seen {
                     at: now,
                     transactions: u32::try_from(item.outcomes.len()).unwrap_or(u32::MAX),
+                    failed: u32::try_from(failed).unwrap_or(u32::MAX),
                     bytes: u32::try_from(bytes).unwrap_or(u32::MAX),
                     interval_ms,
                     finality_ms: notarized.map(|at| millis(now - at)),
@@ -276,6 +282,7 @@ impl Hub {
             seconds,
             blocks: Number(blocks as u64),
             transactions: Number(transactions),
+            failed_transactions: Number(seen().map(|seen| u64::from(seen.failed)).sum()),
             blocks_per_second: blocks as f64 / seconds.max(0.001),
             transactions_per_second: transactions as f64 / seconds.max(0.001),
             block_time_ms: quantiles(seen().filter_map(|seen| seen.interval_ms)),

@@ -10,11 +10,18 @@ use crate::{
     upstream::{Upstream, UpstreamError},
     verify::Guard,
 };
+use quorate_http::client::Roots;
 use quorate_types::{
     Height,
     genesis::{GenesisError, Trust},
 };
-use std::{convert::Infallible, io, net::SocketAddr, path::PathBuf, sync::Arc};
+use std::{
+    convert::Infallible,
+    io,
+    net::{IpAddr, SocketAddr},
+    path::PathBuf,
+    sync::Arc,
+};
 use tokio::{net::TcpListener, task::JoinSet};
 use tracing::info;
 
@@ -25,6 +32,8 @@ pub struct Config {
     pub trust: Trust,
     /// The validators' HTTP addresses, at least one.
     pub upstreams: Vec<String>,
+    /// Whose certificates are believed of validators at `https` addresses.
+    pub roots: Roots,
     /// Where it serves.
     pub listen: SocketAddr,
     /// The index's folder.
@@ -33,6 +42,12 @@ pub struct Config {
     pub max_connections: usize,
     /// Streams at a time.
     pub max_streams: usize,
+    /// Names under which it is asked, beside addresses and `localhost`.
+    pub hosts: Vec<String>,
+    /// Origins whose pages may read its answers; `*` for all.
+    pub cors_origins: Vec<String>,
+    /// Reverse proxies whose `X-Forwarded-For` is believed.
+    pub trusted_proxies: Vec<IpAddr>,
 }
 
 /// Why an explorer ends.
@@ -66,8 +81,8 @@ pub enum RunError {
     /// A part of the explorer has ended unexpectedly.
     #[error("a part of the explorer has failed: {0}")]
     Part(#[from] tokio::task::JoinError),
-    /// Serving has failed.
-    #[error("serving has failed: {0}")]
+    /// The system does not tell where it listens.
+    #[error("the listener has failed: {0}")]
     Serve(#[from] io::Error),
 }
 
@@ -95,7 +110,7 @@ impl Explorer {
             .upstreams
             .iter()
             .map(|url| {
-                Upstream::new(url).map_err(|source| RunError::Upstream {
+                Upstream::new(url, &config.roots).map_err(|source| RunError::Upstream {
                     url: url.clone(),
                     source,
                 })
@@ -103,9 +118,8 @@ impl Explorer {
             .collect::<Result<_, _>>()?;
         let index = Index::open(&config.data, config.trust.chain_id)?;
         let listen = config.listen;
-        let listener = TcpListener::bind(listen)
-            .await
-            .map_err(|source| RunError::Listen { listen, source })?;
+        let listener =
+            quorate_http::listen(listen).map_err(|source| RunError::Listen { listen, source })?;
         Ok(Self {
             config,
             listener,
@@ -137,15 +151,15 @@ impl Explorer {
         info!(height = %tip, address = %self.address()?, "the explorer serves");
         let hub = Arc::new(Hub::new(tip));
         let opinions = Arc::new(Opinions::default());
-        let app = App::new(Parts {
+        let parts = Parts {
             guard: self.guard.clone(),
             index: self.index.clone(),
             hub: hub.clone(),
             opinions: opinions.clone(),
             upstreams: self.upstreams.clone(),
             metrics: Arc::new(Metrics::new()),
-            max_streams: self.config.max_streams,
-        });
+        };
+        let app = App::new(parts, &self.config);
         // Each runs for ever; the first that ends stops the explorer.
         let mut parts: JoinSet<Result<Infallible, IndexError>> = JoinSet::new();
         let observer = Arc::new(Observer::new(
@@ -162,9 +176,9 @@ impl Explorer {
         parts.spawn(async move { Ok(tell_stats(telling).await) });
         let follower = Follower::new(self.guard, self.index, hub, self.upstreams);
         parts.spawn(follower.run());
-        let serving = api::serve(app, self.listener, self.config.max_connections, shutdown);
+        let serving = api::serve(app, &self.config, self.listener, shutdown);
         tokio::select! {
-            served = serving => Ok(served?),
+            () = serving => Ok(()),
             ended = parts.join_next() => match ended {
                 Some(ended) => match ended? {
                     Ok(never) => match never {},

@@ -619,8 +619,10 @@ pub struct Stats {
     pub seconds: f64,
     /// Blocks that became final.
     pub blocks: Number,
-    /// Their transactions.
+    /// Their transactions, those that failed among them.
     pub transactions: Number,
+    /// Those of them that were not applied.
+    pub failed_transactions: Number,
     /// Blocks per second.
     pub blocks_per_second: f64,
     /// Transactions per second.

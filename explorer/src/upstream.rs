@@ -4,6 +4,7 @@
 //! that it does not know are passed over, so that it also reads newer validators.
 
 use commonware_codec::{Copying, DecodeExt};
+use quorate_http::client::{Roots, shown};
 use quorate_types::{Digest, Height, Identity};
 use serde::{Deserialize, de::DeserializeOwned};
 use std::time::Duration;
@@ -165,7 +166,7 @@ impl Upstream {
     /// # Errors
     ///
     /// If this is no `http` or `https` URL, or the system gives no HTTP client.
-    pub fn new(url: &str) -> Result<Self, UpstreamError> {
+    pub fn new(url: &str, roots: &Roots) -> Result<Self, UpstreamError> {
         let url = url.trim_end_matches('/').to_owned();
         let parsed = reqwest::Url::parse(&url);
         if !parsed.is_ok_and(|parsed| ["http", "https"].contains(&parsed.scheme())) {
@@ -173,9 +174,9 @@ impl Upstream {
                 "not an address such as http://127.0.0.1:26601".to_owned(),
             ));
         }
-        let http = reqwest::Client::builder()
+        let http = roots
+            .client()
             .connect_timeout(Duration::from_secs(2))
-            .redirect(reqwest::redirect::Policy::none())
             .build()
             .map_err(|error| UpstreamError::Failed(innermost(&error)))?;
         Ok(Self { url, http })
@@ -292,7 +293,10 @@ impl Upstream {
                 .map_err(|error| UpstreamError::Lied(format!("not the agreed answer: {error}")));
         }
         let message = match serde_json::from_slice::<ErrorBody>(&body) {
-            Ok(body) => body.error.message.chars().take(MAX_MESSAGE_BYTES).collect(),
+            Ok(body) => {
+                let message = body.error.message.chars().take(MAX_MESSAGE_BYTES);
+                shown(&message.collect::<String>())
+            }
             Err(_) => format!("HTTP {}", status.as_u16()),
         };
         Err(match status.as_u16() {

@@ -15,7 +15,11 @@ use quorate_types::{
     state_key,
 };
 use serde_json::{Value, json};
-use std::{env, fs};
+use std::{
+    env, fs,
+    io::Write as _,
+    process::{Command, Stdio},
+};
 
 const FILE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/page/test/vectors.json");
 
@@ -286,4 +290,84 @@ fn the_vectors_are_those_of_the_file() {
         fs::write(FILE, &text).unwrap();
     }
     assert_eq!(fs::read_to_string(FILE).unwrap(), text);
+}
+
+/// Runs a program in Python with `docs/verify_block.py` as the module `v` and a value as `given`.
+fn python(program: &str, given: &Value) -> String {
+    let docs = concat!(env!("CARGO_MANIFEST_DIR"), "/../docs");
+    let head = "import json, sys; sys.path.insert(0, sys.argv[1]); import verify_block as v; \
+                given = json.load(sys.stdin)";
+    let mut child = Command::new("python3")
+        .args(["-B", "-c", &format!("{head}\n{program}"), docs])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .expect("this test needs python3");
+    let mut input = child.stdin.take().unwrap();
+    input.write_all(given.to_string().as_bytes()).unwrap();
+    drop(input);
+    let output = child.wait_with_output().unwrap();
+    assert!(output.status.success(), "{output:?}");
+    String::from_utf8(output.stdout).unwrap()
+}
+
+#[test]
+fn the_python_verifier_takes_a_body_with_memos_and_no_other() {
+    let chain = chain(SchemeKind::BlsThreshold, 1);
+    let block = encoded(&chain.blocks[0].block);
+    let memo_at = hex::decode(&block[2..]).unwrap();
+    let memo_at = memo_at.windows(300).position(|w| w == [b'm'; 300]).unwrap();
+    let cut = block[..block.len() - 2].to_owned();
+    let blocks = json!([
+        block,
+        encoded(&chain.blocks[1].block),
+        flipped(&block, memo_at),
+        // The memo's length.
+        flipped(&block, memo_at - 1),
+        flipped(&block, memo_at - 2),
+        cut,
+        format!("{block}00"),
+    ]);
+    let said = python(
+        "for block in given:
+            try: print(v.sha256(v.check_body(v.unhex(block))).hex())
+            except ValueError: print('refused')",
+        &blocks,
+    );
+    let id = |place: usize| chain.blocks[place].block.id().to_string();
+    let said: Vec<&str> = said.lines().collect();
+    let (one, two) = (id(0), id(1));
+    let refused = ["refused"; 5];
+    assert_eq!(said, [&[one.as_str(), two.as_str()][..], &refused].concat());
+}
+
+/// All of it, where the library is installed that it needs for pairings.
+#[test]
+fn the_python_verifier_takes_final_blocks_and_no_others() {
+    for kind in [SchemeKind::BlsThreshold, SchemeKind::BlsAggregate] {
+        let chain = chain(kind, 1);
+        let answer = |certificate: String| {
+            json!({"block": encoded(&chain.blocks[0].block),
+                   "finality": {"headers": [], "certificate": certificate}})
+        };
+        let certificate = chain.blocks[0].certificate.clone().unwrap();
+        let other = chain.blocks[3].certificate.clone().unwrap();
+        // Another block's signature under this one's name.
+        let (good, bad) = (encoded(&certificate), encoded(&other));
+        let forged = format!("{}{}", &good[..good.len() - 96], &bad[bad.len() - 96..]);
+        let given = json!({"trust": chain.trust,
+            "answers": [answer(encoded(&certificate)), answer(encoded(&other)), answer(forged), answer(identity(&certificate))]});
+        let said = python(
+            "if not hasattr(v, 'pairing'): sys.exit(print('no py_ecc'))
+for answer in given['answers']:
+    try: print(v.verify(given['trust'], answer)[49:57].hex())
+    except ValueError: print('refused')",
+            &given,
+        );
+        if said.trim() == "no py_ecc" {
+            eprintln!("not run: py_ecc is not installed");
+            return;
+        }
+        assert_eq!(said, "0000000000000001\nrefused\nrefused\nrefused\n");
+    }
 }

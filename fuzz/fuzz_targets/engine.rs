@@ -10,6 +10,7 @@ use quorate_crypto::bls::{HashedMessage, PartialSignature, Proof};
 use quorate_types::{
     Block, ChainId, Committee, Digest, Epoch, EpochLength, Frame, Header, Height, Identity,
     Message, Proposal, Subject, ValidatorIndex, View, Vote, VoteKind,
+    genesis::BlockLimits,
 };
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
@@ -89,6 +90,10 @@ fuzz_target!(|steps: Vec<Step>| {
             secret: Arc::new(Free),
         }),
         epoch_length: EpochLength::new(5).expect("at least one"),
+        limits: BlockLimits {
+            max_transactions: 100,
+            max_bytes: 10_000,
+        },
         timing: Timing::default(),
         sentences: Vec::new(),
         evidence: Vec::new(),

@@ -25,7 +25,9 @@ mod shell;
 mod status;
 mod tx;
 
+use crate::guard;
 use clap::{Parser, Subcommand};
+use quorate_http::client::shown_lines;
 use std::process::ExitCode;
 
 /// A Byzantine-fault-tolerant blockchain node, and the tools around it.
@@ -96,31 +98,74 @@ enum Command {
     Man(shell::Man),
 }
 
+impl Command {
+    /// Whether it reads or makes secret keys.
+    fn holds_keys(&self) -> bool {
+        match self {
+            Self::Keys(_)
+            | Self::Genesis(_)
+            | Self::Run(_)
+            | Self::Localnet(_)
+            | Self::Load(_)
+            | Self::Config(_)
+            | Self::Tx(_) => true,
+            Self::Status(_)
+            | Self::Peers(_)
+            | Self::Evidence(_)
+            | Self::Account(_)
+            | Self::Block(_)
+            | Self::Explorer(_)
+            | Self::Db(_)
+            | Self::Report(_)
+            | Self::Completions(_)
+            | Self::Man(_) => false,
+        }
+    }
+
+    /// Whether it writes files that are nobody else's business: a data directory, a report.
+    fn writes_private_files(&self) -> bool {
+        matches!(self, Self::Run(_) | Self::Db(_) | Self::Report(_))
+    }
+
+    fn run(self) -> anyhow::Result<ExitCode> {
+        let done = match self {
+            Self::Status(command) => return command.run(),
+            Self::Keys(command) => command.run(),
+            Self::Genesis(command) => command.run(),
+            Self::Run(command) => command.run(),
+            Self::Localnet(command) => command.run(),
+            Self::Load(command) => command.run(),
+            Self::Peers(command) => command.run(),
+            Self::Evidence(command) => command.run(),
+            Self::Account(command) => command.run(),
+            Self::Block(command) => command.run(),
+            Self::Explorer(command) => command.run(),
+            Self::Config(command) => command.run(),
+            Self::Db(command) => command.run(),
+            Self::Report(command) => command.run(),
+            Self::Tx(command) => command.run(),
+            Self::Completions(command) => command.run(),
+            Self::Man(command) => command.run(),
+        };
+        done.map(|()| ExitCode::SUCCESS)
+    }
+}
+
 /// Runs the binary with the process's own arguments.
 pub fn main() -> ExitCode {
-    let result = match Cli::parse().command {
-        Command::Keys(command) => command.run(),
-        Command::Genesis(command) => command.run(),
-        Command::Run(command) => command.run(),
-        Command::Localnet(command) => command.run(),
-        Command::Load(command) => command.run(),
-        Command::Status(command) => command.run(),
-        Command::Peers(command) => command.run(),
-        Command::Evidence(command) => command.run(),
-        Command::Account(command) => command.run(),
-        Command::Block(command) => command.run(),
-        Command::Explorer(command) => command.run(),
-        Command::Config(command) => command.run(),
-        Command::Db(command) => command.run(),
-        Command::Report(command) => command.run(),
-        Command::Tx(command) => command.run(),
-        Command::Completions(command) => command.run(),
-        Command::Man(command) => command.run(),
+    let command = Cli::parse().command;
+    if command.writes_private_files() {
+        guard::keep_files_private();
+    }
+    let guarded = match command.holds_keys() {
+        true => guard::protect_memory(),
+        false => Ok(()),
     };
+    let result = guarded.and_then(|()| command.run());
     match result {
-        Ok(()) => ExitCode::SUCCESS,
+        Ok(code) => code,
         Err(error) => {
-            eprintln!("error: {}", with_causes(&error));
+            eprintln!("error: {}", shown_lines(&with_causes(&error)));
             ExitCode::FAILURE
         }
     }
@@ -128,7 +173,7 @@ pub fn main() -> ExitCode {
 
 /// An error and its causes in one line, the outermost first; a cause that the text before tells
 /// already is left out.
-fn with_causes(error: &anyhow::Error) -> String {
+pub(crate) fn with_causes(error: &anyhow::Error) -> String {
     let mut text = String::new();
     for cause in error.chain().map(ToString::to_string) {
         if text.is_empty() {

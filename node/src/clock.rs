@@ -1,14 +1,22 @@
 //! The machine's clocks, and whether the one on the wall goes with the others'.
 //!
-//! Each proposal carries its leader's clock. The median difference over the newest ones is the
-//! network's delay plus how far this clock is ahead of the median leader's: one leader with a wrong
-//! clock does not move it. Two bounds depend on clocks: a block may be five seconds ahead of a
-//! voter's clock at most, and links are made only between clocks that are closer than that. So
-//! a clock that is seconds off is told of, long before the validator drops out.
+//! Each proposal carries its leader's clock, and its difference to ours, as it comes, is the network's
+//! delay plus how far our clock is ahead. Only blocks that became final count, since a leader can propose
+//! anything; and each leader has one voice, since it can lead often. What the middle one of them says
+//! cannot be made up by f liars: of two middle ones the smaller difference counts.
+//!
+//! A machine that has no time for its processes looks like one whose clock is ahead: blocks are old when
+//! they are read. So a leader's voice is the smallest difference of its newest few blocks, which had the
+//! shortest way; and from a difference that says "ahead" is taken off by how much this process itself was
+//! late. Delay never makes a clock look behind. Two bounds
+//! depend on clocks: a block may be five seconds ahead of a voter's clock at most, and links are made only
+//! between clocks that are closer than that. So a clock that is seconds off is told of, long before the
+//! validator drops out.
 
 use quorate_consensus::Moment;
+use quorate_types::{Block, Digest, ValidatorIndex};
 use std::{
-    collections::VecDeque,
+    collections::{BTreeMap, VecDeque},
     time::{Duration, Instant, SystemTime, UNIX_EPOCH},
 };
 
@@ -49,67 +57,244 @@ pub(crate) fn now_ms() -> u64 {
     u64::try_from(millis).unwrap_or(u64::MAX)
 }
 
-/// Proposals that are looked at.
-const SAMPLES: usize = 64;
+/// A clock for tests.
+#[cfg(test)]
+pub(crate) mod testing {
+    use super::{Clock, Moment, now_ms};
+    use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
-/// Fewer say nothing.
-const ENOUGH: usize = 16;
+    /// A clock that shows the microseconds that it is set to.
+    #[derive(Default)]
+    pub(crate) struct Hand(pub(crate) AtomicU64);
+
+    impl Clock for Hand {
+        fn now(&self) -> Moment {
+            Moment(self.0.load(Relaxed))
+        }
+
+        fn wall_ms(&self) -> u64 {
+            now_ms()
+        }
+    }
+}
+
+/// Proposals of one leader that may wait for becoming final.
+const WAITING: usize = 8;
+
+/// A leader's newest final blocks of which the one with the shortest way counts, and for how long.
+const NEWEST: usize = 8;
+const NEWEST_FOR: Duration = Duration::from_secs(30);
+
+/// How long it counts that this process was late.
+const LATE_FOR: Duration = Duration::from_secs(60);
 
 /// A difference in milliseconds that the operator is told of. Far above any network's delay.
 pub(crate) const TELLING_MS: i64 = 2_000;
 
-/// The newest differences.
-#[derive(Default)]
+/// The differences to the other leaders' clocks.
 pub(crate) struct ClockWatch {
-    newest: VecDeque<i64>,
+    /// Leaders that must have been heard.
+    enough: usize,
+    /// Each leader's newest proposals, and how far this clock was ahead of them.
+    waiting: BTreeMap<ValidatorIndex, VecDeque<(Digest, i64)>>,
+    /// Each leader's newest ones that are final, and when they were.
+    voices: BTreeMap<ValidatorIndex, VecDeque<(Moment, i64)>>,
+    /// How late this process was, in milliseconds, and when; each greater than all after it.
+    late: VecDeque<(Moment, i64)>,
 }
 
 impl ClockWatch {
-    /// Notes a proposal's timestamp and this machine's clock when it came, in milliseconds since
-    /// 1970.
-    pub(crate) fn heard(&mut self, timestamp_ms: u64, now_ms: u64) {
-        let difference = i128::from(now_ms) - i128::from(timestamp_ms);
+    /// Listens to the other validators of a committee with so many members, of which so many may be
+    /// faulty.
+    pub(crate) fn new(validators: usize, faults: usize) -> Self {
+        Self {
+            enough: validators.saturating_sub(1 + faults).max(1),
+            waiting: BTreeMap::new(),
+            voices: BTreeMap::new(),
+            late: VecDeque::new(),
+        }
+    }
+
+    /// Notes a leader's proposal and this machine's clock when it came, in milliseconds since 1970.
+    pub(crate) fn heard(&mut self, leader: ValidatorIndex, block: &Block, now_ms: u64) {
+        let difference = i128::from(now_ms) - i128::from(block.header().timestamp_ms);
         let bounded = difference.clamp(i128::from(i64::MIN), i128::from(i64::MAX));
-        self.newest
-            .push_back(i64::try_from(bounded).unwrap_or_default());
-        if self.newest.len() > SAMPLES {
-            self.newest.pop_front();
+        let waiting = self.waiting.entry(leader).or_default();
+        let id = block.id();
+        // Said again, it tells how long ago it was made.
+        if waiting.iter().any(|(held, _)| *held == id) {
+            return;
+        }
+        waiting.push_back((id, i64::try_from(bounded).unwrap_or_default()));
+        if waiting.len() > WAITING {
+            waiting.pop_front();
+        }
+    }
+
+    /// A leader's block has become final.
+    pub(crate) fn accepted(&mut self, now: Moment, leader: ValidatorIndex, block: Digest) {
+        let waiting = self.waiting.get(&leader).into_iter().flatten();
+        if let Some((_, ahead)) = waiting.copied().find(|(id, _)| *id == block) {
+            let newest = self.voices.entry(leader).or_default();
+            newest.retain(|(at, _)| now.since(*at) <= NEWEST_FOR);
+            newest.push_back((now, ahead));
+            if newest.len() > NEWEST {
+                newest.pop_front();
+            }
+        }
+    }
+
+    /// Something that was due before came to be done now, so much later.
+    pub(crate) fn was_late(&mut self, now: Moment, by: Duration) {
+        let by = i64::try_from(by.as_millis()).unwrap_or(i64::MAX);
+        self.late
+            .retain(|(at, earlier)| now.since(*at) <= LATE_FOR && *earlier > by);
+        if by > 0 {
+            self.late.push_back((now, by));
         }
     }
 
     /// By how many milliseconds this clock is ahead of the others', the network's delay included;
-    /// below zero if it is behind. `None` while too little was heard.
+    /// below zero if it is behind. `None` while too few were heard.
     pub(crate) fn ahead_ms(&self) -> Option<i64> {
-        if self.newest.len() < ENOUGH {
+        if self.voices.len() < self.enough {
             return None;
         }
-        let mut sorted: Vec<i64> = self.newest.iter().copied().collect();
+        let voice = |newest: &VecDeque<(Moment, i64)>| newest.iter().map(|(_, ahead)| *ahead).min();
+        let mut sorted: Vec<i64> = self.voices.values().filter_map(voice).collect();
         sorted.sort_unstable();
-        sorted.get(sorted.len() / 2).copied()
+        let middle = [(sorted.len() - 1) / 2, sorted.len() / 2];
+        let middle = middle.map(|place| sorted[place]);
+        let ahead = middle
+            .into_iter()
+            .min_by_key(|ahead| ahead.unsigned_abs())?;
+        let late = self.late.front().map_or(0, |(_, by)| *by);
+        Some(match ahead > 0 {
+            true => (ahead - late).max(0),
+            false => ahead,
+        })
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use quorate_types::{ChainId, Epoch, Header, Height, View};
+
+    fn block(view: u64, timestamp_ms: u64) -> Block {
+        let header = Header {
+            chain: ChainId(Digest::ZERO),
+            epoch: Epoch(0),
+            view: View(view),
+            height: Height(view),
+            parent: Digest::ZERO,
+            parent_view: View(0),
+            timestamp_ms,
+            executed_height: Height(0),
+            state_root: Digest::ZERO,
+            body_root: Header::body_root_of(&[]),
+        };
+        Block::new(header, Vec::new()).expect("an empty block")
+    }
+
+    fn minute(count: u64) -> Moment {
+        Moment::default().after(Duration::from_secs(60) * u32::try_from(count).expect("few"))
+    }
+
+    /// Blocks of all leaders, one each second, that are so old when they are read.
+    fn hear(watch: &mut ClockWatch, from: u64, ages_ms: &[i64]) {
+        for (second, age) in (from..).zip(ages_ms) {
+            for place in 1..=3 {
+                let made_ms = 1_000_000 + 1_000 * second;
+                let block = block(10 * second + u64::from(place), made_ms);
+                let now_ms = made_ms.checked_add_signed(*age).expect("far from zero");
+                watch.heard(leader(place), &block, now_ms);
+                let now = Moment::default().after(Duration::from_secs(second));
+                watch.accepted(now, leader(place), block.id());
+            }
+        }
+    }
+
+    #[test]
+    fn a_starved_machine_does_not_look_like_one_with_a_wrong_clock() {
+        // Most blocks wait long until they are read, and one of several does not.
+        let mut watch = ClockWatch::new(4, 1);
+        hear(
+            &mut watch,
+            0,
+            &[2_900, 4_000, 3_100, 40, 2_500, 6_000, 3_000],
+        );
+        assert_eq!(watch.ahead_ms(), Some(40));
+        // All are late, and so is whatever this process does.
+        let mut watch = ClockWatch::new(4, 1);
+        hear(&mut watch, 0, &[3_000; 10]);
+        assert_eq!(watch.ahead_ms(), Some(3_000));
+        let at = |second| Moment::default().after(Duration::from_secs(second));
+        watch.was_late(at(9), Duration::from_millis(2_600));
+        watch.was_late(at(10), Duration::from_millis(10));
+        assert_eq!(watch.ahead_ms(), Some(400));
+        // A minute later it counts no more.
+        watch.was_late(at(70), Duration::from_millis(10));
+        assert_eq!(watch.ahead_ms(), Some(2_990));
+    }
+
+    #[test]
+    fn a_clock_that_is_behind_looks_so_however_late_blocks_are_read() {
+        let mut watch = ClockWatch::new(4, 1);
+        hear(&mut watch, 0, &[-2_900, -500, -2_950, 100]);
+        watch.was_late(Moment::default(), Duration::from_secs(9));
+        assert_eq!(watch.ahead_ms(), Some(-2_950));
+        // Set right, it is soon forgotten.
+        hear(&mut watch, 4, &[20; 8]);
+        watch.was_late(minute(2), Duration::ZERO);
+        assert_eq!(watch.ahead_ms(), Some(20));
+    }
+
+    fn leader(place: u32) -> ValidatorIndex {
+        ValidatorIndex(place)
+    }
 
     #[test]
     fn a_clock_that_is_off_shows_and_one_wrong_leader_does_not() {
-        let mut watch = ClockWatch::default();
-        for number in 0..40_u64 {
-            let leader_is_wrong = number % 4 == 3;
-            let timestamp = if leader_is_wrong { 0 } else { 1_000_000 };
-            watch.heard(timestamp, 1_000_020);
-            if number < 15 {
-                assert_eq!(watch.ahead_ms(), None);
-            }
+        let mut watch = ClockWatch::new(4, 1);
+        let mut say = |place: u32, view: u64, timestamp_ms: u64, now_ms: u64| {
+            let block = block(view, timestamp_ms);
+            watch.heard(leader(place), &block, now_ms);
+            watch.accepted(minute(view), leader(place), block.id());
+            watch.ahead_ms()
+        };
+        assert_eq!(say(1, 1, 1_000_000, 1_000_020), None);
+        // Of two voices one may lie: the smaller difference counts.
+        assert_eq!(say(2, 2, 0, 1_000_030), Some(20));
+        assert_eq!(say(3, 3, 1_000_000, 1_000_040), Some(40));
+        assert_eq!(say(1, 5, 1_000_000, 997_000), Some(40));
+        assert_eq!(say(3, 7, 1_000_000, 997_010), Some(-2_990));
+        assert_eq!(say(2, 8, u64::MAX, 0), Some(-3_000));
+        assert_eq!(say(2, 9, 0, u64::MAX), Some(-2_990));
+    }
+
+    #[test]
+    fn what_never_becomes_final_says_nothing_and_a_leader_has_one_voice() {
+        let mut watch = ClockWatch::new(4, 1);
+        for view in 0..100 {
+            watch.heard(leader(1), &block(view, 0), 9_000_000);
         }
-        assert_eq!(watch.ahead_ms(), Some(20));
-        for _ in 0..64 {
-            watch.heard(1_000_000, 997_000);
+        assert_eq!(watch.ahead_ms(), None);
+        assert!(watch.waiting[&leader(1)].len() <= WAITING);
+        // Nor does a block that another leader has only repeated.
+        watch.accepted(minute(1), leader(2), block(99, 0).id());
+        assert_eq!(watch.ahead_ms(), None);
+        for view in 100..200 {
+            let block = block(view, 0);
+            watch.heard(leader(1), &block, 9_000_000);
+            watch.accepted(minute(view), leader(1), block.id());
         }
-        assert_eq!(watch.ahead_ms(), Some(-3_000));
-        watch.heard(u64::MAX, 0);
-        watch.heard(0, u64::MAX);
+        assert_eq!(watch.ahead_ms(), None, "one leader, however often it leads");
+        let late = block(200, 5_000);
+        watch.heard(leader(2), &late, 5_010);
+        // Said again much later.
+        watch.heard(leader(2), &late, 50_000);
+        watch.accepted(minute(200), leader(2), late.id());
+        assert_eq!(watch.ahead_ms(), Some(10));
     }
 }

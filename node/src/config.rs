@@ -16,14 +16,15 @@ use quorate_crypto::{
     Identity, SecretKey,
     bls::{Scheme, VoteSecret},
 };
+use quorate_files::{ReadError, read_text};
 use quorate_types::{
     ChainId, Committee, ValidatorIndex,
     genesis::{Genesis, GenesisError},
 };
 use std::{
     collections::BTreeMap,
-    fmt, fs, io,
-    net::SocketAddr,
+    fmt,
+    net::{IpAddr, SocketAddr},
     ops::RangeInclusive,
     path::{Path, PathBuf},
     sync::Arc,
@@ -34,7 +35,7 @@ use std::{
 pub const CONFIG_FILE: &str = "validator.toml";
 
 /// Most bytes of a configuration file.
-const MAX_CONFIG_BYTES: u64 = 1 << 20;
+pub const MAX_CONFIG_BYTES: u64 = 1 << 20;
 
 /// Most bytes of a genesis file: about a million accounts.
 const MAX_GENESIS_BYTES: u64 = 256 << 20;
@@ -65,6 +66,9 @@ pub struct ValidatorConfig {
     pub p2p: P2pConfig,
     /// The HTTP interface.
     pub rpc: RpcConfig,
+    /// Where the operator's part of it is served: metrics, and what only the operator should know.
+    /// `None`: over the control socket only.
+    pub admin: Option<SocketAddr>,
     /// Limits on transactions that wait.
     pub mempool: MempoolConfig,
     /// The protocol's patience.
@@ -91,15 +95,27 @@ pub struct P2pConfig {
     pub timing: quorate_p2p::Timing,
 }
 
-/// The HTTP interface.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+/// The HTTP interface. A client is an IPv4 address or an IPv6 /64 network.
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RpcConfig {
     /// Where to accept connections. It has no authentication.
     pub listen: SocketAddr,
-    /// Most connections at once: 1 to 65,536. Further ones wait.
+    /// Most connections at once: 1 to 65,536.
     pub max_connections: usize,
+    /// Most connections of one client: 1 to `max_connections`.
+    pub max_connections_per_client: usize,
+    /// Most requests of one client that wait for something to happen: 1 to 256.
+    pub max_waiting_per_client: usize,
+    /// Most bytes of requests and answers in memory: 32 MiB to 64 GiB; a client may have a quarter.
+    pub max_in_flight_bytes: usize,
     /// How long a request may take, apart from what it waits for on purpose: 100 ms to 5 min.
     pub request_timeout: Duration,
+    /// Names under which it is asked, beside addresses and `localhost`.
+    pub hosts: Vec<String>,
+    /// Origins whose pages may read its answers.
+    pub cors_origins: Vec<String>,
+    /// Reverse proxies whose `X-Forwarded-For` is believed.
+    pub trusted_proxies: Vec<IpAddr>,
 }
 
 /// Limits on transactions that wait for a block.
@@ -111,6 +127,8 @@ pub struct MempoolConfig {
     pub max_bytes: usize,
     /// Most transactions of one sender: 1 to 1,000,000.
     pub max_per_sender: usize,
+    /// How long a transaction may wait for a nonce before it, or for money: 1 s to 168 h.
+    pub stranded_lasts: Duration,
 }
 
 /// The protocol's patience.
@@ -163,13 +181,8 @@ pub enum LogFormat {
 #[derive(Debug, thiserror::Error)]
 pub enum ConfigError {
     /// The configuration file cannot be read.
-    #[error("cannot read the configuration file {}: {source}", .path.display())]
-    Read {
-        /// The file.
-        path: PathBuf,
-        /// What the system says.
-        source: io::Error,
-    },
+    #[error("the configuration file: {0}")]
+    Read(ReadError),
     /// It is no TOML of the right shape. The parser's message shows the line.
     #[error("{}: {message}", .path.display())]
     Syntax {
@@ -199,13 +212,8 @@ pub enum ConfigError {
         problem: String,
     },
     /// The genesis file cannot be read.
-    #[error("cannot read the genesis file {}: {source}", .path.display())]
-    ReadGenesis {
-        /// The file.
-        path: PathBuf,
-        /// What the system says.
-        source: io::Error,
-    },
+    #[error("the genesis file: {0}")]
+    ReadGenesis(ReadError),
     /// The genesis file cannot be used.
     #[error("the genesis file {}: {source}", .path.display())]
     Genesis {
@@ -279,6 +287,7 @@ impl Default for MempoolConfig {
             max_transactions: 100_000,
             max_bytes: 64 << 20,
             max_per_sender: 10_000,
+            stranded_lasts: Duration::from_secs(120),
         }
     }
 }
@@ -298,7 +307,13 @@ impl RpcConfig {
         Self {
             listen,
             max_connections: 1_024,
+            max_connections_per_client: 256,
+            max_waiting_per_client: 64,
+            max_in_flight_bytes: 64 << 20,
             request_timeout: Duration::from_secs(10),
+            hosts: Vec::new(),
+            cors_origins: Vec::new(),
+            trusted_proxies: Vec::new(),
         }
     }
 }
@@ -320,10 +335,7 @@ impl ValidatorConfig {
     /// If a file is missing, of the wrong shape or (keys) readable by others; if a value is out of
     /// range; if the keys or the peers are not those of the genesis file.
     pub fn load(path: &Path, keys_access: &KeyAccess) -> Result<Self, ConfigError> {
-        let text = read_bounded(path, MAX_CONFIG_BYTES).map_err(|source| ConfigError::Read {
-            path: path.into(),
-            source,
-        })?;
+        let text = read_text(path, MAX_CONFIG_BYTES).map_err(ConfigError::Read)?;
         let file: file::File = toml::from_str(&text).map_err(|error| ConfigError::Syntax {
             path: path.into(),
             message: error.to_string().trim_end().into(),
@@ -370,10 +382,12 @@ impl ValidatorConfig {
             });
         }
 
+        check.listeners(&file)?;
         Ok(Self {
             chain: genesis.chain_id(),
             p2p: check.p2p(file.p2p, &committee, place)?,
-            rpc: check.rpc(&file.rpc)?,
+            rpc: check.rpc(file.rpc)?,
+            admin: file.admin.map(|admin| admin.listen),
             mempool: check.mempool(&file.mempool)?,
             consensus: check.consensus(&file.consensus)?,
             storage: check.storage(&file.storage)?,
@@ -399,25 +413,35 @@ impl ValidatorConfig {
 ///
 /// If it cannot be read or a value is out of its range.
 pub fn load_genesis(path: &Path) -> Result<Genesis, ConfigError> {
-    let text =
-        read_bounded(path, MAX_GENESIS_BYTES).map_err(|source| ConfigError::ReadGenesis {
-            path: path.into(),
-            source,
-        })?;
+    let text = read_text(path, MAX_GENESIS_BYTES).map_err(ConfigError::ReadGenesis)?;
     Genesis::from_json(&text).map_err(|source| ConfigError::Genesis {
         path: path.into(),
         source,
     })
 }
 
-/// Reads a text file of at most `limit` bytes.
-pub(crate) fn read_bounded(path: &Path, limit: u64) -> io::Result<String> {
-    let length = fs::metadata(path)?.len();
-    if length > limit {
-        let message = format!("it has {length} bytes, at most {limit} are read");
-        return Err(io::Error::new(io::ErrorKind::FileTooLarge, message));
-    }
-    fs::read_to_string(path)
+fn is_of_a_name(character: char) -> bool {
+    character.is_ascii_alphanumeric() || "-._".contains(character)
+}
+
+/// Whether no two sockets can listen on both.
+fn clash(one: SocketAddr, other: SocketAddr) -> bool {
+    // `[::]` takes the port of the IPv4 addresses, too.
+    let covers = |any: SocketAddr, held: SocketAddr| {
+        any.ip().is_unspecified() && (any.is_ipv6() || held.is_ipv4())
+    };
+    let same = one.ip() == other.ip() || covers(one, other) || covers(other, one);
+    one.port() == other.port() && one.port() != 0 && same
+}
+
+/// Whether this is a scheme, a name and perhaps a port, as browsers name origins.
+fn is_origin(text: &str) -> bool {
+    let name = ["https://", "http://"]
+        .iter()
+        .find_map(|scheme| text.strip_prefix(scheme));
+    name.is_some_and(|name| {
+        !name.is_empty() && name.chars().all(|c| is_of_a_name(c) || "[]:".contains(c))
+    })
 }
 
 fn first_digits(key: &str) -> String {
@@ -480,6 +504,41 @@ impl Check<'_> {
         Err(self.value(key, found, format!("\"{from}\" to \"{to}\"")))
     }
 
+    /// Refuses a span that is shorter than another one, and names both.
+    fn at_least(
+        &self,
+        (key, value): (&'static str, Duration),
+        (floor_key, floor): (&str, Duration),
+    ) -> Result<(), ConfigError> {
+        if value >= floor {
+            return Ok(());
+        }
+        let [value, floor] = [value, floor].map(|span| format!("\"{}\"", format_duration(span)));
+        let expected =
+            format!("at least {floor}, the value of `{floor_key}`: raise it, or lower that");
+        Err(self.value(key, value, expected))
+    }
+
+    /// Whether the listeners can all be had on one machine.
+    fn listeners(&self, file: &file::File) -> Result<(), ConfigError> {
+        let admin = file.admin.as_ref();
+        let listeners = [
+            Some(("p2p.listen", file.p2p.listen)),
+            Some(("rpc.listen", file.rpc.listen)),
+            admin.map(|admin| ("admin.listen", admin.listen)),
+        ];
+        let mut seen: Vec<(&str, SocketAddr)> = Vec::new();
+        for (key, address) in listeners.into_iter().flatten() {
+            if let Some((other, taken)) = seen.iter().find(|(_, held)| clash(*held, address)) {
+                let expected =
+                    format!("another address or port than that of `{other}`, which is \"{taken}\"");
+                return Err(self.value(key, format!("\"{address}\""), expected));
+            }
+            seen.push((key, address));
+        }
+        Ok(())
+    }
+
     fn p2p(
         &self,
         file: file::P2p,
@@ -526,15 +585,53 @@ impl Check<'_> {
         })
     }
 
-    fn rpc(&self, file: &file::Rpc) -> Result<RpcConfig, ConfigError> {
+    fn rpc(&self, file: file::Rpc) -> Result<RpcConfig, ConfigError> {
         let default = RpcConfig::new(file.listen);
+        let max_connections = self.number(
+            "rpc.max_connections",
+            file.max_connections,
+            default.max_connections,
+            1..=65_536,
+        )?;
+        let proxy = |text: String| {
+            let address: Result<IpAddr, _> = text.parse();
+            address.map(|address| address.to_canonical()).map_err(|_| {
+                let expected = "IP addresses, for instance [\"127.0.0.1\"]";
+                self.value("rpc.trusted_proxies", format!("{text:?}"), expected.into())
+            })
+        };
+        for name in &file.hosts {
+            let expected = "names without a port, for instance [\"node.example.org\"]";
+            if name.is_empty() || !name.chars().all(is_of_a_name) {
+                return Err(self.value("rpc.hosts", format!("{name:?}"), expected.into()));
+            }
+        }
+        for origin in &file.cors_origins {
+            let expected = "origins, for instance [\"https://wallet.example.org\"], or [\"*\"]";
+            if origin != "*" && !is_origin(origin) {
+                return Err(self.value("rpc.cors_origins", format!("{origin:?}"), expected.into()));
+            }
+        }
         Ok(RpcConfig {
             listen: file.listen,
-            max_connections: self.number(
-                "rpc.max_connections",
-                file.max_connections,
-                default.max_connections,
-                1..=65_536,
+            max_connections,
+            max_connections_per_client: self.number(
+                "rpc.max_connections_per_client",
+                file.max_connections_per_client,
+                default.max_connections_per_client.min(max_connections),
+                1..=max_connections as u64,
+            )?,
+            max_waiting_per_client: self.number(
+                "rpc.max_waiting_per_client",
+                file.max_waiting_per_client,
+                default.max_waiting_per_client,
+                1..=256,
+            )?,
+            max_in_flight_bytes: self.number(
+                "rpc.max_in_flight_bytes",
+                file.max_in_flight_bytes,
+                default.max_in_flight_bytes,
+                32 << 20..=64 << 30,
             )?,
             request_timeout: self.span(
                 "rpc.request_timeout",
@@ -542,6 +639,13 @@ impl Check<'_> {
                 default.request_timeout,
                 Duration::from_millis(100)..=Duration::from_secs(300),
             )?,
+            hosts: file.hosts,
+            cors_origins: file.cors_origins,
+            trusted_proxies: file
+                .trusted_proxies
+                .into_iter()
+                .map(proxy)
+                .collect::<Result<_, _>>()?,
         })
     }
 
@@ -566,6 +670,12 @@ impl Check<'_> {
                 default.max_per_sender,
                 1..=1_000_000,
             )?,
+            stranded_lasts: self.span(
+                "mempool.stranded_lasts",
+                file.stranded_lasts,
+                default.stranded_lasts,
+                Duration::from_secs(1)..=Duration::from_secs(7 * 24 * 3_600),
+            )?,
         })
     }
 
@@ -579,18 +689,26 @@ impl Check<'_> {
             timing.leader_timeout,
             usual.clone(),
         )?;
-        // A view lasts at least as long as one waits for its proposal.
         let view_timeout = self.span(
             "consensus.view_timeout",
             file.view_timeout,
             timing.view_timeout.max(leader_timeout),
-            leader_timeout..=*usual.end(),
+            usual.clone(),
+        )?;
+        // A view lasts at least as long as one waits for its proposal.
+        self.at_least(
+            ("consensus.view_timeout", view_timeout),
+            ("consensus.leader_timeout", leader_timeout),
         )?;
         let max_timeout = self.span(
             "consensus.max_timeout",
             file.max_timeout,
             timing.max_timeout.max(view_timeout),
-            view_timeout..=Duration::from_secs(3_600),
+            *usual.start()..=Duration::from_secs(3_600),
+        )?;
+        self.at_least(
+            ("consensus.max_timeout", max_timeout),
+            ("consensus.view_timeout", view_timeout),
         )?;
         Ok(ConsensusConfig {
             timing: quorate_consensus::Timing {

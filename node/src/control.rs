@@ -5,7 +5,7 @@
 
 use crate::{
     replica::{Event, Ordered},
-    rpc::{self, RpcState, error::RpcError, live::LiveStatus},
+    rpc::{self, Audience, RpcState, error::RpcError, live::LiveStatus},
 };
 use anyhow::Context;
 use axum::{Json, Router, extract::State, routing::post};
@@ -72,14 +72,14 @@ impl ControlSocket {
         Ok(Self { listener, path })
     }
 
-    /// Serves orders, and everything that the public interface serves, until it is dropped.
+    /// Serves orders, and everything that the interface serves to operators, until it is dropped.
     ///
     /// # Errors
     ///
     /// If the socket fails.
     pub(crate) async fn serve(
         self,
-        public: RpcState,
+        state: RpcState,
         live: Arc<LiveStatus>,
         replica: Sender<Event>,
     ) -> anyhow::Result<()> {
@@ -87,7 +87,7 @@ impl ControlSocket {
             .route("/v1/peers/block", post(block))
             .route("/v1/peers/unblock", post(unblock))
             .with_state(Control { live, replica });
-        let router = orders.merge(rpc::router(public));
+        let router = orders.merge(rpc::router(state, Audience::Operator));
         axum::serve(self.listener, router)
             .await
             .with_context(|| format!("control socket {}", self.path.display()))

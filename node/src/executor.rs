@@ -10,7 +10,7 @@
 
 mod proofs;
 
-use crate::{ledger, metrics::NodeMetrics};
+use crate::{accounts::Accounts, ledger, metrics::NodeMetrics};
 use anyhow::{Context, bail};
 use crossbeam_channel::{Receiver, Sender, unbounded};
 use parking_lot::RwLock;
@@ -63,8 +63,8 @@ pub struct ExecutedBlock {
     pub block: Arc<Block>,
     /// What became of each transaction.
     pub outcomes: Vec<Outcome>,
-    /// The new nonces of the accounts that it changed.
-    pub nonces: BTreeMap<Identity, u64>,
+    /// The accounts that it changed, with their new values.
+    pub accounts: Arc<BTreeMap<Identity, Account>>,
     /// The root of the accounts after it.
     pub state_root: Digest,
 }
@@ -142,6 +142,7 @@ impl ExecutorHandle {
 /// The executor's own side.
 pub struct Executor {
     store: Store,
+    accounts: Accounts,
     tree: Tree<TableRows>,
     committee: Committee,
     commands: Receiver<Command>,
@@ -169,6 +170,7 @@ impl Executor {
     ///
     /// If the database cannot be read.
     pub fn new(
+        accounts: Accounts,
         store: Store,
         tree: Tree<TableRows>,
         committee: Committee,
@@ -204,6 +206,7 @@ impl Executor {
             measured: Instant::now(),
             disk,
             retention,
+            accounts,
             store,
             tree,
             committee,
@@ -320,12 +323,13 @@ impl Executor {
         let touched = ledger::touched(&block, &leader);
         let keys: BTreeSet<_> = touched.iter().map(|id| state_key(id).0).collect();
         let loaded = self.tree.load(&keys)?;
-        let mut accounts = BTreeMap::new();
+        let mut before = BTreeMap::new();
         for identity in touched {
             let value = self.tree.get_loaded(&loaded, &state_key(&identity).0)?;
-            accounts.insert(identity, decode_account(value.as_deref())?);
+            before.insert(identity, decode_account(value.as_deref())?);
         }
-        let execution = ledger::execute(&block, &leader, accounts);
+        let execution = ledger::execute(&block, &leader, before);
+        self.accounts.will_change(block.height(), execution.before);
         let changes = self
             .tree
             .prepare_loaded(loaded, &tree_updates(&execution.accounts))?;
@@ -343,9 +347,8 @@ impl Executor {
         let state_root = changes.root();
         self.tree.commit(changes);
         self.remember(block.height(), state_root);
-        let nonces = execution.accounts.iter().map(|(id, a)| (*id, a.nonce));
         let executed = ExecutedBlock {
-            nonces: nonces.collect(),
+            accounts: Arc::new(execution.accounts),
             outcomes: execution.outcomes,
             state_root,
             block,

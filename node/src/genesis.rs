@@ -12,7 +12,7 @@ use quorate_crypto::{
 use quorate_types::{
     Committee, CommitteeError, Epoch, EpochLength,
     genesis::{
-        BlockLimits, Genesis, GenesisAccount, GenesisError, GenesisValidator, Protocol, Trust,
+        BlockLimits, Fees, Genesis, GenesisAccount, GenesisError, GenesisValidator, Protocol, Trust,
     },
 };
 use std::{
@@ -34,6 +34,12 @@ pub const DEFAULT_LIMITS: BlockLimits = BlockLimits {
     max_bytes: 1 << 20,
 };
 
+/// What a transfer pays at least unless something else is asked for.
+pub const DEFAULT_FEES: Fees = Fees {
+    per_transfer: 1,
+    per_memo_byte: 1,
+};
+
 /// What a new chain is to be like.
 #[derive(Debug, Clone)]
 pub struct NewChain {
@@ -45,6 +51,8 @@ pub struct NewChain {
     pub scheme: SchemeKind,
     /// Limits on each block.
     pub limits: BlockLimits,
+    /// The least that a transfer pays.
+    pub fees: Fees,
     /// How many blocks an epoch has.
     pub epoch_blocks: EpochLength,
     /// The validators in order.
@@ -132,6 +140,7 @@ impl NewChain {
             protocol: self.protocol,
             scheme: self.scheme.name().into(),
             limits: self.limits,
+            fees: self.fees,
             epoch_blocks: self.epoch_blocks,
             group_key: dealt.group_key,
             validators: dealt.validators,
@@ -289,6 +298,7 @@ mod tests {
             protocol: Protocol::Simplex,
             scheme: SchemeKind::BlsThreshold,
             limits: DEFAULT_LIMITS,
+            fees: DEFAULT_FEES,
             epoch_blocks: EpochLength::DEFAULT,
             validators: (0..validators)
                 .map(|_| generate_identity().identity())

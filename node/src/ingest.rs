@@ -2,22 +2,35 @@
 //! submitted here to the coming leaders.
 
 use crate::{
-    clock::Clock, mempool::Mempool, metrics::NodeMetrics, outlet::Wire, rpc::live::LiveStatus,
+    accounts::Accounts,
+    clock::Clock,
+    conduct::{Conduct, Fault, Listening},
+    mempool::{MAX_NONCE_GAP, Mempool, Refusal},
+    metrics::NodeMetrics,
+    outlet::Wire,
+    rpc::live::LiveStatus,
+    turns::TurnReceiver,
     validate::verify_signatures,
 };
 use anyhow::Context;
 use commonware_codec::Encode;
-use crossbeam_channel::Receiver;
-use quorate_p2p::{Lane, To};
-use quorate_storage::store::Store;
+use quorate_p2p::{FairLimits, Lane, To};
 use quorate_types::{
-    Account, ChainId, Committee, Epoch, Frame, Identity, Message, Transaction, ValidatorIndex,
-    View, limits::FORWARDED_BYTES,
+    Account, ChainId, Committee, Epoch, Frame, Identity, Message, Transaction, Transfer,
+    ValidatorIndex, View, genesis::Fees, limits::FORWARDED_BYTES,
 };
 use std::{sync::Arc, time::Duration};
 
 /// Transactions verified in one batch.
 const BATCH: usize = 1_024;
+
+/// Forwarded batches that may wait for verification. Further ones of the same peer are dropped; it
+/// still has them.
+pub(crate) const FORWARDED: FairLimits = FairLimits {
+    peer_items: 64,
+    peer_bytes: 4 << 20,
+    total_bytes: 16 << 20,
+};
 
 /// How often new transactions are forwarded.
 pub(crate) const FORWARD_INTERVAL: Duration = Duration::from_millis(5);
@@ -26,12 +39,17 @@ pub(crate) const FORWARD_INTERVAL: Duration = Duration::from_millis(5);
 const MAX_FORWARDED: usize = 1_000;
 
 /// Takes forwarded transactions into the mempool. Peers' signatures are not trusted: each
-/// transaction is verified here.
+/// transaction is verified here. Forgeries are counted against who forwarded them, which has verified
+/// them too, if it is honest; after a few nothing that it forwards is looked at for a while.
 pub struct Ingest {
+    pub(crate) clock: Arc<dyn Clock>,
     pub(crate) chain: ChainId,
-    pub(crate) store: Store,
+    pub(crate) fees: Fees,
+    pub(crate) accounts: Accounts,
     pub(crate) mempool: Arc<Mempool>,
     pub(crate) metrics: Arc<NodeMetrics>,
+    pub(crate) conduct: Arc<Conduct>,
+    pub(crate) forwarded: TurnReceiver<Vec<Transaction>>,
 }
 
 impl Ingest {
@@ -40,57 +58,121 @@ impl Ingest {
     /// # Errors
     ///
     /// If the database cannot be read.
-    pub(crate) fn run(self, batches: Receiver<Vec<Transaction>>) -> anyhow::Result<()> {
-        while let Ok(mut batch) = batches.recv() {
-            while batch.len() < BATCH
-                && let Ok(more) = batches.try_recv()
-            {
-                batch.extend(more);
-            }
-            self.take(batch)?;
+    pub(crate) fn run(self) -> anyhow::Result<()> {
+        while self.forwarded.wait(None) {
+            self.take_waiting()?;
         }
         Ok(())
     }
 
-    /// Takes one batch.
+    /// Whether anything waits.
+    pub fn has_work(&self) -> bool {
+        !self.forwarded.is_empty()
+    }
+
+    /// Takes all batches that wait, each peer's in its turn.
     ///
     /// # Errors
     ///
     /// If the database cannot be read.
-    pub fn take(&self, batch: Vec<Transaction>) -> anyhow::Result<()> {
-        let fresh: Vec<(Transaction, Vec<u8>)> = batch
-            .into_iter()
-            .filter(|transaction| {
-                transaction.check_chain(&self.chain).is_ok()
-                    && !self.mempool.contains(&transaction.id())
-            })
-            .map(|transaction| {
-                let message = transaction.transfer().signed_bytes(&self.chain);
-                (transaction, message)
-            })
-            .collect();
-        let all_hold = verify_signatures(&fresh);
-        for item in fresh {
-            if !all_hold && !verify_signatures(std::slice::from_ref(&item)) {
-                self.metrics.dropped("invalid_transaction");
-                continue;
-            }
-            let account = self
-                .store
-                .account(&item.0.transfer().sender)
-                .context("cannot read an account")?
-                .unwrap_or_default();
-            // A refusal is the forwarding validator's client's loss; it is counted there too.
-            let Account { nonce, balance } = account;
-            if self
-                .mempool
-                .submit_forwarded(item.0, nonce, balance)
-                .is_err()
+    pub fn take_waiting(&self) -> anyhow::Result<()> {
+        while self.has_work() {
+            let (mut items, mut batches) = (Vec::new(), Vec::new());
+            while items.len() < BATCH
+                && let Some((from, transactions)) = self.forwarded.take(|_| true)
             {
-                self.metrics.dropped("refused_transaction");
+                let before = items.len();
+                for transaction in transactions {
+                    items.extend(self.prepare(transaction)?);
+                }
+                batches.push((from, items.len() - before));
+            }
+            self.take(items, &batches)?;
+        }
+        Ok(())
+    }
+
+    /// A transaction whose signature is worth to be looked at, and what is signed.
+    fn prepare(&self, transaction: Transaction) -> anyhow::Result<Option<(Transaction, Vec<u8>)>> {
+        let transfer = transaction.transfer();
+        if transaction.check(&self.chain, &self.fees).is_err()
+            || self.mempool.contains(&transaction.id())
+        {
+            return Ok(None);
+        }
+        let account = self.accounts.read(&transfer.sender);
+        let account = account.context("cannot read an account")?;
+        let refused = hopeless(&account.account, transfer).or_else(|| {
+            self.mempool
+                .refuses(self.clock.now(), &transaction, account)
+        });
+        if refused.is_some() {
+            self.metrics.dropped("refused_transaction");
+            return Ok(None);
+        }
+        let message = transfer.signed_bytes(&self.chain);
+        Ok(Some((transaction, message)))
+    }
+
+    /// Takes transactions of several batches, each of somebody and so long.
+    fn take(
+        &self,
+        items: Vec<(Transaction, Vec<u8>)>,
+        batches: &[(ValidatorIndex, usize)],
+    ) -> anyhow::Result<()> {
+        let together = verify_signatures(&items);
+        let mut items = items.into_iter();
+        for (from, count) in batches {
+            let batch: Vec<_> = items.by_ref().take(*count).collect();
+            let all_hold = together || verify_signatures(&batch);
+            for item in batch {
+                if all_hold || self.holds(*from, &item) {
+                    self.submit(item.0)?;
+                }
             }
         }
         Ok(())
+    }
+
+    fn submit(&self, transaction: Transaction) -> anyhow::Result<()> {
+        let account = self.accounts.read(&transaction.transfer().sender);
+        let account = account.context("cannot read an account")?;
+        let now = self.clock.now();
+        // A refusal is the forwarding validator's client's loss; it is counted there too.
+        let taken = self.mempool.submit_forwarded(now, transaction, account);
+        if taken.is_err() {
+            self.metrics.dropped("refused_transaction");
+        }
+        Ok(())
+    }
+
+    /// Looks at one of a batch with forgeries. After a few of them nothing more is looked at.
+    fn holds(&self, from: ValidatorIndex, item: &(Transaction, Vec<u8>)) -> bool {
+        if self.conduct.listening(from) != Listening::Fully {
+            self.metrics.dropped("muted");
+            return false;
+        }
+        let holds = verify_signatures(std::slice::from_ref(item));
+        if !holds {
+            self.metrics.dropped("invalid_transaction");
+            self.conduct.note(from, Fault::Forged, 1);
+        }
+        holds
+    }
+}
+
+/// Why the mempool will not take a transfer, whoever signed it, as its sender's account is now.
+pub(crate) fn hopeless(account: &Account, transfer: &Transfer) -> Option<Refusal> {
+    let (nonce, expected) = (transfer.nonce, account.nonce);
+    let (left, fee) = (account.balance, transfer.fee);
+    if nonce < expected {
+        Some(Refusal::StaleNonce { nonce, expected })
+    } else if nonce - expected > MAX_NONCE_GAP {
+        Some(Refusal::NonceTooFar { nonce, expected })
+    } else if left < fee {
+        Some(Refusal::CannotPayFee { left, fee })
+    } else {
+        None
     }
 }
 
@@ -118,6 +200,7 @@ impl Forwarder {
     /// Forwards what is due now.
     pub fn forward(&self) {
         let now = self.clock.now();
+        self.mempool.expire(now);
         let transactions = self
             .mempool
             .next_to_forward(now, MAX_FORWARDED, FORWARDED_BYTES);
@@ -160,6 +243,95 @@ fn coming_leaders(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::{
+        clock::testing::Hand, localnet::setup::load_accounts, mempool::MempoolLimits,
+        serve::tests::chain, turns::turns,
+    };
+    use quorate_types::{IdentitySignature, Memo};
+
+    #[test]
+    fn a_forger_is_not_listened_to_after_a_few_and_others_forward_as_before() {
+        let directory = tempfile::tempdir().expect("a directory");
+        let (genesis, store) = chain(directory.path());
+        let (id, committee) = (genesis.chain_id(), genesis.committee().expect("four"));
+        let accounts = load_accounts(&directory.path().join("net"), 1).expect("one");
+        let registry = prometheus::Registry::new();
+        let metrics = Arc::new(NodeMetrics::register(&registry).expect("empty"));
+        let live = Arc::new(LiveStatus::new(committee.clone(), ValidatorIndex(0)));
+        let clock = Arc::new(Hand::default());
+        let cut: crate::replica::Cutter = Arc::new(|_, _| {});
+        let size = committee.size();
+        let conduct = Arc::new(Conduct::new(
+            committee,
+            clock.clone(),
+            metrics.clone(),
+            live,
+            cut,
+        ));
+        let limits = MempoolLimits {
+            max_transactions: 1_000,
+            max_bytes: 1 << 20,
+            max_per_sender: 200,
+            stranded_lasts: Duration::from_secs(60),
+        };
+        let room = genesis.limits.transaction_bytes();
+        let (sender, forwarded) = turns(size, FORWARDED);
+        let ingest = Ingest {
+            clock,
+            chain: id,
+            fees: genesis.fees,
+            accounts: Accounts::new(store),
+            mempool: Arc::new(Mempool::new(limits, room, genesis.fees)),
+            metrics: metrics.clone(),
+            conduct: conduct.clone(),
+            forwarded,
+        };
+        let transfer = |nonce| Transfer {
+            chain_tag: id.tag(),
+            sender: accounts[0].identity(),
+            nonce,
+            to: accounts[0].identity(),
+            amount: 1,
+            fee: 1_000,
+            memo: Memo::NONE,
+        };
+        let forged = |nonce| Transaction::new(transfer(nonce), IdentitySignature([3; 64]));
+        let (forger, honest) = (ValidatorIndex(1), ValidatorIndex(2));
+        sender.send(forger, 16_000, (100..200).map(forged).collect());
+        let valid = transfer(0).sign(&id, &accounts[0]);
+        sender.send(honest, 161, vec![valid.clone()]);
+        ingest.take_waiting().expect("the store is there");
+        assert!(ingest.mempool.contains(&valid.id()));
+        assert_eq!(metrics.dropped_so_far("invalid_transaction"), 16);
+        assert_eq!(metrics.dropped_so_far("muted"), 84);
+        assert_eq!(conduct.listening(forger), Listening::Cut);
+        assert_eq!(conduct.listening(honest), Listening::Fully);
+    }
+
+    #[test]
+    fn what_the_senders_account_rules_out_is_refused_before_its_signature_is_looked_at() {
+        let account = Account {
+            nonce: 7,
+            balance: 50,
+        };
+        let refusal = |nonce, fee| {
+            let transfer = Transfer {
+                chain_tag: [1; 8],
+                sender: Identity([1; 32]),
+                nonce,
+                to: Identity([2; 32]),
+                amount: 1,
+                fee,
+                memo: Memo::NONE,
+            };
+            hopeless(&account, &transfer).map(|refusal| refusal.code())
+        };
+        assert_eq!(refusal(7, 50), None);
+        assert_eq!(refusal(7 + MAX_NONCE_GAP, 1), None);
+        assert_eq!(refusal(6, 1), Some("stale_nonce"));
+        assert_eq!(refusal(8 + MAX_NONCE_GAP, 1), Some("nonce_too_far"));
+        assert_eq!(refusal(7, 51), Some("cannot_pay_fee"));
+    }
 
     #[test]
     fn transactions_go_to_the_next_leaders_but_never_to_oneself() {

@@ -22,6 +22,8 @@ use std::collections::{BTreeMap, BTreeSet};
 pub struct Execution {
     /// The accounts that the block changed, with their new values.
     pub accounts: BTreeMap<Identity, Account>,
+    /// What these were before it.
+    pub before: BTreeMap<Identity, Account>,
     /// What became of each transaction, in order.
     pub outcomes: Vec<Outcome>,
 }
@@ -36,22 +38,24 @@ pub fn touched(block: &Block, leader: &Identity) -> BTreeSet<Identity> {
     identities
 }
 
-/// Executes a block on the accounts before it; `accounts` holds all that are [`touched`], those
+/// Executes a block on the accounts before it; `before` holds all that are [`touched`], those
 /// that were never paid with their default. Accounts that end as they began are left out.
 pub fn execute(
     block: &Block,
     leader: &Identity,
-    accounts: BTreeMap<Identity, Account>,
+    mut before: BTreeMap<Identity, Account>,
 ) -> Execution {
-    let mut after = accounts.clone();
+    let mut after = before.clone();
     let outcomes = block
         .transactions()
         .iter()
         .map(|transaction| apply(transaction.transfer(), leader, &mut after))
         .collect();
-    after.retain(|identity, account| accounts.get(identity) != Some(account));
+    after.retain(|identity, account| before.get(identity) != Some(account));
+    before.retain(|identity, _| after.contains_key(identity));
     Execution {
         accounts: after,
+        before,
         outcomes,
     }
 }

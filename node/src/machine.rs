@@ -5,43 +5,43 @@
 //! by step, in virtual time, over a network and disks of its own. What either runs is this.
 
 use crate::{
+    accounts::Accounts,
+    across::Across,
+    asked::Asked,
     clock::Clock,
+    conduct::Conduct,
     config::ConsensusConfig,
     evidence::EvidenceFolder,
     executor::{ExecutedBlock, Executor, ExecutorHandle},
-    ingest::{Forwarder, Ingest},
-    inlet::{Inlet, Request},
+    forecast::Forecast,
+    ingest::{FORWARDED, Forwarder, Ingest},
+    inlet::{Inlet, InletParts},
+    keeper::{self, Keep, Keeper},
     mempool::{Mempool, MempoolLimits},
     metrics::NodeMetrics,
     misbehave::Spoiler,
     offenders::Offenders,
-    outlet::{Outlet, Wire},
+    outlet::{InFlight, Outlet, Wire},
     replica::{Cutter, Event, Neighbours, Replica, ReplicaConfig},
     rpc::live::LiveStatus,
-    serve::Server,
+    serve::{REQUESTS, Requests, Server},
+    turns::turns,
     validate::Validator,
 };
-use crossbeam_channel::{Receiver, Sender, bounded, unbounded};
+use crossbeam_channel::{Receiver, Sender, unbounded};
 use quorate_consensus::{Config, Engine, Job, Output, Own, Tip, ValidateRequest};
+use quorate_crypto::SecretKey;
 use quorate_storage::{
     disk::Disk,
     journal::Journal,
     store::Store,
     tree::{TableRows, Tree},
 };
-use quorate_types::{Epoch, Record, Transaction, ValidatorIndex, genesis::Genesis};
+use quorate_types::{Epoch, Record, genesis::Genesis};
 use std::{
     path::{Path, PathBuf},
     sync::Arc,
 };
-
-/// Requests for stored blocks that may wait. When it is full, further ones are dropped; peers ask
-/// again.
-const REQUEST_QUEUE: usize = 256;
-
-/// Forwarded batches that may wait for verification. When it is full, further ones are dropped;
-/// the validator that forwarded them still has them.
-const TRANSACTION_QUEUE: usize = 256;
 
 /// What a validator is told at its start.
 pub struct Settings {
@@ -49,8 +49,10 @@ pub struct Settings {
     pub genesis: Arc<Genesis>,
     /// The validators.
     pub committee: quorate_types::Committee,
-    /// Its place and its key.
+    /// Its place and its vote key.
     pub own: Own,
+    /// Its identity's key.
+    pub identity: SecretKey,
     /// The protocol's patience.
     pub consensus: ConsensusConfig,
     /// Limits on transactions that wait.
@@ -83,6 +85,8 @@ pub struct Surroundings {
     pub clock: Arc<dyn Clock>,
     /// Takes frames to peers.
     pub wire: Wire,
+    /// Tells what of them has not left.
+    pub in_flight: InFlight,
     /// Cuts links.
     pub cut: Cutter,
     /// Where it counts.
@@ -110,24 +114,30 @@ pub struct Machine {
     pub validator: Validator,
     /// Blocks to check.
     pub proposals: Receiver<ValidateRequest>,
-    /// Serves stored blocks.
+    /// Serves blocks.
     pub server: Server,
-    /// Requests for them.
-    pub requests: Receiver<(ValidatorIndex, Request)>,
     /// Takes in forwarded transactions.
     pub ingest: Ingest,
-    /// Transactions that were forwarded to here.
-    pub forwarded: Receiver<Vec<Transaction>>,
     /// Forwards transactions.
     pub forwarder: Forwarder,
     /// Takes frames from peers.
     pub inlet: Inlet,
+    /// What is held against peers for how they behave on their links.
+    pub conduct: Arc<Conduct>,
     /// Executes final blocks.
     pub executor: Executor,
     /// The executor from outside.
     pub executed: ExecutorHandle,
+    /// Accounts after known blocks.
+    pub accounts: Accounts,
     /// Transactions that wait.
     pub mempool: Arc<Mempool>,
+    /// Keeps clients' transactions on disk.
+    pub keeper: Keeper,
+    /// What is to be kept, and how to add to it.
+    pub kept: Receiver<Keep>,
+    /// The other end of `kept`.
+    pub to_keeper: Sender<Keep>,
     /// What is shown to clients.
     pub live: Arc<LiveStatus>,
 }
@@ -152,6 +162,7 @@ impl Machine {
             genesis,
             committee,
             own,
+            identity,
             consensus,
             mempool,
             retention_blocks,
@@ -168,6 +179,7 @@ impl Machine {
         let Surroundings {
             clock,
             wire,
+            in_flight,
             cut,
             metrics,
             spoiler,
@@ -180,6 +192,7 @@ impl Machine {
             chain,
             committee: committee.clone(),
             epoch_length: genesis.epoch_blocks,
+            limits: genesis.limits,
             sentences: offenders.sentences(&committee),
             evidence: evidence.pairs(),
             pardons: offenders.pardons(&committee),
@@ -193,17 +206,40 @@ impl Machine {
         let (to_replica, events) = unbounded();
         let (to_pool, jobs) = unbounded();
         let (to_validator, proposals) = unbounded();
-        let (to_server, requests) = bounded(REQUEST_QUEUE);
-        let (to_ingest, forwarded) = bounded(TRANSACTION_QUEUE);
-        let mempool = Arc::new(Mempool::new(mempool, genesis.limits.transaction_bytes()));
+        let (to_server, requests) = turns(committee.size(), REQUESTS);
+        let to_server = Requests(to_server);
+        let (to_ingest, forwarded) = turns(committee.size(), FORWARDED);
+        // Bounded by the mempool, which has taken in whatever is to be kept.
+        let (to_keeper, kept) = unbounded();
+        let accounts = Accounts::new(store.clone());
+        let forecast = Arc::new(Forecast::new(accounts.clone(), committee.clone()));
+        let mempool = Arc::new(Mempool::new(
+            mempool,
+            genesis.limits.transaction_bytes(),
+            genesis.fees,
+        ));
+        let now = clock.now();
+        keeper::restore(now, &chain, &genesis.fees, &store, &accounts, &mempool)?;
         let live = Arc::new(LiveStatus::new(committee.clone(), place));
+        let view = consensus.timing.view_timeout;
+        live.begin_at(store.tip().height, view.max(consensus.min_block_interval));
+        let conduct = Arc::new(Conduct::new(
+            committee.clone(),
+            clock.clone(),
+            metrics.clone(),
+            live.clone(),
+            cut.clone(),
+        ));
+        let asked = Arc::new(Asked::new(committee.size()));
         let observer = observer(
+            clock.clone(),
             mempool.clone(),
             metrics.clone(),
             committee.clone(),
             to_replica.clone(),
         );
         let (executor, executed) = Executor::new(
+            accounts.clone(),
             store.clone(),
             tree,
             committee.clone(),
@@ -211,30 +247,55 @@ impl Machine {
             observer,
             metrics.clone(),
         )?;
-        let inlet = Inlet::new(
-            committee.clone(),
-            to_replica.clone(),
-            to_server.clone(),
-            to_ingest,
-            metrics.clone(),
-        );
+        let across = Across::new(chain, committee.clone(), (place, identity), &*clock);
+        let across = Arc::new(across);
+        let inlet = Inlet::new(InletParts {
+            committee: committee.clone(),
+            clock: clock.clone(),
+            live: live.clone(),
+            conduct: conduct.clone(),
+            asked: asked.clone(),
+            replica: to_replica.clone(),
+            requests: to_server.clone(),
+            transactions: to_ingest,
+            metrics: metrics.clone(),
+            across: across.clone(),
+            wire: wire.clone(),
+        });
         let validator = Validator {
             clock: clock.clone(),
             chain,
             limits: genesis.limits,
+            fees: genesis.fees,
+            forecast: forecast.clone(),
             mempool: mempool.clone(),
             executor: executed.clone(),
         };
-        let server = Server {
-            store: store.clone(),
-            epoch_length: genesis.epoch_blocks,
-            outlet: Outlet::new(wire.clone(), committee.clone(), None),
-        };
-        let ingest = Ingest {
-            chain,
+        let server = Server::new(
+            store.clone(),
+            genesis.epoch_blocks,
+            committee.clone(),
+            clock.clone(),
+            (
+                Outlet::new(wire.clone(), committee.clone(), None),
+                in_flight,
+            ),
+            requests,
+        );
+        let keeper = Keeper {
             store,
             mempool: mempool.clone(),
             metrics: metrics.clone(),
+        };
+        let ingest = Ingest {
+            clock: clock.clone(),
+            chain,
+            fees: genesis.fees,
+            accounts: accounts.clone(),
+            mempool: mempool.clone(),
+            metrics: metrics.clone(),
+            conduct: conduct.clone(),
+            forwarded,
         };
         let forwarder = Forwarder {
             clock: clock.clone(),
@@ -257,15 +318,20 @@ impl Machine {
             engine,
             journal,
             Neighbours {
-                outlet: Outlet::new(wire, committee, spoiler),
+                outlet: Outlet::new(wire, committee, spoiler)
+                    .noting(asked)
+                    .across(across.clone()),
                 jobs: to_pool,
                 validator: to_validator,
                 requests: to_server,
                 executor: executed.clone(),
+                forecast,
                 mempool: mempool.clone(),
                 metrics,
                 live: live.clone(),
                 cut,
+                across,
+                conduct: conduct.clone(),
                 offenders,
                 evidence,
                 clock,
@@ -280,14 +346,17 @@ impl Machine {
             validator,
             proposals,
             server,
-            requests,
             ingest,
-            forwarded,
             forwarder,
             inlet,
+            conduct,
             executor,
             executed,
+            accounts,
             mempool,
+            keeper,
+            kept,
+            to_keeper,
             live,
         })
     }
@@ -306,19 +375,23 @@ fn stored_tip(store: &Store) -> Tip {
 
 /// What follows from an executed block elsewhere in the node.
 fn observer(
+    clock: Arc<dyn Clock>,
     mempool: Arc<Mempool>,
     metrics: Arc<NodeMetrics>,
     committee: quorate_types::Committee,
     replica: Sender<Event>,
 ) -> Box<dyn Fn(&ExecutedBlock) + Send> {
     Box::new(move |executed| {
-        mempool.executed(&executed.nonces);
+        let transactions = executed.block.transactions().iter();
+        let used = transactions.zip(&executed.outcomes);
+        let used = used.filter(|(_, outcome)| outcome.used_nonce());
+        let used = used.map(|(transaction, _)| transaction.id()).collect();
+        let height = executed.block.height();
+        mempool.executed(clock.now(), height, &executed.accounts, &used);
         let (count, bytes) = mempool.size();
         metrics.mempool_transactions.set(count as i64);
         metrics.mempool_bytes.set(bytes as i64);
-        metrics
-            .transactions
-            .inc_by(executed.block.transactions().len() as u64);
+        metrics.executed(&executed.outcomes);
         metrics.count_missed_slots(executed.block.header(), &committee);
         // If the replica is gone, its end has been reported.
         let _ = replica.send(Event::Executed(executed.block.height()));

@@ -5,13 +5,17 @@
 //! the key. A used key without a journal does not vote until its operator says from which epoch on,
 //! which must be one that it cannot have voted in.
 
+use quorate_files::read_text;
 use quorate_storage::disk::{SystemDisk, write_atomically};
 use quorate_types::{ChainId, Epoch};
 use serde::{Deserialize, Serialize};
 use std::{
-    fs, io,
+    io,
     path::{Path, PathBuf},
 };
+
+/// Most bytes of the mark's file.
+const MAX_MARK_BYTES: u64 = 64 << 10;
 
 /// What the mark says.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -103,11 +107,11 @@ fn mark_path(vote_key: &Path) -> PathBuf {
 }
 
 fn read(path: &Path) -> Result<Option<Mark>, MarkError> {
-    let text = match fs::read_to_string(path) {
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
-        text => text.map_err(|source| MarkError::Io {
+    let text = match read_text(path, MAX_MARK_BYTES) {
+        Err(error) if error.is_missing() => return Ok(None),
+        text => text.map_err(|error| MarkError::Io {
             path: path.to_path_buf(),
-            source,
+            source: error.into(),
         })?,
     };
     let mark = serde_json::from_str(&text).map_err(|error| MarkError::Damaged {
@@ -121,6 +125,7 @@ fn read(path: &Path) -> Result<Option<Mark>, MarkError> {
 mod tests {
     use super::*;
     use quorate_types::Digest;
+    use std::fs;
 
     const CHAIN: ChainId = ChainId(Digest([1; 32]));
 

@@ -1,12 +1,12 @@
 //! The node's own metrics. Benchmarks and dashboards read these, never the log.
 
-use crate::config::ValidatorConfig;
+use crate::{conduct::Fault, config::ValidatorConfig};
 use prometheus::{
     Counter, Gauge, Histogram, HistogramOpts, IntCounter, IntCounterVec, IntGauge, IntGaugeVec,
     Opts, Registry,
 };
 use quorate_consensus::{Counters, Offence, WorkCounts};
-use quorate_types::{Committee, Header, View};
+use quorate_types::{Committee, Header, Outcome, View};
 use std::{sync::Mutex, time::Duration};
 
 /// Every metric of the node but those of the links, which register their own.
@@ -32,11 +32,17 @@ pub struct NodeMetrics {
     pub(crate) start_seconds: Gauge,
     pub(crate) clock_ahead: Gauge,
     pub(crate) database_syncs: IntCounter,
+    pub(crate) kept_syncs: IntCounter,
+    failed: IntCounterVec,
     pub(crate) network_height: IntGauge,
     pub(crate) behind: IntGauge,
     pub(crate) block_timestamp: Gauge,
     pub(crate) cpu_seconds: Counter,
     pub(crate) resident_bytes: IntGauge,
+    pub(crate) rpc_connections: IntGauge,
+    pub(crate) rpc_in_flight_bytes: IntGauge,
+    pub(crate) rpc_refused: IntCounter,
+    pub(crate) in_vain: IntCounter,
     pub(crate) disk_free_bytes: IntGauge,
     pub(crate) disk_bytes: IntGauge,
     mempool_room: IntGauge,
@@ -52,6 +58,8 @@ pub struct NodeMetrics {
     skipped: IntCounter,
     submitted: IntCounterVec,
     dropped: IntCounterVec,
+    pub(crate) faults: IntCounterVec,
+    pub(crate) cuts: IntCounterVec,
     dropped_by_engine: IntCounterVec,
     last: Mutex<Counters>,
 }
@@ -60,10 +68,16 @@ const VERSION: &str = env!("CARGO_PKG_VERSION");
 
 /// Why frames are dropped before the replica sees them. Each counter is there from the start, so
 /// that its first increase is one.
-const FRAME_DROPS: [&str; 8] = [
+const FRAME_DROPS: [&str; 14] = [
     "unknown_peer",
     "undecodable",
     "wrong_lane",
+    "cut",
+    "muted",
+    "not_the_leader",
+    "too_many",
+    "unasked",
+    "unknown_kind",
     "replica_queue_full",
     "request_queue_full",
     "transaction_queue_full",
@@ -72,10 +86,10 @@ const FRAME_DROPS: [&str; 8] = [
 ];
 
 /// Why the consensus machine drops messages.
-const MESSAGE_DROPS: [&str; 3] = ["blocked", "window", "invalid"];
+const MESSAGE_DROPS: [&str; 4] = ["blocked", "unheard", "window", "invalid"];
 
 /// What clients are told of the transactions that they submit.
-const ANSWERS: [&str; 13] = [
+const ANSWERS: [&str; 17] = [
     "pending",
     "finalized",
     "busy",
@@ -88,7 +102,11 @@ const ANSWERS: [&str; 13] = [
     "cannot_pay_fee",
     "wrong_chain",
     "bad_signature",
+    "not_verified",
     "already_known",
+    "fee_too_low",
+    "small_order_key",
+    "outdated",
 ];
 
 /// Most views that are counted as missed between two final blocks.
@@ -230,6 +248,22 @@ impl NodeMetrics {
                 "The newest executed block's timestamp, in seconds since 1970",
             )?,
             cpu_seconds,
+            rpc_connections: gauge(
+                "quorate_rpc_connections",
+                "Open connections to the public HTTP interface",
+            )?,
+            rpc_in_flight_bytes: gauge(
+                "quorate_rpc_in_flight_bytes",
+                "Bytes of HTTP requests and answers in memory",
+            )?,
+            rpc_refused: counter(
+                "quorate_rpc_refused_total",
+                "Connections and requests over HTTP that were refused, since a client or all had their share",
+            )?,
+            in_vain: counter(
+                "quorate_rpc_in_vain_signatures_total",
+                "Signatures of clients that were looked at in vain: bad ones, and those looked at again because of them",
+            )?,
             resident_bytes: gauge(
                 "quorate_process_resident_memory_bytes",
                 "Memory of this process that is in RAM",
@@ -263,6 +297,15 @@ impl NodeMetrics {
             database_syncs: counter(
                 "quorate_storage_syncs_total",
                 "Batches of executed blocks that were synced to the database",
+            )?,
+            kept_syncs: counter(
+                "quorate_mempool_syncs_total",
+                "Syncs that made clients' transactions safe from a crash, before they were told",
+            )?,
+            failed: labelled(
+                "quorate_executor_failed_transactions_total",
+                "Transactions in final blocks that were not applied, by what became of them",
+                "outcome",
             )?,
             certificates: counter(
                 "quorate_crypto_certificates_total",
@@ -298,6 +341,16 @@ impl NodeMetrics {
                 "Frames from peers that were dropped before the replica saw them",
                 "reason",
             )?,
+            faults: labelled(
+                "quorate_node_peer_faults_total",
+                "What peers sent that no validator sends",
+                "fault",
+            )?,
+            cuts: labelled(
+                "quorate_node_peers_cut_total",
+                "Times that a peer was cut or muted for a while, by what it sent last",
+                "fault",
+            )?,
             dropped_by_engine: labelled(
                 "quorate_consensus_messages_dropped_total",
                 "Messages from peers that the consensus machine dropped",
@@ -308,8 +361,15 @@ impl NodeMetrics {
         for answer in ANSWERS {
             metrics.submitted.with_label_values(&[answer]);
         }
+        for outcome in Outcome::ALL.iter().filter(|o| **o != Outcome::Applied) {
+            metrics.failed.with_label_values(&[outcome.name()]);
+        }
         for reason in FRAME_DROPS {
             metrics.dropped.with_label_values(&[reason]);
+        }
+        for fault in Fault::ALL {
+            metrics.faults.with_label_values(&[fault.name()]);
+            metrics.cuts.with_label_values(&[fault.name()]);
         }
         for reason in MESSAGE_DROPS {
             metrics.dropped_by_engine.with_label_values(&[reason]);
@@ -347,6 +407,14 @@ impl NodeMetrics {
         }
     }
 
+    /// Counts a final block's transactions, and those that were not applied.
+    pub(crate) fn executed(&self, outcomes: &[Outcome]) {
+        self.transactions.inc_by(outcomes.len() as u64);
+        for outcome in outcomes.iter().filter(|o| **o != Outcome::Applied) {
+            self.failed.with_label_values(&[outcome.name()]).inc();
+        }
+    }
+
     /// Counts submitted transactions. The answers are those of [`ANSWERS`].
     pub(crate) fn submitted(&self, answer: &str, transactions: usize) {
         let counter = self.submitted.with_label_values(&[answer]);
@@ -356,6 +424,12 @@ impl NodeMetrics {
     /// Counts a dropped frame. The reasons are those of [`FRAME_DROPS`].
     pub(crate) fn dropped(&self, reason: &'static str) {
         self.dropped.with_label_values(&[reason]).inc();
+    }
+
+    /// Frames dropped so far.
+    #[cfg(test)]
+    pub(crate) fn dropped_so_far(&self, reason: &str) -> u64 {
+        self.dropped.with_label_values(&[reason]).get()
     }
 
     /// Adds what a crypto thread has done.
@@ -374,9 +448,10 @@ impl NodeMetrics {
         }
         self.nullified.inc_by(now.nullified - last.nullified);
         self.skipped.inc_by(now.skipped - last.skipped);
-        let [blocked, window, invalid] = MESSAGE_DROPS;
+        let [blocked, unheard, window, invalid] = MESSAGE_DROPS;
         for (reason, new, old) in [
             (blocked, now.dropped_blocked, last.dropped_blocked),
+            (unheard, now.dropped_unheard, last.dropped_unheard),
             (window, now.dropped_window, last.dropped_window),
             (invalid, now.dropped_invalid, last.dropped_invalid),
         ] {

@@ -4,33 +4,45 @@
 //! nobody asked for stops the node with that reason.
 
 use crate::{
-    clock::{SystemClock, now_ms},
+    cli::with_causes,
+    clock::{Clock, SystemClock, now_ms},
+    conduct::{Conduct, Fault},
     config::ValidatorConfig,
     control::{CONTROL_SOCKET, ControlSocket},
+    descriptors,
     machine::{Durables, Machine, Settings, Surroundings, journal_folder},
     marker,
     mempool::MempoolLimits,
     metrics::NodeMetrics,
     misbehave::Spoiler,
-    pool,
+    owner::{self, Owner},
+    pool, priority,
     replica::{Cut, Event},
-    rpc::{self, RpcParts, RpcState},
+    rpc::{
+        self, Audience, RpcParts, RpcState,
+        verifying::{self, Verifying},
+    },
+    space, sync_log,
     vitals::Vitals,
 };
 use anyhow::{Context, bail};
 use commonware_runtime::{Runner as _, Supervisor as _, tokio::Context as Runtime};
+use crossbeam_channel::Sender;
 use prometheus::{Encoder as _, Registry, TextEncoder};
 use quorate_consensus::{Own, Worker};
-use quorate_p2p::{Inbound, Links};
+use quorate_files::{Privacy, own_folder};
+use quorate_p2p::{Inbound, LinkWatch, Links};
 use quorate_storage::{
     disk::SystemDisk,
     journal::{Journal, Recovered},
     store::Store,
 };
-use quorate_types::{Epoch, Height};
+use quorate_types::{Committee, Epoch, Height};
 use std::{
+    collections::BTreeMap,
     fmt::Display,
     fs::{File, TryLockError},
+    io,
     panic::{AssertUnwindSafe, catch_unwind},
     path::Path,
     sync::{Arc, OnceLock},
@@ -45,6 +57,11 @@ const STOP_LIMIT: Duration = Duration::from_secs(10);
 
 /// How long the replica waits for links before it starts.
 const LINK_PATIENCE: Duration = Duration::from_secs(3);
+
+/// The file that is locked in a data directory, and that tells one from other folders.
+const LOCK_FILE: &str = "LOCK";
+/// How often is looked what the links have refused.
+const LINK_WATCH: Duration = Duration::from_millis(500);
 
 /// The longest frame between validators.
 const MAX_FRAME_BYTES: usize = quorate_types::limits::MAX_FRAME_BYTES;
@@ -84,8 +101,10 @@ impl Failures {
 ///
 /// If it cannot start, or had to stop because going on would have been unsafe or impossible.
 pub fn run(config: ValidatorConfig, stop_with_stdin: bool) -> anyhow::Result<()> {
-    std::fs::create_dir_all(&config.data_dir)
-        .with_context(|| format!("cannot create {}", config.data_dir.display()))?;
+    own_data_directory(&config.data_dir)?;
+    // Two listeners have as many.
+    let listeners = 1 + u64::from(config.admin.is_some());
+    descriptors::raise_for(listeners * config.rpc.max_connections as u64);
     // Before the runtime, which would wait for the other process to end.
     let lock = lock_directory(&config.data_dir)?;
     let runtime = commonware_runtime::tokio::Config::new()
@@ -107,9 +126,21 @@ pub fn run(config: ValidatorConfig, stop_with_stdin: bool) -> anyhow::Result<()>
     outcome
 }
 
+/// Makes the data directory so that only this user can enter it, or closes one that others can:
+/// who may write there could take the journal away.
+fn own_data_directory(directory: &Path) -> anyhow::Result<()> {
+    if let Privacy::Tightened { mode } = own_folder(directory, LOCK_FILE).context("`data_dir`")? {
+        warn!(
+            folder = %directory.display(),
+            "the data directory was open to others (mode {mode:04o}) and is closed now (0700)"
+        );
+    }
+    Ok(())
+}
+
 /// Locks the data directory for as long as the file stays open.
 pub(crate) fn lock_directory(directory: &Path) -> anyhow::Result<File> {
-    let path = directory.join("LOCK");
+    let path = directory.join(LOCK_FILE);
     let file = File::create(&path).with_context(|| format!("cannot write {}", path.display()))?;
     match file.try_lock() {
         Ok(()) => Ok(file),
@@ -138,20 +169,39 @@ async fn serve_until_stopped(
 
     // What is durable.
     let genesis = Arc::new(config.genesis.clone());
-    let (store, tree) = Store::open(&config.data_dir.join("db"), &genesis)?;
+    let own = Owner {
+        chain_id: config.chain,
+        identity: config.identity.identity(),
+    };
+    owner::check(&config.data_dir, &own).with_context(|| config.path.display().to_string())?;
+    let database = config.data_dir.join("db");
+    let is_new = Store::is_absent(&database);
+    let (store, tree) = Store::open(&database, &genesis)?;
     let _ = opened.set(store.clone());
     drop(opened);
     let (journal, recovered, silent_before) = open_journal(&config, &store)?;
+    owner::claim(&config.data_dir, &own, config.place, &recovered.records)
+        .with_context(|| config.path.display().to_string())?;
+    if is_new && (!recovered.created || config.vote_from_epoch.is_some()) {
+        warn!(
+            folder = %database.display(),
+            "the database is a new one, although this validator ran before. The chain is fetched from \
+             the others; transactions that this validator had accepted and that no final block holds are \
+             lost: their clients must submit them again"
+        );
+    }
     let records = recovered.records.len();
 
     // The links come last, since frames may arrive at once; until then they lead nowhere.
     let late_links: Arc<OnceLock<Links>> = Arc::default();
     let (wire_links, cut_links) = (late_links.clone(), late_links.clone());
+    let flight_links = late_links.clone();
     let spoiler = config.misbehaviour.map(|kind| Spoiler {
         kind,
         chain: config.chain,
         secret: config.vote_secret.clone(),
     });
+    let clock: Arc<dyn Clock> = Arc::new(SystemClock::start());
     let Machine {
         replica,
         first,
@@ -161,14 +211,17 @@ async fn serve_until_stopped(
         validator,
         proposals,
         server,
-        requests,
         ingest,
-        forwarded,
         forwarder,
         inlet,
+        conduct,
         executor: executor_body,
         executed: executor,
+        accounts,
         mempool,
+        keeper,
+        kept,
+        to_keeper,
         live,
     } = Machine::assemble(
         Settings {
@@ -178,11 +231,13 @@ async fn serve_until_stopped(
                 place: config.place,
                 secret: config.vote_secret.clone(),
             },
+            identity: config.identity.clone(),
             consensus: config.consensus,
             mempool: MempoolLimits {
                 max_transactions: config.mempool.max_transactions,
                 max_bytes: config.mempool.max_bytes,
                 max_per_sender: config.mempool.max_per_sender,
+                stranded_lasts: config.mempool.stranded_lasts,
             },
             retention_blocks: config.storage.retention_blocks,
             data_dir: config.data_dir.clone(),
@@ -196,13 +251,17 @@ async fn serve_until_stopped(
             silent_before,
         },
         Surroundings {
-            clock: Arc::new(SystemClock::start()),
+            clock: clock.clone(),
             wire: Arc::new(move |lane, to, frame| {
                 if let Some(links) = wire_links.get() {
                     links.send(lane, to, frame);
                 }
             }),
-            cut: Box::new(move |identity, what| match (cut_links.get(), what) {
+            in_flight: Arc::new(move |lane, peer| {
+                let links = flight_links.get();
+                links.map_or(0, |links| links.waiting_bytes(lane, peer))
+            }),
+            cut: Arc::new(move |identity, what| match (cut_links.get(), what) {
                 (Some(links), Cut::Off) => links.block(identity),
                 (Some(links), Cut::Allowed) => links.unblock(identity),
                 (None, _) => {}
@@ -215,6 +274,20 @@ async fn serve_until_stopped(
         chain = %config.chain, validator = config.place.0, height = %store.tip().height,
         view = %replica.engine().view(), records, "starting"
     );
+
+    // All that can be refused comes before the first link: whoever cannot run must not join.
+    let control = ControlSocket::bind(&config.data_dir)?;
+    let mut listeners = vec![(
+        Audience::Public,
+        rpc::listen(Audience::Public, config.rpc.listen)?,
+    )];
+    match config.admin {
+        Some(address) => {
+            let listener = rpc::listen(Audience::Operator, address)?;
+            listeners.push((Audience::Operator, listener));
+        }
+        None => info!("no `[admin]` section: metrics are served over the control socket only"),
+    }
 
     // The threads.
     let executor_thread = failures.thread("executor", move || executor_body.run())?;
@@ -243,20 +316,40 @@ async fn serve_until_stopped(
     })?;
     let validator_replica = to_replica.clone();
     failures.thread("validate", move || {
-        validator.run(proposals, validator_replica);
-        Ok(())
+        validator.run(proposals, validator_replica)
     })?;
-    failures.thread("serve", move || server.run(requests))?;
-    failures.thread("ingest", move || ingest.run(forwarded))?;
+    failures.thread("keeper", move || keeper.run(kept))?;
+    failures.thread("serve", move || server.run())?;
+    failures.thread("ingest", move || {
+        priority::lower_this_thread();
+        ingest.run()
+    })?;
+    let (verifying, worker) = Verifying::new(clock.clone());
+    for _ in 0..verifying::THREADS {
+        let worker = worker.clone();
+        failures.thread("verify", move || {
+            worker.run();
+            Ok(())
+        })?;
+    }
 
     // A proposal that is sent before the links are up is lost, and costs a time-out.
     wait_for_links(&links, config.committee.quorum()).await;
+    links.watch(link_watch(config.committee.clone(), to_replica.clone()));
     let replica = failures.thread("replica", move || replica.run(first, events))?;
 
     // The tasks.
     let forwarding = tokio::spawn(forwarder.run());
+    let watching = tokio::spawn(watch_links(
+        links.clone(),
+        config.committee.clone(),
+        conduct,
+    ));
     let peers = links.clone();
+    let peers_for_log = links.clone();
+    let clients = rpc::clients(&config.rpc);
     let vitals = Vitals {
+        clients: clients.clone(),
         data_dir: config.data_dir.clone(),
         executor: executor.clone(),
         live: live.clone(),
@@ -264,14 +357,18 @@ async fn serve_until_stopped(
         metrics: metrics.clone(),
     };
     let state = RpcState::new(RpcParts {
-        listen: config.rpc.listen,
-        max_connections: config.rpc.max_connections,
-        request_timeout: config.rpc.request_timeout,
+        config: config.rpc.clone(),
+        clients,
         name: config.genesis.name.clone(),
         chain: config.chain,
         scheme: config.genesis.scheme.clone(),
         store: store.clone(),
+        fees: config.genesis.fees,
+        clock,
+        accounts,
         mempool: mempool.clone(),
+        verifying,
+        keeper: to_keeper,
         executor: executor.clone(),
         live: live.clone(),
         addresses: config.p2p.peers.clone(),
@@ -282,37 +379,77 @@ async fn serve_until_stopped(
             metrics_text(&registry)
         }),
     });
-    let control = ControlSocket::bind(&config.data_dir)?;
     let control = tokio::spawn(control.serve(state.clone(), live.clone(), to_replica.clone()));
-    let (stop_rpc, rpc_stopped) = tokio::sync::oneshot::channel::<()>();
-    let rpc_failures = failures.clone();
-    let server = tokio::spawn(async move {
-        let shutdown = async { drop(rpc_stopped.await) };
-        if let Err(error) = rpc::serve(state, shutdown).await {
-            rpc_failures.report(error.context("RPC server"));
-        }
-    });
+    let (stop_rpc, rpc_stopped) = tokio::sync::watch::channel(());
+    let mut servers = tokio::task::JoinSet::new();
+    for (audience, listener) in listeners {
+        let state = state.clone();
+        let mut stopped = rpc_stopped.clone();
+        servers.spawn(async move {
+            let shutdown = async { drop(stopped.changed().await) };
+            rpc::serve(state, audience, listener, shutdown).await;
+        });
+    }
+    let space = tokio::spawn(space::watch(config.data_dir.clone()));
+    let sync_log = tokio::spawn(sync_log::watch(live.clone(), move || peers_for_log.peers()));
 
     let outcome = tokio::select! {
         signal = stop_signal(stop_with_stdin) => signal,
         error = network => Err(anyhow::Error::from(error).context("network")),
         ended = control => Err(anyhow::anyhow!("the control socket ended: {ended:?}")),
         ended = forwarding => Err(anyhow::anyhow!("forwarding ended: {ended:?}")),
+        ended = watching => Err(anyhow::anyhow!("watching the links ended: {ended:?}")),
         error = first_failure(&mut failed) => Err(error),
     };
+    let outcome = outcome.map_err(explain_full_disk);
     match &outcome {
         Ok(()) => info!("stopping"),
-        Err(error) => error!("stopping: {error:#}"),
+        Err(error) => error!("stopping: {}", with_causes(error)),
     }
+    space.abort();
+    sync_log.abort();
     watch_the_end();
     // The socket of a stopped validator would only confuse.
     let _ = std::fs::remove_file(config.data_dir.join(CONTROL_SOCKET));
-    let _ = stop_rpc.send(());
+    drop(stop_rpc);
     let _ = to_replica.send(Event::Stop);
     executor.stop();
     join(vec![replica, executor_thread]).await;
-    let _ = tokio::time::timeout(Duration::from_secs(2), server).await;
+    let _ = tokio::time::timeout(Duration::from_secs(2), servers.join_all()).await;
     outcome
+}
+
+/// Says what to do when the disk is full.
+fn explain_full_disk(error: anyhow::Error) -> anyhow::Error {
+    let causes = error.chain();
+    let is_full = causes
+        .filter_map(|cause| cause.downcast_ref::<io::Error>())
+        .any(|cause| cause.kind() == io::ErrorKind::StorageFull);
+    match is_full {
+        true => error.context(
+            "the disk is full: make room and start the validator again, which has lost nothing",
+        ),
+        false => error,
+    }
+}
+
+/// Counts what the links refuse against who sent it. Runs until it is dropped.
+async fn watch_links(links: Links, committee: Committee, conduct: Arc<Conduct>) {
+    let mut counted = BTreeMap::new();
+    let mut ticks = tokio::time::interval(LINK_WATCH);
+    loop {
+        ticks.tick().await;
+        for peer in links.peers() {
+            let counted = counted.entry(peer.identity).or_insert(0);
+            let fresh = peer.oversized - *counted;
+            if fresh > 0
+                && let Some(place) = committee.place(&peer.identity)
+            {
+                *counted = peer.oversized;
+                conduct.note(place, Fault::Oversized, fresh);
+            }
+        }
+    }
 }
 
 /// The text of `/metrics`.
@@ -355,6 +492,10 @@ fn watch_the_end() {
     });
 }
 
+/// How many epochs above the one that its database is in a validator without its journal may vote at
+/// the soonest: it may have voted in the next one, where the others were perhaps.
+const SAFE_EPOCHS: u64 = 2;
+
 /// Opens the vote journal, and refuses to vote if it should be there and is not. Returns the first
 /// epoch in which to vote, too.
 fn open_journal(
@@ -366,9 +507,27 @@ fn open_journal(
     let told = config.vote_from_epoch;
     // Left as it is, an empty journal would pass for a real one at the next start.
     let forget = || drop(std::fs::remove_dir_all(&directory));
-    if recovered.created && store.tip().height > Height(0) && told.is_none() {
-        forget();
-        bail!(lost_journal(&directory, store.tip().height));
+    let tip = store.tip();
+    if recovered.created && tip.height > Height(0) {
+        let epoch = config.genesis.epoch_blocks.epoch_of(tip.height.next());
+        let least = Epoch(epoch.0.saturating_add(SAFE_EPOCHS));
+        match told {
+            None => {
+                forget();
+                bail!(lost_journal(&directory, tip.height));
+            }
+            Some(told) if told < least => {
+                forget();
+                bail!(
+                    "--vote-from-epoch {told} is too early: there is no vote journal in {}, and this \
+                     validator's own database is in epoch {epoch} already, so the key may have voted in the \
+                     one after it. Name {least} at least, and at least two above the highest epoch that \
+                     any validator shows (`quorate status`)",
+                    directory.display(),
+                );
+            }
+            Some(_) => {}
+        }
     }
     let [_, vote_key] = &config.key_files;
     let first = marker::check(vote_key, &directory, config.chain, recovered.created, told)
@@ -406,6 +565,16 @@ async fn wait_for_links(links: &Links, quorum: usize) {
     while links.connected() + 1 < quorum && Instant::now() < patience {
         tokio::time::sleep(Duration::from_millis(10)).await;
     }
+}
+
+/// Tells the replica of links. Each takes a handshake, so the replica's queue is not flooded.
+fn link_watch(committee: Committee, replica: Sender<Event>) -> Box<LinkWatch> {
+    Box::new(move |identity, up| {
+        if let Some(peer) = committee.place(&identity) {
+            // If the replica is gone, its end has been reported.
+            let _ = replica.send(Event::Linked { peer, up });
+        }
+    })
 }
 
 fn p2p_config(config: &ValidatorConfig) -> quorate_p2p::Config {

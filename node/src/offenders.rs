@@ -21,7 +21,7 @@ use std::{
 pub const OFFENDERS_FILE: &str = "offenders.json";
 
 /// Most bytes of the file: 1,024 entries with their proofs.
-const MAX_FILE_BYTES: u64 = 16 << 20;
+pub(crate) const MAX_OFFENDERS_BYTES: u64 = 16 << 20;
 
 /// Why the list cannot be read or written.
 #[derive(Debug, thiserror::Error)]
@@ -81,7 +81,7 @@ impl Offenders {
         now_ms: u64,
     ) -> Result<Self, OffendersError> {
         let path = directory.join(OFFENDERS_FILE);
-        let text = match disk.read(&path, MAX_FILE_BYTES) {
+        let text = match disk.read(&path, MAX_OFFENDERS_BYTES) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => b"[]".to_vec(),
             Err(error) if error.kind() == io::ErrorKind::FileTooLarge => {
                 let problem = error.to_string();
@@ -112,7 +112,7 @@ impl Offenders {
             let penalty = match entry.standing {
                 Standing::Blocked => Penalty::Blocked,
                 Standing::Probation => Penalty::Probation,
-                Standing::Pardoned => return None,
+                Standing::Pardoned | Standing::Cut | Standing::Muted => return None,
             };
             Some(Sentence {
                 validator: committee.place(&entry.identity)?,
@@ -227,6 +227,11 @@ fn exhibit(exhibit: &Exhibit) -> Option<ExhibitJson> {
             kind: "vote".to_owned(),
             summary: format!("{vote:?}"),
             hex: to_hex(vote.as_ref()),
+        },
+        Exhibit::Proposal(header, flaw) => ExhibitJson {
+            kind: "header".to_owned(),
+            summary: format!("{}: {header:?}", flaw.name()),
+            hex: to_hex(header.as_ref()),
         },
         Exhibit::Certificate(certificate) => ExhibitJson {
             kind: "certificate".to_owned(),

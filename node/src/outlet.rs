@@ -1,21 +1,30 @@
 //! What goes to the links: messages become frames, and those for the same peers travel together.
 
-use crate::{inlet::lane_of, misbehave::Spoiler};
+use crate::{across::Across, asked::Asked, inlet::lane_of, misbehave::Spoiler};
 use bytes::Bytes;
 use commonware_codec::Encode;
 use quorate_consensus::{Outbound, Target};
 use quorate_p2p::{Lane, To};
-use quorate_types::{Committee, Durable, Frame, Message, Status, limits::MAX_FRAME_MESSAGES};
+use quorate_types::{
+    Committee, Durable, Frame, Identity, Message, Status, limits::MAX_FRAME_MESSAGES,
+};
 use std::sync::Arc;
 
 /// What takes frames to peers: the links. It never waits, and drops what does not fit.
 pub type Wire = Arc<dyn Fn(Lane, &To, Bytes) + Send + Sync>;
+
+/// Tells how many bytes wait for a peer in a lane: sent, and not yet taken by its connection.
+pub type InFlight = Arc<dyn Fn(Lane, &Identity) -> usize + Send + Sync>;
 
 /// Sends messages of the replica. Votes are taken only as [`Durable`].
 pub struct Outlet {
     wire: Wire,
     committee: Committee,
     spoiler: Option<Spoiler>,
+    /// Where questions are noted.
+    asked: Option<Arc<Asked>>,
+    /// Brings what is for all to those without a link.
+    across: Option<Arc<Across>>,
     /// What leaves with the next votes.
     status: Option<Status>,
 }
@@ -26,8 +35,22 @@ impl Outlet {
             wire,
             committee,
             spoiler,
+            asked: None,
+            across: None,
             status: None,
         }
+    }
+
+    /// Notes from now on what it asks of whom.
+    pub(crate) fn noting(mut self, asked: Arc<Asked>) -> Self {
+        self.asked = Some(asked);
+        self
+    }
+
+    /// Reaches from now on those too to whom there is no link.
+    pub(crate) fn across(mut self, across: Arc<Across>) -> Self {
+        self.across = Some(across);
+        self
     }
 
     /// Sends votes, which the journal has made durable.
@@ -38,7 +61,7 @@ impl Outlet {
         }
         let votes_to_all = votes.iter().any(|v| matches!(v.to, Target::All));
         if votes_to_all && let Some(status) = self.status.take() {
-            votes.push(to_all(status));
+            votes.extend(self.said_of_itself(status));
         }
         self.dispatch(votes);
     }
@@ -68,14 +91,24 @@ impl Outlet {
     /// Sends the status that is held, if no votes have taken it along.
     pub(crate) fn send_held(&mut self) {
         if let Some(status) = self.status.take() {
-            self.dispatch(vec![to_all(status)]);
+            self.dispatch(self.said_of_itself(status));
         }
+    }
+
+    /// A status, and whom there is no link to.
+    fn said_of_itself(&self, status: Status) -> Vec<Outbound> {
+        let apart = self.across.as_ref().and_then(|across| across.apart());
+        let messages = [Some(Message::Status(status)), apart];
+        messages.into_iter().flatten().map(to_all).collect()
     }
 
     fn dispatch(&self, messages: Vec<Outbound>) {
         let mut groups: Vec<(Target, Lane, Vec<Message>)> = Vec::new();
         for Outbound { to, message } in messages {
             let lane = lane_of(&message);
+            if let (Some(asked), Target::One(peer)) = (&self.asked, to) {
+                asked.note(peer, &message);
+            }
             let group = groups
                 .iter_mut()
                 .find(|(t, l, list)| *t == to && *l == lane && list.len() < MAX_FRAME_MESSAGES);
@@ -92,14 +125,20 @@ impl Outlet {
                     None => continue,
                 },
             };
-            (self.wire)(lane, &to, Frame(messages).encode());
+            let frame = Frame(messages).encode();
+            if let (Some(across), Target::All, Lane::Votes) = (&self.across, target, lane) {
+                for (way, relayed) in across.ways(&frame) {
+                    (self.wire)(Lane::Votes, &To::One(way), relayed);
+                }
+            }
+            (self.wire)(lane, &to, frame);
         }
     }
 }
 
-fn to_all(status: Status) -> Outbound {
+fn to_all(message: Message) -> Outbound {
     Outbound {
         to: Target::All,
-        message: Message::Status(status),
+        message,
     }
 }

@@ -11,32 +11,37 @@
 //! receivers often the pairing check.
 
 use crate::{
+    across::Across,
     clock::{Clock, ClockWatch, TELLING_MS},
+    conduct::Conduct,
     evidence::EvidenceFolder,
     executor::ExecutorHandle,
-    inlet::{Queued, Request},
+    forecast::Forecast,
+    inlet::Queued,
     mempool::Mempool,
     metrics::NodeMetrics,
     offenders::{Circumstances, Offenders},
     outlet::Outlet,
     rpc::live::{Condition, LiveStatus},
+    serve::{Request, Requests},
     validate::MAX_EXECUTION_LAG,
 };
 use anyhow::Context;
 use crossbeam_channel::{Receiver, RecvTimeoutError, Sender};
 use quorate_consensus::{
     BuildRequest, Engine, Finalized, Input, Job, JobId, Moment, Order, Outbound, Output, Penalty,
-    Sentence, Target, ValidateRequest, Verdict,
+    Sentence, ValidateRequest, Verdict,
 };
 use quorate_crypto::bls::Proof;
+use quorate_crypto::mistakes::{Mistake, made};
 use quorate_load::api::OffenderJson;
 use quorate_storage::journal::Journal;
 use quorate_types::{
     Block, ChainId, Committee, Digest, Evidence, Header, Height, Identity, Message, Record, Status,
-    ValidatorIndex, View, VoteKind, genesis::BlockLimits,
+    Transaction, ValidatorIndex, View, VoteKind, genesis::BlockLimits,
 };
 use std::{
-    collections::{HashMap, HashSet, VecDeque},
+    collections::{HashMap, VecDeque},
     iter,
     sync::Arc,
     time::Duration,
@@ -70,6 +75,8 @@ pub enum Event {
         from: ValidatorIndex,
         /// The messages, in order.
         messages: Vec<Message>,
+        /// Whether there is no link to who sent it, and another has passed it on.
+        across: bool,
         /// The room that they take in the queue; freed with the event.
         queued: Queued,
     },
@@ -95,6 +102,13 @@ pub enum Event {
         /// The room that the request takes in the queue; freed with the event.
         #[allow(dead_code)]
         queued: Queued,
+    },
+    /// The link to a validator has come up or ended.
+    Linked {
+        /// Who is at the other end.
+        peer: ValidatorIndex,
+        /// Whether the link is up now.
+        up: bool,
     },
     /// The operator, or the end of a penalty's time, orders something.
     Ordered(Ordered),
@@ -134,20 +148,23 @@ pub(crate) struct Neighbours {
     pub(crate) outlet: Outlet,
     pub(crate) jobs: Sender<Vec<Job>>,
     pub(crate) validator: Sender<ValidateRequest>,
-    pub(crate) requests: Sender<(ValidatorIndex, Request)>,
+    pub(crate) requests: Requests,
     pub(crate) executor: ExecutorHandle,
+    pub(crate) forecast: Arc<Forecast>,
     pub(crate) mempool: Arc<Mempool>,
     pub(crate) metrics: Arc<NodeMetrics>,
     pub(crate) live: Arc<LiveStatus>,
     /// Cuts the link to a blocked validator for a while, or allows it again.
     pub(crate) cut: Cutter,
+    pub(crate) across: Arc<Across>,
+    pub(crate) conduct: Arc<Conduct>,
     pub(crate) offenders: Offenders,
     pub(crate) evidence: EvidenceFolder,
     pub(crate) clock: Arc<dyn Clock>,
 }
 
 /// Cuts the link to a validator, or allows it again.
-pub type Cutter = Box<dyn Fn(Identity, Cut) + Send>;
+pub type Cutter = Arc<dyn Fn(Identity, Cut) + Send + Sync>;
 
 /// What becomes of a link.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -192,6 +209,7 @@ impl Replica {
         around: Neighbours,
     ) -> Self {
         let start = around.clock.now();
+        let (validators, faults) = (config.committee.size(), config.committee.faults());
         Self {
             config,
             engine,
@@ -208,7 +226,7 @@ impl Replica {
             status_leaves: None,
             next_cut: start,
             ordered: None,
-            clock: ClockWatch::default(),
+            clock: ClockWatch::new(validators, faults),
             clock_told: None,
         }
     }
@@ -241,6 +259,8 @@ impl Replica {
     ///
     /// As for [`Self::settle`].
     pub fn begin(&mut self, first: Output) -> anyhow::Result<()> {
+        // What was waited for before, links for instance, does not make it late.
+        self.next_status = self.now();
         self.carry_out(first)?;
         self.show_offenders();
         let evidence = self.around.evidence.all().to_vec();
@@ -328,16 +348,21 @@ impl Replica {
             Event::Frame {
                 from,
                 messages,
+                across,
                 queued,
             } => {
+                if across {
+                    self.step(Input::Reached { peer: from })?;
+                } else {
+                    self.around.across.heard(from, &messages);
+                }
                 for message in &messages {
                     match message {
                         Message::Status(status) => self.around.live.peer_status(from, status),
                         // Who catches up hears of old blocks too, which tell nothing of clocks.
                         Message::Proposal(proposal) if !self.engine.is_behind() => {
-                            let timestamp = proposal.block.header().timestamp_ms;
                             let now = self.wall_ms();
-                            self.clock.heard(timestamp, now);
+                            self.clock.heard(from, &proposal.block, now);
                         }
                         Message::Vote(vote) if vote.signer == from => {
                             let subject = vote.subject;
@@ -364,15 +389,19 @@ impl Replica {
             }
             Event::Executed(height) => self.step(Input::Executed { height }),
             Event::Wanted { from, id, .. } => {
-                match self.engine.block(&id) {
-                    Some(block) => self.around.outlet.send(vec![Outbound {
-                        to: Target::One(from),
-                        message: Message::BlockReply(block),
-                    }]),
-                    // A full queue drops the request; the peer asks again.
-                    None => drop(self.around.requests.try_send((from, Request::Block(id)))),
+                // What it costs to encode and send a block is not for this thread.
+                let request = match self.engine.block(&id) {
+                    Some(block) => Request::Held(block),
+                    None => Request::Stored(id),
+                };
+                if !self.around.requests.ask(from, request) {
+                    self.around.metrics.dropped("request_queue_full");
                 }
                 Ok(())
+            }
+            Event::Linked { peer, up } => {
+                self.around.across.linked(peer, up);
+                self.step(Input::Linked { peer, up })
             }
             Event::Ordered(ordered) => self.obey(ordered),
             Event::Stop => Ok(()),
@@ -571,17 +600,7 @@ impl Replica {
         let transactions = if lag > MAX_EXECUTION_LAG {
             Vec::new()
         } else {
-            let exclude: HashSet<Digest> = request
-                .unfinalized
-                .iter()
-                .flat_map(|block| block.transactions())
-                .map(|transaction| transaction.id())
-                .collect();
-            self.around.mempool.take(
-                self.config.limits.max_transactions,
-                self.config.limits.transaction_bytes(),
-                &exclude,
-            )
+            self.fill(&request)?
         };
         let header = Header {
             chain: self.config.chain,
@@ -596,6 +615,25 @@ impl Replica {
             body_root: Header::body_root_of(&transactions),
         };
         Block::new(header, transactions).context("the mempool gave too many transactions")
+    }
+
+    /// The transactions of a new block. None if its ancestors were executed so long ago that nobody
+    /// waits for it any more.
+    fn fill(&self, request: &BuildRequest) -> anyhow::Result<Vec<Transaction>> {
+        let unexecuted: &[Arc<Block>] = if made(Mistake::AncestorsNotExcluded) {
+            &[]
+        } else {
+            &request.unexecuted
+        };
+        let outlook = self.around.forecast.after(unexecuted);
+        let Some(outlook) = outlook.context("cannot read an account")? else {
+            return Ok(Vec::new());
+        };
+        Ok(self.around.mempool.take(
+            self.config.limits.max_transactions,
+            self.config.limits.transaction_bytes(),
+            &outlook,
+        ))
     }
 
     fn time_proposals(&mut self, messages: &[Outbound]) {
@@ -621,6 +659,9 @@ impl Replica {
             if let Some(signers) = certificate.as_ref().and_then(|c| signers_of(&c.proof)) {
                 self.around.live.signed(signers);
             }
+            let header = block.header();
+            let leader = self.config.committee.leader_in(header.epoch, header.view);
+            self.clock.accepted(now, leader, block.id());
             if let Some(last) = self.last_final.replace(now) {
                 NodeMetrics::observe(&metrics.block_interval, now.since(last));
             }
@@ -720,6 +761,7 @@ impl Replica {
             .set(as_i64(self.engine.on_probation().len() as u64));
         let offenders = self.around.offenders.entries();
         self.around.live.set_offenders(offenders);
+        self.around.conduct.make_room();
     }
 
     /// Shows where the machine is, and from time to time tells the peers.
@@ -736,6 +778,7 @@ impl Replica {
         if now < self.next_status {
             return Ok(());
         }
+        self.clock.was_late(now, now.since(self.next_status));
         self.next_status = now.after(STATUS_INTERVAL);
         self.renew_penalties(now)?;
         self.around
@@ -764,8 +807,8 @@ impl Replica {
             executed_height: executed,
             convicted: self.engine.convicted(),
         };
-        if self.engine.is_behind() {
-            info!(height = %tip.height, "catching up");
+        for peer in self.around.across.never_linked(now) {
+            self.take(Event::Linked { peer, up: false })?;
         }
         self.around.outlet.hold(status);
         self.status_leaves = Some(now.after(STATUS_WAIT));

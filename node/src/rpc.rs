@@ -1,22 +1,36 @@
 //! The HTTP interface. `docs/API.md` describes it for its users.
 //!
 //! It never slows consensus: reads go to the database on a few blocking threads, signatures are
-//! verified on a few others, the replica is not asked at all. Connections, requests under way, bodies,
-//! waiting times and everything in a list are bounded; beyond a bound there is an error that says
-//! so.
+//! verified on a few others ([`verifying`] says whose and when), the replica is not asked at all. Connections, requests under way, bodies,
+//! answers, waiting times and everything in a list are bounded, for all clients and for each one
+//! ([`quorate_http`]); beyond a bound there is an error that says so.
+//!
+//! It is served to three audiences. The public listener has what anybody may know. The admin
+//! listener has the metrics, the peers' addresses and everything about penalties beside, and the
+//! page of curves. The control socket ([`crate::control`]) has orders beside, and no limits.
 
 mod answers;
 pub(crate) mod error;
 mod heard;
+mod large;
+mod limits;
 pub mod live;
 mod page;
+mod progress;
 mod server;
 mod submit;
+pub(crate) mod verifying;
 
-use crate::{executor::ExecutorHandle, mempool::Mempool, metrics::NodeMetrics};
+use crate::{
+    accounts::Accounts, clock::Clock, config::RpcConfig, executor::ExecutorHandle, keeper::Keep,
+    mempool::Mempool, metrics::NodeMetrics, validate::MAX_EXECUTION_LAG,
+};
 use axum::{
     Json, Router,
-    extract::{DefaultBodyLimit, Path, Query, Request, State},
+    extract::{
+        DefaultBodyLimit, Path, Query, Request, State,
+        rejection::{PathRejection, QueryRejection},
+    },
     http::header,
     middleware::Next,
     response::{IntoResponse, Response},
@@ -24,36 +38,23 @@ use axum::{
 };
 use error::{RpcError, RpcResult};
 use live::LiveStatus;
+use quorate_http::{Client, Clients, FREE_BYTES, Permit, Resource, forget_body, held};
 use quorate_load::api::{
-    AccountJson, AccountProofJson, BlockJson, BlocksJson, CertificatesJson, ChainJson,
-    EvidenceListJson, PeersJson, StatusJson, SubmitAnswer, SubmitRequest, TransactionResult,
-    to_hex,
+    AccountJson, AccountProofJson, CertificatesJson, EvidenceListJson, PeersJson, StatusJson,
+    SubmitAnswer, SyncState, TransactionResult, TransactionState, to_hex,
 };
 use quorate_p2p::PeerStatus;
 use quorate_storage::store::Store;
-use quorate_types::{ChainId, Digest, Height, Identity};
+use quorate_types::{ChainId, Digest, Height, Identity, genesis::Fees};
 use serde::Deserialize;
 use std::{net::SocketAddr, sync::Arc, time::Duration};
-use tokio::sync::Semaphore;
+use verifying::Verifying;
 
-pub use server::serve;
+pub use limits::clients;
+pub use server::{listen, serve};
 
 /// Largest body of a request.
 const MAX_BODY_BYTES: usize = 1 << 20;
-
-/// Requests that may read the database at a time.
-const MAX_READING: usize = 4;
-
-/// Requests whose transactions may be verified at a time. They have threads apart from those of
-/// reads, or who submits too much would keep others from reading.
-const MAX_VERIFYING: usize = 2;
-
-/// Transactions that may wait to be verified: about what those threads verify in a tenth of a
-/// second. More would only wait longer for the same answer, so they are refused at once.
-const MAX_SUBMITTED: usize = 2 * submit::MAX_TRANSACTIONS;
-
-/// Requests that may wait for something to become final.
-const MAX_WAITERS: usize = 256;
 
 /// Longest waiting time that a request may ask for.
 const MAX_WAIT: Duration = Duration::from_secs(30);
@@ -64,31 +65,18 @@ const MAX_BLOCKS: u64 = 100;
 /// Most certificates in one answer.
 const MAX_CERTIFICATES: usize = 256;
 
-/// A node whose newest block is older than this is not ready.
-const MAX_AGE: Duration = Duration::from_secs(10);
-
 /// Everything that the interface reads from.
 #[derive(Clone)]
 pub struct RpcState {
-    inner: Arc<Inner>,
-}
-
-struct Inner {
-    parts: RpcParts,
-    reading: Semaphore,
-    verifying: Semaphore,
-    submitting: Semaphore,
-    waiters: Semaphore,
+    parts: Arc<RpcParts>,
 }
 
 /// The handles behind [`RpcState`].
 pub struct RpcParts {
-    /// Where to listen.
-    pub listen: SocketAddr,
-    /// Connections at a time.
-    pub max_connections: usize,
-    /// How long a request may take, waiting apart.
-    pub request_timeout: Duration,
+    /// Its limits and names.
+    pub config: RpcConfig,
+    /// The clients of the public listener.
+    pub clients: Clients,
     /// The chain's name.
     pub name: String,
     /// The chain.
@@ -97,8 +85,18 @@ pub struct RpcParts {
     pub scheme: String,
     /// The database.
     pub store: Store,
+    /// The least that a transfer pays.
+    pub fees: Fees,
+    /// The machine's time.
+    pub clock: Arc<dyn Clock>,
+    /// Accounts after known blocks.
+    pub accounts: Accounts,
     /// Where transactions go.
     pub mempool: Arc<Mempool>,
+    /// Where their signatures are verified.
+    pub(crate) verifying: Verifying,
+    /// Where they are kept, too.
+    pub keeper: crossbeam_channel::Sender<Keep>,
     /// The executor.
     pub executor: ExecutorHandle,
     /// The replica's progress.
@@ -117,62 +115,55 @@ impl RpcState {
     /// The interface's state over these handles.
     pub fn new(parts: RpcParts) -> Self {
         Self {
-            inner: Arc::new(Inner {
-                parts,
-                reading: Semaphore::new(MAX_READING),
-                verifying: Semaphore::new(MAX_VERIFYING),
-                submitting: Semaphore::new(MAX_SUBMITTED),
-                waiters: Semaphore::new(MAX_WAITERS),
-            }),
+            parts: Arc::new(parts),
         }
     }
 
     fn parts(&self) -> &RpcParts {
-        &self.inner.parts
+        &self.parts
     }
 
     /// Reads the database on a blocking thread, a few at a time.
     async fn reading<T: Send + 'static>(
         &self,
+        client: &Client,
         work: impl FnOnce(&RpcParts) -> RpcResult<T> + Send + 'static,
     ) -> RpcResult<T> {
-        self.blocking(&self.inner.reading, work).await
+        let turn = client.turn(Resource::Reading).await;
+        self.blocking(turn, work).await
     }
 
-    /// Verifies so many transactions on a blocking thread, a few requests at a time.
-    async fn submitting<T: Send + 'static>(
-        &self,
-        transactions: usize,
-        work: impl FnOnce(&RpcParts) -> RpcResult<T> + Send + 'static,
-    ) -> RpcResult<T> {
-        let room = u32::try_from(transactions).unwrap_or(u32::MAX);
-        let _room = self.inner.submitting.try_acquire_many(room).map_err(|_| {
-            self.parts().node_metrics.submitted("busy", transactions);
-            RpcError::busy("too many transactions wait to be verified; try again later")
-        })?;
-        self.blocking(&self.inner.verifying, work).await
-    }
-
+    /// Does something on a blocking thread. The turn is over when it is done, even if nobody waits
+    /// for it any more.
     async fn blocking<T: Send + 'static>(
         &self,
-        room: &Semaphore,
+        turn: Permit,
         work: impl FnOnce(&RpcParts) -> RpcResult<T> + Send + 'static,
     ) -> RpcResult<T> {
-        let permit = room.acquire().await;
         let state = self.clone();
-        let result = tokio::task::spawn_blocking(move || work(state.parts())).await;
-        drop(permit);
-        result.map_err(|error| RpcError::internal(&error))?
+        let result = tokio::task::spawn_blocking(move || {
+            let _turn = turn;
+            work(state.parts())
+        });
+        result.await.map_err(|error| RpcError::internal(&error))?
     }
 }
 
-/// All routes.
-pub fn router(state: RpcState) -> Router {
-    Router::new()
+/// Who is served.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Audience {
+    /// Anybody.
+    Public,
+    /// Who operates the validator.
+    Operator,
+}
+
+/// All routes for an audience.
+pub fn router(state: RpcState, audience: Audience) -> Router {
+    let routes = Router::new()
         .route("/v1/transactions", post(submit))
         .route("/v1/transactions/{id}", get(transaction))
         .route("/v1/status", get(status))
-        .route("/v1/peers", get(peers))
         .route("/v1/evidence", get(evidence))
         .route("/v1/accounts/{identity}", get(account))
         .route("/v1/blocks", get(blocks))
@@ -183,17 +174,36 @@ pub fn router(state: RpcState) -> Router {
             "/v1/health",
             get(|| async { Json(serde_json::json!({"alive": true})) }),
         )
-        .route("/v1/ready", get(ready))
-        .route("/v1/metrics", get(metrics))
-        .route("/metrics", get(metrics))
-        .route("/", get(page::page))
-        .route("/live", get(page::page))
+        .route("/v1/ready", get(ready));
+    let routes = match audience {
+        Audience::Public => routes
+            .route("/v1/peers", get(public_peers))
+            .route("/v1/metrics", get(elsewhere))
+            .route("/metrics", get(elsewhere))
+            .route("/live", get(elsewhere))
+            .route("/", get(elsewhere)),
+        Audience::Operator => routes
+            .route("/v1/peers", get(peers))
+            .route("/v1/metrics", get(metrics))
+            .route("/metrics", get(metrics))
+            .route("/live", get(page::page))
+            .route("/", get(page::page)),
+    };
+    routes
         .fallback(|| async { RpcError::not_found("unknown_path", "there is nothing at this path") })
         .method_not_allowed_fallback(|| async { RpcError::method_not_allowed() })
         .layer(DefaultBodyLimit::max(MAX_BODY_BYTES))
         .layer(axum::middleware::from_fn(refuse_long_bodies))
-        .layer(tower_http::cors::CorsLayer::new().allow_origin(tower_http::cors::Any))
         .with_state(state)
+}
+
+/// What is served to the operator only.
+async fn elsewhere() -> RpcError {
+    RpcError::not_found(
+        "unknown_path",
+        "this is served to the validator's operator only: at `admin.listen` of its configuration, \
+         and over its control socket",
+    )
 }
 
 /// Refuses a body by its announced length, before any of it has come.
@@ -217,25 +227,37 @@ struct SubmitQuery {
 
 async fn submit(
     State(state): State<RpcState>,
-    query: Result<Query<SubmitQuery>, axum::extract::rejection::QueryRejection>,
-    body: Result<Json<SubmitRequest>, axum::extract::rejection::JsonRejection>,
-) -> RpcResult<Json<SubmitAnswer>> {
+    client: Client,
+    query: Result<Query<SubmitQuery>, QueryRejection>,
+    request: Request,
+) -> RpcResult<Response> {
     let Query(query) = query?;
-    let Json(request) = body?;
     let wait = match query.wait.as_deref() {
         None => false,
         Some("finalized") => true,
         Some(_) => return Err(RpcError::bad_request("`wait` must be `finalized`")),
     };
-    let count = submit::count(&request)?;
-    let mut results = state
-        .submitting(count, move |parts| submit::submit(parts, &request))
-        .await?;
-    if wait {
-        let timeout = Duration::from_millis(query.timeout_ms.unwrap_or(10_000)).min(MAX_WAIT);
-        results = answers::await_final(&state, results, timeout).await?;
+    if let Err(refusal) = state.parts().verifying.admits(&client) {
+        // To read it would cost more than all the rest.
+        forget_body(&client, request.into_body()).await;
+        return Err(refusal.into());
     }
-    Ok(Json(SubmitAnswer { results }))
+    let request = submit::read(&state, &client, request).await?;
+    let count = submit::count(&request)?;
+    // Before anything is taken in: who is told that there is no room must not have to wonder.
+    let waiting = wait
+        .then(|| client.take(Resource::Waiting, 1))
+        .transpose()?;
+    let answer_bytes = (count * submit::MAX_RESULT_BYTES).saturating_sub(FREE_BYTES);
+    let room = client.take(Resource::Bytes, answer_bytes)?;
+    let submitted = submit::submit(&state, &client, request, count).await?;
+    let mut results = submitted.until_kept().await?;
+    if waiting.is_some() {
+        let timeout = Duration::from_millis(query.timeout_ms.unwrap_or(10_000)).min(MAX_WAIT);
+        results = answers::await_final(&state, &client, results, timeout).await;
+    }
+    let answer = Json(SubmitAnswer { results }).into_response();
+    Ok(held(answer, room))
 }
 
 #[derive(Deserialize)]
@@ -246,20 +268,33 @@ struct WaitQuery {
 
 async fn transaction(
     State(state): State<RpcState>,
-    Path(id): Path<String>,
-    query: Result<Query<WaitQuery>, axum::extract::rejection::QueryRejection>,
+    client: Client,
+    id: Result<Path<String>, PathRejection>,
+    query: Result<Query<WaitQuery>, QueryRejection>,
 ) -> RpcResult<Json<TransactionResult>> {
-    let Query(query) = query?;
+    let (Path(id), Query(query)) = (id?, query?);
     let id: Digest = id
         .parse()
         .map_err(|_| RpcError::bad_request("a transaction's id is 64 hexadecimal digits"))?;
     let mut result = state
-        .reading(move |parts| answers::find_transaction(parts, &id))
+        .reading(&client, move |parts| answers::find_transaction(parts, &id))
         .await?;
-    if let (Some(wait_ms), Some(found)) = (query.wait_ms, &result) {
+    let is_final = |found: &TransactionResult| found.state != TransactionState::Pending;
+    if let Some(wait_ms) = query.wait_ms
+        && !result.as_ref().is_some_and(is_final)
+    {
+        let _waiting = client.take(Resource::Waiting, 1)?;
         let timeout = Duration::from_millis(wait_ms).min(MAX_WAIT);
-        let waited = answers::await_final(&state, vec![found.clone()], timeout).await?;
-        result = waited.into_iter().next();
+        let deadline = tokio::time::Instant::now() + timeout;
+        if result.is_none() {
+            // It may be on its way from another validator.
+            result = answers::await_known(&state, &client, id, deadline).await?;
+        }
+        if let Some(found) = result {
+            let left = deadline.saturating_duration_since(tokio::time::Instant::now());
+            let waited = answers::await_final(&state, &client, vec![found], left).await;
+            result = waited.into_iter().next();
+        }
     }
     let result = result.ok_or_else(|| {
         RpcError::not_found(
@@ -276,8 +311,9 @@ async fn status(State(state): State<RpcState>) -> Json<StatusJson> {
     let executed = parts.executor.executed().borrow().clone();
     let committee = live.committee();
     let condition = live.condition();
-    let peers = (parts.peers)().into_iter();
-    let peers = peers.map(|status| answers::peer(live, &status));
+    let links = (parts.peers)();
+    let sync = live.sync(&links);
+    let peers = links.iter().map(|status| answers::peer(live, status));
     Json(StatusJson {
         name: parts.name.clone(),
         chain_id: parts.chain,
@@ -291,11 +327,13 @@ async fn status(State(state): State<RpcState>) -> Json<StatusJson> {
         executed_id: executed.id,
         executed_timestamp_ms: executed.timestamp_ms,
         state_root: executed.state_root,
+        fees: parts.fees,
         mempool_transactions: parts.mempool.size().0,
         peers: peers.collect(),
         blocked: answers::blocked(live),
         uptime_seconds: live.started().elapsed().as_secs(),
         behind: condition.behind,
+        sync: Some(sync),
         first_height: condition.pruned_below,
         database_bytes: condition.database_bytes,
         journal_bytes: condition.journal_bytes,
@@ -307,6 +345,16 @@ async fn status(State(state): State<RpcState>) -> Json<StatusJson> {
 
 async fn peers(State(state): State<RpcState>) -> Json<PeersJson> {
     Json(answers::peers(state.parts()))
+}
+
+async fn public_peers(State(state): State<RpcState>) -> Json<PeersJson> {
+    let mut answer = answers::peers(state.parts());
+    for peer in &mut answer.peers {
+        // Where to attack, and what is known against whom.
+        peer.address = None;
+        peer.offender = None;
+    }
+    Json(answer)
 }
 
 async fn evidence(State(state): State<RpcState>) -> Json<EvidenceListJson> {
@@ -323,24 +371,29 @@ struct AccountQuery {
 
 async fn account(
     State(state): State<RpcState>,
-    Path(identity): Path<String>,
-    query: Result<Query<AccountQuery>, axum::extract::rejection::QueryRejection>,
+    client: Client,
+    identity: Result<Path<String>, PathRejection>,
+    query: Result<Query<AccountQuery>, QueryRejection>,
 ) -> RpcResult<Json<AccountJson>> {
-    let Query(query) = query?;
+    let (Path(identity), Query(query)) = (identity?, query?);
     let identity: Identity = identity
         .parse()
         .map_err(|_| RpcError::bad_request("an identity is 64 hexadecimal digits"))?;
     if query.proof != Some(true) {
         let account = state
-            .reading(move |parts| Ok(parts.store.account(&identity)?.unwrap_or_default()))
+            .reading(&client, move |parts| {
+                Ok(parts.store.account(&identity)?.unwrap_or_default())
+            })
             .await?;
         return Ok(Json(AccountJson {
             identity,
             nonce: account.nonce,
             balance: account.balance,
+            free_nonce: state.parts().mempool.next_nonce(&identity),
             proof: None,
         }));
     }
+    let _waiting = client.take(Resource::Waiting, 1)?;
     let answer = state.parts().executor.prove(identity);
     let proven = tokio::time::timeout(MAX_WAIT, answer)
         .await
@@ -357,6 +410,7 @@ async fn account(
         identity,
         nonce: account.nonce,
         balance: account.balance,
+        free_nonce: state.parts().mempool.next_nonce(&identity),
         proof: Some(AccountProofJson {
             executed_height: proven.executed_height,
             state_root: proven.state_root,
@@ -369,12 +423,11 @@ async fn account(
 
 async fn block(
     State(state): State<RpcState>,
-    Path(which): Path<String>,
-) -> RpcResult<Json<BlockJson>> {
-    state
-        .reading(move |parts| answers::block(parts, &which))
-        .await
-        .map(Json)
+    client: Client,
+    which: Result<Path<String>, PathRejection>,
+) -> RpcResult<Response> {
+    let Path(which) = which?;
+    large::answer(&state, &client, move |parts| answers::block(parts, &which)).await
 }
 
 #[derive(Deserialize)]
@@ -387,10 +440,11 @@ struct BlocksQuery {
 
 impl BlocksQuery {
     /// The first block and how many at most, once the first is there or the wait is over.
-    async fn range(self, state: &RpcState) -> RpcResult<(Height, u64)> {
+    async fn range(self, state: &RpcState, client: &Client) -> RpcResult<(Height, u64)> {
         let from = Height(self.from.max(1));
         let limit = self.limit.unwrap_or(MAX_BLOCKS).clamp(1, MAX_BLOCKS);
         if let Some(wait_ms) = self.wait_ms {
+            let _waiting = client.take(Resource::Waiting, 1)?;
             let timeout = Duration::from_millis(wait_ms).min(MAX_WAIT);
             answers::await_height(state, from, timeout).await?;
         }
@@ -400,26 +454,28 @@ impl BlocksQuery {
 
 async fn blocks(
     State(state): State<RpcState>,
-    query: Result<Query<BlocksQuery>, axum::extract::rejection::QueryRejection>,
-) -> RpcResult<Json<BlocksJson>> {
+    client: Client,
+    query: Result<Query<BlocksQuery>, QueryRejection>,
+) -> RpcResult<Response> {
     let Query(query) = query?;
-    let (from, limit) = query.range(&state).await?;
-    let blocks = state
-        .reading(move |parts| answers::summaries(parts, from, limit))
-        .await?;
-    Ok(Json(BlocksJson { blocks }))
+    let (from, limit) = query.range(&state, &client).await?;
+    large::answer(&state, &client, move |_| {
+        Ok(answers::summaries(from, limit))
+    })
+    .await
 }
 
 async fn chain(
     State(state): State<RpcState>,
-    query: Result<Query<BlocksQuery>, axum::extract::rejection::QueryRejection>,
-) -> RpcResult<Json<ChainJson>> {
+    client: Client,
+    query: Result<Query<BlocksQuery>, QueryRejection>,
+) -> RpcResult<Response> {
     let Query(query) = query?;
-    let (from, limit) = query.range(&state).await?;
-    state
-        .reading(move |parts| answers::chain(parts, from, limit))
-        .await
-        .map(Json)
+    let (from, limit) = query.range(&state, &client).await?;
+    large::answer(&state, &client, move |parts| {
+        answers::chain(parts, from, limit)
+    })
+    .await
 }
 
 #[derive(Deserialize)]
@@ -431,18 +487,15 @@ struct CertificatesQuery {
 
 async fn certificates(
     State(state): State<RpcState>,
-    query: Result<Query<CertificatesQuery>, axum::extract::rejection::QueryRejection>,
+    client: Client,
+    query: Result<Query<CertificatesQuery>, QueryRejection>,
 ) -> RpcResult<Json<CertificatesJson>> {
     let Query(query) = query?;
     let heard = state.parts().live.heard();
     // Without a number, only what comes from now on is of interest.
     let after = query.after.unwrap_or(u64::MAX);
     if let Some(wait_ms) = query.wait_ms {
-        let _room = state
-            .inner
-            .waiters
-            .try_acquire()
-            .map_err(|_| RpcError::busy("too many requests wait; try again later"))?;
+        let _waiting = client.take(Resource::Waiting, 1)?;
         let timeout = Duration::from_millis(wait_ms).min(MAX_WAIT);
         let mut newest = heard.newest();
         let news = newest.wait_for(|newest| *newest > after);
@@ -454,32 +507,23 @@ async fn certificates(
 
 async fn ready(State(state): State<RpcState>) -> RpcResult<Json<serde_json::Value>> {
     let parts = state.parts();
-    let committee = parts.live.committee();
-    let connected = (parts.peers)().iter().filter(|p| p.connected).count();
-    if connected + 1 < committee.quorum() {
-        return Err(RpcError::unavailable(
-            "not_connected",
-            &format!(
-                "connected to {connected} of {} validators; {} are needed",
-                committee.size() - 1,
-                committee.quorum() - 1
-            ),
-        ));
+    let sync = parts.live.sync(&(parts.peers)());
+    let executed = parts.executor.executed().borrow().height;
+    let refuse = |code, message: &str| Err(RpcError::unavailable(code, message));
+    match sync.state {
+        _ if sync.reachable < sync.quorum => return refuse("not_connected", &sync.in_words()),
+        SyncState::Stalled | SyncState::NoQuorum => return refuse("stalled", &sync.in_words()),
+        SyncState::Starting | SyncState::CatchingUp => {
+            return refuse("not_in_sync", &sync.in_words());
+        }
+        SyncState::InSync => {}
     }
-    let newest = parts.executor.executed().borrow().clone();
-    let age_ms = crate::clock::now_ms().saturating_sub(newest.timestamp_ms);
-    if u128::from(age_ms) > MAX_AGE.as_millis() {
-        return Err(RpcError::unavailable(
-            "not_in_sync",
-            &format!(
-                "the newest executed block, {}, is {age_ms} ms old",
-                newest.height
-            ),
-        ));
+    let waiting = sync.height.0.saturating_sub(executed.0);
+    if waiting > MAX_EXECUTION_LAG {
+        let message = format!("{waiting} final blocks are not executed yet");
+        return refuse("not_in_sync", &message);
     }
-    Ok(Json(
-        serde_json::json!({"ready": true, "height": newest.height}),
-    ))
+    Ok(Json(serde_json::json!({"ready": true, "height": executed})))
 }
 
 async fn metrics(State(state): State<RpcState>) -> impl IntoResponse {

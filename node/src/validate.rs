@@ -1,13 +1,19 @@
 //! The thread that checks what a proposed block contains.
 
-use crate::{clock::Clock, executor::ExecutorHandle, mempool::Mempool, replica::Event};
+use crate::{
+    clock::Clock, executor::ExecutorHandle, forecast::Forecast, mempool::Mempool, replica::Event,
+};
+use anyhow::Context;
 use commonware_codec::EncodeSize;
 use crossbeam_channel::{Receiver, RecvTimeoutError, Sender};
 use quorate_consensus::{Moment, ValidateRequest};
 use quorate_crypto::mistakes::{Mistake, made};
 use quorate_crypto::{SignedMessage, verify_batch};
-use quorate_types::{Block, ChainId, TRANSACTION_NAMESPACE, Transaction, genesis::BlockLimits};
-use std::{collections::BTreeSet, sync::Arc, time::Duration};
+use quorate_types::{
+    ChainId, TRANSACTION_NAMESPACE, Transaction,
+    genesis::{BlockLimits, Fees},
+};
+use std::{sync::Arc, time::Duration};
 
 /// How far ahead of this node's clock a block's timestamp may be.
 pub(crate) const MAX_CLOCK_AHEAD_MS: u64 = 5_000;
@@ -29,16 +35,35 @@ pub struct Validator {
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) chain: ChainId,
     pub(crate) limits: BlockLimits,
+    pub(crate) fees: Fees,
+    pub(crate) forecast: Arc<Forecast>,
     pub(crate) mempool: Arc<Mempool>,
     pub(crate) executor: ExecutorHandle,
 }
 
 /// A request that waits for this node to execute the ancestor that the block names.
-type Waiting = (ValidateRequest, Moment);
+pub type Waiting = (ValidateRequest, Moment);
+
+enum Verdict {
+    /// Whether an honest leader could have built it.
+    Valid(bool),
+    /// This node has not yet executed what the block names.
+    Wait,
+    /// Blocks far above it are executed: nobody votes for it any more.
+    Moot,
+}
 
 impl Validator {
     /// Answers requests until the replica is gone.
-    pub(crate) fn run(self, requests: Receiver<ValidateRequest>, replica: Sender<Event>) {
+    ///
+    /// # Errors
+    ///
+    /// If the database cannot be read.
+    pub(crate) fn run(
+        self,
+        requests: Receiver<ValidateRequest>,
+        replica: Sender<Event>,
+    ) -> anyhow::Result<()> {
         let mut waiting: Vec<Waiting> = Vec::new();
         loop {
             let request = if waiting.is_empty() {
@@ -49,68 +74,83 @@ impl Validator {
             match request {
                 Ok(request) => waiting.push((request, self.clock.now())),
                 Err(RecvTimeoutError::Timeout) => {}
-                Err(RecvTimeoutError::Disconnected) => return,
+                Err(RecvTimeoutError::Disconnected) => return Ok(()),
             }
-            for event in self.look(&mut waiting) {
+            for event in self.look(&mut waiting)? {
                 if replica.send(event).is_err() {
-                    return;
+                    return Ok(());
                 }
             }
         }
     }
 
     /// Answers those requests that can be, and keeps the others.
-    pub fn look(&self, waiting: &mut Vec<Waiting>) -> Vec<Event> {
+    ///
+    /// # Errors
+    ///
+    /// If the database cannot be read.
+    pub fn look(&self, waiting: &mut Vec<Waiting>) -> anyhow::Result<Vec<Event>> {
         let mut events = Vec::new();
-        waiting.retain(|(request, since)| {
-            let Some(valid) = self.check(&request.block, *since) else {
-                return true;
-            };
-            events.push(Event::Validated {
-                view: request.view,
-                block: request.block.id(),
-                valid,
-            });
-            false
-        });
-        events
+        for (request, since) in std::mem::take(waiting) {
+            match self.check(&request, since)? {
+                Verdict::Wait => waiting.push((request, since)),
+                Verdict::Moot => {}
+                Verdict::Valid(valid) => events.push(Event::Validated {
+                    view: request.view,
+                    block: request.block.id(),
+                    valid,
+                }),
+            }
+        }
+        Ok(events)
     }
 
-    /// The verdict, or `None` while this node has not yet executed what the block names.
-    fn check(&self, block: &Block, since: Moment) -> Option<bool> {
+    fn check(&self, request: &ValidateRequest, since: Moment) -> anyhow::Result<Verdict> {
+        let block = &request.block;
         let header = block.header();
         match self.executor.root_at(header.executed_height) {
             Some(root) if root != header.state_root && !made(Mistake::StateRootNotChecked) => {
-                return Some(false);
+                return Ok(Verdict::Valid(false));
             }
             Some(_) => {}
-            None if self.clock.now().since(since) > MAX_WAIT => return Some(false),
-            None => return None,
+            None if self.clock.now().since(since) > MAX_WAIT => return Ok(Verdict::Valid(false)),
+            None => return Ok(Verdict::Wait),
         }
         let lag = header.height.0.saturating_sub(header.executed_height.0);
-        Some(
-            header.timestamp_ms <= self.clock.wall_ms().saturating_add(MAX_CLOCK_AHEAD_MS)
-                && block.transactions().len() <= self.limits.max_transactions
-                && block.encode_size() <= self.limits.max_bytes
-                && (lag <= MAX_EXECUTION_LAG || block.transactions().is_empty())
-                && (made(Mistake::SignaturesNotChecked)
-                    || self.transactions_hold(block.transactions())),
-        )
+        let fits = header.timestamp_ms <= self.clock.wall_ms().saturating_add(MAX_CLOCK_AHEAD_MS)
+            && block.transactions().len() <= self.limits.max_transactions
+            && block.encode_size() <= self.limits.max_bytes
+            && (lag <= MAX_EXECUTION_LAG || block.transactions().is_empty());
+        if !fits {
+            return Ok(Verdict::Valid(false));
+        }
+        if !made(Mistake::RepetitionsNotChecked) {
+            let holds = self.forecast.holds(block, &request.unexecuted);
+            match holds.context("cannot read an account")? {
+                Some(true) => {}
+                Some(false) => return Ok(Verdict::Valid(false)),
+                None => return Ok(Verdict::Moot),
+            }
+        }
+        let signed =
+            made(Mistake::SignaturesNotChecked) || self.transactions_hold(block.transactions());
+        Ok(Verdict::Valid(signed))
     }
 
-    /// Distinct, of this chain, and signed by their senders. What the mempool holds with the same
-    /// signature was verified when it came; the others are verified in one batch.
+    /// Of this chain, paid for, and signed by their senders. What the mempool holds with the same
+    /// signature was verified when it came; the others are verified in one batch. That no two are the
+    /// same follows from each using its nonce.
     fn transactions_hold(&self, transactions: &[Transaction]) -> bool {
-        let mut ids = BTreeSet::new();
         let mut unverified: Vec<(Transaction, Vec<u8>)> = Vec::new();
         for transaction in transactions {
-            if !ids.insert(transaction.id()) || transaction.check_chain(&self.chain).is_err() {
+            if self.mempool.holds(transaction) {
+                continue;
+            }
+            if transaction.check(&self.chain, &self.fees).is_err() {
                 return false;
             }
-            if !self.mempool.holds(transaction) {
-                let message = transaction.transfer().signed_bytes(&self.chain);
-                unverified.push((transaction.clone(), message));
-            }
+            let message = transaction.transfer().signed_bytes(&self.chain);
+            unverified.push((transaction.clone(), message));
         }
         verify_signatures(&unverified)
     }

@@ -2,9 +2,10 @@
 //! measures it: the process, its disk, and where the network is.
 
 use crate::{
-    executor::ExecutorHandle, localnet::figures::process_figures, mempool::Mempool,
-    metrics::NodeMetrics, rpc::live::LiveStatus,
+    executor::ExecutorHandle, mempool::Mempool, metrics::NodeMetrics, rpc::live::LiveStatus,
 };
+use quorate_files::Usage;
+use quorate_http::{Clients, Resource};
 use std::{path::PathBuf, sync::Arc};
 
 /// The handles to look at.
@@ -13,6 +14,7 @@ pub(crate) struct Vitals {
     pub(crate) executor: ExecutorHandle,
     pub(crate) live: Arc<LiveStatus>,
     pub(crate) mempool: Arc<Mempool>,
+    pub(crate) clients: Clients,
     pub(crate) metrics: Arc<NodeMetrics>,
 }
 
@@ -20,14 +22,13 @@ impl Vitals {
     /// Brings the metrics up to date. What the system does not tell keeps its last value.
     pub(crate) fn renew(&self) {
         let metrics = &self.metrics;
-        if let Ok((cpu_seconds, resident_mib)) = process_figures(std::process::id()) {
+        if let Ok(usage) = Usage::of(std::process::id()) {
             // Two scrapes at once may both add the same share; the next one waits for the clock.
-            let grown = cpu_seconds - metrics.cpu_seconds.get();
+            let grown = usage.cpu.as_secs_f64() - metrics.cpu_seconds.get();
             if grown > 0.0 {
                 metrics.cpu_seconds.inc_by(grown);
             }
-            let bytes = resident_mib * 1_048_576.0;
-            metrics.resident_bytes.set(bytes as i64);
+            metrics.resident_bytes.set(as_i64(usage.resident_bytes));
         }
         if let Ok(disk) = rustix::fs::statvfs(&self.data_dir) {
             let bytes = |blocks: u64| as_i64(blocks.saturating_mul(disk.f_frsize));
@@ -45,6 +46,16 @@ impl Vitals {
         let (count, bytes) = self.mempool.size();
         metrics.mempool_transactions.set(count as i64);
         metrics.mempool_bytes.set(bytes as i64);
+        metrics
+            .rpc_connections
+            .set(self.clients.connections() as i64);
+        let in_flight = self.clients.taken(Resource::Bytes);
+        metrics.rpc_in_flight_bytes.set(in_flight as i64);
+        // The greater of two scrapes at once wins.
+        let refused = self.clients.refused();
+        metrics
+            .rpc_refused
+            .inc_by(refused.saturating_sub(metrics.rpc_refused.get()));
     }
 }
 

@@ -4,23 +4,37 @@ use std::{collections::BTreeMap, process::Command};
 
 /// What each crate may import of the others. DESIGN and ARCHITECTURE.md show the same as a table.
 const ALLOWED: &[(&str, &[&str])] = &[
+    ("quorate-files", &[]),
     ("quorate-crypto", &[]),
     ("quorate-types", &["quorate-crypto"]),
     ("quorate-consensus", &["quorate-crypto", "quorate-types"]),
-    ("quorate-storage", &["quorate-crypto", "quorate-types"]),
+    (
+        "quorate-storage",
+        &["quorate-files", "quorate-crypto", "quorate-types"],
+    ),
     ("quorate-p2p", &["quorate-crypto", "quorate-types"]),
-    ("quorate-load", &["quorate-crypto", "quorate-types"]),
+    (
+        "quorate-load",
+        &["quorate-crypto", "quorate-types", "quorate-http"],
+    ),
     ("quorate-picture", &[]),
-    ("quorate-links", &[]),
-    ("quorate-others", &[]),
-    ("quorate-history", &["quorate-picture"]),
+    ("quorate-links", &["quorate-files"]),
+    ("quorate-others", &["quorate-files"]),
+    ("quorate-history", &["quorate-files", "quorate-picture"]),
+    ("quorate-http", &[]),
     (
         "quorate-explorer",
-        &["quorate-crypto", "quorate-types", "quorate-storage"],
+        &[
+            "quorate-crypto",
+            "quorate-types",
+            "quorate-storage",
+            "quorate-http",
+        ],
     ),
     (
         "quorate-node",
         &[
+            "quorate-files",
             "quorate-crypto",
             "quorate-types",
             "quorate-consensus",
@@ -28,11 +42,13 @@ const ALLOWED: &[(&str, &[&str])] = &[
             "quorate-p2p",
             "quorate-load",
             "quorate-explorer",
+            "quorate-http",
         ],
     ),
     (
         "quorate-sim",
         &[
+            "quorate-files",
             "quorate-crypto",
             "quorate-types",
             "quorate-consensus",
@@ -44,12 +60,14 @@ const ALLOWED: &[(&str, &[&str])] = &[
     (
         "quorate-bench",
         &[
+            "quorate-files",
             "quorate-crypto",
             "quorate-types",
             "quorate-consensus",
             "quorate-storage",
             "quorate-p2p",
             "quorate-load",
+            "quorate-http",
             "quorate-picture",
             "quorate-links",
             "quorate-history",

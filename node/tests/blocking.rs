@@ -11,7 +11,7 @@ use std::{fs, path::Path};
 
 /// What validator `place` thinks of validator `other`.
 async fn thinks(net: &Net, place: usize, other: u32) -> Option<OffenderJson> {
-    let peers = net.network.client(place).peers().await.ok()?;
+    let peers = net.network.operator(place).peers().await.ok()?;
     let peer =
         |p: &&quorate_load::api::PeerDetailJson| p.peer.validator == Some(ValidatorIndex(other));
     peers.peers.iter().find(peer)?.offender.clone()
@@ -87,7 +87,7 @@ async fn an_equivocator_is_proven_blocked_and_remembered(scheme: &str) {
     net.grow(0, 100).await;
     assert!(!is_blocked(&net, 0, 3).await);
     assert!(is_blocked(&net, 1, 3).await);
-    let list = net.succeed(&["peers", "list", "--rpc", &net.network.urls()[1]]);
+    let list = net.succeed(&["peers", "list", "--config", &net.config(1)]);
     assert!(list.contains("BLOCKED for equivocation"), "{list}");
     net.network.kill(3).unwrap();
     net.stop_and_check_but(&[3]);

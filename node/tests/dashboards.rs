@@ -278,7 +278,7 @@ fn a_metric_or_label_that_is_not_there_is_noticed() {
 async fn what_watches_a_validator_names_what_it_shows() {
     let mut net = Net::start("dashboards", 4).await;
     net.reach(0, 3).await;
-    let text = net.network.client(0).metrics().await.unwrap();
+    let text = net.network.operator(0).metrics().await.unwrap();
     let scrape = Scrape::parse(&text);
     names_follow_the_conventions(&scrape);
 
@@ -307,7 +307,8 @@ async fn what_watches_a_validator_names_what_it_shows() {
         };
         assert_eq!(scrape.labels[&sample], *labels, "{name}");
     }
-    the_live_page_is_whole(&net.network.urls()[0], &scrape).await;
+    let admin = format!("http://{}", net.network.settings().admin_address(0));
+    the_live_page_is_whole(&admin, &scrape).await;
 }
 
 /// `quorate_<part>_<what>_<unit>`; the unit in the list is the one that the name says.
@@ -415,12 +416,13 @@ impl Observed {
             .stdout(Stdio::piped())
             .spawn()
             .unwrap();
-        let rpc = (0..validators as u16).map(|place| base_port + 2 * place + 1);
+        let after = base_port + 2 * validators as u16;
+        let metrics = (0..validators as u16).map(|place| after + 1 + place);
         let says = script.stdout.take().unwrap();
         let mut observed = Self {
             script,
             says: BufReader::new(says).lines(),
-            ports: rpc.chain([port]).collect(),
+            ports: metrics.chain([port]).collect(),
             prometheus: format!("http://127.0.0.1:{port}"),
         };
         let mut said: Vec<String> = Vec::new();

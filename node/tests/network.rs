@@ -110,7 +110,7 @@ async fn a_validator_that_signs_garbage_is_found_and_blocked_and_the_chain_goes_
         tokio::time::sleep(Duration::from_millis(50)).await;
     }
     let met = *blocked_by.first().unwrap();
-    let metrics = net.network.client(met).metrics().await.unwrap();
+    let metrics = net.network.operator(met).metrics().await.unwrap();
     let bisections = metrics
         .lines()
         .find_map(|line| line.strip_prefix("quorate_crypto_bisections_total "))
@@ -156,7 +156,7 @@ async fn a_user_pays_and_verifies_everything_with_the_trust_file_alone() {
     for memo in ["", "invoice 17"] {
         let paid = net.cli(&[
             "tx", "transfer", "--key", key, "--to", &to, "--amount", "21", "--memo", memo,
-            "--wait", "--rpc", &url,
+            "--wait", "--rpc", &url, "--trust", trust,
         ]);
         let text = String::from_utf8_lossy(&paid.stdout).into_owned();
         assert!(
@@ -230,6 +230,8 @@ async fn a_user_pays_and_verifies_everything_with_the_trust_file_alone() {
         "--wait",
         "--rpc",
         &url,
+        "--chain-id",
+        &net.genesis.chain_id().to_string(),
     ]);
     assert!(!too_much.status.success());
     let message = String::from_utf8_lossy(&too_much.stderr).into_owned();

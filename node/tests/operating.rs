@@ -142,7 +142,6 @@ fn validators_register_their_own_vote_keys() {
             "bls-aggregate",
             "--out",
             &out,
-            "--plain",
             "--registration",
         ];
         arguments.extend(registrations.iter().map(String::as_str));
@@ -166,6 +165,16 @@ fn validators_register_their_own_vote_keys() {
     assert!(made.status.success(), "{made:?}");
     let shown = succeed(&["genesis", "show", &format!("{out}/genesis.json")]);
     assert!(shown.contains("bls-aggregate, keys checked"), "{shown}");
+    assert!(
+        shown.contains("1 for a transfer") && shown.contains("memo"),
+        "{shown}"
+    );
+    // Nobody dealt.
+    let told = String::from_utf8(made.stdout).unwrap();
+    assert!(
+        !told.contains("dealer") && !told.contains("vote.key") && told.contains("genesis.json"),
+        "{told}"
+    );
 }
 
 #[test]
@@ -190,6 +199,23 @@ fn a_configuration_is_checked_without_running() {
         "127.0.0.1:29974",
         "127.0.0.1:29976",
     ]);
+    let addresses = |ports: [u16; 4]| ports.map(|port| format!("127.0.0.1:{port}"));
+    for (ports, clash) in [
+        ([29970, 29971, 29974, 29976], "port 29971"),
+        ([29970, 29972, 29974, 30071], "port 30071"),
+    ] {
+        let out = text(folder.path().join("clash"));
+        let addresses = addresses(ports);
+        let mut create = vec!["genesis", "create", "--name", "x", "--validators", "4"];
+        create.extend(["--plain", "--out", &out, "--address"]);
+        create.extend(addresses.iter().map(String::as_str));
+        let message = fail(&create);
+        assert!(
+            message.contains(&addresses[0]) && message.contains(clash),
+            "{message}"
+        );
+        assert!(!Path::new(&out).exists(), "nothing is left behind");
+    }
     let config = format!("{out}/validator-1/validator.toml");
     let check = ["config", "check", &config, "--passphrase-file", &passphrase];
     let good = succeed(&check);
@@ -231,6 +257,43 @@ fn a_configuration_is_checked_without_running() {
         let message = fail(&check);
         assert!(
             message.contains(part) && message.contains("validator.toml"),
+            "{message}"
+        );
+    }
+    let rpc = "listen = \"127.0.0.1:29973\"";
+    let admin = "listen = \"127.0.0.1:30073\"";
+    for (line, changed, key, remedy) in [
+        (admin, rpc, "`admin.listen`", "`rpc.listen`"),
+        (
+            admin,
+            "listen = \"127.0.0.1:29972\"",
+            "`admin.listen`",
+            "`p2p.listen`",
+        ),
+        (
+            rpc,
+            "listen = \"[::]:29972\"",
+            "`rpc.listen`",
+            "`p2p.listen`",
+        ),
+        (
+            "[consensus]",
+            "[consensus]\nleader_timeout = \"3s\"\nview_timeout = \"2s\"",
+            "`consensus.view_timeout`",
+            "`consensus.leader_timeout`",
+        ),
+        (
+            "[consensus]",
+            "[consensus]\nmax_timeout = \"1s\"",
+            "`consensus.max_timeout`",
+            "`consensus.view_timeout`",
+        ),
+    ] {
+        assert!(text.contains(line), "{text}");
+        fs::write(&config, text.replace(line, changed)).unwrap();
+        let message = fail(&check);
+        assert!(
+            message.contains(key) && message.contains(remedy) && message.contains("validator.toml"),
             "{message}"
         );
     }
@@ -317,6 +380,8 @@ async fn a_report_tells_everything_but_secrets() {
     let (out, log) = (out.to_str().unwrap(), log.to_str().unwrap());
     let report = ["report", "--config", &config, "--out", out, "--log", log];
     net.succeed(&report);
+    let mode = fs::metadata(out).unwrap().permissions().mode();
+    assert_eq!(mode & 0o777, 0o600, "a report is nobody else's business");
     let content = fs::read(out).unwrap();
     let holds = |text: &str| {
         content
@@ -345,6 +410,7 @@ async fn a_report_tells_everything_but_secrets() {
     let content = fs::read(out).unwrap();
     let text = String::from_utf8_lossy(&content);
     assert!(text.contains("running validator: nobody answers"), "{text}");
+    assert!(text.contains("offenders.json: missing: "), "{text}");
 }
 
 #[test]

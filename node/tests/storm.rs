@@ -1,13 +1,14 @@
 //! Storms of `kill -9` over real processes under load: random victims at random moments, now and
-//! then all of them at once. Afterwards nothing that was final is lost, all hold the same chain and
-//! state, and no journal holds two votes that contradict each other.
+//! then all of them at once, and others that are paused. Afterwards nothing that was final is lost, all
+//! hold the same chain and state, no journal holds two votes that contradict each other, and every
+//! transfer that a client was told is accepted is final and applied.
 //!
 //! A few kills in the first tier, 200 and more with `QUORATE_NIGHTLY=1`.
 #![allow(missing_docs, clippy::unwrap_used)]
 
 mod common;
 
-use common::Net;
+use common::{LOAD_ACCOUNTS, Net, PATIENCE, promises::*};
 use quorate_storage::journal::Journal;
 use quorate_types::{Epoch, Record, View, VoteKind};
 use rand::{RngExt, SeedableRng};
@@ -15,22 +16,25 @@ use rand_chacha::ChaCha8Rng;
 use std::{
     collections::BTreeMap,
     path::Path,
+    process::Command,
     time::{Duration, Instant},
 };
 
-const VALIDATORS: usize = 4;
+const VALIDATORS: usize = 7;
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_storm_of_kills_loses_nothing_that_was_final() {
+async fn a_storm_of_kills_and_pauses_loses_nothing_that_was_final_or_accepted() {
     let nightly = std::env::var_os("QUORATE_NIGHTLY").is_some();
     let kills = if nightly { 200 } else { 16 };
     let seed = 7;
     let mut rng = ChaCha8Rng::seed_from_u64(seed);
     let mut net = Net::start_with("storm", VALIDATORS, "bls-threshold", 50).await;
-    let load = net.load(100.0);
+    let accounts = net.accounts().split_off(LOAD_ACCOUNTS);
+    let urls = net.network.urls();
+    let promises = Promises::start(&urls, net.genesis.chain_id(), accounts);
     net.grow(0, 20).await;
     let mut known = BTreeMap::new();
-    let (mut killed, mut rounds) = (0, 0);
+    let (mut killed, mut paused, mut rounds) = (0, 0, 0);
     let start = Instant::now();
     while killed < kills {
         rounds += 1;
@@ -50,6 +54,14 @@ async fn a_storm_of_kills_loses_nothing_that_was_final() {
             }
         }
         tokio::time::sleep(Duration::from_micros(rng.random_range(0..400_000))).await;
+        if !all && rng.random_range(0..3) == 0 {
+            let process = net.network.process(victims[0]).unwrap();
+            signal("-STOP", process);
+            tokio::time::sleep(Duration::from_micros(rng.random_range(0..3_000_000))).await;
+            signal("-CONT", process);
+            paused += 1;
+            continue;
+        }
         for victim in &victims {
             net.network.kill(*victim).unwrap();
             killed += 1;
@@ -77,11 +89,17 @@ async fn a_storm_of_kills_loses_nothing_that_was_final() {
             );
         }
     }
-    let report = load.stop().await;
-    assert!(report.total.finalized > 0);
+    let accepted = promises.stop().await;
+    let took = start.elapsed().as_secs();
+    net.until_nothing_waits().await;
+    all_are_applied(&urls, &accepted, PATIENCE).await;
+    eprintln!(
+        "{killed} kills and {paused} pauses in {rounds} rounds and {took} s, {highest} blocks, {} \
+         transfers were accepted",
+        accepted.len()
+    );
+    assert!(accepted.len() > kills, "{}", accepted.len());
     let (path, genesis) = (net.path(), net.genesis.clone());
-    let seconds = start.elapsed().as_secs();
-    eprintln!("{killed} kills in {rounds} rounds and {seconds} s, {highest} blocks");
     let directory = net.stop_and_keep();
     common::check_databases(&path, &genesis, 0..VALIDATORS);
     for place in 0..VALIDATORS {
@@ -89,6 +107,13 @@ async fn a_storm_of_kills_loses_nothing_that_was_final() {
         check_votes(&quorate_node::machine::journal_folder(&data), &genesis);
     }
     drop(directory);
+}
+
+fn signal(name: &str, process: u32) {
+    let status = Command::new("kill")
+        .args([name, &process.to_string()])
+        .status();
+    assert!(status.unwrap().success());
 }
 
 /// No two votes of the journal contradict each other, by a rule of this test's own.

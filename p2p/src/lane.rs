@@ -21,7 +21,10 @@
 //!
 //! Frames come on top of this while they wait: at most [`Lane::queue_bytes`] per peer and lane.
 //! A frame to all peers is one allocation, however many queues it waits in.
+//! Inbound, at most 8 MiB of one peer and 48 MiB of all wait for the node, in the urgent lanes and again
+//! in the patient ones.
 
+use crate::bucket::Bucket;
 use commonware_runtime::Quota;
 use std::num::NonZeroU32;
 
@@ -69,6 +72,17 @@ const MIN_QUEUE_FRAMES: usize = 2;
 
 /// Each peer's queue holds at most this many bytes per lane.
 const MAX_QUEUE_BYTES: usize = 32 << 20;
+
+/// Bytes a second that are read from all peers together, spread evenly over them, within the two
+/// limits that follow.
+const READ_ALL_PEERS: u64 = 128 << 20;
+
+/// Bytes a second that one peer may send at least and at most, in all lanes. A leader of four that
+/// carry 20,000 transfers a second sends 3 MB/s.
+const READ_PEER: [u64; 2] = [4 << 20, 16 << 20];
+
+/// Bytes that one peer may send at once: eight frames of the largest size.
+const READ_BURST: u64 = 32 << 20;
 
 const TRANSACTIONS_FRAME_BYTES: usize = 1 << 20;
 const CONTROL_FRAME_BYTES: usize = 64 << 10;
@@ -166,6 +180,12 @@ impl Lane {
     pub(crate) const fn quota(self) -> Quota {
         Quota::per_second(self.frames_per_second()).allow_burst(self.burst())
     }
+}
+
+/// What one of so many peers may send, in bytes.
+pub(crate) fn inbound_budget(peers: usize) -> Bucket {
+    let share = READ_ALL_PEERS / (peers.max(1) as u64);
+    Bucket::new(share.clamp(READ_PEER[0], READ_PEER[1]), READ_BURST)
 }
 
 /// The quota of the pings.

@@ -4,7 +4,7 @@ use crate::{
     lane::Lane,
     metrics::Unsent,
     outbound::Outbound,
-    peers::{PeerStatus, PeerTable},
+    peers::{LinkWatch, PeerStatus, PeerTable},
 };
 use bytes::Bytes;
 use commonware_cryptography::ed25519::PublicKey;
@@ -69,6 +69,13 @@ impl Links {
         }
     }
 
+    /// Bytes that wait for a peer in a lane, handed to the library or not. None for an identity that
+    /// is no peer.
+    pub fn waiting_bytes(&self, lane: Lane, identity: &Identity) -> usize {
+        let place = self.outbound.table().find(identity);
+        place.map_or(0, |place| self.outbound.waiting_bytes(place, lane))
+    }
+
     /// Each peer's status, sorted by identity.
     pub fn peers(&self) -> Vec<PeerStatus> {
         self.outbound.table().statuses()
@@ -86,6 +93,12 @@ impl Links {
         (0..table.len())
             .filter(|place| table.status(*place).connected)
             .count()
+    }
+
+    /// Has `watch` told of every link that comes up or ends from now on, and before, at once, of how
+    /// each is now. Only the first call counts.
+    pub fn watch(&self, watch: Box<LinkWatch>) {
+        self.outbound.table().watch(watch);
     }
 
     /// Cuts the link to a peer and refuses it for 60 s from now; a repeated call starts these

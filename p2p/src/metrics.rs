@@ -46,6 +46,8 @@ pub(crate) enum Refused {
     UnknownPeer,
     /// The sender is blocked.
     Blocked,
+    /// Too much of the sender's waits for the node, or of all senders and most of its.
+    QueueFull,
 }
 
 /// How an attempt at a handshake ended.
@@ -77,13 +79,14 @@ const UNSENT: [(Unsent, &str); 9] = [
     (Unsent::LinkLost, "link_lost"),
 ];
 
-const REFUSED: [(Refused, &str); 6] = [
+const REFUSED: [(Refused, &str); 7] = [
     (Refused::Empty, "empty"),
     (Refused::Version, "version"),
     (Refused::Tag, "tag"),
     (Refused::Oversize, "oversize"),
     (Refused::UnknownPeer, "unknown_peer"),
     (Refused::Blocked, "blocked"),
+    (Refused::QueueFull, "queue_full"),
 ];
 
 const HANDSHAKES: [(Handshake, &str); 6] = [
@@ -123,6 +126,8 @@ pub(crate) struct Metrics {
     pub(crate) blocked_peers: IntGauge,
     /// Authenticated links that have ended.
     pub(crate) links_lost: IntCounter,
+    /// Times that a link was not read for a while because its peer had used up its bytes.
+    pub(crate) reads_delayed: IntCounter,
     round_trip: Histogram,
 }
 
@@ -176,6 +181,11 @@ impl Metrics {
             "Authenticated links that have ended",
         )?;
         registry.register(Box::new(links_lost.clone()))?;
+        let reads_delayed = IntCounter::new(
+            "quorate_p2p_reads_delayed_total",
+            "Times that a link was not read for a while because its peer had used up its bytes",
+        )?;
+        registry.register(Box::new(reads_delayed.clone()))?;
         Ok(Self {
             lanes,
             refused_pings: REFUSED.map(|(_, reason)| refused.with_label_values(&["pulse", reason])),
@@ -184,6 +194,7 @@ impl Metrics {
             known_peers: gauge(registry, "known_peers", "Peers in the configuration")?,
             blocked_peers: gauge(registry, "blocked_peers", "Peers whose link is blocked")?,
             links_lost,
+            reads_delayed,
             round_trip,
         })
     }

@@ -114,6 +114,11 @@ impl Outbound {
         &self.table
     }
 
+    /// Bytes that wait for a peer in a lane.
+    pub(crate) fn waiting_bytes(&self, place: usize, lane: Lane) -> usize {
+        self.queues[place].rooms[lane.index()].bytes.load(Relaxed)
+    }
+
     /// Counts a frame that is for nobody.
     pub(crate) fn unsent(&self, lane: Lane, reason: Unsent) {
         self.metrics.unsent(lane, reason);

@@ -3,13 +3,13 @@
 //! The library reports neither connects nor disconnects. [`Watched`](crate::upgrade::Watched) sees
 //! both, because it runs the handshakes, and keeps a [`LinkToken`] in each link's receiving half.
 
-use crate::{config::KnownPeer, metrics::Metrics};
+use crate::{bucket::Bucket, config::KnownPeer, lane, metrics::Metrics};
 use commonware_cryptography::ed25519::PublicKey;
 use parking_lot::Mutex;
 use quorate_crypto::Identity;
 use std::{
     sync::{
-        Arc,
+        Arc, OnceLock,
         atomic::{AtomicU32, AtomicU64, Ordering::Relaxed},
     },
     time::{Duration, Instant},
@@ -39,13 +39,20 @@ pub struct PeerStatus {
     pub connected_for: Option<Duration>,
     /// Whether the peer is blocked here.
     pub blocked: bool,
+    /// Frames that were larger than their lane allows. No validator sends any.
+    pub oversized: u64,
 }
+
+/// Is told whenever the first authenticated connection to a peer has come up (`true`) or the last one
+/// has ended. It is called on the runtime's tasks and must not block.
+pub type LinkWatch = dyn Fn(Identity, bool) + Send + Sync;
 
 /// All peers, sorted by identity; the set is fixed at the start.
 pub(crate) struct PeerTable {
     start: Instant,
     peers: Vec<Peer>,
     metrics: Arc<Metrics>,
+    watch: OnceLock<Box<LinkWatch>>,
 }
 
 /// One peer. The atomics are read for each frame; `pulse` changes a few times a second.
@@ -58,6 +65,9 @@ pub(crate) struct Peer {
     heard_ms: AtomicU64,
     /// Blocked until then, in ms since the table's start; 0 is never.
     blocked_until_ms: AtomicU64,
+    oversized: AtomicU64,
+    /// Bytes that may be read from its links, of which there may be a new one each second.
+    budget: Mutex<Bucket>,
     pulse: Mutex<Pulse>,
 }
 
@@ -75,6 +85,7 @@ impl PeerTable {
     /// `peers` are sorted by identity.
     pub(crate) fn new(peers: Vec<KnownPeer>, metrics: Arc<Metrics>) -> Self {
         metrics.known_peers.set(peers.len() as i64);
+        let budget = lane::inbound_budget(peers.len());
         let peers = peers
             .into_iter()
             .map(|known| Peer {
@@ -83,6 +94,8 @@ impl PeerTable {
                 links: AtomicU32::new(0),
                 heard_ms: AtomicU64::new(0),
                 blocked_until_ms: AtomicU64::new(0),
+                oversized: AtomicU64::new(0),
+                budget: Mutex::new(budget),
                 pulse: Mutex::default(),
             })
             .collect();
@@ -90,6 +103,24 @@ impl PeerTable {
             start: Instant::now(),
             peers,
             metrics,
+            watch: OnceLock::new(),
+        }
+    }
+
+    /// From now on tells of every link that comes up or ends, of those as they are first. Only the
+    /// first call counts.
+    pub(crate) fn watch(&self, watch: Box<LinkWatch>) {
+        // While no link can change, so that nobody is told of the older state last.
+        let pulses: Vec<_> = self.peers.iter().map(|peer| peer.pulse.lock()).collect();
+        if self.watch.set(watch).is_ok() {
+            (0..self.len()).for_each(|place| self.tell(place, self.is_linked(place)));
+        }
+        drop(pulses);
+    }
+
+    fn tell(&self, place: usize, up: bool) {
+        if let Some(watch) = self.watch.get() {
+            watch(self.peers[place].identity, up);
         }
     }
 
@@ -136,6 +167,11 @@ impl PeerTable {
         until != 0 && until > self.now_ms()
     }
 
+    /// Notes a frame that was larger than its lane allows.
+    pub(crate) fn oversized(&self, place: usize) {
+        self.peers[place].oversized.fetch_add(1, Relaxed);
+    }
+
     /// One peer's status.
     pub(crate) fn status(&self, place: usize) -> PeerStatus {
         let peer = &self.peers[place];
@@ -153,6 +189,7 @@ impl PeerTable {
             round_trip_us: pulse.round_trip_us.filter(|_| connected_for.is_some()),
             connected_for,
             blocked,
+            oversized: peer.oversized.load(Relaxed),
         }
     }
 
@@ -218,7 +255,12 @@ pub(crate) struct LinkToken {
 impl LinkToken {
     /// A new connection.
     pub(crate) fn new(table: Arc<PeerTable>, place: usize) -> Self {
-        table.peers[place].links.fetch_add(1, Relaxed);
+        // Under the lock, so that whoever watches is told in the order in which it happens.
+        let pulse = table.peers[place].pulse.lock();
+        if table.peers[place].links.fetch_add(1, Relaxed) == 0 {
+            table.tell(place, true);
+        }
+        drop(pulse);
         let token = Self { table, place };
         token.heard();
         token
@@ -229,6 +271,18 @@ impl LinkToken {
         self.table.peers[self.place]
             .heard_ms
             .store(self.table.now_ms(), Relaxed);
+    }
+
+    /// Counts bytes that have come. Gives how long to wait before more is read, if the peer has used
+    /// up what it may send.
+    pub(crate) fn pay(&self, bytes: usize) -> Option<Duration> {
+        let now_us = u64::try_from(self.table.start.elapsed().as_micros()).unwrap_or(u64::MAX);
+        let mut budget = self.table.peers[self.place].budget.lock();
+        budget.spend(now_us, bytes as u64);
+        match budget.empty_for_us(now_us) {
+            0 => None,
+            wait => Some(Duration::from_micros(wait)),
+        }
     }
 }
 
@@ -242,6 +296,7 @@ impl Drop for LinkToken {
                 tracing::info!(peer = peer.identity.short(), "peer disconnected");
             }
             *pulse = Pulse::default();
+            self.table.tell(self.place, false);
         }
         drop(pulse);
         self.table.metrics.links_lost.inc();
@@ -301,6 +356,23 @@ mod tests {
         assert!(table.status(0).connected);
         drop(second);
         assert!(!table.status(0).connected);
+    }
+
+    #[test]
+    fn who_watches_is_told_of_first_and_last_links_only() {
+        let table = table(2);
+        let early = LinkToken::new(table.clone(), 1);
+        let told = Arc::new(Mutex::new(Vec::new()));
+        let (sink, peers) = (told.clone(), table.clone());
+        table.watch(Box::new(move |identity, up| {
+            sink.lock().push((peers.find(&identity), up));
+        }));
+        let first = LinkToken::new(table.clone(), 0);
+        let second = LinkToken::new(table.clone(), 0);
+        drop((first, second, early));
+        let expected = [(0, false), (1, true), (0, true), (0, false), (1, false)];
+        let expected = expected.map(|(place, up)| (Some(place), up));
+        assert_eq!(*told.lock(), expected);
     }
 
     #[test]

@@ -2,10 +2,11 @@
 
 use crate::{
     config::{Config, Error, KnownPeer},
-    frame::{self, FrameTag},
+    frame,
+    inbox::{Delivery, Inbox},
     lane::{self, LANES, Lane, QUEUE_SLOTS, TRACKED_PEER_SETS},
     links::Links,
-    metrics::{Metrics, Refused},
+    metrics::Metrics,
     outbound::Outbound,
     peers::{BLOCK, PeerTable},
     pulse::{self, Pulse},
@@ -17,7 +18,7 @@ use crate::{
 use bytes::Bytes;
 use commonware_cryptography::ed25519::PublicKey;
 use commonware_p2p::{
-    AddressableManager as _, Receiver as _,
+    AddressableManager as _,
     authenticated::lookup::{self, Network, Receiver, Sender},
 };
 use commonware_runtime::{Handle, Spawner as _, Supervisor as _, tokio::Context};
@@ -38,8 +39,8 @@ use std::{
 use tokio::{net::TcpListener, sync::oneshot};
 
 /// Takes each frame that a peer sent, with the identity that the handshake has proved. It is called
-/// on the runtime's tasks, one at a time per lane, and must not block: while it runs, frames of the
-/// lane pile up in a bounded mailbox, and the library drops what no longer fits.
+/// on the runtime's tasks, one at a time for the urgent lanes and one for the others, and must not
+/// block: while it runs, frames pile up in queues that are bounded for each peer.
 pub type Inbound = dyn Fn(Identity, Lane, Bytes) + Send + Sync;
 
 /// Handshakes that may run at the same time.
@@ -265,15 +266,21 @@ fn network_config(
 /// Starts everything and waits for the first task that ends.
 async fn watch(wire: Wire, parts: Parts, config: Config, inbound: Arc<Inbound>) -> Error {
     let mut stopped = wire.stopped();
-    let mut tasks: Vec<(&'static str, Handle<()>)> = Vec::with_capacity(LANES + 4);
+    let mut tasks: Vec<(&'static str, Handle<()>)> = Vec::with_capacity(LANES + 6);
+    let (table, metrics) = (&parts.pulse.table, &parts.pulse.metrics);
+    let inboxes = ["patient", "urgent"].map(|name| {
+        let inbox = Arc::new(Inbox::new(table.clone(), metrics.clone()));
+        let handing = inbox.clone().hand_over(inbound.clone());
+        let task = wire.child("inbox").with_attribute("lanes", name);
+        tasks.push((name, task.spawn(move |_| handing)));
+        inbox
+    });
     for (lane, receiver) in parts.receivers {
         let delivery = Delivery {
             lane,
             tag: config.frame_tag,
             max_frame_bytes: lane.max_frame_bytes(config.max_frame_bytes),
-            table: parts.pulse.table.clone(),
-            metrics: parts.pulse.metrics.clone(),
-            inbound: inbound.clone(),
+            inbox: inboxes[usize::from(lane.is_urgent())].clone(),
         };
         let task = wire
             .child("lane")
@@ -310,46 +317,5 @@ async fn watch(wire: Wire, parts: Parts, config: Config, inbound: Arc<Inbound>) 
             Error::TaskEnded { task }
         }
         None => Error::Stopped,
-    }
-}
-
-/// Hands one lane's frames to the node.
-struct Delivery {
-    lane: Lane,
-    tag: FrameTag,
-    max_frame_bytes: usize,
-    table: Arc<PeerTable>,
-    metrics: Arc<Metrics>,
-    inbound: Arc<Inbound>,
-}
-
-impl Delivery {
-    async fn run(self, mut receiver: Receiver<PublicKey>) {
-        while let Ok((key, message)) = receiver.recv().await {
-            let sender = Identity::from_public_key(&key);
-            match self.check(&sender, message.into()) {
-                Ok(payload) => {
-                    self.metrics.received(self.lane, payload.len());
-                    (self.inbound)(sender, self.lane, payload);
-                }
-                Err(reason) => {
-                    self.metrics.refused(Some(self.lane), reason);
-                    tracing::debug!(
-                        peer = sender.short(),
-                        lane = self.lane.name(),
-                        ?reason,
-                        "frame refused"
-                    );
-                }
-            }
-        }
-    }
-
-    fn check(&self, sender: &Identity, frame: Bytes) -> Result<Bytes, Refused> {
-        let place = self.table.find(sender).ok_or(Refused::UnknownPeer)?;
-        if self.table.is_blocked(place) {
-            return Err(Refused::Blocked);
-        }
-        Ok(frame::open(frame, &self.tag, self.max_frame_bytes)?)
     }
 }

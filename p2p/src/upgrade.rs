@@ -20,6 +20,7 @@ use commonware_stream::{
 use quorate_crypto::Identity;
 use rand::CryptoRng;
 use std::sync::Arc;
+use tokio::time::sleep;
 
 type Secure = SakeCups<PrivateKey, ChaCha20Poly1305>;
 
@@ -35,6 +36,7 @@ pub(crate) struct Watched {
 /// The receiving half of a link. While it lives, the link is up.
 pub(crate) struct WatchedReceiver<R> {
     receiver: R,
+    metrics: Arc<Metrics>,
     /// `None` for a peer outside the table, which the library refuses before this is made.
     link: Option<LinkToken>,
 }
@@ -72,6 +74,7 @@ impl Watched {
         let place = self.table.find(&Identity::from_public_key(peer));
         WatchedReceiver {
             receiver,
+            metrics: self.metrics.clone(),
             link: place.map(|place| LinkToken::new(self.table.clone(), place)),
         }
     }
@@ -196,6 +199,12 @@ impl<R: Receiver> Receiver for WatchedReceiver<R> {
         let message = self.receiver.recv().await?;
         if let Some(link) = &self.link {
             link.heard();
+            // Nothing more is read meanwhile: what the peer goes on sending waits in its own
+            // connection, and nobody else's frames do.
+            if let Some(wait) = link.pay(message.len()) {
+                self.metrics.reads_delayed.inc();
+                sleep(wait).await;
+            }
         }
         Ok(message)
     }

@@ -425,7 +425,7 @@ fn end_of_a_task_ends_the_network_with_an_error() {
             until("the link", || sender.links.connected() == 1).await;
             sender.links.send(Lane::Control, &To::All, "status".into());
             let error = tokio::time::timeout(PATIENCE, running).await.unwrap();
-            assert!(matches!(error, Error::TaskEnded { task: "control" }));
+            assert!(matches!(error, Error::TaskEnded { task: "urgent" }));
             // Not half alive: the links are gone, too, and the other side notices.
             until("the end of all links", || sender.links.connected() == 0).await;
             assert_eq!(links.connected(), 0);
@@ -441,5 +441,102 @@ fn shutdown_of_the_runtime_ends_the_network() {
         context.child("stopper").stop(0, None).await.unwrap();
         let error = tokio::time::timeout(PATIENCE, running).await.unwrap();
         assert!(matches!(error, Error::Stopped));
+    });
+}
+
+#[test]
+fn a_flood_of_one_peer_costs_another_none_of_its_frames() {
+    const FRAMES: u32 = 60;
+    run(|context| async move {
+        let mut seats = Vec::new();
+        for seed in 1..=3 {
+            let (listener, address) = socket().await;
+            seats.push((seed, listener, address));
+        }
+        let peers: Vec<_> = seats
+            .iter()
+            .map(|(seed, _, address)| (key(*seed).identity(), *address))
+            .collect();
+        let mut seats = seats.into_iter();
+        let (seed, listener, address) = seats.next().unwrap();
+        // The receiver is slower than one peer sends, whose frames pile up.
+        let honest = key(3).identity();
+        let heard = Arc::new(std::sync::Mutex::new(Vec::new()));
+        let noted = heard.clone();
+        let slow = move |sender: Identity, _, frame: Bytes| {
+            if sender == honest {
+                noted.lock().unwrap().push(frame);
+            }
+            std::thread::sleep(Duration::from_millis(2));
+        };
+        let registry = Registry::new();
+        let receiver = start_on(
+            context.child("slow"),
+            listener,
+            config(seed, address, &peers),
+            Arc::new(slow),
+            &registry,
+        );
+        let (links, _running) = receiver.await.unwrap();
+        let mut senders = Vec::new();
+        for (seed, listener, address) in seats {
+            senders.push(Node::start_on(&context, listener, config(seed, address, &peers)).await);
+        }
+        until("both links", || links.connected() == 2).await;
+        let to = To::One(key(1).identity());
+        let flooding = std::thread::spawn({
+            let (links, to) = (senders[0].links.clone(), to.clone());
+            move || {
+                let end = Instant::now() + Duration::from_secs(3);
+                while Instant::now() < end {
+                    links.send(Lane::Votes, &to, Bytes::from(vec![1; 1_000]));
+                    std::thread::sleep(Duration::from_micros(100));
+                }
+            }
+        });
+        for number in 0..FRAMES {
+            tokio::time::sleep(Duration::from_millis(40)).await;
+            let frame = Bytes::copy_from_slice(&number.to_be_bytes());
+            senders[1].links.send(Lane::Votes, &to, frame);
+        }
+        flooding.join().unwrap();
+        until("each frame of the other", || {
+            heard.lock().unwrap().len() == FRAMES as usize
+        })
+        .await;
+        let refused = registry.gather().into_iter().any(|family| {
+            family.name() == "quorate_p2p_frames_refused_total"
+                && family.get_metric().iter().any(|metric| {
+                    let full = |pair: &&prometheus::proto::LabelPair| pair.value() == "queue_full";
+                    metric.get_label().iter().any(|pair| full(&pair))
+                        && metric.get_counter().get_value() > 0.0
+                })
+        });
+        assert!(refused, "the flood was no flood");
+    });
+}
+
+#[test]
+fn a_link_is_read_no_faster_than_its_peer_may_send_and_nothing_is_lost() {
+    // Far more than a second's bytes and the burst.
+    const MOST_FRAMES: usize = 500;
+    run(|context| async move {
+        let nodes = mesh(&context, 2).await;
+        let (sender, receiver) = (&nodes[0], &nodes[1]);
+        let frame = Bytes::from(vec![1; 2 << 20]);
+        let delayed = || receiver.count("quorate_p2p_reads_delayed_total", &[]) > 0;
+        let mut sent = 0;
+        while !delayed() && sent < MOST_FRAMES {
+            sent += 1;
+            sender.links.send(Lane::Fetch, &To::All, frame.clone());
+            until("the frame", || receiver.inbox.lock().unwrap().len() == sent).await;
+        }
+        assert!(delayed());
+        sender.links.send(Lane::Votes, &To::All, "vote".into());
+        until("what follows", || {
+            receiver.has(sender.identity(), Lane::Votes, b"vote")
+        })
+        .await;
+        assert_eq!(receiver.refused(Lane::Fetch, "queue_full"), 0);
     });
 }

@@ -13,7 +13,8 @@ use quorate_crypto::{
 use quorate_p2p::Lane;
 use quorate_types::{
     Block, Certificate, ChainId, Digest, Epoch, Evidence, Frame, Header, Height, IdentitySignature,
-    Memo, Message, Proposal, Subject, Transaction, Transfer, ValidatorIndex, View, Vote, VoteKind,
+    Memo, Message, Proposal, Status, Subject, Transaction, Transfer, ValidatorIndex, View, Vote,
+    VoteKind,
 };
 use rand::{Rng, RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
@@ -70,6 +71,14 @@ pub enum Attack {
     Impersonate,
     /// Its blocks hold transactions that nobody signed.
     BadTransactions,
+    /// Its blocks begin with transactions that older blocks hold.
+    ReplayTransactions,
+    /// It votes, and says again and again how far it is, but never proposes.
+    Lazy,
+    /// It proposes in every second of its turns only.
+    Moody,
+    /// Its blocks have heights that cannot be, or parents that nobody knows.
+    JunkBlocks,
     /// It means well, but its disk lies: after a crash it may contradict itself. Not part of
     /// [`Self::ALL`], since it takes [`crate::Mishap::Lie`] beside.
     LyingDisk,
@@ -77,7 +86,7 @@ pub enum Attack {
 
 impl Attack {
     /// All that need no numbers.
-    pub const ALL: [Self; 23] = [
+    pub const ALL: [Self; 27] = [
         Self::Silent,
         Self::GarbageVotes,
         Self::Collude,
@@ -101,6 +110,10 @@ impl Attack {
         Self::FalseEvidence,
         Self::Impersonate,
         Self::BadTransactions,
+        Self::ReplayTransactions,
+        Self::Lazy,
+        Self::Moody,
+        Self::JunkBlocks,
     ];
 
     /// Its name, without numbers.
@@ -298,6 +311,16 @@ impl Adversary {
         for chunk in votes.chunks(quorate_types::limits::MAX_FRAME_MESSAGES) {
             self.to_all(Lane::Votes, chunk.to_vec(), &mut parcels);
         }
+        if self.does(Attack::Lazy) {
+            let status = Status {
+                epoch: facts.epoch,
+                view: facts.view,
+                finalized_height: Height(0),
+                executed_height: Height(0),
+                convicted: Digest::ZERO,
+            };
+            self.to_all(Lane::Votes, vec![Message::Status(status)], &mut parcels);
+        }
         if self.does(Attack::FalseEvidence) {
             let evidence = self.false_evidence(facts);
             let message = Message::Evidence(Box::new(evidence));
@@ -335,7 +358,7 @@ impl Adversary {
         if self.does(Attack::Replay) && self.rng.random_bool(0.1) {
             self.remember(lane, bytes);
         }
-        if self.does(Attack::WrongParents)
+        if (self.does(Attack::WrongParents) || self.does(Attack::ReplayTransactions))
             && lane == Lane::Votes
             && let Ok(Frame(messages)) = Frame::decode(Copying(bytes))
         {
@@ -416,6 +439,14 @@ impl Adversary {
                     }
                 }
                 Message::Certificate(_) if self.does(Attack::WithholdCertificates) => {}
+                Message::Proposal(_) if self.does(Attack::Lazy) => {}
+                Message::Proposal(proposal)
+                    if self.does(Attack::Moody)
+                        && (proposal.view.0 / self.validators as u64).is_multiple_of(2) => {}
+                Message::Proposal(proposal) if self.does(Attack::JunkBlocks) => {
+                    let junk = self.junk(&proposal);
+                    changed.push(Message::Proposal(Box::new(junk)));
+                }
                 Message::Proposal(proposal) if self.does(Attack::WithholdCertificates) => {
                     let bare = Proposal {
                         nullifications: Vec::new(),
@@ -426,6 +457,10 @@ impl Adversary {
                 Message::Proposal(proposal) if self.does(Attack::BadTransactions) => {
                     let bad = self.with_bad_transactions(*proposal);
                     changed.push(Message::Proposal(Box::new(bad)));
+                }
+                Message::Proposal(proposal) if self.does(Attack::ReplayTransactions) => {
+                    let again = self.with_old_transactions(*proposal);
+                    changed.push(Message::Proposal(Box::new(again)));
                 }
                 Message::Proposal(proposal) if self.does(Attack::WrongParents) => {
                     let wrong = self.wrong_parent(*proposal);
@@ -493,6 +528,24 @@ impl Adversary {
         self.with_header(proposal, header)
     }
 
+    fn junk(&mut self, proposal: &Proposal) -> Proposal {
+        let header = *proposal.block.header();
+        let header = if self.rng.random_bool(0.5) {
+            Header {
+                height: Height(1_000_000_000),
+                ..header
+            }
+        } else {
+            Header {
+                parent: sha256(&[b"nobody's block", &header.view.0.to_be_bytes()]),
+                ..header
+            }
+        };
+        let mut junk = self.with_header(proposal, header);
+        junk.parent_certificate = None;
+        junk
+    }
+
     fn wrong_parent(&mut self, proposal: Proposal) -> Proposal {
         self.saw(proposal.block.clone());
         let header = *proposal.block.header();
@@ -558,15 +611,15 @@ impl Adversary {
     fn with_bad_transactions(&mut self, proposal: Proposal) -> Proposal {
         let mut transactions = proposal.block.transactions().to_vec();
         let victim = SecretKey::from_bytes(&[self.rng.random_range(1..9); 32]);
+        // All is well with it but the signature, if there is a transaction that it can follow.
+        let last = transactions.last().map(Transaction::transfer);
         let transfer = Transfer {
             chain_tag: self.chain.tag(),
-            sender: transactions
-                .first()
-                .map_or(victim.identity(), |first| first.transfer().sender),
-            nonce: self.rng.random_range(0..100),
+            sender: last.map_or(victim.identity(), |last| last.sender),
+            nonce: last.map_or(self.rng.random_range(0..100), |last| last.nonce + 1),
             to: victim.identity(),
             amount: 1,
-            fee: 0,
+            fee: 1,
             memo: Memo::NONE,
         };
         transactions.push(Transaction::new(transfer, IdentitySignature([7; 64])));
@@ -578,6 +631,27 @@ impl Adversary {
         Proposal {
             block: Arc::new(block),
             ..proposal
+        }
+    }
+
+    /// The same block, with what some older one holds before its own transactions; now and then with
+    /// what it holds itself twice.
+    fn with_old_transactions(&mut self, proposal: Proposal) -> Proposal {
+        self.saw(proposal.block.clone());
+        let own = proposal.block.transactions();
+        let old = self.seen[self.rng.random_range(0..self.seen.len())].clone();
+        let transactions: Vec<Transaction> =
+            old.transactions().iter().chain(own).cloned().collect();
+        let header = Header {
+            body_root: Header::body_root_of(&transactions),
+            ..*proposal.block.header()
+        };
+        match Block::new(header, transactions) {
+            Ok(block) => Proposal {
+                block: Arc::new(block),
+                ..proposal
+            },
+            Err(_) => proposal,
         }
     }
 

@@ -5,10 +5,12 @@
 
 use crate::crypto::Authority;
 use commonware_codec::{Copying, DecodeExt};
+use quorate_consensus::Moment;
 use quorate_node::genesis::DEFAULT_LIMITS;
+use quorate_storage::store::TransactionPlace;
 use quorate_types::{
-    Account, Block, Certificate, Committee, Digest, Epoch, Frame, Height, Identity, Message,
-    Record, Subject, Transaction, View, Vote, VoteKind,
+    Account, Block, Certificate, Committee, Digest, Epoch, Failure, Frame, Height, Identity,
+    Message, Outcome, Record, Subject, Transaction, View, Vote, VoteKind,
 };
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -51,6 +53,11 @@ pub(crate) struct Checker {
     /// The accounts after the highest agreed block.
     accounts: BTreeMap<Identity, Account>,
     submitted: BTreeSet<Digest>,
+    /// Where each transaction stands and what became of it.
+    finals: BTreeMap<Digest, (TransactionPlace, Outcome)>,
+    /// Transactions that a host has accepted and that are not final nor told to be dropped, and when
+    /// that was.
+    open: BTreeMap<(usize, Digest), Moment>,
     final_transactions: u64,
     certificates: BTreeSet<Subject>,
     /// What each honest validator has heard of each Byzantine one.
@@ -77,6 +84,8 @@ impl Checker {
             told: vec![Height(0); hosts],
             accounts,
             submitted: BTreeSet::new(),
+            finals: BTreeMap::new(),
+            open: BTreeMap::new(),
             final_transactions: 0,
             certificates: BTreeSet::new(),
             heard: BTreeMap::new(),
@@ -87,6 +96,53 @@ impl Checker {
     /// A client hands in a transaction.
     pub(crate) fn submitted(&mut self, transaction: &Transaction) {
         self.submitted.insert(transaction.id());
+    }
+
+    /// A validator has told a client that it accepts a transaction.
+    pub(crate) fn accepted(&mut self, host: usize, id: Digest, at: Moment) {
+        if !self.finals.contains_key(&id) {
+            self.open.insert((host, id), at);
+        }
+    }
+
+    /// What a host has accepted and is not known to have come to an end.
+    pub(crate) fn open(&self, host: usize) -> Vec<Digest> {
+        let from = (host, Digest([0; 32]));
+        let to = (host, Digest([255; 32]));
+        self.open.range(from..=to).map(|((_, id), _)| *id).collect()
+    }
+
+    /// Transactions that were accepted by this time and have not come to an end, with who accepted them.
+    pub(crate) fn open_since(&self, at: Moment) -> Vec<(usize, Digest)> {
+        let old = self.open.iter().filter(|(_, accepted)| **accepted <= at);
+        old.map(|(key, _)| *key).collect()
+    }
+
+    /// A host says why it has dropped a transaction that it had accepted.
+    pub(crate) fn told_dropped(&mut self, host: usize, id: &Digest) {
+        self.open.remove(&(host, *id));
+    }
+
+    /// A host says where a transaction stands in the chain.
+    pub(crate) fn told_final(
+        &mut self,
+        host: usize,
+        id: &Digest,
+        place: TransactionPlace,
+        outcome: Outcome,
+    ) -> Result<(), String> {
+        self.open.remove(&(host, *id));
+        match self.finals.get(id) {
+            Some(held) if *held == (place, outcome) => Ok(()),
+            held => Err(format!(
+                "host {host} says that transaction {id} is {outcome} at {place:?}; the chain says {held:?}"
+            )),
+        }
+    }
+
+    /// The root of the accounts after a final block, if it is remembered.
+    pub(crate) fn root(&self, height: Height) -> Option<Digest> {
+        self.agreed.get(&height).map(|agreed| agreed.root)
     }
 
     /// Transactions in final blocks.
@@ -352,7 +408,7 @@ impl Checker {
         let leader = (header.view.0 + header.epoch.0) % places;
         let leader = quorate_types::ValidatorIndex(leader as u32);
         let leader = self.committee.identity(leader).expect("a member");
-        for transaction in block.transactions() {
+        for (index, transaction) in (0_u32..).zip(block.transactions()) {
             if !self.submitted.contains(&transaction.id()) {
                 return Err(format!(
                     "{:?} holds a transaction that no client made",
@@ -362,7 +418,12 @@ impl Checker {
             let transfer = transaction.transfer();
             let from = self.accounts.entry(transfer.sender).or_default();
             if from.nonce != transfer.nonce || from.balance < transfer.fee {
-                continue;
+                return Err(format!(
+                    "{:?} holds transaction {}, which costs its sender nothing: its nonce was used, or \
+                     its fee cannot be paid",
+                    header.height,
+                    transaction.id()
+                ));
             }
             from.nonce += 1;
             from.balance -= transfer.fee;
@@ -373,6 +434,19 @@ impl Checker {
             self.accounts.entry(leader).or_default().balance += transfer.fee;
             if pays {
                 self.accounts.entry(transfer.to).or_default().balance += transfer.amount;
+            }
+            let outcome = if pays {
+                Outcome::Applied
+            } else {
+                Outcome::Failed(Failure::InsufficientBalance)
+            };
+            let height = header.height;
+            let place = TransactionPlace { height, index };
+            let id = transaction.id();
+            if self.finals.insert(id, (place, outcome)).is_some() {
+                return Err(format!(
+                    "transaction {id} stands in {height:?} and in an earlier block"
+                ));
             }
             self.final_transactions += 1;
         }
@@ -397,6 +471,7 @@ impl Checker {
 
     /// A host's database is gone: it may tell of everything again.
     pub(crate) fn lost(&mut self, host: usize) {
+        self.open.retain(|(of, _), _| *of != host);
         self.told[host] = Height(0);
     }
 
@@ -409,6 +484,7 @@ impl Checker {
     pub(crate) fn prune(&mut self, below: Height, epoch: Epoch) {
         let kept = self.agreed.split_off(&below);
         let gone = std::mem::replace(&mut self.agreed, kept);
+        self.finals.retain(|_, (place, _)| place.height >= below);
         self.said.retain(|(_, of, _), _| of.next() >= epoch);
         self.certificates
             .retain(|subject| subject.epoch.next() >= epoch);

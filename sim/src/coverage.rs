@@ -58,6 +58,8 @@ impl Coverage {
             Fault::Forget(_) => "forgotten offenders",
             Fault::Partition(_) => "partition",
             Fault::Cut(..) => "cut",
+            Fault::Unlink(..) => "missing link",
+            Fault::Link(..) => "link again",
             Fault::Heal => "heal",
             Fault::Join => "join",
         };

@@ -12,6 +12,7 @@ use quorate_consensus::{JobId, Moment, Own, ValidateRequest, Verdict, VoteSigner
 use quorate_crypto::bls::{HashedMessage, PartialSignature};
 use quorate_node::{
     config::ConsensusConfig,
+    executor::{AccountProof, ProofRefused},
     machine::{Durables, Machine, Settings, Surroundings, journal_folder},
     mempool::MempoolLimits,
     metrics::NodeMetrics,
@@ -20,13 +21,14 @@ use quorate_node::{
 };
 use quorate_p2p::{Lane, To};
 use quorate_storage::{disk::Disk as _, journal::Journal, store::Store};
-use quorate_types::{Committee, Epoch, Height, Identity, ValidatorIndex, genesis::Genesis};
+use quorate_types::{Committee, Digest, Epoch, Height, Identity, ValidatorIndex, genesis::Genesis};
 use std::{
     collections::BTreeMap,
     path::{Path, PathBuf},
     sync::{Arc, Mutex, MutexGuard},
     time::Duration,
 };
+use tokio::sync::oneshot;
 
 /// How long the library refuses a cut link.
 const CUT_LASTS: Duration = Duration::from_secs(60);
@@ -46,15 +48,17 @@ pub(crate) enum Part {
     Executor,
     Server,
     Ingest,
+    Keeper,
 }
 
-pub(crate) const PARTS: [Part; 6] = [
+pub(crate) const PARTS: [Part; 7] = [
     Part::Replica,
     Part::Crypto,
     Part::Validator,
     Part::Executor,
     Part::Server,
     Part::Ingest,
+    Part::Keeper,
 ];
 
 /// A frame that left a validator.
@@ -87,7 +91,13 @@ pub(crate) struct Running {
     pub(crate) bisected: u64,
     /// The epoch that it was in when it was last looked at.
     pub(crate) epoch: Epoch,
+    /// Transactions of clients that wait for their answer.
+    pub(crate) asking: Vec<(Digest, oneshot::Receiver<()>)>,
+    /// A proof that a client waits for, and of whose account.
+    pub(crate) proof: Option<(Identity, Proof)>,
 }
+
+type Proof = oneshot::Receiver<Result<AccountProof, ProofRefused>>;
 
 impl Running {
     /// How many combined checks have failed of those under way.
@@ -234,6 +244,7 @@ impl Host {
                         takes: scenario.costs.sign,
                     }),
                 },
+                identity: crate::stock::identity_key(self.validator),
                 consensus: ConsensusConfig {
                     timing: scenario.timing,
                     finalize_linger: scenario.linger,
@@ -245,6 +256,7 @@ impl Host {
                     max_transactions: 1_000,
                     max_bytes: 1 << 20,
                     max_per_sender: 200,
+                    stranded_lasts: scenario.stranded_lasts,
                 },
                 retention_blocks: scenario.retention,
                 data_dir: data_dir(),
@@ -270,7 +282,9 @@ impl Host {
                         });
                     }
                 }),
-                cut: Box::new(move |identity, what| {
+                // What is sent leaves at once.
+                in_flight: Arc::new(|_, _| 0),
+                cut: Arc::new(move |identity, what| {
                     let mut outbox = lock(&outbox);
                     match what {
                         Cut::Off => {
@@ -295,6 +309,8 @@ impl Host {
             checking: None,
             checking_takes: Duration::ZERO,
             bisected: 0,
+            asking: Vec::new(),
+            proof: None,
         })
     }
 
@@ -329,8 +345,9 @@ impl Host {
                 (true, true) => None,
             },
             Part::Executor => at_once(machine.executor.has_work()),
-            Part::Server => at_once(!machine.requests.is_empty()),
-            Part::Ingest => at_once(!machine.forwarded.is_empty()),
+            Part::Server => machine.server.due().map(|due| self.clock.world_at(due)),
+            Part::Ingest => at_once(machine.ingest.has_work()),
+            Part::Keeper => at_once(!machine.kept.is_empty()),
         }
     }
 
@@ -384,25 +401,16 @@ impl Host {
                 use quorate_node::clock::Clock as _;
                 let now = self.clock.now();
                 waiting.extend(machine.proposals.try_iter().map(|request| (request, now)));
-                for event in machine.validator.look(waiting) {
+                for event in machine.validator.look(waiting)? {
                     // The replica is here as long as its queue is.
                     let _ = machine.to_replica.send(event);
                 }
                 Ok(())
             }
             Part::Executor => machine.executor.run_waiting(),
-            Part::Server => {
-                for (from, request) in machine.requests.try_iter() {
-                    machine.server.serve(from, request)?;
-                }
-                Ok(())
-            }
-            Part::Ingest => {
-                for batch in machine.forwarded.try_iter() {
-                    machine.ingest.take(batch)?;
-                }
-                Ok(())
-            }
+            Part::Server => machine.server.serve_waiting(),
+            Part::Ingest => machine.ingest.take_waiting(),
+            Part::Keeper => machine.keeper.keep(machine.kept.try_iter()),
         }
     }
 

@@ -5,6 +5,7 @@ use quorate_crypto::{
     bls::SchemeKind,
     mistakes::{COMPILED_IN, Mistake, make},
 };
+use quorate_files::read_text;
 use quorate_sim::{
     Coverage, Mishap, Outcome, Scenario, Simulation, run_many, script, shrink, svg, swarm, sweep,
     twins,
@@ -18,6 +19,9 @@ use std::{
     sync::Mutex,
     time::{Duration, Instant},
 };
+
+/// Most bytes of a scenario's file.
+const MAX_SCRIPT_BYTES: u64 = 1 << 20;
 
 /// Runs whole validators through crashes, partitions, failing disks, wrong clocks and Byzantine
 /// peers, in virtual time, and checks after every step that no rule is broken.
@@ -98,7 +102,7 @@ fn main() -> ExitCode {
         return replay(scenario, &arguments);
     }
     if let Some(path) = &arguments.script {
-        let read = std::fs::read_to_string(path).map_err(|error| error.to_string());
+        let read = read_text(path, MAX_SCRIPT_BYTES).map_err(|error| error.to_string());
         let scenario = read.and_then(|text| script::parse(&text).map_err(|e| e.to_string()));
         return match scenario {
             Ok(scenario) => replay(scenario, &arguments),

@@ -155,6 +155,8 @@ pub(crate) struct Network {
     pub(crate) groups: Option<Vec<BTreeSet<usize>>>,
     /// Links that carry nothing, from the first to the second.
     pub(crate) cut: BTreeSet<(usize, usize)>,
+    /// Pairs of validators without a link, the lower place first.
+    pub(crate) unlinked: BTreeSet<(usize, usize)>,
     /// When the last message of a link and lane arrives.
     last: BTreeMap<(usize, usize, usize), Moment>,
     /// When a validator's line is free again.
@@ -170,6 +172,7 @@ impl Network {
             links,
             groups: None,
             cut: BTreeSet::new(),
+            unlinked: BTreeSet::new(),
             last: BTreeMap::new(),
             line_free: BTreeMap::new(),
             lost: 0,
@@ -179,9 +182,20 @@ impl Network {
 
     /// All links are whole, and none loses anything.
     pub(crate) fn heal(&mut self) {
+        self.join();
+        self.links.loss_percent = 0;
+    }
+
+    /// All links are whole.
+    pub(crate) fn join(&mut self) {
         self.groups = None;
         self.cut.clear();
-        self.links.loss_percent = 0;
+        self.unlinked.clear();
+    }
+
+    /// Whether two validators have a link.
+    pub(crate) fn is_linked(&self, one: usize, other: usize) -> bool {
+        !self.unlinked.contains(&(one.min(other), one.max(other)))
     }
 
     /// When a frame arrives that is sent now: never, once, or more often.
@@ -226,7 +240,7 @@ impl Network {
         arrivals
     }
 
-    fn delay(&self, rng: &mut ChaCha8Rng, from: usize, to: usize) -> Duration {
+    pub(crate) fn delay(&self, rng: &mut ChaCha8Rng, from: usize, to: usize) -> Duration {
         let base = match self.links.latency {
             Latency::Between(least, most) => {
                 let (least, most) = (least.as_micros() as u64, most.as_micros() as u64);

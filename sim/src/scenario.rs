@@ -44,6 +44,11 @@ pub enum Fault {
     Partition(Vec<Vec<usize>>),
     /// The first is not heard by the second any more.
     Cut(usize, usize),
+    /// These two have no link any more, and know it. A crash is noticed as well; a partition or a cut
+    /// is not, since nothing tells a broken line from a silent peer.
+    Unlink(usize, usize),
+    /// These two have a link again.
+    Link(usize, usize),
     /// All hear all, nothing is lost, who is down starts, and no mishap is planned any more.
     Heal,
     /// All hear all again; nothing else changes.
@@ -65,8 +70,10 @@ pub struct Costs {
     pub certificate: Duration,
     /// Each vote that is verified alone.
     pub vote: Duration,
-    /// Checking a proposed block, executing, serving, and taking transactions.
+    /// Checking a proposed block, serving, and taking transactions.
     pub block: Duration,
+    /// Executing what is final, however much it is.
+    pub execute: Duration,
 }
 
 impl Default for Costs {
@@ -80,6 +87,7 @@ impl Default for Costs {
             certificate: Duration::ZERO,
             vote: Duration::ZERO,
             block: Duration::from_micros(200),
+            execute: Duration::from_micros(200),
         }
     }
 }
@@ -109,7 +117,7 @@ pub struct Scenario {
     pub links: Links,
     /// How long a sync takes.
     pub sync: Duration,
-    /// How long computing takes. Not written down in scenario files.
+    /// How long computing takes. Of it, scenario files tell of execution only.
     pub costs: Costs,
     /// How votes are checked. Not written down either.
     pub checking: VoteChecking,
@@ -128,6 +136,8 @@ pub struct Scenario {
     pub border_crashes_percent: u32,
     /// Transactions that clients submit in a second.
     pub transfers_per_second: u32,
+    /// How long a transaction may wait for a nonce before it. Not written down in scenario files.
+    pub stranded_lasts: Duration,
     /// Whether the validators must go on within [`Scenario::patience`] after the last
     /// [`Fault::Heal`].
     pub must_recover: bool,
@@ -186,6 +196,7 @@ impl Scenario {
             faults: Vec::new(),
             border_crashes_percent: 0,
             transfers_per_second: 50,
+            stranded_lasts: Duration::from_secs(2),
             must_recover: false,
             goal: None,
             mark: None,

@@ -20,7 +20,7 @@ use crate::{
     crypto::Cryptography,
     disk::Mishap,
     network::{Latency, MAPS},
-    scenario::{Fault, Scenario},
+    scenario::{Costs, Fault, Scenario},
 };
 use quorate_consensus::Timing;
 use std::{
@@ -85,6 +85,9 @@ impl Display for Scenario {
         }
         writeln!(f, "sync {}", micros(self.sync))?;
         writeln!(f, "transfers {}", self.transfers_per_second)?;
+        if self.costs.execute != Costs::default().execute {
+            writeln!(f, "execute {}", micros(self.costs.execute))?;
+        }
         for (validator, clock) in &self.clocks {
             writeln!(
                 f,
@@ -145,6 +148,8 @@ fn fault_words(fault: &Fault) -> String {
             words
         }
         Fault::Cut(from, to) => format!("cut {from} {to}"),
+        Fault::Unlink(one, other) => format!("unlink {one} {other}"),
+        Fault::Link(one, other) => format!("link {one} {other}"),
         Fault::Heal => "heal".to_owned(),
         Fault::Join => "join".to_owned(),
     }
@@ -237,6 +242,7 @@ fn take_line(scenario: &mut Scenario, line: &str) -> Result<(), String> {
         }
         "sync" => scenario.sync = duration(rest, 0)?,
         "transfers" => scenario.transfers_per_second = number(rest, 0)?,
+        "execute" => scenario.costs.execute = duration(rest, 0)?,
         "clock" => {
             let clock = ClockFault {
                 ahead_ms: number(rest, 1)?,
@@ -303,6 +309,8 @@ fn fault(words: &[&str]) -> Result<Fault, String> {
             Fault::Partition(groups.collect::<Result<_, _>>()?)
         }
         "cut" => Fault::Cut(number(rest, 0)?, number(rest, 1)?),
+        "unlink" => Fault::Unlink(number(rest, 0)?, number(rest, 1)?),
+        "link" => Fault::Link(number(rest, 0)?, number(rest, 1)?),
         "heal" => Fault::Heal,
         "join" => Fault::Join,
         other => return Err(format!("{other:?} is no fault")),

@@ -2,7 +2,7 @@
 
 use crate::{disk::SimDisk, host::Chain, scenario::Scenario, world::GENESIS_MS};
 use quorate_crypto::{SecretKey, sha256};
-use quorate_node::genesis::DEFAULT_LIMITS;
+use quorate_node::genesis::{DEFAULT_FEES, DEFAULT_LIMITS};
 use quorate_storage::store::Store;
 use quorate_types::{
     Account, ChainId, Committee, Epoch, EpochLength, Identity, Memo, Transaction, Transfer,
@@ -31,8 +31,13 @@ thread_local! {
     static ROWS: RefCell<HashMap<ChainId, GenesisRows>> = RefCell::default();
 }
 
+/// The key of a validator's identity.
+pub(crate) fn identity_key(validator: usize) -> SecretKey {
+    SecretKey::from_bytes(&sha256(&[b"validator", &validator.to_be_bytes()]).0)
+}
+
 fn identity_of(validator: usize) -> Identity {
-    SecretKey::from_bytes(&sha256(&[b"validator", &validator.to_be_bytes()]).0).identity()
+    identity_key(validator).identity()
 }
 
 fn sender(account: usize) -> SecretKey {
@@ -63,6 +68,7 @@ pub(crate) fn genesis(scenario: &Scenario) -> (Genesis, Committee) {
         protocol: Protocol::Simplex,
         scheme: scenario.scheme.name().to_owned(),
         limits: DEFAULT_LIMITS,
+        fees: DEFAULT_FEES,
         epoch_blocks: EpochLength::new(scenario.epoch_blocks).expect("at least one"),
         group_key: None,
         validators,
@@ -113,6 +119,11 @@ impl Stock {
             turn: 0,
             identities: genesis.accounts.iter().map(|a| a.identity).collect(),
         }
+    }
+
+    /// One of the accounts.
+    pub(crate) fn account(&self, number: usize) -> Identity {
+        self.identities[number % self.identities.len()]
     }
 
     /// A transfer for a client of this validator to hand in. Each account belongs to the clients of

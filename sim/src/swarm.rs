@@ -114,15 +114,25 @@ pub fn swarm(seed: u64) -> Scenario {
     }
     add_faults(&mut scenario, &mut rng, &switches, end);
     lose_a_database(&mut scenario, end);
+    lack_links(&mut scenario, end);
     for (at, fault) in &mut scenario.faults {
         *at = whole_micros(*at);
         if let Fault::Disk { away, .. } = fault {
             *away = whole_micros(*away);
         }
     }
+    execute_slowly(&mut scenario);
     scenario.duration = whole_micros(end);
     scenario.must_recover = true;
     scenario
+}
+
+/// In every third run execution takes longer than blocks do, so that several final ones wait for it.
+fn execute_slowly(scenario: &mut Scenario) {
+    let mut rng = ChaCha8Rng::seed_from_u64(scenario.seed ^ 0x510);
+    if rng.random_range(0..100) < 33 {
+        scenario.costs.execute = Duration::from_micros(rng.random_range(1_000..60_000));
+    }
 }
 
 /// In some runs one honest validator finds its database gone, while its journal is there: the others
@@ -138,6 +148,36 @@ fn lose_a_database(scenario: &mut Scenario, end: Duration) {
         faults.push((back, Fault::Restart(vec![victim])));
         faults.sort_by_key(|(at, _)| *at);
     }
+}
+
+/// In every third run some links are missing from the beginning, or come and go. From chance of its own.
+fn lack_links(scenario: &mut Scenario, end: Duration) {
+    let mut rng = ChaCha8Rng::seed_from_u64(scenario.seed ^ 0x401e);
+    if rng.random_range(0..100) >= 33 {
+        return;
+    }
+    let validators = scenario.validators;
+    for _ in 0..rng.random_range(1..=validators) {
+        let one = rng.random_range(0..validators);
+        let other = (one + rng.random_range(1..validators)) % validators;
+        scenario
+            .faults
+            .push((Duration::ZERO, Fault::Unlink(one, other)));
+        let (flaps, mut at, mut up) = (rng.random_range(0..2) == 0, Duration::ZERO, false);
+        if !flaps {
+            continue;
+        }
+        loop {
+            at += end.mul_f64(rng.random_range(0.002..0.1));
+            if at >= end {
+                break;
+            }
+            up = !up;
+            let fault = if up { Fault::Link } else { Fault::Unlink };
+            scenario.faults.push((at, fault(one, other)));
+        }
+    }
+    scenario.faults.sort_by_key(|(at, _)| *at);
 }
 
 fn links(rng: &mut ChaCha8Rng, switches: [bool; 6]) -> Links {

@@ -1,6 +1,8 @@
 //! The world around the validators: time, links, faults, clients, and the checkers.
 
+mod clients;
 mod faults;
+mod links;
 mod timeline;
 mod traffic;
 mod watch;
@@ -22,11 +24,11 @@ pub use timeline::{BlockTimes, Checked, Timeline};
 use bytes::Bytes;
 use commonware_codec::{Copying, DecodeExt};
 use quorate_consensus::{
-    LOOKAHEAD_VIEWS, MAX_EARLY_MESSAGES, MAX_EVIDENCE_PER_VALIDATOR, MAX_WANTS, Moment, Offence,
-    PROPOSAL_LOOKAHEAD_VIEWS, VoteChecking,
+    LOOKAHEAD_VIEWS, MAX_EARLY_MESSAGES, MAX_EVIDENCE_PER_VALIDATOR, MAX_PROPOSED_PER_LEADER,
+    MAX_WANTS, Moment, Offence, PROPOSAL_LOOKAHEAD_VIEWS, VoteChecking,
 };
 use quorate_p2p::{Lane, To};
-use quorate_types::{Digest, Epoch, Frame, Height, Identity, Message, ValidatorIndex, View};
+use quorate_types::{Block, Digest, Epoch, Frame, Height, Identity, Message, ValidatorIndex, View};
 use rand::{Rng, RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use std::{
@@ -96,6 +98,13 @@ enum Event {
         host: usize,
         life: u64,
     },
+    /// A host notices that its link to a validator has come up or ended.
+    Linked {
+        host: usize,
+        life: u64,
+        peer: usize,
+        up: bool,
+    },
     /// A validator that stopped by itself, or by a mishap, starts again.
     Return {
         host: usize,
@@ -142,6 +151,9 @@ pub struct Simulation {
     /// Whom each host blocks for good.
     condemned: Vec<BTreeSet<usize>>,
     recorder: Option<timeline::Recorder>,
+    /// What each host has been told of its links.
+    links: Vec<links::Told>,
+    topology: links::Topology,
     /// How long a validator that a mishap stopped stays away.
     away: Duration,
 }
@@ -152,7 +164,10 @@ struct Healed {
     height: Height,
     first_progress: Option<Duration>,
     recovery: Option<Duration>,
+    /// Since when nobody crashes any more.
+    calm: Option<Moment>,
 }
+
 impl Simulation {
     /// A world before anything has happened.
     ///
@@ -243,6 +258,8 @@ impl Simulation {
             step: 0,
             crash_all_at: None,
             recorder: None,
+            links: vec![links::Told::default(); places.len()],
+            topology: links::Topology::default(),
             condemned: vec![BTreeSet::new(); places.len()],
             away: Duration::from_millis(100),
             rng,
@@ -392,6 +409,7 @@ impl Simulation {
                 );
             }
             self.happen(event)?;
+            self.notice_links();
         }
         Ok(())
     }
@@ -441,6 +459,17 @@ impl Simulation {
                 }
                 Ok(())
             }
+            Event::Linked {
+                host,
+                life,
+                peer,
+                up,
+            } => {
+                if self.hosts[host].life == life {
+                    self.linked(host, peer, up);
+                }
+                Ok(())
+            }
             Event::Return { host, life } => {
                 if self.hosts[host].life == life && self.hosts[host].running.is_none() {
                     return self.start(host);
@@ -469,8 +498,10 @@ impl Simulation {
                     if let Some(running) = &self.hosts[host].running {
                         running.machine.forwarder.forward();
                         self.drain(host)?;
+                        self.ask_again(host)?;
                     }
                 }
+                self.ask_for_proof()?;
                 self.plan(Duration::from_secs(1), Event::Second);
                 Ok(())
             }
@@ -492,10 +523,9 @@ impl Simulation {
             };
             let late = self.lateness(host, part, due);
             let takes = match part {
-                Part::Replica | Part::Crypto => Duration::ZERO,
-                Part::Validator | Part::Executor | Part::Server | Part::Ingest => {
-                    self.scenario.costs.block
-                }
+                Part::Replica | Part::Crypto | Part::Keeper => Duration::ZERO,
+                Part::Executor => self.scenario.costs.execute,
+                Part::Validator | Part::Server | Part::Ingest => self.scenario.costs.block,
             };
             let busy = self.hosts[host].busy[part as usize];
             let at = due.max(self.now).after(takes + late).max(busy);
@@ -542,6 +572,7 @@ impl Simulation {
             self.trace.line(self.now, host, What::Fault, || {
                 format!("host {host} loses its power in the middle of a disk operation")
             });
+            self.last_words(host);
             self.hosts[host].crash();
             self.coverage.crashes += 1;
             self.plan_return(host);
@@ -564,6 +595,7 @@ impl Simulation {
                 self.plan(takes, Event::HandOver { host, life });
             }
             Part::Executor => self.executed(host)?,
+            Part::Keeper => self.answer_clients(host),
             Part::Replica => {
                 if let (Some(recorder), Some(running)) =
                     (&mut self.recorder, &self.hosts[host].running)

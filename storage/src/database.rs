@@ -8,7 +8,8 @@ use std::{ops::Range, sync::Arc};
 /// A key and its value.
 pub type Row = (Vec<u8>, Vec<u8>);
 
-/// A database. Any thread may read, one writes.
+/// A database. Any thread may read and write; batches of different threads are written one after the
+/// other.
 pub trait Database: Send + Sync {
     /// The value of a key.
     ///
@@ -102,6 +103,11 @@ impl Batch {
         let key = self.keep(key.as_ref());
         let value = None;
         self.changes.push(Change { column, key, value });
+    }
+
+    /// Whether it changes nothing.
+    pub fn is_empty(&self) -> bool {
+        self.changes.is_empty()
     }
 
     /// The changes in their order: column, key, and the value, or `None` to delete.

@@ -3,9 +3,10 @@
 //!
 //! RocksDB brings its own; see [`crate::database`].
 
+use quorate_files::read_bounded;
 use std::{
     fs::{self, File, OpenOptions, TryLockError},
-    io::{self, Read, Seek, SeekFrom, Write},
+    io::{self, Seek, SeekFrom, Write},
     path::{Path, PathBuf},
 };
 
@@ -129,17 +130,7 @@ impl Disk for SystemDisk {
     }
 
     fn read(&self, path: &Path, max_bytes: u64) -> io::Result<Vec<u8>> {
-        let mut content = Vec::new();
-        let file = File::open(path)?;
-        file.take(max_bytes.saturating_add(1))
-            .read_to_end(&mut content)?;
-        if content.len() as u64 > max_bytes {
-            return Err(io::Error::new(
-                io::ErrorKind::FileTooLarge,
-                format!("it is longer than {max_bytes} bytes"),
-            ));
-        }
-        Ok(content)
+        Ok(read_bounded(path, max_bytes)?)
     }
 
     fn open(&self, path: &Path) -> io::Result<Box<dyn DiskFile>> {

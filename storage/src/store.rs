@@ -9,13 +9,18 @@
 //! | `roots` | height | root of the accounts after the block |
 //! | `accounts` | identity | account; the newest value, for readers |
 //! | `nodes` | see [`crate::tree`] | rows of the authenticated tree |
+//! | `pool` | transaction id | a client's transaction that no final block holds yet |
 //! | `meta` | name | chain id, format version, tip, the height below which blocks are pruned |
+//!
+//! A transaction's place is where its nonce was used, if that is known: no later block in which it stands
+//! for nothing replaces it.
 //!
 //! One block is one batch, so what is stored is always the state after some block. The batch is
 //! written without a sync if more blocks wait; the last one's sync makes all before it durable. A
 //! failed write is returned and never retried: the node stops.
 
 mod error;
+mod kept;
 mod open;
 mod options;
 mod prune;
@@ -50,8 +55,9 @@ const ROOTS: &str = "roots";
 const ACCOUNTS: &str = "accounts";
 const NODES: &str = "nodes";
 const META: &str = "meta";
+const POOL: &str = "pool";
 
-const COLUMNS: [&str; 8] = [
+const COLUMNS: [&str; 9] = [
     BLOCKS,
     IDS,
     RECEIPTS,
@@ -60,6 +66,7 @@ const COLUMNS: [&str; 8] = [
     ACCOUNTS,
     NODES,
     META,
+    POOL,
 ];
 
 /// How often [`Store::close`] looks.
@@ -116,7 +123,8 @@ pub struct Commit<'a> {
     pub sync: bool,
 }
 
-/// The database. Cheap to clone; any thread may read, one thread commits.
+/// The database. Cheap to clone; any thread may read, one thread commits, and one keeps clients'
+/// transactions.
 #[derive(Clone)]
 pub struct Store {
     database: Arc<dyn Database>,
@@ -211,8 +219,26 @@ impl Store {
             .map(Some)
     }
 
-    /// Where a transaction stands, if a stored block holds it. If several do, the newest: of these,
-    /// at most one was applied.
+    /// What became of the transaction at a place; `None` if its block is not stored. Only the block's
+    /// outcomes are read, one byte each.
+    ///
+    /// # Errors
+    ///
+    /// If the database cannot be read or is damaged.
+    pub fn outcome(&self, place: TransactionPlace) -> Result<Option<Outcome>, StoreError> {
+        let TransactionPlace { height, index } = place;
+        let Some(codes) = self.get(RECEIPTS, &height_key(height))? else {
+            return Ok(None);
+        };
+        let Some(code) = codes.get(index as usize) else {
+            return Err(self.damaged_by(format!("block {height} has no outcome {index}")));
+        };
+        let outcome = Outcome::decode(Copying(std::slice::from_ref(code)));
+        outcome.map(Some).map_err(|e| self.damaged("a receipt", &e))
+    }
+
+    /// Where a transaction stands, if a stored block holds it. If several do, the one in which it used its
+    /// nonce; blocks in which it did not are no place as long as there is that one.
     ///
     /// # Errors
     ///
@@ -317,9 +343,13 @@ impl Store {
         if !codes.is_empty() {
             batch.put(RECEIPTS, key, codes);
         }
-        for (index, transaction) in (0_u32..).zip(block.transactions()) {
-            let place = (height, index).encode();
-            batch.put(TRANSACTIONS, transaction.id(), place);
+        let outcomes = (0_u32..).zip(&outcomes);
+        for ((index, outcome), transaction) in outcomes.zip(block.transactions()) {
+            let id = transaction.id();
+            // Where it was charged, and perhaps applied, is what its sender wants to know.
+            if outcome.used_nonce() || self.transaction(&id)?.is_none() {
+                batch.put(TRANSACTIONS, id, (height, index).encode());
+            }
         }
         stage_accounts(accounts, &mut batch);
         tree.store().stage(changes, &mut batch);

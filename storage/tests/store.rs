@@ -40,6 +40,7 @@ fn genesis(name: &str) -> Genesis {
         timestamp_ms: 1,
         protocol: Protocol::Simplex,
         scheme: "bls-threshold".into(),
+        fees: quorate_types::genesis::Fees::NONE,
         limits: BlockLimits {
             max_transactions: 100,
             max_bytes: 100_000,
@@ -181,11 +182,17 @@ fn check(store: &Store, tree: &Tree<TableRows>, blocks: &[(Block, Digest)]) {
                 outcome,
             })
             .collect();
-        assert_eq!(store.receipts(height).unwrap(), Some(receipts));
-        for (index, transaction) in (0..).zip(block.transactions()) {
-            let place = store.transaction(&transaction.id()).unwrap();
-            assert_eq!(place, Some(TransactionPlace { height, index }));
+        for (index, receipt) in (0..).zip(&receipts) {
+            let place = TransactionPlace { height, index };
+            assert_eq!(
+                store.transaction(&receipt.transaction).unwrap(),
+                Some(place)
+            );
+            assert_eq!(store.outcome(place).unwrap(), Some(receipt.outcome));
         }
+        let index = receipts.len() as u32;
+        assert!(index == 0 || store.outcome(TransactionPlace { height, index }).is_err());
+        assert_eq!(store.receipts(height).unwrap(), Some(receipts));
     }
     let mut accounts: BTreeMap<Identity, Account> = genesis("a")
         .accounts
@@ -210,6 +217,11 @@ fn check(store: &Store, tree: &Tree<TableRows>, blocks: &[(Block, Digest)]) {
     let next = Height(blocks.len() as u64 + 1);
     assert!(store.block(next).unwrap().is_none());
     assert!(store.receipts(next).unwrap().is_none());
+    let nowhere = TransactionPlace {
+        height: next,
+        index: 0,
+    };
+    assert!(store.outcome(nowhere).unwrap().is_none());
     assert!(store.root(next).unwrap().is_none());
     let absent = sha256(&[b"absent"]);
     assert_eq!(store.height_of(&absent).unwrap(), None);
@@ -587,4 +599,87 @@ fn read_all(
         }
     }
     Ok(height)
+}
+
+/// A block with these transactions, and what became of them, on whatever the store holds.
+fn commit_transactions(
+    store: &Store,
+    tree: &mut Tree<TableRows>,
+    transactions: &[Transaction],
+    outcomes: &[Outcome],
+) {
+    let tip = store.tip();
+    let height = tip.height.0 + 1;
+    let plain = block(2 * height, tip.id);
+    let header = Header {
+        height: Height(height),
+        body_root: Header::body_root_of(transactions),
+        ..*plain.header()
+    };
+    let accounts = accounts_after(height);
+    let changes = tree.prepare(&tree_updates(&accounts)).unwrap();
+    let commit = Commit {
+        block: Arc::new(Block::new(header, transactions.to_vec()).unwrap()),
+        certificate: None,
+        outcomes: outcomes.to_vec(),
+        accounts: &accounts,
+        changes: &changes,
+        sync: false,
+    };
+    store.commit(tree, commit).unwrap();
+    tree.commit(changes);
+}
+
+#[test]
+fn a_transactions_place_is_where_it_used_its_nonce() {
+    let folder = TempDir::new().unwrap();
+    let (store, mut tree) = Store::open(folder.path(), &genesis("a")).unwrap();
+    let [early, applied, late] = [1, 2, 3].map(|seed| transaction(1, seed));
+    let wrong = Outcome::Failed(Failure::WrongNonce);
+    let charged = Outcome::Failed(Failure::InsufficientBalance);
+    let all = [early.clone(), applied.clone()];
+    commit_transactions(&store, &mut tree, &all, &[wrong, Outcome::Applied]);
+    let place = |id: Digest| {
+        store
+            .transaction(&id)
+            .unwrap()
+            .map(|p| (p.height.0, p.index))
+    };
+    assert_eq!(place(early.id()), Some((1, 0)));
+    // What stands in a second block for nothing keeps its place; what is charged there takes it.
+    let all = [late.clone(), applied.clone(), early.clone()];
+    commit_transactions(&store, &mut tree, &all, &[charged, wrong, charged]);
+    assert_eq!(place(applied.id()), Some((1, 1)));
+    assert_eq!(place(early.id()), Some((2, 2)));
+    assert_eq!(place(late.id()), Some((2, 0)));
+    commit_transactions(&store, &mut tree, std::slice::from_ref(&late), &[wrong]);
+    assert_eq!(place(late.id()), Some((2, 0)));
+    // Forgetting a block forgets the places in it alone.
+    store.prune(Height(2), 10).unwrap();
+    assert_eq!(place(applied.id()), None);
+    assert_eq!(place(early.id()), Some((2, 2)));
+}
+
+#[test]
+fn kept_transactions_are_there_after_reopening_until_they_are_forgotten() {
+    let folder = TempDir::new().unwrap();
+    let all: Vec<Transaction> = (0..7).map(|height| transaction(height, 1)).collect();
+    {
+        let (store, _tree) = Store::open(folder.path(), &genesis("a")).unwrap();
+        store.keep(all.iter(), &[], true).unwrap();
+        let gone = [all[2].id(), all[5].id()];
+        store.keep(std::iter::empty(), &gone, false).unwrap();
+    }
+    let (store, _tree) = Store::open(folder.path(), &genesis("a")).unwrap();
+    let mut ids: Vec<Digest> = [0, 1, 3, 4, 6].map(|place: usize| all[place].id()).into();
+    ids.sort_unstable();
+    let mut found = Vec::new();
+    let mut after = None;
+    loop {
+        let rows = store.kept_after(after, 2).unwrap();
+        let Some(last) = rows.last() else { break };
+        after = Some(last.id());
+        found.extend(rows.iter().map(Transaction::id));
+    }
+    assert_eq!(found, ids);
 }

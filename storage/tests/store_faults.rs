@@ -35,6 +35,7 @@ fn genesis(chain: u8, accounts: u64) -> Genesis {
         timestamp_ms: 1,
         protocol: Protocol::Simplex,
         scheme: "bls-threshold".into(),
+        fees: quorate_types::genesis::Fees::NONE,
         limits: BlockLimits {
             max_transactions: 100,
             max_bytes: 100_000,

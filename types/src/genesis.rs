@@ -1,8 +1,8 @@
 //! The genesis file, from which a chain starts, and the small trust file made from it.
 
 use crate::{
-    Certificate, ChainId, Committee, CommitteeError, Epoch, EpochLength, Header, ValidatorIndex,
-    Vote,
+    Certificate, ChainId, Committee, CommitteeError, Epoch, EpochLength, Header, Transfer,
+    ValidatorIndex, Vote,
     codec::LIST_COUNT_BYTES,
     limits::{MAX_BLOCK_BYTES, MAX_BLOCK_TRANSACTIONS, MAX_CHAIN_NAME_BYTES},
 };
@@ -40,6 +40,9 @@ pub struct Genesis {
     pub scheme: String,
     /// Limits on each block.
     pub limits: BlockLimits,
+    /// The least that a transfer pays; without it, nothing.
+    #[serde(default, skip_serializing_if = "Fees::are_none")]
+    pub fees: Fees,
     /// How many blocks an epoch has; at least 1.
     pub epoch_blocks: EpochLength,
     /// The compressed group key in G2, 96 bytes in hexadecimal; with `bls-threshold` only.
@@ -59,6 +62,36 @@ pub struct BlockLimits {
     pub max_transactions: usize,
     /// Most bytes of an encoded block: 1,024 to 2,097,152.
     pub max_bytes: usize,
+}
+
+/// The least that a transfer pays beside its amount, in the chain's smallest unit. It is what makes
+/// filling blocks cost something, whoever does it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Fees {
+    /// For any transfer.
+    pub per_transfer: u64,
+    /// For each byte of its memo.
+    pub per_memo_byte: u64,
+}
+
+impl Fees {
+    /// Transfers may be free.
+    pub const NONE: Self = Self {
+        per_transfer: 0,
+        per_memo_byte: 0,
+    };
+
+    /// The least that this transfer may pay.
+    pub fn minimum(&self, transfer: &Transfer) -> u64 {
+        let memo_bytes = transfer.memo.as_bytes().len() as u64;
+        let memo = self.per_memo_byte.saturating_mul(memo_bytes);
+        self.per_transfer.saturating_add(memo)
+    }
+
+    fn are_none(&self) -> bool {
+        *self == Self::NONE
+    }
 }
 
 impl BlockLimits {
@@ -248,9 +281,29 @@ impl Genesis {
                     format!("without doubles; {} is there twice", account.identity),
                 ));
             }
+            if account.identity.is_small_order() {
+                return Err(value_error(
+                    "accounts",
+                    format!(
+                        "of keys that belong to somebody; {} is of small order, so that anybody could \
+                         spend what it holds",
+                        account.identity
+                    ),
+                ));
+            }
             total = total
                 .checked_add(account.balance)
                 .ok_or_else(|| value_error("accounts", "of balances whose sum is below 2^64"))?;
+        }
+        let small = |v: &&GenesisValidator| v.identity.is_small_order();
+        if let Some(validator) = self.validators.iter().find(small) {
+            return Err(value_error(
+                "validators[].identity",
+                format!(
+                    "a key with a secret; {} is of small order",
+                    validator.identity
+                ),
+            ));
         }
         self.committee()?;
         Ok(())

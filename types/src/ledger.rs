@@ -92,6 +92,14 @@ impl Outcome {
         Self::ALL.into_iter().find(|outcome| outcome.name() == name)
     }
 
+    /// Whether the transaction has used its sender's nonce and paid its fee, which it does once at most.
+    pub fn used_nonce(&self) -> bool {
+        match self {
+            Self::Applied | Self::Failed(Failure::InsufficientBalance) => true,
+            Self::Failed(Failure::WrongNonce | Failure::CannotPayFee) => false,
+        }
+    }
+
     /// A short name for people and programs: `applied`, `wrong_nonce`, `cannot_pay_fee` or
     /// `insufficient_balance`.
     pub fn name(&self) -> &'static str {

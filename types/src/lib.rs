@@ -14,6 +14,7 @@ mod durable;
 mod epochs;
 mod evidence;
 pub mod genesis;
+mod head;
 mod ids;
 mod ledger;
 pub mod limits;
@@ -30,10 +31,11 @@ pub use committee::{Committee, CommitteeError};
 pub use durable::Durable;
 pub use epochs::EpochLength;
 pub use evidence::{Conflict, Evidence};
+pub use head::{Head, Unread};
 pub use ids::{Epoch, Height, ValidatorIndex, View};
 pub use ledger::{Account, Failure, Outcome, Receipt, state_key};
 pub use merkle::{merkle_path, merkle_root, merkle_verify};
-pub use message::{Frame, Message, Proposal, Status};
+pub use message::{Frame, Message, Proposal, RELAY_NAMESPACE, Relayed, Status};
 pub use record::Record;
 pub use transaction::{
     Memo, MemoTooLong, TRANSACTION_NAMESPACE, Transaction, TransactionError, Transfer,

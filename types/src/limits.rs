@@ -17,6 +17,9 @@ pub const MAX_BLOCK_BYTES: usize = 2 * 1024 * 1024;
 /// reply with a range of blocks.
 pub const MAX_FRAME_BYTES: usize = 4 * 1024 * 1024;
 
+/// Most bytes of a frame that is relayed: with its signature it is a frame itself.
+pub const MAX_RELAYED_BYTES: usize = MAX_FRAME_BYTES - 1_024;
+
 /// Most messages in one frame.
 pub const MAX_FRAME_MESSAGES: usize = 64;
 

@@ -1,16 +1,18 @@
 //! What validators send each other.
 
 use crate::{
-    Block, Certificate, Epoch, Evidence, Height, Transaction, View, Vote,
-    codec::{fixed_codec, list_size, read_list, read_option, write_list, write_option},
+    Block, Certificate, ChainId, Epoch, Evidence, Height, Transaction, ValidatorIndex, View, Vote,
+    codec::{
+        LIST_COUNT_BYTES, fixed_codec, list_size, read_list, read_option, write_list, write_option,
+    },
     limits::{
         MAX_FORWARDED_TRANSACTIONS, MAX_FRAME_MESSAGES, MAX_PROPOSAL_NULLIFICATIONS,
-        MAX_RANGE_BLOCKS,
+        MAX_RANGE_BLOCKS, MAX_RELAYED_BYTES, MAX_VALIDATORS,
     },
 };
-use bytes::BufMut;
+use bytes::{BufMut, Bytes};
 use commonware_codec::{Buf, EncodeSize, Error, FixedSize, Read, Write, extensions::ReadExt};
-use quorate_crypto::Digest;
+use quorate_crypto::{Digest, Identity, IdentitySignature, SecretKey};
 use std::sync::Arc;
 
 /// A leader's block for a view, with what proves to a voter that it may follow its parent.
@@ -44,6 +46,63 @@ pub struct Status {
     /// Names the set of validators that it holds evidence against (the hash of their places,
     /// ascending); [`Digest::ZERO`] for nobody. Who holds evidence against another set sends it.
     pub convicted: Digest,
+}
+
+/// A frame for a validator that its author has no link to, by way of a third one.
+///
+/// It is signed: what is in it is held for the author's word, as over a link, and nobody on the way can
+/// put words into its mouth.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Relayed {
+    /// Who says it.
+    pub author: ValidatorIndex,
+    /// Who is to hear it.
+    pub to: ValidatorIndex,
+    /// Counts up with each frame of the author, over restarts too, so that none is taken twice.
+    pub number: u64,
+    /// An encoded [`Frame`], at most [`MAX_RELAYED_BYTES`].
+    pub frame: Bytes,
+    /// The author's signature over [`Relayed::signed_bytes`].
+    pub signature: IdentitySignature,
+}
+
+/// The domain that the authors of relayed frames sign in.
+pub const RELAY_NAMESPACE: &[u8] = b"quorate/relay/1";
+
+impl Relayed {
+    /// Signs a frame for `to`.
+    pub fn sign(
+        chain: &ChainId,
+        (author, secret): (ValidatorIndex, &SecretKey),
+        to: ValidatorIndex,
+        number: u64,
+        frame: Bytes,
+    ) -> Self {
+        let signed = Self::signed_bytes(chain, to, number, &frame);
+        Self {
+            author,
+            to,
+            number,
+            signature: secret.sign(RELAY_NAMESPACE, &signed),
+            frame,
+        }
+    }
+
+    /// The bytes that are signed within [`RELAY_NAMESPACE`]: `chain id ‖ to ‖ number ‖ frame`.
+    fn signed_bytes(chain: &ChainId, to: ValidatorIndex, number: u64, frame: &[u8]) -> Vec<u8> {
+        let mut bytes = Vec::with_capacity(ChainId::SIZE + 12 + frame.len());
+        chain.write(&mut bytes);
+        to.write(&mut bytes);
+        number.write(&mut bytes);
+        bytes.extend_from_slice(frame);
+        bytes
+    }
+
+    /// Whether its author, who has this identity, has signed it.
+    pub fn verify(&self, chain: &ChainId, author: &Identity) -> bool {
+        let signed = Self::signed_bytes(chain, self.to, self.number, &self.frame);
+        author.verify(RELAY_NAMESPACE, &signed, &self.signature)
+    }
 }
 
 /// One message between validators.
@@ -83,6 +142,10 @@ pub enum Message {
     Status(Status),
     /// Two conflicting votes of a validator, which the sender has verified.
     Evidence(Box<Evidence>),
+    /// Whom the sender has no link to. Follows a status; without it the sender lacks no link.
+    Apart(Vec<ValidatorIndex>),
+    /// A frame of somebody who has no link to whom it is for.
+    Relayed(Box<Relayed>),
 }
 
 /// Messages that travel together: at most [`MAX_FRAME_MESSAGES`] of them.
@@ -104,6 +167,8 @@ impl Message {
             Self::Transactions(_) => "transactions",
             Self::Status(_) => "status",
             Self::Evidence(_) => "evidence",
+            Self::Apart(_) => "apart",
+            Self::Relayed(_) => "relayed",
         }
     }
 
@@ -120,6 +185,8 @@ impl Message {
             Self::Transactions(_) => 9,
             Self::Status(_) => 10,
             Self::Evidence(_) => 11,
+            Self::Apart(_) => 12,
+            Self::Relayed(_) => 13,
         }
     }
 }
@@ -170,6 +237,53 @@ fixed_codec!(Status {
     convicted: Digest,
 });
 
+impl EncodeSize for Relayed {
+    fn encode_size(&self) -> usize {
+        2 * ValidatorIndex::SIZE
+            + u64::SIZE
+            + IdentitySignature::SIZE
+            + LIST_COUNT_BYTES
+            + self.frame.len()
+    }
+}
+
+impl Write for Relayed {
+    fn write(&self, buffer: &mut impl BufMut) {
+        self.author.write(buffer);
+        self.to.write(buffer);
+        self.number.write(buffer);
+        self.signature.write(buffer);
+        let length = u32::try_from(self.frame.len()).expect("frames are far below 2^32 bytes");
+        length.write(buffer);
+        buffer.put_slice(&self.frame);
+    }
+}
+
+impl Read for Relayed {
+    type Cfg = ();
+
+    fn read_cfg(buffer: &mut impl Buf, _: &()) -> Result<Self, Error> {
+        let author = ValidatorIndex::read(buffer)?;
+        let to = ValidatorIndex::read(buffer)?;
+        let number = u64::read(buffer)?;
+        let signature = IdentitySignature::read(buffer)?;
+        let length = u32::read(buffer)? as usize;
+        if length > MAX_RELAYED_BYTES {
+            return Err(Error::InvalidLength(length));
+        }
+        if length > buffer.remaining() {
+            return Err(Error::EndOfBuffer);
+        }
+        Ok(Self {
+            author,
+            to,
+            number,
+            frame: buffer.copy_to_bytes(length),
+            signature,
+        })
+    }
+}
+
 impl EncodeSize for Message {
     fn encode_size(&self) -> usize {
         1 + match self {
@@ -187,6 +301,8 @@ impl EncodeSize for Message {
             Self::Transactions(transactions) => list_size(transactions),
             Self::Status(_) => Status::SIZE,
             Self::Evidence(_) => Evidence::SIZE,
+            Self::Apart(peers) => list_size(peers),
+            Self::Relayed(relayed) => relayed.encode_size(),
         }
     }
 }
@@ -216,6 +332,8 @@ impl Write for Message {
             Self::Transactions(transactions) => write_list(transactions, buffer),
             Self::Status(status) => status.write(buffer),
             Self::Evidence(evidence) => evidence.write(buffer),
+            Self::Apart(peers) => write_list(peers, buffer),
+            Self::Relayed(relayed) => relayed.write(buffer),
         }
     }
 }
@@ -243,6 +361,8 @@ impl Read for Message {
             9 => Self::Transactions(read_list(buffer, MAX_FORWARDED_TRANSACTIONS)?),
             10 => Self::Status(Status::read(buffer)?),
             11 => Self::Evidence(Box::new(Evidence::read(buffer)?)),
+            12 => Self::Apart(read_list(buffer, MAX_VALIDATORS)?),
+            13 => Self::Relayed(Box::new(Relayed::read(buffer)?)),
             other => return Err(Error::InvalidEnum(other)),
         })
     }

@@ -1,6 +1,6 @@
 //! Transactions: signed transfers from one account to another.
 
-use crate::{ChainId, codec::fixed_codec, limits::MAX_MEMO_BYTES};
+use crate::{ChainId, codec::fixed_codec, genesis::Fees, limits::MAX_MEMO_BYTES};
 use bytes::BufMut;
 use commonware_codec::{
     Buf, Encode, EncodeSize, Error, FixedSize, Read, Write, extensions::ReadExt,
@@ -69,6 +69,32 @@ pub enum TransactionError {
     /// The signature is not the sender's.
     #[error("the signature is not the sender's")]
     BadSignature,
+    /// Its sender or receiver is a key of small order, which belongs to nobody and to everybody.
+    #[error("{identity} is a key of small order: anybody could spend what such an account holds")]
+    SmallOrderKey {
+        /// The key.
+        identity: Identity,
+    },
+    /// It pays less than the chain asks for.
+    #[error("the fee is {fee}, and this chain asks for at least {minimum} for this transfer")]
+    FeeTooLow {
+        /// What it pays.
+        fee: u64,
+        /// The least for its size.
+        minimum: u64,
+    },
+}
+
+impl TransactionError {
+    /// A short name for programs.
+    pub fn code(&self) -> &'static str {
+        match self {
+            Self::WrongChain { .. } => "wrong_chain",
+            Self::BadSignature => "bad_signature",
+            Self::SmallOrderKey { .. } => "small_order_key",
+            Self::FeeTooLow { .. } => "fee_too_low",
+        }
+    }
 }
 
 /// A memo is too long.
@@ -176,36 +202,42 @@ impl Transaction {
         self.id
     }
 
-    /// Checks what can be checked without any state.
+    /// Checks what can be checked without any state, but for the signature, which is left to a batch.
     ///
     /// # Errors
     ///
-    /// If it is for another chain or not signed by its sender.
-    pub fn verify(&self, chain: &ChainId) -> Result<(), TransactionError> {
-        self.check_chain(chain)?;
+    /// If it is for another chain, pays too little, or names a key of small order.
+    pub fn check(&self, chain: &ChainId, fees: &Fees) -> Result<(), TransactionError> {
         let transfer = &self.transfer;
-        if transfer.sender.verify(
-            TRANSACTION_NAMESPACE,
-            &transfer.signed_bytes(chain),
-            &self.signature,
-        ) {
+        if transfer.chain_tag != chain.tag() {
+            let tag = transfer.chain_tag;
+            return Err(TransactionError::WrongChain { tag });
+        }
+        for identity in [transfer.sender, transfer.to] {
+            if identity.is_small_order() {
+                return Err(TransactionError::SmallOrderKey { identity });
+            }
+        }
+        let (fee, minimum) = (transfer.fee, fees.minimum(transfer));
+        if fee < minimum {
+            return Err(TransactionError::FeeTooLow { fee, minimum });
+        }
+        Ok(())
+    }
+
+    /// As [`Self::check`], and the signature.
+    ///
+    /// # Errors
+    ///
+    /// As for [`Self::check`], or if its sender has not signed it.
+    pub fn verify(&self, chain: &ChainId, fees: &Fees) -> Result<(), TransactionError> {
+        self.check(chain, fees)?;
+        let message = self.transfer.signed_bytes(chain);
+        let sender = self.transfer.sender;
+        if sender.verify(TRANSACTION_NAMESPACE, &message, &self.signature) {
             Ok(())
         } else {
             Err(TransactionError::BadSignature)
-        }
-    }
-
-    /// Checks the chain tag only; the signature is left to a batch.
-    ///
-    /// # Errors
-    ///
-    /// If it is for another chain.
-    pub fn check_chain(&self, chain: &ChainId) -> Result<(), TransactionError> {
-        let tag = self.transfer.chain_tag;
-        if tag == chain.tag() {
-            Ok(())
-        } else {
-            Err(TransactionError::WrongChain { tag })
         }
     }
 }

@@ -12,9 +12,9 @@ use quorate_crypto::{
 };
 use quorate_types::{
     Account, Block, Certificate, ChainId, Digest, Epoch, EpochLength, Evidence, Failure, Frame,
-    Header, Height, Memo, Message, Outcome, Proposal, Receipt, Record, Status, Subject,
+    Header, Height, Memo, Message, Outcome, Proposal, Receipt, Record, Relayed, Status, Subject,
     Transaction, Transfer, ValidatorIndex, View, Vote, VoteKind,
-    genesis::{BlockLimits, Genesis, GenesisAccount, GenesisValidator, Protocol},
+    genesis::{BlockLimits, Fees, Genesis, GenesisAccount, GenesisValidator, Protocol},
     state_key,
 };
 use std::{collections::BTreeMap, env, fmt::Debug, fs, sync::Arc};
@@ -103,6 +103,7 @@ fn genesis() -> Genesis {
         timestamp_ms: 1_800_000_000_000,
         protocol: Protocol::Simplex,
         scheme: "bls-threshold".into(),
+        fees: Fees::NONE,
         limits: BlockLimits {
             max_transactions: 4_096,
             max_bytes: 1_048_576,
@@ -207,6 +208,19 @@ fn vectors() -> BTreeMap<String, String> {
             }))])),
         ),
         (
+            "frame_of_a_relayed_one".into(),
+            both_ways(&Frame(vec![
+                Message::Apart(vec![ValidatorIndex(1), ValidatorIndex(4)]),
+                Message::Relayed(Box::new(Relayed::sign(
+                    &chain(),
+                    (ValidatorIndex(2), &SecretKey::from_bytes(&[5; 32])),
+                    ValidatorIndex(3),
+                    0x0102_0304_0506_0708,
+                    Frame(vec![Message::BlockRequest(sha256(&[b"block"]))]).encode(),
+                ))),
+            ])),
+        ),
+        (
             "certificate_aggregate".into(),
             both_ways(&Certificate {
                 subject: subject(VoteKind::Finalize),
@@ -292,16 +306,20 @@ fn ids_are_hashes_of_the_frozen_bytes() {
         state_key(&secret(1).identity()),
         sha256(&[&secret(1).identity().0])
     );
-    assert!(transaction(1).verify(&chain()).is_ok());
-    assert!(with_memo(1).verify(&chain()).is_ok());
+    assert!(transaction(1).verify(&chain(), &Fees::NONE).is_ok());
+    assert!(with_memo(1).verify(&chain(), &Fees::NONE).is_ok());
     // The memo is signed, too.
     let other = Transfer {
         memo: Memo::new("invoice 18").unwrap(),
         ..transfer(1)
     };
     let forged = Transaction::new(other, *with_memo(1).signature());
-    assert!(forged.verify(&chain()).is_err());
-    assert!(transaction(1).verify(&ChainId(Digest::ZERO)).is_err());
+    assert!(forged.verify(&chain(), &Fees::NONE).is_err());
+    assert!(
+        transaction(1)
+            .verify(&ChainId(Digest::ZERO), &Fees::NONE)
+            .is_err()
+    );
 }
 
 #[test]

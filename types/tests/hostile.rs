@@ -7,7 +7,7 @@ use quorate_crypto::bls::{PartialSignature, Proof, Signers};
 use quorate_types::{
     Account, Block, BlockError, Certificate, ChainId, Digest, Epoch, Evidence, Failure, Frame,
     Header, Height, Identity, IdentitySignature, Memo, Message, Outcome, Proposal, Receipt, Record,
-    Status, Subject, Transaction, Transfer, ValidatorIndex, View, Vote, VoteKind,
+    Relayed, Status, Subject, Transaction, Transfer, ValidatorIndex, View, Vote, VoteKind,
     limits::{
         MAX_BLOCK_BYTES, MAX_BLOCK_TRANSACTIONS, MAX_FORWARDED_TRANSACTIONS, MAX_FRAME_BYTES,
         MAX_FRAME_MESSAGES, MAX_MEMO_BYTES, MAX_PROPOSAL_NULLIFICATIONS, MAX_RANGE_BLOCKS,
@@ -230,6 +230,18 @@ fn message() -> impl Strategy<Value = Message> {
         ),
         (vote(), vote())
             .prop_map(|(first, second)| Message::Evidence(Box::new(Evidence { first, second }))),
+        vec(any::<u32>().prop_map(ValidatorIndex), 0..4).prop_map(Message::Apart),
+        (any::<[u32; 2]>(), any::<u64>(), vec(any::<u8>(), 0..64)).prop_map(
+            |([author, to], number, frame)| {
+                Message::Relayed(Box::new(Relayed {
+                    author: ValidatorIndex(author),
+                    to: ValidatorIndex(to),
+                    number,
+                    frame: frame.into(),
+                    signature: IdentitySignature([7; 64]),
+                }))
+            }
+        ),
     ]
 }
 
@@ -374,7 +386,7 @@ fn unknown_versions_are_refused() {
 fn unknown_codes_are_refused() {
     for code in 0..=u8::MAX {
         assert_eq!(decode::<Outcome>(&[code]).is_ok(), code <= 3);
-        let known = (1..=11).contains(&code);
+        let known = (1..=13).contains(&code);
         let refused = matches!(decode::<Message>(&[code]), Err(Error::InvalidEnum(_)));
         assert_eq!(refused, !known, "message {code}");
         let refused = matches!(decode::<Record>(&[code]), Err(Error::InvalidEnum(_)));

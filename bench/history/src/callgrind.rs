@@ -4,6 +4,7 @@
 //! repeats best with the same environment, the same arguments and one thread: the length of the
 //! environment moves the stack, and a lock that is waited for is waited for in instructions.
 
+use quorate_files::read_bounded;
 use std::{
     fs,
     io::{self, Read as _, Seek as _},
@@ -92,13 +93,9 @@ pub fn instructions(command: &Command) -> Result<u64, CallgrindError> {
             words: end_of(&mut said).map_err(failed("reading the output"))?,
         });
     }
-    let size = fs::metadata(&profile).map_err(failed("reading the profile"))?;
-    if size.len() > MAX_PROFILE_BYTES {
-        let problem = format!("is larger than {MAX_PROFILE_BYTES} bytes");
-        return Err(CallgrindError::Profile { problem });
-    }
     // Names of functions may be of any bytes.
-    let text = fs::read(&profile).map_err(failed("reading the profile"))?;
+    let text = read_bounded(&profile, MAX_PROFILE_BYTES)
+        .map_err(|error| failed("reading the profile")(error.into()))?;
     read_profile(&String::from_utf8_lossy(&text))
 }
 

@@ -4,8 +4,9 @@
 //! simulator.
 
 use crate::link::Link;
+use quorate_files::read_text;
 use serde::Deserialize;
-use std::{collections::BTreeMap, fs, io, path::Path, time::Duration};
+use std::{collections::BTreeMap, io, path::Path, time::Duration};
 
 /// Ten regions on all continents but two, in the simulator's order.
 pub const WORLD: [&str; 10] = [
@@ -30,6 +31,9 @@ const NINTH_DECILES: &str = include_str!("../data/round-trips-p90.json");
 
 /// The longest round trip a table may hold, in milliseconds.
 const MAX_ROUND_TRIP_MS: f64 = 10_000.0;
+
+/// Most bytes of a table's file.
+const MAX_MAP_BYTES: u64 = 4 << 20;
 
 /// The width that two uniform jitters of width 1 put between the median and the ninth decile of their
 /// sum: the sum has a triangular density, whose ninth decile is 2 - sqrt(0.2) and whose median is 1.
@@ -166,9 +170,9 @@ impl Regions {
     ///
     /// As for [`Self::parse`], and if it cannot be read.
     pub fn load(path: &Path, names: &[impl AsRef<str>]) -> Result<Self, RegionsError> {
-        let json = fs::read_to_string(path).map_err(|source| RegionsError::Read {
+        let json = read_text(path, MAX_MAP_BYTES).map_err(|error| RegionsError::Read {
             path: path.display().to_string(),
-            source,
+            source: error.into(),
         })?;
         Self::parse(&json, names)
     }

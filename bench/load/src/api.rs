@@ -5,9 +5,13 @@
 use commonware_codec::{Copying, DecodeExt, Encode};
 use quorate_types::{
     Block, ChainId, Digest, Height, Identity, IdentitySignature, Memo, Transaction, Transfer,
-    ValidatorIndex, View,
+    ValidatorIndex, View, genesis::Fees,
 };
-use serde::{Deserialize, Serialize};
+use serde::{
+    Deserialize, Serialize,
+    de::{SeqAccess, Visitor},
+};
+use std::{fmt, marker::PhantomData};
 
 /// What every error looks like.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -81,11 +85,51 @@ impl TransactionJson {
 #[serde(deny_unknown_fields)]
 pub struct SubmitRequest {
     /// Transactions by their fields.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[serde(
+        default,
+        skip_serializing_if = "Vec::is_empty",
+        deserialize_with = "at_most_a_thousand"
+    )]
     pub transactions: Vec<TransactionJson>,
     /// Transactions by their encoding, 161 bytes each without a memo.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[serde(
+        default,
+        skip_serializing_if = "Vec::is_empty",
+        deserialize_with = "at_most_a_thousand"
+    )]
     pub hex: Vec<String>,
+}
+
+/// Most transactions in one request.
+pub const MAX_SUBMITTED: usize = 1_000;
+
+/// Reads a list, and gives it up as soon as it is too long: a short body can name many items, and each
+/// takes more memory than its bytes.
+fn at_most_a_thousand<'de, T: Deserialize<'de>, D: serde::Deserializer<'de>>(
+    deserializer: D,
+) -> Result<Vec<T>, D::Error> {
+    struct Items<T>(PhantomData<T>);
+
+    impl<'de, T: Deserialize<'de>> Visitor<'de> for Items<T> {
+        type Value = Vec<T>;
+
+        fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+            write!(f, "a list of at most {MAX_SUBMITTED} transactions")
+        }
+
+        fn visit_seq<A: SeqAccess<'de>>(self, mut items: A) -> Result<Vec<T>, A::Error> {
+            let mut list = Vec::new();
+            while let Some(item) = items.next_element()? {
+                if list.len() == MAX_SUBMITTED {
+                    return Err(serde::de::Error::invalid_length(list.len() + 1, &self));
+                }
+                list.push(item);
+            }
+            Ok(list)
+        }
+    }
+
+    deserializer.deserialize_seq(Items(PhantomData))
 }
 
 /// The answer to [`SubmitRequest`]: one result per transaction, in order.
@@ -105,6 +149,9 @@ pub enum TransactionState {
     Refused,
     /// It is in a final block; `outcome` says what became of it.
     Finalized,
+    /// It was taken in and has left without coming into a block; `error` says why. It is remembered for a
+    /// while.
+    Dropped,
 }
 
 /// What became of a transaction.
@@ -123,9 +170,39 @@ pub struct TransactionResult {
     /// `applied`, `wrong_nonce`, `cannot_pay_fee` or `insufficient_balance`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub outcome: Option<String>,
-    /// Why it was refused.
+    /// The nonce of its sender that must come, or be paid for, before it can go into a block.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub waits_for_nonce: Option<u64>,
+    /// How soon it is dropped if that does not happen.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub expires_in_ms: Option<u64>,
+    /// Upon a submission: this very transaction was here or final before, so nothing new will be paid.
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub repeated: bool,
+    /// Why it was refused or dropped.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub error: Option<ErrorDetail>,
+}
+
+fn is_false(value: &bool) -> bool {
+    !value
+}
+
+impl TransactionResult {
+    /// One that waits for a block and for nothing else.
+    pub fn pending(id: Digest) -> Self {
+        Self {
+            id,
+            state: TransactionState::Pending,
+            height: None,
+            index: None,
+            outcome: None,
+            waits_for_nonce: None,
+            repeated: false,
+            expires_in_ms: None,
+            error: None,
+        }
+    }
 }
 
 /// A peer as a validator sees it.
@@ -153,6 +230,10 @@ pub enum Standing {
     Probation,
     /// It was blocked or on probation, and is believed again.
     Pardoned,
+    /// Its link is refused for a while, for what it sent.
+    Cut,
+    /// Only its votes and proposals are listened to for a while, for what it sent.
+    Muted,
 }
 
 /// Somebody whom a validator blocks or half believes; also an entry of `offenders.json`.
@@ -165,7 +246,7 @@ pub struct OffenderJson {
     pub validator: ValidatorIndex,
     /// What became of it.
     pub standing: Standing,
-    /// What it did: `invalid_vote`, `invalid_certificate`, `invalid_evidence`, `equivocation`, or
+    /// What it did: `invalid_vote`, `invalid_proposal`, `invalid_certificate`, `invalid_evidence`, `equivocation`, or
     /// `operator` if it was blocked by order.
     pub reason: String,
     /// Whether the operator ordered this.
@@ -201,7 +282,8 @@ pub struct PeerDetailJson {
     /// Its link and what it says of itself.
     #[serde(flatten)]
     pub peer: PeerJson,
-    /// Where it is in the configuration.
+    /// Where it is in the configuration; only for the operator.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub address: Option<String>,
     /// The newest epoch and view in which a vote of it was heard.
     pub last_vote: Option<(u64, View)>,
@@ -312,6 +394,9 @@ pub struct StatusJson {
     pub executed_timestamp_ms: u64,
     /// The root of the accounts after it.
     pub state_root: Digest,
+    /// The least that a transfer pays.
+    #[serde(default)]
+    pub fees: Fees,
     /// Transactions in the mempool.
     pub mempool_transactions: usize,
     /// The other validators.
@@ -322,6 +407,10 @@ pub struct StatusJson {
     pub uptime_seconds: u64,
     /// Whether finalised blocks are known to be missing here.
     pub behind: bool,
+    /// Whether it has what the others have, and whether the chain goes on. Validators of earlier
+    /// versions do not say.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub sync: Option<SyncJson>,
     /// The lowest height that is kept.
     pub first_height: Height,
     /// Bytes of the database's files.
@@ -337,6 +426,156 @@ pub struct StatusJson {
     pub evidence: usize,
 }
 
+/// Whether a validator has what the others have, and whether the chain goes on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum SyncState {
+    /// It has just started, and has not heard yet where the others are.
+    Starting,
+    /// It has all final blocks that are known, and new ones come.
+    InSync,
+    /// It is not linked to a quorum: soon no block will come any more.
+    NoQuorum,
+    /// The others have final blocks that it has not, and it gets them.
+    CatchingUp,
+    /// No final block has come for much longer than usual.
+    Stalled,
+}
+
+/// How the final chain grows at a validator.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct SyncJson {
+    /// In a word.
+    pub state: SyncState,
+    /// Milliseconds since it learned of its newest final block; if that was before its start, since
+    /// then.
+    pub since_final_ms: u64,
+    /// Whether it has learned of a final block since its start.
+    pub final_since_start: bool,
+    /// After so many milliseconds without a final block it is stalled.
+    pub stalled_after_ms: u64,
+    /// Views that it has entered since its newest final block.
+    pub views_without_block: u64,
+    /// The newest final height that it has.
+    pub height: Height,
+    /// The height of its database when it started.
+    pub start_height: Height,
+    /// The height that f + 1 validators claim to be final, so that one honest one does.
+    pub network_height: Height,
+    /// Final blocks a second over the last ten seconds.
+    pub blocks_per_second: f64,
+    /// Validators that it is linked to, and itself.
+    pub reachable: usize,
+    /// Validators that there are.
+    pub validators: usize,
+    /// Validators that a quorum takes.
+    pub quorum: usize,
+    /// Validators that it is not linked to.
+    pub missing: Vec<ValidatorIndex>,
+}
+
+/// Missing validators that are named.
+const MAX_NAMED: usize = 8;
+
+impl SyncJson {
+    /// Final blocks that the others have and it has not.
+    pub fn blocks_behind(&self) -> u64 {
+        self.network_height.0.saturating_sub(self.height.0)
+    }
+
+    /// All of it in a sentence for people.
+    pub fn in_words(&self) -> String {
+        let since = shown_seconds(self.since_final_ms);
+        let mut parts = Vec::new();
+        match self.state {
+            SyncState::Starting => parts.push(format!(
+                "starting: no new final block since the start {since} s ago, and not heard from enough \
+                 validators to know where the chain is"
+            )),
+            SyncState::InSync if self.final_since_start => {
+                parts.push(format!("in sync, newest final block {since} s ago"));
+            }
+            SyncState::InSync => parts.push(format!(
+                "in sync, no new final block since the start {since} s ago"
+            )),
+            SyncState::NoQuorum => {
+                parts.push(format!("no quorum: newest final block {since} s ago"));
+            }
+            SyncState::CatchingUp => {
+                parts.push(format!("catching up: {}", self.behind_in_words()));
+                if self.blocks_per_second > 0.0 {
+                    parts.push(format!("{:.1} blocks/s", self.blocks_per_second));
+                } else {
+                    parts.push(format!("no block has come for {since} s"));
+                }
+            }
+            SyncState::Stalled => {
+                let start = match self.final_since_start {
+                    true => "",
+                    false => ", since the start",
+                };
+                parts.push(format!("stalled: no new final block for {since} s{start}"));
+                if self.blocks_behind() > 0 {
+                    parts.push(self.behind_in_words());
+                }
+            }
+        }
+        if self.state != SyncState::InSync && self.start_height.0 == 0 && self.blocks_behind() > 0 {
+            parts.push("it started with an empty database".to_owned());
+        }
+        if self.state == SyncState::Stalled || self.reachable < self.quorum {
+            parts.push(self.links_in_words());
+        }
+        if self.state == SyncState::Stalled {
+            parts.push(match self.views_without_block {
+                0 => "the view stays the same".to_owned(),
+                1 => "1 view without a block".to_owned(),
+                views => format!("{views} views without a block"),
+            });
+        }
+        parts.join("; ")
+    }
+
+    fn behind_in_words(&self) -> String {
+        format!(
+            "{} blocks behind (height {} of {})",
+            self.blocks_behind(),
+            self.height,
+            self.network_height
+        )
+    }
+
+    fn links_in_words(&self) -> String {
+        let linked = format!(
+            "{} of {} validators reachable (this one included), a quorum needs {}",
+            self.reachable, self.validators, self.quorum
+        );
+        let named: Vec<String> = self
+            .missing
+            .iter()
+            .take(MAX_NAMED)
+            .map(|v| v.0.to_string())
+            .collect();
+        let more = self.missing.len().saturating_sub(MAX_NAMED);
+        match (named.is_empty(), more) {
+            (true, _) => linked,
+            (false, 0) => format!("{linked}; missing: validators {}", named.join(", ")),
+            (false, more) => format!(
+                "{linked}; missing: validators {} and {more} more",
+                named.join(", ")
+            ),
+        }
+    }
+}
+
+/// Seconds, with one digit behind the point while that says something.
+fn shown_seconds(ms: u64) -> String {
+    match ms {
+        0..10_000 => format!("{:.1}", ms as f64 / 1_000.0),
+        _ => (ms / 1_000).to_string(),
+    }
+}
+
 /// `GET /v1/accounts/{identity}`.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct AccountJson {
@@ -346,6 +585,10 @@ pub struct AccountJson {
     pub nonce: u64,
     /// What it holds.
     pub balance: u64,
+    /// The first nonce that is free, if transfers of the account wait at this validator and can go into a
+    /// block. It is not proven.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub free_nonce: Option<u64>,
     /// With `?proof=true`: what proves it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub proof: Option<AccountProofJson>,

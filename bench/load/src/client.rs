@@ -4,15 +4,19 @@ use crate::api::{
     AccountJson, BlockJson, BlocksJson, ErrorBody, EvidenceListJson, OrderAnswer, OrderJson,
     PeersJson, StatusJson, SubmitAnswer, SubmitRequest, TransactionResult,
 };
+use quorate_http::client::{Roots, shown};
 use quorate_types::{Digest, Height, Identity};
 use serde::de::DeserializeOwned;
 use std::{path::Path, time::Duration};
 
 /// Longer than the longest wait that a request may ask for.
-const TIMEOUT: Duration = Duration::from_secs(45);
+pub const TIMEOUT: Duration = Duration::from_secs(45);
 
 /// Largest answer that is read, in bytes.
 const MAX_ANSWER_BYTES: usize = 64 << 20;
+
+/// Most characters of a server's own words that are shown.
+const MAX_WORDS: usize = 1_000;
 
 /// Why a request brought no answer.
 #[derive(Debug, thiserror::Error)]
@@ -70,7 +74,17 @@ impl RpcClient {
     ///
     /// If the system gives no HTTP client.
     pub fn with_timeout(base: &str, timeout: Duration) -> Result<Self, ClientError> {
-        let http = reqwest::Client::builder()
+        Self::with_roots(base, timeout, &Roots::default())
+    }
+
+    /// The same, for one who believes these certificates over `https`.
+    ///
+    /// # Errors
+    ///
+    /// If the system gives no HTTP client.
+    pub fn with_roots(base: &str, timeout: Duration, roots: &Roots) -> Result<Self, ClientError> {
+        let http = roots
+            .client()
             .timeout(timeout)
             .connect_timeout(Duration::from_secs(3))
             .build()
@@ -267,7 +281,7 @@ impl RpcClient {
             return serde_json::from_slice(&body).map_err(|error| transport(url, &error));
         }
         let (code, message) = match serde_json::from_slice::<ErrorBody>(&body) {
-            Ok(body) => (body.error.code, body.error.message),
+            Ok(body) => (words(&body.error.code), words(&body.error.message)),
             Err(_) => ("unknown".to_owned(), "no reason given".to_owned()),
         };
         Err(ClientError::Refused {
@@ -279,9 +293,15 @@ impl RpcClient {
     }
 }
 
+/// What a server says, as it can be shown.
+fn words(text: &str) -> String {
+    let text: String = text.chars().take(MAX_WORDS).collect();
+    shown(&text)
+}
+
 /// With all causes: what went wrong at the bottom (refused, timed out) is what a user needs.
 fn transport(url: &str, error: &(impl std::fmt::Display + ?Sized + CauseOf)) -> ClientError {
-    let (url, reason) = (url.to_owned(), error.with_causes());
+    let (url, reason) = (url.to_owned(), words(&error.with_causes()));
     match error.nobody_is_there() {
         true => ClientError::Unreachable { url, reason },
         false => ClientError::Transport { url, reason },

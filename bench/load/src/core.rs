@@ -39,6 +39,9 @@ pub(crate) const LATE: Duration = Duration::from_millis(10);
 /// How often a transfer is sent if nobody answers.
 const MAX_ATTEMPTS: u8 = 3;
 
+/// What became of a transfer that did what it should.
+const APPLIED: &str = "applied";
+
 /// How long a client of a closed loop pauses when it was refused.
 const PAUSE: Duration = Duration::from_millis(20);
 
@@ -481,13 +484,13 @@ impl Core {
                         self.senders.doubt(entry.account);
                     }
                     Some(_) => {
-                        let applied = result.outcome.as_deref() == Some("applied");
-                        self.finalised(now, &order.id, applied);
+                        let outcome = result.outcome.as_deref().unwrap_or("unknown");
+                        self.finalised(now, &order.id, outcome);
                     }
                     None => {}
                 }
             }
-            TransactionState::Refused => {
+            TransactionState::Refused | TransactionState::Dropped => {
                 let code = result.error.as_ref().map_or("unknown", |e| e.code.as_str());
                 self.refuse(now, order, code);
             }
@@ -529,16 +532,16 @@ impl Core {
         self.counters.refused.fetch_add(1, Relaxed);
     }
 
-    /// A transfer is in a final block.
-    pub(crate) fn finalised(&mut self, now: Duration, id: &Digest, applied: bool) {
+    /// A transfer is in a final block, and this became of it.
+    pub(crate) fn finalised(&mut self, now: Duration, id: &Digest, outcome: &str) {
         // The block may be faster than the validator's answer.
         self.on_taken(now, id);
         let Some(entry) = self.take_out(now, id, None) else {
             return;
         };
         let tally = &mut self.tallies[entry.step as usize];
-        if !applied {
-            tally.failed += 1;
+        if outcome != APPLIED {
+            tally.fail(outcome);
             self.second.row.failed += 1;
             self.counters.failed.fetch_add(1, Relaxed);
             self.senders.doubt(entry.account);

@@ -58,22 +58,19 @@ impl Server {
             core.answered(now, request, answer.as_deref().map_err(Clone::clone));
         }
         while let Some((_, id)) = self.finals.pop_front_if(|(at, _)| *at <= now) {
-            core.finalised(now, &id, true);
+            core.finalised(now, &id, "applied");
         }
     }
 }
 
 fn result(id: Digest, state: TransactionState, code: Option<&str>) -> TransactionResult {
     TransactionResult {
-        id,
         state,
-        height: None,
-        index: None,
-        outcome: None,
         error: code.map(|code| ErrorDetail {
             code: code.to_owned(),
             message: String::new(),
         }),
+        ..TransactionResult::pending(id)
     }
 }
 

@@ -16,6 +16,7 @@ use crate::{
 };
 use commonware_codec::EncodeSize;
 use quorate_crypto::{SecretKey, sha256};
+use quorate_http::client::Roots;
 use quorate_types::{ChainId, Height, Memo, limits::MAX_MEMO_BYTES};
 use std::{
     sync::{
@@ -80,6 +81,8 @@ pub struct LoadConfig {
 pub struct LoadPlan {
     /// The validators' URLs. Each account keeps to one of them as long as it answers.
     pub urls: Vec<String>,
+    /// Whose certificates are believed over https.
+    pub roots: Roots,
     /// The chain.
     pub chain: ChainId,
     /// The accounts' keys. They must hold money.
@@ -123,6 +126,7 @@ impl From<LoadConfig> for LoadPlan {
     fn from(config: LoadConfig) -> Self {
         Self {
             urls: config.urls,
+            roots: Roots::default(),
             chain: config.chain,
             accounts: config.accounts,
             shape: Shape::Open(vec![Step::new(config.rate, None)]),
@@ -238,7 +242,7 @@ async fn drive(
     let clients: Result<Vec<_>, ClientError> = plan
         .urls
         .iter()
-        .map(|url| RpcClient::with_timeout(url, ANSWER_LIMIT))
+        .map(|url| RpcClient::with_roots(url, ANSWER_LIMIT, &plan.roots))
         .collect();
     let clients = clients.expect("the system gives an HTTP client");
     let memo = payload(plan.pace.payload_bytes);
@@ -269,8 +273,8 @@ async fn drive(
         move || pace(&shared)
     });
     let follower = spawn("load-follower", {
-        let (shared, urls) = (shared.clone(), plan.urls);
-        move || run_follower(&shared, &urls, from)
+        let (shared, urls, roots) = (shared.clone(), plan.urls, plan.roots);
+        move || run_follower(&shared, &urls, &roots, from)
     });
     let keeper = tokio::spawn(keep(shared.clone()));
     let rows = plan.on_row.map(|on_row| {
@@ -451,7 +455,7 @@ fn pace(shared: &Arc<Shared>) {
     }
 }
 
-fn run_follower(shared: &Arc<Shared>, urls: &[String], from: Height) {
+fn run_follower(shared: &Arc<Shared>, urls: &[String], roots: &Roots, from: Height) {
     let runtime = runtime::Builder::new_current_thread()
         .enable_all()
         .build()
@@ -459,7 +463,7 @@ fn run_follower(shared: &Arc<Shared>, urls: &[String], from: Height) {
     // Connections belong to the runtime that made them.
     let clients: Result<Vec<_>, ClientError> = urls
         .iter()
-        .map(|url| RpcClient::with_timeout(url, FOLLOW_LIMIT))
+        .map(|url| RpcClient::with_roots(url, FOLLOW_LIMIT, roots))
         .collect();
     let clients = clients.expect("the system gives an HTTP client");
     runtime.block_on(follow(shared, &clients, from));
@@ -488,7 +492,7 @@ async fn follow(shared: &Arc<Shared>, clients: &[RpcClient], from: Height) {
                 for block in &answer.blocks {
                     next = block.height.next();
                     for (id, outcome) in block.transactions.iter().zip(&block.outcomes) {
-                        core.finalised(now, id, outcome == "applied");
+                        core.finalised(now, id, outcome);
                     }
                 }
                 drop(core);

@@ -16,7 +16,7 @@ mod senders;
 pub mod targets;
 
 pub use crate::core::{Pace, Shape};
-pub use client::{ClientError, RpcClient};
+pub use client::{ClientError, RpcClient, TIMEOUT as ANSWER_TIMEOUT};
 pub use fund::{FundError, derive_accounts, fund};
 pub use generator::{Load, LoadConfig, LoadCounters, LoadPlan, OnRow};
 pub use latencies::{Latencies, LatencySummary, NoHistogram};

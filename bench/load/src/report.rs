@@ -17,7 +17,7 @@ pub(crate) struct Tally {
     pub(crate) latest: Duration,
     pub(crate) submitted: u64,
     pub(crate) finalized: u64,
-    pub(crate) failed: u64,
+    pub(crate) failed: BTreeMap<String, u64>,
     pub(crate) refused: BTreeMap<String, u64>,
     pub(crate) resent: u64,
     pub(crate) repeated: u64,
@@ -30,14 +30,27 @@ pub(crate) struct Tally {
     pub(crate) answers: Latencies,
 }
 
-/// Codes of refusals that are told apart; what comes beyond is counted as `other`.
+/// Codes of refusals, and outcomes, that are told apart; what comes beyond is counted as `other`.
 const MAX_CODES: usize = 32;
+
+/// Counts a code that a validator has given.
+fn count(codes: &mut BTreeMap<String, u64>, code: &str) {
+    let known = codes.contains_key(code) || codes.len() < MAX_CODES;
+    let code = if known { code } else { "other" };
+    *codes.entry(code.to_owned()).or_default() += 1;
+}
 
 impl Tally {
     pub(crate) fn refuse(&mut self, code: &str) {
-        let known = self.refused.contains_key(code) || self.refused.len() < MAX_CODES;
-        let code = if known { code } else { "other" };
-        *self.refused.entry(code.to_owned()).or_default() += 1;
+        count(&mut self.refused, code);
+    }
+
+    pub(crate) fn fail(&mut self, outcome: &str) {
+        count(&mut self.failed, outcome);
+    }
+
+    pub(crate) fn failures(&self) -> u64 {
+        self.failed.values().sum()
     }
 
     pub(crate) fn refusals(&self) -> u64 {
@@ -45,7 +58,7 @@ impl Tally {
     }
 
     pub(crate) fn unfinished(&self) -> u64 {
-        let ended = self.finalized + self.failed + self.refusals();
+        let ended = self.finalized + self.failures() + self.refusals();
         let ended = ended + self.repeated + self.lost + self.unsent;
         self.offered.saturating_sub(ended)
     }
@@ -58,9 +71,13 @@ impl Tally {
         self.latest = self.latest.max(other.latest);
         self.submitted += other.submitted;
         self.finalized += other.finalized;
-        self.failed += other.failed;
-        for (code, count) in &other.refused {
-            *self.refused.entry(code.clone()).or_default() += count;
+        for (mine, theirs) in [
+            (&mut self.failed, &other.failed),
+            (&mut self.refused, &other.refused),
+        ] {
+            for (code, count) in theirs {
+                *mine.entry(code.clone()).or_default() += count;
+            }
         }
         self.resent += other.resent;
         self.repeated += other.repeated;
@@ -85,7 +102,8 @@ impl Tally {
             submitted: self.submitted,
             finalized: self.finalized,
             goodput_per_s: per_second(self.applied_meanwhile),
-            failed: self.failed,
+            failed: self.failures(),
+            failed_by_outcome: self.failed.clone(),
             refused: self.refusals(),
             refused_by_code: self.refused.clone(),
             lost: self.lost,
@@ -126,6 +144,9 @@ pub struct StepReport {
     pub goodput_per_s: f64,
     /// Transfers that became final and failed.
     pub failed: u64,
+    /// The same, by what became of them.
+    #[serde(default)]
+    pub failed_by_outcome: BTreeMap<String, u64>,
     /// Transfers that were refused.
     pub refused: u64,
     /// The same, by the code that the validators gave.

@@ -65,7 +65,7 @@ impl Wallet {
             nonce,
             to: self.accounts[next].1,
             amount: AMOUNT,
-            fee: FEE,
+            fee: FEE + self.memo.as_bytes().len() as u64,
             memo: self.memo.clone(),
         }
     }

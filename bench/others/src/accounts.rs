@@ -1,56 +1,11 @@
 //! What the kernel says that processes have used.
 
-use std::fs;
 use std::time::Duration;
 
-use anyhow::{Context, Result};
+use anyhow::Result;
+use quorate_files::Usage;
 
 const MIB: f64 = 1024.0 * 1024.0;
-
-/// What one process has used until now.
-#[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub(crate) struct Usage {
-    /// User and system time of all its threads.
-    pub(crate) cpu: Duration,
-    /// Memory that it holds now.
-    pub(crate) resident_bytes: u64,
-}
-
-impl Usage {
-    /// Reads the accounts of process `pid`.
-    pub(crate) fn of(pid: u32) -> Result<Self> {
-        let read = |name: &str| {
-            let path = format!("/proc/{pid}/{name}");
-            fs::read_to_string(&path).with_context(|| format!("cannot read {path}"))
-        };
-        Ok(Self {
-            cpu: cpu(&read("stat")?, rustix::param::clock_ticks_per_second())
-                .with_context(|| format!("/proc/{pid}/stat is not of the known form"))?,
-            resident_bytes: resident_bytes(&read("status")?)
-                .with_context(|| format!("/proc/{pid}/status tells no VmRSS"))?,
-        })
-    }
-}
-
-/// Fields 14 and 15 of `/proc/PID/stat`. Field 2, the name, may hold spaces and brackets, so counting
-/// begins behind its last bracket.
-fn cpu(stat: &str, ticks_per_second: u64) -> Option<Duration> {
-    let (_, behind) = stat.rsplit_once(')')?;
-    let mut fields = behind.split_ascii_whitespace().skip(11);
-    let user: u64 = fields.next()?.parse().ok()?;
-    let system: u64 = fields.next()?.parse().ok()?;
-    let ticks = user.checked_add(system)?;
-    (ticks_per_second > 0).then(|| Duration::from_secs_f64(ticks as f64 / ticks_per_second as f64))
-}
-
-/// `VmRSS` of `/proc/PID/status`, which is in KiB.
-fn resident_bytes(status: &str) -> Option<u64> {
-    let line = status
-        .lines()
-        .find_map(|line| line.strip_prefix("VmRSS:"))?;
-    let kib: u64 = line.trim().strip_suffix("kB")?.trim().parse().ok()?;
-    kib.checked_mul(1024)
-}
 
 /// Watches several processes over the measured time.
 #[derive(Debug)]
@@ -99,41 +54,13 @@ impl Meter {
 }
 
 fn usages(pids: &[u32]) -> Result<Vec<Usage>> {
-    pids.iter().map(|pid| Usage::of(*pid)).collect()
+    let usages = pids.iter().map(|pid| Ok(Usage::of(*pid)?));
+    usages.collect()
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    const STAT: &str =
-        "812 (a (b) c d) S 1 812 812 0 -1 4194304 901 0 3 0 250 50 7 8 20 0 9 0 100 1 2";
-
-    #[test]
-    fn user_and_system_time_are_added_and_those_of_children_left_out() {
-        assert_eq!(cpu(STAT, 100), Some(Duration::from_secs(3)));
-    }
-
-    #[test]
-    fn odd_accounts_give_nothing() {
-        for stat in [
-            "",
-            "812 a S 1",
-            "812 (a) S 1 2",
-            "1 (a) S 1 2 3 4 5 6 7 8 9 10 x 1",
-        ] {
-            assert_eq!(cpu(stat, 100), None, "{stat}");
-        }
-        assert_eq!(cpu(STAT, 0), None);
-        assert_eq!(resident_bytes("VmHWM:\t  90 kB\n"), None);
-        assert_eq!(resident_bytes("VmRSS:\t  9x kB\n"), None);
-    }
-
-    #[test]
-    fn resident_memory_is_told_in_bytes() {
-        let status = "Name:\ta\nVmHWM:\t  90 kB\nVmRSS:\t   64 kB\n";
-        assert_eq!(resident_bytes(status), Some(65_536));
-    }
 
     #[test]
     fn a_meter_counts_what_was_used_since_it_began() {
@@ -149,14 +76,5 @@ mod tests {
         let (cpu, mib) = meter.end().expect("it has accounts");
         assert!(cpu >= Duration::from_millis(30), "{cpu:?} {sum}");
         assert!(mib > 0.1, "{mib}");
-    }
-
-    #[test]
-    fn a_process_that_is_gone_is_an_error() {
-        let error = Usage::of(u32::MAX).expect_err("no process has this number");
-        assert!(
-            error.to_string().contains("/proc/4294967295/stat"),
-            "{error}"
-        );
     }
 }

@@ -42,6 +42,7 @@ use serde_json::{Value, json};
 use std::{
     collections::{BTreeMap, BTreeSet},
     fs,
+    io::Read as _,
     num::{NonZeroU32, NonZeroUsize},
     path::PathBuf,
     sync::Arc,
@@ -258,9 +259,20 @@ impl<C: CheckedSender<PublicKey = PublicKey>> CheckedSender for Checked<C> {
     }
 }
 
+/// Most bytes of a map's file.
+const MAX_MAP_BYTES: u64 = 4 << 20;
+
 /// Reads the round trips of a map.
 fn round_trips(path: &PathBuf) -> Result<Vec<Vec<u64>>> {
-    let text = fs::read(path).with_context(|| format!("reading {}", path.display()))?;
+    let mut text = Vec::new();
+    fs::File::open(path)
+        .and_then(|file| file.take(MAX_MAP_BYTES + 1).read_to_end(&mut text))
+        .with_context(|| format!("reading {}", path.display()))?;
+    ensure!(
+        text.len() as u64 <= MAX_MAP_BYTES,
+        "{} has more than the {MAX_MAP_BYTES} bytes that are read",
+        path.display()
+    );
     let map: Value = serde_json::from_slice(&text).context("the map is no JSON")?;
     let rows = map["round_trips_us"].as_array();
     let rows = rows.context("the map has no round_trips_us")?;

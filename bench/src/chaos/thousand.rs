@@ -14,6 +14,8 @@ use quorate_crypto::bls::{HashedMessage, PartialSignature, Scheme, VoteSecret, d
 use quorate_types::{
     Block, ChainId, Committee, Digest, Epoch, EpochLength, Header, Height, Identity, Message,
     Proposal, Subject, ValidatorIndex, View, Vote, VoteKind,
+    genesis::BlockLimits,
+    limits::{MAX_BLOCK_BYTES, MAX_BLOCK_TRANSACTIONS},
 };
 use rand::{SeedableRng, seq::SliceRandom};
 use rand_chacha::ChaCha20Rng;
@@ -80,6 +82,10 @@ impl Receiver<'_> {
                 secret: keys.secrets[place].clone(),
             }),
             epoch_length: EpochLength::DEFAULT,
+            limits: BlockLimits {
+                max_transactions: MAX_BLOCK_TRANSACTIONS,
+                max_bytes: MAX_BLOCK_BYTES,
+            },
             // Time stands nearly still: nothing here is about time-outs.
             timing: Timing::default(),
             checking,

@@ -3,9 +3,10 @@
 
 use super::plan::Point;
 use anyhow::{Context, bail, ensure};
+use quorate_files::read_text;
 use quorate_links::{Emulator, Link, Regions, accuracy};
 use quorate_node::{
-    config::{CONFIG_FILE, parse_duration},
+    config::{CONFIG_FILE, MAX_CONFIG_BYTES, parse_duration},
     genesis::validator_directory,
     localnet::Settings,
 };
@@ -119,8 +120,7 @@ pub(crate) fn redirect(
 ) -> anyhow::Result<()> {
     for from in 0..settings.validators {
         let path = validator_directory(folder, from).join(CONFIG_FILE);
-        let mut text =
-            fs::read_to_string(&path).with_context(|| format!("reading {}", path.display()))?;
+        let mut text = read_text(&path, MAX_CONFIG_BYTES)?;
         for to in (0..settings.validators).filter(|to| *to != from) {
             let direct = format!("address = \"{}\"\n", settings.p2p_address(to));
             let through = format!("address = \"{}\"\n", emulator.address(from, to));

@@ -5,16 +5,17 @@
 //! that are done.
 
 use anyhow::{Context, bail, ensure};
+use quorate_files::read_text;
 use quorate_node::{config::parse_duration, genesis::DEFAULT_LIMITS};
 use quorate_types::limits::MAX_MEMO_BYTES;
 use serde::{Deserialize, Deserializer, Serialize};
-use std::{fmt, fs, path::Path, time::Duration};
+use std::{fmt, path::Path, time::Duration};
 
 /// Most trials of a file.
 const MAX_TRIALS: usize = 2_000;
 
 /// Largest file.
-const MAX_FILE_BYTES: u64 = 1 << 20;
+pub(crate) const MAX_FILE_BYTES: u64 = 1 << 20;
 
 /// An experiment.
 #[derive(Clone, Debug, Deserialize)]
@@ -208,12 +209,7 @@ impl Plan {
     /// Reads an experiment's file.
     pub(crate) fn read(path: &Path) -> anyhow::Result<Self> {
         let name = path.display();
-        let size = fs::metadata(path).with_context(|| format!("reading {name}"))?;
-        ensure!(
-            size.len() <= MAX_FILE_BYTES,
-            "{name} is too large for an experiment's file"
-        );
-        let text = fs::read_to_string(path).with_context(|| format!("reading {name}"))?;
+        let text = read_text(path, MAX_FILE_BYTES)?;
         Self::parse(&text).with_context(|| format!("{name} is no experiment"))
     }
 
@@ -563,7 +559,7 @@ mod tests {
     #[test]
     fn the_shipped_experiments_are_whole() {
         let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("experiments");
-        let files: Vec<_> = fs::read_dir(folder).expect("there").collect();
+        let files: Vec<_> = std::fs::read_dir(folder).expect("there").collect();
         assert!(files.len() >= 8);
         for file in files {
             let path = file.expect("readable").path();

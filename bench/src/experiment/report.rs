@@ -1,12 +1,13 @@
 //! An experiment's results as one page.
 
 use super::{
-    plan::{Fault, Parameter, Plan, Point, Search},
+    plan::{Fault, MAX_FILE_BYTES, Parameter, Plan, Point, Search},
     run::{PLAN_FILE, keeps, read_all},
     trial::{QUANTILES, Trial},
 };
 use crate::report::words;
 use anyhow::{Context, ensure};
+use quorate_files::read_text;
 use quorate_load::Latencies;
 use quorate_picture::{Chart, Column, Line, Page, bars, heatmap};
 use std::{fs, path::Path};
@@ -182,7 +183,7 @@ pub(crate) fn draw(results: &Path) -> anyhow::Result<Report> {
         "Save the text below as experiment.toml; then quorate-bench experiment run experiment.toml, and \
          quorate-bench experiment report on the folder that it names.",
     );
-    let text = fs::read_to_string(results.join(PLAN_FILE)).context("reading the experiment")?;
+    let text = read_text(&results.join(PLAN_FILE), MAX_FILE_BYTES)?;
     page.code(&text);
     Ok(report)
 }

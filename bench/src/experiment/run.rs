@@ -1,10 +1,11 @@
 //! Running an experiment: its trials in random order, those that are done left out.
 
 use super::{
-    plan::{Plan, Point, Search},
+    plan::{MAX_FILE_BYTES, Plan, Point, Search},
     trial::{self, Place, Trial},
 };
 use anyhow::{Context, bail, ensure};
+use quorate_files::read_text;
 use rand::{SeedableRng as _, seq::SliceRandom as _};
 use rand_chacha::ChaCha8Rng;
 use std::{
@@ -19,6 +20,9 @@ pub(crate) const PLAN_FILE: &str = "experiment.toml";
 /// Goodput below this part of what is offered is too little, whatever the latencies.
 const ENOUGH: f64 = 0.97;
 
+/// Most bytes of a trial's file.
+const MAX_TRIAL_BYTES: u64 = 64 << 20;
+
 /// Where trials run and where their results go.
 pub(crate) struct Runner<'a> {
     pub(crate) plan: &'a Plan,
@@ -28,20 +32,20 @@ pub(crate) struct Runner<'a> {
 
 /// Makes the folder of results, or sees to it that it is this experiment's.
 pub(crate) fn prepare(file: &Path, results: &Path) -> anyhow::Result<()> {
-    let text = fs::read_to_string(file).with_context(|| format!("reading {}", file.display()))?;
+    let text = read_text(file, MAX_FILE_BYTES)?;
     fs::create_dir_all(results).with_context(|| format!("making {}", results.display()))?;
     let kept = results.join(PLAN_FILE);
-    match fs::read_to_string(&kept) {
+    match read_text(&kept, MAX_FILE_BYTES) {
         Ok(there) => ensure!(
             there == text,
             "{} holds results of another version of {}: give another --out, or delete it",
             results.display(),
             file.display()
         ),
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
+        Err(error) if error.is_missing() => {
             fs::write(&kept, text).with_context(|| format!("writing {}", kept.display()))?;
         }
-        Err(error) => return Err(error).with_context(|| format!("reading {}", kept.display())),
+        Err(error) => return Err(error.into()),
     }
     Ok(())
 }
@@ -60,7 +64,7 @@ pub(crate) fn read_all(results: &Path) -> anyhow::Result<Vec<Trial>> {
 
 fn read(path: &Path) -> anyhow::Result<Trial> {
     let name = path.display();
-    let text = fs::read_to_string(path).with_context(|| format!("reading {name}"))?;
+    let text = read_text(path, MAX_TRIAL_BYTES)?;
     let trial: Trial = serde_json::from_str(&text)
         .with_context(|| format!("{name} is no trial: delete it to run it again"))?;
     if trial.format != trial::FORMAT {

@@ -326,6 +326,7 @@ impl Bench<'_> {
             },
         };
         Ok(LoadPlan {
+            roots: quorate_http::client::Roots::default(),
             pace: Pace {
                 connections: (REQUESTS / urls.len()).max(2),
                 batch: if self.point.clients > 0 { 1 } else { 100 },

@@ -73,6 +73,7 @@ fn costs() -> Costs {
         certificate: Duration::from_micros(950),
         vote: Duration::from_micros(1_000),
         block: Duration::ZERO,
+        execute: Duration::ZERO,
     }
 }
 

@@ -18,13 +18,13 @@ use crate::{
 use axum::{extract::State, response::Response};
 use commonware_codec::Encode;
 use quick_cache::sync::Cache;
+use quorate_http::{Client, Permit, Resource};
 use quorate_types::{Height, Identity, state_key};
 use serde::Deserialize;
 use std::{
     sync::Arc,
     time::{Duration, Instant},
 };
-use tokio::sync::SemaphorePermit;
 use utoipa::IntoParams;
 
 /// How long a proof is shown again without asking for a newer one.
@@ -56,6 +56,7 @@ pub(super) fn proof_cache() -> ProofCache {
     responses((status = 200, body = AccountDetail), Problems))]
 pub(super) async fn one(
     State(app): State<App>,
+    client: Client,
     Name(identity): Name,
     Params(Nothing {}): Params<Nothing>,
 ) -> Answer<Response> {
@@ -67,7 +68,7 @@ pub(super) async fn one(
         return fresh(&detail(&identity, &proven));
     }
     let tip = app.parts().index.extent().map_or(0, |e| e.tip.height.0);
-    let (_room, upstreams) = willing(&app)?;
+    let (_room, upstreams) = willing(&app, &client)?;
     let mut proven = None;
     for upstream in upstreams {
         proven = prove(&app, &upstream, identity, tip).await;
@@ -134,12 +135,8 @@ fn detail(identity: &Identity, proven: &ProvenAccount) -> AccountDetail {
 
 /// The upstreams that may be asked for one request, the followed one first. A few requests at a time
 /// hold the room that comes with them.
-pub(super) fn willing(app: &App) -> Answer<(SemaphorePermit<'_>, Vec<Upstream>)> {
-    let room = app
-        .inner
-        .asking
-        .try_acquire()
-        .map_err(|_| Failure::busy("too many requests ask the validators; try again"))?;
+pub(super) fn willing(app: &App, client: &Client) -> Answer<(Permit, Vec<Upstream>)> {
+    let room = client.take(Resource::Waiting, 1)?;
     let states = app.parts().hub.upstreams();
     let state = |upstream: &Upstream| {
         let found = states.iter().find(|state| state.url == upstream.url());

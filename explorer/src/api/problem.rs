@@ -5,6 +5,7 @@ use axum::{
     http::{HeaderValue, StatusCode, header},
     response::{IntoResponse, Response},
 };
+use quorate_http::Refusal;
 use std::fmt::Display;
 use utoipa::IntoResponses;
 
@@ -80,6 +81,15 @@ impl Failure {
         Self::new(StatusCode::GONE, "pruned", detail)
     }
 
+    pub(super) fn unknown_name() -> Self {
+        Self::new(
+            StatusCode::MISDIRECTED_REQUEST,
+            "unknown_host",
+            "this explorer is not served under that name: ask it by its address, or start it with \
+             --host NAME",
+        )
+    }
+
     pub(super) fn busy(detail: &str) -> Self {
         Self {
             retry_after_seconds: Some(1),
@@ -106,6 +116,20 @@ impl Failure {
             "internal",
             "the explorer has failed; its log tells why",
         )
+    }
+}
+
+impl From<Refusal> for Failure {
+    fn from(refusal: Refusal) -> Self {
+        match refusal {
+            Refusal::Slow => Self::too_slow(),
+            Refusal::NoHost => Self::bad_request(&refusal.to_string()),
+            Refusal::UnknownHost => Self::unknown_name(),
+            busy => Self {
+                retry_after_seconds: busy.retry_after_seconds(),
+                ..Self::busy(&busy.to_string())
+            },
+        }
     }
 }
 

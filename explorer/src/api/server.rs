@@ -1,81 +1,92 @@
-//! Listening, and limits on connections: how many, how slow, how long their heads.
+//! Listening, and what stands before the routes: who asks, under which name, and for how long.
 
 use super::{App, problem::Failure, router};
-use axum::{extract::Request, middleware::Next, response::IntoResponse};
-use hyper_util::{
-    rt::{TokioIo, TokioTimer},
-    service::TowerToHyperService,
-};
-use std::{io, sync::Arc, time::Duration};
-use tokio::{net::TcpListener, sync::Semaphore};
-
-/// How long a client may take to send a request's head, and how long a connection may be idle.
-const HEADER_TIMEOUT: Duration = Duration::from_secs(10);
-
-/// Most bytes of a request's head; hyper keeps no smaller buffer.
-const MAX_HEAD_BYTES: usize = 16 << 10;
-
-/// Most fields in a request's head.
-const MAX_HEAD_FIELDS: usize = 64;
+use crate::Config;
+use axum::response::{IntoResponse, Response};
+use quorate_http::{Front, Limits, Refusal, Share, Times, front};
+use std::time::Duration;
+use tokio::net::TcpListener;
 
 /// How long a request may take; a stream's request ends when the stream begins.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// Serves until `shutdown` resolves; open connections are dropped then.
-///
-/// # Errors
-///
-/// None so far: a connection that fails concerns only its client.
-pub async fn serve(
-    app: App,
-    listener: TcpListener,
-    max_connections: usize,
-    shutdown: impl Future<Output = ()>,
-) -> io::Result<()> {
-    let room = Arc::new(Semaphore::new(max_connections));
-    let service = TowerToHyperService::new(router(app).layer(axum::middleware::from_fn(
-        |request: Request, next: Next| async move {
-            match tokio::time::timeout(REQUEST_TIMEOUT, next.run(request)).await {
-                Ok(response) => response,
-                Err(_) => Failure::too_slow().into_response(),
-            }
+/// From the end of an answer until the head of the next request is there.
+const HEAD: Duration = Duration::from_secs(10);
+
+/// How long a client may take in nothing of an answer or a stream.
+const STALL: Duration = Duration::from_secs(30);
+
+/// After this time a connection ends with its current answer. Streams have no end.
+const LIFE: Duration = Duration::from_secs(600);
+
+/// Requests that may ask validators at a time.
+const ASKING: Share = Share { all: 64, each: 16 };
+
+/// Bytes of answers that clients have not taken in.
+const BYTES: Share = Share {
+    all: 128 << 20,
+    each: 32 << 20,
+};
+
+/// Requests that may read the index at a time.
+const READING: Share = Share { all: 8, each: 4 };
+
+/// What one client may have in any case, if there is so much.
+const MIN_SHARE: usize = 64;
+
+/// What is answered however much clients take: whether this explorer lives and keeps up.
+const ALWAYS: &[&str] = &["/health", "/ready", "/v1/health", "/v1/ready"];
+
+/// What clients of an explorer may take.
+pub(super) fn limits(config: &Config) -> Limits {
+    // One client, or all behind one address, may have a quarter; of little, all.
+    let quarter = |all: usize| Share {
+        all,
+        each: (all / 4).max(all.min(MIN_SHARE)),
+    };
+    let connections = quarter(config.max_connections);
+    Limits {
+        connections,
+        // More than one on a connection is only a proxy's.
+        requests: Share {
+            all: 2 * connections.all,
+            each: connections.each,
         },
-    )));
-    tokio::pin!(shutdown);
-    loop {
-        // A connection that finds no room waits in the kernel's queue.
-        let accepted = async {
-            let permit = room.clone().acquire_owned().await;
-            (listener.accept().await, permit)
-        };
-        let (connection, permit) = tokio::select! {
-            () = &mut shutdown => return Ok(()),
-            accepted = accepted => accepted,
-        };
-        let stream = match connection {
-            Ok((stream, _)) => stream,
-            // The client has gone, or descriptors are short for the moment.
-            Err(error) => {
-                tracing::debug!(%error, "cannot accept a connection");
-                tokio::time::sleep(Duration::from_millis(50)).await;
-                continue;
-            }
-        };
-        let _ = stream.set_nodelay(true);
-        let service = service.clone();
-        tokio::spawn(async move {
-            let served = hyper::server::conn::http1::Builder::new()
-                .timer(TokioTimer::new())
-                .header_read_timeout(HEADER_TIMEOUT)
-                .max_buf_size(MAX_HEAD_BYTES)
-                .max_headers(MAX_HEAD_FIELDS)
-                .serve_connection(TokioIo::new(stream), service)
-                .with_upgrades()
-                .await;
-            if let Err(error) = served {
-                tracing::debug!(%error, "a connection ended");
-            }
-            drop(permit);
-        });
+        waiting: ASKING,
+        streams: quarter(config.max_streams),
+        bytes: BYTES,
+        work: Share { all: 0, each: 0 },
+        reading: READING,
+        verifying: Share { all: 0, each: 0 },
+        times: Times {
+            head: HEAD,
+            // Requests have no bodies, so nothing reads one.
+            body: Duration::ZERO,
+            stall: STALL,
+            life: LIFE,
+            last_answer: None,
+        },
+        trusted_proxies: config.trusted_proxies.clone(),
     }
+}
+
+/// Serves until `shutdown` resolves; open connections are dropped then.
+pub(crate) async fn serve(
+    app: App,
+    config: &Config,
+    listener: TcpListener,
+    shutdown: impl Future<Output = ()>,
+) {
+    let clients = app.inner.clients.clone();
+    let front_of_it = Front {
+        hosts: config.hosts.clone(),
+        cors_origins: config.cors_origins.clone(),
+        refuse,
+    };
+    let router = front(router(app), front_of_it, |_| REQUEST_TIMEOUT);
+    quorate_http::serve(listener, clients, router, refuse, ALWAYS, shutdown).await;
+}
+
+fn refuse(refusal: &Refusal) -> Response {
+    Failure::from(*refusal).into_response()
 }

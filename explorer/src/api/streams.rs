@@ -26,10 +26,11 @@ use axum::{
 };
 use bytes::Bytes;
 use futures_util::stream;
+use quorate_http::{Client, Permit, Resource};
 use quorate_types::Height;
 use serde::{Deserialize, Serialize};
 use std::{collections::VecDeque, convert::Infallible, sync::Arc, time::Duration};
-use tokio::sync::{OwnedSemaphorePermit, broadcast, broadcast::error::RecvError};
+use tokio::sync::{broadcast, broadcast::error::RecvError};
 use utoipa::IntoParams;
 
 /// Blocks of history that are read at a time.
@@ -66,6 +67,7 @@ pub(super) struct StreamQuery {
     responses((status = 200, content_type = "text/event-stream", body = String), Problems))]
 pub(super) async fn sse(
     State(app): State<App>,
+    client: Client,
     Params(query): Params<StreamQuery>,
     headers: HeaderMap,
 ) -> Answer<Response> {
@@ -76,7 +78,7 @@ pub(super) async fn sse(
             number.ok_or_else(|| Failure::bad_request("`Last-Event-ID` must be a height"))
         })
         .transpose()?;
-    let reader = Reader::open(&app, &query, last)?;
+    let reader = Reader::open(&app, &client, &query, last)?;
     let events = stream::unfold(reader, async |mut reader| {
         let chunk = match tokio::time::timeout(KEEP_ALIVE, reader.next()).await {
             Ok(event) => event?.sse(),
@@ -102,11 +104,12 @@ pub(super) async fn sse(
     responses((status = 101, description = "The connection is a WebSocket now"), Problems))]
 pub(super) async fn ws(
     State(app): State<App>,
+    client: Client,
     Params(query): Params<StreamQuery>,
     upgrade: Result<WebSocketUpgrade, WebSocketUpgradeRejection>,
 ) -> Answer<Response> {
     let upgrade = upgrade.map_err(|rejection| Failure::bad_request(&rejection.body_text()))?;
-    let reader = Reader::open(&app, &query, None)?;
+    let reader = Reader::open(&app, &client, &query, None)?;
     Ok(upgrade
         .max_message_size(MAX_CLIENT_MESSAGE_BYTES)
         .max_frame_size(MAX_CLIENT_MESSAGE_BYTES)
@@ -180,11 +183,11 @@ struct Reader {
     reading: Option<Height>,
     /// The height whose event is due, if that is known.
     due: Option<Height>,
-    _room: OwnedSemaphorePermit,
+    _room: Permit,
 }
 
 impl Reader {
-    fn open(app: &App, query: &StreamQuery, last: Option<u64>) -> Answer<Self> {
+    fn open(app: &App, client: &Client, query: &StreamQuery, last: Option<u64>) -> Answer<Self> {
         let topics = parse_topics(query.topics.as_deref())?;
         let from = query::optional("from_height", query.from_height.as_ref())?;
         // What the browser has seen by now counts more than where the page began.
@@ -192,13 +195,7 @@ impl Reader {
         if from.is_some_and(|from| from > u64::MAX / 2) {
             return Err(Failure::bad_request("no chain is as long as `from_height`"));
         }
-        let room = app.inner.streams.clone().try_acquire_owned();
-        let room = room.map_err(|_| {
-            Failure::busy(&format!(
-                "{} streams are open, which is all that this explorer serves",
-                app.parts().max_streams
-            ))
-        })?;
+        let room = client.take(Resource::Streams, 1)?;
         let finalized = topics.contains(&Topic::Finalized);
         let reading = from.filter(|_| finalized).map(|from| Height(from.max(1)));
         Ok(Self {

@@ -15,6 +15,7 @@ use crate::{
 use axum::{extract::State, http::HeaderMap, response::Response};
 use commonware_codec::Encode;
 use quorate_crypto::sha256;
+use quorate_http::Client;
 use quorate_types::{Digest, Outcome, merkle_path};
 
 /// A transaction: pending, finalized, or failed with its reason.
@@ -25,6 +26,7 @@ use quorate_types::{Digest, Outcome, merkle_path};
     responses((status = 200, body = TransactionDetail), Problems))]
 pub(super) async fn one(
     State(app): State<App>,
+    client: Client,
     Name(id): Name,
     Params(Nothing {}): Params<Nothing>,
     headers: HeaderMap,
@@ -38,7 +40,7 @@ pub(super) async fn one(
             fresh(&detail)
         };
     }
-    let (_room, upstreams) = willing(&app)?;
+    let (_room, upstreams) = willing(&app, &client)?;
     let mut pending = false;
     for upstream in upstreams {
         // An upstream that fails is as good as one that does not know it.

@@ -1,6 +1,7 @@
 //! An explorer in this process.
 
 use quorate_explorer::{Config, Explorer, client::ExplorerClient};
+use quorate_http::client::Roots;
 use quorate_types::genesis::Trust;
 use std::{
     path::{Path, PathBuf},
@@ -36,6 +37,10 @@ impl Running {
             data: PathBuf::from(folder),
             max_connections: 2_048,
             max_streams,
+            roots: Roots::default(),
+            hosts: Vec::new(),
+            cors_origins: Vec::new(),
+            trusted_proxies: Vec::new(),
         };
         let explorer = Explorer::open(config).await.unwrap();
         let url = format!("http://{}", explorer.address().unwrap());

@@ -43,7 +43,7 @@ pub(super) struct Account {
 impl Account {
     pub(super) fn run(self) -> anyhow::Result<()> {
         let answer = match &self.explorer {
-            Some(url) => block_on(explored::account(url, &self.identity))?,
+            Some(url) => block_on(explored::account(url, &self.rpc.roots()?, &self.identity))?,
             None => {
                 let client = self.rpc.client()?;
                 block_on(async { Ok(client.account(&self.identity, self.proof).await?) })?
@@ -77,7 +77,7 @@ impl Account {
 }
 
 /// Verifies that the account is what the answer says, with the chain's key alone.
-fn verify(answer: &AccountJson, verifier: &Verifier) -> anyhow::Result<Header> {
+pub(super) fn verify(answer: &AccountJson, verifier: &Verifier) -> anyhow::Result<Header> {
     let proof = answer.proof.as_ref().context("the answer holds no proof")?;
     let header: Header = from_hex("header", &proof.header)?;
     let certificate: Certificate = from_hex("certificate", &proof.certificate)?;

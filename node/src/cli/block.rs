@@ -5,9 +5,10 @@ use super::{
     output::{print_fields, print_json, print_lines},
     rpc::{Rpc, block_on},
 };
-use crate::config::read_bounded;
 use anyhow::{Context as _, bail, ensure};
 use clap::Args;
+use quorate_files::read_text;
+use quorate_http::client::shown;
 use quorate_load::{
     RpcClient,
     api::{BlockJson, block_of, from_hex},
@@ -66,7 +67,7 @@ impl Block {
         let answer = if let Some(file) = &self.file {
             explored::block_from_file(file)?
         } else if let Some(url) = &self.explorer {
-            block_on(explored::block(url, &self.which))?
+            block_on(explored::block(url, &self.rpc.roots()?, &self.which))?
         } else {
             let client = self.rpc.client()?;
             block_on(self.ask(&client))?
@@ -106,7 +107,7 @@ impl Block {
                     fields.sender.short(),
                     fields.to.short(),
                     fields.amount,
-                    transaction.outcome
+                    shown(&transaction.outcome)
                 )
             })
             .collect();
@@ -200,7 +201,6 @@ pub(super) fn load_trust(path: &Path) -> anyhow::Result<Verifier> {
 
 /// Reads a trust file.
 pub(super) fn load_trust_file(path: &Path) -> anyhow::Result<Trust> {
-    let text = read_bounded(path, MAX_TRUST_BYTES)
-        .with_context(|| format!("cannot read {}", path.display()))?;
+    let text = read_text(path, MAX_TRUST_BYTES)?;
     Trust::from_json(&text).with_context(|| format!("{}", path.display()))
 }

@@ -8,14 +8,17 @@ use crate::{
     config::{NewConfig, ValidatorConfig},
     genesis::GENESIS_FILE,
     keys,
+    owner::{self, Owner},
 };
 use anyhow::bail;
 use clap::{Args, Subcommand};
+use quorate_files::make_private_folder;
 use quorate_types::Identity;
 use serde_json::json;
 use std::{
     fs,
     net::{Ipv4Addr, SocketAddr, TcpListener},
+    os::unix::fs::PermissionsExt as _,
     path::{Path, PathBuf},
     time::Duration,
 };
@@ -75,13 +78,25 @@ impl Check {
                 ));
             }
         }
-        if let Err(problem) = is_writable(&config.data_dir) {
-            problems.push(problem);
+        match is_writable(&config.data_dir) {
+            Err(problem) => problems.push(problem),
+            Ok(()) => warnings.extend(openness(&config.data_dir)),
         }
-        for (key, address) in [
+        let own = Owner {
+            chain_id: config.chain,
+            identity: config.identity.identity(),
+        };
+        problems.extend(
+            owner::check(&config.data_dir, &own)
+                .err()
+                .map(|e| e.to_string()),
+        );
+        let listeners = [
             ("p2p.listen", config.p2p.listen),
             ("rpc.listen", config.rpc.listen),
-        ] {
+        ];
+        let admin = config.admin.map(|listen| ("admin.listen", listen));
+        for (key, address) in listeners.into_iter().chain(admin) {
             if let Err(error) = TcpListener::bind(address) {
                 warnings.push(format!(
                     "`{key}`: cannot listen on {address} now ({error}); fine if the validator runs"
@@ -93,6 +108,17 @@ impl Check {
                 "`rpc.listen` {} can be reached from other machines and has no authentication",
                 config.rpc.listen
             ));
+        }
+        match config.admin {
+            None => warnings.push(
+                "there is no `[admin]` section: metrics are served over the control socket only"
+                    .to_owned(),
+            ),
+            Some(listen) if !listen.ip().is_loopback() => warnings.push(format!(
+                "`admin.listen` {listen} can be reached from other machines: it names the peers' \
+                 addresses, and has no authentication"
+            )),
+            Some(_) => {}
         }
         if self.json {
             print_json(&json!({
@@ -123,12 +149,24 @@ impl Check {
 /// Whether the data directory can be made or written to.
 fn is_writable(directory: &Path) -> Result<(), String> {
     let probe = directory.join(".writable");
-    let written = fs::create_dir_all(directory).and_then(|()| fs::write(&probe, b""));
+    let written = make_private_folder(directory).and_then(|()| fs::write(&probe, b""));
     let _ = fs::remove_file(&probe);
     written.map_err(|error| {
         format!(
             "`data_dir`: cannot write to {} ({error}); make it, or change its owner",
             directory.display()
+        )
+    })
+}
+
+/// A word on a data directory that lets others in.
+fn openness(directory: &Path) -> Option<String> {
+    let mode = fs::metadata(directory).ok()?.permissions().mode() & 0o7777;
+    (mode & 0o077 != 0).then(|| {
+        let directory = directory.display();
+        format!(
+            "`data_dir`: {directory} has mode {mode:04o}, which lets others in; if it is for this \
+             validator alone: chmod 700 {directory}"
         )
     })
 }
@@ -144,6 +182,7 @@ impl ShowDefaults {
             p2p_listen: SocketAddr::from((Ipv4Addr::UNSPECIFIED, 26_600)),
             local: false,
             rpc_listen: SocketAddr::from((Ipv4Addr::LOCALHOST, 26_601)),
+            admin_listen: SocketAddr::from((Ipv4Addr::LOCALHOST, 26_701)),
             peers: &[peer],
             own: Identity([0xff; 32]),
             retention_blocks: None,

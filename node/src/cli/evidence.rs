@@ -9,6 +9,7 @@ use crate::evidence::{pair_of, read_file};
 use anyhow::bail;
 use clap::{Args, Subcommand};
 use quorate_crypto::bls::SchemeKind;
+use quorate_http::client::shown;
 use quorate_load::api::EvidenceJson;
 use serde_json::json;
 use std::path::PathBuf;
@@ -92,7 +93,7 @@ impl List {
                 evidence.validator,
                 evidence.epoch,
                 evidence.view,
-                evidence.conflict
+                shown(&evidence.conflict)
             )
         };
         print_lines(&list.evidence.iter().map(line).collect::<Vec<_>>())

@@ -1,11 +1,12 @@
 //! An explorer's answers in the shapes of a validator's, so that both are shown and verified alike.
 
-use crate::config::read_bounded;
 use anyhow::Context as _;
 use quorate_explorer::{
     client::ExplorerClient,
     shapes::{BlockDetail, BlockTransaction, Hex},
 };
+use quorate_files::read_text;
+use quorate_http::client::Roots;
 use quorate_load::api::{
     AccountJson, AccountProofJson, BlockJson, BlockTransactionJson, TransactionJson, from_hex,
 };
@@ -16,8 +17,8 @@ use std::path::Path;
 const MAX_FILE_BYTES: u64 = 64 << 20;
 
 /// A block by its height, its id, or `latest`.
-pub(super) async fn block(url: &str, which: &str) -> anyhow::Result<BlockJson> {
-    let client = ExplorerClient::new(url)?;
+pub(super) async fn block(url: &str, roots: &Roots, which: &str) -> anyhow::Result<BlockJson> {
+    let client = ExplorerClient::with_roots(url, roots)?;
     let detail = client.block(which).await?;
     // `latest` may be another one by now.
     let height = detail.summary.height.to_string();
@@ -40,7 +41,7 @@ pub(super) async fn block(url: &str, which: &str) -> anyhow::Result<BlockJson> {
 /// A block from a file that holds the answer of a validator or an explorer.
 pub(super) fn block_from_file(path: &Path) -> anyhow::Result<BlockJson> {
     let file = path.display();
-    let text = read_bounded(path, MAX_FILE_BYTES).with_context(|| format!("cannot read {file}"))?;
+    let text = read_text(path, MAX_FILE_BYTES)?;
     if let Ok(detail) = serde_json::from_str::<BlockDetail>(&text) {
         return convert(&detail, Vec::new());
     }
@@ -85,13 +86,20 @@ fn convert(detail: &BlockDetail, outcomes: Vec<String>) -> anyhow::Result<BlockJ
 }
 
 /// An account with its proof.
-pub(super) async fn account(url: &str, identity: &Identity) -> anyhow::Result<AccountJson> {
-    let detail = ExplorerClient::new(url)?.account(identity).await?;
+pub(super) async fn account(
+    url: &str,
+    roots: &Roots,
+    identity: &Identity,
+) -> anyhow::Result<AccountJson> {
+    let detail = ExplorerClient::with_roots(url, roots)?
+        .account(identity)
+        .await?;
     let proof = &detail.proof;
     Ok(AccountJson {
         identity: detail.identity.identity().context("the identity is none")?,
         nonce: detail.nonce.0,
         balance: detail.balance.0,
+        free_nonce: None,
         proof: Some(AccountProofJson {
             executed_height: Height(proof.executed_height.0),
             state_root: proof.root.digest().context("the root is none")?,

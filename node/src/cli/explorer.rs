@@ -3,17 +3,23 @@
 use super::{
     block::load_trust_file,
     output::{print_fields, print_json},
-    rpc::{DEFAULT_RPC, block_on},
+    rpc::{Believed, DEFAULT_RPC, block_on},
     run::start_logging,
 };
 use crate::{
     config::{LogConfig, LogFormat, check_log_level},
+    descriptors,
     node::{lock_directory, stop_signal},
 };
 use anyhow::Context as _;
 use clap::{Args, Subcommand};
 use quorate_explorer::{Config, Explorer as Service, client::ExplorerClient, index::Index};
-use std::{net::SocketAddr, path::PathBuf, time::Duration};
+use quorate_files::make_private_folder;
+use std::{
+    net::{IpAddr, SocketAddr},
+    path::PathBuf,
+    time::Duration,
+};
 
 /// The address at which an explorer serves that was not told another one.
 pub(super) const DEFAULT_LISTEN: &str = "127.0.0.1:26680";
@@ -46,20 +52,31 @@ pub(super) struct Explorer {
     /// A validator's HTTP address; may be given several times
     #[arg(long = "upstream", value_name = "URL", default_value = DEFAULT_RPC)]
     upstreams: Vec<String>,
+    #[command(flatten)]
+    believed: Believed,
     /// Where to serve
     #[arg(long, value_name = "ADDRESS", default_value = DEFAULT_LISTEN)]
     listen: SocketAddr,
     /// The folder of the index
     #[arg(long, value_name = "DIR", default_value = "explorer-data")]
     data: PathBuf,
-    /// Connections at a time; more wait
+    /// Connections at a time; one client (an IPv4 address or an IPv6 /64) may have a quarter
     #[arg(long, value_name = "N", default_value_t = 4_096,
           value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
     max_connections: u32,
-    /// Streams at a time; more are refused
+    /// Streams at a time; one client may have a quarter
     #[arg(long, value_name = "N", default_value_t = 2_048,
           value_parser = clap::value_parser!(u32).range(0..=1_000_000))]
     max_streams: u32,
+    /// A name under which it is asked, beside addresses and localhost; may be given several times
+    #[arg(long = "host", value_name = "NAME")]
+    hosts: Vec<String>,
+    /// An origin whose web pages may read its answers, or "*"; may be given several times
+    #[arg(long = "cors-origin", value_name = "ORIGIN")]
+    cors_origins: Vec<String>,
+    /// A reverse proxy whose X-Forwarded-For tells who the client is; may be given several times
+    #[arg(long = "trusted-proxy", value_name = "IP")]
+    trusted_proxies: Vec<IpAddr>,
     /// What to log: a level (error, warn, info, debug, trace) or directives
     #[arg(long, value_name = "LEVEL", default_value = "info")]
     log_level: String,
@@ -87,6 +104,8 @@ struct Status {
     /// The explorer's address
     #[arg(long, value_name = "URL", default_value_t = format!("http://{DEFAULT_LISTEN}"))]
     explorer: String,
+    #[command(flatten)]
+    believed: Believed,
     /// Print one JSON object
     #[arg(long)]
     json: bool,
@@ -130,7 +149,7 @@ impl Explorer {
         })?;
         let trust = self.trust.context("--trust FILE is missing")?;
         let trust = load_trust_file(&trust)?;
-        std::fs::create_dir_all(&self.data)
+        make_private_folder(&self.data)
             .with_context(|| format!("cannot create {}", self.data.display()))?;
         let lock = lock_directory(&self.data)?;
         let config = Config {
@@ -140,7 +159,12 @@ impl Explorer {
             data: self.data.join("index"),
             max_connections: self.max_connections as usize,
             max_streams: self.max_streams as usize,
+            roots: self.believed.roots()?,
+            hosts: self.hosts,
+            cors_origins: self.cors_origins,
+            trusted_proxies: self.trusted_proxies,
         };
+        descriptors::raise_for(u64::from(self.max_connections) + u64::from(self.max_streams));
         let stop_with_stdin = self.stop_with_stdin;
         let runtime = tokio::runtime::Builder::new_multi_thread()
             .worker_threads(2)
@@ -168,7 +192,9 @@ impl Explorer {
 
 impl Status {
     async fn run(self) -> anyhow::Result<()> {
-        let status = ExplorerClient::new(&self.explorer)?.status().await?;
+        let status = ExplorerClient::with_roots(&self.explorer, &self.believed.roots()?)?
+            .status()
+            .await?;
         if self.json {
             return print_json(&status);
         }

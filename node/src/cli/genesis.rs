@@ -5,9 +5,9 @@ use super::{
     passphrases::{NewKeys, protection_of},
 };
 use crate::{
-    config::{CONFIG_FILE, NewConfig, load_genesis, read_bounded},
+    config::{CONFIG_FILE, NewConfig, load_genesis},
     genesis::{
-        DEFAULT_LIMITS, DealtChain, GENESIS_FILE, NewChain, TRUST_FILE, is_proven,
+        DEFAULT_FEES, DEFAULT_LIMITS, DealtChain, GENESIS_FILE, NewChain, TRUST_FILE, is_proven,
         validator_directory, write_new,
     },
     keys::{self, IDENTITY_FILE, VOTE_FILE},
@@ -15,22 +15,29 @@ use crate::{
 use anyhow::{Context as _, bail};
 use clap::{ArgGroup, Args, Subcommand};
 use quorate_crypto::{Identity, bls::SchemeKind};
+use quorate_files::read_text;
 use quorate_types::{
     EpochLength,
-    genesis::{self as types, BlockLimits, GenesisAccount, GenesisValidator, Protocol},
+    genesis::{self as types, BlockLimits, Fees, GenesisAccount, GenesisValidator, Protocol},
 };
 use serde_json::json;
 use std::{
-    net::{Ipv4Addr, SocketAddr},
+    collections::BTreeMap,
+    net::{IpAddr, Ipv4Addr, SocketAddr},
     path::{Path, PathBuf},
     time::Duration,
 };
 
+/// Most bytes of a registration.
+const MAX_REGISTRATION_BYTES: u64 = 64 << 10;
+/// How far the port for metrics lies above the one for HTTP.
+const ADMIN_OFFSET: u16 = 100;
+
 /// Make and show genesis files
 #[derive(Subcommand)]
 pub(super) enum Genesis {
-    /// Start a new chain as its trusted dealer: genesis.json, trust.json and every vote.key
-    Create(Create),
+    /// Start a new chain: genesis.json, trust.json and, as a trusted dealer, every vote.key
+    Create(Box<Create>),
     /// Check a genesis file and show what is in it
     Show(Show),
 }
@@ -100,6 +107,12 @@ pub(super) struct Create {
     /// Most bytes of a block, 1024 to 2097152
     #[arg(long, value_name = "N", default_value_t = DEFAULT_LIMITS.max_bytes)]
     max_block_bytes: usize,
+    /// The least that any transfer pays beside its amount, in the chain's smallest unit
+    #[arg(long, value_name = "N", default_value_t = DEFAULT_FEES.per_transfer)]
+    fee_per_transfer: u64,
+    /// What it pays at least for each byte of its memo, on top
+    #[arg(long, value_name = "N", default_value_t = DEFAULT_FEES.per_memo_byte)]
+    fee_per_memo_byte: u64,
     /// How many blocks an epoch has
     #[arg(long, value_name = "N", default_value_t = EpochLength::DEFAULT.blocks(),
           value_parser = clap::value_parser!(u64).range(1..))]
@@ -148,6 +161,17 @@ pub(super) fn protocol_name(protocol: Protocol) -> &'static str {
     }
 }
 
+/// The ports for HTTP and for metrics of a validator with this address.
+fn local_ports(address: SocketAddr) -> anyhow::Result<[u16; 2]> {
+    let http = address.port().checked_add(1).with_context(|| {
+        format!("--address {address}: there is no next port for HTTP; use a lower one")
+    })?;
+    let admin = http.checked_add(ADMIN_OFFSET).with_context(|| {
+        format!("--address {address}: no port is left for metrics; use a lower one")
+    })?;
+    Ok([http, admin])
+}
+
 impl Genesis {
     pub(super) fn run(self) -> anyhow::Result<()> {
         match self {
@@ -192,13 +216,22 @@ impl Create {
                 max_transactions: self.max_transactions,
                 max_bytes: self.max_block_bytes,
             },
+            fees: Fees {
+                per_transfer: self.fee_per_transfer,
+                per_memo_byte: self.fee_per_memo_byte,
+            },
             epoch_blocks: EpochLength::new(self.epoch_blocks).context("--epoch-blocks is zero")?,
             validators,
             registrations,
             accounts: self.account.clone(),
         };
         let dealt = chain.deal().context("cannot make this chain")?;
-        let passphrase = self.protection.choose()?;
+        self.check_addresses()?;
+        // Whose validators register have no secrets made here.
+        let passphrase = match self.is_dealt() {
+            true => self.protection.choose()?,
+            false => None,
+        };
         let protection = protection_of(passphrase.as_ref());
         for (place, secret) in secrets.iter().enumerate() {
             let path = validator_directory(&self.out, place).join(IDENTITY_FILE);
@@ -207,6 +240,40 @@ impl Create {
         self.write_configs(&dealt)?;
         dealt.write(&self.out, protection)?;
         self.report(&dealt)
+    }
+
+    /// Whether secrets are made here.
+    fn is_dealt(&self) -> bool {
+        self.registration.is_empty()
+    }
+
+    /// Refuses addresses whose validators would listen on one port of one machine.
+    fn check_addresses(&self) -> anyhow::Result<()> {
+        let mut taken: BTreeMap<(IpAddr, u16), (usize, &str)> = BTreeMap::new();
+        for (place, address) in self.address.iter().enumerate() {
+            // All of these are one machine.
+            let host = match address.ip() {
+                ip if ip.is_loopback() => IpAddr::V4(Ipv4Addr::LOCALHOST),
+                ip => ip,
+            };
+            let [http, admin] = local_ports(*address)?;
+            for (port, what) in [
+                (address.port(), "peers"),
+                (http, "HTTP"),
+                (admin, "metrics"),
+            ] {
+                if let Some((other, its)) = taken.insert((host, port), (place, what)) {
+                    bail!(
+                        "--address {} and {address}: validator {other} would use port {port} for {its}, and \
+                         validator {place} for {what}. A validator at port P uses P, P + 1 (HTTP) and P + {} \
+                         (metrics); on one machine, choose every second port",
+                        self.address[other],
+                        1 + ADMIN_OFFSET
+                    );
+                }
+            }
+        }
+        Ok(())
     }
 
     /// The registrations' content, each checked on its own so that an error names its file.
@@ -219,8 +286,7 @@ impl Create {
         }
         let read = |path: &PathBuf| {
             let file = path.display();
-            let text =
-                read_bounded(path, 1 << 16).with_context(|| format!("cannot read {file}"))?;
+            let text = read_text(path, MAX_REGISTRATION_BYTES)?;
             let registration: GenesisValidator = serde_json::from_str(&text)
                 .with_context(|| format!("{file} is not what `quorate keys vote` writes"))?;
             if !is_proven(&registration, &self.name) {
@@ -244,14 +310,13 @@ impl Create {
             .zip(self.address.iter().copied())
             .collect();
         for (place, (own, address)) in peers.iter().enumerate() {
-            let http_port = address.port().checked_add(1).with_context(|| {
-                format!("--address {address}: there is no next port for HTTP; use a lower one")
-            })?;
+            let [http_port, admin_port] = local_ports(*address)?;
             let config = NewConfig {
                 genesis: &Path::new("..").join(GENESIS_FILE),
                 p2p_listen: SocketAddr::from((Ipv4Addr::UNSPECIFIED, address.port())),
                 local: address.ip().is_loopback(),
                 rpc_listen: SocketAddr::from((Ipv4Addr::LOCALHOST, http_port)),
+                admin_listen: SocketAddr::from((Ipv4Addr::LOCALHOST, admin_port)),
                 peers: &peers,
                 own: *own,
                 retention_blocks: None,
@@ -266,7 +331,8 @@ impl Create {
     fn report(&self, dealt: &DealtChain) -> anyhow::Result<()> {
         let trust = dealt.trust();
         let validators = &dealt.genesis().validators;
-        let directory = |place| validator_directory(&self.out, place);
+        let is_written = self.is_dealt() || !self.address.is_empty();
+        let directory = |place| is_written.then(|| validator_directory(&self.out, place));
         if self.json {
             let validators: Vec<_> = validators
                 .iter()
@@ -293,20 +359,30 @@ impl Create {
             format!("trust      {}", self.out.join(TRUST_FILE).display()),
         ];
         lines.extend(validators.iter().enumerate().map(|(place, validator)| {
-            let file = directory(place).join(VOTE_FILE);
-            format!(
-                "validator {place}: {}  {}",
-                validator.identity,
-                file.display()
-            )
+            let file = match self.is_dealt() {
+                true => VOTE_FILE,
+                false => CONFIG_FILE,
+            };
+            let file = directory(place).map(|directory| directory.join(file));
+            let file = file.map_or(String::new(), |file| format!("  {}", file.display()));
+            format!("validator {place}: {}{file}", validator.identity)
         }));
-        lines.extend([
-            String::new(),
-            "This machine was the trusted dealer: it has seen every validator's share of the group"
-                .into(),
-            "key. Give each validator its own vote.key over a private channel, then delete it here."
-                .into(),
-        ]);
+        let farewell = match (self.is_dealt(), self.scheme) {
+            (false, _) => {
+                "Each validator has made its vote key itself, and nobody else has seen it. Give all of \
+                 them genesis.json, and trust.json to whoever verifies the chain."
+            }
+            (true, SchemeKind::BlsThreshold) => {
+                "This machine was the trusted dealer: it has seen every validator's share of the group \
+                 key. Give each validator its own vote.key over a private channel, then delete it here."
+            }
+            (true, SchemeKind::BlsAggregate) => {
+                "This machine has made every validator's vote key. Give each validator its own vote.key \
+                 over a private channel, then delete it here. With --registration, nobody but the \
+                 validators would have seen them."
+            }
+        };
+        lines.extend([String::new(), farewell.to_owned()]);
         print_lines(&lines)
     }
 }
@@ -335,7 +411,9 @@ impl Show {
                 "quorum": committee.quorum(),
                 "accounts": genesis.accounts.len(),
                 "total_balance": total,
+                "epoch_blocks": genesis.epoch_blocks,
                 "limits": genesis.limits,
+                "fees": genesis.fees,
             }));
         }
         self.print(&genesis, committee.faults(), committee.quorum(), total)
@@ -376,6 +454,14 @@ impl Show {
                     limits.max_transactions, limits.max_bytes
                 ),
             ),
+            (
+                "least fees",
+                format!(
+                    "{} for a transfer, {} for each byte of its memo",
+                    genesis.fees.per_transfer, genesis.fees.per_memo_byte
+                ),
+            ),
+            ("epoch", format!("{} blocks", genesis.epoch_blocks.blocks())),
         ])?;
         let validators: Vec<_> = genesis
             .validators

@@ -1,22 +1,27 @@
 //! `quorate load`
 
 use super::{
+    localnet::reasons,
     output::{print_fields, print_json, print_lines},
     passphrases::Opening,
-    rpc::block_on,
+    rpc::{Believed, ForChain, block_on},
 };
 use crate::{
     config::{load_genesis, parse_duration},
     genesis::GENESIS_FILE,
     keys,
-    localnet::{Settings, setup},
+    localnet::{
+        Settings,
+        setup::{self, MAX_SETTINGS_BYTES},
+    },
 };
 use anyhow::{Context as _, bail, ensure};
 use clap::Args;
 use quorate_crypto::SecretKey;
+use quorate_files::read_text;
 use quorate_load::{
-    LatencySummary, LoadPlan, LoadReport, MAX_RATE, Pace, Row, RpcClient, Shape, Step, StepReport,
-    derive_accounts, fund,
+    ANSWER_TIMEOUT, LatencySummary, LoadPlan, LoadReport, MAX_RATE, Pace, Row, RpcClient, Shape,
+    Step, StepReport, derive_accounts, fund,
     targets::{To, check_money, choose, wait_until_ready},
 };
 use quorate_types::{ChainId, Identity};
@@ -62,7 +67,8 @@ const LATE_ALOUD: f64 = 0.001;
   quorate load --steps 500,1000,2000,4000 --step-for 20s --json steps.json --csv seconds.csv
   quorate load --clients 50 --for 30s
   quorate load --dir /tmp/net --to nearest:2 --rate 200
-  quorate load --rpc http://10.0.0.1:26601,http://10.0.0.2:26601 --fund-from rich.key --rate 1000
+  quorate load --rpc http://10.0.0.1:26601,http://10.0.0.2:26601 --trust trust.json \\
+               --fund-from rich.key --rate 1000
 
 What the figures mean: docs/LOAD.md")]
 pub(super) struct Load {
@@ -72,6 +78,10 @@ pub(super) struct Load {
     /// The validators' HTTP addresses, instead of the folder's
     #[arg(long, value_name = "URL", value_delimiter = ',')]
     rpc: Vec<String>,
+    #[command(flatten)]
+    believed: Believed,
+    #[command(flatten)]
+    chain: ForChain,
     /// Which of them get the load: all (the accounts are dealt to them in turn), one (the first),
     /// nearest or nearest:N (those with the shortest round trips)
     #[arg(long, default_value = "all", value_name = "WHICH")]
@@ -210,6 +220,7 @@ impl Load {
         let terminal = std::io::stderr().is_terminal();
         let load = quorate_load::Load::new(LoadPlan {
             urls: prepared.targets.iter().map(|t| t.url.clone()).collect(),
+            roots: self.believed.roots()?,
             chain: prepared.chain,
             accounts: prepared.accounts.clone(),
             shape,
@@ -255,9 +266,10 @@ impl Load {
             (urls, _) => urls.to_vec(),
         };
         let (accounts, expected, rich) = self.accounts(local.as_ref())?;
+        let roots = self.believed.roots()?;
         let clients = urls
             .iter()
-            .map(|url| RpcClient::new(url))
+            .map(|url| RpcClient::with_roots(url, ANSWER_TIMEOUT, &roots))
             .collect::<Result<Vec<_>, _>>()?;
         eprintln!("waiting for {} validators", clients.len());
         let chain = wait_until_ready(&clients, expected, self.wait).await?;
@@ -293,12 +305,12 @@ impl Load {
     /// How the local network in the folder was made, if there is one.
     fn local_network(&self) -> anyhow::Result<Option<Settings>> {
         let path = self.dir.join(SETTINGS_FILE);
-        match fs::read_to_string(&path) {
+        match read_text(&path, MAX_SETTINGS_BYTES) {
             Ok(text) => serde_json::from_str(&text)
                 .map(Some)
                 .with_context(|| format!("{} is damaged", path.display())),
-            Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(None),
-            Err(error) => Err(error).with_context(|| format!("cannot read {}", path.display())),
+            Err(error) if error.is_missing() => Ok(None),
+            Err(error) => Err(error.into()),
         }
     }
 
@@ -311,7 +323,12 @@ impl Load {
         if let Some(path) = &self.fund_from {
             let rich = keys::load_identity(path, &self.opening.access())?;
             let count = self.accounts.unwrap_or(DEFAULT_ACCOUNTS).min(MAX_ACCOUNTS);
-            return Ok((derive_accounts(&rich, count), None, Some(rich)));
+            let chain = match (self.chain.id()?, local) {
+                (Some(chain), _) => chain,
+                (None, Some(_)) => load_genesis(&self.dir.join(GENESIS_FILE))?.chain_id(),
+                (None, None) => self.chain.required()?,
+            };
+            return Ok((derive_accounts(&rich, count), Some(chain), Some(rich)));
         }
         let Some(local) = local else {
             bail!(
@@ -511,7 +528,13 @@ fn print_report(report: &LoadReport) -> anyhow::Result<()> {
         others
             .into_iter()
             .filter(|(name, count)| *count > 0 || matches!(*name, "failed" | "lost" | "not sent"))
-            .map(|(name, count)| (name, count.to_string())),
+            .map(|(name, count)| match name {
+                "failed" => (
+                    name,
+                    format!("{count}{}", reasons(&total.failed_by_outcome)),
+                ),
+                _ => (name, count.to_string()),
+            }),
     );
     print_fields(&fields)?;
     let counted: Vec<&StepReport> = report.steps.iter().filter(|s| !s.warm_up).collect();

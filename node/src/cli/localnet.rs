@@ -11,10 +11,12 @@ use crate::{
 };
 use anyhow::Context as _;
 use clap::Args;
+use quorate_http::client::shown;
 use quorate_load::{Load, LoadConfig, LoadCounters, LoadReport, api::BlockedJson};
 use quorate_types::{EpochLength, ValidatorIndex, genesis::Protocol};
 use serde::Serialize;
 use std::{
+    collections::BTreeMap,
     io::{IsTerminal as _, Write as _},
     path::{Path, PathBuf},
     sync::{Arc, atomic::Ordering::Relaxed},
@@ -80,7 +82,8 @@ pub(super) struct Localnet {
     /// Funded accounts to send from
     #[arg(long, default_value_t = 1_000, value_name = "N")]
     accounts: u32,
-    /// Validator i uses ports P + 2i (peers) and P + 2i + 1 (HTTP); the explorer the next one
+    /// Validator i uses ports P + 2i (peers) and P + 2i + 1 (HTTP); the next one is the explorer's,
+    /// those after it are for metrics
     #[arg(long, default_value_t = 26_600, value_name = "P")]
     base_port: u16,
     /// The chain's name
@@ -105,10 +108,13 @@ struct Report {
     tx_submitted: u64,
     tx_finalized: u64,
     tx_failed: u64,
+    tx_failed_by_outcome: BTreeMap<String, u64>,
     tx_refused: u64,
+    tx_refused_by_code: BTreeMap<String, u64>,
     tx_lost: u64,
     tx_late: u64,
     tx_unsent: u64,
+    tx_unfinished: u64,
     tx_per_s: f64,
     blocked: Vec<Blocked>,
 }
@@ -211,12 +217,15 @@ impl Localnet {
 
     fn greet(&self, network: &Network, explorer: Option<&ExplorerProcess>) {
         for (place, url) in network.urls().iter().enumerate() {
-            eprintln!("validator {place}: {url}/v1/status  {url}/metrics");
+            let admin = network.settings().admin_address(place);
+            eprintln!("validator {place}: {url}/v1/status  http://{admin}/metrics");
         }
         if let Some(explorer) = explorer {
             eprintln!("explorer:    {}", explorer.url());
         }
-        eprintln!("files, logs and trust.json: {}", self.dir.display());
+        eprintln!("files and logs: {}", self.dir.display());
+        let trust = self.dir.join(crate::genesis::TRUST_FILE);
+        eprintln!("to sign and to verify: --trust {}", trust.display());
         match self.duration {
             Some(duration) => eprintln!("running for {} s; Ctrl-C stops", duration.as_secs()),
             None => eprintln!("running until Ctrl-C"),
@@ -335,10 +344,15 @@ impl Localnet {
             tx_submitted: load.map_or(0, |load| load.submitted),
             tx_finalized: finalized,
             tx_failed: load.map_or(0, |load| load.failed),
+            tx_failed_by_outcome: load
+                .map_or_else(BTreeMap::new, |load| load.failed_by_outcome.clone()),
             tx_refused: load.map_or(0, |load| load.refused),
+            tx_refused_by_code: load
+                .map_or_else(BTreeMap::new, |load| load.refused_by_code.clone()),
             tx_lost: load.map_or(0, |load| load.lost),
             tx_late: load.map_or(0, |load| load.late),
             tx_unsent: load.map_or(0, |load| load.unsent),
+            tx_unfinished: load.map_or(0, |load| load.unfinished),
             tx_per_s: finalized.saturating_sub(finalized_before) as f64
                 / figures.seconds.max(0.001),
             figures: figures.clone(),
@@ -372,7 +386,7 @@ impl Localnet {
             ),
             (
                 "transfers",
-                format!("{finalized} final ({:.1} per second)", report.tx_per_s),
+                format!("{finalized} applied ({:.1} per second)", report.tx_per_s),
             ),
             (
                 "transfer latency",
@@ -387,8 +401,14 @@ impl Localnet {
             (
                 "not applied",
                 format!(
-                    "{} failed, {} refused, {} lost, {} not sent",
-                    report.tx_failed, report.tx_refused, report.tx_lost, report.tx_unsent
+                    "{} final and failed{}, {} refused{}, {} lost, {} not final yet, {} not sent",
+                    report.tx_failed,
+                    reasons(&report.tx_failed_by_outcome),
+                    report.tx_refused,
+                    reasons(&report.tx_refused_by_code),
+                    report.tx_lost,
+                    report.tx_unfinished,
+                    report.tx_unsent
                 ),
             ),
             (
@@ -415,6 +435,18 @@ impl Localnet {
             })
             .collect();
         print_lines(&lines)
+    }
+}
+
+/// Counts by reason, in brackets; nothing if there are none.
+pub(super) fn reasons(counts: &BTreeMap<String, u64>) -> String {
+    let each: Vec<String> = counts
+        .iter()
+        .map(|(reason, count)| format!("{count} {}", shown(reason)))
+        .collect();
+    match each.is_empty() {
+        true => String::new(),
+        false => format!(" ({})", each.join(", ")),
     }
 }
 

@@ -6,8 +6,9 @@ use super::{
 };
 use crate::{clock::now_ms, config::parse_duration};
 use clap::{Args, Subcommand};
+use quorate_http::client::shown;
 use quorate_load::api::{OffenderJson, OrderJson, PeerDetailJson, Standing};
-use std::time::Duration;
+use std::{path::PathBuf, time::Duration};
 
 /// Show the other validators, and say which are not to be listened to
 #[derive(Subcommand)]
@@ -27,9 +28,16 @@ pub(super) enum Peers {
 /// blocked at a time, so that blocking cannot halt the chain; further ones are on *probation*,
 /// where each of their votes is verified before it counts.
 #[derive(Args)]
+#[command(after_help = "Examples:
+  quorate peers list --config validator-0/validator.toml     with addresses, and who is blocked and why
+  quorate peers list --rpc http://127.0.0.1:26601            what everybody may know")]
 pub(super) struct List {
     #[command(flatten)]
     rpc: Rpc,
+    /// Ask the running validator with this configuration file over its control socket, which tells
+    /// addresses and penalties, too
+    #[arg(long, value_name = "FILE", conflicts_with = "rpc")]
+    config: Option<PathBuf>,
     /// Print one JSON object, with the proofs in full
     #[arg(long)]
     json: bool,
@@ -81,7 +89,10 @@ impl Peers {
 
 impl List {
     fn run(self) -> anyhow::Result<()> {
-        let client = self.rpc.client()?;
+        let client = match self.config {
+            Some(config) => Control::of(config).client()?,
+            None => self.rpc.client()?,
+        };
         let peers = block_on(async { Ok(client.peers().await?) })?;
         if self.json {
             return print_json(&peers);
@@ -149,7 +160,7 @@ fn describe(peer: &PeerDetailJson, now_ms: u64) -> String {
     if let Some(percent) = peer.participation_percent {
         parts.push(format!("signed {percent:.1} % of certificates"));
     }
-    let address = peer.address.as_deref().unwrap_or("-");
+    let address = shown(peer.address.as_deref().unwrap_or("-"));
     let mut text = format!(
         "validator {place}  {}  {address}\n  {}",
         link.identity,
@@ -158,7 +169,11 @@ fn describe(peer: &PeerDetailJson, now_ms: u64) -> String {
     if let Some(offender) = &peer.offender {
         text.push_str(&format!("\n  {}", standing(offender, now_ms)));
         if let Some(proof) = &offender.proof {
-            text.push_str(&format!("\n  proof: {} ({})", proof.summary, proof.kind));
+            text.push_str(&format!(
+                "\n  proof: {} ({})",
+                shown(&proof.summary),
+                shown(&proof.kind)
+            ));
         }
     }
     text
@@ -170,8 +185,11 @@ fn standing(offender: &OffenderJson, now_ms: u64) -> String {
         Standing::Blocked => "BLOCKED",
         Standing::Probation => "ON PROBATION",
         Standing::Pardoned => "believed again",
+        Standing::Cut => "CUT",
+        Standing::Muted => "MUTED (only its votes and proposals are listened to)",
     };
-    let by = match (offender.ordered, offender.reason.as_str()) {
+    let reason = shown(&offender.reason);
+    let by = match (offender.ordered, reason.as_str()) {
         (true, "operator") => "by order".to_owned(),
         (true, reason) => format!("by order (it was caught: {reason})"),
         (false, reason) => format!("for {reason}"),

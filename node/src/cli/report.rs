@@ -3,10 +3,12 @@
 use super::{
     output::print_lines,
     rpc::{Control, block_on},
+    with_causes,
 };
-use crate::offenders::OFFENDERS_FILE;
+use crate::offenders::{MAX_OFFENDERS_BYTES, OFFENDERS_FILE};
 use anyhow::Context as _;
 use clap::Args;
+use quorate_files::read_bounded;
 use quorate_load::RpcClient;
 use serde::Serialize;
 use serde_json::json;
@@ -14,6 +16,8 @@ use std::{
     fmt::Write as _,
     fs::{self, File},
     io::{Read as _, Seek as _, SeekFrom},
+    iter,
+    os::unix::fs::OpenOptionsExt as _,
     path::{Path, PathBuf},
     time::{SystemTime, UNIX_EPOCH},
 };
@@ -78,7 +82,7 @@ impl Archive {
         match found {
             Ok(found) => add(self, found),
             Err(error) => {
-                writeln!(self.missing, "{name}: {error:#}")?;
+                writeln!(self.missing, "{name}: {}", with_causes(&error))?;
                 Ok(())
             }
         }
@@ -89,7 +93,11 @@ impl Report {
     pub(super) fn run(self) -> anyhow::Result<()> {
         let now = SystemTime::now().duration_since(UNIX_EPOCH);
         let data = self.control.data_dir()?;
-        let file = File::create_new(&self.out)
+        let file = File::options()
+            .write(true)
+            .create_new(true)
+            .mode(0o600)
+            .open(&self.out)
             .with_context(|| format!("cannot write {}", self.out.display()))?;
         let mut archive = Archive {
             tar: tar::Builder::new(file),
@@ -112,7 +120,16 @@ impl Report {
             archive.add_json("genesis.json", &content)
         })?;
         archive.add("files.txt", listing(&data).as_bytes())?;
-        let offenders = fs::read(data.join(OFFENDERS_FILE)).map_err(anyhow::Error::from);
+        let path = data.join(OFFENDERS_FILE);
+        let offenders = read_bounded(&path, MAX_OFFENDERS_BYTES).map_err(|error| {
+            match error.is_missing() {
+                true => anyhow::anyhow!(
+                    "missing: there is no {}; the validator writes it when it first blocks somebody",
+                    path.display()
+                ),
+                false => error.into(),
+            }
+        });
         archive.add_if(OFFENDERS_FILE, offenders, |archive, text| {
             archive.add(OFFENDERS_FILE, &text)
         })?;
@@ -131,7 +148,9 @@ impl Report {
             .tar
             .finish()
             .context("cannot write to the archive")?;
-        print_lines(&[format!("{} is written", self.out.display())])
+        let written = format!("{} is written", self.out.display());
+        let not_in_it = missing.lines().map(|line| format!("not in it: {line}"));
+        print_lines(&iter::once(written).chain(not_in_it).collect::<Vec<_>>())
     }
 }
 

@@ -1,13 +1,19 @@
 //! Asking a validator.
 
+use super::block::{load_trust, load_trust_file};
 use crate::{
-    config::{load_genesis, read_bounded},
+    config::{MAX_CONFIG_BYTES, load_genesis},
     control::CONTROL_SOCKET,
 };
 use anyhow::Context as _;
 use clap::Args;
-use quorate_load::RpcClient;
-use quorate_types::genesis::Genesis;
+use quorate_files::read_text;
+use quorate_http::client::Roots;
+use quorate_load::{ANSWER_TIMEOUT, RpcClient};
+use quorate_types::{
+    ChainId,
+    genesis::{Genesis, Verifier},
+};
 use std::{
     os::unix::net::UnixStream,
     path::{Path, PathBuf},
@@ -22,12 +28,71 @@ pub(super) struct Rpc {
     /// The validator's HTTP address
     #[arg(long, value_name = "URL", default_value = DEFAULT_RPC, env = "QUORATE_RPC")]
     rpc: String,
+    #[command(flatten)]
+    believed: Believed,
+}
+
+/// Whom to believe over https
+#[derive(Args)]
+pub(super) struct Believed {
+    /// Certificates (PEM) to believe at https addresses, beside those of the web's authorities
+    #[arg(long, value_name = "FILE", env = "QUORATE_CA")]
+    ca: Option<PathBuf>,
+}
+
+impl Believed {
+    pub(super) fn roots(&self) -> anyhow::Result<Roots> {
+        let own = self.ca.as_ref().map(|path| Roots::with_file(path));
+        Ok(own.transpose().context("--ca")?.unwrap_or_default())
+    }
+}
+
+/// The chain that is meant. A server is not asked for it: whoever answers at an address could name
+/// any chain, and have something signed for that.
+#[derive(Args)]
+pub(super) struct ForChain {
+    /// The chain's trust file; what the validator says of accounts is then verified with it
+    #[arg(long, value_name = "FILE", conflicts_with = "chain_id")]
+    trust: Option<PathBuf>,
+    /// The chain's id, instead of its trust file
+    #[arg(long, value_name = "HEX")]
+    chain_id: Option<ChainId>,
+}
+
+impl ForChain {
+    /// The chain's id, if one was given.
+    pub(super) fn id(&self) -> anyhow::Result<Option<ChainId>> {
+        match &self.trust {
+            Some(path) => Ok(Some(load_trust_file(path)?.chain_id)),
+            None => Ok(self.chain_id),
+        }
+    }
+
+    /// The chain's id.
+    pub(super) fn required(&self) -> anyhow::Result<ChainId> {
+        self.id()?.context(
+            "for which chain to sign? Give its trust file with --trust FILE, or its id with \
+             --chain-id HEX, from somebody whom you trust (who deals a chain has trust.json; \
+             `quorate localnet` writes it into its folder). What a server says is not believed here",
+        )
+    }
+
+    /// What verifies that chain's blocks, if there is a trust file.
+    pub(super) fn verifier(&self) -> anyhow::Result<Option<Verifier>> {
+        self.trust.as_ref().map(|path| load_trust(path)).transpose()
+    }
 }
 
 impl Rpc {
+    /// Whom to believe over https.
+    pub(super) fn roots(&self) -> anyhow::Result<Roots> {
+        self.believed.roots()
+    }
+
     /// A client of that validator.
     pub(super) fn client(&self) -> anyhow::Result<RpcClient> {
-        Ok(RpcClient::new(&self.rpc)?)
+        let roots = self.believed.roots()?;
+        Ok(RpcClient::with_roots(&self.rpc, ANSWER_TIMEOUT, &roots)?)
     }
 }
 
@@ -40,6 +105,11 @@ pub(super) struct Control {
 }
 
 impl Control {
+    /// The validator with this configuration file.
+    pub(super) fn of(config: PathBuf) -> Self {
+        Self { config }
+    }
+
     /// A client of that validator's control socket.
     pub(super) fn client(&self) -> anyhow::Result<RpcClient> {
         let socket = self.data_dir()?.join(CONTROL_SOCKET);
@@ -66,9 +136,7 @@ impl Control {
 
     /// The configuration file's text. It names secrets and holds none.
     pub(super) fn text(&self) -> anyhow::Result<String> {
-        let file = self.config.display();
-        read_bounded(&self.config, 1 << 20)
-            .with_context(|| format!("cannot read the configuration file {file}"))
+        read_text(&self.config, MAX_CONFIG_BYTES).context("the configuration file")
     }
 
     /// The path that stands at a key. Nothing else in the file is looked at: these commands are

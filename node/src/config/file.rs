@@ -15,6 +15,7 @@ pub(super) struct File {
     pub(super) data_dir: PathBuf,
     pub(super) p2p: P2p,
     pub(super) rpc: Rpc,
+    pub(super) admin: Option<Admin>,
     #[serde(default)]
     pub(super) mempool: Mempool,
     #[serde(default)]
@@ -60,8 +61,25 @@ pub(super) struct Rpc {
     #[serde(deserialize_with = "address")]
     pub(super) listen: SocketAddr,
     pub(super) max_connections: Option<u64>,
+    pub(super) max_connections_per_client: Option<u64>,
+    pub(super) max_waiting_per_client: Option<u64>,
+    pub(super) max_in_flight_bytes: Option<u64>,
     #[serde(default, deserialize_with = "span")]
     pub(super) request_timeout: Option<Duration>,
+    #[serde(default)]
+    pub(super) hosts: Vec<String>,
+    #[serde(default)]
+    pub(super) cors_origins: Vec<String>,
+    #[serde(default)]
+    pub(super) trusted_proxies: Vec<String>,
+}
+
+/// `[admin]`
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Admin {
+    #[serde(deserialize_with = "address")]
+    pub(super) listen: SocketAddr,
 }
 
 /// `[mempool]`
@@ -71,6 +89,8 @@ pub(super) struct Mempool {
     pub(super) max_transactions: Option<u64>,
     pub(super) max_bytes: Option<u64>,
     pub(super) max_per_sender: Option<u64>,
+    #[serde(default, deserialize_with = "span")]
+    pub(super) stranded_lasts: Option<Duration>,
 }
 
 /// `[consensus]`

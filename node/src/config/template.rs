@@ -15,6 +15,8 @@ pub struct NewConfig<'a> {
     pub local: bool,
     /// Where it serves HTTP.
     pub rpc_listen: SocketAddr,
+    /// Where it serves metrics and what only the operator should know.
+    pub admin_listen: SocketAddr,
     /// The validators and their addresses. The validator itself may be among them.
     pub peers: &'a [(Identity, SocketAddr)],
     /// Who the validator is.
@@ -41,6 +43,7 @@ impl NewConfig<'_> {
             p2p_listen,
             local,
             rpc_listen,
+            admin_listen,
             peers,
             own,
             retention_blocks,
@@ -72,9 +75,19 @@ impl NewConfig<'_> {
             consensus.finalize_linger,
             consensus.penalty_lasts,
             rpc.request_timeout,
+            mempool.stranded_lasts,
         ];
-        let [leader, view, max, resend, fetch, linger, penalty, request] =
-            spans.map(format_duration);
+        let [
+            leader,
+            view,
+            max,
+            resend,
+            fetch,
+            linger,
+            penalty,
+            request,
+            stranded,
+        ] = spans.map(format_duration);
         let distance = if local { "local" } else { "wide" };
         let genesis = toml_string(&genesis.display().to_string());
         write!(
@@ -112,12 +125,29 @@ timing = "{distance}"
         write!(
             text,
             r##"[rpc]
-# HTTP for clients, under /v1, and /metrics. It has no authentication.
+# HTTP for clients, under /v1. It has no authentication. A client is an IPv4 address or an IPv6 /64.
 listen = "{rpc_listen}"
-# Connections at once, 1 to 65536.
+# Connections at once, 1 to 65536. If all are taken, the client that has most loses one.
 # max_connections = {max_connections}
+# Connections of one client, 1 to max_connections.
+# max_connections_per_client = {max_connections_per_client}
+# Requests of one client that wait for something to happen, 1 to 256.
+# max_waiting_per_client = {max_waiting_per_client}
+# Requests and answers in memory, 33554432 at least; one client may have a quarter of it.
+# max_in_flight_bytes = {max_in_flight_bytes}
 # How long a request may take, 100ms to 5m.
 # request_timeout = "{request}"
+# Names under which it is asked, beside addresses and localhost: ["node.example.org"].
+# hosts = []
+# Origins whose web pages may read its answers: ["https://wallet.example.org"], or ["*"].
+# cors_origins = []
+# Reverse proxies whose X-Forwarded-For tells who the client is: ["127.0.0.1"].
+# trusted_proxies = []
+
+[admin]
+# Metrics, the peers' addresses and penalties, and a page of curves: for the operator, never for the
+# public. Without this section they are served over the control socket only.
+listen = "{admin_listen}"
 
 # Transactions that wait for a block.
 [mempool]
@@ -127,11 +157,14 @@ listen = "{rpc_listen}"
 # max_bytes = {max_bytes}
 # 1 to 1000000.
 # max_per_sender = {max_per_sender}
+# A transfer that waits for a nonce before it, or for money, is dropped after this; 1s to 168h.
+# stranded_lasts = "{stranded}"
 
 [consensus]
-# From entering a view until its proposal must be there, 10ms to 10m; longer where proposals take longer.
+# From entering a view until its proposal must be there, 10ms to 10m, while it is not known how long
+# proposals take; from then on twice what they take, be it more or less.
 # leader_timeout = "{leader}"
-# From entering a view until it must be notarized; at least leader_timeout.
+# From entering a view until it must be notarized, likewise; at least leader_timeout.
 # view_timeout = "{view}"
 # What both grow to at most, doubling with each view in a row that brings nothing; up to 1h.
 # max_timeout = "{max}"
@@ -159,6 +192,9 @@ listen = "{rpc_listen}"
 # format = "{format}"
 "##,
             max_connections = rpc.max_connections,
+            max_connections_per_client = rpc.max_connections_per_client,
+            max_waiting_per_client = rpc.max_waiting_per_client,
+            max_in_flight_bytes = rpc.max_in_flight_bytes,
             max_transactions = mempool.max_transactions,
             max_bytes = mempool.max_bytes,
             max_per_sender = mempool.max_per_sender,

@@ -3,8 +3,9 @@
 use super::setup::Settings;
 use crate::genesis::TRUST_FILE;
 use anyhow::Context as _;
+use quorate_files::make_private_folder;
 use std::{
-    fs::{self, File},
+    fs::File,
     net::{Ipv4Addr, SocketAddr, TcpListener},
     path::{Path, PathBuf},
     process::{Child, Command, ExitStatus, Stdio},
@@ -38,7 +39,7 @@ impl ExplorerProcess {
         let address = SocketAddr::from((Ipv4Addr::LOCALHOST, port));
         TcpListener::bind(address).with_context(|| format!("{address} is taken"))?;
         let data = directory.join("explorer");
-        fs::create_dir_all(&data).with_context(|| format!("cannot create {}", data.display()))?;
+        make_private_folder(&data).with_context(|| format!("cannot create {}", data.display()))?;
         let log = data.join("explorer.log");
         let output = File::options()
             .create(true)

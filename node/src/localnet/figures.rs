@@ -1,12 +1,11 @@
 //! Figures of a running network, from its validators' metrics and processes.
 
 use super::processes::Network;
-use anyhow::Context as _;
+use quorate_files::Usage;
 use serde::Serialize;
-use std::{collections::BTreeMap, fs, time::Instant};
+use std::{collections::BTreeMap, time::Instant};
 
-/// Clock ticks per second in `/proc`, on every Linux that this runs on.
-const TICKS_PER_SECOND: f64 = 100.0;
+const MIB: f64 = 1_048_576.0;
 
 /// A histogram's cumulative counts by upper bound, in seconds.
 type Buckets = Vec<(f64, f64)>;
@@ -18,6 +17,7 @@ struct Reading {
     buckets: BTreeMap<String, Buckets>,
     cpu_seconds: f64,
     rss_mib: f64,
+    peak_mib: f64,
 }
 
 /// One reading of all validators. One that does not answer is left out.
@@ -60,7 +60,7 @@ pub struct Figures {
     pub finality_ms: Quantiles,
     /// Processor time per view and validator.
     pub cpu_ms_per_view_per_node: Option<f64>,
-    /// Resident memory of the largest validator, in MiB.
+    /// The most resident memory that any validator has had since its start, in MiB.
     pub rss_mb_max: f64,
     /// Work on certificates.
     pub verifications: Verifications,
@@ -71,14 +71,13 @@ impl Sample {
     pub async fn take(network: &Network) -> Self {
         let mut readings = BTreeMap::new();
         for place in 0..network.size() {
-            let text = network.client(place).metrics().await;
-            let process = network
-                .process(place)
-                .and_then(|id| process_figures(id).ok());
-            if let (Ok(text), Some((cpu_seconds, rss_mib))) = (text, process) {
+            let text = network.operator(place).metrics().await;
+            let process = network.process(place).and_then(|id| Usage::of(id).ok());
+            if let (Ok(text), Some(usage)) = (text, process) {
                 let mut reading = parse(&text);
-                reading.cpu_seconds = cpu_seconds;
-                reading.rss_mib = rss_mib;
+                reading.cpu_seconds = usage.cpu.as_secs_f64();
+                reading.rss_mib = usage.resident_bytes as f64 / MIB;
+                reading.peak_mib = usage.peak_resident_bytes as f64 / MIB;
                 readings.insert(place, reading);
             }
         }
@@ -182,10 +181,10 @@ impl Sample {
             block_time_ms: histogram("quorate_consensus_block_interval_seconds", true),
             finality_ms: histogram("quorate_consensus_finality_seconds", false),
             cpu_ms_per_view_per_node: (views > 0.0).then(|| cpu * 1_000.0 / views),
-            rss_mb_max: self
-                .readings
-                .values()
-                .map(|reading| reading.rss_mib)
+            // Who was killed meanwhile has begun anew.
+            rss_mb_max: (self.readings.values())
+                .chain(earlier.readings.values())
+                .map(|reading| reading.peak_mib)
                 .fold(0.0, f64::max),
             verifications: Verifications {
                 certificates: sum("quorate_crypto_certificates_total"),
@@ -265,24 +264,6 @@ fn quantile(buckets: &Buckets, q: f64) -> Option<f64> {
     Some(below)
 }
 
-/// A process's processor time in seconds and resident memory in MiB.
-pub(crate) fn process_figures(id: u32) -> anyhow::Result<(f64, f64)> {
-    let stat = fs::read_to_string(format!("/proc/{id}/stat"))?;
-    // The second field is the name in parentheses and may hold anything.
-    let (_, fields) = stat.rsplit_once(')').context("an unknown format")?;
-    let fields: Vec<&str> = fields.split_whitespace().collect();
-    let ticks = |place: usize| -> anyhow::Result<f64> {
-        Ok(fields.get(place).context("an unknown format")?.parse()?)
-    };
-    let cpu = (ticks(11)? + ticks(12)?) / TICKS_PER_SECOND;
-    let status = fs::read_to_string(format!("/proc/{id}/status"))?;
-    let rss = status
-        .lines()
-        .find_map(|line| line.strip_prefix("VmRSS:")?.split_whitespace().next())
-        .context("an unknown format")?;
-    Ok((cpu, rss.parse::<f64>()? / 1_024.0))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -293,6 +274,28 @@ mod tests {
         assert_eq!(quantile(&buckets, 0.5), Some(1.0));
         assert_eq!(quantile(&buckets, 0.75), Some(1.5));
         assert_eq!(quantile(&vec![(1.0, 0.0)], 0.5), None);
+    }
+
+    #[test]
+    fn the_largest_memory_is_the_most_that_a_process_ever_had() {
+        let sample = |rss_mib, peak_mib| Sample {
+            at: Instant::now(),
+            readings: BTreeMap::from([(
+                0,
+                Reading {
+                    rss_mib,
+                    peak_mib,
+                    ..Reading::default()
+                },
+            )]),
+        };
+        let before = sample(50.0, 70.0);
+        assert_eq!(sample(80.0, 362.0).since(&before).rss_mb_max, 362.0);
+        assert_eq!(
+            sample(20.0, 30.0).since(&before).rss_mb_max,
+            70.0,
+            "it was killed"
+        );
     }
 
     #[test]

@@ -4,11 +4,12 @@
 //! a child is told to stop, and no child outlives this process, however it ends.
 
 use super::{figures::Sample, setup::Settings};
-use crate::{config::CONFIG_FILE, genesis::validator_directory};
+use crate::{config::CONFIG_FILE, control::CONTROL_SOCKET, genesis::validator_directory};
 use anyhow::{Context as _, bail};
 use quorate_load::RpcClient;
 use std::{
-    fs::{self, File},
+    fs::File,
+    io::{self, Read as _, Seek as _, SeekFrom},
     net::TcpListener,
     path::{Path, PathBuf},
     process::{Child, Command, ExitStatus, Stdio},
@@ -24,11 +25,15 @@ const STOP_LIMIT: Duration = Duration::from_secs(15);
 /// Lines of a log that are shown when its validator has died.
 const LOG_TAIL_LINES: usize = 15;
 
+/// The end of a log in which these lines are looked for.
+const LOG_TAIL_BYTES: u64 = 64 << 10;
+
 /// A running validator, or one that has ended.
 struct Validator {
     child: Option<Child>,
     log: PathBuf,
     client: RpcClient,
+    operator: RpcClient,
 }
 
 /// The running validators.
@@ -67,15 +72,23 @@ impl Network {
             validators: Vec::new(),
         };
         for place in 0..settings.validators {
-            for address in [settings.p2p_address(place), settings.rpc_address(place)] {
+            for address in [
+                settings.p2p_address(place),
+                settings.rpc_address(place),
+                settings.admin_address(place),
+            ] {
                 TcpListener::bind(address).with_context(|| {
                     format!("{address} is taken: stop what uses it, or use another --base-port")
                 })?;
             }
+            let own = validator_directory(directory, place);
+            let control = own.join("data").join(CONTROL_SOCKET);
             network.validators.push(Validator {
                 child: None,
-                log: validator_directory(directory, place).join("node.log"),
+                log: own.join("node.log"),
                 client: RpcClient::new(&format!("http://{}", settings.rpc_address(place)))?,
+                // Not by its address: folders of earlier versions have none for it.
+                operator: RpcClient::over_socket(&control)?,
             });
         }
         for place in 0..settings.validators {
@@ -218,6 +231,11 @@ impl Network {
         &self.validators[place].client
     }
 
+    /// A client with an operator's rights: metrics, and everything about peers.
+    pub fn operator(&self, place: usize) -> &RpcClient {
+        &self.validators[place].operator
+    }
+
     /// The validators' URLs.
     pub fn urls(&self) -> Vec<String> {
         self.validators
@@ -249,11 +267,22 @@ impl Network {
     /// The end of a validator's log.
     pub fn log_tail(&self, place: usize) -> String {
         let log = &self.validators[place].log;
-        let text = fs::read_to_string(log).unwrap_or_default();
+        let text = end_of(log).unwrap_or_default();
+        let text = String::from_utf8_lossy(&text);
         let lines: Vec<&str> = text.lines().collect();
         let tail = &lines[lines.len().saturating_sub(LOG_TAIL_LINES)..];
         format!("  {}\n  (from {})", tail.join("\n  "), log.display())
     }
+}
+
+/// The last bytes of a file.
+fn end_of(path: &Path) -> io::Result<Vec<u8>> {
+    let mut file = File::open(path)?;
+    let length = file.metadata()?.len();
+    file.seek(SeekFrom::Start(length.saturating_sub(LOG_TAIL_BYTES)))?;
+    let mut content = Vec::new();
+    file.take(LOG_TAIL_BYTES).read_to_end(&mut content)?;
+    Ok(content)
 }
 
 impl Drop for Network {

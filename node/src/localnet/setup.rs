@@ -3,11 +3,13 @@
 use crate::{
     config::{CONFIG_FILE, NewConfig},
     genesis::{
-        DEFAULT_LIMITS, GENESIS_FILE, NewChain, NewChainError, validator_directory, write_new,
+        DEFAULT_FEES, DEFAULT_LIMITS, GENESIS_FILE, NewChain, NewChainError, validator_directory,
+        write_new,
     },
     keys::{self, IDENTITY_FILE, KeyAccess, KeyFileError, Protection},
 };
 use quorate_crypto::{Identity, SecretKey, bls::SchemeKind};
+use quorate_files::read_text;
 use quorate_load::derive_accounts;
 use quorate_types::{
     EpochLength,
@@ -27,6 +29,9 @@ const SETTINGS_FILE: &str = "localnet.json";
 
 /// The file from which the load accounts' keys are derived.
 const LOAD_SEED_FILE: &str = "load-accounts.key";
+
+/// Most bytes of the settings file.
+pub(crate) const MAX_SETTINGS_BYTES: u64 = 64 << 10;
 
 /// What each load account holds from the start.
 const LOAD_BALANCE: u64 = 1_000_000_000;
@@ -54,7 +59,8 @@ pub struct Settings {
     pub block_limits: BlockLimits,
     /// How many funded accounts for load.
     pub accounts: u32,
-    /// Validator i listens on `base_port + 2 i` for its peers and on the port after for HTTP.
+    /// Validator i listens on `base_port + 2 i` for its peers and on the port after for HTTP. Behind
+    /// those of all validators come the explorer's port and each validator's for metrics.
     pub base_port: u16,
 }
 
@@ -112,6 +118,11 @@ impl Settings {
         self.address(2 * place + 1)
     }
 
+    /// Where validator `place` serves metrics.
+    pub fn admin_address(&self, place: usize) -> SocketAddr {
+        self.address(2 * self.validators + 1 + place)
+    }
+
     fn address(&self, offset: usize) -> SocketAddr {
         let port = usize::from(self.base_port) + offset;
         let port = u16::try_from(port).expect("checked before the network is made");
@@ -124,7 +135,7 @@ impl Settings {
                 "--validators must be 1 to 100".to_owned(),
             ));
         }
-        if usize::from(self.base_port) + 2 * self.validators > usize::from(u16::MAX) {
+        if usize::from(self.base_port) + 3 * self.validators > usize::from(u16::MAX) {
             return Err(SetupError::Value(format!(
                 "--base-port {} leaves no room for {} validators' ports; use a lower one",
                 self.base_port, self.validators
@@ -196,7 +207,7 @@ impl Settings {
 pub fn prepare(directory: &Path, settings: &Settings) -> Result<(), SetupError> {
     settings.check()?;
     let path = directory.join(SETTINGS_FILE);
-    match fs::read_to_string(&path) {
+    match read_text(&path, MAX_SETTINGS_BYTES) {
         Ok(text) => {
             let there: Settings = serde_json::from_str(&text)
                 .map_err(|error| io_error(&path, io::Error::other(error)))?;
@@ -208,8 +219,8 @@ pub fn prepare(directory: &Path, settings: &Settings) -> Result<(), SetupError> 
                 difference: there.difference(settings),
             });
         }
-        Err(error) if error.kind() == io::ErrorKind::NotFound => {}
-        Err(error) => return Err(io_error(&path, error)),
+        Err(error) if error.is_missing() => {}
+        Err(error) => return Err(io_error(&path, error.into())),
     }
     let empty = fs::read_dir(directory).map_or(true, |mut entries| entries.next().is_none());
     if !empty {
@@ -235,6 +246,7 @@ fn make(directory: &Path, settings: &Settings) -> Result<(), SetupError> {
         protocol: settings.protocol,
         scheme,
         limits: settings.block_limits,
+        fees: DEFAULT_FEES,
         epoch_blocks: settings.epoch_blocks,
         validators: identities.iter().map(SecretKey::identity).collect(),
         registrations: Vec::new(),
@@ -260,6 +272,7 @@ fn make(directory: &Path, settings: &Settings) -> Result<(), SetupError> {
             p2p_listen: settings.p2p_address(place),
             local: true,
             rpc_listen: settings.rpc_address(place),
+            admin_listen: settings.admin_address(place),
             peers: &peers,
             own: secret.identity(),
             retention_blocks: settings.retention_blocks,

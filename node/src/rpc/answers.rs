@@ -3,18 +3,48 @@
 use super::{
     RpcParts, RpcState,
     error::{RpcError, RpcResult},
+    large::Large,
     live::LiveStatus,
 };
-use crate::executor::AccountProof;
-use commonware_codec::{Copying, DecodeExt};
+use crate::{
+    executor::AccountProof,
+    lookup::{self, Found},
+    mempool::WaitingFor,
+};
+use commonware_codec::{Copying, DecodeExt, EncodeSize as _};
+use quorate_consensus::Moment;
+use quorate_http::Client;
 use quorate_load::api::{
-    BlockJson, BlockSummaryJson, BlockTransactionJson, BlockedJson, ChainBlockJson, ChainJson,
+    BlockJson, BlockSummaryJson, BlockTransactionJson, BlockedJson, ChainBlockJson, ErrorDetail,
     PeerDetailJson, PeerJson, PeersJson, Standing, TransactionJson, TransactionResult,
     TransactionState, to_hex,
 };
 use quorate_p2p::PeerStatus;
-use quorate_types::{Account, Digest, Height, Identity, Status, state_key};
-use std::time::Duration;
+use quorate_types::{Account, Digest, Height, Identity, Receipt, Status, state_key};
+use serde::Serialize;
+use std::{collections::VecDeque, time::Duration};
+
+/// Where the long parts of a block's answer stand, while they are empty.
+const EMPTY_BODY: &str = "\"transactions\":[],\"block\":\"\"";
+
+/// Transactions of a block that are rendered at a time.
+const TRANSACTIONS_AT_A_TIME: usize = 128;
+
+/// What a block takes in memory while it is shown, in lengths of its encoding: itself, its
+/// transactions apart, and its hexadecimal digits.
+const MEMORY_OF_A_BLOCK: usize = 5;
+
+/// The longest summary of a block: 75 bytes for each transaction's id, 28 for its outcome.
+const MAX_SUMMARY_BYTES: usize = 1 << 20;
+
+/// How much later than its client asked for a request that waits may be answered.
+const GRACE: Duration = Duration::from_secs(2);
+
+/// How often the mempool is asked for a transaction that may be on its way.
+const LOOK_AGAIN: Duration = Duration::from_millis(20);
+
+/// Bytes of a range that are kept from the first reading for the answer.
+const MAX_KEPT_BYTES: usize = 512 << 10;
 
 /// Headers between a block and the descendant whose finalization stands for it, at most.
 const MAX_DESCENDANTS: u64 = 64;
@@ -27,70 +57,113 @@ const MAX_CHAIN_BYTES: usize = 4 << 20;
 const MAX_UNCERTIFIED_BLOCKS: usize = 1_024;
 const MAX_UNCERTIFIED_BYTES: usize = 16 << 20;
 
-/// A transaction in a final block or in the mempool.
+/// A transaction in a final block or in the mempool, or why it left the mempool.
 pub(super) fn find_transaction(
     parts: &RpcParts,
     id: &Digest,
 ) -> RpcResult<Option<TransactionResult>> {
-    let mut result = TransactionResult {
-        id: *id,
-        state: TransactionState::Pending,
-        height: None,
-        index: None,
-        outcome: None,
-        error: None,
-    };
-    if let Some(place) = parts.store.transaction(id)? {
-        let receipts = parts.store.receipts(place.height)?.unwrap_or_default();
-        result.state = TransactionState::Finalized;
-        result.height = Some(place.height);
-        result.index = Some(place.index);
-        result.outcome = receipts
-            .get(place.index as usize)
-            .map(|receipt| receipt.outcome.name().to_owned());
-        return Ok(Some(result));
-    }
-    Ok(parts.mempool.contains(id).then_some(result))
+    let found = lookup::find(&parts.store, &parts.mempool, id)?;
+    Ok(found.map(|found| match found {
+        Found::Final { place, outcome } => TransactionResult {
+            state: TransactionState::Finalized,
+            height: Some(place.height),
+            index: Some(place.index),
+            outcome: Some(outcome.name().to_owned()),
+            ..TransactionResult::pending(*id)
+        },
+        Found::Waiting(waits) => pending(*id, parts.clock.now(), Some(waits)),
+        Found::Dropped(reason) => TransactionResult {
+            state: TransactionState::Dropped,
+            error: Some(ErrorDetail {
+                code: reason.code().to_owned(),
+                message: reason.to_string(),
+            }),
+            ..TransactionResult::pending(*id)
+        },
+    }))
 }
 
-/// Waits until none of these is pending any more, or the time is up.
+/// A transaction that waits, and for what.
+pub(super) fn pending(id: Digest, now: Moment, waits: Option<WaitingFor>) -> TransactionResult {
+    let expires = waits.and_then(|waits| waits.expires);
+    let left = expires.map(|at| at.since(now).as_millis());
+    TransactionResult {
+        waits_for_nonce: waits.and_then(|waits| waits.nonce),
+        expires_in_ms: left.map(|left| u64::try_from(left).unwrap_or(u64::MAX)),
+        ..TransactionResult::pending(id)
+    }
+}
+
+/// Waits until none of these is pending any more, or the time is up. Whatever happens meanwhile,
+/// what was taken in is told.
 pub(super) async fn await_final(
     state: &RpcState,
+    client: &Client,
     mut results: Vec<TransactionResult>,
     timeout: Duration,
-) -> RpcResult<Vec<TransactionResult>> {
-    let _room = state
-        .inner
-        .waiters
-        .try_acquire()
-        .map_err(|_| RpcError::busy("too many requests wait for finality; try again later"))?;
+) -> Vec<TransactionResult> {
     let deadline = tokio::time::Instant::now() + timeout;
     let mut news = state.parts().executor.executed();
     loop {
         news.mark_unchanged();
-        results = state
-            .reading(move |parts| {
-                results
-                    .into_iter()
-                    .map(|result| {
-                        if result.state != TransactionState::Pending {
-                            return Ok(result);
-                        }
-                        Ok(find_transaction(parts, &result.id)?.unwrap_or(result))
-                    })
-                    .collect::<RpcResult<Vec<_>>>()
-            })
-            .await?;
+        let looked = results.clone();
+        let renewed = state.reading(client, move |parts| {
+            looked
+                .into_iter()
+                .map(|result| {
+                    if result.state != TransactionState::Pending {
+                        return Ok(result);
+                    }
+                    Ok(find_transaction(parts, &result.id)?.unwrap_or(result))
+                })
+                .collect::<RpcResult<Vec<_>>>()
+        });
+        match tokio::time::timeout_at(deadline + GRACE, renewed).await {
+            Ok(Ok(renewed)) => results = renewed,
+            // The log has the reason, if there is another one than the time.
+            Ok(Err(_)) | Err(_) => return results,
+        }
         let done = results
             .iter()
             .all(|result| result.state != TransactionState::Pending);
         if done {
-            return Ok(results);
+            return results;
         }
         match tokio::time::timeout_at(deadline, news.changed()).await {
             Ok(Ok(())) => {}
-            Ok(Err(_)) => return Err(RpcError::unavailable("stopping", "the node is stopping")),
-            Err(_) => return Ok(results),
+            // The node is stopping, or the time is up.
+            Ok(Err(_)) | Err(_) => return results,
+        }
+    }
+}
+
+/// Waits until this validator knows a transaction, or the time is up.
+pub(super) async fn await_known(
+    state: &RpcState,
+    client: &Client,
+    id: Digest,
+    deadline: tokio::time::Instant,
+) -> RpcResult<Option<TransactionResult>> {
+    let mut news = state.parts().executor.executed();
+    loop {
+        news.mark_unchanged();
+        let look = move |parts: &RpcParts| find_transaction(parts, &id);
+        let found = state.reading(client, look).await?;
+        if found.is_some() || tokio::time::Instant::now() >= deadline {
+            return Ok(found);
+        }
+        // The mempool tells nobody of what comes, and to look there costs little.
+        let comes = async {
+            while !state.parts().mempool.contains(&id) {
+                tokio::time::sleep(LOOK_AGAIN).await;
+            }
+        };
+        tokio::select! {
+            () = comes => {}
+            executed = news.changed() => if executed.is_err() {
+                return Err(RpcError::unavailable("stopping", "the node is stopping"));
+            },
+            () = tokio::time::sleep_until(deadline) => {}
         }
     }
 }
@@ -101,11 +174,6 @@ pub(super) async fn await_height(
     height: Height,
     timeout: Duration,
 ) -> RpcResult<()> {
-    let _room = state
-        .inner
-        .waiters
-        .try_acquire()
-        .map_err(|_| RpcError::busy("too many requests wait for blocks; try again later"))?;
     let mut news = state.parts().executor.executed();
     let reached = news.wait_for(|executed| executed.height >= height);
     match tokio::time::timeout(timeout, reached).await {
@@ -115,7 +183,7 @@ pub(super) async fn await_height(
 }
 
 /// A block by its height, its id, or `latest`.
-pub(super) fn block(parts: &RpcParts, which: &str) -> RpcResult<BlockJson> {
+pub(super) fn block(parts: &RpcParts, which: &str) -> RpcResult<Large> {
     let height = if which == "latest" {
         parts.store.tip().height
     } else if let Ok(height) = which.parse() {
@@ -152,8 +220,7 @@ pub(super) fn block(parts: &RpcParts, which: &str) -> RpcResult<BlockJson> {
         })?;
     let (descendants, certificate) = certificate(parts, height)?;
     let header = stored.block.header();
-    let transactions = stored.block.transactions().iter().zip(&receipts);
-    Ok(BlockJson {
+    let head = BlockJson {
         id: stored.block.id(),
         height,
         epoch: header.epoch.0,
@@ -163,17 +230,43 @@ pub(super) fn block(parts: &RpcParts, which: &str) -> RpcResult<BlockJson> {
         timestamp_ms: header.timestamp_ms,
         executed_height: header.executed_height,
         state_root: header.state_root,
-        transactions: transactions
-            .map(|(transaction, receipt)| BlockTransactionJson {
+        transactions: Vec::new(),
+        block: String::new(),
+        descendants,
+        certificate,
+    };
+    let head = serde_json::to_string(&head).map_err(|error| RpcError::internal(&error))?;
+    let (head, tail) = head
+        .split_once(EMPTY_BODY)
+        .map(|(head, tail)| (head.to_owned(), tail.to_owned()))
+        .ok_or_else(|| RpcError::internal(&"a block's answer has another order of fields"))?;
+    let block = stored.block;
+    let held = MEMORY_OF_A_BLOCK * block.encode_size();
+    let (listed, mut next) = (block.clone(), 0);
+    let transactions = move |_: &RpcParts| {
+        let from = next;
+        next = listed
+            .transactions()
+            .len()
+            .min(from + TRANSACTIONS_AT_A_TIME);
+        let items = listed.transactions().iter().zip(&receipts);
+        let items = items.take(next).skip(from).map(|(transaction, receipt)| {
+            json_bytes(&BlockTransactionJson {
                 id: transaction.id(),
                 fields: TransactionJson::from_transaction(transaction),
                 outcome: receipt.outcome.name().to_owned(),
             })
-            .collect(),
-        block: to_hex(stored.block.as_ref()),
-        descendants,
-        certificate,
-    })
+        });
+        let items = items.collect::<RpcResult<Vec<_>>>()?;
+        Ok((!items.is_empty()).then(|| items.join(&b',')))
+    };
+    let end = move || format!("],\"block\":\"{}\"{tail}", to_hex(block.as_ref()));
+    Ok(Large::list(
+        held,
+        format!("{head}\"transactions\":["),
+        transactions,
+        end,
+    ))
 }
 
 /// The headers down to the nearest block with a finalization, and that finalization.
@@ -196,37 +289,40 @@ fn certificate(parts: &RpcParts, height: Height) -> RpcResult<(Vec<String>, Opti
 }
 
 /// Consecutive blocks in short.
-pub(super) fn summaries(
-    parts: &RpcParts,
-    from: Height,
-    limit: u64,
-) -> RpcResult<Vec<BlockSummaryJson>> {
-    let mut blocks = Vec::new();
+pub(super) fn summaries(from: Height, limit: u64) -> Large {
     let mut height = from;
-    for _ in 0..limit {
+    let mut left = limit;
+    let blocks = move |parts: &RpcParts| {
+        if left == 0 {
+            return Ok(None);
+        }
         let Some(stored) = parts.store.block(height)? else {
-            break;
+            return Ok(None);
         };
         let receipts = parts.store.receipts(height)?.unwrap_or_default();
-        blocks.push(BlockSummaryJson {
+        let summary = BlockSummaryJson {
             height,
             id: stored.block.id(),
             timestamp_ms: stored.block.header().timestamp_ms,
             transactions: receipts.iter().map(|receipt| receipt.transaction).collect(),
-            outcomes: receipts
-                .iter()
-                .map(|receipt| receipt.outcome.name().to_owned())
-                .collect(),
-        });
+            outcomes: outcomes(&receipts),
+        };
         height = height.next();
-    }
-    Ok(blocks)
+        left -= 1;
+        json_bytes(&summary).map(Some)
+    };
+    Large::list(
+        MAX_SUMMARY_BYTES,
+        "{\"blocks\":[".to_owned(),
+        blocks,
+        || "]}".to_owned(),
+    )
 }
 
 /// Consecutive blocks by their encodings, for whoever follows the chain. The list goes on beyond
 /// `limit` until a block with a finalization of its own ends it, so that all of it can be verified;
 /// what follows the last such block is left out.
-pub(super) fn chain(parts: &RpcParts, from: Height, limit: u64) -> RpcResult<ChainJson> {
+pub(super) fn chain(parts: &RpcParts, from: Height, limit: u64) -> RpcResult<Large> {
     let first_height = parts.store.pruned_below()?;
     let executed_height = parts.store.tip().height;
     if from < first_height && first_height <= executed_height {
@@ -234,37 +330,73 @@ pub(super) fn chain(parts: &RpcParts, from: Height, limit: u64) -> RpcResult<Cha
             "block {from} is pruned: this validator keeps the blocks from {first_height} on"
         )));
     }
-    let mut blocks = Vec::new();
-    let (mut height, mut certified, mut bytes) = (from, 0, 0);
-    while blocks.len() < MAX_UNCERTIFIED_BLOCKS && bytes < MAX_UNCERTIFIED_BYTES {
-        if certified > 0 && (blocks.len() as u64 >= limit || bytes >= MAX_CHAIN_BYTES) {
+    // Where the list ends has to be known before it begins. What is read on the way is kept up to
+    // a limit, the rest is read again.
+    let mut kept = VecDeque::new();
+    let (mut kept_bytes, mut largest) = (0, 0);
+    let (mut height, mut count, mut certified, mut bytes) = (from, 0, 0, 0);
+    while count < MAX_UNCERTIFIED_BLOCKS && bytes < MAX_UNCERTIFIED_BYTES {
+        if certified > 0 && (count as u64 >= limit || bytes >= MAX_CHAIN_BYTES) {
             break;
         }
-        let stored = parts.store.block(height)?;
-        let Some((stored, receipts)) = stored.zip(parts.store.receipts(height)?) else {
+        let Some((item, is_certified)) = chain_block(parts, height)? else {
             break;
         };
-        let block = to_hex(stored.block.as_ref());
-        bytes += block.len();
-        blocks.push(ChainBlockJson {
-            block,
-            certificate: stored.certificate.as_ref().map(to_hex),
-            outcomes: receipts
-                .iter()
-                .map(|receipt| receipt.outcome.name().to_owned())
-                .collect(),
-        });
-        if stored.certificate.is_some() {
-            certified = blocks.len();
+        bytes += item.len();
+        largest = largest.max(item.len());
+        count += 1;
+        if bytes <= MAX_KEPT_BYTES {
+            kept_bytes = bytes;
+            kept.push_back(item);
+        }
+        if is_certified {
+            certified = count;
         }
         height = height.next();
     }
-    blocks.truncate(certified);
-    Ok(ChainJson {
-        executed_height,
-        first_height,
-        blocks,
-    })
+    let mut next = from;
+    let end = Height(from.0.saturating_add(certified as u64));
+    let blocks = move |parts: &RpcParts| {
+        if next >= end {
+            return Ok(None);
+        }
+        let height = next;
+        next = next.next();
+        if let Some(item) = kept.pop_front() {
+            return Ok(Some(item));
+        }
+        let gone = || RpcError::gone(&format!("block {height} is pruned by now"));
+        let (item, _) = chain_block(parts, height)?.ok_or_else(gone)?;
+        Ok(Some(item))
+    };
+    let head = format!(
+        "{{\"executed_height\":{executed_height},\"first_height\":{first_height},\"blocks\":["
+    );
+    let held = kept_bytes + 2 * largest;
+    Ok(Large::list(held, head, blocks, || "]}".to_owned()))
+}
+
+/// A block in [`chain`]'s answer, and whether it has a finalization of its own.
+fn chain_block(parts: &RpcParts, height: Height) -> RpcResult<Option<(Vec<u8>, bool)>> {
+    let stored = parts.store.block(height)?;
+    let Some((stored, receipts)) = stored.zip(parts.store.receipts(height)?) else {
+        return Ok(None);
+    };
+    let item = json_bytes(&ChainBlockJson {
+        block: to_hex(stored.block.as_ref()),
+        certificate: stored.certificate.as_ref().map(to_hex),
+        outcomes: outcomes(&receipts),
+    })?;
+    Ok(Some((item, stored.certificate.is_some())))
+}
+
+fn outcomes(receipts: &[Receipt]) -> Vec<String> {
+    let names = receipts.iter().map(|receipt| receipt.outcome.name());
+    names.map(str::to_owned).collect()
+}
+
+fn json_bytes(value: &impl Serialize) -> RpcResult<Vec<u8>> {
+    serde_json::to_vec(value).map_err(|error| RpcError::internal(&error))
 }
 
 /// Whom this validator has blocked.

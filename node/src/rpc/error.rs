@@ -2,10 +2,11 @@
 
 use axum::{
     Json,
-    extract::rejection::{JsonRejection, QueryRejection},
+    extract::rejection::{BytesRejection, JsonRejection, PathRejection, QueryRejection},
     http::{HeaderValue, StatusCode, header},
     response::{IntoResponse, Response},
 };
+use quorate_http::Refusal;
 use quorate_load::api::{ErrorBody, ErrorDetail};
 use quorate_storage::store::StoreError;
 use std::fmt::Display;
@@ -17,6 +18,7 @@ pub(crate) struct RpcError {
     status: StatusCode,
     code: &'static str,
     message: String,
+    retry_after_seconds: Option<u32>,
 }
 
 impl RpcError {
@@ -25,6 +27,7 @@ impl RpcError {
             status,
             code,
             message: message.to_owned(),
+            retry_after_seconds: None,
         }
     }
 
@@ -60,8 +63,28 @@ impl RpcError {
         )
     }
 
+    pub(crate) fn unknown_name() -> Self {
+        Self::new(
+            StatusCode::MISDIRECTED_REQUEST,
+            "unknown_host",
+            "this validator is not served under that name: ask it by its address, or add the name \
+             to `rpc.hosts`",
+        )
+    }
+
     pub(crate) fn busy(message: &str) -> Self {
-        Self::new(StatusCode::TOO_MANY_REQUESTS, "busy", message)
+        Self {
+            retry_after_seconds: Some(1),
+            ..Self::new(StatusCode::TOO_MANY_REQUESTS, "busy", message)
+        }
+    }
+
+    pub(crate) fn not_json() -> Self {
+        Self::new(
+            StatusCode::UNSUPPORTED_MEDIA_TYPE,
+            "not_json",
+            "the body must be JSON, with `Content-Type: application/json`",
+        )
     }
 
     pub(crate) fn unavailable(code: &'static str, message: &str) -> Self {
@@ -95,12 +118,40 @@ impl IntoResponse for RpcError {
             },
         };
         let mut response = (self.status, Json(body)).into_response();
-        if self.status == StatusCode::TOO_MANY_REQUESTS {
-            response
-                .headers_mut()
-                .insert(header::RETRY_AFTER, HeaderValue::from_static("1"));
+        if let Some(seconds) = self.retry_after_seconds {
+            let headers = response.headers_mut();
+            headers.insert(header::RETRY_AFTER, HeaderValue::from(seconds));
         }
         response
+    }
+}
+
+impl From<Refusal> for RpcError {
+    fn from(refusal: Refusal) -> Self {
+        match refusal {
+            Refusal::Slow => Self::too_slow(),
+            Refusal::NoHost => Self::bad_request(&refusal.to_string()),
+            Refusal::UnknownHost => Self::unknown_name(),
+            busy => Self {
+                retry_after_seconds: busy.retry_after_seconds(),
+                ..Self::busy(&busy.to_string())
+            },
+        }
+    }
+}
+
+impl From<PathRejection> for RpcError {
+    fn from(rejection: PathRejection) -> Self {
+        Self::bad_request(&rejection.body_text())
+    }
+}
+
+impl From<BytesRejection> for RpcError {
+    fn from(rejection: BytesRejection) -> Self {
+        match rejection.status() {
+            StatusCode::PAYLOAD_TOO_LARGE => Self::body_too_large(),
+            _ => Self::bad_request("the request's body broke off"),
+        }
     }
 }
 

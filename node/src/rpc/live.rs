@@ -1,13 +1,17 @@
 //! What the replica shows of itself to RPC, without either waiting for the other.
 
-use super::heard::Heard;
-use parking_lot::RwLock;
-use quorate_load::api::{EvidenceJson, OffenderJson};
+use super::{
+    heard::Heard,
+    progress::{Others, Progress},
+};
+use parking_lot::{Mutex, RwLock};
+use quorate_load::api::{EvidenceJson, OffenderJson, Standing, SyncJson};
+use quorate_p2p::PeerStatus;
 use quorate_types::{Committee, Epoch, Height, Status, ValidatorIndex, View};
 use std::{
     collections::{BTreeMap, VecDeque},
     sync::atomic::{AtomicBool, AtomicU64, Ordering},
-    time::Instant,
+    time::{Duration, Instant},
 };
 
 /// The replica's progress and what it has heard of others.
@@ -24,11 +28,15 @@ pub struct LiveStatus {
     pruned_below: AtomicU64,
     clock_ahead_ms: RwLock<Option<i64>>,
     offenders: RwLock<Vec<OffenderJson>>,
+    cut: RwLock<Vec<OffenderJson>>,
     evidence: RwLock<Vec<EvidenceJson>>,
     peers: RwLock<BTreeMap<ValidatorIndex, Status>>,
     last_votes: Vec<LastVote>,
     participation: RwLock<Participation>,
     heard: Heard,
+    progress: Mutex<Progress>,
+    /// Whether the newest final height was ever shown.
+    placed: AtomicBool,
 }
 
 /// How the node is.
@@ -73,7 +81,10 @@ impl LiveStatus {
             clock_ahead_ms: RwLock::default(),
             participation: RwLock::default(),
             heard: Heard::new(crate::clock::now_ms()),
+            progress: Mutex::new(Progress::new(Instant::now())),
+            placed: AtomicBool::new(false),
             offenders: RwLock::default(),
+            cut: RwLock::default(),
             evidence: RwLock::default(),
             started: Instant::now(),
             epoch: AtomicU64::new(0),
@@ -87,7 +98,59 @@ impl LiveStatus {
     pub fn set_progress(&self, epoch: Epoch, view: View, finalized: Height) {
         self.epoch.store(epoch.0, Ordering::Relaxed);
         self.view.store(view.0, Ordering::Relaxed);
-        self.finalized_height.store(finalized.0, Ordering::Relaxed);
+        let before = self.finalized_height.swap(finalized.0, Ordering::Relaxed);
+        let placed = self.placed.swap(true, Ordering::Relaxed);
+        if !placed || before < finalized.0 {
+            let mut progress = self.progress.lock();
+            progress.grown(Instant::now(), view, finalized);
+        }
+    }
+
+    /// Sets the longest that a block may take by the configuration (a view, or the pause before it), and
+    /// the height of the database.
+    pub(crate) fn begin_at(&self, height: Height, longest: Duration) {
+        self.progress.lock().configure(longest, height);
+    }
+
+    /// Whether this validator has what the others have, and whether the chain goes on, given its
+    /// links to the others.
+    pub(crate) fn sync(&self, peers: &[PeerStatus]) -> SyncJson {
+        let committee = &self.committee;
+        let height = self.finalized_height();
+        let growth = self
+            .progress
+            .lock()
+            .look(Instant::now(), self.view(), height);
+        let linked = |place: &ValidatorIndex| {
+            let identity = committee.identity(*place);
+            let mut linked = peers.iter().filter(|peer| peer.connected);
+            *place == self.own || linked.any(|peer| Some(peer.identity) == identity)
+        };
+        let missing: Vec<ValidatorIndex> = committee.places().filter(|p| !linked(p)).collect();
+        let reachable = committee.size() - missing.len();
+        let network_height = self.network_height();
+        let quorum = reachable >= committee.quorum();
+        let others = Others {
+            quorum,
+            heard: self.peers.read().len() + 1 >= committee.quorum(),
+            blocks_behind: network_height.0.saturating_sub(height.0),
+        };
+        let ms = |time: Duration| u64::try_from(time.as_millis()).unwrap_or(u64::MAX);
+        SyncJson {
+            state: growth.state(others),
+            since_final_ms: ms(growth.since_final),
+            final_since_start: growth.final_since_start,
+            stalled_after_ms: ms(growth.patience(quorum)),
+            views_without_block: growth.views_without_block,
+            height,
+            start_height: growth.start_height,
+            network_height,
+            blocks_per_second: growth.blocks_per_second,
+            reachable,
+            validators: committee.size(),
+            quorum: committee.quorum(),
+            missing,
+        }
     }
 
     /// Shows whether finalised blocks are missing here, what is on disk, and how the clock goes.
@@ -120,6 +183,11 @@ impl LiveStatus {
     /// Shows whom the replica blocks, half believes or has pardoned.
     pub fn set_offenders(&self, offenders: Vec<OffenderJson>) {
         *self.offenders.write() = offenders;
+    }
+
+    /// Shows whose links are cut for a while, or who is muted.
+    pub(crate) fn set_cut(&self, cut: Vec<OffenderJson>) {
+        *self.cut.write() = cut;
     }
 
     /// Shows the evidence that is held.
@@ -223,9 +291,22 @@ impl LiveStatus {
         Height(self.finalized_height.load(Ordering::Relaxed))
     }
 
-    /// Whom the replica blocks, half believes or has pardoned.
+    /// Whom the replica blocks, half believes or has pardoned, and who else is cut or muted: one entry
+    /// for each validator.
     pub fn offenders(&self) -> Vec<OffenderJson> {
-        self.offenders.read().clone()
+        let mut offenders = self.offenders.read().clone();
+        let now_ms = crate::clock::now_ms();
+        for entry in self.cut.read().iter() {
+            let lasts = entry.until_ms.is_none_or(|until| until > now_ms);
+            let held = offenders
+                .iter()
+                .any(|held| held.identity == entry.identity && held.standing != Standing::Pardoned);
+            if lasts && !held {
+                offenders.retain(|held| held.identity != entry.identity);
+                offenders.push(entry.clone());
+            }
+        }
+        offenders
     }
 
     /// The evidence that is held.

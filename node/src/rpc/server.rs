@@ -1,74 +1,62 @@
-//! Listening, and limits on connections: how many, and how slow.
+//! Listening, and what stands before the routes.
 
-use super::{RpcState, error::RpcError, router};
+use super::{Audience, MAX_WAIT, RpcState, error::RpcError, limits, router};
 use anyhow::Context;
-use axum::{extract::Request, middleware::Next, response::IntoResponse};
-use hyper_util::{
-    rt::{TokioIo, TokioTimer},
-    service::TowerToHyperService,
+use axum::{
+    extract::Request,
+    middleware::from_fn,
+    response::{IntoResponse, Response},
 };
-use std::{io, sync::Arc, time::Duration};
-use tokio::{net::TcpListener, sync::Semaphore};
+use quorate_http::{Front, Refusal, front, hold_answers};
+use std::net::SocketAddr;
+use tokio::net::TcpListener;
 
-/// How long a client may take to send a request's head.
-const HEADER_TIMEOUT: Duration = Duration::from_secs(5);
+/// What is answered however much clients take: whether this validator lives and keeps up.
+const ALWAYS: &[&str] = &["/v1/health", "/v1/ready"];
 
-/// Serves until `shutdown` resolves; connections then end with their current request.
+/// Listens for an audience at an address. Connections wait until they are served.
 ///
 /// # Errors
 ///
-/// If the address cannot be listened on.
-pub async fn serve(state: RpcState, shutdown: impl Future<Output = ()>) -> anyhow::Result<()> {
-    let listen = state.parts().listen;
-    let listener = TcpListener::bind(listen)
-        .await
-        .with_context(|| format!("cannot listen on {listen} for RPC; change `rpc.listen`"))?;
-    let timeout = state.parts().request_timeout + super::MAX_WAIT;
-    let room = Arc::new(Semaphore::new(state.parts().max_connections));
-    let service = TowerToHyperService::new(router(state).layer(axum::middleware::from_fn(
-        move |request: Request, next: Next| async move {
-            match tokio::time::timeout(timeout, next.run(request)).await {
-                Ok(response) => response,
-                Err(_) => RpcError::too_slow().into_response(),
-            }
-        },
-    )));
-    tokio::pin!(shutdown);
-    loop {
-        // A connection that finds no room waits in the kernel's queue.
-        let accepted = async {
-            let permit = room.clone().acquire_owned().await;
-            (listener.accept().await, permit)
-        };
-        let (connection, permit) = tokio::select! {
-            () = &mut shutdown => return Ok(()),
-            accepted = accepted => accepted,
-        };
-        let stream = match connection {
-            Ok((stream, _)) => stream,
-            // The client has gone, or descriptors are short for the moment.
-            Err(error) => {
-                pause_after(&error).await;
-                continue;
-            }
-        };
-        let _ = stream.set_nodelay(true);
-        let service = service.clone();
-        tokio::spawn(async move {
-            let served = hyper::server::conn::http1::Builder::new()
-                .timer(TokioTimer::new())
-                .header_read_timeout(HEADER_TIMEOUT)
-                .serve_connection(TokioIo::new(stream), service)
-                .await;
-            if let Err(error) = served {
-                tracing::debug!(%error, "an RPC connection ended");
-            }
-            drop(permit);
-        });
-    }
+/// If the system refuses.
+pub fn listen(audience: Audience, address: SocketAddr) -> anyhow::Result<TcpListener> {
+    let key = match audience {
+        Audience::Public => "rpc.listen",
+        Audience::Operator => "admin.listen",
+    };
+    quorate_http::listen(address)
+        .with_context(|| format!("cannot listen on {address} for HTTP; change `{key}`"))
 }
 
-async fn pause_after(error: &io::Error) {
-    tracing::debug!(%error, "cannot accept an RPC connection");
-    tokio::time::sleep(Duration::from_millis(50)).await;
+/// Serves an audience until `shutdown` resolves.
+pub async fn serve(
+    state: RpcState,
+    audience: Audience,
+    listener: TcpListener,
+    shutdown: impl Future<Output = ()>,
+) {
+    // Who crowds the public listener takes nothing from the operator's.
+    let clients = match audience {
+        Audience::Public => state.parts().clients.clone(),
+        Audience::Operator => limits::clients(&state.parts().config),
+    };
+    let config = state.parts().config.clone();
+    let timeout = config.request_timeout;
+    // One that waits on purpose may take so much longer.
+    let limit = move |request: &Request| match request.uri().query() {
+        Some(query) if query.contains("wait") || query.contains("proof") => timeout + MAX_WAIT,
+        _ => timeout,
+    };
+    let router = router(state, audience).layer(from_fn(hold_answers));
+    let front_of_it = Front {
+        hosts: config.hosts,
+        cors_origins: config.cors_origins,
+        refuse,
+    };
+    let router = front(router, front_of_it, limit);
+    quorate_http::serve(listener, clients, router, refuse, ALWAYS, shutdown).await;
+}
+
+fn refuse(refusal: &Refusal) -> Response {
+    RpcError::from(*refusal).into_response()
 }

@@ -1,17 +1,40 @@
 //! Taking in clients' transactions.
 
 use super::{
-    RpcParts,
+    RpcParts, RpcState,
     error::{RpcError, RpcResult},
+    limits::{PRICE_OF_A_REFUSAL, PRICE_OF_A_SEARCH},
 };
-use crate::{mempool::Refusal, validate::verify_signatures};
+use crate::{ingest::hopeless, keeper::Keep, mempool::Refusal, validate::verify_signatures};
+use axum::{
+    Json,
+    body::Bytes,
+    extract::{FromRequest as _, Request},
+    http::{HeaderMap, header},
+};
+use quorate_http::{Client, Permit, Resource, Standing};
 use quorate_load::api::{
-    ErrorDetail, SubmitRequest, TransactionResult, TransactionState, transaction_from_hex,
+    ErrorDetail, MAX_SUBMITTED, SubmitRequest, TransactionResult, TransactionState,
+    transaction_from_hex,
 };
-use quorate_types::{Digest, Transaction};
+use quorate_types::{Digest, Transaction, TransactionError};
+use tokio::sync::oneshot;
 
 /// Most transactions in one request.
-pub(super) const MAX_TRANSACTIONS: usize = 1_000;
+pub(super) const MAX_TRANSACTIONS: usize = MAX_SUBMITTED;
+
+/// What a result takes in the answer at most, by and large.
+pub(super) const MAX_RESULT_BYTES: usize = 512;
+
+/// Bodies up to here are parsed where they are read. Longer ones take a thread for a while.
+const SHORT_BODY_BYTES: usize = 16 << 10;
+
+/// Signatures that are verified together where some may be bad, so that the search for them ends in a
+/// small part of a request.
+const LOOKED_AT_TOGETHER: usize = 64;
+
+/// Bad signatures in a request after which nothing more of it is looked at.
+const MAX_BAD: usize = 16;
 
 /// How many transactions a request has.
 pub(super) fn count(request: &SubmitRequest) -> RpcResult<usize> {
@@ -24,25 +47,124 @@ pub(super) fn count(request: &SubmitRequest) -> RpcResult<usize> {
     )))
 }
 
-/// Verifies all signatures in one batch, or one by one if that fails, offers each transaction to
-/// the mempool, and counts what came of it. Runs on a blocking thread.
-pub(super) fn submit(
-    parts: &RpcParts,
-    request: &SubmitRequest,
-) -> RpcResult<Vec<TransactionResult>> {
-    let results = results(parts, request)?;
-    for result in &results {
-        let answer = match (&result.error, result.state) {
-            (Some(error), _) => &error.code,
-            (None, TransactionState::Finalized) => "finalized",
-            (None, _) => "pending",
-        };
-        parts.node_metrics.submitted(answer, 1);
-    }
-    Ok(results)
+/// What became of a request's transactions, but for the disk's word on those that were taken in.
+pub(super) struct Submitted {
+    results: Vec<TransactionResult>,
+    kept: Option<oneshot::Receiver<()>>,
 }
 
-fn results(parts: &RpcParts, request: &SubmitRequest) -> RpcResult<Vec<TransactionResult>> {
+impl Submitted {
+    /// The results, once what was taken in is safe from a crash.
+    pub(super) async fn until_kept(self) -> RpcResult<Vec<TransactionResult>> {
+        if let Some(kept) = self.kept {
+            kept.await
+                .map_err(|_| RpcError::unavailable("stopping", "the node is stopping"))?;
+        }
+        Ok(self.results)
+    }
+}
+
+/// Reads a request's body.
+pub(super) async fn read(
+    state: &RpcState,
+    client: &Client,
+    request: Request,
+) -> RpcResult<SubmitRequest> {
+    if !is_json(request.headers()) {
+        return Err(RpcError::not_json());
+    }
+    let body = Bytes::from_request(request, &()).await?;
+    let parse = |body: &[u8]| -> RpcResult<SubmitRequest> { Ok(Json::from_bytes(body)?.0) };
+    if body.len() <= SHORT_BODY_BYTES {
+        return parse(&body);
+    }
+    match client.standing() {
+        Standing::Proven => {
+            let parse = move |_: &RpcParts| parse(&body);
+            state.blocking(Permit::default(), parse).await
+        }
+        Standing::Unknown | Standing::Owing => {
+            let verifying = &state.parts().verifying;
+            verifying.run(client, move || parse(&body)).await
+        }
+    }
+}
+
+fn is_json(headers: &HeaderMap) -> bool {
+    let kind = headers.get(header::CONTENT_TYPE);
+    let kind = kind.and_then(|kind| kind.to_str().ok()).unwrap_or("");
+    let essence = kind.split(';').next().unwrap_or("").trim();
+    let essence = essence.to_ascii_lowercase();
+    essence == "application/json"
+        || (essence.starts_with("application/") && essence.ends_with("+json"))
+}
+
+/// Looks at a client's transactions when it is its turn ([`super::verifying`]), offers them to the
+/// mempool, and has what was taken in kept on disk.
+pub(super) async fn submit(
+    state: &RpcState,
+    client: &Client,
+    request: SubmitRequest,
+    count: usize,
+) -> RpcResult<Submitted> {
+    let parts = state.parts();
+    let busy = |refusal| {
+        parts.node_metrics.submitted("busy", count);
+        RpcError::from(refusal)
+    };
+    let room = client.take(Resource::Work, count).map_err(busy)?;
+    let turn = client.own_turn(Resource::Verifying).await;
+    // Looked at when all earlier requests of this client have been paid for.
+    parts.verifying.admits(client).map_err(busy)?;
+    let submitter = client.clone();
+    if client.standing() == Standing::Proven {
+        let turn = client.turn_of_all(Resource::Verifying, turn).await;
+        let work = move |parts: &RpcParts| {
+            let _room = room;
+            let checked = check(parts, &submitter, &request)?;
+            offer_all(parts, &submitter, checked)
+        };
+        return state.blocking(turn, work).await;
+    }
+    // What the client holds belongs to the work, which goes on if the client goes.
+    let looking = state.clone();
+    let look = move || {
+        let checked = check(looking.parts(), &submitter, &request)?;
+        Ok((checked, submitter, room, turn))
+    };
+    let (checked, submitter, room, turn) = parts.verifying.run(client, look).await?;
+    let offer = move |parts: &RpcParts| {
+        let _room = room;
+        offer_all(parts, &submitter, checked)
+    };
+    state.blocking(turn, offer).await
+}
+
+/// A transaction of a request that was looked at.
+enum Checked {
+    /// It is signed by its sender.
+    Signed(Transaction),
+    /// The result is known already.
+    Done(TransactionResult),
+}
+
+/// What became of a signature.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Verdict {
+    Holds,
+    Bad,
+    NotLookedAt,
+}
+
+/// All transactions of a request, and whether a signature among them is bad.
+struct Looked {
+    checked: Vec<Checked>,
+    any_bad: bool,
+}
+
+/// Looks at everything about a request's transactions that does not take a place in the mempool. A
+/// signature is the dearest part of a refusal, so it comes last.
+fn check(parts: &RpcParts, client: &Client, request: &SubmitRequest) -> RpcResult<Looked> {
     let named = request
         .transactions
         .iter()
@@ -51,56 +173,186 @@ fn results(parts: &RpcParts, request: &SubmitRequest) -> RpcResult<Vec<Transacti
         transaction_from_hex(text).map_err(|error| RpcError::bad_request(&error.to_string()))
     });
     let transactions = named.chain(encoded).collect::<RpcResult<Vec<_>>>()?;
-    // A signature is the dearest part of a refusal, so it is not looked at when there is no room.
-    if parts.mempool.is_full() {
-        return transactions
-            .iter()
-            .map(|transaction| known_or_refused(parts, transaction.id(), Refusal::Full))
-            .collect();
-    }
-    let signed: Vec<(Transaction, Vec<u8>)> = transactions
-        .into_iter()
-        .map(|transaction| {
+    let full = parts.mempool.is_full();
+    let mut looked_at = Vec::with_capacity(transactions.len());
+    let mut unverified = Vec::new();
+    for transaction in transactions {
+        let known = before_the_signature(parts, &transaction, full)?;
+        if known.is_none() && !parts.mempool.holds(&transaction) {
             let message = transaction.transfer().signed_bytes(&parts.chain);
-            (transaction, message)
+            unverified.push((transaction, message));
+            looked_at.push(None);
+        } else {
+            looked_at.push(Some(
+                known.map_or(Checked::Signed(transaction), Checked::Done),
+            ));
+        }
+    }
+    let proven = client.standing() == Standing::Proven;
+    let (verdicts, in_vain) = look_at(&unverified, proven, verify_signatures);
+    let any_bad = in_vain > 0;
+    if any_bad {
+        parts.node_metrics.in_vain.inc_by(in_vain);
+        parts.verifying.in_vain(client, in_vain);
+        // Looking for the bad ones is dearer than all the rest, and who sends them pays for it.
+        let searched = u32::try_from(unverified.len()).unwrap_or(u32::MAX);
+        client.charge(PRICE_OF_A_SEARCH * searched);
+    }
+    let mut verified = unverified.into_iter().zip(verdicts);
+    let checked = looked_at.into_iter().map(|known| {
+        known.unwrap_or_else(|| {
+            let ((transaction, _), verdict) = verified.next().expect("as many as are not known");
+            judged(transaction, verdict)
         })
-        .collect();
-    let all_hold = verify_signatures(&signed);
-    signed
-        .into_iter()
-        .map(|item| {
-            let id = item.0.id();
-            if let Err(error) = item.0.check_chain(&parts.chain) {
-                return Ok(refused(id, "wrong_chain", &error.to_string()));
-            }
-            if !all_hold && !verify_signatures(std::slice::from_ref(&item)) {
-                let message = "the signature is not the sender's";
-                return Ok(refused(id, "bad_signature", message));
-            }
-            offer(parts, item.0)
-        })
-        .collect()
+    });
+    Ok(Looked {
+        checked: checked.collect(),
+        any_bad,
+    })
 }
 
-fn offer(parts: &RpcParts, transaction: Transaction) -> RpcResult<TransactionResult> {
+/// The result of a transaction whose signature need not be looked at.
+fn before_the_signature(
+    parts: &RpcParts,
+    transaction: &Transaction,
+    full: bool,
+) -> RpcResult<Option<TransactionResult>> {
     let id = transaction.id();
-    let account = parts
-        .store
-        .account(&transaction.transfer().sender)?
-        .unwrap_or_default();
-    let taken = parts
-        .mempool
-        .submit(transaction, account.nonce, account.balance);
-    match taken {
-        // Asking again for what is on its way is no mistake.
-        Ok(()) | Err(Refusal::AlreadyKnown) => Ok(TransactionResult {
-            id,
-            state: TransactionState::Pending,
-            height: None,
-            index: None,
-            outcome: None,
-            error: None,
-        }),
+    if full {
+        return known_or_refused(parts, id, Refusal::Full).map(Some);
+    }
+    if let Err(error) = transaction.check(&parts.chain, &parts.fees) {
+        return Ok(Some(refused(id, error.code(), &error.to_string())));
+    }
+    let account = parts.accounts.read(&transaction.transfer().sender)?;
+    let refused = hopeless(&account.account, transaction.transfer()).or_else(|| {
+        let mempool = &parts.mempool;
+        // One that is here already is no replacement of itself.
+        let known = mempool.contains(&id);
+        (!known).then(|| mempool.refuses(parts.clock.now(), transaction, account))?
+    });
+    match refused {
+        Some(refusal) => known_or_refused(parts, id, refusal).map(Some),
+        None => Ok(None),
+    }
+}
+
+/// Verifies signatures, all together first if the client is proven. Also returns how many were looked
+/// at in vain: those that are bad, and those that had to be looked at again because of them.
+fn look_at<T>(items: &[T], proven: bool, hold: impl Fn(&[T]) -> bool) -> (Vec<Verdict>, u64) {
+    let mut in_vain = 0;
+    if proven {
+        if hold(items) {
+            return (vec![Verdict::Holds; items.len()], 0);
+        }
+        in_vain += items.len();
+    }
+    let mut bad = 0;
+    let mut verdicts = Vec::with_capacity(items.len());
+    for together in items.chunks(LOOKED_AT_TOGETHER) {
+        if bad >= MAX_BAD {
+            verdicts.resize(verdicts.len() + together.len(), Verdict::NotLookedAt);
+            continue;
+        }
+        if hold(together) {
+            verdicts.resize(verdicts.len() + together.len(), Verdict::Holds);
+            continue;
+        }
+        in_vain += together.len();
+        for item in together.chunks(1) {
+            let verdict = if bad >= MAX_BAD {
+                Verdict::NotLookedAt
+            } else if together.len() > 1 && hold(item) {
+                in_vain += 1;
+                Verdict::Holds
+            } else {
+                in_vain += 1;
+                bad += 1;
+                Verdict::Bad
+            };
+            verdicts.push(verdict);
+        }
+    }
+    (verdicts, in_vain as u64)
+}
+
+fn judged(transaction: Transaction, verdict: Verdict) -> Checked {
+    let id = transaction.id();
+    match verdict {
+        Verdict::Holds => Checked::Signed(transaction),
+        Verdict::Bad => {
+            let error = TransactionError::BadSignature;
+            Checked::Done(refused(id, error.code(), &error.to_string()))
+        }
+        Verdict::NotLookedAt => {
+            let message = format!(
+                "not looked at, since {MAX_BAD} signatures of this request are bad; send it without them"
+            );
+            Checked::Done(refused(id, "not_verified", &message))
+        }
+    }
+}
+
+/// Offers a request's transactions to the mempool, counts what came of each, and has what was taken in
+/// kept on disk. Runs on a blocking thread.
+fn offer_all(parts: &RpcParts, client: &Client, request: Looked) -> RpcResult<Submitted> {
+    let mut taken = Vec::new();
+    let mut in_vain = 0;
+    let mut results = Vec::with_capacity(request.checked.len());
+    for checked in request.checked {
+        let result = match checked {
+            Checked::Done(result) => result,
+            Checked::Signed(transaction) => {
+                let result = offer(parts, transaction, &mut taken)?;
+                in_vain += u32::from(result.error.is_some());
+                result
+            }
+        };
+        let answer = match (&result.error, result.state) {
+            (Some(error), _) => &error.code,
+            (None, TransactionState::Finalized) => "finalized",
+            (None, _) => "pending",
+        };
+        parts.node_metrics.submitted(answer, 1);
+        results.push(result);
+    }
+    if in_vain > 0 {
+        parts.verifying.in_vain(client, in_vain.into());
+        client.charge(PRICE_OF_A_REFUSAL * in_vain);
+    }
+    if !taken.is_empty() && !request.any_bad {
+        client.prove();
+    }
+    let kept = (!taken.is_empty()).then(|| {
+        let (done, kept) = oneshot::channel();
+        // If the keeper is gone, so is `done`, and the node is stopping.
+        let _ = parts.keeper.send(Keep {
+            transactions: taken,
+            done,
+        });
+        kept
+    });
+    Ok(Submitted { results, kept })
+}
+
+fn offer(
+    parts: &RpcParts,
+    transaction: Transaction,
+    taken: &mut Vec<Transaction>,
+) -> RpcResult<TransactionResult> {
+    let id = transaction.id();
+    let account = parts.accounts.read(&transaction.transfer().sender)?;
+    let now = parts.clock.now();
+    let repeated = parts.mempool.contains(&id);
+    match parts.mempool.submit(now, transaction.clone(), account) {
+        Ok(()) => {
+            taken.push(transaction);
+            let waits = parts.mempool.waits_for(&id);
+            Ok(TransactionResult {
+                repeated,
+                ..super::answers::pending(id, now, waits)
+            })
+        }
         Err(refusal) => known_or_refused(parts, id, refusal),
     }
 }
@@ -112,6 +364,11 @@ fn known_or_refused(
     refusal: Refusal,
 ) -> RpcResult<TransactionResult> {
     let known = super::answers::find_transaction(parts, &id)?;
+    let known = known.filter(|known| known.state != TransactionState::Dropped);
+    let known = known.map(|known| TransactionResult {
+        repeated: true,
+        ..known
+    });
     Ok(known.unwrap_or_else(|| refused(id, refusal.code(), &refusal.to_string())))
 }
 
@@ -119,12 +376,66 @@ fn refused(id: Digest, code: &str, message: &str) -> TransactionResult {
     TransactionResult {
         id,
         state: TransactionState::Refused,
-        height: None,
-        index: None,
-        outcome: None,
         error: Some(ErrorDetail {
             code: code.to_owned(),
             message: message.to_owned(),
         }),
+        ..TransactionResult::pending(id)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::cell::Cell;
+
+    /// Verdicts on signatures of which these places are bad, what was in vain, and how many were
+    /// looked at.
+    fn look(count: usize, bad: &[usize], proven: bool) -> (Vec<Verdict>, u64, usize) {
+        let items: Vec<bool> = (0..count).map(|place| !bad.contains(&place)).collect();
+        let looks = Cell::new(0);
+        let hold = |items: &[bool]| {
+            looks.set(looks.get() + items.len());
+            items.iter().all(|holds| *holds)
+        };
+        let (verdicts, in_vain) = look_at(&items, proven, hold);
+        assert_eq!(verdicts.len(), count);
+        (verdicts, in_vain, looks.get())
+    }
+
+    #[test]
+    fn good_signatures_are_looked_at_once() {
+        for proven in [true, false] {
+            let (verdicts, in_vain, looks) = look(1_000, &[], proven);
+            assert!(verdicts.iter().all(|verdict| *verdict == Verdict::Holds));
+            assert_eq!((in_vain, looks), (0, 1_000));
+        }
+        assert_eq!(look(0, &[], true), (Vec::new(), 0, 0));
+    }
+
+    #[test]
+    fn a_bad_signature_is_found_and_the_others_are_not_held_against_their_sender() {
+        for proven in [true, false] {
+            let (verdicts, in_vain, looks) = look(1_000, &[3, 700], proven);
+            for (place, verdict) in verdicts.into_iter().enumerate() {
+                let expected =
+                    [Verdict::Holds, Verdict::Bad][usize::from(place == 3 || place == 700)];
+                assert_eq!(verdict, expected, "{place}");
+            }
+            let again = 2 * 2 * LOOKED_AT_TOGETHER;
+            assert_eq!(in_vain as usize, again + 1_000 * usize::from(proven));
+            assert_eq!(looks, 1_000 + again / 2 + 1_000 * usize::from(proven));
+        }
+        assert_eq!(look(1, &[0], false), (vec![Verdict::Bad], 2, 1));
+    }
+
+    #[test]
+    fn after_many_bad_signatures_nothing_more_is_looked_at() {
+        let all: Vec<_> = (0..1_000).collect();
+        let (verdicts, _, looks) = look(1_000, &all, false);
+        let (first, rest) = verdicts.split_at(MAX_BAD);
+        assert!(first.iter().all(|verdict| *verdict == Verdict::Bad));
+        assert!(rest.iter().all(|verdict| *verdict == Verdict::NotLookedAt));
+        assert_eq!(looks, LOOKED_AT_TOGETHER + MAX_BAD);
     }
 }

@@ -2,13 +2,15 @@
 //! anything takes.
 #![allow(dead_code, unreachable_pub, missing_docs, clippy::unwrap_used)]
 
+pub mod promises;
+
 use quorate_crypto::SecretKey;
 use quorate_load::{Load, LoadConfig, LoadReport};
 use quorate_node::{
     genesis::DEFAULT_LIMITS,
     localnet::{Network, Settings, prepare, setup},
 };
-use quorate_storage::store::Store;
+use quorate_storage::store::{Store, TransactionPlace};
 use quorate_types::{
     Digest, EpochLength, Height, Identity,
     genesis::{Genesis, Protocol},
@@ -26,11 +28,15 @@ pub const PATIENCE: Duration = Duration::from_secs(25);
 pub const BINARY: &str = env!("CARGO_BIN_EXE_quorate");
 pub const ACCOUNTS: u32 = 50;
 
+/// Of these, those that [`Net::load`] uses; the others are for clients of the tests' own.
+pub const LOAD_ACCOUNTS: usize = 40;
+
 /// A network in a folder of its own.
 pub struct Net {
     pub network: Network,
     pub directory: tempfile::TempDir,
     pub genesis: Genesis,
+    pub settings: Settings,
 }
 
 pub struct Running {
@@ -52,9 +58,9 @@ pub fn free_base_port(validators: usize) -> u16 {
     use std::sync::atomic::{AtomicU16, Ordering};
     static NEXT: AtomicU16 = AtomicU16::new(0);
     let start = 11_000 + (std::process::id() % 170) as u16 * 64;
-    for _ in 0..500 {
-        let base = start + NEXT.fetch_add(1, Ordering::Relaxed) * 20;
-        let last = base + 2 * validators as u16;
+    for _ in 0..300 {
+        let base = start + NEXT.fetch_add(1, Ordering::Relaxed) * 32;
+        let last = base + 3 * validators as u16 + 1;
         if (base..last).all(|port| TcpListener::bind(("127.0.0.1", port)).is_ok()) {
             return base;
         }
@@ -95,6 +101,7 @@ impl Net {
             network,
             directory,
             genesis: Genesis::from_json(&text).unwrap(),
+            settings,
         }
     }
 
@@ -110,7 +117,7 @@ impl Net {
         let load = Load::new(LoadConfig {
             urls: self.network.urls(),
             chain: self.genesis.chain_id(),
-            accounts: self.accounts(),
+            accounts: self.accounts().drain(..LOAD_ACCOUNTS).collect(),
             rate,
         })
         .unwrap();
@@ -167,7 +174,8 @@ impl Net {
                 )),
                 Err(error) => lines.push(format!("{place}: {error}")),
             }
-            let metrics = client.metrics().await.unwrap_or_default();
+            let operator = self.network.operator(place);
+            let metrics = operator.metrics().await.unwrap_or_default();
             let telling = metrics.lines().filter(|line| {
                 line.contains("dropped") || line.contains("unsent") || line.contains("nullify")
             });
@@ -184,6 +192,19 @@ impl Net {
     pub async fn grow(&mut self, place: usize, blocks: u64) {
         let height = self.height(place).await;
         self.reach(place, height + blocks).await;
+    }
+
+    /// Waits until no mempool holds anything: nothing is left behind.
+    pub async fn until_nothing_waits(&self) {
+        self.until("mempools are empty", async |net| {
+            let mut waiting = 0;
+            for place in 0..net.network.size() {
+                let status = net.network.client(place).status().await;
+                waiting += status.map_or(1, |status| status.mempool_transactions);
+            }
+            waiting == 0
+        })
+        .await;
     }
 
     /// Stops everything and checks what the databases hold.
@@ -255,7 +276,7 @@ pub fn check_databases(path: &Path, genesis: &Genesis, places: impl Iterator<Ite
         let (store, _tree) = Store::open(&database, genesis).unwrap();
         let tip = store.tip().height;
         assert!(tip > Height(0));
-        let mut applied = BTreeSet::new();
+        let mut held_once = BTreeSet::new();
         let mut owners: BTreeSet<Identity> = BTreeSet::new();
         let mut height = Height(1);
         while height <= tip {
@@ -268,10 +289,13 @@ pub fn check_databases(path: &Path, genesis: &Genesis, places: impl Iterator<Ite
                 (block.id(), root),
                 "height {height}, validator {place}"
             );
-            for receipt in store.receipts(height).unwrap().expect("no gap") {
-                if receipt.outcome.name() == "applied" {
-                    assert!(applied.insert(receipt.transaction), "applied twice");
-                }
+            let receipts = store.receipts(height).unwrap().expect("no gap");
+            for (index, receipt) in (0..).zip(receipts) {
+                let id = receipt.transaction;
+                assert!(held_once.insert(id), "{id} stands in two blocks");
+                assert!(receipt.outcome.used_nonce(), "{id} is {}", receipt.outcome);
+                let place = store.transaction(&id).unwrap();
+                assert_eq!(place, Some(TransactionPlace { height, index }));
             }
             height = height.next();
         }

@@ -23,6 +23,7 @@ impl Simulation {
             Fault::Crash(validators) => {
                 for host in self.hosts_of(&validators) {
                     if self.hosts[host].running.is_some() {
+                        self.last_words(host);
                         // A process that is killed leaves what it has written to the system; a
                         // power cut does not.
                         if self.rng.random_bool(0.5) {
@@ -75,6 +76,7 @@ impl Simulation {
             }
             Fault::Forget(validator) => {
                 for host in self.hosts_of(&[validator]) {
+                    self.last_words(host);
                     self.hosts[host].forget_offenders();
                 }
                 Ok(())
@@ -88,9 +90,19 @@ impl Simulation {
                 self.network.cut.insert((from, to));
                 Ok(())
             }
+            Fault::Unlink(one, other) => {
+                self.network
+                    .unlinked
+                    .insert((one.min(other), one.max(other)));
+                Ok(())
+            }
+            Fault::Link(one, other) => {
+                let pair = (one.min(other), one.max(other));
+                self.network.unlinked.remove(&pair);
+                Ok(())
+            }
             Fault::Join => {
-                self.network.groups = None;
-                self.network.cut.clear();
+                self.network.join();
                 Ok(())
             }
             Fault::Heal => self.heal(),
@@ -120,6 +132,7 @@ impl Simulation {
             height: self.checker.height(),
             first_progress: None,
             recovery: None,
+            calm: None,
         });
     }
 
@@ -127,6 +140,7 @@ impl Simulation {
         let (now, scenario) = (self.now, &self.scenario);
         let started = self.hosts[host].start(scenario, &self.chain, now);
         self.trace.note(now, &[b"start", &host.to_be_bytes()]);
+        self.links[host] = links::Told::default();
         if self.hosts[host].disk.has_crashed() {
             // The power went while it started.
             self.hosts[host].crash();
@@ -169,6 +183,7 @@ impl Simulation {
             format!("host {host} halts: {reason}")
         });
         self.coverage.halts += 1;
+        self.last_words(host);
         self.hosts[host].running = None;
         self.hosts[host].halted = true;
         self.plan_return(host);
@@ -182,7 +197,11 @@ impl Simulation {
     /// Upon a host's entering an epoch: perhaps it, or all of them, crash about now.
     pub(super) fn perhaps_crash(&mut self, host: usize) {
         let percent = self.scenario.border_crashes_percent;
-        if percent == 0 || self.rng.random_range(0..100) >= percent {
+        let calm = self
+            .healed
+            .as_ref()
+            .is_some_and(|healed| healed.calm.is_some());
+        if calm || percent == 0 || self.rng.random_range(0..100) >= percent {
             return;
         }
         let victims: Vec<usize> = if self.rng.random_range(0..5) == 0 {

@@ -103,7 +103,7 @@ impl Simulation {
 
     /// Gives a frame to the network, for all hosts of a validator.
     pub(super) fn carry(&mut self, from: usize, to: usize, lane: Lane, bytes: Bytes, at: Moment) {
-        if self.refuses(from, to) {
+        if self.refuses(from, to) || !self.network.is_linked(self.hosts[from].validator, to) {
             return;
         }
         for target in self.hosts_of(&[to]) {
@@ -180,44 +180,20 @@ impl Simulation {
             let engine = running.machine.replica.engine();
             let at = (engine.epoch(), engine.view());
             let blocked = engine.blocked();
-            if !blocked.iter().any(|(held, _)| held.as_usize() == sender) {
+            let heard = !engine.is_unheard(ValidatorIndex(sender as u32));
+            if heard && !blocked.iter().any(|(held, _)| held.as_usize() == sender) {
                 self.checker.heard(to, sender, at, &bytes);
             }
         }
         let place = ValidatorIndex(sender as u32);
         let identity = self.chain.committee.identity(place).expect("a member");
+        self.hosts[to].clock.set(self.now);
         if let Some(running) = &self.hosts[to].running {
             running.machine.inlet.receive(identity, lane, bytes);
         }
         self.coverage.frames += 1;
         self.plan_parts(to);
         Ok(())
-    }
-
-    /// A client hands a transfer to some validator.
-    pub(super) fn client(&mut self) {
-        let host = self.rng.random_range(0..self.scenario.validators);
-        let Some(running) = &self.hosts[host].running else {
-            return;
-        };
-        let chain = self.chain.genesis.chain_id();
-        if let Some(transaction) = self.stock.next(host, &chain, &running.store) {
-            let sender = transaction.transfer().sender;
-            let account = running.store.account(&sender).ok().flatten();
-            let account = account.unwrap_or_default();
-            self.checker.submitted(&transaction);
-            // A refusal is the client's to deal with: the stock looks at the account again.
-            let _ = running
-                .machine
-                .mempool
-                .submit(transaction, account.nonce, account.balance);
-            self.hosts[host].clock.set(self.now);
-            if let Some(running) = &self.hosts[host].running {
-                running.machine.forwarder.forward();
-            }
-            // Forwarded transactions are no votes: nothing here can be a violation.
-            let _ = self.drain(host);
-        }
     }
 }
 

@@ -26,6 +26,7 @@ impl Simulation {
             .filter(|(_, offence)| *offence == Offence::Equivocation)
             .map(|(validator, _)| validator.as_usize())
             .collect();
+        let cut = running.machine.conduct.cut();
         let convicted = engine.evidence().count();
         let holdings = engine.holdings();
         let entered = running.epoch;
@@ -61,6 +62,11 @@ impl Simulation {
         if blames && fresh > 0 && blamed.is_empty() {
             return Err(format!("host {host} found invalid votes and blames nobody"));
         }
+        for validator in cut {
+            if self.scenario.is_honest(validator.as_usize()) {
+                return Err(format!("host {host} cuts honest validator {validator}"));
+            }
+        }
         for validator in blamed {
             if self.scenario.is_honest(validator) {
                 return Err(format!("host {host} blames honest validator {validator}"));
@@ -85,6 +91,11 @@ impl Simulation {
             ),
             ("early messages", holdings.early, MAX_EARLY_MESSAGES * size),
             ("requests", holdings.wants, MAX_WANTS),
+            (
+                "blocks on their leaders' word",
+                holdings.proposed,
+                MAX_PROPOSED_PER_LEADER * size,
+            ),
             ("staged blocks", holdings.staged, 1_024),
             ("checks", holdings.jobs, 12 * size + 100),
             (
@@ -143,6 +154,7 @@ impl Simulation {
                 self.checker.certificate(host, certificate)?;
             }
             self.checker.executed(host, &stored.block, root)?;
+            self.tells_of(host, &stored.block)?;
             self.trace.line(self.now, host, What::Executed, || {
                 format!("executes {} {}", height, stored.block.id().short())
             });
@@ -191,20 +203,43 @@ impl Simulation {
         if all_there && healed.recovery.is_none() {
             healed.recovery = Some(since);
         }
-        if all_there && self.evidence_is_known() {
+        if all_there && healed.calm.is_none() {
+            // What waits for its turn cannot come to an end while everybody crashes again and again.
+            healed.calm = Some(self.now);
+        }
+        let (healed_at, calm) = (healed.at, healed.calm);
+        for host in &honest {
+            self.ask_again(*host)?;
+        }
+        // Nobody may listen any more to who has broken, so what it has accepted may wait for longer.
+        let mut waiting = self.checker.open_since(healed_at);
+        waiting.retain(|(host, _)| self.scenario.is_honest(self.hosts[*host].validator));
+        if all_there && waiting.is_empty() && self.evidence_is_known() {
             self.done = true;
             return Ok(());
         }
-        if since > self.scenario.patience() {
+        let patience = self.scenario.patience();
+        // What waits for a nonce that nobody has takes its time to expire.
+        let expires = self.scenario.stranded_lasts * 2 + Duration::from_secs(2);
+        let over = match calm {
+            Some(calm) => self.now.since(calm) > patience + expires,
+            None => since > patience,
+        };
+        if over {
             let told: Vec<u64> = honest.iter().map(|h| self.checker.told(*h).0).collect();
-            let what = if all_there {
+            let what = if all_there && !waiting.is_empty() {
+                "transactions that were accepted before are neither final nor dropped"
+            } else if all_there {
                 "evidence that one honest validator holds is not known, or not acted upon, at all"
             } else {
                 "no progress"
             };
             return Err(format!(
-                "{what} {since:?} after healing at height {}: honest validators are at {told:?}",
-                goal.0 - RECOVERY_BLOCKS
+                "{what} {since:?} after healing at height {}: honest validators are at {told:?}, \
+                 {} transactions wait: {:?}",
+                goal.0 - RECOVERY_BLOCKS,
+                waiting.len(),
+                self.waits_for(&waiting)
             ));
         }
         self.plan(WATCH, Event::Watch);

@@ -27,6 +27,11 @@ const GENESIS_BATCH: usize = 10_000;
 const HEAD_FILE: &str = "CURRENT";
 
 impl Store {
+    /// Whether there is no database in a folder yet.
+    pub fn is_absent(path: &Path) -> bool {
+        !path.join(HEAD_FILE).exists()
+    }
+
     /// Opens the chain's database, or creates it with the genesis accounts.
     ///
     /// # Errors

@@ -4,14 +4,18 @@ use std::fs;
 use std::path::Path;
 
 use anyhow::{Context, Result, ensure};
+use quorate_files::read_text;
 use toml::{Table, Value};
 
 use super::Ports;
 
+/// Most bytes of a configuration file.
+const MAX_CONFIG_BYTES: u64 = 1 << 20;
+
 /// Changes the file of validator `index` in place.
 pub(super) fn adapt(path: &Path, index: usize, ports: &Ports, quick: bool) -> Result<()> {
     let shown = path.display();
-    let text = fs::read_to_string(path).with_context(|| format!("cannot read {shown}"))?;
+    let text = read_text(path, MAX_CONFIG_BYTES)?;
     let changed = adapted(&text, index, ports, quick).with_context(|| format!("in {shown}"))?;
     fs::write(path, changed).with_context(|| format!("cannot write {shown}"))
 }

@@ -1,0 +1,219 @@
+//! Listening, accepting, and what a connection may take.
+
+use crate::{
+    Answers, BACKLOG, Clients, MAX_HEAD_BYTES, MAX_HEAD_FIELDS, Refusal, SEND_BUFFER_BYTES,
+    admit::{Admission, admit},
+    book::Seat,
+    watched::Watched,
+};
+use axum::{Router, body::Body, extract::ConnectInfo, response::Response};
+use hyper::{body::Incoming, service::service_fn};
+use hyper_util::rt::{TokioIo, TokioTimer};
+use std::{
+    io,
+    net::{IpAddr, SocketAddr},
+    pin::pin,
+    sync::Arc,
+    time::Duration,
+};
+use tokio::{
+    io::{AsyncReadExt as _, AsyncWriteExt as _},
+    net::{TcpListener, TcpSocket, TcpStream},
+    sync::Semaphore,
+};
+use tower::ServiceExt as _;
+
+/// How long the accept loop pauses when the system gives it no connection.
+const PAUSE: Duration = Duration::from_millis(50);
+
+/// Clients without a place that are told so at a time. Further ones are only cut.
+const MAX_FAREWELLS: usize = 32;
+
+/// How long such a client may take to read it.
+const FAREWELL: Duration = Duration::from_millis(500);
+
+/// Least time between two lines of the log that tell of refused connections.
+const TELL_EVERY: Duration = Duration::from_secs(30);
+
+/// Listens on an address, with small buffers in the system for each connection.
+///
+/// # Errors
+///
+/// If the system refuses.
+pub fn listen(address: SocketAddr) -> io::Result<TcpListener> {
+    let socket = match address {
+        SocketAddr::V4(_) => TcpSocket::new_v4()?,
+        SocketAddr::V6(_) => TcpSocket::new_v6()?,
+    };
+    socket.set_reuseaddr(true)?;
+    // Accepted connections inherit it.
+    socket.set_send_buffer_size(SEND_BUFFER_BYTES)?;
+    socket.bind(address)?;
+    socket.listen(BACKLOG)
+}
+
+/// Serves a router, which has [`crate::hold_answers`] as a layer, until `shutdown` resolves. Handlers
+/// find the [`crate::Client`] of a request in its extensions. The router bounds bodies.
+///
+/// Requests that only read one of the paths in `always` are answered whatever all clients hold. They
+/// take nothing, so what they read must be small, and in memory.
+pub async fn serve(
+    listener: TcpListener,
+    clients: Clients,
+    router: Router,
+    refuse: Answers,
+    always: &'static [&'static str],
+    shutdown: impl Future<Output = ()>,
+) {
+    let admission = Admission {
+        clients: clients.clone(),
+        refuse,
+        always,
+    };
+    let router = router.layer(axum::middleware::from_fn_with_state(admission, admit));
+    let mut refusing = Refusing::new(refuse);
+    let mut shutdown = pin!(shutdown);
+    loop {
+        let accepted = tokio::select! {
+            () = &mut shutdown => return,
+            accepted = listener.accept() => accepted,
+        };
+        let (stream, peer) = match accepted {
+            Ok(accepted) => accepted,
+            // The client has gone, or descriptors are short for the moment.
+            Err(error) => {
+                refusing.tell(&format_args!("cannot accept a connection: {error}"));
+                tokio::time::sleep(PAUSE).await;
+                continue;
+            }
+        };
+        match clients.seat(peer.ip()) {
+            Ok(seat) => {
+                let router = router.clone();
+                tokio::spawn(connection(stream, peer, seat, clients.clone(), router));
+            }
+            Err(refusal) => refusing.refuse(stream, peer.ip(), &refusal),
+        }
+    }
+}
+
+/// Serves one connection until it ends, has to make room, or has lived long enough.
+async fn connection(
+    stream: TcpStream,
+    peer: SocketAddr,
+    seat: Seat,
+    clients: Clients,
+    router: Router,
+) {
+    let times = clients.limits().times;
+    let _ = stream.set_nodelay(true);
+    let service = service_fn(move |request: hyper::Request<Incoming>| {
+        let mut request = request.map(Body::new);
+        request.extensions_mut().insert(ConnectInfo(peer));
+        router.clone().oneshot(request)
+    });
+    let evicted = seat.evicted.clone();
+    let evicted = async move { drop(evicted.acquire().await) };
+    let serving = hyper::server::conn::http1::Builder::new()
+        .timer(TokioTimer::new())
+        .header_read_timeout(times.head)
+        .max_buf_size(MAX_HEAD_BYTES)
+        .max_headers(MAX_HEAD_FIELDS)
+        .serve_connection(
+            TokioIo::new(Watched::new(stream, times.stall, seat)),
+            service,
+        )
+        .with_upgrades();
+    let (mut serving, mut evicted) = (pin!(serving), pin!(evicted));
+    let ended = tokio::select! {
+        ended = &mut serving => ended,
+        () = &mut evicted => {
+            tracing::debug!(%peer, "a connection has made room for another client");
+            return;
+        }
+        () = tokio::time::sleep(times.life) => {
+            serving.as_mut().graceful_shutdown();
+            let limit = async {
+                match times.last_answer {
+                    Some(limit) => tokio::time::sleep(limit).await,
+                    None => std::future::pending().await,
+                }
+            };
+            tokio::select! {
+                ended = serving => ended,
+                () = evicted => return,
+                () = limit => return,
+            }
+        }
+    };
+    if let Err(error) = ended {
+        tracing::debug!(%peer, %error, "a connection ended");
+    }
+}
+
+/// Turning clients away.
+struct Refusing {
+    answers: Answers,
+    farewells: Arc<Semaphore>,
+    told: Option<tokio::time::Instant>,
+    untold: u64,
+}
+
+impl Refusing {
+    fn new(answers: Answers) -> Self {
+        Self {
+            answers,
+            farewells: Arc::new(Semaphore::new(MAX_FAREWELLS)),
+            told: None,
+            untold: 0,
+        }
+    }
+
+    fn refuse(&mut self, stream: TcpStream, address: IpAddr, refusal: &Refusal) {
+        self.tell(&format_args!("{address}: {refusal}"));
+        if let Ok(permit) = self.farewells.clone().try_acquire_owned() {
+            let response = (self.answers)(refusal);
+            tokio::spawn(async move {
+                let _ = tokio::time::timeout(FAREWELL, farewell(stream, response)).await;
+                drop(permit);
+            });
+        }
+    }
+
+    /// A line in the log now and then.
+    fn tell(&mut self, what: &std::fmt::Arguments<'_>) {
+        self.untold += 1;
+        if self.told.is_none_or(|told| told.elapsed() >= TELL_EVERY) {
+            tracing::warn!(times = self.untold, "a connection is refused: {what}");
+            self.told = Some(tokio::time::Instant::now());
+            self.untold = 0;
+        }
+    }
+}
+
+/// Answers whatever is asked with the refusal, and waits until the client has read it: data that is
+/// left unread when a connection is closed makes the system reset it, answer included.
+async fn farewell(mut stream: TcpStream, response: Response) {
+    let (parts, body) = response.into_parts();
+    let Ok(body) = axum::body::to_bytes(body, MAX_HEAD_BYTES).await else {
+        return;
+    };
+    let length = body.len();
+    let mut answer = format!(
+        "HTTP/1.1 {}\r\ncontent-length: {length}\r\nconnection: close\r\n",
+        parts.status
+    )
+    .into_bytes();
+    for (name, value) in &parts.headers {
+        for part in [name.as_str().as_bytes(), b": ", value.as_bytes(), b"\r\n"] {
+            answer.extend_from_slice(part);
+        }
+    }
+    answer.extend_from_slice(b"\r\n");
+    answer.extend_from_slice(&body);
+    if stream.write_all(&answer).await.is_err() || stream.shutdown().await.is_err() {
+        return;
+    }
+    let mut rest = [0; 1_024];
+    while stream.read(&mut rest).await.is_ok_and(|bytes| bytes > 0) {}
+}

@@ -1,0 +1,121 @@
+//! Bodies of requests. What has come of one takes room; what its client has only announced does not.
+
+use crate::{Client, FREE_BYTES, Refusal, Resource, admit::Room};
+use axum::body::Body;
+use bytes::Bytes;
+use futures_util::StreamExt as _;
+use http_body::{Frame, SizeHint};
+use parking_lot::Mutex;
+use std::{
+    pin::Pin,
+    sync::Arc,
+    task::{Context, Poll},
+    time::Duration,
+};
+use tokio::time::Sleep;
+
+/// How fast a body is read that nobody wants, from each client: one piece of at most
+/// [`crate::MAX_HEAD_BYTES`] after each pause, so about 1 MiB/s.
+const UNWANTED_PAUSE: Duration = Duration::from_millis(16);
+
+/// How much of a body is read that nobody wants. A longer one ends with its connection.
+const UNWANTED_BYTES: usize = 1 << 20;
+
+/// A body that takes room for each piece as it comes beyond [`FREE_BYTES`], until its request is answered,
+/// and that breaks off when there is none or when it takes too long.
+pub(crate) struct Arriving {
+    body: Body,
+    client: Client,
+    limit: Duration,
+    /// Bytes that may still come without taking room.
+    free: usize,
+    /// Set when the client is waited for.
+    end: Option<Pin<Box<Sleep>>>,
+    room: Arc<Mutex<Room>>,
+}
+
+impl Arriving {
+    pub(crate) fn body(
+        body: Body,
+        client: Client,
+        limit: Duration,
+        room: Arc<Mutex<Room>>,
+    ) -> Body {
+        if http_body::Body::is_end_stream(&body) {
+            return body;
+        }
+        Body::new(Self {
+            body,
+            client,
+            limit,
+            free: FREE_BYTES,
+            end: None,
+            room,
+        })
+    }
+
+    fn refuse(&self, refusal: Refusal) -> Poll<Option<Result<Frame<Bytes>, axum::Error>>> {
+        self.room.lock().refused = Some(refusal);
+        Poll::Ready(Some(Err(axum::Error::new(refusal))))
+    }
+}
+
+impl http_body::Body for Arriving {
+    type Data = Bytes;
+    type Error = axum::Error;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, axum::Error>>> {
+        let frame = match Pin::new(&mut self.body).poll_frame(cx) {
+            Poll::Ready(frame) => frame,
+            Poll::Pending => {
+                let limit = self.limit;
+                let end = self
+                    .end
+                    .get_or_insert_with(|| Box::pin(tokio::time::sleep(limit)));
+                return match end.as_mut().poll(cx) {
+                    Poll::Ready(()) => self.refuse(Refusal::Slow),
+                    Poll::Pending => Poll::Pending,
+                };
+            }
+        };
+        if let Some(Ok(frame)) = &frame {
+            let bytes = frame.data_ref().map_or(0, Bytes::len);
+            let charged = bytes.saturating_sub(self.free);
+            self.free = self.free.saturating_sub(bytes);
+            match self.client.take(Resource::Bytes, charged) {
+                Ok(permit) => self.room.lock().permit.add(permit),
+                Err(refusal) => return self.refuse(refusal),
+            }
+        }
+        Poll::Ready(frame)
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.body.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.body.size_hint()
+    }
+}
+
+/// Reads and forgets the body of a request that is refused. Its client could not read the answer
+/// otherwise: data that is left unread when a connection is closed makes the system reset it. One body
+/// of a client at a time, and slowly, so that a client that is refused all the time costs little.
+pub async fn forget_body(client: &Client, body: Body) {
+    let mut pieces = body.into_data_stream();
+    let Some(_turn) = client.forgetting().await else {
+        return;
+    };
+    let mut left = UNWANTED_BYTES;
+    while let Some(Ok(piece)) = pieces.next().await {
+        left = left.saturating_sub(piece.len());
+        if left == 0 {
+            return;
+        }
+        tokio::time::sleep(UNWANTED_PAUSE).await;
+    }
+}

@@ -1,0 +1,640 @@
+//! Who holds what.
+
+use crate::{Address, Limits, Resource, Share};
+use parking_lot::Mutex;
+use std::{
+    collections::BTreeMap,
+    fmt,
+    net::IpAddr,
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
+    time::{Duration, Instant},
+};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+
+/// Most clients that are remembered. Who holds nothing and owes nothing is forgotten.
+const MAX_CLIENTS: usize = 65_536;
+
+/// Clients from which on those that can be forgotten are looked for.
+const SWEEP_FROM: usize = 1_024;
+
+/// What a client may owe before it is refused.
+const MAX_DEBT: Duration = Duration::from_secs(10);
+
+/// All clients of an interface. Cheap to clone.
+#[derive(Clone)]
+pub struct Clients {
+    shared: Arc<Shared>,
+}
+
+struct Shared {
+    limits: Limits,
+    all: [Arc<Semaphore>; Resource::EACH.len()],
+    book: Mutex<Book>,
+    refused: AtomicU64,
+}
+
+#[derive(Default)]
+struct Book {
+    clients: BTreeMap<Address, Arc<Account>>,
+    connections: usize,
+    next: u64,
+    sweep_at: usize,
+}
+
+/// How long a client is remembered as one whose work was of use.
+const PROVEN_LASTS: Duration = Duration::from_secs(60);
+
+/// What one client holds.
+struct Account {
+    address: Address,
+    share: [Arc<Semaphore>; Resource::EACH.len()],
+    /// Its connections by number, and what ends each.
+    connections: Mutex<BTreeMap<u64, Arc<Semaphore>>>,
+    /// When it will owe nothing any more.
+    paid_at: Mutex<Instant>,
+    /// Until when it is known for work that was of use.
+    proven_until: Mutex<Instant>,
+    /// Held while one of its unwanted bodies is read.
+    forgetting: Arc<Semaphore>,
+}
+
+/// What is known of a client's work.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Standing {
+    /// Some of it was of use lately, and it owes nothing. The operator's is.
+    Proven,
+    /// Nothing.
+    Unknown,
+    /// It owes for work in vain.
+    Owing,
+}
+
+/// A client, for whoever answers it. Cheap to clone.
+#[derive(Clone)]
+pub struct Client {
+    /// `None` for the operator, who has no limits.
+    account: Option<(Arc<Account>, Clients)>,
+}
+
+/// Something that a client holds, until this is dropped.
+#[derive(Debug, Default)]
+pub struct Permit {
+    permits: Vec<OwnedSemaphorePermit>,
+}
+
+impl Permit {
+    /// Adds another one of the same client and for the same thing.
+    pub(crate) fn add(&mut self, other: Self) {
+        if self.permits.is_empty() {
+            *self = other;
+            return;
+        }
+        for (own, more) in self.permits.iter_mut().zip(other.permits) {
+            own.merge(more);
+        }
+    }
+}
+
+/// Why a client does not get something.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Refusal {
+    /// It has its share already.
+    Share(Resource, Share),
+    /// All clients together have all of it.
+    All(Resource, Share),
+    /// It is to pay first for what it made others do in vain.
+    Debt(Duration),
+    /// More clients are remembered than can be.
+    Clients,
+    /// It has its share of connections, or all are taken by clients that have as few.
+    Connections(Share),
+    /// Clients like it have made others do so much in vain that they are to wait so long.
+    InVain(Duration),
+    /// Its request took too long, or the answer to it.
+    Slow,
+    /// Its request names no host, or several.
+    NoHost,
+    /// Its request names a host that this interface is not.
+    UnknownHost,
+}
+
+impl Refusal {
+    /// When to try again, in whole seconds; `None` if the same request will fare no better.
+    pub fn retry_after_seconds(&self) -> Option<u32> {
+        match self {
+            Self::Debt(wait) | Self::InVain(wait) => Some(
+                u32::try_from(wait.as_secs())
+                    .unwrap_or(u32::MAX)
+                    .saturating_add(1),
+            ),
+            Self::Share(..) | Self::All(..) | Self::Clients | Self::Connections(_) => Some(1),
+            Self::Slow | Self::NoHost | Self::UnknownHost => None,
+        }
+    }
+}
+
+impl std::error::Error for Refusal {}
+
+impl fmt::Display for Refusal {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let what = |resource: &Resource| match resource {
+            Resource::Requests => "requests are under way",
+            Resource::Waiting => "requests wait",
+            Resource::Streams => "streams are open",
+            Resource::Bytes => "bytes of requests and answers are under way",
+            Resource::Work => "transactions wait to be verified",
+            Resource::Reading | Resource::Verifying => "requests work",
+        };
+        match self {
+            Self::Share(resource, share) => write!(
+                f,
+                "too many {} for this address, whose share is {}; try again later",
+                what(resource),
+                share.each
+            ),
+            Self::All(resource, share) => write!(
+                f,
+                "too many {}, {} in all; try again later",
+                what(resource),
+                share.all
+            ),
+            Self::Debt(debt) => write!(
+                f,
+                "this address has sent too many bad signatures; try again in {} s",
+                debt.as_secs() + 1
+            ),
+            Self::InVain(wait) => write!(
+                f,
+                "too many bad signatures come from clients of which nothing good is known, and this is \
+                 one; try again in {} s",
+                wait.as_secs() + 1
+            ),
+            Self::Slow => write!(f, "the request took too long"),
+            Self::NoHost => write!(
+                f,
+                "a request has one `Host` field, with one name or address"
+            ),
+            Self::UnknownHost => write!(f, "this is not served under that name"),
+            Self::Clients => write!(f, "too many clients; try again later"),
+            Self::Connections(share) => write!(
+                f,
+                "too many connections: an address has {} at most, all together {}; try again later",
+                share.each, share.all
+            ),
+        }
+    }
+}
+
+/// A connection's place in the book, until this is dropped.
+pub(crate) struct Seat {
+    clients: Clients,
+    account: Arc<Account>,
+    number: u64,
+    /// Closed when the connection has to go.
+    pub(crate) evicted: Arc<Semaphore>,
+}
+
+impl Drop for Seat {
+    fn drop(&mut self) {
+        let mut book = self.clients.shared.book.lock();
+        book.leave(&self.account, self.number);
+    }
+}
+
+impl Clients {
+    /// Nobody yet.
+    pub fn new(limits: Limits) -> Self {
+        Self {
+            shared: Arc::new(Shared {
+                all: Resource::EACH.map(|resource| semaphore(limits.share(resource).all)),
+                limits,
+                book: Mutex::default(),
+                refused: AtomicU64::new(0),
+            }),
+        }
+    }
+
+    /// The limits.
+    pub fn limits(&self) -> &Limits {
+        &self.shared.limits
+    }
+
+    /// Connections at the moment.
+    pub fn connections(&self) -> usize {
+        self.shared.book.lock().connections
+    }
+
+    /// How often something was refused so far.
+    pub fn refused(&self) -> u64 {
+        self.shared.refused.load(Ordering::Relaxed)
+    }
+
+    /// What of something is taken.
+    pub fn taken(&self, resource: Resource) -> usize {
+        let all = self.limits().share(resource).all;
+        let free = self.shared.all[resource as usize].available_permits();
+        all.saturating_sub(free)
+    }
+
+    /// The client at an address.
+    ///
+    /// # Errors
+    ///
+    /// If more clients are remembered than can be.
+    pub fn client(&self, address: IpAddr) -> Result<Client, Refusal> {
+        let mut book = self.shared.book.lock();
+        let account = book.account(Address::of(address), self.limits());
+        let account = account.ok_or_else(|| self.refuse(Refusal::Clients))?;
+        Ok(Client {
+            account: Some((account, self.clone())),
+        })
+    }
+
+    /// A place for a new connection. If all are taken, the client that has most loses its newest.
+    pub(crate) fn seat(&self, address: IpAddr) -> Result<Seat, Refusal> {
+        let limits = self.limits();
+        let share = limits.connections;
+        let proxy = limits.trusted_proxies.contains(&address.to_canonical());
+        let mut book = self.shared.book.lock();
+        let account = book.account(Address::of(address), limits);
+        let account = account.ok_or_else(|| self.refuse(Refusal::Clients))?;
+        let own = account.connections.lock().len();
+        if own >= share.each && !proxy {
+            return Err(self.refuse(Refusal::Connections(share)));
+        }
+        if book.connections >= share.all && !book.make_room(own, limits) {
+            return Err(self.refuse(Refusal::Connections(share)));
+        }
+        let number = book.next;
+        book.next += 1;
+        book.connections += 1;
+        let evicted = semaphore(0);
+        let seat = (number, evicted.clone());
+        account.connections.lock().extend([seat]);
+        Ok(Seat {
+            clients: self.clone(),
+            account,
+            number,
+            evicted,
+        })
+    }
+
+    fn refuse(&self, refusal: Refusal) -> Refusal {
+        self.shared.refused.fetch_add(1, Ordering::Relaxed);
+        refusal
+    }
+}
+
+impl Book {
+    /// The account of an address, a new one if there is none; `None` if there are too many.
+    fn account(&mut self, address: Address, limits: &Limits) -> Option<Arc<Account>> {
+        if let Some(account) = self.clients.get(&address) {
+            return Some(account.clone());
+        }
+        if self.clients.len() >= self.sweep_at.max(SWEEP_FROM) {
+            let now = Instant::now();
+            self.clients.retain(|_, account| {
+                Arc::strong_count(account) > 1
+                    || *account.paid_at.lock() > now
+                    || *account.proven_until.lock() > now
+            });
+            self.sweep_at = (2 * self.clients.len()).min(MAX_CLIENTS);
+        }
+        if self.clients.len() >= MAX_CLIENTS {
+            return None;
+        }
+        let account = Arc::new(Account::new(address, limits));
+        self.clients.insert(address, account.clone());
+        Some(account)
+    }
+
+    /// Ends a connection of the client that has most, if that is more than one above `own`.
+    fn make_room(&mut self, own: usize, limits: &Limits) -> bool {
+        let proxies = &limits.trusted_proxies;
+        let counts = self.clients.values().filter(|account| {
+            !proxies
+                .iter()
+                .any(|proxy| Address::of(*proxy) == account.address)
+        });
+        let most = counts
+            .map(|account| (account.connections.lock().len(), account))
+            .max_by_key(|(count, _)| *count);
+        let Some((count, account)) = most else {
+            return false;
+        };
+        if count <= own + 1 {
+            return false;
+        }
+        let account = account.clone();
+        let newest = account.connections.lock().pop_last();
+        if let Some((_, evicted)) = newest {
+            self.connections = self.connections.saturating_sub(1);
+            evicted.close();
+        }
+        true
+    }
+
+    fn leave(&mut self, account: &Account, number: u64) {
+        // One that had to make room has left already.
+        if account.connections.lock().remove(&number).is_some() {
+            self.connections = self.connections.saturating_sub(1);
+        }
+    }
+}
+
+impl Account {
+    fn new(address: Address, limits: &Limits) -> Self {
+        Self {
+            address,
+            share: Resource::EACH.map(|resource| semaphore(limits.share(resource).each)),
+            connections: Mutex::default(),
+            paid_at: Mutex::new(Instant::now()),
+            proven_until: Mutex::new(Instant::now()),
+            forgetting: semaphore(1),
+        }
+    }
+}
+
+impl Client {
+    /// Who has no limits: the operator of this machine, over the control socket.
+    pub fn operator() -> Self {
+        Self { account: None }
+    }
+
+    /// Takes so much of something.
+    ///
+    /// Of what clients can hold for a while at no cost, nobody gets more than is left then. So four
+    /// clients that take their quarters do not have all; each further one that is greedy has half of the
+    /// rest.
+    ///
+    /// # Errors
+    ///
+    /// If the client would have more than its share or than is left, or all together more than there is.
+    pub fn take(&self, resource: Resource, count: usize) -> Result<Permit, Refusal> {
+        let Some((account, clients)) = &self.account else {
+            return Ok(Permit::default());
+        };
+        let share = clients.limits().share(resource);
+        let count = u32::try_from(count).unwrap_or(u32::MAX);
+        let take = |semaphore: &Arc<Semaphore>, refusal| {
+            let permit = semaphore.clone().try_acquire_many_owned(count);
+            permit.map_err(|_| clients.refuse(refusal))
+        };
+        let place = resource as usize;
+        let own = take(&account.share[place], Refusal::Share(resource, share))?;
+        let all = take(&clients.shared.all[place], Refusal::All(resource, share))?;
+        let held = share
+            .each
+            .saturating_sub(account.share[place].available_permits());
+        if resource.leaves_some() && held > clients.shared.all[place].available_permits() {
+            return Err(clients.refuse(Refusal::All(resource, share)));
+        }
+        Ok(Permit {
+            permits: vec![own, all],
+        })
+    }
+
+    /// Waits for one of something, behind the client's own requests first.
+    pub async fn turn(&self, resource: Resource) -> Permit {
+        let own = self.own_turn(resource).await;
+        self.turn_of_all(resource, own).await
+    }
+
+    /// Waits for one of something that belongs to the client's share, behind its own requests.
+    pub async fn own_turn(&self, resource: Resource) -> Permit {
+        let Some((account, _)) = &self.account else {
+            return Permit::default();
+        };
+        // It is never closed.
+        let own = account.share[resource as usize].clone().acquire_owned();
+        Permit {
+            permits: own.await.into_iter().collect(),
+        }
+    }
+
+    /// With one of the client's share, waits for one of all.
+    pub async fn turn_of_all(&self, resource: Resource, mut own: Permit) -> Permit {
+        if let Some((_, clients)) = &self.account {
+            let all = clients.shared.all[resource as usize].clone();
+            own.permits.extend(all.acquire_owned().await);
+        }
+        own
+    }
+
+    /// Waits until no other unwanted body of this client is read. `None` for the operator, whose bodies
+    /// are not read slowly.
+    pub(crate) async fn forgetting(&self) -> Option<OwnedSemaphorePermit> {
+        let (account, _) = self.account.as_ref()?;
+        account.forgetting.clone().acquire_owned().await.ok()
+    }
+
+    /// Notes that what the client had others do was of use.
+    pub fn prove(&self) {
+        if let Some((account, _)) = &self.account {
+            *account.proven_until.lock() = Instant::now() + PROVEN_LASTS;
+        }
+    }
+
+    /// What is known of its work.
+    pub fn standing(&self) -> Standing {
+        let Some((account, _)) = &self.account else {
+            return Standing::Proven;
+        };
+        let now = Instant::now();
+        if *account.paid_at.lock() > now {
+            Standing::Owing
+        } else if *account.proven_until.lock() > now {
+            Standing::Proven
+        } else {
+            Standing::Unknown
+        }
+    }
+
+    /// Counts a refusal that somebody else has decided on.
+    pub fn refused(&self, refusal: Refusal) -> Refusal {
+        match &self.account {
+            Some((_, clients)) => clients.refuse(refusal),
+            None => refusal,
+        }
+    }
+
+    /// Makes the client pay with time for what it made others do in vain.
+    pub fn charge(&self, price: Duration) {
+        if let Some((account, _)) = &self.account {
+            let mut paid_at = account.paid_at.lock();
+            // What it costs at most bounds how long it is refused.
+            let limit = Instant::now() + 2 * MAX_DEBT;
+            *paid_at = ((*paid_at).max(Instant::now()) + price).min(limit);
+        }
+    }
+
+    /// Refuses a client that owes too much.
+    ///
+    /// # Errors
+    ///
+    /// If it does.
+    pub fn solvent(&self) -> Result<(), Refusal> {
+        let Some((account, clients)) = &self.account else {
+            return Ok(());
+        };
+        let debt = account
+            .paid_at
+            .lock()
+            .saturating_duration_since(Instant::now());
+        match debt.checked_sub(MAX_DEBT) {
+            Some(beyond) => Err(clients.refuse(Refusal::Debt(beyond))),
+            None => Ok(()),
+        }
+    }
+}
+
+fn semaphore(permits: usize) -> Arc<Semaphore> {
+    Arc::new(Semaphore::new(permits.min(Semaphore::MAX_PERMITS)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Times;
+
+    fn limits(all: usize, each: usize) -> Limits {
+        let share = Share { all, each };
+        Limits {
+            connections: share,
+            requests: share,
+            waiting: share,
+            streams: share,
+            bytes: share,
+            work: share,
+            reading: share,
+            verifying: share,
+            times: Times {
+                head: Duration::from_secs(1),
+                body: Duration::from_secs(1),
+                stall: Duration::from_secs(1),
+                life: Duration::from_secs(1),
+                last_answer: None,
+            },
+            trusted_proxies: vec!["10.0.0.1".parse().unwrap()],
+        }
+    }
+
+    fn ip(last: u8) -> IpAddr {
+        IpAddr::from([192, 0, 2, last])
+    }
+
+    #[test]
+    fn a_client_over_its_share_is_refused_and_another_is_not() {
+        let clients = Clients::new(limits(6, 4));
+        let one: Vec<_> = (0..4).map(|_| clients.seat(ip(1)).ok().unwrap()).collect();
+        assert!(clients.seat(ip(1)).is_err());
+        let two = clients.seat(ip(2)).ok().unwrap();
+        drop(one);
+        assert_eq!(clients.connections(), 1);
+        drop(two);
+        assert_eq!(clients.connections(), 0);
+        assert_eq!(clients.refused(), 1);
+    }
+
+    #[test]
+    fn who_has_most_makes_room_for_who_has_less() {
+        let clients = Clients::new(limits(4, 4));
+        let many: Vec<_> = (0..4).map(|_| clients.seat(ip(1)).ok().unwrap()).collect();
+        let first = clients.seat(ip(2)).ok().unwrap();
+        let second = clients.seat(ip(2)).ok().unwrap();
+        // Two each: nobody has more than another.
+        assert!(clients.seat(ip(2)).is_err());
+        // A newcomer has none, and gets one of them.
+        let third = clients.seat(ip(3)).ok().unwrap();
+        assert_eq!(clients.connections(), 4);
+        drop(many);
+        drop((first, second));
+        assert_eq!(clients.connections(), 1);
+        drop(third);
+        assert_eq!(clients.connections(), 0);
+    }
+
+    #[test]
+    fn a_trusted_proxy_has_no_share_and_makes_no_room() {
+        let clients = Clients::new(limits(8, 2));
+        let proxy = "10.0.0.1".parse().unwrap();
+        let seats: Vec<_> = (0..8).map(|_| clients.seat(proxy).ok().unwrap()).collect();
+        assert!(clients.seat(ip(1)).is_err());
+        drop(seats);
+    }
+
+    #[test]
+    fn what_is_taken_is_given_back_and_shares_add_up_to_no_more_than_all() {
+        let clients = Clients::new(limits(5, 3));
+        let client = |last| clients.client(ip(last)).ok().unwrap();
+        let (one, two) = (client(1), client(2));
+        let held = one.take(Resource::Requests, 3).unwrap();
+        let share = Share { all: 5, each: 3 };
+        let over = one.take(Resource::Requests, 1).unwrap_err();
+        assert_eq!(over, Refusal::Share(Resource::Requests, share));
+        let all = two.take(Resource::Requests, 3).unwrap_err();
+        assert_eq!(all, Refusal::All(Resource::Requests, share));
+        // What was refused in the second place is not held in the first.
+        let rest = two.take(Resource::Requests, 2).unwrap();
+        assert_eq!(clients.taken(Resource::Requests), 5);
+        drop((held, rest));
+        assert_eq!(clients.taken(Resource::Requests), 0);
+        assert!(Client::operator().take(Resource::Requests, 100).is_ok());
+    }
+
+    #[test]
+    fn nobody_gets_more_than_is_left_of_what_costs_nothing_to_hold() {
+        let clients = Clients::new(limits(1_000, 250));
+        let greedy: Vec<_> = (0..6)
+            .map(|last| {
+                let client = clients.client(ip(last)).ok().unwrap();
+                std::iter::from_fn(|| client.take(Resource::Bytes, 1).ok()).collect::<Vec<_>>()
+            })
+            .collect();
+        assert_eq!(greedy[0].len(), 250, "its share");
+        let left = 1_000 - clients.taken(Resource::Bytes);
+        assert_eq!(left, 32, "three quarters, and then half of the rest each");
+        let modest = clients.client(ip(200)).ok().unwrap();
+        assert!(modest.take(Resource::Bytes, 1).is_ok());
+        drop(greedy);
+        assert_eq!(clients.taken(Resource::Bytes), 0);
+    }
+
+    #[test]
+    fn a_client_is_known_by_what_its_work_was_worth() {
+        let clients = Clients::new(limits(5, 3));
+        let client = clients.client(ip(1)).ok().unwrap();
+        assert_eq!(client.standing(), Standing::Unknown);
+        client.prove();
+        assert_eq!(client.standing(), Standing::Proven);
+        client.charge(MAX_DEBT / 2);
+        assert_eq!(client.standing(), Standing::Owing);
+        assert_eq!(Client::operator().standing(), Standing::Proven);
+    }
+
+    #[test]
+    fn who_owes_is_refused_alone_and_remembered_without_a_connection() {
+        let clients = Clients::new(limits(5, 3));
+        let one = clients.client(ip(1)).ok().unwrap();
+        one.charge(MAX_DEBT / 2);
+        assert_eq!(one.solvent(), Ok(()));
+        one.charge(MAX_DEBT);
+        drop(one);
+        let again = clients.client(ip(1)).ok().unwrap();
+        assert!(matches!(again.solvent(), Err(Refusal::Debt(_))));
+        assert_eq!(clients.client(ip(2)).ok().unwrap().solvent(), Ok(()));
+    }
+
+    #[test]
+    fn clients_that_hold_nothing_are_forgotten() {
+        let clients = Clients::new(limits(5, 3));
+        for number in 0..3 * SWEEP_FROM as u32 {
+            let address = IpAddr::from(number.to_be_bytes());
+            assert!(clients.client(address).is_ok());
+        }
+        assert!(clients.shared.book.lock().clients.len() <= SWEEP_FROM);
+    }
+}

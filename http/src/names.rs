@@ -1,0 +1,122 @@
+//! Under which names an interface is served, and to which pages of other origins.
+
+use crate::Refusal;
+use hyper::{Request, Version, header, http::uri::Authority};
+use std::net::IpAddr;
+use tower_http::cors::{AllowOrigin, CorsLayer};
+
+/// Refuses a request unless it names one host, and one that this interface is served under: an IP
+/// address, `localhost`, or one of these names. HTTP/1.0 need not name any.
+///
+/// A page of a foreign site can make its visitor's browser ask an address of the visitor's own
+/// network by having its own name lead there (DNS rebinding). The browser then takes the answer for
+/// that site's. But it sends the site's name as `Host`, which is none of these. An address instead
+/// of a name cannot be rebound.
+///
+/// Who stands in between may look at another one of several `Host` fields than we do (RFC 9112, section
+/// 3.2), and a name in the request's target goes before the field.
+pub(crate) fn check_host<B>(request: &Request<B>, names: &[String]) -> Result<(), Refusal> {
+    let mut fields = request.headers().get_all(header::HOST).iter();
+    let field = match (fields.next(), fields.next()) {
+        (Some(field), None) => Some(field.to_str().map_err(|_| Refusal::UnknownHost)?),
+        (None, None) if request.version() < Version::HTTP_11 => None,
+        _ => return Err(Refusal::NoHost),
+    };
+    let target = request.uri().authority().map(Authority::as_str);
+    match [field, target]
+        .into_iter()
+        .flatten()
+        .all(|host| is_known(host, names))
+    {
+        true => Ok(()),
+        false => Err(Refusal::UnknownHost),
+    }
+}
+
+fn is_known(host: &str, names: &[String]) -> bool {
+    let name = without_port(host);
+    let literal = name.trim_start_matches('[').trim_end_matches(']');
+    literal.parse::<IpAddr>().is_ok()
+        || name.eq_ignore_ascii_case("localhost")
+        || names.iter().any(|known| known.eq_ignore_ascii_case(name))
+}
+
+fn without_port(host: &str) -> &str {
+    match host.rsplit_once(':') {
+        // Colons within brackets are those of an IPv6 address.
+        Some((name, port)) if !port.contains(']') => name,
+        _ => host,
+    }
+}
+
+/// Answers' header fields that let pages of these origins read them; of all if one is `*`. Without
+/// any origin, browsers show answers to nobody else's pages.
+pub(crate) fn cors(origins: &[String]) -> CorsLayer {
+    let methods = [hyper::Method::GET, hyper::Method::HEAD, hyper::Method::POST];
+    let layer = CorsLayer::new()
+        .allow_methods(methods)
+        .allow_headers([header::CONTENT_TYPE]);
+    if origins.iter().any(|origin| origin == "*") {
+        return layer.allow_origin(AllowOrigin::any());
+    }
+    let origins = origins.iter().filter_map(|origin| origin.parse().ok());
+    layer.allow_origin(AllowOrigin::list(origins))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn check(version: Version, target: &str, hosts: &[&str]) -> Result<(), Refusal> {
+        let mut request = Request::builder().version(version).uri(target);
+        for host in hosts {
+            request = request.header(header::HOST, *host);
+        }
+        let names = ["node.example.org".to_owned()];
+        check_host(&request.body(()).unwrap(), &names)
+    }
+
+    #[test]
+    fn addresses_localhost_and_configured_names_are_known_and_others_are_not() {
+        for host in [
+            "127.0.0.1:26601",
+            "10.1.2.3",
+            "[::1]:26601",
+            "[2001:db8::1]",
+            "localhost",
+            "LOCALHOST:80",
+            "node.example.org:26601",
+            "Node.Example.org",
+        ] {
+            assert_eq!(check(Version::HTTP_11, "/", &[host]), Ok(()), "{host}");
+        }
+        for host in [
+            "evil.example",
+            "evil.example:26601",
+            "127.0.0.1.evil.example",
+            "localhost.evil.example",
+            "sub.node.example.org",
+            "",
+            ":80",
+        ] {
+            let checked = check(Version::HTTP_11, "/", &[host]);
+            assert_eq!(checked, Err(Refusal::UnknownHost), "{host}");
+        }
+    }
+
+    #[test]
+    fn a_request_names_one_host() {
+        let (new, old) = (Version::HTTP_11, Version::HTTP_10);
+        assert_eq!(check(new, "/", &[]), Err(Refusal::NoHost));
+        assert_eq!(check(old, "/", &[]), Ok(()));
+        for second in ["localhost", "127.0.0.1", "evil.example"] {
+            for version in [new, old] {
+                let checked = check(version, "/", &["localhost", second]);
+                assert_eq!(checked, Err(Refusal::NoHost), "{second}");
+            }
+        }
+        let foreign = check(new, "http://evil.example/", &["localhost"]);
+        assert_eq!(foreign, Err(Refusal::UnknownHost));
+        assert_eq!(check(new, "http://localhost/", &["localhost"]), Ok(()));
+    }
+}

@@ -1,0 +1,132 @@
+//! A connection whose client must take in what it is sent.
+
+use crate::book::Seat;
+use std::{
+    io,
+    pin::Pin,
+    task::{Context, Poll, ready},
+    time::Duration,
+};
+use tokio::{
+    io::{AsyncRead, AsyncWrite, ReadBuf},
+    net::TcpStream,
+    time::{Instant, Sleep},
+};
+
+/// What a client earns patience with: so many bytes for a second.
+const BYTES_PER_SECOND: u64 = 16 << 10;
+
+/// A stream whose writes fail once its client has used up our patience. Waiting for the client
+/// spends it, what the client takes in earns it back, up to where it began.
+pub(crate) struct Watched {
+    stream: TcpStream,
+    limit: Duration,
+    patience: Duration,
+    waiting: Option<Waiting>,
+    /// Resolves when the connection has to make room, also one that speaks another protocol by now.
+    evicted: Option<Pin<Box<dyn Future<Output = ()> + Send>>>,
+    /// Held as long as the connection is open.
+    _seat: Seat,
+}
+
+struct Waiting {
+    since: Instant,
+    end: Pin<Box<Sleep>>,
+}
+
+impl Watched {
+    pub(crate) fn new(stream: TcpStream, limit: Duration, seat: Seat) -> Self {
+        let evicted = seat.evicted.clone();
+        Self {
+            stream,
+            limit,
+            patience: limit,
+            waiting: None,
+            evicted: Some(Box::pin(async move { drop(evicted.acquire().await) })),
+            _seat: seat,
+        }
+    }
+
+    fn wrote(&mut self, bytes: usize) {
+        if let Some(waiting) = self.waiting.take() {
+            self.patience = self.patience.saturating_sub(waiting.since.elapsed());
+        }
+        let micros = (bytes as u64).saturating_mul(1_000_000) / BYTES_PER_SECOND;
+        let earned = Duration::from_micros(micros);
+        self.patience = self.patience.saturating_add(earned).min(self.limit);
+    }
+
+    /// Called while the client takes in nothing.
+    fn wait(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<usize>> {
+        let patience = self.patience;
+        let waiting = self.waiting.get_or_insert_with(|| Waiting {
+            since: Instant::now(),
+            end: Box::pin(tokio::time::sleep(patience)),
+        });
+        ready!(waiting.end.as_mut().poll(cx));
+        let message = "the client does not take in its answer";
+        Poll::Ready(Err(io::Error::new(io::ErrorKind::TimedOut, message)))
+    }
+
+    fn after(
+        &mut self,
+        cx: &mut Context<'_>,
+        written: Poll<io::Result<usize>>,
+    ) -> Poll<io::Result<usize>> {
+        match written {
+            Poll::Ready(Ok(bytes)) => {
+                self.wrote(bytes);
+                Poll::Ready(Ok(bytes))
+            }
+            Poll::Ready(Err(error)) => Poll::Ready(Err(error)),
+            Poll::Pending => self.wait(cx),
+        }
+    }
+}
+
+impl AsyncRead for Watched {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buffer: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        let evicted = match &mut self.evicted {
+            Some(evicted) => evicted.as_mut().poll(cx).is_ready(),
+            None => true,
+        };
+        if evicted {
+            self.evicted = None;
+            let message = "the connection makes room for another client";
+            return Poll::Ready(Err(io::Error::new(
+                io::ErrorKind::ConnectionAborted,
+                message,
+            )));
+        }
+        Pin::new(&mut self.stream).poll_read(cx, buffer)
+    }
+}
+
+impl AsyncWrite for Watched {
+    fn poll_write(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        bytes: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        let written = Pin::new(&mut self.stream).poll_write(cx, bytes);
+        self.after(cx, written)
+    }
+
+    /// So that the server copies what it is to write into its own small buffer: a slice of a large
+    /// answer would keep all of it in memory.
+    fn is_write_vectored(&self) -> bool {
+        false
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_flush(cx)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_shutdown(cx)
+    }
+}

@@ -1,0 +1,185 @@
+//! Whose a data directory is.
+//!
+//! The vote journal and the database in it are those of one validator on one chain. A validator that
+//! runs on another's journal forgets what it has voted itself, and remembers what it has not. So the
+//! directory says whose it is from the first start on.
+
+use quorate_files::read_text;
+use quorate_storage::disk::{SystemDisk, write_atomically};
+use quorate_types::{ChainId, Identity, Record, ValidatorIndex};
+use serde::{Deserialize, Serialize};
+use std::{
+    io,
+    path::{Path, PathBuf},
+};
+
+/// The file in the data directory.
+pub(crate) const OWNER_FILE: &str = "owner.json";
+
+/// Most bytes of it.
+const MAX_OWNER_BYTES: u64 = 64 << 10;
+
+/// Whose a data directory is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Owner {
+    /// The chain.
+    pub(crate) chain_id: ChainId,
+    /// The validator.
+    pub(crate) identity: Identity,
+}
+
+/// Why a data directory cannot be used.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum OwnerError {
+    /// The file system failed.
+    #[error("{}: {source}", .path.display())]
+    Io {
+        /// The file.
+        path: PathBuf,
+        /// What the system says.
+        source: io::Error,
+    },
+    /// The file is damaged.
+    #[error(
+        "{} is damaged ({problem}); it says whose data directory this is. If you are certain that it is \
+         this validator's, remove the file", .path.display()
+    )]
+    Damaged {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong.
+        problem: String,
+    },
+    /// It is another validator's.
+    #[error(
+        "`data_dir`: {} belongs to another validator: {what}. Name a folder of this validator's own",
+        .directory.display()
+    )]
+    Foreign {
+        /// The data directory.
+        directory: PathBuf,
+        /// What differs.
+        what: String,
+    },
+}
+
+/// Checks that a data directory is this validator's or says nothing of whose it is. Returns whether
+/// it says so.
+pub(crate) fn check(directory: &Path, own: &Owner) -> Result<bool, OwnerError> {
+    let path = directory.join(OWNER_FILE);
+    let text = match read_text(&path, MAX_OWNER_BYTES) {
+        Err(error) if error.is_missing() => return Ok(false),
+        text => text.map_err(|error| OwnerError::Io {
+            path: path.clone(),
+            source: error.into(),
+        })?,
+    };
+    let held: Owner = serde_json::from_str(&text).map_err(|error| OwnerError::Damaged {
+        path: path.clone(),
+        problem: error.to_string(),
+    })?;
+    let foreign = |what| OwnerError::Foreign {
+        directory: directory.to_path_buf(),
+        what,
+    };
+    if held.chain_id != own.chain_id {
+        return Err(foreign(format!(
+            "{OWNER_FILE} in it names the chain {}, and the genesis file is that of {}",
+            held.chain_id, own.chain_id
+        )));
+    }
+    if held.identity != own.identity {
+        return Err(foreign(format!(
+            "{OWNER_FILE} in it names the identity {}, and the identity key is that of {}",
+            held.identity, own.identity
+        )));
+    }
+    Ok(true)
+}
+
+/// Marks a data directory as this validator's if nothing speaks against it: neither the mark that it
+/// bears already nor the votes in its journal, which earlier versions left without a mark.
+pub(crate) fn claim(
+    directory: &Path,
+    own: &Owner,
+    place: ValidatorIndex,
+    journal: &[Record],
+) -> Result<(), OwnerError> {
+    if check(directory, own)? {
+        return Ok(());
+    }
+    let signer = |record: &Record| match record {
+        Record::Vote(vote) => Some(vote.signer),
+        Record::Certificate(_) | Record::Block(_) => None,
+    };
+    if let Some(other) = journal.iter().filter_map(signer).find(|s| *s != place) {
+        return Err(OwnerError::Foreign {
+            directory: directory.to_path_buf(),
+            what: format!(
+                "its journal holds votes of validator {other}, and this is validator {place}"
+            ),
+        });
+    }
+    let path = directory.join(OWNER_FILE);
+    serde_json::to_vec_pretty(own)
+        .map_err(io::Error::other)
+        .and_then(|text| write_atomically(&SystemDisk, &path, &text))
+        .map_err(|source| OwnerError::Io { path, source })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use quorate_types::{Digest, Epoch, Subject, View, Vote};
+    use std::fs;
+
+    #[test]
+    fn a_data_directory_stays_with_its_validator() {
+        let folder = tempfile::tempdir().expect("a directory");
+        let own = Owner {
+            chain_id: ChainId(Digest([1; 32])),
+            identity: Identity([2; 32]),
+        };
+        let place = ValidatorIndex(1);
+        assert!(!check(folder.path(), &own).expect("empty"));
+        claim(folder.path(), &own, place, &[]).expect("nobody's yet");
+        assert!(check(folder.path(), &own).expect("its own"));
+        claim(folder.path(), &own, place, &[]).expect("again");
+        let other = Owner {
+            identity: Identity([3; 32]),
+            ..own
+        };
+        let refused = claim(folder.path(), &other, place, &[]).expect_err("another identity");
+        assert!(refused.to_string().contains("identity"), "{refused}");
+        let other = Owner {
+            chain_id: ChainId(Digest([4; 32])),
+            ..own
+        };
+        let refused = check(folder.path(), &other).expect_err("another chain");
+        assert!(refused.to_string().contains("chain"), "{refused}");
+        fs::write(folder.path().join(OWNER_FILE), "{").expect("own file");
+        let refused = check(folder.path(), &own).expect_err("damaged");
+        assert!(matches!(refused, OwnerError::Damaged { .. }), "{refused}");
+    }
+
+    #[test]
+    fn a_journal_without_a_mark_tells_by_its_votes() {
+        let folder = tempfile::tempdir().expect("a directory");
+        let own = Owner {
+            chain_id: ChainId(Digest([1; 32])),
+            identity: Identity([2; 32]),
+        };
+        let vote = Vote {
+            subject: Subject::nullify(Epoch(0), View(1)),
+            signer: ValidatorIndex(2),
+            signature: quorate_crypto::bls::PartialSignature([0; 96]),
+        };
+        let records = [Record::Vote(vote)];
+        let refused = claim(folder.path(), &own, ValidatorIndex(1), &records);
+        let refused = refused.expect_err("validator 2's");
+        assert!(refused.to_string().contains("validator 2"), "{refused}");
+        assert!(!folder.path().join(OWNER_FILE).exists());
+        claim(folder.path(), &own, ValidatorIndex(2), &records).expect("its own");
+    }
+}
