@@ -258,6 +258,20 @@ impl Engine {
         &self.tip
     }
 
+    /// The epoch and view from which on it votes, if it does not yet: what its key said before is not
+    /// known any more.
+    pub fn silent_until(&self) -> Option<(Epoch, View)> {
+        let journaled = self.future.iter().map(|record| match record {
+            Record::Block(block) => block.header().epoch,
+            Record::Certificate(certificate) => certificate.subject.epoch,
+            Record::Vote(vote) => vote.subject.epoch,
+        });
+        let first = journaled.max().max(Some(self.config.silent_before));
+        first
+            .filter(|first| *first > self.epoch())
+            .map(|first| (first, View(1)))
+    }
+
     /// Whether a finalised block is known to exist whose chain is not complete here.
     pub fn is_behind(&self) -> bool {
         self.target.is_some() || self.lags_by_epochs()

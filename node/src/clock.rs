@@ -14,7 +14,7 @@
 //! validator drops out.
 
 use quorate_consensus::Moment;
-use quorate_types::{Block, Digest, ValidatorIndex};
+use quorate_types::{Block, Committee, Digest, ValidatorIndex};
 use std::{
     collections::{BTreeMap, VecDeque},
     time::{Duration, Instant, SystemTime, UNIX_EPOCH},
@@ -88,8 +88,22 @@ const NEWEST_FOR: Duration = Duration::from_secs(30);
 /// How long it counts that this process was late.
 const LATE_FOR: Duration = Duration::from_secs(60);
 
-/// A difference in milliseconds that the operator is told of. Far above any network's delay.
-pub(crate) const TELLING_MS: i64 = 2_000;
+/// Of how many others the clocks must be known before anything is said of this one.
+pub(crate) fn voices_needed(committee: &Committee) -> usize {
+    let others = committee.size().saturating_sub(1);
+    others.saturating_sub(committee.faults()).max(1)
+}
+
+/// The difference in the middle, the smaller of two; none if there are too few.
+pub(crate) fn middle(mut differences: Vec<i64>, enough: usize) -> Option<i64> {
+    if differences.len() < enough || differences.is_empty() {
+        return None;
+    }
+    differences.sort_unstable();
+    let middle = [(differences.len() - 1) / 2, differences.len() / 2];
+    let middle = middle.map(|place| differences[place]);
+    middle.into_iter().min_by_key(|ahead| ahead.unsigned_abs())
+}
 
 /// The differences to the other leaders' clocks.
 pub(crate) struct ClockWatch {
@@ -106,9 +120,9 @@ pub(crate) struct ClockWatch {
 impl ClockWatch {
     /// Listens to the other validators of a committee with so many members, of which so many may be
     /// faulty.
-    pub(crate) fn new(validators: usize, faults: usize) -> Self {
+    pub(crate) fn new(enough: usize) -> Self {
         Self {
-            enough: validators.saturating_sub(1 + faults).max(1),
+            enough,
             waiting: BTreeMap::new(),
             voices: BTreeMap::new(),
             late: VecDeque::new(),
@@ -155,19 +169,15 @@ impl ClockWatch {
     }
 
     /// By how many milliseconds this clock is ahead of the others', the network's delay included;
-    /// below zero if it is behind. `None` while too few were heard.
-    pub(crate) fn ahead_ms(&self) -> Option<i64> {
-        if self.voices.len() < self.enough {
-            return None;
-        }
-        let voice = |newest: &VecDeque<(Moment, i64)>| newest.iter().map(|(_, ahead)| *ahead).min();
-        let mut sorted: Vec<i64> = self.voices.values().filter_map(voice).collect();
-        sorted.sort_unstable();
-        let middle = [(sorted.len() - 1) / 2, sorted.len() / 2];
-        let middle = middle.map(|place| sorted[place]);
-        let ahead = middle
-            .into_iter()
-            .min_by_key(|ahead| ahead.unsigned_abs())?;
+    /// below zero if it is behind. `None` while too few were heard lately: what was heard before the
+    /// chain halted tells nothing of a clock that was set since.
+    pub(crate) fn ahead_ms(&self, now: Moment) -> Option<i64> {
+        let voice = |newest: &VecDeque<(Moment, i64)>| {
+            let fresh = newest.iter().filter(|(at, _)| now.since(*at) <= NEWEST_FOR);
+            fresh.map(|(_, ahead)| *ahead).min()
+        };
+        let voices = self.voices.values().filter_map(voice).collect();
+        let ahead = middle(voices, self.enough)?;
         let late = self.late.front().map_or(0, |(_, by)| *by);
         Some(match ahead > 0 {
             true => (ahead - late).max(0),
@@ -197,8 +207,8 @@ mod tests {
         Block::new(header, Vec::new()).expect("an empty block")
     }
 
-    fn minute(count: u64) -> Moment {
-        Moment::default().after(Duration::from_secs(60) * u32::try_from(count).expect("few"))
+    fn second(count: u64) -> Moment {
+        Moment::default().after(Duration::from_secs(count))
     }
 
     /// Blocks of all leaders, one each second, that are so old when they are read.
@@ -218,36 +228,37 @@ mod tests {
     #[test]
     fn a_starved_machine_does_not_look_like_one_with_a_wrong_clock() {
         // Most blocks wait long until they are read, and one of several does not.
-        let mut watch = ClockWatch::new(4, 1);
+        let mut watch = ClockWatch::new(2);
         hear(
             &mut watch,
             0,
             &[2_900, 4_000, 3_100, 40, 2_500, 6_000, 3_000],
         );
-        assert_eq!(watch.ahead_ms(), Some(40));
+        assert_eq!(watch.ahead_ms(second(6)), Some(40));
         // All are late, and so is whatever this process does.
-        let mut watch = ClockWatch::new(4, 1);
+        let mut watch = ClockWatch::new(2);
         hear(&mut watch, 0, &[3_000; 10]);
-        assert_eq!(watch.ahead_ms(), Some(3_000));
-        let at = |second| Moment::default().after(Duration::from_secs(second));
-        watch.was_late(at(9), Duration::from_millis(2_600));
-        watch.was_late(at(10), Duration::from_millis(10));
-        assert_eq!(watch.ahead_ms(), Some(400));
-        // A minute later it counts no more.
-        watch.was_late(at(70), Duration::from_millis(10));
-        assert_eq!(watch.ahead_ms(), Some(2_990));
+        assert_eq!(watch.ahead_ms(second(9)), Some(3_000));
+        watch.was_late(second(9), Duration::from_millis(2_600));
+        watch.was_late(second(10), Duration::from_millis(10));
+        assert_eq!(watch.ahead_ms(second(10)), Some(400));
+        // A minute later it counts no more, and neither do the blocks.
+        watch.was_late(second(70), Duration::from_millis(10));
+        assert_eq!(watch.ahead_ms(second(70)), None, "a chain that halted");
+        hear(&mut watch, 70, &[3_000; 10]);
+        assert_eq!(watch.ahead_ms(second(79)), Some(2_990));
     }
 
     #[test]
     fn a_clock_that_is_behind_looks_so_however_late_blocks_are_read() {
-        let mut watch = ClockWatch::new(4, 1);
+        let mut watch = ClockWatch::new(2);
         hear(&mut watch, 0, &[-2_900, -500, -2_950, 100]);
         watch.was_late(Moment::default(), Duration::from_secs(9));
-        assert_eq!(watch.ahead_ms(), Some(-2_950));
+        assert_eq!(watch.ahead_ms(second(3)), Some(-2_950));
         // Set right, it is soon forgotten.
         hear(&mut watch, 4, &[20; 8]);
-        watch.was_late(minute(2), Duration::ZERO);
-        assert_eq!(watch.ahead_ms(), Some(20));
+        watch.was_late(second(120), Duration::ZERO);
+        assert_eq!(watch.ahead_ms(second(12)), Some(20));
     }
 
     fn leader(place: u32) -> ValidatorIndex {
@@ -256,12 +267,12 @@ mod tests {
 
     #[test]
     fn a_clock_that_is_off_shows_and_one_wrong_leader_does_not() {
-        let mut watch = ClockWatch::new(4, 1);
+        let mut watch = ClockWatch::new(2);
         let mut say = |place: u32, view: u64, timestamp_ms: u64, now_ms: u64| {
             let block = block(view, timestamp_ms);
             watch.heard(leader(place), &block, now_ms);
-            watch.accepted(minute(view), leader(place), block.id());
-            watch.ahead_ms()
+            watch.accepted(second(view), leader(place), block.id());
+            watch.ahead_ms(second(view))
         };
         assert_eq!(say(1, 1, 1_000_000, 1_000_020), None);
         // Of two voices one may lie: the smaller difference counts.
@@ -275,26 +286,53 @@ mod tests {
 
     #[test]
     fn what_never_becomes_final_says_nothing_and_a_leader_has_one_voice() {
-        let mut watch = ClockWatch::new(4, 1);
+        let mut watch = ClockWatch::new(2);
         for view in 0..100 {
             watch.heard(leader(1), &block(view, 0), 9_000_000);
         }
-        assert_eq!(watch.ahead_ms(), None);
+        assert_eq!(watch.ahead_ms(second(1)), None);
         assert!(watch.waiting[&leader(1)].len() <= WAITING);
         // Nor does a block that another leader has only repeated.
-        watch.accepted(minute(1), leader(2), block(99, 0).id());
-        assert_eq!(watch.ahead_ms(), None);
+        watch.accepted(second(1), leader(2), block(99, 0).id());
+        assert_eq!(watch.ahead_ms(second(1)), None);
         for view in 100..200 {
             let block = block(view, 0);
             watch.heard(leader(1), &block, 9_000_000);
-            watch.accepted(minute(view), leader(1), block.id());
+            watch.accepted(second(view / 10), leader(1), block.id());
         }
-        assert_eq!(watch.ahead_ms(), None, "one leader, however often it leads");
+        assert_eq!(
+            watch.ahead_ms(second(20)),
+            None,
+            "one leader, however often it leads"
+        );
         let late = block(200, 5_000);
         watch.heard(leader(2), &late, 5_010);
         // Said again much later.
         watch.heard(leader(2), &late, 50_000);
-        watch.accepted(minute(200), leader(2), late.id());
-        assert_eq!(watch.ahead_ms(), Some(10));
+        watch.accepted(second(20), leader(2), late.id());
+        assert_eq!(watch.ahead_ms(second(20)), Some(10));
+    }
+
+    #[test]
+    fn of_two_clocks_that_differ_neither_is_called_wrong() {
+        let needed = |validators: u8| {
+            let identities = (0..validators).map(|i| quorate_types::Identity([i; 32]));
+            let committee = Committee::new(Epoch(0), identities.collect());
+            voices_needed(&committee.expect("distinct"))
+        };
+        assert_eq!([1, 4, 7].map(needed), [1, 2, 4]);
+        assert_eq!(middle(vec![-3_000], 2), None, "the others are away");
+        assert_eq!(
+            middle(vec![0, -3_000], 2),
+            Some(0),
+            "the other one is wrong"
+        );
+        assert_eq!(
+            middle(vec![3_001, 3_000], 2),
+            Some(3_000),
+            "this one is wrong"
+        );
+        assert_eq!(middle(vec![-9_000, 3_000, 3_010], 2), Some(3_000));
+        assert_eq!(middle(Vec::new(), 0), None);
     }
 }

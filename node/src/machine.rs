@@ -222,7 +222,10 @@ impl Machine {
         keeper::restore(now, &chain, &genesis.fees, &store, &accounts, &mempool)?;
         let live = Arc::new(LiveStatus::new(committee.clone(), place));
         let view = consensus.timing.view_timeout;
-        live.begin_at(store.tip().height, view.max(consensus.min_block_interval));
+        let tip = store.tip();
+        live.begin_at(tip.height, view.max(consensus.min_block_interval));
+        let timestamp_ms = tip.block.map_or(0, |block| block.header().timestamp_ms);
+        live.set_executed(tip.height, timestamp_ms);
         let conduct = Arc::new(Conduct::new(
             committee.clone(),
             clock.clone(),
@@ -236,7 +239,7 @@ impl Machine {
             mempool.clone(),
             metrics.clone(),
             committee.clone(),
-            to_replica.clone(),
+            (to_replica.clone(), live.clone()),
         );
         let (executor, executed) = Executor::new(
             accounts.clone(),
@@ -379,7 +382,7 @@ fn observer(
     mempool: Arc<Mempool>,
     metrics: Arc<NodeMetrics>,
     committee: quorate_types::Committee,
-    replica: Sender<Event>,
+    (replica, live): (Sender<Event>, Arc<LiveStatus>),
 ) -> Box<dyn Fn(&ExecutedBlock) + Send> {
     Box::new(move |executed| {
         let transactions = executed.block.transactions().iter();
@@ -387,6 +390,7 @@ fn observer(
         let used = used.filter(|(_, outcome)| outcome.used_nonce());
         let used = used.map(|(transaction, _)| transaction.id()).collect();
         let height = executed.block.height();
+        live.set_executed(height, executed.block.header().timestamp_ms);
         mempool.executed(clock.now(), height, &executed.accounts, &used);
         let (count, bytes) = mempool.size();
         metrics.mempool_transactions.set(count as i64);

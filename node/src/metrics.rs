@@ -1,12 +1,16 @@
 //! The node's own metrics. Benchmarks and dashboards read these, never the log.
 
+mod verdict;
+
+use self::verdict::VerdictMetrics;
 use crate::{conduct::Fault, config::ValidatorConfig};
 use prometheus::{
     Counter, Gauge, Histogram, HistogramOpts, IntCounter, IntCounterVec, IntGauge, IntGaugeVec,
     Opts, Registry,
 };
 use quorate_consensus::{Counters, Offence, WorkCounts};
-use quorate_types::{Committee, Header, Outcome, View};
+use quorate_load::verdict::VerdictJson;
+use quorate_types::{Committee, Header, Outcome, ValidatorIndex, View};
 use std::{sync::Mutex, time::Duration};
 
 /// Every metric of the node but those of the links, which register their own.
@@ -61,6 +65,7 @@ pub struct NodeMetrics {
     pub(crate) faults: IntCounterVec,
     pub(crate) cuts: IntCounterVec,
     dropped_by_engine: IntCounterVec,
+    verdict: VerdictMetrics,
     last: Mutex<Counters>,
 }
 
@@ -356,6 +361,7 @@ impl NodeMetrics {
                 "Messages from peers that the consensus machine dropped",
                 "reason",
             )?,
+            verdict: VerdictMetrics::register(registry)?,
             last: Mutex::default(),
         };
         for answer in ANSWERS {
@@ -383,6 +389,7 @@ impl NodeMetrics {
     /// Says what does not change while the node runs.
     pub(crate) fn introduce(&self, config: &ValidatorConfig) {
         let committee = &config.committee;
+        self.verdict.introduce(committee);
         self.validators.set(committee.size() as i64);
         self.quorum.set(committee.quorum() as i64);
         for place in committee.places() {
@@ -395,6 +402,23 @@ impl NodeMetrics {
         self.info
             .with_label_values(&[VERSION, &genesis.name, &genesis.scheme, &own])
             .set(1);
+    }
+
+    /// Shows the verdict.
+    pub(crate) fn judged(&self, verdict: &VerdictJson, own: ValidatorIndex, usual: Duration) {
+        self.verdict.show(verdict, own, usual);
+    }
+
+    /// Tells the mean finality of own proposals since it was asked last.
+    pub(crate) fn mean_finality(&self) -> Box<dyn FnMut() -> Option<Duration> + Send> {
+        let finality = self.finality.clone();
+        let mut last = (0, 0.0);
+        Box::new(move || {
+            let now = (finality.get_sample_count(), finality.get_sample_sum());
+            let (count, sum) = (now.0 - last.0, now.1 - last.1);
+            last = now;
+            (count > 0).then(|| Duration::from_secs_f64((sum / count as f64).max(0.0)))
+        })
     }
 
     /// Counts the views between a final block's and its parent's, whose leaders brought none.

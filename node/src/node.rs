@@ -346,7 +346,12 @@ async fn serve_until_stopped(
         conduct,
     ));
     let peers = links.clone();
-    let peers_for_log = links.clone();
+    let (peers_for_log, peers_for_metrics) = (links.clone(), links.clone());
+    let told = sync_log::Told {
+        live: live.clone(),
+        addresses: config.p2p.peers.clone(),
+        finality: metrics.mean_finality(),
+    };
     let clients = rpc::clients(&config.rpc);
     let vitals = Vitals {
         clients: clients.clone(),
@@ -355,6 +360,7 @@ async fn serve_until_stopped(
         live: live.clone(),
         mempool: mempool.clone(),
         metrics: metrics.clone(),
+        peers: Box::new(move || peers_for_metrics.peers()),
     };
     let state = RpcState::new(RpcParts {
         config: config.rpc.clone(),
@@ -391,7 +397,7 @@ async fn serve_until_stopped(
         });
     }
     let space = tokio::spawn(space::watch(config.data_dir.clone()));
-    let sync_log = tokio::spawn(sync_log::watch(live.clone(), move || peers_for_log.peers()));
+    let sync_log = tokio::spawn(sync_log::watch(told, move || peers_for_log.peers()));
 
     let outcome = tokio::select! {
         signal = stop_signal(stop_with_stdin) => signal,

@@ -12,7 +12,7 @@
 
 use crate::{
     across::Across,
-    clock::{Clock, ClockWatch, TELLING_MS},
+    clock::{self, Clock, ClockWatch},
     conduct::Conduct,
     evidence::EvidenceFolder,
     executor::ExecutorHandle,
@@ -34,7 +34,7 @@ use quorate_consensus::{
 };
 use quorate_crypto::bls::Proof;
 use quorate_crypto::mistakes::{Mistake, made};
-use quorate_load::api::OffenderJson;
+use quorate_load::{api::OffenderJson, verdict::Voting};
 use quorate_storage::journal::Journal;
 use quorate_types::{
     Block, ChainId, Committee, Digest, Evidence, Header, Height, Identity, Message, Record, Status,
@@ -61,8 +61,8 @@ const STATUS_WAIT: Duration = Duration::from_millis(400);
 /// How often the links of blocked validators are cut anew. The library forgets after 60 s.
 const CUT_INTERVAL: Duration = Duration::from_secs(45);
 
-/// How often the operator is told of a clock that is off.
-const CLOCK_INTERVAL: Duration = Duration::from_secs(60);
+/// Blocks that become final at once, at most, when none is fetched.
+const MAX_FINAL_AT_ONCE: usize = 8;
 
 /// Own proposals whose way to finality is being timed.
 const MAX_TIMED_PROPOSALS: usize = 1_024;
@@ -198,7 +198,6 @@ pub struct Replica {
     /// The order that is being carried out.
     ordered: Option<Option<Duration>>,
     clock: ClockWatch,
-    clock_told: Option<Moment>,
 }
 
 impl Replica {
@@ -209,7 +208,7 @@ impl Replica {
         around: Neighbours,
     ) -> Self {
         let start = around.clock.now();
-        let (validators, faults) = (config.committee.size(), config.committee.faults());
+        let voices = clock::voices_needed(&config.committee);
         Self {
             config,
             engine,
@@ -226,8 +225,7 @@ impl Replica {
             status_leaves: None,
             next_cut: start,
             ordered: None,
-            clock: ClockWatch::new(validators, faults),
-            clock_told: None,
+            clock: ClockWatch::new(voices),
         }
     }
 
@@ -655,6 +653,8 @@ impl Replica {
     fn deliver(&mut self, finalized: Vec<Finalized>) {
         let metrics = &self.around.metrics;
         let now = self.now();
+        // What is fetched comes at once, and tells nothing of the time between blocks.
+        let fetched = finalized.len() > MAX_FINAL_AT_ONCE;
         for Finalized { block, certificate } in &finalized {
             if let Some(signers) = certificate.as_ref().and_then(|c| signers_of(&c.proof)) {
                 self.around.live.signed(signers);
@@ -662,7 +662,9 @@ impl Replica {
             let header = block.header();
             let leader = self.config.committee.leader_in(header.epoch, header.view);
             self.clock.accepted(now, leader, block.id());
-            if let Some(last) = self.last_final.replace(now) {
+            if let Some(last) = self.last_final.replace(now)
+                && !fetched
+            {
                 NodeMetrics::observe(&metrics.block_interval, now.since(last));
             }
             if let Some(sent) = self.proposed.remove(&block.id()) {
@@ -786,7 +788,7 @@ impl Replica {
             .journal_bytes
             .set(as_i64(self.journal.bytes()));
         let (bytes, pruned) = self.around.executor.disk();
-        let clock_ahead_ms = self.clock.ahead_ms();
+        let clock_ahead_ms = self.clock.ahead_ms(now);
         self.around.live.set_condition(Condition {
             behind: self.engine.is_behind(),
             journal_bytes: self.journal.bytes(),
@@ -794,7 +796,14 @@ impl Replica {
             pruned_below: pruned,
             clock_ahead_ms,
         });
-        self.watch_clock(clock_ahead_ms, now);
+        let live = &self.around.live;
+        live.set_voting(match self.engine.silent_until() {
+            None => Voting::Votes,
+            Some((epoch, view)) => Voting::SilentUntil {
+                epoch: epoch.0,
+                view,
+            },
+        });
         let tip = self.engine.tip();
         self.around.metrics.database_bytes.set(as_i64(bytes));
         self.around.metrics.pruned_below.set(as_i64(pruned.0));
@@ -813,30 +822,6 @@ impl Replica {
         self.around.outlet.hold(status);
         self.status_leaves = Some(now.after(STATUS_WAIT));
         Ok(())
-    }
-}
-
-impl Replica {
-    /// Tells the operator of a clock that is far off, once a minute.
-    fn watch_clock(&mut self, ahead_ms: Option<i64>, now: Moment) {
-        let Some(ahead_ms) = ahead_ms else {
-            return;
-        };
-        self.around
-            .metrics
-            .clock_ahead
-            .set(ahead_ms as f64 / 1_000.0);
-        let told = self
-            .clock_told
-            .is_some_and(|at| now < at.after(CLOCK_INTERVAL));
-        if ahead_ms.abs() >= TELLING_MS && !told {
-            self.clock_told = Some(now);
-            warn!(
-                ahead_ms,
-                "this machine's clock is off: voters refuse blocks that are 5 s ahead of them, and \
-                 links are refused between clocks that differ as much. Synchronise it (NTP)"
-            );
-        }
     }
 }
 

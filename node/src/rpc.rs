@@ -19,6 +19,7 @@ mod page;
 mod progress;
 mod server;
 mod submit;
+mod verdict;
 pub(crate) mod verifying;
 
 use crate::{
@@ -41,8 +42,9 @@ use live::LiveStatus;
 use quorate_http::{Client, Clients, FREE_BYTES, Permit, Resource, forget_body, held};
 use quorate_load::api::{
     AccountJson, AccountProofJson, CertificatesJson, EvidenceListJson, PeersJson, StatusJson,
-    SubmitAnswer, SyncState, TransactionResult, TransactionState, to_hex,
+    SubmitAnswer, TransactionResult, TransactionState, to_hex,
 };
+use quorate_load::verdict::Health;
 use quorate_p2p::PeerStatus;
 use quorate_storage::store::Store;
 use quorate_types::{ChainId, Digest, Height, Identity, genesis::Fees};
@@ -313,6 +315,7 @@ async fn status(State(state): State<RpcState>) -> Json<StatusJson> {
     let condition = live.condition();
     let links = (parts.peers)();
     let sync = live.sync(&links);
+    let verdict = live.verdict(&links);
     let peers = links.iter().map(|status| answers::peer(live, status));
     Json(StatusJson {
         name: parts.name.clone(),
@@ -334,10 +337,11 @@ async fn status(State(state): State<RpcState>) -> Json<StatusJson> {
         uptime_seconds: live.started().elapsed().as_secs(),
         behind: condition.behind,
         sync: Some(sync),
+        verdict: Some(verdict),
         first_height: condition.pruned_below,
         database_bytes: condition.database_bytes,
         journal_bytes: condition.journal_bytes,
-        clock_ahead_ms: condition.clock_ahead_ms,
+        clock_ahead_ms: live.clock_ahead_ms(&links),
         scheme: parts.scheme.clone(),
         evidence: live.evidence().len(),
     })
@@ -507,18 +511,21 @@ async fn certificates(
 
 async fn ready(State(state): State<RpcState>) -> RpcResult<Json<serde_json::Value>> {
     let parts = state.parts();
-    let sync = parts.live.sync(&(parts.peers)());
+    let links = (parts.peers)();
+    let verdict = parts.live.verdict(&links);
     let executed = parts.executor.executed().borrow().height;
     let refuse = |code, message: &str| Err(RpcError::unavailable(code, message));
-    match sync.state {
-        _ if sync.reachable < sync.quorum => return refuse("not_connected", &sync.in_words()),
-        SyncState::Stalled | SyncState::NoQuorum => return refuse("stalled", &sync.in_words()),
-        SyncState::Starting | SyncState::CatchingUp => {
-            return refuse("not_in_sync", &sync.in_words());
+    match verdict.state {
+        // Who does not vote serves its clients as well as the others.
+        Health::Healthy | Health::NotVoting | Health::KeySeenElsewhere | Health::Unknown => {}
+        Health::Starting | Health::CatchingUp | Health::BlocksGone => {
+            return refuse("not_in_sync", &verdict.summary);
         }
-        SyncState::InSync => {}
+        Health::CutOff | Health::Refused => return refuse("not_connected", &verdict.summary),
+        Health::Stuck | Health::Halted => return refuse("stalled", &verdict.summary),
     }
-    let waiting = sync.height.0.saturating_sub(executed.0);
+    let height = parts.live.finalized_height();
+    let waiting = height.0.saturating_sub(executed.0);
     if waiting > MAX_EXECUTION_LAG {
         let message = format!("{waiting} final blocks are not executed yet");
         return refuse("not_in_sync", &message);

@@ -1,9 +1,13 @@
-//! Telling the log how the chain goes: a line when that changes, and one now and then.
+//! Telling the log how the validator is: a line when that changes, one now and then, and one for each
+//! link that is lost or back.
 
 use crate::rpc::live::LiveStatus;
-use quorate_load::api::{SyncJson, SyncState};
+use quorate_load::verdict::{Health, Severity, VerdictJson};
 use quorate_p2p::PeerStatus;
+use quorate_types::Identity;
 use std::{
+    collections::{BTreeMap, BTreeSet},
+    net::SocketAddr,
     sync::Arc,
     time::{Duration, Instant},
 };
@@ -18,35 +22,41 @@ const LOOKS: u32 = 2;
 /// After this long without a line there is one though nothing has changed.
 const HEARTBEAT: Duration = Duration::from_secs(30);
 
-/// What is to be told, and how loudly.
+/// Notes are told when they are new, and again after this long.
+const NOTE_INTERVAL: Duration = Duration::from_secs(600);
+
+/// A link that is missing at the start is told after this long.
+const FIRST_LINK: Duration = Duration::from_secs(10);
+
+/// What is to be told.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Line {
-    /// It has got worse.
-    Warning,
-    /// It has got better, or is as it was.
-    Notice,
+    /// The verdict is another one.
+    Change,
+    /// It is as it was.
+    Heartbeat,
 }
 
 /// What was told and seen last.
 struct Watch {
-    told: SyncState,
+    told: Health,
     told_at: Instant,
-    seen: SyncState,
+    seen: Health,
     looks: u32,
 }
 
 impl Watch {
     fn new(now: Instant) -> Self {
         Self {
-            told: SyncState::Starting,
+            told: Health::Starting,
             told_at: now,
-            seen: SyncState::Starting,
+            seen: Health::Starting,
             looks: 0,
         }
     }
 
     /// What is to be told of a state that is seen.
-    fn tells(&mut self, now: Instant, state: SyncState) -> Option<Line> {
+    fn tells(&mut self, now: Instant, state: Health) -> Option<Line> {
         self.looks = if state == self.seen {
             self.looks + 1
         } else {
@@ -60,38 +70,152 @@ impl Watch {
         self.told_at = now;
         if is_new {
             self.told = state;
+            return Some(Line::Change);
         }
-        // Of a chain that stands still each heartbeat is a warning.
-        Some(match self.told {
-            SyncState::Stalled | SyncState::NoQuorum => Line::Warning,
-            SyncState::InSync | SyncState::CatchingUp | SyncState::Starting => Line::Notice,
-        })
+        Some(Line::Heartbeat)
     }
 }
 
-/// Looks at how the chain goes until it is dropped.
-pub(crate) async fn watch(live: Arc<LiveStatus>, peers: impl Fn() -> Vec<PeerStatus>) {
-    let mut watch = Watch::new(Instant::now());
+/// The notes that were told, and when. Figures in them change and are no news.
+#[derive(Default)]
+struct Notes(BTreeMap<String, (Instant, u32)>);
+
+impl Notes {
+    /// The notes that are to be told now.
+    fn tells<'a>(&mut self, now: Instant, notes: &'a [String]) -> Vec<&'a str> {
+        let kind = |note: &str| -> String {
+            let letters = note.split(':').next().unwrap_or(note).chars();
+            letters.filter(|c| !c.is_ascii_digit()).collect()
+        };
+        let there: BTreeSet<String> = notes.iter().map(|note| kind(note)).collect();
+        self.0.retain(|held, _| there.contains(held));
+        let mut told = Vec::new();
+        for note in notes {
+            let (at, looks) = self.0.entry(kind(note)).or_insert((now, 0));
+            *looks = looks.saturating_add(1);
+            let again = *looks > LOOKS && now >= *at + NOTE_INTERVAL;
+            if *looks == LOOKS || again {
+                *at = now;
+                told.push(note.as_str());
+            }
+        }
+        told
+    }
+}
+
+/// Which links were told as lost.
+struct LinkNews {
+    /// Whose link is up, as far as it was told.
+    up: BTreeMap<Identity, bool>,
+    started: Instant,
+}
+
+/// A link that is lost (`false`) or there (`true`).
+type Change = (Identity, bool);
+
+impl LinkNews {
+    fn new(started: Instant) -> Self {
+        Self {
+            up: BTreeMap::new(),
+            started,
+        }
+    }
+
+    /// What has changed since the last call. A link that has never been up is told once as missing.
+    fn changes(&mut self, now: Instant, peers: &[PeerStatus]) -> Vec<Change> {
+        let mut changes = Vec::new();
+        for peer in peers {
+            let known = self.up.get(&peer.identity).copied();
+            let is_new = match known {
+                Some(before) => before != peer.connected,
+                None => peer.connected || now >= self.started + FIRST_LINK,
+            };
+            if is_new {
+                self.up.insert(peer.identity, peer.connected);
+                changes.push((peer.identity, peer.connected));
+            }
+        }
+        changes
+    }
+}
+
+/// What the lines name: where each peer is by the configuration, and what there is to measure.
+pub(crate) struct Told {
+    pub(crate) live: Arc<LiveStatus>,
+    pub(crate) addresses: Vec<(Identity, SocketAddr)>,
+    /// The mean time from an own proposal to its finality since the last call.
+    pub(crate) finality: Box<dyn FnMut() -> Option<Duration> + Send>,
+}
+
+/// Looks at how the validator is until it is dropped.
+pub(crate) async fn watch(mut told: Told, peers: impl Fn() -> Vec<PeerStatus>) {
+    let start = Instant::now();
+    let mut watch = Watch::new(start);
+    let mut notes = Notes::default();
+    let mut links = LinkNews::new(start);
     let mut ticks = tokio::time::interval(LOOK_INTERVAL);
     loop {
         ticks.tick().await;
-        let sync = live.sync(&peers());
-        let SyncJson {
-            height,
-            reachable,
-            validators,
-            blocks_per_second,
-            ..
-        } = sync;
-        let rate = format!("{blocks_per_second:.1}");
-        match watch.tells(Instant::now(), sync.state) {
-            Some(Line::Warning) => {
-                warn!(%height, blocks_per_second = rate, reachable, validators, "{}", sync.in_words());
-            }
-            Some(Line::Notice) => {
-                info!(%height, blocks_per_second = rate, reachable, validators, "{}", sync.in_words());
-            }
-            None => {}
+        let now = Instant::now();
+        let peers = peers();
+        for (identity, up) in links.changes(now, &peers) {
+            told.link(&identity, up, &peers);
+        }
+        let verdict = told.live.verdict(&peers);
+        if let Some(line) = watch.tells(now, verdict.state) {
+            told.verdict(line, &verdict, &peers);
+        }
+        for note in notes.tells(now, &verdict.notes) {
+            warn!("{note}");
+        }
+    }
+}
+
+impl Told {
+    fn link(&self, identity: &Identity, up: bool, peers: &[PeerStatus]) {
+        let place = self.live.committee().place(identity).map(|place| place.0);
+        let name = identity.short();
+        let address = self.addresses.iter().find(|(whose, _)| whose == identity);
+        let address = address.map(|(_, address)| address.to_string());
+        let address = address.as_deref().unwrap_or("-");
+        let connected = peers.iter().filter(|peer| peer.connected).count();
+        let of = peers.len();
+        match up {
+            true => info!(
+                validator = place,
+                name, address, connected, of, "link is up"
+            ),
+            false => warn!(
+                validator = place,
+                name, address, connected, of, "link is missing"
+            ),
+        }
+    }
+
+    fn verdict(&mut self, line: Line, verdict: &VerdictJson, peers: &[PeerStatus]) {
+        let sync = self.live.sync(peers);
+        let height = sync.height;
+        let rate = format!("{:.1}", sync.blocks_per_second);
+        let connected = peers.iter().filter(|peer| peer.connected).count();
+        let of = peers.len();
+        let finality = (self.finality)().map_or_else(
+            || "-".to_owned(),
+            |mean| format!("{:.1}", mean.as_secs_f64() * 1_000.0),
+        );
+        let (voters, summary) = (verdict.voters, verdict.summary.as_str());
+        // The remedy once, with the change.
+        let remedy = verdict.remedy.as_deref().filter(|_| line == Line::Change);
+        let text = match remedy {
+            Some(remedy) => format!("{summary}. Remedy: {remedy}"),
+            None => summary.to_owned(),
+        };
+        match verdict.state.severity() {
+            Severity::Bad => warn!(
+                %height, blocks_per_second = rate, connected, of, voters, finality_ms = finality, "{text}"
+            ),
+            Severity::Good | Severity::Warning => info!(
+                %height, blocks_per_second = rate, connected, of, voters, finality_ms = finality, "{text}"
+            ),
         }
     }
 }
@@ -105,25 +229,81 @@ mod tests {
         let start = Instant::now();
         let mut watch = Watch::new(start);
         let mut at = |second: u64, state| watch.tells(start + Duration::from_secs(second), state);
-        use SyncState::{InSync, Stalled, Starting};
+        use Health::{Halted, Healthy, Starting};
         let story = [
             (1, Starting, None),
-            (2, InSync, None),
-            (3, InSync, Some(Line::Notice)),
-            (4, InSync, None),
-            (5, Stalled, None),
+            (2, Healthy, None),
+            (3, Healthy, Some(Line::Change)),
+            (4, Healthy, None),
+            (5, Halted, None),
             // It passes.
-            (6, InSync, None),
-            (7, Stalled, None),
-            (8, Stalled, Some(Line::Warning)),
-            (37, Stalled, None),
-            (38, Stalled, Some(Line::Warning)),
-            (39, InSync, None),
-            (40, InSync, Some(Line::Notice)),
-            (70, InSync, Some(Line::Notice)),
+            (6, Healthy, None),
+            (7, Halted, None),
+            (8, Halted, Some(Line::Change)),
+            (37, Halted, None),
+            (38, Halted, Some(Line::Heartbeat)),
+            (39, Healthy, None),
+            (40, Healthy, Some(Line::Change)),
+            (70, Healthy, Some(Line::Heartbeat)),
         ];
         for (second, state, expected) in story {
             assert_eq!(at(second, state), expected, "{second}");
+        }
+    }
+
+    #[test]
+    fn a_note_is_told_once_it_lasts_whatever_its_figures_and_anew_when_it_comes_back() {
+        let start = Instant::now();
+        let mut notes = Notes::default();
+        let mut at = |second: u64, there: &[&str]| -> usize {
+            let there: Vec<String> = there.iter().map(|note| (*note).to_owned()).collect();
+            notes
+                .tells(start + Duration::from_secs(second), &there)
+                .len()
+        };
+        assert_eq!(at(1, &["clock is 2.5 s ahead: NTP"]), 0);
+        assert_eq!(at(2, &["clock is 2.6 s ahead: NTP"]), 1);
+        assert_eq!(at(3, &["clock is 2.7 s ahead: NTP"]), 0);
+        assert_eq!(at(601, &["clock is 2.7 s ahead: NTP"]), 0);
+        assert_eq!(at(602, &["clock is 2.7 s ahead: NTP"]), 1);
+        assert_eq!(at(603, &[]), 0);
+        assert_eq!(at(604, &["clock is 2.7 s ahead: NTP"]), 0);
+        assert_eq!(at(605, &["clock is 2.7 s ahead: NTP", "other"]), 1);
+    }
+
+    #[test]
+    fn a_link_is_told_once_when_it_is_lost_and_once_when_it_is_back() {
+        let start = Instant::now();
+        let mut news = LinkNews::new(start);
+        let identity = Identity([7; 32]);
+        let mut at = |second: u64, connected: bool| {
+            let peer = PeerStatus {
+                identity,
+                connected,
+                round_trip_us: None,
+                connected_for: None,
+                blocked: false,
+                oversized: 0,
+                refusals: 0,
+                clock_refused: false,
+                clock_ahead_ms: None,
+            };
+            let changes = news.changes(start + Duration::from_secs(second), &[peer]);
+            changes.first().map(|(_, up)| *up)
+        };
+        let story = [
+            (0, false, None),
+            (9, false, None),
+            (10, false, Some(false)),
+            (11, false, None),
+            (12, true, Some(true)),
+            (13, true, None),
+            (14, false, Some(false)),
+            (90, false, None),
+            (91, true, Some(true)),
+        ];
+        for (second, connected, expected) in story {
+            assert_eq!(at(second, connected), expected, "{second}");
         }
     }
 }

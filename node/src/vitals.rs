@@ -6,6 +6,7 @@ use crate::{
 };
 use quorate_files::Usage;
 use quorate_http::{Clients, Resource};
+use quorate_p2p::PeerStatus;
 use std::{path::PathBuf, sync::Arc};
 
 /// The handles to look at.
@@ -16,6 +17,7 @@ pub(crate) struct Vitals {
     pub(crate) mempool: Arc<Mempool>,
     pub(crate) clients: Clients,
     pub(crate) metrics: Arc<NodeMetrics>,
+    pub(crate) peers: Box<dyn Fn() -> Vec<PeerStatus> + Send + Sync>,
 }
 
 impl Vitals {
@@ -41,6 +43,12 @@ impl Vitals {
         metrics
             .network_height
             .set(as_i64(self.live.network_height().0));
+        let links = (self.peers)();
+        let live = &self.live;
+        metrics.judged(&live.verdict(&links), live.own(), live.usual_interval());
+        if let Some(ahead_ms) = self.live.clock_ahead_ms(&links) {
+            metrics.clock_ahead.set(ahead_ms as f64 / 1_000.0);
+        }
         let behind = self.live.condition().behind;
         metrics.behind.set(i64::from(behind));
         let (count, bytes) = self.mempool.size();

@@ -20,8 +20,13 @@ use std::{
 /// How long a query may bring nothing after the network has started.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// What Prometheus has beside the validators' metrics.
-const BUILT_IN: [&str; 2] = ["up", "ALERTS"];
+/// What Prometheus has beside the validators' metrics: its own, and the explorer's.
+const BUILT_IN: [&str; 4] = [
+    "up",
+    "ALERTS",
+    "quorate_explorer_claimed_height",
+    "quorate_explorer_tip_height",
+];
 
 /// Labels that Prometheus or the list of targets adds.
 const ADDED_LABELS: [&str; 5] = ["network", "instance", "job", "alertstate", "le"];

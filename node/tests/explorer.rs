@@ -193,7 +193,10 @@ async fn what_an_explorer_says_verifies_offline_and_a_changed_answer_does_not() 
         assert!(seen.iter().all(|seen| seen.source == "certificate"));
         let of = seen[0].of.unwrap().0;
         let signed: u64 = seen.iter().map(|seen| seen.signed.unwrap().0).sum();
-        assert!(signed >= 3 * of, "{signed} signatures under {of} certificates");
+        assert!(
+            signed >= 3 * of,
+            "{signed} signatures under {of} certificates"
+        );
         of > 10
     })
     .await;

@@ -27,29 +27,49 @@ async fn status_tells_a_lost_quorum_and_that_it_is_back() {
     let mut net = Net::start("stalled", 4).await;
     net.until("it is in sync", async |net| {
         let (code, text) = status(net, 0);
-        code == Some(0) && text.contains("in sync, newest final block")
+        code == Some(0) && text.starts_with("healthy: newest block")
     })
     .await;
     assert!(net.network.client(0).ready().await.is_ok());
+    net.until("all links are told", async |net| {
+        log(net, 0).matches("link is up").count() == 3
+    })
+    .await;
     for place in [2, 3] {
         net.network.kill(place).unwrap();
     }
-    net.until("it says that it is stalled", async |net| {
-        let (code, text) = status(net, 0);
-        code == Some(4)
-            && text.contains("stalled: no new final block for")
-            && text.contains("2 of 4 validators reachable")
-            && text.contains("a quorum needs 3; missing: validators 2, 3")
-    })
+    net.until(
+        "it says that the chain is halted, and whom it waits for",
+        async |net| {
+            let (code, text) = status(net, 0);
+            code == Some(4)
+                && text.starts_with("halted since 20")
+                && text.contains("needs 3 of 4 validators; not reachable: validators 2 (")
+                && text.contains("remedy: bring back one of them: validators 2 (")
+                && !text.contains("one more failure")
+        },
+    )
     .await;
     let refused = net.network.client(0).ready().await.unwrap_err().to_string();
-    assert!(refused.contains("2 of 4 validators"), "{refused}");
+    assert!(refused.contains("halted since"), "{refused}");
     net.network.spawn(2, &[]).unwrap();
-    net.until("it is in sync again", async |net| {
-        status(net, 0).0 == Some(0)
+    net.until("it is healthy again, with nothing to spare", async |net| {
+        let (code, text) = status(net, 0);
+        code == Some(0)
+            && text.contains("note: not reachable: validator 3 (")
+            && text
+                .contains("note: one more failure halts the chain: 3 of 4 validators vote, 3 must")
     })
     .await;
     assert!(net.network.client(0).ready().await.is_ok());
+    let told = log(&net, 0);
+    for line in [
+        "link is missing validator=2",
+        "link is up validator=2",
+        "halted since 20",
+    ] {
+        assert!(told.contains(line), "{line} is not in {told}");
+    }
 
     // The other one has lost its database.
     fs::remove_dir_all(net.path().join("validator-3/data/db")).unwrap();

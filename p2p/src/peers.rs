@@ -8,9 +8,10 @@ use commonware_cryptography::ed25519::PublicKey;
 use parking_lot::Mutex;
 use quorate_crypto::Identity;
 use std::{
+    collections::VecDeque,
     sync::{
         Arc, OnceLock,
-        atomic::{AtomicU32, AtomicU64, Ordering::Relaxed},
+        atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::Relaxed},
     },
     time::{Duration, Instant},
 };
@@ -41,6 +42,13 @@ pub struct PeerStatus {
     pub blocked: bool,
     /// Frames that were larger than their lane allows. No validator sends any.
     pub oversized: u64,
+    /// Handshakes in a row that it has ended after it accepted the connection, since the last link.
+    pub refusals: u32,
+    /// Whether a handshake with it failed since the last link because the clocks are too far apart.
+    pub clock_refused: bool,
+    /// By how many milliseconds this machine's clock is ahead of the peer's, below zero if it is
+    /// behind; to within half a round trip. `None` if the peer has not told its time on this link.
+    pub clock_ahead_ms: Option<i64>,
 }
 
 /// Is told whenever the first authenticated connection to a peer has come up (`true`) or the last one
@@ -66,6 +74,8 @@ pub(crate) struct Peer {
     /// Blocked until then, in ms since the table's start; 0 is never.
     blocked_until_ms: AtomicU64,
     oversized: AtomicU64,
+    refusals: AtomicU32,
+    clock_refused: AtomicBool,
     /// Bytes that may be read from its links, of which there may be a new one each second.
     budget: Mutex<Bucket>,
     pulse: Mutex<Pulse>,
@@ -79,7 +89,16 @@ struct Pulse {
     in_flight: [Option<(u64, Instant)>; PINGS_IN_FLIGHT],
     next: usize,
     last_ping: Option<Instant>,
+    /// The newest round trip, of which the half is the way that a peer's time has had.
+    newest_trip: Option<Duration>,
+    /// By how much this clock was ahead of the peer's in milliseconds, and the round trips that it was
+    /// measured with; the newest last.
+    clocks: VecDeque<(Instant, i64, Duration)>,
 }
+
+/// Measurements of a peer's clock of which that with the shortest round trip counts, and for how long.
+const CLOCKS: usize = 8;
+const CLOCK_LASTS: Duration = Duration::from_secs(15);
 
 impl PeerTable {
     /// `peers` are sorted by identity.
@@ -95,6 +114,8 @@ impl PeerTable {
                 heard_ms: AtomicU64::new(0),
                 blocked_until_ms: AtomicU64::new(0),
                 oversized: AtomicU64::new(0),
+                refusals: AtomicU32::new(0),
+                clock_refused: AtomicBool::new(false),
                 budget: Mutex::new(budget),
                 pulse: Mutex::default(),
             })
@@ -190,6 +211,35 @@ impl PeerTable {
             connected_for,
             blocked,
             oversized: peer.oversized.load(Relaxed),
+            refusals: peer.refusals.load(Relaxed),
+            clock_refused: peer.clock_refused.load(Relaxed),
+            clock_ahead_ms: pulse.clock_ahead_ms().filter(|_| connected_for.is_some()),
+        }
+    }
+
+    /// A peer has accepted a connection and ended the handshake.
+    pub(crate) fn refused_by(&self, place: usize) {
+        self.peers[place].refusals.fetch_add(1, Relaxed);
+    }
+
+    /// A handshake with a peer failed because of the clocks.
+    pub(crate) fn clock_refused(&self, place: usize) {
+        self.peers[place].clock_refused.store(true, Relaxed);
+    }
+
+    /// A peer tells its time, in milliseconds since 1970, right behind an answer to a ping.
+    pub(crate) fn told_time(&self, place: usize, peer_ms: u64, now_ms: u64) {
+        let mut pulse = self.peers[place].pulse.lock();
+        let Some(trip) = pulse.newest_trip else {
+            return;
+        };
+        let way = i128::try_from(trip.as_millis() / 2).unwrap_or(0);
+        let ahead = i128::from(now_ms) - i128::from(peer_ms) - way;
+        let ahead = ahead.clamp(i128::from(i64::MIN), i128::from(i64::MAX));
+        let ahead = i64::try_from(ahead).unwrap_or_default();
+        pulse.clocks.push_back((Instant::now(), ahead, trip));
+        if pulse.clocks.len() > CLOCKS {
+            pulse.clocks.pop_front();
         }
     }
 
@@ -230,6 +280,7 @@ impl PeerTable {
             return;
         };
         let round_trip = sent_at.elapsed();
+        pulse.newest_trip = Some(round_trip);
         let sample = u64::try_from(round_trip.as_micros()).unwrap_or(u64::MAX);
         pulse.round_trip_us = Some(match pulse.round_trip_us {
             None => sample,
@@ -238,10 +289,26 @@ impl PeerTable {
         if pulse.answered_since.is_none() {
             pulse.answered_since = Some(Instant::now());
             let peer = self.peers[place].identity.short();
-            tracing::info!(peer, round_trip_us = sample, "peer connected");
+            tracing::debug!(peer, round_trip_us = sample, "peer connected");
         }
         drop(pulse);
         self.metrics.round_trip(round_trip);
+    }
+}
+
+impl Pulse {
+    /// By how much this clock is ahead of the peer's, at least: what the way may have taken beside
+    /// its half of the round trip is taken off, so that no delay looks like a wrong clock.
+    fn clock_ahead_ms(&self) -> Option<i64> {
+        let newest = self.clocks.iter();
+        let newest = newest.filter(|(at, ..)| at.elapsed() < CLOCK_LASTS);
+        let (_, ahead, trip) = newest.min_by_key(|(_, _, trip)| *trip)?;
+        let doubt = i64::try_from(trip.as_millis() / 2).unwrap_or(i64::MAX);
+        Some(match *ahead {
+            ahead if ahead > doubt => ahead - doubt,
+            ahead if ahead < -doubt => ahead + doubt,
+            _ => 0,
+        })
     }
 }
 
@@ -257,6 +324,8 @@ impl LinkToken {
     pub(crate) fn new(table: Arc<PeerTable>, place: usize) -> Self {
         // Under the lock, so that whoever watches is told in the order in which it happens.
         let pulse = table.peers[place].pulse.lock();
+        table.peers[place].refusals.store(0, Relaxed);
+        table.peers[place].clock_refused.store(false, Relaxed);
         if table.peers[place].links.fetch_add(1, Relaxed) == 0 {
             table.tell(place, true);
         }
@@ -293,7 +362,7 @@ impl Drop for LinkToken {
         let mut pulse = peer.pulse.lock();
         if peer.links.fetch_sub(1, Relaxed) == 1 {
             if pulse.answered_since.is_some() {
-                tracing::info!(peer = peer.identity.short(), "peer disconnected");
+                tracing::debug!(peer = peer.identity.short(), "peer disconnected");
             }
             *pulse = Pulse::default();
             self.table.tell(self.place, false);
@@ -373,6 +442,31 @@ mod tests {
         let expected = [(0, false), (1, true), (0, true), (0, false), (1, false)];
         let expected = expected.map(|(place, up)| (Some(place), up));
         assert_eq!(*told.lock(), expected);
+    }
+
+    #[test]
+    fn a_clock_that_is_off_shows_and_a_slow_way_does_not() {
+        let table = table(1);
+        let _token = LinkToken::new(table.clone(), 0);
+        let answered = |number: u64| {
+            table.ping(0, Duration::ZERO, number);
+            table.pong(0, number);
+        };
+        table.told_time(0, 1_000, 5_000);
+        answered(1);
+        assert_eq!(table.status(0).clock_ahead_ms, None, "before an answer");
+        table.told_time(0, 1_000_000, 1_003_000);
+        assert_eq!(table.status(0).clock_ahead_ms, Some(3_000));
+        // What came by a slower way counts for less.
+        table.peers[0].pulse.lock().newest_trip = Some(Duration::from_secs(4));
+        table.told_time(0, 1_000_000, 1_007_000);
+        assert_eq!(table.status(0).clock_ahead_ms, Some(3_000));
+        table.peers[0].pulse.lock().clocks.clear();
+        table.told_time(0, 1_000_000, 1_003_000);
+        assert_eq!(table.status(0).clock_ahead_ms, Some(0), "4 s on the way");
+        table.peers[0].pulse.lock().clocks.clear();
+        table.told_time(0, u64::MAX, 0);
+        assert!(table.status(0).clock_ahead_ms.is_some_and(|ms| ms < 0));
     }
 
     #[test]

@@ -2,7 +2,10 @@
 //!
 //! ```text
 //! ping: 0 ‖ number (8 bytes)        pong: 1 ‖ the ping's number
+//! time: 2 ‖ the clock, in milliseconds since 1970; right behind each pong
 //! ```
+//!
+//! Versions that do not know the third kind count it as refused and drop it.
 //!
 //! The library pings to keep connections open, but measures nothing and tells nobody.
 
@@ -22,7 +25,10 @@ use commonware_p2p::{
 };
 use commonware_runtime::{IoBuf, IoBufs};
 use quorate_crypto::Identity;
-use std::{sync::Arc, time::Duration};
+use std::{
+    sync::Arc,
+    time::{Duration, SystemTime, UNIX_EPOCH},
+};
 use tokio::time::{MissedTickBehavior, interval};
 
 /// How often links are looked at, and an unanswered one is pinged.
@@ -34,6 +40,7 @@ const PING_EVERY: Duration = Duration::from_millis(900);
 
 const PING: u8 = 0;
 const PONG: u8 = 1;
+const TIME: u8 = 2;
 const BODY_BYTES: usize = 9;
 
 /// What the two pulse tasks share.
@@ -91,7 +98,11 @@ impl Pulse {
 
     fn handle(&mut self, place: usize, body: &[u8]) {
         match decode(body) {
-            Some((PING, number)) => self.send(place, PONG, number),
+            Some((PING, number)) => {
+                self.send(place, PONG, number);
+                self.send(place, TIME, wall_ms());
+            }
+            Some((TIME, peer_ms)) => self.table.told_time(place, peer_ms, wall_ms()),
             Some((PONG, number)) => self.table.pong(place, number),
             _ => self.metrics.refused(None, Refused::Version),
         }
@@ -109,6 +120,11 @@ impl Pulse {
 
 /// The channel as the library numbers it.
 pub(crate) const CHANNEL: u64 = PULSE_CHANNEL;
+
+fn wall_ms() -> u64 {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH);
+    u64::try_from(since.unwrap_or_default().as_millis()).unwrap_or(u64::MAX)
+}
 
 fn encode(kind: u8, number: u64) -> Bytes {
     let mut body = [kind; BODY_BYTES];

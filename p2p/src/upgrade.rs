@@ -19,7 +19,7 @@ use commonware_stream::{
 };
 use quorate_crypto::Identity;
 use rand::CryptoRng;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use tokio::time::sleep;
 
 type Secure = SakeCups<PrivateKey, ChaCha20Poly1305>;
@@ -67,6 +67,21 @@ impl Watched {
         Attempt {
             metrics: self.metrics.clone(),
             outcome: Handshake::Timeout,
+        }
+    }
+
+    /// Remembers why there is no link to a peer, as far as that tells an operator something.
+    fn note(&self, peer: &PublicKey, error: Option<&sake::Error>) {
+        let Some(place) = self.table.find(&Identity::from_public_key(peer)) else {
+            return;
+        };
+        match error {
+            // The connection was accepted: blocked there, perhaps.
+            Some(sake::Error::Frame(_)) => self.table.refused_by(place),
+            Some(sake::Error::HandshakeError(SakeError::InvalidTimestamp(..))) => {
+                self.table.clock_refused(place);
+            }
+            _ => {}
         }
     }
 
@@ -152,6 +167,7 @@ impl Upgrader for Watched {
                 sink,
             )
             .await;
+        self.note(&peer, dialled.as_ref().err());
         attempt.finish(dialled.as_ref().err());
         let (sender, receiver) = dialled?;
         Ok((sender, self.watch(&peer, receiver)))
@@ -175,6 +191,12 @@ impl Upgrader for Watched {
     {
         let attempt = self.attempt();
         let secure = self.secure.clone();
+        let caller: Arc<OnceLock<PublicKey>> = Arc::default();
+        let noted = caller.clone();
+        let bouncer = move |key: PublicKey| {
+            let _ = noted.set(key.clone());
+            bouncer(key)
+        };
         let accepted = secure
             .listen(
                 WallClock(context),
@@ -185,6 +207,11 @@ impl Upgrader for Watched {
                 sink,
             )
             .await;
+        if let (Some(caller), Err(error @ sake::Error::HandshakeError(_))) =
+            (caller.get(), &accepted)
+        {
+            self.note(caller, Some(error));
+        }
         attempt.finish(accepted.as_ref().err());
         let (peer, sender, receiver) = accepted?;
         let receiver = self.watch(&peer, receiver);

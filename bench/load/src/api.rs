@@ -2,6 +2,7 @@
 //! hexadecimal text; encodings are the hexadecimal form of the binary codec; amounts are in the
 //! chain's smallest unit.
 
+use crate::verdict::VerdictJson;
 use commonware_codec::{Copying, DecodeExt, Encode};
 use quorate_types::{
     Block, ChainId, Digest, Height, Identity, IdentitySignature, Memo, Transaction, Transfer,
@@ -411,6 +412,9 @@ pub struct StatusJson {
     /// versions do not say.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub sync: Option<SyncJson>,
+    /// How it is, in a word and in sentences: what to go by. Validators of earlier versions do not say.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub verdict: Option<VerdictJson>,
     /// The lowest height that is kept.
     pub first_height: Height,
     /// Bytes of the database's files.

@@ -14,6 +14,7 @@ mod report;
 mod schedule;
 mod senders;
 pub mod targets;
+pub mod verdict;
 
 pub use crate::core::{Pace, Shape};
 pub use client::{ClientError, RpcClient, TIMEOUT as ANSWER_TIMEOUT};

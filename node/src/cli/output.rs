@@ -2,8 +2,9 @@
 
 use anyhow::Context as _;
 use quorate_http::client::{is_harmful, shown, shown_lines};
+use quorate_load::verdict::Severity;
 use serde::Serialize;
-use std::io::{self, Write as _};
+use std::io::{self, IsTerminal as _, Write as _};
 
 /// Prints one JSON object, indented, to standard output.
 pub(super) fn print_json(value: &impl Serialize) -> anyhow::Result<()> {
@@ -31,10 +32,16 @@ fn escape_json(text: &str) -> String {
 
 /// Prints lines to standard output, with whatever could steer a terminal escaped. That the reader went away (`| head`) is no error.
 pub(super) fn print_lines(lines: &[impl AsRef<str>]) -> anyhow::Result<()> {
+    let escaped: Vec<String> = lines.iter().map(|l| shown_lines(l.as_ref())).collect();
+    print_painted(&escaped)
+}
+
+/// The same for lines with colours of [`Paint`]. What a server says in them was escaped before.
+pub(super) fn print_painted(lines: &[String]) -> anyhow::Result<()> {
     let mut out = io::stdout().lock();
     let written = lines
         .iter()
-        .try_for_each(|line| writeln!(out, "{}", shown_lines(line.as_ref())))
+        .try_for_each(|line| writeln!(out, "{line}"))
         .and_then(|()| out.flush());
     match written {
         Err(error) if error.kind() != io::ErrorKind::BrokenPipe => {
@@ -46,18 +53,132 @@ pub(super) fn print_lines(lines: &[impl AsRef<str>]) -> anyhow::Result<()> {
 
 /// Prints a table of names and values, the values in one column.
 pub(super) fn print_fields(fields: &[(&str, String)]) -> anyhow::Result<()> {
+    print_painted(&field_lines(fields))
+}
+
+/// A table of names and values, the values in one column, with whatever could steer a terminal escaped.
+pub(super) fn field_lines(fields: &[(&str, String)]) -> Vec<String> {
     let width = fields.iter().map(|(name, _)| name.len()).max().unwrap_or(0);
-    let lines: Vec<_> = fields
-        .iter()
-        .map(|(name, value)| format!("{name:width$}  {}", shown(value)))
-        .collect();
-    print_lines(&lines)
+    let line = |(name, value): &(&str, String)| format!("{name:width$}  {}", shown(value));
+    fields.iter().map(line).collect()
+}
+
+/// A table's column.
+pub(super) struct Column {
+    title: &'static str,
+    to_the_right: bool,
+}
+
+impl Column {
+    /// Of text.
+    pub(super) const fn left(title: &'static str) -> Self {
+        Self {
+            title,
+            to_the_right: false,
+        }
+    }
+
+    /// Of numbers.
+    pub(super) const fn right(title: &'static str) -> Self {
+        Self {
+            title,
+            to_the_right: true,
+        }
+    }
+}
+
+/// A table, as wide as its cells, which may be painted.
+pub(super) fn table(columns: &[Column], rows: &[Vec<String>]) -> Vec<String> {
+    let titles: Vec<String> = columns.iter().map(|c| c.title.to_owned()).collect();
+    let all: Vec<&Vec<String>> = std::iter::once(&titles).chain(rows).collect();
+    let width = |column: usize| -> usize {
+        let widths = all.iter().filter_map(|row| row.get(column));
+        widths.map(|cell| visible(cell)).max().unwrap_or(0)
+    };
+    let widths: Vec<usize> = (0..columns.len()).map(width).collect();
+    let line = |row: &&Vec<String>| {
+        let cells = row.iter().zip(columns).zip(&widths);
+        let cells: Vec<String> = cells
+            .map(|((cell, column), width)| {
+                let gap = " ".repeat(width.saturating_sub(visible(cell)));
+                match column.to_the_right {
+                    true => format!("{gap}{cell}"),
+                    false => format!("{cell}{gap}"),
+                }
+            })
+            .collect();
+        cells.join("  ").trim_end().to_owned()
+    };
+    all.iter().map(line).collect()
+}
+
+/// The characters of a cell that are seen.
+fn visible(cell: &str) -> usize {
+    let mut escaped = false;
+    let mut count = 0;
+    for character in cell.chars() {
+        match character {
+            '\x1b' => escaped = true,
+            'm' if escaped => escaped = false,
+            _ if escaped => {}
+            _ => count += 1,
+        }
+    }
+    count
+}
+
+/// Colours, where somebody sees them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Paint(bool);
+
+impl Paint {
+    /// Colours if standard output is a terminal, and nobody asked for none (<https://no-color.org>).
+    pub(super) fn for_stdout() -> Self {
+        Self(io::stdout().is_terminal() && is_wanted())
+    }
+
+    /// Marks trouble.
+    pub(super) fn severity(self, severity: Severity, text: &str) -> String {
+        let code = match severity {
+            Severity::Good => 32,
+            Severity::Warning => 33,
+            Severity::Bad => 31,
+        };
+        match self.0 {
+            true => format!("\x1b[{code}m{text}\x1b[0m"),
+            false => text.to_owned(),
+        }
+    }
+}
+
+fn is_wanted() -> bool {
+    let refused = std::env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty());
+    !refused && std::env::var_os("TERM").is_none_or(|term| term != "dumb")
 }
 
 #[cfg(test)]
 #[allow(clippy::unwrap_used)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_table_lines_up_painted_or_not() {
+        let columns = [Column::right("validator"), Column::left("link")];
+        let rows = |paint: Paint| {
+            let link = paint.severity(Severity::Bad, "none");
+            vec![
+                vec!["0".to_owned(), "up".to_owned()],
+                vec!["10".to_owned(), link],
+            ]
+        };
+        let plain = table(&columns, &rows(Paint(false)));
+        assert_eq!(
+            plain,
+            ["validator  link", "        0  up", "       10  none"]
+        );
+        let painted = table(&columns, &rows(Paint(true)));
+        assert_eq!(painted[2], "       10  \u{1b}[31mnone\u{1b}[0m");
+    }
 
     #[test]
     fn escaped_json_means_the_same() {

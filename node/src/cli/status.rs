@@ -1,29 +1,42 @@
 //! `quorate status`
 
 use super::{
-    output::{print_fields, print_json, print_lines},
+    output::{Column, Paint, field_lines, print_json, print_painted, table},
     rpc::{Rpc, block_on},
 };
 use anyhow::Context as _;
 use clap::Args;
 use quorate_http::client::shown;
-use quorate_load::api::{StatusJson, SyncState};
-use std::{process::ExitCode, time::Duration};
+use quorate_load::{
+    RpcClient,
+    api::{PeerJson, StatusJson, SyncState},
+    verdict::{Health, Severity, VerdictJson, Voter, counted, grouped, spoken},
+};
+use std::{
+    io::{IsTerminal as _, Write as _},
+    process::ExitCode,
+    time::Duration,
+};
 
 /// How long the validator may take to answer. Whoever hangs longer is not well.
 const PATIENCE: Duration = Duration::from_secs(5);
 
 /// What the process ends with when the validator answers and is not in sync.
 const NOT_IN_SYNC: u8 = 3;
-const STALLED: u8 = 4;
+const IN_TROUBLE: u8 = 4;
 
-/// Show what a validator says of itself: height, view, peers
+/// How often `--watch` looks.
+const WATCH_INTERVAL: Duration = Duration::from_secs(1);
+
+/// Show how a validator is: in one verdict, then height, view, peers
 ///
-/// The exit code tells how it is: 0 if it is in sync and linked to a quorum, 3 if it starts or catches
-/// up, 4 if no final blocks come or it is not linked to a quorum, 1 if it does not answer.
+/// The exit code tells the verdict: 0 if it is healthy, 3 if it passes by itself (it starts, catches up, or
+/// follows without a vote), 4 if somebody has to act (halted, cut off, refused, stuck, blocks gone, key
+/// seen elsewhere), 1 if it does not answer.
 #[derive(Args)]
 #[command(after_help = "Examples:
   quorate status
+  quorate status --watch
   quorate status --rpc http://10.0.0.1:26601 || echo 'look after validator 1'")]
 pub(super) struct Status {
     #[command(flatten)]
@@ -31,43 +44,149 @@ pub(super) struct Status {
     /// Print one JSON object
     #[arg(long)]
     json: bool,
+    /// Look once a second until Ctrl-C; if the output is no terminal, print a line for each change
+    #[arg(long, conflicts_with = "json")]
+    watch: bool,
 }
 
 impl Status {
     pub(super) fn run(self) -> anyhow::Result<ExitCode> {
         let client = self.rpc.client()?;
-        let status = block_on(async {
-            let answer = tokio::time::timeout(PATIENCE, client.status()).await;
-            let late = || format!("{} does not answer within {PATIENCE:?}", client.url());
-            Ok(answer.with_context(late)??)
-        })?;
+        if self.watch {
+            return block_on(watch(&client));
+        }
+        let status = block_on(ask(&client))?;
         if self.json {
             print_json(&status)?;
         } else {
-            print(&status)?;
+            print_painted(&describe(&status, Paint::for_stdout()))?;
         }
         Ok(exit_code(&status))
     }
 }
 
-fn print(status: &StatusJson) -> anyhow::Result<()> {
+async fn ask(client: &RpcClient) -> anyhow::Result<StatusJson> {
+    let answer = tokio::time::timeout(PATIENCE, client.status()).await;
+    let late = || {
+        format!(
+            "{} does not answer within {} s: the process is stopped (SIGSTOP), overloaded, or another \
+             program's",
+            client.url(),
+            PATIENCE.as_secs()
+        )
+    };
+    Ok(answer.with_context(late)??)
+}
+
+async fn watch(client: &RpcClient) -> anyhow::Result<ExitCode> {
+    let paint = Paint::for_stdout();
+    let terminal = std::io::stdout().is_terminal();
+    let mut told = String::new();
+    let mut interrupted = std::pin::pin!(tokio::signal::ctrl_c());
+    loop {
+        let (lines, key) = match ask(client).await {
+            Ok(status) => {
+                let verdict = status.verdict.as_ref();
+                let state = verdict.map_or("unknown", |verdict| verdict.state.name());
+                let notes = verdict.map_or(0, |verdict| verdict.notes.len());
+                (describe(&status, paint), format!("{state} {notes}"))
+            }
+            Err(error) => {
+                let line = paint.severity(Severity::Bad, &shown(&format!("{error:#}")));
+                (vec![line], "silent".to_owned())
+            }
+        };
+        if terminal {
+            // Home, and each line is cleared behind what is written; what is below, at the end.
+            let mut out = std::io::stdout().lock();
+            let _ = write!(out, "\x1b[H");
+            for line in &lines {
+                let _ = writeln!(out, "{line}\x1b[K");
+            }
+            let _ = write!(out, "\x1b[J");
+            let _ = out.flush();
+        } else if key != told {
+            let first = lines.into_iter().take_while(|line| !line.is_empty());
+            print_painted(&first.collect::<Vec<_>>())?;
+        }
+        told = key;
+        tokio::select! {
+            _ = &mut interrupted => return Ok(ExitCode::SUCCESS),
+            () = tokio::time::sleep(WATCH_INTERVAL) => {}
+        }
+    }
+}
+
+/// All that is printed, the verdict first.
+fn describe(status: &StatusJson, paint: Paint) -> Vec<String> {
+    let mut lines = Vec::new();
+    match &status.verdict {
+        Some(verdict) => lines.extend(verdict_lines(verdict, paint)),
+        None => lines.push(old_sync(status)),
+    }
+    lines.push(String::new());
+    lines.extend(fields(status));
+    lines.push(String::new());
+    lines.extend(peers(status, paint));
+    lines.extend(status.blocked.iter().map(|blocked| {
+        let text = format!(
+            "blocked: validator {} ({}), {}",
+            blocked.validator,
+            blocked.identity.short(),
+            shown(&blocked.reason)
+        );
+        paint.severity(Severity::Warning, &text)
+    }));
+    lines
+}
+
+fn verdict_lines(verdict: &VerdictJson, paint: Paint) -> Vec<String> {
+    let severity = verdict.state.severity();
+    let mut lines = vec![paint.severity(severity, &shown(&verdict.summary))];
+    if let Some(remedy) = &verdict.remedy {
+        lines.push(format!("  remedy: {}", shown(remedy)));
+    }
+    for note in &verdict.notes {
+        let text = format!("  note: {}", shown(note));
+        lines.push(paint.severity(Severity::Warning, &text));
+    }
+    lines
+}
+
+fn fields(status: &StatusJson) -> Vec<String> {
     let connected = status.peers.iter().filter(|peer| peer.connected).count();
-    print_fields(&[
+    let mib = |bytes: u64| format!("{:.1} MiB", bytes as f64 / 1_048_576.0);
+    let kept = match status.executed_height.0 {
+        0 => "no block yet".to_owned(),
+        newest => format!("{} to {}", grouped(status.first_height.0), grouped(newest)),
+    };
+    let waiting = status
+        .finalized_height
+        .0
+        .saturating_sub(status.executed_height.0);
+    let height = match waiting {
+        0 => grouped(status.finalized_height.0),
+        waiting => format!(
+            "{} ({} to execute)",
+            grouped(status.finalized_height.0),
+            counted(waiting, "block")
+        ),
+    };
+    field_lines(&[
         ("chain", format!("{} ({})", status.name, status.chain_id)),
         (
             "validator",
             format!("{} of {}", status.validator, status.validators),
         ),
         ("scheme", status.scheme.clone()),
-        ("sync", sync(status)),
         ("view", format!("{}.{}", status.epoch, status.view)),
-        ("final height", status.finalized_height.to_string()),
-        (
-            "blocks kept",
-            format!("{} to {}", status.first_height, status.executed_height),
-        ),
+        ("final height", height),
+        ("blocks kept", kept),
         ("state root", status.state_root.to_string()),
-        ("mempool", status.mempool_transactions.to_string()),
+        (
+            "mempool",
+            counted(status.mempool_transactions as u64, "transaction"),
+        ),
         (
             "peers",
             format!("{connected} of {} connected", status.peers.len()),
@@ -75,56 +194,87 @@ fn print(status: &StatusJson) -> anyhow::Result<()> {
         (
             "disk",
             format!(
-                "database {:.1} MiB, vote journal {:.1} MiB",
-                status.database_bytes as f64 / 1_048_576.0,
-                status.journal_bytes as f64 / 1_048_576.0
+                "database {} (its log included), vote journal {}",
+                mib(status.database_bytes),
+                mib(status.journal_bytes)
             ),
         ),
         ("clock", clock(status.clock_ahead_ms)),
         (
             "evidence",
-            format!("{} pairs of conflicting votes", status.evidence),
+            format!(
+                "{} of conflicting votes",
+                counted(status.evidence as u64, "pair")
+            ),
         ),
-        ("up", format!("{} s", status.uptime_seconds)),
+        ("up", spoken(status.uptime_seconds.saturating_mul(1_000))),
         ("version", status.version.clone()),
-    ])?;
-    let peers = status.peers.iter().map(|peer| {
-        let place = peer
-            .validator
-            .map_or_else(|| "?".to_owned(), |place| place.to_string());
-        let link = match (peer.connected, peer.round_trip_us) {
-            (false, _) => "not connected".to_owned(),
-            (true, Some(us)) => format!("connected, {:.2} ms", us as f64 / 1_000.0),
-            (true, None) => "connected".to_owned(),
-        };
-        let height = peer
-            .finalized_height
-            .map_or_else(String::new, |height| format!(", final height {height}"));
-        format!("  validator {place} ({}): {link}{height}", peer.identity)
-    });
-    let blocked = status.blocked.iter().map(|blocked| {
-        format!(
-            "  blocked: validator {} ({}), {}",
-            blocked.validator,
-            blocked.identity,
-            shown(&blocked.reason)
-        )
-    });
-    print_lines(&peers.chain(blocked).collect::<Vec<_>>())
+    ])
 }
 
-/// Whether the validator has what the others have and the chain goes on, in words.
-fn sync(status: &StatusJson) -> String {
-    let Some(sync) = &status.sync else {
-        return match status.behind {
-            true => "catching up".to_owned(),
-            false => "not told: the validator's version is an earlier one".to_owned(),
-        };
+/// The other validators in a table.
+fn peers(status: &StatusJson, paint: Paint) -> Vec<String> {
+    if status.peers.is_empty() {
+        return Vec::new();
+    }
+    let mut peers: Vec<&PeerJson> = status.peers.iter().collect();
+    peers.sort_by_key(|peer| peer.validator);
+    let others = status.verdict.iter().flat_map(|verdict| &verdict.others);
+    let others: Vec<_> = others.collect();
+    let rows = peers.iter().map(|peer| {
+        let voter = others
+            .iter()
+            .find(|other| Some(other.validator) == peer.validator)
+            .map(|other| other.state);
+        vec![
+            peer.validator
+                .map_or_else(|| "?".to_owned(), |place| place.to_string()),
+            peer.identity.short(),
+            match peer.connected {
+                true => "up".to_owned(),
+                false => paint.severity(Severity::Bad, "none"),
+            },
+            peer.round_trip_us.map_or_else(
+                || "-".to_owned(),
+                |us| format!("{:.2} ms", us as f64 / 1_000.0),
+            ),
+            peer.finalized_height
+                .map_or_else(|| "-".to_owned(), |height| grouped(height.0)),
+            voter.map_or_else(|| "-".to_owned(), |voter| votes(voter, paint)),
+        ]
+    });
+    let columns = [
+        Column::right("validator"),
+        Column::left("identity"),
+        Column::left("link"),
+        Column::right("round trip"),
+        Column::right("final height"),
+        Column::left("votes"),
+    ];
+    table(&columns, &rows.collect::<Vec<_>>())
+}
+
+fn votes(voter: Voter, paint: Paint) -> String {
+    let (severity, text) = match voter {
+        Voter::Votes => (Severity::Good, "yes"),
+        Voter::Fresh => (Severity::Warning, "not yet"),
+        Voter::Behind => (Severity::Bad, "no: catches up"),
+        Voter::Silent => (Severity::Bad, "no"),
+        Voter::Unreachable => (Severity::Bad, "no: not reachable"),
+        Voter::Blocked => (Severity::Bad, "blocked here"),
     };
-    let executed = status.executed_height.0;
-    match status.finalized_height.0.saturating_sub(executed) {
-        0 => sync.in_words(),
-        waiting => format!("{}; {waiting} blocks to execute", sync.in_words()),
+    match severity {
+        Severity::Good => text.to_owned(),
+        severity => paint.severity(severity, text),
+    }
+}
+
+/// What validators of earlier versions say.
+fn old_sync(status: &StatusJson) -> String {
+    match &status.sync {
+        Some(sync) => sync.in_words(),
+        None if status.behind => "catching up".to_owned(),
+        None => "no verdict: the validator's version is an earlier one".to_owned(),
     }
 }
 
@@ -132,18 +282,26 @@ fn sync(status: &StatusJson) -> String {
 fn clock(ahead_ms: Option<i64>) -> String {
     match ahead_ms {
         None => "not compared yet".to_owned(),
-        Some(ms) if ms < 0 => format!("{} ms behind the leaders'", ms.unsigned_abs()),
-        Some(ms) => format!("{ms} ms ahead of the leaders', network delay included"),
+        Some(0) => "as the others'".to_owned(),
+        Some(ms) if ms < 0 => format!("{} ms behind the others'", ms.unsigned_abs()),
+        Some(ms) => format!("{ms} ms ahead of the others'"),
     }
 }
 
 fn exit_code(status: &StatusJson) -> ExitCode {
-    let Some(sync) = &status.sync else {
-        return ExitCode::SUCCESS;
+    let code = match (&status.verdict, &status.sync) {
+        (Some(verdict), _) => match (verdict.state, verdict.state.severity()) {
+            (Health::Unknown, _) => NOT_IN_SYNC,
+            (_, Severity::Good) => 0,
+            (_, Severity::Warning) => NOT_IN_SYNC,
+            (_, Severity::Bad) => IN_TROUBLE,
+        },
+        (None, Some(sync)) => match sync.state {
+            SyncState::InSync => 0,
+            SyncState::Starting | SyncState::CatchingUp => NOT_IN_SYNC,
+            SyncState::Stalled | SyncState::NoQuorum => IN_TROUBLE,
+        },
+        (None, None) => 0,
     };
-    match sync.state {
-        SyncState::InSync => ExitCode::SUCCESS,
-        SyncState::Starting | SyncState::CatchingUp => ExitCode::from(NOT_IN_SYNC),
-        SyncState::Stalled | SyncState::NoQuorum => ExitCode::from(STALLED),
-    }
+    ExitCode::from(code)
 }

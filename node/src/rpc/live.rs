@@ -3,9 +3,13 @@
 use super::{
     heard::Heard,
     progress::{Others, Progress},
+    verdict::{self, Facts, Gone, Other},
 };
 use parking_lot::{Mutex, RwLock};
-use quorate_load::api::{EvidenceJson, OffenderJson, Standing, SyncJson};
+use quorate_load::{
+    api::{EvidenceJson, OffenderJson, Standing, SyncJson},
+    verdict::{VerdictJson, Voter, Voting},
+};
 use quorate_p2p::PeerStatus;
 use quorate_types::{Committee, Epoch, Height, Status, ValidatorIndex, View};
 use std::{
@@ -34,6 +38,9 @@ pub struct LiveStatus {
     last_votes: Vec<LastVote>,
     participation: RwLock<Participation>,
     heard: Heard,
+    voting: RwLock<Voting>,
+    gone: RwLock<Option<Gone>>,
+    executed: RwLock<ExecutedTip>,
     progress: Mutex<Progress>,
     /// Whether the newest final height was ever shown.
     placed: AtomicBool,
@@ -49,12 +56,34 @@ pub(crate) struct Condition {
     pub(crate) clock_ahead_ms: Option<i64>,
 }
 
+/// The newest executed block.
+#[derive(Clone, Copy, Debug, Default)]
+struct ExecutedTip {
+    height: Height,
+    timestamp_ms: u64,
+}
+
 /// The newest epoch and view in which a validator's vote was heard. Written by the replica only.
 #[derive(Default)]
 struct LastVote {
     epoch: AtomicU64,
     view: AtomicU64,
+    /// When a vote came that was not of an old view, in milliseconds since the start; 0 is never.
+    at_ms: AtomicU64,
 }
+
+/// A validator that no vote came from for so long does not vote, at least. While the chain stands, votes
+/// are repeated every second or so.
+const VOTE_PATIENCE: Duration = Duration::from_secs(10);
+
+/// The same for one without a link, whose votes may come by way of others.
+const VOTE_PATIENCE_ACROSS: Duration = Duration::from_secs(3);
+
+/// Votes of views that are so much older than this validator's do not show that their author votes.
+const VOTE_VIEWS: u64 = 16;
+
+/// Handshakes in a row that a peer has ended, from which on it refuses this validator.
+const REFUSALS: u32 = 3;
 
 /// Finalizations that name their signers, as far as they are counted.
 const PARTICIPATION_WINDOW: usize = 1_000;
@@ -81,6 +110,9 @@ impl LiveStatus {
             clock_ahead_ms: RwLock::default(),
             participation: RwLock::default(),
             heard: Heard::new(crate::clock::now_ms()),
+            voting: RwLock::default(),
+            gone: RwLock::default(),
+            executed: RwLock::default(),
             progress: Mutex::new(Progress::new(Instant::now())),
             placed: AtomicBool::new(false),
             offenders: RwLock::default(),
@@ -153,6 +185,122 @@ impl LiveStatus {
         }
     }
 
+    /// The verdict on this validator, given its links to the others.
+    pub(crate) fn verdict(&self, peers: &[PeerStatus]) -> VerdictJson {
+        verdict::decide(&self.facts(peers))
+    }
+
+    fn facts(&self, peers: &[PeerStatus]) -> Facts {
+        let committee = &self.committee;
+        let (height, network_height) = (self.finalized_height(), self.network_height());
+        let now = Instant::now();
+        let (growth, closing_per_second) = {
+            let mut progress = self.progress.lock();
+            let behind = network_height.0.saturating_sub(height.0);
+            let closing = progress.closing(now, behind);
+            (progress.look(now, self.view(), height), closing)
+        };
+        let patience = VOTE_PATIENCE.max(3 * growth.usual);
+        let places = committee.places().filter(|place| *place != self.own);
+        let others = places
+            .filter_map(|place| {
+                let identity = committee.identity(place)?;
+                let link = peers.iter().find(|peer| peer.identity == identity);
+                Some(Other {
+                    validator: place,
+                    name: identity.short(),
+                    linked: link.is_some_and(|link| link.connected),
+                    refuses: link.is_some_and(|link| !link.connected && link.refusals >= REFUSALS),
+                    voter: self.voter(place, link, patience, network_height),
+                })
+            })
+            .collect();
+        let executed = *self.executed.read();
+        Facts {
+            growth,
+            quorum: committee.quorum(),
+            faults: committee.faults(),
+            height,
+            network_height,
+            heard: self.peers.read().len() + 1 >= committee.quorum(),
+            closing_per_second,
+            others,
+            voting: self.voting.read().clone(),
+            gone: *self.gone.read(),
+            unexecuted: height.0.saturating_sub(executed.height.0),
+            now_ms: crate::clock::now_ms(),
+            block_ms: executed.timestamp_ms,
+            clock_ahead_ms: self.clock_ahead_ms(peers),
+            clocks_refused: peers.iter().any(|peer| peer.clock_refused),
+        }
+    }
+
+    /// The longest that a block takes here when nothing is wrong.
+    pub(crate) fn usual_interval(&self) -> Duration {
+        let height = self.finalized_height();
+        let progress = self.progress.lock();
+        progress.look(Instant::now(), self.view(), height).usual
+    }
+
+    /// What is seen of a validator's votes.
+    fn voter(
+        &self,
+        place: ValidatorIndex,
+        link: Option<&PeerStatus>,
+        patience: Duration,
+        network_height: Height,
+    ) -> Voter {
+        let linked_for = link.and_then(|link| link.connected_for);
+        let at_ms = self
+            .last_votes
+            .get(place.as_usize())
+            .map_or(0, |last| last.at_ms.load(Ordering::Relaxed));
+        let vote_age = (at_ms > 0).then(|| {
+            self.started
+                .elapsed()
+                .saturating_sub(Duration::from_millis(at_ms))
+        });
+        let within = |limit: Duration| vote_age.is_some_and(|age| age <= limit);
+        if link.is_some_and(|link| link.blocked) {
+            return Voter::Blocked;
+        }
+        match linked_for {
+            Some(_) if within(patience) => Voter::Votes,
+            Some(since) => {
+                let claimed = self.peer(place).map(|status| status.finalized_height.0);
+                let lacks = |height: u64| height.saturating_add(VOTE_VIEWS) < network_height.0;
+                match claimed.is_some_and(lacks) {
+                    true => Voter::Behind,
+                    false if since <= patience => Voter::Fresh,
+                    false => Voter::Silent,
+                }
+            }
+            None if within(VOTE_PATIENCE_ACROSS) => Voter::Votes,
+            None => Voter::Unreachable,
+        }
+    }
+
+    /// By how many milliseconds this clock is ahead of the others', below zero if it is behind: by what
+    /// they tell over their links, or else by their blocks' timestamps.
+    pub(crate) fn clock_ahead_ms(&self, peers: &[PeerStatus]) -> Option<i64> {
+        let told = peers.iter().filter_map(|peer| peer.clock_ahead_ms);
+        let enough = crate::clock::voices_needed(&self.committee);
+        crate::clock::middle(told.collect(), enough).or(*self.clock_ahead_ms.read())
+    }
+
+    /// Shows whether this validator votes.
+    pub(crate) fn set_voting(&self, voting: Voting) {
+        *self.voting.write() = voting;
+    }
+
+    /// Shows the newest executed block. Called for each one.
+    pub(crate) fn set_executed(&self, height: Height, timestamp_ms: u64) {
+        *self.executed.write() = ExecutedTip {
+            height,
+            timestamp_ms,
+        };
+    }
+
     /// Shows whether finalised blocks are missing here, what is on disk, and how the clock goes.
     pub(crate) fn set_condition(&self, condition: Condition) {
         let Condition {
@@ -204,6 +352,12 @@ impl LiveStatus {
             last.epoch.load(Ordering::Relaxed),
             last.view.load(Ordering::Relaxed),
         );
+        let own = (self.epoch(), self.view());
+        let is_old = epoch < own.0 || epoch == own.0 && view.0.saturating_add(VOTE_VIEWS) < own.1.0;
+        if !is_old {
+            let now = u64::try_from(self.started.elapsed().as_millis()).unwrap_or(u64::MAX);
+            last.at_ms.store(now.max(1), Ordering::Relaxed);
+        }
         if held < (epoch.0, view.0) {
             last.epoch.store(epoch.0, Ordering::Relaxed);
             last.view.store(view.0, Ordering::Relaxed);

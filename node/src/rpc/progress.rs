@@ -37,6 +37,8 @@ pub(crate) struct Progress {
     /// The mean time between final blocks.
     usual: Duration,
     samples: VecDeque<(Instant, Height)>,
+    /// How many blocks the others had and this one had not.
+    distances: VecDeque<(Instant, u64)>,
 }
 
 /// What the final chain's growth looks like at a moment.
@@ -98,7 +100,30 @@ impl Progress {
             view: View(0),
             usual: Duration::ZERO,
             samples: VecDeque::new(),
+            distances: VecDeque::new(),
         }
+    }
+
+    /// By how many blocks a second the distance to the others shrinks, over the last ten seconds.
+    pub(crate) fn closing(&mut self, now: Instant, behind: u64) -> f64 {
+        let due = |(at, _): &(Instant, u64)| now.saturating_duration_since(*at) >= SAMPLE_INTERVAL;
+        // A few blocks are on their way at any time, and say nothing.
+        if behind <= USUAL_LAG {
+            self.distances.clear();
+        }
+        if self.distances.back().is_none_or(due) {
+            self.distances.push_back((now, behind));
+            if self.distances.len() > SAMPLES {
+                self.distances.pop_front();
+            }
+        }
+        self.distances.front().map_or(0.0, |(at, before)| {
+            let seconds = now.saturating_duration_since(*at).as_secs_f64();
+            match seconds >= SAMPLE_INTERVAL.as_secs_f64() {
+                true => (*before as f64 - behind as f64) / seconds,
+                false => 0.0,
+            }
+        })
     }
 
     /// Sets the longest that a block may take by the configuration, and the height of the database.

@@ -1,0 +1,715 @@
+//! The one place that decides how this validator is.
+//!
+//! [`decide`] is a function of what is known here: links, votes that came, claims, the chain's growth. Status,
+//! readiness, log, live page and metrics show what it says.
+
+use super::progress::{Growth, USUAL_LAG};
+use quorate_load::verdict::{
+    Health, VerdictJson, Voter, VoterJson, Voting, counted, grouped, spoken,
+};
+use quorate_types::{Height, ValidatorIndex};
+use std::time::Duration;
+
+/// Validators that are named in a sentence.
+const MAX_NAMED: usize = 8;
+
+/// A clock that is further off than this is told of. Far above any network's delay.
+pub(crate) const CLOCK_TOLD_MS: u64 = 2_000;
+
+/// What is known of another validator.
+#[derive(Clone, Debug)]
+pub(super) struct Other {
+    pub(super) validator: ValidatorIndex,
+    pub(super) name: String,
+    pub(super) linked: bool,
+    /// It accepts connections and ends the handshake, again and again.
+    pub(super) refuses: bool,
+    pub(super) voter: Voter,
+}
+
+/// Blocks that the others have, as far as it is known who keeps them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Gone {
+    /// The next block that is missing here.
+    pub(crate) wanted: Height,
+    /// The oldest that one of those who lack it says it keeps.
+    pub(crate) oldest: Height,
+    /// Peers that say that they lack it.
+    pub(crate) lacking: usize,
+}
+
+/// Everything that the verdict follows from.
+#[derive(Clone, Debug)]
+pub(super) struct Facts {
+    pub(super) growth: Growth,
+    pub(super) quorum: usize,
+    pub(super) faults: usize,
+    pub(super) height: Height,
+    pub(super) network_height: Height,
+    /// Whether a quorum, this validator included, has told where it is.
+    pub(super) heard: bool,
+    /// By how many blocks a second the distance to the others shrinks.
+    pub(super) closing_per_second: f64,
+    pub(super) others: Vec<Other>,
+    pub(super) voting: Voting,
+    pub(super) gone: Option<Gone>,
+    /// Final blocks that wait for their execution.
+    pub(super) unexecuted: u64,
+    pub(super) now_ms: u64,
+    /// The newest final block's timestamp; zero before the first.
+    pub(super) block_ms: u64,
+    pub(super) clock_ahead_ms: Option<i64>,
+    /// Handshakes lately failed because of clocks.
+    pub(super) clocks_refused: bool,
+}
+
+/// The verdict.
+pub(super) fn decide(facts: &Facts) -> VerdictJson {
+    let state = facts.state();
+    let behind = facts.behind();
+    let since_ms = match state {
+        Health::Halted | Health::CutOff | Health::Refused | Health::Stuck | Health::BlocksGone => {
+            facts
+                .block_age()
+                .map(|age| facts.now_ms.saturating_sub(age))
+        }
+        _ => None,
+    };
+    VerdictJson {
+        state,
+        summary: facts.summary(state),
+        remedy: facts.remedy(state),
+        notes: facts.notes(state),
+        block_age_ms: facts.block_age(),
+        since_ms,
+        blocks_behind: behind,
+        seconds_left: (state == Health::CatchingUp)
+            .then(|| facts.seconds_left())
+            .flatten(),
+        voting: facts.voting.clone(),
+        voters: facts.voters(),
+        quorum: facts.quorum,
+        others: facts
+            .others
+            .iter()
+            .map(|other| VoterJson {
+                validator: other.validator,
+                name: other.name.clone(),
+                state: other.voter,
+            })
+            .collect(),
+        gone: facts.gone.map(|gone| (gone.wanted, gone.oldest)),
+    }
+}
+
+impl Facts {
+    fn size(&self) -> usize {
+        self.others.len() + 1
+    }
+
+    fn behind(&self) -> u64 {
+        self.network_height.0.saturating_sub(self.height.0)
+    }
+
+    fn linked(&self) -> usize {
+        1 + self.others.iter().filter(|other| other.linked).count()
+    }
+
+    fn votes(&self) -> bool {
+        self.voting == Voting::Votes
+    }
+
+    /// Validators whose votes are seen.
+    fn voters(&self) -> usize {
+        let others = self.others.iter().filter(|o| o.voter == Voter::Votes);
+        others.count() + usize::from(self.votes())
+    }
+
+    fn block_age(&self) -> Option<u64> {
+        match self.growth.final_since_start {
+            true => Some(ms(self.growth.since_final)),
+            false if self.block_ms > 0 => Some(self.now_ms.saturating_sub(self.block_ms)),
+            false => None,
+        }
+    }
+
+    /// Peers that keep the missing blocks are looked for among all that are linked. Up to f may lie
+    /// or say nothing, and one honest one at least must lack them.
+    fn nobody_keeps(&self) -> bool {
+        let linked = self.linked() - 1;
+        let enough = linked.saturating_sub(self.faults).max(self.faults + 1);
+        let waits = self.growth.since_final > self.growth.usual;
+        self.gone
+            .is_some_and(|gone| gone.lacking >= enough && waits)
+    }
+
+    fn state(&self) -> Health {
+        let is_behind = self.behind() > USUAL_LAG;
+        let since = self.growth.since_final;
+        let linked = self.linked() >= self.quorum;
+        if let Voting::KeySeenElsewhere { .. } = self.voting {
+            Health::KeySeenElsewhere
+        } else if is_behind && self.nobody_keeps() {
+            Health::BlocksGone
+        } else if !linked && since > self.growth.usual {
+            let others = self.size() - self.linked();
+            let refusing = self.others.iter().filter(|other| other.refuses).count();
+            if refusing > self.faults {
+                Health::Refused
+            } else if others >= self.quorum || is_behind {
+                Health::CutOff
+            } else {
+                Health::Halted
+            }
+        } else if since > self.growth.patience(linked) {
+            match is_behind {
+                true => Health::Stuck,
+                false => Health::Halted,
+            }
+        } else if is_behind {
+            Health::CatchingUp
+        } else if !self.growth.final_since_start && !self.heard {
+            Health::Starting
+        } else if !self.votes() {
+            Health::NotVoting
+        } else {
+            Health::Healthy
+        }
+    }
+
+    fn summary(&self, state: Health) -> String {
+        let age = match self.block_age() {
+            Some(age) => format!("newest block {} old", spoken(age)),
+            None => "no block yet".to_owned(),
+        };
+        let needs = format!("needs {} of {} validators", self.quorum, self.size());
+        match state {
+            Health::Healthy | Health::Unknown => format!("healthy: {age}"),
+            Health::Starting => format!(
+                "starting: not heard yet from enough validators to know where the chain is; {age}"
+            ),
+            Health::CatchingUp => {
+                let rate = self.growth.blocks_per_second;
+                let left = match self.seconds_left() {
+                    Some(left) => format!("about {} left", spoken(left * 1_000)),
+                    None if rate > 0.0 => "the distance does not shrink".to_owned(),
+                    None => "none has come yet".to_owned(),
+                };
+                format!(
+                    "catching up: {}, {rate:.1} blocks/s, {left}; {age}",
+                    self.distance()
+                )
+            }
+            Health::NotVoting => format!("in sync, but does not vote: {}; {age}", self.silence()),
+            Health::Stuck => format!(
+                "stuck: {}, and none has come for {}; {age}",
+                self.distance(),
+                spoken(ms(self.growth.since_final))
+            ),
+            Health::BlocksGone => {
+                let gone = self.gone.unwrap_or(Gone {
+                    wanted: self.height.next(),
+                    oldest: self.height.next(),
+                    lacking: 0,
+                });
+                format!(
+                    "cannot catch up: no peer keeps block {}; the oldest is {} ({} of {} linked \
+                     peers say so); {}",
+                    grouped(gone.wanted.0),
+                    grouped(gone.oldest.0),
+                    gone.lacking,
+                    self.linked() - 1,
+                    self.distance()
+                )
+            }
+            Health::CutOff => format!(
+                "cut off: linked to {} of {} other validators, so the others may go on without this \
+                 one; {needs}; {age}; {}",
+                self.linked() - 1,
+                self.others.len(),
+                self.obstacles()
+            ),
+            Health::Refused => format!(
+                "refused by the others: {} accept connections and end the handshake; {needs}; {age}",
+                self.named(|other| other.refuses)
+            ),
+            Health::Halted => {
+                let since = self.block_age().map_or("the start".to_owned(), |age| {
+                    clock_time(self.now_ms.saturating_sub(age))
+                });
+                format!("halted since {since}: {needs}; {}; {age}", self.obstacles())
+            }
+            Health::KeySeenElsewhere => {
+                let place = match &self.voting {
+                    Voting::KeySeenElsewhere { address: Some(at) } => format!(" at {at}"),
+                    _ => String::new(),
+                };
+                format!("stopped voting: this validator's key is used elsewhere{place}; {age}")
+            }
+        }
+    }
+
+    fn remedy(&self, state: Health) -> Option<String> {
+        let text = match state {
+            Health::Healthy | Health::Starting | Health::CatchingUp | Health::Unknown => {
+                return None;
+            }
+            Health::NotVoting => match self.voting {
+                Voting::SilentUntil { .. } | Voting::Recovering { .. } => {
+                    "nothing is to be done: it votes again by itself".to_owned()
+                }
+                _ => return None,
+            },
+            Health::Stuck => {
+                "look at the links to those who have the blocks (`quorate peers list`), \
+                              and at their `blocks kept` (`quorate status`)"
+                    .to_owned()
+            }
+            Health::BlocksGone => {
+                "stop this validator and one that you trust and that has the newest blocks, copy \
+                 that one's `db` folder over this one's, keep this one's own `journal`, and start \
+                 both (OPERATING.md, \"Away for too long\")"
+                    .to_owned()
+            }
+            Health::CutOff => match self.clocks_refused {
+                true => {
+                    "handshakes fail since clocks differ by more than 5 s: check this machine's \
+                         clock (NTP)"
+                        .to_owned()
+                }
+                false => "check this machine's network, its firewall, and the addresses under \
+                          `[[p2p.peers]]`"
+                    .to_owned(),
+            },
+            Health::Refused => match self.clocks_refused {
+                true => {
+                    "handshakes fail since clocks differ by more than 5 s: check this machine's \
+                         clock (NTP)"
+                        .to_owned()
+                }
+                false => "ask their operators whether they block this validator (`quorate peers \
+                          list` there tells why), and whether they list the address that it comes \
+                          from; check this machine's clock"
+                    .to_owned(),
+            },
+            Health::Halted => match self.others.iter().any(|o| o.voter != Voter::Votes) {
+                true => format!(
+                    "bring back {}: {}",
+                    match self.quorum.saturating_sub(self.voters()) {
+                        0 | 1 => "one of them".to_owned(),
+                        more => format!("{more} of them"),
+                    },
+                    self.named(|other| other.voter != Voter::Votes)
+                ),
+                false => "all vote and no block becomes final: look at the log of the leaders for \
+                          refused proposals, and report it"
+                    .to_owned(),
+            },
+            Health::KeySeenElsewhere => {
+                "stop every process but one that uses this key (OPERATING.md, \"Keys\")".to_owned()
+            }
+        };
+        Some(text)
+    }
+
+    /// What does not change the verdict and must be known.
+    fn notes(&self, state: Health) -> Vec<String> {
+        let mut notes = Vec::new();
+        let knows = !matches!(
+            state,
+            Health::Starting | Health::CutOff | Health::Refused | Health::CatchingUp
+        );
+        let chain_goes_on = knows && !matches!(state, Health::Halted);
+        if chain_goes_on && self.quorum < self.size() {
+            let away = self.named(|other| other.voter == Voter::Unreachable);
+            let silent = self.named(|o| matches!(o.voter, Voter::Silent | Voter::Behind));
+            if !away.is_empty() {
+                notes.push(format!("not reachable: {away}"));
+            }
+            if !silent.is_empty() {
+                notes.push(format!("linked, but without a vote: {silent}"));
+            }
+            let fresh = self.others.iter().any(|other| other.voter == Voter::Fresh);
+            if !fresh && self.voters() <= self.quorum && state != Health::BlocksGone {
+                notes.push(format!(
+                    "one more failure halts the chain: {} of {} validators vote, {} must",
+                    self.voters(),
+                    self.size(),
+                    self.quorum
+                ));
+            }
+        }
+        let blocked = self.named(|other| other.voter == Voter::Blocked);
+        if !blocked.is_empty() {
+            notes.push(format!(
+                "blocked here: {blocked} (`quorate peers list` says why)"
+            ));
+        }
+        if self.unexecuted > USUAL_LAG {
+            let waiting = counted(self.unexecuted, "final block");
+            notes.push(format!("{waiting} to execute"));
+        }
+        if let Some(ahead) = self.clock_ahead_ms
+            && ahead.unsigned_abs() >= CLOCK_TOLD_MS
+        {
+            let way = if ahead > 0 { "ahead of" } else { "behind" };
+            notes.push(format!(
+                "this machine's clock is {} {way} the other validators': synchronise it (NTP); from \
+                 5 s on links are refused and blocks get no votes",
+                spoken(ahead.unsigned_abs())
+            ));
+        }
+        notes
+    }
+
+    fn distance(&self) -> String {
+        format!(
+            "{} behind (height {} of {})",
+            counted(self.behind(), "block"),
+            grouped(self.height.0),
+            grouped(self.network_height.0)
+        )
+    }
+
+    fn seconds_left(&self) -> Option<u64> {
+        let left = self.behind() as f64 / self.closing_per_second;
+        (self.closing_per_second > 0.0).then_some(left.ceil() as u64)
+    }
+
+    fn silence(&self) -> String {
+        match &self.voting {
+            Voting::Votes => "its votes do not count".to_owned(),
+            Voting::SilentUntil { epoch, view } => format!(
+                "it follows until epoch {epoch}, view {view}, since what its key said before may be \
+                 lost"
+            ),
+            Voting::Recovering { answers, needed } => format!(
+                "its vote journal was lost or old, and {answers} of the {needed} answers of other \
+                 validators that it needs have come"
+            ),
+            Voting::KeySeenElsewhere { .. } => "its key is used elsewhere".to_owned(),
+        }
+    }
+
+    /// Why others' votes do not come.
+    fn obstacles(&self) -> String {
+        let mut parts = Vec::new();
+        for (voter, what) in [
+            (Voter::Unreachable, "not reachable"),
+            (Voter::Silent, "linked, but without a vote"),
+            (Voter::Behind, "linked, but still catching up"),
+            (Voter::Fresh, "linked a moment ago"),
+            (Voter::Blocked, "blocked here"),
+        ] {
+            let named = self.named(|other| other.voter == voter);
+            if !named.is_empty() {
+                parts.push(format!("{what}: {named}"));
+            }
+        }
+        if !self.votes() {
+            parts.push(format!("this one does not vote: {}", self.silence()));
+        }
+        match parts.is_empty() {
+            true => format!("{} of them vote", self.voters()),
+            false => parts.join("; "),
+        }
+    }
+
+    fn named(&self, which: impl Fn(&Other) -> bool) -> String {
+        let chosen: Vec<&Other> = self.others.iter().filter(|other| which(other)).collect();
+        let mut named: Vec<String> = chosen
+            .iter()
+            .take(MAX_NAMED)
+            .map(|other| format!("{} ({})", other.validator.0, other.name))
+            .collect();
+        if chosen.len() > MAX_NAMED {
+            named.push(format!("{} more", chosen.len() - MAX_NAMED));
+        }
+        match chosen.len() {
+            0 => String::new(),
+            1 => format!("validator {}", named.join("")),
+            _ => format!("validators {}", named.join(", ")),
+        }
+    }
+}
+
+fn ms(time: Duration) -> u64 {
+    u64::try_from(time.as_millis()).unwrap_or(u64::MAX)
+}
+
+/// A moment in UTC.
+fn clock_time(ms: u64) -> String {
+    let seconds = i64::try_from(ms / 1_000).unwrap_or(i64::MAX);
+    match time::OffsetDateTime::from_unix_timestamp(seconds) {
+        Ok(at) => format!(
+            "{:04}-{:02}-{:02} {:02}:{:02}:{:02} UTC",
+            at.year(),
+            u8::from(at.month()),
+            at.day(),
+            at.hour(),
+            at.minute(),
+            at.second()
+        ),
+        Err(_) => format!("{seconds} s after 1970"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use quorate_types::View;
+
+    const SECOND: Duration = Duration::from_secs(1);
+
+    fn other(place: u32) -> Other {
+        Other {
+            validator: ValidatorIndex(place),
+            name: format!("0000000{place}"),
+            linked: true,
+            refuses: false,
+            voter: Voter::Votes,
+        }
+    }
+
+    fn away(place: u32) -> Other {
+        Other {
+            linked: false,
+            voter: Voter::Unreachable,
+            ..other(place)
+        }
+    }
+
+    fn silent(place: u32) -> Other {
+        Other {
+            voter: Voter::Silent,
+            ..other(place)
+        }
+    }
+
+    /// Validator 0 of four, all well.
+    fn facts() -> Facts {
+        Facts {
+            growth: Growth {
+                since_final: SECOND / 10,
+                final_since_start: true,
+                start_height: Height(0),
+                views_without_block: 0,
+                blocks_per_second: 50.0,
+                usual: 2 * SECOND,
+            },
+            quorum: 3,
+            faults: 1,
+            height: Height(8_101),
+            network_height: Height(8_101),
+            heard: true,
+            closing_per_second: 0.0,
+            others: vec![other(1), other(2), other(3)],
+            voting: Voting::Votes,
+            gone: None,
+            unexecuted: 0,
+            now_ms: 1_800_000_000_000,
+            block_ms: 1_799_999_999_900,
+            clock_ahead_ms: Some(3),
+            clocks_refused: false,
+        }
+    }
+
+    fn stands(facts: Facts, seconds: u32) -> Facts {
+        Facts {
+            growth: Growth {
+                since_final: seconds * SECOND,
+                ..facts.growth
+            },
+            ..facts
+        }
+    }
+
+    #[test]
+    fn all_well_has_no_remedy_and_no_note() {
+        let verdict = decide(&facts());
+        assert_eq!(verdict.state, Health::Healthy);
+        assert_eq!(verdict.summary, "healthy: newest block 0.1 s old");
+        assert_eq!((verdict.remedy, verdict.notes), (None, Vec::new()));
+        assert_eq!(verdict.voters, 4);
+    }
+
+    #[test]
+    fn one_failure_before_the_halt_is_told_whether_the_one_is_away_or_silent() {
+        for one in [away(3), silent(3)] {
+            let verdict = decide(&Facts {
+                others: vec![other(1), other(2), one],
+                ..facts()
+            });
+            assert_eq!(verdict.state, Health::Healthy);
+            let notes = verdict.notes.join("\n");
+            assert!(notes.contains("validator 3 (00000003)"), "{notes}");
+            assert!(
+                notes.contains("one more failure halts the chain: 3 of 4 validators vote, 3 must"),
+                "{notes}"
+            );
+        }
+    }
+
+    #[test]
+    fn a_halted_chain_names_since_when_and_whom_it_waits_for() {
+        let halted = decide(&stands(
+            Facts {
+                others: vec![other(1), silent(2), away(3)],
+                ..facts()
+            },
+            11,
+        ));
+        assert_eq!(halted.state, Health::Halted);
+        assert_eq!(
+            halted.summary,
+            "halted since 2027-01-15 07:59:49 UTC: needs 3 of 4 validators; not reachable: validator 3 \
+             (00000003); linked, but without a vote: validator 2 (00000002); newest block 11 s old"
+        );
+        assert_eq!(
+            halted.remedy.as_deref(),
+            Some("bring back one of them: validators 2 (00000002), 3 (00000003)")
+        );
+        assert!(!halted.notes.iter().any(|note| note.contains("one more")));
+        // Without a quorum of links it is known why nothing comes.
+        let unlinked = Facts {
+            others: vec![other(1), away(2), away(3)],
+            ..facts()
+        };
+        assert_eq!(decide(&stands(unlinked.clone(), 3)).state, Health::Halted);
+        assert_eq!(decide(&stands(unlinked, 1)).state, Health::Healthy);
+        // An idle chain makes its blocks as seldom as it is told to.
+        let mut idle = stands(facts(), 40);
+        assert_eq!(decide(&idle).state, Health::Halted);
+        idle.growth.usual = 60 * SECOND;
+        assert_eq!(decide(&idle).state, Health::Healthy);
+    }
+
+    #[test]
+    fn who_has_lost_all_others_does_not_say_that_the_chain_stands() {
+        let mut alone = stands(
+            Facts {
+                others: vec![away(1), away(2), away(3)],
+                ..facts()
+            },
+            3,
+        );
+        let verdict = decide(&alone);
+        assert_eq!(verdict.state, Health::CutOff);
+        assert!(verdict.summary.contains("the others may go on"));
+        alone.clocks_refused = true;
+        assert!(decide(&alone).remedy.is_some_and(|r| r.contains("NTP")));
+        alone.clocks_refused = false;
+        alone.others[0].refuses = true;
+        assert_eq!(decide(&alone).state, Health::CutOff, "one may lie");
+        alone.others[1].refuses = true;
+        let refused = decide(&alone);
+        assert_eq!(refused.state, Health::Refused);
+        assert!(
+            refused
+                .summary
+                .contains("validators 1 (00000001), 2 (00000002)")
+        );
+    }
+
+    #[test]
+    fn catching_up_tells_how_far_how_fast_and_how_long() {
+        let behind = Facts {
+            height: Height(1_000),
+            network_height: Height(13_000),
+            closing_per_second: 100.0,
+            ..facts()
+        };
+        let verdict = decide(&behind);
+        assert_eq!(verdict.state, Health::CatchingUp);
+        assert_eq!(verdict.seconds_left, Some(120));
+        assert_eq!(
+            verdict.summary,
+            "catching up: 12,000 blocks behind (height 1,000 of 13,000), 50.0 blocks/s, about 2 min \
+             left; newest block 0.1 s old"
+        );
+        let slower = Facts {
+            closing_per_second: -1.0,
+            ..behind.clone()
+        };
+        assert!(decide(&slower).summary.contains("does not shrink"));
+        assert_eq!(decide(&stands(behind, 11)).state, Health::Stuck);
+    }
+
+    #[test]
+    fn blocks_are_gone_when_all_but_f_linked_peers_say_so_and_none_comes() {
+        let mut gone = stands(
+            Facts {
+                network_height: Height(9_000),
+                gone: Some(Gone {
+                    wanted: Height(8_102),
+                    oldest: Height(8_718),
+                    lacking: 2,
+                }),
+                ..facts()
+            },
+            3,
+        );
+        let verdict = decide(&gone);
+        assert_eq!(verdict.state, Health::BlocksGone);
+        assert!(
+            verdict
+                .summary
+                .contains("no peer keeps block 8,102; the oldest is 8,718"),
+            "{}",
+            verdict.summary
+        );
+        assert_eq!(verdict.gone, Some((Height(8_102), Height(8_718))));
+        if let Some(gone) = &mut gone.gone {
+            gone.lacking = 1;
+        }
+        assert_eq!(decide(&gone).state, Health::CatchingUp, "f may lie");
+        if let Some(gone) = &mut gone.gone {
+            gone.lacking = 3;
+        }
+        assert_eq!(decide(&stands(gone, 1)).state, Health::CatchingUp);
+    }
+
+    #[test]
+    fn in_sync_is_not_enough_for_a_validator_that_does_not_vote() {
+        let follows = Facts {
+            voting: Voting::SilentUntil {
+                epoch: 17,
+                view: View(1),
+            },
+            ..facts()
+        };
+        let verdict = decide(&follows);
+        assert_eq!(verdict.state, Health::NotVoting);
+        assert!(verdict.summary.contains("until epoch 17"));
+        assert_eq!(verdict.voters, 3);
+        let halted = Facts {
+            others: vec![other(1), other(2), away(3)],
+            ..follows
+        };
+        let halted = decide(&stands(halted, 30));
+        assert_eq!(halted.state, Health::Halted);
+        assert!(halted.summary.contains("this one does not vote"));
+        let elsewhere = Facts {
+            voting: Voting::KeySeenElsewhere {
+                address: Some("10.0.0.9".to_owned()),
+            },
+            ..facts()
+        };
+        let verdict = decide(&elsewhere);
+        assert_eq!(verdict.state, Health::KeySeenElsewhere);
+        assert!(verdict.summary.contains("at 10.0.0.9"));
+    }
+
+    #[test]
+    fn a_wrong_clock_is_told_whatever_else_is_wrong() {
+        let wrong = Facts {
+            clock_ahead_ms: Some(-3_000),
+            ..stands(facts(), 30)
+        };
+        let notes = decide(&wrong).notes.join("\n");
+        assert!(
+            notes.contains("this machine's clock is 3.0 s behind"),
+            "{notes}"
+        );
+    }
+}
