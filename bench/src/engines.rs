@@ -224,6 +224,7 @@ fn ours(
         epoch_blocks: EpochLength::DEFAULT,
         retention_blocks: None,
         block_interval_ms: 0,
+        idle_interval_ms: 0,
         block_limits: DEFAULT_LIMITS,
         accounts: ACCOUNTS,
         base_port: args.base_port,
@@ -307,6 +308,24 @@ pub(crate) fn configure(folder: &Path, place: usize, keys: &[(&str, &str)]) -> a
         ensure!(found, "{} has no place for {key}", path.display());
     }
     fs::write(&path, text).with_context(|| format!("writing {}", path.display()))
+}
+
+/// Takes a key out of a validator's configuration.
+pub(crate) fn forget_key(folder: &Path, place: usize, key: &str) -> anyhow::Result<()> {
+    let path = validator_directory(folder, place).join(CONFIG_FILE);
+    let text = read_text(&path, MAX_CONFIG_BYTES)?;
+    let begins = format!("{key} = ");
+    let kept = text.lines().filter(|line| !line.starts_with(&begins));
+    let kept: String = kept.map(|line| format!("{line}\n")).collect();
+    fs::write(&path, kept).with_context(|| format!("writing {}", path.display()))
+}
+
+/// Whether a program's validators can idle. Those of an older baseline never do, and refuse a configuration
+/// that says so.
+pub(crate) fn knows_idling(binary: &Path) -> anyhow::Result<bool> {
+    let help = Command::new(binary).args(["localnet", "--help"]).output();
+    let help = help.with_context(|| format!("starting {}", binary.display()))?;
+    Ok(String::from_utf8_lossy(&help.stdout).contains("--idle-interval"))
 }
 
 /// commonware's simplex, in processes of its own.

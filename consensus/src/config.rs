@@ -80,6 +80,9 @@ pub struct Timing {
     pub resend_interval: Duration,
     /// From a request until the next peer is asked.
     pub fetch_timeout: Duration,
+    /// How long a leader may wait for something to put into a block, from entering a view after one that
+    /// brought a block; zero for never.
+    pub idle_interval: Duration,
 }
 
 impl Default for Timing {
@@ -90,6 +93,7 @@ impl Default for Timing {
             max_timeout: Duration::from_secs(30),
             resend_interval: Duration::from_millis(1_000),
             fetch_timeout: Duration::from_millis(500),
+            idle_interval: Duration::ZERO,
         }
     }
 }

@@ -225,6 +225,7 @@ impl Engine {
             Input::Linked { peer, up } => self.on_linked(now, peer, up),
             Input::Reached { peer } => self.pacemaker.reached(peer),
             Input::Executed { height } => self.on_executed(now, height, &mut out),
+            Input::Pending(pending) => self.pacemaker.pending(now, pending),
             Input::Tick => {}
         }
         while out.fatal.is_none() && self.epoch_is_over() {

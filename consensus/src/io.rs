@@ -92,6 +92,10 @@ pub enum Input {
         /// The height.
         height: Height,
     },
+    /// Whether something is known here that needs a block: a transaction that can go into one, or a
+    /// chain that is not complete yet ([`crate::Engine::is_complete`]). It counts as so until the first
+    /// such word.
+    Pending(bool),
     /// Time has passed. Due at [`crate::Engine::next_deadline`] at the latest.
     Tick,
 }
@@ -332,6 +336,8 @@ pub struct Output {
     pub entered: Vec<View>,
     /// Epochs that have begun, oldest first.
     pub epochs: Vec<Epoch>,
+    /// A leader that perhaps does not know of the transactions that are to go into its block.
+    pub remind: Option<ValidatorIndex>,
     /// Set when going on would be unsafe: the node must stop and show this to its operator.
     pub fatal: Option<String>,
 }

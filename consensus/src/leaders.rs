@@ -172,12 +172,15 @@ impl Leaders {
         known.is_some_and(|known| known.proposed >= Some(view))
     }
 
-    /// Notes how long a leader's proposal took.
-    pub(crate) fn proposed(&mut self, leader: ValidatorIndex, view: View, took: Duration) {
+    /// Notes how long a leader's proposal took, unless it came before it was waited for: that says
+    /// nothing of the time that it takes.
+    pub(crate) fn proposed(&mut self, leader: ValidatorIndex, view: View, took: Option<Duration>) {
         let known = self.leaders.entry(leader).or_default();
         known.proposed = Some(view);
-        known.took.get_or_insert_default().note(took);
         known.in_vain = Duration::ZERO;
+        if let Some(took) = took {
+            known.took.get_or_insert_default().note(took);
+        }
     }
 
     /// How long proposals may usually take: twice as long as those of the slowest leader but f took

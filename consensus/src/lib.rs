@@ -17,6 +17,7 @@
 //! - as its leader: propose a block on the newest notarized view u < v such that every view
 //!   between u and v is nullified. The proposal carries u's certificate and the nullifications;
 //!   it leaves before anything is journaled, the leader's own notarize after.
+//!   While no block is needed it may wait for a while (*Idling*).
 //! - if the leader is blocked, has no link to here, let its last view pass and has taken no part since,
 //!   or owes turns for time-outs (*Who is waited for*): the leader timer fires at once. It does so too
 //!   when the link to the leader ends.
@@ -97,6 +98,33 @@
 //! for a proposal that came only if it took four times what leaders are given. The votes have twice what
 //! they took lately, and never more than configured.
 //!
+//! # Idling
+//!
+//! A block is *needed* while a transaction waits that can go into one, and while the newest notarized block
+//! does not name the state after all transactions up to itself ([`Engine::is_complete`]): until then what is
+//! final cannot be proven. So two or three empty blocks follow a transaction at once, as on a busy chain.
+//! Otherwise a leader may wait for `idle_interval`, from entering a view after one that brought a block; it
+//! proposes as soon as a block is needed.
+//!
+//! When nothing is needed as far as is known here, a leader is waited for from the interval's end on, and
+//! from then on as long as any (*Time-outs*). When something comes up meanwhile, it is waited for from
+//! that moment on. So a dead or censoring leader delays a transaction by a time-out, not by the interval: it is
+//! forwarded to f + 1 leaders, who wait for it as well as who has forwarded it, and these are as many as make
+//! all others give the view up. A leader that is dead for all to see is skipped at once, idle or not. After
+//! a view that brought nothing nobody idles: what follows is the published protocol.
+//!
+//! - *Who idles owes nothing.* What comes before it is waited for is not timed, in either direction; what
+//!   comes after the interval's end is timed from there. A view that others gave up for something that was
+//!   not known here costs its leader nothing here.
+//! - *Nobody is made to look idle.* One could show a transaction to all but the leader, whose turn they would
+//!   give up. So whoever waits for it sends it what waits, at half of the time-out.
+//! - *A proposal that is lost* on the way here is missed when f + 1 have said notarize: one of them is honest.
+//!
+//! The interval is each validator's own, as the time-outs are: it is liveness only, no rule of safety asks
+//! for it, and operators change it without a new chain. They agree on it all the same. A leader with a
+//! longer one than the others' lets its idle turns pass and comes to owe for them, so the chain goes at the
+//! others' pace; one with a shorter one makes blocks earlier in its turns, which nobody minds.
+//!
 //! # Why it is safe
 //!
 //! *Two blocks of one view are never both notarized.* Two quorums share an honest validator, and
@@ -170,6 +198,7 @@
 //! | `evidence` | conflicting votes: kept, passed on, taken from others |
 //! | `judge` | whether a proposal can be an honest leader's |
 //! | `leaders`, `pacemaker` | who is waited for and how long; timers |
+//! | `idle` | when no block is needed |
 //! | `fetch`, `blame` | requests, penalties |
 //! | `work` | the cryptography, for a thread of its own |
 
@@ -181,6 +210,7 @@ mod engine;
 mod epochs;
 mod evidence;
 mod fetch;
+mod idle;
 mod io;
 mod judge;
 mod leaders;

@@ -22,12 +22,16 @@ const MAX_LEFT: usize = 16;
 /// and the time-out is twice what the slowest leader but f took lately. Leaders that are slow on
 /// purpose are f at most: they cannot stretch it. The votes are timed likewise, and have the configured
 /// time at most.
+///
+/// While nothing needs a block, a leader may wait for it ([`Timing::idle_interval`]). Its proposal is then
+/// waited for from the end of that interval on, or from when something came up here. What comes
+/// before tells nothing of how long proposals take, and owes nothing.
 pub(crate) struct Pacemaker {
     timing: Timing,
     /// Leaders that may be faulty.
     faults: usize,
     leaders: Leaders,
-    /// When the current view and those before it were entered, oldest first.
+    /// From when on the proposals of the current view and those before it were waited for, oldest first.
     entered: VecDeque<(View, Moment)>,
     /// What is expected of the current view.
     turn: Option<Turn>,
@@ -37,10 +41,14 @@ pub(crate) struct Pacemaker {
     leader_due: Option<Moment>,
     /// When the view must have moved.
     view_due: Option<Moment>,
+    /// When the leader is reminded of what is to be put into a block.
+    remind_due: Option<Moment>,
     /// When the nullify is sent again.
     resend_due: Option<Moment>,
     /// Views in a row that brought nothing.
     barren: u32,
+    /// Whether something is known here that needs a block.
+    pending: bool,
 }
 
 /// What the current view's leader is expected to do.
@@ -51,8 +59,16 @@ struct Turn {
     patience: Duration,
     /// How long this leader's is waited for.
     waits: Duration,
-    /// How long it took.
-    took: Option<Duration>,
+    /// How long the votes may take after it.
+    voting: Duration,
+    /// When the view was entered.
+    entered: Moment,
+    /// From when on the proposal is waited for.
+    from: Moment,
+    /// When it came.
+    proposed: Option<Moment>,
+    /// Whether the leader may wait for something to put into its block.
+    may_idle: bool,
 }
 
 /// What is expected of a view's leader.
@@ -73,6 +89,8 @@ pub(crate) enum Alarm {
     Leader,
     /// The view is overdue.
     View,
+    /// The leader may not know of what is to be put into a block.
+    Remind,
     /// It is time to repeat what was said.
     Resend,
 }
@@ -88,8 +106,10 @@ impl Pacemaker {
             voting: None,
             leader_due: None,
             view_due: None,
+            remind_due: None,
             resend_due: None,
             barren: 0,
+            pending: true,
         }
     }
 
@@ -104,6 +124,8 @@ impl Pacemaker {
         expected: Expected,
     ) {
         self.leave(now, view, brought);
+        // What was never waited for cannot be late.
+        self.entered.pop_back_if(|(_, from)| *from > now);
         if self.entered.len() > MAX_LEFT {
             self.entered.pop_front();
         }
@@ -132,37 +154,102 @@ impl Pacemaker {
             expected,
             patience: self.stretch(patience),
             waits: self.stretch(waits),
-            took: early.then_some(Duration::ZERO),
+            voting: self
+                .stretch(waits + voting)
+                .saturating_sub(self.stretch(waits)),
+            entered: now,
+            from: now,
+            proposed: early.then_some(now),
+            // After a view that brought nothing nobody idles: others may have given up this one as well.
+            may_idle: !self.timing.idle_interval.is_zero()
+                && self.barren == 0
+                && !early
+                && expected != Expected::Nothing,
         });
-        self.leader_due = Some(match expected {
-            Expected::Nothing => now,
-            Expected::Own | Expected::Proposal => now.after(self.stretch(waits)),
-        });
-        self.view_due = Some(now.after(self.stretch(waits + voting)));
+        self.leader_due = Some(now);
+        self.wait_from(now);
+        if !self.pending {
+            self.idle();
+        }
+    }
+
+    /// The current view's proposal is waited for from then on.
+    fn wait_from(&mut self, from: Moment) {
+        let Some(turn) = &mut self.turn else {
+            return;
+        };
+        turn.from = from;
+        if let Some((_, waited_from)) = self.entered.back_mut() {
+            *waited_from = from;
+        }
+        let due = match turn.expected {
+            Expected::Nothing => turn.entered,
+            Expected::Own | Expected::Proposal => from.after(turn.waits),
+        };
+        self.leader_due = self.leader_due.map(|_| due);
+        self.view_due = Some(from.after(turn.waits + turn.voting));
+        let reminds = !self.timing.idle_interval.is_zero()
+            && self.pending
+            && turn.expected == Expected::Proposal
+            && turn.proposed.is_none();
+        self.remind_due = reminds.then(|| from.after(turn.waits / 2));
+    }
+
+    /// Nothing needs a block: the leader may wait.
+    fn idle(&mut self) {
+        let idling = self.turn.as_ref().filter(|turn| turn.may_idle);
+        if let Some(turn) = idling.filter(|_| self.leader_due.is_some()) {
+            self.wait_from(turn.entered.after(self.timing.idle_interval));
+        }
+    }
+
+    /// Notes whether something is known here that needs a block.
+    pub(crate) fn pending(&mut self, now: Moment, pending: bool) {
+        if self.pending == pending {
+            return;
+        }
+        self.pending = pending;
+        if pending {
+            self.expect(now);
+        } else {
+            self.idle();
+        }
+    }
+
+    /// The current view's proposal is waited for from now on at the latest.
+    pub(crate) fn expect(&mut self, now: Moment) {
+        if self.idles_until(now).is_some() {
+            self.wait_from(now);
+        }
+    }
+
+    /// Until when the current view's leader may wait for something to put into its block, if it may.
+    pub(crate) fn idles_until(&self, now: Moment) -> Option<Moment> {
+        let from = self.turn.as_ref().map(|turn| turn.from);
+        from.filter(|from| *from > now)
     }
 
     /// Draws conclusions from the view that ends, if it is the one before.
     fn leave(&mut self, now: Moment, next: View, brought: bool) {
-        let (Some(turn), Some((view, entered))) = (self.turn.take(), self.entered.back()) else {
+        let (Some(turn), Some((view, _))) = (self.turn.take(), self.entered.back()) else {
             return;
         };
         if view.next() != next {
             return;
         }
-        let lasted = now.since(*entered);
-        if let Some(took) = turn.took {
-            let voted = lasted.saturating_sub(took);
+        if let Some(proposed) = turn.proposed {
+            let voted = now.since(proposed);
             self.voting.get_or_insert_default().note(voted);
         }
-        if turn.expected != Expected::Proposal {
+        if turn.expected != Expected::Proposal || turn.from > now {
             return;
         }
         let late_after = turn.patience.saturating_mul(LATE_AFTER);
-        let late = turn.took.is_some_and(|took| took > late_after);
-        if late || !brought {
-            let waited = lasted.min(turn.waits);
+        let took = turn.proposed.map(|proposed| proposed.since(turn.from));
+        if took.is_some_and(|took| took > late_after) || !brought {
+            let waited = now.since(turn.from).min(turn.waits);
             self.leaders.cost(turn.leader, waited, turn.patience);
-            if turn.took.is_none() {
+            if turn.proposed.is_none() {
                 self.leaders.in_vain(turn.leader, waited);
             }
         }
@@ -181,16 +268,29 @@ impl Pacemaker {
             return;
         }
         let entered = self.entered.iter().rev().find(|(of, _)| *of == view);
+        let current = self.entered.back().map(|(current, _)| *current);
         // A view that is still to come was not waited for; of one long left nothing is known.
-        let took = match (entered, self.entered.back()) {
-            (Some((_, entered)), _) => now.since(*entered),
-            (None, Some((current, _))) if view > *current => Duration::ZERO,
-            (None, _) => return,
+        let took = match entered {
+            Some((_, from)) => (*from <= now).then(|| now.since(*from)),
+            None if current.is_some_and(|current| view > current) => Some(Duration::ZERO),
+            None => return,
         };
         self.leaders.proposed(leader, view, took);
-        let current = self.entered.back().map(|(current, _)| *current);
-        if let Some(turn) = self.turn.as_mut().filter(|_| current == Some(view)) {
-            turn.took = Some(took);
+        if current == Some(view) {
+            self.expect(now);
+            if let Some(turn) = self.turn.as_mut() {
+                turn.proposed = Some(now);
+                turn.may_idle = false;
+            }
+            self.remind_due = None;
+        }
+    }
+
+    /// Notes that this validator has proposed in the current view.
+    pub(crate) fn has_led(&mut self, now: Moment) {
+        self.expect(now);
+        if let Some(turn) = self.turn.as_mut() {
+            turn.may_idle = false;
         }
     }
 
@@ -254,6 +354,8 @@ impl Pacemaker {
             Some(Alarm::Leader)
         } else if fired(&mut self.view_due) {
             Some(Alarm::View)
+        } else if fired(&mut self.remind_due) {
+            Some(Alarm::Remind)
         } else if fired(&mut self.resend_due) {
             Some(Alarm::Resend)
         } else {
@@ -274,10 +376,15 @@ impl Pacemaker {
 
     /// When the next timer fires.
     pub(crate) fn deadline(&self) -> Option<Moment> {
-        [self.leader_due, self.view_due, self.resend_due]
-            .into_iter()
-            .flatten()
-            .min()
+        [
+            self.leader_due,
+            self.view_due,
+            self.remind_due,
+            self.resend_due,
+        ]
+        .into_iter()
+        .flatten()
+        .min()
     }
 
     /// Twice as long for each view in a row that brought nothing.
@@ -297,6 +404,7 @@ mod tests {
         max_timeout: Duration::from_secs(30),
         resend_interval: Duration::from_secs(1_000_000),
         fetch_timeout: Duration::from_millis(500),
+        idle_interval: Duration::ZERO,
     };
 
     const SECOND: Duration = Duration::from_secs(1);
@@ -579,5 +687,100 @@ mod tests {
             let expected = Duration::from_millis(2 * millis).min(SECOND);
             assert_eq!(voting(&life), expected);
         }
+    }
+
+    /// A chain of four that idles for a second after each block, as validator 0 sees it.
+    fn idling() -> Life {
+        let mut life = Life::new(4);
+        life.rounds(20, 2, |_| false);
+        life.pacemaker.timing.idle_interval = SECOND;
+        life.pacemaker.pending(life.now, false);
+        life.block(Duration::ZERO);
+        // Nobody knows how long it takes itself.
+        if life.leader() == ValidatorIndex(0) {
+            life.block(Duration::ZERO);
+        }
+        life
+    }
+
+    const PATIENCE: Duration = Duration::from_millis(50);
+
+    #[test]
+    fn an_idle_leader_is_waited_for_from_the_end_of_the_interval_or_from_when_something_comes_up() {
+        let mut life = idling();
+        assert_eq!(life.waits(), SECOND + PATIENCE);
+        life.now = life.now.after(SECOND / 4);
+        life.pacemaker.pending(life.now, true);
+        assert_eq!(life.waits(), PATIENCE);
+        // What came up is done with, and the leader has not proposed: it may wait again.
+        life.pacemaker.pending(life.now, false);
+        assert_eq!(life.waits(), SECOND * 3 / 4 + PATIENCE);
+        // It is not as free once it has proposed.
+        life.pacemaker.pending(life.now, true);
+        let (view, leader) = (life.view, life.leader());
+        life.pacemaker.proposed(life.now, view, leader);
+        life.pacemaker.pending(life.now, false);
+        assert_eq!(life.waits(), PATIENCE);
+    }
+
+    #[test]
+    fn after_a_view_that_brought_nothing_nobody_idles() {
+        let mut life = idling();
+        life.nothing();
+        assert_eq!(life.waits(), PATIENCE * 2);
+        life.block(Duration::ZERO);
+        assert_eq!(life.waits(), SECOND + PATIENCE);
+    }
+
+    #[test]
+    fn idling_owes_nothing_and_tells_nothing_of_how_long_proposals_take() {
+        let mut life = idling();
+        life.pacemaker.timing.idle_interval = Duration::ZERO;
+        (0..8).for_each(|_| life.block(Duration::from_millis(40)));
+        life.pacemaker.timing.idle_interval = SECOND;
+        let patience = life.pacemaker.leaders.patience();
+        assert_eq!(patience, Duration::from_millis(80));
+        for round in 0..400 {
+            // Before the interval's end, since something came up that is not known here; and at its end.
+            let after = if round % 3 == 0 { SECOND / 3 } else { SECOND };
+            let took = Duration::from_millis(if round % 3 == 0 { 0 } else { 40 });
+            life.block(after + took);
+        }
+        assert_eq!(life.pacemaker.leaders.patience(), patience);
+        let all = [1, 2, 3].map(ValidatorIndex);
+        assert!(all.iter().all(|v| life.pacemaker.leaders.is_waited_for(*v)));
+        // The votes' time begins with the proposal.
+        let due = life.pacemaker.view_due.expect("it waits").since(life.now);
+        assert!(due <= life.waits() + PATIENCE, "{due:?}");
+    }
+
+    /// Whoever votes and never proposes costs as little on an idle chain as on a busy one.
+    #[test]
+    fn a_lazy_leader_of_an_idle_chain_is_skipped() {
+        let mut life = idling();
+        let (mut costs, mut turns) = (0, 0);
+        while turns < 1_600 {
+            if life.leader() != ValidatorIndex(2) {
+                life.block(SECOND);
+                continue;
+            }
+            turns += 1;
+            costs += u64::from(life.nothing() > Duration::ZERO);
+        }
+        assert!((3..=100).contains(&costs), "{costs}");
+    }
+
+    /// Others have given the view up, for what they know and this validator does not.
+    #[test]
+    fn a_leader_that_was_not_waited_for_here_owes_nothing_here() {
+        let mut life = idling();
+        for _ in 0..8 {
+            while life.leader() != ValidatorIndex(2) {
+                life.block(SECOND);
+            }
+            life.enter(false);
+            life.block(Duration::ZERO);
+        }
+        assert!(life.pacemaker.leaders.is_waited_for(ValidatorIndex(2)));
     }
 }

@@ -43,6 +43,7 @@ impl Engine {
         if let Some(vote) = round.own.notarize {
             // This validator proposed before it crashed. It says the same again.
             self.repeat_proposal(view, vote.subject.payload, out);
+            self.pacemaker.has_led(now);
             return;
         }
         let Some((parent_view, id)) = self.choose_parent(now, out) else {
@@ -59,6 +60,7 @@ impl Engine {
         if let Some(last) = parent.as_ref().filter(|parent| self.ends_epoch(parent)) {
             // Nothing is built on the epoch's last block: it is proposed again until it is final.
             self.send_proposal(view, parent_view, last.clone(), out);
+            self.pacemaker.has_led(now);
             self.notarize(view, id, out);
             return;
         }
@@ -111,7 +113,7 @@ impl Engine {
     /// The block and its ancestors whose effects are not durable outside the journal, newest first; or the
     /// id of the first that is not here. Whoever lacks one cannot tell what the accounts will hold after
     /// it, so it neither builds on the block nor votes for what does.
-    fn unexecuted(&self, block: Option<&Arc<Block>>) -> Result<Vec<Arc<Block>>, Digest> {
+    pub(crate) fn unexecuted(&self, block: Option<&Arc<Block>>) -> Result<Vec<Arc<Block>>, Digest> {
         let mut chain: Vec<Arc<Block>> = Vec::new();
         let mut next = block.cloned();
         while let Some(block) = next.take_if(|block| block.height() > self.executed) {
@@ -199,7 +201,7 @@ impl Engine {
     /// this validator's own vote, which would, waits for the journal.
     pub(crate) fn on_built(
         &mut self,
-        _now: Moment,
+        now: Moment,
         view: View,
         block: Arc<Block>,
         out: &mut Output,
@@ -215,6 +217,7 @@ impl Engine {
         }
         let id = block.id();
         self.hold(block.clone());
+        self.pacemaker.has_led(now);
         self.send_proposal(view, block.header().parent_view, block, out);
         self.notarize(view, id, out);
     }

@@ -58,6 +58,11 @@ impl Round {
             .count()
     }
 
+    /// How many have said notarize.
+    pub(crate) fn notarizing(&self) -> usize {
+        self.notarize.signers().count()
+    }
+
     pub(crate) fn certificate(&self, kind: VoteKind) -> Option<&Certificate> {
         match kind {
             VoteKind::Notarize => self.notarization.as_ref(),

@@ -54,6 +54,9 @@ impl Engine {
         } else {
             self.admit(vote, false, out);
         }
+        if kind == VoteKind::Notarize && view == self.view {
+            self.expect_with_others(now);
+        }
     }
 
     /// Who has no link to a view's leader lacks the leader's votes too, and may never see a quorum. Who
@@ -461,6 +464,7 @@ impl Engine {
                     out.sentences.extend(sentences);
                     self.nullify(now, out);
                 }
+                Alarm::Remind => out.remind = Some(self.config.committee.leader(self.view)),
                 Alarm::Resend => {
                     self.repeat(out);
                     self.pacemaker.plan_resend(now);

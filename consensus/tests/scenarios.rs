@@ -33,6 +33,8 @@
 //! | `evidence BY WHO KIND VIEW NAME / KIND VIEW NAME` | BY sends two votes of WHO as evidence |
 //! | `false-evidence …` | the same, but the second vote's signature is invalid |
 //! | `link WHO up`, `link WHO down` | the link to WHO has come up or ended |
+//! | `idle MS` | machines started from now on let leaders wait so long for something to put into a block |
+//! | `pending yes`, `pending no` | something that needs a block is known, or nothing is |
 //! | `order block WHO`, `order pardon WHO` | the operator's word |
 //!
 //! A VIEW of a later epoch is written `EPOCH.VIEW`.
@@ -68,6 +70,7 @@ struct Story {
     committee: Committee,
     epoch_length: EpochLength,
     silent_before: Epoch,
+    idle_interval: Duration,
     secrets: Vec<Arc<VoteSecret>>,
     worker: Worker,
     scheme: Scheme,
@@ -95,6 +98,7 @@ impl Story {
             committee: Committee::new(Epoch(0), identities).unwrap(),
             epoch_length: EpochLength::new(1_000).unwrap(),
             silent_before: Epoch(0),
+            idle_interval: Duration::ZERO,
             secrets: secrets.into_iter().map(Arc::new).collect(),
             worker: Worker::new(chain, scheme.clone()),
             scheme,
@@ -128,6 +132,8 @@ impl Story {
                 let block = self.block(words[2], words[3], (epoch, view), parent_view);
                 self.propose((epoch, view), block, None);
             }
+            "idle" => self.idle_interval = Duration::from_millis(number(1)),
+            "pending" => self.step(Input::Pending(words[1] == "yes")),
             "silent" => self.silent_before = Epoch(number(1)),
             "again" => {
                 let block = self.blocks[words[2]].clone();
@@ -300,6 +306,7 @@ impl Story {
                 max_timeout: Duration::from_secs(10),
                 resend_interval: Duration::from_millis(100),
                 fetch_timeout: Duration::from_millis(50),
+                idle_interval: self.idle_interval,
             },
         };
         self.jobs.clear();
@@ -486,6 +493,9 @@ impl Story {
             self.say(
                 &format!("{:?} {}: {}", s.penalty, s.validator, s.offence.name()).to_lowercase(),
             );
+        }
+        if let Some(leader) = output.remind {
+            self.say(&format!("remind {leader}"));
         }
         if let Some(reason) = output.fatal {
             self.say(&format!("FATAL {reason}"));

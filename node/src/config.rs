@@ -157,6 +157,9 @@ pub struct StorageConfig {
 /// The least that a validator keeps, for peers that have fallen behind and for its own start.
 pub const MIN_RETENTION_BLOCKS: u64 = 10_000;
 
+/// The longest that a chain may be without a block because nobody needs one.
+pub const MAX_IDLE_INTERVAL: Duration = Duration::from_secs(60);
+
 /// What is logged, and how.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LogConfig {
@@ -272,7 +275,10 @@ pub enum ConfigError {
 impl Default for ConsensusConfig {
     fn default() -> Self {
         Self {
-            timing: quorate_consensus::Timing::default(),
+            timing: quorate_consensus::Timing {
+                idle_interval: Duration::from_secs(1),
+                ..quorate_consensus::Timing::default()
+            },
             finalize_linger: Duration::ZERO,
             min_block_interval: Duration::ZERO,
             penalty_lasts: Duration::from_secs(24 * 3_600),
@@ -726,6 +732,12 @@ impl Check<'_> {
                     file.fetch_timeout,
                     timing.fetch_timeout,
                     usual,
+                )?,
+                idle_interval: self.span(
+                    "consensus.idle_interval",
+                    file.idle_interval,
+                    timing.idle_interval,
+                    Duration::ZERO..=MAX_IDLE_INTERVAL,
                 )?,
             },
             finalize_linger: self.span(

@@ -259,7 +259,10 @@ impl Executor {
         while let Some(command) = next {
             match command {
                 Command::Execute(more) => blocks.extend(more),
-                Command::Prove(identity, answer) => self.proofs.ask(identity, answer),
+                Command::Prove(identity, answer) => {
+                    self.proofs.ask(identity, answer);
+                    self.proofs.answer_at_once(&self.tree)?;
+                }
                 Command::Stop => {
                     self.execute(blocks)?;
                     return Ok(false);
@@ -380,6 +383,8 @@ impl Executor {
             self.proofs.settle(finalized);
             (self.observer)(executed);
         }
+        let finalized = blocks.iter().map(|(_, finalized)| finalized);
+        self.proofs.executed(finalized, newest.state_root);
         self.proofs.prove(&self.tree, newest.height)?;
         self.news.send_replace(newest);
         self.prune(blocks.len() as u64)?;

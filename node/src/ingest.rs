@@ -32,8 +32,12 @@ pub(crate) const FORWARDED: FairLimits = FairLimits {
     total_bytes: 16 << 20,
 };
 
-/// How often new transactions are forwarded.
+/// How long new transactions are collected before they are forwarded, after others were. The first
+/// one in a while leaves at once.
 pub(crate) const FORWARD_INTERVAL: Duration = Duration::from_millis(5);
+
+/// How often transactions are looked for that are to be forwarded again.
+const FORWARD_LOOK: Duration = Duration::from_millis(250);
 
 /// Transactions forwarded at a time.
 const MAX_FORWARDED: usize = 1_000;
@@ -189,11 +193,11 @@ pub struct Forwarder {
 impl Forwarder {
     /// Forwards in batches. Runs on the runtime until it is dropped.
     pub(crate) async fn run(self) {
-        let mut ticks = tokio::time::interval(FORWARD_INTERVAL);
-        ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
         loop {
-            ticks.tick().await;
+            // Nothing new is no error.
+            let _ = tokio::time::timeout(FORWARD_LOOK, self.mempool.forwardable()).await;
             self.forward();
+            tokio::time::sleep(FORWARD_INTERVAL).await;
         }
     }
 
@@ -208,23 +212,27 @@ impl Forwarder {
             return;
         }
         let (epoch, view) = (self.live.epoch(), self.live.view());
-        let leaders = coming_leaders(&self.committee, self.own, epoch, view);
+        let first = match self.live.awaits_proposal() {
+            true => view,
+            false => view.next(),
+        };
+        let leaders = coming_leaders(&self.committee, self.own, epoch, first);
         let frame = Frame(vec![Message::Transactions(transactions)]).encode();
         (self.wire)(Lane::Transactions, &To::Some(leaders), frame);
     }
 }
 
-/// The leaders of the next views, without this validator: f + 1 of them, so that one is honest,
-/// and at least two, since the first may have built its block already.
+/// The leaders of the views from `first` on, without this validator: f + 1 of them, so that one is
+/// honest, and at least two, since the first may have built its block already.
 fn coming_leaders(
     committee: &Committee,
     own: ValidatorIndex,
     epoch: Epoch,
-    view: View,
+    first: View,
 ) -> Vec<Identity> {
     let count = (committee.faults() + 1).max(2);
     let mut leaders = Vec::with_capacity(count);
-    let mut next = view.next();
+    let mut next = first;
     for _ in 0..committee.size() {
         let leader = committee.leader_in(epoch, next);
         if leader != own
@@ -338,9 +346,9 @@ mod tests {
         let validators = (0..7).map(|i| Identity([i; 32])).collect();
         let committee = Committee::new(Epoch(0), validators).expect("distinct");
         let own = ValidatorIndex(4);
-        let leaders = coming_leaders(&committee, own, Epoch(0), View(2));
+        let leaders = coming_leaders(&committee, own, Epoch(0), View(3));
         assert_eq!(leaders, [3, 5, 6].map(|i| Identity([i; 32])));
         let alone = Committee::new(Epoch(0), vec![Identity([4; 32])]).expect("one");
-        assert!(coming_leaders(&alone, ValidatorIndex(0), Epoch(0), View(2)).is_empty());
+        assert!(coming_leaders(&alone, ValidatorIndex(0), Epoch(0), View(3)).is_empty());
     }
 }

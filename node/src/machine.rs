@@ -221,11 +221,17 @@ impl Machine {
         let now = clock.now();
         keeper::restore(now, &chain, &genesis.fees, &store, &accounts, &mempool)?;
         let live = Arc::new(LiveStatus::new(committee.clone(), place));
-        let view = consensus.timing.view_timeout;
+        let timing = consensus.timing;
+        let pause = consensus.min_block_interval.max(timing.idle_interval);
         let tip = store.tip();
-        live.begin_at(tip.height, view.max(consensus.min_block_interval));
+        live.begin_at(tip.height, timing.view_timeout.max(pause));
         let timestamp_ms = tip.block.map_or(0, |block| block.header().timestamp_ms);
         live.set_executed(tip.height, timestamp_ms);
+        if !timing.idle_interval.is_zero() {
+            let to_replica = to_replica.clone();
+            // If the replica is gone, its end has been reported.
+            mempool.watch(Box::new(move || drop(to_replica.send(Event::Pending))));
+        }
         let conduct = Arc::new(Conduct::new(
             committee.clone(),
             clock.clone(),
@@ -316,11 +322,13 @@ impl Machine {
                 genesis_ms: genesis.timestamp_ms,
                 finalize_linger: consensus.finalize_linger,
                 min_block_interval: consensus.min_block_interval,
+                idle_interval: timing.idle_interval,
                 penalty_lasts: consensus.penalty_lasts,
             },
             engine,
             journal,
             Neighbours {
+                wire: wire.clone(),
                 outlet: Outlet::new(wire, committee, spoiler)
                     .noting(asked)
                     .across(across.clone()),

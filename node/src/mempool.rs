@@ -30,16 +30,21 @@ pub use refusal::{Dropped, Refusal};
 
 use crate::{accounts::AccountAt, forecast::Outlook};
 use commonware_codec::EncodeSize;
-use parking_lot::Mutex;
+use parking_lot::{Mutex, MutexGuard};
 use pool::{Pool, Waiting, pay};
 use quorate_consensus::Moment;
 use quorate_types::{Account, Digest, Height, Identity, Transaction, genesis::Fees};
 use std::{
     cmp::{Ordering, Reverse},
     collections::{BTreeMap, BTreeSet, BinaryHeap, binary_heap::PeekMut},
-    sync::Arc,
+    ops::{Deref, DerefMut},
+    sync::{
+        Arc, OnceLock,
+        atomic::{AtomicUsize, Ordering::Relaxed},
+    },
     time::Duration,
 };
+use tokio::sync::Notify;
 
 /// How far a nonce may be above the account's next one.
 pub const MAX_NONCE_GAP: u64 = 1_024;
@@ -86,6 +91,48 @@ pub struct Mempool {
     block_bytes: usize,
     fees: Fees,
     pool: Mutex<Pool>,
+    /// Transactions that can go into a block.
+    runnable: AtomicUsize,
+    /// Tells whoever forwards.
+    forwardable: Notify,
+    /// Is told when the first transaction comes that can go into a block.
+    watcher: OnceLock<Box<dyn Fn() + Send + Sync>>,
+}
+
+/// The books, for whoever changes them.
+struct Changing<'a> {
+    mempool: &'a Mempool,
+    pool: MutexGuard<'a, Pool>,
+}
+
+impl Deref for Changing<'_> {
+    type Target = Pool;
+
+    fn deref(&self) -> &Pool {
+        &self.pool
+    }
+}
+
+impl DerefMut for Changing<'_> {
+    fn deref_mut(&mut self) -> &mut Pool {
+        &mut self.pool
+    }
+}
+
+impl Drop for Changing<'_> {
+    fn drop(&mut self) {
+        let runnable = self.pool.ids.len() - self.pool.stranded.len();
+        let before = self.mempool.runnable.swap(runnable, Relaxed);
+        if !self.pool.fresh.is_empty() {
+            self.mempool.forwardable.notify_one();
+        }
+        if before == 0
+            && runnable > 0
+            && let Some(watcher) = self.mempool.watcher.get()
+        {
+            watcher();
+        }
+    }
 }
 
 impl Mempool {
@@ -96,6 +143,34 @@ impl Mempool {
             block_bytes,
             fees,
             pool: Mutex::default(),
+            runnable: AtomicUsize::new(0),
+            forwardable: Notify::new(),
+            watcher: OnceLock::new(),
+        }
+    }
+
+    /// Has `watcher` called whenever the first transaction comes that can go into a block. It must be
+    /// quick, and not ask the mempool.
+    pub(crate) fn watch(&self, watcher: Box<dyn Fn() + Send + Sync>) {
+        // There is one node.
+        let _ = self.watcher.set(watcher);
+    }
+
+    /// How many transactions can go into a block, those included that are in one already which is
+    /// not executed yet.
+    pub fn runnable(&self) -> usize {
+        self.runnable.load(Relaxed)
+    }
+
+    /// Waits until there is something new to forward.
+    pub(crate) async fn forwardable(&self) {
+        self.forwardable.notified().await;
+    }
+
+    fn change(&self) -> Changing<'_> {
+        Changing {
+            mempool: self,
+            pool: self.pool.lock(),
         }
     }
 
@@ -113,7 +188,7 @@ impl Mempool {
         sender: AccountAt,
     ) -> Result<(), Refusal> {
         let id = transaction.id();
-        let mut pool = self.pool.lock();
+        let mut pool = self.change();
         if pool.adopt(&transaction) {
             return Ok(());
         }
@@ -151,7 +226,7 @@ impl Mempool {
         transaction: Transaction,
         sender: AccountAt,
     ) -> Result<(), Refusal> {
-        self.insert(now, &mut self.pool.lock(), transaction, sender, false)
+        self.insert(now, &mut self.change(), transaction, sender, false)
     }
 
     fn insert(
@@ -266,13 +341,13 @@ impl Mempool {
         accounts: &Arc<BTreeMap<Identity, Account>>,
         executed: &BTreeSet<Digest>,
     ) {
-        let mut pool = self.pool.lock();
+        let mut pool = self.change();
         pool.executed(now, height, accounts, executed);
     }
 
     /// Drops what has been stranded for too long.
     pub fn expire(&self, now: Moment) {
-        self.pool.lock().expire(now, self.limits.stranded_lasts);
+        self.change().expire(now, self.limits.stranded_lasts);
     }
 
     /// Whether no transaction whatever would find room now.

@@ -16,17 +16,18 @@ use crate::{
     conduct::Conduct,
     evidence::EvidenceFolder,
     executor::ExecutorHandle,
-    forecast::Forecast,
+    forecast::{Forecast, Outlook},
     inlet::Queued,
     mempool::Mempool,
     metrics::NodeMetrics,
     offenders::{Circumstances, Offenders},
-    outlet::Outlet,
+    outlet::{Outlet, Wire},
     rpc::live::{Condition, LiveStatus},
     serve::{Request, Requests},
     validate::MAX_EXECUTION_LAG,
 };
 use anyhow::Context;
+use commonware_codec::Encode;
 use crossbeam_channel::{Receiver, RecvTimeoutError, Sender};
 use quorate_consensus::{
     BuildRequest, Engine, Finalized, Input, Job, JobId, Moment, Order, Outbound, Output, Penalty,
@@ -35,10 +36,12 @@ use quorate_consensus::{
 use quorate_crypto::bls::Proof;
 use quorate_crypto::mistakes::{Mistake, made};
 use quorate_load::{api::OffenderJson, verdict::Voting};
+use quorate_p2p::{Lane, To};
 use quorate_storage::journal::Journal;
 use quorate_types::{
-    Block, ChainId, Committee, Digest, Evidence, Header, Height, Identity, Message, Record, Status,
-    Transaction, ValidatorIndex, View, VoteKind, genesis::BlockLimits,
+    Block, ChainId, Committee, Digest, Evidence, Frame, Header, Height, Identity, Message, Record,
+    Status, Transaction, ValidatorIndex, View, VoteKind, genesis::BlockLimits,
+    limits::FORWARDED_BYTES,
 };
 use std::{
     collections::{HashMap, VecDeque},
@@ -63,6 +66,9 @@ const CUT_INTERVAL: Duration = Duration::from_secs(45);
 
 /// Blocks that become final at once, at most, when none is fetched.
 const MAX_FINAL_AT_ONCE: usize = 8;
+
+/// Transactions of which a leader is reminded.
+const MAX_REMINDED: usize = 100;
 
 /// Own proposals whose way to finality is being timed.
 const MAX_TIMED_PROPOSALS: usize = 1_024;
@@ -103,6 +109,8 @@ pub enum Event {
         #[allow(dead_code)]
         queued: Queued,
     },
+    /// The first transaction has come that can go into a block.
+    Pending,
     /// The link to a validator has come up or ended.
     Linked {
         /// Who is at the other end.
@@ -139,6 +147,8 @@ pub(crate) struct ReplicaConfig {
     pub(crate) finalize_linger: Duration,
     /// The least time between a parent's timestamp and its child's.
     pub(crate) min_block_interval: Duration,
+    /// How long a leader waits at most for something to put into a block; zero for not at all.
+    pub(crate) idle_interval: Duration,
     /// How long a penalty for something unproven lasts.
     pub(crate) penalty_lasts: Duration,
 }
@@ -146,6 +156,7 @@ pub(crate) struct ReplicaConfig {
 /// The threads and handles around the replica.
 pub(crate) struct Neighbours {
     pub(crate) outlet: Outlet,
+    pub(crate) wire: Wire,
     pub(crate) jobs: Sender<Vec<Job>>,
     pub(crate) validator: Sender<ValidateRequest>,
     pub(crate) requests: Requests,
@@ -185,8 +196,10 @@ pub struct Replica {
     votes: Vec<Outbound>,
     urgent: bool,
     linger_until: Option<Moment>,
-    /// A block that is to be built, and when.
+    /// A block that is to be built, and when at the earliest.
     build: Option<(Moment, BuildRequest)>,
+    /// Whether something is known here that needs a block, as the machine was told.
+    pending: bool,
     proposed: HashMap<Digest, Moment>,
     timed: VecDeque<Digest>,
     last_final: Option<Moment>,
@@ -218,6 +231,7 @@ impl Replica {
             urgent: false,
             linger_until: None,
             build: None,
+            pending: true,
             proposed: HashMap::new(),
             timed: VecDeque::new(),
             last_final: None,
@@ -288,6 +302,7 @@ impl Replica {
     ///
     /// If the journal fails, a neighbour is gone, or the machine says that it must stop.
     pub fn settle(&mut self) -> anyhow::Result<()> {
+        self.look_for_work()?;
         self.build_if_due()?;
         self.release_if_due()?;
         self.report()
@@ -329,7 +344,7 @@ impl Replica {
 
     /// When something is due, if no event comes before.
     pub fn wake_at(&self) -> Moment {
-        let build = self.build.as_ref().map(|(due, _)| *due);
+        let build = self.build.as_ref().map(|(due, _)| self.build_due(*due));
         [
             self.engine.next_deadline(),
             build,
@@ -402,6 +417,8 @@ impl Replica {
                 self.step(Input::Linked { peer, up })
             }
             Event::Ordered(ordered) => self.obey(ordered),
+            // It is looked for once all events are taken.
+            Event::Pending => Ok(()),
             Event::Stop => Ok(()),
         }
     }
@@ -515,6 +532,9 @@ impl Replica {
         if !output.finalized.is_empty() {
             self.deliver(output.finalized);
         }
+        if let Some(leader) = output.remind {
+            self.remind(leader);
+        }
         if let Some(request) = output.build {
             self.plan_build(request)?;
         }
@@ -558,19 +578,61 @@ impl Replica {
         let interval = u64::try_from(self.config.min_block_interval.as_millis()).unwrap_or(0);
         let earliest = self.parent_time(&request).saturating_add(interval);
         let wait = earliest.saturating_sub(self.wall_ms()).min(interval);
-        if wait > 0 {
-            let due = self.now().after(Duration::from_millis(wait));
-            self.build = Some((due, request));
-            return Ok(());
-        }
-        self.propose(request)
+        // What is pending may have changed with the view.
+        self.look_for_work()?;
+        let due = self.now().after(Duration::from_millis(wait));
+        self.build = Some((due, request));
+        self.build_if_due()
+    }
+
+    /// When a block is to be built: not before the current view's leader has nothing to wait for.
+    fn build_due(&self, earliest: Moment) -> Moment {
+        let idles_until = self.engine.idles_until(self.now());
+        idles_until.map_or(earliest, |until| until.max(earliest))
     }
 
     fn build_if_due(&mut self) -> anyhow::Result<()> {
-        let now = self.now();
-        match self.build.take_if(|(due, _)| *due <= now) {
+        let Some((earliest, request)) = &self.build else {
+            return Ok(());
+        };
+        let wanted = (request.epoch, request.view) == (self.engine.epoch(), self.engine.view());
+        if wanted && self.build_due(*earliest) > self.now() {
+            return Ok(());
+        }
+        match self.build.take().filter(|_| wanted) {
             Some((_, request)) => self.propose(request),
             None => Ok(()),
+        }
+    }
+
+    /// Tells the machine whether something needs a block: transactions that wait here, or those before
+    /// that cannot be proven yet.
+    fn look_for_work(&mut self) -> anyhow::Result<()> {
+        if self.config.idle_interval.is_zero() {
+            return Ok(());
+        }
+        let executor = &self.around.executor;
+        let complete = || self.engine.is_complete(|height| executor.root_at(height));
+        let pending = self.around.mempool.runnable() > 0 || !complete();
+        let awaits = self.engine.awaits_proposal();
+        self.around.live.set_awaits_proposal(awaits);
+        if pending == self.pending {
+            return Ok(());
+        }
+        self.pending = pending;
+        self.step(Input::Pending(pending))
+    }
+
+    /// Hands a leader what is to go into its block, in case nobody has.
+    fn remind(&self, leader: ValidatorIndex) {
+        let Some(identity) = self.config.committee.identity(leader) else {
+            return;
+        };
+        let mempool = &self.around.mempool;
+        let transactions = mempool.take(MAX_REMINDED, FORWARDED_BYTES, &Outlook::default());
+        if !transactions.is_empty() {
+            let frame = Frame(vec![Message::Transactions(transactions)]).encode();
+            (self.around.wire)(Lane::Transactions, &To::One(identity), frame);
         }
     }
 

@@ -281,6 +281,7 @@ pub(crate) mod tests {
             epoch_blocks: EpochLength::DEFAULT,
             retention_blocks: None,
             block_interval_ms: 0,
+            idle_interval_ms: 0,
             block_limits: crate::genesis::DEFAULT_LIMITS,
             accounts: 1,
             base_port: 1_024,

@@ -236,6 +236,7 @@ fn a_configuration_is_checked_without_running() {
             "\"2m\"",
             "consensus.min_block_interval",
         ),
+        ("idle_interval", "\"2m\"", "consensus.idle_interval"),
         ("penalty_lasts", "\"1s\"", "consensus.penalty_lasts"),
         ("retention_blocks", "7", "storage.retention_blocks"),
         ("max_connections", "0", "rpc.max_connections"),

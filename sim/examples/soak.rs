@@ -60,6 +60,7 @@ fn main() {
         max_timeout: Duration::from_secs(30),
         resend_interval: Duration::from_secs(2),
         fetch_timeout: Duration::from_secs(1),
+        idle_interval: Duration::ZERO,
     };
     scenario.epoch_blocks = 500;
     scenario.border_crashes_percent = 10;

@@ -33,4 +33,4 @@ pub use scenario::{Costs, Fault, Scenario, timing_for};
 pub use shrink::shrink;
 pub use swarm::swarm;
 pub use trace::{Line, What};
-pub use world::{BlockTimes, Checked, Report, Simulation, Timeline, Violation};
+pub use world::{BlockTimes, Checked, Report, Simulation, Timeline, TransferTimes, Violation};

@@ -162,6 +162,7 @@ pub fn timing_for(bound: Duration) -> Timing {
         max_timeout: unit * 64,
         resend_interval: unit,
         fetch_timeout: whole_micros(unit * 5 / 2),
+        idle_interval: Duration::ZERO,
     }
 }
 
@@ -182,6 +183,7 @@ impl Scenario {
                 max_timeout: Duration::from_secs(1),
                 resend_interval: Duration::from_millis(100),
                 fetch_timeout: Duration::from_millis(50),
+                idle_interval: Duration::ZERO,
             },
             block_interval: Duration::ZERO,
             retention: None,
@@ -244,7 +246,8 @@ impl Scenario {
     /// Byzantine ones about: some views with their time-outs, and what catching up takes.
     pub fn patience(&self) -> Duration {
         let f = u32::try_from((self.validators - 1) / 3).expect("few validators");
-        self.timing.max_timeout * (2 * f + 4) + self.links.bound() * 20 + Duration::from_secs(2)
+        let blocks = self.timing.max_timeout * (2 * f + 4) + self.timing.idle_interval * 6;
+        blocks + self.links.bound() * 20 + Duration::from_secs(2)
     }
 
     /// Who behaves, whatever becomes of its messages.

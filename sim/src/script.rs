@@ -64,6 +64,9 @@ impl Display for Scenario {
         let timers: Vec<String> = timers.iter().map(|t| micros(*t).to_string()).collect();
         writeln!(f, "timers {}", timers.join(" "))?;
         writeln!(f, "block-interval {}", micros(self.block_interval))?;
+        if !t.idle_interval.is_zero() {
+            writeln!(f, "idle-interval {}", micros(t.idle_interval))?;
+        }
         writeln!(f, "linger {}", micros(self.linger))?;
         writeln!(f, "penalty-lasts {}", micros(self.penalty_lasts))?;
         match self.links.latency {
@@ -215,9 +218,11 @@ fn take_line(scenario: &mut Scenario, line: &str) -> Result<(), String> {
                 max_timeout: duration(rest, 2)?,
                 resend_interval: duration(rest, 3)?,
                 fetch_timeout: duration(rest, 4)?,
+                ..scenario.timing
             }
         }
         "block-interval" => scenario.block_interval = duration(rest, 0)?,
+        "idle-interval" => scenario.timing.idle_interval = duration(rest, 0)?,
         "linger" => scenario.linger = duration(rest, 0)?,
         "penalty-lasts" => scenario.penalty_lasts = duration(rest, 0)?,
         "latency" if MAPS.iter().any(|map| rest.first() == Some(&map.name)) => {

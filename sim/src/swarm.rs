@@ -122,6 +122,7 @@ pub fn swarm(seed: u64) -> Scenario {
         }
     }
     execute_slowly(&mut scenario);
+    idle(&mut scenario);
     scenario.duration = whole_micros(end);
     scenario.must_recover = true;
     scenario
@@ -132,6 +133,19 @@ fn execute_slowly(scenario: &mut Scenario) {
     let mut rng = ChaCha8Rng::seed_from_u64(scenario.seed ^ 0x510);
     if rng.random_range(0..100) < 33 {
         scenario.costs.execute = Duration::from_micros(rng.random_range(1_000..60_000));
+    }
+}
+
+/// In every third run leaders wait for something to put into their blocks, and mostly there is little. From
+/// chance of its own.
+fn idle(scenario: &mut Scenario) {
+    let mut rng = ChaCha8Rng::seed_from_u64(scenario.seed ^ 0x1d1e);
+    if rng.random_range(0..100) < 33 {
+        let interval = Duration::from_millis(rng.random_range(20..2_000));
+        scenario.timing.idle_interval = interval;
+        if rng.random_range(0..100) < 70 {
+            scenario.transfers_per_second = rng.random_range(0..4);
+        }
     }
 }
 

@@ -19,7 +19,7 @@ use crate::{
     stock::{self, Stock},
     trace::{Line, Trace, What},
 };
-pub use timeline::{BlockTimes, Checked, Timeline};
+pub use timeline::{BlockTimes, Checked, Timeline, TransferTimes};
 
 use bytes::Bytes;
 use commonware_codec::{Copying, DecodeExt};

@@ -75,6 +75,7 @@ fn one(memory: Memory, name: &'static str) -> anyhow::Result<Day> {
         max_timeout: BLOCK_INTERVAL * 10,
         resend_interval: BLOCK_INTERVAL,
         fetch_timeout: Duration::from_secs(1),
+        idle_interval: Duration::ZERO,
     };
     scenario.block_interval = BLOCK_INTERVAL;
     scenario.linger = Duration::ZERO;

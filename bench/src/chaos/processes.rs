@@ -54,6 +54,7 @@ pub(super) fn run(
         epoch_blocks: EpochLength::DEFAULT,
         retention_blocks: None,
         block_interval_ms: 0,
+        idle_interval_ms: 0,
         block_limits: DEFAULT_LIMITS,
         accounts: 1,
         base_port,

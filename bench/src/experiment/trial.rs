@@ -8,7 +8,9 @@ use super::{
     network::{self, Wires},
     plan::{Cryptography, Fault, Plan, Point, To},
 };
-use crate::engines::{await_first_block, beside, configure, data_folder, syncs};
+use crate::engines::{
+    await_first_block, beside, configure, data_folder, forget_key, knows_idling, syncs,
+};
 use anyhow::{Context, ensure};
 use quorate_links::Emulator;
 use quorate_load::{Load, LoadPlan, LoadReport, Pace, Row, Shape, Step};
@@ -123,6 +125,7 @@ pub(crate) fn run(
         epoch_blocks: EpochLength::DEFAULT,
         retention_blocks: None,
         block_interval_ms: 0,
+        idle_interval_ms: 0,
         block_limits: BlockLimits {
             max_transactions: point.batch,
             ..DEFAULT_LIMITS
@@ -137,6 +140,11 @@ pub(crate) fn run(
         (None, Cryptography::Off) => beside("quorate-cryptography-off")
             .context("`make cryptography-off` builds the program without signatures")?,
     };
+    if place.binary.is_some() && !knows_idling(&binary)? {
+        for place in 0..point.validators {
+            forget_key(folder.path(), place, "idle_interval")?;
+        }
+    }
     let wires = Wires::of(point)?;
     let mut keys = vec![
         ("finalize_linger", point.linger.as_str()),

@@ -5,7 +5,7 @@ use super::{
     passphrases::Source,
 };
 use crate::{
-    config::{NewConfig, ValidatorConfig},
+    config::{ConsensusConfig, NewConfig, ValidatorConfig},
     genesis::GENESIS_FILE,
     keys,
     owner::{self, Owner},
@@ -187,6 +187,7 @@ impl ShowDefaults {
             own: Identity([0xff; 32]),
             retention_blocks: None,
             min_block_interval: Duration::ZERO,
+            idle_interval: ConsensusConfig::default().timing.idle_interval,
         }
         .to_toml();
         print_lines(&[text.trim_end()])

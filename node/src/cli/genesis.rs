@@ -5,7 +5,7 @@ use super::{
     passphrases::{NewKeys, protection_of},
 };
 use crate::{
-    config::{CONFIG_FILE, NewConfig, load_genesis},
+    config::{CONFIG_FILE, ConsensusConfig, NewConfig, load_genesis},
     genesis::{
         DEFAULT_FEES, DEFAULT_LIMITS, DealtChain, GENESIS_FILE, NewChain, TRUST_FILE, is_proven,
         validator_directory, write_new,
@@ -321,6 +321,7 @@ impl Create {
                 own: *own,
                 retention_blocks: None,
                 min_block_interval: Duration::ZERO,
+                idle_interval: ConsensusConfig::default().timing.idle_interval,
             };
             let path = validator_directory(&self.out, place).join(CONFIG_FILE);
             write_new(&path, &config.to_toml())?;

@@ -5,7 +5,9 @@ use super::{
     rpc::block_on,
 };
 use crate::{
-    config::{MIN_RETENTION_BLOCKS, load_genesis, parse_duration},
+    config::{
+        MAX_IDLE_INTERVAL, MIN_RETENTION_BLOCKS, format_duration, load_genesis, parse_duration,
+    },
     genesis::DEFAULT_LIMITS,
     localnet::{Curve, ExplorerProcess, Figures, Network, Sample, Settings, prepare, setup},
 };
@@ -64,6 +66,13 @@ pub(super) struct Localnet {
     /// The least time from one block to the next (50ms); without it, as fast as it goes
     #[arg(long, value_name = "TIME", value_parser = parse_duration)]
     block_interval: Option<Duration>,
+    /// The time from one block to the next while there is nothing to put into one
+    #[arg(long, value_name = "TIME", value_parser = parse_duration, default_value = "1s",
+          conflicts_with = "busy")]
+    idle_interval: Duration,
+    /// Empty blocks as fast as they go, as with --idle-interval 0s
+    #[arg(long)]
+    busy: bool,
     /// How many final blocks each validator keeps, 10000 at least; 0 for all
     #[arg(long, value_name = "N", default_value_t = 0)]
     retention: u64,
@@ -150,7 +159,18 @@ impl Localnet {
             interval <= Duration::from_secs(60),
             "--block-interval must be 1m at most"
         );
+        let idle = if self.busy {
+            Duration::ZERO
+        } else {
+            self.idle_interval
+        };
+        anyhow::ensure!(
+            idle <= MAX_IDLE_INTERVAL,
+            "--idle-interval must be {} at most",
+            format_duration(MAX_IDLE_INTERVAL)
+        );
         let settings = Settings {
+            idle_interval_ms: u64::try_from(idle.as_millis()).unwrap_or(60_000),
             block_interval_ms: u64::try_from(interval.as_millis()).unwrap_or(60_000),
             block_limits: DEFAULT_LIMITS,
             retention_blocks: (self.retention > 0).then_some(self.retention),

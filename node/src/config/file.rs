@@ -112,6 +112,8 @@ pub(super) struct Consensus {
     #[serde(deserialize_with = "span")]
     pub(super) min_block_interval: Option<Duration>,
     #[serde(deserialize_with = "span")]
+    pub(super) idle_interval: Option<Duration>,
+    #[serde(deserialize_with = "span")]
     pub(super) penalty_lasts: Option<Duration>,
 }
 

@@ -25,6 +25,8 @@ pub struct NewConfig<'a> {
     pub retention_blocks: Option<u64>,
     /// The least time from one block to the next.
     pub min_block_interval: Duration,
+    /// The longest time from one block to the next while there is nothing to put into one.
+    pub idle_interval: Duration,
 }
 
 impl NewConfig<'_> {
@@ -48,15 +50,15 @@ impl NewConfig<'_> {
             own,
             retention_blocks,
             min_block_interval,
+            idle_interval,
         } = *self;
+        // A default stands as a comment, like those of the other keys.
+        let mark = |value: Duration, default: Duration| if value == default { "# " } else { "" };
+        let default = ConsensusConfig::default();
         let interval = format_duration(min_block_interval);
-        // The default stands as a comment, like those of the other keys.
-        let default = ConsensusConfig::default().min_block_interval;
-        let interval_mark = if min_block_interval == default {
-            "# "
-        } else {
-            ""
-        };
+        let interval_mark = mark(min_block_interval, default.min_block_interval);
+        let idle = format_duration(idle_interval);
+        let idle_mark = mark(idle_interval, default.timing.idle_interval);
         let retention = match retention_blocks {
             Some(blocks) => format!("retention_blocks = {blocks}"),
             None => "# retention_blocks = 0".to_owned(),
@@ -177,6 +179,10 @@ listen = "{admin_listen}"
 # finalize_linger = "{linger}"
 # The least time from one block to the next, 0ms to 1m; 0ms for as fast as it goes.
 {interval_mark}min_block_interval = "{interval}"
+# The time from one block to the next while there is nothing to put into one, 0ms to 1m; a transaction
+# ends it at once. 0ms for no pause. The same for all validators: the turns of a leader that pauses
+# longer than others expect are skipped.
+{idle_mark}idle_interval = "{idle}"
 # How long a validator stays blocked that was caught with an invalid signature, 1m to 8760h. Who
 # has provably voted twice stays blocked until `quorate peers unblock`.
 # penalty_lasts = "{penalty}"

@@ -4,6 +4,9 @@
 //! it. So a request is proven at each state that goes by, and answered when a final header names
 //! one of these states. Some states are never named: leaders name the newest that they have
 //! executed, and may skip some.
+//!
+//! While nothing changes the accounts, the newest final header names the newest state. Then requests are
+//! answered at once, a few for each block.
 
 use quorate_consensus::Finalized;
 use quorate_storage::tree::{Proof, TableRows, Tree};
@@ -53,6 +56,10 @@ struct Request {
 #[derive(Default)]
 pub(super) struct Proofs {
     requests: VecDeque<Request>,
+    /// A final header that names the newest state.
+    named: Option<(Header, Certificate)>,
+    /// Requests that were answered at once since the newest block.
+    at_once: usize,
 }
 
 impl Proofs {
@@ -72,6 +79,46 @@ impl Proofs {
             answer,
             proven: VecDeque::new(),
         });
+    }
+
+    /// Answers the newest request, if a final header names the newest state already.
+    pub(super) fn answer_at_once(&mut self, tree: &Tree<TableRows>) -> anyhow::Result<()> {
+        let Some((header, certificate)) = &self.named else {
+            return Ok(());
+        };
+        if self.at_once >= MAX_PROOFS_PER_STATE {
+            return Ok(());
+        }
+        let Some(request) = self.requests.pop_back() else {
+            return Ok(());
+        };
+        self.at_once += 1;
+        // Whoever asked may have gone.
+        let _ = request.answer.send(Ok(AccountProof {
+            proof: tree.prove(&state_key(&request.identity).0)?,
+            executed_height: header.executed_height,
+            state_root: header.state_root,
+            header: *header,
+            certificate: certificate.clone(),
+        }));
+        Ok(())
+    }
+
+    /// Takes note of final blocks, and of the root of the accounts after the last of them.
+    pub(super) fn executed<'a>(
+        &mut self,
+        blocks: impl Iterator<Item = &'a Finalized>,
+        root: Digest,
+    ) {
+        self.at_once = 0;
+        self.named.take_if(|(header, _)| header.state_root != root);
+        for Finalized { block, certificate } in blocks {
+            if let Some(certificate) = certificate
+                && block.header().state_root == root
+            {
+                self.named = Some((*block.header(), certificate.clone()));
+            }
+        }
     }
 
     /// Proves waiting requests at the newest state.

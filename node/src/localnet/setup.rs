@@ -1,7 +1,7 @@
 //! The files of a local network.
 
 use crate::{
-    config::{CONFIG_FILE, NewConfig},
+    config::{CONFIG_FILE, ConsensusConfig, NewConfig},
     genesis::{
         DEFAULT_FEES, DEFAULT_LIMITS, GENESIS_FILE, NewChain, NewChainError, validator_directory,
         write_new,
@@ -54,6 +54,9 @@ pub struct Settings {
     pub retention_blocks: Option<u64>,
     /// The least time from one block to the next, in milliseconds.
     pub block_interval_ms: u64,
+    /// The time from one block to the next while there is nothing to put into one, in milliseconds.
+    #[serde(default = "default_idle_interval_ms")]
+    pub idle_interval_ms: u64,
     /// What a block may hold.
     #[serde(default = "default_limits")]
     pub block_limits: BlockLimits,
@@ -101,6 +104,12 @@ pub enum SetupError {
         /// What the system says.
         source: io::Error,
     },
+}
+
+/// What validators of networks do whose files do not tell.
+fn default_idle_interval_ms() -> u64 {
+    let idle = ConsensusConfig::default().timing.idle_interval;
+    u64::try_from(idle.as_millis()).unwrap_or(u64::MAX)
 }
 
 fn default_limits() -> BlockLimits {
@@ -171,6 +180,11 @@ impl Settings {
                 "--block-interval",
                 format!("{}ms", self.block_interval_ms),
                 format!("{}ms", other.block_interval_ms),
+            ),
+            (
+                "--idle-interval",
+                format!("{}ms", self.idle_interval_ms),
+                format!("{}ms", other.idle_interval_ms),
             ),
             (
                 "block limits",
@@ -277,6 +291,7 @@ fn make(directory: &Path, settings: &Settings) -> Result<(), SetupError> {
             own: secret.identity(),
             retention_blocks: settings.retention_blocks,
             min_block_interval: Duration::from_millis(settings.block_interval_ms),
+            idle_interval: Duration::from_millis(settings.idle_interval_ms),
         };
         write_new(&own.join(CONFIG_FILE), &config.to_toml())?;
     }

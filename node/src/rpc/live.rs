@@ -26,6 +26,8 @@ pub struct LiveStatus {
     epoch: AtomicU64,
     view: AtomicU64,
     finalized_height: AtomicU64,
+    /// Whether the current view's leader perhaps waits for something to put into its block.
+    awaits_proposal: AtomicBool,
     behind: AtomicBool,
     journal_bytes: AtomicU64,
     database_bytes: AtomicU64,
@@ -103,6 +105,7 @@ impl LiveStatus {
             committee,
             own,
             last_votes,
+            awaits_proposal: AtomicBool::new(false),
             behind: AtomicBool::new(false),
             journal_bytes: AtomicU64::new(0),
             database_bytes: AtomicU64::new(0),
@@ -136,6 +139,16 @@ impl LiveStatus {
             let mut progress = self.progress.lock();
             progress.grown(Instant::now(), view, finalized);
         }
+    }
+
+    /// Shows whether the current view's leader perhaps waits for something to put into its block.
+    pub(crate) fn set_awaits_proposal(&self, awaits: bool) {
+        self.awaits_proposal.store(awaits, Ordering::Relaxed);
+    }
+
+    /// Whether the current view's leader perhaps waits for something to put into its block.
+    pub(crate) fn awaits_proposal(&self) -> bool {
+        self.awaits_proposal.load(Ordering::Relaxed)
     }
 
     /// Sets the longest that a block may take by the configuration (a view, or the pause before it), and

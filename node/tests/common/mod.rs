@@ -88,6 +88,7 @@ impl Net {
             epoch_blocks: EpochLength::new(epoch_blocks).unwrap(),
             retention_blocks: None,
             block_interval_ms: 0,
+            idle_interval_ms: 0,
             block_limits: DEFAULT_LIMITS,
             accounts: ACCOUNTS,
             base_port: free_base_port(validators),

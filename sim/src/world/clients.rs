@@ -34,6 +34,9 @@ impl Simulation {
             mempool.submit(self.now, transaction.clone(), read).is_ok()
         });
         if taken {
+            if let Some(recorder) = &mut self.recorder {
+                recorder.submitted(transaction.id(), self.now);
+            }
             let (done, kept) = oneshot::channel();
             running.asking.push((transaction.id(), kept));
             let _ = running.machine.to_keeper.send(Keep {

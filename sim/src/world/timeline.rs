@@ -16,6 +16,17 @@ pub struct BlockTimes {
     pub known: Vec<Option<Moment>>,
 }
 
+/// One transfer's times.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct TransferTimes {
+    /// When its client handed it in.
+    pub submitted: Moment,
+    /// When the first validator had executed it, in a final block.
+    pub executed: Option<Moment>,
+    /// When the first validator had a final block that names the state after it, so that it can be proven.
+    pub provable: Option<Moment>,
+}
+
 /// What a validator's crypto pool did at once.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Checked {
@@ -42,6 +53,8 @@ pub struct Timeline {
     pub checks: Vec<Checked>,
     /// When each view was first entered by any validator.
     pub entered: Vec<(View, Moment)>,
+    /// The transfers that validators took from clients, in that order.
+    pub transfers: Vec<TransferTimes>,
 }
 
 /// A timeline in the making.
@@ -50,6 +63,11 @@ pub(crate) struct Recorder {
     proposals: BTreeMap<Height, Vec<(Digest, View, Moment)>>,
     known: BTreeMap<Height, (Digest, Vec<Option<Moment>>)>,
     tips: BTreeMap<usize, Height>,
+    /// The transfers, by their ids, as places in the timeline.
+    transfers: BTreeMap<Digest, usize>,
+    /// Those that are executed and not provable, by their blocks' heights.
+    unproven: BTreeMap<Height, Vec<usize>>,
+    highest: Height,
     timeline: Timeline,
 }
 
@@ -100,6 +118,44 @@ impl Recorder {
         let entered = &mut self.timeline.entered;
         if entered.last().is_none_or(|(last, _)| *last < view) {
             entered.push((view, now));
+        }
+    }
+
+    /// Upon a transfer that a validator takes from a client.
+    pub(super) fn submitted(&mut self, id: Digest, at: Moment) {
+        let transfers = &mut self.timeline.transfers;
+        self.transfers.insert(id, transfers.len());
+        transfers.push(TransferTimes {
+            submitted: at,
+            executed: None,
+            provable: None,
+        });
+    }
+
+    /// Upon a block that a validator has executed.
+    pub(super) fn executed(&mut self, block: &Block, at: Moment) {
+        if block.height() <= self.highest {
+            return;
+        }
+        self.highest = block.height();
+        let transfers = &mut self.timeline.transfers;
+        for transaction in block.transactions() {
+            if let Some(place) = self.transfers.get(&transaction.id()) {
+                transfers[*place].executed = Some(at);
+                self.unproven
+                    .entry(block.height())
+                    .or_default()
+                    .push(*place);
+            }
+        }
+        let later = self
+            .unproven
+            .split_off(&block.header().executed_height.next());
+        for place in std::mem::replace(&mut self.unproven, later)
+            .into_values()
+            .flatten()
+        {
+            transfers[place].provable = Some(at);
         }
     }
 

@@ -155,6 +155,9 @@ impl Simulation {
             }
             self.checker.executed(host, &stored.block, root)?;
             self.tells_of(host, &stored.block)?;
+            if let Some(recorder) = &mut self.recorder {
+                recorder.executed(&stored.block, self.now);
+            }
             self.trace.line(self.now, host, What::Executed, || {
                 format!("executes {} {}", height, stored.block.id().short())
             });
