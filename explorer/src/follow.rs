@@ -1,15 +1,21 @@
 //! Following validators: range by range, each verified before anything of it is kept.
 //!
-//! One upstream is followed at a time. It is left for another one
-//! - at once, if what it says does not verify; it is not asked again for [`LIAR_RESTS`];
-//! - if it does not answer, for [`FAILURE_RESTS`];
-//! - if it brings nothing new for [`STALL`], or another one, which is probed every
-//!   [`PROBE_EVERY`], has at least [`LEAD`] blocks more.
+//! One upstream is followed: the next blocks are always on request from it, and while a range is
+//! verified and written, the next one is on its way. The others are probed in the background, so
+//! that one that hangs delays nothing. What an upstream claims counts only as far as it delivers:
 //!
-//! While a range is verified and written, the next one is on its way.
+//! - one whose answer does not verify is left at once, and not asked again for [`LIAR_RESTS`];
+//! - one that does not answer is asked again after [`FAILURE_RESTS`];
+//! - the followed one is left for another one that delivers [`LEAD`] blocks more, or any, if the
+//!   followed one has delivered nothing for [`STALL`];
+//! - nobody is left because nothing is new anywhere: an idle chain is no fault of its validators.
+//!
+//! History begins as far back as any upstream delivers verified blocks ([`crate::begin`]). If the
+//! next block is pruned everywhere, it begins again after a hole.
 
 use crate::{
     answers,
+    begin::{self, Beginning},
     hub::{Event, Hub, Topic},
     index::{Index, IndexError},
     shapes::{Number, UpstreamStatus},
@@ -23,33 +29,42 @@ use std::{
     sync::Arc,
     time::{Duration, Instant},
 };
-use tokio::task::JoinHandle;
-use tracing::{debug, warn};
+use tokio::task::JoinSet;
+use tracing::{debug, info, warn};
 
-/// Blocks that are asked for at a time; validators give no more.
-const RANGE_BLOCKS: u64 = 100;
+/// Blocks that are requested at a time; validators give no more.
+pub(crate) const RANGE_BLOCKS: u64 = 100;
+
+/// An answer of fewer bytes that is not full holds all that can be verified: validators end a range
+/// early only after some MiB.
+const SHORT_RANGE_BYTES: usize = 1 << 20;
 
 /// How long a validator may wait for the next block before it answers that there is none.
 const WAIT: Duration = Duration::from_secs(2);
 
-/// How long an upstream may bring nothing new while there are others.
+/// How long the followed upstream may deliver nothing before any other one that does is better.
 const STALL: Duration = Duration::from_secs(3);
 
-/// How often another upstream is asked whether it has more.
+/// How often the others are asked whether they have more, and how often while nothing is new.
 const PROBE_EVERY: Duration = Duration::from_secs(3);
+const PROBE_EVERY_IN_SILENCE: Duration = Duration::from_secs(1);
 
 /// So many blocks more make another upstream the better one.
 const LEAD: usize = 8;
 
-/// So many blocks beyond those that came make these a backlog, whose pace says nothing.
+/// A claim of so many blocks beyond a full range makes these a backlog, whose pace says nothing.
 const BACKLOG_BLOCKS: u64 = 50;
 
-/// A pause when there are new blocks, but none that can be verified yet.
+/// A pause after an answer without new blocks.
 const PAUSE: Duration = Duration::from_millis(20);
 
 /// How long an upstream is left alone that did not answer, and one that lied.
 const FAILURE_RESTS: Duration = Duration::from_secs(1);
 const LIAR_RESTS: Duration = Duration::from_secs(60);
+
+/// How long nobody may deliver the next block, and somebody say that it is pruned, before history
+/// begins again after it.
+const PRUNED_PATIENCE: Duration = Duration::from_secs(10);
 
 /// Follows the upstreams and fills the index.
 pub(crate) struct Follower {
@@ -58,9 +73,8 @@ pub(crate) struct Follower {
     hub: Arc<Hub>,
     sources: Vec<Source>,
     current: usize,
+    requests: JoinSet<Answered>,
     last_progress: Instant,
-    next_probe: Instant,
-    ahead: Option<Ahead>,
 }
 
 struct Source {
@@ -68,7 +82,16 @@ struct Source {
     state: SourceState,
     claimed: Option<Height>,
     error: Option<String>,
+    /// When it is to be asked next.
+    next: Instant,
+    /// Not asked before that, because it gave no usable answer.
     rests_until: Option<Instant>,
+    /// A request is on its way.
+    asked: bool,
+    /// When it last brought blocks that verified.
+    delivered: Instant,
+    /// It said that the block after this one is pruned.
+    pruned_after: Option<Height>,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -80,21 +103,17 @@ enum SourceState {
     Lying,
 }
 
-/// A range that was asked for while the one before it is worked on.
-struct Ahead {
-    source: usize,
-    from: Height,
-    task: JoinHandle<Result<Chain, UpstreamError>>,
+impl Source {
+    fn rests(&self, now: Instant) -> bool {
+        self.rests_until.is_some_and(|until| now < until)
+    }
 }
 
-/// What a request led to.
-enum Step {
-    /// So many blocks were taken in.
-    Progress(usize),
-    /// Nothing new can be verified.
-    Nothing,
-    /// The upstream gave no usable answer.
-    Refused(UpstreamError),
+/// What a source answered when it was asked for blocks from a height on.
+struct Answered {
+    source: usize,
+    from: Height,
+    result: Result<Chain, UpstreamError>,
 }
 
 impl SourceState {
@@ -117,23 +136,26 @@ impl Follower {
         hub: Arc<Hub>,
         upstreams: Vec<Upstream>,
     ) -> Self {
+        let now = Instant::now();
         let source = |upstream| Source {
             upstream,
             state: SourceState::Standby,
             claimed: None,
             error: None,
+            next: now,
             rests_until: None,
+            asked: false,
+            delivered: now,
+            pruned_after: None,
         };
-        let now = Instant::now();
         Self {
             guard,
             index,
             hub,
             sources: upstreams.into_iter().map(source).collect(),
             current: 0,
+            requests: JoinSet::new(),
             last_progress: now,
-            next_probe: now + PROBE_EVERY,
-            ahead: None,
         }
     }
 
@@ -144,122 +166,296 @@ impl Follower {
     /// If the index fails. Upstreams that fail are no error.
     pub(crate) async fn run(mut self) -> Result<Infallible, IndexError> {
         loop {
-            let Some(from) = self.next_height().await else {
-                self.show();
-                tokio::time::sleep(FAILURE_RESTS).await;
+            let tip = self.index.extent().map(|extent| extent.tip.height);
+            let Some(tip) = tip.filter(|tip| !self.is_pruned_after(*tip)) else {
+                self.begin(tip).await?;
                 continue;
             };
-            if self.sources[self.current].rests(Instant::now()) {
-                self.move_on().await;
-                continue;
-            }
-            let step = self.ask(self.current, from, WAIT).await?;
-            self.judge(self.current, &step);
+            self.choose();
+            self.request(tip);
             self.show();
-            let idle = matches!(step, Step::Nothing);
-            let refused = matches!(step, Step::Refused(_));
-            let stalled = self.last_progress.elapsed() >= STALL;
-            if refused || stalled {
-                if stalled && !refused && self.sources.len() > 1 {
-                    self.sources[self.current].state = SourceState::Lagging;
-                }
-                self.move_on().await;
-            } else if Instant::now() >= self.next_probe {
-                self.probe().await?;
-            }
-            if idle {
-                tokio::time::sleep(PAUSE).await;
+            let wake = self.next_wake().into();
+            tokio::select! {
+                Some(answered) = self.requests.join_next() => match answered {
+                    Ok(answered) => self.take(answered).await?,
+                    Err(failed) => std::panic::resume_unwind(failed.into_panic()),
+                },
+                () = tokio::time::sleep_until(wake) => {}
             }
         }
     }
 
-    /// The height to ask for. With an empty index, the lowest that any upstream keeps; `None` if
-    /// none of them answers.
-    async fn next_height(&mut self) -> Option<Height> {
-        if let Some(extent) = self.index.extent() {
-            return Some(extent.tip.height.next());
-        }
+    /// Begins history, or begins it again after what is pruned everywhere.
+    async fn begin(&mut self, after: Option<Height>) -> Result<(), IndexError> {
+        self.show();
         let now = Instant::now();
-        let mut lowest = None;
+        let mut upstreams = Vec::new();
+        for (place, source) in self.sources.iter().enumerate() {
+            if !source.rests(now) {
+                upstreams.push((place, source.upstream.clone()));
+            }
+        }
+        let (found, refused) = begin::begin(&self.guard, upstreams, after).await;
+        for (place, error) in refused {
+            self.refuse(place, &error);
+        }
+        let Some(Beginning {
+            source,
+            blocks,
+            claimed,
+        }) = found
+        else {
+            if after.is_none() {
+                // A chain without blocks: nobody is behind.
+                self.hub.set_claimed(Height(0), true);
+            }
+            self.show();
+            tokio::time::sleep(FAILURE_RESTS).await;
+            return Ok(());
+        };
+        let first = blocks
+            .first()
+            .map_or(Height(0), |block| block.block.height());
+        match after {
+            Some(tip) => warn!(
+                missing_from = %tip.next(), missing_to = first.0 - 1,
+                "no validator keeps the next blocks any more: history goes on after a hole"
+            ),
+            None => info!(height = %first, "history begins"),
+        }
+        self.write(&blocks).await?;
+        self.current = source;
+        self.delivered(source, claimed, true, &blocks)
+    }
+
+    /// Leaves an upstream that gave no usable answer for one that may be asked.
+    fn choose(&mut self) {
+        let now = Instant::now();
+        if !self.sources[self.current].rests(now) {
+            return;
+        }
+        let others = (0..self.sources.len()).filter(|place| !self.sources[*place].rests(now));
+        if let Some(best) = others.max_by_key(|place| self.sources[*place].delivered) {
+            self.current = best;
+            self.sources[best].next = now;
+        }
+    }
+
+    /// Asks whoever is to be asked now.
+    fn request(&mut self, tip: Height) {
+        let now = Instant::now();
         for place in 0..self.sources.len() {
-            if self.sources[place].rests(now) {
+            let source = &self.sources[place];
+            if source.asked || source.next > now || source.rests(now) {
                 continue;
             }
-            match self.sources[place].upstream.status().await {
-                Ok(status) => {
-                    let first = status.first_height.max(Height(1));
-                    if lowest.is_none_or(|(height, _)| first < height) {
-                        lowest = Some((first, place));
-                    }
-                }
-                Err(error) => self.judge(place, &Step::Refused(error)),
-            }
+            let wait = if place == self.current {
+                WAIT
+            } else {
+                self.sources[place].next = now + self.probe_every();
+                Duration::ZERO
+            };
+            self.ask(place, tip.next(), wait);
         }
-        let (height, place) = lowest?;
-        self.current = place;
-        Some(height)
     }
 
-    /// Asks a source for a range, verifies it and takes it in.
-    async fn ask(
-        &mut self,
-        source: usize,
-        from: Height,
-        wait: Duration,
-    ) -> Result<Step, IndexError> {
-        let ahead = self.ahead.take();
-        let answer = match ahead {
-            Some(ahead) if ahead.source == source && ahead.from == from => {
-                let failed = |_| UpstreamError::Failed("the request was given up".to_owned());
-                ahead.task.await.map_err(failed).and_then(|answer| answer)
+    fn ask(&mut self, source: usize, from: Height, wait: Duration) {
+        self.sources[source].asked = true;
+        let upstream = self.sources[source].upstream.clone();
+        self.requests.spawn(async move {
+            let result = upstream.chain(from, RANGE_BLOCKS, wait).await;
+            Answered {
+                source,
+                from,
+                result,
             }
-            other => {
-                if let Some(other) = other {
-                    other.task.abort();
-                }
-                let upstream = &self.sources[source].upstream;
-                upstream.chain(from, RANGE_BLOCKS, wait).await
-            }
-        };
-        let answer = match answer {
+        });
+    }
+
+    fn probe_every(&self) -> Duration {
+        if self.last_progress.elapsed() < PROBE_EVERY_IN_SILENCE {
+            PROBE_EVERY
+        } else {
+            PROBE_EVERY_IN_SILENCE
+        }
+    }
+
+    fn next_wake(&self) -> Instant {
+        let idle = self.sources.iter().filter(|source| !source.asked);
+        let next = idle.map(|source| source.next.max(source.rests_until.unwrap_or(source.next)));
+        next.min().unwrap_or_else(|| Instant::now() + PROBE_EVERY)
+    }
+
+    /// Takes in what a source has answered.
+    async fn take(&mut self, answered: Answered) -> Result<(), IndexError> {
+        let Answered {
+            source,
+            from,
+            result,
+        } = answered;
+        self.sources[source].asked = false;
+        let mut answer = match result {
             Ok(answer) => answer,
-            Err(error) => return Ok(Step::Refused(error)),
+            Err(error) => {
+                self.refuse(source, &error);
+                return Ok(());
+            }
         };
+        let Some(extent) = self.index.extent() else {
+            return Ok(());
+        };
+        let tip = extent.tip.height;
+        let expected = tip.next();
+        if from > expected {
+            // Requested on the strength of a range that did not verify.
+            return Ok(());
+        }
         let claimed = answer.executed_height;
         self.sources[source].claimed = Some(claimed);
-        let count = answer.blocks.len();
-        let next = Height(from.0.saturating_add(count as u64));
-        if count > 0 && next <= claimed {
-            self.fetch_ahead(source, next);
+        // Another one was faster with some of them.
+        let known = usize::try_from(expected.0 - from.0).unwrap_or(usize::MAX);
+        answer.blocks.drain(..known.min(answer.blocks.len()));
+        if answer.blocks.is_empty() {
+            self.nothing_new(source, tip);
+            return Ok(());
         }
-        let (guard, index) = (self.guard.clone(), self.index.clone());
-        let blocks = match blocking(move || take_in(&guard, &index, &answer, from)).await? {
-            Ok(blocks) if blocks.is_empty() => {
-                if source == self.current {
-                    self.hub.set_claimed(claimed, true);
-                }
-                return Ok(Step::Nothing);
+        let count = answer.blocks.len() as u64;
+        let bytes: usize = answer
+            .blocks
+            .iter()
+            .map(|block| block.block.len() / 2)
+            .sum();
+        let is_all = count < RANGE_BLOCKS && bytes < SHORT_RANGE_BYTES;
+        if source == self.current {
+            self.ask(source, Height(expected.0.saturating_add(count)), WAIT);
+        }
+        let guard = self.guard.clone();
+        let verified = blocking(move || {
+            Ok::<_, IndexError>(guard.blocks(&answer, expected, Some(&extent.tip), rand::random()))
+        });
+        match verified.await? {
+            Ok(blocks) => {
+                self.write(&blocks).await?;
+                self.delivered(source, claimed, is_all, &blocks)
             }
-            Ok(blocks) => blocks,
             Err(error) => {
-                if let Some(ahead) = self.ahead.take() {
-                    ahead.task.abort();
-                }
-                return Ok(Step::Refused(error));
+                self.refuse(source, &error);
+                Ok(())
             }
-        };
-        self.last_progress = Instant::now();
-        let backlog = claimed.0.saturating_sub(next.0) >= BACKLOG_BLOCKS;
-        self.hub.set_claimed(claimed, !backlog);
-        self.hub.finalized(&blocks, backlog);
-        self.publish(&blocks)?;
-        Ok(Step::Progress(blocks.len()))
+        }
     }
 
-    fn fetch_ahead(&mut self, source: usize, from: Height) {
-        let upstream = self.sources[source].upstream.clone();
-        let task = tokio::spawn(async move { upstream.chain(from, RANGE_BLOCKS, WAIT).await });
-        self.ahead = Some(Ahead { source, from, task });
+    /// Writes verified blocks.
+    async fn write(&self, blocks: &[FinalBlock]) -> Result<(), IndexError> {
+        let (guard, index) = (self.guard.clone(), self.index.clone());
+        let blocks = blocks.to_vec();
+        blocking(move || {
+            let verifier = guard.verifier();
+            index.append(verifier.committee(), &blocks, |certificate| {
+                verifier.signers(certificate)
+            })
+        })
+        .await
+    }
+
+    /// A source has brought blocks that are in the index now. `is_all` tells whether it had no more.
+    fn delivered(
+        &mut self,
+        place: usize,
+        claimed: Height,
+        is_all: bool,
+        blocks: &[FinalBlock],
+    ) -> Result<(), IndexError> {
+        let now = Instant::now();
+        let last = blocks
+            .last()
+            .map_or(Height(0), |block| block.block.height());
+        let followed = &self.sources[self.current];
+        let is_better =
+            place != self.current && (blocks.len() >= LEAD || now - followed.delivered >= STALL);
+        if is_better {
+            let followed = &mut self.sources[self.current];
+            if followed.state == SourceState::Following {
+                followed.state = SourceState::Lagging;
+            }
+            self.current = place;
+        }
+        let source = &mut self.sources[place];
+        source.delivered = now;
+        source.error = None;
+        source.pruned_after = None;
+        if is_better {
+            source.next = now;
+        }
+        self.last_progress = now;
+        self.stand(place);
+        // What it claims beyond a full range is to be expected of it, beyond a short one it is not.
+        let claimed = if is_all { last } else { claimed.max(last) };
+        let backlog = claimed.0 - last.0 >= BACKLOG_BLOCKS;
+        self.hub.set_claimed(claimed, !backlog);
+        self.hub.finalized(blocks, backlog);
+        self.publish(blocks)
+    }
+
+    /// A source has nothing that is not in the index, which ends at `tip`.
+    fn nothing_new(&mut self, place: usize, tip: Height) {
+        let source = &mut self.sources[place];
+        source.error = None;
+        source.pruned_after = None;
+        if place == self.current {
+            source.next = Instant::now() + PAUSE;
+            self.hub.set_claimed(tip, true);
+            self.stand(place);
+        } else if source
+            .claimed
+            .is_some_and(|claimed| claimed.0.saturating_add(LEAD as u64) <= tip.0)
+        {
+            source.state = SourceState::Lagging;
+        } else {
+            self.stand(place);
+        }
+    }
+
+    fn stand(&mut self, place: usize) {
+        let source = &mut self.sources[place];
+        let state = if place == self.current {
+            SourceState::Following
+        } else {
+            SourceState::Standby
+        };
+        if state == SourceState::Following && source.state != state {
+            debug!(url = source.upstream.url(), "following this validator");
+        }
+        source.state = state;
+    }
+
+    /// Notes that an upstream gave no usable answer.
+    fn refuse(&mut self, place: usize, error: &UpstreamError) {
+        let tip = self.index.extent().map(|extent| extent.tip.height);
+        let source = &mut self.sources[place];
+        let url = source.upstream.url();
+        let lied = matches!(error, UpstreamError::Lied(_));
+        let (state, rests) = if lied {
+            (SourceState::Lying, LIAR_RESTS)
+        } else {
+            (SourceState::Failing, FAILURE_RESTS)
+        };
+        if source.state != state {
+            warn!(url, %error, lied, "this validator gives no usable answer");
+        }
+        source.pruned_after = tip.filter(|_| matches!(error, UpstreamError::Pruned(_)));
+        source.state = state;
+        source.error = Some(error.to_string());
+        source.rests_until = Some(Instant::now() + rests);
+    }
+
+    /// Whether the block after the tip is to be had nowhere, and somebody says that it is pruned.
+    fn is_pruned_after(&self, tip: Height) -> bool {
+        self.last_progress.elapsed() >= PRUNED_PATIENCE
+            && self
+                .sources
+                .iter()
+                .any(|source| source.pruned_after == Some(tip))
     }
 
     fn publish(&self, blocks: &[FinalBlock]) -> Result<(), IndexError> {
@@ -276,88 +472,6 @@ impl Follower {
         Ok(())
     }
 
-    /// Notes what an upstream's answer says of it.
-    fn judge(&mut self, place: usize, step: &Step) {
-        let current = place == self.current;
-        let source = &mut self.sources[place];
-        let url = source.upstream.url();
-        match step {
-            Step::Progress(_) | Step::Nothing => {
-                if current && source.state != SourceState::Following {
-                    debug!(url, "following this validator");
-                    source.state = SourceState::Following;
-                    source.error = None;
-                }
-            }
-            Step::Refused(error) => {
-                let lied = matches!(error, UpstreamError::Lied(_));
-                let (state, rests) = if lied {
-                    (SourceState::Lying, LIAR_RESTS)
-                } else {
-                    (SourceState::Failing, FAILURE_RESTS)
-                };
-                if source.state != state {
-                    warn!(url, %error, lied, "this validator gives no usable answer");
-                }
-                source.state = state;
-                source.error = Some(error.to_string());
-                source.rests_until = Some(Instant::now() + rests);
-            }
-        }
-    }
-
-    /// Goes on to the next upstream that does not rest; waits if all do.
-    async fn move_on(&mut self) {
-        self.last_progress = Instant::now();
-        let count = self.sources.len();
-        let now = Instant::now();
-        let next = (1..=count)
-            .map(|step| (self.current + step) % count)
-            .find(|place| !self.sources[*place].rests(now));
-        match next {
-            Some(place) => self.current = place,
-            // All rest: the one that has to rest least.
-            None => {
-                let first = (0..count).min_by_key(|place| self.sources[*place].rests_until);
-                let first = first.expect("there is an upstream");
-                let until = self.sources[first].rests_until.unwrap_or(now);
-                tokio::time::sleep_until((until.min(now + FAILURE_RESTS)).into()).await;
-                if until <= Instant::now() {
-                    self.current = first;
-                } else {
-                    self.show();
-                }
-            }
-        }
-    }
-
-    /// Asks another upstream whether it has more, and goes over to it if it does.
-    async fn probe(&mut self) -> Result<(), IndexError> {
-        self.next_probe = Instant::now() + PROBE_EVERY;
-        let count = self.sources.len();
-        let now = Instant::now();
-        let other = (1..count)
-            .map(|step| (self.current + step) % count)
-            .filter(|place| !self.sources[*place].rests(now))
-            .min_by_key(|place| self.sources[*place].claimed.map_or(0, |height| height.0));
-        let (Some(other), Some(extent)) = (other, self.index.extent()) else {
-            return Ok(());
-        };
-        let step = self
-            .ask(other, extent.tip.height.next(), Duration::ZERO)
-            .await?;
-        let better = matches!(step, Step::Progress(blocks) if blocks >= LEAD);
-        if better {
-            self.sources[self.current].state = SourceState::Lagging;
-            self.current = other;
-        } else if !matches!(step, Step::Refused(_)) {
-            self.sources[other].state = SourceState::Standby;
-            self.sources[other].error = None;
-        }
-        self.judge(other, &step);
-        Ok(())
-    }
-
     fn show(&self) {
         let status = |source: &Source| UpstreamStatus {
             url: source.upstream.url().to_owned(),
@@ -368,29 +482,4 @@ impl Follower {
         self.hub
             .set_upstreams(self.sources.iter().map(status).collect());
     }
-}
-
-impl Source {
-    fn rests(&self, now: Instant) -> bool {
-        self.rests_until.is_some_and(|until| now < until)
-    }
-}
-
-/// Verifies a range and writes it. The outer error is the index's.
-fn take_in(
-    guard: &Guard,
-    index: &Index,
-    answer: &Chain,
-    from: Height,
-) -> Result<Result<Vec<FinalBlock>, UpstreamError>, IndexError> {
-    let parent = index.extent().map(|extent| extent.tip);
-    let blocks = match guard.blocks(answer, from, parent.as_ref(), rand::random()) {
-        Ok(blocks) => blocks,
-        Err(error) => return Ok(Err(error)),
-    };
-    let verifier = guard.verifier();
-    index.append(verifier.committee(), &blocks, |certificate| {
-        verifier.signers(certificate)
-    })?;
-    Ok(Ok(blocks))
 }

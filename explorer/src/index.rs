@@ -108,7 +108,8 @@ impl Index {
         *self.extent.read()
     }
 
-    /// Adds blocks that are final, as one batch.
+    /// Adds blocks that are final, as one batch. If they do not follow the tip but lie above it,
+    /// history begins again with them; what is older stays where it is.
     ///
     /// # Errors
     ///
@@ -127,7 +128,8 @@ impl Index {
             return Ok(());
         };
         let before = self.extent();
-        let mut parent = before.map(|extent| extent.tip);
+        let follows = before.filter(|extent| first.block.height() <= extent.tip.height.next());
+        let mut parent = follows.map(|extent| extent.tip);
         let mut batch = Batch::default();
         let mut counts = Counts::default();
         for item in blocks {
@@ -144,7 +146,7 @@ impl Index {
             parent = Some(*header);
         }
         self.stage_counts(&counts, &mut batch)?;
-        let oldest = before.map_or(first.block.height(), |extent| extent.oldest);
+        let oldest = follows.map_or(first.block.height(), |extent| extent.oldest);
         batch.put(META, b"oldest", height_key(oldest));
         batch.put(META, b"tip", height_key(last.block.height()));
         self.write(&batch)?;

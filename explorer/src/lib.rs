@@ -14,6 +14,7 @@
 
 mod answers;
 pub mod api;
+mod begin;
 pub mod client;
 mod follow;
 pub mod hub;

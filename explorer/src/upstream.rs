@@ -4,13 +4,20 @@
 //! that it does not know are passed over, so that it also reads newer validators.
 
 use commonware_codec::{Copying, DecodeExt};
+use parking_lot::Mutex;
 use quorate_http::client::{Roots, shown};
 use quorate_types::{Digest, Height, Identity};
 use serde::{Deserialize, de::DeserializeOwned};
-use std::time::Duration;
+use std::{
+    sync::Arc,
+    time::{Duration, Instant},
+};
 
 /// How long a validator may take to answer, its waiting apart.
 const TIMEOUT: Duration = Duration::from_secs(5);
+
+/// How long a validator that did not answer is asked after all others.
+const FAILURE_COUNTS: Duration = Duration::from_secs(30);
 
 /// Largest answer that is read, in bytes: a range of blocks ends after about 4 MiB, and one more
 /// block may have 4 MiB in hexadecimal.
@@ -24,6 +31,8 @@ const MAX_MESSAGE_BYTES: usize = 300;
 pub struct Upstream {
     url: String,
     http: reqwest::Client,
+    /// When it last gave no answer.
+    failed: Arc<Mutex<Option<Instant>>>,
 }
 
 /// Why a validator gave no usable answer.
@@ -179,12 +188,22 @@ impl Upstream {
             .connect_timeout(Duration::from_secs(2))
             .build()
             .map_err(|error| UpstreamError::Failed(innermost(&error)))?;
-        Ok(Self { url, http })
+        Ok(Self {
+            url,
+            http,
+            failed: Arc::default(),
+        })
     }
 
     /// Its address.
     pub fn url(&self) -> &str {
         &self.url
+    }
+
+    /// Whether it has lately not answered in time, or not at all.
+    pub fn has_failed(&self) -> bool {
+        let failed = *self.failed.lock();
+        failed.is_some_and(|at| at.elapsed() < FAILURE_COUNTS)
     }
 
     /// Final blocks from a height on; the validator waits so long for the first.
@@ -286,8 +305,10 @@ impl Upstream {
         let timeout = TIMEOUT + wait;
         // The whole answer must be there in time: a validator may also stall in the middle.
         let answer = tokio::time::timeout(timeout, self.fetch(&url)).await;
-        let (status, body) =
-            answer.map_err(|_| UpstreamError::Failed("no answer in time".to_owned()))??;
+        let answer =
+            answer.unwrap_or_else(|_| Err(UpstreamError::Failed("no answer in time".to_owned())));
+        *self.failed.lock() = answer.is_err().then(Instant::now);
+        let (status, body) = answer?;
         if status.is_success() {
             return serde_json::from_slice(&body)
                 .map_err(|error| UpstreamError::Lied(format!("not the agreed answer: {error}")));

@@ -276,3 +276,196 @@ async fn only_evidence_that_convicts_is_shown() {
     assert_eq!(shown["evidence"][0]["conflict"], "two_notarize");
     explorer.stop().await;
 }
+
+#[tokio::test]
+async fn a_first_start_succeeds_while_the_upstream_prunes() {
+    let chain = chain(300);
+    let pruning = Fake::new(&chain);
+    pruning.keeps.store(20, Ordering::Relaxed);
+    // Whatever bound it names is too old by the time it is asked for that block.
+    pruning.prunes.store(7, Ordering::SeqCst);
+    let folder = tempfile::tempdir().unwrap();
+    let trust = chain.lock().unwrap().trust.clone();
+    let explorer = Running::start(&trust, folder.path(), &[pruning.serve().await]).await;
+    explorer.reach(300).await;
+    let status = explorer.client.status().await.unwrap();
+    let oldest = status.oldest.unwrap().0;
+    assert!((21..150).contains(&oldest), "history begins at {oldest}");
+    explorer.stop().await;
+}
+
+#[tokio::test]
+async fn an_upstream_that_has_nothing_blocks_no_first_start() {
+    let chain = chain(30);
+    let empty = Fake::new(&chain);
+    empty.shows.store(0, Ordering::Relaxed);
+    empty.claims.store(u64::MAX, Ordering::SeqCst);
+    let honest = Fake::new(&chain);
+    honest.keeps.store(11, Ordering::Relaxed);
+    let urls = [empty.serve().await, honest.serve().await];
+    let folder = tempfile::tempdir().unwrap();
+    let trust = chain.lock().unwrap().trust.clone();
+    let explorer = Running::start(&trust, folder.path(), &urls).await;
+    explorer.reach(30).await;
+    assert_eq!(explorer.json("/v1/status").await["oldest"], "11");
+    explorer.stop().await;
+}
+
+#[tokio::test]
+async fn a_hanging_upstream_delays_neither_the_first_start_nor_new_blocks() {
+    let chain = chain(12);
+    let hanging = Fake::new(&chain);
+    hanging.hangs.store(true, Ordering::SeqCst);
+    let honest = Fake::new(&chain);
+    let urls = [hanging.serve().await, honest.serve().await];
+    let folder = tempfile::tempdir().unwrap();
+    let trust = chain.lock().unwrap().trust.clone();
+    let explorer = Running::start(&trust, folder.path(), &urls).await;
+    explorer.reach(12).await;
+    // Blocks come while a request to the hanging one waits. On a busy machine the one or the other
+    // may take longer than its time-out, so there are some attempts.
+    let mut passed = 0;
+    for _ in 0..8 {
+        explorer
+            .until("a probe hangs", async |_| {
+                hanging.hanging.load(Ordering::SeqCst) > 0
+            })
+            .await;
+        let asked = hanging.asked.load(Ordering::SeqCst);
+        chain.lock().unwrap().grow(3);
+        let newest = chain.lock().unwrap().blocks.len() as u64;
+        explorer.reach(newest).await;
+        let waits = hanging.hanging.load(Ordering::SeqCst) > 0;
+        passed += usize::from(waits && hanging.asked.load(Ordering::SeqCst) == asked);
+        if passed == 3 {
+            break;
+        }
+    }
+    assert!(passed == 3, "new blocks waited for the upstream that hangs");
+    explorer.stop().await;
+}
+
+#[tokio::test]
+async fn a_followed_upstream_that_begins_to_hang_is_left() {
+    let chain = chain(12);
+    let fakes = [Fake::new(&chain), Fake::new(&chain)];
+    let urls = [fakes[0].serve().await, fakes[1].serve().await];
+    let folder = tempfile::tempdir().unwrap();
+    let trust = chain.lock().unwrap().trust.clone();
+    let explorer = Running::start(&trust, folder.path(), &urls).await;
+    explorer.reach(12).await;
+    let followed = usize::from(explorer.state_of(&urls[1]).await == "following");
+    fakes[followed].hangs.store(true, Ordering::SeqCst);
+    for _ in 0..4 {
+        chain.lock().unwrap().grow(4);
+        let newest = chain.lock().unwrap().blocks.len() as u64;
+        explorer.reach(newest).await;
+    }
+    explorer
+        .until("the other one is followed", async |e| {
+            e.state_of(&urls[1 - followed]).await == "following"
+        })
+        .await;
+    explorer.stop().await;
+}
+
+#[tokio::test]
+async fn a_claim_that_is_not_delivered_counts_for_nothing() {
+    let chain = chain(12);
+    let boaster = Fake::new(&chain);
+    boaster.claims.store(u64::MAX, Ordering::SeqCst);
+    let folder = tempfile::tempdir().unwrap();
+    let trust = chain.lock().unwrap().trust.clone();
+    let explorer = Running::start(&trust, folder.path(), &[boaster.serve().await]).await;
+    explorer.reach(12).await;
+    for _ in 0..3 {
+        chain.lock().unwrap().grow(1);
+        let newest = chain.lock().unwrap().blocks.len() as u64;
+        explorer.reach(newest).await;
+        let status = explorer.client.status().await.unwrap();
+        assert!(status.caught_up, "{status:?}");
+        assert_eq!(status.lag.0, 0);
+        assert_eq!(explorer.get("/ready").await.status(), 200);
+    }
+    explorer.stop().await;
+}
+
+#[tokio::test]
+async fn an_idle_chain_makes_nobody_a_laggard() {
+    let chain = chain(12);
+    let fakes = [Fake::new(&chain), Fake::new(&chain)];
+    let urls = [fakes[0].serve().await, fakes[1].serve().await];
+    let folder = tempfile::tempdir().unwrap();
+    let trust = chain.lock().unwrap().trust.clone();
+    let explorer = Running::start(&trust, folder.path(), &urls).await;
+    explorer.reach(12).await;
+    let probed = fakes
+        .each_ref()
+        .map(|fake| fake.asked.load(Ordering::SeqCst));
+    // Long enough for probes in silence, and beyond what a followed one may take in company.
+    tokio::time::sleep(std::time::Duration::from_secs(4)).await;
+    for (fake, before) in fakes.iter().zip(probed) {
+        assert!(fake.asked.load(Ordering::SeqCst) > before, "nobody asks");
+    }
+    let states = [
+        explorer.state_of(&urls[0]).await,
+        explorer.state_of(&urls[1]).await,
+    ];
+    assert!(
+        states.contains(&"following".to_owned()) && states.contains(&"standby".to_owned()),
+        "{states:?}"
+    );
+    explorer.stop().await;
+}
+
+#[tokio::test]
+async fn history_goes_on_after_blocks_that_nobody_keeps() {
+    let chain = chain(30);
+    let fake = Fake::new(&chain);
+    let url = fake.serve().await;
+    let folder = tempfile::tempdir().unwrap();
+    let trust = chain.lock().unwrap().trust.clone();
+    let explorer = Running::start(&trust, folder.path(), std::slice::from_ref(&url)).await;
+    explorer.reach(30).await;
+    explorer.stop().await;
+    // Long away.
+    chain.lock().unwrap().grow(70);
+    fake.keeps.store(61, Ordering::Relaxed);
+    let explorer = Running::start(&trust, folder.path(), std::slice::from_ref(&url)).await;
+    explorer.reach(100).await;
+    assert_eq!(explorer.json("/v1/status").await["oldest"], "61");
+    for (height, status) in [(12, 200), (31, 410), (60, 410), (61, 200), (100, 200)] {
+        let answer = explorer.get(&format!("/v1/blocks/{height}")).await;
+        assert_eq!(answer.status(), status, "block {height}");
+    }
+    explorer.stop().await;
+    // It is the same after a restart.
+    let explorer = Running::start(&trust, folder.path(), &[url]).await;
+    explorer.reach(100).await;
+    assert_eq!(explorer.json("/v1/status").await["oldest"], "61");
+    explorer.stop().await;
+}
+
+#[tokio::test]
+async fn an_account_is_shown_while_the_followed_upstream_hangs() {
+    let chain = chain(12);
+    let fakes = [Fake::new(&chain), Fake::new(&chain)];
+    let urls = [fakes[0].serve().await, fakes[1].serve().await];
+    let folder = tempfile::tempdir().unwrap();
+    let trust = chain.lock().unwrap().trust.clone();
+    let explorer = Running::start(&trust, folder.path(), &urls).await;
+    explorer.reach(12).await;
+    let followed = usize::from(explorer.state_of(&urls[1]).await == "following");
+    let hanging = &fakes[followed];
+    hanging.hangs.store(true, Ordering::SeqCst);
+    let account = common::secret(1).identity();
+    let shown = explorer.client.account(&account).await.unwrap();
+    assert!(shown.exists);
+    // Soon it is asked after the others, so that it costs nothing at all.
+    explorer
+        .until("the one that hangs is asked last", async |e| {
+            e.state_of(&urls[followed]).await != "following"
+        })
+        .await;
+    explorer.stop().await;
+}

@@ -25,6 +25,7 @@ use std::{
     sync::Arc,
     time::{Duration, Instant},
 };
+use tokio::task::JoinSet;
 use utoipa::IntoParams;
 
 /// How long a proof is shown again without asking for a newer one.
@@ -35,6 +36,9 @@ const MAX_PROOFS: usize = 1_024;
 
 /// How many blocks a proven state may be behind the tip.
 const MAX_PROOF_AGE: u64 = 256;
+
+/// How long an upstream may take before the next one is asked, too.
+const HEDGE: Duration = Duration::from_millis(500);
 
 /// Transactions in an answer without `limit`.
 const DEFAULT_TRANSACTIONS: usize = 20;
@@ -69,14 +73,12 @@ pub(super) async fn one(
     }
     let tip = app.parts().index.extent().map_or(0, |e| e.tip.height.0);
     let (_room, upstreams) = willing(&app, &client)?;
-    let mut proven = None;
-    for upstream in upstreams {
-        proven = prove(&app, &upstream, identity, tip).await;
-        if proven.is_some() {
-            break;
-        }
-    }
-    let proven = proven.map(Arc::new).ok_or_else(|| {
+    let asking = app.clone();
+    let proven = first_answer(upstreams, move |upstream| {
+        let app = asking.clone();
+        async move { prove(&app, &upstream, identity, tip).await }
+    });
+    let proven = proven.await.map(Arc::new).ok_or_else(|| {
         Failure::unavailable(
             "no_proof",
             "no validator has given a proof that verifies; try again",
@@ -101,6 +103,43 @@ async fn prove(
     // An old state is no lie, but not what was asked for.
     let state: Height = proven.header.executed_height;
     (state.0.saturating_add(MAX_PROOF_AGE) >= tip).then_some(proven)
+}
+
+/// The first answer that any of these upstreams gives. They are asked in their order, the next one
+/// as soon as one has none, or has taken [`HEDGE`].
+pub(super) async fn first_answer<T, F>(
+    upstreams: Vec<Upstream>,
+    ask: impl Fn(Upstream) -> F,
+) -> Option<T>
+where
+    T: Send + 'static,
+    F: Future<Output = Option<T>> + Send + 'static,
+{
+    let mut upstreams = upstreams.into_iter();
+    // Dropped with this: whoever is still asked by then is asked no longer.
+    let mut asked = JoinSet::new();
+    loop {
+        let next = upstreams.next();
+        let is_last = next.is_none();
+        if let Some(upstream) = next {
+            asked.spawn(ask(upstream));
+        }
+        let hedge = async {
+            if is_last {
+                std::future::pending::<()>().await;
+            }
+            tokio::time::sleep(HEDGE).await;
+        };
+        tokio::select! {
+            answered = asked.join_next() => match answered {
+                Some(Ok(Some(answer))) => return Some(answer),
+                Some(_) => {}
+                None if is_last => return None,
+                None => {}
+            },
+            () = hedge => {}
+        }
+    }
 }
 
 fn detail(identity: &Identity, proven: &ProvenAccount) -> AccountDetail {
@@ -145,6 +184,7 @@ pub(super) fn willing(app: &App, client: &Client) -> Answer<(Permit, Vec<Upstrea
     let mut upstreams = app.parts().upstreams.clone();
     upstreams.retain(|upstream| state(upstream) != "lying");
     upstreams.sort_by_key(|upstream| match state(upstream) {
+        _ if upstream.has_failed() => 3,
         "following" => 0,
         "standby" => 1,
         _ => 2,

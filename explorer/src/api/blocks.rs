@@ -284,8 +284,12 @@ async fn resolve(app: &App, which: &str) -> Answer<Height> {
             ),
         ));
     }
+    // History before a hole is still there.
     if height < extent.oldest.0 {
-        return Err(pruned(&extent));
+        let found = app.read(move |parts| answers::header(&parts.index, Height(height)));
+        if found.await?.is_none() {
+            return Err(pruned(&extent));
+        }
     }
     Ok(Height(height))
 }

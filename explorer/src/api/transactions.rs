@@ -2,7 +2,7 @@
 
 use super::{
     App, Parts,
-    accounts::willing,
+    accounts::{first_answer, willing},
     problem::{Answer, Failure, Problems},
     query::{self, Name, Nothing, Params},
     respond::{fixed, fresh},
@@ -17,6 +17,10 @@ use commonware_codec::Encode;
 use quorate_crypto::sha256;
 use quorate_http::Client;
 use quorate_types::{Digest, Outcome, merkle_path};
+use std::time::Duration;
+
+/// How long a validator may take to tell whether a transaction waits there.
+const LOOKING: Duration = Duration::from_secs(2);
 
 /// A transaction: pending, finalized, or failed with its reason.
 ///
@@ -41,17 +45,12 @@ pub(super) async fn one(
         };
     }
     let (_room, upstreams) = willing(&app, &client)?;
-    let mut pending = false;
-    for upstream in upstreams {
-        // An upstream that fails is as good as one that does not know it.
-        pending = upstream.is_pending(&id).await.unwrap_or(false);
-        if pending {
-            break;
-        }
-    }
-    if !pending {
-        return Err(unknown());
-    }
+    // An upstream that fails is as good as one that does not know it.
+    let pending = first_answer(upstreams, move |upstream| async move {
+        let asked = tokio::time::timeout(LOOKING, upstream.is_pending(&id)).await;
+        asked.is_ok_and(|said| said == Ok(true)).then_some(())
+    });
+    pending.await.ok_or_else(unknown)?;
     fresh(&TransactionDetail {
         state: "pending".to_owned(),
         id: id.into(),

@@ -42,7 +42,15 @@ impl Running {
             cors_origins: Vec::new(),
             trusted_proxies: Vec::new(),
         };
-        let explorer = Explorer::open(config).await.unwrap();
+        // An explorer of this process that has just stopped may hold its index a little longer.
+        let deadline = Instant::now() + PATIENCE;
+        let explorer = loop {
+            match Explorer::open(config.clone()).await {
+                Ok(explorer) => break explorer,
+                Err(error) => assert!(Instant::now() < deadline, "{error}"),
+            }
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        };
         let url = format!("http://{}", explorer.address().unwrap());
         let (stop, stopped) = oneshot::channel();
         let task = tokio::spawn(async move {

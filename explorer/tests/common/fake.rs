@@ -15,7 +15,7 @@ use std::{
     collections::HashMap,
     sync::{
         Arc, Mutex,
-        atomic::{AtomicUsize, Ordering},
+        atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering},
     },
     time::Duration,
 };
@@ -39,6 +39,14 @@ pub struct Fake {
     pub garbage: Mutex<Option<Vec<u8>>>,
     pub lie: Mutex<Option<Lie>>,
     pub asked: AtomicUsize,
+    /// Takes requests for blocks and accounts, and never answers.
+    pub hangs: AtomicBool,
+    /// Requests that wait for an answer that never comes.
+    pub hanging: Arc<AtomicUsize>,
+    /// Says that it has executed so many blocks.
+    pub claims: AtomicU64,
+    /// Blocks that it prunes each time it tells its oldest one.
+    pub prunes: AtomicUsize,
     certificates: Mutex<Vec<(Certificate, Option<&'static str>)>>,
     pub evidence: Mutex<Vec<String>>,
 }
@@ -53,6 +61,10 @@ impl Fake {
             garbage: Mutex::default(),
             lie: Mutex::default(),
             asked: AtomicUsize::new(0),
+            hangs: AtomicBool::new(false),
+            hanging: Arc::default(),
+            claims: AtomicU64::new(0),
+            prunes: AtomicUsize::new(0),
             certificates: Mutex::default(),
             evidence: Mutex::default(),
         })
@@ -92,6 +104,28 @@ impl Fake {
         url
     }
 
+    /// Never returns if this upstream hangs.
+    async fn hang(&self) {
+        struct Hanging(Arc<AtomicUsize>);
+        impl Drop for Hanging {
+            fn drop(&mut self) {
+                self.0.fetch_sub(1, Ordering::SeqCst);
+            }
+        }
+        if self.hangs.load(Ordering::SeqCst) {
+            self.hanging.fetch_add(1, Ordering::SeqCst);
+            let _hanging = Hanging(self.hanging.clone());
+            std::future::pending::<()>().await;
+        }
+    }
+
+    fn claimed(&self) -> u64 {
+        match self.claims.load(Ordering::SeqCst) {
+            0 => self.newest() as u64,
+            claimed => claimed,
+        }
+    }
+
     fn newest(&self) -> usize {
         let all = self.chain.lock().unwrap().blocks.len();
         all.min(self.shows.load(Ordering::Relaxed))
@@ -117,6 +151,7 @@ type Params = Query<HashMap<String, u64>>;
 
 async fn chain(State(fake): State<Arc<Fake>>, Query(query): Params) -> Response {
     fake.asked.fetch_add(1, Ordering::Relaxed);
+    fake.hang().await;
     if let Some(garbage) = fake.garbage.lock().unwrap().clone() {
         return garbage.into_response();
     }
@@ -142,14 +177,17 @@ async fn chain(State(fake): State<Arc<Fake>>, Query(query): Params) -> Response 
                    "certificate": item.certificate.as_ref().map(hex)})
         })
         .collect();
-    Json(json!({"executed_height": fake.newest(), "first_height": 1, "blocks": blocks}))
+    Json(json!({"executed_height": fake.claimed(), "first_height": 1, "blocks": blocks}))
         .into_response()
 }
 
 async fn status(State(fake): State<Arc<Fake>>) -> Json<Value> {
-    Json(json!({"first_height": fake.keeps.load(Ordering::Relaxed),
-                "executed_height": fake.newest(),
-                "blocked": [{"validator": 3, "identity": "", "reason": "equivocation"}]}))
+    let prunes = fake.prunes.load(Ordering::SeqCst);
+    Json(
+        json!({"first_height": fake.keeps.fetch_add(prunes, Ordering::Relaxed),
+                "executed_height": fake.claimed(),
+                "blocked": [{"validator": 3, "identity": "", "reason": "equivocation"}]}),
+    )
 }
 
 async fn certificates(State(fake): State<Arc<Fake>>, Query(query): Params) -> Json<Value> {
@@ -181,6 +219,7 @@ async fn peers() -> Json<Value> {
 }
 
 async fn account(State(fake): State<Arc<Fake>>, Path(identity): Path<Identity>) -> Json<Value> {
+    fake.hang().await;
     let chain = fake.chain.lock().unwrap();
     let anchor = chain.blocks.iter().rev();
     let anchor = anchor

@@ -1,0 +1,118 @@
+//! Where history begins: as far back as any upstream delivers blocks that verify.
+//!
+//! All upstreams are asked at the same time, so one that hangs costs a little patience once, and one
+//! that has nothing, or says so, costs nothing. What an upstream says of its oldest block is where
+//! it is asked first, and no more than that: a validator that prunes has often pruned that block by
+//! the time it is asked for it. It is asked again then, with a growing margin.
+
+use crate::{
+    follow::RANGE_BLOCKS,
+    task::blocking,
+    upstream::{Upstream, UpstreamError},
+    verify::{FinalBlock, Guard},
+};
+use quorate_types::Height;
+use std::{sync::Arc, time::Duration};
+use tokio::task::JoinSet;
+
+/// Once one has delivered, how long the others may take that may have older blocks.
+const PATIENCE: Duration = Duration::from_secs(1);
+
+/// How long all of them may take together.
+const LONGEST: Duration = Duration::from_secs(12);
+
+/// The first margin above a bound that has moved, in blocks; doubled at each further attempt.
+const FIRST_MARGIN: u64 = 16;
+
+/// How often one upstream is asked for the range at its bound.
+const ATTEMPTS: u32 = 12;
+
+/// A first range that verifies.
+pub(crate) struct Beginning {
+    /// Who delivered it.
+    pub(crate) source: usize,
+    /// Its blocks, at least one.
+    pub(crate) blocks: Vec<FinalBlock>,
+    /// The newest height that the source claims.
+    pub(crate) claimed: Height,
+}
+
+/// Asks all of these upstreams for the oldest blocks that they keep, above `after` if that is
+/// given. Returns the oldest range that verifies, and those that gave no usable answer.
+pub(crate) async fn begin(
+    guard: &Arc<Guard>,
+    upstreams: Vec<(usize, Upstream)>,
+    after: Option<Height>,
+) -> (Option<Beginning>, Vec<(usize, UpstreamError)>) {
+    let mut asked = JoinSet::new();
+    for (source, upstream) in upstreams {
+        let guard = guard.clone();
+        asked.spawn(async move { (source, first_range(source, &upstream, guard, after).await) });
+    }
+    let mut best: Option<Beginning> = None;
+    let mut refused = Vec::new();
+    let mut deadline = tokio::time::Instant::now() + LONGEST;
+    while let Ok(Some(answered)) = tokio::time::timeout_at(deadline, asked.join_next()).await {
+        match answered {
+            Ok((_, Ok(Some(found)))) => {
+                if best.is_none() {
+                    deadline = tokio::time::Instant::now() + PATIENCE;
+                }
+                let older = best
+                    .as_ref()
+                    .is_none_or(|best| found.first() < best.first());
+                if older {
+                    best = Some(found);
+                }
+            }
+            Ok((_, Ok(None))) => {}
+            Ok((source, Err(error))) => refused.push((source, error)),
+            Err(failed) => std::panic::resume_unwind(failed.into_panic()),
+        }
+    }
+    (best, refused)
+}
+
+impl Beginning {
+    fn first(&self) -> Option<Height> {
+        self.blocks.first().map(|block| block.block.height())
+    }
+}
+
+/// The oldest blocks that an upstream delivers; `None` if it has none.
+async fn first_range(
+    source: usize,
+    upstream: &Upstream,
+    guard: Arc<Guard>,
+    after: Option<Height>,
+) -> Result<Option<Beginning>, UpstreamError> {
+    let mut margin = 0;
+    let mut error = UpstreamError::Failed("its oldest blocks are pruned too fast".to_owned());
+    for _ in 0..ATTEMPTS {
+        let status = upstream.status().await?;
+        let least = after.map_or(1, |tip| tip.0.saturating_add(1));
+        let bound = status.first_height.0.max(least);
+        // Never beyond what there is: a short history begins in its middle at worst.
+        let most = status.executed_height.0.saturating_sub(bound) / 2;
+        let from = Height(bound.saturating_add(margin.min(most)));
+        match upstream.chain(from, RANGE_BLOCKS, Duration::ZERO).await {
+            Ok(answer) => {
+                let claimed = answer.executed_height;
+                let verified =
+                    blocking(move || guard.blocks(&answer, from, None, rand::random())).await?;
+                let found = (!verified.is_empty()).then_some(Beginning {
+                    source,
+                    blocks: verified,
+                    claimed,
+                });
+                return Ok(found);
+            }
+            Err(pruned @ UpstreamError::Pruned(_)) => {
+                error = pruned;
+                margin = (2 * margin).max(FIRST_MARGIN);
+            }
+            Err(error) => return Err(error),
+        }
+    }
+    Err(error)
+}
