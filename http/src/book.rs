@@ -1,6 +1,9 @@
 //! Who holds what.
 
-use crate::{Address, Limits, Resource, Share};
+use crate::{
+    Address, Limits, Resource, Share,
+    fair::{Finish, Turn, Turns},
+};
 use parking_lot::Mutex;
 use std::{
     collections::BTreeMap,
@@ -32,6 +35,7 @@ pub struct Clients {
 struct Shared {
     limits: Limits,
     all: [Arc<Semaphore>; Resource::EACH.len()],
+    turns: [Turns; Resource::EACH.len()],
     book: Mutex<Book>,
     refused: AtomicU64,
 }
@@ -51,6 +55,8 @@ const PROVEN_LASTS: Duration = Duration::from_secs(60);
 struct Account {
     address: Address,
     share: [Arc<Semaphore>; Resource::EACH.len()],
+    /// How far its turns have got.
+    finish: [Finish; Resource::EACH.len()],
     /// Its connections by number, and what ends each.
     connections: Mutex<BTreeMap<u64, Arc<Semaphore>>>,
     /// When it will owe nothing any more.
@@ -83,6 +89,7 @@ pub struct Client {
 #[derive(Debug, Default)]
 pub struct Permit {
     permits: Vec<OwnedSemaphorePermit>,
+    turn: Option<Turn>,
 }
 
 impl Permit {
@@ -210,6 +217,7 @@ impl Clients {
         Self {
             shared: Arc::new(Shared {
                 all: Resource::EACH.map(|resource| semaphore(limits.share(resource).all)),
+                turns: Resource::EACH.map(|resource| Turns::new(limits.share(resource).all)),
                 limits,
                 book: Mutex::default(),
                 refused: AtomicU64::new(0),
@@ -350,6 +358,7 @@ impl Account {
         Self {
             address,
             share: Resource::EACH.map(|resource| semaphore(limits.share(resource).each)),
+            finish: Default::default(),
             connections: Mutex::default(),
             paid_at: Mutex::new(Instant::now()),
             proven_until: Mutex::new(Instant::now()),
@@ -394,10 +403,12 @@ impl Client {
         }
         Ok(Permit {
             permits: vec![own, all],
+            turn: None,
         })
     }
 
-    /// Waits for one of something, behind the client's own requests first.
+    /// Waits for a turn at something, behind the client's own requests first. Turns go to the client
+    /// that has used least time of it, so nobody waits longer because others ask more.
     pub async fn turn(&self, resource: Resource) -> Permit {
         let own = self.own_turn(resource).await;
         self.turn_of_all(resource, own).await
@@ -412,14 +423,16 @@ impl Client {
         let own = account.share[resource as usize].clone().acquire_owned();
         Permit {
             permits: own.await.into_iter().collect(),
+            turn: None,
         }
     }
 
-    /// With one of the client's share, waits for one of all.
+    /// With one of the client's share, waits for a turn.
     pub async fn turn_of_all(&self, resource: Resource, mut own: Permit) -> Permit {
-        if let Some((_, clients)) = &self.account {
-            let all = clients.shared.all[resource as usize].clone();
-            own.permits.extend(all.acquire_owned().await);
+        if let Some((account, clients)) = &self.account {
+            let place = resource as usize;
+            let turn = clients.shared.turns[place].take(&account.finish[place]);
+            own.turn = Some(turn.await);
         }
         own
     }

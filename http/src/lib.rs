@@ -11,7 +11,7 @@
 //! | connections | a share each; if all are taken, the client that has most loses one to a client that has fewer |
 //! | time on a connection | [`Times`]: for a request's head (and being idle), for taking in what is sent, in all |
 //! | requests under way, waiting ones, streams, work | a share each |
-//! | threads that read and verify | a share each; the others wait for their turn |
+//! | threads that read and verify | turns, which go to the client that has used least time (`fair`); a share each of turns at a time |
 //! | bytes of requests' bodies that have come, and of answers that are not taken in yet | a share each; large answers are made piece by piece ([`pieces`]) |
 //! | bytes on a connection | [`MAX_HEAD_BYTES`] to read, [`MAX_FRAME_BYTES`] and as much again to write, [`FREE_BYTES`] of a body and of an answer; [`SEND_BUFFER_BYTES`] in the system |
 //!
@@ -31,6 +31,7 @@ mod admit;
 mod arriving;
 mod book;
 pub mod client;
+mod fair;
 mod front;
 mod names;
 pub mod pieces;

@@ -160,7 +160,11 @@ pub(super) async fn await_known(
         };
         tokio::select! {
             () = comes => {}
-            executed = news.changed() => if executed.is_err() {
+            executed = async {
+                // Not with each block, of which there may be hundreds a second.
+                tokio::time::sleep(LOOK_AGAIN).await;
+                news.changed().await
+            } => if executed.is_err() {
                 return Err(RpcError::unavailable("stopping", "the node is stopping"));
             },
             () = tokio::time::sleep_until(deadline) => {}
