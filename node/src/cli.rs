@@ -7,22 +7,29 @@
 mod account;
 mod block;
 mod config;
+mod data;
 mod db;
 mod evidence;
 mod explored;
 mod explorer;
+mod folders;
 mod genesis;
+mod init;
 mod keys;
 mod load;
 mod localnet;
+mod moving;
 mod output;
 mod passphrases;
 mod peers;
 mod report;
+mod reset;
 mod rpc;
 mod run;
 mod shell;
 mod status;
+mod stop;
+mod testnet;
 mod tx;
 
 use crate::guard;
@@ -61,6 +68,10 @@ enum Command {
     /// Make and show genesis files, from which chains start
     #[command(subcommand)]
     Genesis(genesis::Genesis),
+    /// Make one validator's keys on its own machine, and what it hands in for a new chain
+    Init(init::Init),
+    /// Make a chain with a folder for each validator, to be taken to its machine, and a funded account
+    Testnet(Box<testnet::Testnet>),
     /// Run a validator
     Run(run::Run),
     /// Run a whole network on this machine, with load, and report its figures
@@ -87,6 +98,15 @@ enum Command {
     /// Check, measure and shorten the database of a validator that is stopped
     #[command(subcommand)]
     Db(db::Db),
+    /// Remove a stopped validator's database, so that it fetches the chain again
+    Reset(reset::Reset),
+    /// Take a stopped validator to another machine, so that only one copy of it can vote
+    #[command(subcommand, name = "move")]
+    Moving(moving::Move),
+    /// Have a running validator read its configuration again
+    Reload(stop::Reload),
+    /// Stop a running validator, and wait until it has ended
+    Stop(stop::Stop),
     /// Collect what helps to find out what is wrong, without secrets
     Report(report::Report),
     /// Make transactions and submit them
@@ -104,6 +124,9 @@ impl Command {
         match self {
             Self::Keys(_)
             | Self::Genesis(_)
+            | Self::Init(_)
+            | Self::Testnet(_)
+            | Self::Moving(_)
             | Self::Run(_)
             | Self::Localnet(_)
             | Self::Load(_)
@@ -116,6 +139,9 @@ impl Command {
             | Self::Block(_)
             | Self::Explorer(_)
             | Self::Db(_)
+            | Self::Reset(_)
+            | Self::Reload(_)
+            | Self::Stop(_)
             | Self::Report(_)
             | Self::Completions(_)
             | Self::Man(_) => false,
@@ -124,7 +150,10 @@ impl Command {
 
     /// Whether it writes files that are nobody else's business: a data directory, a report.
     fn writes_private_files(&self) -> bool {
-        matches!(self, Self::Run(_) | Self::Db(_) | Self::Report(_))
+        matches!(
+            self,
+            Self::Run(_) | Self::Db(_) | Self::Reset(_) | Self::Moving(_) | Self::Report(_)
+        )
     }
 
     fn run(self) -> anyhow::Result<ExitCode> {
@@ -132,6 +161,8 @@ impl Command {
             Self::Status(command) => return command.run(),
             Self::Keys(command) => command.run(),
             Self::Genesis(command) => command.run(),
+            Self::Init(command) => command.run(),
+            Self::Testnet(command) => command.run(),
             Self::Run(command) => command.run(),
             Self::Localnet(command) => command.run(),
             Self::Load(command) => command.run(),
@@ -142,6 +173,10 @@ impl Command {
             Self::Explorer(command) => command.run(),
             Self::Config(command) => command.run(),
             Self::Db(command) => command.run(),
+            Self::Reset(command) => command.run(),
+            Self::Moving(command) => command.run(),
+            Self::Reload(command) => command.run(),
+            Self::Stop(command) => command.run(),
             Self::Report(command) => command.run(),
             Self::Tx(command) => command.run(),
             Self::Completions(command) => command.run(),

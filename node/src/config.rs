@@ -6,9 +6,12 @@
 
 mod duration;
 mod file;
+mod peers;
+mod reload;
 mod template;
 
 pub use duration::{format_duration, parse_duration};
+pub use reload::{Changes, Reloader};
 pub use template::NewConfig;
 
 use crate::keys::{self, KeyAccess, KeyFileError};
@@ -17,12 +20,12 @@ use quorate_crypto::{
     bls::{Scheme, VoteSecret},
 };
 use quorate_files::{ReadError, read_text};
+use quorate_p2p::PeerAddress;
 use quorate_types::{
     ChainId, Committee, ValidatorIndex,
     genesis::{Genesis, GenesisError},
 };
 use std::{
-    collections::BTreeMap,
     fmt,
     net::{IpAddr, SocketAddr},
     ops::RangeInclusive,
@@ -77,6 +80,8 @@ pub struct ValidatorConfig {
     pub storage: StorageConfig,
     /// What is logged, and how.
     pub log: LogConfig,
+    /// The file as it was read, to be compared with when it is read again.
+    pub table: toml::Table,
     /// From which epoch on to vote with a key whose journal was lost; no configuration file can say
     /// it.
     pub vote_from_epoch: Option<quorate_types::Epoch>,
@@ -90,7 +95,7 @@ pub struct P2pConfig {
     /// Where to accept connections.
     pub listen: SocketAddr,
     /// Every other validator of the committee, once, and where to dial it.
-    pub peers: Vec<(Identity, SocketAddr)>,
+    pub peers: Vec<(Identity, PeerAddress)>,
     /// How eagerly to dial and how soon to give up.
     pub timing: quorate_p2p::Timing,
 }
@@ -254,8 +259,8 @@ pub enum ConfigError {
     /// The vote key is not the one dealt to this validator.
     #[error(
         "the vote key {} (`vote_key`) is not the one of validator {place} in {}: its public key \
-         begins with {found}, there it begins with {expected}; use the vote.key that was dealt \
-         to this validator together with this genesis file",
+         begins with {found}, there it begins with {expected}; use the vote.key of this validator \
+         that belongs to this genesis file",
         .file.display(), .genesis.display()
     )]
     WrongVoteKey {
@@ -341,11 +346,7 @@ impl ValidatorConfig {
     /// If a file is missing, of the wrong shape or (keys) readable by others; if a value is out of
     /// range; if the keys or the peers are not those of the genesis file.
     pub fn load(path: &Path, keys_access: &KeyAccess) -> Result<Self, ConfigError> {
-        let text = read_text(path, MAX_CONFIG_BYTES).map_err(ConfigError::Read)?;
-        let file: file::File = toml::from_str(&text).map_err(|error| ConfigError::Syntax {
-            path: path.into(),
-            message: error.to_string().trim_end().into(),
-        })?;
+        let (file, table) = read_file(path)?;
         let directory = path.parent().unwrap_or(Path::new(""));
         let check = Check { path };
 
@@ -388,17 +389,19 @@ impl ValidatorConfig {
             });
         }
 
-        check.listeners(&file)?;
+        let data_dir = directory.join(&file.data_dir);
+        let values = check.values(file, &committee, place)?;
         Ok(Self {
             chain: genesis.chain_id(),
-            p2p: check.p2p(file.p2p, &committee, place)?,
-            rpc: check.rpc(file.rpc)?,
-            admin: file.admin.map(|admin| admin.listen),
-            mempool: check.mempool(&file.mempool)?,
-            consensus: check.consensus(&file.consensus)?,
-            storage: check.storage(&file.storage)?,
-            log: check.log(file.log)?,
-            data_dir: directory.join(file.data_dir),
+            p2p: values.p2p,
+            rpc: values.rpc,
+            admin: values.admin,
+            mempool: values.mempool,
+            consensus: values.consensus,
+            storage: values.storage,
+            log: values.log,
+            data_dir,
+            table,
             path: path.into(),
             genesis,
             committee,
@@ -411,6 +414,28 @@ impl ValidatorConfig {
             misbehaviour: None,
         })
     }
+}
+
+/// What the file says of everything but keys and the chain, checked.
+struct Values {
+    p2p: P2pConfig,
+    rpc: RpcConfig,
+    admin: Option<SocketAddr>,
+    mempool: MempoolConfig,
+    consensus: ConsensusConfig,
+    storage: StorageConfig,
+    log: LogConfig,
+}
+
+/// Reads the configuration file alone.
+fn read_file(path: &Path) -> Result<(file::File, toml::Table), ConfigError> {
+    let text = read_text(path, MAX_CONFIG_BYTES).map_err(ConfigError::Read)?;
+    let syntax = |error: toml::de::Error| ConfigError::Syntax {
+        path: path.into(),
+        message: error.to_string().trim_end().into(),
+    };
+    let file = toml::from_str(&text).map_err(syntax)?;
+    Ok((file, toml::from_str(&text).map_err(syntax)?))
 }
 
 /// Reads and checks a genesis file, but for its keys' mathematics.
@@ -460,6 +485,25 @@ struct Check<'a> {
 }
 
 impl Check<'_> {
+    /// Checks everything but keys and the chain.
+    fn values(
+        &self,
+        file: file::File,
+        committee: &Committee,
+        own: ValidatorIndex,
+    ) -> Result<Values, ConfigError> {
+        self.listeners(&file)?;
+        Ok(Values {
+            p2p: self.p2p(file.p2p, committee, own)?,
+            rpc: self.rpc(file.rpc)?,
+            admin: file.admin.map(|admin| admin.listen),
+            mempool: self.mempool(&file.mempool)?,
+            consensus: self.consensus(&file.consensus)?,
+            storage: self.storage(&file.storage)?,
+            log: self.log(file.log)?,
+        })
+    }
+
     fn value(&self, key: &'static str, found: impl ToString, expected: String) -> ConfigError {
         ConfigError::Value {
             path: self.path.into(),
@@ -543,52 +587,6 @@ impl Check<'_> {
             seen.push((key, address));
         }
         Ok(())
-    }
-
-    fn p2p(
-        &self,
-        file: file::P2p,
-        committee: &Committee,
-        own: ValidatorIndex,
-    ) -> Result<P2pConfig, ConfigError> {
-        let problem = |problem| ConfigError::Peers {
-            path: self.path.into(),
-            problem,
-        };
-        let own = committee.identity(own);
-        let mut peers = BTreeMap::new();
-        for file::Peer { identity, address } in file.peers {
-            if committee.place(&identity).is_none() {
-                return Err(problem(format!(
-                    "{identity} is no validator of the genesis file; take it out"
-                )));
-            }
-            if peers.insert(identity, address).is_some() {
-                return Err(problem(format!("{identity} is listed twice; take one out")));
-            }
-        }
-        let addresses = committee
-            .identities()
-            .iter()
-            .filter(|identity| own != Some(**identity))
-            .map(|identity| {
-                let address = peers.get(identity).ok_or_else(|| {
-                    problem(format!(
-                        "validator {identity} has no address; add it, since every validator is \
-                         linked to every other"
-                    ))
-                })?;
-                Ok((*identity, *address))
-            })
-            .collect::<Result<_, _>>()?;
-        Ok(P2pConfig {
-            listen: file.listen,
-            peers: addresses,
-            timing: match file.timing.unwrap_or(file::Timing::Wide) {
-                file::Timing::Local => quorate_p2p::Timing::Local,
-                file::Timing::Wide => quorate_p2p::Timing::Wide,
-            },
-        })
     }
 
     fn rpc(&self, file: file::Rpc) -> Result<RpcConfig, ConfigError> {

@@ -1,9 +1,11 @@
 //! The control socket: orders to a running validator, from whoever may read its data directory.
 //!
 //! It is the HTTP interface over a Unix socket of mode 0600 in the data directory, with orders
-//! beside: whom to block and whom to believe again. The network cannot reach it.
+//! beside: whom to block and whom to believe again, to read the configuration again, to stop. The network cannot
+//! reach it.
 
 use crate::{
+    reload::Reloads,
     replica::{Event, Ordered},
     rpc::{self, Audience, RpcState, error::RpcError, live::LiveStatus},
 };
@@ -11,7 +13,7 @@ use anyhow::Context;
 use axum::{Json, Router, extract::State, routing::post};
 use crossbeam_channel::Sender;
 use quorate_consensus::Order;
-use quorate_load::api::{OrderAnswer, OrderJson};
+use quorate_load::api::{OrderAnswer, OrderJson, ReloadedJson};
 use quorate_types::{Identity, ValidatorIndex};
 use std::{
     fs,
@@ -20,7 +22,10 @@ use std::{
     sync::Arc,
     time::Duration,
 };
-use tokio::{net::UnixListener, sync::oneshot};
+use tokio::{
+    net::UnixListener,
+    sync::{Notify, oneshot},
+};
 
 /// The socket's name in the data directory.
 pub const CONTROL_SOCKET: &str = "control.sock";
@@ -35,6 +40,16 @@ const MAX_SECONDS: u64 = 10 * 365 * 24 * 3_600;
 struct Control {
     live: Arc<LiveStatus>,
     replica: Sender<Event>,
+    commands: Commands,
+}
+
+/// What concerns the process as a whole.
+#[derive(Clone)]
+pub(crate) struct Commands {
+    /// Has the configuration read again.
+    pub(crate) reloads: Reloads,
+    /// Has the validator stop.
+    pub(crate) stop: Arc<Notify>,
 }
 
 /// The socket, ready to be served.
@@ -82,11 +97,18 @@ impl ControlSocket {
         state: RpcState,
         live: Arc<LiveStatus>,
         replica: Sender<Event>,
+        commands: Commands,
     ) -> anyhow::Result<()> {
         let orders = Router::new()
             .route("/v1/peers/block", post(block))
             .route("/v1/peers/unblock", post(unblock))
-            .with_state(Control { live, replica });
+            .route("/v1/reload", post(reload))
+            .route("/v1/stop", post(stop))
+            .with_state(Control {
+                live,
+                replica,
+                commands,
+            });
         let router = orders.merge(rpc::router(state, Audience::Operator));
         axum::serve(self.listener, router)
             .await
@@ -123,6 +145,21 @@ async fn unblock(
         ));
     }
     control.order(order, Order::Pardon).await
+}
+
+async fn reload(State(control): State<Control>) -> Result<Json<ReloadedJson>, RpcError> {
+    let stopping = || RpcError::unavailable("stopping", "the node is stopping");
+    let (reply, answer) = oneshot::channel();
+    let asked = control.commands.reloads.send(reply).await;
+    asked.map_err(|_| stopping())?;
+    let done = answer.await.map_err(|_| stopping())?;
+    done.map(Json)
+        .map_err(|refusal| RpcError::conflict(&refusal))
+}
+
+async fn stop(State(control): State<Control>) -> Json<serde_json::Value> {
+    control.commands.stop.notify_one();
+    Json(serde_json::json!({ "stopping": true }))
 }
 
 impl Control {

@@ -4,7 +4,7 @@
 //! them. A chain that nobody may be able to forge needs a dealer whom all trust. With
 //! `bls-aggregate` each validator can make its own key and register it, and there is no dealer.
 
-use crate::keys::{self, KeyFileError, Protection, VOTE_FILE};
+use crate::keys::{self, KeyFileError, KeyKind, Protection, VOTE_FILE};
 use quorate_crypto::{
     Identity,
     bls::{AggregateMember, SchemeKind, VoteSecret, deal},
@@ -235,6 +235,29 @@ impl DealtChain {
         self.genesis.trust()
     }
 
+    /// Writes one validator's `vote.key` to its own directory, if it was made here.
+    ///
+    /// # Errors
+    ///
+    /// If the file exists or cannot be written.
+    pub fn write_vote_key(
+        &self,
+        directory: &Path,
+        place: usize,
+        protection: Protection<'_>,
+    ) -> Result<(), NewChainError> {
+        let Some(secret) = self.secrets.get(place) else {
+            return Ok(());
+        };
+        let path = directory.join(VOTE_FILE);
+        Ok(keys::save_key(
+            &path,
+            KeyKind::Vote,
+            &secret.to_bytes(),
+            protection,
+        )?)
+    }
+
     /// Writes `genesis.json`, `trust.json` and, for each validator, `validator-N/vote.key`
     /// under the given protection.
     ///
@@ -246,9 +269,8 @@ impl DealtChain {
         if genesis.exists() {
             return Err(NewChainError::Exists { path: genesis });
         }
-        for (place, secret) in self.secrets.iter().enumerate() {
-            let path = validator_directory(directory, place).join(VOTE_FILE);
-            keys::save_secret(&path, &secret.to_bytes(), protection)?;
+        for place in 0..self.secrets.len() {
+            self.write_vote_key(&validator_directory(directory, place), place, protection)?;
         }
         write_new(&directory.join(TRUST_FILE), &self.trust().to_json())?;
         write_new(&genesis, &self.genesis.to_json())

@@ -1,9 +1,13 @@
-//! Key files: one secret each, 32 bytes as 64 hexadecimal digits, encrypted under a passphrase.
+//! Key files: one secret each, encrypted under a passphrase.
 //!
 //! | file | what is in it |
 //! |---|---|
 //! | `identity.key` | the seed of an ed25519 key: who a validator is, or who owns an account |
 //! | `vote.key` | a validator's share of the group key, or its own vote key |
+//!
+//! A key is a line: its kind, a colon, and 32 bytes as 64 hexadecimal digits
+//! (`quorate-identity-key:5fa1…`). Files of earlier versions have the digits alone, and are taken for
+//! what they are used as.
 //!
 //! A file is in the age format (age-encryption.org/v1, scrypt), so that other tools can open it
 //! too, or plain, for test networks. A file that others may read is refused, because it is too late
@@ -19,6 +23,7 @@ use quorate_crypto::{
     bls::{SecretError, VoteSecret},
 };
 use std::{
+    fmt,
     fs::{self, File, OpenOptions},
     io::{self, Read as _, Write as _},
     os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _, PermissionsExt as _},
@@ -31,6 +36,15 @@ pub const IDENTITY_FILE: &str = "identity.key";
 
 /// The usual name of a vote key's file.
 pub const VOTE_FILE: &str = "vote.key";
+
+/// What a key is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum KeyKind {
+    /// Who a validator is, or who owns an account.
+    Identity,
+    /// How a validator votes.
+    Vote,
+}
 
 /// All permissions that a key file may have: to be read and written by its owner.
 const ALLOWED_MODE: u32 = 0o600;
@@ -75,13 +89,26 @@ pub enum KeyFileError {
     },
     /// It does not hold 64 hexadecimal digits.
     #[error(
-        "the key file {} is damaged or no key file: it must hold 64 hexadecimal digits and nothing \
-         else",
+        "the key file {} is damaged or no key file: it must hold a key as `quorate keys` writes it, \
+         and nothing else",
         .path.display()
     )]
     Content {
         /// The file.
         path: PathBuf,
+    },
+    /// It holds a key of another kind.
+    #[error(
+        "the key file {} holds {found}, and {wanted} is needed here{}",
+        .path.display(), remedy(*.wanted)
+    )]
+    Kind {
+        /// The file.
+        path: PathBuf,
+        /// What it holds.
+        found: KeyKind,
+        /// What it should hold.
+        wanted: KeyKind,
     },
     /// It is not encrypted, and it should be.
     #[error(
@@ -140,6 +167,34 @@ pub enum KeyFileError {
     },
 }
 
+impl KeyKind {
+    const ALL: [Self; 2] = [Self::Identity, Self::Vote];
+
+    /// What stands before the digits.
+    const fn prefix(self) -> &'static str {
+        match self {
+            Self::Identity => "quorate-identity-key:",
+            Self::Vote => "quorate-vote-key:",
+        }
+    }
+}
+
+impl fmt::Display for KeyKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Identity => "an identity key",
+            Self::Vote => "a vote key",
+        })
+    }
+}
+
+fn remedy(wanted: KeyKind) -> &'static str {
+    match wanted {
+        KeyKind::Identity => "; a validator's and an account's is in its identity.key",
+        KeyKind::Vote => "; a validator's is in its vote.key",
+    }
+}
+
 /// A fresh identity from the system's randomness.
 pub fn generate_identity() -> SecretKey {
     SecretKey::random(system_rng())
@@ -181,9 +236,10 @@ pub enum Protection<'a> {
 ///
 /// # Errors
 ///
-/// If it cannot be read or opened, others may read it too, or it is no key file.
+/// If it cannot be read or opened, others may read it too, or it holds no identity key.
 pub fn load_identity(path: &Path, access: &KeyAccess) -> Result<SecretKey, KeyFileError> {
-    Ok(SecretKey::from_bytes(&*load_secret(path, access)?))
+    let secret = load_kind(path, access, KeyKind::Identity)?;
+    Ok(SecretKey::from_bytes(&secret))
 }
 
 /// Reads a vote key's file.
@@ -192,7 +248,7 @@ pub fn load_identity(path: &Path, access: &KeyAccess) -> Result<SecretKey, KeyFi
 ///
 /// As for [`load_identity`]; and if the number is no vote key.
 pub fn load_vote_secret(path: &Path, access: &KeyAccess) -> Result<VoteSecret, KeyFileError> {
-    let secret = load_secret(path, access)?;
+    let secret = load_kind(path, access, KeyKind::Vote)?;
     VoteSecret::from_bytes(&secret).map_err(|source| KeyFileError::VoteSecret {
         path: path.into(),
         source,
@@ -208,12 +264,31 @@ pub fn is_encrypted(path: &Path) -> Result<bool, KeyFileError> {
     Ok(read_file(path)?.starts_with(AGE_HEADER))
 }
 
-/// Reads the 32 bytes of any key file.
+/// Reads a key that must not be of another kind.
+fn load_kind(
+    path: &Path,
+    access: &KeyAccess,
+    wanted: KeyKind,
+) -> Result<SecretBytes, KeyFileError> {
+    match load_key(path, access)? {
+        (Some(found), _) if found != wanted => Err(KeyFileError::Kind {
+            path: path.into(),
+            found,
+            wanted,
+        }),
+        (_, secret) => Ok(secret),
+    }
+}
+
+/// Reads any key file: the key's kind, unless an earlier version has written it, and its 32 bytes.
 ///
 /// # Errors
 ///
-/// As for [`load_identity`].
-pub fn load_secret(path: &Path, access: &KeyAccess) -> Result<SecretBytes, KeyFileError> {
+/// If it cannot be read or opened, others may read it too, or it is no key file.
+pub fn load_key(
+    path: &Path,
+    access: &KeyAccess,
+) -> Result<(Option<KeyKind>, SecretBytes), KeyFileError> {
     let content = read_file(path)?;
     let text = if content.starts_with(AGE_HEADER) {
         let passphrase = access
@@ -240,11 +315,17 @@ pub fn load_secret(path: &Path, access: &KeyAccess) -> Result<SecretBytes, KeyFi
     decode(path, &text)
 }
 
-fn decode(path: &Path, text: &[u8]) -> Result<SecretBytes, KeyFileError> {
+fn decode(path: &Path, text: &[u8]) -> Result<(Option<KeyKind>, SecretBytes), KeyFileError> {
+    let text = text.trim_ascii();
+    let typed = KeyKind::ALL.into_iter().find_map(|kind| {
+        let digits = text.strip_prefix(kind.prefix().as_bytes())?;
+        Some((kind, digits))
+    });
+    let (kind, digits) = typed.map_or((None, text), |(kind, digits)| (Some(kind), digits));
     let mut bytes = SecretBytes::default();
-    hex::decode_to_slice(text.trim_ascii(), &mut *bytes)
+    hex::decode_to_slice(digits, &mut *bytes)
         .map_err(|_| KeyFileError::Content { path: path.into() })?;
-    Ok(bytes)
+    Ok((kind, bytes))
 }
 
 fn read_file(path: &Path) -> Result<Zeroizing<Vec<u8>>, KeyFileError> {
@@ -269,8 +350,7 @@ fn read_file(path: &Path) -> Result<Zeroizing<Vec<u8>>, KeyFileError> {
     Ok(content)
 }
 
-/// Writes 32 secret bytes to a new file of mode 0600, makes its directory (mode 0700) if needed,
-/// and syncs both to disk.
+/// Writes an identity's 32 secret bytes, as [`save_key`] does.
 ///
 /// # Errors
 ///
@@ -280,14 +360,32 @@ pub fn save_secret(
     bytes: &[u8; 32],
     protection: Protection<'_>,
 ) -> Result<(), KeyFileError> {
-    let content = protect(path, bytes, protection)?;
+    save_key(path, KeyKind::Identity, bytes, protection)
+}
+
+/// Writes 32 secret bytes to a new file of mode 0600, makes its directory (mode 0700) if needed,
+/// and syncs both to disk.
+///
+/// # Errors
+///
+/// If the file exists or cannot be written.
+pub fn save_key(
+    path: &Path,
+    kind: KeyKind,
+    bytes: &[u8; 32],
+    protection: Protection<'_>,
+) -> Result<(), KeyFileError> {
+    save_file(path, &protect(path, Some(kind), bytes, protection)?)
+}
+
+fn save_file(path: &Path, content: &[u8]) -> Result<(), KeyFileError> {
     let directory = directory_of(path);
     fs::DirBuilder::new()
         .recursive(true)
         .mode(0o700)
         .create(directory)
         .map_err(|source| write_error(directory, source))?;
-    write_new(path, &content)?;
+    write_new(path, content)?;
     sync_directory(directory)
 }
 
@@ -299,10 +397,11 @@ pub fn save_secret(
 /// If the new file cannot be written; then the old one is as it was.
 pub fn replace_secret(
     path: &Path,
+    kind: Option<KeyKind>,
     bytes: &[u8; 32],
     protection: Protection<'_>,
 ) -> Result<(), KeyFileError> {
-    let content = protect(path, bytes, protection)?;
+    let content = protect(path, kind, bytes, protection)?;
     let new = path.with_extension("key.new");
     write_new(&new, &content)?;
     fs::rename(&new, path).map_err(|source| write_error(path, source))?;
@@ -311,12 +410,15 @@ pub fn replace_secret(
 
 fn protect(
     path: &Path,
+    kind: Option<KeyKind>,
     bytes: &[u8; 32],
     protection: Protection<'_>,
 ) -> Result<Zeroizing<Vec<u8>>, KeyFileError> {
-    let mut text = Zeroizing::new(vec![0; 65]);
-    text[64] = b'\n';
-    hex::encode_to_slice(bytes, &mut text[..64]).expect("32 bytes are 64 digits");
+    let prefix = kind.map_or("", KeyKind::prefix).as_bytes();
+    let mut text = Zeroizing::new(vec![b'\n'; prefix.len() + 65]);
+    text[..prefix.len()].copy_from_slice(prefix);
+    hex::encode_to_slice(bytes, &mut text[prefix.len()..prefix.len() + 64])
+        .expect("32 bytes are 64 digits");
     match protection {
         Protection::Plain => Ok(text),
         Protection::Encrypted(passphrase) => {
@@ -366,152 +468,4 @@ fn sync_directory(directory: &Path) -> Result<(), KeyFileError> {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn set_mode(path: &Path, mode: u32) {
-        fs::set_permissions(path, fs::Permissions::from_mode(mode)).expect("own file");
-    }
-
-    #[test]
-    fn a_key_survives_its_file_which_only_the_owner_can_read() {
-        let directory = tempfile::tempdir().expect("a directory");
-        let path = directory.path().join("new/deep").join(IDENTITY_FILE);
-        let secret = generate_identity();
-        save_secret(&path, &secret.to_bytes(), Protection::Plain).expect("written");
-        let mode = fs::metadata(&path).expect("there").permissions().mode();
-        assert_eq!(mode & 0o777, 0o600);
-        let read = load_identity(&path, &KeyAccess::plain()).expect("read");
-        assert_eq!(read.identity(), secret.identity());
-    }
-
-    #[test]
-    fn two_generated_identities_differ() {
-        assert_ne!(
-            generate_identity().identity(),
-            generate_identity().identity()
-        );
-    }
-
-    #[test]
-    fn an_existing_file_is_never_written_over() {
-        let directory = tempfile::tempdir().expect("a directory");
-        let path = directory.path().join(IDENTITY_FILE);
-        save_secret(&path, &[1; 32], Protection::Plain).expect("written");
-        let again = save_secret(&path, &[2; 32], Protection::Plain);
-        assert!(matches!(again, Err(KeyFileError::Exists { .. })));
-        assert_eq!(
-            *load_secret(&path, &KeyAccess::plain()).expect("read"),
-            [1; 32]
-        );
-    }
-
-    #[test]
-    fn a_mode_wider_than_0600_is_refused_with_its_remedy() {
-        let directory = tempfile::tempdir().expect("a directory");
-        let path = directory.path().join(IDENTITY_FILE);
-        save_secret(&path, &[1; 32], Protection::Plain).expect("written");
-        for mode in [0o640, 0o604, 0o660, 0o700] {
-            set_mode(&path, mode);
-            let message = load_identity(&path, &KeyAccess::plain())
-                .err()
-                .expect("refused")
-                .to_string();
-            let remedy = format!("chmod 600 {}", path.display());
-            assert!(message.contains(&remedy), "{message}");
-            assert!(message.contains(&format!("{mode:04o}")), "{message}");
-        }
-        for mode in [0o600, 0o400] {
-            set_mode(&path, mode);
-            assert!(load_identity(&path, &KeyAccess::plain()).is_ok());
-        }
-    }
-
-    #[test]
-    fn other_content_is_refused() {
-        let directory = tempfile::tempdir().expect("a directory");
-        let path = directory.path().join(IDENTITY_FILE);
-        let digits = "ab".repeat(32);
-        let wrong = [
-            String::new(),
-            digits[1..].to_string(),
-            format!("{digits}ab"),
-            format!("{digits} {digits}"),
-            "zz".repeat(32),
-            " ".repeat(1 << 20),
-        ];
-        for content in wrong {
-            fs::write(&path, &content).expect("own file");
-            set_mode(&path, 0o600);
-            let result = load_secret(&path, &KeyAccess::plain());
-            assert!(matches!(result, Err(KeyFileError::Content { .. })));
-        }
-        fs::write(&path, format!("  {digits}\r\n")).expect("own file");
-        assert_eq!(
-            *load_secret(&path, &KeyAccess::plain()).expect("white space is no matter"),
-            [0xab; 32]
-        );
-    }
-
-    #[test]
-    fn zero_is_no_vote_key() {
-        let directory = tempfile::tempdir().expect("a directory");
-        let path = directory.path().join(VOTE_FILE);
-        save_secret(&path, &[0; 32], Protection::Plain).expect("written");
-        let result = load_vote_secret(&path, &KeyAccess::plain());
-        assert!(matches!(result, Err(KeyFileError::VoteSecret { .. })));
-    }
-
-    fn access(passphrase: &str) -> KeyAccess {
-        KeyAccess {
-            passphrase: PassphraseSource::given(Passphrase::new(passphrase).expect("not empty")),
-            allow_plain: false,
-        }
-    }
-
-    #[test]
-    fn an_encrypted_key_opens_with_its_passphrase_alone() {
-        let directory = tempfile::tempdir().expect("a directory");
-        let path = directory.path().join(IDENTITY_FILE);
-        let passphrase = Passphrase::new("correct horse").expect("not empty");
-        save_secret(&path, &[5; 32], Protection::Encrypted(&passphrase)).expect("written");
-        assert!(is_encrypted(&path).expect("there"));
-        let content = fs::read(&path).expect("there");
-        assert!(!content.windows(8).any(|w| w == b"05050505"));
-        let opened = load_secret(&path, &access("correct horse")).expect("opened");
-        assert_eq!(*opened, [5; 32]);
-        let wrong = load_secret(&path, &access("battery staple"));
-        assert!(matches!(wrong, Err(KeyFileError::Decrypt { .. })));
-        let none = load_secret(&path, &KeyAccess::plain());
-        assert!(matches!(none, Err(KeyFileError::Passphrase { .. })));
-        for cut in [30, content.len() - 1] {
-            fs::write(&path, &content[..cut]).expect("own file");
-            let damaged = load_secret(&path, &access("correct horse"));
-            assert!(matches!(damaged, Err(KeyFileError::Decrypt { .. })));
-        }
-    }
-
-    #[test]
-    fn a_plain_key_is_refused_unless_allowed_and_can_be_converted_both_ways() {
-        let directory = tempfile::tempdir().expect("a directory");
-        let path = directory.path().join(VOTE_FILE);
-        save_secret(&path, &[7; 32], Protection::Plain).expect("written");
-        let refused = load_secret(&path, &access("p")).expect_err("plain");
-        let message = refused.to_string();
-        assert!(
-            message.contains("quorate keys encrypt") && message.contains("--allow-plain-keys"),
-            "{message}"
-        );
-        let passphrase = Passphrase::new("p").expect("not empty");
-        replace_secret(&path, &[7; 32], Protection::Encrypted(&passphrase)).expect("replaced");
-        assert!(is_encrypted(&path).expect("there"));
-        assert_eq!(*load_secret(&path, &access("p")).expect("opened"), [7; 32]);
-        replace_secret(&path, &[7; 32], Protection::Plain).expect("replaced");
-        assert_eq!(
-            *load_secret(&path, &KeyAccess::plain()).expect("read"),
-            [7; 32]
-        );
-        let mode = fs::metadata(&path).expect("there").permissions().mode();
-        assert_eq!(mode & 0o777, 0o600);
-    }
-}
+mod tests;

@@ -100,6 +100,12 @@ pub(crate) fn check(
     Ok(first)
 }
 
+/// Whether a vote key bears the mark that it was used on a chain.
+pub(crate) fn is_used(vote_key: &Path, chain: ChainId) -> Result<bool, MarkError> {
+    let mark = read(&mark_path(vote_key))?;
+    Ok(mark.is_some_and(|mark| mark.chain_id == chain))
+}
+
 fn mark_path(vote_key: &Path) -> PathBuf {
     let mut name = vote_key.file_name().unwrap_or_default().to_owned();
     name.push(".used");

@@ -7,16 +7,18 @@ use crate::{
     cli::with_causes,
     clock::{Clock, SystemClock, now_ms},
     conduct::{Conduct, Fault},
-    config::ValidatorConfig,
-    control::{CONTROL_SOCKET, ControlSocket},
+    config::{Reloader, ValidatorConfig},
+    control::{CONTROL_SOCKET, Commands, ControlSocket},
     descriptors,
     machine::{Durables, Machine, Settings, Surroundings, journal_folder},
     marker,
     mempool::MempoolLimits,
     metrics::NodeMetrics,
     misbehave::Spoiler,
+    moved,
     owner::{self, Owner},
     pool, priority,
+    reload::{self, LogLevel},
     replica::{Cut, Event},
     rpc::{
         self, Audience, RpcParts, RpcState,
@@ -37,7 +39,7 @@ use quorate_storage::{
     journal::{Journal, Recovered},
     store::Store,
 };
-use quorate_types::{Committee, Epoch, Height};
+use quorate_types::{Committee, Epoch, Height, Identity};
 use std::{
     collections::BTreeMap,
     fmt::Display,
@@ -100,7 +102,13 @@ impl Failures {
 /// # Errors
 ///
 /// If it cannot start, or had to stop because going on would have been unsafe or impossible.
-pub fn run(config: ValidatorConfig, stop_with_stdin: bool) -> anyhow::Result<()> {
+pub fn run(
+    config: ValidatorConfig,
+    stop_with_stdin: bool,
+    log_level: LogLevel,
+) -> anyhow::Result<()> {
+    moved::check(&config.data_dir, &config.key_files[1])
+        .with_context(|| config.path.display().to_string())?;
     own_data_directory(&config.data_dir)?;
     // Two listeners have as many.
     let listeners = 1 + u64::from(config.admin.is_some());
@@ -115,7 +123,14 @@ pub fn run(config: ValidatorConfig, stop_with_stdin: bool) -> anyhow::Result<()>
     let opened: Arc<OnceLock<Store>> = Arc::default();
     let kept = opened.clone();
     let outcome = commonware_runtime::tokio::Runner::new(runtime).start(|context| async move {
-        Box::pin(serve_until_stopped(context, config, stop_with_stdin, kept)).await
+        Box::pin(serve_until_stopped(
+            context,
+            config,
+            stop_with_stdin,
+            log_level,
+            kept,
+        ))
+        .await
     });
     if let Some(store) = Arc::into_inner(opened).and_then(OnceLock::into_inner)
         && !store.close(STOP_LIMIT)
@@ -158,6 +173,7 @@ async fn serve_until_stopped(
     context: Runtime,
     config: ValidatorConfig,
     stop_with_stdin: bool,
+    log_level: LogLevel,
     opened: Arc<OnceLock<Store>>,
 ) -> anyhow::Result<()> {
     let registry = Registry::new();
@@ -347,11 +363,26 @@ async fn serve_until_stopped(
     ));
     let peers = links.clone();
     let (peers_for_log, peers_for_metrics) = (links.clone(), links.clone());
+    let peers_for_told = links.clone();
     let told = sync_log::Told {
         live: live.clone(),
-        addresses: config.p2p.peers.clone(),
+        address: Box::new(move |identity| whereabouts(&peers_for_told, identity)),
         finality: metrics.mean_finality(),
     };
+    let peers_for_addresses = links.clone();
+    let (reloads, asked) = tokio::sync::mpsc::channel(1);
+    let told_to_stop = Arc::new(tokio::sync::Notify::new());
+    let commands = Commands {
+        reloads,
+        stop: told_to_stop.clone(),
+    };
+    let reloading = tokio::spawn(reload::watch(
+        reload::hangups()?,
+        asked,
+        Reloader::new(&config),
+        links.clone(),
+        log_level,
+    ));
     let clients = rpc::clients(&config.rpc);
     let vitals = Vitals {
         clients: clients.clone(),
@@ -377,7 +408,7 @@ async fn serve_until_stopped(
         keeper: to_keeper,
         executor: executor.clone(),
         live: live.clone(),
-        addresses: config.p2p.peers.clone(),
+        address: Box::new(move |identity| whereabouts(&peers_for_addresses, identity)),
         peers: Box::new(move || peers.peers()),
         node_metrics: metrics,
         metrics: Box::new(move || {
@@ -385,7 +416,8 @@ async fn serve_until_stopped(
             metrics_text(&registry)
         }),
     });
-    let control = tokio::spawn(control.serve(state.clone(), live.clone(), to_replica.clone()));
+    let control =
+        tokio::spawn(control.serve(state.clone(), live.clone(), to_replica.clone(), commands));
     let (stop_rpc, rpc_stopped) = tokio::sync::watch::channel(());
     let mut servers = tokio::task::JoinSet::new();
     for (audience, listener) in listeners {
@@ -401,6 +433,7 @@ async fn serve_until_stopped(
 
     let outcome = tokio::select! {
         signal = stop_signal(stop_with_stdin) => signal,
+        () = told_to_stop.notified() => Ok(()),
         error = network => Err(anyhow::Error::from(error).context("network")),
         ended = control => Err(anyhow::anyhow!("the control socket ended: {ended:?}")),
         ended = forwarding => Err(anyhow::anyhow!("forwarding ended: {ended:?}")),
@@ -412,6 +445,7 @@ async fn serve_until_stopped(
         Ok(()) => info!("stopping"),
         Err(error) => error!("stopping: {}", with_causes(error)),
     }
+    reloading.abort();
     space.abort();
     sync_log.abort();
     watch_the_end();
@@ -573,6 +607,16 @@ async fn wait_for_links(links: &Links, quorum: usize) {
     }
 }
 
+/// Where a peer is, as the configuration names it; with a name's IP address.
+fn whereabouts(links: &Links, identity: &Identity) -> Option<String> {
+    let (address, at) = links.address(identity)?;
+    Some(match (address.ip(), at) {
+        (Some(_), _) => address.to_string(),
+        (None, Some(at)) => format!("{address} ({})", at.ip()),
+        (None, None) => format!("{address} (not found)"),
+    })
+}
+
 /// Tells the replica of links. Each takes a handshake, so the replica's queue is not flooded.
 fn link_watch(committee: Committee, replica: Sender<Event>) -> Box<LinkWatch> {
     Box::new(move |identity, up| {
@@ -590,6 +634,7 @@ fn p2p_config(config: &ValidatorConfig) -> quorate_p2p::Config {
         namespace: config.chain.0.0.to_vec(),
         frame_tag: config.chain.tag(),
         peers: config.p2p.peers.clone(),
+        lookup: quorate_p2p::system_lookup(),
         timing: config.p2p.timing,
         max_frame_bytes: MAX_FRAME_BYTES,
     }

@@ -49,7 +49,7 @@ use quorate_p2p::PeerStatus;
 use quorate_storage::store::Store;
 use quorate_types::{ChainId, Digest, Height, Identity, genesis::Fees};
 use serde::Deserialize;
-use std::{net::SocketAddr, sync::Arc, time::Duration};
+use std::{sync::Arc, time::Duration};
 use verifying::Verifying;
 
 pub use limits::clients;
@@ -72,6 +72,9 @@ const MAX_CERTIFICATES: usize = 256;
 pub struct RpcState {
     parts: Arc<RpcParts>,
 }
+
+/// Tells where a peer is.
+pub type Whereabouts = dyn Fn(&Identity) -> Option<String> + Send + Sync;
 
 /// The handles behind [`RpcState`].
 pub struct RpcParts {
@@ -104,7 +107,7 @@ pub struct RpcParts {
     /// The replica's progress.
     pub live: Arc<LiveStatus>,
     /// Where each peer is, by the configuration.
-    pub addresses: Vec<(Identity, SocketAddr)>,
+    pub address: Box<Whereabouts>,
     /// The links' state.
     pub peers: Box<dyn Fn() -> Vec<PeerStatus> + Send + Sync>,
     /// Where submitted transactions are counted.

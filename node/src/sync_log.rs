@@ -7,7 +7,6 @@ use quorate_p2p::PeerStatus;
 use quorate_types::Identity;
 use std::{
     collections::{BTreeMap, BTreeSet},
-    net::SocketAddr,
     sync::Arc,
     time::{Duration, Instant},
 };
@@ -142,7 +141,7 @@ impl LinkNews {
 /// What the lines name: where each peer is by the configuration, and what there is to measure.
 pub(crate) struct Told {
     pub(crate) live: Arc<LiveStatus>,
-    pub(crate) addresses: Vec<(Identity, SocketAddr)>,
+    pub(crate) address: Box<crate::rpc::Whereabouts>,
     /// The mean time from an own proposal to its finality since the last call.
     pub(crate) finality: Box<dyn FnMut() -> Option<Duration> + Send>,
 }
@@ -175,8 +174,7 @@ impl Told {
     fn link(&self, identity: &Identity, up: bool, peers: &[PeerStatus]) {
         let place = self.live.committee().place(identity).map(|place| place.0);
         let name = identity.short();
-        let address = self.addresses.iter().find(|(whose, _)| whose == identity);
-        let address = address.map(|(_, address)| address.to_string());
+        let address = (self.address)(identity);
         let address = address.as_deref().unwrap_or("-");
         let connected = peers.iter().filter(|peer| peer.connected).count();
         let of = peers.len();

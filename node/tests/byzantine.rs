@@ -208,7 +208,8 @@ fn seat(net: &Net) -> Seat {
     let path = net.config(OUTLAW);
     let config = ValidatorConfig::load(path.as_ref(), &KeyAccess::plain()).unwrap();
     let peers = config.p2p.peers.iter();
-    let others = peers.map(|(identity, address)| (identity.to_public_key().unwrap(), *address));
+    let others =
+        peers.map(|(identity, address)| (identity.to_public_key().unwrap(), address.ip().unwrap()));
     Seat {
         chain: config.chain,
         committee: config.committee.clone(),

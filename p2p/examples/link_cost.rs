@@ -182,7 +182,11 @@ fn config(identity: SecretKey, peers: Vec<(Identity, SocketAddr)>) -> Config {
         listen: SocketAddr::from(([127, 0, 0, 1], 0)),
         namespace: b"link cost".to_vec(),
         frame_tag: *b"linkcost",
-        peers,
+        peers: peers
+            .into_iter()
+            .map(|(identity, address)| (identity, address.into()))
+            .collect(),
+        lookup: quorate_p2p::system_lookup(),
         timing: Timing::Local,
         max_frame_bytes: DEFAULT_FRAME_BYTES,
     }

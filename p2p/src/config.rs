@@ -1,12 +1,14 @@
 //! What the links need to know, checked at the start, and the errors of a bad answer.
 
 use crate::{
+    address::PeerAddress,
     frame::{FrameTag, HEADER_BYTES},
     timing::Timing,
+    turns::Lookup,
 };
 use commonware_cryptography::ed25519::PublicKey;
 use quorate_crypto::{Identity, SecretKey};
-use std::{collections::BTreeMap, io, net::SocketAddr};
+use std::{collections::BTreeMap, io, net::SocketAddr, sync::Arc};
 
 /// Most validators in one network, this one included.
 pub const MAX_VALIDATORS: usize = 512;
@@ -30,8 +32,10 @@ pub struct Config {
     /// First 8 bytes of the chain id, in the header of every frame.
     pub frame_tag: FrameTag,
     /// The other validators and where to dial them. This node may be among them and is left out.
-    /// Connections are accepted only from the IP addresses in this list.
-    pub peers: Vec<(Identity, SocketAddr)>,
+    /// Connections are accepted only from the IP addresses in this list, and from those of its names.
+    pub peers: Vec<(Identity, PeerAddress)>,
+    /// How host names in it are looked up.
+    pub lookup: Arc<Lookup>,
     /// How eagerly to dial and how soon to give up.
     pub timing: Timing,
     /// Largest payload of a frame in the lanes `Votes` and `Fetch`, in bytes, at most
@@ -69,9 +73,9 @@ pub enum Error {
         /// The identity that is listed twice.
         identity: Identity,
         /// Its first address.
-        first: SocketAddr,
+        first: PeerAddress,
         /// Its second address.
-        second: SocketAddr,
+        second: PeerAddress,
     },
     /// The list of peers is too long.
     #[error("{count} validators, the limit is {MAX_VALIDATORS}")]
@@ -103,7 +107,7 @@ pub enum Error {
 pub(crate) struct KnownPeer {
     pub(crate) identity: Identity,
     pub(crate) key: PublicKey,
-    pub(crate) address: SocketAddr,
+    pub(crate) address: PeerAddress,
 }
 
 impl Config {
@@ -125,13 +129,13 @@ impl Config {
             if *identity == local {
                 continue;
             }
-            if let Some(first) = addresses.insert(*identity, *address)
+            if let Some(first) = addresses.insert(*identity, address.clone())
                 && first != *address
             {
                 return Err(Error::PeerTwice {
                     identity: *identity,
                     first,
-                    second: *address,
+                    second: address.clone(),
                 });
             }
         }
@@ -164,20 +168,21 @@ mod tests {
         SecretKey::from_bytes(&[seed; 32])
     }
 
-    fn config(peers: Vec<(Identity, SocketAddr)>) -> Config {
+    fn config(peers: Vec<(Identity, PeerAddress)>) -> Config {
         Config {
             identity: key(1),
-            listen: address(1),
+            listen: SocketAddr::from(([127, 0, 0, 1], 1)),
             namespace: b"chain".to_vec(),
             frame_tag: [7; 8],
             peers,
+            lookup: crate::turns::system_lookup(),
             timing: Timing::Local,
             max_frame_bytes: DEFAULT_FRAME_BYTES,
         }
     }
 
-    fn address(port: u16) -> SocketAddr {
-        SocketAddr::from(([127, 0, 0, 1], port))
+    fn address(port: u16) -> PeerAddress {
+        SocketAddr::from(([127, 0, 0, 1], port)).into()
     }
 
     #[test]

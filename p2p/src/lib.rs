@@ -27,9 +27,10 @@
 //! | allocates mailboxes for burst × peers × sets | [`preallocated_bytes`] |
 //! | takes minutes to a full mesh as recommended | [`Timing`] |
 //! | refuses whom it is dialling: two that dial each other both fail | one of them waits |
+//! | looks host names up when it dials, and accepts connections from IP addresses only | names are looked up here, and again while there is no link |
 //! | drops silently when a queue is full or a peer offline | a queue per peer that refuses first, and counts |
 //! | writes eight queued frames at once, into 4 MB of kernel buffer | a backlog for patient lanes, and a limit on what is unsent |
-//! | blocks for a fixed time that cannot be lifted or extended | a filter of its own, and a renewed block |
+//! | blocks for a fixed time that cannot be lifted or extended | a filter and a refusal of its own; the library's block lasts two seconds |
 //! | reports no connect, disconnect or latency | it runs the handshake, and pings |
 //! | stops its clock when the wall clock is set back | a clock that does not jump |
 //! | panics when the address is in use; ends with only a log line | [`Error`] from [`start()`] and [`Running`] |
@@ -47,6 +48,7 @@
 //! | a lane's inbound mailbox | the library drops the frame; its task only moves frames, so nothing gets there |
 //! | the kernel's buffer | the link's task waits, at most [`Timing`]'s limit, then cuts the link |
 
+mod address;
 mod bucket;
 mod clock;
 mod config;
@@ -65,6 +67,7 @@ mod turns;
 mod upgrade;
 mod wire;
 
+pub use address::{AddressError, PeerAddress};
 pub use bucket::Bucket;
 pub use config::{Config, DEFAULT_FRAME_BYTES, Error, MAX_FRAME_BYTES, MAX_VALIDATORS};
 pub use fair::{FairLimits, FairQueue};
@@ -74,3 +77,4 @@ pub use links::{Links, To};
 pub use peers::{LinkWatch, PeerStatus};
 pub use start::{Inbound, Running, start, start_on};
 pub use timing::Timing;
+pub use turns::{Lookup, system_lookup};

@@ -1,16 +1,19 @@
 //! The handle through which the node sends, asks and blocks.
 
 use crate::{
+    address::PeerAddress,
     lane::Lane,
     metrics::Unsent,
     outbound::Outbound,
     peers::{LinkWatch, PeerStatus, PeerTable},
+    turns::{Moves, Whereabouts},
 };
 use bytes::Bytes;
 use commonware_cryptography::ed25519::PublicKey;
 use commonware_p2p::{Blocker as _, authenticated::lookup::Oracle};
 use quorate_crypto::Identity;
-use std::sync::Arc;
+use std::{net::SocketAddr, sync::Arc};
+use tokio::sync::mpsc::UnboundedSender;
 
 /// Whom a frame is for.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -31,11 +34,23 @@ pub enum To {
 pub struct Links {
     outbound: Arc<Outbound>,
     oracle: Oracle<PublicKey>,
+    to_move: UnboundedSender<Moves>,
+    whereabouts: Arc<Whereabouts>,
 }
 
 impl Links {
-    pub(crate) const fn new(outbound: Arc<Outbound>, oracle: Oracle<PublicKey>) -> Self {
-        Self { outbound, oracle }
+    pub(crate) const fn new(
+        outbound: Arc<Outbound>,
+        oracle: Oracle<PublicKey>,
+        to_move: UnboundedSender<Moves>,
+        whereabouts: Arc<Whereabouts>,
+    ) -> Self {
+        Self {
+            outbound,
+            oracle,
+            to_move,
+            whereabouts,
+        }
     }
 
     /// Sends a frame, without waiting and without a promise that it arrives: whoever needs that
@@ -101,6 +116,24 @@ impl Links {
         self.outbound.table().watch(watch);
     }
 
+    /// Where a peer is reached: as configured, and the IP address, which is not known as long as a name
+    /// has not been found. `None` for an identity that is no peer.
+    pub fn address(&self, identity: &Identity) -> Option<(PeerAddress, Option<SocketAddr>)> {
+        self.whereabouts.lock().get(identity).cloned()
+    }
+
+    /// Has peers reached at other addresses from now on, and accepted from these alone. A link to a peer
+    /// whose IP address is another one now is cut. Identities that are no peers are ignored.
+    pub fn set_addresses(&self, addresses: &[(Identity, PeerAddress)]) {
+        let table = self.outbound.table();
+        let moves: Moves = addresses
+            .iter()
+            .filter_map(|(identity, address)| Some((table.find(identity)?, address.clone())))
+            .collect();
+        // A closed channel means that the network is stopping.
+        let _ = self.to_move.send(moves);
+    }
+
     /// Cuts the link to a peer and refuses it for 60 s from now; a repeated call starts these
     /// anew. From this call on, none of the peer's frames is handed over (but one that is being
     /// handed over may still finish) and none is sent to it. An identity that is no peer is ignored.
@@ -114,8 +147,7 @@ impl Links {
         }
     }
 
-    /// Lifts a block here. The library cannot lift its own, so the link itself comes back up to
-    /// 60 s after the last [`Self::block`].
+    /// Lifts a block. The link comes back within seconds, when one of the two has dialled.
     pub fn unblock(&self, identity: Identity) {
         if let Some(place) = self.outbound.table().find(&identity) {
             self.outbound.table().unblock(place);

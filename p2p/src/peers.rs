@@ -387,7 +387,7 @@ mod tests {
                 KnownPeer {
                     identity,
                     key: identity.to_public_key().expect("a key"),
-                    address: SocketAddr::from(([127, 0, 0, 1], 1)),
+                    address: SocketAddr::from(([127, 0, 0, 1], 1)).into(),
                 }
             })
             .collect();

@@ -8,10 +8,10 @@ use crate::{
     links::Links,
     metrics::Metrics,
     outbound::Outbound,
-    peers::{BLOCK, PeerTable},
+    peers::PeerTable,
     pulse::{self, Pulse},
     timing::Pace,
-    turns::{self, Turns},
+    turns::Turns,
     upgrade::Watched,
     wire::{Patience, Wire},
 };
@@ -22,7 +22,6 @@ use commonware_p2p::{
     authenticated::lookup::{self, Network, Receiver, Sender},
 };
 use commonware_runtime::{Handle, Spawner as _, Supervisor as _, tokio::Context};
-use commonware_utils::ordered::Map;
 use prometheus::Registry;
 use quorate_crypto::Identity;
 use std::{
@@ -36,7 +35,10 @@ use std::{
     task::{Poll, ready},
     time::Duration,
 };
-use tokio::{net::TcpListener, sync::oneshot};
+use tokio::{
+    net::TcpListener,
+    sync::{mpsc::unbounded_channel, oneshot},
+};
 
 /// Takes each frame that a peer sent, with the identity that the handshake has proved. It is called
 /// on the runtime's tasks, one at a time for the urgent lanes and one for the others, and must not
@@ -52,6 +54,10 @@ const SEND_BATCH: NonZeroUsize = NonZeroUsize::new(8).expect("not zero");
 
 /// The library's own pings. They only keep a connection open, which this crate's pings do already.
 const LIBRARY_PING: Duration = Duration::from_secs(30);
+
+/// How long the library refuses whom it has cut. It cannot lift that, so it is short, and who is blocked
+/// for longer is refused in the handshake ([`Watched`]).
+const LIBRARY_BLOCK: Duration = Duration::from_secs(2);
 
 /// How long a stopped network may take to close its socket.
 const CLOSE_LIMIT: Duration = Duration::from_secs(5);
@@ -170,7 +176,7 @@ struct Parts {
     receivers: Vec<(Lane, Receiver<PublicKey>)>,
     pulse: Pulse,
     pulse_receiver: Receiver<PublicKey>,
-    turns: Option<Turns>,
+    turns: Turns,
 }
 
 fn build(
@@ -183,21 +189,23 @@ fn build(
 ) -> (Parts, Links) {
     let validators = NonZeroUsize::MIN.saturating_add(peers.len());
     let own = config.identity.identity();
-    let addresses = Map::from_iter_dedup(peers.iter().map(|peer| {
-        let dial = !pace.take_turns || own < peer.identity;
-        (peer.key.clone(), turns::address(peer.address, dial))
-    }));
     let known: Vec<_> = peers
         .iter()
-        .map(|peer| (peer.identity, peer.key.clone(), peer.address))
+        .map(|peer| {
+            let waits = pace.take_turns && peer.identity < own;
+            (peer.identity, peer.key.clone(), peer.address.clone(), waits)
+        })
         .collect();
     let table = Arc::new(PeerTable::new(peers, metrics.clone()));
     let signer = config.identity.to_private_key();
     let handshake = Watched::new(signer, table.clone(), metrics.clone());
     let network_config = network_config(config, handshake, listen, validators, pace);
     let (mut network, mut oracle) = Network::new(wire.child("network"), network_config);
+    let (to_move, moves) = unbounded_channel();
+    let lookup = config.lookup.clone();
+    let turns = Turns::new(known, table.clone(), oracle.clone(), lookup, moves);
     // A closed mailbox shows as the end of the network's task.
-    let _ = oracle.track(0, addresses);
+    let _ = oracle.track(0, turns.addresses());
 
     let mut receivers = Vec::with_capacity(LANES);
     let senders: [Sender<PublicKey, Wire>; LANES] = Lane::by_index().map(|lane| {
@@ -207,9 +215,6 @@ fn build(
     });
     let (pulse_sender, pulse_receiver) = network.register(pulse::CHANNEL, lane::pulse_quota());
     let header = frame::header(config.frame_tag);
-    let turns = pace
-        .take_turns
-        .then(|| Turns::new(&own, &known, table.clone(), oracle.clone()));
     let pulse = Pulse {
         table: table.clone(),
         metrics: metrics.clone(),
@@ -219,7 +224,7 @@ fn build(
         tag: config.frame_tag,
     };
     let outbound = Outbound::new(table, metrics, senders, header, config.max_frame_bytes);
-    let links = Links::new(Arc::new(outbound), oracle);
+    let links = Links::new(Arc::new(outbound), oracle, to_move, turns.whereabouts());
     let parts = Parts {
         network,
         receivers,
@@ -259,7 +264,7 @@ fn network_config(
         ping_frequency: LIBRARY_PING,
         dial_frequency: pace.dial_every,
         tracked_peer_sets: NonZeroUsize::new(TRACKED_PEER_SETS).expect("not zero"),
-        block_duration: BLOCK,
+        block_duration: LIBRARY_BLOCK,
     }
 }
 
@@ -293,9 +298,8 @@ async fn watch(wire: Wire, parts: Parts, config: Config, inbound: Arc<Inbound>) 
     let answering = wire.child("pong").spawn(move |_| answer.answer(receiver));
     tasks.push(("pong", answering));
     tasks.push(("ping", wire.child("ping").spawn(move |_| ping.ping())));
-    if let Some(turns) = parts.turns {
-        tasks.push(("turns", wire.child("turns").spawn(move |_| turns.run())));
-    }
+    let turns = parts.turns;
+    tasks.push(("turns", wire.child("turns").spawn(move |_| turns.run())));
     tasks.push(("network", parts.network.start()));
 
     // The network is polled first: the others end as soon as it has, and it is the cause.

@@ -1,26 +1,39 @@
-//! Which of two validators dials the other.
+//! At which address each peer is dialled, and which of two validators dials the other.
 //!
-//! The library accepts nobody whom it is dialling at the moment. Two that dial each other at the same
-//! time, as all do when a network starts or a partition heals, refuse each other, and across regions
+//! *Turns.* The library accepts nobody whom it is dialling at the moment. Two that dial each other at the
+//! same time, as all do when a network starts or a partition heals, refuse each other, and across regions
 //! "the same time" lasts a few hundred milliseconds. So of two validators the one with the lower
 //! identity dials. The other waits, and dials for a while too when no link has come: it may be that
 //! the first cannot reach it.
 //!
-//! The library has no switch for this. A peer that is not to be dialled is given a host name as its
-//! address, and names are never looked up here. To change the address of a peer that is linked would
-//! cut the link, so only those are changed that are not.
+//! *Names.* A host name is looked up at the start, and again every few seconds while there is no link. The
+//! library can look names up when it dials, but not for whom it accepts: connections are accepted from the
+//! IP address of a known peer alone. So names are looked up here, and the library is told addresses.
+//! A name that has several addresses is tried with one after the other. If a name is not found, the
+//! address that it had before stays.
+//!
+//! The library has no switch for whom it dials. A peer that is not to be dialled is given a host name as its
+//! address, and the library looks up none. To change the address of a peer that is linked would
+//! cut the link, so only those are changed that are not, and those whose address the operator has changed.
 
-use crate::peers::PeerTable;
+use crate::{address::PeerAddress, peers::PeerTable};
 use commonware_cryptography::ed25519::PublicKey;
 use commonware_p2p::{Address, AddressableManager as _, Ingress, authenticated::lookup::Oracle};
 use commonware_utils::{Hostname, ordered::Map};
+use parking_lot::Mutex;
 use quorate_crypto::Identity;
 use std::{
-    net::SocketAddr,
+    collections::BTreeMap,
+    io,
+    net::{IpAddr, Ipv4Addr, SocketAddr, ToSocketAddrs as _},
     sync::Arc,
+    thread,
     time::{Duration, Instant},
 };
-use tokio::time::{MissedTickBehavior, interval};
+use tokio::{
+    sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel},
+    time::{MissedTickBehavior, interval},
+};
 
 /// How often peers are looked at.
 const TICK: Duration = Duration::from_millis(250);
@@ -29,8 +42,25 @@ const TICK: Duration = Duration::from_millis(250);
 /// than a handshake takes over the slowest path.
 const TURN: Duration = Duration::from_secs(4);
 
+/// How often the name of a peer without a link is looked up.
+const LOOKUP_EVERY: Duration = Duration::from_secs(5);
+
+/// Most addresses of a name that are tried.
+const MAX_FOUND: usize = 16;
+
 /// A host that does not exist (RFC 2606).
 const NOWHERE: &str = "waits.invalid";
+
+/// Looks a host name up. It is called on a thread of its own and may block.
+pub type Lookup = dyn Fn(&str) -> io::Result<Vec<IpAddr>> + Send + Sync;
+
+/// The system's way to look names up.
+pub fn system_lookup() -> Arc<Lookup> {
+    Arc::new(|host| {
+        let found = (host, 0).to_socket_addrs()?;
+        Ok(found.map(|address| address.ip()).collect())
+    })
+}
 
 /// What this node does about a peer that should dial it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -56,58 +86,218 @@ impl Turn {
     }
 }
 
-/// A peer with a lower identity.
-struct Lower {
+/// Where each peer is, as configured and as found.
+pub(crate) type Whereabouts = Mutex<BTreeMap<Identity, (PeerAddress, Option<SocketAddr>)>>;
+
+/// New addresses of peers, by their places.
+pub(crate) type Moves = Vec<(usize, PeerAddress)>;
+
+/// A name's addresses.
+struct Found {
     place: usize,
-    key: PublicKey,
-    address: SocketAddr,
-    turn: Turn,
+    host: String,
+    result: io::Result<Vec<IpAddr>>,
 }
 
-/// All peers that should dial this node.
+/// What is known of one peer's address.
+struct Target {
+    identity: Identity,
+    key: PublicKey,
+    configured: PeerAddress,
+    /// Where it is dialled and accepted from; `None` while its name has not been found.
+    at: Option<SocketAddr>,
+    /// Whose turn it is to dial; `None` if this node always dials.
+    turn: Option<Turn>,
+    dial: bool,
+    /// What the library was told last.
+    told: Address,
+    /// Whether the operator has named another address, for which a link is given up.
+    moved: bool,
+    looking: bool,
+    look_at: Instant,
+    /// Whether it was said that its name is not found.
+    lost: bool,
+}
+
+impl Target {
+    fn new(identity: Identity, key: PublicKey, configured: PeerAddress, waits: bool) -> Self {
+        let at = configured.ip();
+        let now = Instant::now();
+        Self {
+            identity,
+            key,
+            told: library_address(at, configured.port(), !waits),
+            configured,
+            at,
+            turn: waits.then_some(Turn::Peers(now + TURN)),
+            dial: !waits,
+            moved: false,
+            looking: false,
+            look_at: now,
+            lost: false,
+        }
+    }
+
+    /// The name to look up now, if any.
+    fn next_lookup(&mut self, linked: bool, now: Instant) -> Option<String> {
+        let PeerAddress::Name { host, .. } = &self.configured else {
+            return None;
+        };
+        if self.looking || now < self.look_at || (linked && !self.moved) {
+            return None;
+        }
+        self.looking = true;
+        Some(host.clone())
+    }
+
+    /// Takes the addresses of its name. `pick` is a random number.
+    fn found(&mut self, found: Found, pick: usize, now: Instant) {
+        self.looking = false;
+        self.look_at = now + LOOKUP_EVERY;
+        let port = match &self.configured {
+            PeerAddress::Name { host, port } if *host == found.host => *port,
+            // The operator has named another address meanwhile.
+            _ => {
+                self.look_at = now;
+                return;
+            }
+        };
+        let (peer, host) = (self.identity.short(), &found.host);
+        let mut ips: Vec<IpAddr> = match &found.result {
+            Ok(ips) => ips.iter().map(IpAddr::to_canonical).collect(),
+            Err(_) => Vec::new(),
+        };
+        ips.retain(|ip| !ip.is_unspecified() && !ip.is_multicast());
+        ips.sort_unstable();
+        ips.dedup();
+        ips.truncate(MAX_FOUND);
+        if ips.is_empty() {
+            if !self.lost {
+                let error = found
+                    .result
+                    .err()
+                    .map_or_else(|| "it has no address".to_owned(), |error| error.to_string());
+                tracing::warn!(
+                    peer,
+                    host,
+                    error,
+                    "the name of a peer is not found; it is looked up again every {} s. Check \
+                     `p2p.peers` and this machine's DNS",
+                    LOOKUP_EVERY.as_secs()
+                );
+            }
+            self.lost = true;
+            return;
+        }
+        self.lost = false;
+        // The first one first. If that made no link, any: two validators that take turns through each
+        // other's addresses might never be at the right ones at once.
+        let next = match self.at {
+            Some(at) if !self.moved && ips.contains(&at.ip()) => ips[pick % ips.len()],
+            _ => ips[0],
+        };
+        let next = SocketAddr::new(next, port);
+        if self.at != Some(next) {
+            tracing::info!(peer, host, address = %next, "the name of a peer is resolved");
+        }
+        self.at = Some(next);
+    }
+
+    /// The address that the library is to be told now, if it is another one.
+    fn next_address(&mut self, linked: bool, now: Instant) -> Option<Address> {
+        if let Some(turn) = self.turn {
+            let (turn, dial) = turn.next(linked, now);
+            self.turn = Some(turn);
+            self.dial = dial.unwrap_or(self.dial);
+        }
+        if linked && !self.moved {
+            return None;
+        }
+        if !self.looking && !self.lost {
+            self.moved = false;
+        }
+        let address = library_address(self.at, self.configured.port(), self.dial);
+        if address == self.told {
+            return None;
+        }
+        // A link from the very address that is named now is no reason to cut it.
+        if linked && self.told.egress() == address.egress() {
+            return None;
+        }
+        self.told = address.clone();
+        Some(address)
+    }
+}
+
+/// Keeps the library's addresses up to date.
 pub(crate) struct Turns {
-    lower: Vec<Lower>,
+    /// In the order of the table.
+    targets: Vec<Target>,
     table: Arc<PeerTable>,
     oracle: Oracle<PublicKey>,
+    lookup: Arc<Lookup>,
+    whereabouts: Arc<Whereabouts>,
+    moves: UnboundedReceiver<Moves>,
+    finds: (UnboundedSender<Found>, UnboundedReceiver<Found>),
 }
 
-/// A peer's address, to be dialled or not.
-pub(crate) fn address(address: SocketAddr, dial: bool) -> Address {
-    if dial {
-        return Address::from(address);
-    }
-    let host = Hostname::try_from(NOWHERE).expect("it is a host name");
-    Address::Asymmetric {
-        ingress: Ingress::Dns {
-            host,
-            port: address.port(),
+/// An address as the library takes it, to be dialled or not.
+fn library_address(at: Option<SocketAddr>, port: u16, dial: bool) -> Address {
+    // Nobody connects from the unspecified address.
+    let nowhere = SocketAddr::from((Ipv4Addr::UNSPECIFIED, port));
+    match at {
+        Some(at) if dial => Address::from(at),
+        at => Address::Asymmetric {
+            ingress: Ingress::Dns {
+                host: Hostname::try_from(NOWHERE).expect("it is a host name"),
+                port,
+            },
+            egress: at.unwrap_or(nowhere),
         },
-        egress: address,
     }
 }
 
 impl Turns {
-    /// `peers` are those of the table.
+    /// `peers` are those of the table, in its order; with each whether it should dial this node.
     pub(crate) fn new(
-        own: &Identity,
-        peers: &[(Identity, PublicKey, SocketAddr)],
+        peers: Vec<(Identity, PublicKey, PeerAddress, bool)>,
         table: Arc<PeerTable>,
         oracle: Oracle<PublicKey>,
+        lookup: Arc<Lookup>,
+        moves: UnboundedReceiver<Moves>,
     ) -> Self {
-        let turn = Turn::Peers(Instant::now() + TURN);
-        let lower = peers.iter().filter(|(identity, ..)| identity < own);
-        let lower = lower.filter_map(|(identity, key, address)| {
-            Some(Lower {
-                place: table.find(identity)?,
-                key: key.clone(),
-                address: *address,
-                turn,
-            })
-        });
-        Self {
-            lower: lower.collect(),
+        let targets: Vec<Target> = peers
+            .into_iter()
+            .map(|(identity, key, address, waits)| Target::new(identity, key, address, waits))
+            .collect();
+        let turns = Self {
+            targets,
             table,
             oracle,
+            lookup,
+            whereabouts: Arc::default(),
+            moves,
+            finds: unbounded_channel(),
+        };
+        turns.note_whereabouts();
+        turns
+    }
+
+    /// What the library is to be told at its start.
+    pub(crate) fn addresses(&self) -> Map<PublicKey, Address> {
+        let targets = self.targets.iter();
+        Map::from_iter_dedup(targets.map(|target| (target.key.clone(), target.told.clone())))
+    }
+
+    /// Where each peer is, kept up to date.
+    pub(crate) fn whereabouts(&self) -> Arc<Whereabouts> {
+        self.whereabouts.clone()
+    }
+
+    fn note_whereabouts(&self) {
+        let mut noted = self.whereabouts.lock();
+        for target in &self.targets {
+            noted.insert(target.identity, (target.configured.clone(), target.at));
         }
     }
 
@@ -116,18 +306,68 @@ impl Turns {
         let mut ticks = interval(TICK);
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
         loop {
-            ticks.tick().await;
-            let (now, table) = (Instant::now(), &self.table);
-            let changed = self.lower.iter_mut().filter_map(|peer| {
-                let (turn, dial) = peer.turn.next(table.is_linked(peer.place), now);
-                peer.turn = turn;
-                Some((peer.key.clone(), address(peer.address, dial?)))
-            });
-            let changed: Vec<_> = changed.collect();
-            if !changed.is_empty() {
-                // A closed mailbox shows as the end of the network's task.
-                let _ = self.oracle.overwrite(Map::from_iter_dedup(changed));
+            tokio::select! {
+                _ = ticks.tick() => {}
+                Some(moves) = self.moves.recv() => self.move_to(moves),
+                Some(found) = self.finds.1.recv() => {
+                    if let Some(target) = self.targets.get_mut(found.place) {
+                        target.found(found, rand::random_range(0..MAX_FOUND), Instant::now());
+                    }
+                }
             }
+            self.look();
+        }
+    }
+
+    fn move_to(&mut self, moves: Moves) {
+        for (place, address) in moves {
+            let Some(target) = self.targets.get_mut(place) else {
+                continue;
+            };
+            if let Some(at) = address.ip() {
+                target.at = Some(at);
+            }
+            target.configured = address;
+            target.moved = true;
+            target.lost = false;
+            target.look_at = Instant::now();
+        }
+    }
+
+    /// Looks at all peers: what is to be looked up, and what the library is to be told.
+    fn look(&mut self) {
+        let now = Instant::now();
+        let mut changed = Vec::new();
+        for (place, target) in self.targets.iter_mut().enumerate() {
+            let linked = self.table.is_linked(place);
+            if let Some(host) = target.next_lookup(linked, now) {
+                let (lookup, finds) = (self.lookup.clone(), self.finds.0.clone());
+                // A thread that nobody waits for: looking up may take half a minute, and stopping may
+                // not. There is one for each peer at most.
+                let looking = thread::Builder::new()
+                    .name("lookup".to_owned())
+                    .spawn(move || {
+                        let result = lookup(&host);
+                        // If nobody listens any more, the network has ended.
+                        let _ = finds.send(Found {
+                            place,
+                            host,
+                            result,
+                        });
+                    });
+                if looking.is_err() {
+                    target.looking = false;
+                    target.look_at = now + LOOKUP_EVERY;
+                }
+            }
+            if let Some(address) = target.next_address(linked, now) {
+                changed.push((target.key.clone(), address));
+            }
+        }
+        self.note_whereabouts();
+        if !changed.is_empty() {
+            // A closed mailbox shows as the end of the network's task.
+            let _ = self.oracle.overwrite(Map::from_iter_dedup(changed));
         }
     }
 }
@@ -135,6 +375,7 @@ impl Turns {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use quorate_crypto::SecretKey;
 
     #[test]
     fn turns_change_while_there_is_no_link_and_a_linked_peers_address_stays() {
@@ -154,5 +395,71 @@ mod tests {
             Turn::Linked.next(false, later(4)),
             (Turn::Peers(later(5)), Some(false))
         );
+    }
+
+    fn target(address: &str) -> Target {
+        let identity = SecretKey::from_bytes(&[1; 32]).identity();
+        let key = identity.to_public_key().expect("a key");
+        Target::new(identity, key, address.parse().expect("an address"), false)
+    }
+
+    fn answer(host: &str, ips: &[[u8; 4]]) -> Found {
+        Found {
+            place: 0,
+            host: host.to_owned(),
+            result: Ok(ips.iter().map(|ip| IpAddr::from(*ip)).collect()),
+        }
+    }
+
+    #[test]
+    fn a_name_is_looked_up_while_there_is_no_link_and_its_last_address_stays() {
+        let now = Instant::now();
+        let mut target = target("peer.test:7");
+        let first = target.next_lookup(false, now);
+        assert_eq!(first.as_deref(), Some("peer.test"));
+        assert_eq!(target.next_lookup(false, now), None, "one at a time");
+        assert_eq!(target.next_address(false, now), None, "not found yet");
+        target.found(answer("peer.test", &[[10, 0, 0, 1]]), 0, now);
+        let told = target.next_address(false, now).expect("an address");
+        assert_eq!(told.egress().to_string(), "10.0.0.1:7");
+        assert_eq!(target.next_address(false, now), None, "told already");
+        assert_eq!(target.next_lookup(false, now), None, "not so soon");
+        let later = now + LOOKUP_EVERY;
+        assert_eq!(target.next_lookup(true, later), None, "it is linked");
+        assert!(target.next_lookup(false, later).is_some());
+        let lost = Found {
+            result: Err(io::Error::other("no answer")),
+            ..answer("peer.test", &[])
+        };
+        target.found(lost, 0, later);
+        assert_eq!(target.next_address(false, later), None, "the address stays");
+        let later = later + LOOKUP_EVERY;
+        assert!(target.next_lookup(false, later).is_some());
+        target.found(answer("peer.test", &[[10, 0, 0, 2]]), 0, later);
+        let told = target.next_address(false, later).expect("a new address");
+        assert_eq!(told.egress().to_string(), "10.0.0.2:7");
+    }
+
+    #[test]
+    fn all_addresses_of_a_name_are_tried() {
+        let now = Instant::now();
+        let mut target = target("peer.test:7");
+        let both = [[10, 0, 0, 9], [10, 0, 0, 1]];
+        target.found(answer("peer.test", &both), 1, now);
+        assert_eq!(target.at.expect("found").to_string(), "10.0.0.1:7");
+        target.found(answer("peer.test", &both), 1, now);
+        assert_eq!(target.at.expect("found").to_string(), "10.0.0.9:7");
+    }
+
+    #[test]
+    fn a_link_is_given_up_for_another_address_by_order_alone() {
+        let now = Instant::now();
+        let mut target = target("10.0.0.1:7");
+        target.at = Some("10.0.0.2:7".parse().expect("an address"));
+        assert_eq!(target.next_address(true, now), None);
+        target.moved = true;
+        assert!(target.next_address(true, now).is_some());
+        target.moved = true;
+        assert_eq!(target.next_address(true, now), None, "it is there already");
     }
 }

@@ -85,6 +85,12 @@ impl Watched {
         }
     }
 
+    /// The library's own block is short and is not extended.
+    fn is_blocked(&self, peer: &PublicKey) -> bool {
+        let place = self.table.find(&Identity::from_public_key(peer));
+        place.is_some_and(|place| self.table.is_blocked(place))
+    }
+
     fn watch<R>(&self, peer: &PublicKey, receiver: R) -> WatchedReceiver<R> {
         let place = self.table.find(&Identity::from_public_key(peer));
         WatchedReceiver {
@@ -156,6 +162,11 @@ impl Upgrader for Watched {
         O: Sink,
     {
         let attempt = self.attempt();
+        if self.is_blocked(&peer) {
+            let refused = sake::Error::PeerRejected(peer.as_ref().to_vec());
+            attempt.finish(Some(&refused));
+            return Err(refused);
+        }
         let secure = self.secure.clone();
         let dialled = secure
             .dial(
@@ -202,7 +213,11 @@ impl Upgrader for Watched {
                 WallClock(context),
                 namespace,
                 max_message_size,
-                bouncer,
+                |peer| {
+                    let blocked = self.is_blocked(&peer);
+                    let admitted = bouncer(peer);
+                    async move { !blocked && admitted.await }
+                },
                 stream,
                 sink,
             )

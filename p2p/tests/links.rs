@@ -17,7 +17,10 @@ use quorate_crypto::Identity;
 use quorate_p2p::{Config, DEFAULT_FRAME_BYTES, Error, Lane, Timing, To, start, start_on};
 use std::{
     net::SocketAddr,
-    sync::Arc,
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering},
+    },
     time::{Duration, Instant},
 };
 use tokio::net::TcpListener;
@@ -230,6 +233,57 @@ fn across_regions_a_restarted_peer_is_back_though_it_waits_to_be_dialled() {
     });
 }
 
+/// The name leads nowhere at first, then to where nobody listens, then to the peer.
+#[test]
+fn a_peer_is_found_by_a_name_that_is_looked_up_until_there_is_a_link() {
+    run(|context| async move {
+        let ([lower, higher], [low, high]) = lower_and_higher().await;
+        let name = format!("peer.test:{}", high.1.port());
+        let lookups = Arc::new(AtomicUsize::new(0));
+        let counted = lookups.clone();
+        let (seed, listener, address) = lower;
+        let mut config = config(seed, address, &[]);
+        config.timing = Timing::Wide;
+        config.peers = vec![(high.0, name.parse().unwrap())];
+        config.lookup = Arc::new(move |host| {
+            assert_eq!(host, "peer.test");
+            match counted.fetch_add(1, Ordering::Relaxed) {
+                0 => Err(std::io::Error::other("no such host")),
+                1 => Ok(vec![[127, 0, 0, 77].into()]),
+                _ => Ok(vec![[127, 0, 0, 1].into()]),
+            }
+        });
+        let lower = Node::start_on(&context, listener, config).await;
+        let known = lower.links.address(&high.0).unwrap();
+        assert_eq!((known.0.to_string(), known.1), (name, None));
+        let higher = start_wide(&context, higher, &[low]).await;
+        until("a link", || linked(&lower, &higher)).await;
+        assert!(lookups.load(Ordering::Relaxed) >= 3);
+        assert_eq!(lower.links.address(&high.0).unwrap().1, Some(high.1));
+    });
+}
+
+#[test]
+fn a_peer_that_has_moved_is_linked_again_at_the_address_that_is_named_for_it() {
+    run(|context| async move {
+        let ([lower, higher], [low, high]) = lower_and_higher().await;
+        let (nobody, gone) = socket().await;
+        drop(nobody);
+        // Nobody dials: the higher one would, but from elsewhere than it is expected.
+        let elsewhere = "127.0.0.99:1".parse().unwrap();
+        let lower = start_wide(&context, lower, &[(high.0, elsewhere)]).await;
+        let higher = start_wide(&context, higher, &[(low.0, gone)]).await;
+        tokio::time::sleep(Duration::from_secs(2)).await;
+        assert!(!linked(&lower, &higher));
+        lower.links.set_addresses(&[(high.0, high.1.into())]);
+        until("a link", || linked(&lower, &higher)).await;
+        lower.links.set_addresses(&[(high.0, gone.into())]);
+        assert!(linked(&lower, &higher), "the same machine");
+        lower.links.set_addresses(&[(high.0, elsewhere.into())]);
+        until("the end of the link", || lower.links.connected() == 0).await;
+    });
+}
+
 #[test]
 fn block_stops_delivery_in_both_directions_until_it_is_lifted() {
     run(|context| async move {
@@ -255,8 +309,20 @@ fn block_stops_delivery_in_both_directions_until_it_is_lifted() {
         assert_eq!(blocker.inbox.lock().unwrap().len(), before);
         assert_eq!(blocked.inbox.lock().unwrap().len(), 0);
 
+        // The library's own block is over long before this one, which holds nevertheless.
+        tokio::time::sleep(Duration::from_secs(5)).await;
+        assert_eq!(blocked.links.connected(), 1, "it stays blocked");
         blocker.links.unblock(blocked.identity());
         assert!(!blocker.links.peer(&blocked.identity()).unwrap().blocked);
+        let lifted = Instant::now();
+        until("the link", || {
+            blocker.links.connected() == 2 && blocked.links.connected() == 2
+        })
+        .await;
+        assert!(
+            lifted.elapsed() < Duration::from_secs(20),
+            "not after a minute"
+        );
     });
 }
 

@@ -357,6 +357,30 @@ pub struct OrderAnswer {
     pub offender: Option<OffenderJson>,
 }
 
+/// What has changed when a configuration was read again.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ReloadedJson {
+    /// Peers that are at another address.
+    pub peers: Vec<MovedPeerJson>,
+    /// What is logged now, if that has changed.
+    pub log_level: Option<String>,
+    /// Keys whose values differ from what the validator runs with, and need a restart.
+    pub need_restart: Vec<String>,
+    /// Why something was not taken over.
+    pub notes: Vec<String>,
+}
+
+/// A peer that is at another address.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct MovedPeerJson {
+    /// The peer.
+    pub identity: Identity,
+    /// Where it was.
+    pub before: String,
+    /// Where it is.
+    pub now: String,
+}
+
 /// A validator that another one has blocked.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct BlockedJson {

@@ -2,7 +2,7 @@
 
 use crate::api::{
     AccountJson, BlockJson, BlocksJson, ErrorBody, EvidenceListJson, OrderAnswer, OrderJson,
-    PeersJson, StatusJson, SubmitAnswer, SubmitRequest, TransactionResult,
+    PeersJson, ReloadedJson, StatusJson, SubmitAnswer, SubmitRequest, TransactionResult,
 };
 use quorate_http::client::{Roots, shown};
 use quorate_types::{Digest, Height, Identity};
@@ -137,6 +137,30 @@ impl RpcClient {
     pub async fn order(&self, what: &str, order: &OrderJson) -> Result<OrderAnswer, ClientError> {
         let url = format!("{}/v1/peers/{what}", self.base);
         let response = self.http.post(&url).json(order).send().await;
+        Self::read(&url, response).await
+    }
+
+    /// Has the validator stop. Over its control socket only.
+    ///
+    /// # Errors
+    ///
+    /// See [`ClientError`].
+    pub async fn stop(&self) -> Result<serde_json::Value, ClientError> {
+        self.command("stop").await
+    }
+
+    /// Has the validator read its configuration again. Over its control socket only.
+    ///
+    /// # Errors
+    ///
+    /// See [`ClientError`].
+    pub async fn reload(&self) -> Result<ReloadedJson, ClientError> {
+        self.command("reload").await
+    }
+
+    async fn command<T: DeserializeOwned>(&self, what: &str) -> Result<T, ClientError> {
+        let url = format!("{}/v1/{what}", self.base);
+        let response = self.http.post(&url).send().await;
         Self::read(&url, response).await
     }
 

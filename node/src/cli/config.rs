@@ -1,6 +1,7 @@
 //! `quorate config`
 
 use super::{
+    data,
     output::{print_json, print_lines},
     passphrases::Source,
 };
@@ -13,6 +14,7 @@ use crate::{
 use anyhow::bail;
 use clap::{Args, Subcommand};
 use quorate_files::make_private_folder;
+use quorate_p2p::{PeerAddress, system_lookup};
 use quorate_types::Identity;
 use serde_json::json;
 use std::{
@@ -34,9 +36,9 @@ pub(super) enum Config {
 
 /// Check a configuration as `quorate run` would, without running
 ///
-/// Reads the file and everything it names: the genesis file, the keys, the data directory, the
-/// addresses. What would keep the validator from starting is an error; what it would merely warn of
-/// is shown.
+/// Reads the file and everything it names: the genesis file, the keys, whose the data directory is, whether
+/// the vote journal is there, the addresses. What would keep the validator from starting is an error; what it
+/// would merely warn of is shown, and so is what was not checked.
 #[derive(Args)]
 #[command(after_help = "Example:
   quorate config check validator-0/validator.toml --passphrase-file /run/secrets/quorate")]
@@ -82,6 +84,9 @@ impl Check {
             Err(problem) => problems.push(problem),
             Ok(()) => warnings.extend(openness(&config.data_dir)),
         }
+        problems.extend(data::problems(&config));
+        warnings.extend(data::warnings(&config));
+        warnings.extend(unresolved(&config.p2p.peers));
         let own = Owner {
             chain_id: config.chain,
             identity: config.identity.identity(),
@@ -127,6 +132,7 @@ impl Check {
                 "validator": config.place,
                 "problems": problems,
                 "warnings": warnings,
+                "not_checked": NOT_CHECKED,
             }))?;
         } else {
             let mut lines: Vec<String> = warnings.iter().map(|w| format!("warning: {w}")).collect();
@@ -137,6 +143,7 @@ impl Check {
                 config.genesis.name,
                 config.chain
             ));
+            lines.push(format!("not checked: {}", NOT_CHECKED.join("; ")));
             print_lines(&lines)?;
         }
         if !problems.is_empty() {
@@ -144,6 +151,35 @@ impl Check {
         }
         Ok(())
     }
+}
+
+/// What only running shows.
+const NOT_CHECKED: [&str; 4] = [
+    "whether the peers can be reached, and this validator by them (`quorate peers list`, when it runs)",
+    "what is in the database and the journal (`quorate db check`)",
+    "whether these keys are in use on another machine",
+    "the clock",
+];
+
+/// A word on each host name that is not found now.
+fn unresolved(peers: &[(Identity, PeerAddress)]) -> Vec<String> {
+    let lookup = system_lookup();
+    let names = peers.iter().filter_map(|(_, address)| match address {
+        PeerAddress::Name { host, .. } => Some((address, host)),
+        PeerAddress::Ip(_) => None,
+    });
+    let lost = names.filter_map(|(address, host)| {
+        let problem = match lookup(host) {
+            Ok(found) if !found.is_empty() => return None,
+            Ok(_) => "it has no address".to_owned(),
+            Err(error) => error.to_string(),
+        };
+        Some(format!(
+            "`p2p.peers`: the name of {address} is not found now ({problem}); the validator starts, and looks \
+             again"
+        ))
+    });
+    lost.collect()
 }
 
 /// Whether the data directory can be made or written to.
@@ -175,7 +211,7 @@ impl ShowDefaults {
     fn run(self) -> anyhow::Result<()> {
         let peer = (
             Identity([0; 32]),
-            SocketAddr::from((Ipv4Addr::new(192, 0, 2, 1), 26_600)),
+            SocketAddr::from((Ipv4Addr::new(192, 0, 2, 1), 26_600)).into(),
         );
         let text = NewConfig {
             genesis: Path::new(GENESIS_FILE),

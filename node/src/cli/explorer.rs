@@ -4,12 +4,12 @@ use super::{
     block::load_trust_file,
     output::{print_fields, print_json},
     rpc::{Believed, DEFAULT_RPC, block_on},
-    run::start_logging,
 };
 use crate::{
     config::{LogConfig, LogFormat, check_log_level},
     descriptors,
     node::{lock_directory, stop_signal},
+    reload::LogLevel,
 };
 use anyhow::Context as _;
 use clap::{Args, Subcommand};
@@ -140,7 +140,7 @@ impl Explorer {
     fn serve(self) -> anyhow::Result<()> {
         check_log_level(&self.log_level)
             .map_err(|reason| anyhow::anyhow!("--log-level {}: {reason}", self.log_level))?;
-        start_logging(&LogConfig {
+        LogLevel::start(&LogConfig {
             format: match self.log_format.as_str() {
                 "json" => LogFormat::Json,
                 _ => LogFormat::Text,

@@ -1,14 +1,15 @@
 //! `quorate genesis`
 
 use super::{
+    folders,
     output::{print_fields, print_json, print_lines},
     passphrases::{NewKeys, protection_of},
 };
 use crate::{
-    config::{CONFIG_FILE, ConsensusConfig, NewConfig, load_genesis},
+    config::{CONFIG_FILE, load_genesis},
     genesis::{
         DEFAULT_FEES, DEFAULT_LIMITS, DealtChain, GENESIS_FILE, NewChain, TRUST_FILE, is_proven,
-        validator_directory, write_new,
+        validator_directory,
     },
     keys::{self, IDENTITY_FILE, VOTE_FILE},
 };
@@ -16,27 +17,21 @@ use anyhow::{Context as _, bail};
 use clap::{ArgGroup, Args, Subcommand};
 use quorate_crypto::{Identity, bls::SchemeKind};
 use quorate_files::read_text;
+use quorate_p2p::PeerAddress;
 use quorate_types::{
     EpochLength,
     genesis::{self as types, BlockLimits, Fees, GenesisAccount, GenesisValidator, Protocol},
 };
 use serde_json::json;
-use std::{
-    collections::BTreeMap,
-    net::{IpAddr, Ipv4Addr, SocketAddr},
-    path::{Path, PathBuf},
-    time::Duration,
-};
+use std::path::PathBuf;
 
 /// Most bytes of a registration.
 const MAX_REGISTRATION_BYTES: u64 = 64 << 10;
-/// How far the port for metrics lies above the one for HTTP.
-const ADMIN_OFFSET: u16 = 100;
 
 /// Make and show genesis files
 #[derive(Subcommand)]
 pub(super) enum Genesis {
-    /// Start a new chain: genesis.json, trust.json and, as a trusted dealer, every vote.key
+    /// Start a new chain: genesis.json, trust.json and, unless validators made theirs, the vote keys
     Create(Box<Create>),
     /// Check a genesis file and show what is in it
     Show(Show),
@@ -48,13 +43,13 @@ pub(super) enum Genesis {
 /// to each validator. WHOEVER RUNS
 /// THIS SEES EVERY SHARE and could keep them and forge the chain: all must trust the dealer, who
 /// hands each validator its own vote.key and deletes the rest. With --scheme bls-aggregate there
-/// is no dealer: each validator makes its vote key with `quorate keys vote` and hands in the
-/// registration.
+/// is no dealer and no group key: each validator makes its vote key with `quorate init` (or `quorate keys
+/// vote`) and hands in the registration. Without registrations, the vote keys are made here.
 ///
 /// Written to the directory: genesis.json (the same for all validators), trust.json (what anybody
-/// needs to verify the chain), and validator-N/vote.key (secret, mode 0600) for each validator;
-/// with --validators also validator-N/identity.key, with --address also
-/// validator-N/validator.toml.
+/// needs to verify the chain), and validator-N/vote.key (secret, mode 0600) for each validator
+/// that has not registered its own; with --validators also validator-N/identity.key, with --address also
+/// validator-N/validator.toml, genesis.json and trust.json, so that the folder is complete.
 #[derive(Args)]
 #[command(
     group(ArgGroup::new("committee").required(true).args(["identity", "validators", "registration"])),
@@ -90,11 +85,11 @@ pub(super) struct Create {
     /// Accounts that exist from the start, and what they hold
     #[arg(long, value_name = "HEX=BALANCE", num_args = 1.., value_parser = parse_account)]
     account: Vec<GenesisAccount>,
-    /// The validators' addresses for each other, in the same order: write their validator.toml
-    /// too. A validator listens on the port of its address, on all interfaces, and serves HTTP on
+    /// The validators' addresses for each other, IP addresses or host names, in the same order: write
+    /// their validator.toml too. A validator listens on the port of its address, on all interfaces, and serves HTTP on
     /// the next port, on 127.0.0.1
-    #[arg(long, value_name = "IP:PORT", num_args = 1..)]
-    address: Vec<SocketAddr>,
+    #[arg(long, value_name = "HOST:PORT", num_args = 1..)]
+    address: Vec<PeerAddress>,
     /// The consensus protocol
     #[arg(long, default_value = "simplex", value_parser = parse_protocol)]
     protocol: Protocol,
@@ -137,7 +132,7 @@ pub(super) struct Show {
     json: bool,
 }
 
-fn parse_account(text: &str) -> Result<GenesisAccount, String> {
+pub(super) fn parse_account(text: &str) -> Result<GenesisAccount, String> {
     let (identity, balance) = text
         .split_once('=')
         .ok_or("expected an identity, =, and a balance, for instance 5fa1…=1000000")?;
@@ -159,17 +154,6 @@ pub(super) fn protocol_name(protocol: Protocol) -> &'static str {
     match protocol {
         Protocol::Simplex => "simplex",
     }
-}
-
-/// The ports for HTTP and for metrics of a validator with this address.
-fn local_ports(address: SocketAddr) -> anyhow::Result<[u16; 2]> {
-    let http = address.port().checked_add(1).with_context(|| {
-        format!("--address {address}: there is no next port for HTTP; use a lower one")
-    })?;
-    let admin = http.checked_add(ADMIN_OFFSET).with_context(|| {
-        format!("--address {address}: no port is left for metrics; use a lower one")
-    })?;
-    Ok([http, admin])
 }
 
 impl Genesis {
@@ -226,7 +210,7 @@ impl Create {
             accounts: self.account.clone(),
         };
         let dealt = chain.deal().context("cannot make this chain")?;
-        self.check_addresses()?;
+        folders::check_addresses(&self.address)?;
         // Whose validators register have no secrets made here.
         let passphrase = match self.is_dealt() {
             true => self.protection.choose()?,
@@ -245,35 +229,6 @@ impl Create {
     /// Whether secrets are made here.
     fn is_dealt(&self) -> bool {
         self.registration.is_empty()
-    }
-
-    /// Refuses addresses whose validators would listen on one port of one machine.
-    fn check_addresses(&self) -> anyhow::Result<()> {
-        let mut taken: BTreeMap<(IpAddr, u16), (usize, &str)> = BTreeMap::new();
-        for (place, address) in self.address.iter().enumerate() {
-            // All of these are one machine.
-            let host = match address.ip() {
-                ip if ip.is_loopback() => IpAddr::V4(Ipv4Addr::LOCALHOST),
-                ip => ip,
-            };
-            let [http, admin] = local_ports(*address)?;
-            for (port, what) in [
-                (address.port(), "peers"),
-                (http, "HTTP"),
-                (admin, "metrics"),
-            ] {
-                if let Some((other, its)) = taken.insert((host, port), (place, what)) {
-                    bail!(
-                        "--address {} and {address}: validator {other} would use port {port} for {its}, and \
-                         validator {place} for {what}. A validator at port P uses P, P + 1 (HTTP) and P + {} \
-                         (metrics); on one machine, choose every second port",
-                        self.address[other],
-                        1 + ADMIN_OFFSET
-                    );
-                }
-            }
-        }
-        Ok(())
     }
 
     /// The registrations' content, each checked on its own so that an error names its file.
@@ -307,24 +262,11 @@ impl Create {
         let peers: Vec<_> = validators
             .iter()
             .map(|validator| validator.identity)
-            .zip(self.address.iter().copied())
+            .zip(self.address.iter().cloned())
             .collect();
-        for (place, (own, address)) in peers.iter().enumerate() {
-            let [http_port, admin_port] = local_ports(*address)?;
-            let config = NewConfig {
-                genesis: &Path::new("..").join(GENESIS_FILE),
-                p2p_listen: SocketAddr::from((Ipv4Addr::UNSPECIFIED, address.port())),
-                local: address.ip().is_loopback(),
-                rpc_listen: SocketAddr::from((Ipv4Addr::LOCALHOST, http_port)),
-                admin_listen: SocketAddr::from((Ipv4Addr::LOCALHOST, admin_port)),
-                peers: &peers,
-                own: *own,
-                retention_blocks: None,
-                min_block_interval: Duration::ZERO,
-                idle_interval: ConsensusConfig::default().timing.idle_interval,
-            };
-            let path = validator_directory(&self.out, place).join(CONFIG_FILE);
-            write_new(&path, &config.to_toml())?;
+        for place in 0..peers.len() {
+            let directory = validator_directory(&self.out, place);
+            folders::write(&directory, dealt, &peers, place, false)?;
         }
         Ok(())
     }
@@ -350,6 +292,7 @@ impl Create {
                 "chain_id": trust.chain_id,
                 "name": trust.name,
                 "genesis": self.out.join(GENESIS_FILE),
+                "accounts": self.account.len(),
                 "trust": self.out.join(TRUST_FILE),
                 "validators": validators,
             }));
@@ -384,6 +327,12 @@ impl Create {
             }
         };
         lines.extend([String::new(), farewell.to_owned()]);
+        if self.account.is_empty() {
+            lines.push(format!(
+                "\nNo account holds anything on this chain. {}",
+                folders::NO_ACCOUNT
+            ));
+        }
         print_lines(&lines)
     }
 }

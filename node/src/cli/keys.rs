@@ -2,18 +2,18 @@
 
 use super::{
     output::{print_fields, print_json, print_lines},
-    passphrases::{NewKeys, Opening, Source, protection_of},
+    passphrases::{NewKeys, NewSource, Opening, Source, protection_of},
 };
 use crate::{
     genesis::{register, write_new},
-    keys::{self, IDENTITY_FILE, KeyAccess, Protection, VOTE_FILE},
+    keys::{self, IDENTITY_FILE, KeyAccess, KeyKind, Protection, VOTE_FILE},
 };
-use anyhow::bail;
+use anyhow::{Context as _, bail};
 use clap::{Args, Subcommand};
 use quorate_crypto::bls::VoteSecret;
-use quorate_types::limits::MAX_CHAIN_NAME_BYTES;
+use quorate_types::{Identity, genesis::GenesisValidator, limits::MAX_CHAIN_NAME_BYTES};
 use serde_json::json;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 /// Make and show identity keys
 ///
@@ -31,6 +31,8 @@ pub(super) enum Keys {
     Encrypt(Convert),
     /// Write a key file without encryption, in place
     Decrypt(Convert),
+    /// Set, change or remove the passphrase of key files, in place
+    Passphrase(ChangePassphrase),
 }
 
 /// Make a new identity key
@@ -65,6 +67,29 @@ pub(super) struct Convert {
     file: PathBuf,
     #[command(flatten)]
     source: Source,
+}
+
+/// Set, change or remove the passphrase of key files, in place
+///
+/// A file that is not encrypted is encrypted; one that is gets the new passphrase, or none with
+/// --remove. All files are opened before the first is changed, and of each the old file goes only when
+/// the new one is on disk. A running validator is not disturbed: it needs the passphrase at its next start.
+#[derive(Args)]
+#[command(after_help = "Examples:
+  quorate keys passphrase validator/identity.key validator/vote.key
+  quorate keys passphrase validator/vote.key --passphrase-file old --new-passphrase-file new
+  quorate keys passphrase --remove validator/vote.key --passphrase-file old")]
+pub(super) struct ChangePassphrase {
+    /// The key files; those that are encrypted share a passphrase
+    #[arg(required = true, value_name = "FILE")]
+    files: Vec<PathBuf>,
+    /// Leave the files without a passphrase: for test networks
+    #[arg(long, conflicts_with = "new_passphrase_file")]
+    remove: bool,
+    #[command(flatten)]
+    source: Source,
+    #[command(flatten)]
+    new: NewSource,
 }
 
 /// Make a validator's own vote key, for a chain with the scheme bls-aggregate
@@ -121,6 +146,7 @@ impl Keys {
             Self::Show(command) => command.run(),
             Self::Encrypt(command) => command.encrypt(),
             Self::Decrypt(command) => command.decrypt(),
+            Self::Passphrase(command) => command.run(),
         }
     }
 }
@@ -145,24 +171,13 @@ impl Generate {
 
 impl Vote {
     fn run(self) -> anyhow::Result<()> {
-        if self.chain.is_empty() || self.chain.len() > MAX_CHAIN_NAME_BYTES {
-            bail!("--chain must be 1 to {MAX_CHAIN_NAME_BYTES} bytes");
-        }
         // One passphrase opens the identity, if it is encrypted, and protects the vote key.
         let access = self.protection.access();
         let identity = keys::load_identity(&self.identity, &access)?.identity();
         let passphrase = self.protection.choose_as(&access)?;
-        let secret = VoteSecret::random(keys::system_rng());
-        let key = self.out.join(VOTE_FILE);
-        let file = self.out.join("registration.json");
-        if file.exists() {
-            bail!("{} exists and is not written over", file.display());
-        }
         let protection = protection_of(passphrase.as_ref());
-        keys::save_secret(&key, &secret.to_bytes(), protection)?;
-        let registration = register(&self.chain, identity, &secret);
-        let text = serde_json::to_string_pretty(&registration)?;
-        write_new(&file, &text)?;
+        let (registration, file) = new_vote_key(&self.chain, identity, &self.out, protection)?;
+        let key = self.out.join(VOTE_FILE);
         if self.json {
             return print_json(&json!({
                 "registration": registration, "file": file, "secret_key": key
@@ -177,15 +192,44 @@ impl Vote {
     }
 }
 
+/// Makes a vote key and its registration in a directory. Returns the registration and its file.
+pub(super) fn new_vote_key(
+    chain: &str,
+    identity: Identity,
+    out: &Path,
+    protection: Protection<'_>,
+) -> anyhow::Result<(GenesisValidator, PathBuf)> {
+    if chain.is_empty() || chain.len() > MAX_CHAIN_NAME_BYTES {
+        bail!("--chain must be 1 to {MAX_CHAIN_NAME_BYTES} bytes");
+    }
+    let file = out.join("registration.json");
+    if file.exists() {
+        bail!("{} exists and is not written over", file.display());
+    }
+    let secret = VoteSecret::random(keys::system_rng());
+    let key = out.join(VOTE_FILE);
+    keys::save_key(&key, KeyKind::Vote, &secret.to_bytes(), protection)?;
+    let registration = register(chain, identity, &secret);
+    write_new(&file, &serde_json::to_string_pretty(&registration)?)?;
+    Ok((registration, file))
+}
+
 impl Convert {
     fn encrypt(self) -> anyhow::Result<()> {
         let file = self.file.display();
         if keys::is_encrypted(&self.file)? {
-            bail!("{file} is encrypted already; decrypt it first to change the passphrase");
+            bail!(
+                "{file} is encrypted already; `quorate keys passphrase {file}` changes the passphrase"
+            );
         }
-        let secret = keys::load_secret(&self.file, &KeyAccess::plain())?;
+        let (kind, secret) = keys::load_key(&self.file, &KeyAccess::plain())?;
         let passphrase = self.source.open().choose()?;
-        keys::replace_secret(&self.file, &secret, Protection::Encrypted(&passphrase))?;
+        keys::replace_secret(
+            &self.file,
+            kind,
+            &secret,
+            Protection::Encrypted(&passphrase),
+        )?;
         print_lines(&[format!("{file} is encrypted")])
     }
 
@@ -194,10 +238,54 @@ impl Convert {
         if !keys::is_encrypted(&self.file)? {
             bail!("{file} is not encrypted");
         }
-        let secret = keys::load_secret(&self.file, &self.source.access(false))?;
-        keys::replace_secret(&self.file, &secret, Protection::Plain)?;
+        let (kind, secret) = keys::load_key(&self.file, &self.source.access(false))?;
+        keys::replace_secret(&self.file, kind, &secret, Protection::Plain)?;
         eprintln!("warning: {file} is NOT encrypted any more; whoever reads it has the key");
         Ok(())
+    }
+}
+
+impl ChangePassphrase {
+    fn run(self) -> anyhow::Result<()> {
+        let access = self.source.access(true);
+        let mut opened = Vec::new();
+        for file in &self.files {
+            let was = keys::is_encrypted(file)?;
+            if self.remove && !was {
+                bail!("{} has no passphrase: nothing was changed", file.display());
+            }
+            if was
+                && self.new.is_given()
+                && !self.source.is_given()
+                && access.passphrase.known().is_none()
+            {
+                eprintln!("the present passphrase is asked for:");
+            }
+            opened.push((file, was, keys::load_key(file, &access)?));
+        }
+        let new = match self.remove {
+            true => None,
+            false => {
+                if !self.new.is_given() {
+                    eprintln!("the new passphrase is asked for:");
+                }
+                let chosen = self.new.open().choose();
+                Some(chosen.context("the new passphrase (--new-passphrase-file FILE names one)")?)
+            }
+        };
+        let protection = protection_of(new.as_ref());
+        for (file, was, (kind, secret)) in opened {
+            keys::replace_secret(file, kind, &secret, protection)?;
+            let done = match (was, self.remove) {
+                (true, true) => "has no passphrase any more; WHOEVER READS IT HAS THE KEY",
+                (true, false) => "has the new passphrase",
+                (false, _) => "is encrypted under the passphrase",
+            };
+            print_lines(&[format!("{} {done}", file.display())])?;
+        }
+        print_lines(&[
+            "copies that were made before stay as they were: readable as the old file was",
+        ])
     }
 }
 

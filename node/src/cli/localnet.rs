@@ -246,6 +246,25 @@ impl Localnet {
         eprintln!("files and logs: {}", self.dir.display());
         let trust = self.dir.join(crate::genesis::TRUST_FILE);
         eprintln!("to sign and to verify: --trust {}", trust.display());
+        let payer = setup::payer_key(&self.dir);
+        // Networks of earlier versions have none.
+        if payer.is_file() {
+            eprintln!(
+                "an account with money: quorate tx transfer --key {} --trust {} --rpc {} --to HEX --amount 100 \
+                 --wait",
+                payer.display(),
+                trust.display(),
+                network.urls().first().map_or("URL", String::as_str)
+            );
+        }
+        let faults = network.size().saturating_sub(1) / 3;
+        if faults == 0 {
+            eprintln!(
+                "note: a network of {} is for developing: it tolerates no fault, and stands still as soon as one \
+                 validator does",
+                network.size()
+            );
+        }
         match self.duration {
             Some(duration) => eprintln!("running for {} s; Ctrl-C stops", duration.as_secs()),
             None => eprintln!("running until Ctrl-C"),

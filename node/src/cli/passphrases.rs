@@ -33,10 +33,35 @@ pub(super) struct NewKeys {
     plain: bool,
 }
 
+/// Where the new passphrase of key files comes from
+#[derive(Args)]
+pub(super) struct NewSource {
+    /// Read the new passphrase from this file's first line (mode 0600); without it, a terminal is asked
+    #[arg(long, value_name = "FILE")]
+    new_passphrase_file: Option<PathBuf>,
+}
+
+impl NewSource {
+    /// The source itself.
+    pub(super) fn open(&self) -> PassphraseSource {
+        PassphraseSource::new(self.new_passphrase_file.clone(), None)
+    }
+
+    /// Whether a file is named.
+    pub(super) const fn is_given(&self) -> bool {
+        self.new_passphrase_file.is_some()
+    }
+}
+
 impl Source {
     /// The source itself.
     pub(super) fn open(&self) -> PassphraseSource {
         PassphraseSource::new(self.passphrase_file.clone(), self.passphrase_fd)
+    }
+
+    /// Whether a file or a descriptor is named.
+    pub(super) const fn is_given(&self) -> bool {
+        self.passphrase_file.is_some() || self.passphrase_fd.is_some()
     }
 
     /// Access to key files of a validator, where plain ones are refused unless allowed.
@@ -56,6 +81,11 @@ impl Opening {
 }
 
 impl NewKeys {
+    /// Whether the new files are to be plain.
+    pub(super) const fn is_plain(&self) -> bool {
+        self.plain
+    }
+
     /// Access to key files that exist, with the same passphrase.
     pub(super) fn access(&self) -> KeyAccess {
         self.source.access(true)

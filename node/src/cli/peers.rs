@@ -7,8 +7,17 @@ use super::{
 use crate::{clock::now_ms, config::parse_duration};
 use clap::{Args, Subcommand};
 use quorate_http::client::shown;
-use quorate_load::api::{OffenderJson, OrderJson, PeerDetailJson, Standing};
-use std::{path::PathBuf, time::Duration};
+use quorate_load::{
+    RpcClient,
+    api::{OffenderJson, OrderJson, PeerDetailJson, Standing},
+};
+use std::{
+    path::PathBuf,
+    time::{Duration, Instant},
+};
+
+/// How long `unblock` waits for the link.
+const LINK_LIMIT: Duration = Duration::from_secs(15);
 
 /// Show the other validators, and say which are not to be listened to
 #[derive(Subcommand)]
@@ -34,9 +43,9 @@ pub(super) enum Peers {
 pub(super) struct List {
     #[command(flatten)]
     rpc: Rpc,
-    /// Ask the running validator with this configuration file over its control socket, which tells
-    /// addresses and penalties, too
-    #[arg(long, value_name = "FILE", conflicts_with = "rpc")]
+    /// Ask the running validator with this configuration file over its control socket, whatever --rpc says: it
+    /// tells addresses and penalties, too
+    #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
     /// Print one JSON object, with the proofs in full
     #[arg(long)]
@@ -63,7 +72,8 @@ pub(super) struct Block {
 
 /// Believe a validator again
 ///
-/// Evidence about what it did before stays stored, but no longer blocks it here.
+/// Evidence about what it did before stays stored, but no longer blocks it here. Its link comes back within
+/// seconds; this waits for it, 15 s at most, and tells.
 #[derive(Args)]
 #[command(after_help = "Example:
   quorate peers unblock 2 --config validator-0/validator.toml")]
@@ -119,7 +129,12 @@ impl Unblock {
             peer: self.peer,
             seconds: None,
         };
-        give(&self.control, "unblock", &order, self.json)
+        give(&self.control, "unblock", &order, self.json)?;
+        if self.json {
+            return Ok(());
+        }
+        let client = self.control.client()?;
+        block_on(wait_for_link(&client, &order.peer))
     }
 }
 
@@ -139,6 +154,36 @@ fn give(control: &Control, what: &str, order: &OrderJson, json: bool) -> anyhow:
         None => "nothing is held against that validator".to_owned(),
     };
     print_lines(&[line])
+}
+
+/// Tells when the link to a peer is back.
+async fn wait_for_link(client: &RpcClient, wanted: &str) -> anyhow::Result<()> {
+    let start = Instant::now();
+    loop {
+        let peers = client.peers().await?.peers;
+        let found = peers.iter().map(|peer| &peer.peer).find(|peer| {
+            let place = peer.validator.map(|place| place.to_string());
+            place.as_deref() == Some(wanted) || peer.identity.to_string() == wanted
+        });
+        let Some(peer) = found else {
+            return Ok(());
+        };
+        if peer.connected {
+            let line = format!(
+                "its link is up, {:.1} s later",
+                start.elapsed().as_secs_f64()
+            );
+            return print_lines(&[line]);
+        }
+        if start.elapsed() >= LINK_LIMIT {
+            return print_lines(&[format!(
+                "its link is not back after {} s, and is tried on and on: it may be down, at another address, \
+                 or block this validator itself (`quorate peers list`)",
+                LINK_LIMIT.as_secs()
+            )]);
+        }
+        tokio::time::sleep(Duration::from_millis(100)).await;
+    }
 }
 
 fn describe(peer: &PeerDetailJson, now_ms: u64) -> String {

@@ -141,7 +141,7 @@ impl Control {
 
     /// The path that stands at a key. Nothing else in the file is looked at: these commands are
     /// also for configurations that no validator would start with.
-    fn path_at(&self, key: &str) -> anyhow::Result<PathBuf> {
+    pub(super) fn path_at(&self, key: &str) -> anyhow::Result<PathBuf> {
         let file = self.config.display();
         let table: toml::Table = self.text()?.parse().with_context(|| format!("{file}"))?;
         let path = table.get(key).and_then(|value| value.as_str());

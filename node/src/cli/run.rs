@@ -2,9 +2,10 @@
 
 use super::passphrases::Source;
 use crate::{
-    config::{LogConfig, LogFormat, ValidatorConfig},
+    config::{LogFormat, ValidatorConfig},
     misbehave::{Misbehaviour, only_chaos},
     node,
+    reload::{LogLevel, survive_hangups},
 };
 use anyhow::Context as _;
 use clap::Args;
@@ -12,13 +13,13 @@ use quorate_consensus::VoteChecking;
 use quorate_crypto::CRYPTOGRAPHY_OFF;
 use quorate_types::Epoch;
 use std::path::PathBuf;
-use tracing_subscriber::EnvFilter;
 
 /// Run a validator
 ///
 /// It reads its configuration, genesis file and keys, goes on from what its data directory holds,
 /// and runs until it is told to stop (Ctrl-C or SIGTERM) or going on would be unsafe. It logs to
-/// standard error.
+/// standard error. Upon SIGHUP it reads its configuration again and takes over the peers' addresses and
+/// the log level; the log tells what has changed and what needs a restart.
 #[derive(Args)]
 #[command(after_help = "Example:
   quorate run --config validator-0/validator.toml")]
@@ -55,6 +56,7 @@ pub(super) struct Run {
 
 impl Run {
     pub(super) fn run(self) -> anyhow::Result<()> {
+        survive_hangups()?;
         let mut config =
             ValidatorConfig::load(&self.config, &self.passphrase.access(self.allow_plain_keys))?;
         if let Some(format) = &self.log_format {
@@ -63,6 +65,7 @@ impl Run {
                 _ => LogFormat::Text,
             };
         }
+        let is_level_given = self.log_level.is_some();
         if let Some(level) = self.log_level {
             crate::config::check_log_level(&level)
                 .map_err(|reason| anyhow::anyhow!("--log-level {level}: {reason}"))?;
@@ -84,7 +87,8 @@ impl Run {
             only_chaos(&config.genesis)
                 .context("this build of quorate leaves signatures out and protects nobody")?;
         }
-        start_logging(&config.log)?;
+        let mut log_level = LogLevel::start(&config.log)?;
+        log_level.fixed = is_level_given;
         if CRYPTOGRAPHY_OFF {
             tracing::warn!("this build leaves signatures out: for measuring alone");
         }
@@ -93,18 +97,6 @@ impl Run {
                 tracing::warn!(file = %file.display(), "this key is NOT encrypted on disk");
             }
         }
-        node::run(config, self.stop_with_stdin)
+        node::run(config, self.stop_with_stdin, log_level)
     }
-}
-
-pub(super) fn start_logging(config: &LogConfig) -> anyhow::Result<()> {
-    let filter = EnvFilter::try_new(&config.level).context("log level")?;
-    let log = tracing_subscriber::fmt()
-        .with_env_filter(filter)
-        .with_writer(std::io::stderr);
-    match config.format {
-        LogFormat::Json => log.json().init(),
-        LogFormat::Text => log.with_ansi(false).init(),
-    }
-    Ok(())
 }

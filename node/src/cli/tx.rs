@@ -73,7 +73,8 @@ pub(super) struct TransferCommand {
     /// The account's next nonce; asked for if left out, with a proof if there is a trust file
     #[arg(long)]
     nonce: Option<u64>,
-    /// Wait until the transfer is final and say what became of it
+    /// Wait until the transfer is final, 30 s at most, and say what became of it. If it is not final by
+    /// then, that is an error, and the transfer may still become final
     #[arg(long)]
     wait: bool,
     #[command(flatten)]

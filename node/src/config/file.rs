@@ -50,8 +50,8 @@ pub(super) enum Timing {
 #[serde(deny_unknown_fields)]
 pub(super) struct Peer {
     pub(super) identity: Identity,
-    #[serde(deserialize_with = "address")]
-    pub(super) address: SocketAddr,
+    /// Read as text, so that an error can name the validator.
+    pub(super) address: String,
 }
 
 /// `[rpc]`

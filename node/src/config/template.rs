@@ -2,6 +2,7 @@
 
 use super::{ConsensusConfig, LogConfig, MempoolConfig, RpcConfig, format_duration};
 use quorate_crypto::Identity;
+use quorate_p2p::PeerAddress;
 use std::{fmt::Write as _, net::SocketAddr, path::Path, time::Duration};
 
 /// What a new configuration file says; everything else is written as a comment with its default.
@@ -18,7 +19,7 @@ pub struct NewConfig<'a> {
     /// Where it serves metrics and what only the operator should know.
     pub admin_listen: SocketAddr,
     /// The validators and their addresses. The validator itself may be among them.
-    pub peers: &'a [(Identity, SocketAddr)],
+    pub peers: &'a [(Identity, PeerAddress)],
     /// Who the validator is.
     pub own: Identity,
     /// How many final blocks it keeps; `None` for all.
@@ -101,7 +102,7 @@ impl NewConfig<'_> {
 
 # The chain: all its validators have the same genesis file.
 genesis = {genesis}
-# Who this validator is ({own}), and its share of the group key. Both of mode 0600.
+# Who this validator is ({own}), and the key with which it votes. Both of mode 0600.
 identity_key = "identity.key"
 vote_key = "vote.key"
 # The vote journal and the database. Never restore it from a copy: a validator that forgets what
@@ -114,8 +115,9 @@ listen = "{p2p_listen}"
 # "local": all on one machine or in one rack. "wide" (the default): anything else.
 timing = "{distance}"
 
-# Every other validator of the genesis file, and where to reach it. Connections are accepted from
-# these IP addresses only.
+# Every other validator of the genesis file, and where to reach it: an IP address or a host name, and a
+# port. Connections are accepted from these IP addresses, and those of these names, only. Changes
+# are taken over upon SIGHUP.
 "##
         )?;
         for (identity, address) in peers.iter().filter(|(identity, _)| *identity != own) {
@@ -193,6 +195,7 @@ listen = "{admin_listen}"
 
 [log]
 # error, warn, info, debug, trace or off, or directives such as "info,quorate_p2p=debug".
+# Changes are taken over upon SIGHUP.
 # level = "{level}"
 # "text" for people, "json" for programs.
 # format = "{format}"

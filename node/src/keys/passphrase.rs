@@ -86,6 +86,23 @@ impl Passphrase {
         Ok(Self(Zeroizing::new(text.to_owned())))
     }
 
+    /// A random one, of 128 bits.
+    pub fn random() -> Self {
+        let mut bytes = Zeroizing::new([0; 16]);
+        rand::Rng::fill_bytes(&mut super::system_rng(), &mut *bytes);
+        Self(Zeroizing::new(hex::encode(*bytes)))
+    }
+
+    /// Writes it to a new file of mode 0600, for `--passphrase-file`.
+    ///
+    /// # Errors
+    ///
+    /// If the file exists or cannot be written.
+    pub fn save(&self, path: &Path) -> Result<(), super::KeyFileError> {
+        let line = Zeroizing::new(format!("{}\n", self.0.as_str()));
+        super::save_file(path, line.as_bytes())
+    }
+
     pub(super) fn for_age(&self) -> SecretString {
         SecretString::from(self.0.as_str())
     }

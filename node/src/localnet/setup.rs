@@ -11,6 +11,7 @@ use crate::{
 use quorate_crypto::{Identity, SecretKey, bls::SchemeKind};
 use quorate_files::read_text;
 use quorate_load::derive_accounts;
+use quorate_p2p::PeerAddress;
 use quorate_types::{
     EpochLength,
     genesis::{BlockLimits, GenesisAccount, Protocol},
@@ -252,6 +253,8 @@ fn make(directory: &Path, settings: &Settings) -> Result<(), SetupError> {
     let plain = Protection::Plain;
     keys::save_secret(&directory.join(LOAD_SEED_FILE), &seed.to_bytes(), plain)?;
     let accounts = derive_accounts(&seed, settings.accounts);
+    let payer = keys::generate_identity();
+    keys::save_secret(&payer_key(directory), &payer.to_bytes(), plain)?;
     let identities: Vec<SecretKey> = (0..settings.validators)
         .map(|_| keys::generate_identity())
         .collect();
@@ -266,6 +269,7 @@ fn make(directory: &Path, settings: &Settings) -> Result<(), SetupError> {
         registrations: Vec::new(),
         accounts: accounts
             .iter()
+            .chain([&payer])
             .map(|secret| GenesisAccount {
                 identity: secret.identity(),
                 balance: LOAD_BALANCE,
@@ -273,10 +277,10 @@ fn make(directory: &Path, settings: &Settings) -> Result<(), SetupError> {
             .collect(),
     };
     let dealt = chain.deal()?;
-    let peers: Vec<(Identity, SocketAddr)> = identities
+    let peers: Vec<(Identity, PeerAddress)> = identities
         .iter()
         .enumerate()
-        .map(|(place, secret)| (secret.identity(), settings.p2p_address(place)))
+        .map(|(place, secret)| (secret.identity(), settings.p2p_address(place).into()))
         .collect();
     for (place, secret) in identities.iter().enumerate() {
         let own = validator_directory(directory, place);
@@ -298,6 +302,11 @@ fn make(directory: &Path, settings: &Settings) -> Result<(), SetupError> {
     dealt.write(directory, plain)?;
     let text = serde_json::to_string_pretty(settings).expect("settings have only text keys");
     Ok(write_new(&directory.join(SETTINGS_FILE), &text)?)
+}
+
+/// The key file of an account with money that the load leaves alone, for whoever tries the network out.
+pub fn payer_key(directory: &Path) -> PathBuf {
+    directory.join("account").join(IDENTITY_FILE)
 }
 
 /// The keys of the network's load accounts.

@@ -439,11 +439,7 @@ pub(super) fn peers(parts: &RpcParts) -> PeersJson {
         PeerDetailJson {
             last_vote: place.and_then(|place| live.last_vote(place)),
             participation_percent: place.and_then(|place| live.participation_percent(place)),
-            address: parts
-                .addresses
-                .iter()
-                .find(|(identity, _)| *identity == peer.identity)
-                .map(|(_, address)| address.to_string()),
+            address: (parts.address)(&peer.identity),
             offender: offenders
                 .iter()
                 .find(|offender| offender.identity == peer.identity)

@@ -11,6 +11,7 @@ use prometheus::Registry;
 use quorate_crypto::{Identity, SecretKey};
 use quorate_p2p::{
     Config, DEFAULT_FRAME_BYTES, Error, Inbound, Lane, Links, Running, Timing, To, start, start_on,
+    system_lookup,
 };
 use std::{
     net::SocketAddr,
@@ -68,7 +69,11 @@ pub(crate) fn config(seed: u8, listen: SocketAddr, peers: &[(Identity, SocketAdd
         listen,
         namespace: b"test chain".to_vec(),
         frame_tag: *b"testtest",
-        peers: peers.to_vec(),
+        peers: peers
+            .iter()
+            .map(|(identity, address)| (*identity, (*address).into()))
+            .collect(),
+        lookup: system_lookup(),
         timing: Timing::Local,
         max_frame_bytes: DEFAULT_FRAME_BYTES,
     }

@@ -1,0 +1,85 @@
+//! What is wrong with a data directory that a validator is to start on.
+
+use crate::{
+    config::ValidatorConfig, machine::journal_folder, marker, moved, node::lock_directory,
+};
+use quorate_storage::store::Store;
+use rustix::fs::statvfs;
+use std::{fs, os::unix::fs::MetadataExt as _, path::Path};
+
+/// Free bytes below which a word is said.
+const LOW_BYTES: u64 = 2 << 30;
+
+/// What would keep the validator from starting.
+pub(super) fn problems(config: &ValidatorConfig) -> Vec<String> {
+    let mut problems = Vec::new();
+    let [_, vote_key] = &config.key_files;
+    problems.extend(
+        moved::check(&config.data_dir, vote_key)
+            .err()
+            .map(|error| error.to_string()),
+    );
+    problems.extend(foreign_files(&config.data_dir));
+    // What an interrupted write leaves is no journal.
+    let journal = journal_folder(&config.data_dir);
+    let entries = fs::read_dir(&journal).into_iter().flatten().flatten();
+    let has_journal = entries
+        .filter_map(|entry| entry.metadata().ok())
+        .any(|data| data.len() > 0);
+    let was_used = marker::is_used(vote_key, config.chain).unwrap_or(true);
+    let has_database = !Store::is_absent(&config.data_dir.join("db"));
+    if !has_journal && (was_used || has_database) {
+        let why = match was_used {
+            true => "the vote key was used before",
+            false => "there is a database",
+        };
+        problems.push(format!(
+            "there is no vote journal in {}, although {why}: see `docs/OPERATING.md`, *The vote journal*. Restore \
+             nothing from a copy",
+            journal.display()
+        ));
+    }
+    problems
+}
+
+/// What it would start with nevertheless.
+pub(super) fn warnings(config: &ValidatorConfig) -> Vec<String> {
+    let mut warnings = Vec::new();
+    let data = &config.data_dir;
+    if let Ok(disk) = statvfs(data) {
+        let free = disk.f_bavail.saturating_mul(disk.f_frsize);
+        if free < LOW_BYTES {
+            warnings.push(format!(
+                "`data_dir`: {} MiB are free on the disk of {}; a validator stops on a full one",
+                free >> 20,
+                data.display()
+            ));
+        }
+    }
+    if data.join("LOCK").is_file() && lock_directory(data).is_err() {
+        warnings.push(format!(
+            "{} is in use: the validator runs, or a `quorate db` command",
+            data.display()
+        ));
+    }
+    warnings
+}
+
+/// The first file that is another user's, of those that the validator writes to.
+fn foreign_files(data: &Path) -> Option<String> {
+    let own = fs::metadata("/proc/self").ok()?.uid();
+    let folders = [data.to_owned(), data.join("journal"), data.join("db")];
+    let inside = folders.iter().flat_map(|folder| {
+        let entries = fs::read_dir(folder).into_iter().flatten().flatten();
+        entries.map(|entry| entry.path())
+    });
+    let (path, owner) = folders.iter().cloned().chain(inside).find_map(|path| {
+        let owner = fs::symlink_metadata(&path).ok()?.uid();
+        (owner != own).then_some((path, owner))
+    })?;
+    Some(format!(
+        "{} belongs to user {owner}, and this is user {own}: check as the user as which the validator runs, or \
+         give it all of the directory (chown -R)",
+        path.display()
+    ))
+}

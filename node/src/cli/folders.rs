@@ -1,0 +1,100 @@
+//! A validator's folder that is complete in itself, to be taken to its machine.
+
+use crate::{
+    config::{CONFIG_FILE, ConsensusConfig, NewConfig},
+    genesis::{DealtChain, GENESIS_FILE, TRUST_FILE, write_new},
+};
+use anyhow::{Context as _, bail};
+use quorate_p2p::PeerAddress;
+use quorate_types::Identity;
+use std::{
+    collections::BTreeMap,
+    net::{Ipv4Addr, SocketAddr},
+    path::Path,
+    time::Duration,
+};
+
+/// How far the port for metrics lies above the one for HTTP.
+const ADMIN_OFFSET: u16 = 100;
+
+/// What follows for a chain on which nobody has anything.
+pub(super) const NO_ACCOUNT: &str = "Nothing can be transferred on it, ever: balances come from the genesis \
+    file alone. Make an account with `quorate keys generate`, and the chain anew with --account \
+    IDENTITY=BALANCE";
+
+/// The ports for HTTP and for metrics of a validator with this address.
+pub(super) fn local_ports(address: &PeerAddress) -> anyhow::Result<[u16; 2]> {
+    let http = address.port().checked_add(1).with_context(|| {
+        format!("the address {address}: there is no next port for HTTP; use a lower one")
+    })?;
+    let admin = http.checked_add(ADMIN_OFFSET).with_context(|| {
+        format!("the address {address}: no port is left for metrics; use a lower one")
+    })?;
+    Ok([http, admin])
+}
+
+/// Refuses addresses whose validators would listen on one port of one machine.
+pub(super) fn check_addresses(addresses: &[PeerAddress]) -> anyhow::Result<()> {
+    let mut taken: BTreeMap<(String, u16), (usize, &str)> = BTreeMap::new();
+    for (place, address) in addresses.iter().enumerate() {
+        // All of these are one machine.
+        let host = match address {
+            PeerAddress::Ip(at) if at.ip().is_loopback() => Ipv4Addr::LOCALHOST.to_string(),
+            PeerAddress::Ip(at) => at.ip().to_string(),
+            PeerAddress::Name { host, .. } if host == "localhost" => {
+                Ipv4Addr::LOCALHOST.to_string()
+            }
+            PeerAddress::Name { host, .. } => host.clone(),
+        };
+        let [http, admin] = local_ports(address)?;
+        for (port, what) in [
+            (address.port(), "peers"),
+            (http, "HTTP"),
+            (admin, "metrics"),
+        ] {
+            if let Some((other, its)) = taken.insert((host.clone(), port), (place, what)) {
+                bail!(
+                    "the addresses {} and {address}: validator {other} would use port {port} for {its}, and \
+                     validator {place} for {what}. A validator at port P uses P, P + 1 (HTTP) and P + {} \
+                     (metrics); on one machine, choose every second port",
+                    addresses[other],
+                    1 + ADMIN_OFFSET
+                );
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Writes a validator's configuration, with the genesis and trust files beside it. With `one_machine` it
+/// listens for its peers on 127.0.0.1, else on all interfaces.
+pub(super) fn write(
+    directory: &Path,
+    dealt: &DealtChain,
+    peers: &[(Identity, PeerAddress)],
+    place: usize,
+    one_machine: bool,
+) -> anyhow::Result<()> {
+    let (own, address) = &peers[place];
+    let [http_port, admin_port] = local_ports(address)?;
+    let any = match one_machine {
+        true => Ipv4Addr::LOCALHOST,
+        false => Ipv4Addr::UNSPECIFIED,
+    };
+    let config = NewConfig {
+        genesis: Path::new(GENESIS_FILE),
+        p2p_listen: SocketAddr::from((any, address.port())),
+        local: address.ip().is_some_and(|at| at.ip().is_loopback()),
+        rpc_listen: SocketAddr::from((Ipv4Addr::LOCALHOST, http_port)),
+        admin_listen: SocketAddr::from((Ipv4Addr::LOCALHOST, admin_port)),
+        peers,
+        own: *own,
+        retention_blocks: None,
+        min_block_interval: Duration::ZERO,
+        idle_interval: ConsensusConfig::default().timing.idle_interval,
+    };
+    write_new(&directory.join(CONFIG_FILE), &config.to_toml())?;
+    write_new(&directory.join(TRUST_FILE), &dealt.trust().to_json())?;
+    write_new(&directory.join(GENESIS_FILE), &dealt.genesis().to_json())?;
+    Ok(())
+}

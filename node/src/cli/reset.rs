@@ -1,0 +1,94 @@
+//! `quorate reset`
+
+use super::{output::print_lines, rpc::Control};
+use crate::{check::folder_bytes, node::lock_directory};
+use anyhow::{Context as _, bail, ensure};
+use clap::Args;
+use quorate_storage::store::Store;
+use quorate_types::Height;
+use std::{
+    fs::{self, File},
+    io::{self, IsTerminal as _, Write as _},
+    path::Path,
+};
+
+/// Remove a stopped validator's database, so that it fetches the chain from the others
+///
+/// For a database that is damaged or too large. Keys, vote journal and evidence stay: without its journal a
+/// validator could contradict itself. Transactions that only this validator had accepted are lost.
+#[derive(Args)]
+#[command(after_help = "Example:
+  quorate reset --config validator-3/validator.toml")]
+pub(super) struct Reset {
+    #[command(flatten)]
+    control: Control,
+    /// Do not ask
+    #[arg(long)]
+    yes: bool,
+}
+
+impl Reset {
+    pub(super) fn run(self) -> anyhow::Result<()> {
+        let data = self.control.data_dir()?;
+        let database = data.join("db");
+        ensure!(
+            database.is_dir(),
+            "{} holds no database: there is nothing to remove",
+            data.display()
+        );
+        let lock = lock_directory(&data).context("stop the validator first")?;
+        let bytes = folder_bytes(&database) as f64 / 1_048_576.0;
+        if let Some(first) = self.first_block(&database) {
+            eprintln!(
+                "warning: this validator has forgotten the blocks below {first}. If all others have, too, it cannot \
+                 fetch the chain again; look at *blocks kept* in their `quorate status`"
+            );
+        }
+        if !self.yes {
+            confirm(&format!(
+                "Remove {} ({bytes:.1} MiB)? Keys and vote journal stay. Type yes: ",
+                database.display()
+            ))?;
+        }
+        // Under another name first: a half-removed database would be taken for a damaged one.
+        let gone = data.join("db.removed");
+        let remove_error = || format!("cannot remove {}", database.display());
+        if gone.exists() {
+            fs::remove_dir_all(&gone).with_context(remove_error)?;
+        }
+        fs::rename(&database, &gone).with_context(remove_error)?;
+        File::open(&data)
+            .and_then(|folder| folder.sync_all())
+            .with_context(remove_error)?;
+        fs::remove_dir_all(&gone).with_context(remove_error)?;
+        drop(lock);
+        print_lines(&[format!(
+            "{} is removed ({bytes:.1} MiB); the validator fetches the chain at its next start",
+            database.display()
+        )])
+    }
+
+    /// The first block that is kept, if that can be told and is not the chain's first.
+    fn first_block(&self, database: &Path) -> Option<Height> {
+        let genesis = self.control.genesis().ok()?;
+        let (store, _) = Store::open(database, &genesis).ok()?;
+        let first = store.pruned_below().ok()?;
+        (first > Height(1)).then_some(first)
+    }
+}
+
+/// Goes on only if somebody at a terminal says yes.
+fn confirm(question: &str) -> anyhow::Result<()> {
+    ensure!(
+        io::stdin().is_terminal(),
+        "nobody is there to ask: confirm with --yes"
+    );
+    eprint!("{question}");
+    io::stderr().flush()?;
+    let mut answer = String::new();
+    io::stdin().read_line(&mut answer)?;
+    if answer.trim() != "yes" {
+        bail!("nothing was removed");
+    }
+    Ok(())
+}

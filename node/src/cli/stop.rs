@@ -1,0 +1,96 @@
+//! `quorate stop` and `quorate reload`
+
+use super::{
+    output::{print_json, print_lines},
+    rpc::{Control, block_on},
+};
+use crate::node::lock_directory;
+use anyhow::bail;
+use clap::Args;
+use std::{
+    thread,
+    time::{Duration, Instant},
+};
+
+/// How long a validator may take to end. It ends the process itself before that.
+const STOP_LIMIT: Duration = Duration::from_secs(30);
+
+/// Stop a running validator, and wait until it has ended
+///
+/// As SIGTERM does: what it writes is finished, and nothing is lost. A service that was stopped so is not
+/// started again by systemd.
+#[derive(Args)]
+#[command(after_help = "Example:
+  quorate stop --config validator-0/validator.toml")]
+pub(super) struct Stop {
+    #[command(flatten)]
+    control: Control,
+}
+
+/// Have a running validator read its configuration again
+///
+/// The other validators' addresses and the log level are taken over, and it is told what needs a restart. A
+/// file with a mistake is refused as a whole. SIGHUP does the same, and the log tells.
+#[derive(Args)]
+#[command(after_help = "Example:
+  quorate reload --config validator-0/validator.toml")]
+pub(super) struct Reload {
+    #[command(flatten)]
+    control: Control,
+    /// Print one JSON object
+    #[arg(long)]
+    json: bool,
+}
+
+impl Stop {
+    pub(super) fn run(self) -> anyhow::Result<()> {
+        let data = self.control.data_dir()?;
+        let client = self.control.client()?;
+        block_on(async { Ok(client.stop().await?) })?;
+        let deadline = Instant::now() + STOP_LIMIT;
+        while lock_directory(&data).is_err() {
+            if Instant::now() >= deadline {
+                bail!(
+                    "the validator has been told to stop, and has not ended after {} s",
+                    STOP_LIMIT.as_secs()
+                );
+            }
+            thread::sleep(Duration::from_millis(50));
+        }
+        print_lines(&["the validator has stopped"])
+    }
+}
+
+impl Reload {
+    pub(super) fn run(self) -> anyhow::Result<()> {
+        let client = self.control.client()?;
+        let changes = block_on(async { Ok(client.reload().await?) })?;
+        if self.json {
+            return print_json(&changes);
+        }
+        let mut lines: Vec<String> = changes
+            .peers
+            .iter()
+            .map(|peer| {
+                format!(
+                    "validator {}: {} (was {})",
+                    peer.identity, peer.now, peer.before
+                )
+            })
+            .collect();
+        if let Some(level) = &changes.log_level {
+            lines.push(format!("log.level: {level}"));
+        }
+        lines.extend(changes.notes.iter().map(|note| format!("note: {note}")));
+        if !changes.need_restart.is_empty() {
+            lines.push(format!(
+                "needs a restart: {}",
+                changes.need_restart.join(", ")
+            ));
+        }
+        if lines.is_empty() {
+            lines.push("nothing has changed".to_owned());
+        }
+        print_lines(&lines)
+    }
+}

@@ -1,0 +1,369 @@
+//! `quorate testnet`
+
+use super::{
+    folders::{self, NO_ACCOUNT, local_ports},
+    genesis::parse_account,
+    output::{print_json, print_lines},
+    passphrases::NewKeys,
+};
+use crate::{
+    genesis::{
+        DEFAULT_FEES, DEFAULT_LIMITS, GENESIS_FILE, NewChain, TRUST_FILE, validator_directory,
+        write_new,
+    },
+    keys::{self, IDENTITY_FILE, Passphrase, Protection},
+};
+use anyhow::{Context as _, bail, ensure};
+use clap::Args;
+use quorate_crypto::{Identity, SecretKey, bls::SchemeKind};
+use quorate_p2p::PeerAddress;
+use quorate_types::{
+    EpochLength,
+    genesis::{GenesisAccount, Protocol},
+};
+use serde_json::json;
+use std::{
+    fs,
+    net::{Ipv4Addr, SocketAddr},
+    path::{Path, PathBuf},
+};
+
+/// The folder of the funded account.
+const ACCOUNT_FOLDER: &str = "account";
+
+/// The folder of the passphrases.
+const PASSPHRASE_FOLDER: &str = "passphrases";
+
+/// Make a chain with a folder for each validator, to be taken to its machine, and a funded account
+///
+/// Each folder, validator-N, is complete: keys, genesis.json, trust.json, and a validator.toml that names
+/// the other validators. It runs wherever it is copied to. account/ holds the key of an account that
+/// owns money from the start.
+///
+/// This machine makes every key, so it could be the chain, alone: good for a test network, or if one
+/// operator runs all validators. Validators that do not trust each other make their own keys with
+/// `quorate init`.
+#[derive(Args)]
+#[command(after_help = "Examples:
+  Four validators on this machine, at ports 26600 to 26607 and 26701 to 26707:
+    quorate testnet --out mynet --plain
+  On four machines, under a passphrase for each:
+    quorate testnet --out mynet --passphrases \\
+      --hosts v0.example.org,v1.example.org,v2.example.org,203.0.113.9")]
+pub(super) struct Testnet {
+    /// How many validators, 1 to 512; as many as there are --hosts, else 4
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=512))]
+    validators: Option<u32>,
+    /// Directory to write to; must be missing or empty
+    #[arg(long, value_name = "DIR", default_value = "testnet")]
+    out: PathBuf,
+    /// The chain's name, for people; 1 to 64 bytes
+    #[arg(long, default_value = "testnet")]
+    name: String,
+    /// The validators' machines: names or IP addresses, each with :PORT or at --base-port. Without it,
+    /// all run on this machine
+    #[arg(long, value_name = "HOST,…", value_delimiter = ',')]
+    hosts: Vec<String>,
+    /// The port for the other validators. HTTP is at the next one, metrics at the 100th after that; on
+    /// one machine, each validator takes the second port after the one before
+    #[arg(long, value_name = "PORT", default_value_t = 26_600)]
+    base_port: u16,
+    /// The vote scheme
+    #[arg(long, default_value = "bls-threshold")]
+    scheme: SchemeKind,
+    /// How many blocks an epoch has
+    #[arg(long, value_name = "N", default_value_t = EpochLength::DEFAULT.blocks(),
+          value_parser = clap::value_parser!(u64).range(1..))]
+    epoch_blocks: u64,
+    /// What the account in account/ owns from the start, in the chain's smallest unit; 0 for no such
+    /// account
+    #[arg(long, value_name = "N", default_value_t = 1_000_000_000)]
+    balance: u64,
+    /// Further accounts that exist from the start, and what they hold
+    #[arg(long, value_name = "HEX=BALANCE", num_args = 1.., value_parser = parse_account)]
+    account: Vec<GenesisAccount>,
+    /// Encrypt each folder's keys under a random passphrase of its own, written to passphrases/, to be
+    /// taken to the machine by another way than the folder
+    #[arg(long, conflicts_with_all = ["plain", "passphrase_file", "passphrase_fd"])]
+    passphrases: bool,
+    #[command(flatten)]
+    protection: NewKeys,
+    /// Print one JSON object
+    #[arg(long)]
+    json: bool,
+}
+
+/// How the keys of each folder are protected.
+enum Passphrases {
+    None,
+    One(Passphrase),
+    Each,
+}
+
+/// A folder with keys.
+struct Made {
+    directory: PathBuf,
+    passphrase: Option<PathBuf>,
+}
+
+impl Testnet {
+    pub(super) fn run(self) -> anyhow::Result<()> {
+        let addresses = self.addresses()?;
+        folders::check_addresses(&addresses)?;
+        let out = self.out.display();
+        let is_empty = fs::read_dir(&self.out).map_or(true, |mut entries| entries.next().is_none());
+        ensure!(
+            is_empty,
+            "{out} is not empty, and nothing is written over; choose another --out"
+        );
+        let secrets: Vec<SecretKey> = addresses
+            .iter()
+            .map(|_| keys::generate_identity())
+            .collect();
+        let account = (self.balance > 0).then(keys::generate_identity);
+        let dealt = self
+            .chain(&secrets, account.as_ref())?
+            .deal()
+            .context("cannot make this chain")?;
+        let protection = match self.passphrases {
+            true => Passphrases::Each,
+            false => self
+                .protection
+                .choose()?
+                .map_or(Passphrases::None, Passphrases::One),
+        };
+        let peers: Vec<(Identity, PeerAddress)> = secrets
+            .iter()
+            .map(SecretKey::identity)
+            .zip(addresses)
+            .collect();
+        let mut made = Vec::new();
+        for (place, secret) in secrets.iter().enumerate() {
+            let directory = validator_directory(&self.out, place);
+            let folder = self.protect(&directory, &protection, |protection| {
+                let path = directory.join(IDENTITY_FILE);
+                keys::save_secret(&path, &secret.to_bytes(), protection)?;
+                Ok(dealt.write_vote_key(&directory, place, protection)?)
+            })?;
+            folders::write(&directory, &dealt, &peers, place, self.hosts.is_empty())?;
+            made.push(folder);
+        }
+        let paying = account.as_ref().map(|secret| {
+            let directory = self.out.join(ACCOUNT_FOLDER);
+            self.protect(&directory, &protection, |protection| {
+                let path = directory.join(IDENTITY_FILE);
+                Ok(keys::save_secret(&path, &secret.to_bytes(), protection)?)
+            })
+        });
+        let paying = paying.transpose()?;
+        write_new(&self.out.join(TRUST_FILE), &dealt.trust().to_json())?;
+        write_new(&self.out.join(GENESIS_FILE), &dealt.genesis().to_json())?;
+        let account = account.map(|secret| secret.identity());
+        if self.json {
+            let trust = dealt.trust();
+            let validators: Vec<_> = made
+                .iter()
+                .zip(&peers)
+                .map(|(made, (identity, address))| {
+                    json!({
+                        "identity": identity,
+                        "address": address.to_string(),
+                        "directory": made.directory,
+                        "passphrase_file": made.passphrase,
+                    })
+                })
+                .collect();
+            return print_json(&json!({
+                "chain_id": trust.chain_id,
+                "name": trust.name,
+                "trust": self.out.join(TRUST_FILE),
+                "validators": validators,
+                "account": account.zip(paying.as_ref()).map(|(identity, made)| json!({
+                    "identity": identity,
+                    "key": made.directory.join(IDENTITY_FILE),
+                    "balance": self.balance,
+                    "passphrase_file": made.passphrase,
+                })),
+            }));
+        }
+        self.tell(&made, &peers, paying.as_ref())
+    }
+
+    fn addresses(&self) -> anyhow::Result<Vec<PeerAddress>> {
+        let hosts = self.hosts.len();
+        let validators = self.validators.map(|n| n as usize);
+        if self.hosts.is_empty() {
+            return (0..validators.unwrap_or(4))
+                .map(|place| {
+                    let port = usize::from(self.base_port) + 2 * place;
+                    let port = u16::try_from(port).with_context(|| {
+                        format!(
+                            "--base-port {} leaves no room; use a lower one",
+                            self.base_port
+                        )
+                    })?;
+                    Ok(SocketAddr::from((Ipv4Addr::LOCALHOST, port)).into())
+                })
+                .collect();
+        }
+        if validators.is_some_and(|validators| validators != hosts) {
+            bail!(
+                "--hosts names {hosts} machines, --validators asks for {}: leave --validators out",
+                validators.unwrap_or(0)
+            );
+        }
+        self.hosts
+            .iter()
+            .map(|host| {
+                let port = self.base_port;
+                let address = match host.parse::<PeerAddress>() {
+                    Ok(address) => Ok(address),
+                    Err(_) if host.parse::<std::net::Ipv6Addr>().is_ok() => {
+                        format!("[{host}]:{port}").parse()
+                    }
+                    Err(error) if host.contains(':') => Err(error),
+                    Err(_) => format!("{host}:{port}").parse(),
+                };
+                address.with_context(|| format!("--hosts: {host:?} cannot be reached"))
+            })
+            .collect()
+    }
+
+    fn chain(
+        &self,
+        secrets: &[SecretKey],
+        account: Option<&SecretKey>,
+    ) -> anyhow::Result<NewChain> {
+        let own = account.map(|secret| GenesisAccount {
+            identity: secret.identity(),
+            balance: self.balance,
+        });
+        Ok(NewChain {
+            name: self.name.clone(),
+            protocol: Protocol::Simplex,
+            scheme: self.scheme,
+            limits: DEFAULT_LIMITS,
+            fees: DEFAULT_FEES,
+            epoch_blocks: EpochLength::new(self.epoch_blocks).context("--epoch-blocks is zero")?,
+            validators: secrets.iter().map(SecretKey::identity).collect(),
+            registrations: Vec::new(),
+            accounts: own
+                .into_iter()
+                .chain(self.account.iter().cloned())
+                .collect(),
+        })
+    }
+
+    /// Has keys written to a folder under its passphrase.
+    fn protect(
+        &self,
+        directory: &Path,
+        passphrases: &Passphrases,
+        write: impl FnOnce(Protection<'_>) -> anyhow::Result<()>,
+    ) -> anyhow::Result<Made> {
+        let mut passphrase = None;
+        match passphrases {
+            Passphrases::None => write(Protection::Plain)?,
+            Passphrases::One(passphrase) => write(Protection::Encrypted(passphrase))?,
+            Passphrases::Each => {
+                let name = directory.file_name().unwrap_or_default();
+                let file = self.out.join(PASSPHRASE_FOLDER).join(name);
+                let random = Passphrase::random();
+                random.save(&file)?;
+                write(Protection::Encrypted(&random))?;
+                passphrase = Some(file);
+            }
+        }
+        Ok(Made {
+            directory: directory.to_owned(),
+            passphrase,
+        })
+    }
+
+    fn tell(
+        &self,
+        made: &[Made],
+        peers: &[(Identity, PeerAddress)],
+        paying: Option<&Made>,
+    ) -> anyhow::Result<()> {
+        let out = self.out.display();
+        let flags = |made: &Made| match (&made.passphrase, self.protection.is_plain()) {
+            (Some(file), _) => format!(" --passphrase-file {}", file.display()),
+            (None, true) => " --allow-plain-keys".to_owned(),
+            (None, false) => String::new(),
+        };
+        let mut lines = Vec::new();
+        for (place, (made, (_, address))) in made.iter().zip(peers).enumerate() {
+            lines.push(format!(
+                "validator {place}  {address}  {}",
+                made.directory.display()
+            ));
+        }
+        let faults = peers.len().saturating_sub(1) / 3;
+        if faults == 0 {
+            let n = peers.len();
+            lines.push(format!(
+                "note: with n = {n} the chain stops when any validator does; four tolerate one faulty one"
+            ));
+        }
+        lines.push(String::new());
+        lines.push(match self.hosts.is_empty() {
+            true => "Start each in a terminal of its own:".to_owned(),
+            false => "Take each folder to its machine, and start it there:".to_owned(),
+        });
+        for made in made {
+            lines.push(format!(
+                "  quorate run --config {}/validator.toml{}",
+                made.directory.display(),
+                flags(made)
+            ));
+        }
+        lines.push(String::new());
+        match paying {
+            Some(made) => {
+                let [http, _] = local_ports(&peers[0].1)?;
+                let flag = made.passphrase.as_ref().map_or(String::new(), |file| {
+                    format!(" --passphrase-file {}", file.display())
+                });
+                lines.extend([
+                    format!(
+                        "{}/{IDENTITY_FILE} owns {}. Pay from it, on validator 0's machine or wherever its \
+                         HTTP address is reached:",
+                        made.directory.display(),
+                        self.balance
+                    ),
+                    format!(
+                        "  quorate tx transfer --key {}/{IDENTITY_FILE}{flag} --trust {out}/{TRUST_FILE} \\",
+                        made.directory.display()
+                    ),
+                    format!(
+                        "    --rpc http://127.0.0.1:{http} --to {} --amount 100 --wait",
+                        peers[0].0
+                    ),
+                    "(that receiver is validator 0; `quorate keys generate` makes an account)".to_owned(),
+                ]);
+            }
+            None if self.account.is_empty() => {
+                lines.push(format!(
+                    "No account holds anything on this chain. {NO_ACCOUNT}"
+                ));
+            }
+            None => {}
+        }
+        lines.extend([
+            String::new(),
+            match self.scheme {
+                SchemeKind::BlsThreshold => format!(
+                    "This machine was the trusted dealer: it has seen every key. Delete {out} here when the \
+                     folders are where they belong."
+                ),
+                SchemeKind::BlsAggregate => format!(
+                    "This machine has made every key. Delete {out} here when the folders are where they belong."
+                ),
+            },
+            "Never run two copies of a folder: two validators with one key contradict each other."
+                .to_owned(),
+        ]);
+        print_lines(&lines)
+    }
+}

@@ -1,0 +1,175 @@
+//! `SIGHUP` and `quorate reload`: the configuration file is read again, and what can be changed without a
+//! restart is.
+
+use crate::config::{LogConfig, P2pConfig, Reloader};
+use anyhow::Context as _;
+use quorate_load::api::{MovedPeerJson, ReloadedJson};
+use quorate_p2p::Links;
+use tokio::{
+    signal::unix::{Signal, SignalKind, signal},
+    sync::{mpsc, oneshot},
+};
+use tracing::{error, info, warn};
+use tracing_subscriber::EnvFilter;
+
+/// Changes what is logged while the process runs.
+pub struct LogLevel {
+    set: Box<dyn Fn(EnvFilter) -> anyhow::Result<()> + Send + Sync>,
+    /// Whether the command line has the last word on it.
+    pub(crate) fixed: bool,
+}
+
+impl LogLevel {
+    /// Starts logging to standard error.
+    ///
+    /// # Errors
+    ///
+    /// If the level cannot be understood.
+    pub fn start(config: &LogConfig) -> anyhow::Result<Self> {
+        let filter = EnvFilter::try_new(&config.level).context("log level")?;
+        let log = tracing_subscriber::fmt()
+            .with_env_filter(filter)
+            .with_writer(std::io::stderr);
+        let set: Box<dyn Fn(EnvFilter) -> anyhow::Result<()> + Send + Sync> = match config.format {
+            crate::config::LogFormat::Json => {
+                let log = log.json().with_filter_reloading();
+                let handle = log.reload_handle();
+                log.init();
+                Box::new(move |filter| Ok(handle.reload(filter)?))
+            }
+            crate::config::LogFormat::Text => {
+                let log = log.with_ansi(false).with_filter_reloading();
+                let handle = log.reload_handle();
+                log.init();
+                Box::new(move |filter| Ok(handle.reload(filter)?))
+            }
+        };
+        Ok(Self { set, fixed: false })
+    }
+
+    fn change(&self, level: &str) -> anyhow::Result<()> {
+        anyhow::ensure!(
+            !self.fixed,
+            "--log-level on the command line goes before it"
+        );
+        (self.set)(EnvFilter::try_new(level).context("log level")?)
+    }
+}
+
+/// Has `SIGHUP` not end the process from now on, which it would do before somebody waits for it. What
+/// comes meanwhile is lost.
+///
+/// # Errors
+///
+/// If the system refuses.
+pub fn survive_hangups() -> anyhow::Result<()> {
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_io()
+        .build()
+        .context("cannot start a runtime")?;
+    let _in_it = runtime.enter();
+    // A handler stays when whoever asked for it is gone.
+    hangups().map(drop)
+}
+
+/// Every `SIGHUP` from now on.
+pub(crate) fn hangups() -> anyhow::Result<Signal> {
+    signal(SignalKind::hangup()).context("cannot watch for SIGHUP")
+}
+
+/// Where to ask for the file to be read again, and have told what came of it.
+pub(crate) type Reloads = mpsc::Sender<oneshot::Sender<Result<ReloadedJson, String>>>;
+
+/// Reads the file again at every signal and when asked for, until it is dropped.
+pub(crate) async fn watch(
+    mut signals: Signal,
+    mut asked: mpsc::Receiver<oneshot::Sender<Result<ReloadedJson, String>>>,
+    mut file: Reloader,
+    links: Links,
+    log_level: LogLevel,
+) {
+    loop {
+        tokio::select! {
+            Some(()) = signals.recv() => drop(reload(&mut file, &links, &log_level)),
+            Some(reply) = asked.recv() => {
+                // Whoever asked may have gone away.
+                let _ = reply.send(reload(&mut file, &links, &log_level));
+            }
+            else => return,
+        }
+    }
+}
+
+/// Reads the file again, takes over what can be, and logs it. The error is for who asked.
+fn reload(
+    file: &mut Reloader,
+    links: &Links,
+    log_level: &LogLevel,
+) -> Result<ReloadedJson, String> {
+    let path = file.path().display().to_string();
+    let changes = file.reload().map_err(|error| {
+        error!(
+            file = path,
+            %error,
+            "the configuration was to be read again and is refused; the old one stays in use. Mend the file, \
+             check it with `quorate config check`, and ask again"
+        );
+        format!("the configuration is refused, and the old one stays in use: {error}")
+    })?;
+    let mut done = ReloadedJson {
+        peers: changes
+            .p2p
+            .map_or(Vec::new(), |p2p| move_peers(&p2p, links)),
+        need_restart: changes.need_restart,
+        ..ReloadedJson::default()
+    };
+    if let Some(level) = changes.log_level {
+        match log_level.change(&level) {
+            Ok(()) => {
+                info!(level, "`log.level` has changed");
+                done.log_level = Some(level);
+            }
+            Err(error) => {
+                let note = format!("`log.level` stays as it is: {error:#}");
+                warn!(level, "{note}");
+                done.notes.push(note);
+            }
+        }
+    }
+    if !done.need_restart.is_empty() {
+        warn!(
+            keys = done.need_restart.join(", "),
+            "changed in the configuration; restart the validator for these to take effect"
+        );
+    }
+    info!(
+        file = path,
+        moved_peers = done.peers.len(),
+        "the configuration was read again"
+    );
+    Ok(done)
+}
+
+/// Tells the links of all peers whose address differs.
+fn move_peers(p2p: &P2pConfig, links: &Links) -> Vec<MovedPeerJson> {
+    let (mut moved, mut told) = (Vec::new(), Vec::new());
+    for (identity, address) in &p2p.peers {
+        let Some((before, _)) = links.address(identity) else {
+            continue;
+        };
+        if before != *address {
+            info!(
+                peer = identity.short(), %before, now = %address,
+                "a peer's address has changed"
+            );
+            told.push(MovedPeerJson {
+                identity: *identity,
+                before: before.to_string(),
+                now: address.to_string(),
+            });
+            moved.push((*identity, address.clone()));
+        }
+    }
+    links.set_addresses(&moved);
+    told
+}
