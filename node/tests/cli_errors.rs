@@ -145,7 +145,7 @@ fn a_validator_with_the_wrong_files_does_not_start() {
     refused(&run, 1, &["identity.key", "genesis.json"]);
     fs::write(&identity, kept).unwrap();
 
-    let genesis = folder.path().join("genesis.json");
+    let genesis = own.join("genesis.json");
     fs::write(&genesis, "{}").unwrap();
     refused(&run, 1, &["genesis.json"]);
 }

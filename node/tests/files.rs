@@ -178,7 +178,7 @@ fn files_that_are_too_large_or_never_end_are_refused_by_name() {
     ];
     let show = ["genesis", "show", "chain/genesis.json"];
     too_large(folder, "chain/genesis.json", 256 << 20, &show);
-    too_large(folder, "chain/genesis.json", 256 << 20, &run);
+    too_large(folder, "chain/validator-0/genesis.json", 256 << 20, &run);
     too_large(folder, "chain/validator-0/validator.toml", 1 << 20, &run);
     too_large(folder, "chain/validator-0/vote.key.used", 64 << 10, &run);
     too_large(
