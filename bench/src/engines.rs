@@ -223,6 +223,7 @@ fn ours(
         scheme: "bls-threshold".to_owned(),
         epoch_blocks: EpochLength::DEFAULT,
         retention_blocks: None,
+        retention_seconds: None,
         block_interval_ms: 0,
         idle_interval_ms: 0,
         block_limits: DEFAULT_LIMITS,

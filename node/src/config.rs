@@ -14,6 +14,7 @@ pub use duration::{format_duration, parse_duration};
 pub use reload::{Changes, Reloader};
 pub use template::NewConfig;
 
+use crate::executor::Retention;
 use crate::keys::{self, KeyAccess, KeyFileError};
 use quorate_crypto::{
     Identity, SecretKey,
@@ -155,12 +156,17 @@ pub struct ConsensusConfig {
 /// What is kept.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct StorageConfig {
-    /// Blocks to keep below the newest, 10,000 at least; `None` for all.
-    pub retention_blocks: Option<u64>,
+    /// Which blocks to keep, 10,000 at least; `None` for all.
+    pub retention: Option<Retention>,
 }
 
 /// The least that a validator keeps, for peers that have fallen behind and for its own start.
 pub const MIN_RETENTION_BLOCKS: u64 = 10_000;
+
+/// The shortest and the longest time for which blocks are kept, where a time is given.
+pub const MIN_RETENTION_TIME: Duration = Duration::from_secs(60);
+/// See [`MIN_RETENTION_TIME`].
+pub const MAX_RETENTION_TIME: Duration = Duration::from_secs(100 * 365 * 24 * 3_600);
 
 /// The longest that a chain may be without a block because nobody needs one.
 pub const MAX_IDLE_INTERVAL: Duration = Duration::from_secs(60);
@@ -761,15 +767,21 @@ impl Check<'_> {
     }
 
     fn storage(&self, file: &file::Storage) -> Result<StorageConfig, ConfigError> {
-        let retention_blocks = match file.retention_blocks {
-            None | Some(0) => None,
-            Some(blocks) if blocks >= MIN_RETENTION_BLOCKS => Some(blocks),
-            Some(blocks) => {
-                let expected = format!("0, or {MIN_RETENTION_BLOCKS} at least");
-                return Err(self.value("storage.retention_blocks", blocks, expected));
-            }
-        };
-        Ok(StorageConfig { retention_blocks })
+        let blocks = file.retention_blocks.unwrap_or(0);
+        if !(blocks == 0 || blocks >= MIN_RETENTION_BLOCKS) {
+            let expected = format!("0, or {MIN_RETENTION_BLOCKS} at least");
+            return Err(self.value("storage.retention_blocks", blocks, expected));
+        }
+        let time = file.retention_time.filter(|time| !time.is_zero());
+        if let Some(time) = time {
+            let range = MIN_RETENTION_TIME..=MAX_RETENTION_TIME;
+            self.span("storage.retention_time", Some(time), time, range)?;
+        }
+        let retention = (blocks > 0 || time.is_some()).then(|| Retention {
+            blocks: blocks.max(MIN_RETENTION_BLOCKS),
+            time,
+        });
+        Ok(StorageConfig { retention })
     }
 
     fn log(&self, file: file::Log) -> Result<LogConfig, ConfigError> {

@@ -9,6 +9,8 @@
 //! while 1,024 wait, and new ones come only as fast as the validators agree on them.
 
 mod proofs;
+#[cfg(test)]
+mod tests;
 
 use crate::{accounts::Accounts, ledger, metrics::NodeMetrics};
 use anyhow::{Context, bail};
@@ -150,17 +152,34 @@ pub struct Executor {
     roots: Roots,
     proofs: Proofs,
     observer: Observer,
-    /// Blocks to keep below the newest; `None` for all.
-    retention: Option<u64>,
+    /// What is kept; `None` for all.
+    retention: Option<Retention>,
     pruned: Height,
+    /// The timestamp of the newest block when old ones were last forgotten.
+    pruned_at_ms: u64,
     disk: Disk,
     measured: Instant,
     metrics: Arc<NodeMetrics>,
 }
 
+/// Which blocks are kept.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Retention {
+    /// So many of the newest in any case.
+    pub blocks: u64,
+    /// And those that are no older than the newest one by more than this.
+    pub time: Option<Duration>,
+}
+
 /// Pruned blocks for each executed one, so that a retention that was lowered is reached, and a few
 /// beside.
 const PRUNED_PER_EXECUTED: u64 = 2;
+
+/// And for each second that goes by: blocks of a busy time grow old while the chain is idle.
+const PRUNED_PER_SECOND: u64 = 1_000;
+
+/// Calls of the database in one go, each for so many rows: blocks may be full.
+const MAX_PRUNE_CALLS: usize = 8;
 
 impl Executor {
     /// An executor that goes on from the store's tip, and its handle. [`Executor::run`] is for a
@@ -174,7 +193,7 @@ impl Executor {
         store: Store,
         tree: Tree<TableRows>,
         committee: Committee,
-        retention: Option<u64>,
+        retention: Option<Retention>,
         observer: Observer,
         metrics: Arc<NodeMetrics>,
     ) -> anyhow::Result<(Self, ExecutorHandle)> {
@@ -187,12 +206,16 @@ impl Executor {
         let roots: Roots = Arc::new(RwLock::new(roots));
         let pruned = store.pruned_below()?;
         let disk: Disk = Arc::new(RwLock::new((database_bytes(&store), pruned)));
+        let tip_ms = tip
+            .block
+            .as_ref()
+            .map_or(0, |block| block.header().timestamp_ms);
         let (news, executed) = watch::channel(Executed {
             height: tip.height,
             id: tip.id,
             view: tip.view,
             state_root: tip.state_root,
-            timestamp_ms: tip.block.map_or(0, |block| block.header().timestamp_ms),
+            timestamp_ms: tip_ms,
         });
         let (sender, commands) = unbounded();
         let handle = ExecutorHandle {
@@ -203,6 +226,7 @@ impl Executor {
         };
         let executor = Self {
             pruned,
+            pruned_at_ms: tip_ms,
             measured: Instant::now(),
             disk,
             retention,
@@ -386,8 +410,9 @@ impl Executor {
         let finalized = blocks.iter().map(|(_, finalized)| finalized);
         self.proofs.executed(finalized, newest.state_root);
         self.proofs.prove(&self.tree, newest.height)?;
+        let newest_ms = newest.timestamp_ms;
         self.news.send_replace(newest);
-        self.prune(blocks.len() as u64)?;
+        self.prune(blocks.len() as u64, newest_ms)?;
         if self.measured.elapsed() >= MEASURE_INTERVAL {
             self.measured = Instant::now();
             *self.disk.write() = (database_bytes(&self.store), self.pruned);
@@ -395,21 +420,37 @@ impl Executor {
         Ok(())
     }
 
-    /// Forgets about as many old blocks as new ones have come, so that pruning keeps up whatever
-    /// the load is, and never holds up execution for long.
-    fn prune(&mut self, executed: u64) -> anyhow::Result<()> {
-        let Some(retention) = self.retention else {
+    /// Forgets old blocks, about as many as new ones have come and as time has gone by, so that pruning
+    /// keeps up whatever the load is, and never holds up execution for long.
+    ///
+    /// How old a block is, the chain's own timestamps tell: they are those of leaders' clocks, rise from block
+    /// to block, and are no more than some seconds ahead of a quorum's. This machine's clock, which may be
+    /// off by years, makes nothing old.
+    fn prune(&mut self, executed: u64, newest_ms: u64) -> anyhow::Result<()> {
+        let Some(Retention { blocks, time }) = self.retention else {
             return Ok(());
         };
-        let keep_from = (self.store.tip().height.0 + 1).saturating_sub(retention);
-        let mut left = PRUNED_PER_EXECUTED * executed + 1;
-        while left > 0 && self.pruned.0 < keep_from {
+        let keep_from = (self.store.tip().height.0 + 1).saturating_sub(blocks);
+        let before_ms = time.map_or(u64::MAX, |time| {
+            let time = u64::try_from(time.as_millis()).unwrap_or(u64::MAX);
+            newest_ms.saturating_sub(time)
+        });
+        let gone_by_ms = newest_ms.saturating_sub(self.pruned_at_ms).min(1_000);
+        self.pruned_at_ms = newest_ms;
+        let mut left = PRUNED_PER_EXECUTED * executed + 1 + PRUNED_PER_SECOND * gone_by_ms / 1_000;
+        for _ in 0..MAX_PRUNE_CALLS {
+            if left == 0 || self.pruned.0 >= keep_from {
+                break;
+            }
             let before = self.pruned;
             self.pruned = self
                 .store
-                .prune(Height(keep_from), left)
+                .prune_older(Height(keep_from), before_ms, left)
                 .context("cannot prune old blocks")?;
-            left = left.saturating_sub((self.pruned.0 - before.0).max(1));
+            if self.pruned == before {
+                break;
+            }
+            left = left.saturating_sub(self.pruned.0 - before.0);
         }
         Ok(())
     }

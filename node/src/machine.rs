@@ -12,7 +12,7 @@ use crate::{
     conduct::Conduct,
     config::ConsensusConfig,
     evidence::EvidenceFolder,
-    executor::{ExecutedBlock, Executor, ExecutorHandle},
+    executor::{ExecutedBlock, Executor, ExecutorHandle, Retention},
     forecast::Forecast,
     ingest::{FORWARDED, Forwarder, Ingest},
     inlet::{Inlet, InletParts},
@@ -57,8 +57,8 @@ pub struct Settings {
     pub consensus: ConsensusConfig,
     /// Limits on transactions that wait.
     pub mempool: MempoolLimits,
-    /// Blocks to keep; `None` for all.
-    pub retention_blocks: Option<u64>,
+    /// Which blocks to keep; `None` for all.
+    pub retention: Option<Retention>,
     /// Where it keeps its small files.
     pub data_dir: PathBuf,
 }
@@ -165,7 +165,7 @@ impl Machine {
             identity,
             consensus,
             mempool,
-            retention_blocks,
+            retention,
             data_dir,
         } = settings;
         let Durables {
@@ -252,7 +252,7 @@ impl Machine {
             store.clone(),
             tree,
             committee.clone(),
-            retention_blocks,
+            retention,
             observer,
             metrics.clone(),
         )?;

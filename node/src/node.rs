@@ -255,7 +255,7 @@ async fn serve_until_stopped(
                 max_per_sender: config.mempool.max_per_sender,
                 stranded_lasts: config.mempool.stranded_lasts,
             },
-            retention_blocks: config.storage.retention_blocks,
+            retention: config.storage.retention,
             data_dir: config.data_dir.clone(),
         },
         Durables {

@@ -280,6 +280,7 @@ pub(crate) mod tests {
             scheme: "bls-threshold".to_owned(),
             epoch_blocks: EpochLength::DEFAULT,
             retention_blocks: None,
+            retention_seconds: None,
             block_interval_ms: 0,
             idle_interval_ms: 0,
             block_limits: crate::genesis::DEFAULT_LIMITS,

@@ -55,7 +55,7 @@ pub(crate) async fn watch(directory: PathBuf) {
             warn!(
                 folder = %directory.display(), free_mib = free >> 20, size_mib = size >> 20,
                 "the disk of the data directory fills up; on a full one the validator stops. Make \
-                 room, or set `storage.retention_blocks`"
+                 room, or set `storage.retention_blocks` or `storage.retention_time`"
             );
         }
     }

@@ -239,6 +239,7 @@ fn a_configuration_is_checked_without_running() {
         ("idle_interval", "\"2m\"", "consensus.idle_interval"),
         ("penalty_lasts", "\"1s\"", "consensus.penalty_lasts"),
         ("retention_blocks", "7", "storage.retention_blocks"),
+        ("retention_time", "\"1s\"", "storage.retention_time"),
         ("max_connections", "0", "rpc.max_connections"),
         ("request_timeout", "\"1ms\"", "rpc.request_timeout"),
         ("max_transactions", "0", "mempool.max_transactions"),

@@ -12,7 +12,7 @@ use quorate_consensus::{JobId, Moment, Own, ValidateRequest, Verdict, VoteSigner
 use quorate_crypto::bls::{HashedMessage, PartialSignature};
 use quorate_node::{
     config::ConsensusConfig,
-    executor::{AccountProof, ProofRefused},
+    executor::{AccountProof, ProofRefused, Retention},
     machine::{Durables, Machine, Settings, Surroundings, journal_folder},
     mempool::MempoolLimits,
     metrics::NodeMetrics,
@@ -241,7 +241,7 @@ impl Host {
                     secret: Arc::new(Working {
                         signer: self.signer.clone(),
                         clock: self.clock.clone(),
-                        takes: scenario.costs.sign,
+                        takes: scenario.costs_of(self.validator).sign,
                     }),
                 },
                 identity: crate::stock::identity_key(self.validator),
@@ -258,7 +258,9 @@ impl Host {
                     max_per_sender: 200,
                     stranded_lasts: scenario.stranded_lasts,
                 },
-                retention_blocks: scenario.retention,
+                retention: scenario
+                    .retention
+                    .map(|blocks| Retention { blocks, time: None }),
                 data_dir: data_dir(),
             },
             Durables {

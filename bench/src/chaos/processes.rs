@@ -53,6 +53,7 @@ pub(super) fn run(
         scheme: "bls-threshold".to_owned(),
         epoch_blocks: EpochLength::DEFAULT,
         retention_blocks: None,
+        retention_seconds: None,
         block_interval_ms: 0,
         idle_interval_ms: 0,
         block_limits: DEFAULT_LIMITS,

@@ -124,6 +124,7 @@ pub(crate) fn run(
         scheme: point.scheme.clone(),
         epoch_blocks: EpochLength::DEFAULT,
         retention_blocks: None,
+        retention_seconds: None,
         block_interval_ms: 0,
         idle_interval_ms: 0,
         block_limits: BlockLimits {

@@ -222,6 +222,7 @@ impl ShowDefaults {
             peers: &[peer],
             own: Identity([0xff; 32]),
             retention_blocks: None,
+            retention_time: None,
             min_block_interval: Duration::ZERO,
             idle_interval: ConsensusConfig::default().timing.idle_interval,
         }

@@ -54,7 +54,7 @@ pub(super) struct Stats {
 
 /// Forget old blocks now and give the room back
 ///
-/// A running validator does this by itself if `storage.retention_blocks` is set; this is for the
+/// A running validator does this by itself if `storage.retention_blocks` or `storage.retention_time` is set; this is for the
 /// first time, or after the value was lowered a lot.
 #[derive(Args)]
 #[command(after_help = "Example:

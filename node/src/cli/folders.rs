@@ -90,6 +90,7 @@ pub(super) fn write(
         peers,
         own: *own,
         retention_blocks: None,
+        retention_time: None,
         min_block_interval: Duration::ZERO,
         idle_interval: ConsensusConfig::default().timing.idle_interval,
     };

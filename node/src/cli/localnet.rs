@@ -6,7 +6,8 @@ use super::{
 };
 use crate::{
     config::{
-        MAX_IDLE_INTERVAL, MIN_RETENTION_BLOCKS, format_duration, load_genesis, parse_duration,
+        MAX_IDLE_INTERVAL, MAX_RETENTION_TIME, MIN_RETENTION_BLOCKS, MIN_RETENTION_TIME,
+        format_duration, load_genesis, parse_duration,
     },
     genesis::DEFAULT_LIMITS,
     localnet::{Curve, ExplorerProcess, Figures, Network, Sample, Settings, prepare, setup},
@@ -73,9 +74,9 @@ pub(super) struct Localnet {
     /// Empty blocks as fast as they go, as with --idle-interval 0s
     #[arg(long)]
     busy: bool,
-    /// How many final blocks each validator keeps, 10000 at least; 0 for all
-    #[arg(long, value_name = "N", default_value_t = 0)]
-    retention: u64,
+    /// How many final blocks each validator keeps, 10000 at least, or for how long (7d); 0 for all
+    #[arg(long, value_name = "N|TIME", default_value = "0", value_parser = parse_retention)]
+    retention: Kept,
     /// Kill a validator this often (kill -9), one after the other, and start it again
     #[arg(long, value_name = "TIME", value_parser = parse_duration)]
     kill_every: Option<Duration>,
@@ -104,6 +105,29 @@ pub(super) struct Localnet {
     /// Print one JSON object with the figures on standard output at the end
     #[arg(long)]
     json: bool,
+}
+
+/// Which blocks are kept.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Kept {
+    /// So many; 0 for all.
+    Blocks(u64),
+    /// Those of so long.
+    Time(Duration),
+}
+
+fn parse_retention(text: &str) -> Result<Kept, String> {
+    let range = MIN_RETENTION_TIME..=MAX_RETENTION_TIME;
+    match (text.parse(), parse_duration(text)) {
+        (Ok(blocks), _) if blocks == 0 || blocks >= MIN_RETENTION_BLOCKS => {
+            Ok(Kept::Blocks(blocks))
+        }
+        (_, Ok(time)) if range.contains(&time) => Ok(Kept::Time(time)),
+        _ => Err(format!(
+            "it must be 0, {MIN_RETENTION_BLOCKS} blocks at least, or a time such as 7d, {} at least",
+            format_duration(MIN_RETENTION_TIME)
+        )),
+    }
 }
 
 /// What `--json` prints.
@@ -150,10 +174,6 @@ impl Localnet {
             self.load.is_finite() && (0.0..=100_000.0).contains(&self.load),
             "--load must be 0 to 100000"
         );
-        anyhow::ensure!(
-            self.retention == 0 || self.retention >= MIN_RETENTION_BLOCKS,
-            "--retention must be 0 or {MIN_RETENTION_BLOCKS} at least"
-        );
         let interval = self.block_interval.unwrap_or_default();
         anyhow::ensure!(
             interval <= Duration::from_secs(60),
@@ -173,7 +193,14 @@ impl Localnet {
             idle_interval_ms: u64::try_from(idle.as_millis()).unwrap_or(60_000),
             block_interval_ms: u64::try_from(interval.as_millis()).unwrap_or(60_000),
             block_limits: DEFAULT_LIMITS,
-            retention_blocks: (self.retention > 0).then_some(self.retention),
+            retention_blocks: match self.retention {
+                Kept::Blocks(blocks) => (blocks > 0).then_some(blocks),
+                Kept::Time(_) => None,
+            },
+            retention_seconds: match self.retention {
+                Kept::Blocks(_) => None,
+                Kept::Time(time) => Some(time.as_secs()),
+            },
             name: self.name.clone(),
             validators: self.validators,
             protocol: Protocol::Simplex,

@@ -4,9 +4,9 @@ use std::time::Duration;
 
 /// What a duration looks like, for messages.
 pub(crate) const EXPECTED: &str =
-    "a whole number with a unit (us, ms, s, m or h), for instance \"500ms\"";
+    "a whole number with a unit (us, ms, s, m, h or d), for instance \"500ms\"";
 
-/// The units, the largest first, in microseconds.
+/// The units that durations are written with, the largest first, in microseconds.
 const UNITS: [(&str, u64); 5] = [
     ("h", 3_600_000_000),
     ("m", 60_000_000),
@@ -14,6 +14,9 @@ const UNITS: [(&str, u64); 5] = [
     ("ms", 1_000),
     ("us", 1),
 ];
+
+/// A day. It is read and not written: most durations are hours at most.
+const DAY: (&str, u64) = ("d", 24 * 3_600_000_000);
 
 /// Reads a duration.
 ///
@@ -26,6 +29,7 @@ pub fn parse_duration(text: &str) -> Result<Duration, String> {
     let (number, unit) = text.split_at(digits);
     let (_, factor) = UNITS
         .into_iter()
+        .chain([DAY])
         .find(|(name, _)| *name == unit.trim_start())
         .ok_or_else(error)?;
     let number: u64 = number.parse().map_err(|_| error())?;
@@ -65,6 +69,7 @@ mod tests {
             assert_eq!(format_duration(duration), text);
         }
         assert_eq!(parse_duration("5 s"), Ok(Duration::from_secs(5)));
+        assert_eq!(parse_duration("7d"), Ok(Duration::from_secs(7 * 86_400)));
     }
 
     #[test]

@@ -122,6 +122,8 @@ pub(super) struct Consensus {
 #[serde(deny_unknown_fields)]
 pub(super) struct Storage {
     pub(super) retention_blocks: Option<u64>,
+    #[serde(default, deserialize_with = "span")]
+    pub(super) retention_time: Option<Duration>,
 }
 
 /// `[log]`

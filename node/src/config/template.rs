@@ -24,6 +24,8 @@ pub struct NewConfig<'a> {
     pub own: Identity,
     /// How many final blocks it keeps; `None` for all.
     pub retention_blocks: Option<u64>,
+    /// How long it keeps them.
+    pub retention_time: Option<Duration>,
     /// The least time from one block to the next.
     pub min_block_interval: Duration,
     /// The longest time from one block to the next while there is nothing to put into one.
@@ -50,6 +52,7 @@ impl NewConfig<'_> {
             peers,
             own,
             retention_blocks,
+            retention_time,
             min_block_interval,
             idle_interval,
         } = *self;
@@ -63,6 +66,10 @@ impl NewConfig<'_> {
         let retention = match retention_blocks {
             Some(blocks) => format!("retention_blocks = {blocks}"),
             None => "# retention_blocks = 0".to_owned(),
+        };
+        let retention_time = match retention_time {
+            Some(time) => format!("retention_time = \"{}\"", format_duration(time)),
+            None => "# retention_time = \"0s\"".to_owned(),
         };
         let consensus = ConsensusConfig::default();
         let timing = consensus.timing;
@@ -97,7 +104,7 @@ impl NewConfig<'_> {
             text,
             r##"# A Quorate validator. Start it with:  quorate run --config validator.toml
 #
-# Paths are relative to this file. Durations are text with a unit (us, ms, s, m, h). A line that
+# Paths are relative to this file. Durations are text with a unit (us, ms, s, m, h, d). A line that
 # begins with "# key =" shows that key's default.
 
 # The chain: all its validators have the same genesis file.
@@ -192,6 +199,9 @@ listen = "{admin_listen}"
 [storage]
 # Final blocks to keep, 10000 at least; older ones are forgotten as new ones come. 0 for all.
 {retention}
+# For how long to keep them (7d), by the blocks' own timestamps, 1m to 100 years; 10000 are kept in any case,
+# or retention_blocks if that is more. 0s if no time counts.
+{retention_time}
 
 [log]
 # error, warn, info, debug, trace or off, or directives such as "info,quorate_p2p=debug".

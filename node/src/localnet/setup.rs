@@ -1,7 +1,7 @@
 //! The files of a local network.
 
 use crate::{
-    config::{CONFIG_FILE, ConsensusConfig, NewConfig},
+    config::{CONFIG_FILE, ConsensusConfig, NewConfig, format_duration},
     genesis::{
         DEFAULT_FEES, DEFAULT_LIMITS, GENESIS_FILE, NewChain, NewChainError, validator_directory,
         write_new,
@@ -53,6 +53,9 @@ pub struct Settings {
     pub epoch_blocks: EpochLength,
     /// How many final blocks each validator keeps; `None` for all.
     pub retention_blocks: Option<u64>,
+    /// For how long it keeps them, in seconds.
+    #[serde(default)]
+    pub retention_seconds: Option<u64>,
     /// The least time from one block to the next, in milliseconds.
     pub block_interval_ms: u64,
     /// The time from one block to the next while there is nothing to put into one, in milliseconds.
@@ -159,6 +162,13 @@ impl Settings {
         Ok(())
     }
 
+    fn retention(&self) -> String {
+        match self.retention_seconds {
+            Some(seconds) => format_duration(Duration::from_secs(seconds)),
+            None => self.retention_blocks.unwrap_or(0).to_string(),
+        }
+    }
+
     fn difference(&self, other: &Self) -> String {
         let pairs = [
             (
@@ -172,11 +182,7 @@ impl Settings {
                 self.epoch_blocks.blocks().to_string(),
                 other.epoch_blocks.blocks().to_string(),
             ),
-            (
-                "--retention",
-                self.retention_blocks.unwrap_or(0).to_string(),
-                other.retention_blocks.unwrap_or(0).to_string(),
-            ),
+            ("--retention", self.retention(), other.retention()),
             (
                 "--block-interval",
                 format!("{}ms", self.block_interval_ms),
@@ -294,6 +300,7 @@ fn make(directory: &Path, settings: &Settings) -> Result<(), SetupError> {
             peers: &peers,
             own: secret.identity(),
             retention_blocks: settings.retention_blocks,
+            retention_time: settings.retention_seconds.map(Duration::from_secs),
             min_block_interval: Duration::from_millis(settings.block_interval_ms),
             idle_interval: Duration::from_millis(settings.idle_interval_ms),
         };

@@ -87,6 +87,7 @@ impl Net {
             scheme: scheme.to_owned(),
             epoch_blocks: EpochLength::new(epoch_blocks).unwrap(),
             retention_blocks: None,
+            retention_seconds: None,
             block_interval_ms: 0,
             idle_interval_ms: 0,
             block_limits: DEFAULT_LIMITS,

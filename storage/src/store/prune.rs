@@ -50,6 +50,21 @@ impl Store {
     ///
     /// If the database fails: halt.
     pub fn prune(&self, below: Height, blocks: u64) -> Result<Height, StoreError> {
+        self.prune_older(below, u64::MAX, blocks)
+    }
+
+    /// As [`Self::prune`], and only blocks whose timestamps are before `before_ms`, in milliseconds since
+    /// 1970. Timestamps rise with the height.
+    ///
+    /// # Errors
+    ///
+    /// If the database fails: halt.
+    pub fn prune_older(
+        &self,
+        below: Height,
+        before_ms: u64,
+        blocks: u64,
+    ) -> Result<Height, StoreError> {
         let first = self.pruned_below()?;
         let below = below.min(self.tip().height);
         let mut batch = Batch::default();
@@ -58,6 +73,9 @@ impl Store {
         while next < below && next.0 - first.0 < blocks && keys < PRUNE_KEYS_PER_CALL {
             let key = height_key(next);
             if let Some(stored) = self.block(next)? {
+                if stored.block.header().timestamp_ms >= before_ms {
+                    break;
+                }
                 batch.delete(IDS, stored.block.id());
                 for (index, transaction) in (0_u32..).zip(stored.block.transactions()) {
                     // The same transaction may stand in a later block; that row is not this one's.
