@@ -118,6 +118,8 @@ pub struct Links {
     pub bandwidth: Option<u64>,
     /// Validators whose messages take so much longer.
     pub slow: BTreeMap<usize, Duration>,
+    /// Bytes a second of validators with a line of their own, each way.
+    pub narrow: BTreeMap<usize, u64>,
 }
 
 impl Links {
@@ -130,6 +132,7 @@ impl Links {
             disorder: false,
             bandwidth: None,
             slow: BTreeMap::new(),
+            narrow: BTreeMap::new(),
         }
     }
 
@@ -147,6 +150,13 @@ impl Links {
     }
 }
 
+/// Which way a line carries something.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Way {
+    Out,
+    In,
+}
+
 /// The links as they are now.
 pub(crate) struct Network {
     pub(crate) links: Links,
@@ -159,8 +169,8 @@ pub(crate) struct Network {
     pub(crate) unlinked: BTreeSet<(usize, usize)>,
     /// When the last message of a link and lane arrives.
     last: BTreeMap<(usize, usize, usize), Moment>,
-    /// When a validator's line is free again.
-    line_free: BTreeMap<usize, Moment>,
+    /// When a validator's line is free again, out and in.
+    line_free: BTreeMap<(usize, Way), Moment>,
     /// How many messages were lost by chance or came twice.
     pub(crate) lost: u64,
     pub(crate) doubled: u64,
@@ -218,14 +228,18 @@ impl Network {
             self.lost += 1;
             return Vec::new();
         }
-        let mut sent = now;
-        if let Some(bandwidth) = self.links.bandwidth {
-            let free = self.line_free.entry(from).or_default();
-            let takes = bytes as u64 * 1_000_000 / bandwidth.max(1);
-            sent = (*free).max(now).after(Duration::from_micros(takes));
-            *free = sent;
-        }
-        let mut arrivals = vec![sent.after(self.delay(rng, from, to))];
+        let narrow = |of: usize| self.links.narrow.get(&of).copied();
+        let (narrow_out, narrow_in) = (narrow(from), narrow(to));
+        let sent = match narrow_out.or(self.links.bandwidth) {
+            Some(bandwidth) => self.through((from, Way::Out), now, bytes, bandwidth),
+            None => now,
+        };
+        let arrives = sent.after(self.delay(rng, from, to));
+        let arrives = match narrow_in {
+            Some(bandwidth) => self.through((to, Way::In), arrives, bytes, bandwidth),
+            None => arrives,
+        };
+        let mut arrivals = vec![arrives];
         if self.links.double_percent > 0 && rng.random_range(0..100) < self.links.double_percent {
             self.doubled += 1;
             arrivals.push(sent.after(self.delay(rng, from, to) * 2));
@@ -238,6 +252,14 @@ impl Network {
             }
         }
         arrivals
+    }
+
+    /// When a frame is through a line, which carries one after the other.
+    fn through(&mut self, line: (usize, Way), at: Moment, bytes: usize, bandwidth: u64) -> Moment {
+        let free = self.line_free.entry(line).or_default();
+        let takes = bytes as u64 * 1_000_000 / bandwidth.max(1);
+        *free = (*free).max(at).after(Duration::from_micros(takes));
+        *free
     }
 
     pub(crate) fn delay(&self, rng: &mut ChaCha8Rng, from: usize, to: usize) -> Duration {

@@ -76,6 +76,22 @@ pub struct Costs {
     pub execute: Duration,
 }
 
+impl Costs {
+    /// So many times as much.
+    fn times(&self, times: u32) -> Self {
+        Self {
+            sign: self.sign * times,
+            checks: self.checks * times,
+            certify: self.certify * times,
+            search: self.search * times,
+            certificate: self.certificate * times,
+            vote: self.vote * times,
+            block: self.block * times,
+            execute: self.execute * times,
+        }
+    }
+}
+
 impl Default for Costs {
     /// Rough ones.
     fn default() -> Self {
@@ -119,6 +135,8 @@ pub struct Scenario {
     pub sync: Duration,
     /// How long computing takes. Of it, scenario files tell of execution only.
     pub costs: Costs,
+    /// Validators whose processors take so many times as long. Not written down either.
+    pub slow_processors: BTreeMap<usize, u32>,
     /// How votes are checked. Not written down either.
     pub checking: VoteChecking,
     /// How long a finalize vote waits for company.
@@ -190,6 +208,7 @@ impl Scenario {
             links: Links::good(),
             sync: Duration::from_micros(800),
             costs: Costs::default(),
+            slow_processors: BTreeMap::new(),
             checking: VoteChecking::default(),
             linger: Duration::from_millis(2),
             penalty_lasts: Duration::from_secs(3_600),
@@ -253,6 +272,12 @@ impl Scenario {
     /// Who behaves, whatever becomes of its messages.
     pub fn is_honest(&self, validator: usize) -> bool {
         !self.byzantine.contains_key(&validator)
+    }
+
+    /// What computing takes for a validator.
+    pub fn costs_of(&self, validator: usize) -> Costs {
+        let times = self.slow_processors.get(&validator).copied();
+        self.costs.times(times.unwrap_or(1))
     }
 
     /// Everybody.

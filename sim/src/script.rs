@@ -86,6 +86,9 @@ impl Display for Scenario {
         for (validator, delay) in &self.links.slow {
             writeln!(f, "slow {validator} {}", micros(*delay))?;
         }
+        for (validator, bandwidth) in &self.links.narrow {
+            writeln!(f, "narrow {validator} {bandwidth}")?;
+        }
         writeln!(f, "sync {}", micros(self.sync))?;
         writeln!(f, "transfers {}", self.transfers_per_second)?;
         if self.costs.execute != Costs::default().execute {
@@ -244,6 +247,10 @@ fn take_line(scenario: &mut Scenario, line: &str) -> Result<(), String> {
         "slow" => {
             let validator = number(rest, 0)?;
             scenario.links.slow.insert(validator, duration(rest, 1)?);
+        }
+        "narrow" => {
+            let validator = number(rest, 0)?;
+            scenario.links.narrow.insert(validator, number(rest, 1)?);
         }
         "sync" => scenario.sync = duration(rest, 0)?,
         "transfers" => scenario.transfers_per_second = number(rest, 0)?,

@@ -517,6 +517,7 @@ impl Simulation {
     }
 
     fn plan_parts(&mut self, host: usize) {
+        let costs = self.scenario.costs_of(self.hosts[host].validator);
         for part in PARTS {
             let Some(due) = self.hosts[host].due(part, self.now) else {
                 continue;
@@ -524,8 +525,8 @@ impl Simulation {
             let late = self.lateness(host, part, due);
             let takes = match part {
                 Part::Replica | Part::Crypto | Part::Keeper => Duration::ZERO,
-                Part::Executor => self.scenario.costs.execute,
-                Part::Validator | Part::Server | Part::Ingest => self.scenario.costs.block,
+                Part::Executor => costs.execute,
+                Part::Validator | Part::Server | Part::Ingest => costs.block,
             };
             let busy = self.hosts[host].busy[part as usize];
             let at = due.max(self.now).after(takes + late).max(busy);
@@ -562,7 +563,8 @@ impl Simulation {
             self.rng.fill_bytes(&mut seed);
         }
         self.hosts[host].clock.set(self.now);
-        let result = self.hosts[host].run(part, &self.chain.authority, &self.scenario.costs, seed);
+        let costs = self.scenario.costs_of(self.hosts[host].validator);
+        let result = self.hosts[host].run(part, &self.chain.authority, &costs, seed);
         let free = self.hosts[host].clock.world();
         self.hosts[host].busy[part as usize] = free;
         self.trace
