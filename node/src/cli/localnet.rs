@@ -332,7 +332,8 @@ impl Localnet {
         let terminal = std::io::stderr().is_terminal();
         let interval = LINE_INTERVAL[usize::from(!terminal)];
         let mut first: Option<(Sample, u64)> = None;
-        let mut last = Sample::take(network).await;
+        let begin = Sample::take(network).await;
+        let mut last = begin.clone();
         let mut last_final = 0;
         let mut next_line = start + interval;
         let mut curve = self.curve.as_deref().map(Curve::new);
@@ -384,7 +385,8 @@ impl Localnet {
         }
         Ok(match first {
             Some(first) => first,
-            None => (last, last_final),
+            // Too short for a warm-up: all of it counts.
+            None => (begin, 0),
         })
     }
 
