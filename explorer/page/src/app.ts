@@ -1,7 +1,7 @@
 // What every view is given.
 
 import type { Api } from "./data/api.ts";
-import type { Chain } from "./data/chain.ts";
+import type { Chain, Known } from "./data/chain.ts";
 import type { Servers } from "./data/servers.ts";
 import type { TrustStore } from "./data/trust.ts";
 import type { Verifier } from "./verify/client.ts";
@@ -11,6 +11,8 @@ export interface App {
   /** The server whose answers are shown. */
   readonly api: Api;
   readonly chain: Chain;
+  /** What this page has verified, whichever server it asks. */
+  readonly known: Known;
   readonly verifier: Verifier;
   readonly trust: TrustStore;
   readonly servers: Servers;

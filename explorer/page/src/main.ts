@@ -3,7 +3,7 @@
 import "./style.css";
 import type { App, View } from "./app.ts";
 import { Api } from "./data/api.ts";
-import { Chain } from "./data/chain.ts";
+import { Chain, type Known } from "./data/chain.ts";
 import { Servers } from "./data/servers.ts";
 import { TrustStore } from "./data/trust.ts";
 import { startShell } from "./ui/shell.ts";
@@ -16,9 +16,11 @@ import { accountView } from "./views/account.ts";
 import { blockView } from "./views/block.ts";
 import { blocksView } from "./views/blocks.ts";
 import { faultsView } from "./views/faults.ts";
+import { historyView } from "./views/history.ts";
 import { liveView } from "./views/live.ts";
 import { direct, searchView } from "./views/search.ts";
 import { transactionView } from "./views/transaction.ts";
+import { transactionsView } from "./views/transactions.ts";
 import { trustView } from "./views/trust.ts";
 import { validatorView, validatorsView } from "./views/validators.ts";
 import { viewView } from "./views/view.ts";
@@ -32,6 +34,7 @@ const trust = new TrustStore();
 const verifier = new Verifier(spawn());
 let whenPinned = Promise.withResolvers<void>();
 let chain: Chain;
+let known: Known = {};
 let api: Api;
 
 const app: App = {
@@ -40,6 +43,9 @@ const app: App = {
   },
   get chain() {
     return chain;
+  },
+  get known() {
+    return known;
   },
   verifier,
   trust,
@@ -68,6 +74,7 @@ const app: App = {
   },
   forget() {
     trust.forget();
+    known = {};
     whenPinned = Promise.withResolvers();
     restart();
     open();
@@ -96,7 +103,7 @@ const redraw = () => onFrame(draw);
 function restart(): void {
   chain?.close();
   api = new Api(servers.active ?? "http://localhost/");
-  const fresh = new Chain(api, verifier, redraw);
+  const fresh = new Chain(api, verifier, redraw, known);
   chain = fresh;
   if (servers.active !== undefined) {
     void compareTrust(api);
@@ -156,6 +163,8 @@ function make(name: string, argument: string, query: URLSearchParams): View {
   if (name === "validators") return validatorsView(app);
   if (name === "validator" && argument) return validatorView(app, argument);
   if (name === "faults") return faultsView(app);
+  if (name === "transactions") return transactionsView(app, query);
+  if (name === "history") return historyView(app, query);
   if (name === "search" && argument) return searchView(app, argument);
   return liveView(app);
 }

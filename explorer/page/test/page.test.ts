@@ -1,7 +1,10 @@
 import { expect, test } from "vitest";
 import { normalServer } from "../src/data/servers.ts";
 import { age, bytes, count, duration, shortHash } from "../src/ui/format.ts";
+import type { Validator } from "../src/data/types.ts";
+import { filled } from "../src/views/history.ts";
 import { direct, hrefOf } from "../src/views/search.ts";
+import { silenceOf } from "../src/views/validators.ts";
 
 test("numbers are grouped, also beyond 53 bits", () => {
   expect(count(18_446_744_073_709_551_615n).replace(/\D/g, " ")).toBe("18 446 744 073 709 551 615");
@@ -26,16 +29,43 @@ test("heights and views are found without asking", () => {
 });
 
 test("hits of a search lead to this page’s own views", () => {
-  const hit = (kind: "block" | "view" | "validator", href: string) => hrefOf({ kind, href, label: "" });
-  expect(hit("block", "/v1/blocks/0xab")).toBe("#/block/0xab");
-  expect(hit("view", "/v1/views/7?epoch=2")).toBe("#/view/2.7");
-  expect(hit("validator", "/v1/validators/3")).toBe("#/validator/3");
-  // Whatever a server says, it stays a place within this page.
-  expect(hit("block", "javascript:alert(1)")).toMatch(/^#\/block\//);
+  const [id, other] = ["ab".repeat(32), "cd".repeat(32)];
+  const hit = (kind: "block" | "view" | "validator" | "transaction" | "account", searched: string, href = `/v1/x/${other}`) =>
+    hrefOf({ kind, href, label: "" }, searched, [{ identity: `0x${other}` }, { identity: `0x${id}` }]);
+  // Whatever a server says of the place, it is that of what was searched for.
+  expect(hit("block", id)).toBe(`#/block/0x${id}`);
+  expect(hit("transaction", `0x${id.toUpperCase()}`)).toBe(`#/tx/0x${id}`);
+  expect(hit("account", id, "javascript:alert(1)")).toBe(`#/account/0x${id}`);
+  expect(hit("validator", id)).toBe("#/validator/1");
+  expect(hit("validator", "ef".repeat(32))).toBeUndefined();
+  expect(hit("view", id)).toBeUndefined();
+  expect(hit("block", "7")).toBe("#/block/7");
+  expect(hit("validator", "2")).toBeUndefined();
+  expect(hit("transaction", "seven")).toBeUndefined();
 });
 
 test("addresses of servers are made whole, and others are refused", () => {
   expect(normalServer("localhost:26680")).toBe("http://localhost:26680/");
   expect(normalServer(" https://explorer.example/chain?x#y ")).toBe("https://explorer.example/chain/");
   for (const bad of ["", "javascript:alert(1)", "ftp://a", "http://"]) expect(() => normalServer(bad)).toThrow();
+});
+
+test("history has a point for every period, and never too many", () => {
+  const point = (time_ms: string) => ({ time_ms, blocks: "2", transactions: "3", bytes: "4" });
+  const points = filled({ step: "hour", step_ms: "3600000", data: [point("3600000"), point("10800000")] });
+  expect(points.map(({ time, blocks }) => [time, blocks])).toEqual([[3_600, 2], [7_200, 0], [10_800, 2]]);
+  expect(filled({ step: "hour", step_ms: "1", data: [point("0"), point("18446744073709551615")] }).length).toBe(1_000);
+  expect(filled({ step: "hour", step_ms: "0", data: [point("0")] })).toEqual([]);
+});
+
+test("a validator whose votes were not heard lately is not called good", () => {
+  const validator = (last_vote: [string, string] | null, source = "observed") => ({ participation: { source, last_vote, percent: null, signed: null, of: null } }) as unknown as Validator;
+  const tip = { epoch: 2n, view: 1_000n };
+  expect(silenceOf(validator(["2", "995"]), tip, 4)).toBeUndefined();
+  expect(silenceOf(validator(["2", "900"]), tip, 4)).toBe("no vote since view 2.900");
+  expect(silenceOf(validator(["1", "9000"]), tip, 4)).toBe("no vote since view 1.9000");
+  expect(silenceOf(validator(["1", "9000"]), { epoch: 2n, view: 3n }, 4)).toBeUndefined();
+  expect(silenceOf(validator(null), tip, 4)).toBe("no vote seen");
+  expect(silenceOf(validator(null, "certificate"), tip, 4)).toBeUndefined();
+  expect(silenceOf(validator(["2", "1"]), undefined, 4)).toBeUndefined();
 });

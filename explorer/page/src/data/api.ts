@@ -44,12 +44,20 @@ export class Api {
     }
   }
 
-  async #fetch(path: string, signal?: AbortSignal): Promise<Response> {
+  /** Sends something, once. */
+  async post<T>(path: string, value: unknown, signal?: AbortSignal): Promise<T> {
+    const body = JSON.stringify(value);
+    const response = await this.#fetch(path, signal, { method: "POST", body, headers: { accept: "application/json", "content-type": "application/json" } });
+    if (response.ok) return (await response.json()) as T;
+    throw await problem(response);
+  }
+
+  async #fetch(path: string, signal?: AbortSignal, options: RequestInit = {}): Promise<Response> {
     const limit = AbortSignal.timeout(TIMEOUT_MS);
     const either = signal ? AbortSignal.any([signal, limit]) : limit;
     try {
       const headers = { accept: "application/json" };
-      return await fetch(this.url(path), { headers, signal: either, credentials: "omit" });
+      return await fetch(this.url(path), { headers, ...options, signal: either, credentials: "omit" });
     } catch (error) {
       if (signal?.aborted) throw error;
       throw new ApiError(0, "unreachable", "The server does not answer.");

@@ -22,6 +22,13 @@ const MAX_FILL = 500n;
 const CHECK_INTERVAL_MS = 200;
 const MAX_REFUSALS = 50;
 const SHORTEST_FINALITY_MS = 0.5;
+/** The body root of a block without transactions. */
+const EMPTY_BODY = `0x${"00".repeat(32)}`;
+/** What an idle chain pauses if nothing else is known, and the least that is too long. */
+const USUAL_PAUSE_MS = 1_000;
+const LEAST_PATIENCE_MS = 3_000;
+/** What clocks may differ by. */
+const CLOCKS_MS = 10_000;
 
 export type Mark = "waiting" | "verified" | "refused";
 
@@ -66,6 +73,11 @@ export interface Refusal {
   report: Report;
 }
 
+/** What this page has verified itself, whichever server it asks. */
+export interface Known {
+  newest?: Header | undefined;
+}
+
 interface Sample {
   at: number;
   stats: Stats;
@@ -101,8 +113,13 @@ export class Chain {
   #notarized = new Map<string, number>();
   #filling = Promise.resolve();
 
-  constructor(api: Api, verifier: Verifier, changed: () => void) {
+  readonly #known: Known;
+  /** When the newest block came, by this machine's clock. */
+  arrivedAt: number | undefined;
+
+  constructor(api: Api, verifier: Verifier, changed: () => void, known: Known = {}) {
     this.#api = api;
+    this.#known = known;
     this.#verifier = verifier;
     this.#changed = changed;
     this.#stream = new Stream(api, {
@@ -173,14 +190,33 @@ export class Chain {
 
   /** The newest rows, newest first. */
   newest(count: number): Row[] {
-    const found: Row[] = [];
-    if (this.tip === undefined) return found;
-    for (let height = this.tip; found.length < count && height > 0n; height--) {
-      const row = this.rows.get(height);
-      if (row) found.push(row);
-      else if (found.length > 0 && height < this.tip - BigInt(MAX_ROWS)) break;
+    // By the rows that there are: between heights that a server names there may be any number.
+    const heights = [...this.rows.keys()].sort((a, b) => (a < b ? 1 : a > b ? -1 : 0));
+    return heights.slice(0, count).map((height) => this.rows.get(height)!);
+  }
+
+  /** How long no block may come before something is wrong: ten times what lies between blocks while
+   *  the chain idles. A header tells whether its block is empty. */
+  patience(): number {
+    const pauses: number[] = [];
+    for (const row of this.rows.values()) {
+      if (row.mark !== "refused" && row.header.bodyRoot === EMPTY_BODY && row.blockTimeMs !== undefined) pauses.push(row.blockTimeMs);
     }
-    return found;
+    pauses.sort((a, b) => a - b);
+    const usual = pauses[Math.floor(pauses.length * 0.9)] ?? USUAL_PAUSE_MS;
+    return Math.max(LEAST_PATIENCE_MS, 10 * Math.min(usual, 60_000));
+  }
+
+  /** For how long no block has come, and whether that is too long. */
+  silence(now = Date.now()): { ms: number; state: "fresh" | "late" | "stands" } {
+    const top = this.newest(1)[0];
+    if (!top) return { ms: 0, state: "fresh" };
+    const patience = this.patience();
+    const old = Math.max(0, now - Number(top.header.timestampMs));
+    // The leader's clock may be another one; what came lately is late only if it is much older.
+    const waited = this.arrivedAt === undefined ? old : now - this.arrivedAt;
+    const ms = old > patience + CLOCKS_MS ? Math.max(old, waited) : waited;
+    return { ms, state: ms > 3 * patience ? "stands" : ms > patience ? "late" : "fresh" };
   }
 
   /** Writes down an answer that was not believed. */
@@ -217,11 +253,10 @@ export class Chain {
         if (this.samples.length > 300) this.samples.shift();
         break;
       case "gap":
-        this.#fill(BigInt(message.from), BigInt(message.to));
+        // The next block tells what is missing, and its certificate whether that is true.
         break;
       case "pruned":
         this.pruned = BigInt(message.oldest);
-        if (this.tip !== undefined && this.tip < this.pruned - 1n) this.tip = this.pruned - 1n;
         break;
     }
     this.#changed();
@@ -229,11 +264,19 @@ export class Chain {
 
   #follow(message: Extract<Message, { type: "finalized" }>): void {
     const height = BigInt(message.height);
-    if (this.tip !== undefined && height > this.tip + 1n) this.#fill(this.tip + 1n, height - 1n);
+    const due = this.tip === undefined ? undefined : this.tip + 1n;
     const arrived = height > this.#history ? Date.now() : undefined;
     const row = this.#add(height, message.block, message.header, message.finality, arrived);
     if (!row) return;
+    if (row.header.height !== height) {
+      // What it was sent for moves nothing.
+      this.#refuseRow(height, row, "asked", `asked for height ${height}, the header says ${row.header.height}`);
+      this.#changed();
+      return;
+    }
+    if (due !== undefined && height > due) this.#fill(due, height - 1n);
     if (this.tip === undefined || height > this.tip) this.tip = height;
+    if (arrived !== undefined) this.arrivedAt = arrived;
     const view = this.#view(row.header.epoch, row.header.view);
     view.height = height;
     if (arrived !== undefined) {
@@ -285,10 +328,17 @@ export class Chain {
     if (above) above.blockTimeMs ??= this.#blockTime(height + 1n, above.header);
     if (this.rows.size > MAX_ROWS) {
       let lowest = height;
+      // What was refused goes first, however high it claims to be.
+      const refused = [...this.rows].find(([, other]) => other.mark === "refused");
       for (const at of this.rows.keys()) if (at < lowest) lowest = at;
-      this.rows.delete(lowest);
+      this.rows.delete(refused?.[0] ?? lowest);
     }
     return row;
+  }
+
+  /** Who leads a view, by the rule; undefined until the committee is known. */
+  leaderOf(epoch: bigint, view: bigint): number | undefined {
+    return this.committee > 0 ? Number((view + epoch) % BigInt(this.committee)) : undefined;
   }
 
   /** Who leads a view, by the rule; what the server says only until the committee is known. */
@@ -339,7 +389,9 @@ export class Chain {
         await Promise.all(page.data.slice(i, i + 6).map((block) => this.#fetchOne(block)));
         this.#changed();
       }
-      after = BigInt(page.data.at(-1)!.height);
+      const last = BigInt(page.data.at(-1)!.height);
+      if (last <= after) break;
+      after = last;
     }
     this.#check();
   }
@@ -405,8 +457,16 @@ export class Chain {
     return newest;
   }
 
+  /** The newest block goes back to one that was not refused, so that what is real is followed. */
+  #stepBack(): void {
+    let highest = this.verified?.header.height;
+    for (const [height, row] of this.rows) if (row.mark !== "refused" && (highest === undefined || height > highest)) highest = height;
+    this.tip = highest;
+  }
+
   #refuseRow(height: bigint, row: Row, name: CheckName, detail: string): void {
     row.mark = "refused";
+    if (this.tip !== undefined && height >= this.tip) this.#stepBack();
     this.refuse(`block ${height}`, `#/block/${height}`, { ok: false, ms: 0, checks: [{ name, state: "failed", detail }] });
   }
 
@@ -429,10 +489,13 @@ export class Chain {
     if (report.ok) {
       for (const row of run) row.mark = "verified";
       if (!this.verified || this.verified.header.height < last.header.height) this.verified = last;
+      const known = this.#known.newest;
+      if (!known || known.height < last.header.height) this.#known.newest = last.header;
     } else {
       // The run hangs together, so it is the last one whose certificate does not hold, or the
       // first one that follows another block than the verified one: neither can be told to be final.
       last.mark = "refused";
+      if (this.tip !== undefined && to >= this.tip) this.#stepBack();
       this.refuse(`block ${to}`, `#/block/${to}`, report);
     }
   }

@@ -48,6 +48,8 @@ export interface BlockTransaction {
   height: string;
   index: number;
   outcome: string;
+  /** The server says that it has executed the block itself. */
+  outcome_checked?: boolean;
   timestamp_ms: string;
   role?: "sender" | "receiver" | "both";
 }
@@ -168,6 +170,18 @@ export interface Status {
   upstreams: Upstream[];
   uptime_ms: string;
   streams: number;
+  totals?: { transactions: string; accounts: string | null; supply: string | null };
+}
+
+export interface History {
+  step: "minute" | "hour" | "day";
+  step_ms: string;
+  data: { time_ms: string; blocks: string; transactions: string; bytes: string }[];
+}
+
+export interface SubmissionResults {
+  results: { id: string; state: string; error: string | null }[];
+  by: string;
 }
 
 export interface SearchHit {

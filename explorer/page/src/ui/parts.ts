@@ -1,6 +1,7 @@
 // The pieces that several views are made of.
 
 import type { Check, CheckName, Report } from "../verify/checks.ts";
+import { ApiError } from "../data/api.ts";
 import { fill, h, hidden, icon } from "./dom.ts";
 import { bare, duration, shortHash } from "./format.ts";
 
@@ -139,6 +140,10 @@ export function heading(title: string, ...aside: (Node | string)[]): HTMLElement
 
 export function problem(title: string, error: unknown): HTMLElement {
   const detail = error instanceof Error ? error.message : String(error);
+  // What is not there is no fault of anybody.
+  if (error instanceof ApiError && (error.status === 404 || error.status === 410)) {
+    return h("div", { class: "notice", role: "status" }, h("div", {}, h("strong", {}, error.status === 404 ? "There is nothing here." : "This is no longer kept."), h("p", {}, detail)));
+  }
   return h("div", { class: "notice notice-bad", role: "alert" }, icon("alarm"), h("div", {}, h("strong", {}, title), h("p", {}, detail)));
 }
 
@@ -150,6 +155,16 @@ export const validatorLink = (index: number): HTMLElement =>
 /** A validator's colour. */
 export function dot(index: number): HTMLElement {
   return h("span", { class: `dot hue-${index % 12}`, "aria-hidden": "true" });
+}
+
+/** Says in each cell what its column is: on narrow screens, lines are shown as cards. */
+export function labelled<T extends HTMLElement>(table: T): T {
+  const names = [...table.querySelectorAll("thead th")].map((cell) => cell.textContent ?? "");
+  for (const line of table.querySelectorAll<HTMLElement>("tbody tr")) {
+    [...line.children].forEach((cell, i) => (cell as HTMLElement).setAttribute("data-label", names[i] ?? ""));
+  }
+  table.classList.add("cards");
+  return table;
 }
 
 /** A table within a box that scrolls by itself. */

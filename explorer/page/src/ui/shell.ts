@@ -6,18 +6,18 @@ import { age, count } from "./format.ts";
 import { nextTheme, theme } from "./theme.ts";
 
 const ANNOUNCE_MS = 15_000;
-/** An older tip than this is no longer called fresh. */
-const STALE_MS = 10_000;
 
 const LINKS: [string, string][] = [
   ["", "Live"],
   ["blocks", "Blocks"],
+  ["transactions", "Transactions"],
+  ["history", "History"],
   ["validators", "Validators"],
   ["faults", "Faults"],
   ["trust", "Trust"],
 ];
 /** Under which link a view stands. */
-const PARENTS: Record<string, string> = { block: "blocks", view: "blocks", tx: "blocks", validator: "validators" };
+const PARENTS: Record<string, string> = { block: "blocks", view: "blocks", tx: "transactions", validator: "validators" };
 
 const KEYS: [string, string][] = [
   ["/", "search"],
@@ -115,19 +115,22 @@ export function startShell(app: App, search: (text: string) => void): Shell {
     const { chain, trust } = app;
     const verified = chain.verified;
     const top = chain.newest(1)[0];
+    const known = app.known.newest;
+    const behind = known !== undefined && verified !== undefined && verified.header.height < known.height && chain.state === "open";
     let key: string;
     let text: string;
     if (trust.isChecking) [key, text] = ["wait", "checking the keys to be pinned…"];
     else if (trust.error !== undefined || !trust.pinned) [key, text] = ["wait", "nothing is verified: no trust is pinned"];
     else if (top?.mark === "refused") [key, text] = ["bad", `block ${count(top.height)} was refused`];
     else if (!verified) [key, text] = ["wait", "verifying in your browser…"];
-    else [key, text] = ["ok", `verified in your browser to block ${count(verified.header.height)}`];
+    else [key, text] = [chain.silence().state === "fresh" && !behind ? "ok" : "late", `verified in your browser to block ${count(verified.header.height)}`];
+    if (behind && known) text += `; this server is behind block ${count(known.height)}, which was verified here before`;
     setText(markText, text);
     if (key === shownMark) return;
     shownMark = key;
     mark.dataset["mark"] = key;
     setClass(mark, `strip-mark strip-mark-${key}`);
-    fill(mark, icon(key === "ok" ? "shield" : key === "bad" ? "alarm" : "wait"), markText);
+    fill(mark, icon(key === "ok" || key === "late" ? "shield" : key === "bad" ? "alarm" : "wait"), markText);
   }
   const markText = h("span");
 
@@ -158,9 +161,10 @@ export function startShell(app: App, search: (text: string) => void): Shell {
       setText(tip, count(top.height));
       tip.setAttribute("href", `#/block/${top.height}`);
     }
-    const old = top ? Date.now() - Number(top.header.timestampMs) : undefined;
-    setText(tipAge, old === undefined ? "–" : age(old));
-    setClass(tipAge, old !== undefined && old > STALE_MS ? "strip-age stale" : "strip-age");
+    const silence = chain.silence();
+    const old = top ? silence.ms : undefined;
+    setText(tipAge, old === undefined ? "–" : silence.state === "fresh" ? age(old) : `no block for ${age(old)}`);
+    setClass(tipAge, `strip-age ${silence.state}`);
     setText(finger, trust.pinned ? `Pinned ${trust.pinned.fingerprint.slice(2, 18)}…` : "Nothing is pinned");
     updateMark();
     updateBanners();

@@ -3,7 +3,7 @@
 import type { ViewRow } from "../data/chain.ts";
 import { surface } from "./canvas.ts";
 import { h, setText } from "./dom.ts";
-import { words } from "./format.ts";
+import { count, words } from "./format.ts";
 import { palette } from "./theme.ts";
 
 const CELL = 12;
@@ -12,7 +12,7 @@ const LINES = 3;
 
 /** What became of a view, in words. */
 export function outcomeOf(view: ViewRow): string {
-  if (view.height !== undefined) return `block ${view.height}`;
+  if (view.height !== undefined) return `block ${count(view.height)}`;
   if (view.nullified !== undefined) return view.reason ? `nullified (${words(view.reason)})` : "nullified";
   return view.notarized === undefined ? "nothing seen" : "notarized";
 }

@@ -4,8 +4,11 @@ import type { App, View } from "../app.ts";
 import type { AccountAnswer, BlockTransaction, Page } from "../data/types.ts";
 import { fill, h } from "../ui/dom.ts";
 import { age, bare, count, moment, words } from "../ui/format.ts";
-import { checkCard, command, facts, fullHash, hashLink, heading, loading, pill, problem, saveButton } from "../ui/parts.ts";
+import { checkCard, command, facts, fullHash, hashLink, heading, labelled, loading, pill, problem, saveButton } from "../ui/parts.ts";
 import { rawBytes } from "./block.ts";
+
+/** The least time between two looks at an account that has new transactions. */
+const REFRESH_MS = 1_500;
 
 export function accountView(app: App, identity: string, query: URLSearchParams): View {
   const gone = new AbortController();
@@ -67,10 +70,10 @@ export function accountView(app: App, identity: string, query: URLSearchParams):
         {},
         h("td", { class: "number" }, h("a", { href: `#/block/${transaction.height}` }, count(transaction.height))),
         h("td", {}, hashLink(transaction.id, `#/tx/${transaction.id}`)),
-        h("td", {}, pill(transaction.role === "both" ? "to itself" : isSender ? "sent" : "received", isSender ? "plain" : "ok")),
+        h("td", {}, pill(transaction.role === "both" ? "to itself" : isSender ? "sent" : "received", "plain")),
         h("td", {}, hashLink(other, `#/account/${other}`)),
         h("td", { class: "number" }, `${isSender ? "−" : "+"}${count(transaction.amount)}`),
-        h("td", {}, pill(words(transaction.outcome), transaction.outcome === "applied" ? "ok" : "warn")),
+        h("td", {}, pill(`${words(transaction.outcome)}${transaction.outcome_checked === true ? " ✓" : ""}`, transaction.outcome === "applied" ? "plain" : "warn")),
         h("td", { class: "when wide" }, moment(BigInt(transaction.timestamp_ms))),
       );
     });
@@ -79,13 +82,13 @@ export function accountView(app: App, identity: string, query: URLSearchParams):
       h(
         "div",
         { class: "table-box", tabindex: "0", role: "region", "aria-label": "Transactions of the account" },
-        h(
+        labelled(h(
           "table",
           {},
           h("caption", { class: "visually-hidden" }, "Transactions of the account, newest first"),
           h("thead", {}, h("tr", {}, column("Block", "number"), column("Id"), column("Role"), column("Other side"), column("Amount", "number"), column("Outcome"), column("Time", "wide"))),
           h("tbody", {}, ...rows),
-        ),
+        )),
       ),
       rows.length === 0 && h("p", { class: "quiet pad" }, "No transaction of this account is in the index."),
       h("p", { class: "quiet pad" }, "This list is the server’s word; each transaction’s own page proves that it is in a block."),
@@ -93,11 +96,21 @@ export function accountView(app: App, identity: string, query: URLSearchParams):
     );
   }
 
+  // Its transactions as they become final; the newest page only.
+  let due: ReturnType<typeof setTimeout> | undefined;
+  const events = query.get("before") === null ? new EventSource(app.api.url(`/v1/stream/sse?account=${bare(identity)}`)) : undefined;
+  events?.addEventListener("transaction", () => {
+    due ??= setTimeout(() => {
+      due = undefined;
+      Promise.all([showHistory(), showState()]).catch(() => undefined);
+    }, REFRESH_MS);
+  });
+
   showState().catch((error: unknown) => {
     if (!gone.signal.aborted) fill(content, problem("This account’s state cannot be shown.", error));
   });
   showHistory().catch((error: unknown) => {
     if (!gone.signal.aborted) fill(history, problem("Its transactions cannot be shown.", error));
   });
-  return { title: "Account", element, close: () => gone.abort() };
+  return { title: "Account", element, close: () => { gone.abort(); clearTimeout(due); events?.close(); } };
 }

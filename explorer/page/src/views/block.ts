@@ -5,7 +5,7 @@ import type { Block, BlockTransaction, Page } from "../data/types.ts";
 import type { Certificate, Header, Transaction } from "../verify/codec.ts";
 import { fill, h, icon } from "../ui/dom.ts";
 import { bare, bytes, count, moment, words } from "../ui/format.ts";
-import { checkCard, command, copyButton, facts, fullHash, hashLink, heading, loading, pill, problem, saveButton, validatorLink } from "../ui/parts.ts";
+import { checkCard, command, copyButton, facts, fullHash, hashLink, heading, labelled, loading, pill, problem, saveButton, validatorLink } from "../ui/parts.ts";
 
 const PAGE = 50;
 
@@ -97,7 +97,7 @@ export function blockView(app: App, which: string): View {
     );
     fill(
       content,
-      h("div", { class: "columns" }, summary(found.header, found.transactions, block), card.element),
+      h("div", { class: "columns" }, summary(found.header, found.transactions, block, app.chain.leaderOf(found.header.epoch, found.header.view) ?? block.leader), card.element),
       certificateSection(app, block, found.header, found.certificate),
       transactionSection(app, found.header, found.transactions, gone.signal),
     );
@@ -110,7 +110,7 @@ export function blockView(app: App, which: string): View {
   return view;
 }
 
-function summary(header: Header, transactions: Transaction[], block: Block): HTMLElement {
+function summary(header: Header, transactions: Transaction[], block: Block, leader: number): HTMLElement {
   const fees = transactions.reduce((sum, transaction) => sum + transaction.fee, 0n);
   return h(
     "section",
@@ -120,9 +120,9 @@ function summary(header: Header, transactions: Transaction[], block: Block): HTM
       ["Id", fullHash(header.id, "the id")],
       ["Parent", header.height > 1n ? fullHash(header.parent, "the parent’s id", `#/block/${header.parent}`) : "none: the first block"],
       ["View", h("a", { href: `#/view/${header.epoch}.${header.view}` }, `${header.epoch}.${header.view}`), h("span", { class: "quiet" }, ` parent in ${header.parentView}`)],
-      ["Leader", validatorLink(block.leader)],
+      ["Leader", validatorLink(leader)],
       ["Time", moment(header.timestampMs), h("span", { class: "quiet" }, " leader’s clock")],
-      ["Transactions", count(transactions.length), h("span", { class: "quiet" }, ` ${count(fees)} in fees, ${bytes(Number(block.bytes))}`)],
+      ["Transactions", count(transactions.length), h("span", { class: "quiet" }, ` ${count(fees)} in fees, ${bytes(bare(block.block).length / 2)}`)],
       ["State root", fullHash(header.stateRoot, "the state root"), h("span", { class: "quiet" }, ` after block ${count(header.executedHeight)}`)],
       ["Body root", fullHash(header.bodyRoot, "the body root")],
     ),
@@ -157,7 +157,7 @@ function certificateSection(app: App, block: Block, header: Header, certificate:
 function transactionSection(app: App, header: Header, transactions: Transaction[], signal: AbortSignal): HTMLElement {
   const total = transactions.length;
   const place = h("div", {});
-  const outcomes = new Map<number, string>();
+  const outcomes = new Map<number, { outcome: string; checked: boolean }>();
   let from = 0;
 
   const draw = () => {
@@ -168,13 +168,13 @@ function transactionSection(app: App, header: Header, transactions: Transaction[
       return h(
         "tr",
         {},
-        h("td", { class: "number" }, String(index)),
+        h("td", { class: "number" }, count(index)),
         h("td", {}, hashLink(transaction.id, `#/tx/${transaction.id}`)),
         h("td", { class: "wide" }, hashLink(transaction.sender, `#/account/${transaction.sender}`)),
         h("td", {}, hashLink(transaction.to, `#/account/${transaction.to}`)),
         h("td", { class: "number" }, count(transaction.amount)),
         h("td", { class: "number wide" }, count(transaction.fee)),
-        h("td", {}, outcome === undefined ? "–" : pill(words(outcome), outcome === "applied" ? "ok" : "warn")),
+        h("td", {}, outcome === undefined ? "–" : pill(`${words(outcome.outcome)}${outcome.checked ? " ✓" : ""}`, outcome.outcome === "applied" ? "plain" : "warn")),
       );
     });
     const column = (text: string, className = "") => h("th", { scope: "col", class: className }, text);
@@ -185,13 +185,13 @@ function transactionSection(app: App, header: Header, transactions: Transaction[
       h(
         "div",
         { class: "table-box", tabindex: "0", role: "region", "aria-label": "Transactions" },
-        h(
+        labelled(h(
           "table",
           {},
           h("caption", { class: "visually-hidden" }, "Transactions of the block"),
           h("thead", {}, h("tr", {}, column("#", "number"), column("Id"), column("From", "wide"), column("To"), column("Amount", "number"), column("Fee", "number wide"), column("Outcome"))),
           h("tbody", {}, ...rows),
-        ),
+        )),
       ),
       total > PAGE &&
         h("nav", { class: "pager pad", "aria-label": "Pages of transactions" }, turn(-PAGE, "Back", from > 0), h("span", { class: "quiet" }, `${count(from)} to ${count(Math.min(total, from + PAGE) - 1)} of ${count(total)}`), turn(PAGE, "On", from + PAGE < total)),
@@ -204,7 +204,7 @@ function transactionSection(app: App, header: Header, transactions: Transaction[
     try {
       const page = await app.api.get<Page<BlockTransaction>>(`/v1/blocks/${header.height}/transactions?limit=${PAGE}${after}`, signal);
       for (const transaction of page.data) {
-        if (transactions[transaction.index]?.id === transaction.id) outcomes.set(transaction.index, transaction.outcome);
+        if (transactions[transaction.index]?.id === transaction.id) outcomes.set(transaction.index, { outcome: transaction.outcome, checked: transaction.outcome_checked === true });
       }
       draw();
     } catch {
@@ -221,7 +221,7 @@ function transactionSection(app: App, header: Header, transactions: Transaction[
   return h(
     "section",
     { class: "card card-flush" },
-    h("div", { class: "card-head" }, h("h2", {}, "Transactions"), h("span", { class: "quiet" }, "decoded from the verified body; outcomes are told by the validators")),
+    h("div", { class: "card-head" }, h("h2", {}, "Transactions"), h("span", { class: "quiet" }, "decoded from the verified body; outcomes are this server’s word: ✓ if it has executed the block itself")),
     place,
   );
 }

@@ -7,10 +7,12 @@ import { HEADER_BYTES, decodeHeader } from "../verify/codec.ts";
 import type { Report } from "../verify/checks.ts";
 import { fill, h, hidden, icon } from "../ui/dom.ts";
 import { bytes, count, duration, moment } from "../ui/format.ts";
-import { hashLink, heading, loading, problem, validatorLink } from "../ui/parts.ts";
+import { hashLink, heading, labelled, loading, problem, validatorLink } from "../ui/parts.ts";
 import { markCell } from "./live.ts";
 
 const LIMIT = 25;
+/** Numbers and sizes of transactions are not in the header. */
+export const TOLD = "told by the server; the block’s own page verifies it";
 
 interface Listed {
   page: Page<BlockSummary>;
@@ -41,7 +43,7 @@ export function blocksView(app: App, query: URLSearchParams): View {
     const marks = page.data.map(() => markCell());
     marks.forEach((mark) => mark.set("waiting"));
     const verdict = h("p", { class: "verdict verdict-wait", role: "status" }, icon("wait"), "Verifying this page in your browser…");
-    const rows = page.data.map((block, i) => row(block, headers[i]!, marks[i]!.element));
+    const rows = page.data.map((block, i) => row(app, block, headers[i]!, marks[i]!.element));
     const column = (text: string, className = "") => h("th", { scope: "col", class: className }, text);
     const newest = page.data[0] ? BigInt(page.data[0].height) : 0n;
     const oldest = page.data.at(-1) ? BigInt(page.data.at(-1)!.height) : 0n;
@@ -61,13 +63,13 @@ export function blocksView(app: App, query: URLSearchParams): View {
         h(
           "div",
           { class: "table-box", tabindex: "0", role: "region", "aria-label": "Blocks" },
-          h(
+          labelled(h(
             "table",
             { class: "blocks" },
             h("caption", { class: "visually-hidden" }, `Blocks ${oldest} to ${newest}, newest first`),
             h("thead", {}, h("tr", {}, h("th", { scope: "col" }, hidden("Verified")), column("Height", "number"), column("Id"), column("View", "number wide"), column("Leader"), column("Txs", "number"), column("Size", "number wide"), column("Time"))),
             h("tbody", {}, ...rows),
-          ),
+          )),
         ),
         page.data.length === 0 && h("p", { class: "quiet pad" }, "No block here."),
       ),
@@ -90,7 +92,7 @@ export function blocksView(app: App, query: URLSearchParams): View {
   return view;
 }
 
-function row(block: BlockSummary, headerHex: string, mark: HTMLElement): HTMLElement {
+function row(app: App, block: BlockSummary, headerHex: string, mark: HTMLElement): HTMLElement {
   const header = decodeHeader(unhex(headerHex, HEADER_BYTES));
   return h(
     "tr",
@@ -99,9 +101,9 @@ function row(block: BlockSummary, headerHex: string, mark: HTMLElement): HTMLEle
     h("td", { class: "number" }, h("a", { href: `#/block/${header.height}` }, count(header.height))),
     h("td", {}, hashLink(header.id, `#/block/${header.id}`)),
     h("td", { class: "number wide" }, h("a", { href: `#/view/${header.epoch}.${header.view}` }, `${header.epoch}.${header.view}`)),
-    h("td", {}, validatorLink(block.leader)),
-    h("td", { class: "number" }, count(block.transactions)),
-    h("td", { class: "number wide" }, bytes(Number(block.bytes))),
+    h("td", {}, validatorLink(app.chain.leaderOf(header.epoch, header.view) ?? block.leader)),
+    h("td", { class: "number told", title: TOLD }, count(block.transactions)),
+    h("td", { class: "number wide told", title: TOLD }, bytes(Number(block.bytes))),
     h("td", { class: "when" }, moment(header.timestampMs)),
   );
 }

@@ -5,9 +5,10 @@ import { type Mark, type Row } from "../data/chain.ts";
 import { curve } from "../ui/chart.ts";
 import { fill, h, hidden, icon, setClass, setText } from "../ui/dom.ts";
 import { age, bytes, count, duration, rate, shortHash } from "../ui/format.ts";
-import { heading } from "../ui/parts.ts";
+import { heading, labelled } from "../ui/parts.ts";
 import { strip } from "../ui/strip.ts";
 import { timeline } from "../ui/timeline.ts";
+import { TOLD } from "./blocks.ts";
 
 const LINES = 24;
 const CURVE_BLOCKS = 200;
@@ -59,7 +60,7 @@ function makeLine() {
   const leader = h("span");
   const view = h("a", { tabindex: "-1" });
   const cell = (className: string) => h("td", { class: className });
-  const [transactions, size, blockTime, finality, old] = [cell("number"), cell("number wide"), cell("number"), cell("number wide"), cell("number")];
+  const [transactions, size, blockTime, finality, old] = [cell("number told"), cell("number wide told"), cell("number"), cell("number wide"), cell("number")];
   const element = h(
     "tr",
     {},
@@ -140,6 +141,7 @@ export function liveView(app: App): View {
   });
   let lines = Array.from({ length: LINES }, makeLine);
   for (const { element } of lines) element.hidden = true;
+  for (const { element } of lines) for (const cell of element.querySelectorAll(".told")) cell.setAttribute("title", TOLD);
   const body = h("tbody", {}, ...lines.map(({ element }) => element));
   const column = (text: string, className = "") => h("th", { scope: "col", class: className }, text);
   const blocks = h(
@@ -166,6 +168,7 @@ export function liveView(app: App): View {
     ),
     body,
   );
+  labelled(blocks);
   const notes = h("div", { class: "notes" });
   const pauseLabel = h("span", {}, "Pause");
   const pauseIcon = h("span", { class: "icon-slot" }, icon("pause"));
@@ -199,7 +202,11 @@ export function liveView(app: App): View {
 
   function updateTiles(): void {
     const { stats } = chain;
-    tiles.tip.set(chain.tip === undefined ? "–" : count(chain.tip), chain.status ? `epoch ${chain.newest(1)[0]?.header.epoch ?? chain.status.tip?.epoch ?? 0}` : "");
+    const silence = chain.silence();
+    setClass(tiles.tip.element, silence.state === "fresh" ? "tile" : `tile ${silence.state}`);
+    const verified = app.known.newest;
+    const height = chain.newest(1)[0]?.height ?? verified?.height ?? chain.tip;
+    tiles.tip.set(height === undefined ? "–" : count(height), silence.state !== "fresh" ? `no block for ${age(silence.ms)}` : chain.status ? `epoch ${chain.newest(1)[0]?.header.epoch ?? chain.status.tip?.epoch ?? 0}` : "");
     if (!stats) return;
     tiles.blockTime.set(duration(stats.block_time_ms?.p50), stats.block_time_ms ? `p99 ${duration(stats.block_time_ms.p99)}` : "");
     tiles.finality.set(duration(stats.finality_ms?.p50), stats.finality_ms ? `p99 ${duration(stats.finality_ms.p99)}` : "");

@@ -3,19 +3,30 @@
 import type { App, View } from "../app.ts";
 import type { SearchHit } from "../data/types.ts";
 import { fill, h } from "../ui/dom.ts";
+import { bare } from "../ui/format.ts";
 import { heading, loading, pill, problem } from "../ui/parts.ts";
 
-/** Where a hit is shown here, from where the server has it. */
-export function hrefOf(hit: SearchHit): string {
-  const url = new URL(hit.href, "http://server/");
-  const last = decodeURIComponent(url.pathname.split("/").at(-1) ?? "");
-  if (hit.kind === "view") {
-    const epoch = url.searchParams.get("epoch");
-    return `#/view/${epoch === null ? "" : `${epoch}.`}${last}`;
+/**
+ * Where a hit is shown here. The server tells what kind of thing was searched for; which one it is,
+ * is what was typed, so no search leads anywhere else. A validator is one of the pinned trust.
+ */
+export function hrefOf(hit: SearchHit, searched: string, validators: { identity: string }[] = []): string | undefined {
+  const text = bare(searched.trim().toLowerCase());
+  if (/^[0-9a-f]{64}$/.test(text)) {
+    if (hit.kind === "validator") {
+      const place = validators.findIndex((validator) => bare(validator.identity) === text);
+      return place < 0 ? undefined : `#/validator/${place}`;
+    }
+    const names: Record<string, string> = { block: "block", transaction: "tx", account: "account" };
+    const name = names[hit.kind];
+    return name === undefined ? undefined : `#/${name}/0x${text}`;
   }
-  const names = { block: "block", transaction: "tx", account: "account", validator: "validator" } as const;
-  return `#/${names[hit.kind]}/${last}`;
+  if (!/^\d{1,20}$/.test(text)) return undefined;
+  if (hit.kind === "validator") return BigInt(text) < BigInt(validators.length) ? `#/validator/${text}` : undefined;
+  return hit.kind === "block" || hit.kind === "view" ? `#/${hit.kind}/${text}` : undefined;
 }
+
+const LABELS: Record<string, string> = { block: "The block with this id", transaction: "The transaction with this id", account: "The account", validator: "The validator", view: "The view" };
 
 /** What needs no server to be understood: a height, or a view with its epoch. */
 export function direct(text: string): string | undefined {
@@ -32,8 +43,13 @@ export function searchView(app: App, text: string): View {
   const element = h("div", {}, heading("Search"), content);
 
   app.api.get<SearchHit[]>(`/v1/search?q=${encodeURIComponent(text)}`, gone.signal).then(
-    (hits) => {
-      if (hits.length === 1) return location.replace(hrefOf(hits[0]!));
+    (answer) => {
+      const validators = app.trust.pinned?.trust.validators ?? [];
+      const hits = answer.flatMap((hit) => {
+        const href = hrefOf(hit, text, validators);
+        return href === undefined ? [] : [{ kind: hit.kind, label: LABELS[hit.kind] ?? hit.kind, href }];
+      });
+      if (hits.length === 1) return location.replace(hits[0]!.href);
       fill(
         content,
         h(
@@ -41,7 +57,7 @@ export function searchView(app: App, text: string): View {
           { class: "card" },
           hits.length === 0
             ? h("p", {}, "Nothing is known under ", h("code", { class: "hash" }, text), ". Search for a height, a view (2.41), an id, an identity, or a validator’s place.")
-            : h("ul", { class: "plain-list" }, ...hits.map((hit) => h("li", {}, pill(hit.kind), " ", h("a", { href: hrefOf(hit) }, hit.label)))),
+            : h("ul", { class: "plain-list" }, ...hits.map((hit) => h("li", {}, pill(hit.kind), " ", h("a", { href: hit.href }, hit.label)))),
         ),
       );
     },

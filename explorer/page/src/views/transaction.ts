@@ -10,6 +10,7 @@ import { hex } from "../verify/bytes.ts";
 import { rawBytes } from "./block.ts";
 
 const POLL_MS = 1_000;
+const MEMO_CHARACTERS = 120;
 const layout = (memoBytes: number): [string, number][] => [
   ["version", 1],
   ["chain tag", 8],
@@ -22,12 +23,21 @@ const layout = (memoBytes: number): [string, number][] => [
   ["signature", 64],
 ];
 
+/** What cannot be read, or could turn the text around it: controls, and marks of direction. */
+const UNREADABLE = /[\u0000-\u0008\u000b-\u001f\u007f-\u009f\u200b\u200e\u200f\u2028-\u202e\u2066-\u2069\ufffd]/;
+
+/** Whether a memo can be shown as text. Joiners are part of it: scripts and emoji need them. */
+export const isReadable = (text: string): boolean => !UNREADABLE.test(text);
+
 /** A memo as text if it is one that can be read, else as digits. It is a stranger's: shown, never followed. */
 function memo(bytes: Uint8Array): [string, ...(Node | string)[]] {
   const text = new TextDecoder().decode(bytes);
-  // What cannot be read, or could turn the text around it: controls, and marks of direction.
-  const readable = !/[\u0000-\u0008\u000b-\u001f\u007f-\u009f\u200b-\u200f\u2028-\u202e\u2066-\u2069\ufffd]/.test(text);
-  return ["Memo", h("span", { class: "memo" }, readable ? text : hex(bytes)), h("span", { class: "quiet" }, " the sender's words; nobody has checked them")];
+  const readable = isReadable(text);
+  const shown = readable ? text : hex(bytes);
+  const whole = h("span", { class: "memo" }, shown);
+  // A long one is folded.
+  const folded = shown.length > MEMO_CHARACTERS ? h("details", { class: "memo-fold" }, h("summary", {}, `${[...shown].slice(0, MEMO_CHARACTERS).join("")}…`, h("span", { class: "quiet" }, ` ${count(bytes.length)} bytes`)), whole) : whole;
+  return ["Memo", folded, h("span", { class: "quiet" }, " the sender's words; nobody has checked them")];
 }
 
 export function transactionView(app: App, id: string): View {
@@ -63,7 +73,7 @@ export function transactionView(app: App, id: string): View {
           h("div", { class: "card-head" }, h("h2", {}, "Transfer")),
           facts(
             ["Id", fullHash(transaction.id, "the id")],
-            ["Outcome", pill(words(outcome), outcome === "applied" ? "ok" : "warn"), h("span", { class: "quiet" }, " told by the validators; the proof covers inclusion")],
+            ["Outcome", pill(words(outcome), outcome === "applied" ? "plain" : "warn"), h("span", { class: "quiet" }, answer.outcome_checked === true ? " this server has executed the block itself, and a final header confirms the state; your browser has verified inclusion only" : " told by a validator; the proof covers inclusion")],
             ["Amount", h("strong", {}, count(transaction.amount))],
             ["Fee", count(transaction.fee)],
             ...(transaction.memo.length > 0 ? [memo(transaction.memo)] : []),

@@ -4,7 +4,7 @@ import type { App, View } from "../app.ts";
 import type { BlockSummary, Page, Validator, Validators, ViewAnswer } from "../data/types.ts";
 import { fill, h } from "../ui/dom.ts";
 import { bare, count, shortHash, words } from "../ui/format.ts";
-import { dot, facts, fullHash, heading, loading, pill, problem } from "../ui/parts.ts";
+import { dot, facts, fullHash, heading, labelled, loading, pill, problem } from "../ui/parts.ts";
 
 const CELLS = 200;
 /** Views without a block that are asked for, one by one. */
@@ -56,7 +56,7 @@ const STATE_WORDS: Record<Cell["state"], string> = { finalized: "with a final bl
 /** A grid that arrow keys walk through. */
 function grid(cells: Cell[]): HTMLElement {
   const links = cells.map((cell) => {
-    const outcome = cell.height === undefined ? STATE_WORDS[cell.state] : `block ${cell.height}`;
+    const outcome = cell.height === undefined ? STATE_WORDS[cell.state] : `block ${count(cell.height)}`;
     const label = `View ${cell.epoch}.${cell.view}, validator ${cell.leader}: ${outcome}${cell.reason ? `, ${words(cell.reason)}` : ""}`;
     return h("a", { href: `#/view/${cell.epoch}.${cell.view}`, class: `cell cell-${cell.state} hue-${cell.leader % 12}`, title: label, "aria-label": label, tabindex: "-1" });
   });
@@ -89,10 +89,51 @@ function gridSection(cells: Cell[]): HTMLElement {
   return h("section", { class: "card" }, h("div", { class: "card-head" }, h("h2", {}, `The last ${cells.length} views`), h("span", { class: "quiet" }, range)), grid(cells), h("ul", { class: "legend" }, ...legend));
 }
 
-function standing(validator: Validator): HTMLElement[] {
+/** A vote of a validator may be so many rounds of leaders old before it counts as silent. */
+const SILENT_ROUNDS = 3n;
+
+/** Evidence that was verified here, and that was refused. */
+const judged = new Map<string, Promise<boolean>>();
+
+/** A pill that says no more than what is verified by now. */
+function evidencePill(app: App, validator: Validator): HTMLElement {
+  const shown = pill("evidence told, not verified", "plain");
+  const checks = validator.evidence.map(({ hex }) => {
+    const key = `${validator.index}:${hex}`;
+    let check = judged.get(key);
+    if (!check) {
+      check = app.verify("evidence", { validator: validator.index, hex }).then(({ report }) => report.ok, () => false);
+      judged.set(key, check);
+    }
+    return check;
+  });
+  void Promise.all(checks).then((results) => {
+    const holds = results.some((result) => result);
+    shown.textContent = holds ? "evidence" : "evidence does not hold";
+    shown.className = `pill pill-${holds ? "bad" : "warn"}`;
+  });
+  return shown;
+}
+
+/** Why a validator cannot be called good, as far as its votes were heard. */
+export function silenceOf(validator: Validator, tip: { epoch: bigint; view: bigint } | undefined, committee: number): string | undefined {
+  const { last_vote: last, source } = validator.participation;
+  if (!tip || source !== "observed" && last === null) return undefined;
+  if (last === null) return "no vote seen";
+  const [epoch, view] = [BigInt(last[0]), BigInt(last[1])];
+  const rounds = SILENT_ROUNDS * BigInt(Math.max(committee, 4));
+  if (epoch > tip.epoch || (epoch === tip.epoch && view + rounds >= tip.view)) return undefined;
+  if (epoch + 1n === tip.epoch && tip.view < rounds) return undefined;
+  return `no vote since view ${epoch}.${view}`;
+}
+
+function standing(app: App, validator: Validator): HTMLElement[] {
   const marks: HTMLElement[] = [];
-  if (validator.evidence.length > 0) marks.push(pill("evidence", "bad"));
+  if (validator.evidence.length > 0) marks.push(evidencePill(app, validator));
   if (validator.blocked.length > 0) marks.push(pill(`blocked by ${validator.blocked.length}`, "bad"));
+  const silent = silenceOf(validator, app.chain.newest(1)[0]?.header, app.chain.committee);
+  if (silent !== undefined) marks.push(pill(silent, "bad"));
+  else if (app.chain.silence().state !== "fresh") marks.push(pill("the chain stands", "warn"));
   return marks.length > 0 ? marks : [pill("good", "ok")];
 }
 
@@ -131,7 +172,7 @@ export function validatorsView(app: App): View {
         h("td", { class: "number" }, count(validator.missed)),
         h("td", { class: "number wide" }, count(validator.nullified)),
         h("td", {}, participation(validator)),
-        h("td", {}, ...standing(validator)),
+        h("td", {}, ...standing(app, validator)),
       ),
     );
     fill(
@@ -143,13 +184,13 @@ export function validatorsView(app: App): View {
         h(
           "div",
           { class: "table-box", tabindex: "0", role: "region", "aria-label": "Validators" },
-          h(
+          labelled(h(
             "table",
             {},
             h("caption", { class: "visually-hidden" }, "Validators of the epoch"),
             h("thead", {}, h("tr", {}, column("Place"), column("Identity"), column("Led", "number"), column("Blocks", "number"), column("Missed", "number"), column("Nullified", "number wide"), column("Participation"), column("Standing"))),
             h("tbody", {}, ...rows),
-          ),
+          )),
         ),
       ),
     );
@@ -185,7 +226,7 @@ export function validatorView(app: App, which: string): View {
       h(
         "section",
         { class: "card" },
-        h("div", { class: "card-head" }, h("h2", {}, "Validator"), pill(agrees ? "as in the pinned trust" : "not as in the pinned trust", agrees ? "ok" : "bad")),
+        h("div", { class: "card-head" }, h("h2", {}, "Validator"), app.trust.pinned === undefined ? pill("no trust is pinned yet") : pill(agrees ? "as in the pinned trust" : "not as in the pinned trust", agrees ? "ok" : "bad")),
         facts(
           ["Place", h("span", { class: "leader" }, dot(validator.index), String(validator.index))],
           ["Identity", fullHash(validator.identity, "the identity")],
@@ -193,7 +234,7 @@ export function validatorView(app: App, which: string): View {
           ["Account", h("a", { href: `#/account/${validator.identity}` }, "fees that it earned")],
           ["Led", `${count(validator.led)} views: ${count(validator.blocks)} blocks, ${count(validator.missed)} missed, ${count(validator.nullified)} of these with a nullification`],
           ["Participation", participation(validator)],
-          ["Standing", ...standing(validator)],
+          ["Standing", ...standing(app, validator)],
           ...validator.blocked.map((entry): [string, string] => ["Blocked", `${words(entry.reason)}, says ${entry.by}`]),
           ...validator.evidence.map((entry): [string, Node] => ["Evidence", h("a", { href: "#/faults" }, `${words(entry.conflict)} in view ${entry.epoch}.${entry.view}`)]),
         ),

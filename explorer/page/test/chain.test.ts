@@ -1,0 +1,156 @@
+// What a lying or broken server can do to the live view: nothing that lasts.
+
+import { afterEach, beforeEach, expect, test, vi } from "vitest";
+import { Chain, type Known } from "../src/data/chain.ts";
+import type { Api } from "../src/data/api.ts";
+import type { Verifier } from "../src/verify/client.ts";
+import { sha256 } from "../src/verify/codec.ts";
+import { hex } from "../src/verify/bytes.ts";
+import { isReadable } from "../src/views/transaction.ts";
+
+type Listener = (event: { data: string }) => void;
+
+class FakeSource {
+  static newest: FakeSource;
+  readonly listeners = new Map<string, Listener>();
+  constructor() {
+    FakeSource.newest = this;
+  }
+  addEventListener(type: string, listener: Listener): void {
+    this.listeners.set(type, listener);
+  }
+  close(): void {}
+  send(message: { type: string } & Record<string, unknown>): void {
+    this.listeners.get(message.type)?.({ data: JSON.stringify(message) });
+  }
+}
+
+beforeEach(() => {
+  vi.stubGlobal("EventSource", FakeSource);
+});
+afterEach(() => {
+  vi.unstubAllGlobals();
+});
+
+const NOW = 1_900_000_000_000;
+
+/** A header that follows a parent; all of it made up but the chain of hashes. */
+function header(height: bigint, parent: string, timestamp = BigInt(NOW) + 100n * height): { text: string; id: string } {
+  const bytes = new Uint8Array(177);
+  const view = new DataView(bytes.buffer);
+  bytes[0] = 1;
+  view.setBigUint64(41, height);
+  view.setBigUint64(49, height);
+  bytes.set(Buffer.from(parent.slice(2), "hex"), 57);
+  view.setBigUint64(97, timestamp);
+  return { text: hex(bytes), id: hex(sha256(bytes)) };
+}
+
+function setup(known: Known = {}, holds: (from: bigint) => boolean = () => true) {
+  const asked: string[] = [];
+  const api = {
+    base: "http://server/",
+    url: (path: string) => path,
+    get: (path: string) => {
+      asked.push(path);
+      if (path === "/v1/status") return Promise.resolve({ tip: { height: "3" }, oldest: "1", chain: { name: "" } });
+      return Promise.resolve({ data: [], next: null });
+    },
+  } as unknown as Api;
+  const verifier = { check: (_: string, claim: { from: bigint }) => Promise.resolve({ report: { ok: holds(claim.from), checks: [], ms: 0 } }) } as unknown as Verifier;
+  const chain = new Chain(api, verifier, () => undefined, known);
+  return { chain, asked };
+}
+
+let parent = `0x${"00".repeat(32)}`;
+const chainOf = (count: number) => {
+  parent = `0x${"00".repeat(32)}`;
+  return Array.from({ length: count }, (_, i) => {
+    const made = header(BigInt(i + 1), parent);
+    parent = made.id;
+    return made;
+  });
+};
+const event = (height: bigint | number, text: string) => ({
+  type: "finalized",
+  height: String(height),
+  block: { height: String(height), leader: 0, transactions: 9, bytes: "200" },
+  header: text,
+  finality: { headers: [], certificate: "0x00", finalized_by: { height: String(height), id: "" } },
+});
+
+test("numbers that no chain reaches do not hang the page, and what is real is followed after them", async () => {
+  const { chain } = setup();
+  await chain.open();
+  const headers = chainOf(8);
+  for (let i = 0; i < 4; i++) FakeSource.newest.send(event(i + 1, headers[i]!.text));
+  const huge = String(2n ** 63n);
+  FakeSource.newest.send({ type: "gap", from: "5", to: huge });
+  FakeSource.newest.send({ type: "pruned", oldest: huge });
+  FakeSource.newest.send(event(2n ** 63n, headers[4]!.text));
+  const started = performance.now();
+  expect(chain.newest(24).filter((row) => row.mark !== "refused").map((row) => Number(row.height))).toEqual([4, 3, 2, 1]);
+  expect(performance.now() - started).toBeLessThan(1_000);
+  expect(chain.tip).toBe(4n);
+  for (let i = 4; i < 8; i++) FakeSource.newest.send(event(i + 1, headers[i]!.text));
+  expect(chain.tip).toBe(8n);
+  chain.close();
+});
+
+test("a block whose certificate does not hold moves the tip back", async () => {
+  const known: Known = {};
+  const far = header(1_000_000n, `0x${"11".repeat(32)}`);
+  const { chain } = setup(known, (from) => from < 1_000n);
+  await chain.open();
+  chain.ready(4);
+  const headers = chainOf(4);
+  for (let i = 0; i < 4; i++) FakeSource.newest.send(event(i + 1, headers[i]!.text));
+  await vi.waitFor(() => expect(chain.verified?.height).toBe(4n));
+  expect(known.newest?.height).toBe(4n);
+  FakeSource.newest.send(event(1_000_000n, far.text));
+  await vi.waitFor(() => expect(chain.rows.get(1_000_000n)?.mark).toBe("refused"));
+  expect(chain.tip).toBe(4n);
+  expect(chain.verified?.height).toBe(4n);
+  chain.close();
+});
+
+test("what was verified stays known when another server shows less", async () => {
+  const known: Known = {};
+  const first = setup(known);
+  await first.chain.open();
+  first.chain.ready(4);
+  const headers = chainOf(6);
+  for (let i = 0; i < 6; i++) FakeSource.newest.send(event(i + 1, headers[i]!.text));
+  await vi.waitFor(() => expect(known.newest?.height).toBe(6n));
+  first.chain.close();
+  const second = setup(known);
+  await second.chain.open();
+  second.chain.ready(4);
+  for (let i = 0; i < 2; i++) FakeSource.newest.send(event(i + 1, headers[i]!.text));
+  await vi.waitFor(() => expect(second.chain.verified?.height).toBe(2n));
+  expect(known.newest?.height).toBe(6n);
+  second.chain.close();
+});
+
+test("a chain stands after ten times what lies between its empty blocks", async () => {
+  const { chain } = setup();
+  await chain.open();
+  const pause = 2_000n;
+  let last = `0x${"00".repeat(32)}`;
+  for (let height = 1n; height <= 12n; height++) {
+    const made = header(height, last, BigInt(NOW) + pause * height);
+    last = made.id;
+    FakeSource.newest.send(event(height, made.text));
+  }
+  expect(chain.patience()).toBe(20_000);
+  const arrived = chain.arrivedAt!;
+  expect(chain.silence(arrived + 15_000).state).toBe("fresh");
+  expect(chain.silence(arrived + 38_000)).toEqual({ ms: 38_000, state: "late" });
+  expect(chain.silence(arrived + 100_000).state).toBe("stands");
+  chain.close();
+});
+
+test("a memo with joiners is text, one that turns the text around it is not", () => {
+  for (const text of ["👩‍👩‍👧", "نمی‌خواهم", "two\nlines\tand a tab"]) expect(isReadable(text)).toBe(true);
+  for (const text of ["a\u202eb", "a\u200fb", "\u0007", "\u2066x"]) expect(isReadable(text)).toBe(false);
+});
