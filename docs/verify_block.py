@@ -1,9 +1,12 @@
 #!/usr/bin/env python3
 """Verifies a block of a Quorate explorer with the chain's trust file alone.
 
-    curl -s http://127.0.0.1:26608/v1/blocks/1200 | python3 verify_block.py trust.json
+    curl -s http://127.0.0.1:26608/v1/blocks/1200 | python3 verify_block.py trust.json 1200
 
-Needs py_ecc, which is slow (some seconds) and simple. docs/EXPLORER.md describes the formats.
+The second argument is what you asked for, a height or an id. Without it, any final block is accepted: an explorer
+may have answered with another one than you wanted.
+
+Needs py_ecc, which is slow (some seconds) and simple. docs/FORMATS.md describes the formats.
 """
 
 import hashlib
@@ -117,8 +120,19 @@ def check_certificate(trust, certificate, block_id):
     require(left == right, "no quorum stands behind the certificate")
 
 
-def verify(trust, answer):
+def check_asked(header, asked):
+    """The block is the one that was asked for: by its height, or by its id."""
+    if isinstance(asked, int) or str(asked).isdigit() and len(str(asked)) <= 20:
+        height = int.from_bytes(header[49:57], "big")
+        require(height == int(asked), f"this is block {height}, not {asked}")
+    else:
+        require(sha256(header) == unhex(asked), "this block has another id than was asked for")
+
+
+def verify(trust, answer, asked=None):
     header = check_body(unhex(answer["block"]))
+    if asked is not None:
+        check_asked(header, asked)
     require(header[0] == 1 and header[1:33] == unhex(trust["chain_id"]), "another chain")
     last = sha256(header)
     for text in answer["finality"]["headers"]:
@@ -133,7 +147,8 @@ def main():
     with open(sys.argv[1]) as file:
         trust = json.load(file)
     try:
-        header = verify(trust, json.load(sys.stdin))
+        asked = sys.argv[2] if len(sys.argv) > 2 else None
+        header = verify(trust, json.load(sys.stdin), asked)
     except (ValueError, KeyError, IndexError, TypeError) as error:
         sys.exit(f"NOT VERIFIED: {error}")
     height = int.from_bytes(header[49:57], "big")

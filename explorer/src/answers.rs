@@ -1,10 +1,11 @@
 //! From the index's rows to the interface's shapes.
 
 use crate::{
+    check::Progress,
     index::{Index, IndexError, TransactionPlace},
     shapes::{
         Anchor, BlockCertificate, BlockDetail, BlockName, BlockSummary, BlockTransaction, Finality,
-        Hex, Number,
+        FinalizedEvent, Hex, Number,
     },
     verify::Guard,
 };
@@ -182,6 +183,7 @@ pub(crate) fn transaction(
     header: &Header,
     index: u32,
     outcome: Outcome,
+    checks: &Progress,
 ) -> BlockTransaction {
     let transfer = transaction.transfer();
     BlockTransaction {
@@ -196,6 +198,7 @@ pub(crate) fn transaction(
         height: Number(header.height.0),
         index,
         outcome: outcome.name().to_owned(),
+        outcome_checked: checks.is_checked(header.height),
         timestamp_ms: Number(header.timestamp_ms),
     }
 }
@@ -203,6 +206,7 @@ pub(crate) fn transaction(
 /// The transaction that stands in a place.
 pub(crate) fn transaction_at(
     index: &Index,
+    checks: &Progress,
     place: TransactionPlace,
 ) -> Result<Option<BlockTransaction>, IndexError> {
     let Some(block) = index.block(place.height)? else {
@@ -213,16 +217,7 @@ pub(crate) fn transaction_at(
     let outcome = outcomes.get(place.index as usize);
     Ok(found
         .zip(outcome)
-        .map(|(found, outcome)| transaction(found, block.header(), place.index, *outcome)))
-}
-
-#[derive(Serialize)]
-struct FinalizedEvent {
-    r#type: &'static str,
-    height: Number,
-    block: BlockSummary,
-    header: Hex,
-    finality: Finality,
+        .map(|(found, outcome)| transaction(found, block.header(), place.index, *outcome, checks)))
 }
 
 /// What streams say of the final block at a height.
@@ -240,7 +235,7 @@ pub(crate) fn finalized_event(
         return Ok(None);
     };
     Ok(Some(json(&FinalizedEvent {
-        r#type: "finalized",
+        kind: "finalized".to_owned(),
         height: Number(height.0),
         block,
         header: encoding(&header),

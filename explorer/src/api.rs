@@ -24,6 +24,7 @@ pub(crate) use server::serve;
 
 use crate::{
     Config,
+    check::Progress,
     hub::Hub,
     index::{Index, IndexError},
     metrics::Metrics,
@@ -31,7 +32,13 @@ use crate::{
     upstream::Upstream,
     verify::Guard,
 };
-use axum::{Router, extract::Request, middleware::Next, response::Response, routing::get};
+use axum::{
+    Router,
+    extract::{DefaultBodyLimit, Request},
+    middleware::Next,
+    response::Response,
+    routing::get,
+};
 use problem::{Answer, Failure};
 use quorate_http::{Clients, Resource};
 use respond::Cache;
@@ -68,6 +75,8 @@ pub struct Parts {
     pub opinions: Arc<Opinions>,
     /// The validators, for proofs of accounts and for what is pending.
     pub upstreams: Vec<Upstream>,
+    /// How far outcomes are checked.
+    pub checks: Arc<Progress>,
     /// The process's metrics.
     pub metrics: Arc<Metrics>,
 }
@@ -78,6 +87,7 @@ struct Inner {
     proofs: accounts::ProofCache,
     clients: Clients,
     blocking: Semaphore,
+    stats: chain::StatsCache,
     openapi: std::sync::OnceLock<String>,
 }
 
@@ -90,6 +100,7 @@ impl App {
                 proofs: accounts::proof_cache(),
                 blocking: Semaphore::new(MAX_BLOCKING),
                 clients: Clients::new(server::limits(config)),
+                stats: chain::StatsCache::default(),
                 openapi: std::sync::OnceLock::new(),
                 parts,
             }),
@@ -141,6 +152,7 @@ fn routes() -> (Router<App>, utoipa::openapi::OpenApi) {
         .routes(routes!(blocks::one))
         .routes(routes!(blocks::certificate))
         .routes(routes!(blocks::transactions))
+        .routes(routes!(transactions::list, transactions::submit))
         .routes(routes!(transactions::one))
         .routes(routes!(transactions::proof))
         .routes(routes!(accounts::one))
@@ -150,6 +162,7 @@ fn routes() -> (Router<App>, utoipa::openapi::OpenApi) {
         .routes(routes!(validators::one))
         .routes(routes!(chain::status))
         .routes(routes!(chain::stats))
+        .routes(routes!(chain::history))
         .routes(routes!(chain::trust))
         .routes(routes!(chain::bootstrap))
         .routes(routes!(search::search))
@@ -190,6 +203,7 @@ pub fn router(app: App) -> Router {
         .route("/docs.css", get(docs::style))
         .fallback(page::serve)
         .method_not_allowed_fallback(|| async { Failure::method_not_allowed() })
+        .layer(DefaultBodyLimit::max(transactions::MAX_BODY_BYTES))
         .layer(axum::middleware::from_fn_with_state(app.clone(), guard))
         .layer(axum::middleware::from_fn(quorate_http::hold_answers))
         .layer(CompressionLayer::new())

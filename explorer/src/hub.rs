@@ -36,6 +36,14 @@ const MAX_NOTARIZED: usize = 1_024;
 /// A pause after which the next block's distance says nothing of the chain.
 const MAX_INTERVAL: Duration = Duration::from_secs(60);
 
+/// So many times the pause between two blocks without transactions is too long for the newest block
+/// to be young; never less than [`LEAST_PATIENCE`].
+const PATIENCE_INTERVALS: u32 = 10;
+const LEAST_PATIENCE: Duration = Duration::from_secs(10);
+
+/// Pauses before empty blocks that are remembered: those that an idle chain makes.
+const IDLE_PAUSES: usize = 256;
+
 /// What a stream can be about.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Topic {
@@ -109,6 +117,9 @@ struct Seen {
 struct Observed {
     seen: VecDeque<Seen>,
     last: Option<Instant>,
+    /// From a block to the next one without transactions, in milliseconds by the leaders' clocks.
+    idle_ms: VecDeque<u64>,
+    last_timestamp: Option<u64>,
     nullified: VecDeque<Instant>,
     notarized: HashMap<Digest, Instant>,
     order: VecDeque<Digest>,
@@ -233,6 +244,16 @@ impl Hub {
         };
         let now = Instant::now();
         let mut observed = self.observed.lock();
+        for item in blocks {
+            let timestamp = item.block.header().timestamp_ms;
+            let before = observed.last_timestamp.replace(timestamp);
+            if let Some(before) = before.filter(|_| item.block.transactions().is_empty()) {
+                observed.idle_ms.push_back(timestamp.saturating_sub(before));
+            }
+        }
+        while observed.idle_ms.len() > IDLE_PAUSES {
+            observed.idle_ms.pop_front();
+        }
         let since = observed.last.replace(now).map(|last| now - last);
         if backlog {
             observed.last = None;
@@ -264,6 +285,17 @@ impl Hub {
         drop(observed);
         *self.tip_at.lock() = Some(now);
         self.tip.send_replace(newest.block.height());
+    }
+
+    /// How old the newest block may be: ten times what lies between blocks while the chain idles.
+    pub fn patience(&self) -> Duration {
+        let observed = self.observed.lock();
+        let mut pauses: Vec<u64> = observed.idle_ms.iter().copied().collect();
+        drop(observed);
+        pauses.sort_unstable();
+        let usual = pauses.get(pauses.len() * 9 / 10).copied().unwrap_or(0);
+        let usual = Duration::from_millis(usual).min(MAX_INTERVAL);
+        (PATIENCE_INTERVALS * usual).max(LEAST_PATIENCE)
     }
 
     /// The figures of a window.

@@ -14,7 +14,10 @@
 //! | `nullified` | epoch, view | reason and nullification, as observed |
 //! | `nullified_by` | epoch, validator | observed nullifications of its views |
 //! | `evidence` | id | the pair of votes |
-//! | `meta` | name | chain id, format, oldest and newest height |
+//! | `filled` | newest first: ¬height | nothing; of blocks with transactions only |
+//! | `history` | `m`, `h` or `d`, and the number of that minute, hour or day since 1970 | blocks, transactions, bytes |
+//! | `meta` | name | chain id, format, oldest and newest height, number of transactions |
+//! | `state`, `checked` | | the accounts after the newest block that was executed here ([`crate::check`]) |
 //!
 //! Numbers are big-endian. All that some blocks bring is written as one batch together with the
 //! new tip, so whatever kills the process leaves what some block left. Nothing is synced: a power cut
@@ -25,20 +28,26 @@
 
 mod digest;
 mod error;
+mod history;
 mod open;
 mod read;
 mod rows;
 
 pub use error::IndexError;
+pub use history::{Period, Sums};
 pub use read::{AccountPlace, NullifiedView, TransactionPlace};
 pub use rows::Role;
 
-use crate::verify::FinalBlock;
-use commonware_codec::Encode;
+use crate::{
+    check::{CHECKED, STATE},
+    verify::FinalBlock,
+};
+use commonware_codec::{Encode, EncodeSize};
 use parking_lot::RwLock;
 use quorate_storage::database::{Batch, Database, DatabaseError};
 use quorate_types::{
-    Certificate, Committee, Digest, Epoch, Evidence, Header, Height, Identity, ValidatorIndex, View,
+    Certificate, Committee, Digest, Epoch, Evidence, Header, Height, Identity, Outcome,
+    ValidatorIndex, View,
 };
 use rows::{height_key, pair, place_key};
 use std::{collections::BTreeMap, path::PathBuf, sync::Arc};
@@ -56,8 +65,10 @@ pub(crate) const NULLIFIED: &str = "nullified";
 pub(crate) const NULLIFIED_BY: &str = "nullified_by";
 pub(crate) const EVIDENCE: &str = "evidence";
 pub(crate) const META: &str = "meta";
+pub(crate) const FILLED: &str = "filled";
+pub(crate) const HISTORY: &str = "history";
 
-const COLUMNS: [&str; 13] = [
+const COLUMNS: [&str; 17] = [
     BLOCKS,
     FINALITY,
     IDS,
@@ -71,6 +82,10 @@ const COLUMNS: [&str; 13] = [
     NULLIFIED_BY,
     EVIDENCE,
     META,
+    FILLED,
+    HISTORY,
+    CHECKED,
+    STATE,
 ];
 
 /// Most pieces of evidence that are kept for one validator. Any one convicts.
@@ -146,6 +161,13 @@ impl Index {
             parent = Some(*header);
         }
         self.stage_counts(&counts, &mut batch)?;
+        let mut sums = history::Added::default();
+        for item in blocks {
+            let count = item.block.transactions().len() as u64;
+            let bytes = item.block.encode_size() as u64;
+            sums.add(item.block.header(), count, bytes, &mut batch);
+        }
+        self.stage_history(&sums, &mut batch)?;
         let oldest = follows.map_or(first.block.height(), |extent| extent.oldest);
         batch.put(META, b"oldest", height_key(oldest));
         batch.put(META, b"tip", height_key(last.block.height()));
@@ -217,7 +239,17 @@ impl Index {
         Ok(())
     }
 
-    fn write(&self, batch: &Batch) -> Result<(), IndexError> {
+    /// What rows are kept in.
+    pub(crate) fn database(&self) -> Arc<dyn Database> {
+        self.database.clone()
+    }
+
+    /// Adds to a batch what became of a block's transactions.
+    pub(crate) fn stage_outcomes(&self, height: Height, outcomes: &[Outcome], batch: &mut Batch) {
+        batch.put(OUTCOMES, height_key(height), outcome_codes(outcomes));
+    }
+
+    pub(crate) fn write(&self, batch: &Batch) -> Result<(), IndexError> {
         let written = self.database.write(batch, false);
         written.map_err(|source| self.failed(source))
     }
@@ -229,7 +261,7 @@ impl Index {
         }
     }
 
-    fn damaged(&self, what: &str) -> IndexError {
+    pub(crate) fn damaged(&self, what: &str) -> IndexError {
         IndexError::Damaged {
             path: self.path.to_path_buf(),
             what: what.to_owned(),
@@ -272,6 +304,11 @@ impl Counts {
     }
 }
 
+fn outcome_codes(outcomes: &[Outcome]) -> Vec<u8> {
+    let codes = outcomes.iter().map(|outcome| outcome.encode().to_vec());
+    codes.flatten().collect()
+}
+
 fn stage_block(item: &FinalBlock, batch: &mut Batch) {
     let block = &item.block;
     let header = block.header();
@@ -284,12 +321,7 @@ fn stage_block(item: &FinalBlock, batch: &mut Batch) {
     batch.put(FINALITY, key, finality);
     batch.put(IDS, block.id(), key);
     batch.put(VIEWS, pair(header.epoch.0, header.view.0), key);
-    let codes: Vec<u8> = item
-        .outcomes
-        .iter()
-        .flat_map(|outcome| outcome.encode().to_vec())
-        .collect();
-    batch.put(OUTCOMES, key, codes);
+    batch.put(OUTCOMES, key, outcome_codes(&item.outcomes));
     for (index, transaction) in (0_u32..).zip(block.transactions()) {
         let id: Digest = transaction.id();
         batch.put(TRANSACTIONS, rows::place(&id.0, header.height, index), []);

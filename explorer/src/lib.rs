@@ -15,6 +15,7 @@
 mod answers;
 pub mod api;
 mod begin;
+mod check;
 pub mod client;
 mod follow;
 pub mod hub;

@@ -8,14 +8,13 @@ use crate::{
     answers::{encoding, json},
     hub::{Event, Hub, Topic},
     index::{Index, IndexError},
-    shapes::{BlockedBy, Hex, Number},
+    shapes::{BlockedBy, NotarizedEvent, NullifiedEvent, Number, StatsEvent},
     task::blocking,
     upstream::{Upstream, UpstreamError, ValidatorStatus},
     verify::Guard,
 };
 use parking_lot::RwLock;
 use quorate_types::{Certificate, Epoch, View, VoteKind};
-use serde::Serialize;
 use std::{
     collections::{BTreeMap, VecDeque},
     convert::Infallible,
@@ -82,25 +81,6 @@ pub struct Observer {
     /// What validators think of each other.
     pub opinions: Arc<Opinions>,
     told: parking_lot::Mutex<VecDeque<(Epoch, View, VoteKind)>>,
-}
-
-#[derive(Serialize)]
-struct NotarizedEvent {
-    r#type: &'static str,
-    epoch: Number,
-    view: Number,
-    id: Hex,
-    certificate: Hex,
-}
-
-#[derive(Serialize)]
-struct NullifiedEvent {
-    r#type: &'static str,
-    epoch: Number,
-    view: Number,
-    leader: u32,
-    certificate: Hex,
-    reason: String,
 }
 
 impl Observer {
@@ -209,7 +189,7 @@ impl Observer {
 
     fn publish_notarized(&self, certificate: &Certificate) {
         let text = json(&NotarizedEvent {
-            r#type: "notarized",
+            kind: "notarized".to_owned(),
             epoch: Number(certificate.subject.epoch.0),
             view: Number(certificate.subject.view.0),
             id: certificate.subject.payload.into(),
@@ -220,7 +200,7 @@ impl Observer {
 
     fn publish_nullified(&self, certificate: &Certificate, leader: u32, reason: &str) {
         let text = json(&NullifiedEvent {
-            r#type: "nullified",
+            kind: "nullified".to_owned(),
             epoch: Number(certificate.subject.epoch.0),
             view: Number(certificate.subject.view.0),
             leader,
@@ -302,13 +282,6 @@ fn known_reason(reason: &str) -> &'static str {
 
 /// Tells the figures of the newest minute once a second, for ever.
 pub async fn tell_stats(hub: Arc<Hub>) -> Infallible {
-    #[derive(Serialize)]
-    struct StatsEvent {
-        r#type: &'static str,
-        tip: Number,
-        #[serde(flatten)]
-        stats: crate::shapes::Stats,
-    }
     let mut tick = tokio::time::interval(Duration::from_secs(1));
     loop {
         tick.tick().await;
@@ -316,7 +289,7 @@ pub async fn tell_stats(hub: Arc<Hub>) -> Infallible {
             continue;
         }
         let text = json(&StatsEvent {
-            r#type: "stats",
+            kind: "stats".to_owned(),
             tip: Number(hub.tip().borrow().0),
             stats: hub.stats("1m", Duration::from_secs(60)),
         });

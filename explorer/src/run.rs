@@ -2,18 +2,20 @@
 
 use crate::{
     api::{self, App, Parts},
+    check::Checker,
     follow::Follower,
     hub::Hub,
     index::{Index, IndexError},
     metrics::Metrics,
     observe::{Observer, Opinions, tell_stats},
+    task::blocking,
     upstream::{Upstream, UpstreamError},
     verify::Guard,
 };
 use quorate_http::client::Roots;
 use quorate_types::{
-    Height,
-    genesis::{GenesisError, Trust},
+    ChainId, Height,
+    genesis::{Genesis, GenesisError, Trust},
 };
 use std::{
     convert::Infallible,
@@ -30,6 +32,8 @@ use tracing::info;
 pub struct Config {
     /// What it trusts.
     pub trust: Trust,
+    /// The genesis file, if outcomes are to be checked.
+    pub genesis: Option<Genesis>,
     /// The validators' HTTP addresses, at least one.
     pub upstreams: Vec<String>,
     /// Whose certificates are believed of validators at `https` addresses.
@@ -56,6 +60,17 @@ pub enum RunError {
     /// The trust file's keys are none.
     #[error("the trust file: {0}")]
     Trust(#[from] GenesisError),
+    /// The genesis file is another chain's.
+    #[error(
+        "--genesis: this is the genesis file of chain {found}, and the trust file is of chain \
+         {expected}"
+    )]
+    OtherGenesis {
+        /// Its chain's id.
+        found: ChainId,
+        /// The trust file's.
+        expected: ChainId,
+    },
     /// No upstream was given.
     #[error("no validator to read from: give at least one with --upstream URL")]
     NoUpstream,
@@ -105,6 +120,14 @@ impl Explorer {
         let guard = Arc::new(Guard::new(config.trust.clone())?);
         if config.upstreams.is_empty() {
             return Err(RunError::NoUpstream);
+        }
+        if let Some(genesis) = &config.genesis
+            && genesis.chain_id() != config.trust.chain_id
+        {
+            return Err(RunError::OtherGenesis {
+                found: genesis.chain_id(),
+                expected: config.trust.chain_id,
+            });
         }
         let upstreams = config
             .upstreams
@@ -157,8 +180,10 @@ impl Explorer {
             hub: hub.clone(),
             opinions: opinions.clone(),
             upstreams: self.upstreams.clone(),
+            checks: Arc::default(),
             metrics: Arc::new(Metrics::new()),
         };
+        let checks = parts.checks.clone();
         let app = App::new(parts, &self.config);
         // Each runs for ever; the first that ends stops the explorer.
         let mut parts: JoinSet<Result<Infallible, IndexError>> = JoinSet::new();
@@ -174,6 +199,11 @@ impl Explorer {
         parts.spawn(observer.hear(self.upstreams.clone()));
         let telling = hub.clone();
         parts.spawn(async move { Ok(tell_stats(telling).await) });
+        if let Some(genesis) = self.config.genesis.clone() {
+            let (guard, index) = (self.guard.clone(), self.index.clone());
+            let checker = blocking(move || Checker::open(guard, index, &genesis, checks)).await?;
+            parts.spawn(checker.run(hub.clone()));
+        }
         let follower = Follower::new(self.guard, self.index, hub, self.upstreams);
         parts.spawn(follower.run());
         let serving = api::serve(app, &self.config, self.listener, shutdown);

@@ -181,6 +181,32 @@ pub struct UpstreamStatus {
     pub error: Option<String>,
 }
 
+/// How far the outcomes of transactions are checked.
+#[derive(Clone, Debug, Default, Serialize, Deserialize, ToSchema)]
+pub struct OutcomeChecks {
+    /// `executed` (every block is executed here from the genesis accounts, and each state that a
+    /// final header names is compared), `told` (outcomes are what a validator says), or `diverged`.
+    pub state: String,
+    /// Outcomes of blocks up to this height were executed here, and a final header confirms the
+    /// state.
+    pub checked_to: Number,
+    /// Outcomes that a validator told otherwise, and that were replaced.
+    pub corrected: Number,
+    /// The block whose header names another state than executing leads to.
+    pub diverged_at: Option<Number>,
+}
+
+/// What the chain holds altogether.
+#[derive(Clone, Debug, Default, Serialize, Deserialize, ToSchema)]
+pub struct Totals {
+    /// Transactions in all blocks that this explorer has taken in.
+    pub transactions: Number,
+    /// Accounts after the newest executed block; `null` if blocks are not executed here.
+    pub accounts: Option<Number>,
+    /// The sum of all balances, which never changes; `null` if blocks are not executed here.
+    pub supply: Option<Number>,
+}
+
 /// How the explorer is doing.
 #[derive(Clone, Debug, Serialize, Deserialize, ToSchema)]
 pub struct Status {
@@ -196,6 +222,12 @@ pub struct Status {
     pub lag: Number,
     /// Whether nothing is known to be missing.
     pub caught_up: bool,
+    /// What the chain holds altogether.
+    #[serde(default)]
+    pub totals: Totals,
+    /// How far outcomes are checked.
+    #[serde(default)]
+    pub outcomes: OutcomeChecks,
     /// The validators that are read from.
     pub upstreams: Vec<UpstreamStatus>,
     /// How long the process lives.
@@ -292,7 +324,7 @@ pub struct BlockCertificate {
 pub struct BlockPage {
     /// The blocks.
     pub data: Vec<BlockSummary>,
-    /// The page before: of the newest blocks, those above, the oldest first.
+    /// The page before, in the same order.
     pub prev: Option<String>,
     /// The page after.
     pub next: Option<String>,
@@ -324,8 +356,12 @@ pub struct BlockTransaction {
     pub height: Number,
     /// Its place in the block, from 0.
     pub index: u32,
-    /// `applied`, `wrong_nonce`, `cannot_pay_fee` or `insufficient_balance`, as validators say.
+    /// `applied`, `wrong_nonce`, `cannot_pay_fee` or `insufficient_balance`.
     pub outcome: String,
+    /// Whether this explorer has executed the block itself and a final header confirms it; otherwise
+    /// `outcome` is what a validator says.
+    #[serde(default)]
+    pub outcome_checked: bool,
     /// The block's time: its leader's clock, in milliseconds since 1970.
     pub timestamp_ms: Number,
 }
@@ -339,6 +375,184 @@ pub struct TransactionPage {
     pub next: Option<String>,
     /// How many there are in all.
     pub total: u32,
+}
+
+/// The newest transactions of the chain, or those before a place or a time.
+#[derive(Clone, Debug, Serialize, Deserialize, ToSchema)]
+pub struct TransactionList {
+    /// The transactions, newest first.
+    pub data: Vec<BlockTransaction>,
+    /// The page after, with older ones.
+    pub next: Option<String>,
+}
+
+/// Sums over a minute, an hour or a day, by the leaders' clocks.
+#[derive(Clone, Debug, Serialize, Deserialize, ToSchema)]
+pub struct HistoryPoint {
+    /// When it begins, in milliseconds since 1970.
+    pub time_ms: Number,
+    /// Final blocks.
+    pub blocks: Number,
+    /// Their transactions.
+    pub transactions: Number,
+    /// Bytes of their encodings.
+    pub bytes: Number,
+}
+
+/// Sums over time, oldest first. Periods without blocks are left out.
+#[derive(Clone, Debug, Serialize, Deserialize, ToSchema)]
+pub struct History {
+    /// `minute`, `hour` or `day`.
+    pub step: String,
+    /// The length of a period in milliseconds.
+    pub step_ms: Number,
+    /// The sums; the last one may be of a period that has not ended.
+    pub data: Vec<HistoryPoint>,
+}
+
+/// Signed transfers to hand to a validator.
+#[derive(Clone, Debug, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Submission {
+    /// The encodings of at most 16 signed transfers.
+    #[schema(max_items = 16)]
+    pub hex: Vec<Hex>,
+}
+
+/// What a validator made of a transfer.
+#[derive(Clone, Debug, Serialize, Deserialize, ToSchema)]
+pub struct SubmissionResult {
+    /// Its id, computed here.
+    pub id: Hex,
+    /// `pending`, `finalized` or `refused`, as the validator says.
+    pub state: String,
+    /// Why it is refused.
+    pub error: Option<String>,
+}
+
+/// What a validator made of transfers, in their order.
+#[derive(Clone, Debug, Serialize, Deserialize, ToSchema)]
+pub struct SubmissionResults {
+    /// One for each.
+    pub results: Vec<SubmissionResult>,
+    /// The address of the validator that says so.
+    pub by: String,
+}
+
+/// A final block, in a stream.
+#[derive(Clone, Debug, Serialize, Deserialize, ToSchema)]
+pub struct FinalizedEvent {
+    /// `finalized`.
+    #[serde(rename = "type")]
+    pub kind: String,
+    /// The height, which is also the event's id.
+    pub height: Number,
+    /// The block in short.
+    pub block: BlockSummary,
+    /// The header's encoding.
+    pub header: Hex,
+    /// What makes it final.
+    pub finality: Finality,
+}
+
+/// A verified notarization, in a stream. Its block is not final yet.
+#[derive(Clone, Debug, Serialize, Deserialize, ToSchema)]
+pub struct NotarizedEvent {
+    /// `notarized`.
+    #[serde(rename = "type")]
+    pub kind: String,
+    /// The epoch.
+    pub epoch: Number,
+    /// The view.
+    pub view: Number,
+    /// The block's id.
+    pub id: Hex,
+    /// The notarization's encoding.
+    pub certificate: Hex,
+}
+
+/// A verified nullification, in a stream.
+#[derive(Clone, Debug, Serialize, Deserialize, ToSchema)]
+pub struct NullifiedEvent {
+    /// `nullified`.
+    #[serde(rename = "type")]
+    pub kind: String,
+    /// The epoch.
+    pub epoch: Number,
+    /// The view.
+    pub view: Number,
+    /// Who led it.
+    pub leader: u32,
+    /// The nullification's encoding.
+    pub certificate: Hex,
+    /// Why, as a validator says.
+    pub reason: String,
+}
+
+/// The figures of the newest minute, in a stream, once a second.
+#[derive(Clone, Debug, Serialize, Deserialize, ToSchema)]
+pub struct StatsEvent {
+    /// `stats`.
+    #[serde(rename = "type")]
+    pub kind: String,
+    /// The newest final height.
+    pub tip: Number,
+    /// The figures.
+    #[serde(flatten)]
+    pub stats: Stats,
+}
+
+/// The client was too slow for these blocks, or the explorer left them out: fetch them by REST.
+#[derive(Clone, Debug, Serialize, Deserialize, ToSchema)]
+pub struct GapEvent {
+    /// `gap`.
+    #[serde(rename = "type")]
+    pub kind: String,
+    /// The first height that is missing.
+    pub from: Number,
+    /// The last one.
+    pub to: Number,
+}
+
+/// History begins later than what was asked for; the stream goes on from there.
+#[derive(Clone, Debug, Serialize, Deserialize, ToSchema)]
+pub struct PrunedEvent {
+    /// `pruned`.
+    #[serde(rename = "type")]
+    pub kind: String,
+    /// The oldest height.
+    pub oldest: Number,
+}
+
+/// A final transaction of the account that a stream is about.
+#[derive(Clone, Debug, Serialize, Deserialize, ToSchema)]
+pub struct TransactionEvent {
+    /// `transaction`.
+    #[serde(rename = "type")]
+    pub kind: String,
+    /// The transaction.
+    #[serde(flatten)]
+    pub transaction: AccountTransaction,
+}
+
+/// Any event of a stream; `type` tells which.
+#[derive(Clone, Debug, Serialize, Deserialize, ToSchema)]
+#[serde(untagged)]
+pub enum StreamEvent {
+    /// A final block.
+    Finalized(FinalizedEvent),
+    /// A notarization.
+    Notarized(NotarizedEvent),
+    /// A nullification.
+    Nullified(NullifiedEvent),
+    /// Figures.
+    Stats(StatsEvent),
+    /// Blocks that the stream leaves out.
+    Gap(GapEvent),
+    /// Where history begins.
+    Pruned(PrunedEvent),
+    /// A transaction of the account.
+    Transaction(TransactionEvent),
 }
 
 /// A transaction, wherever it is.
@@ -378,9 +592,13 @@ pub struct TransactionDetail {
     /// Its place in the block, from 0.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub index: Option<u32>,
-    /// `applied`, `wrong_nonce`, `cannot_pay_fee` or `insufficient_balance`, as validators say.
+    /// `applied`, `wrong_nonce`, `cannot_pay_fee` or `insufficient_balance`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub outcome: Option<String>,
+    /// Whether this explorer has executed the block itself and a final header confirms it; otherwise
+    /// `outcome` is what a validator says.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub outcome_checked: Option<bool>,
     /// The block's time: its leader's clock, in milliseconds since 1970.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub timestamp_ms: Option<Number>,

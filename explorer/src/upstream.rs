@@ -154,6 +154,27 @@ struct Account {
     proof: Option<Proof>,
 }
 
+/// What a validator made of a submitted transfer.
+#[derive(Clone, Debug, Deserialize)]
+pub struct Submitted {
+    /// `pending`, `finalized` or `refused`.
+    pub state: String,
+    /// Why it is refused.
+    pub error: Option<SubmitError>,
+}
+
+/// Why a validator refuses a transfer.
+#[derive(Clone, Debug, Deserialize)]
+pub struct SubmitError {
+    /// A short name.
+    pub code: String,
+}
+
+#[derive(Deserialize)]
+struct SubmitAnswer {
+    results: Vec<Submitted>,
+}
+
 #[derive(Deserialize)]
 struct TransactionState {
     state: String,
@@ -296,15 +317,37 @@ impl Upstream {
         }
     }
 
+    /// Hands over signed transfers. The answers are the validator's own word.
+    ///
+    /// # Errors
+    ///
+    /// See [`UpstreamError`].
+    pub async fn submit(&self, hex: &[String]) -> Result<Vec<Submitted>, UpstreamError> {
+        let url = format!("{}/v1/transactions", self.url);
+        let request = self.http.post(url).json(&serde_json::json!({"hex": hex}));
+        let answer: SubmitAnswer = self.send(request, TIMEOUT).await?;
+        if answer.results.len() != hex.len() {
+            return Err(UpstreamError::Lied("not one result for each".to_owned()));
+        }
+        Ok(answer.results)
+    }
+
     async fn get<T: DeserializeOwned>(
         &self,
         path: &str,
         wait: Duration,
     ) -> Result<T, UpstreamError> {
-        let url = format!("{}{path}", self.url);
-        let timeout = TIMEOUT + wait;
+        let request = self.http.get(format!("{}{path}", self.url));
+        self.send(request, TIMEOUT + wait).await
+    }
+
+    async fn send<T: DeserializeOwned>(
+        &self,
+        request: reqwest::RequestBuilder,
+        timeout: Duration,
+    ) -> Result<T, UpstreamError> {
         // The whole answer must be there in time: a validator may also stall in the middle.
-        let answer = tokio::time::timeout(timeout, self.fetch(&url)).await;
+        let answer = tokio::time::timeout(timeout, fetch(request)).await;
         let answer =
             answer.unwrap_or_else(|_| Err(UpstreamError::Failed("no answer in time".to_owned())));
         *self.failed.lock() = answer.is_err().then(Instant::now);
@@ -326,19 +369,21 @@ impl Upstream {
             _ => UpstreamError::Failed(message),
         })
     }
+}
 
-    async fn fetch(&self, url: &str) -> Result<(reqwest::StatusCode, Vec<u8>), UpstreamError> {
-        let failed = |error: reqwest::Error| UpstreamError::Failed(innermost(&error));
-        let mut response = self.http.get(url).send().await.map_err(failed)?;
-        let mut body = Vec::new();
-        while let Some(chunk) = response.chunk().await.map_err(failed)? {
-            if body.len() + chunk.len() > MAX_ANSWER_BYTES {
-                return Err(UpstreamError::Lied("the answer has no end".to_owned()));
-            }
-            body.extend_from_slice(&chunk);
+async fn fetch(
+    request: reqwest::RequestBuilder,
+) -> Result<(reqwest::StatusCode, Vec<u8>), UpstreamError> {
+    let failed = |error: reqwest::Error| UpstreamError::Failed(innermost(&error));
+    let mut response = request.send().await.map_err(failed)?;
+    let mut body = Vec::new();
+    while let Some(chunk) = response.chunk().await.map_err(failed)? {
+        if body.len() + chunk.len() > MAX_ANSWER_BYTES {
+            return Err(UpstreamError::Lied("the answer has no end".to_owned()));
         }
-        Ok((response.status(), body))
+        body.extend_from_slice(&chunk);
     }
+    Ok((response.status(), body))
 }
 
 /// Reads a value from hexadecimal text of at most so many bytes.

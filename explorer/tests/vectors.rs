@@ -292,6 +292,109 @@ fn the_vectors_are_those_of_the_file() {
     assert_eq!(fs::read_to_string(FILE).unwrap(), text);
 }
 
+const FORMATS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/FORMATS.md");
+
+/// A few values to begin with, for whoever writes a verifier.
+fn first_vectors() -> Value {
+    let threshold = chain(SchemeKind::BlsThreshold, 1);
+    let aggregate = chain(SchemeKind::BlsAggregate, 2);
+    let block = &threshold.blocks[0].block;
+    let certificate = threshold.blocks[0].certificate.clone().unwrap();
+    let transaction = &block.transactions()[0];
+    let transfer = transaction.transfer();
+    let identity = secret(1).identity();
+    let proof = threshold.prove(&identity);
+    let vote = threshold.vote(2, certificate.subject);
+    let verifier = threshold.trust.verifier().unwrap();
+    let leaders: Vec<Value> = [(0, 1), (0, 5), (2, 1), (3, 7)]
+        .into_iter()
+        .map(|(epoch, view)| {
+            let leader = verifier
+                .committee()
+                .leader_in(quorate_types::Epoch(epoch), quorate_types::View(view));
+            json!({"epoch": epoch, "view": view, "leader": leader.0})
+        })
+        .collect();
+    assert!(verifier.verify(&certificate));
+    json!({
+        "chain_id": hex0x(threshold.trust.chain_id.0.0),
+        "group_key": format!("0x{}", threshold.trust.group_key.clone().unwrap()),
+        "leaders_of_4": leaders,
+        "header": encoded(block.header()),
+        "block_id": hex0x(block.id().0),
+        "transaction": encoded(transaction),
+        "transaction_id": hex0x(transaction.id().0),
+        "transaction_signed_bytes": hex0x(transfer.signed_bytes(&threshold.trust.chain_id)),
+        "body_root": hex0x(block.header().body_root.0),
+        "certificate": encoded(&certificate),
+        "certificate_signed_bytes": hex0x(certificate.subject.signed_bytes(&threshold.trust.chain_id)),
+        "certificate_bls_aggregate": encoded(&aggregate.blocks[0].certificate.clone().unwrap()),
+        "vote_of_2": encoded(&vote),
+        "account": hex0x(identity.0),
+        "account_key": hex0x(state_key(&identity).0),
+        "account_proof": encoded(&proof),
+        "account_state_root": hex0x(threshold.blocks[3].block.header().state_root.0),
+    })
+}
+
+#[test]
+fn the_formats_document_shows_what_the_program_makes() {
+    let text = fs::read_to_string(FORMATS).unwrap();
+    let (head, rest) = text.split_once("```json\n").unwrap();
+    let (shown, tail) = rest.split_once("```").unwrap();
+    let made = format!(
+        "{}\n",
+        serde_json::to_string_pretty(&first_vectors()).unwrap()
+    );
+    if env::var_os("QUORATE_BLESS").is_some() {
+        fs::write(FORMATS, format!("{head}```json\n{made}```{tail}")).unwrap();
+        return;
+    }
+    assert_eq!(shown, made);
+    // And the fields stand where the document says that they stand.
+    let made = first_vectors();
+    let bytes = |name: &str| hex::decode(&made[name].as_str().unwrap()[2..]).unwrap();
+    let header = bytes("header");
+    assert_eq!(header.len(), 177);
+    assert_eq!(sha256(&[&header]).0.to_vec(), bytes("block_id"));
+    assert_eq!(header[1..33], bytes("chain_id"));
+    assert_eq!(header[145..], bytes("body_root"));
+    let transaction = bytes("transaction");
+    assert_eq!(transaction.len(), 161);
+    assert_eq!(
+        sha256(&[&transaction[..97]]).0.to_vec(),
+        bytes("transaction_id")
+    );
+    let signed = [
+        &[21_u8][..],
+        b"quorate/transaction/1",
+        &bytes("chain_id"),
+        &transaction[..97],
+    ];
+    assert_eq!(signed.concat(), bytes("transaction_signed_bytes"));
+    let certificate = bytes("certificate");
+    assert_eq!((certificate.len(), certificate[50]), (99, 0));
+    let signed = [
+        b"quorate/vote/1",
+        &bytes("chain_id")[..],
+        &certificate[1..50],
+    ];
+    assert_eq!(signed.concat(), bytes("certificate_signed_bytes"));
+    let aggregate = bytes("certificate_bls_aggregate");
+    assert_eq!((aggregate.len(), &aggregate[50..53]), (102, &[1, 0, 4][..]));
+    assert_eq!(aggregate[53].count_ones(), 3);
+    let vote = bytes("vote_of_2");
+    assert_eq!((vote.len(), &vote[50..54]), (150, &[0, 0, 0, 2][..]));
+    assert_eq!(
+        sha256(&[&bytes("account")]).0.to_vec(),
+        bytes("account_key")
+    );
+    for leader in made["leaders_of_4"].as_array().unwrap() {
+        let number = |name: &str| leader[name].as_u64().unwrap();
+        assert_eq!((number("view") + number("epoch")) % 4, number("leader"));
+    }
+}
+
 /// Runs a program in Python with `docs/verify_block.py` as the module `v` and a value as `given`.
 fn python(program: &str, given: &Value) -> String {
     let docs = concat!(env!("CARGO_MANIFEST_DIR"), "/../docs");
@@ -361,6 +464,9 @@ fn the_python_verifier_takes_final_blocks_and_no_others() {
             "if not hasattr(v, 'pairing'): sys.exit(print('no py_ecc'))
 for answer in given['answers']:
     try: print(v.verify(given['trust'], answer)[49:57].hex())
+    except ValueError: print('refused')
+for asked in (1, 2, '0x' + v.verify(given['trust'], given['answers'][0])[:1].hex()):
+    try: print(v.verify(given['trust'], given['answers'][0], asked)[49:57].hex())
     except ValueError: print('refused')",
             &given,
         );
@@ -368,6 +474,9 @@ for answer in given['answers']:
             eprintln!("not run: py_ecc is not installed");
             return;
         }
-        assert_eq!(said, "0000000000000001\nrefused\nrefused\nrefused\n");
+        assert_eq!(
+            said,
+            "0000000000000001\nrefused\nrefused\nrefused\n0000000000000001\nrefused\nrefused\n"
+        );
     }
 }

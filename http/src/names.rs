@@ -55,7 +55,12 @@ pub(crate) fn cors(origins: &[String]) -> CorsLayer {
     let methods = [hyper::Method::GET, hyper::Method::HEAD, hyper::Method::POST];
     let layer = CorsLayer::new()
         .allow_methods(methods)
-        .allow_headers([header::CONTENT_TYPE]);
+        .allow_headers([
+            header::CONTENT_TYPE,
+            header::IF_NONE_MATCH,
+            header::HeaderName::from_static("last-event-id"),
+        ])
+        .expose_headers([header::ETAG, header::RETRY_AFTER]);
     if origins.iter().any(|origin| origin == "*") {
         return layer.allow_origin(AllowOrigin::any());
     }

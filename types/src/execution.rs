@@ -13,8 +13,8 @@
 //!
 //! The sum of all balances never changes. It fits in 64 bits, so no sum here overflows.
 
+use crate::{Account, Block, Failure, Identity, Outcome, Transfer};
 use quorate_crypto::mistakes::{Mistake, made};
-use quorate_types::{Account, Block, Failure, Identity, Outcome, Transfer};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// What a block has changed.

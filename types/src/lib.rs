@@ -13,6 +13,7 @@ mod committee;
 mod durable;
 mod epochs;
 mod evidence;
+pub mod execution;
 pub mod genesis;
 mod head;
 mod ids;

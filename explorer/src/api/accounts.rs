@@ -222,7 +222,9 @@ pub(super) async fn transactions(
         let places = parts.index.account(&identity, before, limit)?;
         let mut data = Vec::with_capacity(places.len());
         for found in &places {
-            if let Some(transaction) = answers::transaction_at(&parts.index, found.place)? {
+            if let Some(transaction) =
+                answers::transaction_at(&parts.index, &parts.checks, found.place)?
+            {
                 data.push(AccountTransaction {
                     transaction,
                     role: found.role.name().to_owned(),
@@ -239,7 +241,7 @@ pub(super) async fn transactions(
     fresh(&page.await?)
 }
 
-fn parse_place(text: &str) -> Answer<TransactionPlace> {
+pub(super) fn parse_place(text: &str) -> Answer<TransactionPlace> {
     let place = text.split_once('.').and_then(|(height, index)| {
         Some(TransactionPlace {
             height: Height(query::number(height)?),

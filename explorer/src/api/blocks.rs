@@ -4,7 +4,7 @@ use super::{
     App, Parts,
     problem::{Answer, Failure, Problems, PrunedProblem},
     query::{self, Name, Nothing, Params},
-    respond::{OCTETS, Part, Rendered, fixed, fresh, wants_bytes},
+    respond::{OCTETS, Part, Rendered, changing, fresh, wants_bytes},
 };
 use crate::{
     answers,
@@ -53,13 +53,12 @@ pub(super) async fn list(
     }
     let count = limit as u64;
     let end = before.unwrap_or(u64::MAX).min(tip.saturating_add(1));
+    let start = after.map_or(0, |after| after.saturating_add(1)).max(oldest);
     // Heights to show, with the page's two ends in the order of the heights.
-    let (low, high) = match after {
-        Some(after) => {
-            let low = after.saturating_add(1).max(oldest);
-            (low, low.saturating_add(count).min(end))
-        }
-        None => (end.saturating_sub(count).max(oldest), end),
+    let (low, high) = if after.is_some() {
+        (start, start.saturating_add(count).min(end))
+    } else {
+        (end.saturating_sub(count).max(start), end)
     };
     let mut data = app
         .read(move |parts| {
@@ -70,23 +69,24 @@ pub(super) async fn list(
                 .collect::<Result<Vec<_>, IndexError>>()
         })
         .await?;
-    let bound = if after.is_some() {
-        end
-    } else {
-        tip.saturating_add(1)
-    };
-    let above = (high < bound && low < high).then(|| {
-        let bounded = before.filter(|_| after.is_some());
-        let before = bounded.map_or(String::new(), |before| format!("&before={before}"));
-        format!("/v1/blocks?limit={limit}&after={}{before}", high - 1)
-    });
-    let below =
-        (low > oldest && low < high).then(|| format!("/v1/blocks?limit={limit}&before={low}"));
+    // Both links keep the page's order, and neither page shows a block of this one.
+    let shown = low < high;
     let (prev, next) = if after.is_some() {
-        (below, above)
+        let bound = before.map_or(String::new(), |before| format!("&before={before}"));
+        let next = (shown && high < end)
+            .then(|| format!("/v1/blocks?limit={limit}&after={}{bound}", high - 1));
+        let below = count.min(low.saturating_sub(oldest));
+        let prev = (shown && below > 0)
+            .then(|| format!("/v1/blocks?limit={below}&after={}", low - below - 1));
+        (prev, next)
     } else {
         data.reverse();
-        (above, below)
+        let next =
+            (shown && low > oldest).then(|| format!("/v1/blocks?limit={limit}&before={low}"));
+        let above = count.min((tip + 1).saturating_sub(high));
+        let prev = (shown && above > 0)
+            .then(|| format!("/v1/blocks?limit={above}&before={}", high + above));
+        (prev, next)
     };
     fresh(&BlockPage {
         data,
@@ -215,10 +215,7 @@ pub(super) async fn transactions(
         .read(move |parts| transactions_of(parts, height, first, limit))
         .await?
         .ok_or_else(|| Failure::internal(&format!("block {height} is missing")))?;
-    if which == "latest" {
-        return fresh(&page);
-    }
-    fixed(&headers, &page)
+    changing(&headers, &page)
 }
 
 fn transactions_of(
@@ -236,7 +233,7 @@ fn transactions_of(
         .skip(first)
         .take(limit)
         .map(|((transaction, outcome), index)| {
-            answers::transaction(transaction, block.header(), index, *outcome)
+            answers::transaction(transaction, block.header(), index, *outcome, &parts.checks)
         })
         .collect();
     let last = data.last().map(|transaction| transaction.index);

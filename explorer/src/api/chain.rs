@@ -5,12 +5,13 @@ use super::{
     blocks::extent,
     open_streams,
     problem::{Answer, Failure, Problems},
-    query::{Nothing, Params},
-    respond::fresh,
+    query::{self, Nothing, Params},
+    respond::{fresh, rendered},
 };
 use crate::{
     answers,
-    shapes::{Bootstrap, ChainInfo, Number, Stats, Status, Tip},
+    index::{Period, Sums},
+    shapes::{Bootstrap, ChainInfo, History, HistoryPoint, Number, Stats, Status, Tip, Totals},
 };
 use axum::{
     Json,
@@ -18,13 +19,11 @@ use axum::{
     http::header,
     response::{IntoResponse, Response},
 };
+use bytes::Bytes;
 use serde::Deserialize;
 use serde_json::{Value, json};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use utoipa::IntoParams;
-
-/// A newest block that is older is no sign of health.
-const MAX_AGE: Duration = Duration::from_secs(10);
 
 /// Windows that figures are given for.
 const WINDOWS: [(&str, Duration); 3] = [
@@ -49,6 +48,8 @@ pub(super) async fn status(
         .unwrap_or_else(|| parts.hub.started().elapsed());
     let (claimed, caught_up) = parts.hub.claimed();
     let height = extent.map_or(0, |extent| extent.tip.height.0);
+    let transactions = app.read(|parts| parts.index.transaction_count()).await?;
+    let executed = parts.checks.totals();
     fresh(&Status {
         chain: ChainInfo {
             name: trust.name.clone(),
@@ -67,6 +68,12 @@ pub(super) async fn status(
         oldest: extent.map(|extent| Number(extent.oldest.0)),
         lag: Number(claimed.0.saturating_sub(height)),
         caught_up,
+        totals: Totals {
+            transactions: Number(transactions),
+            accounts: executed.map(|(accounts, _)| Number(accounts)),
+            supply: executed.map(|(_, supply)| Number(supply)),
+        },
+        outcomes: parts.checks.shown(),
         upstreams: parts.hub.upstreams(),
         uptime_ms: millis(parts.hub.started().elapsed()),
         streams: open_streams(&app),
@@ -95,13 +102,76 @@ pub(super) async fn stats(
     Params(query): Params<StatsQuery>,
 ) -> Answer<Response> {
     let asked = query.window.as_deref().unwrap_or("1m");
-    let window = WINDOWS.into_iter().find(|(name, _)| *name == asked);
-    let (name, window) =
-        window.ok_or_else(|| Failure::bad_request("`window` must be 1m, 10m or 1h"))?;
-    fresh(
-        &app.read(move |parts| Ok(parts.hub.stats(name, window)))
-            .await?,
-    )
+    let place = WINDOWS.iter().position(|(name, _)| *name == asked);
+    let place = place.ok_or_else(|| Failure::bad_request("`window` must be 1m, 10m or 1h"))?;
+    let (name, window) = WINDOWS[place];
+    // One computes it, and all who ask meanwhile wait for that.
+    let mut held = app.inner.stats.held[place].lock().await;
+    if let Some((at, body)) = &*held
+        && at.elapsed() < STATS_LAST
+    {
+        return Ok(rendered(body.clone()));
+    }
+    let stats = app
+        .read(move |parts| Ok(parts.hub.stats(name, window)))
+        .await?;
+    let body = serde_json::to_vec(&stats).map_err(|error| Failure::internal(&error))?;
+    let body = Bytes::from(body);
+    *held = Some((Instant::now(), body.clone()));
+    Ok(rendered(body))
+}
+
+/// How long figures are shown again: no figure changes by much in that time.
+const STATS_LAST: Duration = Duration::from_millis(100);
+
+/// Figures that were shown last, by windows.
+#[derive(Default)]
+pub(super) struct StatsCache {
+    held: [tokio::sync::Mutex<Option<(Instant, Bytes)>>; WINDOWS.len()],
+}
+
+/// Which sums.
+#[derive(Deserialize, IntoParams)]
+#[serde(deny_unknown_fields)]
+#[into_params(parameter_in = Query)]
+pub(super) struct HistoryQuery {
+    /// `minute`, `hour` or `day`; `hour` without it.
+    #[param(pattern = "^(minute|hour|day)$", example = "hour")]
+    step: Option<String>,
+    /// How many periods up to the newest block, 1 to 1,000; 168 without it.
+    #[param(value_type = Option<u32>, minimum = 1, maximum = 1000)]
+    limit: Option<String>,
+}
+
+/// How many blocks and transactions there were in each minute, hour or day, by the leaders' clocks.
+#[utoipa::path(get, path = "/v1/history", operation_id = "history", tag = "chain", params(HistoryQuery),
+    responses((status = 200, body = History), Problems))]
+pub(super) async fn history(
+    State(app): State<App>,
+    Params(query): Params<HistoryQuery>,
+) -> Answer<Response> {
+    let name = query.step.as_deref().unwrap_or("hour");
+    let period = Period::ALL.into_iter().find(|one| one.name() == name);
+    let period =
+        period.ok_or_else(|| Failure::bad_request("`step` must be minute, hour or day"))?;
+    let limit = match query::optional("limit", query.limit.as_ref())? {
+        None => 168,
+        Some(limit @ 1..=1_000) => limit,
+        Some(_) => return Err(Failure::bad_request("`limit` must be 1 to 1000")),
+    };
+    let until = extent(&app)?.tip.timestamp_ms;
+    let found = app.read(move |parts| parts.index.history(period, until, limit));
+    let point = |(time_ms, sums): (u64, Sums)| HistoryPoint {
+        time_ms: Number(time_ms),
+        blocks: Number(sums.blocks),
+        transactions: Number(sums.transactions),
+        bytes: Number(sums.bytes),
+    };
+    fresh(&History {
+        step: period.name().to_owned(),
+        step_ms: Number(period.millis()),
+        data: found.await?.into_iter().map(point).collect(),
+    })
 }
 
 /// The trust file that everything here was verified with.
@@ -138,7 +208,8 @@ pub(super) async fn health() -> Json<Value> {
 pub(super) async fn ready(State(app): State<App>) -> Answer<Json<Value>> {
     let extent = extent(&app)?;
     let hub = &app.parts().hub;
-    let age = hub.tip_age().filter(|age| *age <= MAX_AGE);
+    let patience = hub.patience();
+    let age = hub.tip_age().filter(|age| *age <= patience);
     let (_, caught_up) = hub.claimed();
     if age.is_none() || !caught_up {
         return Err(Failure::unavailable(
@@ -147,9 +218,9 @@ pub(super) async fn ready(State(app): State<App>) -> Answer<Json<Value>> {
                 "the newest block that was verified is {}; {}",
                 extent.tip.height,
                 if caught_up {
-                    "nothing came after it for 10 s"
+                    format!("nothing came after it for {} s", patience.as_secs())
                 } else {
-                    "more are being fetched"
+                    "more are being fetched".to_owned()
                 }
             ),
         ));

@@ -50,6 +50,10 @@ const CODES: &[(&str, &str)] = &[
         "no_proof",
         "503. No validator has given a proof that verifies.",
     ),
+    (
+        "not_submitted",
+        "503. No validator has taken the transfers; submit them again.",
+    ),
     ("timeout", "503. The answer took too long."),
 ];
 
@@ -71,7 +75,11 @@ pub(super) fn page(document: &OpenApi) -> String {
     );
     let paths = document["paths"].as_object();
     for (path, item) in paths.into_iter().flatten() {
-        operation(&mut html, path, &item["get"]);
+        for method in ["get", "post"] {
+            if item[method].is_object() {
+                operation(&mut html, method, path, &item[method]);
+            }
+        }
     }
     html.push_str("<h2>Errors</h2>\n<p><code>application/problem+json</code>, by codes:</p>\n");
     for (code, text) in CODES {
@@ -97,12 +105,13 @@ pub(super) fn page(document: &OpenApi) -> String {
     html
 }
 
-fn operation(html: &mut String, path: &str, operation: &Value) {
+fn operation(html: &mut String, method: &str, path: &str, operation: &Value) {
     let summary = operation["summary"].as_str().unwrap_or("");
     let more = operation["description"].as_str().unwrap_or("");
     let _ = write!(
         html,
-        "<section><h3><code>GET {}</code></h3>\n<p>{} {}</p>\n<table>\n",
+        "<section><h3><code>{} {}</code></h3>\n<p>{} {}</p>\n<table>\n",
+        method.to_uppercase(),
         escape(path),
         escape(summary),
         escape(more)

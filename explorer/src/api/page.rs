@@ -63,12 +63,41 @@ pub(super) async fn serve(method: Method, uri: Uri, request: HeaderMap) -> Respo
     let path = uri.path().trim_start_matches('/');
     let accept = request.get(header::ACCEPT).and_then(|v| v.to_str().ok());
     let browser = accept.is_some_and(|accept| accept.contains("text/html"));
+    if browser && let Some(place) = place_of(path) {
+        let location = HeaderValue::try_from(place).expect("letters and digits");
+        return (StatusCode::FOUND, [(header::LOCATION, location)]).into_response();
+    }
     let is_page = path.is_empty() || (browser && !path.contains('.') && !path.starts_with("v1/"));
     let name = if is_page { "index.html" } else { path };
     match PAGE.get(name) {
         Some(file) => file.respond(&request),
         None => Failure::not_found("unknown_path", "there is nothing at this path").into_response(),
     }
+}
+
+/// Where the page shows what an address such as `/blocks/100` means. It is relative, because the page
+/// may be served below any path.
+fn place_of(path: &str) -> Option<String> {
+    let mut parts = path.trim_end_matches('/').split('/');
+    let (kind, which) = (parts.next()?, parts.next());
+    if parts.next().is_some() {
+        return None;
+    }
+    let one = |name: &str| which.map(|which| format!("{name}/{which}"));
+    let place = match kind {
+        "block" | "blocks" => one("block").unwrap_or_else(|| "blocks".to_owned()),
+        "tx" | "transaction" | "transactions" => {
+            one("tx").unwrap_or_else(|| "transactions".to_owned())
+        }
+        "account" | "accounts" => one("account")?,
+        "view" | "views" => one("view")?,
+        "validator" | "validators" => one("validator").unwrap_or_else(|| "validators".to_owned()),
+        "faults" | "trust" | "history" if which.is_none() => kind.to_owned(),
+        _ => return None,
+    };
+    let plain = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'/' || byte == b'.';
+    let up = if which.is_some() { "../" } else { "./" };
+    place.bytes().all(plain).then(|| format!("{up}#/{place}"))
 }
 
 impl File {

@@ -73,7 +73,7 @@ impl Failure {
         Self::new(
             StatusCode::METHOD_NOT_ALLOWED,
             "method_not_allowed",
-            "this interface is only read: GET and HEAD",
+            "this interface is only read: GET and HEAD; signed transfers are posted to /v1/transactions",
         )
     }
 

@@ -100,21 +100,26 @@ impl Rendered {
     }
 }
 
-/// An answer that will be another one soon.
-pub(super) fn fresh(value: &impl Serialize) -> Answer<Response> {
-    let body = serde_json::to_vec(value).map_err(|error| Failure::internal(&error))?;
+/// JSON that will be another one soon, as it was rendered.
+pub(super) fn rendered(body: Bytes) -> Response {
     let headers = [
         (header::CACHE_CONTROL, ASK_AGAIN),
         (header::CONTENT_TYPE, JSON),
     ];
-    Ok((headers, body).into_response())
+    (headers, body).into_response()
 }
 
-/// An answer about something final that is not kept in memory.
-pub(super) fn fixed(request: &HeaderMap, value: &impl Serialize) -> Answer<Response> {
+/// An answer that will be another one soon.
+pub(super) fn fresh(value: &impl Serialize) -> Answer<Response> {
+    let body = serde_json::to_vec(value).map_err(|error| Failure::internal(&error))?;
+    Ok(rendered(body.into()))
+}
+
+/// An answer that may become another one, and mostly does not: outcomes may be checked, and corrected.
+pub(super) fn changing(request: &HeaderMap, value: &impl Serialize) -> Answer<Response> {
     let body = serde_json::to_vec(value).map_err(|error| Failure::internal(&error))?;
     let rendered = Rendered::new(&sha256(&[&body]).0, Part::Detail, JSON, body);
-    Ok(rendered.respond(request, true))
+    Ok(rendered.respond(request, false))
 }
 
 /// Whether the client wants bytes rather than JSON.

@@ -13,6 +13,9 @@ const REQUEST_TIMEOUT: Duration = Duration::from_secs(30);
 /// From the end of an answer until the head of the next request is there.
 const HEAD: Duration = Duration::from_secs(10);
 
+/// How long the body of a submission may take, the only one that is read.
+const BODY: Duration = Duration::from_secs(5);
+
 /// How long a client may take in nothing of an answer or a stream.
 const STALL: Duration = Duration::from_secs(30);
 
@@ -60,8 +63,7 @@ pub(super) fn limits(config: &Config) -> Limits {
         verifying: Share { all: 0, each: 0 },
         times: Times {
             head: HEAD,
-            // Requests have no bodies, so nothing reads one.
-            body: Duration::ZERO,
+            body: BODY,
             stall: STALL,
             life: LIFE,
             last_answer: None,

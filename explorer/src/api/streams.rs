@@ -13,7 +13,7 @@ use super::{
 use crate::{
     answers::{self, json},
     hub::{Event, Topic},
-    shapes::Number,
+    shapes::{AccountTransaction, GapEvent, Number, PrunedEvent, StreamEvent, TransactionEvent},
 };
 use axum::{
     body::Body,
@@ -27,8 +27,8 @@ use axum::{
 use bytes::Bytes;
 use futures_util::stream;
 use quorate_http::{Client, Permit, Resource};
-use quorate_types::Height;
-use serde::{Deserialize, Serialize};
+use quorate_types::{Height, Identity};
+use serde::Deserialize;
 use std::{collections::VecDeque, convert::Infallible, sync::Arc, time::Duration};
 use tokio::sync::{broadcast, broadcast::error::RecvError};
 use utoipa::IntoParams;
@@ -57,6 +57,9 @@ pub(super) struct StreamQuery {
     /// The first height to send; without it, what becomes final from now on. Not above 2^63.
     #[param(value_type = Option<query::NumberParameter>)]
     from_height: Option<String>,
+    /// Only the transactions of this account, each as a `transaction` event; instead of `topics`.
+    #[param(value_type = Option<query::HashParameter>)]
+    account: Option<String>,
 }
 
 /// Events as server-sent events. The id of a final block's event is its height, so browsers resume
@@ -64,7 +67,8 @@ pub(super) struct StreamQuery {
 #[utoipa::path(get, path = "/v1/stream/sse", operation_id = "stream_sse", tag = "streams",
     params(StreamQuery,
            ("Last-Event-ID" = Option<query::NumberParameter>, Header, description = "The height that came last")),
-    responses((status = 200, content_type = "text/event-stream", body = String), Problems))]
+    responses((status = 200, content_type = "text/event-stream", body = StreamEvent,
+                description = "Events; `data` of each is one of these objects, named by `type` and by `event`"), Problems))]
 pub(super) async fn sse(
     State(app): State<App>,
     client: Client,
@@ -101,7 +105,7 @@ pub(super) async fn sse(
 
 /// Events over WebSocket, one JSON object in each text message.
 #[utoipa::path(get, path = "/v1/stream/ws", operation_id = "stream_ws", tag = "streams", params(StreamQuery),
-    responses((status = 101, description = "The connection is a WebSocket now"), Problems))]
+    responses((status = 101, description = "The connection is a WebSocket now; each text message is one of these objects", body = StreamEvent), Problems))]
 pub(super) async fn ws(
     State(app): State<App>,
     client: Client,
@@ -159,28 +163,18 @@ impl Item {
     }
 }
 
-#[derive(Serialize)]
-struct Gap {
-    r#type: &'static str,
-    from: Number,
-    to: Number,
-}
-
-#[derive(Serialize)]
-struct Pruned {
-    r#type: &'static str,
-    oldest: Number,
-}
-
 /// One stream's place in the events.
 struct Reader {
     app: App,
     topics: Vec<Topic>,
+    account: Option<Identity>,
     ring: broadcast::Receiver<Arc<Event>>,
     /// What was read of history and not sent yet.
     history: VecDeque<Item>,
     /// While history is read: the height to read next.
     reading: Option<Height>,
+    /// A block in which the account's transactions are to be looked up.
+    looking: Option<Height>,
     /// The height whose event is due, if that is known.
     due: Option<Height>,
     _room: Permit,
@@ -188,6 +182,10 @@ struct Reader {
 
 impl Reader {
     fn open(app: &App, client: &Client, query: &StreamQuery, last: Option<u64>) -> Answer<Self> {
+        let account = query.account.as_deref().map(parse_account).transpose()?;
+        if account.is_some() && query.topics.is_some() {
+            return Err(Failure::bad_request("give `account` or `topics`, not both"));
+        }
         let topics = parse_topics(query.topics.as_deref())?;
         let from = query::optional("from_height", query.from_height.as_ref())?;
         // What the browser has seen by now counts more than where the page began.
@@ -202,8 +200,10 @@ impl Reader {
             ring: app.parts().hub.subscribe(),
             app: app.clone(),
             topics,
+            account,
             history: VecDeque::new(),
             reading,
+            looking: None,
             due: None,
             _room: room,
         })
@@ -214,6 +214,12 @@ impl Reader {
         loop {
             if let Some(item) = self.history.pop_front() {
                 return Some(item);
+            }
+            if let (Some(account), Some(height)) = (self.account, self.looking) {
+                let found = self.own_transactions(account, height.0..=height.0).await?;
+                self.looking = None;
+                self.history.extend(found);
+                continue;
             }
             if let Some(height) = self.reading {
                 self.read_history(height).await?;
@@ -232,13 +238,43 @@ impl Reader {
         }
     }
 
+    /// The events of the account's transactions in some blocks.
+    async fn own_transactions(
+        &self,
+        account: Identity,
+        heights: std::ops::RangeInclusive<u64>,
+    ) -> Option<Vec<Item>> {
+        let found = self.app.read(move |parts| {
+            let mut events = Vec::new();
+            for height in heights {
+                for found in parts.index.account_in(&account, Height(height))? {
+                    let transaction =
+                        answers::transaction_at(&parts.index, &parts.checks, found.place)?;
+                    events.extend(transaction.map(|transaction| {
+                        json(&TransactionEvent {
+                            kind: "transaction".to_owned(),
+                            transaction: AccountTransaction {
+                                transaction,
+                                role: found.role.name().to_owned(),
+                            },
+                        })
+                    }));
+                }
+            }
+            Ok(events)
+        });
+        let texts = found.await.ok()?.into_iter();
+        let kind = "transaction";
+        Some(texts.map(|text| Item::Own { kind, text }).collect())
+    }
+
     /// Reads some blocks of history, or goes over to the ring where it ends.
     async fn read_history(&mut self, from: Height) -> Option<()> {
         let oldest = self.app.parts().index.extent().map(|extent| extent.oldest);
         if let Some(oldest) = oldest.filter(|oldest| from < *oldest) {
             self.reading = Some(oldest);
-            let text = json(&Pruned {
-                r#type: "pruned",
+            let text = json(&PrunedEvent {
+                kind: "pruned".to_owned(),
                 oldest: Number(oldest.0),
             });
             self.history.push_back(Item::Own {
@@ -257,6 +293,12 @@ impl Reader {
             return Some(());
         }
         let to = Height(tip.0.min(from.0.saturating_add(HISTORY_BLOCKS - 1)));
+        if let Some(account) = self.account {
+            let found = self.own_transactions(account, from.0..=to.0).await?;
+            self.history.extend(found);
+            self.reading = Some(to.next());
+            return Some(());
+        }
         let events = self.app.read(move |parts| {
             (from.0..=to.0)
                 .map(|height| answers::finalized_event(&parts.index, &parts.guard, Height(height)))
@@ -284,19 +326,33 @@ impl Reader {
         if height < due {
             return None;
         }
+        if self.account.is_some() {
+            // What it was too slow for is in the index.
+            if height == due {
+                self.looking = Some(height);
+                self.due = Some(height.next());
+            } else {
+                self.reading = Some(due);
+            }
+            return None;
+        }
         self.due = Some(height.next());
         if height == due {
             return Some(Item::Shared(event));
         }
         self.app.parts().metrics.stream_gaps.inc();
-        let text = json(&Gap {
-            r#type: "gap",
+        let text = json(&GapEvent {
+            kind: "gap".to_owned(),
             from: Number(due.0),
             to: Number(height.0 - 1),
         });
         self.history.push_back(Item::Shared(event));
         Some(Item::Own { kind: "gap", text })
     }
+}
+
+fn parse_account(text: &str) -> Answer<Identity> {
+    query::identity(text).ok_or_else(|| Failure::bad_request("`account` is 64 hexadecimal digits"))
 }
 
 fn parse_topics(text: Option<&str>) -> Answer<Vec<Topic>> {

@@ -2,29 +2,53 @@
 
 use super::{
     App, Parts,
-    accounts::{first_answer, willing},
+    accounts::{first_answer, parse_place, willing},
+    blocks::extent,
     problem::{Answer, Failure, Problems},
     query::{self, Name, Nothing, Params},
-    respond::{fixed, fresh},
+    respond::{changing, fresh},
 };
 use crate::{
     answers,
-    index::{IndexError, TransactionPlace},
-    shapes::{Hex, Number, TransactionDetail, TransactionProof},
+    index::{Extent, Index, IndexError, TransactionPlace},
+    shapes::{
+        Hex, Number, Submission, SubmissionResult, SubmissionResults, TransactionDetail,
+        TransactionList, TransactionProof,
+    },
 };
-use axum::{extract::State, http::HeaderMap, response::Response};
-use commonware_codec::Encode;
+use axum::{
+    Json,
+    extract::{State, rejection::JsonRejection},
+    http::HeaderMap,
+    response::Response,
+};
+use commonware_codec::{Copying, DecodeExt, Encode};
 use quorate_crypto::sha256;
-use quorate_http::Client;
-use quorate_types::{Digest, Outcome, merkle_path};
-use std::time::Duration;
+use quorate_http::{Client, client::shown};
+use quorate_types::{Digest, Height, Outcome, Transaction, genesis::Fees, merkle_path};
+use serde::Deserialize;
+use std::{sync::Arc, time::Duration};
+use utoipa::IntoParams;
+
+/// Transactions in an answer without `limit`.
+const DEFAULT_TRANSACTIONS: usize = 20;
+
+/// Transfers that are submitted at a time.
+const MAX_SUBMITTED: usize = 16;
+
+/// Longest body of a submission, in bytes: all of them with the longest memo.
+pub(super) const MAX_BODY_BYTES: usize = 160 << 10;
+
+/// Most characters of a validator's word that are passed on.
+const MAX_WORD: usize = 64;
 
 /// How long a validator may take to tell whether a transaction waits there.
 const LOOKING: Duration = Duration::from_secs(2);
 
 /// A transaction: pending, finalized, or failed with its reason.
 ///
-/// The outcome is what validators say: the chain commits to it only by the accounts' state.
+/// The chain commits to outcomes only by the accounts' state. `outcome_checked` tells whether this
+/// explorer has executed the block and found that state, or only says what a validator says.
 #[utoipa::path(get, path = "/v1/transactions/{id}", operation_id = "transaction", tag = "transactions",
     params(("id" = query::HashParameter, Path, description = "The transaction's id")),
     responses((status = 200, body = TransactionDetail), Problems))]
@@ -37,12 +61,7 @@ pub(super) async fn one(
 ) -> Answer<Response> {
     let id = parse(&id)?;
     if let Some(detail) = app.read(move |parts| find(parts, &id)).await? {
-        // One that failed may be in a later block again, and be applied.
-        return if detail.reason.is_none() {
-            fixed(&headers, &detail)
-        } else {
-            fresh(&detail)
-        };
+        return changing(&headers, &detail);
     }
     let (_room, upstreams) = willing(&app, &client)?;
     // An upstream that fails is as good as one that does not know it.
@@ -63,7 +82,7 @@ fn find(parts: &Parts, id: &Digest) -> Result<Option<TransactionDetail>, IndexEr
     let Some(place) = index.transaction(id)? else {
         return Ok(None);
     };
-    let Some(transaction) = answers::transaction_at(index, place)? else {
+    let Some(transaction) = answers::transaction_at(index, &parts.checks, place)? else {
         return Ok(None);
     };
     let header = answers::header(index, place.height)?;
@@ -82,6 +101,7 @@ fn find(parts: &Parts, id: &Digest) -> Result<Option<TransactionDetail>, IndexEr
         height: Some(transaction.height),
         index: Some(transaction.index),
         outcome: Some(transaction.outcome),
+        outcome_checked: Some(transaction.outcome_checked),
         timestamp_ms: Some(transaction.timestamp_ms),
         header: header.as_ref().map(answers::encoding),
         finality: answers::finality(index, &parts.guard, place.height)?,
@@ -133,6 +153,132 @@ fn prove(parts: &Parts, place: TransactionPlace) -> Result<Option<TransactionPro
         root_field: "body_root".to_owned(),
         finality,
     }))
+}
+
+/// Which of the newest transactions.
+#[derive(Deserialize, IntoParams)]
+#[serde(deny_unknown_fields)]
+#[into_params(parameter_in = Query)]
+pub(super) struct ListQuery {
+    /// How many transactions, 1 to 100; 20 without it.
+    #[param(value_type = Option<u32>, minimum = 1, maximum = 100)]
+    limit: Option<String>,
+    /// Only transactions before this place: `HEIGHT.INDEX`.
+    #[param(value_type = Option<query::PlaceParameter>)]
+    before: Option<String>,
+    /// Only transactions of blocks that are at most as new as this: milliseconds since 1970, by the
+    /// leaders' clocks.
+    #[param(value_type = Option<query::NumberParameter>)]
+    until_ms: Option<String>,
+}
+
+/// The newest transactions of the chain, newest first, or those before a place or a time.
+#[utoipa::path(get, path = "/v1/transactions", operation_id = "transactions", tag = "transactions", params(ListQuery),
+    responses((status = 200, body = TransactionList), Problems))]
+pub(super) async fn list(
+    State(app): State<App>,
+    Params(query): Params<ListQuery>,
+) -> Answer<Response> {
+    let limit = query::limit(query.limit.as_ref(), DEFAULT_TRANSACTIONS)?;
+    let mut before = query.before.as_deref().map(parse_place).transpose()?;
+    let until = query::optional("until_ms", query.until_ms.as_ref())?;
+    let extent = extent(&app)?;
+    let list = app.read(move |parts| {
+        if let Some(until) = until {
+            let first = first_after(&parts.index, &extent, until)?;
+            let bound = TransactionPlace {
+                height: first,
+                index: 0,
+            };
+            before = Some(before.map_or(bound, |place| place.min(bound)));
+        }
+        let places = parts.index.newest_transactions(before, limit)?;
+        let last = places.last().filter(|_| places.len() == limit).copied();
+        let mut data = Vec::with_capacity(places.len());
+        for place in places {
+            data.extend(answers::transaction_at(&parts.index, &parts.checks, place)?);
+        }
+        Ok::<_, IndexError>(TransactionList {
+            data,
+            next: last.map(|TransactionPlace { height, index }| {
+                format!("/v1/transactions?limit={limit}&before={height}.{index}")
+            }),
+        })
+    });
+    fresh(&list.await?)
+}
+
+/// The first height whose block is newer than a time, or the one after the tip. Blocks' times never
+/// go back.
+fn first_after(index: &Index, extent: &Extent, until_ms: u64) -> Result<Height, IndexError> {
+    let (mut low, mut high) = (extent.oldest.0, extent.tip.height.0 + 1);
+    while low < high {
+        let middle = low + (high - low) / 2;
+        let header = answers::header(index, Height(middle))?;
+        if header.is_some_and(|header| header.timestamp_ms <= until_ms) {
+            low = middle + 1;
+        } else {
+            high = middle;
+        }
+    }
+    Ok(Height(low))
+}
+
+/// Hands signed transfers to a validator. The answer is that validator's word.
+///
+/// What does not decode or is not signed for this chain is refused here.
+#[utoipa::path(post, path = "/v1/transactions", operation_id = "submit", tag = "transactions",
+    request_body = Submission,
+    responses((status = 200, body = SubmissionResults), Problems))]
+pub(super) async fn submit(
+    State(app): State<App>,
+    client: Client,
+    body: Result<Json<Submission>, JsonRejection>,
+) -> Answer<Response> {
+    let Json(Submission { hex }) =
+        body.map_err(|rejection| Failure::bad_request(&rejection.body_text()))?;
+    if !(1..=MAX_SUBMITTED).contains(&hex.len()) {
+        return Err(Failure::bad_request(
+            "`hex` must name 1 to 16 signed transfers",
+        ));
+    }
+    let chain = app.parts().guard.trust().chain_id;
+    let mut ids = Vec::with_capacity(hex.len());
+    for item in &hex {
+        let transaction = Transaction::decode(Copying(&item.0))
+            .map_err(|error| Failure::bad_request(&format!("not a signed transfer: {error}")))?;
+        transaction
+            .verify(&chain, &Fees::NONE)
+            .map_err(|error| Failure::bad_request(&format!("a transfer is refused: {error}")))?;
+        ids.push(transaction.id());
+    }
+    let (_room, upstreams) = willing(&app, &client)?;
+    let texts: Arc<Vec<String>> = Arc::new(hex.iter().map(|item| hex::encode(&item.0)).collect());
+    let answered = first_answer(upstreams, move |upstream| {
+        let texts = texts.clone();
+        async move {
+            let results = upstream.submit(&texts).await.ok()?;
+            Some((results, upstream.url().to_owned()))
+        }
+    });
+    let (results, by) = answered.await.ok_or_else(|| {
+        Failure::unavailable(
+            "not_submitted",
+            "no validator has taken the transfers; try again, it is paid once at most",
+        )
+    })?;
+    let results = ids.into_iter().zip(results).map(|(id, result)| {
+        let said = |text: &str| shown(&text.chars().take(MAX_WORD).collect::<String>());
+        SubmissionResult {
+            id: id.into(),
+            state: said(&result.state),
+            error: result.error.map(|error| said(&error.code)),
+        }
+    });
+    fresh(&SubmissionResults {
+        results: results.collect(),
+        by,
+    })
 }
 
 fn parse(id: &str) -> Answer<Digest> {

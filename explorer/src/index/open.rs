@@ -13,9 +13,13 @@ use rocksdb::{
     WriteBufferManager,
 };
 use std::{path::Path, sync::Arc};
+use tracing::info;
 
 /// The version of what the columns hold.
-const FORMAT: u64 = 1;
+const FORMAT: u64 = 2;
+
+/// The version before sums and the list of blocks with transactions, which are added on opening.
+const WITHOUT_HISTORY: u64 = 1;
 
 /// Bytes of cached blocks and memtables together.
 const CACHE_BYTES: usize = 64 << 20;
@@ -66,6 +70,11 @@ impl Index {
             batch.put(META, b"format", FORMAT.to_be_bytes());
             index.write(&batch)?;
         }
+        if index.count(META, b"format")? == WITHOUT_HISTORY {
+            index.check_chain(chain)?;
+            info!(path = %path.display(), "bringing an index of an older version up to date");
+            index.add_history(FORMAT)?;
+        }
         index.check(chain)?;
         index.load_extent()?;
         Ok(index)
@@ -80,6 +89,10 @@ impl Index {
                 expected: FORMAT,
             });
         }
+        self.check_chain(expected)
+    }
+
+    fn check_chain(&self, expected: ChainId) -> Result<(), IndexError> {
         let found = self.get(META, b"chain")?.unwrap_or_default();
         let found = ChainId::decode(Copying(&found)).map_err(|_| self.damaged("the chain's id"))?;
         if found != expected {

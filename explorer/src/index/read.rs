@@ -17,8 +17,11 @@ const MAX_EVIDENCE: usize = 16_384;
 /// Places of one transaction that are looked at. All but one have failed.
 const MAX_PLACES: usize = 64;
 
+/// Places that are read at a time.
+const PLACES_PER_READ: usize = 64;
+
 /// Where a transaction stands.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct TransactionPlace {
     /// The block's height.
     pub height: Height,
@@ -203,6 +206,35 @@ impl Index {
         Ok(places)
     }
 
+    /// An account's transactions in the block at a height, in their order.
+    ///
+    /// # Errors
+    ///
+    /// If the index cannot be read or is damaged.
+    pub fn account_in(
+        &self,
+        identity: &Identity,
+        height: Height,
+    ) -> Result<Vec<AccountPlace>, IndexError> {
+        let mut places = Vec::new();
+        // The newest place there can be, and then page by page.
+        let mut before = Some(TransactionPlace {
+            height,
+            index: u32::MAX,
+        });
+        loop {
+            let found = self.account(identity, before, PLACES_PER_READ)?;
+            let own = found.iter().filter(|found| found.place.height == height);
+            places.extend(own);
+            match found.last() {
+                Some(last) if last.place.height == height => before = Some(last.place),
+                _ => break,
+            }
+        }
+        places.reverse();
+        Ok(places)
+    }
+
     /// How a validator has led in an epoch.
     ///
     /// # Errors
@@ -283,14 +315,14 @@ impl Index {
     }
 
     /// A number that is zero if it was never written.
-    pub(super) fn count(&self, column: &'static str, key: &[u8]) -> Result<u64, IndexError> {
+    pub(crate) fn count(&self, column: &'static str, key: &[u8]) -> Result<u64, IndexError> {
         match self.get(column, key)? {
             None => Ok(0),
             Some(bytes) => read_number(&bytes).ok_or_else(|| self.damaged("a count")),
         }
     }
 
-    pub(super) fn get(
+    pub(crate) fn get(
         &self,
         column: &'static str,
         key: &[u8],

@@ -2,7 +2,7 @@
 
 use quorate_explorer::{Config, Explorer, client::ExplorerClient};
 use quorate_http::client::Roots;
-use quorate_types::genesis::Trust;
+use quorate_types::genesis::{Genesis, Trust};
 use std::{
     path::{Path, PathBuf},
     time::{Duration, Instant},
@@ -30,8 +30,19 @@ impl Running {
         upstreams: &[String],
         max_streams: usize,
     ) -> Self {
+        Self::start_checking(trust, None, folder, upstreams, max_streams).await
+    }
+
+    pub async fn start_checking(
+        trust: &Trust,
+        genesis: Option<Genesis>,
+        folder: &Path,
+        upstreams: &[String],
+        max_streams: usize,
+    ) -> Self {
         let config = Config {
             trust: trust.clone(),
+            genesis,
             upstreams: upstreams.to_vec(),
             listen: "127.0.0.1:0".parse().unwrap(),
             data: PathBuf::from(folder),
@@ -39,7 +50,7 @@ impl Running {
             max_streams,
             roots: Roots::default(),
             hosts: Vec::new(),
-            cors_origins: Vec::new(),
+            cors_origins: vec!["https://scripts.example".to_owned()],
             trusted_proxies: Vec::new(),
         };
         // An explorer of this process that has just stopped may hold its index a little longer.

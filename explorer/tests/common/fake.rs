@@ -6,7 +6,7 @@ use axum::{
     extract::{Path, Query, State},
     http::StatusCode,
     response::{IntoResponse, Response},
-    routing::get,
+    routing::{get, post},
 };
 use commonware_codec::Encode;
 use quorate_types::{Certificate, Identity};
@@ -49,6 +49,8 @@ pub struct Fake {
     pub prunes: AtomicUsize,
     certificates: Mutex<Vec<(Certificate, Option<&'static str>)>>,
     pub evidence: Mutex<Vec<String>>,
+    /// What was submitted.
+    pub submitted: Mutex<Vec<String>>,
 }
 
 impl Fake {
@@ -67,6 +69,7 @@ impl Fake {
             prunes: AtomicUsize::new(0),
             certificates: Mutex::default(),
             evidence: Mutex::default(),
+            submitted: Mutex::default(),
         })
     }
 
@@ -97,6 +100,7 @@ impl Fake {
             .route("/v1/peers", get(peers))
             .route("/v1/accounts/{identity}", get(account))
             .route("/v1/transactions/{id}", get(missing))
+            .route("/v1/transactions", post(submit))
             .with_state(self.clone());
         tokio::spawn(async move {
             axum::serve(listener, router).await.unwrap();
@@ -232,6 +236,16 @@ async fn account(State(fake): State<Arc<Fake>>, Path(identity): Path<Identity>) 
         "certificate": anchor.certificate.as_ref().map(hex),
     });
     Json(json!({"proof": proof}))
+}
+
+async fn submit(State(fake): State<Arc<Fake>>, Json(body): Json<Value>) -> Json<Value> {
+    let hex: Vec<String> = serde_json::from_value(body["hex"].clone()).unwrap();
+    let results: Vec<Value> = hex
+        .iter()
+        .map(|_| json!({"id": "", "state": "pending"}))
+        .collect();
+    fake.submitted.lock().unwrap().extend(hex);
+    Json(json!({"results": results}))
 }
 
 async fn missing() -> Response {

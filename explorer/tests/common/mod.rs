@@ -13,9 +13,9 @@ use quorate_crypto::{
 };
 use quorate_storage::tree::{MemoryStore, Proof, Tree};
 use quorate_types::{
-    Account, Block, Certificate, ChainId, Digest, Epoch, Header, Height, Identity, Memo, Outcome,
-    Subject, Transaction, Transfer, ValidatorIndex, View, Vote, VoteKind,
-    genesis::{GenesisValidator, Trust},
+    Account, Block, Certificate, ChainId, Digest, Epoch, EpochLength, Header, Height, Identity,
+    Memo, Outcome, Subject, Transaction, Transfer, ValidatorIndex, View, Vote, VoteKind, execution,
+    genesis::{BlockLimits, Fees, Genesis, GenesisAccount, GenesisValidator, Protocol, Trust},
     state_key,
 };
 use rand_chacha::{ChaCha20Rng, rand_core::SeedableRng};
@@ -38,6 +38,9 @@ pub struct TestChain {
     tree: Tree<MemoryStore>,
     /// The newest state that a header may name.
     state: (Height, Digest),
+    /// Of a chain whose blocks are executed.
+    pub genesis: Option<Genesis>,
+    accounts: BTreeMap<Identity, Account>,
 }
 
 /// The secret key of an account or a validator.
@@ -95,9 +98,79 @@ impl TestChain {
             secrets,
             tree: Tree::open(MemoryStore::default()).unwrap(),
             state: (Height(0), Digest::ZERO),
+            genesis: None,
+            accounts: BTreeMap::new(),
         };
         chain.set_accounts((1..40).map(|seed| (seed, 1_000 * u64::from(seed))), 0);
         chain
+    }
+
+    /// The same with a genesis file, whose accounts are those of the seeds 1 to 39, and blocks that
+    /// are executed.
+    pub fn executed(kind: SchemeKind, count: u32, seed: u8) -> Self {
+        let mut chain = Self::new(kind, count, seed);
+        let accounts: Vec<_> = (1..40)
+            .map(|seed| GenesisAccount {
+                identity: secret(seed).identity(),
+                balance: 1_000 * u64::from(seed),
+            })
+            .collect();
+        let genesis = Genesis {
+            name: chain.trust.name.clone(),
+            timestamp_ms: 1_800_000_000_000,
+            protocol: Protocol::Simplex,
+            scheme: chain.trust.scheme.clone(),
+            limits: BlockLimits {
+                max_transactions: 100,
+                max_bytes: 100_000,
+            },
+            fees: Fees::NONE,
+            epoch_blocks: EpochLength::DEFAULT,
+            group_key: chain.trust.group_key.clone(),
+            validators: chain.trust.validators.clone(),
+            accounts: accounts.clone(),
+        };
+        chain.trust = genesis.trust();
+        chain.genesis = Some(genesis);
+        let account = |one: GenesisAccount| {
+            let state = Account {
+                nonce: 0,
+                balance: one.balance,
+            };
+            (one.identity, state)
+        };
+        chain.accounts = accounts.into_iter().map(account).collect();
+        chain
+    }
+
+    /// Executes the newest block, whose state the next header names.
+    fn execute(&mut self) {
+        let newest = self.blocks.last().unwrap().block.clone();
+        let header = newest.header();
+        let verifier = self.trust.verifier().unwrap();
+        let leader = verifier.committee().leader_in(header.epoch, header.view);
+        let leader = verifier.identity(leader).unwrap();
+        let before = execution::touched(&newest, &leader);
+        let before = before.into_iter().map(|one| {
+            let account = self.accounts.get(&one).copied().unwrap_or_default();
+            (one, account)
+        });
+        let done = execution::execute(&newest, &leader, before.collect());
+        let updates = done
+            .accounts
+            .iter()
+            .map(|(one, account)| (state_key(one).0, account.encode().to_vec()));
+        let changes = self.tree.prepare(&updates.collect()).unwrap();
+        self.tree.store_mut().apply(&changes);
+        self.tree.commit(changes);
+        self.accounts.extend(done.accounts);
+        self.blocks.last_mut().unwrap().outcomes = done.outcomes;
+        self.state = (header.height, self.tree.root());
+    }
+
+    /// The next headers name another state than that of the blocks.
+    pub fn forget_state(&mut self) {
+        self.state.1 = Digest([7; 32]);
     }
 
     /// Sets balances in the state tree, as after the newest block.
@@ -170,6 +243,9 @@ impl TestChain {
             certificate,
             outcomes,
         });
+        if self.genesis.is_some() {
+            self.execute();
+        }
     }
 
     /// So many blocks with a transfer each; every third one has no finalization of its own, but

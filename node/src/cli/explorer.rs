@@ -14,15 +14,19 @@ use crate::{
 use anyhow::Context as _;
 use clap::{Args, Subcommand};
 use quorate_explorer::{Config, Explorer as Service, client::ExplorerClient, index::Index};
-use quorate_files::make_private_folder;
+use quorate_files::{make_private_folder, read_text};
+use quorate_types::genesis::Genesis;
 use std::{
     net::{IpAddr, SocketAddr},
-    path::PathBuf,
+    path::{Path, PathBuf},
     time::Duration,
 };
 
 /// The address at which an explorer serves that was not told another one.
 pub(super) const DEFAULT_LISTEN: &str = "127.0.0.1:26680";
+
+/// Most bytes of a genesis file: some millions of accounts.
+const MAX_GENESIS_BYTES: u64 = 1 << 30;
 
 /// How long work on the index may take that has begun when the explorer is stopped.
 const CLOSE_LIMIT: Duration = Duration::from_secs(10);
@@ -49,6 +53,9 @@ pub(super) struct Explorer {
     /// The chain's trust file
     #[arg(long, value_name = "FILE", required = true)]
     trust: Option<PathBuf>,
+    /// The chain's genesis file: execute the blocks and check what became of transactions
+    #[arg(long, value_name = "FILE")]
+    genesis: Option<PathBuf>,
     /// A validator's HTTP address; may be given several times
     #[arg(long = "upstream", value_name = "URL", default_value = DEFAULT_RPC)]
     upstreams: Vec<String>,
@@ -152,8 +159,10 @@ impl Explorer {
         make_private_folder(&self.data)
             .with_context(|| format!("cannot create {}", self.data.display()))?;
         let lock = lock_directory(&self.data)?;
+        let genesis = self.genesis.as_deref().map(load_genesis_file).transpose()?;
         let config = Config {
             trust,
+            genesis,
             upstreams: self.upstreams,
             listen: self.listen,
             data: self.data.join("index"),
@@ -190,6 +199,12 @@ impl Explorer {
     }
 }
 
+/// A chain's genesis file.
+fn load_genesis_file(path: &Path) -> anyhow::Result<Genesis> {
+    let text = read_text(path, MAX_GENESIS_BYTES)?;
+    Genesis::from_json(&text).with_context(|| format!("--genesis {}", path.display()))
+}
+
 impl Status {
     async fn run(self) -> anyhow::Result<()> {
         let status = ExplorerClient::with_roots(&self.explorer, &self.believed.roots()?)?
@@ -216,6 +231,18 @@ impl Status {
             ("behind by", format!("{} blocks", status.lag)),
             ("streams", status.streams.to_string()),
         ];
+        let outcomes = &status.outcomes;
+        fields.push((
+            "outcomes",
+            match outcomes.state.as_str() {
+                "executed" => format!("checked up to block {}", outcomes.checked_to),
+                "diverged" => format!(
+                    "NOT checked beyond block {}: a final header names another state",
+                    outcomes.checked_to
+                ),
+                _ => "told by validators; give --genesis FILE to check them".to_owned(),
+            },
+        ));
         for upstream in &status.upstreams {
             let error = upstream.error.as_ref();
             let error = error.map_or(String::new(), |error| format!(": {error}"));

@@ -1,7 +1,7 @@
 //! The explorer beside a local network, as a process.
 
 use super::setup::Settings;
-use crate::genesis::TRUST_FILE;
+use crate::genesis::{GENESIS_FILE, TRUST_FILE};
 use anyhow::Context as _;
 use quorate_files::make_private_folder;
 use std::{
@@ -51,6 +51,8 @@ impl ExplorerProcess {
             .arg("explorer")
             .arg("--trust")
             .arg(directory.join(TRUST_FILE))
+            .arg("--genesis")
+            .arg(directory.join(GENESIS_FILE))
             .arg("--data")
             .arg(&data)
             .args(["--listen", &address.to_string(), "--stop-with-stdin"]);

@@ -1,0 +1,3 @@
+//! What a block does to the accounts. It is in [`quorate_types`] because explorers execute blocks, too.
+
+pub use quorate_types::execution::{Execution, execute, touched};
