@@ -316,6 +316,13 @@ fn first_vectors() -> Value {
         })
         .collect();
     assert!(verifier.verify(&certificate));
+    // The signature's namespace stands before it, after its length.
+    let signed_transfer = [
+        &[21][..],
+        b"quorate/transaction/1",
+        &transfer.signed_bytes(&threshold.trust.chain_id),
+    ]
+    .concat();
     json!({
         "chain_id": hex0x(threshold.trust.chain_id.0.0),
         "group_key": format!("0x{}", threshold.trust.group_key.clone().unwrap()),
@@ -324,7 +331,7 @@ fn first_vectors() -> Value {
         "block_id": hex0x(block.id().0),
         "transaction": encoded(transaction),
         "transaction_id": hex0x(transaction.id().0),
-        "transaction_signed_bytes": hex0x(transfer.signed_bytes(&threshold.trust.chain_id)),
+        "transaction_signed_bytes": hex0x(signed_transfer),
         "body_root": hex0x(block.header().body_root.0),
         "certificate": encoded(&certificate),
         "certificate_signed_bytes": hex0x(certificate.subject.signed_bytes(&threshold.trust.chain_id)),

@@ -415,7 +415,7 @@ test("the page asks for at most one redraw per frame at 100 blocks per second", 
 test("every view passes axe, light and dark, wide and narrow", async () => {
   const transaction = (await network.api(`/v1/blocks/${(await network.api("/v1/blocks?limit=50")).data.find((block) => block.transactions > 0).height}/transactions`)).data[0];
   const source = readFileSync(axeFile, "utf8");
-  const paths = ["/", "/blocks", "/block/5", "/view/0.5", `/tx/${transaction.id}`, `/account/${transaction.sender}`, "/validators", "/validator/1", "/faults", "/trust", "/search/nothing"];
+  const paths = ["/", "/blocks", "/transactions", "/history", "/block/5", "/view/0.5", `/tx/${transaction.id}`, `/account/${transaction.sender}`, "/validators", "/validator/1", "/faults", "/trust", "/search/nothing"];
   const found = [];
   for (const colorScheme of ["light", "dark"]) {
     for (const viewport of colorScheme === "light" ? [{ width: 1280, height: 900 }, { width: 390, height: 844 }] : [{ width: 1280, height: 900 }]) {
