@@ -75,7 +75,15 @@ struct Opened {
     store: Store,
 }
 
-fn open(control: &Control) -> anyhow::Result<Opened> {
+/// What a command does with the database.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Use {
+    /// It works on a full disk, too.
+    Read,
+    Write,
+}
+
+fn open(control: &Control, purpose: Use) -> anyhow::Result<Opened> {
     let data = control.data_dir()?;
     anyhow::ensure!(
         data.join("db").is_dir(),
@@ -84,7 +92,11 @@ fn open(control: &Control) -> anyhow::Result<Opened> {
     );
     let lock = lock_directory(&data).context("stop the validator first")?;
     let genesis = control.genesis()?;
-    let (store, _tree) = Store::open(&data.join("db"), &genesis)?;
+    let path = data.join("db");
+    let store = match purpose {
+        Use::Read => Store::open_to_read(&path, &genesis)?,
+        Use::Write => Store::open(&path, &genesis)?.0,
+    };
     Ok(Opened {
         _lock: lock,
         genesis,
@@ -105,7 +117,7 @@ impl Db {
 
 impl Check {
     fn run(self) -> anyhow::Result<()> {
-        let opened = open(&self.control)?;
+        let opened = open(&self.control, Use::Read)?;
         let terminal = std::io::stderr().is_terminal();
         let mut shown = String::new();
         let mut progress = |what: &str, done: u64, all: u64| {
@@ -150,7 +162,7 @@ impl Check {
 
 impl Stats {
     fn run(self) -> anyhow::Result<()> {
-        let opened = open(&self.control)?;
+        let opened = open(&self.control, Use::Read)?;
         let tip = opened.store.tip();
         let pruned = opened.store.pruned_below()?;
         let sizes = opened.store.sizes();
@@ -194,7 +206,7 @@ impl Prune {
             self.keep >= MIN_RETENTION_BLOCKS,
             "--keep must be {MIN_RETENTION_BLOCKS} at least"
         );
-        let opened = open(&self.control)?;
+        let opened = open(&self.control, Use::Write)?;
         let before = check::folder_bytes(&opened.data.join("db"));
         let below = Height((opened.store.tip().height.0 + 1).saturating_sub(self.keep));
         let terminal = std::io::stderr().is_terminal();

@@ -71,7 +71,7 @@ impl Reset {
     /// The first block that is kept, if that can be told and is not the chain's first.
     fn first_block(&self, database: &Path) -> Option<Height> {
         let genesis = self.control.genesis().ok()?;
-        let (store, _) = Store::open(database, &genesis).ok()?;
+        let store = Store::open_to_read(database, &genesis).ok()?;
         let first = store.pruned_below().ok()?;
         (first > Height(1)).then_some(first)
     }

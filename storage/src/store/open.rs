@@ -46,6 +46,25 @@ impl Store {
         Self::open_on(Arc::new(database), path, genesis)
     }
 
+    /// Opens the chain's database to be read alone. Nothing is written, so it works on a full disk; a validator
+    /// must not run on it meanwhile, nor afterwards on what this one has read.
+    ///
+    /// # Errors
+    ///
+    /// As for [`Self::open`]; and if there is no whole database.
+    pub fn open_to_read(path: &Path, genesis: &Genesis) -> Result<Self, StoreError> {
+        check_files(path)?;
+        let (mut options, columns) = options();
+        options.create_if_missing(false);
+        let database = DB::open_cf_descriptors_read_only(&options, path, columns, false)
+            .map_err(|source| failed(path, source.into()))?;
+        let store = Self::on(Arc::new(RocksDatabase::new(Arc::new(database))), path);
+        store.check_identity(genesis.chain_id())?;
+        let tree = store.open_tree()?;
+        store.load_tip(tree.root())?;
+        Ok(store)
+    }
+
     /// As [`Self::open`], on an open database. `path` is what errors name.
     ///
     /// # Errors
@@ -56,18 +75,7 @@ impl Store {
         path: &Path,
         genesis: &Genesis,
     ) -> Result<(Self, Tree<TableRows>), StoreError> {
-        let store = Self {
-            database,
-            path: Arc::new(path.to_path_buf()),
-            tip: Arc::new(RwLock::new(StoredTip {
-                view: View(0),
-                height: Height(0),
-                id: Digest::ZERO,
-                state_root: Digest::ZERO,
-                block: None,
-                certificate: None,
-            })),
-        };
+        let store = Self::on(database, path);
         if store.get(META, b"format")?.is_none() {
             store.create(genesis)?;
         }
@@ -78,6 +86,21 @@ impl Store {
             store.make_durable()?;
         }
         Ok((store, tree))
+    }
+
+    fn on(database: Arc<dyn Database>, path: &Path) -> Self {
+        Self {
+            database,
+            path: Arc::new(path.to_path_buf()),
+            tip: Arc::new(RwLock::new(StoredTip {
+                view: View(0),
+                height: Height(0),
+                id: Digest::ZERO,
+                state_root: Digest::ZERO,
+                block: None,
+                certificate: None,
+            })),
+        }
     }
 
     /// Makes all that was found durable. A killed process may have left it in the system's memory
