@@ -95,7 +95,16 @@ fn open(control: &Control, purpose: Use) -> anyhow::Result<Opened> {
     let path = data.join("db");
     let store = match purpose {
         Use::Read => Store::open_to_read(&path, &genesis)?,
-        Use::Write => Store::open(&path, &genesis)?.0,
+        Use::Write => match Store::open(&path, &genesis) {
+            Ok((store, _)) => store,
+            Err(error) if error.to_string().contains("No space left") => {
+                return Err(error).context(
+                    "the disk is full, and pruning takes some room itself: remove something else first (64 MiB \
+                     will do), or the whole database with `quorate reset`",
+                );
+            }
+            Err(error) => return Err(error.into()),
+        },
     };
     Ok(Opened {
         _lock: lock,
