@@ -284,7 +284,12 @@ impl Engine {
         hint: Option<ValidatorIndex>,
         out: &mut Output,
     ) {
-        let lacks = lacks(&self.blame, &self.pacemaker, &self.claims, self.tip.height);
+        let lacks = lacks(
+            &self.blame,
+            &self.pacemaker,
+            (&self.claims, &self.oldest),
+            self.tip.height,
+        );
         let sent = self
             .fetcher
             .want(now, want, hint, |peer| lacks(&want, peer));
@@ -293,17 +298,21 @@ impl Engine {
 }
 
 /// Of whom a thing should not be asked: who is not listened to or has no link to here; and for finalised
-/// blocks, who does not say that it has any above ours.
+/// blocks, who does not say that it has any above ours, or says that it keeps later ones only.
 pub(crate) fn lacks<'a>(
     blame: &'a Blame,
     pacemaker: &'a Pacemaker,
-    claims: &'a BTreeMap<ValidatorIndex, Height>,
+    (claims, oldest): (
+        &'a BTreeMap<ValidatorIndex, Height>,
+        &'a BTreeMap<ValidatorIndex, Height>,
+    ),
     tip: Height,
 ) -> impl Fn(&Want, ValidatorIndex) -> bool + 'a {
     move |want, peer| {
         let behind = || claims.get(&peer).is_none_or(|claimed| *claimed <= tip);
         blame.is_blocked(peer)
             || pacemaker.is_apart(peer)
-            || matches!(want, Want::Range(_)) && behind()
+            || matches!(want, Want::Range(from)
+                if behind() || oldest.get(&peer).is_some_and(|oldest| oldest > from))
     }
 }

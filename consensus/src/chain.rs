@@ -287,6 +287,35 @@ impl Engine {
         }
     }
 
+    /// Upon word that a peer does not keep blocks that it was asked for. It is its claim alone: others
+    /// are asked, it too again, but after them.
+    pub(crate) fn on_pruned(
+        &mut self,
+        now: Moment,
+        from: ValidatorIndex,
+        height: Height,
+        oldest: Height,
+    ) {
+        if !self.fetcher.is_asked(&Want::Range(height), from) || oldest <= height {
+            self.counters.dropped_invalid += 1;
+            return;
+        }
+        let before = self.oldest.insert(from, oldest);
+        // At once when it is news only: if nobody keeps it, all would be asked without a pause.
+        if before.is_none_or(|before| before <= height) {
+            self.fetcher.pass_on(now, from);
+        }
+    }
+
+    /// The next block that is missing here, and which peers say that they do not keep it, with the oldest
+    /// that each of them keeps. None while nothing is missing, or nobody has said so.
+    pub fn pruned_elsewhere(&self) -> Option<(Height, Vec<(ValidatorIndex, Height)>)> {
+        let wanted = self.tip.height.next();
+        let lacking = self.oldest.iter().filter(|(_, oldest)| **oldest > wanted);
+        let lacking: Vec<_> = lacking.map(|(peer, oldest)| (*peer, *oldest)).collect();
+        (self.is_behind() && !lacking.is_empty()).then_some((wanted, lacking))
+    }
+
     pub(crate) fn closes_staged(&self, certificate: &Certificate) -> bool {
         let subject = &certificate.subject;
         subject.kind == VoteKind::Finalize
@@ -306,6 +335,7 @@ impl Engine {
                 self.hold(block);
             }
             for peer in std::mem::take(&mut self.staged_by) {
+                self.oldest.remove(&peer);
                 self.fetcher.redeem(peer);
             }
             self.try_commit(certificate, out);

@@ -149,6 +149,8 @@ pub struct Engine {
     pub(crate) early: Early,
     /// The newest finalised heights that the peers claim.
     pub(crate) claims: BTreeMap<ValidatorIndex, Height>,
+    /// The oldest block that each peer says it keeps, of those that lacked one that was asked for.
+    pub(crate) oldest: BTreeMap<ValidatorIndex, Height>,
     /// Journal records of epochs that this machine has not reached again.
     pub(crate) future: Vec<Record>,
     /// When each peer was last sent the certificates that it lacked.
@@ -191,6 +193,7 @@ impl Engine {
                 .filter(|held| held.subject.epoch != config.epoch()),
             early: Early::new(),
             claims: BTreeMap::new(),
+            oldest: BTreeMap::new(),
             future: Vec::new(),
             jobs: BTreeMap::new(),
             next_job: 0,
@@ -461,6 +464,10 @@ impl Engine {
                 blocks,
                 finalization,
             } => self.on_range(now, from, blocks, finalization, out),
+            Message::Pruned {
+                from: height,
+                oldest,
+            } => self.on_pruned(now, from, height, oldest),
             Message::CertificateRequest { epoch, first, last } => {
                 self.on_certificate_request(now, from, epoch, first, last, out);
             }

@@ -57,7 +57,8 @@
 //! finalization whose chain has gaps here: fetch blocks singly, or by range if many. Upon a finalize(v)
 //! of a peer while nothing comes from v's leader: ask that peer what notarized v, since the leader's
 //! own vote does not come here. An answer to a request counts only from whom it was asked; who gives
-//! none or a bad one is asked last from then on.
+//! none or a bad one is asked last from then on. So is who says that it has pruned a range, which is its
+//! claim alone: another is asked at once, and it again after all others.
 //!
 //! # Who is waited for
 //!

@@ -471,7 +471,12 @@ impl Engine {
                 }
             }
         }
-        let lacks = lacks(&self.blame, &self.pacemaker, &self.claims, self.tip.height);
+        let lacks = lacks(
+            &self.blame,
+            &self.pacemaker,
+            (&self.claims, &self.oldest),
+            self.tip.height,
+        );
         let requests = self.fetcher.retry(now, lacks);
         out.send.extend(requests);
     }

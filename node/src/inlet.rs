@@ -245,6 +245,7 @@ impl Inlet {
         let answers = match head {
             Head::BlockReply { id } => Some(Question::Block(id)),
             Head::RangeReply { first: Some(first) } => Some(Question::Range(first)),
+            Head::Pruned { from } => Some(Question::Range(from)),
             Head::RangeReply { first: None } => return Err(Refusal::Fault(Fault::Unasked)),
             _ => None,
         };
@@ -280,7 +281,10 @@ impl Inlet {
             Head::Relayed { .. } => tokens.relayed.take(now_us, 1),
             Head::Evidence => tokens.evidence.take(now_us, 1),
             Head::Transactions { count } => tokens.transactions.take(now_us, count as u64),
-            Head::BlockReply { .. } | Head::RangeReply { .. } | Head::Unknown { .. } => true,
+            Head::BlockReply { .. }
+            | Head::RangeReply { .. }
+            | Head::Pruned { .. }
+            | Head::Unknown { .. } => true,
         };
         paid.then_some(()).ok_or(Refusal::TooMany)
     }
@@ -358,6 +362,7 @@ pub(crate) fn lane_of(message: &Message) -> Lane {
         | Message::BlockReply(_)
         | Message::RangeRequest(_)
         | Message::RangeReply { .. }
+        | Message::Pruned { .. }
         | Message::CertificateRequest { .. } => Lane::Fetch,
         Message::Transactions(_) => Lane::Transactions,
         Message::Evidence(_) => Lane::Control,
@@ -377,6 +382,7 @@ fn lane_of_head(head: Head) -> Option<Lane> {
         | Head::BlockReply { .. }
         | Head::RangeRequest
         | Head::RangeReply { .. }
+        | Head::Pruned { .. }
         | Head::CertificateRequest => Lane::Fetch,
         Head::Transactions { .. } => Lane::Transactions,
         Head::Evidence => Lane::Control,

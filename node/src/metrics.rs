@@ -199,7 +199,7 @@ impl NodeMetrics {
             epoch: gauge("quorate_consensus_epoch", "The current epoch")?,
             database_bytes: gauge(
                 "quorate_storage_database_bytes",
-                "Bytes of the database's files",
+                "Bytes of the database's files, its log included",
             )?,
             pruned_below: gauge(
                 "quorate_storage_pruned_below_height",
@@ -238,7 +238,7 @@ impl NodeMetrics {
             )?,
             clock_ahead: fraction(
                 "quorate_clock_ahead_seconds",
-                "By how much this clock is ahead of the leaders', the network's delay included",
+                "By how much this clock is ahead of the other validators', NaN while that is not known",
             )?,
             network_height: gauge(
                 "quorate_consensus_network_height",

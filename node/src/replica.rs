@@ -859,6 +859,7 @@ impl Replica {
             clock_ahead_ms,
         });
         let live = &self.around.live;
+        live.set_pruned_elsewhere(self.engine.pruned_elsewhere());
         live.set_voting(match self.engine.silent_until() {
             None => Voting::Votes,
             Some((epoch, view)) => Voting::SilentUntil {

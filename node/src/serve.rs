@@ -204,7 +204,13 @@ fn answer(
             let block = store.block(height)?;
             Ok(block.map(|stored| Message::BlockReply(stored.block)))
         }
-        Request::Range(from) => range(store, epoch_length, from),
+        Request::Range(from) => match range(store, epoch_length, from)? {
+            Some(blocks) => Ok(Some(blocks)),
+            None => {
+                let oldest = store.pruned_below()?;
+                Ok((from < oldest).then_some(Message::Pruned { from, oldest }))
+            }
+        },
     }
 }
 

@@ -10,6 +10,7 @@ use std::{
     sync::Arc,
     time::{Duration, Instant},
 };
+use tokio::time::MissedTickBehavior;
 use tracing::{info, warn};
 
 /// How often is looked.
@@ -153,6 +154,8 @@ pub(crate) async fn watch(mut told: Told, peers: impl Fn() -> Vec<PeerStatus>) {
     let mut notes = Notes::default();
     let mut links = LinkNews::new(start);
     let mut ticks = tokio::time::interval(LOOK_INTERVAL);
+    // A process that was stopped for a while has one look to make up for, not many at once.
+    ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     loop {
         ticks.tick().await;
         let now = Instant::now();

@@ -46,9 +46,10 @@ impl Vitals {
         let links = (self.peers)();
         let live = &self.live;
         metrics.judged(&live.verdict(&links), live.own(), live.usual_interval());
-        if let Some(ahead_ms) = self.live.clock_ahead_ms(&links) {
-            metrics.clock_ahead.set(ahead_ms as f64 / 1_000.0);
-        }
+        // What is not known is no number, so that nobody takes it for zero, or for what it was.
+        let ahead_ms = self.live.clock_ahead_ms(&links);
+        let ahead = ahead_ms.map_or(f64::NAN, |ahead_ms| ahead_ms as f64 / 1_000.0);
+        metrics.clock_ahead.set(ahead);
         let behind = self.live.condition().behind;
         metrics.behind.set(i64::from(behind));
         let (count, bytes) = self.mempool.size();

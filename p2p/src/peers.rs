@@ -75,6 +75,9 @@ pub(crate) struct Peer {
     blocked_until_ms: AtomicU64,
     oversized: AtomicU64,
     refusals: AtomicU32,
+    /// When the first handshake since the last link failed because of the clocks, in ms since the
+    /// table's start; 0 is never.
+    clock_failed_ms: AtomicU64,
     clock_refused: AtomicBool,
     /// Bytes that may be read from its links, of which there may be a new one each second.
     budget: Mutex<Bucket>,
@@ -96,6 +99,9 @@ struct Pulse {
     clocks: VecDeque<(Instant, i64, Duration)>,
 }
 
+/// For so many milliseconds handshakes must fail because of the clocks before that is believed.
+const CLOCK_FAILS_FOR: u64 = 3_000;
+
 /// Measurements of a peer's clock of which that with the shortest round trip counts, and for how long.
 const CLOCKS: usize = 8;
 const CLOCK_LASTS: Duration = Duration::from_secs(15);
@@ -115,6 +121,7 @@ impl PeerTable {
                 blocked_until_ms: AtomicU64::new(0),
                 oversized: AtomicU64::new(0),
                 refusals: AtomicU32::new(0),
+                clock_failed_ms: AtomicU64::new(0),
                 clock_refused: AtomicBool::new(false),
                 budget: Mutex::new(budget),
                 pulse: Mutex::default(),
@@ -224,7 +231,19 @@ impl PeerTable {
 
     /// A handshake with a peer failed because of the clocks.
     pub(crate) fn clock_refused(&self, place: usize) {
-        self.peers[place].clock_refused.store(true, Relaxed);
+        let peer = &self.peers[place];
+        let now = self.now_ms().max(1);
+        let first = peer
+            .clock_failed_ms
+            .compare_exchange(0, now, Relaxed, Relaxed);
+        // One that was under way while this process stood still is as old as that lasted.
+        let lasts = first.is_err_and(|first| now.saturating_sub(first) >= CLOCK_FAILS_FOR);
+        if lasts && !peer.clock_refused.swap(true, Relaxed) {
+            tracing::warn!(
+                peer = peer.identity.short(),
+                "handshakes with this peer fail: its clock and this machine's differ by more than 5 s"
+            );
+        }
     }
 
     /// A peer tells its time, in milliseconds since 1970, right behind an answer to a ping.
@@ -325,6 +344,7 @@ impl LinkToken {
         // Under the lock, so that whoever watches is told in the order in which it happens.
         let pulse = table.peers[place].pulse.lock();
         table.peers[place].refusals.store(0, Relaxed);
+        table.peers[place].clock_failed_ms.store(0, Relaxed);
         table.peers[place].clock_refused.store(false, Relaxed);
         if table.peers[place].links.fetch_add(1, Relaxed) == 0 {
             table.tell(place, true);

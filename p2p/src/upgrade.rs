@@ -116,21 +116,14 @@ impl Attempt {
 impl Drop for Attempt {
     fn drop(&mut self) {
         let count = self.metrics.handshake(self.outcome);
-        // Both need an operator, and both may happen many times a second for hours: told at the
-        // first, second, fourth, eighth time and so on.
-        if count.is_power_of_two() {
-            match self.outcome {
-                Handshake::Clock => tracing::warn!(
-                    count,
-                    "a handshake failed because a peer's clock differs from ours by seconds"
-                ),
-                Handshake::Authentication => tracing::warn!(
-                    count,
-                    "a handshake failed: the peer is on another chain, or has not the key that is \
-                     expected at its address"
-                ),
-                _ => {}
-            }
+        // It needs an operator, and may happen many times a second for hours: told at the first, second,
+        // fourth, eighth time and so on. Clocks are told of by the table, once for each peer.
+        if self.outcome == Handshake::Authentication && count.is_power_of_two() {
+            tracing::warn!(
+                count,
+                "a handshake failed: the peer is on another chain, or has not the key that is \
+                 expected at its address"
+            );
         }
     }
 }

@@ -590,5 +590,9 @@ impl Database for SimDisk {
         (rows, 0)
     }
 
+    fn log_bytes(&self) -> u64 {
+        0
+    }
+
     fn compact(&self, _: &'static str) {}
 }

@@ -52,6 +52,9 @@ pub trait Database: Send + Sync {
     /// About how many rows a column has, and bytes of its files.
     fn size(&self, column: &'static str) -> (u64, u64);
 
+    /// Bytes of what was written and is in no column's files yet.
+    fn log_bytes(&self) -> u64;
+
     /// Rewrites the files so that deleted rows take no room any more.
     fn compact(&self, column: &'static str);
 }
@@ -201,6 +204,19 @@ impl Database for RocksDatabase {
             number(ESTIMATE_NUM_KEYS).unwrap_or(0),
             number(TOTAL_SST_FILES_SIZE).unwrap_or(0),
         )
+    }
+
+    fn log_bytes(&self) -> u64 {
+        let Ok(files) = std::fs::read_dir(self.0.path()) else {
+            return 0;
+        };
+        let logs = files.flatten().filter(|file| {
+            let name = file.file_name();
+            std::path::Path::new(&name).extension() == Some("log".as_ref())
+        });
+        // A log may be removed meanwhile.
+        logs.filter_map(|file| Some(file.metadata().ok()?.len()))
+            .sum()
     }
 
     fn compact(&self, column: &'static str) {

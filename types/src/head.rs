@@ -59,6 +59,11 @@ pub enum Head {
         /// Who is to hear it.
         to: ValidatorIndex,
     },
+    /// Word that a range is not kept.
+    Pruned {
+        /// The height that is to have been asked for.
+        from: Height,
+    },
     /// A kind that this version does not know.
     Unknown {
         /// Its code.
@@ -111,6 +116,9 @@ impl Head {
                 to: ValidatorIndex(u32::from_be_bytes(
                     *rest.get(ValidatorIndex::SIZE..)?.first_chunk()?,
                 )),
+            },
+            14 => Self::Pruned {
+                from: Height(number(rest, 0)?),
             },
             code => Self::Unknown { code: *code },
         })
@@ -214,6 +222,10 @@ mod tests {
             Message::BlockRequest(Digest([9; 32])),
             Message::Apart(vec![ValidatorIndex(3)]),
             Message::Relayed(Box::new(relayed)),
+            Message::Pruned {
+                from: Height(12),
+                oldest: Height(70),
+            },
         ]
     }
 
@@ -244,6 +256,7 @@ mod tests {
                 author: ValidatorIndex(2),
                 to: ValidatorIndex(5),
             },
+            Head::Pruned { from: Height(12) },
         ];
         assert_eq!(heads, expected);
     }

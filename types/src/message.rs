@@ -146,6 +146,13 @@ pub enum Message {
     Apart(Vec<ValidatorIndex>),
     /// A frame of somebody who has no link to whom it is for.
     Relayed(Box<Relayed>),
+    /// The answer to a [`Message::RangeRequest`] for blocks that the sender has pruned.
+    Pruned {
+        /// The height that was asked for.
+        from: Height,
+        /// The oldest height that the sender keeps.
+        oldest: Height,
+    },
 }
 
 /// Messages that travel together: at most [`MAX_FRAME_MESSAGES`] of them.
@@ -169,6 +176,7 @@ impl Message {
             Self::Evidence(_) => "evidence",
             Self::Apart(_) => "apart",
             Self::Relayed(_) => "relayed",
+            Self::Pruned { .. } => "pruned",
         }
     }
 
@@ -187,6 +195,7 @@ impl Message {
             Self::Evidence(_) => 11,
             Self::Apart(_) => 12,
             Self::Relayed(_) => 13,
+            Self::Pruned { .. } => 14,
         }
     }
 }
@@ -303,6 +312,7 @@ impl EncodeSize for Message {
             Self::Evidence(_) => Evidence::SIZE,
             Self::Apart(peers) => list_size(peers),
             Self::Relayed(relayed) => relayed.encode_size(),
+            Self::Pruned { .. } => 2 * Height::SIZE,
         }
     }
 }
@@ -334,6 +344,10 @@ impl Write for Message {
             Self::Evidence(evidence) => evidence.write(buffer),
             Self::Apart(peers) => write_list(peers, buffer),
             Self::Relayed(relayed) => relayed.write(buffer),
+            Self::Pruned { from, oldest } => {
+                from.write(buffer);
+                oldest.write(buffer);
+            }
         }
     }
 }
@@ -363,6 +377,10 @@ impl Read for Message {
             11 => Self::Evidence(Box::new(Evidence::read(buffer)?)),
             12 => Self::Apart(read_list(buffer, MAX_VALIDATORS)?),
             13 => Self::Relayed(Box::new(Relayed::read(buffer)?)),
+            14 => Self::Pruned {
+                from: Height::read(buffer)?,
+                oldest: Height::read(buffer)?,
+            },
             other => return Err(Error::InvalidEnum(other)),
         })
     }

@@ -221,6 +221,13 @@ fn vectors() -> BTreeMap<String, String> {
             ])),
         ),
         (
+            "frame_of_a_pruned_range".into(),
+            both_ways(&Frame(vec![Message::Pruned {
+                from: Height(0x0102_0304),
+                oldest: Height(0x0506_0708_090a),
+            }])),
+        ),
+        (
             "certificate_aggregate".into(),
             both_ways(&Certificate {
                 subject: subject(VoteKind::Finalize),

@@ -231,6 +231,10 @@ fn message() -> impl Strategy<Value = Message> {
         (vote(), vote())
             .prop_map(|(first, second)| Message::Evidence(Box::new(Evidence { first, second }))),
         vec(any::<u32>().prop_map(ValidatorIndex), 0..4).prop_map(Message::Apart),
+        any::<[u64; 2]>().prop_map(|[from, oldest]| Message::Pruned {
+            from: Height(from),
+            oldest: Height(oldest),
+        }),
         (any::<[u32; 2]>(), any::<u64>(), vec(any::<u8>(), 0..64)).prop_map(
             |([author, to], number, frame)| {
                 Message::Relayed(Box::new(Relayed {
@@ -386,7 +390,7 @@ fn unknown_versions_are_refused() {
 fn unknown_codes_are_refused() {
     for code in 0..=u8::MAX {
         assert_eq!(decode::<Outcome>(&[code]).is_ok(), code <= 3);
-        let known = (1..=13).contains(&code);
+        let known = (1..=14).contains(&code);
         let refused = matches!(decode::<Message>(&[code]), Err(Error::InvalidEnum(_)));
         assert_eq!(refused, !known, "message {code}");
         let refused = matches!(decode::<Record>(&[code]), Err(Error::InvalidEnum(_)));

@@ -83,6 +83,14 @@ impl RpcClient {
     ///
     /// If the system gives no HTTP client.
     pub fn with_roots(base: &str, timeout: Duration, roots: &Roots) -> Result<Self, ClientError> {
+        if !(base.starts_with("http://") || base.starts_with("https://")) {
+            return Err(ClientError::Transport {
+                url: words(base),
+                reason:
+                    "an address begins with http:// or https://, as http://127.0.0.1:26601 does"
+                        .to_owned(),
+            });
+        }
         let http = roots
             .client()
             .timeout(timeout)
@@ -302,7 +310,10 @@ impl RpcClient {
             body.extend_from_slice(&chunk);
         }
         if status.is_success() {
-            return serde_json::from_slice(&body).map_err(|error| transport(url, &error));
+            return serde_json::from_slice(&body).map_err(|error| ClientError::Transport {
+                url: url.to_owned(),
+                reason: format!("not the answer of a validator ({error})"),
+            });
         }
         let (code, message) = match serde_json::from_slice::<ErrorBody>(&body) {
             Ok(body) => (words(&body.error.code), words(&body.error.message)),

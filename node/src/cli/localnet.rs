@@ -1,7 +1,7 @@
 //! `quorate localnet`
 
 use super::{
-    output::{print_fields, print_json, print_lines},
+    output::{Paint, print_fields, print_json, print_lines},
     rpc::block_on,
 };
 use crate::{
@@ -15,12 +15,17 @@ use crate::{
 use anyhow::Context as _;
 use clap::Args;
 use quorate_http::client::shown;
-use quorate_load::{Load, LoadConfig, LoadCounters, LoadReport, api::BlockedJson};
+use quorate_load::{
+    Load, LoadConfig, LoadCounters, LoadReport,
+    api::BlockedJson,
+    verdict::{Health, Severity},
+};
 use quorate_types::{EpochLength, ValidatorIndex, genesis::Protocol};
 use serde::Serialize;
 use std::{
     collections::BTreeMap,
     io::{IsTerminal as _, Write as _},
+    ops::Range,
     path::{Path, PathBuf},
     sync::{Arc, atomic::Ordering::Relaxed},
     time::{Duration, Instant},
@@ -48,35 +53,35 @@ const LINE_INTERVAL: [Duration; 2] = [Duration::from_secs(1), Duration::from_sec
   quorate localnet --validators 7 --load 1000 --for 1m
   quorate localnet --dir /tmp/net --for 30s --json > figures.json")]
 pub(super) struct Localnet {
-    /// How many validators
-    #[arg(long, default_value_t = 4, value_name = "N")]
-    validators: usize,
-    /// Where the network's files are
+    /// How many validators; 4, or as many as the directory's network has
+    #[arg(long, value_name = "N")]
+    validators: Option<usize>,
+    /// Where the network's files are. What is left out of the command line is as it was there before
     #[arg(long, default_value = "localnet")]
     dir: PathBuf,
     /// The consensus protocol
     #[arg(long, default_value = "simplex", value_parser = ["simplex"])]
     protocol: String,
-    /// The vote scheme
-    #[arg(long, default_value = "bls-threshold", value_parser = ["bls-threshold", "bls-aggregate"])]
-    scheme: String,
+    /// The vote scheme; bls-threshold unless said otherwise
+    #[arg(long, value_parser = ["bls-threshold", "bls-aggregate"])]
+    scheme: Option<String>,
     /// How many blocks an epoch has
-    #[arg(long, value_name = "N", default_value_t = EpochLength::DEFAULT.blocks(),
-          value_parser = clap::value_parser!(u64).range(1..))]
-    epoch_blocks: u64,
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
+    epoch_blocks: Option<u64>,
     /// The least time from one block to the next (50ms); without it, as fast as it goes
     #[arg(long, value_name = "TIME", value_parser = parse_duration)]
     block_interval: Option<Duration>,
-    /// The time from one block to the next while there is nothing to put into one
-    #[arg(long, value_name = "TIME", value_parser = parse_duration, default_value = "1s",
-          conflicts_with = "busy")]
-    idle_interval: Duration,
+    /// The time from one block to the next while there is nothing to put into one; 1s unless said
+    /// otherwise
+    #[arg(long, value_name = "TIME", value_parser = parse_duration, conflicts_with = "busy")]
+    idle_interval: Option<Duration>,
     /// Empty blocks as fast as they go, as with --idle-interval 0s
     #[arg(long)]
     busy: bool,
-    /// How many final blocks each validator keeps, 10000 at least, or for how long (7d); 0 for all
-    #[arg(long, value_name = "N|TIME", default_value = "0", value_parser = parse_retention)]
-    retention: Kept,
+    /// How many final blocks each validator keeps, 10000 at least, or for how long (7d); 0 for all, as
+    /// without it
+    #[arg(long, value_name = "N|TIME", value_parser = parse_retention)]
+    retention: Option<Kept>,
     /// Kill a validator this often (kill -9), one after the other, and start it again
     #[arg(long, value_name = "TIME", value_parser = parse_duration)]
     kill_every: Option<Duration>,
@@ -89,16 +94,16 @@ pub(super) struct Localnet {
     /// Stop after this long (30s, 5m); without it, on Ctrl-C
     #[arg(long = "for", value_name = "TIME", value_parser = parse_duration)]
     duration: Option<Duration>,
-    /// Funded accounts to send from
-    #[arg(long, default_value_t = 1_000, value_name = "N")]
-    accounts: u32,
+    /// Funded accounts to send from; 1000 unless said otherwise
+    #[arg(long, value_name = "N")]
+    accounts: Option<u32>,
     /// Validator i uses ports P + 2i (peers) and P + 2i + 1 (HTTP); the next one is the explorer's,
-    /// those after it are for metrics
-    #[arg(long, default_value_t = 26_600, value_name = "P")]
-    base_port: u16,
-    /// The chain's name
-    #[arg(long, default_value = "localnet")]
-    name: String,
+    /// those after it are for metrics and the live pages. 26600 unless said otherwise
+    #[arg(long, value_name = "P")]
+    base_port: Option<u16>,
+    /// The chain's name; localnet unless said otherwise
+    #[arg(long)]
+    name: Option<String>,
     /// Start no explorer beside it; for figures of the validators alone
     #[arg(long)]
     no_explorer: bool,
@@ -174,43 +179,68 @@ impl Localnet {
             self.load.is_finite() && (0.0..=100_000.0).contains(&self.load),
             "--load must be 0 to 100000"
         );
-        let interval = self.block_interval.unwrap_or_default();
-        anyhow::ensure!(
-            interval <= Duration::from_secs(60),
-            "--block-interval must be 1m at most"
-        );
-        let idle = if self.busy {
-            Duration::ZERO
-        } else {
-            self.idle_interval
-        };
-        anyhow::ensure!(
-            idle <= MAX_IDLE_INTERVAL,
-            "--idle-interval must be {} at most",
-            format_duration(MAX_IDLE_INTERVAL)
-        );
-        let settings = Settings {
-            idle_interval_ms: u64::try_from(idle.as_millis()).unwrap_or(60_000),
-            block_interval_ms: u64::try_from(interval.as_millis()).unwrap_or(60_000),
-            block_limits: DEFAULT_LIMITS,
-            retention_blocks: match self.retention {
-                Kept::Blocks(blocks) => (blocks > 0).then_some(blocks),
-                Kept::Time(_) => None,
-            },
-            retention_seconds: match self.retention {
-                Kept::Blocks(_) => None,
-                Kept::Time(time) => Some(time.as_secs()),
-            },
-            name: self.name.clone(),
-            validators: self.validators,
-            protocol: Protocol::Simplex,
-            scheme: self.scheme.clone(),
-            epoch_blocks: EpochLength::new(self.epoch_blocks).context("--epoch-blocks is zero")?,
-            accounts: self.accounts,
-            base_port: self.base_port,
-        };
+        let settings = self.settings()?;
         prepare(&self.dir, &settings)?;
         block_on(self.drive(settings))
+    }
+
+    /// What the command line says; what it leaves out is as in the directory, or else usual.
+    fn settings(&self) -> anyhow::Result<Settings> {
+        let usual = Settings {
+            name: "localnet".to_owned(),
+            validators: 4,
+            protocol: Protocol::Simplex,
+            scheme: "bls-threshold".to_owned(),
+            epoch_blocks: EpochLength::DEFAULT,
+            retention_blocks: None,
+            retention_seconds: None,
+            block_interval_ms: 0,
+            idle_interval_ms: 1_000,
+            block_limits: DEFAULT_LIMITS,
+            accounts: 1_000,
+            base_port: 26_600,
+        };
+        let mut settings = setup::saved(&self.dir)?.unwrap_or(usual);
+        let ms = |time: Duration| u64::try_from(time.as_millis()).unwrap_or(u64::MAX);
+        if let Some(name) = &self.name {
+            settings.name.clone_from(name);
+        }
+        if let Some(scheme) = &self.scheme {
+            settings.scheme.clone_from(scheme);
+        }
+        if let Some(blocks) = self.epoch_blocks {
+            settings.epoch_blocks = EpochLength::new(blocks).context("--epoch-blocks is zero")?;
+        }
+        if let Some(kept) = self.retention {
+            settings.retention_blocks = match kept {
+                Kept::Blocks(blocks) => (blocks > 0).then_some(blocks),
+                Kept::Time(_) => None,
+            };
+            settings.retention_seconds = match kept {
+                Kept::Blocks(_) => None,
+                Kept::Time(time) => Some(time.as_secs()),
+            };
+        }
+        if let Some(interval) = self.block_interval {
+            anyhow::ensure!(
+                interval <= Duration::from_secs(60),
+                "--block-interval must be 1m at most"
+            );
+            settings.block_interval_ms = ms(interval);
+        }
+        let busy = self.busy.then_some(Duration::ZERO);
+        if let Some(idle) = busy.or(self.idle_interval) {
+            anyhow::ensure!(
+                idle <= MAX_IDLE_INTERVAL,
+                "--idle-interval must be {} at most",
+                format_duration(MAX_IDLE_INTERVAL)
+            );
+            settings.idle_interval_ms = ms(idle);
+        }
+        settings.validators = self.validators.unwrap_or(settings.validators);
+        settings.accounts = self.accounts.unwrap_or(settings.accounts);
+        settings.base_port = self.base_port.unwrap_or(settings.base_port);
+        Ok(settings)
     }
 
     async fn drive(self, settings: Settings) -> anyhow::Result<()> {
@@ -226,6 +256,7 @@ impl Localnet {
         let (first, finalized_before) = self.watch(&mut network, &counters).await?;
         let _ = stop.send(true);
         let last = Sample::take(&network).await;
+        let finalized = finalized_before..counters.finalized.load(Relaxed);
         drop(explorer);
         let report = match load {
             Some(load) => Some(load.await.context("the load generator failed")?),
@@ -236,9 +267,10 @@ impl Localnet {
             eprintln!("warning: validator {place} did not stop in time and was killed");
         }
         self.report(
+            settings.validators,
             &last.since(&first),
             report.as_ref(),
-            finalized_before,
+            finalized,
             blocked,
         )
     }
@@ -265,7 +297,7 @@ impl Localnet {
     fn greet(&self, network: &Network, explorer: Option<&ExplorerProcess>) {
         for (place, url) in network.urls().iter().enumerate() {
             let admin = network.settings().admin_address(place);
-            eprintln!("validator {place}: {url}/v1/status  http://{admin}/metrics");
+            eprintln!("validator {place}: {url}  live page http://{admin}/");
         }
         if let Some(explorer) = explorer {
             eprintln!("explorer:    {}", explorer.url());
@@ -315,7 +347,7 @@ impl Localnet {
         let load = Load::new(LoadConfig {
             urls: network.urls(),
             chain: genesis.chain_id(),
-            accounts: setup::load_accounts(&self.dir, self.accounts)?,
+            accounts: setup::load_accounts(&self.dir, network.settings().accounts)?,
             rate: self.load,
         })?;
         Ok((load.counters(), Some(tokio::spawn(load.run(stop)))))
@@ -338,6 +370,7 @@ impl Localnet {
         let mut next_line = start + interval;
         let mut curve = self.curve.as_deref().map(Curve::new);
         let mut kills = Kills::new(self.kill_every);
+        let mut standstill = Standstill::default();
         let mut interrupted = std::pin::pin!(tokio::signal::ctrl_c());
         loop {
             let tick = tokio::time::sleep(Duration::from_millis(200));
@@ -365,6 +398,7 @@ impl Localnet {
                 let finalized = counters.finalized.load(Relaxed);
                 let blocked = blocked(network).await.len();
                 show_line(&sample, &last, finalized - last_final, blocked, terminal);
+                standstill.look(network, terminal).await;
                 (last, last_final) = (sample, finalized);
                 next_line = Instant::now() + interval;
             }
@@ -392,16 +426,17 @@ impl Localnet {
 
     fn report(
         &self,
+        validators: usize,
         figures: &Figures,
         load: Option<&LoadReport>,
-        finalized_before: u64,
+        finalized_meanwhile: Range<u64>,
         blocked: Vec<Blocked>,
     ) -> anyhow::Result<()> {
         let load = load.map(|load| &load.total);
         let latency = load.map(|load| &load.latency);
         let finalized = load.map_or(0, |load| load.finalized);
         let report = Report {
-            validators: self.validators,
+            validators,
             load: self.load,
             tx_latency_ms: Latency {
                 p50: latency.and_then(|latency| latency.p50_ms),
@@ -421,7 +456,10 @@ impl Localnet {
             tx_late: load.map_or(0, |load| load.late),
             tx_unsent: load.map_or(0, |load| load.unsent),
             tx_unfinished: load.map_or(0, |load| load.unfinished),
-            tx_per_s: finalized.saturating_sub(finalized_before) as f64
+            // What became final within the time that is measured: the load's end comes later.
+            tx_per_s: finalized_meanwhile
+                .end
+                .saturating_sub(finalized_meanwhile.start) as f64
                 / figures.seconds.max(0.001),
             figures: figures.clone(),
             blocked,
@@ -434,7 +472,7 @@ impl Localnet {
         let seconds = figures.seconds.max(0.001);
         let work = &figures.verifications;
         print_fields(&[
-            ("validators", self.validators.to_string()),
+            ("validators", validators.to_string()),
             ("measured", format!("{seconds:.1} s")),
             (
                 "blocks",
@@ -517,6 +555,58 @@ pub(super) fn reasons(counts: &BTreeMap<String, u64>) -> String {
         false => format!(" ({})", each.join(", ")),
     }
 }
+
+/// Says aloud that the chain stands, and that it goes on.
+#[derive(Default)]
+struct Standstill {
+    told: bool,
+}
+
+impl Standstill {
+    /// By the verdicts of all validators that answer at once.
+    async fn look(&mut self, network: &Network, terminal: bool) {
+        let mut halted = None;
+        for place in 0..network.size() {
+            let asked = tokio::time::timeout(STANDSTILL_PATIENCE, network.client(place).status());
+            let Ok(Ok(status)) = asked.await else {
+                continue;
+            };
+            let Some(verdict) = status.verdict else {
+                continue;
+            };
+            match verdict.state {
+                Health::Halted => halted = Some((place, verdict)),
+                // Somebody has new blocks.
+                Health::Healthy | Health::NotVoting => {
+                    halted = None;
+                    break;
+                }
+                _ => {}
+            }
+        }
+        let text = match (&halted, self.told) {
+            (Some((place, verdict)), false) => {
+                let remedy = verdict
+                    .remedy
+                    .as_deref()
+                    .map_or_else(String::new, |remedy| format!("; {remedy}"));
+                let text = format!(
+                    "THE CHAIN STANDS STILL, says validator {place}: {}{remedy}",
+                    verdict.summary
+                );
+                Paint::for_stderr().severity(Severity::Bad, &shown(&text))
+            }
+            (None, true) => "the chain goes on".to_owned(),
+            _ => return,
+        };
+        self.told = halted.is_some();
+        let line = if terminal { "\n" } else { "" };
+        eprintln!("{line}{text}");
+    }
+}
+
+/// How long a validator is waited for that is asked whether the chain stands.
+const STANDSTILL_PATIENCE: Duration = Duration::from_millis(500);
 
 /// How long a killed validator stays away.
 const AWAY: Duration = Duration::from_secs(2);

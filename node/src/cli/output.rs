@@ -137,6 +137,11 @@ impl Paint {
         Self(io::stdout().is_terminal() && is_wanted())
     }
 
+    /// The same for standard error.
+    pub(super) fn for_stderr() -> Self {
+        Self(io::stderr().is_terminal() && is_wanted())
+    }
+
     /// Marks trouble.
     pub(super) fn severity(self, severity: Severity, text: &str) -> String {
         let code = match severity {

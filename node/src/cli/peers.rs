@@ -1,8 +1,8 @@
 //! `quorate peers`
 
 use super::{
-    output::{print_json, print_lines},
-    rpc::{Control, Rpc, block_on},
+    output::{Column, Paint, print_json, print_lines, print_painted, table},
+    rpc::{Control, Rpc, block_on, prompt},
 };
 use crate::{clock::now_ms, config::parse_duration};
 use clap::{Args, Subcommand};
@@ -10,6 +10,7 @@ use quorate_http::client::shown;
 use quorate_load::{
     RpcClient,
     api::{OffenderJson, OrderJson, PeerDetailJson, Standing},
+    verdict::{Severity, grouped, spoken},
 };
 use std::{
     path::PathBuf,
@@ -24,7 +25,7 @@ const LINK_LIMIT: Duration = Duration::from_secs(15);
 pub(super) enum Peers {
     /// List the other validators: link, latency, last vote, and whether and why they are blocked
     List(List),
-    /// Listen to a validator no more
+    /// Block a validator
     Block(Block),
     /// Believe a validator again that was blocked, by order or for an offence
     Unblock(Unblock),
@@ -52,7 +53,7 @@ pub(super) struct List {
     json: bool,
 }
 
-/// Listen to a validator no more
+/// Block a validator
 #[derive(Args)]
 #[command(after_help = "Examples:
   quorate peers block 2 --for 12h --config validator-0/validator.toml
@@ -103,13 +104,11 @@ impl List {
             Some(config) => Control::of(config).client()?,
             None => self.rpc.client()?,
         };
-        let peers = block_on(async { Ok(client.peers().await?) })?;
+        let peers = block_on(prompt(&client, client.peers()))?;
         if self.json {
             return print_json(&peers);
         }
-        let now = now_ms();
-        let lines: Vec<String> = peers.peers.iter().map(|peer| describe(peer, now)).collect();
-        print_lines(&lines)
+        print_painted(&describe(peers.peers, now_ms(), Paint::for_stdout()))
     }
 }
 
@@ -140,7 +139,7 @@ impl Unblock {
 
 fn give(control: &Control, what: &str, order: &OrderJson, json: bool) -> anyhow::Result<()> {
     let client = control.client()?;
-    let answer = block_on(async { Ok(client.order(what, order).await?) })?;
+    let answer = block_on(prompt(&client, client.order(what, order)))?;
     if json {
         return print_json(&answer);
     }
@@ -186,42 +185,74 @@ async fn wait_for_link(client: &RpcClient, wanted: &str) -> anyhow::Result<()> {
     }
 }
 
-fn describe(peer: &PeerDetailJson, now_ms: u64) -> String {
-    let link = &peer.peer;
-    let place = link
-        .validator
-        .map_or_else(|| "?".to_owned(), |place| place.to_string());
-    let mut parts = vec![match (link.connected, link.round_trip_us) {
-        (false, _) => "not connected".to_owned(),
-        (true, Some(us)) => format!("connected, {:.2} ms", us as f64 / 1_000.0),
-        (true, None) => "connected".to_owned(),
-    }];
-    if let Some((epoch, view)) = peer.last_vote {
-        parts.push(format!("last vote in view {epoch}.{view}"));
-    }
-    if let Some(height) = link.finalized_height {
-        parts.push(format!("final height {height}"));
-    }
-    if let Some(percent) = peer.participation_percent {
-        parts.push(format!("signed {percent:.1} % of certificates"));
-    }
-    let address = shown(peer.address.as_deref().unwrap_or("-"));
-    let mut text = format!(
-        "validator {place}  {}  {address}\n  {}",
-        link.identity,
-        parts.join(", ")
-    );
-    if let Some(offender) = &peer.offender {
-        text.push_str(&format!("\n  {}", standing(offender, now_ms)));
+/// A table of the peers, and below it what is held against whom.
+fn describe(mut peers: Vec<PeerDetailJson>, now_ms: u64, paint: Paint) -> Vec<String> {
+    let dash = || "-".to_owned();
+    peers.sort_by_key(|peer| peer.peer.validator);
+    // Addresses are for the operator, participation is known with one of the schemes.
+    let addresses = peers.iter().any(|peer| peer.address.is_some());
+    let signed = peers.iter().any(|p| p.participation_percent.is_some());
+    let mut columns = vec![
+        Column::right("validator"),
+        Column::left("identity"),
+        Column::left("link"),
+        Column::right("round trip"),
+        Column::right("last vote"),
+        Column::right("final height"),
+    ];
+    columns.extend(addresses.then_some(Column::left("address")));
+    columns.extend(signed.then_some(Column::right("signed")));
+    let rows = peers.iter().map(|peer| {
+        let link = &peer.peer;
+        let mut row = vec![
+            link.validator
+                .map_or_else(|| "?".to_owned(), |place| place.to_string()),
+            link.identity.short(),
+            match link.connected {
+                true => "up".to_owned(),
+                false => paint.severity(Severity::Bad, "none"),
+            },
+            link.round_trip_us
+                .map_or_else(dash, |us| format!("{:.2} ms", us as f64 / 1_000.0)),
+            peer.last_vote
+                .map_or_else(dash, |(epoch, view)| format!("{epoch}.{view}")),
+            link.finalized_height
+                .map_or_else(dash, |height| grouped(height.0)),
+        ];
+        if addresses {
+            row.push(shown(peer.address.as_deref().unwrap_or("-")));
+        }
+        if signed {
+            let percent = peer.participation_percent;
+            row.push(percent.map_or_else(dash, |percent| format!("{percent:.1} %")));
+        }
+        row
+    });
+    let mut lines = table(&columns, &rows.collect::<Vec<_>>());
+    for peer in &peers {
+        let Some(offender) = &peer.offender else {
+            continue;
+        };
+        let text = format!(
+            "validator {} ({}): {}",
+            offender.validator,
+            offender.identity,
+            standing(offender, now_ms)
+        );
+        let severity = match offender.standing {
+            Standing::Pardoned => Severity::Good,
+            _ => Severity::Warning,
+        };
+        lines.push(paint.severity(severity, &text));
         if let Some(proof) = &offender.proof {
-            text.push_str(&format!(
-                "\n  proof: {} ({})",
+            lines.push(format!(
+                "  proof: {} ({})",
                 shown(&proof.summary),
                 shown(&proof.kind)
             ));
         }
     }
-    text
+    lines
 }
 
 /// What is thought of somebody, since when and until when, in a sentence.
@@ -239,19 +270,11 @@ fn standing(offender: &OffenderJson, now_ms: u64) -> String {
         (true, reason) => format!("by order (it was caught: {reason})"),
         (false, reason) => format!("for {reason}"),
     };
-    let since = ago(now_ms.saturating_sub(offender.since_ms));
+    let since = spoken(now_ms.saturating_sub(offender.since_ms));
     let until = match (offender.standing, offender.until_ms) {
         (Standing::Pardoned, _) => String::new(),
-        (_, Some(until)) => format!(", for another {}", ago(until.saturating_sub(now_ms))),
+        (_, Some(until)) => format!(", for another {}", spoken(until.saturating_sub(now_ms))),
         (_, None) => ", until `quorate peers unblock`".to_owned(),
     };
     format!("{standing} {by}, since {since}{until}")
-}
-
-fn ago(ms: u64) -> String {
-    match ms / 1_000 {
-        seconds @ 0..120 => format!("{seconds} s"),
-        seconds @ 120..7_200 => format!("{} min", seconds / 60),
-        seconds => format!("{} h", seconds / 3_600),
-    }
 }

@@ -5,11 +5,11 @@ use crate::{
     config::{MAX_CONFIG_BYTES, load_genesis},
     control::CONTROL_SOCKET,
 };
-use anyhow::Context as _;
+use anyhow::{Context as _, bail};
 use clap::Args;
 use quorate_files::read_text;
 use quorate_http::client::Roots;
-use quorate_load::{ANSWER_TIMEOUT, RpcClient};
+use quorate_load::{ANSWER_TIMEOUT, ClientError, RpcClient};
 use quorate_types::{
     ChainId,
     genesis::{Genesis, Verifier},
@@ -17,6 +17,7 @@ use quorate_types::{
 use std::{
     os::unix::net::UnixStream,
     path::{Path, PathBuf},
+    time::Duration,
 };
 
 /// The address that `quorate localnet` gives its first validator.
@@ -149,6 +150,59 @@ impl Control {
         let folder = self.config.parent().unwrap_or(Path::new(""));
         Ok(folder.join(path))
     }
+}
+
+/// How long a validator may take to answer what it answers from memory. Whoever hangs longer is not well.
+const PATIENCE: Duration = Duration::from_secs(5);
+
+/// An answer that must not take long.
+///
+/// # Errors
+///
+/// If there is none, or it takes longer.
+pub(super) async fn prompt<T>(
+    client: &RpcClient,
+    answer: impl Future<Output = Result<T, ClientError>>,
+) -> anyhow::Result<T> {
+    match tokio::time::timeout(PATIENCE, answer).await {
+        Ok(answer) => Ok(answer?),
+        Err(_) => bail!(
+            "{} does not answer within {} s: its process is stopped (SIGSTOP) or overloaded, or it is no \
+             validator's",
+            client.url(),
+            PATIENCE.as_secs()
+        ),
+    }
+}
+
+/// What somebody may do about an error of a request.
+pub(super) fn remedy(error: &anyhow::Error) -> Option<&'static str> {
+    let causes = error.chain();
+    match causes.filter_map(|cause| cause.downcast_ref()).next()? {
+        ClientError::Unreachable { .. } => Some(
+            "Does a validator run there? --rpc (or QUORATE_RPC) names its `[rpc] listen`; localnet's \
+             validator i has it at --base-port + 2i + 1.",
+        ),
+        ClientError::Transport { reason, .. } if reason.contains("begins with http") => None,
+        ClientError::Transport { .. } => Some(
+            "Is that a validator's HTTP address, `[rpc] listen`? Its port for peers is another one.",
+        ),
+        ClientError::Refused { .. } => None,
+    }
+}
+
+/// Reads an amount.
+///
+/// # Errors
+///
+/// If it is no whole number.
+pub(super) fn amount(text: &str) -> Result<u64, String> {
+    text.parse().map_err(|_| {
+        format!(
+            "an amount is a whole number of the chain's smallest unit, from 0 to {}",
+            u64::MAX
+        )
+    })
 }
 
 /// Runs a command that talks to the network, on this thread.

@@ -2,9 +2,8 @@
 
 use super::{
     output::{Column, Paint, field_lines, print_json, print_painted, table},
-    rpc::{Rpc, block_on},
+    rpc::{Rpc, block_on, prompt},
 };
-use anyhow::Context as _;
 use clap::Args;
 use quorate_http::client::shown;
 use quorate_load::{
@@ -17,9 +16,6 @@ use std::{
     process::ExitCode,
     time::Duration,
 };
-
-/// How long the validator may take to answer. Whoever hangs longer is not well.
-const PATIENCE: Duration = Duration::from_secs(5);
 
 /// What the process ends with when the validator answers and is not in sync.
 const NOT_IN_SYNC: u8 = 3;
@@ -66,16 +62,7 @@ impl Status {
 }
 
 async fn ask(client: &RpcClient) -> anyhow::Result<StatusJson> {
-    let answer = tokio::time::timeout(PATIENCE, client.status()).await;
-    let late = || {
-        format!(
-            "{} does not answer within {} s: the process is stopped (SIGSTOP), overloaded, or another \
-             program's",
-            client.url(),
-            PATIENCE.as_secs()
-        )
-    };
-    Ok(answer.with_context(late)??)
+    prompt(client, client.status()).await
 }
 
 async fn watch(client: &RpcClient) -> anyhow::Result<ExitCode> {

@@ -4,7 +4,7 @@ use super::{
     account,
     output::{print_fields, print_json},
     passphrases::Opening,
-    rpc::{ForChain, Rpc, block_on},
+    rpc::{ForChain, Rpc, amount, block_on},
 };
 use crate::{genesis::DEFAULT_FEES, keys, mempool::MAX_NONCE_GAP};
 use anyhow::{Context, bail, ensure};
@@ -54,11 +54,11 @@ pub(super) struct TransferCommand {
     #[arg(long, value_name = "HEX")]
     to: Identity,
     /// How much it receives, in the chain's smallest unit
-    #[arg(long)]
+    #[arg(long, value_parser = amount, allow_negative_numbers = true)]
     amount: u64,
     /// What the block's leader receives beside; 1, and 1 for each byte of the memo, unless said
     /// otherwise: what a chain asks for at least if its genesis file says nothing else
-    #[arg(long)]
+    #[arg(long, value_parser = amount, allow_negative_numbers = true)]
     fee: Option<u64>,
     /// A text for the receiver, up to 4096 bytes, which everybody can read
     #[arg(
@@ -162,7 +162,7 @@ impl TransferCommand {
         let secret = keys::load_identity(&self.key, &self.opening.access())?;
         let sender = secret.identity();
         let chain = self.chain.required()?;
-        let memo = Memo::new(self.memo.clone()).context("--memo")?;
+        let memo = Memo::new(self.memo.clone()).context("--memo is too long")?;
         // Not what the server asks for: it could ask for all that the account holds.
         let usual =
             DEFAULT_FEES.per_transfer + DEFAULT_FEES.per_memo_byte * memo.as_bytes().len() as u64;

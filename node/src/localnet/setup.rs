@@ -219,6 +219,22 @@ impl Settings {
     }
 }
 
+/// The settings of the network in a folder, if there is one.
+///
+/// # Errors
+///
+/// If its file cannot be read.
+pub fn saved(directory: &Path) -> Result<Option<Settings>, SetupError> {
+    let path = directory.join(SETTINGS_FILE);
+    match read_text(&path, MAX_SETTINGS_BYTES) {
+        Ok(text) => serde_json::from_str(&text)
+            .map(Some)
+            .map_err(|error| io_error(&path, io::Error::other(error))),
+        Err(error) if error.is_missing() => Ok(None),
+        Err(error) => Err(io_error(&path, error.into())),
+    }
+}
+
 /// Makes the network's files in a folder if there are none, or checks that those there are of the
 /// same settings. The settings file is written last, so a folder with it is complete.
 ///
@@ -227,21 +243,14 @@ impl Settings {
 /// See [`SetupError`].
 pub fn prepare(directory: &Path, settings: &Settings) -> Result<(), SetupError> {
     settings.check()?;
-    let path = directory.join(SETTINGS_FILE);
-    match read_text(&path, MAX_SETTINGS_BYTES) {
-        Ok(text) => {
-            let there: Settings = serde_json::from_str(&text)
-                .map_err(|error| io_error(&path, io::Error::other(error)))?;
-            if there == *settings {
-                return Ok(());
-            }
-            return Err(SetupError::OtherSettings {
-                path: directory.to_path_buf(),
-                difference: there.difference(settings),
-            });
+    if let Some(there) = saved(directory)? {
+        if there == *settings {
+            return Ok(());
         }
-        Err(error) if error.is_missing() => {}
-        Err(error) => return Err(io_error(&path, error.into())),
+        return Err(SetupError::OtherSettings {
+            path: directory.to_path_buf(),
+            difference: there.difference(settings),
+        });
     }
     let empty = fs::read_dir(directory).map_or(true, |mut entries| entries.next().is_none());
     if !empty {

@@ -225,6 +225,7 @@ impl LiveStatus {
                     linked: link.is_some_and(|link| link.connected),
                     refuses: link.is_some_and(|link| !link.connected && link.refusals >= REFUSALS),
                     voter: self.voter(place, link, patience, network_height),
+                    clock_ahead_ms: link.and_then(|link| link.clock_ahead_ms),
                 })
             })
             .collect();
@@ -239,7 +240,7 @@ impl LiveStatus {
             closing_per_second,
             others,
             voting: self.voting.read().clone(),
-            gone: *self.gone.read(),
+            gone: self.gone.read().clone(),
             unexecuted: height.0.saturating_sub(executed.height.0),
             now_ms: crate::clock::now_ms(),
             block_ms: executed.timestamp_ms,
@@ -294,16 +295,30 @@ impl LiveStatus {
     }
 
     /// By how many milliseconds this clock is ahead of the others', below zero if it is behind: by what
-    /// they tell over their links, or else by their blocks' timestamps.
+    /// they tell over their links; if none does (earlier versions), by their blocks' timestamps.
     pub(crate) fn clock_ahead_ms(&self, peers: &[PeerStatus]) -> Option<i64> {
         let told = peers.iter().filter_map(|peer| peer.clock_ahead_ms);
-        let enough = crate::clock::voices_needed(&self.committee);
-        crate::clock::middle(told.collect(), enough).or(*self.clock_ahead_ms.read())
+        let told: Vec<i64> = told.collect();
+        if told.is_empty() {
+            return *self.clock_ahead_ms.read();
+        }
+        let linked = peers.iter().filter(|peer| peer.connected).count();
+        let missing = self.committee.size().saturating_sub(1 + linked);
+        crate::clock::middle(told, crate::clock::links_needed(&self.committee, missing))
     }
 
     /// Shows whether this validator votes.
     pub(crate) fn set_voting(&self, voting: Voting) {
         *self.voting.write() = voting;
+    }
+
+    /// Shows who says that it does not keep the next missing block.
+    pub(crate) fn set_pruned_elsewhere(
+        &self,
+        pruned: Option<(Height, Vec<(ValidatorIndex, Height)>)>,
+    ) {
+        let gone = pruned.map(|(wanted, lacking)| Gone { wanted, lacking });
+        *self.gone.write() = gone;
     }
 
     /// Shows the newest executed block. Called for each one.

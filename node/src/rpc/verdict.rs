@@ -25,17 +25,17 @@ pub(super) struct Other {
     /// It accepts connections and ends the handshake, again and again.
     pub(super) refuses: bool,
     pub(super) voter: Voter,
+    /// By how much this clock is ahead of its.
+    pub(super) clock_ahead_ms: Option<i64>,
 }
 
 /// Blocks that the others have, as far as it is known who keeps them.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Gone {
     /// The next block that is missing here.
     pub(crate) wanted: Height,
-    /// The oldest that one of those who lack it says it keeps.
-    pub(crate) oldest: Height,
-    /// Peers that say that they lack it.
-    pub(crate) lacking: usize,
+    /// Peers that say that they lack it, and the oldest block that each keeps.
+    pub(crate) lacking: Vec<(ValidatorIndex, Height)>,
 }
 
 /// Everything that the verdict follows from.
@@ -98,7 +98,10 @@ pub(super) fn decide(facts: &Facts) -> VerdictJson {
                 state: other.voter,
             })
             .collect(),
-        gone: facts.gone.map(|gone| (gone.wanted, gone.oldest)),
+        gone: facts.gone.as_ref().and_then(|gone| {
+            let oldest = gone.lacking.iter().map(|(_, oldest)| *oldest).min()?;
+            Some((gone.wanted, oldest))
+        }),
     }
 }
 
@@ -139,8 +142,16 @@ impl Facts {
         let linked = self.linked() - 1;
         let enough = linked.saturating_sub(self.faults).max(self.faults + 1);
         let waits = self.growth.since_final > self.growth.usual;
-        self.gone
-            .is_some_and(|gone| gone.lacking >= enough && waits)
+        self.lacking() >= enough && waits
+    }
+
+    /// Linked peers that say that they lack the next block that is missing here.
+    fn lacking(&self) -> usize {
+        let says = |other: &&Other| {
+            let mut gone = self.gone.iter().flat_map(|gone| &gone.lacking);
+            other.linked && gone.any(|(who, _)| *who == other.validator)
+        };
+        self.others.iter().filter(says).count()
     }
 
     fn state(&self) -> Health {
@@ -207,17 +218,16 @@ impl Facts {
                 spoken(ms(self.growth.since_final))
             ),
             Health::BlocksGone => {
-                let gone = self.gone.unwrap_or(Gone {
-                    wanted: self.height.next(),
-                    oldest: self.height.next(),
-                    lacking: 0,
-                });
+                let gone = self.gone.iter();
+                let oldest = gone.flat_map(|gone| gone.lacking.iter().map(|(_, oldest)| oldest.0));
+                let oldest = oldest.min().unwrap_or_default();
+                let wanted = self.gone.as_ref().map_or(self.height.next(), |g| g.wanted);
                 format!(
                     "cannot catch up: no peer keeps block {}; the oldest is {} ({} of {} linked \
                      peers say so); {}",
-                    grouped(gone.wanted.0),
-                    grouped(gone.oldest.0),
-                    gone.lacking,
+                    grouped(wanted.0),
+                    grouped(oldest),
+                    self.lacking(),
                     self.linked() - 1,
                     self.distance()
                 )
@@ -349,8 +359,20 @@ impl Facts {
             let waiting = counted(self.unexecuted, "final block");
             notes.push(format!("{waiting} to execute"));
         }
+        let is_off = |ahead: i64| ahead.unsigned_abs() >= CLOCK_TOLD_MS;
+        if self.clock_ahead_ms.is_none() {
+            let off = |other: &Other| other.clock_ahead_ms.is_some_and(is_off);
+            if self.others.iter().any(off) {
+                notes.push(format!(
+                    "the clocks of this machine and of {} differ by more than {}: one is wrong, and too \
+                     few others are linked to know which (NTP)",
+                    self.named(off),
+                    spoken(CLOCK_TOLD_MS)
+                ));
+            }
+        }
         if let Some(ahead) = self.clock_ahead_ms
-            && ahead.unsigned_abs() >= CLOCK_TOLD_MS
+            && is_off(ahead)
         {
             let way = if ahead > 0 { "ahead of" } else { "behind" };
             notes.push(format!(
@@ -468,6 +490,7 @@ mod tests {
             linked: true,
             refuses: false,
             voter: Voter::Votes,
+            clock_ahead_ms: Some(0),
         }
     }
 
@@ -642,8 +665,10 @@ mod tests {
                 network_height: Height(9_000),
                 gone: Some(Gone {
                     wanted: Height(8_102),
-                    oldest: Height(8_718),
-                    lacking: 2,
+                    lacking: vec![
+                        (ValidatorIndex(1), Height(8_900)),
+                        (ValidatorIndex(2), Height(8_718)),
+                    ],
                 }),
                 ..facts()
             },
@@ -659,14 +684,10 @@ mod tests {
             verdict.summary
         );
         assert_eq!(verdict.gone, Some((Height(8_102), Height(8_718))));
-        if let Some(gone) = &mut gone.gone {
-            gone.lacking = 1;
-        }
+        assert_eq!(decide(&stands(gone.clone(), 1)).state, Health::CatchingUp);
+        // Who is not linked any more may have said anything.
+        gone.others[0] = away(1);
         assert_eq!(decide(&gone).state, Health::CatchingUp, "f may lie");
-        if let Some(gone) = &mut gone.gone {
-            gone.lacking = 3;
-        }
-        assert_eq!(decide(&stands(gone, 1)).state, Health::CatchingUp);
     }
 
     #[test]
@@ -709,6 +730,18 @@ mod tests {
         let notes = decide(&wrong).notes.join("\n");
         assert!(
             notes.contains("this machine's clock is 3.0 s behind"),
+            "{notes}"
+        );
+        // With one other alone it is not known whose it is.
+        let mut differ = Facts {
+            clock_ahead_ms: None,
+            others: vec![away(1), away(2), other(3)],
+            ..stands(facts(), 30)
+        };
+        differ.others[2].clock_ahead_ms = Some(-3_000);
+        let notes = decide(&differ).notes.join("\n");
+        assert!(
+            notes.contains("of this machine and of validator 3 (00000003) differ"),
             "{notes}"
         );
     }

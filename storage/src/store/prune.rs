@@ -112,6 +112,12 @@ impl Store {
         }
     }
 
+    /// Bytes of the files: of all parts, and of the log of what is in none of them yet.
+    pub fn bytes(&self) -> u64 {
+        let parts: u64 = self.sizes().iter().map(|size| size.bytes).sum();
+        parts + self.database.log_bytes()
+    }
+
     /// How large each part is. The rows are the database's estimate.
     pub fn sizes(&self) -> Vec<TableSize> {
         COLUMNS

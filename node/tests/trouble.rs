@@ -1,0 +1,281 @@
+//! What validators say of themselves in trouble that is made on purpose: away for too long, stopped, with
+//! a clock that is wrong.
+#![allow(missing_docs, clippy::unwrap_used)]
+
+mod common;
+
+use common::{BINARY, Net};
+use quorate_load::{
+    api::StatusJson,
+    verdict::{Health, VerdictJson, Voter},
+};
+use quorate_node::localnet::Network;
+use quorate_storage::store::Store;
+use quorate_types::Height;
+use std::{
+    fs,
+    os::unix::fs::PermissionsExt as _,
+    path::Path,
+    process::{Command, Output},
+    time::{Duration, Instant},
+};
+
+/// Blocks that everybody keeps after the others were pruned.
+const KEPT: u64 = 5;
+
+async fn status(net: &Net, place: usize) -> Option<StatusJson> {
+    let asked = net.network.client(place);
+    let answer = tokio::time::timeout(Duration::from_secs(2), asked.status()).await;
+    answer.ok()?.ok()
+}
+
+async fn verdict(net: &Net, place: usize) -> Option<VerdictJson> {
+    status(net, place).await?.verdict
+}
+
+async fn is(net: &Net, place: usize, state: Health) -> bool {
+    verdict(net, place)
+        .await
+        .is_some_and(|verdict| verdict.state == state)
+}
+
+fn log(net: &Net, place: usize) -> String {
+    fs::read_to_string(net.path().join(format!("validator-{place}/node.log"))).unwrap()
+}
+
+fn database(net: &Net, place: usize) -> std::path::PathBuf {
+    net.path().join(format!("validator-{place}/data/db"))
+}
+
+/// Stops all validators that run, in order.
+fn stop_all(net: &mut Net) {
+    assert!(net.network.stop().is_empty());
+}
+
+/// Forgets all but the newest blocks of a stopped validator.
+fn prune(net: &Net, place: usize) -> u64 {
+    let (store, tree) = Store::open(&database(net, place), &net.genesis).unwrap();
+    drop(tree);
+    let below = Height(store.tip().height.0 - KEPT);
+    while store.prune(below, u64::MAX).unwrap() < below {}
+    assert!(store.close(Duration::from_secs(10)));
+    below.0
+}
+
+fn copy_folder(from: &Path, to: &Path) {
+    fs::create_dir_all(to).unwrap();
+    for entry in fs::read_dir(from).unwrap() {
+        let entry = entry.unwrap();
+        fs::copy(entry.path(), to.join(entry.file_name())).unwrap();
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn who_was_away_for_longer_than_peers_keep_blocks_says_so_and_the_remedy_works() {
+    let mut net = Net::start("away", 4).await;
+    net.grow(3, 5).await;
+    net.network.kill(3).unwrap();
+    net.grow(0, 60).await;
+    stop_all(&mut net);
+    let oldest = (0..3).map(|place| prune(&net, place)).min().unwrap();
+    for place in 0..4 {
+        net.network.spawn(place, &[]).unwrap();
+    }
+    net.network.wait_until_up().await.unwrap();
+    net.until("it says that nobody keeps the block", async |net| {
+        is(net, 3, Health::BlocksGone).await
+    })
+    .await;
+    let told = status(&net, 3).await.unwrap();
+    let said = told.verdict.unwrap();
+    let (wanted, kept) = said.gone.unwrap();
+    assert_eq!(wanted.0, told.finalized_height.0 + 1);
+    assert_eq!(kept.0, oldest);
+    assert!(
+        said.summary.contains("no peer keeps block"),
+        "{}",
+        said.summary
+    );
+    let url = net.network.client(3).url().to_owned();
+    let output = net.cli(&["status", "--rpc", &url]);
+    assert_eq!(output.status.code(), Some(4));
+    let text = String::from_utf8(output.stdout).unwrap();
+    assert!(text.contains("remedy: ") && text.contains("copy"), "{text}");
+    net.until("the log and the metrics say it", async |net| {
+        let metrics = net.network.operator(3).metrics().await.unwrap_or_default();
+        log(net, 3).contains("no peer keeps block")
+            && metrics.contains("quorate_node_verdict{state=\"blocks_gone\"} 1")
+    })
+    .await;
+    for place in 0..3 {
+        assert!(is(&net, place, Health::Healthy).await, "{place}");
+    }
+
+    // The remedy that it names.
+    stop_all(&mut net);
+    fs::remove_dir_all(database(&net, 3)).unwrap();
+    copy_folder(&database(&net, 0), &database(&net, 3));
+    for place in 0..4 {
+        net.network.spawn(place, &[]).unwrap();
+    }
+    net.until("it goes on, and all vote", async |net| {
+        let seen = verdict(net, 0).await;
+        is(net, 3, Health::Healthy).await
+            && seen.is_some_and(|seen| seen.voters == 4 && seen.notes.is_empty())
+    })
+    .await;
+    stop_all(&mut net);
+}
+
+fn signal(net: &Net, place: usize, name: &str) {
+    let id = net.network.process(place).unwrap().to_string();
+    let sent = Command::new("kill").args([name, &id]).status().unwrap();
+    assert!(sent.success());
+}
+
+fn failed(output: &Output) -> String {
+    assert_eq!(output.status.code(), Some(1), "{output:?}");
+    String::from_utf8(output.stderr.clone()).unwrap()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_stopped_process_is_missed_by_the_others_and_no_command_hangs_on_it() {
+    let mut net = Net::start("paused", 4).await;
+    net.network.wait_until_linked(Duration::from_secs(20)).await;
+    net.grow(0, 5).await;
+    signal(&net, 2, "-STOP");
+    net.until("the others miss it, and say what that means", async |net| {
+        let Some(seen) = verdict(net, 0).await else {
+            return false;
+        };
+        let missed = seen.others.iter().find(|other| other.validator.0 == 2);
+        seen.state == Health::Healthy
+            && missed.is_some_and(|other| other.state == Voter::Unreachable)
+            && seen
+                .notes
+                .iter()
+                .any(|note| note.contains("one more failure"))
+    })
+    .await;
+    let url = net.network.client(2).url().to_owned();
+    for command in [&["status"][..], &["peers", "list"]] {
+        let began = Instant::now();
+        let output = net.cli(&[command, &["--rpc", &url]].concat());
+        assert!(began.elapsed() < Duration::from_secs(15), "{command:?}");
+        let complaint = failed(&output);
+        assert!(
+            complaint.contains("does not answer within 5 s") && complaint.contains("stopped"),
+            "{complaint}"
+        );
+    }
+    let config = net.config(2);
+    let complaint = failed(&net.cli(&["peers", "list", "--config", &config]));
+    assert!(
+        complaint.contains("does not answer within 5 s"),
+        "{complaint}"
+    );
+    signal(&net, 2, "-CONT");
+    net.until("all vote again", async |net| {
+        let seen = verdict(net, 0).await;
+        is(net, 2, Health::Healthy).await
+            && seen.is_some_and(|seen| seen.voters == 4 && seen.notes.is_empty())
+    })
+    .await;
+    // It was the process that stood still, and no clock.
+    for place in 0..4 {
+        let log = log(&net, place);
+        assert!(!log.contains("clock"), "validator {place}: {log}");
+    }
+    net.stop_and_check();
+}
+
+/// A library that sets the wall clock of a process forward, made with the machine's C compiler; none if
+/// there is no compiler.
+fn clock_shim(folder: &Path) -> Option<String> {
+    let source = folder.join("clock.c");
+    let code = "#define _GNU_SOURCE\n#include <dlfcn.h>\n#include <time.h>\n\
+        typedef int (*real_t)(clockid_t, struct timespec *);\n\
+        int clock_gettime(clockid_t id, struct timespec *at) {\n\
+          static real_t real;\n\
+          if (!real) real = (real_t)dlsym(RTLD_NEXT, \"clock_gettime\");\n\
+          int done = real(id, at);\n\
+          if (id == CLOCK_REALTIME && !done) at->tv_sec += 3;\n\
+          return done;\n}\n";
+    fs::write(&source, code).unwrap();
+    let library = folder.join("clock.so").to_str().unwrap().to_owned();
+    let source = source.to_str().unwrap();
+    let arguments = ["-shared", "-fPIC", "-o", &library, source, "-ldl"];
+    let made = Command::new("cc").args(arguments).status();
+    match made {
+        Ok(status) if status.success() => Some(library),
+        _ => {
+            eprintln!("no C compiler; clocks that are wrong are not tested");
+            None
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_clock_that_is_wrong_is_told_by_its_own_machine_alone() {
+    let folder = tempfile::tempdir().unwrap();
+    let Some(library) = clock_shim(folder.path()) else {
+        return;
+    };
+    let mut net = Net::start("clocks", 4).await;
+    stop_all(&mut net);
+    let program = folder.path().join("quorate");
+    let script = format!(
+        "#!/bin/sh\ncase \"$*\" in *validator-3/*) export LD_PRELOAD={library};; esac\nexec {BINARY} \"$@\"\n"
+    );
+    fs::write(&program, script).unwrap();
+    fs::set_permissions(&program, fs::Permissions::from_mode(0o755)).unwrap();
+    let path = net.path();
+    net.network = Network::start(&program, &path, &net.settings).unwrap();
+    net.network.wait_until_up().await.unwrap();
+    let told = async |net: &Net, place: usize, words: &str| {
+        let notes = verdict(net, place).await.map(|verdict| verdict.notes);
+        notes.is_some_and(|notes| notes.iter().any(|note| note.contains(words)))
+    };
+    net.until("the one that is wrong says so", async |net| {
+        told(net, 3, "this machine's clock is").await
+    })
+    .await;
+    let ahead = status(&net, 3).await.unwrap().clock_ahead_ms.unwrap();
+    assert!((2_000..=3_100).contains(&ahead), "{ahead}");
+    net.until("and its log", async |net| {
+        log(net, 3).contains("this machine's clock is")
+    })
+    .await;
+    net.until("the others know that they are right", async |net| {
+        let mut known = true;
+        for place in 0..3 {
+            let status = status(net, place).await;
+            let ahead = status.and_then(|status| status.clock_ahead_ms);
+            known &= ahead.is_some_and(|ahead| ahead.abs() < 1_000);
+        }
+        known
+    })
+    .await;
+
+    // The chain halts. Of the two that are left neither can know whose clock is wrong.
+    for place in [1, 2] {
+        net.network.kill(place).unwrap();
+    }
+    net.until("both say that they differ", async |net| {
+        is(net, 0, Health::Halted).await
+            && told(net, 0, "of this machine and of validator 3").await
+            && told(net, 3, "of this machine and of validator 0").await
+    })
+    .await;
+    // With another one it is known again which is wrong.
+    net.network.spawn(1, &[]).unwrap();
+    net.until("the wrong one says so again", async |net| {
+        told(net, 3, "this machine's clock is").await
+    })
+    .await;
+    for place in 0..3 {
+        let log = log(&net, place);
+        assert!(!log.contains("this machine's clock is"), "{place}: {log}");
+    }
+    stop_all(&mut net);
+}
