@@ -155,6 +155,7 @@ impl Engine {
         if !round.keep(&certificate) {
             return;
         }
+        self.find_own_signature(now, &certificate, out);
         if !made(Mistake::FinalizeWithoutNotarization) {
             out.persist.push(Record::Certificate(certificate.clone()));
         }

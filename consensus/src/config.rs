@@ -4,8 +4,8 @@ use crate::io::Sentence;
 use quorate_crypto::Digest;
 use quorate_crypto::bls::{HashedMessage, PartialSignature, VoteSecret};
 use quorate_types::{
-    Block, Certificate, ChainId, Committee, Epoch, EpochLength, Evidence, Height, ValidatorIndex,
-    View, genesis::BlockLimits,
+    Block, Certificate, ChainId, Committee, Epoch, EpochLength, Evidence, Height, Nonce, Position,
+    ValidatorIndex, View, genesis::BlockLimits,
 };
 use std::{sync::Arc, time::Duration};
 
@@ -135,6 +135,12 @@ pub struct Config {
     /// The first epoch in which to vote. Above zero for a key whose journal was lost: what it said
     /// in earlier epochs is not known any more.
     pub silent_before: Epoch,
+    /// Names this start of the machine, from a source of randomness. Without it the machine asks nobody
+    /// what its key has said before, and a journal that is marked as lost stays silent.
+    pub nonce: Option<Nonce>,
+    /// The view that all validators with a journal are in, by the operator's word: for the loss of more
+    /// than f journals, with all processes stopped in between.
+    pub survivors: Option<Position>,
     /// Whom the operator has pardoned, and up to which epoch and view.
     pub pardons: Vec<(ValidatorIndex, Epoch, View)>,
 }

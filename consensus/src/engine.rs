@@ -5,6 +5,7 @@ use crate::{
     config::{Config, MAX_OPEN_VIEWS, TAIL_VIEWS, Tip},
     epochs::{Early, asks_for_help, epoch_of},
     fetch::Fetcher,
+    inquiry::{Answer, Memory},
     io::{Exhibit, Finalized, Input, Job, JobId, Moment, Offence, Order, Output, Target, Work},
     pacemaker::{Expected, Pacemaker},
     round::Round,
@@ -12,8 +13,8 @@ use crate::{
 use quorate_crypto::mistakes::{Mistake, made};
 use quorate_crypto::{Digest, bls::HashedMessage, bls::PartialSignature};
 use quorate_types::{
-    Block, Certificate, Epoch, Evidence, Height, Message, Record, Subject, ValidatorIndex, View,
-    Vote,
+    Block, Certificate, Epoch, Evidence, Height, Message, Nonce, Record, Subject, ValidatorIndex,
+    View, Vote,
 };
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -50,6 +51,13 @@ pub(crate) enum Pending {
     Conflict {
         evidence: Evidence,
         reporter: Option<ValidatorIndex>,
+    },
+    /// What a peer says about this key's votes.
+    Standing {
+        from: ValidatorIndex,
+        nonce: Nonce,
+        answer: Answer,
+        vote: Option<Subject>,
     },
     /// Something of an epoch that is over.
     Stale,
@@ -158,6 +166,8 @@ pub struct Engine {
     /// The view for which a block is being built.
     pub(crate) building: Option<View>,
     pub(crate) counters: Counters,
+    /// What is known of this key's votes beside the journal.
+    pub(crate) memory: Memory,
 }
 
 impl Engine {
@@ -203,6 +213,7 @@ impl Engine {
             helped: BTreeMap::new(),
             building: None,
             counters: Counters::default(),
+            memory: Memory::default(),
             config,
             tip,
         };
@@ -225,7 +236,7 @@ impl Engine {
                 self.on_validated(now, view, block, valid, &mut out);
             }
             Input::Ordered { validator, order } => self.on_order(validator, order, &mut out),
-            Input::Linked { peer, up } => self.on_linked(now, peer, up),
+            Input::Linked { peer, up } => self.on_linked(now, peer, up, &mut out),
             Input::Reached { peer } => self.pacemaker.reached(peer),
             Input::Executed { height } => self.on_executed(now, height, &mut out),
             Input::Pending(pending) => self.pacemaker.pending(now, pending),
@@ -246,10 +257,14 @@ impl Engine {
 
     /// When the machine wants to be stepped at the latest, with [`Input::Tick`] if nothing else.
     pub fn next_deadline(&self) -> Option<Moment> {
-        [self.pacemaker.deadline(), self.fetcher.deadline()]
-            .into_iter()
-            .flatten()
-            .min()
+        [
+            self.pacemaker.deadline(),
+            self.fetcher.deadline(),
+            self.inquiry_deadline(),
+        ]
+        .into_iter()
+        .flatten()
+        .min()
     }
 
     /// The current view.
@@ -262,18 +277,16 @@ impl Engine {
         &self.tip
     }
 
-    /// The epoch and view from which on it votes, if it does not yet: what its key said before is not
-    /// known any more.
-    pub fn silent_until(&self) -> Option<(Epoch, View)> {
+    /// The epoch from which on it votes, if its journal or its operator names a later one.
+    pub(crate) fn later_epoch(&self) -> Option<Epoch> {
         let journaled = self.future.iter().map(|record| match record {
             Record::Block(block) => block.header().epoch,
             Record::Certificate(certificate) => certificate.subject.epoch,
             Record::Vote(vote) => vote.subject.epoch,
+            Record::Silence(_) => Epoch(0),
         });
         let first = journaled.max().max(Some(self.config.silent_before));
-        first
-            .filter(|first| *first > self.epoch())
-            .map(|first| (first, View(1)))
+        first.filter(|first| *first > self.epoch())
     }
 
     /// Whether a finalised block is known to exist whose chain is not complete here.
@@ -349,13 +362,13 @@ impl Engine {
     /// Upon word that a link has come up or ended. Without a link nothing comes from that validator:
     /// no proposal, and no answer to a request. So its turn is given up at once, the one under way
     /// too, and others are asked.
-    fn on_linked(&mut self, now: Moment, peer: ValidatorIndex, up: bool) {
+    fn on_linked(&mut self, now: Moment, peer: ValidatorIndex, up: bool, out: &mut Output) {
         if self.config.committee.identity(peer).is_none() || self.own_place() == Some(peer) {
             return;
         }
         self.pacemaker.linked(peer, up);
         if up {
-            return;
+            return self.ask_linked(peer, out);
         }
         self.fetcher.pass_on(now, peer);
         if self.config.committee.leader(self.view) == peer {
@@ -378,7 +391,7 @@ impl Engine {
     /// What a journal must hold at least for this machine to be recovered: everything above the
     /// blocks that are durable elsewhere. Replaces all records before.
     pub fn checkpoint(&self) -> Vec<Record> {
-        let mut records = Vec::new();
+        let mut records: Vec<Record> = self.silence_record().into_iter().collect();
         let delivered = self.delivered.values().map(|finalized| &finalized.block);
         let held = self
             .blocks
@@ -436,6 +449,14 @@ impl Engine {
         message: Message,
         out: &mut Output,
     ) {
+        self.note_seen(from, &message);
+        // Who is blocked may be asked and answered all the same: what it says is proven, or counts as
+        // the word of one that is faulty.
+        match message {
+            Message::Inquiry(nonce) => return self.on_inquiry(from, nonce, out),
+            Message::Standing(standing) => return self.on_standing(now, from, *standing, out),
+            _ => {}
+        }
         if self.blame.is_blocked(from) {
             self.counters.dropped_blocked += 1;
             return;
@@ -474,6 +495,7 @@ impl Engine {
             Message::Status(status) => self.on_status(now, from, status, out),
             // Who is linked to whom, and what goes by way of others, is not this machine's concern.
             Message::Apart(_) | Message::Relayed(_) => {}
+            Message::Inquiry(_) | Message::Standing(_) => {}
             Message::Evidence(evidence) => self.on_evidence(from, *evidence, out),
             // Requests for stored blocks and forwarded transactions are the node's business.
             Message::BlockRequest(_) | Message::RangeRequest(_) | Message::Transactions(_) => {

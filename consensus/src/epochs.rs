@@ -89,7 +89,9 @@ impl Engine {
         for pending in self.jobs.values_mut() {
             // Two conflicting votes are evidence in any epoch; nothing else is of use.
             let kept = made(Mistake::StaleAnswerAccepted);
-            if !matches!(pending, Pending::Conflict { .. }) && !kept {
+            let of_any_epoch =
+                matches!(pending, Pending::Conflict { .. } | Pending::Standing { .. });
+            if !of_any_epoch && !kept {
                 *pending = Pending::Stale;
             }
         }

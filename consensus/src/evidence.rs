@@ -135,6 +135,9 @@ impl Engine {
         if held.len() < MAX_EVIDENCE_PER_VALIDATOR && !held.contains(&evidence) {
             held.push(evidence);
             out.evidence.push(evidence);
+            if Some(signer) == self.own_place() {
+                self.on_own_conviction(evidence.second.subject, out);
+            }
             if !made(Mistake::EvidenceKept) {
                 self.send(Target::All, Message::Evidence(Box::new(evidence)), out);
             }

@@ -6,8 +6,8 @@ use quorate_crypto::{
     bls::{HashedMessage, PartialSignature, Proof},
 };
 use quorate_types::{
-    Block, Certificate, Epoch, Evidence, Header, Height, Message, Record, Subject, ValidatorIndex,
-    View, Vote,
+    Block, Certificate, Epoch, Evidence, Header, Height, Message, Position, Record, Subject,
+    ValidatorIndex, View, Vote,
 };
 use std::{sync::Arc, time::Duration};
 
@@ -306,6 +306,32 @@ pub struct Sentence {
     pub exhibit: Exhibit,
 }
 
+/// What an operator should know of this validator's own key.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Notice {
+    /// The journal lacks a vote that this key has cast: it is an old copy.
+    OldJournal {
+        /// The vote.
+        vote: Subject,
+        /// Who told, if a single peer did.
+        told_by: Option<ValidatorIndex>,
+    },
+    /// The others have told how far the lost votes can go.
+    Recovered {
+        /// The first view in which it votes again.
+        from: Position,
+    },
+    /// Somebody else votes with this key. It does not vote any more.
+    KeyElsewhere {
+        /// A vote that this machine has not cast.
+        vote: Subject,
+        /// Who told, if a single peer did.
+        told_by: Option<ValidatorIndex>,
+    },
+    /// The operator's word on the surviving journals does not fit what the others say.
+    WordRefused(String),
+}
+
 /// Everything that one step wants done, in this order: append `persist` to the journal; start
 /// `jobs`, `build` and `validate`; send `send`; sync the journal and then send `votes`.
 #[derive(Clone, Debug, Default)]
@@ -338,6 +364,8 @@ pub struct Output {
     pub epochs: Vec<Epoch>,
     /// A leader that perhaps does not know of the transactions that are to go into its block.
     pub remind: Option<ValidatorIndex>,
+    /// What happens to this validator's key.
+    pub notices: Vec<Notice>,
     /// Set when going on would be unsafe: the node must stop and show this to its operator.
     pub fatal: Option<String>,
 }

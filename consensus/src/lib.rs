@@ -173,6 +173,56 @@
 //! finalization: in both cases what it once said may no longer be in the journal. Penalties
 //! and evidence are the node's to keep; it gives them back at the start ([`Config`]).
 //!
+//! # A journal that is lost or old
+//!
+//! A key must not vote where it may have voted before, unless its journal tells what it said. The journal may be
+//! gone, of which it says so itself from its first record on (`Silence::Unknown`); or it may be an old copy, which nobody
+//! tells.
+//!
+//! Upon its start, before its first vote, a validator asks all others (`inquiry`). The question has a nonce, from
+//! outside, so that no earlier answer counts. Each other answers with its newest certificate, with the asker's newest
+//! vote that it has seen, and the state of its journal: *whole* (it may vote itself, and its certificate is of the view before
+//! its own), *lost*, or not sure.
+//! Each is counted once, and only when the certificate or the vote in its answer verifies.
+//!
+//! *Lost.* Once the journals of q others are whole, let (e, u) be the newest of their certificates, (0, 0) without any. Journal it. From then on
+//! vote in epoch e above view u + 2, in epoch e + 1 above view 2, in later epochs everywhere; nowhere else.
+//!
+//! - *Why it is safe.* Let the key have voted in view v of epoch d. Its validator held a certificate C of d, of view v − 1 or
+//!   later; or, if v = 1, the finalization of the last block of d − 1. At least q − 1 others signed C. Of q with a whole
+//!   journal at least 2q − n = n − 2f ≥ f + 1 did, so an honest one did, and did so before the question. It voted in C's view w only with a
+//!   certificate of its own, of view w − 1 of the same epoch, or of the border before if w = 1 (of view w itself, if
+//!   its vote was finalize); and it knows all its votes, so its answer tells of that certificate or a newer one. If C is of epoch d:
+//!   (e, u) is at least (d, v − 2), and for v = 2 at least the border before d. So v ≤ u + 2 if d = e, and if d = e + 1, a v above 2 would
+//!   mean a certificate of d, newer than (e, u). If C is the border: it is a finalization, so (e, u) is at least C's view in d − 1, and v = 1. An
+//!   epoch d > e + 1 would mean a finalization in e + 1, and so a certificate there.
+//! - *No lock is lost with the journal.* The rules on parents ask for certificates, not for what was voted; the rules on votes
+//!   ask for votes of the same view only.
+//! - *Why so many.* 2f answers would do if who lost its journal counted as one of the f faulty. With q it does not: any number may lose
+//!   theirs, one after the other or at once, beside f that lie. And with fewer than q others that vote no
+//!   view ends without this one. With more than f lost nobody gets q answers.
+//! - *Who lies* can only name too low a certificate: a newer one than a quorum signed does not verify. That is counted
+//!   among the f. Who asks itself, is silent, or may not vote is not whole.
+//! - *A crash* on the way: nothing is cast before the position is journaled, and a machine that finds
+//!   `Silence::Unknown` begins again. Checkpoints keep the record.
+//!
+//! *Old.* With its journal a validator waits for q − 1 answers, without which no quorum is there either, and for nobody
+//! longer than 3 s who takes part and does not answer (earlier versions). So up to f that are silent do not delay it, and when
+//! all start at once they answer each other. If a verified vote of its own is above what is settled here and not in its journal, the journal
+//! is lost from then on. Votes that the journal holds are repeated meanwhile.
+//!
+//! *Elsewhere.* When a validator that has recovered reaches the first view in which it may vote, it asks once more, and waits as with a
+//! journal: a vote of its own in such a view is of somebody who votes with its key now. So is, at any time, new evidence
+//! against it, and a certificate that names it among the signers of what it has not said. Then it votes no more,
+//! journals `Silence::Unknown`, and tells its operator: only the operator can end the other process, and a restart is how it says so.
+//!
+//! *More than f at once.* The rest are no quorum, so all that can be lost is in views that they have seen begin. By the operator's word all
+//! processes were stopped after the loss, and those with a journal are in view u + 1. If all others answer, more than f and fewer
+//! than q are lost, and the newest certificate of the others is (e, u), the lost vote nullify, and nothing else, in the views u + 1 and u + 2. It is
+//! safe: each certificate that may exist unknown has a signer with a journal; one of these cast finalize only where
+//! it holds a notarization, at or below u, so nothing was finalised above u. The votes in memory are gone with the processes, and those with a
+//! journal are no quorum, so nothing is notarized in the views that the lost ones nullify. All this holds only if none of them lies.
+//!
 //! # Bounds
 //!
 //! For n validators, in bytes: slots 25 views × 3 kinds × 136 × n ≈ 10,200 n (1.0 MB at n = 100);
@@ -199,6 +249,7 @@
 //! | `evidence` | conflicting votes: kept, passed on, taken from others |
 //! | `judge` | whether a proposal can be an honest leader's |
 //! | `leaders`, `pacemaker` | who is waited for and how long; timers |
+//! | `inquiry` | what the key may have voted without the journal's knowledge |
 //! | `idle` | when no block is needed |
 //! | `fetch`, `blame` | requests, penalties |
 //! | `work` | the cryptography, for a thread of its own |
@@ -212,6 +263,7 @@ mod epochs;
 mod evidence;
 mod fetch;
 mod idle;
+mod inquiry;
 mod io;
 mod judge;
 mod leaders;
@@ -229,9 +281,10 @@ pub use config::{
     MAX_WANTS, Own, PROPOSAL_LOOKAHEAD_VIEWS, TAIL_VIEWS, Timing, Tip, VoteChecking, VoteSigner,
 };
 pub use engine::{Counters, Engine, Holdings};
+pub use inquiry::Voting;
 pub use io::{
-    Batch, BuildRequest, Exhibit, Finalized, Input, Job, JobId, Moment, Offence, Order, Outbound,
-    Output, Penalty, Sentence, Target, ValidateRequest, Verdict, Work,
+    Batch, BuildRequest, Exhibit, Finalized, Input, Job, JobId, Moment, Notice, Offence, Order,
+    Outbound, Output, Penalty, Sentence, Target, ValidateRequest, Verdict, Work,
 };
 pub use judge::Flaw;
 pub use recover::RecoverError;

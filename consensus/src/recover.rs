@@ -70,6 +70,8 @@ impl Engine {
             ..tip
         };
         let mut engine = Self::empty(config, tip);
+        let mut records = records;
+        engine.restore_memory(&mut records);
         engine.future = records;
         if made(Mistake::JournalNotReplayed) {
             engine.future.clear();
@@ -98,6 +100,7 @@ impl Engine {
                 Record::Block(block) => block.header().epoch,
                 Record::Certificate(certificate) => certificate.subject.epoch,
                 Record::Vote(vote) => vote.subject.epoch,
+                Record::Silence(_) => continue,
             };
             if of != epoch {
                 if of > epoch {
@@ -134,6 +137,7 @@ impl Engine {
                     }
                 }
                 Record::Vote(vote) => self.restore(vote)?,
+                Record::Silence(_) => {}
             }
         }
         if let Some(certificate) = newest {
@@ -188,6 +192,7 @@ impl Engine {
         }
         self.repeat(out);
         out.entered.push(self.view);
+        self.begin_inquiry(now, out);
         self.progress(now, out);
     }
 }

@@ -246,6 +246,18 @@ impl Engine {
             (Some(Pending::Conflict { evidence, reporter }), Verdict::Verified(valid)) => {
                 self.on_conflict_checked(evidence, reporter, &valid, out);
             }
+            (
+                Some(Pending::Standing {
+                    from,
+                    nonce,
+                    answer,
+                    vote,
+                }),
+                Verdict::Verified(valid),
+            ) => {
+                let valid = valid == [true];
+                self.on_standing_checked(now, (from, nonce), (answer, vote), valid, out);
+            }
             (Some(Pending::Stale), _) => {}
             // An answer to a question that was never asked: a fault of the program around us.
             _ => out.fatal = Some(format!("no check {} is under way", job.0)),
@@ -319,12 +331,7 @@ impl Engine {
         let Some(own) = self.config.own.clone() else {
             return;
         };
-        if self.epoch() < self.config.silent_before {
-            return;
-        }
-        if !self.future.is_empty() && !made(Mistake::LaterEpochForgotten) {
-            // The journal tells of votes in a later epoch, so what was said in this one is
-            // forgotten already: saying anything could contradict it.
+        if !self.may_cast(view, kind) {
             return;
         }
         let subject = Subject {
@@ -455,6 +462,7 @@ impl Engine {
 
     /// Upon time passing.
     pub(crate) fn on_time(&mut self, now: Moment, out: &mut Output) {
+        self.on_inquiry_time(now, out);
         self.join_nullify(now, out);
         while let Some(alarm) = self.pacemaker.fire(now) {
             match alarm {

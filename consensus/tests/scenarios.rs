@@ -296,6 +296,8 @@ impl Story {
             checking: self.checking,
             pardons: Vec::new(),
             silent_before: self.silent_before,
+            nonce: None,
+            survivors: None,
             own: Some(Own {
                 place: ValidatorIndex(0),
                 secret: self.secrets[0].clone(),
@@ -421,6 +423,7 @@ impl Story {
                 Record::Vote(vote) => self.describe(&vote.subject),
                 Record::Block(block) => format!("block {}", self.names[&block.id()]),
                 Record::Certificate(c) => self.describe_certificate(c),
+                Record::Silence(silence) => format!("{silence:?}"),
             };
             self.say(&format!("journal {text}"));
         }

@@ -82,6 +82,9 @@ mistakes! {
     RepetitionsNotChecked: "a block may hold what was executed before, or cannot be paid for",
     AncestorsNotExcluded: "a leader proposes what unexecuted ancestors hold",
     AcceptedBeforeKept: "clients are told before their transactions are on disk",
+    AnswersTooFew: "a validator without its journal believes one answer less",
+    SilenceTooShort: "a validator without its journal votes as soon as those that it asked",
+    StaleStandings: "a validator without its journal takes answers to an earlier start",
     LeaderFeeLost: "the fee goes to the sender again",
 }
 

@@ -100,6 +100,8 @@ fuzz_target!(|steps: Vec<Step>| {
         checking: quorate_consensus::VoteChecking::default(),
         pardons: Vec::new(),
         silent_before: Epoch(0),
+        nonce: None,
+        survivors: None,
     };
     let mut now = Moment(0);
     let (mut engine, first) =

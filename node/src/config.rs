@@ -83,9 +83,9 @@ pub struct ValidatorConfig {
     pub log: LogConfig,
     /// The file as it was read, to be compared with when it is read again.
     pub table: toml::Table,
-    /// From which epoch on to vote with a key whose journal was lost; no configuration file can say
-    /// it.
-    pub vote_from_epoch: Option<quorate_types::Epoch>,
+    /// The view that all validators with a journal are in, after the loss of more journals than the
+    /// committee can do without; no configuration file can say it.
+    pub survivors: Option<quorate_types::Position>,
     /// A fault on purpose, on chaos chains only; no configuration file can ask for it.
     pub misbehaviour: Option<crate::misbehave::Misbehaviour>,
 }
@@ -416,7 +416,7 @@ impl ValidatorConfig {
             place,
             vote_secret: Arc::new(vote_secret),
             key_files,
-            vote_from_epoch: None,
+            survivors: None,
             misbehaviour: None,
         })
     }

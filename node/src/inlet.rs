@@ -11,7 +11,7 @@
 //! | proposals | 256, 64; of views that are not near, 16, 32 |
 //! | requests for blocks | 128, 128; the answers have a price in bytes, see [`crate::serve`] |
 //! | requests for ranges | 64, 64; the same |
-//! | requests for certificates | 32, 64 |
+//! | requests for certificates, questions of who starts and their answers | 32, 64 |
 //! | statuses | 16, 32 |
 //! | pairs of conflicting votes | 32, 256 |
 //! | forwarded transactions | 10,000, 20,000 |
@@ -276,7 +276,9 @@ impl Inlet {
             Head::Vote | Head::Certificate => tokens.votes.take(now_us, 1),
             Head::BlockRequest => tokens.block_requests.take(now_us, 1),
             Head::RangeRequest => tokens.range_requests.take(now_us, 1),
-            Head::CertificateRequest => tokens.certificate_requests.take(now_us, 1),
+            Head::CertificateRequest | Head::Inquiry | Head::Standing => {
+                tokens.certificate_requests.take(now_us, 1)
+            }
             Head::Status | Head::Apart => tokens.statuses.take(now_us, 1),
             Head::Relayed { .. } => tokens.relayed.take(now_us, 1),
             Head::Evidence => tokens.evidence.take(now_us, 1),
@@ -365,7 +367,7 @@ pub(crate) fn lane_of(message: &Message) -> Lane {
         | Message::Pruned { .. }
         | Message::CertificateRequest { .. } => Lane::Fetch,
         Message::Transactions(_) => Lane::Transactions,
-        Message::Evidence(_) => Lane::Control,
+        Message::Evidence(_) | Message::Inquiry(_) | Message::Standing(_) => Lane::Control,
     }
 }
 
@@ -385,7 +387,7 @@ fn lane_of_head(head: Head) -> Option<Lane> {
         | Head::Pruned { .. }
         | Head::CertificateRequest => Lane::Fetch,
         Head::Transactions { .. } => Lane::Transactions,
-        Head::Evidence => Lane::Control,
+        Head::Evidence | Head::Inquiry | Head::Standing => Lane::Control,
         Head::Unknown { .. } => return None,
     })
 }

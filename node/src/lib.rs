@@ -43,3 +43,4 @@ mod sync_log;
 mod turns;
 pub mod validate;
 mod vitals;
+mod voting;

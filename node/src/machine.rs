@@ -33,11 +33,11 @@ use quorate_consensus::{Config, Engine, Job, Output, Own, Tip, ValidateRequest};
 use quorate_crypto::SecretKey;
 use quorate_storage::{
     disk::Disk,
-    journal::Journal,
+    journal::{Journal, JournalError},
     store::Store,
     tree::{TableRows, Tree},
 };
-use quorate_types::{Epoch, Record, genesis::Genesis};
+use quorate_types::{Epoch, Nonce, Position, Record, Silence, genesis::Genesis};
 use std::{
     path::{Path, PathBuf},
     sync::Arc,
@@ -77,6 +77,10 @@ pub struct Durables {
     pub records: Vec<Record>,
     /// The first epoch in which to vote.
     pub silent_before: Epoch,
+    /// Names this start, at random; without it nobody is asked what the key has said before.
+    pub nonce: Option<Nonce>,
+    /// The view of all validators with a journal, by the operator's word.
+    pub survivors: Option<Position>,
 }
 
 /// What a validator cannot do itself.
@@ -147,6 +151,26 @@ pub fn journal_folder(data_dir: &Path) -> PathBuf {
     data_dir.join("journal")
 }
 
+/// Has a new journal say, before anything else, that it is not the first of its key.
+///
+/// # Errors
+///
+/// If the journal fails.
+pub fn begin_after_loss(
+    journal: &mut Journal,
+    records: &mut Vec<Record>,
+) -> Result<(), JournalError> {
+    let told = |record: &Record| matches!(record, Record::Silence(_));
+    if records.iter().any(told) {
+        return Ok(());
+    }
+    let record = Record::Silence(Silence::Unknown);
+    journal.append(&record)?;
+    let _synced = journal.release(())?;
+    records.push(record);
+    Ok(())
+}
+
 impl Machine {
     /// Puts a validator together, from what is durable.
     ///
@@ -175,6 +199,8 @@ impl Machine {
             journal,
             records,
             silent_before,
+            nonce,
+            survivors,
         } = durables;
         let Surroundings {
             clock,
@@ -197,6 +223,8 @@ impl Machine {
             evidence: evidence.pairs(),
             pardons: offenders.pardons(&committee),
             silent_before,
+            nonce,
+            survivors,
             own: Some(own),
             timing: consensus.timing,
             checking: consensus.checking,

@@ -2,8 +2,9 @@
 //!
 //! A key that has voted must never vote without its journal: it could contradict itself. The data
 //! directory may be wiped, on purpose or by mistake, so what says that the key was used lies beside
-//! the key. A used key without a journal does not vote until its operator says from which epoch on,
-//! which must be one that it cannot have voted in.
+//! the key. If it was used and there is no journal, a new journal is begun with a record that it is not
+//! the key's first (`quorate_types::Silence`), and the machine asks the other validators how far the
+//! lost votes can go.
 
 use quorate_files::read_text;
 use quorate_storage::disk::{SystemDisk, write_atomically};
@@ -20,11 +21,15 @@ const MAX_MARK_BYTES: u64 = 64 << 10;
 /// What the mark says.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Mark {
+struct Content {
     /// The chain that the key has voted on.
     chain_id: ChainId,
-    /// The first epoch in which it may vote.
+    /// The first epoch in which it may vote: what an operator of an earlier version named after a loss.
+    #[serde(default)]
     vote_from_epoch: Epoch,
+    /// Whether a journal was lost and the new one may not say so yet.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    lost: bool,
 }
 
 /// Why a key cannot be used.
@@ -46,58 +51,60 @@ pub(crate) enum MarkError {
         /// What is wrong.
         problem: String,
     },
-    /// The key was used, and its journal is gone.
-    #[error(
-        "the vote key was used before ({}), but there is no vote journal in {}: without it this \
-         validator could vote twice in a view and break the chain. If the journal is lost, start \
-         once with --vote-from-epoch E, where E is at least two above the highest epoch that any \
-         validator shows (`quorate status`): until then this one follows without voting. Or make a \
-         new key. Never restore a journal from a copy",
-        .mark.display(), .journal.display()
-    )]
-    LostJournal {
-        /// The mark's file.
-        mark: PathBuf,
-        /// Where the journal should be.
-        journal: PathBuf,
-    },
 }
 
-/// Checks and leaves the mark. `created` tells that the journal is a new one; `from` is what the
-/// operator says. Returns the first epoch in which to vote.
-pub(crate) fn check(
-    vote_key: &Path,
-    journal: &Path,
+/// The mark of one key.
+#[derive(Debug)]
+pub(crate) struct Mark {
+    path: PathBuf,
+    held: Option<Content>,
     chain: ChainId,
-    created: bool,
-    from: Option<Epoch>,
-) -> Result<Epoch, MarkError> {
-    let path = mark_path(vote_key);
-    let held = read(&path)?.filter(|mark| mark.chain_id == chain);
-    let first = match (&held, from) {
-        (Some(_), None) if created => {
-            return Err(MarkError::LostJournal {
-                mark: path,
-                journal: journal.to_path_buf(),
-            });
-        }
-        // Whatever was said before still holds: silence is only ever prolonged.
-        (held, from) => held
-            .as_ref()
-            .map_or(Epoch(0), |mark| mark.vote_from_epoch)
-            .max(from.unwrap_or_default()),
-    };
-    let mark = Mark {
-        chain_id: chain,
-        vote_from_epoch: first,
-    };
-    if held.as_ref() != Some(&mark) {
-        let written = serde_json::to_vec_pretty(&mark)
-            .map_err(io::Error::other)
-            .and_then(|text| write_atomically(&SystemDisk, &path, &text));
-        written.map_err(|source| MarkError::Io { path, source })?;
+}
+
+impl Mark {
+    /// Reads the mark of a vote key. One of another chain says nothing.
+    pub(crate) fn of(vote_key: &Path, chain: ChainId) -> Result<Self, MarkError> {
+        let path = mark_path(vote_key);
+        let held = read(&path)?.filter(|mark| mark.chain_id == chain);
+        Ok(Self { path, held, chain })
     }
-    Ok(first)
+
+    /// Whether the key was used on this chain.
+    pub(crate) fn was_used(&self) -> bool {
+        self.held.is_some()
+    }
+
+    /// Whether a journal was lost and the new one may not say so yet.
+    pub(crate) fn says_lost(&self) -> bool {
+        self.held.as_ref().is_some_and(|held| held.lost)
+    }
+
+    /// The first epoch in which to vote.
+    pub(crate) fn vote_from_epoch(&self) -> Epoch {
+        let held = self.held.as_ref();
+        held.map(|held| held.vote_from_epoch).unwrap_or_default()
+    }
+
+    /// Says durably that the key is used, and whether a journal was lost.
+    pub(crate) fn write(&mut self, lost: bool) -> Result<(), MarkError> {
+        let content = Content {
+            chain_id: self.chain,
+            vote_from_epoch: self.vote_from_epoch(),
+            lost,
+        };
+        if self.held.as_ref() == Some(&content) {
+            return Ok(());
+        }
+        serde_json::to_vec_pretty(&content)
+            .map_err(io::Error::other)
+            .and_then(|text| write_atomically(&SystemDisk, &self.path, &text))
+            .map_err(|source| MarkError::Io {
+                path: self.path.clone(),
+                source,
+            })?;
+        self.held = Some(content);
+        Ok(())
+    }
 }
 
 /// Whether a vote key bears the mark that it was used on a chain.
@@ -112,7 +119,7 @@ fn mark_path(vote_key: &Path) -> PathBuf {
     vote_key.with_file_name(name)
 }
 
-fn read(path: &Path) -> Result<Option<Mark>, MarkError> {
+fn read(path: &Path) -> Result<Option<Content>, MarkError> {
     let text = match read_text(path, MAX_MARK_BYTES) {
         Err(error) if error.is_missing() => return Ok(None),
         text => text.map_err(|error| MarkError::Io {
@@ -136,24 +143,26 @@ mod tests {
     const CHAIN: ChainId = ChainId(Digest([1; 32]));
 
     #[test]
-    fn a_used_key_needs_its_journal_or_the_operators_word() {
+    fn a_used_key_is_known_by_its_mark_and_a_loss_is_remembered() {
         let folder = tempfile::tempdir().expect("a directory");
         let key = folder.path().join("vote.key");
-        let check = |chain, created, from| check(&key, folder.path(), chain, created, from);
-        assert_eq!(check(CHAIN, true, None).expect("first start"), Epoch(0));
-        assert_eq!(check(CHAIN, false, None).expect("as ever"), Epoch(0));
-        let lost = check(CHAIN, true, None).expect_err("the journal is gone");
-        assert!(lost.to_string().contains("--vote-from-epoch"), "{lost}");
-        assert_eq!(check(CHAIN, true, Some(Epoch(7))).expect("told"), Epoch(7));
-        assert_eq!(check(CHAIN, false, None).expect("remembered"), Epoch(7));
-        let sooner = check(CHAIN, false, Some(Epoch(3))).expect("no effect");
-        assert_eq!(sooner, Epoch(7), "silence is never shortened");
+        let mark = || Mark::of(&key, CHAIN).expect("readable");
+        assert!(!mark().was_used() && !mark().says_lost());
+        mark().write(false).expect("written");
+        assert!(mark().was_used() && !mark().says_lost());
+        mark().write(true).expect("written");
+        assert!(mark().was_used() && mark().says_lost());
         // Another chain's votes contradict nothing here.
         let other = ChainId(Digest([2; 32]));
-        assert_eq!(check(other, true, None).expect("another chain"), Epoch(0));
+        assert!(!Mark::of(&key, other).expect("readable").was_used());
+        // What an operator of an earlier version said still holds, whatever is written.
+        let old = serde_json::json!({ "chain_id": CHAIN, "vote_from_epoch": 7 });
+        fs::write(mark_path(&key), old.to_string()).expect("own file");
+        mark().write(true).expect("written");
+        assert_eq!(mark().vote_from_epoch(), Epoch(7));
         fs::write(mark_path(&key), "{").expect("own file");
         assert!(matches!(
-            check(CHAIN, false, None),
+            Mark::of(&key, CHAIN),
             Err(MarkError::Damaged { .. })
         ));
     }

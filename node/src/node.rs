@@ -10,8 +10,8 @@ use crate::{
     config::{Reloader, ValidatorConfig},
     control::{CONTROL_SOCKET, Commands, ControlSocket},
     descriptors,
-    machine::{Durables, Machine, Settings, Surroundings, journal_folder},
-    marker,
+    machine::{Durables, Machine, Settings, Surroundings, begin_after_loss, journal_folder},
+    marker::Mark,
     mempool::MempoolLimits,
     metrics::NodeMetrics,
     misbehave::Spoiler,
@@ -39,10 +39,10 @@ use quorate_storage::{
     journal::{Journal, Recovered},
     store::Store,
 };
-use quorate_types::{Committee, Epoch, Height, Identity};
+use quorate_types::{Committee, Epoch, Height, Identity, Nonce};
+use rand::Rng as _;
 use std::{
     collections::BTreeMap,
-    fmt::Display,
     fs::{File, TryLockError},
     io,
     panic::{AssertUnwindSafe, catch_unwind},
@@ -115,6 +115,8 @@ pub fn run(
     descriptors::raise_for(listeners * config.rpc.max_connections as u64);
     // Before the runtime, which would wait for the other process to end.
     let lock = lock_directory(&config.data_dir)?;
+    let [_, vote_key] = &config.key_files;
+    let key_lock = lock_vote_key(vote_key)?;
     let runtime = commonware_runtime::tokio::Config::new()
         .with_worker_threads(2)
         .with_tcp_nodelay(Some(true))
@@ -137,7 +139,7 @@ pub fn run(
     {
         error!("the database is still in use at the end; what is synced is safe");
     }
-    drop(lock);
+    drop((lock, key_lock));
     outcome
 }
 
@@ -195,10 +197,10 @@ async fn serve_until_stopped(
     let (store, tree) = Store::open(&database, &genesis)?;
     let _ = opened.set(store.clone());
     drop(opened);
-    let (journal, recovered, silent_before) = open_journal(&config, &store)?;
+    let (journal, recovered, silent_before, lost) = open_journal(&config, &store)?;
     owner::claim(&config.data_dir, &own, config.place, &recovered.records)
         .with_context(|| config.path.display().to_string())?;
-    if is_new && (!recovered.created || config.vote_from_epoch.is_some()) {
+    if is_new && (!recovered.created || lost) {
         warn!(
             folder = %database.display(),
             "the database is a new one, although this validator ran before. The chain is fetched from \
@@ -265,6 +267,8 @@ async fn serve_until_stopped(
             journal,
             records: recovered.records,
             silent_before,
+            nonce: Some(fresh_nonce()),
+            survivors: config.survivors,
         },
         Surroundings {
             clock: clock.clone(),
@@ -532,70 +536,76 @@ fn watch_the_end() {
     });
 }
 
-/// How many epochs above the one that its database is in a validator without its journal may vote at
-/// the soonest: it may have voted in the next one, where the others were perhaps.
-const SAFE_EPOCHS: u64 = 2;
-
-/// Opens the vote journal, and refuses to vote if it should be there and is not. Returns the first
-/// epoch in which to vote, too.
+/// Opens the vote journal. If it should be there and is not, the new one says so before anything else,
+/// however the start is cut short. Returns the first epoch in which to vote, too, and whether votes were
+/// lost.
 fn open_journal(
     config: &ValidatorConfig,
     store: &Store,
-) -> anyhow::Result<(Journal, Recovered, Epoch)> {
+) -> anyhow::Result<(Journal, Recovered, Epoch, bool)> {
     let directory = journal_folder(&config.data_dir);
-    let (journal, recovered) = Journal::open(&directory, config.chain)?;
-    let told = config.vote_from_epoch;
-    // Left as it is, an empty journal would pass for a real one at the next start.
-    let forget = || drop(std::fs::remove_dir_all(&directory));
-    let tip = store.tip();
-    if recovered.created && tip.height > Height(0) {
-        let epoch = config.genesis.epoch_blocks.epoch_of(tip.height.next());
-        let least = Epoch(epoch.0.saturating_add(SAFE_EPOCHS));
-        match told {
-            None => {
-                forget();
-                bail!(lost_journal(&directory, tip.height));
-            }
-            Some(told) if told < least => {
-                forget();
-                bail!(
-                    "--vote-from-epoch {told} is too early: there is no vote journal in {}, and this \
-                     validator's own database is in epoch {epoch} already, so the key may have voted in the \
-                     one after it. Name {least} at least, and at least two above the highest epoch that \
-                     any validator shows (`quorate status`)",
-                    directory.display(),
-                );
-            }
-            Some(_) => {}
-        }
-    }
     let [_, vote_key] = &config.key_files;
-    let first = marker::check(vote_key, &directory, config.chain, recovered.created, told)
-        .inspect_err(|_| {
-            if recovered.created {
-                forget();
-            }
-        })?;
+    let mut mark = Mark::of(vote_key, config.chain)?;
+    let absent = Journal::is_absent(&directory)?;
+    let was_used = mark.was_used() || store.tip().height > Height(0);
+    let lost = mark.says_lost() || (absent && was_used);
+    if lost && config.committee.size() == 1 {
+        bail!(
+            "there is no vote journal in {}, and this is the only validator: nobody else knows what it \
+             has voted, and without that it could vote twice in a view. Find the journal, or begin a new \
+             chain",
+            directory.display()
+        );
+    }
+    // Before the journal is made: an empty one would pass for a real one at the next start.
+    mark.write(lost)?;
+    let (mut journal, mut recovered) = Journal::open(&directory, config.chain)?;
+    if lost {
+        begin_after_loss(&mut journal, &mut recovered.records).context("vote journal")?;
+        mark.write(false)?;
+        warn!(
+            journal = %directory.display(), key = %vote_key.display(),
+            "the vote key was used before, and its journal is gone: this validator follows, and votes \
+             again once the others have told from which view on it may"
+        );
+    }
     if recovered.truncated_bytes > 0 {
         info!(
             bytes = recovered.truncated_bytes,
             "the journal ended in a record that was never acknowledged; it is cut off"
         );
     }
+    let first = mark.vote_from_epoch();
     if first > Epoch(0) {
         warn!(epoch = %first, "this key's journal was lost once: it votes from this epoch on");
     }
-    Ok((journal, recovered, first))
+    Ok((journal, recovered, first, lost))
 }
 
-fn lost_journal(directory: &Path, height: impl Display) -> String {
-    format!(
-        "the database is at height {height}, but there is no vote journal in {}: without it this \
-         validator could vote twice in a view and break the chain. Restore nothing from a copy. \
-         Start once with --vote-from-epoch E, where E is at least two above the highest epoch that \
-         any validator shows (`quorate status`), or give the validator a new key",
-        directory.display()
-    )
+/// A name for this start that nobody can foresee.
+fn fresh_nonce() -> Nonce {
+    let mut bytes = [0; 16];
+    rand::rng().fill_bytes(&mut bytes);
+    Nonce(bytes)
+}
+
+/// Locks the vote key's file for as long as it stays open, against another process with another data
+/// directory. File systems without locks are left alone.
+fn lock_vote_key(path: &Path) -> anyhow::Result<File> {
+    let file = File::open(path).with_context(|| format!("cannot read {}", path.display()))?;
+    match file.try_lock() {
+        Ok(()) => {}
+        Err(TryLockError::WouldBlock) => bail!(
+            "the vote key {} is in use by another process on this machine: two processes with one vote \
+             key contradict each other, whatever their data directories. Stop the other one, or name \
+             this validator's own key in `vote_key`",
+            path.display()
+        ),
+        Err(TryLockError::Error(error)) => {
+            warn!(file = %path.display(), %error, "the vote key's file cannot be locked");
+        }
+    }
+    Ok(file)
 }
 
 /// Waits a moment until this validator and its connected peers are a quorum. Not longer: others may

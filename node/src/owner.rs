@@ -111,7 +111,7 @@ pub(crate) fn claim(
     }
     let signer = |record: &Record| match record {
         Record::Vote(vote) => Some(vote.signer),
-        Record::Certificate(_) | Record::Block(_) => None,
+        Record::Certificate(_) | Record::Block(_) | Record::Silence(_) => None,
     };
     if let Some(other) = journal.iter().filter_map(signer).find(|s| *s != place) {
         return Err(OwnerError::Foreign {

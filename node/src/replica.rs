@@ -25,6 +25,7 @@ use crate::{
     rpc::live::{Condition, LiveStatus},
     serve::{Request, Requests},
     validate::MAX_EXECUTION_LAG,
+    voting,
 };
 use anyhow::Context;
 use commonware_codec::Encode;
@@ -35,7 +36,7 @@ use quorate_consensus::{
 };
 use quorate_crypto::bls::Proof;
 use quorate_crypto::mistakes::{Mistake, made};
-use quorate_load::{api::OffenderJson, verdict::Voting};
+use quorate_load::api::OffenderJson;
 use quorate_p2p::{Lane, To};
 use quorate_storage::journal::Journal;
 use quorate_types::{
@@ -508,10 +509,13 @@ impl Replica {
         }
         if !output.votes.is_empty() {
             self.votes.extend(output.votes);
-            self.urgent |= output.urgent;
             if self.linger_until.is_none() {
                 self.linger_until = Some(self.now().after(self.config.finalize_linger));
             }
+        }
+        self.urgent |= output.urgent;
+        for notice in &output.notices {
+            voting::log(notice);
         }
         if let Some(view) = output.entered.last() {
             self.around.metrics.view.set(as_i64(view.0));
@@ -549,7 +553,7 @@ impl Replica {
             Record::Vote(vote) if vote.subject.kind == VoteKind::Notarize => {
                 heard.notarized(vote.subject.epoch, vote.subject.view);
             }
-            Record::Vote(_) | Record::Block(_) => {}
+            Record::Vote(_) | Record::Block(_) | Record::Silence(_) => {}
         }
     }
 
@@ -860,13 +864,7 @@ impl Replica {
         });
         let live = &self.around.live;
         live.set_pruned_elsewhere(self.engine.pruned_elsewhere());
-        live.set_voting(match self.engine.silent_until() {
-            None => Voting::Votes,
-            Some((epoch, view)) => Voting::SilentUntil {
-                epoch: epoch.0,
-                view,
-            },
-        });
+        live.set_voting(voting::shown(self.engine.voting()));
         let tip = self.engine.tip();
         self.around.metrics.database_bytes.set(as_i64(bytes));
         self.around.metrics.pruned_below.set(as_i64(pruned.0));

@@ -259,41 +259,125 @@ async fn a_validator_without_its_journal_refuses_to_vote() {
     }
 }
 
-/// The whole data directory is gone. The key lies elsewhere with its mark: it does not vote until
-/// an epoch that the operator names, and follows meanwhile.
-#[tokio::test(flavor = "multi_thread")]
-async fn a_key_that_lost_its_journal_follows_in_silence_until_it_is_safe() {
-    let mut net = Net::start_with("lost", 4, "bls-aggregate", 100).await;
-    net.reach(0, 50).await;
-    net.network.kill(3).unwrap();
-    std::fs::remove_dir_all(net.path().join("validator-3/data")).unwrap();
-    let config = net.config(3);
-    for _ in 0..2 {
-        let message = net.fail(&["run", "--allow-plain-keys", "--config", &config]);
-        assert!(message.contains("--vote-from-epoch"), "{message}");
-    }
-    let epoch = net.network.client(0).status().await.unwrap().epoch;
-    let from = epoch + 6;
+/// Newest epoch and view in which validator 3 has voted, as validator 0 sees it.
+async fn last_vote(net: &Net) -> (u64, quorate_types::View) {
+    let peers = net.network.client(0).peers().await.unwrap().peers;
     let place = quorate_types::ValidatorIndex(3);
-    let last_vote = async |net: &Net| {
-        let peers = net.network.client(0).peers().await.unwrap().peers;
-        let peer = peers
-            .into_iter()
-            .find(|peer| peer.peer.validator == Some(place));
-        peer.and_then(|peer| peer.last_vote).unwrap_or_default()
-    };
-    let before = last_vote(&net).await;
-    net.network
-        .spawn(3, &["--vote-from-epoch", &from.to_string()])
-        .unwrap();
-    net.reach(3, 100 * (from - 2)).await;
-    assert_eq!(last_vote(&net).await, before, "it voted too early");
-    // The order is remembered: no flag at the next start.
+    let peer = peers
+        .into_iter()
+        .find(|peer| peer.peer.validator == Some(place));
+    peer.and_then(|peer| peer.last_vote).unwrap_or_default()
+}
+
+/// The journal is gone, alone or with the whole data directory. The key lies elsewhere with its mark. By
+/// what the others say the validator votes again by itself, and never contradicts what it has said.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_key_that_lost_its_journal_votes_again_by_itself() {
+    let mut net = Net::start_with("lost", 4, "bls-aggregate", 100).await;
+    for lost in ["data/journal", "data"] {
+        net.grow(0, 30).await;
+        net.network.kill(3).unwrap();
+        std::fs::remove_dir_all(net.path().join("validator-3").join(lost)).unwrap();
+        let before = last_vote(&net).await;
+        net.network.spawn(3, &[]).unwrap();
+        net.until("it votes again", async |net| last_vote(net).await > before)
+            .await;
+        let log = std::fs::read_to_string(net.path().join("validator-3/node.log")).unwrap();
+        assert!(log.contains("its journal is gone"), "{log}");
+        // With another one gone, the chain goes on only by its votes.
+        net.network.kill(1).unwrap();
+        net.grow(0, 30).await;
+        net.network.spawn(1, &[]).unwrap();
+        let height = net.height(0).await;
+        net.reach(1, height).await;
+    }
+    let evidence = net.network.client(0).evidence().await.unwrap();
+    assert!(evidence.evidence.is_empty(), "it contradicted itself");
+    net.stop_and_check();
+}
+
+/// With its journal gone, and one of the others too, a validator of four waits for that one.
+#[tokio::test(flavor = "multi_thread")]
+async fn without_enough_answers_a_lost_journal_stays_silent() {
+    let mut net = Net::start("few", 4).await;
+    net.grow(0, 20).await;
+    net.network.kill(2).unwrap();
     net.network.kill(3).unwrap();
+    std::fs::remove_dir_all(net.path().join("validator-3/data/journal")).unwrap();
+    let before = last_vote(&net).await;
+    net.network.spawn(3, &[]).unwrap();
+    net.until("two answers of three", async |net| {
+        let Ok(status) = net.network.client(3).status().await else {
+            return false;
+        };
+        let Some(verdict) = status.verdict else {
+            return false;
+        };
+        let voting = serde_json::to_value(&verdict.voting).unwrap();
+        voting["state"] == "recovering" && voting["answers"] == 2 && voting["needed"] == 3
+    })
+    .await;
+    assert_eq!(last_vote(&net).await, before, "it voted");
+    net.network.spawn(2, &[]).unwrap();
+    net.until("it votes again", async |net| last_vote(net).await > before)
+        .await;
+    net.stop_and_check();
+}
+
+/// The whole data directory is put back from a copy. The others have seen newer votes.
+#[tokio::test(flavor = "multi_thread")]
+async fn an_old_copy_of_a_data_directory_is_noticed_before_it_votes() {
+    let mut net = Net::start_with("old-copy", 4, "bls-threshold", 100).await;
+    net.grow(0, 20).await;
+    net.network.kill(3).unwrap();
+    let (data, copy) = (
+        net.path().join("validator-3/data"),
+        net.path().join("validator-3/copy"),
+    );
+    let copied = std::process::Command::new("cp")
+        .arg("-r")
+        .args([&data, &copy])
+        .status()
+        .unwrap();
+    assert!(copied.success());
+    let before = last_vote(&net).await;
     net.network.spawn(3, &[]).unwrap();
     net.until("it votes again", async |net| last_vote(net).await > before)
         .await;
-    assert!(last_vote(&net).await.0 >= from);
+    let height = net.height(0).await;
+    net.reach(3, height + 20).await;
+    net.network.kill(3).unwrap();
+    std::fs::remove_dir_all(&data).unwrap();
+    std::fs::rename(&copy, &data).unwrap();
+    let before = last_vote(&net).await;
+    net.network.spawn(3, &[]).unwrap();
+    net.until("it votes again", async |net| last_vote(net).await > before)
+        .await;
+    let log = std::fs::read_to_string(net.path().join("validator-3/node.log")).unwrap();
+    assert!(log.contains("the journal is an old copy"), "{log}");
+    let evidence = net.network.client(0).evidence().await.unwrap();
+    assert!(evidence.evidence.is_empty(), "it contradicted itself");
+    net.stop_and_check();
+}
+
+/// Two processes with one vote key and two data directories.
+#[tokio::test(flavor = "multi_thread")]
+async fn two_processes_never_share_a_vote_key() {
+    let mut net = Net::start("one-key", 1).await;
+    net.grow(0, 5).await;
+    let config = std::fs::read_to_string(net.config(0)).unwrap();
+    let second = net.path().join("validator-0/second.toml");
+    let other = config.replace("data_dir = \"data\"", "data_dir = \"second\"");
+    assert_ne!(config, other);
+    std::fs::write(&second, other).unwrap();
+    let message = net.fail(&[
+        "run",
+        "--allow-plain-keys",
+        "--config",
+        second.to_str().unwrap(),
+    ]);
+    assert!(message.contains("in use by another process"), "{message}");
+    assert!(message.contains("vote.key"), "{message}");
     net.stop_and_check();
 }
 

@@ -175,6 +175,7 @@ impl Checker {
                 Ok(Record::Vote(vote)) => drop(written.votes.insert(vote.subject)),
                 Ok(Record::Certificate(c)) => drop(written.certificates.insert(c.subject)),
                 Ok(Record::Block(block)) => drop(written.blocks.insert(block.id())),
+                Ok(Record::Silence(_)) => {}
                 Err(_) => return,
             }
             rest = &rest[24 + length..];

@@ -397,6 +397,40 @@ impl SimDisk {
         platter.undo.clear();
     }
 
+    /// The files of a folder are those: what was there is gone for good.
+    pub(crate) fn replace_files(&self, folder: &Path, files: &[(PathBuf, Vec<u8>)]) {
+        let mut platter = self.platter();
+        let inside = |path: &PathBuf| path.parent() == Some(folder);
+        platter.names.retain(|path, _| !inside(path));
+        platter.durable_names.retain(|path, _| !inside(path));
+        platter.renamed.retain(|change| match change {
+            NameChange::Set(path, _) | NameChange::Unset(path) => !inside(path),
+        });
+        for (path, bytes) in files {
+            let inode = platter.inodes.len();
+            platter.inodes.push(Inode {
+                bytes: bytes.clone(),
+                durable: bytes.len(),
+                before_cut: None,
+            });
+            platter.names.insert(path.clone(), inode);
+            platter.durable_names.insert(path.clone(), inode);
+        }
+    }
+
+    /// What is durable of the files in a folder.
+    pub(crate) fn files(&self, folder: &Path) -> Vec<(PathBuf, Vec<u8>)> {
+        let platter = self.platter();
+        let files = platter.durable_names.iter();
+        let inside = files.filter(|(path, _)| path.parent() == Some(folder));
+        inside
+            .map(|(path, inode)| {
+                let file = &platter.inodes[*inode];
+                (path.clone(), file.bytes[..file.durable].to_vec())
+            })
+            .collect()
+    }
+
     /// The power goes, now.
     pub(crate) fn crash(&self) {
         self.platter().crash();

@@ -13,7 +13,7 @@ use quorate_crypto::bls::{HashedMessage, PartialSignature};
 use quorate_node::{
     config::ConsensusConfig,
     executor::{AccountProof, ProofRefused, Retention},
-    machine::{Durables, Machine, Settings, Surroundings, journal_folder},
+    machine::{Durables, Machine, Settings, Surroundings, begin_after_loss, journal_folder},
     mempool::MempoolLimits,
     metrics::NodeMetrics,
     offenders::OFFENDERS_FILE,
@@ -21,7 +21,9 @@ use quorate_node::{
 };
 use quorate_p2p::{Lane, To};
 use quorate_storage::{disk::Disk as _, journal::Journal, store::Store};
-use quorate_types::{Committee, Digest, Epoch, Height, Identity, ValidatorIndex, genesis::Genesis};
+use quorate_types::{
+    Committee, Digest, Epoch, Height, Identity, Nonce, ValidatorIndex, genesis::Genesis,
+};
 use std::{
     collections::BTreeMap,
     path::{Path, PathBuf},
@@ -123,6 +125,11 @@ pub(crate) struct Host {
     pub(crate) busy: [Moment; PARTS.len()],
     /// Whether it has ever voted.
     pub(crate) has_voted: bool,
+    /// Whether its journal was lost and the new one may not say so yet: what the mark beside a vote key
+    /// says.
+    lost: bool,
+    /// An old copy of its journal.
+    copy: Vec<(PathBuf, Vec<u8>)>,
     /// Whether it stopped by itself.
     pub(crate) halted: bool,
     pub(crate) signer: Arc<dyn VoteSigner>,
@@ -181,6 +188,8 @@ impl Host {
             planned: [None; PARTS.len()],
             busy: [Moment(0); PARTS.len()],
             has_voted: false,
+            lost: false,
+            copy: Vec::new(),
             halted: false,
             signer: chain.authority.signer(validator, 0),
         }
@@ -216,18 +225,41 @@ impl Host {
         let _ = self.disk.remove(&data_dir().join(OFFENDERS_FILE));
     }
 
-    fn open(&self, scenario: &Scenario, chain: &Chain) -> anyhow::Result<Running> {
+    /// Stops, and loses its journal.
+    pub(crate) fn lose_journal(&mut self) {
+        self.running = None;
+        self.disk.replace_files(&journal_folder(&data_dir()), &[]);
+    }
+
+    /// Copies its journal.
+    pub(crate) fn copy_journal(&mut self) {
+        self.copy = self.disk.files(&journal_folder(&data_dir()));
+    }
+
+    /// Stops, and has the copy in the place of its journal.
+    pub(crate) fn restore_journal(&mut self) {
+        self.running = None;
+        self.disk
+            .replace_files(&journal_folder(&data_dir()), &self.copy);
+    }
+
+    fn open(&mut self, scenario: &Scenario, chain: &Chain) -> anyhow::Result<Running> {
         let disk = Arc::new(self.disk.clone());
         let path = Path::new("/validator/db");
         let (store, tree) = Store::open_on(disk.clone(), path, &chain.genesis)?;
         let folder = journal_folder(&data_dir());
-        let (mut journal, recovered) =
+        let (mut journal, mut recovered) =
             Journal::open_on(disk.clone(), &folder, chain.genesis.chain_id())?;
         journal.rewrite_after(REWRITE_BYTES);
-        anyhow::ensure!(
-            !(recovered.created && self.has_voted),
-            "the journal is gone, and the key has voted"
-        );
+        self.lost |= recovered.created && self.has_voted;
+        if self.lost {
+            begin_after_loss(&mut journal, &mut recovered.records)?;
+            self.lost = false;
+        }
+        let honest = scenario.is_honest(self.validator);
+        let mut nonce = [0; 16];
+        nonce[..8].copy_from_slice(&self.life.to_be_bytes());
+        nonce[8..].copy_from_slice(&(scenario.seed ^ self.validator as u64).to_be_bytes());
         let outbox = self.outbox.clone();
         let (wire_outbox, clock, disk_for_wire) =
             (outbox.clone(), self.clock.clone(), self.disk.clone());
@@ -270,6 +302,8 @@ impl Host {
                 journal,
                 records: recovered.records,
                 silent_before: Epoch(0),
+                nonce: honest.then_some(Nonce(nonce)),
+                survivors: None,
             },
             Surroundings {
                 clock: self.clock.clone(),

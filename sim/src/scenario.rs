@@ -38,6 +38,12 @@ pub enum Fault {
     Room(usize),
     /// A validator stops, and its database is gone; its journal is not.
     LoseDatabase(usize),
+    /// A validator stops, and its journal is gone.
+    LoseJournal(usize),
+    /// Somebody copies a validator's journal.
+    CopyJournal(usize),
+    /// A validator stops, and the copy is put in its journal's place.
+    RestoreJournal(usize),
     /// A validator stops, and its list of offenders is gone.
     Forget(usize),
     /// Validators hear only those of their own group; who is in none hears nobody.

@@ -144,6 +144,9 @@ fn fault_words(fault: &Fault) -> String {
         Fault::Full(validator) => format!("full {validator}"),
         Fault::Room(validator) => format!("room {validator}"),
         Fault::LoseDatabase(validator) => format!("lose-database {validator}"),
+        Fault::LoseJournal(validator) => format!("lose-journal {validator}"),
+        Fault::CopyJournal(validator) => format!("copy-journal {validator}"),
+        Fault::RestoreJournal(validator) => format!("restore-journal {validator}"),
         Fault::Forget(validator) => format!("forget {validator}"),
         Fault::Partition(groups) => {
             let mut words = "partition".to_owned();
@@ -315,6 +318,9 @@ fn fault(words: &[&str]) -> Result<Fault, String> {
         "full" => Fault::Full(number(rest, 0)?),
         "room" => Fault::Room(number(rest, 0)?),
         "lose-database" => Fault::LoseDatabase(number(rest, 0)?),
+        "lose-journal" => Fault::LoseJournal(number(rest, 0)?),
+        "copy-journal" => Fault::CopyJournal(number(rest, 0)?),
+        "restore-journal" => Fault::RestoreJournal(number(rest, 0)?),
         "forget" => Fault::Forget(number(rest, 0)?),
         "partition" => {
             let groups = rest.split(|word| *word == "/").map(list);

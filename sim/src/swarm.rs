@@ -9,7 +9,7 @@ use crate::{
     network::{Latency, Links, WORLD},
     scenario::{Fault, Scenario, timing_for, whole_micros},
 };
-use rand::{RngExt, SeedableRng};
+use rand::{RngExt, SeedableRng, seq::SliceRandom};
 use rand_chacha::ChaCha8Rng;
 use std::{collections::BTreeSet, time::Duration};
 
@@ -114,6 +114,7 @@ pub fn swarm(seed: u64) -> Scenario {
     }
     add_faults(&mut scenario, &mut rng, &switches, end);
     lose_a_database(&mut scenario, end);
+    lose_journals(&mut scenario, end);
     lack_links(&mut scenario, end);
     for (at, fault) in &mut scenario.faults {
         *at = whole_micros(*at);
@@ -162,6 +163,32 @@ fn lose_a_database(scenario: &mut Scenario, end: Duration) {
         faults.push((back, Fault::Restart(vec![victim])));
         faults.sort_by_key(|(at, _)| *at);
     }
+}
+
+/// In every fifth run honest validators lose their journals, at most f with the faulty ones at a time: each is
+/// back and votes again before the next one is hit, or not. From chance of its own.
+fn lose_journals(scenario: &mut Scenario, end: Duration) {
+    let mut rng = ChaCha8Rng::seed_from_u64(scenario.seed ^ 0x4a02);
+    let most = (scenario.validators - 1) / 3;
+    let Some(can_lose) = most.checked_sub(scenario.byzantine.len()) else {
+        return;
+    };
+    if can_lose == 0 || rng.random_range(0..100) >= 20 {
+        return;
+    }
+    let mut victims: Vec<usize> = (0..scenario.validators).collect();
+    victims.retain(|victim| scenario.is_honest(*victim));
+    victims.shuffle(&mut rng);
+    for victim in victims.into_iter().take(can_lose) {
+        for _ in 0..rng.random_range(1..4) {
+            let at = end.mul_f64(rng.random_range(0.05..0.95));
+            let back = at + (end - at).mul_f64(rng.random_range(0.0..0.2));
+            let faults = &mut scenario.faults;
+            faults.push((at, Fault::LoseJournal(victim)));
+            faults.push((back, Fault::Restart(vec![victim])));
+        }
+    }
+    scenario.faults.sort_by_key(|(at, _)| *at);
 }
 
 /// In every third run some links are missing from the beginning, or come and go. From chance of its own.

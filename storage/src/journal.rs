@@ -85,8 +85,8 @@ pub enum JournalError {
     },
     /// What was promised to be on disk is damaged.
     #[error(
-        "{path} is damaged at byte {offset}: votes may be lost, and this validator must not vote \
-         again with this key. Restore no copy; give the validator a new key"
+        "{path} is damaged at byte {offset}: votes may be lost. Restore no copy: move this \
+         folder away and start again; this validator then asks the others from which view on it may vote"
     )]
     Damaged {
         /// The file.
@@ -141,6 +141,20 @@ impl Journal {
     /// See [`JournalError`].
     pub fn open(directory: &Path, chain: ChainId) -> Result<(Self, Recovered), JournalError> {
         Self::open_on(Arc::new(SystemDisk), directory, chain)
+    }
+
+    /// Whether there is no journal in a folder. A folder that is there and holds none counts as such.
+    ///
+    /// # Errors
+    ///
+    /// If the folder cannot be read.
+    pub fn is_absent(directory: &Path) -> Result<bool, JournalError> {
+        match segments(&SystemDisk, directory) {
+            Err(JournalError::Io { source, .. }) if source.kind() == io::ErrorKind::NotFound => {
+                Ok(true)
+            }
+            numbers => Ok(numbers?.is_empty()),
+        }
     }
 
     /// As [`Self::open`], on a disk.

@@ -64,6 +64,10 @@ pub enum Head {
         /// The height that is to have been asked for.
         from: Height,
     },
+    /// A question of a validator that starts.
+    Inquiry,
+    /// What is perhaps the answer to one.
+    Standing,
     /// A kind that this version does not know.
     Unknown {
         /// Its code.
@@ -120,6 +124,8 @@ impl Head {
             14 => Self::Pruned {
                 from: Height(number(rest, 0)?),
             },
+            15 => Self::Inquiry,
+            16 => Self::Standing,
             code => Self::Unknown { code: *code },
         })
     }

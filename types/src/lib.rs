@@ -22,6 +22,7 @@ pub mod limits;
 mod merkle;
 mod message;
 mod record;
+mod standing;
 mod transaction;
 mod vote;
 
@@ -37,7 +38,8 @@ pub use ids::{Epoch, Height, ValidatorIndex, View};
 pub use ledger::{Account, Failure, Outcome, Receipt, state_key};
 pub use merkle::{merkle_path, merkle_root, merkle_verify};
 pub use message::{Frame, Message, Proposal, RELAY_NAMESPACE, Relayed, Status};
-pub use record::Record;
+pub use record::{Record, Silence};
+pub use standing::{JournalState, Nonce, Position, Standing};
 pub use transaction::{
     Memo, MemoTooLong, TRANSACTION_NAMESPACE, Transaction, TransactionError, Transfer,
 };

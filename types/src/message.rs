@@ -1,7 +1,8 @@
 //! What validators send each other.
 
 use crate::{
-    Block, Certificate, ChainId, Epoch, Evidence, Height, Transaction, ValidatorIndex, View, Vote,
+    Block, Certificate, ChainId, Epoch, Evidence, Height, Nonce, Standing, Transaction,
+    ValidatorIndex, View, Vote,
     codec::{
         LIST_COUNT_BYTES, fixed_codec, list_size, read_list, read_option, write_list, write_option,
     },
@@ -153,6 +154,10 @@ pub enum Message {
         /// The oldest height that the sender keeps.
         oldest: Height,
     },
+    /// "How far are you, and which is my newest vote that you have seen?" From a validator that starts.
+    Inquiry(Nonce),
+    /// The answer.
+    Standing(Box<Standing>),
 }
 
 /// Messages that travel together: at most [`MAX_FRAME_MESSAGES`] of them.
@@ -177,6 +182,8 @@ impl Message {
             Self::Apart(_) => "apart",
             Self::Relayed(_) => "relayed",
             Self::Pruned { .. } => "pruned",
+            Self::Inquiry(_) => "inquiry",
+            Self::Standing(_) => "standing",
         }
     }
 
@@ -196,6 +203,8 @@ impl Message {
             Self::Apart(_) => 12,
             Self::Relayed(_) => 13,
             Self::Pruned { .. } => 14,
+            Self::Inquiry(_) => 15,
+            Self::Standing(_) => 16,
         }
     }
 }
@@ -313,6 +322,8 @@ impl EncodeSize for Message {
             Self::Apart(peers) => list_size(peers),
             Self::Relayed(relayed) => relayed.encode_size(),
             Self::Pruned { .. } => 2 * Height::SIZE,
+            Self::Inquiry(_) => Nonce::SIZE,
+            Self::Standing(standing) => standing.encode_size(),
         }
     }
 }
@@ -348,6 +359,8 @@ impl Write for Message {
                 from.write(buffer);
                 oldest.write(buffer);
             }
+            Self::Inquiry(nonce) => nonce.write(buffer),
+            Self::Standing(standing) => standing.write(buffer),
         }
     }
 }
@@ -381,6 +394,8 @@ impl Read for Message {
                 from: Height::read(buffer)?,
                 oldest: Height::read(buffer)?,
             },
+            15 => Self::Inquiry(Nonce::read(buffer)?),
+            16 => Self::Standing(Box::new(Standing::read(buffer)?)),
             other => return Err(Error::InvalidEnum(other)),
         })
     }

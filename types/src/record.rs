@@ -1,9 +1,55 @@
 //! Journal records: what a validator must still know after a crash.
 
-use crate::{Block, Certificate, Vote};
+use crate::{Block, Certificate, Position, Vote};
 use bytes::BufMut;
 use commonware_codec::{Buf, EncodeSize, Error, FixedSize, Read, Write, extensions::ReadExt};
 use std::sync::Arc;
+
+/// What a journal says that does not go back to the first vote of its key.
+///
+/// Of several in a journal the last one holds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Silence {
+    /// Votes are missing, and nobody has told yet how far they may go: the key must not vote.
+    Unknown,
+    /// Votes are missing. The position is the newest certificate that the others told of: the missing
+    /// votes are not more than two views above it.
+    Until(Position),
+    /// As `Until`, after the loss of more journals than the committee can do without: nullify votes are
+    /// allowed above the position.
+    NullifyFrom(Position),
+}
+
+impl FixedSize for Silence {
+    const SIZE: usize = 1 + Position::SIZE;
+}
+
+impl Write for Silence {
+    fn write(&self, buffer: &mut impl BufMut) {
+        let (code, position) = match self {
+            Self::Unknown => (0_u8, Position::default()),
+            Self::Until(position) => (1, *position),
+            Self::NullifyFrom(position) => (2, *position),
+        };
+        code.write(buffer);
+        position.write(buffer);
+    }
+}
+
+impl Read for Silence {
+    type Cfg = ();
+
+    fn read_cfg(buffer: &mut impl Buf, _: &()) -> Result<Self, Error> {
+        let code = u8::read(buffer)?;
+        let position = Position::read(buffer)?;
+        match code {
+            0 if position == Position::default() => Ok(Self::Unknown),
+            1 => Ok(Self::Until(position)),
+            2 => Ok(Self::NullifyFrom(position)),
+            other => Err(Error::InvalidEnum(other)),
+        }
+    }
+}
 
 /// One row of the vote journal.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -14,6 +60,8 @@ pub enum Record {
     Block(Arc<Block>),
     /// A verified certificate.
     Certificate(Certificate),
+    /// Which of the key's votes are missing above.
+    Silence(Silence),
 }
 
 impl EncodeSize for Record {
@@ -22,6 +70,7 @@ impl EncodeSize for Record {
             Self::Vote(_) => Vote::SIZE,
             Self::Block(block) => block.encode_size(),
             Self::Certificate(certificate) => certificate.encode_size(),
+            Self::Silence(_) => Silence::SIZE,
         }
     }
 }
@@ -41,6 +90,10 @@ impl Write for Record {
                 3_u8.write(buffer);
                 certificate.write(buffer);
             }
+            Self::Silence(silence) => {
+                4_u8.write(buffer);
+                silence.write(buffer);
+            }
         }
     }
 }
@@ -53,6 +106,7 @@ impl Read for Record {
             1 => Ok(Self::Vote(Vote::read(buffer)?)),
             2 => Ok(Self::Block(Arc::new(Block::read(buffer)?))),
             3 => Ok(Self::Certificate(Certificate::read(buffer)?)),
+            4 => Ok(Self::Silence(Silence::read(buffer)?)),
             other => Err(Error::InvalidEnum(other)),
         }
     }

@@ -12,8 +12,9 @@ use quorate_crypto::{
 };
 use quorate_types::{
     Account, Block, Certificate, ChainId, Digest, Epoch, EpochLength, Evidence, Failure, Frame,
-    Header, Height, Memo, Message, Outcome, Proposal, Receipt, Record, Relayed, Status, Subject,
-    Transaction, Transfer, ValidatorIndex, View, Vote, VoteKind,
+    Header, Height, JournalState, Memo, Message, Nonce, Outcome, Position, Proposal, Receipt,
+    Record, Relayed, Silence, Standing, Status, Subject, Transaction, Transfer, ValidatorIndex,
+    View, Vote, VoteKind,
     genesis::{BlockLimits, Fees, Genesis, GenesisAccount, GenesisValidator, Protocol},
     state_key,
 };
@@ -252,6 +253,42 @@ fn vectors() -> BTreeMap<String, String> {
         (
             "record_certificate".into(),
             both_ways(&Record::Certificate(certificate(VoteKind::Notarize))),
+        ),
+        (
+            "record_silence_unknown".into(),
+            both_ways(&Record::Silence(Silence::Unknown)),
+        ),
+        (
+            "record_silence_until".into(),
+            both_ways(&Record::Silence(Silence::Until(Position {
+                epoch: Epoch(1),
+                view: View(9),
+            }))),
+        ),
+        (
+            "record_silence_nullify_from".into(),
+            both_ways(&Record::Silence(Silence::NullifyFrom(Position {
+                epoch: Epoch(1),
+                view: View(9),
+            }))),
+        ),
+        (
+            "frame_of_a_start".into(),
+            both_ways(&Frame(vec![
+                Message::Inquiry(Nonce([9; 16])),
+                Message::Standing(Box::new(Standing {
+                    nonce: Nonce([9; 16]),
+                    journal: JournalState::Whole,
+                    newest: Some(certificate(VoteKind::Nullify)),
+                    vote: Some(vote(VoteKind::Notarize)),
+                })),
+                Message::Standing(Box::new(Standing {
+                    nonce: Nonce([9; 16]),
+                    journal: JournalState::Lost,
+                    newest: None,
+                    vote: None,
+                })),
+            ])),
         ),
         ("genesis_chain_id".into(), genesis().chain_id().0.0.to_vec()),
         (

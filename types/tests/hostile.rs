@@ -6,8 +6,9 @@ use proptest::{collection::vec, option, prelude::*};
 use quorate_crypto::bls::{PartialSignature, Proof, Signers};
 use quorate_types::{
     Account, Block, BlockError, Certificate, ChainId, Digest, Epoch, Evidence, Failure, Frame,
-    Header, Height, Identity, IdentitySignature, Memo, Message, Outcome, Proposal, Receipt, Record,
-    Relayed, Status, Subject, Transaction, Transfer, ValidatorIndex, View, Vote, VoteKind,
+    Header, Height, Identity, IdentitySignature, JournalState, Memo, Message, Nonce, Outcome,
+    Position, Proposal, Receipt, Record, Relayed, Silence, Standing, Status, Subject, Transaction,
+    Transfer, ValidatorIndex, View, Vote, VoteKind,
     limits::{
         MAX_BLOCK_BYTES, MAX_BLOCK_TRANSACTIONS, MAX_FORWARDED_TRANSACTIONS, MAX_FRAME_BYTES,
         MAX_FRAME_MESSAGES, MAX_MEMO_BYTES, MAX_PROPOSAL_NULLIFICATIONS, MAX_RANGE_BLOCKS,
@@ -235,6 +236,24 @@ fn message() -> impl Strategy<Value = Message> {
             from: Height(from),
             oldest: Height(oldest),
         }),
+        any::<[u8; 16]>().prop_map(|nonce| Message::Inquiry(Nonce(nonce))),
+        (
+            any::<([u8; 16], u8)>(),
+            option::of(certificate()),
+            option::of(vote())
+        )
+            .prop_map(|((nonce, journal), newest, vote)| {
+                Message::Standing(Box::new(Standing {
+                    nonce: Nonce(nonce),
+                    journal: match journal % 3 {
+                        0 => JournalState::Unsure,
+                        1 => JournalState::Whole,
+                        _ => JournalState::Lost,
+                    },
+                    newest,
+                    vote,
+                }))
+            }),
         (any::<[u32; 2]>(), any::<u64>(), vec(any::<u8>(), 0..64)).prop_map(
             |([author, to], number, frame)| {
                 Message::Relayed(Box::new(Relayed {
@@ -254,6 +273,17 @@ fn record() -> impl Strategy<Value = Record> {
         vote().prop_map(Record::Vote),
         block().prop_map(|block| Record::Block(Arc::new(block))),
         certificate().prop_map(Record::Certificate),
+        (0..3_u8, any::<[u64; 2]>()).prop_map(|(kind, [epoch, view])| {
+            let position = Position {
+                epoch: Epoch(epoch),
+                view: View(view),
+            };
+            Record::Silence(match kind {
+                0 => Silence::Unknown,
+                1 => Silence::Until(position),
+                _ => Silence::NullifyFrom(position),
+            })
+        }),
     ]
 }
 
@@ -390,11 +420,11 @@ fn unknown_versions_are_refused() {
 fn unknown_codes_are_refused() {
     for code in 0..=u8::MAX {
         assert_eq!(decode::<Outcome>(&[code]).is_ok(), code <= 3);
-        let known = (1..=14).contains(&code);
+        let known = (1..=16).contains(&code);
         let refused = matches!(decode::<Message>(&[code]), Err(Error::InvalidEnum(_)));
         assert_eq!(refused, !known, "message {code}");
         let refused = matches!(decode::<Record>(&[code]), Err(Error::InvalidEnum(_)));
-        assert_eq!(refused, !(1..=3).contains(&code), "record {code}");
+        assert_eq!(refused, !(1..=4).contains(&code), "record {code}");
     }
     let certificate = one(threshold_certificate());
     let at = certificate.encode().len() - 49;

@@ -92,6 +92,8 @@ impl Receiver<'_> {
             sentences: Vec::new(),
             evidence: Vec::new(),
             silent_before: Epoch(0),
+            nonce: None,
+            survivors: None,
             pardons: Vec::new(),
         };
         let now = Moment(0);

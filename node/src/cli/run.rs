@@ -11,7 +11,7 @@ use anyhow::Context as _;
 use clap::Args;
 use quorate_consensus::VoteChecking;
 use quorate_crypto::CRYPTOGRAPHY_OFF;
-use quorate_types::Epoch;
+use quorate_types::{Epoch, Position, View};
 use std::path::PathBuf;
 
 /// Run a validator
@@ -39,10 +39,10 @@ pub(super) struct Run {
     /// Take key files that are not encrypted: for test networks
     #[arg(long)]
     allow_plain_keys: bool,
-    /// For a key whose vote journal was lost: follow without voting until this epoch, at least two
-    /// above the highest that any validator shows. It is remembered beside the key
-    #[arg(long, value_name = "EPOCH")]
-    vote_from_epoch: Option<u64>,
+    /// After the loss of more vote journals than the committee can do without: the view that all
+    /// validators with a journal are in. All validators must have been stopped since the loss
+    #[arg(long, value_name = "EPOCH.VIEW", value_parser = position)]
+    surviving_view: Option<Position>,
     /// Stop when standard input closes, as if told to; for programs that start validators
     #[arg(long)]
     stop_with_stdin: bool,
@@ -71,7 +71,7 @@ impl Run {
                 .map_err(|reason| anyhow::anyhow!("--log-level {level}: {reason}"))?;
             config.log.level = level;
         }
-        config.vote_from_epoch = self.vote_from_epoch.map(Epoch);
+        config.survivors = self.surviving_view;
         config.misbehaviour = self
             .misbehave
             .map(|fault| fault.check(&config.genesis))
@@ -99,4 +99,14 @@ impl Run {
         }
         node::run(config, self.stop_with_stdin, log_level)
     }
+}
+
+fn position(text: &str) -> Result<Position, String> {
+    let parts = text.split_once('.');
+    let parts = parts.and_then(|(epoch, view)| Some((epoch.parse().ok()?, view.parse().ok()?)));
+    let (epoch, view) = parts.ok_or("an epoch and a view are needed, such as 3.1207")?;
+    Ok(Position {
+        epoch: Epoch(epoch),
+        view: View(view),
+    })
 }

@@ -13,6 +13,9 @@ impl Simulation {
             | Fault::Full(validator)
             | Fault::Room(validator)
             | Fault::LoseDatabase(validator)
+            | Fault::LoseJournal(validator)
+            | Fault::CopyJournal(validator)
+            | Fault::RestoreJournal(validator)
             | Fault::Forget(validator) => Some(*validator),
             _ => None,
         };
@@ -71,6 +74,22 @@ impl Simulation {
                     self.hosts[host].running = None;
                     self.hosts[host].disk.lose_rows();
                     self.checker.lost(host);
+                }
+                Ok(())
+            }
+            Fault::LoseJournal(validator) | Fault::RestoreJournal(validator) => {
+                for host in self.hosts_of(&[validator]) {
+                    self.last_words(host);
+                    match fault {
+                        Fault::LoseJournal(_) => self.hosts[host].lose_journal(),
+                        _ => self.hosts[host].restore_journal(),
+                    }
+                }
+                Ok(())
+            }
+            Fault::CopyJournal(validator) => {
+                for host in self.hosts_of(&[validator]) {
+                    self.hosts[host].copy_journal();
                 }
                 Ok(())
             }

@@ -1,0 +1,727 @@
+//! What this key may have voted without the journal's knowledge, and asking the others about it.
+//!
+//! The rules and why they are safe are in the crate's head, *A journal that is lost or old*.
+
+use crate::{
+    engine::{Engine, Pending},
+    io::{Moment, Notice, Output, Target, Work},
+};
+use quorate_crypto::{
+    bls::Proof,
+    mistakes::{Mistake, made},
+};
+use quorate_types::{
+    Certificate, Epoch, JournalState, Message, Nonce, Position, Record, Silence, Standing, Subject,
+    ValidatorIndex, View, Vote, VoteKind,
+};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    time::Duration,
+};
+
+/// How far above the newest certificate that `n - f` others hold a lost vote can be, in views.
+const GAP_VIEWS: u64 = 2;
+
+/// How long peers that take part may leave the question of a validator with its journal unanswered.
+/// Versions without this question never answer it.
+const UNANSWERED_AFTER: Duration = Duration::from_secs(3);
+
+/// What the others are asked for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Purpose {
+    /// Whether the journal is an old copy.
+    Check,
+    /// Whether somebody else votes with this key, now that it may vote again itself.
+    Confirm,
+    /// How far the lost votes can go.
+    Recover,
+}
+
+/// A question to all others that is under way.
+struct Inquiry {
+    purpose: Purpose,
+    nonce: Nonce,
+    since: Moment,
+    /// When those that have not answered are asked again.
+    due: Moment,
+    answers: BTreeMap<ValidatorIndex, Answer>,
+    /// Whose answers are being verified.
+    verifying: BTreeSet<ValidatorIndex>,
+    /// Who has sent anything since.
+    heard: BTreeSet<ValidatorIndex>,
+}
+
+#[derive(Clone, Copy)]
+pub(crate) struct Answer {
+    journal: JournalState,
+    newest: Position,
+}
+
+impl Answer {
+    fn is_whole(&self) -> bool {
+        self.journal == JournalState::Whole
+    }
+}
+
+/// What is known of this key's votes beside the journal, and of the others' newest votes.
+#[derive(Default)]
+pub(crate) struct Memory {
+    inquiry: Option<Inquiry>,
+    /// What the journal says about its missing votes.
+    silence: Option<Silence>,
+    /// Whether it is certain that nobody else used the key when it could vote again.
+    confirmed: bool,
+    /// Votes up to this view may be missing in an intact journal: they are settled.
+    settled: Position,
+    /// A vote of this key that this machine has not cast, and who told of it.
+    elsewhere: Option<(Subject, Option<ValidatorIndex>)>,
+    /// The newest vote of each peer.
+    seen: BTreeMap<ValidatorIndex, Vote>,
+    /// Inquiries so far.
+    inquiries: u32,
+    /// Whether the operator was told that its word does not fit.
+    refused: bool,
+}
+
+/// Whether a validator votes, and why not.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Voting {
+    /// It does.
+    Votes,
+    /// It asks whether its journal is the newest.
+    Checking {
+        /// Answers that have come.
+        answers: usize,
+        /// Answers that it needs.
+        needed: usize,
+    },
+    /// Its journal lacks votes, and it asks how far they can go.
+    Recovering {
+        /// Answers that have come.
+        answers: usize,
+        /// Answers that it needs.
+        needed: usize,
+    },
+    /// It votes from this view on.
+    SilentUntil(Position),
+    /// Somebody else votes with its key.
+    KeyElsewhere {
+        /// Who told, if a single peer did.
+        told_by: Option<ValidatorIndex>,
+    },
+}
+
+/// Whether a view is above all views in which lost votes can be, if `newest` is the newest certificate
+/// that the others told of.
+fn is_beyond(newest: Position, at: Position) -> bool {
+    let gap = if made(Mistake::SilenceTooShort) {
+        0
+    } else {
+        GAP_VIEWS
+    };
+    if at.epoch == newest.epoch {
+        at.view.0 > newest.view.0.saturating_add(gap)
+    } else {
+        at.epoch > newest.epoch.next() || at.epoch == newest.epoch.next() && at.view.0 > gap
+    }
+}
+
+/// The first view beyond, for a machine that is in this epoch.
+fn first_beyond(newest: Position, epoch: Epoch) -> Position {
+    if epoch > newest.epoch {
+        return Position {
+            epoch: newest.epoch.next(),
+            view: View(GAP_VIEWS + 1),
+        };
+    }
+    Position {
+        epoch: newest.epoch,
+        view: View(newest.view.0.saturating_add(GAP_VIEWS + 1)),
+    }
+}
+
+fn position_of(subject: &Subject) -> Position {
+    Position {
+        epoch: subject.epoch,
+        view: subject.view,
+    }
+}
+
+impl Engine {
+    /// Takes from the journal what it says about itself.
+    pub(crate) fn restore_memory(&mut self, records: &mut Vec<Record>) {
+        for record in records.iter() {
+            match record {
+                Record::Silence(silence) => self.memory.silence = Some(*silence),
+                Record::Certificate(certificate)
+                    if certificate.subject.kind == VoteKind::Finalize =>
+                {
+                    let at = position_of(&certificate.subject);
+                    self.memory.settled = self.memory.settled.max(at);
+                }
+                _ => {}
+            }
+        }
+        records.retain(|record| !matches!(record, Record::Silence(_)));
+    }
+
+    /// What the journal must go on saying about itself.
+    pub(crate) fn silence_record(&self) -> Option<Record> {
+        self.memory.silence.map(Record::Silence)
+    }
+
+    /// Begins to ask, at the start of the machine.
+    pub(crate) fn begin_inquiry(&mut self, now: Moment, out: &mut Output) {
+        let beyond = match self.memory.silence {
+            None => true,
+            Some(Silence::Unknown) => false,
+            Some(Silence::Until(newest) | Silence::NullifyFrom(newest)) => {
+                is_beyond(newest, self.position())
+            }
+        };
+        self.memory.confirmed = beyond;
+        let told = self.config.survivors.is_some() && !beyond;
+        let purpose = match self.memory.silence {
+            Some(Silence::Unknown) => Purpose::Recover,
+            Some(_) if told => Purpose::Recover,
+            _ => Purpose::Check,
+        };
+        self.inquire(now, purpose, out);
+    }
+
+    /// The view that the machine is in.
+    pub(crate) fn position(&self) -> Position {
+        Position {
+            epoch: self.epoch(),
+            view: self.view,
+        }
+    }
+
+    fn inquire(&mut self, now: Moment, purpose: Purpose, out: &mut Output) {
+        if self.own_place().is_none() {
+            return;
+        }
+        let Some(mut nonce) = self.config.nonce else {
+            return;
+        };
+        // Each question has a name of its own.
+        self.memory.inquiries = self.memory.inquiries.wrapping_add(1);
+        for (byte, count) in nonce.0.iter_mut().zip(self.memory.inquiries.to_be_bytes()) {
+            *byte ^= count;
+        }
+        self.memory.inquiry = Some(Inquiry {
+            purpose,
+            nonce,
+            since: now,
+            due: now.after(self.config.timing.fetch_timeout),
+            answers: BTreeMap::new(),
+            verifying: BTreeSet::new(),
+            heard: BTreeSet::new(),
+        });
+        self.send(Target::All, Message::Inquiry(nonce), out);
+        self.conclude(now, out);
+    }
+
+    /// When the question is due again.
+    pub(crate) fn inquiry_deadline(&self) -> Option<Moment> {
+        self.memory.inquiry.as_ref().map(|inquiry| inquiry.due)
+    }
+
+    /// Asks again those that have not answered, and asks for confirmation once it is time.
+    pub(crate) fn on_inquiry_time(&mut self, now: Moment, out: &mut Output) {
+        if self.memory.inquiry.is_none() {
+            let newest = match self.memory.silence {
+                Some(Silence::Until(newest) | Silence::NullifyFrom(newest)) => newest,
+                Some(Silence::Unknown) | None => return,
+            };
+            let due = !self.memory.confirmed && is_beyond(newest, self.position());
+            if due && self.memory.elsewhere.is_none() && self.future.is_empty() {
+                self.memory.confirmed = true;
+                self.inquire(now, Purpose::Confirm, out);
+            }
+            return;
+        }
+        let interval = self.config.timing.fetch_timeout;
+        let peers = self.config.peers();
+        let Some(inquiry) = &mut self.memory.inquiry else {
+            return;
+        };
+        if inquiry.due > now {
+            return;
+        }
+        inquiry.due = now.after(interval);
+        let (nonce, purpose) = (inquiry.nonce, inquiry.purpose);
+        let lacking: Vec<ValidatorIndex> = peers
+            .into_iter()
+            .filter(|peer| {
+                let answer = inquiry.answers.get(peer);
+                answer.is_none_or(|answer| purpose == Purpose::Recover && !answer.is_whole())
+            })
+            .collect();
+        for peer in lacking {
+            self.send(Target::One(peer), Message::Inquiry(nonce), out);
+        }
+        self.conclude(now, out);
+    }
+
+    /// A link has come up: its other end may not have heard the question.
+    pub(crate) fn ask_linked(&mut self, peer: ValidatorIndex, out: &mut Output) {
+        if let Some(inquiry) = &self.memory.inquiry
+            && !inquiry.answers.contains_key(&peer)
+        {
+            let question = Message::Inquiry(inquiry.nonce);
+            self.send(Target::One(peer), question, out);
+        }
+    }
+
+    /// Notes a peer's newest vote, for when it asks; and that it takes part.
+    pub(crate) fn note_seen(&mut self, from: ValidatorIndex, message: &Message) {
+        if let Some(inquiry) = &mut self.memory.inquiry {
+            inquiry.heard.insert(from);
+        }
+        let Message::Vote(vote) = message else {
+            return;
+        };
+        let order = |vote: &Vote| (position_of(&vote.subject), vote.subject.kind);
+        let held = self.memory.seen.get(&from);
+        if vote.signer == from && held.is_none_or(|held| order(held) < order(vote)) {
+            self.memory.seen.insert(from, *vote);
+        }
+    }
+
+    /// Upon a question from a validator that starts.
+    pub(crate) fn on_inquiry(&mut self, from: ValidatorIndex, nonce: Nonce, out: &mut Output) {
+        let newest = self.newest_certificate();
+        let standing = Standing {
+            nonce,
+            journal: self.journal_state(newest.as_ref()),
+            newest,
+            vote: self.memory.seen.get(&from).copied(),
+        };
+        self.send(
+            Target::One(from),
+            Message::Standing(Box::new(standing)),
+            out,
+        );
+    }
+
+    fn journal_state(&self, newest: Option<&Certificate>) -> JournalState {
+        let lost = match self.memory.silence {
+            Some(Silence::Unknown) => true,
+            Some(Silence::Until(newest) | Silence::NullifyFrom(newest)) => {
+                !is_beyond(newest, self.position())
+            }
+            None => false,
+        };
+        if lost {
+            JournalState::Lost
+        } else if self.is_sure(newest) {
+            JournalState::Whole
+        } else {
+            JournalState::Unsure
+        }
+    }
+
+    /// Whether all votes of this validator are at most in the view that its newest certificate lets it
+    /// enter.
+    fn is_sure(&self, newest: Option<&Certificate>) -> bool {
+        let entered = match newest {
+            Some(newest) if newest.subject.epoch == self.epoch() => newest.subject.view.next(),
+            // What ended the epoch before.
+            Some(newest) if newest.subject.epoch.next() == self.epoch() => View(1),
+            Some(_) => View(0),
+            None => View(u64::from(self.epoch() == Epoch(0))),
+        };
+        self.view <= entered && self.own_place().is_some() && self.remembers(self.view)
+    }
+
+    fn newest_certificate(&self) -> Option<Certificate> {
+        let highest = self.rounds.iter().rev().find_map(|(_, round)| round.exit());
+        [
+            highest,
+            self.target.as_ref(),
+            self.tip.certificate.as_ref(),
+            self.border.as_ref(),
+        ]
+        .into_iter()
+        .flatten()
+        .max_by_key(|held| position_of(&held.subject))
+        .cloned()
+    }
+
+    /// Whether everything is known that this key has said in a view of this epoch.
+    fn remembers(&self, view: View) -> bool {
+        self.may_cast(view, VoteKind::Notarize)
+    }
+
+    /// Whether nothing that this key may have said before forbids this kind of vote in a view of this
+    /// epoch.
+    pub(crate) fn may_cast(&self, view: View, kind: VoteKind) -> bool {
+        let memory = &self.memory;
+        let at = Position {
+            epoch: self.epoch(),
+            view,
+        };
+        let quiet = memory.inquiry.is_some()
+            || memory.elsewhere.is_some()
+            || at.epoch < self.config.silent_before
+            // The journal tells of votes in a later epoch, so what was said in this one is forgotten
+            // already: saying anything could contradict it.
+            || (!self.future.is_empty() && !made(Mistake::LaterEpochForgotten));
+        if quiet {
+            return false;
+        }
+        match memory.silence {
+            None => true,
+            Some(Silence::Unknown) => false,
+            Some(Silence::Until(newest)) => is_beyond(newest, at),
+            Some(Silence::NullifyFrom(newest)) => {
+                is_beyond(newest, at) || (kind == VoteKind::Nullify && at > newest)
+            }
+        }
+    }
+
+    /// Whether this validator votes, and why not.
+    pub fn voting(&self) -> Voting {
+        let memory = &self.memory;
+        if let Some((_, told_by)) = memory.elsewhere {
+            return Voting::KeyElsewhere { told_by };
+        }
+        if let Some(inquiry) = &memory.inquiry {
+            let needed = self.answers_needed(inquiry.purpose);
+            return match inquiry.purpose {
+                Purpose::Check | Purpose::Confirm => Voting::Checking {
+                    answers: inquiry.answers.len(),
+                    needed,
+                },
+                Purpose::Recover => Voting::Recovering {
+                    answers: inquiry.answers.values().filter(|a| a.is_whole()).count(),
+                    needed,
+                },
+            };
+        }
+        match memory.silence {
+            Some(Silence::Unknown) => Voting::Recovering {
+                answers: 0,
+                needed: self.answers_needed(Purpose::Recover),
+            },
+            Some(Silence::Until(newest) | Silence::NullifyFrom(newest))
+                if !is_beyond(newest, self.position()) =>
+            {
+                Voting::SilentUntil(first_beyond(newest, self.epoch()))
+            }
+            _ => match self.later_epoch() {
+                Some(epoch) => Voting::SilentUntil(Position {
+                    epoch,
+                    view: View(1),
+                }),
+                None => Voting::Votes,
+            },
+        }
+    }
+
+    /// How many others must answer.
+    fn answers_needed(&self, purpose: Purpose) -> usize {
+        let quorum = self.config.committee.quorum();
+        match purpose {
+            Purpose::Check | Purpose::Confirm => quorum - 1,
+            Purpose::Recover if made(Mistake::AnswersTooFew) => quorum - 2,
+            Purpose::Recover => quorum,
+        }
+    }
+
+    /// Upon an answer. It counts only for the question that is under way, and once what it says is
+    /// verified.
+    pub(crate) fn on_standing(
+        &mut self,
+        now: Moment,
+        from: ValidatorIndex,
+        standing: Standing,
+        out: &mut Output,
+    ) {
+        let unknown = standing.vote.filter(|vote| self.is_unknown(vote));
+        let Some(inquiry) = &mut self.memory.inquiry else {
+            return;
+        };
+        let fresh = standing.nonce == inquiry.nonce || made(Mistake::StaleStandings);
+        let answered = inquiry.answers.get(&from).is_some_and(Answer::is_whole);
+        if !fresh || answered || inquiry.verifying.contains(&from) {
+            return;
+        }
+        let mut answer = Answer {
+            journal: standing.journal,
+            newest: Position::default(),
+        };
+        let work = match inquiry.purpose {
+            Purpose::Recover => standing.newest.filter(|_| answer.is_whole()).map(|newest| {
+                answer.newest = position_of(&newest.subject);
+                Work::VerifyCertificates(vec![newest])
+            }),
+            Purpose::Check | Purpose::Confirm => unknown.map(|vote| Work::VerifyVotes(vec![vote])),
+        };
+        let Some(work) = work else {
+            inquiry.answers.insert(from, answer);
+            return self.conclude(now, out);
+        };
+        inquiry.verifying.insert(from);
+        let pending = Pending::Standing {
+            from,
+            nonce: inquiry.nonce,
+            answer,
+            vote: unknown.map(|vote| vote.subject),
+        };
+        self.start(work, pending, out);
+    }
+
+    /// Upon the verification of what an answer says.
+    pub(crate) fn on_standing_checked(
+        &mut self,
+        now: Moment,
+        (from, nonce): (ValidatorIndex, Nonce),
+        (answer, vote): (Answer, Option<Subject>),
+        valid: bool,
+        out: &mut Output,
+    ) {
+        let Some(inquiry) = &mut self.memory.inquiry else {
+            return;
+        };
+        if inquiry.nonce != nonce {
+            return;
+        }
+        inquiry.verifying.remove(&from);
+        match (inquiry.purpose, vote) {
+            // A claim without proof is no answer.
+            (Purpose::Recover, _) if !valid => {}
+            (Purpose::Recover, _) => {
+                inquiry.answers.insert(from, answer);
+            }
+            // A forged vote tells nothing of this key.
+            (Purpose::Check | Purpose::Confirm, Some(vote)) if valid => {
+                return self.on_unknown_vote(now, vote, Some(from), out);
+            }
+            (Purpose::Check | Purpose::Confirm, _) => {
+                inquiry.answers.insert(from, answer);
+            }
+        }
+        self.conclude(now, out);
+    }
+
+    /// Draws the conclusion once enough have answered.
+    fn conclude(&mut self, now: Moment, out: &mut Output) {
+        let Some(inquiry) = &self.memory.inquiry else {
+            return;
+        };
+        let needed = self.answers_needed(inquiry.purpose);
+        if inquiry.purpose != Purpose::Recover {
+            let overdue = now.since(inquiry.since) >= UNANSWERED_AFTER;
+            let silent = |peer: &&ValidatorIndex| !inquiry.answers.contains_key(*peer);
+            let silent = inquiry.heard.iter().filter(silent).count();
+            if inquiry.answers.len() + if overdue { silent } else { 0 } >= needed {
+                self.memory.inquiry = None;
+                self.vote_again(now, out);
+            }
+            return;
+        }
+        let sure = inquiry.answers.values().filter(|answer| answer.is_whole());
+        let newest = sure.clone().map(|answer| answer.newest).max();
+        let sure = sure.count();
+        let lost = inquiry.answers.values();
+        let lost = lost.filter(|answer| answer.journal == JournalState::Lost);
+        let lost = lost.count();
+        let Some(newest) = newest else {
+            return;
+        };
+        if sure >= needed {
+            self.recovered(now, Silence::Until(newest), out);
+        } else if let Some(told) = self.config.survivors
+            && sure + lost + 1 == self.config.committee.size()
+        {
+            match self.fits(told, newest, lost + 1) {
+                Ok(()) => self.recovered(now, Silence::NullifyFrom(newest), out),
+                Err(reason) if !self.memory.refused => {
+                    self.memory.refused = true;
+                    out.notices.push(Notice::WordRefused(reason));
+                }
+                Err(_) => {}
+            }
+        }
+    }
+
+    /// Whether the operator's word fits what the others say.
+    fn fits(&self, told: Position, newest: Position, lost: usize) -> Result<(), String> {
+        let (size, quorum) = (self.config.committee.size(), self.config.committee.quorum());
+        let entered = Position {
+            epoch: newest.epoch,
+            view: newest.view.next(),
+        };
+        let border = Position {
+            epoch: newest.epoch.next(),
+            view: View(1),
+        };
+        if told != entered && told != border {
+            return Err(format!(
+                "the validators with a journal are in view {}.{}, not {}.{}",
+                entered.epoch, entered.view, told.epoch, told.view
+            ));
+        }
+        if lost >= quorum {
+            return Err(format!(
+                "{lost} of {size} validators say that their journal is lost: as many as a quorum, so \
+                 those that remember cannot know of all certificates"
+            ));
+        }
+        Ok(())
+    }
+
+    fn recovered(&mut self, now: Moment, silence: Silence, out: &mut Output) {
+        self.memory.inquiry = None;
+        self.memory.confirmed = false;
+        self.keep_silence(silence, out);
+        let newest = match silence {
+            Silence::Until(newest) | Silence::NullifyFrom(newest) => newest,
+            Silence::Unknown => Position::default(),
+        };
+        out.notices.push(Notice::Recovered {
+            from: first_beyond(newest, self.epoch()),
+        });
+        self.vote_again(now, out);
+    }
+
+    fn keep_silence(&mut self, silence: Silence, out: &mut Output) {
+        self.memory.silence = Some(silence);
+        out.persist.push(Record::Silence(silence));
+        out.urgent = true;
+    }
+
+    /// What was not said while the others were asked is due now.
+    fn vote_again(&mut self, now: Moment, out: &mut Output) {
+        self.pace(now, true);
+        self.on_new_block(now, out);
+    }
+
+    /// Whether this machine knows nothing of a vote of its own that it would remember.
+    fn is_unknown(&self, vote: &Vote) -> bool {
+        let Subject {
+            epoch, view, kind, ..
+        } = vote.subject;
+        let at = position_of(&vote.subject);
+        let settled = self.target.as_ref().map(|held| held.subject.view);
+        if Some(vote.signer) != self.own_place()
+            || at < self.position_settled()
+            || (epoch == self.epoch() && Some(view) <= settled)
+        {
+            return false;
+        }
+        match self.memory.silence {
+            // It would be a lost one.
+            Some(Silence::Unknown) => return false,
+            Some(Silence::Until(newest) | Silence::NullifyFrom(newest))
+                if !is_beyond(newest, at) =>
+            {
+                return false;
+            }
+            _ => {}
+        }
+        if epoch > self.epoch() {
+            return !self.future.iter().any(|record| match record {
+                Record::Vote(held) => held.subject == vote.subject,
+                _ => false,
+            });
+        }
+        let own = self.rounds.get(&view).map(|round| &round.own);
+        let held = own.and_then(|own| match kind {
+            VoteKind::Notarize => own.notarize,
+            VoteKind::Nullify => own.nullify,
+            VoteKind::Finalize => own.finalize,
+        });
+        held.is_none_or(|held| held.subject != vote.subject)
+    }
+
+    /// Votes below are settled: this machine may have forgotten them.
+    fn position_settled(&self) -> Position {
+        let tip = Position {
+            epoch: self.epoch(),
+            view: self.tip.view.next(),
+        };
+        let journaled = Position {
+            epoch: self.memory.settled.epoch,
+            view: self.memory.settled.view.next(),
+        };
+        tip.max(journaled)
+    }
+
+    /// Upon a verified certificate: whether this validator has signed it without knowing.
+    pub(crate) fn find_own_signature(
+        &mut self,
+        now: Moment,
+        certificate: &Certificate,
+        out: &mut Output,
+    ) {
+        let (Proof::Aggregate { signers, .. }, Some(own)) = (&certificate.proof, self.own_place())
+        else {
+            return;
+        };
+        if self.memory.elsewhere.is_some()
+            || self.config.nonce.is_none()
+            || !self.future.is_empty()
+            || self.epoch() < self.config.silent_before
+            || !signers.members().contains(&own.0)
+        {
+            return;
+        }
+        // As it would be; who looks at a certificate's signers needs no signature of one.
+        let vote = Vote {
+            subject: certificate.subject,
+            signer: own,
+            signature: quorate_crypto::bls::PartialSignature([0; 96]),
+        };
+        if self.is_unknown(&vote) {
+            self.on_unknown_vote(now, vote.subject, None, out);
+        }
+    }
+
+    /// Upon new evidence against this validator's own key: it has not cast both votes itself.
+    pub(crate) fn on_own_conviction(&mut self, vote: Subject, out: &mut Output) {
+        if self.config.nonce.is_some() {
+            self.key_is_elsewhere(vote, None, out);
+        }
+    }
+
+    /// Upon a vote of this key that the machine has not cast. At the start it shows that the journal is
+    /// an old copy: it counts as lost from now on. Later it shows that somebody else votes.
+    fn on_unknown_vote(
+        &mut self,
+        now: Moment,
+        vote: Subject,
+        told_by: Option<ValidatorIndex>,
+        out: &mut Output,
+    ) {
+        let purpose = self.memory.inquiry.as_ref().map(|asked| asked.purpose);
+        match purpose {
+            Some(Purpose::Recover) => {}
+            Some(Purpose::Check) => {
+                self.keep_silence(Silence::Unknown, out);
+                out.notices.push(Notice::OldJournal { vote, told_by });
+                self.inquire(now, Purpose::Recover, out);
+            }
+            Some(Purpose::Confirm) | None => self.key_is_elsewhere(vote, told_by, out),
+        }
+    }
+
+    fn key_is_elsewhere(
+        &mut self,
+        vote: Subject,
+        told_by: Option<ValidatorIndex>,
+        out: &mut Output,
+    ) {
+        if self.memory.elsewhere.is_some() {
+            return;
+        }
+        self.memory.elsewhere = Some((vote, told_by));
+        self.memory.inquiry = None;
+        // What was said while the other one voted too may be contradicted already: after the next start
+        // this journal counts as lost.
+        self.keep_silence(Silence::Unknown, out);
+        out.notices.push(Notice::KeyElsewhere { vote, told_by });
+    }
+}

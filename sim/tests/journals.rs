@@ -1,0 +1,88 @@
+//! Journals that are lost, at random, or replaced by an old copy. A failure prints its seed.
+#![allow(missing_docs, clippy::unwrap_used)]
+
+mod common;
+
+use common::{run, seconds, seeds};
+use quorate_sim::{Fault, Scenario};
+use rand::{RngExt, SeedableRng};
+use rand_chacha::ChaCha8Rng;
+use std::time::Duration;
+
+/// Up to f validators lose their journals at random moments, again and again, also while others crash. None
+/// ever contradicts itself, which the checker sees to, and in the end all vote again: f others stop,
+/// and the chain goes on.
+#[test]
+fn lost_journals_cost_no_safety_and_their_validators_vote_again() {
+    for seed in seeds(40) {
+        let mut rng = ChaCha8Rng::seed_from_u64(seed);
+        let validators = [4, 4, 4, 7][seed as usize % 4];
+        let faults = (validators - 1) / 3;
+        let mut scenario = Scenario::new(seed, validators, seconds(6));
+        scenario.epoch_blocks = [1, 2, 5, 30, 10_000][seed as usize % 5];
+        scenario.links.loss_percent = [0, 0, 5][seed as usize % 3];
+        for victim in 0..faults {
+            for _ in 0..rng.random_range(1..5) {
+                let at = Duration::from_millis(rng.random_range(5..2_000));
+                let away = Duration::from_micros(rng.random_range(1..100_000));
+                scenario.faults.push((at, Fault::LoseJournal(victim)));
+                scenario
+                    .faults
+                    .push((at + away, Fault::Restart(vec![victim])));
+            }
+        }
+        for _ in 0..rng.random_range(0..4) {
+            let victim = rng.random_range(0..validators);
+            let at = Duration::from_millis(rng.random_range(5..2_000));
+            let away = Duration::from_micros(rng.random_range(1..100_000));
+            scenario.faults.push((at, Fault::Crash(vec![victim])));
+            scenario
+                .faults
+                .push((at + away, Fault::Restart(vec![victim])));
+        }
+        scenario.faults.sort_by_key(|(at, _)| *at);
+        scenario.faults.push((seconds(3), Fault::Heal));
+        scenario.must_recover = true;
+        let healed = run(scenario.clone());
+        let others: Vec<usize> = (validators - faults..validators).collect();
+        scenario.faults.push((seconds(5), Fault::Crash(others)));
+        scenario.duration = seconds(8);
+        scenario.must_recover = false;
+        let report = run(scenario);
+        assert!(
+            report.highest.0 > healed.highest.0 + 20,
+            "seed {seed}: {} then {}",
+            healed.highest,
+            report.highest
+        );
+    }
+}
+
+/// A validator is started on an old copy of its journal, while the others run. It notices before its first
+/// vote, since the others have seen newer votes of it.
+#[test]
+fn an_old_copy_of_a_journal_is_noticed_before_the_first_vote() {
+    for seed in seeds(30) {
+        let mut rng = ChaCha8Rng::seed_from_u64(seed);
+        let mut scenario = Scenario::new(seed, 4, seconds(4));
+        scenario.epoch_blocks = [3, 40, 10_000][seed as usize % 3];
+        let mut at = Duration::from_millis(rng.random_range(100..500));
+        let copied = (at, Fault::CopyJournal(1));
+        at += Duration::from_micros(rng.random_range(0..300_000));
+        let restored = (at, Fault::RestoreJournal(1));
+        at += Duration::from_micros(rng.random_range(1..50_000));
+        let restarted = (at, Fault::Restart(vec![1]));
+        scenario.faults = vec![copied, restored, restarted];
+        // The chain needs its votes later on.
+        scenario.faults.push((seconds(2), Fault::Crash(vec![0])));
+        let mut before = scenario.clone();
+        before.duration = seconds(2);
+        let (before, after) = (run(before), run(scenario));
+        assert!(
+            after.highest.0 > before.highest.0 + 20,
+            "seed {seed}: {} then {}",
+            before.highest,
+            after.highest
+        );
+    }
+}
