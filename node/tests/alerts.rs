@@ -177,7 +177,8 @@ async fn each_failure_fires_its_own_alerts() {
     let folder = tempfile::tempdir().unwrap();
     let mut net = Net::start("alerts", 4).await;
     let Some(prometheus) = Prometheus::start(folder.path(), &net) else {
-        return net.stop_and_check();
+        drop(net.stop_and_keep());
+        return;
     };
     net.network.wait_until_linked(Duration::from_secs(20)).await;
     let busy = &OF_A_BUSY_MACHINE[..];
