@@ -413,8 +413,8 @@ mod tests {
 
     #[test]
     fn a_name_is_looked_up_while_there_is_no_link_and_its_last_address_stays() {
-        let now = Instant::now();
         let mut target = target("peer.test:7");
+        let now = Instant::now();
         let first = target.next_lookup(false, now);
         assert_eq!(first.as_deref(), Some("peer.test"));
         assert_eq!(target.next_lookup(false, now), None, "one at a time");
@@ -442,8 +442,8 @@ mod tests {
 
     #[test]
     fn all_addresses_of_a_name_are_tried() {
-        let now = Instant::now();
         let mut target = target("peer.test:7");
+        let now = Instant::now();
         let both = [[10, 0, 0, 9], [10, 0, 0, 1]];
         target.found(answer("peer.test", &both), 1, now);
         assert_eq!(target.at.expect("found").to_string(), "10.0.0.1:7");
