@@ -88,15 +88,13 @@ async fn a_validator_that_signs_garbage_is_found_and_blocked_and_the_chain_goes_
     let mut net = Net::start("chaos-garbage", 4).await;
     net.grow(0, 20).await;
     net.network.kill(3).unwrap();
-    // Until the honest votes of its former life are forgotten: beside them, forged ones are
-    // noticed without a bisection.
-    net.grow(0, 50).await;
     net.network
         .spawn(3, &["--misbehave", "garbage-votes"])
         .unwrap();
     let deadline = Instant::now() + PATIENCE;
     let mut blocked_by = BTreeSet::new();
-    // Who never checks a quorum with the forger's vote in it cannot know; the others must.
+    // Who never checks a quorum with the forger's vote in it cannot know; the others must. Beside honest
+    // votes of its former life, forged ones are noticed without a bisection.
     while blocked_by.is_empty() {
         assert!(Instant::now() < deadline, "nobody noticed");
         for place in 0..3 {
@@ -109,13 +107,6 @@ async fn a_validator_that_signs_garbage_is_found_and_blocked_and_the_chain_goes_
         }
         tokio::time::sleep(Duration::from_millis(50)).await;
     }
-    let met = *blocked_by.first().unwrap();
-    let metrics = net.network.operator(met).metrics().await.unwrap();
-    let bisections = metrics
-        .lines()
-        .find_map(|line| line.strip_prefix("quorate_crypto_bisections_total "))
-        .unwrap();
-    assert!(bisections.parse::<f64>().unwrap() > 0.0);
     for place in 0..3 {
         net.grow(place, 50).await;
     }
@@ -273,7 +264,8 @@ async fn last_vote(net: &Net) -> (u64, quorate_types::View) {
 /// what the others say the validator votes again by itself, and never contradicts what it has said.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_key_that_lost_its_journal_votes_again_by_itself() {
-    let mut net = Net::start_with("lost", 4, "bls-aggregate", 100).await;
+    // Without a border between epochs, behind which it is silent for two views more.
+    let mut net = Net::start_with("lost", 4, "bls-aggregate", 100_000).await;
     for lost in ["data/journal", "data"] {
         net.grow(0, 30).await;
         net.network.kill(3).unwrap();
