@@ -122,11 +122,18 @@ async fn measure(flood: Flood) -> Outcome {
     assert!(largest.0 > 200_000, "{largest:?}");
     let block = net.network.client(0).block(&largest.1.to_string()).await;
     client.scene.blocks.lock().unwrap()[0] = block.unwrap().id;
-    net.until("the client is linked", async |net| {
-        let status = net.network.client(0).status().await.unwrap();
-        status.peers.iter().all(|peer| peer.connected)
+    let linking = Instant::now();
+    net.until("all are linked, the client too", async |net| {
+        for place in 0..OUTLAW {
+            let status = net.network.client(place).status().await.unwrap();
+            if !status.peers.iter().all(|peer| peer.connected) {
+                return false;
+            }
+        }
+        true
     })
     .await;
+    eprintln!("all linked after {:.1} s", linking.elapsed().as_secs_f64());
     pace(&net, &client, Duration::from_secs(1)).await;
     let (mut silent, mut flooded, mut memory_mib) = (0.0, 0.0, 0);
     for _ in 0..ROUNDS {

@@ -220,7 +220,8 @@ impl Ammunition {
                             epoch: Epoch(0),
                             view: View(view + 9 + i as u64),
                             kind: VoteKind::Notarize,
-                            payload: Digest([i as u8; 32]),
+                            // No notarization names the zero digest.
+                            payload: Digest([i as u8 + 1; 32]),
                         },
                         signer: self.seat.place,
                         signature: PartialSignature([7; 96]),
