@@ -64,7 +64,8 @@ export class Network {
 
   async startExplorer() {
     const upstreams = [0, 1].flatMap((i) => ["--upstream", `http://127.0.0.1:${this.port + 1 + 2 * i}`]);
-    const args = ["explorer", "--trust", this.trustFile, ...upstreams, "--listen", `127.0.0.1:${this.explorerPort}`, "--data", join(this.dir, "explorer")];
+    // The page as one file is of no origin, and asks this explorer without the proxy.
+    const args = ["explorer", "--trust", this.trustFile, ...upstreams, "--cors-origin", "*", "--listen", `127.0.0.1:${this.explorerPort}`, "--data", join(this.dir, "explorer")];
     this.explorer = start(this.binary, args, this.log);
     const state = () => this.explorer.exitCode === null;
     await until("the explorer", async () => {
