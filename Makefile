@@ -39,6 +39,7 @@ observe: build ## a local network with Prometheus and live pages, until Ctrl-C (
 	@QUORATE=$(QUORATE) deploy/observe
 
 test: page lint deny ## formatter, clippy, dependencies, all tests of the first tier, and the simulator's budget
+	@deploy/install-tools --try prometheus
 	cargo test --release --locked --workspace --no-fail-fast
 	$(MAKE) --no-print-directory gate
 	$(MAKE) --no-print-directory sim
@@ -52,6 +53,7 @@ sim: build ## whole validators through faults in virtual time: seeds, twins, cra
 	$(SIM) --crash-sweep 4
 
 nightly: page lint ## the long runs: kill storms, 10,000 damaged files, 10,000 seeds, every mistake, fuzzing
+	@deploy/install-tools --try prometheus
 	QUORATE_NIGHTLY=1 cargo test --release --locked --workspace --no-fail-fast
 	$(SIM) --seeds 0..10000
 	$(SIM) --twins 1000000

@@ -50,6 +50,7 @@ pub struct NodeMetrics {
     pub(crate) disk_free_bytes: IntGauge,
     pub(crate) disk_bytes: IntGauge,
     mempool_room: IntGauge,
+    mempool_room_bytes: IntGauge,
     validators: IntGauge,
     quorum: IntGauge,
     missed_slots: IntCounterVec,
@@ -285,6 +286,10 @@ impl NodeMetrics {
                 "quorate_mempool_max_transactions",
                 "How many transactions the mempool has room for",
             )?,
+            mempool_room_bytes: gauge(
+                "quorate_mempool_max_bytes",
+                "How many bytes of transactions the mempool has room for",
+            )?,
             validators: gauge(
                 "quorate_consensus_validators",
                 "Validators in the committee, this one included",
@@ -397,6 +402,8 @@ impl NodeMetrics {
         }
         let room = config.mempool.max_transactions;
         self.mempool_room.set(room as i64);
+        let room = config.mempool.max_bytes;
+        self.mempool_room_bytes.set(room as i64);
         let own = config.place.0.to_string();
         let genesis = &config.genesis;
         self.info
@@ -407,6 +414,11 @@ impl NodeMetrics {
     /// Shows the verdict.
     pub(crate) fn judged(&self, verdict: &VerdictJson, own: ValidatorIndex, usual: Duration) {
         self.verdict.show(verdict, own, usual);
+    }
+
+    /// Shows whether there is no link to a validator because of the clocks.
+    pub(crate) fn clock_refused(&self, validator: ValidatorIndex, refused: bool) {
+        self.verdict.clock_refused(validator, refused);
     }
 
     /// Tells the mean finality of own proposals since it was asked last.

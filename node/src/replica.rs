@@ -739,9 +739,6 @@ impl Replica {
             debug!(height = %block.height(), view = %block.header().view,
                    transactions = block.transactions().len(), "finalised");
         }
-        metrics
-            .finalized_height
-            .set(as_i64(self.engine.tip().height.0));
         self.around.executor.submit(finalized);
     }
 
@@ -837,6 +834,9 @@ impl Replica {
         let tip = self.engine.tip();
         let live = &self.around.live;
         live.set_progress(self.engine.epoch(), self.engine.view(), tip.height);
+        // Also while nothing becomes final: after a start it is what the disk holds, and not 0.
+        let metrics = &self.around.metrics;
+        metrics.finalized_height.set(as_i64(tip.height.0));
         self.around.metrics.stepped(self.engine.counters());
         let now = self.now();
         if self.status_leaves.is_some_and(|due| due <= now) {

@@ -50,6 +50,11 @@ impl Vitals {
         let ahead_ms = self.live.clock_ahead_ms(&links);
         let ahead = ahead_ms.map_or(f64::NAN, |ahead_ms| ahead_ms as f64 / 1_000.0);
         metrics.clock_ahead.set(ahead);
+        for link in &links {
+            if let Some(place) = live.committee().place(&link.identity) {
+                metrics.clock_refused(place, link.clock_refused);
+            }
+        }
         let behind = self.live.condition().behind;
         metrics.behind.set(i64::from(behind));
         let (count, bytes) = self.mempool.size();

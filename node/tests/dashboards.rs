@@ -21,10 +21,12 @@ use std::{
 const PATIENCE: Duration = Duration::from_secs(60);
 
 /// What Prometheus has beside the validators' metrics: its own, and the explorer's.
-const BUILT_IN: [&str; 4] = [
+const BUILT_IN: [&str; 6] = [
     "up",
     "ALERTS",
     "quorate_explorer_claimed_height",
+    "quorate_explorer_lying_upstreams",
+    "quorate_explorer_tip_age_seconds",
     "quorate_explorer_tip_height",
 ];
 
@@ -393,6 +395,36 @@ fn promtool_accepts_configuration_and_rules_and_each_alert_fires_when_it_should(
             cases.contains(&format!("{case} []")),
             "{alert} always fires"
         );
+    }
+}
+
+/// The headings of a page of the documentation, as links name them.
+fn anchors(page: &str) -> BTreeSet<String> {
+    let text = read(page);
+    let headings = text.lines().filter(|line| line.starts_with('#'));
+    let anchor = |heading: &str| {
+        let words = heading.trim_start_matches('#').trim().to_lowercase();
+        let kept = words.replace(' ', "-");
+        let kept = kept.chars().filter(|c| c.is_alphanumeric() || *c == '-');
+        kept.collect()
+    };
+    headings.map(anchor).collect()
+}
+
+#[test]
+fn each_alert_has_a_section_that_is_there_and_a_row_in_the_table() {
+    let rules = read("deploy/prometheus/alerts.yml");
+    let table = read("docs/OPERATING.md");
+    for rule in rules.split("- alert: ").skip(1) {
+        let name = rule.lines().next().unwrap();
+        let runbook = rule.split("runbook: \"").nth(1).unwrap();
+        let (page, anchor) = runbook.split('"').next().unwrap().split_once('#').unwrap();
+        assert!(anchors(page).contains(anchor), "{name}: {page}#{anchor}");
+        let row = table.lines().find(|line| {
+            let alerts = line.split('|').nth(1).unwrap_or_default();
+            line.starts_with("| `") && alerts.contains(&format!("`{name}`"))
+        });
+        assert!(row.is_some(), "{name} is not in the table");
     }
 }
 

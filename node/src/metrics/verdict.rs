@@ -10,6 +10,7 @@ pub(crate) struct VerdictMetrics {
     state: IntGaugeVec,
     voting: IntGauge,
     votes: IntGaugeVec,
+    clock_refused: IntGaugeVec,
     usual_interval: Gauge,
 }
 
@@ -43,16 +44,27 @@ impl VerdictMetrics {
                 "1 if a validator's votes are seen here, otherwise 0",
                 "validator",
             )?,
+            clock_refused: labelled(
+                "quorate_clock_refused",
+                "1 while there is no link to a validator, since its clock and this one differ by more than 5 s",
+                "validator",
+            )?,
         })
     }
 
     pub(super) fn introduce(&self, committee: &Committee) {
         for place in committee.places() {
             self.votes.with_label_values(&[&place.0.to_string()]);
+            self.clock_refused(place, false);
         }
         for state in Health::ALL {
             self.state.with_label_values(&[state.name()]);
         }
+    }
+
+    pub(super) fn clock_refused(&self, validator: ValidatorIndex, refused: bool) {
+        let gauge = (self.clock_refused).with_label_values(&[&validator.0.to_string()]);
+        gauge.set(i64::from(refused));
     }
 
     pub(super) fn show(&self, verdict: &VerdictJson, own: ValidatorIndex, usual: Duration) {

@@ -79,13 +79,26 @@ impl Net {
         scheme: &str,
         epoch_blocks: u64,
     ) -> Self {
+        Self::start_changed(name, validators, |settings| {
+            settings.scheme = scheme.to_owned();
+            settings.epoch_blocks = EpochLength::new(epoch_blocks).unwrap();
+        })
+        .await
+    }
+
+    /// The same with other settings.
+    pub async fn start_changed(
+        name: &str,
+        validators: usize,
+        change: impl FnOnce(&mut Settings),
+    ) -> Self {
         let directory = tempfile::tempdir().unwrap();
-        let settings = Settings {
+        let mut settings = Settings {
             name: name.to_owned(),
             validators,
             protocol: Protocol::Simplex,
-            scheme: scheme.to_owned(),
-            epoch_blocks: EpochLength::new(epoch_blocks).unwrap(),
+            scheme: "bls-threshold".to_owned(),
+            epoch_blocks: EpochLength::new(100).unwrap(),
             retention_blocks: None,
             retention_seconds: None,
             block_interval_ms: 0,
@@ -94,6 +107,7 @@ impl Net {
             accounts: ACCOUNTS,
             base_port: free_base_port(validators),
         };
+        change(&mut settings);
         let path = directory.path().join("net");
         prepare(&path, &settings).unwrap();
         let mut network = Network::start(Path::new(BINARY), &path, &settings).unwrap();
