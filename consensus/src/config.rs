@@ -138,6 +138,9 @@ pub struct Config {
     /// Names this start of the machine, from a source of randomness. Without it the machine asks nobody
     /// what its key has said before, and a journal that is marked as lost stays silent.
     pub nonce: Option<Nonce>,
+    /// Whether nothing on this machine says that the key was used before: it is new, or was restored
+    /// without its journal.
+    pub fresh: bool,
     /// The view that all validators with a journal are in, by the operator's word: for the loss of more
     /// than f journals, with all processes stopped in between.
     pub survivors: Option<Position>,

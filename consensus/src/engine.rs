@@ -368,8 +368,9 @@ impl Engine {
         }
         self.pacemaker.linked(peer, up);
         if up {
-            return self.ask_linked(peer, out);
+            return self.ask_linked(now, peer, out);
         }
+        self.note_unlinked(peer);
         self.fetcher.pass_on(now, peer);
         if self.config.committee.leader(self.view) == peer {
             self.pacemaker.hurry(now);

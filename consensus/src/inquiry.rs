@@ -6,13 +6,10 @@ use crate::{
     engine::{Engine, Pending},
     io::{Moment, Notice, Output, Target, Work},
 };
-use quorate_crypto::{
-    bls::Proof,
-    mistakes::{Mistake, made},
-};
+use quorate_crypto::mistakes::{Mistake, made};
 use quorate_types::{
-    Certificate, Epoch, JournalState, Message, Nonce, Position, Record, Silence, Standing, Subject,
-    ValidatorIndex, View, Vote, VoteKind,
+    Certificate, Epoch, EpochLength, JournalState, Message, Nonce, Position, Record, Silence,
+    Standing, Subject, ValidatorIndex, View, Vote, VoteKind,
 };
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -22,13 +19,17 @@ use std::{
 /// How far above the newest certificate that `n - f` others hold a lost vote can be, in views.
 const GAP_VIEWS: u64 = 2;
 
+/// From how many blocks and views on a key of which nothing is known counts as one that was restored
+/// without its journal. Before, validators that start for the first time join at once.
+const ESTABLISHED_VIEWS: u64 = 500;
+
 /// How long peers that take part may leave the question of a validator with its journal unanswered.
 /// Versions without this question never answer it.
 const UNANSWERED_AFTER: Duration = Duration::from_secs(3);
 
 /// What the others are asked for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Purpose {
+pub(crate) enum Purpose {
     /// Whether the journal is an old copy.
     Check,
     /// Whether somebody else votes with this key, now that it may vote again itself.
@@ -38,8 +39,8 @@ enum Purpose {
 }
 
 /// A question to all others that is under way.
-struct Inquiry {
-    purpose: Purpose,
+pub(crate) struct Inquiry {
+    pub(crate) purpose: Purpose,
     nonce: Nonce,
     since: Moment,
     /// When those that have not answered are asked again.
@@ -61,20 +62,30 @@ impl Answer {
     fn is_whole(&self) -> bool {
         self.journal == JournalState::Whole
     }
+
+    fn is_lost(&self) -> bool {
+        self.journal == JournalState::Lost
+    }
 }
 
 /// What is known of this key's votes beside the journal, and of the others' newest votes.
 #[derive(Default)]
 pub(crate) struct Memory {
-    inquiry: Option<Inquiry>,
+    pub(crate) inquiry: Option<Inquiry>,
     /// What the journal says about its missing votes.
-    silence: Option<Silence>,
+    pub(crate) silence: Option<Silence>,
+    /// Nothing on this machine says that the key has voted before, and others may know better.
+    fresh: bool,
+    /// Peers without a link.
+    unlinked: BTreeSet<ValidatorIndex>,
+    /// Whether there have been so few links that others could have taken part with this key.
+    apart: bool,
     /// Whether it is certain that nobody else used the key when it could vote again.
     confirmed: bool,
     /// Votes up to this view may be missing in an intact journal: they are settled.
-    settled: Position,
+    pub(crate) settled: Position,
     /// A vote of this key that this machine has not cast, and who told of it.
-    elsewhere: Option<(Subject, Option<ValidatorIndex>)>,
+    pub(crate) elsewhere: Option<(Subject, Option<ValidatorIndex>)>,
     /// The newest vote of each peer.
     seen: BTreeMap<ValidatorIndex, Vote>,
     /// Inquiries so far.
@@ -101,6 +112,10 @@ pub enum Voting {
         answers: usize,
         /// Answers that it needs.
         needed: usize,
+        /// Validators whose journals are lost, by what they say, this one among them.
+        lost: usize,
+        /// Whether the operator's word does not fit what the others say.
+        refused: bool,
     },
     /// It votes from this view on.
     SilentUntil(Position),
@@ -113,7 +128,7 @@ pub enum Voting {
 
 /// Whether a view is above all views in which lost votes can be, if `newest` is the newest certificate
 /// that the others told of.
-fn is_beyond(newest: Position, at: Position) -> bool {
+pub(crate) fn is_beyond(newest: Position, at: Position) -> bool {
     let gap = if made(Mistake::SilenceTooShort) {
         0
     } else {
@@ -124,6 +139,12 @@ fn is_beyond(newest: Position, at: Position) -> bool {
     } else {
         at.epoch > newest.epoch.next() || at.epoch == newest.epoch.next() && at.view.0 > gap
     }
+}
+
+/// Whether a chain whose newest certificate is this one has gone on for a while.
+fn is_established(newest: Position, epoch_length: EpochLength) -> bool {
+    let blocks = newest.epoch.0.saturating_mul(epoch_length.blocks());
+    blocks.saturating_add(newest.view.0) >= ESTABLISHED_VIEWS
 }
 
 /// The first view beyond, for a machine that is in this epoch.
@@ -140,7 +161,7 @@ fn first_beyond(newest: Position, epoch: Epoch) -> Position {
     }
 }
 
-fn position_of(subject: &Subject) -> Position {
+pub(crate) fn position_of(subject: &Subject) -> Position {
     Position {
         epoch: subject.epoch,
         view: subject.view,
@@ -162,6 +183,8 @@ impl Engine {
                 _ => {}
             }
         }
+        let told = |record: &Record| matches!(record, Record::Vote(_) | Record::Silence(_));
+        self.memory.fresh = self.config.fresh && !records.iter().any(told);
         records.retain(|record| !matches!(record, Record::Silence(_)));
     }
 
@@ -197,7 +220,7 @@ impl Engine {
         }
     }
 
-    fn inquire(&mut self, now: Moment, purpose: Purpose, out: &mut Output) {
+    pub(crate) fn inquire(&mut self, now: Moment, purpose: Purpose, out: &mut Output) {
         if self.own_place().is_none() {
             return;
         }
@@ -264,8 +287,26 @@ impl Engine {
         self.conclude(now, out);
     }
 
-    /// A link has come up: its other end may not have heard the question.
-    pub(crate) fn ask_linked(&mut self, peer: ValidatorIndex, out: &mut Output) {
+    /// Upon the end of a link. With fewer than a quorum in reach, another process with this key may come
+    /// to vote unseen.
+    pub(crate) fn note_unlinked(&mut self, peer: ValidatorIndex) {
+        self.memory.unlinked.insert(peer);
+        let committee = &self.config.committee;
+        if committee.size() - self.memory.unlinked.len() < committee.quorum() {
+            self.memory.apart = true;
+        }
+    }
+
+    /// A link has come up: its other end may not have heard the question. Who was without a quorum asks
+    /// once more before it votes.
+    pub(crate) fn ask_linked(&mut self, now: Moment, peer: ValidatorIndex, out: &mut Output) {
+        self.memory.unlinked.remove(&peer);
+        let was_apart = std::mem::take(&mut self.memory.apart);
+        let knows =
+            self.memory.elsewhere.is_none() && self.memory.silence != Some(Silence::Unknown);
+        if was_apart && knows && self.memory.inquiry.is_none() {
+            return self.inquire(now, Purpose::Confirm, out);
+        }
         if let Some(inquiry) = &self.memory.inquiry
             && !inquiry.answers.contains_key(&peer)
         {
@@ -397,6 +438,8 @@ impl Engine {
                 Purpose::Recover => Voting::Recovering {
                     answers: inquiry.answers.values().filter(|a| a.is_whole()).count(),
                     needed,
+                    lost: 1 + inquiry.answers.values().filter(|a| a.is_lost()).count(),
+                    refused: memory.refused,
                 },
             };
         }
@@ -404,6 +447,8 @@ impl Engine {
             Some(Silence::Unknown) => Voting::Recovering {
                 answers: 0,
                 needed: self.answers_needed(Purpose::Recover),
+                lost: 1,
+                refused: false,
             },
             Some(Silence::Until(newest) | Silence::NullifyFrom(newest))
                 if !is_beyond(newest, self.position()) =>
@@ -440,6 +485,7 @@ impl Engine {
         out: &mut Output,
     ) {
         let unknown = standing.vote.filter(|vote| self.is_unknown(vote));
+        let (key_is_fresh, epoch_length) = (self.memory.fresh, self.config.epoch_length);
         let Some(inquiry) = &mut self.memory.inquiry else {
             return;
         };
@@ -457,7 +503,14 @@ impl Engine {
                 answer.newest = position_of(&newest.subject);
                 Work::VerifyCertificates(vec![newest])
             }),
-            Purpose::Check | Purpose::Confirm => unknown.map(|vote| Work::VerifyVotes(vec![vote])),
+            Purpose::Check | Purpose::Confirm => match (unknown, standing.newest) {
+                (Some(vote), _) => Some(Work::VerifyVotes(vec![vote])),
+                (None, Some(newest)) if key_is_fresh => {
+                    is_established(position_of(&newest.subject), epoch_length)
+                        .then(|| Work::VerifyCertificates(vec![newest]))
+                }
+                (None, _) => None,
+            },
         };
         let Some(work) = work else {
             inquiry.answers.insert(from, answer);
@@ -499,6 +552,7 @@ impl Engine {
             (Purpose::Check | Purpose::Confirm, Some(vote)) if valid => {
                 return self.on_unknown_vote(now, vote, Some(from), out);
             }
+            (Purpose::Check, None) if valid => return self.on_restored_key(now, from, out),
             (Purpose::Check | Purpose::Confirm, _) => {
                 inquiry.answers.insert(from, answer);
             }
@@ -516,8 +570,10 @@ impl Engine {
             let overdue = now.since(inquiry.since) >= UNANSWERED_AFTER;
             let silent = |peer: &&ValidatorIndex| !inquiry.answers.contains_key(*peer);
             let silent = inquiry.heard.iter().filter(silent).count();
-            if inquiry.answers.len() + if overdue { silent } else { 0 } >= needed {
+            let doubtful = self.memory.fresh && !inquiry.verifying.is_empty();
+            if !doubtful && inquiry.answers.len() + if overdue { silent } else { 0 } >= needed {
                 self.memory.inquiry = None;
+                self.memory.fresh = false;
                 self.vote_again(now, out);
             }
             return;
@@ -525,8 +581,7 @@ impl Engine {
         let sure = inquiry.answers.values().filter(|answer| answer.is_whole());
         let newest = sure.clone().map(|answer| answer.newest).max();
         let sure = sure.count();
-        let lost = inquiry.answers.values();
-        let lost = lost.filter(|answer| answer.journal == JournalState::Lost);
+        let lost = inquiry.answers.values().filter(|answer| answer.is_lost());
         let lost = lost.count();
         let Some(newest) = newest else {
             return;
@@ -573,6 +628,15 @@ impl Engine {
         Ok(())
     }
 
+    /// Upon the proof that the chain has gone on for long, to a key of which nothing is known here: it may
+    /// have voted on a machine that is gone.
+    fn on_restored_key(&mut self, now: Moment, told_by: ValidatorIndex, out: &mut Output) {
+        self.memory.fresh = false;
+        self.keep_silence(Silence::Unknown, out);
+        out.notices.push(Notice::RestoredKey { told_by });
+        self.inquire(now, Purpose::Recover, out);
+    }
+
     fn recovered(&mut self, now: Moment, silence: Silence, out: &mut Output) {
         self.memory.inquiry = None;
         self.memory.confirmed = false;
@@ -587,7 +651,7 @@ impl Engine {
         self.vote_again(now, out);
     }
 
-    fn keep_silence(&mut self, silence: Silence, out: &mut Output) {
+    pub(crate) fn keep_silence(&mut self, silence: Silence, out: &mut Output) {
         self.memory.silence = Some(silence);
         out.persist.push(Record::Silence(silence));
         out.urgent = true;
@@ -597,131 +661,5 @@ impl Engine {
     fn vote_again(&mut self, now: Moment, out: &mut Output) {
         self.pace(now, true);
         self.on_new_block(now, out);
-    }
-
-    /// Whether this machine knows nothing of a vote of its own that it would remember.
-    fn is_unknown(&self, vote: &Vote) -> bool {
-        let Subject {
-            epoch, view, kind, ..
-        } = vote.subject;
-        let at = position_of(&vote.subject);
-        let settled = self.target.as_ref().map(|held| held.subject.view);
-        if Some(vote.signer) != self.own_place()
-            || at < self.position_settled()
-            || (epoch == self.epoch() && Some(view) <= settled)
-        {
-            return false;
-        }
-        match self.memory.silence {
-            // It would be a lost one.
-            Some(Silence::Unknown) => return false,
-            Some(Silence::Until(newest) | Silence::NullifyFrom(newest))
-                if !is_beyond(newest, at) =>
-            {
-                return false;
-            }
-            _ => {}
-        }
-        if epoch > self.epoch() {
-            return !self.future.iter().any(|record| match record {
-                Record::Vote(held) => held.subject == vote.subject,
-                _ => false,
-            });
-        }
-        let own = self.rounds.get(&view).map(|round| &round.own);
-        let held = own.and_then(|own| match kind {
-            VoteKind::Notarize => own.notarize,
-            VoteKind::Nullify => own.nullify,
-            VoteKind::Finalize => own.finalize,
-        });
-        held.is_none_or(|held| held.subject != vote.subject)
-    }
-
-    /// Votes below are settled: this machine may have forgotten them.
-    fn position_settled(&self) -> Position {
-        let tip = Position {
-            epoch: self.epoch(),
-            view: self.tip.view.next(),
-        };
-        let journaled = Position {
-            epoch: self.memory.settled.epoch,
-            view: self.memory.settled.view.next(),
-        };
-        tip.max(journaled)
-    }
-
-    /// Upon a verified certificate: whether this validator has signed it without knowing.
-    pub(crate) fn find_own_signature(
-        &mut self,
-        now: Moment,
-        certificate: &Certificate,
-        out: &mut Output,
-    ) {
-        let (Proof::Aggregate { signers, .. }, Some(own)) = (&certificate.proof, self.own_place())
-        else {
-            return;
-        };
-        if self.memory.elsewhere.is_some()
-            || self.config.nonce.is_none()
-            || !self.future.is_empty()
-            || self.epoch() < self.config.silent_before
-            || !signers.members().contains(&own.0)
-        {
-            return;
-        }
-        // As it would be; who looks at a certificate's signers needs no signature of one.
-        let vote = Vote {
-            subject: certificate.subject,
-            signer: own,
-            signature: quorate_crypto::bls::PartialSignature([0; 96]),
-        };
-        if self.is_unknown(&vote) {
-            self.on_unknown_vote(now, vote.subject, None, out);
-        }
-    }
-
-    /// Upon new evidence against this validator's own key: it has not cast both votes itself.
-    pub(crate) fn on_own_conviction(&mut self, vote: Subject, out: &mut Output) {
-        if self.config.nonce.is_some() {
-            self.key_is_elsewhere(vote, None, out);
-        }
-    }
-
-    /// Upon a vote of this key that the machine has not cast. At the start it shows that the journal is
-    /// an old copy: it counts as lost from now on. Later it shows that somebody else votes.
-    fn on_unknown_vote(
-        &mut self,
-        now: Moment,
-        vote: Subject,
-        told_by: Option<ValidatorIndex>,
-        out: &mut Output,
-    ) {
-        let purpose = self.memory.inquiry.as_ref().map(|asked| asked.purpose);
-        match purpose {
-            Some(Purpose::Recover) => {}
-            Some(Purpose::Check) => {
-                self.keep_silence(Silence::Unknown, out);
-                out.notices.push(Notice::OldJournal { vote, told_by });
-                self.inquire(now, Purpose::Recover, out);
-            }
-            Some(Purpose::Confirm) | None => self.key_is_elsewhere(vote, told_by, out),
-        }
-    }
-
-    fn key_is_elsewhere(
-        &mut self,
-        vote: Subject,
-        told_by: Option<ValidatorIndex>,
-        out: &mut Output,
-    ) {
-        if self.memory.elsewhere.is_some() {
-            return;
-        }
-        self.memory.elsewhere = Some((vote, told_by));
-        self.memory.inquiry = None;
-        // What was said while the other one voted too may be contradicted already: after the next start
-        // this journal counts as lost.
-        self.keep_silence(Silence::Unknown, out);
-        out.notices.push(Notice::KeyElsewhere { vote, told_by });
     }
 }

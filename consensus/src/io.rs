@@ -316,6 +316,12 @@ pub enum Notice {
         /// Who told, if a single peer did.
         told_by: Option<ValidatorIndex>,
     },
+    /// Nothing here says that this key was used before, and the chain has gone on for long: it may have
+    /// been restored without its journal, which counts as lost.
+    RestoredKey {
+        /// Who told of the chain.
+        told_by: ValidatorIndex,
+    },
     /// The others have told how far the lost votes can go.
     Recovered {
         /// The first view in which it votes again.

@@ -211,6 +211,13 @@
 //! all start at once they answer each other. If a verified vote of its own is above what is settled here and not in its journal, the journal
 //! is lost from then on. Votes that the journal holds are repeated meanwhile.
 //!
+//! *Restored.* Keys can come from a back-up, without a journal and anything that says that they were used. If an answer to the first question shows
+//! a certificate at least 500 blocks or views after the chain's beginning, such a journal counts as lost. Before that, a validator that starts for the first
+//! time joins at once: at the beginning one that never answers could keep it silent for ever.
+//!
+//! *Apart.* A validator without links to a quorum cannot see whether somebody else votes with its key. So upon the next link it asks once more, as with
+//! a journal, before it votes.
+//!
 //! *Elsewhere.* When a validator that has recovered reaches the first view in which it may vote, it asks once more, and waits as with a
 //! journal: a vote of its own in such a view is of somebody who votes with its key now. So is, at any time, new evidence
 //! against it, and a certificate that names it among the signers of what it has not said. Then it votes no more,
@@ -250,6 +257,7 @@
 //! | `judge` | whether a proposal can be an honest leader's |
 //! | `leaders`, `pacemaker` | who is waited for and how long; timers |
 //! | `inquiry` | what the key may have voted without the journal's knowledge |
+//! | `elsewhere` | votes of the key that this machine has not cast |
 //! | `idle` | when no block is needed |
 //! | `fetch`, `blame` | requests, penalties |
 //! | `work` | the cryptography, for a thread of its own |
@@ -258,6 +266,7 @@ mod blame;
 mod certificates;
 mod chain;
 mod config;
+mod elsewhere;
 mod engine;
 mod epochs;
 mod evidence;

@@ -297,6 +297,7 @@ impl Story {
             pardons: Vec::new(),
             silent_before: self.silent_before,
             nonce: None,
+            fresh: false,
             survivors: None,
             own: Some(Own {
                 place: ValidatorIndex(0),

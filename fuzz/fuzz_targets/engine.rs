@@ -101,6 +101,7 @@ fuzz_target!(|steps: Vec<Step>| {
         pardons: Vec::new(),
         silent_before: Epoch(0),
         nonce: None,
+        fresh: false,
         survivors: None,
     };
     let mut now = Moment(0);

@@ -12,7 +12,8 @@
 //!   only. What is lost costs what is lost on a link: votes are repeated.
 //! - *Nobody on the way can say anything in the author's name*, and no frame is taken twice: each is
 //!   numbered. Who passes on what is not signed by its author is at fault.
-//! - Only frames to all are passed on. Requests go to who has a link.
+//! - Frames to all are passed on, and what validators ask each other about their journals, which needs an
+//!   answer of each. Other requests go to who has a link.
 
 use crate::clock::Clock;
 use bytes::Bytes;
@@ -199,16 +200,21 @@ impl Across {
         Some(Message::Apart(apart.collect()))
     }
 
-    /// What is to be sent for a frame to reach those as well to whom there is no link: each time to whom,
-    /// and what.
-    pub(crate) fn ways(&self, frame: &Bytes) -> Vec<(Identity, Bytes)> {
+    /// What is to be sent for a frame to reach those as well to whom there is no link, or one of them alone:
+    /// each time to whom, and what.
+    pub(crate) fn ways(
+        &self,
+        frame: &Bytes,
+        only: Option<ValidatorIndex>,
+    ) -> Vec<(Identity, Bytes)> {
         let mut sent = Vec::new();
         if !self.any_down.load(Ordering::Relaxed) || frame.len() > MAX_RELAYED_BYTES {
             return sent;
         }
         let mut state = self.state.lock();
         for to in self.committee.places() {
-            if state.peers[to.as_usize()].link != Link::Down {
+            let wanted = only.is_none_or(|only| only == to);
+            if !wanted || state.peers[to.as_usize()].link != Link::Down {
                 continue;
             }
             let peers = (0..).map(ValidatorIndex).zip(&state.peers);
@@ -365,7 +371,7 @@ mod tests {
         for peer in [1, 2, 3].map(ValidatorIndex) {
             across.heard(peer, &[status()]);
         }
-        assert!(across.ways(&frame()).is_empty());
+        assert!(across.ways(&frame(), None).is_empty());
         assert_eq!(across.apart(), None);
         assert!(
             across
@@ -388,7 +394,7 @@ mod tests {
     fn those_pass_it_on_who_say_that_they_have_the_link() {
         let across = without_a_link();
         assert_eq!(across.apart(), Some(apart(&[1])));
-        let ways = across.ways(&frame());
+        let ways = across.ways(&frame(), None);
         let mut identities: Vec<Identity> = ways.iter().map(|(way, _)| *way).collect();
         identities.sort();
         let mut expected = [2, 3].map(|place| key(place).identity());
@@ -396,15 +402,15 @@ mod tests {
         assert_eq!(identities, expected);
         // One of them lacks it too.
         across.heard(ValidatorIndex(2), &[status(), apart(&[1])]);
-        let ways = across.ways(&frame());
+        let ways = across.ways(&frame(), None);
         assert_eq!(ways.len(), 1);
         assert_eq!(ways[0].0, key(3).identity());
         // The process at the other end is gone, as far as is known.
         across.linked(ValidatorIndex(1), false);
-        assert!(across.ways(&frame()).is_empty());
+        assert!(across.ways(&frame(), None).is_empty());
         across.linked(ValidatorIndex(1), true);
         across.heard(ValidatorIndex(2), &[status()]);
-        assert!(across.ways(&frame()).is_empty());
+        assert!(across.ways(&frame(), None).is_empty());
         assert_eq!(across.apart(), None);
     }
 
@@ -412,7 +418,7 @@ mod tests {
     fn a_frame_goes_its_way_and_is_taken_once() {
         let author = without_a_link();
         let (way, other_end) = (across(2), across(1));
-        let sent = relayed(&author.ways(&frame())[0].1);
+        let sent = relayed(&author.ways(&frame(), None)[0].1);
         let (from, by) = (ValidatorIndex(0), ValidatorIndex(2));
         assert!(way.may_give(from, sent.author, sent.to));
         let Taken::Passed(to, bytes) = way.take(from, sent.clone()) else {
@@ -429,7 +435,7 @@ mod tests {
     #[test]
     fn nobody_on_the_way_can_change_a_word() {
         let author = without_a_link();
-        let sent = relayed(&author.ways(&frame())[0].1);
+        let sent = relayed(&author.ways(&frame(), None)[0].1);
         let forged: [fn(&mut Relayed); 4] = [
             |relayed| relayed.number += 1,
             |relayed| relayed.author = ValidatorIndex(3),

@@ -226,6 +226,7 @@ impl Inlet {
         // The author has signed it, so what is wrong with it is the author's doing.
         let read = Frame::read_judged(frame, |head| match head {
             Head::Relayed { .. } => Err(Refusal::Fault(Fault::WrongLane)),
+            Head::Inquiry | Head::Standing => self.judge(author, Lane::Control, head),
             _ => self.judge(author, Lane::Votes, head),
         });
         match read {

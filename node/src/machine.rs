@@ -79,6 +79,8 @@ pub struct Durables {
     pub silent_before: Epoch,
     /// Names this start, at random; without it nobody is asked what the key has said before.
     pub nonce: Option<Nonce>,
+    /// Whether nothing on this machine says that the vote key was used before.
+    pub fresh: bool,
     /// The view of all validators with a journal, by the operator's word.
     pub survivors: Option<Position>,
 }
@@ -200,6 +202,7 @@ impl Machine {
             records,
             silent_before,
             nonce,
+            fresh,
             survivors,
         } = durables;
         let Surroundings {
@@ -224,6 +227,7 @@ impl Machine {
             pardons: offenders.pardons(&committee),
             silent_before,
             nonce,
+            fresh,
             survivors,
             own: Some(own),
             timing: consensus.timing,

@@ -30,6 +30,10 @@ struct Content {
     /// Whether a journal was lost and the new one may not say so yet.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     lost: bool,
+    /// Whether nothing said that the key had voted before, at the first start with this mark. The machine
+    /// goes by it for as long as the journal holds no vote.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    fresh: bool,
 }
 
 /// Why a key cannot be used.
@@ -79,18 +83,24 @@ impl Mark {
         self.held.as_ref().is_some_and(|held| held.lost)
     }
 
+    /// Whether the key was new here, or restored without its mark.
+    pub(crate) fn is_fresh(&self) -> bool {
+        self.held.as_ref().is_some_and(|held| held.fresh)
+    }
+
     /// The first epoch in which to vote.
     pub(crate) fn vote_from_epoch(&self) -> Epoch {
         let held = self.held.as_ref();
         held.map(|held| held.vote_from_epoch).unwrap_or_default()
     }
 
-    /// Says durably that the key is used, and whether a journal was lost.
-    pub(crate) fn write(&mut self, lost: bool) -> Result<(), MarkError> {
+    /// Says durably that the key is used, whether a journal was lost, and whether the key was new here.
+    pub(crate) fn write(&mut self, lost: bool, fresh: bool) -> Result<(), MarkError> {
         let content = Content {
             chain_id: self.chain,
             vote_from_epoch: self.vote_from_epoch(),
             lost,
+            fresh,
         };
         if self.held.as_ref() == Some(&content) {
             return Ok(());
@@ -148,9 +158,9 @@ mod tests {
         let key = folder.path().join("vote.key");
         let mark = || Mark::of(&key, CHAIN).expect("readable");
         assert!(!mark().was_used() && !mark().says_lost());
-        mark().write(false).expect("written");
+        mark().write(false, false).expect("written");
         assert!(mark().was_used() && !mark().says_lost());
-        mark().write(true).expect("written");
+        mark().write(true, false).expect("written");
         assert!(mark().was_used() && mark().says_lost());
         // Another chain's votes contradict nothing here.
         let other = ChainId(Digest([2; 32]));
@@ -158,7 +168,7 @@ mod tests {
         // What an operator of an earlier version said still holds, whatever is written.
         let old = serde_json::json!({ "chain_id": CHAIN, "vote_from_epoch": 7 });
         fs::write(mark_path(&key), old.to_string()).expect("own file");
-        mark().write(true).expect("written");
+        mark().write(true, false).expect("written");
         assert_eq!(mark().vote_from_epoch(), Epoch(7));
         fs::write(mark_path(&key), "{").expect("own file");
         assert!(matches!(

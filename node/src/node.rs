@@ -39,7 +39,7 @@ use quorate_storage::{
     journal::{Journal, Recovered},
     store::Store,
 };
-use quorate_types::{Committee, Epoch, Height, Identity, Nonce};
+use quorate_types::{Committee, Epoch, Height, Identity, Nonce, Record};
 use rand::Rng as _;
 use std::{
     collections::BTreeMap,
@@ -197,7 +197,13 @@ async fn serve_until_stopped(
     let (store, tree) = Store::open(&database, &genesis)?;
     let _ = opened.set(store.clone());
     drop(opened);
-    let (journal, recovered, silent_before, lost) = open_journal(&config, &store)?;
+    let OpenJournal {
+        journal,
+        recovered,
+        silent_before,
+        lost,
+        fresh,
+    } = open_journal(&config, &store)?;
     owner::claim(&config.data_dir, &own, config.place, &recovered.records)
         .with_context(|| config.path.display().to_string())?;
     if is_new && (!recovered.created || lost) {
@@ -268,6 +274,7 @@ async fn serve_until_stopped(
             records: recovered.records,
             silent_before,
             nonce: Some(fresh_nonce()),
+            fresh,
             survivors: config.survivors,
         },
         Surroundings {
@@ -536,13 +543,21 @@ fn watch_the_end() {
     });
 }
 
+/// The vote journal, and what is known of votes that it does not hold.
+struct OpenJournal {
+    journal: Journal,
+    recovered: Recovered,
+    /// The first epoch in which to vote.
+    silent_before: Epoch,
+    /// Whether votes were lost.
+    lost: bool,
+    /// Whether nothing says that the key has voted.
+    fresh: bool,
+}
+
 /// Opens the vote journal. If it should be there and is not, the new one says so before anything else,
-/// however the start is cut short. Returns the first epoch in which to vote, too, and whether votes were
-/// lost.
-fn open_journal(
-    config: &ValidatorConfig,
-    store: &Store,
-) -> anyhow::Result<(Journal, Recovered, Epoch, bool)> {
+/// however the start is cut short.
+fn open_journal(config: &ValidatorConfig, store: &Store) -> anyhow::Result<OpenJournal> {
     let directory = journal_folder(&config.data_dir);
     let [_, vote_key] = &config.key_files;
     let mut mark = Mark::of(vote_key, config.chain)?;
@@ -558,17 +573,21 @@ fn open_journal(
         );
     }
     // Before the journal is made: an empty one would pass for a real one at the next start.
-    mark.write(lost)?;
+    let fresh = mark.is_fresh() || (absent && !was_used);
+    mark.write(lost, fresh)?;
     let (mut journal, mut recovered) = Journal::open(&directory, config.chain)?;
     if lost {
         begin_after_loss(&mut journal, &mut recovered.records).context("vote journal")?;
-        mark.write(false)?;
         warn!(
             journal = %directory.display(), key = %vote_key.display(),
             "the vote key was used before, and its journal is gone: this validator follows, and votes \
              again once the others have told from which view on it may"
         );
     }
+    // Once it has voted, the journal tells by itself.
+    let told = |record: &Record| matches!(record, Record::Vote(_) | Record::Silence(_));
+    let fresh = fresh && !recovered.records.iter().any(told);
+    mark.write(false, fresh)?;
     if recovered.truncated_bytes > 0 {
         info!(
             bytes = recovered.truncated_bytes,
@@ -579,7 +598,13 @@ fn open_journal(
     if first > Epoch(0) {
         warn!(epoch = %first, "this key's journal was lost once: it votes from this epoch on");
     }
-    Ok((journal, recovered, first, lost))
+    Ok(OpenJournal {
+        journal,
+        recovered,
+        silent_before: first,
+        lost,
+        fresh,
+    })
 }
 
 /// A name for this start that nobody can foresee.

@@ -125,9 +125,17 @@ impl Outlet {
                     None => continue,
                 },
             };
+            let asks = messages
+                .iter()
+                .all(|message| matches!(message, Message::Inquiry(_) | Message::Standing(_)));
             let frame = Frame(messages).encode();
-            if let (Some(across), Target::All, Lane::Votes) = (&self.across, target, lane) {
-                for (way, relayed) in across.ways(&frame) {
+            let beyond = match target {
+                Target::All if lane == Lane::Votes || asks => Some(None),
+                Target::One(place) if asks => Some(Some(place)),
+                _ => None,
+            };
+            if let (Some(across), Some(only)) = (&self.across, beyond) {
+                for (way, relayed) in across.ways(&frame, only) {
                     (self.wire)(Lane::Votes, &To::One(way), relayed);
                 }
             }

@@ -212,6 +212,7 @@ pub struct Replica {
     /// The order that is being carried out.
     ordered: Option<Option<Duration>>,
     clock: ClockWatch,
+    shown: voting::Shown,
 }
 
 impl Replica {
@@ -241,6 +242,7 @@ impl Replica {
             next_cut: start,
             ordered: None,
             clock: ClockWatch::new(voices),
+            shown: voting::Shown::default(),
         }
     }
 
@@ -864,7 +866,7 @@ impl Replica {
         });
         let live = &self.around.live;
         live.set_pruned_elsewhere(self.engine.pruned_elsewhere());
-        live.set_voting(voting::shown(self.engine.voting()));
+        live.set_voting(self.shown.next(self.engine.voting()));
         let tip = self.engine.tip();
         self.around.metrics.database_bytes.set(as_i64(bytes));
         self.around.metrics.pruned_below.set(as_i64(pruned.0));

@@ -286,6 +286,7 @@ mod tests {
                 blocked: false,
                 oversized: 0,
                 refusals: 0,
+                doubled_for: None,
                 clock_refused: false,
                 clock_ahead_ms: None,
             };

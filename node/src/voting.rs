@@ -15,6 +15,12 @@ pub(crate) fn log(notice: &Notice) {
              another process votes with the key. The journal counts as lost, and the others are asked \
              from which view on it may vote"
         ),
+        Notice::RestoredKey { told_by } => warn!(
+            told_by = told_by.0,
+            "nothing here says that this vote key was used before, and the chain has gone on for long: the \
+             key may have voted on a machine that is gone. Its journal counts as lost, and the others are \
+             asked from which view on it may vote"
+        ),
         Notice::Recovered { from } => warn!(
             epoch = %from.epoch, view = %from.view,
             "the journal does not hold all votes of this key; by what the others say, it may vote from \
@@ -36,16 +42,46 @@ pub(crate) fn log(notice: &Notice) {
     }
 }
 
-/// What is shown of it.
-pub(crate) fn shown(voting: Voting) -> verdict::Voting {
-    match voting {
-        // It takes a message's delay, or nothing moves without others anyway.
-        Voting::Votes | Voting::Checking { .. } => verdict::Voting::Votes,
-        Voting::Recovering { answers, needed } => verdict::Voting::Recovering { answers, needed },
-        Voting::SilentUntil(from) => verdict::Voting::SilentUntil {
-            epoch: from.epoch.0,
-            view: from.view,
-        },
-        Voting::KeyElsewhere { .. } => verdict::Voting::KeySeenElsewhere { address: None },
+/// Seconds after which it is told that too few others answer. Usually all do within a message's delay.
+const PATIENCE_SECONDS: u32 = 3;
+
+/// What is shown of it, and for how many seconds in a row the validator has been asking the others.
+#[derive(Default)]
+pub(crate) struct Shown {
+    asking_seconds: u32,
+}
+
+impl Shown {
+    /// What is shown this second.
+    pub(crate) fn next(&mut self, voting: Voting) -> verdict::Voting {
+        self.asking_seconds = match voting {
+            Voting::Checking { .. } => self.asking_seconds.saturating_add(1),
+            _ => 0,
+        };
+        match voting {
+            Voting::Checking { answers, needed } if self.asking_seconds > PATIENCE_SECONDS => {
+                verdict::Voting::Checking { answers, needed }
+            }
+            Voting::Votes | Voting::Checking { .. } => verdict::Voting::Votes,
+            Voting::Recovering {
+                answers,
+                needed,
+                lost,
+                refused,
+            } => verdict::Voting::Recovering {
+                answers,
+                needed,
+                lost,
+                refused,
+            },
+            Voting::SilentUntil(from) => verdict::Voting::SilentUntil {
+                epoch: from.epoch.0,
+                view: from.view,
+            },
+            Voting::KeyElsewhere { told_by } => verdict::Voting::KeySeenElsewhere {
+                address: None,
+                told_by,
+            },
+        }
     }
 }

@@ -23,6 +23,9 @@ pub(crate) const SILENCE: Duration = Duration::from_millis(2_500);
 /// How long [`Links::block`](crate::Links::block) holds. A replica that wants more repeats it.
 pub(crate) const BLOCK: Duration = Duration::from_secs(60);
 
+/// Who asks for a link that exists has given up after this long without another attempt.
+const ASKS_AGAIN: Duration = Duration::from_secs(15);
+
 /// Pings whose answers are awaited; the oldest is forgotten. Before the first answer there are
 /// four a second, which makes this 2 seconds, the longest round trip that can be measured.
 const PINGS_IN_FLIGHT: usize = 8;
@@ -44,6 +47,9 @@ pub struct PeerStatus {
     pub oversized: u64,
     /// Handshakes in a row that it has ended after it accepted the connection, since the last link.
     pub refusals: u32,
+    /// For how long somebody has asked for another link in its name, again and again, while this one
+    /// answers: a second process has its identity. `None` if nobody does.
+    pub doubled_for: Option<Duration>,
     /// Whether a handshake with it failed since the last link because the clocks are too far apart.
     pub clock_refused: bool,
     /// By how many milliseconds this machine's clock is ahead of the peer's, below zero if it is
@@ -75,6 +81,8 @@ pub(crate) struct Peer {
     blocked_until_ms: AtomicU64,
     oversized: AtomicU64,
     refusals: AtomicU32,
+    /// When somebody first and last asked for a second link, during the present one.
+    asked_again: Mutex<Option<(Instant, Instant)>>,
     /// When the first handshake since the last link failed because of the clocks, in ms since the
     /// table's start; 0 is never.
     clock_failed_ms: AtomicU64,
@@ -121,6 +129,7 @@ impl PeerTable {
                 blocked_until_ms: AtomicU64::new(0),
                 oversized: AtomicU64::new(0),
                 refusals: AtomicU32::new(0),
+                asked_again: Mutex::default(),
                 clock_failed_ms: AtomicU64::new(0),
                 clock_refused: AtomicBool::new(false),
                 budget: Mutex::new(budget),
@@ -219,6 +228,7 @@ impl PeerTable {
             blocked,
             oversized: peer.oversized.load(Relaxed),
             refusals: peer.refusals.load(Relaxed),
+            doubled_for: peer.doubled_for().filter(|_| connected_for.is_some()),
             clock_refused: peer.clock_refused.load(Relaxed),
             clock_ahead_ms: pulse.clock_ahead_ms().filter(|_| connected_for.is_some()),
         }
@@ -227,6 +237,21 @@ impl PeerTable {
     /// A peer has accepted a connection and ended the handshake.
     pub(crate) fn refused_by(&self, place: usize) {
         self.peers[place].refusals.fetch_add(1, Relaxed);
+    }
+
+    /// Somebody asks for a link in the name of a peer that has one. What is answered while the link dies
+    /// unnoticed does not count: [`PeerStatus`] looks at whether it answers.
+    pub(crate) fn asked_again(&self, place: usize) {
+        if !self.is_linked(place) {
+            return;
+        }
+        let now = Instant::now();
+        let mut asked = self.peers[place].asked_again.lock();
+        let first = match *asked {
+            Some((first, last)) if now.duration_since(last) < ASKS_AGAIN => first,
+            _ => now,
+        };
+        *asked = Some((first, now));
     }
 
     /// A handshake with a peer failed because of the clocks.
@@ -315,6 +340,13 @@ impl PeerTable {
     }
 }
 
+impl Peer {
+    fn doubled_for(&self) -> Option<Duration> {
+        let (first, last) = (*self.asked_again.lock())?;
+        (last.elapsed() < ASKS_AGAIN).then(|| last.duration_since(first))
+    }
+}
+
 impl Pulse {
     /// By how much this clock is ahead of the peer's, at least: what the way may have taken beside
     /// its half of the round trip is taken off, so that no delay looks like a wrong clock.
@@ -346,6 +378,7 @@ impl LinkToken {
         table.peers[place].refusals.store(0, Relaxed);
         table.peers[place].clock_failed_ms.store(0, Relaxed);
         table.peers[place].clock_refused.store(false, Relaxed);
+        *table.peers[place].asked_again.lock() = None;
         if table.peers[place].links.fetch_add(1, Relaxed) == 0 {
             table.tell(place, true);
         }
@@ -487,6 +520,23 @@ mod tests {
         table.peers[0].pulse.lock().clocks.clear();
         table.told_time(0, u64::MAX, 0);
         assert!(table.status(0).clock_ahead_ms.is_some_and(|ms| ms < 0));
+    }
+
+    #[test]
+    fn who_asks_for_a_second_link_is_told_of_while_the_first_one_answers() {
+        let table = table(1);
+        table.asked_again(0);
+        let token = LinkToken::new(table.clone(), 0);
+        table.asked_again(0);
+        assert_eq!(table.status(0).doubled_for, None, "the link may be dead");
+        table.ping(0, SILENCE, 1);
+        table.pong(0, 1);
+        assert!(table.status(0).doubled_for.is_some());
+        drop(token);
+        let _next = LinkToken::new(table.clone(), 0);
+        table.ping(0, SILENCE, 2);
+        table.pong(0, 2);
+        assert_eq!(table.status(0).doubled_for, None, "a new link");
     }
 
     #[test]

@@ -208,8 +208,19 @@ impl Upgrader for Watched {
                 max_message_size,
                 |peer| {
                     let blocked = self.is_blocked(&peer);
+                    let place = self.table.find(&Identity::from_public_key(&peer));
+                    let table = self.table.clone();
                     let admitted = bouncer(peer);
-                    async move { !blocked && admitted.await }
+                    async move {
+                        let admitted = admitted.await;
+                        if let Some(place) = place
+                            && !admitted
+                            && !blocked
+                        {
+                            table.asked_again(place);
+                        }
+                        !blocked && admitted
+                    }
                 },
                 stream,
                 sink,

@@ -303,6 +303,7 @@ impl Host {
                 records: recovered.records,
                 silent_before: Epoch(0),
                 nonce: honest.then_some(Nonce(nonce)),
+                fresh: false,
                 survivors: None,
             },
             Surroundings {

@@ -86,3 +86,30 @@ fn an_old_copy_of_a_journal_is_noticed_before_the_first_vote() {
         );
     }
 }
+
+/// The link to one of the others is missing while a lost journal is recovered, which takes an answer of each: question
+/// and answer go another way.
+#[test]
+fn a_lost_journal_is_recovered_over_a_missing_link() {
+    for seed in seeds(6) {
+        let mut scenario = Scenario::new(seed, 4, seconds(12));
+        scenario.epoch_blocks = [40, 10_000][seed as usize % 2];
+        let at = |ms| Duration::from_millis(ms);
+        scenario.faults = vec![
+            (at(300), Fault::Unlink(0, 3)),
+            (at(500), Fault::LoseJournal(3)),
+            (at(600), Fault::Restart(vec![3])),
+            // The chain needs its votes later on.
+            (seconds(7), Fault::Crash(vec![1])),
+        ];
+        let mut before = scenario.clone();
+        before.duration = seconds(7);
+        let (before, after) = (run(before), run(scenario));
+        assert!(
+            after.highest.0 > before.highest.0 + 20,
+            "seed {seed}: {} then {}",
+            before.highest,
+            after.highest
+        );
+    }
+}

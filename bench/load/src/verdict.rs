@@ -113,12 +113,28 @@ pub enum Voting {
         answers: usize,
         /// Answers that it needs.
         needed: usize,
+        /// Validators that say that their journal is lost, this one among them.
+        #[serde(default)]
+        lost: usize,
+        /// Whether the operator's `--surviving-view` does not fit what the others say.
+        #[serde(default)]
+        refused: bool,
+    },
+    /// It asks the others for votes of its key that it does not know, and too few answer.
+    Checking {
+        /// Answers that have come.
+        answers: usize,
+        /// Answers that it needs.
+        needed: usize,
     },
     /// Somebody else votes with its key.
     KeySeenElsewhere {
         /// Where, if it is known.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         address: Option<String>,
+        /// The validator that has shown a vote which this process has not cast.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        told_by: Option<ValidatorIndex>,
     },
 }
 

@@ -93,6 +93,7 @@ impl Receiver<'_> {
             evidence: Vec::new(),
             silent_before: Epoch(0),
             nonce: None,
+            fresh: false,
             survivors: None,
             pardons: Vec::new(),
         };

@@ -20,32 +20,42 @@ pub(super) fn problems(config: &ValidatorConfig) -> Vec<String> {
             .map(|error| error.to_string()),
     );
     problems.extend(foreign_files(&config.data_dir));
-    // What an interrupted write leaves is no journal.
-    let journal = journal_folder(&config.data_dir);
-    let entries = fs::read_dir(&journal).into_iter().flatten().flatten();
-    let has_journal = entries
-        .filter_map(|entry| entry.metadata().ok())
-        .any(|data| data.len() > 0);
-    let was_used = marker::is_used(vote_key, config.chain).unwrap_or(true);
-    let has_database = !Store::is_absent(&config.data_dir.join("db"));
-    if !has_journal && (was_used || has_database) {
-        let why = match was_used {
-            true => "the vote key was used before",
-            false => "there is a database",
-        };
+    if lacks_journal(config) && config.committee.size() == 1 {
         problems.push(format!(
-            "there is no vote journal in {}, although {why}: see `docs/OPERATING.md`, *The vote journal*. Restore \
-             nothing from a copy",
-            journal.display()
+            "there is no vote journal in {}, although the vote key was used, and this is the only validator: see \
+             `docs/OPERATING.md`, *The vote journal*. Restore nothing from a copy",
+            journal_folder(&config.data_dir).display()
         ));
     }
     problems
+}
+
+/// Whether there should be a vote journal and is none.
+fn lacks_journal(config: &ValidatorConfig) -> bool {
+    let [_, vote_key] = &config.key_files;
+    // What an interrupted write leaves is no journal.
+    let entries = fs::read_dir(journal_folder(&config.data_dir));
+    let has_journal = entries
+        .into_iter()
+        .flatten()
+        .flatten()
+        .filter_map(|entry| entry.metadata().ok())
+        .any(|data| data.len() > 0);
+    let was_used = marker::is_used(vote_key, config.chain).unwrap_or(true);
+    !has_journal && (was_used || !Store::is_absent(&config.data_dir.join("db")))
 }
 
 /// What it would start with nevertheless.
 pub(super) fn warnings(config: &ValidatorConfig) -> Vec<String> {
     let mut warnings = Vec::new();
     let data = &config.data_dir;
+    if lacks_journal(config) && config.committee.size() > 1 {
+        warnings.push(format!(
+            "there is no vote journal in {}, although the vote key was used: the validator will follow, and vote \
+             once the others have told from which view on it may (`docs/OPERATING.md`, *The vote journal*)",
+            journal_folder(data).display()
+        ));
+    }
     if let Ok(disk) = statvfs(data) {
         let free = disk.f_bavail.saturating_mul(disk.f_frsize);
         if free < LOW_BYTES {

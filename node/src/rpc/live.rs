@@ -87,6 +87,9 @@ const VOTE_VIEWS: u64 = 16;
 /// Handshakes in a row that a peer has ended, from which on it refuses this validator.
 const REFUSALS: u32 = 3;
 
+/// For how long somebody asks for a peer's link in its name before it is told of.
+const DOUBLED_FOR: Duration = Duration::from_secs(10);
+
 /// Finalizations that name their signers, as far as they are counted.
 const PARTICIPATION_WINDOW: usize = 1_000;
 
@@ -224,6 +227,7 @@ impl LiveStatus {
                     name: identity.short(),
                     linked: link.is_some_and(|link| link.connected),
                     refuses: link.is_some_and(|link| !link.connected && link.refusals >= REFUSALS),
+                    doubled: link.is_some_and(|link| link.doubled_for >= Some(DOUBLED_FOR)),
                     voter: self.voter(place, link, patience, network_height),
                     clock_ahead_ms: link.and_then(|link| link.clock_ahead_ms),
                 })

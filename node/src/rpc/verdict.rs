@@ -24,6 +24,8 @@ pub(super) struct Other {
     pub(super) linked: bool,
     /// It accepts connections and ends the handshake, again and again.
     pub(super) refuses: bool,
+    /// Somebody else asks for a link in its name while its own link answers.
+    pub(super) doubled: bool,
     pub(super) voter: Voter,
     /// By how much this clock is ahead of its.
     pub(super) clock_ahead_ms: Option<i64>,
@@ -122,6 +124,15 @@ impl Facts {
         self.voting == Voting::Votes
     }
 
+    /// Whether so many journals are lost that no quorum is left that votes.
+    fn too_many_lost(&self) -> bool {
+        let lost = match self.voting {
+            Voting::Recovering { lost, .. } => lost,
+            _ => 0,
+        };
+        self.size().saturating_sub(lost) < self.quorum
+    }
+
     /// Validators whose votes are seen.
     fn voters(&self) -> usize {
         let others = self.others.iter().filter(|o| o.voter == Voter::Votes);
@@ -162,6 +173,8 @@ impl Facts {
             Health::KeySeenElsewhere
         } else if is_behind && self.nobody_keeps() {
             Health::BlocksGone
+        } else if self.too_many_lost() {
+            Health::Halted
         } else if !linked && since > self.growth.usual {
             let others = self.size() - self.linked();
             let refusing = self.others.iter().filter(|other| other.refuses).count();
@@ -251,7 +264,16 @@ impl Facts {
             }
             Health::KeySeenElsewhere => {
                 let place = match &self.voting {
-                    Voting::KeySeenElsewhere { address: Some(at) } => format!(" at {at}"),
+                    Voting::KeySeenElsewhere {
+                        address: Some(at), ..
+                    } => format!(" at {at}"),
+                    Voting::KeySeenElsewhere {
+                        told_by: Some(told_by),
+                        ..
+                    } => format!(
+                        " (validator {} has shown a vote that this process has not cast)",
+                        told_by.0
+                    ),
                     _ => String::new(),
                 };
                 format!("stopped voting: this validator's key is used elsewhere{place}; {age}")
@@ -267,6 +289,11 @@ impl Facts {
             Health::NotVoting => match self.voting {
                 Voting::SilentUntil { .. } | Voting::Recovering { .. } => {
                     "nothing is to be done: it votes again by itself".to_owned()
+                }
+                Voting::Checking { .. } => {
+                    "look at its links (`quorate peers list`): it needs those of a quorum; if they are \
+                     refused, look for another process with this validator's keys"
+                        .to_owned()
                 }
                 _ => return None,
             },
@@ -299,17 +326,34 @@ impl Facts {
                 }
                 false => "ask their operators whether they block this validator (`quorate peers \
                           list` there tells why), and whether they list the address that it comes \
-                          from; check this machine's clock"
+                          from; look for another process with this validator's keys, which has its \
+                          links; check this machine's clock"
                     .to_owned(),
             },
+            Health::Halted if self.too_many_lost() => {
+                let refused = matches!(self.voting, Voting::Recovering { refused: true, .. });
+                let word = match refused {
+                    true => "`--surviving-view` does not fit what the others say (the log tells why): ",
+                    false => "",
+                };
+                format!(
+                    "{word}more vote journals are lost than the chain can do without, and it does not go on \
+                     by itself: all operators together follow OPERATING.md, \"More than f journals are \
+                     lost at once\""
+                )
+            }
             Health::Halted => match self.others.iter().any(|o| o.voter != Voter::Votes) {
                 true => format!(
-                    "bring back {}: {}",
+                    "bring back {}: {}{}",
                     match self.quorum.saturating_sub(self.voters()) {
                         0 | 1 => "one of them".to_owned(),
                         more => format!("{more} of them"),
                     },
-                    self.named(|other| other.voter != Voter::Votes)
+                    self.named(|other| other.voter != Voter::Votes),
+                    match self.others.iter().any(|o| o.linked && o.voter != Voter::Votes) {
+                        true => "; of those that run, their own `quorate status` says why they do not vote",
+                        false => "",
+                    }
                 ),
                 false => "all vote and no block becomes final: look at the log of the leaders for \
                           refused proposals, and report it"
@@ -353,6 +397,13 @@ impl Facts {
         if !blocked.is_empty() {
             notes.push(format!(
                 "blocked here: {blocked} (`quorate peers list` says why)"
+            ));
+        }
+        let doubled = self.named(|other| other.doubled);
+        if !doubled.is_empty() {
+            notes.push(format!(
+                "a second process runs with the identity of {doubled}, at the same address, and is refused: \
+                 tell its operator to stop one of them"
             ));
         }
         if self.unexecuted > USUAL_LAG {
@@ -405,9 +456,22 @@ impl Facts {
                 "it follows until epoch {epoch}, view {view}, since what its key said before may be \
                  lost"
             ),
-            Voting::Recovering { answers, needed } => format!(
-                "its vote journal was lost or old, and {answers} of the {needed} answers of other \
-                 validators that it needs have come"
+            Voting::Recovering {
+                answers,
+                needed,
+                lost,
+                ..
+            } => format!(
+                "its vote journal was lost or old{}, and {answers} of the {needed} answers of other \
+                 validators that it needs have come",
+                match lost {
+                    0 | 1 => String::new(),
+                    more => format!(", as those of {} of the others", more - 1),
+                }
+            ),
+            Voting::Checking { answers, needed } => format!(
+                "it asks the others for votes of its key that it does not know, and {answers} of the \
+                 {needed} answers that it needs have come"
             ),
             Voting::KeySeenElsewhere { .. } => "its key is used elsewhere".to_owned(),
         }
@@ -489,6 +553,7 @@ mod tests {
             name: format!("0000000{place}"),
             linked: true,
             refuses: false,
+            doubled: false,
             voter: Voter::Votes,
             clock_ahead_ms: Some(0),
         }
@@ -590,7 +655,10 @@ mod tests {
         );
         assert_eq!(
             halted.remedy.as_deref(),
-            Some("bring back one of them: validators 2 (00000002), 3 (00000003)")
+            Some(
+                "bring back one of them: validators 2 (00000002), 3 (00000003); of those that run, their own \
+                 `quorate status` says why they do not vote"
+            )
         );
         assert!(!halted.notes.iter().any(|note| note.contains("one more")));
         // Without a quorum of links it is known why nothing comes.
@@ -713,12 +781,40 @@ mod tests {
         let elsewhere = Facts {
             voting: Voting::KeySeenElsewhere {
                 address: Some("10.0.0.9".to_owned()),
+                told_by: None,
             },
             ..facts()
         };
         let verdict = decide(&elsewhere);
         assert_eq!(verdict.state, Health::KeySeenElsewhere);
         assert!(verdict.summary.contains("at 10.0.0.9"));
+    }
+
+    #[test]
+    fn more_lost_journals_than_the_chain_can_do_without_do_not_pass_by_themselves() {
+        let recovering = |lost, refused| Facts {
+            voting: Voting::Recovering {
+                answers: 2,
+                needed: 3,
+                lost,
+                refused,
+            },
+            ..facts()
+        };
+        let one = decide(&recovering(1, false));
+        assert_eq!(one.state, Health::NotVoting);
+        assert!(one.remedy.expect("a remedy").contains("by itself"));
+        let two = decide(&recovering(2, false));
+        assert_eq!(two.state, Health::Halted);
+        assert!(
+            two.summary.contains("as those of 1 of the others"),
+            "{}",
+            two.summary
+        );
+        let remedy = two.remedy.expect("a remedy");
+        assert!(remedy.contains("More than f journals"), "{remedy}");
+        let refused = decide(&recovering(2, true)).remedy.expect("a remedy");
+        assert!(refused.contains("does not fit"), "{refused}");
     }
 
     #[test]
