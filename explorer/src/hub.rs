@@ -15,7 +15,7 @@ use commonware_codec::EncodeSize;
 use parking_lot::{Mutex, RwLock};
 use quorate_types::{Digest, Height, Outcome};
 use std::{
-    collections::{HashMap, VecDeque},
+    collections::{BTreeMap, HashMap, VecDeque},
     sync::{
         Arc,
         atomic::{AtomicBool, AtomicU64, Ordering},
@@ -40,6 +40,9 @@ const MAX_INTERVAL: Duration = Duration::from_secs(60);
 /// to be young; never less than [`LEAST_PATIENCE`].
 const PATIENCE_INTERVALS: u32 = 10;
 const LEAST_PATIENCE: Duration = Duration::from_secs(10);
+
+/// A validator's word for after what time the chain is stalled counts up to this.
+const LONGEST_PATIENCE: Duration = Duration::from_secs(24 * 60 * 60);
 
 /// Pauses before empty blocks that are remembered: those that an idle chain makes.
 const IDLE_PAUSES: usize = 256;
@@ -135,6 +138,8 @@ pub struct Hub {
     caught_up: AtomicBool,
     observed: Mutex<Observed>,
     upstreams: RwLock<Vec<UpstreamStatus>>,
+    /// After what time without a block each upstream calls the chain stalled.
+    stalled_after: Mutex<BTreeMap<String, Duration>>,
 }
 
 impl Hub {
@@ -148,6 +153,7 @@ impl Hub {
             claimed: AtomicU64::new(0),
             caught_up: AtomicBool::new(false),
             observed: Mutex::default(),
+            stalled_after: Mutex::default(),
             upstreams: RwLock::default(),
         }
     }
@@ -287,8 +293,26 @@ impl Hub {
         self.tip.send_replace(newest.block.height());
     }
 
-    /// How old the newest block may be: ten times what lies between blocks while the chain idles.
+    /// Notes after what time without a block an upstream calls the chain stalled.
+    pub fn note_stalled_after(&self, url: &str, after: Duration) {
+        let after = after.min(LONGEST_PATIENCE);
+        self.stalled_after.lock().insert(url.to_owned(), after);
+    }
+
+    /// What the upstreams say of the time after which the chain is stalled: the median (of two, the
+    /// shorter one), so that fewer than half of them cannot hide that the chain stands.
+    fn told_patience(&self) -> Option<Duration> {
+        let mut told: Vec<Duration> = self.stalled_after.lock().values().copied().collect();
+        told.sort_unstable();
+        told.get(told.len().saturating_sub(1) / 2).copied()
+    }
+
+    /// How old the newest block may be: what upstreams say, who know how long the chain pauses when
+    /// there is nothing to do. If none says anything, ten times what lay between blocks while it idled.
     pub fn patience(&self) -> Duration {
+        if let Some(told) = self.told_patience() {
+            return told.max(LEAST_PATIENCE);
+        }
         let observed = self.observed.lock();
         let mut pauses: Vec<u64> = observed.idle_ms.iter().copied().collect();
         drop(observed);
@@ -343,6 +367,23 @@ fn quantiles(values: impl Iterator<Item = f64>) -> Option<Quantiles> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_chain_may_pause_for_as_long_as_most_upstreams_say() {
+        let hub = Hub::new(Height(0));
+        assert_eq!(hub.patience(), LEAST_PATIENCE);
+        let seconds = Duration::from_secs;
+        hub.note_stalled_after("a", seconds(300));
+        assert_eq!(hub.patience(), seconds(300));
+        // One of two, or of three, hides nothing by a pause that never ends.
+        hub.note_stalled_after("b", Duration::from_millis(u64::MAX));
+        assert_eq!(hub.patience(), seconds(300));
+        hub.note_stalled_after("c", seconds(1));
+        assert_eq!(hub.patience(), seconds(300));
+        hub.note_stalled_after("a", seconds(2));
+        hub.note_stalled_after("b", seconds(3));
+        assert_eq!(hub.patience(), LEAST_PATIENCE);
+    }
 
     #[test]
     fn quantiles_are_values_that_were_there() {

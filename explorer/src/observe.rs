@@ -223,6 +223,10 @@ impl Observer {
             }
             if let Ok(status) = upstream.status().await {
                 self.note_blocked(upstream.url(), &status);
+                if let Some(growth) = status.sync {
+                    let after = Duration::from_millis(growth.stalled_after_ms);
+                    self.hub.note_stalled_after(upstream.url(), after);
+                }
             }
             if let Ok(peers) = upstream.peers().await {
                 for peer in peers {

@@ -222,6 +222,10 @@ pub struct Status {
     pub lag: Number,
     /// Whether nothing is known to be missing.
     pub caught_up: bool,
+    /// How old the newest block may be before the chain is taken to stand, in milliseconds: the median of
+    /// what the validators that are read from say.
+    #[serde(default)]
+    pub patience_ms: Number,
     /// What the chain holds altogether.
     #[serde(default)]
     pub totals: Totals,
@@ -558,13 +562,21 @@ pub enum StreamEvent {
 /// A transaction, wherever it is.
 #[derive(Clone, Debug, Default, Serialize, Deserialize, ToSchema)]
 pub struct TransactionDetail {
-    /// `pending`, `finalized` or `failed` (in a final block, but not applied).
+    /// `finalized`, `failed` (in a final block, but not applied), `pending` (it waits at a validator, or
+    /// its final block is on its way to this explorer) or `dropped` (a validator had accepted it and
+    /// keeps it no longer). The last two are validators' words.
     pub state: String,
     /// Its id.
     pub id: Hex,
-    /// Of one that failed, why.
+    /// Of one that failed or was dropped, why.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
+    /// Of a pending one: the sender's nonce that must come first.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub waits_for_nonce: Option<Number>,
+    /// Of such a one: when the validator drops it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub expires_in_ms: Option<Number>,
     /// The account that pays. This and the following are there if a final block holds it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub sender: Option<Hex>,
@@ -796,7 +808,8 @@ pub struct ValidatorDetail {
     pub blocks: Number,
     /// Of these, without one.
     pub missed: Number,
-    /// Of the missed ones, with an observed nullification.
+    /// Views that it led of which a nullification was observed. A few of them have a final block all the
+    /// same, by a later block that follows it; so there may be more of them than missed ones.
     pub nullified: Number,
     /// How often its votes were seen.
     pub participation: Participation,

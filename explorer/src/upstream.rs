@@ -112,6 +112,16 @@ pub struct ValidatorStatus {
     pub executed_height: Height,
     /// Whom it blocks.
     pub blocked: Vec<Blocked>,
+    /// How its chain grows; earlier versions say nothing of it.
+    pub sync: Option<Growth>,
+}
+
+/// How the chain grows at a validator.
+#[derive(Clone, Debug, Deserialize)]
+pub struct Growth {
+    /// After so many milliseconds without a final block the validator calls the chain stalled: five
+    /// times the longest pause that its settings allow.
+    pub stalled_after_ms: u64,
 }
 
 /// A peer in `GET /v1/peers`.
@@ -175,9 +185,19 @@ struct SubmitAnswer {
     results: Vec<Submitted>,
 }
 
-#[derive(Deserialize)]
-struct TransactionState {
-    state: String,
+/// What a validator says of a transaction.
+#[derive(Clone, Debug, Deserialize)]
+pub struct TransactionState {
+    /// `pending`, `finalized`, `refused` or `dropped`.
+    pub state: String,
+    /// Of a final one, its block.
+    pub height: Option<Height>,
+    /// Of a pending one, the nonce that must come before it.
+    pub waits_for_nonce: Option<u64>,
+    /// Of such a one, when it is dropped.
+    pub expires_in_ms: Option<u64>,
+    /// Why it was dropped.
+    pub error: Option<SubmitError>,
 }
 
 #[derive(Deserialize)]
@@ -303,16 +323,19 @@ impl Upstream {
             .ok_or_else(|| UpstreamError::Lied("an account without the proof".to_owned()))
     }
 
-    /// Whether a transaction waits for a block there.
+    /// What it knows of a transaction; nothing if that is nothing.
     ///
     /// # Errors
     ///
     /// See [`UpstreamError`].
-    pub async fn is_pending(&self, id: &Digest) -> Result<bool, UpstreamError> {
+    pub async fn transaction(
+        &self,
+        id: &Digest,
+    ) -> Result<Option<TransactionState>, UpstreamError> {
         let path = format!("/v1/transactions/{id}");
-        match self.get::<TransactionState>(&path, Duration::ZERO).await {
-            Ok(answer) => Ok(answer.state == "pending"),
-            Err(UpstreamError::Unknown(_)) => Ok(false),
+        match self.get(&path, Duration::ZERO).await {
+            Ok(answer) => Ok(Some(answer)),
+            Err(UpstreamError::Unknown(_)) => Ok(None),
             Err(error) => Err(error),
         }
     }

@@ -168,6 +168,58 @@ async fn signed_transfers_are_handed_over_and_others_are_refused_here() {
     setup.explorer.stop().await;
 }
 
+/// A wallet takes an unknown transaction for lost: one that a validator has is not.
+#[tokio::test]
+async fn a_transaction_is_never_unknown_between_a_validators_word_and_its_block() {
+    let setup = setup().await;
+    let transfer = setup.chain.lock().unwrap().transfer(3, 77, 31, 5);
+    let id = transfer.id().to_string();
+    let path = format!("/v1/transactions/{id}");
+    let ask = async || {
+        let sent = reqwest::get(format!("{}{path}", setup.explorer.url)).await;
+        let answer = sent.unwrap();
+        let status = answer.status().as_u16();
+        (status, answer.json::<Value>().await.unwrap())
+    };
+    let tell = |told: Value| {
+        let mut transactions = setup.fake.transactions.lock().unwrap();
+        transactions.insert(id.clone(), told);
+    };
+    assert_eq!(ask().await.0, 404);
+    tell(json!({"id": id, "state": "pending", "waits_for_nonce": 76, "expires_in_ms": 9_000}));
+    let (status, answer) = ask().await;
+    let waits = (&answer["waits_for_nonce"], &answer["expires_in_ms"]);
+    assert_eq!((status, waits), (200, (&json!("76"), &json!("9000"))));
+    assert_eq!(answer["state"], "pending");
+    // Final in a block that is not here yet.
+    let told = |height: u64| json!({"id": id, "state": "finalized", "height": height, "index": 0});
+    tell(told(41));
+    let (status, answer) = ask().await;
+    assert_eq!((status, &answer["state"]), (200, &json!("pending")));
+    // A block that is here does not hold it: that is a lie.
+    tell(told(40));
+    assert_eq!(ask().await.0, 404);
+    let error = json!({"code": "replaced", "message": "by another one"});
+    tell(json!({"id": id, "state": "dropped", "error": error}));
+    let (status, answer) = ask().await;
+    assert_eq!((status, &answer["state"]), (200, &json!("dropped")));
+    assert_eq!(answer["reason"], "replaced");
+    tell(told(41));
+    setup.chain.lock().unwrap().extend(vec![transfer], 0, true);
+    let deadline = std::time::Instant::now() + common::explorer::PATIENCE;
+    loop {
+        let (status, answer) = ask().await;
+        assert_eq!(status, 200, "{answer}");
+        if answer["state"] == "finalized" {
+            assert_eq!(answer["height"], "41");
+            break;
+        }
+        assert_eq!(answer["state"], "pending");
+        assert!(std::time::Instant::now() < deadline);
+    }
+    setup.explorer.stop().await;
+}
+
 #[tokio::test]
 async fn a_stream_of_one_account_brings_its_transactions_from_history_on_and_no_others() {
     let setup = setup().await;

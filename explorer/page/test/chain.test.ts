@@ -142,10 +142,29 @@ test("a chain stands after ten times what lies between its empty blocks", async 
     last = made.id;
     FakeSource.newest.send(event(height, made.text));
   }
-  expect(chain.patience()).toBe(20_000);
+  expect(chain.patience()).toEqual({ late: 20_000, stands: 60_000 });
   const arrived = chain.arrivedAt!;
   expect(chain.silence(arrived + 15_000).state).toBe("fresh");
   expect(chain.silence(arrived + 38_000)).toEqual({ ms: 38_000, state: "late" });
+  expect(chain.silence(arrived + 100_000).state).toBe("stands");
+  chain.close();
+});
+
+test("a chain that rests for as long as its validators say is not late", async () => {
+  const { chain } = setup();
+  await chain.open();
+  const headers = chainOf(12);
+  // Busy until now: blocks that are 100 ms apart tell nothing of how long the pauses are.
+  for (let i = 0; i < 12; i++) FakeSource.newest.send(event(i + 1, headers[i]!.text));
+  const arrived = chain.arrivedAt!;
+  expect(chain.silence(arrived + 25_000).state).not.toBe("fresh");
+  const told = (patience_ms: string) => Object.assign(chain, { status: { ...chain.status, patience_ms } });
+  told("100000");
+  expect(chain.silence(arrived + 25_000).state).toBe("fresh");
+  expect(chain.silence(arrived + 31_000).state).toBe("late");
+  expect(chain.silence(arrived + 101_000).state).toBe("stands");
+  // A word that would hide for ever that the chain stands is none.
+  told("18446744073709551615");
   expect(chain.silence(arrived + 100_000).state).toBe("stands");
   chain.close();
 });

@@ -15,6 +15,7 @@ use crate::{
         Hex, Number, Submission, SubmissionResult, SubmissionResults, TransactionDetail,
         TransactionList, TransactionProof,
     },
+    upstream::TransactionState,
 };
 use axum::{
     Json,
@@ -23,6 +24,7 @@ use axum::{
     response::Response,
 };
 use commonware_codec::{Copying, DecodeExt, Encode};
+use parking_lot::Mutex;
 use quorate_crypto::sha256;
 use quorate_http::{Client, client::shown};
 use quorate_types::{Digest, Height, Outcome, Transaction, genesis::Fees, merkle_path};
@@ -45,7 +47,7 @@ const MAX_WORD: usize = 64;
 /// How long a validator may take to tell whether a transaction waits there.
 const LOOKING: Duration = Duration::from_secs(2);
 
-/// A transaction: pending, finalized, or failed with its reason.
+/// A transaction: pending, finalized, failed or dropped, with its reason.
 ///
 /// The chain commits to outcomes only by the accounts' state. `outcome_checked` tells whether this
 /// explorer has executed the block and found that state, or only says what a validator says.
@@ -63,18 +65,62 @@ pub(super) async fn one(
     if let Some(detail) = app.read(move |parts| find(parts, &id)).await? {
         return changing(&headers, &detail);
     }
-    let (_room, upstreams) = willing(&app, &client)?;
-    // An upstream that fails is as good as one that does not know it.
-    let pending = first_answer(upstreams, move |upstream| async move {
-        let asked = tokio::time::timeout(LOOKING, upstream.is_pending(&id)).await;
-        asked.is_ok_and(|said| said == Ok(true)).then_some(())
+    let told = ask_for(&app, &client, id).await?;
+    let tip = extent(&app)?.tip.height;
+    // Its block may have come while validators were asked.
+    if let Some(detail) = app.read(move |parts| find(parts, &id)).await? {
+        return changing(&headers, &detail);
+    }
+    let told = told.ok_or_else(unknown)?;
+    // A block that is here does not hold it, whatever a validator says; one that comes may.
+    if told.state == "finalized" && told.height.is_none_or(|height| height <= tip) {
+        return Err(unknown());
+    }
+    fresh(&waiting(&id, told))
+}
+
+/// What validators say of a transaction that no block of the index holds. That it waits or is final counts more than
+/// that it was dropped, which another validator need not have done.
+async fn ask_for(
+    app: &App,
+    client: &Client,
+    id: Digest,
+) -> Result<Option<TransactionState>, Failure> {
+    let (_room, upstreams) = willing(app, client)?;
+    let dropped = Arc::new(Mutex::new(None));
+    let alive = first_answer(upstreams, |upstream| {
+        let dropped = dropped.clone();
+        async move {
+            // An upstream that fails is as good as one that does not know it.
+            let asked = tokio::time::timeout(LOOKING, upstream.transaction(&id)).await;
+            let told = asked.ok()?.ok()??;
+            match told.state.as_str() {
+                "pending" | "finalized" => Some(told),
+                "dropped" => {
+                    *dropped.lock() = Some(told);
+                    None
+                }
+                _ => None,
+            }
+        }
     });
-    pending.await.ok_or_else(unknown)?;
-    fresh(&TransactionDetail {
-        state: "pending".to_owned(),
-        id: id.into(),
+    let alive = alive.await;
+    let dropped = dropped.lock().take();
+    Ok(alive.or(dropped))
+}
+
+/// A transaction that is in no block here, by a validator's word.
+fn waiting(id: &Digest, told: TransactionState) -> TransactionDetail {
+    let is_dropped = told.state == "dropped";
+    let reason = told.error.filter(|_| is_dropped);
+    TransactionDetail {
+        state: if is_dropped { "dropped" } else { "pending" }.to_owned(),
+        id: (*id).into(),
+        reason: reason.map(|error| word(&error.code)),
+        waits_for_nonce: told.waits_for_nonce.map(Number),
+        expires_in_ms: told.expires_in_ms.map(Number),
         ..TransactionDetail::default()
-    })
+    }
 }
 
 fn find(parts: &Parts, id: &Digest) -> Result<Option<TransactionDetail>, IndexError> {
@@ -91,6 +137,8 @@ fn find(parts: &Parts, id: &Digest) -> Result<Option<TransactionDetail>, IndexEr
         state: if applied { "finalized" } else { "failed" }.to_owned(),
         id: transaction.id,
         reason: (!applied).then(|| transaction.outcome.clone()),
+        waits_for_nonce: None,
+        expires_in_ms: None,
         sender: Some(transaction.sender),
         nonce: Some(transaction.nonce),
         to: Some(transaction.to),
@@ -267,18 +315,23 @@ pub(super) async fn submit(
             "no validator has taken the transfers; try again, it is paid once at most",
         )
     })?;
-    let results = ids.into_iter().zip(results).map(|(id, result)| {
-        let said = |text: &str| shown(&text.chars().take(MAX_WORD).collect::<String>());
-        SubmissionResult {
+    let results = ids
+        .into_iter()
+        .zip(results)
+        .map(|(id, result)| SubmissionResult {
             id: id.into(),
-            state: said(&result.state),
-            error: result.error.map(|error| said(&error.code)),
-        }
-    });
+            state: word(&result.state),
+            error: result.error.map(|error| word(&error.code)),
+        });
     fresh(&SubmissionResults {
         results: results.collect(),
         by,
     })
+}
+
+/// A word of a validator.
+fn word(text: &str) -> String {
+    shown(&text.chars().take(MAX_WORD).collect::<String>())
 }
 
 fn parse(id: &str) -> Answer<Digest> {

@@ -51,6 +51,8 @@ pub struct Fake {
     pub evidence: Mutex<Vec<String>>,
     /// What was submitted.
     pub submitted: Mutex<Vec<String>>,
+    /// What it says of transactions, by their ids.
+    pub transactions: Mutex<HashMap<String, Value>>,
 }
 
 impl Fake {
@@ -70,6 +72,7 @@ impl Fake {
             certificates: Mutex::default(),
             evidence: Mutex::default(),
             submitted: Mutex::default(),
+            transactions: Mutex::default(),
         })
     }
 
@@ -99,7 +102,7 @@ impl Fake {
             .route("/v1/evidence", get(evidence))
             .route("/v1/peers", get(peers))
             .route("/v1/accounts/{identity}", get(account))
-            .route("/v1/transactions/{id}", get(missing))
+            .route("/v1/transactions/{id}", get(transaction))
             .route("/v1/transactions", post(submit))
             .with_state(self.clone());
         tokio::spawn(async move {
@@ -248,7 +251,10 @@ async fn submit(State(fake): State<Arc<Fake>>, Json(body): Json<Value>) -> Json<
     Json(json!({"results": results}))
 }
 
-async fn missing() -> Response {
+async fn transaction(State(fake): State<Arc<Fake>>, Path(id): Path<String>) -> Response {
+    if let Some(told) = fake.transactions.lock().unwrap().get(&id) {
+        return Json(told.clone()).into_response();
+    }
     let error = json!({"error": {"code": "unknown_transaction", "message": "no"}});
     (StatusCode::NOT_FOUND, Json(error)).into_response()
 }

@@ -27,6 +27,12 @@ const EMPTY_BODY = `0x${"00".repeat(32)}`;
 /** What an idle chain pauses if nothing else is known, and the least that is too long. */
 const USUAL_PAUSE_MS = 1_000;
 const LEAST_PATIENCE_MS = 3_000;
+const LEAST_STANDS_MS = 10_000;
+/** A server's word counts up to a day. */
+const LONGEST_PATIENCE_MS = 86_400_000;
+/** One and a half of the five pauses after which validators call the chain stalled. */
+const LATE_PART = 0.3;
+const STATUS_EVERY_MS = 15_000;
 /** What clocks may differ by. */
 const CLOCKS_MS = 10_000;
 
@@ -188,6 +194,15 @@ export class Chain {
     this.#stream.open();
   }
 
+  #statusAt = 0;
+
+  /** Asks now and then for what changes seldom. */
+  #askStatus(): void {
+    if (performance.now() - this.#statusAt < STATUS_EVERY_MS) return;
+    this.#statusAt = performance.now();
+    this.#api.get<Status>("/v1/status").then((status) => (this.status = status), () => undefined);
+  }
+
   /** The newest rows, newest first. */
   newest(count: number): Row[] {
     // By the rows that there are: between heights that a server names there may be any number.
@@ -195,28 +210,41 @@ export class Chain {
     return heights.slice(0, count).map((height) => this.rows.get(height)!);
   }
 
-  /** How long no block may come before something is wrong: ten times what lies between blocks while
-   *  the chain idles. A header tells whether its block is empty. */
-  patience(): number {
+  /**
+   * How long no block may come before the chain is late, and before it stands. The server tells, from its
+   * validators, who call the chain stalled after five times the longest pause that their settings allow: half as
+   * long again as that pause is late. Without its word, ten and thirty times what lay between empty blocks.
+   */
+  patience(): { late: number; stands: number } {
+    const told = Number(this.status?.patience_ms ?? 0);
+    if (told > 0 && told <= LONGEST_PATIENCE_MS) {
+      return { late: Math.max(LEAST_PATIENCE_MS, LATE_PART * told), stands: Math.max(LEAST_STANDS_MS, told) };
+    }
+    const usual = this.#usualPause();
+    const late = Math.max(LEAST_PATIENCE_MS, 10 * Math.min(usual, 60_000));
+    return { late, stands: 3 * late };
+  }
+
+  /** What lies between blocks while the chain idles. A header tells whether its block is empty. */
+  #usualPause(): number {
     const pauses: number[] = [];
     for (const row of this.rows.values()) {
       if (row.mark !== "refused" && row.header.bodyRoot === EMPTY_BODY && row.blockTimeMs !== undefined) pauses.push(row.blockTimeMs);
     }
     pauses.sort((a, b) => a - b);
-    const usual = pauses[Math.floor(pauses.length * 0.9)] ?? USUAL_PAUSE_MS;
-    return Math.max(LEAST_PATIENCE_MS, 10 * Math.min(usual, 60_000));
+    return pauses[Math.floor(pauses.length * 0.9)] ?? USUAL_PAUSE_MS;
   }
 
   /** For how long no block has come, and whether that is too long. */
   silence(now = Date.now()): { ms: number; state: "fresh" | "late" | "stands" } {
     const top = this.newest(1)[0];
     if (!top) return { ms: 0, state: "fresh" };
-    const patience = this.patience();
+    const { late, stands } = this.patience();
     const old = Math.max(0, now - Number(top.header.timestampMs));
     // The leader's clock may be another one; what came lately is late only if it is much older.
     const waited = this.arrivedAt === undefined ? old : now - this.arrivedAt;
-    const ms = old > patience + CLOCKS_MS ? Math.max(old, waited) : waited;
-    return { ms, state: ms > 3 * patience ? "stands" : ms > patience ? "late" : "fresh" };
+    const ms = old > late + CLOCKS_MS ? Math.max(old, waited) : waited;
+    return { ms, state: ms > stands ? "stands" : ms > late ? "late" : "fresh" };
   }
 
   /** Writes down an answer that was not believed. */
@@ -251,6 +279,7 @@ export class Chain {
         this.stats = message;
         this.samples.push({ at: Date.now(), stats: message });
         if (this.samples.length > 300) this.samples.shift();
+        this.#askStatus();
         break;
       case "gap":
         // The next block tells what is missing, and its certificate whether that is true.

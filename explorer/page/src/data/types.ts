@@ -63,9 +63,11 @@ export interface Page<T> {
 }
 
 export interface TransactionAnswer extends Partial<BlockTransaction> {
-  state: "finalized" | "failed" | "pending";
+  state: "finalized" | "failed" | "pending" | "dropped";
   id: string;
   reason?: string | null;
+  waits_for_nonce?: string;
+  expires_in_ms?: string;
 }
 
 export interface TransactionProof {
@@ -167,6 +169,8 @@ export interface Status {
   oldest: string | null;
   lag: string;
   caught_up: boolean;
+  /** Earlier servers say nothing of it. */
+  patience_ms?: string;
   upstreams: Upstream[];
   uptime_ms: string;
   streams: number;

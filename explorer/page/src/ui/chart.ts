@@ -11,6 +11,8 @@ export interface CurveOptions {
   series: { label: string; colour: "accent" | "ok" | "warn" | "ink-3"; fill?: boolean }[];
   /** The x values are moments in seconds. */
   time: boolean;
+  /** The values are sums over periods of so many seconds, drawn as bars. */
+  step?: number;
   xLabel: string;
   format(value: number): string;
 }
@@ -24,7 +26,22 @@ export interface Curve {
 
 const HEIGHT = 168;
 
-const clock = (seconds: number) => new Date(1_000 * seconds).toTimeString().slice(0, 8);
+const two = (value: number) => value.toString().padStart(2, "0");
+
+/** A moment on the axis, as exactly as the distance between two of them asks for. */
+export function tick(seconds: number, apart: number): string {
+  const at = new Date(1_000 * seconds);
+  const day = `${two(at.getMonth() + 1)}-${two(at.getDate())}`;
+  if (apart >= 86_400) return day;
+  const minute = `${two(at.getHours())}:${two(at.getMinutes())}`;
+  if (apart < 60) return `${minute}:${two(at.getSeconds())}`;
+  return minute === "00:00" ? day : minute;
+}
+
+const ticks = (seconds: number[]) => seconds.map((value) => tick(value, seconds.length > 1 ? seconds[1]! - seconds[0]! : 60));
+
+/** The least number of periods on the axis: a lone bar is not as broad as the picture. */
+const LEAST_PERIODS = 12;
 
 export function curve(options: CurveOptions): Curve {
   const box = h("div", { class: "curve-box", role: "img", "aria-label": options.title });
@@ -41,6 +58,7 @@ export function curve(options: CurveOptions): Curve {
   const build = () => {
     const width = box.clientWidth;
     if (width === 0) return;
+    const { step } = options;
     const colours = palette();
     const font = "11px system-ui, sans-serif";
     const axis = { stroke: colours["ink-3"], font, ticks: { show: false }, gap: 6 };
@@ -49,12 +67,13 @@ export function curve(options: CurveOptions): Curve {
       {
         width,
         height: HEIGHT,
-        padding: [8, 8, 0, 0],
+        // The last moment's label is half beyond the end of the axis.
+        padding: [8, options.time ? 28 : 12, 0, 0],
         legend: { show: false },
         cursor: { y: false, points: { size: 6 } },
-        scales: { x: { time: options.time, ...(options.time ? { range: (_, min, max) => [Math.min(min, max - 30), max] } : {}) }, y: { range: (_, __, max) => [0, max > 0 ? 1.15 * max : 1] } },
+        scales: { x: { time: options.time, ...(options.time ? { range: (_, min, max) => (step === undefined ? [Math.min(min, max - 30), max] : [Math.min(min, max - (LEAST_PERIODS - 1) * step), max + step]) } : {}) }, y: { range: (_, __, max) => [0, max > 0 ? 1.15 * max : 1] } },
         axes: [
-          { ...axis, grid: { show: false }, space: 80, size: 30, values: (_, values) => values.map((value) => (options.time ? clock(value) : value.toFixed(0))) },
+          { ...axis, grid: { show: false }, space: 80, size: 30, values: (_, values) => (options.time ? ticks(values) : values.map((value) => value.toFixed(0))) },
           { ...axis, grid, size: 56, space: 32, values: (_, values) => values.map((value) => options.format(value)) },
         ],
         series: [
@@ -65,7 +84,8 @@ export function curve(options: CurveOptions): Curve {
             width: 1.5,
             spanGaps: true,
             points: { show: false },
-            ...(fill ? { fill: colours[colour].replace("rgb(", "rgba(").replace(")", ", 0.12)") } : {}),
+            ...(fill ? { fill: colours[colour].replace("rgb(", "rgba(").replace(")", step === undefined ? ", 0.12)" : ", 0.45)") } : {}),
+            ...(step === undefined ? {} : { paths: uPlot.paths.bars!({ size: [0.8, 60], align: 1 }) }),
           })),
         ],
       },

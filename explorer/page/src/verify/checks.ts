@@ -345,7 +345,7 @@ export async function verifyTransaction(
     const leaf = sha256(unhex(claim.transaction));
     const root = pathRoot(leaf, claim.index, claim.count, siblings);
     require(root === header!.bodyRoot, "the path does not lead to the header's body root");
-    return `number ${claim.index} of ${claim.count}, by ${siblings.length} hashes up to the body root`;
+    return `index ${claim.index} of ${claim.count}, by ${siblings.length} ${siblings.length === 1 ? "hash" : "hashes"} up to the body root`;
   });
   await steps.take("chain", () => checkChain(keys, headers));
   await takeFinality(steps, keys, () => headers, () => claim.finality.certificate);

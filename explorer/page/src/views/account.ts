@@ -65,14 +65,17 @@ export function accountView(app: App, identity: string, query: URLSearchParams):
     const rows = page.data.map((transaction) => {
       const isSender = transaction.role !== "receiver";
       const other = isSender ? transaction.to : transaction.sender;
+      const moved = transaction.outcome === "applied" && transaction.role !== "both";
+      const paid = isSender && (transaction.outcome === "applied" || transaction.outcome === "insufficient_balance");
       return h(
         "tr",
         {},
         h("td", { class: "number" }, h("a", { href: `#/block/${transaction.height}` }, count(transaction.height))),
         h("td", {}, hashLink(transaction.id, `#/tx/${transaction.id}`)),
         h("td", {}, pill(transaction.role === "both" ? "to itself" : isSender ? "sent" : "received", "plain")),
-        h("td", {}, hashLink(other, `#/account/${other}`)),
-        h("td", { class: "number" }, `${isSender ? "−" : "+"}${count(transaction.amount)}`),
+        h("td", { class: "full" }, hashLink(other, `#/account/${other}`)),
+        h("td", { class: "number", ...(moved ? {} : { title: "nothing was moved" }) }, moved ? `${isSender ? "−" : "+"}${count(transaction.amount)}` : h("span", { class: "quiet" }, count(transaction.amount))),
+        h("td", { class: "number" }, paid ? `−${count(transaction.fee)}` : ""),
         h("td", {}, pill(`${words(transaction.outcome)}${transaction.outcome_checked === true ? " ✓" : ""}`, transaction.outcome === "applied" ? "plain" : "warn")),
         h("td", { class: "when wide" }, moment(BigInt(transaction.timestamp_ms))),
       );
@@ -86,12 +89,12 @@ export function accountView(app: App, identity: string, query: URLSearchParams):
           "table",
           {},
           h("caption", { class: "visually-hidden" }, "Transactions of the account, newest first"),
-          h("thead", {}, h("tr", {}, column("Block", "number"), column("Id"), column("Role"), column("Other side"), column("Amount", "number"), column("Outcome"), column("Time", "wide"))),
+          h("thead", {}, h("tr", {}, column("Block", "number"), column("Id"), column("Role"), column("Other side"), column("Amount", "number"), column("Fee", "number"), column("Outcome"), column("Time", "wide"))),
           h("tbody", {}, ...rows),
         )),
       ),
       rows.length === 0 && h("p", { class: "quiet pad" }, "No transaction of this account is in the index."),
-      h("p", { class: "quiet pad" }, "This list is the server’s word; each transaction’s own page proves that it is in a block."),
+      h("p", { class: "quiet pad" }, "This list is the server’s word; each transaction’s own page proves that it is in a block. Fees that a validator earns as a leader are not in it."),
       h("nav", { class: "pager pad", "aria-label": "Pages" }, before !== null && h("a", { class: "button", href: `#/account/${identity}` }, "Newest"), next !== undefined && h("a", { class: "button", href: `#/account/${identity}?before=${next}` }, "Older")),
     );
   }

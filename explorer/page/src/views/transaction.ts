@@ -4,7 +4,7 @@ import type { App, View } from "../app.ts";
 import { ApiError } from "../data/api.ts";
 import type { TransactionAnswer, TransactionProof } from "../data/types.ts";
 import { fill, h } from "../ui/dom.ts";
-import { bare, count, moment, words } from "../ui/format.ts";
+import { age, bare, count, moment, words } from "../ui/format.ts";
 import { checkCard, facts, fullHash, heading, loading, pill, problem, saveButton } from "../ui/parts.ts";
 import { hex } from "../verify/bytes.ts";
 import { rawBytes } from "./block.ts";
@@ -40,6 +40,14 @@ function memo(bytes: Uint8Array): [string, ...(Node | string)[]] {
   return ["Memo", folded, h("span", { class: "quiet" }, " the sender's words; nobody has checked them")];
 }
 
+/** What a validator says of a transaction that is in no block yet. */
+export function waiting(answer: TransactionAnswer): string {
+  if (answer.state === "dropped") return `a validator kept it no longer${answer.reason ? `: ${words(answer.reason)}` : ""}. Another one may hold it still.`;
+  if (answer.waits_for_nonce === undefined) return "waits for a block";
+  const left = answer.expires_in_ms === undefined ? "" : `; dropped in ${age(Number(answer.expires_in_ms))} otherwise`;
+  return `waits for the sender’s transfer with nonce ${count(answer.waits_for_nonce)}, or for money${left}`;
+}
+
 export function transactionView(app: App, id: string): View {
   const gone = new AbortController();
   const content = h("div", {}, loading());
@@ -47,8 +55,8 @@ export function transactionView(app: App, id: string): View {
 
   async function show(): Promise<void> {
     const answer = await app.api.get<TransactionAnswer>(`/v1/transactions/${id}`, gone.signal);
-    if (answer.state === "pending") {
-      fill(content, h("section", { class: "card" }, facts(["Id", fullHash(id, "the id")], ["State", pill("pending", "warn"), h("span", { class: "quiet" }, " waits for a block")])));
+    if (answer.state === "pending" || answer.state === "dropped") {
+      fill(content, h("section", { class: "card" }, facts(["Id", fullHash(id, "the id")], ["State", pill(answer.state, "warn"), h("span", { class: "quiet" }, ` ${waiting(answer)}`)])));
       setTimeout(() => {
         if (!gone.signal.aborted) start();
       }, POLL_MS);
@@ -80,7 +88,7 @@ export function transactionView(app: App, id: string): View {
             ["From", fullHash(transaction.sender, "the sender", `#/account/${transaction.sender}`)],
             ["To", fullHash(transaction.to, "the receiver", `#/account/${transaction.to}`)],
             ["Nonce", count(transaction.nonce)],
-            ["Block", h("a", { href: `#/block/${header.height}` }, count(header.height)), h("span", { class: "quiet" }, ` number ${proof.index} of ${proof.count}, ${moment(header.timestampMs)}`)],
+            ["Block", h("a", { href: `#/block/${header.height}` }, count(header.height)), h("span", { class: "quiet" }, ` index ${proof.index} of ${proof.count} ${proof.count === 1 ? "transaction" : "transactions"}, ${moment(header.timestampMs)}`)],
           ),
         ),
         card.element,

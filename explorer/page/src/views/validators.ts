@@ -133,20 +133,23 @@ function standing(app: App, validator: Validator): HTMLElement[] {
   if (validator.blocked.length > 0) marks.push(pill(`blocked by ${validator.blocked.length}`, "bad"));
   const silent = silenceOf(validator, app.chain.newest(1)[0]?.header, app.chain.committee);
   if (silent !== undefined) marks.push(pill(silent, "bad"));
-  else if (app.chain.silence().state !== "fresh") marks.push(pill("the chain stands", "warn"));
+  else if (app.chain.silence().state === "stands") marks.push(pill("the chain stands", "warn"));
   return marks.length > 0 ? marks : [pill("good", "ok")];
 }
 
 /** Where figures of participation come from. */
 const source = (validator: Validator | undefined): string =>
-  validator?.participation.source === "certificate" ? "participation as certificates name it, which take the first quorum" : "participation as the upstreams have seen it";
+  validator?.participation.source === "certificate" ? "participation: how many certificates name the validator; each names the first quorum that voted" : "participation: the newest vote that an upstream has heard";
 
 function participation({ participation: { percent, signed, of, last_vote: last } }: Validator): HTMLElement {
   if (percent === null) {
     return h("span", { class: "quiet" }, last === null ? "–" : `voted in view ${last[0]}.${last[1]}`);
   }
   const title = signed === null || of === null ? "" : `${signed} of ${of} certificates`;
-  return h("span", { class: "meter-line", title }, h("meter", { min: 0, max: 100, value: percent, "aria-label": `Participation ${percent.toFixed(1)} percent` }), `${percent.toFixed(1)} %`);
+  const filled = h("span", {});
+  filled.style.width = `${Math.min(100, Math.max(0, percent))}%`;
+  const bar = h("span", { class: "meter", role: "meter", "aria-valuemin": "0", "aria-valuemax": "100", "aria-valuenow": percent.toFixed(1), "aria-label": `Participation ${percent.toFixed(1)} percent` }, filled);
+  return h("span", { class: "meter-line", title }, bar, `${percent.toFixed(1)} %`);
 }
 
 export function validatorsView(app: App): View {
@@ -166,13 +169,13 @@ export function validatorsView(app: App): View {
         "tr",
         {},
         h("td", {}, h("a", { class: "leader", href: `#/validator/${validator.index}` }, dot(validator.index), String(validator.index))),
-        h("td", {}, h("a", { class: "hash", href: `#/validator/${validator.index}`, title: bare(validator.identity) }, shortHash(validator.identity))),
+        h("td", { class: "full" }, h("a", { class: "hash", href: `#/validator/${validator.index}`, title: bare(validator.identity) }, shortHash(validator.identity))),
         h("td", { class: "number" }, count(validator.led)),
         h("td", { class: "number" }, count(validator.blocks)),
         h("td", { class: "number" }, count(validator.missed)),
         h("td", { class: "number wide" }, count(validator.nullified)),
-        h("td", {}, participation(validator)),
-        h("td", {}, ...standing(app, validator)),
+        h("td", { class: "full" }, participation(validator)),
+        h("td", { class: "full" }, ...standing(app, validator)),
       ),
     );
     fill(
@@ -215,24 +218,34 @@ export function validatorsView(app: App): View {
 export function validatorView(app: App, which: string): View {
   const gone = new AbortController();
   const content = h("div", {}, loading());
+  // The server's trust may come after this view.
+  const trusted = h("span", {});
+  let shown: Validator | undefined;
+  const update = () => {
+    const { pinned } = app.trust;
+    const own = shown && pinned?.trust.validators[shown.index];
+    const agrees = own !== undefined && own.identity === shown?.identity && own.voteKey === shown.vote_key;
+    const [text, kind] = pinned === undefined ? (["no trust is pinned yet", "plain"] as const) : agrees ? (["as in the pinned trust", "ok"] as const) : (["not as in the pinned trust", "bad"] as const);
+    if (trusted.textContent !== text) fill(trusted, pill(text, kind));
+  };
   const element = h("div", {}, heading(/^\d+$/.test(which) ? `Validator ${which}` : "Validator"), content);
 
   async function show(): Promise<void> {
     const validator = await app.api.get<Validator>(`/v1/validators/${which}`, gone.signal);
-    const pinned = app.trust.pinned?.trust.validators[validator.index];
-    const agrees = pinned !== undefined && pinned.identity === validator.identity && pinned.voteKey === validator.vote_key;
+    shown = validator;
+    update();
     fill(
       content,
       h(
         "section",
         { class: "card" },
-        h("div", { class: "card-head" }, h("h2", {}, "Validator"), app.trust.pinned === undefined ? pill("no trust is pinned yet") : pill(agrees ? "as in the pinned trust" : "not as in the pinned trust", agrees ? "ok" : "bad")),
+        h("div", { class: "card-head" }, h("h2", {}, "Validator"), trusted),
         facts(
           ["Place", h("span", { class: "leader" }, dot(validator.index), String(validator.index))],
           ["Identity", fullHash(validator.identity, "the identity")],
           ["Vote key", fullHash(validator.vote_key, "the vote key")],
           ["Account", h("a", { href: `#/account/${validator.identity}` }, "fees that it earned")],
-          ["Led", `${count(validator.led)} views: ${count(validator.blocks)} blocks, ${count(validator.missed)} missed, ${count(validator.nullified)} of these with a nullification`],
+          ["Led", `${count(validator.led)} views: ${count(validator.blocks)} blocks, ${count(validator.missed)} missed; a nullification was seen of ${count(validator.nullified)}`],
           ["Participation", participation(validator)],
           ["Standing", ...standing(app, validator)],
           ...validator.blocked.map((entry): [string, string] => ["Blocked", `${words(entry.reason)}, says ${entry.by}`]),
@@ -245,5 +258,5 @@ export function validatorView(app: App, which: string): View {
   show().catch((error: unknown) => {
     if (!gone.signal.aborted) fill(content, problem("This validator cannot be shown.", error));
   });
-  return { title: `Validator ${which}`, element, close: () => gone.abort() };
+  return { title: `Validator ${which}`, element, update, close: () => gone.abort() };
 }
