@@ -25,7 +25,10 @@ fn main() {
     }
     code.push_str("]\n");
     let out = PathBuf::from(env::var_os("OUT_DIR").expect("set by cargo"));
-    fs::write(out.join("page.rs"), code).expect("the build's own folder can be written");
+    let file = out.join("page.rs");
+    // Not through a hard link: a build folder may be another one's copy.
+    let _ = fs::remove_file(&file);
+    fs::write(file, code).expect("the build's own folder can be written");
 }
 
 /// All files below a folder, with their names from the root on, `/` between the parts.

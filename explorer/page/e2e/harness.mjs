@@ -58,7 +58,11 @@ export class Network {
     this.net = start(this.binary, [...args, "--load", this.load, "--for", "60m", "--base-port", port, "--dir", join(dir, "net"), ...this.extra].map(String), this.log);
     this.trustFile = join(dir, "net", "trust.json");
     await until("the trust file", () => existsSync(this.trustFile));
-    await until("the first block", async () => (await fetch(`http://127.0.0.1:${port + 1}/v1/blocks/3`)).ok);
+    try {
+      await until("the first block", async () => (await fetch(`http://127.0.0.1:${port + 1}/v1/blocks/3`)).ok, 120_000);
+    } catch (error) {
+      throw new Error(`${error.message}; the network says: ${this.net.said()}`);
+    }
     await this.startExplorer();
   }
 
