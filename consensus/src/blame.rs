@@ -150,6 +150,7 @@ impl Blame {
                 sentences.push(self.release(suspect, held));
             }
         }
+        // R16
         if self.blocked.len() < self.cap {
             self.probation.remove(&validator);
             self.blocked.insert(validator, offence);

@@ -33,6 +33,7 @@ impl Engine {
             }
             // The votes for it are being checked at this moment: that tells as much, without
             // another check. If they do not hold, the certificate has its turn.
+            // R7
             match self.checking(&certificate.subject) {
                 Some(job) => drop(self.spare.entry(job).or_insert((from, certificate))),
                 None => fresh.push(certificate),
@@ -98,6 +99,7 @@ impl Engine {
     fn would_help(&self, certificate: &Certificate) -> bool {
         let subject = &certificate.subject;
         let stale = subject.epoch != self.config.epoch();
+        // R7
         if (stale && !made(Mistake::StaleCertificateAccepted)) || subject.view == View(u64::MAX) {
             return false;
         }
@@ -126,6 +128,7 @@ impl Engine {
                     self.unstage_all(now);
                 }
                 let subject = certificate.subject;
+                // R16
                 let exhibit = Exhibit::Certificate(Box::new(certificate));
                 self.offend(from, Offence::InvalidCertificate, exhibit, out);
                 // A quorum for it may have waited; but nothing is kept for views that it makes up.
@@ -147,6 +150,7 @@ impl Engine {
         if subject.view <= self.tip.view {
             return;
         }
+        // R7
         if let Some(reason) = self.contradiction(&certificate) {
             out.fatal = Some(reason);
             return;
@@ -156,6 +160,7 @@ impl Engine {
             return;
         }
         self.find_own_signature(now, &certificate, out);
+        // R9: it is journaled, and sent to nobody.
         if !made(Mistake::FinalizeWithoutNotarization) {
             out.persist.push(Record::Certificate(certificate.clone()));
         }
@@ -170,6 +175,7 @@ impl Engine {
             VoteKind::Nullify => self.forget_nullified(subject.view),
             VoteKind::Finalize => self.on_finalization(now, certificate, out),
         }
+        // R8
         if subject.view >= self.view {
             let brought = subject.kind != VoteKind::Nullify;
             self.enter(now, subject.view.next(), brought, out);
@@ -201,6 +207,7 @@ impl Engine {
 
     /// Sends a peer that is stuck in an earlier view what ended it.
     pub(crate) fn help(&mut self, now: Moment, peer: ValidatorIndex, view: View, out: &mut Output) {
+        // R22
         if !self.may_help(now, peer, view) {
             return;
         }

@@ -35,6 +35,7 @@ impl Engine {
         certificate: Certificate,
         out: &mut Output,
     ) {
+        // R10
         if !self.try_commit(&certificate, out)
             && self
                 .target
@@ -103,6 +104,7 @@ impl Engine {
         while id != self.tip.id {
             let Some(held) = self.blocks.get(&id) else {
                 let lowest = chain.last().map(|block| block.height());
+                // R10
                 if lowest.is_some_and(|height| height <= self.tip.height.next()) {
                     return Walk::Fork(format!(
                         "{certificate:?} finalises a chain without block {} of height {}, which \
@@ -136,6 +138,18 @@ impl Engine {
             }
         };
         for block in chain.into_iter().rev() {
+            // R10: the tip grows by one block at a time.
+            if block.height() != self.tip.height.next() {
+                out.fatal = Some(format!(
+                    "{certificate:?} finalizes block {} of height {} on height {}: more than {} \
+                     validators are faulty",
+                    block.id(),
+                    block.height(),
+                    self.tip.height,
+                    self.config.committee.faults()
+                ));
+                return true;
+            }
             self.blocks.remove(&block.id());
             let own = self
                 .rounds
@@ -190,6 +204,7 @@ impl Engine {
         out: &mut Output,
     ) {
         let want = Want::Block(block.id());
+        // R23
         if !self.fetcher.is_asked(&want, from) {
             self.counters.dropped_invalid += 1;
             return;

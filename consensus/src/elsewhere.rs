@@ -128,6 +128,7 @@ impl Engine {
         told_by: Option<ValidatorIndex>,
         out: &mut Output,
     ) {
+        // R29
         if self.memory.elsewhere.is_some() {
             return;
         }

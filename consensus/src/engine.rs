@@ -548,6 +548,7 @@ impl Engine {
         self.view = view;
         out.entered.push(view);
         self.pace(now, brought);
+        // R18
         if self.pacemaker.barren_views() > self.config.committee.faults() {
             // So many leaders in a row cannot all be faulty. Perhaps those who are blocked have
             // healed, and views pass without a block because their proposals are not heard.

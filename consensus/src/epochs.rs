@@ -36,6 +36,7 @@ impl Engine {
 
     /// Whether the current epoch ends with this block: nothing is built on it here.
     pub(crate) fn ends_epoch(&self, block: &Block) -> bool {
+        // R11
         block.header().epoch == self.epoch()
             && block.height() == self.last_height()
             && !made(Mistake::BorderIgnored)
@@ -48,6 +49,7 @@ impl Engine {
 
     /// Leaves an epoch whose last block is final, and acts on what came early for the next.
     pub(crate) fn hand_over(&mut self, now: Moment, out: &mut Output) {
+        // R12
         self.renew();
         out.epochs.push(self.epoch());
         if let Err(error) = self.replay(now, out) {
@@ -111,6 +113,7 @@ impl Engine {
         } else {
             limit
         };
+        // R12
         if view.0 == 0 || view.0 > limit {
             self.counters.dropped_window += 1;
             return;
@@ -187,6 +190,7 @@ impl Engine {
     /// blocks beyond it, so an honest one does.
     pub(crate) fn lags_by_epochs(&self) -> bool {
         let beyond = self.claims.values().filter(|h| **h >= self.last_height());
+        // R13
         beyond.count() > self.config.committee.faults() && !self.epoch_is_over()
     }
 

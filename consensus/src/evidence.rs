@@ -97,6 +97,7 @@ impl Engine {
     ) {
         let signer = evidence.second.signer;
         self.accused.remove(&signer);
+        // R17
         if valid == [true, true] {
             if evidence.conflict().is_some() {
                 self.convict(evidence, out);

@@ -469,8 +469,10 @@ impl Engine {
     fn answers_needed(&self, purpose: Purpose) -> usize {
         let quorum = self.config.committee.quorum();
         match purpose {
+            // R28
             Purpose::Check | Purpose::Confirm => quorum - 1,
             Purpose::Recover if made(Mistake::AnswersTooFew) => quorum - 2,
+            // R27
             Purpose::Recover => quorum,
         }
     }
@@ -604,6 +606,7 @@ impl Engine {
 
     /// Whether the operator's word fits what the others say.
     fn fits(&self, told: Position, newest: Position, lost: usize) -> Result<(), String> {
+        // R30
         let (size, quorum) = (self.config.committee.size(), self.config.committee.quorum());
         let entered = Position {
             epoch: newest.epoch,

@@ -193,6 +193,7 @@ impl Leaders {
             return usual;
         }
         slowest.sort_unstable_by(|a, b| b.cmp(a));
+        // R20
         let honest = slowest.get(self.faults).copied().unwrap_or_default();
         let most = self.timing.max_timeout.max(usual);
         honest.saturating_mul(2).clamp(least(usual), most)

@@ -1,70 +1,165 @@
-//! The consensus machine: simplex with rotating leaders, epoch after epoch, as a pure function of
-//! its inputs.
+//! The consensus engine: simplex with rotating leaders, epoch after epoch, as a pure function of its
+//! inputs.
 //!
 //! [`Engine::step`] takes the time and one [`Input`] and returns an [`Output`] that says what to
 //! journal, send, check, build and hand over. Nothing in this crate reads a clock, a file, a
 //! socket or a source of randomness, and nothing here blocks. The same inputs give the same
 //! outputs, byte for byte.
 //!
+//! This head is the specification. Its rules are numbered; the code that carries a rule out names it
+//! (`R4`), and so do the scenario scripts and the simulator's tests that show it. A test
+//! (`tests/rules.rs`) holds that each rule is named in both places.
+//!
+//! # Symbols
+//!
+//! | symbol | meaning |
+//! |---|---|
+//! | n | validators of the epoch |
+//! | f = ⌊(n − 1) / 3⌋ | validators that may be Byzantine |
+//! | q = n − f | a quorum; two quorums share at least f + 1 validators, one of them honest |
+//! | e, v, u, w | an epoch; views, which each epoch counts from 1 |
+//! | leader(v) | validator v + e mod n |
+//! | (B, v) | block B as proposed in view v |
+//! | notarization, nullification, finalization of v | a certificate: q votes notarize(B, v), nullify(v) or finalize(B, v), combined |
+//! | parent view | the view that notarized the parent; 0 for an epoch's first block |
+//! | tip | the newest final block whose whole chain is here, and the view that finalized it |
+//! | current view | the view after the newest certificate of the epoch |
+//! | window | [`TAIL_VIEWS`] views below the current one to [`LOOKAHEAD_VIEWS`] above |
+//! | barren | a view that ended with a nullification |
+//! | Δ | the longest time that a message takes, once the network is synchronous |
+//!
 //! # The protocol
 //!
 //! It follows Simplex (Chan and Pass, 2023) in the form of its authors' successors that vote
-//! `notarize`, `nullify` and `finalize` with threshold signatures. There are n validators, at most
-//! f = ⌊(n − 1) / 3⌋ faulty; a quorum is q = n − f. Validator v + epoch mod n leads view v.
+//! `notarize`, `nullify` and `finalize` with threshold signatures. In one view all goes well like this:
+//! the leader proposes a block on the newest notarized one (R19); the others check it and cast notarize
+//! (R3); q of these votes are a notarization (R6), with which everybody enters the next view (R8) and casts
+//! finalize (R5); q of those make the block and all its ancestors final (R10). If no block comes in time, q
+//! nullify votes (R4) end the view.
 //!
-//! Upon entering view v (timers: *leader*, *view*; they follow what proposals and votes took lately, and
-//! double with each view in a row that brought nothing, up to a maximum: `pacemaker`):
-//! - as its leader: propose a block on the newest notarized view u < v such that every view
-//!   between u and v is nullified. The proposal carries u's certificate and the nullifications;
-//!   it leaves before anything is journaled, the leader's own notarize after.
-//!   While no block is needed it may wait for a while (*Idling*).
-//! - if the leader is blocked, has no link to here, let its last view pass and has taken no part since,
-//!   or owes turns for time-outs (*Who is waited for*): the leader timer fires at once. It does so too
-//!   when the link to the leader ends.
+//! ## Votes
 //!
-//! Upon a proposal: judge it before anything of it is kept (`judge`). What no honest leader makes,
-//! whatever it knows, is an offence: a block beyond the chain's limits, of a height that cannot follow
-//! the final ones, or not after its parent where that is here, and certificates of something else.
+//! **R1. One word per view.** In one view a validator casts at most one notarize, one nullify and one
+//! finalize. It casts finalize only for the block of its notarize, if it cast one, and never
+//! both finalize and nullify.
+//!   *Why:* on this rests that certificates do not contradict each other (*Safety*).
 //!
-//! Upon the first proposal (B, v) from v's leader, in view v, without a nullify cast in v: once
-//! the parent's view is known to be notarized with B's parent, all views between are known to be
-//! nullified, the parent block is here, and the application finds B valid: journal B, cast
-//! notarize(B, v). What is missing is fetched, from the leader first.
+//! **R2. Journal first.** A vote leaves after it is journaled and synced. The block that it is for is journaled
+//! before it; before a finalize, the notarization too. A vote that contradicts one that the engine holds is
+//! not cast, whatever its caller concluded: the validator halts and names both (the *last gate*).
+//!   *Why:* a restarted validator keeps R1 by its journal (R26). A finalization stands for q − f ≥ f + 1
+//!   honest journals that hold the block, so a power cut of all validators loses nothing that is final.
+//!   *The gate:* the rules below are checked before a vote by the code that decides it. The gate costs
+//!   three comparisons and catches a defect there before it becomes equivocation.
 //!
-//! Upon the leader timer without a proposal, the view timer, or nullify votes of f + 1 validators
-//! that have not said notarize in v: cast nullify(v). As long as the view does not move, repeat
-//! from time to time all votes cast in v, one's proposal, the certificate by which v was entered,
-//! and the newest finalization.
+//! **R3. Notarize.** For the first proposal (B, v) of the current view v, from leader(v), if neither notarize nor
+//! nullify was cast in v, once
+//! - B's parent is the tip, or the parent view is known to be notarized with it;
+//! - every view between the parent view and v is known to be nullified;
+//! - the parent is here, and so are its ancestors down to what is executed;
+//! - B's header follows its parent's (height, timestamp, executed height), and the application finds B valid.
 //!
-//! Upon q votes of one kind for one payload of one view: one combined check makes the
-//! certificate. Upon a certificate of view v, made or received and verified:
-//! - notarization(B, v): if B is here (else fetch it) and neither nullify(v) nor notarize(v) for
-//!   another block was cast: journal B and the notarization, cast finalize(B, v). Enter v + 1.
-//! - nullification(v): enter v + 1.
-//! - finalization(B, v): B and its ancestors are final. Enter v + 1.
+//! What is missing is fetched (R23), from the leader first. A block that fails the last point, or whose parent
+//! view notarized another block or lies below the tip, gets no vote; its view then ends by the view timer.
+//!   *Why:* with the first two, no notarized chain leaves out a final block (*Safety*).
 //!
-//! *The last block of an epoch* (its height is a multiple of the epoch's length). On it nothing is
-//! built: a leader whose parent it would be proposes that very block again, with the certificate
-//! of the view u that notarized it. A voter casts notarize(B, v) for it under the same rule on u
-//! and the views between; what is in it is not checked again, since a quorum has. Upon its
-//! finalization: the epoch is over, whatever view it is in; the next epoch starts on it in view 1.
-//! What came early for it is taken now (`epochs`).
+//! **R4. Nullify.** In the current view only, unless nullify or finalize was cast in it, when
+//! - the leader timer fires and there is no proposal (R20, R21); or the view timer fires; or
+//! - nullify votes are here of f + 1 validators whose notarize is not: an honest one among them has given the
+//!   view up and will not notarize, so waiting only keeps the votes split.
 //!
-//! Upon two different votes of one signer in one view, found in a slot or sent as evidence: verify
-//! both; if they conflict, keep the pair, send it to all once, block the signer (`evidence`).
+//! Nullify after notarize is allowed.
 //!
-//! Upon a nullify(u) from a peer for u below the current view: answer with what ended u. Upon a
-//! finalization whose chain has gaps here: fetch blocks singly, or by range if many. Upon a finalize(v)
-//! of a peer while nothing comes from v's leader: ask that peer what notarized v, since the leader's
-//! own vote does not come here. An answer to a request counts only from whom it was asked; who gives
-//! none or a bad one is asked last from then on. So is who says that it has pruned a range, which is its
-//! claim alone: another is asked at once, and it again after all others.
+//! **R5. Finalize.** In any view above the tip and above the newest known finalization, when its notarization
+//! and the block are here, neither nullify nor a notarize for another block was cast in it, and finalize
+//! was not.
+//!   *Why not below:* the vote is of no use there, and the journal may no longer hold what was cast.
 //!
-//! # Who is waited for
+//! ## Certificates
 //!
-//! Skipping a view is liveness only: it means saying nullify early, which is always allowed, and no rule
-//! of safety asks why. Each validator goes by what it has seen itself (`leaders`).
+//! **R6. Buffer, then check once.** A vote lies undecoded in its slot (R14) until q votes for one subject are
+//! there. Then one combined check makes the certificate. A combined signature that verifies
+//! under the group key, or under the sum of the signers' keys, is a certificate whatever its parts are: a
+//! successful check marks no single vote as verified. If it fails, a bisection finds the
+//! invalid votes, their signers are penalized (R16), the valid ones are marked, and the next check
+//! starts when q votes remain or more come.
 //!
+//! **R7. Only what is verified counts.** A certificate from a peer is verified before anything follows from it:
+//! of the current epoch, above the tip, of a subject that is not certified here. While the votes for the same
+//! subject are under check it waits for that result. Two verified certificates that contradict each other
+//! (two blocks in one view; a nullification and a finalization of one) halt the validator: more
+//! than f are faulty, and whatever it did next could make matters worse.
+//!
+//! **R8. Moving on.** Upon a certificate of view v at or above the current view: enter v + 1. Views never go back.
+//!
+//! **R9. Certificates are not broadcast.** Votes go to all, so each validator makes them itself. Who lacks one
+//! gets it from a proposal (R19), by asking (R23), or as help (R22).
+//!
+//! ## The chain
+//!
+//! **R10. Finality.** Upon a finalization of B: once all blocks between B and the tip are here, they are final,
+//! oldest first, and B is the tip. Until then they are fetched. If the chain below B does not
+//! meet the tip, the validator halts: more than f are faulty, or the database is another chain's.
+//!
+//! **R11. The last block of an epoch.** Its height is a multiple of the epoch's length. Nothing is built on it: a
+//! leader whose parent it would be proposes that very block again, with the certificate of the view u that
+//! notarized it. R3 applies with u as the parent view; the block itself is not validated
+//! again, since a quorum has. A child of it is invalid.
+//!
+//! **R12. The border.** When the last block is final the epoch is over, whatever its view. The next epoch
+//! starts on it in view 1, with no votes of the old one. Messages of the next epoch that came early, within
+//! limits, are taken now. Who is stuck in the epoch before is sent the finalization that ended it.
+//!
+//! **R13. Epochs behind.** That others are epochs ahead is believed when f + 1 of them say so, since one of these is
+//! honest. Then finalized blocks are fetched in order.
+//!
+//! ## Peers
+//!
+//! **R14. A slot for each peer.** A vote is taken only from its signer's own link, only within the window, and
+//! only the first of a kind in a view; all this is tested before any cryptography. No peer can fill
+//! another's slot, and the slots' memory is bounded.
+//!
+//! **R15. A proposal is judged before anything of it is kept.** What no honest leader sends, whatever it knows, is
+//! an offence ([`Flaw`]): not its sender's turn, another chain, a block beyond the limits, of a height
+//! that cannot follow the final ones, not after its parent where that is here, or with certificates of
+//! something else. Then there is no use in waiting: the leader timer fires. A block that the application refuses
+//! (R3) is no such offence, since that can depend on clocks and on what has come so far.
+//!
+//! **R16. Penalties.** Who signs an invalid vote, or passes on an invalid certificate or evidence (honest validators
+//! verify first), or sends a flawed proposal, is blocked: nothing that it sends is looked at. At most f are blocked at a
+//! time, since n − f are a quorum. Beyond that they are on probation: their votes are verified one by one
+//! before they are buffered; after an invalid one they are not heard for a second, then two, up to a minute.
+//! Proven guilt (R17) takes the place of a suspicion.
+//!
+//! **R17. Equivocation.** Two votes of one signer in one view that R1 excludes, found in slots or sent as
+//! evidence, are verified; if both hold they are kept, sent to all once, and their signer stays blocked.
+//!
+//! **R18. Second chances.** When the view timer fires, and upon more than f barren views in a row, all who are blocked
+//! on this validator's own observation alone go on probation: so many leaders in a row cannot all be
+//! faulty, and the fault may have healed. Equivocators, and whom the operator has blocked, stay blocked.
+//! Penalties concern liveness only: no rule about votes asks whether a signer is blocked.
+//!
+//! ## Leading
+//!
+//! **R19. Propose.** Upon entering a view that it leads, a validator builds on the newest notarized view u such that
+//! every view between is nullified. The proposal carries u's certificate and the nullifications. It
+//! leaves before anything is journaled, since it carries no vote; the leader's own notarize follows R2. After a crash
+//! it repeats the block that it voted for, if it did. While no block is needed it may wait (R25).
+//!
+//! ## Time and liveness
+//!
+//! **R20. Time-outs.** A view has a *leader* timer, until the proposal, and a *view* timer, until the certificate.
+//! The leader timer is twice what the slowest leader but f took lately, those
+//! proposals included that came after their view was given up; at least 50 ms, and as configured while fewer than
+//! n − 1 − f leaders are known. "Lately" is the longest time, of which a shorter one takes off an
+//! eighth of the difference. A leader that is known to take longer is given twice its own time, and owes
+//! (R21) for a proposal that took four times what leaders are given. The votes have twice what
+//! they took lately, and never more than configured. Both double with each barren view in a row, up to a maximum.
+//!   *Why f are left out:* slow on purpose are f at most, so they cannot stretch the time-outs of the others.
+//!
+//! **R21. Skipping.** The leader timer fires at once if the leader is blocked, silent, without a link, or
+//! in debt. That means saying nullify early, which is always allowed: no rule of safety asks
+//! why. Each validator goes by what it has seen itself.
 //! - *Silence.* A leader that let its view pass is skipped until it votes in a current view or proposes.
 //!   A status, a request or an old vote is no sign that it can lead.
 //! - *Links.* The end of a process ends its links, and all skip it at once. If only one validator lacks
@@ -72,7 +167,7 @@
 //!   (that takes f + 1) nor wait for it. So no grace is needed: a wrong word costs one vote. If something
 //!   comes from the leader by way of others, it is waited for again, until it lets a view pass.
 //! - *Debt.* A turn in which a leader was waited for and which brought nothing, or a proposal far later
-//!   than usual (*Time-outs*), costs it 32 turns for each time-out's length. Each turn pays one back. Who
+//!   than usual (R20), costs it 32 turns for each time-out's length. Each turn pays one back. Who
 //!   owes more than 64 is skipped. So a leader that votes and never proposes, or proposes every k-th time, to some, invalid
 //!   blocks, or at the last moment, costs one validator a time-out in 32 of its turns, whatever the
 //!   order. What one pays the chain may pay less than twice: a turn stalls only while fewer than f + 1
@@ -84,36 +179,37 @@
 //!   for as long as it does not fail.
 //! - *Who is slow* beyond what is usual gets twice the time after each failure, up to the configured
 //!   time-out or 16 times the usual one, and owes for what it takes. So it leads now and then.
+//! - *No livelock.* If more than f views in a row are barren, so many leaders cannot all be faulty: all
+//!   debts are forgiven, and each validator ends its silence for the others by the nullify votes that it
+//!   casts. From the next view on everybody waits, with time-outs that double, and this is the published
+//!   protocol. Until then skipped views cost a message's delay each. f + 1 validators that wrongly skip an
+//!   honest leader can take its turns from it until its debt is paid, but not the others' turns; and once
+//!   the network is well they have no reason to, since its views bring blocks.
 //!
-//! *No livelock.* If more than f views in a row bring nothing, so many leaders cannot all be faulty: all
-//! debts are forgiven, and each validator ends its silence for the others by the nullify votes that it
-//! casts. From the next view on everybody waits, with time-outs that double, and this is the published
-//! protocol. Until then skipped views cost a message's delay each. f + 1 validators that wrongly skip an
-//! honest leader can take its turns from it until its debt is paid, but not the others' turns; and once
-//! the network is well they have no reason to, since its views bring blocks.
+//! **R22. Repeat and help.** Links drop messages. As long as the view does not move, a validator repeats from
+//! time to time its votes and its proposal in that view, the certificate by which it entered, and the newest
+//! finalization. Upon nullify(u) of a peer for u below the current view, or a status from there: it is sent what
+//! ended u, at most once per view or half a repetition's interval.
 //!
-//! *Time-outs.* The leader's is twice what the slowest leader but f took lately, those proposals
-//! included that came after their view was given up; at least 50 ms, and as configured while fewer than
-//! n − 1 − f leaders are known. "Lately" is the longest time, of which a shorter one takes off an
-//! eighth of the difference. A leader that is known to take longer is given twice its own time, and owes
-//! for a proposal that came only if it took four times what leaders are given. The votes have twice what
-//! they took lately, and never more than configured.
+//! **R23. Fetch.** Missing blocks, ranges of finalized ones and certificates are requested, one peer at a time. An
+//! answer counts only from whom it was asked; who gives none or a bad one is asked last from then on. So
+//! is who says that it has pruned a range, which is its claim alone: another is asked at once,
+//! and it again after all others. A range joins the chain when the finalization of its last block verifies.
 //!
-//! # Idling
+//! **R24. Missing links.** Who has no link to leader(v) lacks the leader's votes too. Upon a finalize(v) of a peer
+//! while nothing comes from leader(v), it asks that peer for what notarized v. (What comes from a
+//! validator by way of others is relayed by the node.)
 //!
-//! A block is *needed* while a transaction waits that can go into one, and while the newest notarized block
-//! does not name the state after all transactions up to itself ([`Engine::is_complete`]): until then what is
-//! final cannot be proven. So two or three empty blocks follow a transaction at once, as on a busy chain.
+//! **R25. Idling.** A block is *needed* while a transaction waits that can go into one, and while the newest
+//! notarized block does not name the state after all transactions up to itself ([`Engine::is_complete`]): until
+//! then what is final cannot be proven. So two or three empty blocks follow a transaction at once, as on a busy chain.
 //! Otherwise a leader may wait for `idle_interval`, from entering a view after one that brought a block; it
-//! proposes as soon as a block is needed.
-//!
-//! When nothing is needed as far as is known here, a leader is waited for from the interval's end on, and
-//! from then on as long as any (*Time-outs*). When something comes up meanwhile, it is waited for from
-//! that moment on. So a dead or censoring leader delays a transaction by a time-out, not by the interval: it is
-//! forwarded to f + 1 leaders, who wait for it as well as who has forwarded it, and these are as many as make
-//! all others give the view up. A leader that is dead for all to see is skipped at once, idle or not. After
-//! a view that brought nothing nobody idles: what follows is the published protocol.
-//!
+//! proposes as soon as a block is needed. When nothing is needed as far as is known here, a leader is waited
+//! for from the interval's end on, as long as any (R20). When something comes up meanwhile, it is
+//! waited for from that moment on. So a dead or censoring leader delays a transaction by a time-out, not by
+//! the interval: it is forwarded to f + 1 leaders, who wait for it as well as who has forwarded it, and
+//! these are as many as make all others give the view up. A leader that is dead for all to see is skipped at
+//! once, idle or not. After a barren view nobody idles: what follows is the published protocol.
 //! - *Who idles owes nothing.* What comes before it is waited for is not timed, in either direction; what
 //!   comes after the interval's end is timed from there. A view that others gave up for something that was
 //!   not known here costs its leader nothing here.
@@ -126,52 +222,70 @@
 //! longer one than the others' lets its idle turns pass and comes to owe for them, so the chain goes at the
 //! others' pace; one with a shorter one makes blocks earlier in its turns, which nobody minds.
 //!
-//! # Why it is safe
+//! ## Restart
 //!
-//! *Two blocks of one view are never both notarized.* Two quorums share an honest validator, and
-//! an honest validator casts notarize once per view, over crashes too: a vote is journaled and
-//! synced before it is sent, and a restarted machine starts from the journal.
+//! **R26. The journal.** It holds every vote of this validator's own, every block that it voted for, every verified
+//! certificate of an open view. [`Engine::checkpoint`] gives the least that must stay; [`Engine::recover`]
+//! starts from it, epoch by epoch. While the journal tells of a later epoch than the engine has reached, it
+//! casts nothing: what it said in the current one may have been dropped. Penalties and evidence are the
+//! node's to keep; it gives them back at the start ([`Config`]).
 //!
-//! *A view is never both finalised and nullified.* An honest validator that cast nullify(v) never
-//! casts finalize(v), and the other way round; two quorums share an honest validator.
+//! What a journal that is gone or old means is in R27 to R30 [below](#a-journal-that-is-lost-or-old).
+//!
+//! # Safety
+//!
+//! *Two blocks of one view are never both notarized.* Two quorums share an honest validator, which casts
+//! notarize once per view (R1), over crashes too (R2, R26).
+//!
+//! *A view is never both finalized and nullified.* An honest validator casts one of the two at most (R1); two
+//! quorums share an honest validator.
 //!
 //! *So no block conflicts with a final one.* Let B be final in view v. A block of a later view w
 //! that does not descend from B has an ancestry that jumps over v or starts at another block of
 //! v. The latter needs a second notarization in v. The former needs a parent below v with every
 //! view between nullified, v among them. A quorum notarized each block on the way, so an honest
-//! validator checked it.
+//! validator checked it (R3).
 //!
 //! *The last block of an epoch is one.* Let B be final in view v as the last block. A proposal of a
-//! later view w is either B again, or builds on something else than B. The rule on parents is the
+//! later view w is either B again, or builds on something else than B (R11). The rule on parents is the
 //! same for both kinds of proposals, so the argument above holds: nothing else is notarized. And
-//! nobody starts the next epoch on anything but a final last block.
+//! nobody starts the next epoch on anything but a final last block (R12).
 //!
-//! *A penalty concerns liveness only.* No rule above asks whether a signer is blocked.
+//! *Neither penalties nor time-outs nor skipping touch this:* no step above asks for them.
 //!
-//! *A power cut of all validators loses nothing final.* Finalize is cast with the block and the
-//! notarization in the journal; a finalization stands for q − f ≥ f + 1 honest journals.
+//! # Liveness
 //!
-//! # Departures from the published protocol, and why they are safe
+//! Let the network be synchronous from some moment on, with messages within Δ, all honest validators up, and at most f
+//! faulty. Retries count as part of Δ (R22).
 //!
-//! - *Certificates are not broadcast when made.* Votes go to all, so each validator makes them
-//!   itself; proposals carry the parent's certificate; who is stuck repeats nullify and is
-//!   answered. This concerns liveness only: no rule above asks who else holds a certificate.
-//! - *Finalize waits for the block itself*, not only for the notarization. Fewer votes at worst.
-//! - *Finalize is cast for earlier views too* when their block comes late. The rule about nullify
-//!   and notarize is the same, and nullify is cast in the current view only.
-//! - *Votes are combined unverified.* A combined signature that verifies under the group key is
-//!   the group's, whatever its parts were. It says nothing about the parts, so none is marked
-//!   verified by it.
-//! - *Views are skipped* (above).
+//! - *Honest validators meet in a view.* Take the highest view v that an honest one is in. Whoever is below repeats
+//!   its nullify or its status, and is sent what ended its view and what the sender entered v with (R22), so
+//!   within 2Δ all honest validators are in v or above.
+//! - *A view with a faulty leader ends.* All honest validators that cast no finalize cast nullify at the view
+//!   timer at the latest (R4). An honest finalize takes a notarization, which ends the view for whoever
+//!   gets it, and it is repeated (R22). So the view ends for all, by one or the other.
+//! - *A view with an honest leader brings a block* once the timers are longer than the leader needs. It knows the newest notarization
+//!   and the nullifications above it when it enters (R8), or fetches them (R23), and its proposal brings them
+//!   to the others (R19). They fetch what blocks they lack (R23) and cast notarize (R3); q of them are honest.
+//!   Timers double with each barren view (R20), so they become long enough; skipping ends by then
+//!   (R21, *No livelock*), and whoever was blocked by mistake is heard again (R18).
+//! - *It becomes final.* With the notarization all honest validators that did not say nullify cast finalize (R5). If all
+//!   entered within the leader timer, nobody had said nullify; so in a view with an honest leader and
+//!   timers long enough q finalize votes come together (R6).
 //!
-//! # What is persisted
+//! # Departures from the published protocol
 //!
-//! Every vote of this validator's own (before it is sent), every block it voted for (before the
-//! vote), every verified certificate of an open view. [`Engine::checkpoint`] gives the least that
-//! must stay; [`Engine::recover`] starts from it, epoch by epoch. While the journal tells of a later
-//! epoch than the machine has reached, it does not vote; and it never casts finalize below a known
-//! finalization: in both cases what it once said may no longer be in the journal. Penalties
-//! and evidence are the node's to keep; it gives them back at the start ([`Config`]).
+//! Each is safe because the safety argument does not use what it changes.
+//!
+//! - *Certificates are not broadcast when made* (R9). Liveness only: repetition and help take their place (R22).
+//! - *Finalize waits for the block itself* (R5), not only for the notarization. Fewer votes at worst.
+//! - *Finalize is cast for earlier views too* when their block comes late (R5). R1 holds there as well, and
+//!   nullify is cast in the current view only.
+//! - *Votes are combined unverified* (R6).
+//! - *Views are skipped* (R21), *leaders may idle* (R25), and *time-outs follow what proposals take* (R20). They say when nullify is cast, and
+//!   nothing about what may be cast.
+//! - *f + 1 nullify votes are joined* (R4), after a notarize too.
+//! - *Epochs* (R11, R12), which the published protocol has not.
 //!
 //! # A journal that is lost or old
 //!
@@ -185,7 +299,7 @@
 //! its own), *lost*, or not sure.
 //! Each is counted once, and only when the certificate or the vote in its answer verifies.
 //!
-//! *Lost.* Once the journals of q others are whole, let (e, u) be the newest of their certificates, (0, 0) without any. Journal it. From then on
+//! **R27. Lost.** Once the journals of q others are whole, let (e, u) be the newest of their certificates, (0, 0) without any. Journal it. From then on
 //! vote in epoch e above view u + 2, in epoch e + 1 above view 2, in later epochs everywhere; nowhere else.
 //!
 //! - *Why it is safe.* Let the key have voted in view v of epoch d. Its validator held a certificate C of d, of view v − 1 or
@@ -206,7 +320,7 @@
 //! - *A crash* on the way: nothing is cast before the position is journaled, and a machine that finds
 //!   `Silence::Unknown` begins again. Checkpoints keep the record.
 //!
-//! *Old.* With its journal a validator waits for q − 1 answers, without which no quorum is there either, and for nobody
+//! **R28. Old.** With its journal a validator waits for q − 1 answers, without which no quorum is there either, and for nobody
 //! longer than 3 s who takes part and does not answer (earlier versions). So up to f that are silent do not delay it, and when
 //! all start at once they answer each other. If a verified vote of its own is above what is settled here and not in its journal, the journal
 //! is lost from then on. Votes that the journal holds are repeated meanwhile.
@@ -218,12 +332,12 @@
 //! *Apart.* A validator without links to a quorum cannot see whether somebody else votes with its key. So upon the next link it asks once more, as with
 //! a journal, before it votes.
 //!
-//! *Elsewhere.* When a validator that has recovered reaches the first view in which it may vote, it asks once more, and waits as with a
+//! **R29. Elsewhere.** When a validator that has recovered reaches the first view in which it may vote, it asks once more, and waits as with a
 //! journal: a vote of its own in such a view is of somebody who votes with its key now. So is, at any time, new evidence
 //! against it, and a certificate that names it among the signers of what it has not said. Then it votes no more,
 //! journals `Silence::Unknown`, and tells its operator: only the operator can end the other process, and a restart is how it says so.
 //!
-//! *More than f at once.* The rest are no quorum, so all that can be lost is in views that they have seen begin. By the operator's word all
+//! **R30. More than f at once.** The rest are no quorum, so all that can be lost is in views that they have seen begin. By the operator's word all
 //! processes were stopped after the loss, and those with a journal are in view u + 1. If all others answer, more than f and fewer
 //! than q are lost, and the newest certificate of the others is (e, u), the lost vote nullify, and nothing else, in the views u + 1 and u + 2. It is
 //! safe: each certificate that may exist unknown has a signer with a journal; one of these cast finalize only where

@@ -135,12 +135,14 @@ impl Pacemaker {
         } else {
             self.barren.saturating_add(1)
         };
+        // R21: no livelock.
         if self.barren_views() > self.faults {
             self.leaders.forgive();
         }
         // Votes may be lost as well as proposals, long before anybody gives the view up.
         self.plan_resend(now);
         let expected = match expected {
+            // R21
             Expected::Proposal if !self.leaders.is_waited_for(leader) => Expected::Nothing,
             told => told,
         };
@@ -161,6 +163,7 @@ impl Pacemaker {
             from: now,
             proposed: early.then_some(now),
             // After a view that brought nothing nobody idles: others may have given up this one as well.
+            // R25
             may_idle: !self.timing.idle_interval.is_zero()
                 && self.barren == 0
                 && !early
@@ -389,6 +392,7 @@ impl Pacemaker {
 
     /// Twice as long for each view in a row that brought nothing.
     fn stretch(&self, base: Duration) -> Duration {
+        // R20
         let stretched = base.saturating_mul(1 << self.barren.min(MAX_DOUBLINGS));
         stretched.min(self.timing.max_timeout.max(base))
     }

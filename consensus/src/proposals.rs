@@ -46,6 +46,7 @@ impl Engine {
             self.pacemaker.has_led(now);
             return;
         }
+        // R19
         let Some((parent_view, id)) = self.choose_parent(now, out) else {
             return;
         };
@@ -57,6 +58,7 @@ impl Engine {
                 return;
             }
         };
+        // R11
         if let Some(last) = parent.as_ref().filter(|parent| self.ends_epoch(parent)) {
             // Nothing is built on the epoch's last block: it is proposed again until it is final.
             self.send_proposal(view, parent_view, last.clone(), out);
@@ -231,6 +233,7 @@ impl Engine {
         out: &mut Output,
     ) {
         let view = proposal.view;
+        // R15
         if let Some(flaw) = self.flaw(from, &proposal) {
             return self.condemn(now, from, &proposal, flaw, out);
         }
@@ -257,6 +260,7 @@ impl Engine {
             self.counters.dropped_window += 1;
             return;
         }
+        // R15
         if let Some(flaw) = self.misplacement(&proposal) {
             return self.condemn(now, from, &proposal, flaw, out);
         }
@@ -296,6 +300,7 @@ impl Engine {
         let Some(round) = self.rounds.get(&view) else {
             return;
         };
+        // R1, R3
         if round.own.notarize.is_some() || round.own.nullify.is_some() {
             return;
         }
@@ -316,7 +321,9 @@ impl Engine {
                     Parent::Missing => return,
                     Parent::Wrong => Validity::Invalid,
                     // A quorum has found this very block valid.
+                    // R11
                     Parent::Known(_) if again => Validity::Valid,
+                    // R11
                     Parent::Known(Some(parent)) if self.ends_epoch(&parent) => Validity::Invalid,
                     Parent::Known(parent)
                         if made(Mistake::HeaderNotChecked)
@@ -330,6 +337,7 @@ impl Engine {
                                 return;
                             }
                         };
+                        // R3
                         out.validate.push(ValidateRequest {
                             view,
                             block: block.clone(),
@@ -366,6 +374,7 @@ impl Engine {
         out: &mut Output,
     ) -> Parent {
         let leader = Some(self.config.committee.leader(view));
+        // R3: the parent.
         if parent_view < self.tip.view {
             return Parent::Wrong;
         }
@@ -386,6 +395,7 @@ impl Engine {
                 }
             }
         }
+        // R3: every view between.
         let mut between = parent_view.next();
         while between < view {
             let nullified = self

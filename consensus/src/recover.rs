@@ -103,6 +103,7 @@ impl Engine {
                 Record::Silence(_) => continue,
             };
             if of != epoch {
+                // R26
                 if of > epoch {
                     self.future.push(record);
                 }
@@ -154,27 +155,13 @@ impl Engine {
         }
         self.view = self.view.max(view);
         let round = self.rounds.entry(view).or_default();
-        for held in [&round.own.notarize, &round.own.nullify, &round.own.finalize]
-            .into_iter()
-            .flatten()
-        {
-            let pair = quorate_types::Evidence {
-                first: *held,
-                second: vote,
-            };
-            if pair.conflict().is_some() {
-                return Err(RecoverError::ConflictingVotes {
-                    first: Box::new(*held),
-                    second: Box::new(vote),
-                });
-            }
+        if let Some(held) = round.own.contradicted_by(vote) {
+            return Err(RecoverError::ConflictingVotes {
+                first: Box::new(held),
+                second: Box::new(vote),
+            });
         }
-        let place = match vote.subject.kind {
-            VoteKind::Notarize => &mut round.own.notarize,
-            VoteKind::Nullify => &mut round.own.nullify,
-            VoteKind::Finalize => &mut round.own.finalize,
-        };
-        *place = Some(vote);
+        *round.own.place(vote.subject.kind) = Some(vote);
         let size = self.config.committee.size();
         round.tally(vote.subject.kind).admit(&vote, size, true);
         Ok(())

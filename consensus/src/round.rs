@@ -2,7 +2,7 @@
 
 use crate::slots::Tally;
 use quorate_crypto::Digest;
-use quorate_types::{Certificate, Proposal, Vote, VoteKind};
+use quorate_types::{Certificate, Evidence, Proposal, Vote, VoteKind};
 
 /// How far the check of a view's proposal has come.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
@@ -24,6 +24,30 @@ pub(crate) struct OwnVotes {
     pub(crate) notarize: Option<Vote>,
     pub(crate) nullify: Option<Vote>,
     pub(crate) finalize: Option<Vote>,
+}
+
+impl OwnVotes {
+    pub(crate) fn place(&mut self, kind: VoteKind) -> &mut Option<Vote> {
+        match kind {
+            VoteKind::Notarize => &mut self.notarize,
+            VoteKind::Nullify => &mut self.nullify,
+            VoteKind::Finalize => &mut self.finalize,
+        }
+    }
+
+    pub(crate) fn all(&self) -> impl Iterator<Item = Vote> + '_ {
+        let votes = [self.notarize, self.nullify, self.finalize];
+        votes.into_iter().flatten()
+    }
+
+    /// The vote in the same view that rule R1 does not allow beside this one.
+    pub(crate) fn contradicted_by(&self, second: Vote) -> Option<Vote> {
+        let mut held = self.all();
+        held.find(|first| {
+            let first = *first;
+            Evidence { first, second }.conflict().is_some()
+        })
+    }
 }
 
 /// One view: its proposal, votes and certificates.
@@ -107,5 +131,53 @@ impl Round {
         self.nullify = Tally::default();
         self.finalize = Tally::default();
         self.proposal = None;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use quorate_crypto::bls::PartialSignature;
+    use quorate_types::{Epoch, Subject, ValidatorIndex, View};
+
+    fn vote(kind: VoteKind, payload: u8) -> Vote {
+        Vote {
+            subject: Subject {
+                epoch: Epoch(0),
+                view: View(3),
+                kind,
+                payload: Digest([payload; 32]),
+            },
+            signer: ValidatorIndex(0),
+            signature: PartialSignature([0; 96]),
+        }
+    }
+
+    /// R1, for each pair of votes.
+    #[test]
+    fn of_two_votes_in_a_view_the_second_contradicts_the_first_exactly_if_r1_says_so() {
+        use VoteKind::{Finalize, Notarize, Nullify};
+        let votes = [
+            vote(Notarize, 1),
+            vote(Notarize, 2),
+            vote(Nullify, 0),
+            vote(Finalize, 1),
+            vote(Finalize, 2),
+        ];
+        for first in votes {
+            for second in votes {
+                let mut own = OwnVotes::default();
+                *own.place(first.subject.kind) = Some(first);
+                let both = [first.subject.kind, second.subject.kind];
+                let nullified = both.contains(&Nullify);
+                let expected = if nullified {
+                    both.contains(&Finalize)
+                } else {
+                    first.subject.payload != second.subject.payload
+                };
+                let found = own.contradicted_by(second).is_some();
+                assert_eq!(found, expected, "{first:?} {second:?}");
+            }
+        }
     }
 }

@@ -32,14 +32,17 @@ impl Engine {
     ) {
         let Subject { view, kind, .. } = vote.subject;
         // The sender must be the signer, or a forger could fill another validator's slot.
+        // R14: from the signer's own link only.
         if vote.signer != from && !made(Mistake::SenderNotSigner) {
             self.counters.dropped_invalid += 1;
             return;
         }
         // Who still says nullify in a view that has ended lacks what ended it.
+        // R22
         if kind == VoteKind::Nullify && view < self.view {
             self.help(now, from, view, out);
         }
+        // R14
         if !self.in_window(view) {
             self.counters.dropped_window += 1;
             return;
@@ -54,6 +57,7 @@ impl Engine {
         } else {
             self.admit(vote, false, out);
         }
+        // R25
         if kind == VoteKind::Notarize && view == self.view {
             self.expect_with_others(now);
         }
@@ -65,6 +69,7 @@ impl Engine {
     fn ask_across(&mut self, now: Moment, vote: Vote, out: &mut Output) {
         let Subject { view, kind, .. } = vote.subject;
         let leader = self.config.committee.leader(view);
+        // R24
         if kind == VoteKind::Finalize && view >= self.view && self.pacemaker.is_out_of_reach(leader)
         {
             self.want(now, Want::Certificates(view, view), Some(vote.signer), out);
@@ -103,6 +108,7 @@ impl Engine {
         let size = self.config.committee.size();
         let Subject { view, kind, .. } = vote.subject;
         let round = self.rounds.entry(view).or_default();
+        // R14: the first of a kind in a view stays.
         match round.tally(kind).admit(&vote, size, verified) {
             Admission::Same => {}
             Admission::Different { payload, signature } => {
@@ -155,6 +161,7 @@ impl Engine {
         let evidence = Evidence { first, second };
         // A BLS signature is unique: of two for the same subject, one is invalid.
         let same_subject = first.subject == second.subject;
+        // R17
         if evidence.conflict().is_none() && !same_subject {
             return;
         }
@@ -182,6 +189,7 @@ impl Engine {
             return;
         }
         let tally = round.tally(subject.kind);
+        // R6
         let Some((parts, verified)) = tally.ready(&subject.payload, quorum) else {
             return;
         };
@@ -287,6 +295,7 @@ impl Engine {
                     "votes for {subject:?} verify one by one but not together"
                 ));
             }
+            // R6, R16
             Err(bad) => {
                 self.counters.bisected += 1;
                 round.tally(subject.kind).fail(job, parts, &bad);
@@ -352,12 +361,17 @@ impl Engine {
             signature,
         };
         let round = self.rounds.entry(view).or_default();
-        let place = match kind {
-            VoteKind::Notarize => &mut round.own.notarize,
-            VoteKind::Nullify => &mut round.own.nullify,
-            VoteKind::Finalize => &mut round.own.finalize,
-        };
-        *place = Some(vote);
+        // R1, R2: the last gate.
+        if let Some(held) = round.own.contradicted_by(vote) {
+            out.fatal = Some(format!(
+                "refused to vote {:?} after {:?}: the two are evidence against this validator. This is a \
+                 defect of the program; it stops before it does harm",
+                vote.subject, held.subject
+            ));
+            return;
+        }
+        *round.own.place(kind) = Some(vote);
+        // R2: it is in `votes`, not in `send`, and leaves after the sync.
         out.persist.push(Record::Vote(vote));
         let last = self.blocks.get(&payload);
         let border = last.is_some_and(|held| self.ends_epoch(&held.block));
@@ -385,6 +399,7 @@ impl Engine {
         // Below a known finalization the vote is of no use. Nor would it be safe: a journal that is
         // ahead of the database no longer holds what was said there.
         let target = self.target.as_ref().map(|target| target.subject.view);
+        // R5
         if view <= self.tip.view || target >= Some(view) || self.own_place().is_none() {
             return;
         }
@@ -399,6 +414,7 @@ impl Engine {
         let other_block = own
             .notarize
             .is_some_and(|vote| vote.subject.payload != payload);
+        // R1, R5
         if (own.nullify.is_some() && !made(Mistake::FinalizeAfterNullify))
             || own.finalize.is_some()
             || (other_block && !made(Mistake::FinalizeOtherThanNotarized))
@@ -429,6 +445,7 @@ impl Engine {
     fn nullify(&mut self, now: Moment, out: &mut Output) {
         let view = self.view;
         let round = self.rounds.entry(view).or_default();
+        // R1, R4
         if round.own.nullify.is_some() || round.own.finalize.is_some() {
             return;
         }
@@ -455,6 +472,7 @@ impl Engine {
             return;
         }
         let given_up = round.given_up();
+        // R4
         if given_up >= enough {
             self.nullify(now, out);
         }
@@ -468,6 +486,7 @@ impl Engine {
             match alarm {
                 Alarm::Leader => self.on_leader_overdue(now, out),
                 Alarm::View => {
+                    // R18
                     let sentences = self.blame.relent();
                     out.sentences.extend(sentences);
                     self.nullify(now, out);
@@ -498,6 +517,7 @@ impl Engine {
         if proposed {
             return;
         }
+        // R21
         if self.own_place() != Some(leader) && self.pacemaker.missed(leader) {
             self.counters.skipped += 1;
         }
@@ -510,6 +530,7 @@ impl Engine {
         if made(Mistake::NothingRepeated) {
             return;
         }
+        // R22
         let previous = View(self.view.0 - 1);
         let entry = self.rounds.get(&previous).and_then(|round| round.exit());
         // Who has not executed what a proposal names cannot vote for it, so finality is told too.

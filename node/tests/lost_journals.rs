@@ -49,6 +49,7 @@ fn log(net: &Net, place: usize) -> String {
 
 /// A machine is gone, and its keys come from the back-up, without the mark that they were used. On a chain
 /// that has gone on for a while that is a lost journal, too.
+// R27, R28
 #[tokio::test(flavor = "multi_thread")]
 async fn a_key_from_a_back_up_follows_before_it_votes() {
     let mut net = Net::start_with("restored", 4, "bls-aggregate", 100_000).await;
@@ -123,6 +124,7 @@ async fn says_too_many_lost(net: &Net, place: usize, word_refused: bool) -> bool
 
 /// Two of four lose their journals. They say so and stay silent; the documented procedure, with all
 /// stopped in between, brings the chain on; a word that is wrong or of an earlier loss is refused.
+// R30
 #[tokio::test(flavor = "multi_thread")]
 async fn two_of_four_lost_journals_take_the_operators_word_and_no_other_one() {
     let mut net = Net::start_with("survivors", 4, "bls-aggregate", 100_000).await;
@@ -228,6 +230,7 @@ fn start_twin(folder: &Path) -> Twin {
 /// Two processes with one identity, on the same address. Who comes second is refused and says that there may
 /// be another one; it takes over when the first is gone, from a view on in which that one cannot have voted;
 /// and the other way round.
+// R29
 #[tokio::test(flavor = "multi_thread")]
 async fn of_two_processes_with_one_identity_one_votes_at_a_time() {
     let mut net = Net::start_with("twins", 4, "bls-aggregate", 100_000).await;

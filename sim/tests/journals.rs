@@ -12,6 +12,7 @@ use std::time::Duration;
 /// Up to f validators lose their journals at random moments, again and again, also while others crash. None
 /// ever contradicts itself, which the checker sees to, and in the end all vote again: f others stop,
 /// and the chain goes on.
+// R27
 #[test]
 fn lost_journals_cost_no_safety_and_their_validators_vote_again() {
     for seed in seeds(40) {
@@ -60,6 +61,7 @@ fn lost_journals_cost_no_safety_and_their_validators_vote_again() {
 
 /// A validator is started on an old copy of its journal, while the others run. It notices before its first
 /// vote, since the others have seen newer votes of it.
+// R28
 #[test]
 fn an_old_copy_of_a_journal_is_noticed_before_the_first_vote() {
     for seed in seeds(30) {
