@@ -27,7 +27,7 @@ use quorate_types::{
     genesis::{Genesis, GenesisError},
 };
 use std::{
-    fmt,
+    fmt, io,
     net::{IpAddr, SocketAddr},
     ops::RangeInclusive,
     path::{Path, PathBuf},
@@ -195,7 +195,7 @@ pub enum LogFormat {
 #[derive(Debug, thiserror::Error)]
 pub enum ConfigError {
     /// The configuration file cannot be read.
-    #[error("the configuration file: {0}")]
+    #[error("the configuration file: {}{}", .0, remedy(.0))]
     Read(ReadError),
     /// It is no TOML of the right shape. The parser's message shows the line.
     #[error("{}: {message}", .path.display())]
@@ -235,6 +235,14 @@ pub enum ConfigError {
         path: PathBuf,
         /// What is wrong with it.
         source: GenesisError,
+    },
+    /// The genesis file that the configuration file names cannot be used.
+    #[error("{source} (`genesis` in {})", .path.display())]
+    NamedGenesis {
+        /// The configuration file.
+        path: PathBuf,
+        /// What is wrong.
+        source: Box<ConfigError>,
     },
     /// A key file cannot be used.
     #[error("{source} (`{key}` in {})", .path.display())]
@@ -357,7 +365,10 @@ impl ValidatorConfig {
         let check = Check { path };
 
         let genesis_path = directory.join(&file.genesis);
-        let genesis = load_genesis(&genesis_path)?;
+        let genesis = load_genesis(&genesis_path).map_err(|source| ConfigError::NamedGenesis {
+            path: path.into(),
+            source: Box::new(source),
+        })?;
         let genesis_error = |source| ConfigError::Genesis {
             path: genesis_path.clone(),
             source,
@@ -396,6 +407,16 @@ impl ValidatorConfig {
         }
 
         let data_dir = directory.join(&file.data_dir);
+        let beside = key_files.iter().map(PathBuf::as_path).chain([path]);
+        if beside
+            .into_iter()
+            .any(|other| is_folder_of(&data_dir, other))
+        {
+            let found = format!("{:?}", file.data_dir.display().to_string());
+            let expected =
+                "a folder of its own, without keys and configuration, for instance \"data\"";
+            return Err(check.value("data_dir", found, expected.into()));
+        }
         let values = check.values(file, &committee, place)?;
         Ok(Self {
             chain: genesis.chain_id(),
@@ -433,9 +454,44 @@ struct Values {
     log: LogConfig,
 }
 
+/// Reads a configuration file's text.
+///
+/// # Errors
+///
+/// If it cannot be read, or is too large.
+pub fn read_config(path: &Path) -> Result<String, ConfigError> {
+    read_text(path, MAX_CONFIG_BYTES).map_err(ConfigError::Read)
+}
+
+/// What to do about a configuration file that cannot be read.
+fn remedy(error: &ReadError) -> String {
+    let ReadError::Io { path, source } = error else {
+        return String::new();
+    };
+    match source.kind() {
+        io::ErrorKind::NotFound => "; name it with --config FILE".into(),
+        io::ErrorKind::IsADirectory => {
+            let file = path.join(CONFIG_FILE);
+            format!("; name the file in it: --config {}", file.display())
+        }
+        _ => String::new(),
+    }
+}
+
+/// Whether a file lies directly in a folder, as their paths say.
+fn is_folder_of(folder: &Path, file: &Path) -> bool {
+    let paths = (std::path::absolute(folder), std::path::absolute(file));
+    // An empty path has no absolute one.
+    let (Ok(folder), Ok(file)) = paths else {
+        return folder.as_os_str().is_empty();
+    };
+    file.parent()
+        .is_some_and(|parent| parent.components().eq(folder.components()))
+}
+
 /// Reads the configuration file alone.
 fn read_file(path: &Path) -> Result<(file::File, toml::Table), ConfigError> {
-    let text = read_text(path, MAX_CONFIG_BYTES).map_err(ConfigError::Read)?;
+    let text = read_config(path)?;
     let syntax = |error: toml::de::Error| ConfigError::Syntax {
         path: path.into(),
         message: error.to_string().trim_end().into(),

@@ -51,8 +51,8 @@ pub(crate) enum MovedError {
     /// It has moved.
     #[error(
         "this validator has moved: {} says that it was exported to {}. Two copies of a validator would \
-         contradict each other, so it does not run here any more. If it is to come back, import the \
-         archive (`quorate move import`), or export it where it runs now",
+         contradict each other, so it does not run here any more. If it is to come back, export it \
+         where it runs now; import this archive only if that was never done anywhere",
         .mark.display(), .archive.display()
     )]
     Exported {

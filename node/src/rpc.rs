@@ -22,6 +22,8 @@ mod submit;
 mod verdict;
 pub(crate) mod verifying;
 
+pub(crate) use verdict::clock_time;
+
 use crate::{
     accounts::Accounts, clock::Clock, config::RpcConfig, executor::ExecutorHandle, keeper::Keep,
     mempool::Mempool, metrics::NodeMetrics, validate::MAX_EXECUTION_LAG,

@@ -198,6 +198,17 @@ async fn addresses_and_log_level_are_taken_over_and_a_broken_file_is_refused() {
         told.contains("needs a restart: mempool.max_per_sender"),
         "{told}"
     );
+    // A name that nobody knows is told where the change is asked for, and so is a file's mistake, line by line.
+    let unknown = address.replace("127.0.0.1", "nobody.invalid");
+    edit(&config, &name, &unknown);
+    let told = net.succeed(&["reload", "--config", &config]);
+    assert!(told.contains("is not found now"), "{told}");
+    edit(&config, &unknown, &name);
+    edit(&config, "max_per_sender", "max_per_sendre");
+    let told = net.fail(&["reload", "--config", &config]);
+    assert!(told.contains("\nunknown field `max_per_sendre`"), "{told}");
+    edit(&config, "max_per_sendre", "max_per_sender");
+    net.succeed(&["reload", "--config", &config]);
     net.until("it logs more", async |_| log().contains(" DEBUG "))
         .await;
     net.until("the name is resolved", async |net| {
@@ -297,17 +308,33 @@ async fn a_validator_that_was_moved_runs_in_one_place_only() {
     let out = out.to_str().unwrap();
     let refused = net.fail(&["move", "import", half.to_str().unwrap(), "--out", out]);
     assert!(refused.contains("half.tar"), "{refused}");
+    assert!(!Path::new(out).exists(), "nothing is left of it");
     let elsewhere = format!("{out}/validator.toml");
-    if Path::new(&elsewhere).exists() {
-        let refused = net.fail(&["run", "--config", &elsewhere, "--allow-plain-keys"]);
-        assert!(
-            refused.contains("import of this validator was cut short"),
-            "{refused}"
-        );
-    }
-    fs::remove_dir_all(out).unwrap();
-    net.succeed(&["move", "import", archive, "--out", out]);
+    let copy = net.directory.path().join("copy.tar");
+    fs::copy(archive, &copy).unwrap();
+    let state = net.directory.path().join("state");
+    let import = |archive: &str, out: &str, more: &[&str]| {
+        let mut command = Command::new(BINARY);
+        command.env("XDG_STATE_HOME", &state);
+        command
+            .args(["move", "import", archive, "--out", out])
+            .args(more);
+        let output = command.output().unwrap();
+        let told = String::from_utf8(output.stderr).unwrap();
+        (output.status.success(), told)
+    };
+    assert!(import(archive, out, &[]).0);
     assert!(!Path::new(archive).exists(), "it is imported once");
+    // A copy of the archive is a copy of the validator.
+    let copy = copy.to_str().unwrap();
+    let second = net.directory.path().join("second");
+    let second = second.to_str().unwrap();
+    let (imported, told) = import(copy, second, &[]);
+    assert!(!imported && told.contains("was imported before"), "{told}");
+    assert!(told.contains(out), "{told}");
+    assert!(!Path::new(second).exists() && Path::new(copy).exists());
+    assert!(import(copy, second, &["--again"]).0);
+    fs::remove_dir_all(second).unwrap();
     let checked = net.succeed(&["config", "check", &elsewhere]);
     assert!(checked.contains("validator 0 of 1"), "{checked}");
     let before = net.height(0).await;

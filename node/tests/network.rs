@@ -141,7 +141,7 @@ async fn a_user_pays_and_verifies_everything_with_the_trust_file_alone() {
     let payer = &net.accounts()[0];
     let plain = quorate_node::keys::Protection::Plain;
     quorate_node::keys::save_secret(&key, &payer.to_bytes(), plain).unwrap();
-    let to = Identity([7; 32]).to_string();
+    let to = SecretKey::from_bytes(&[7; 32]).identity().to_string();
     let trust = net.path().join("trust.json");
     let (key, trust) = (key.to_str().unwrap(), trust.to_str().unwrap());
     for memo in ["", "invoice 17"] {
@@ -209,24 +209,33 @@ async fn a_user_pays_and_verifies_everything_with_the_trust_file_alone() {
         assert!(!refused.status.success(), "{refused:?}");
     }
 
-    let too_much = net.cli(&[
-        "tx",
-        "transfer",
-        "--key",
-        key,
-        "--to",
-        &to,
-        "--amount",
-        "18446744073709551615",
-        "--wait",
-        "--rpc",
-        &url,
-        "--chain-id",
-        &net.genesis.chain_id().to_string(),
-    ]);
-    assert!(!too_much.status.success());
-    let message = String::from_utf8_lossy(&too_much.stderr).into_owned();
-    assert!(message.contains("insufficient_balance"), "{message}");
+    let chain = net.genesis.chain_id().to_string();
+    let mut too_much = vec!["tx", "transfer", "--key", key, "--to", &to, "--wait"];
+    too_much.extend(["--rpc", &url, "--chain-id", &chain]);
+    too_much.extend(["--amount", "18446744073709551615"]);
+    // It costs nothing to be told before, and a fee to be told by the chain.
+    let refused = |arguments: &[&str]| {
+        let output = net.cli(arguments);
+        assert!(!output.status.success(), "{output:?}");
+        String::from_utf8(output.stderr).unwrap()
+    };
+    let payer = payer.identity().to_string();
+    let before = net.succeed(&["account", &payer, "--rpc", &url]);
+    let told = refused(&too_much);
+    assert!(told.contains("nothing was signed"), "{told}");
+    assert_eq!(before, net.succeed(&["account", &payer, "--rpc", &url]));
+    let next = before.split("next nonce").nth(1).unwrap().trim().to_owned();
+    too_much.extend(["--nonce", &next]);
+    let told = refused(&too_much);
+    assert!(told.contains("insufficient_balance"), "{told}");
+    // No point of the curve, and one of small order.
+    let nobody = [format!("02{:062}", 0), "0".repeat(64)];
+    for (to, why) in nobody.iter().zip(["no public key", "small order"]) {
+        let mut arguments = vec!["tx", "transfer", "--key", key, "--amount", "1"];
+        arguments.extend(["--rpc", &url, "--chain-id", &chain, "--to", to]);
+        let told = refused(&arguments);
+        assert!(told.contains(why), "{told}");
+    }
     net.stop_and_check();
 }
 

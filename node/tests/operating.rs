@@ -223,7 +223,30 @@ fn a_configuration_is_checked_without_running() {
         good.contains("validator 1 of 4") && !good.contains("not encrypted"),
         "{good}"
     );
+    let mut likewise = check.to_vec();
+    likewise.insert(2, "--config");
+    assert_eq!(succeed(&likewise), good);
+    // Where else to look for the file.
+    let folder_given = fail(&["config", "check", &format!("{out}/validator-1")]);
+    assert!(folder_given.contains(&config), "{folder_given}");
+    let nothing_given = fail(&["config", "check", &format!("{out}/none.toml")]);
+    assert!(nothing_given.contains("--config FILE"), "{nothing_given}");
     let text = fs::read_to_string(&config).unwrap();
+    for (key, from, to) in [
+        ("data_dir", "\"data\"", "\"\""),
+        ("data_dir", "\"data\"", "\".\""),
+        ("genesis", "\"genesis.json\"", "\"genesis.jsn\""),
+    ] {
+        let (from, to) = (format!("{key} = {from}"), format!("{key} = {to}"));
+        assert!(text.contains(&from));
+        fs::write(&config, text.replace(&from, &to)).unwrap();
+        let message = fail(&check);
+        assert!(
+            message.contains(&config) && message.contains(&format!("`{key}`")),
+            "{message}"
+        );
+    }
+    fs::write(&config, &text).unwrap();
     for (key, bad, part) in [
         ("view_timeout", "\"1ms\"", "consensus.view_timeout"),
         ("leader_timeout", "\"1h\"", "consensus.leader_timeout"),
@@ -345,6 +368,11 @@ async fn a_stopped_validators_database_is_checked_measured_and_damage_is_found()
     );
     let refused = net.fail(&["db", "prune", "--keep", "5", "--config", &config]);
     assert!(refused.contains("10000"), "{refused}");
+    // The newest 10,000 stay, however old they are.
+    for keep in ["0", "10000", "7d"] {
+        let pruned = net.succeed(&["db", "prune", "--keep", keep, "--config", &config]);
+        assert!(pruned.contains("blocks from 1 on are kept"), "{pruned}");
+    }
 
     // Somebody changes an account's row, as a failing disk would not: every checksum is right.
     let path = net.path().join("validator-0/data/db");

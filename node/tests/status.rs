@@ -85,6 +85,42 @@ async fn status_tells_a_lost_quorum_and_that_it_is_back() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn who_is_refused_by_the_others_is_told_so_and_whom_to_ask() {
+    let mut net = Net::start("refused", 4).await;
+    net.until("it is in sync", async |net| status(net, 3).0 == Some(0))
+        .await;
+    for place in 0..3 {
+        net.succeed(&["peers", "block", "3", "--config", &net.config(place)]);
+    }
+    net.until("it says that the others refuse it", async |net| {
+        let (code, text) = status(net, 3);
+        code == Some(4)
+            && text.starts_with("refused by the others: validators 0 (")
+            && text.contains("remedy: ask their operators whether they block this validator")
+    })
+    .await;
+    net.until("the log says so", async |net| {
+        log(net, 3).contains("refused by the others: validators 0 (")
+    })
+    .await;
+    let refused = net.network.client(3).ready().await.unwrap_err().to_string();
+    assert!(refused.contains("refused by the others"), "{refused}");
+    // The chain goes on without it, and says of whom it does.
+    net.grow(0, 3).await;
+    let (code, text) = status(&net, 0);
+    assert_eq!(code, Some(0), "{text}");
+    assert!(text.contains("note: blocked here: validator 3 ("), "{text}");
+    for place in 0..3 {
+        net.succeed(&["peers", "unblock", "3", "--config", &net.config(place)]);
+    }
+    net.until("it is healthy again", async |net| {
+        status(net, 3).0 == Some(0)
+    })
+    .await;
+    net.stop_and_check();
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_mempool_that_was_made_smaller_tells_what_it_drops() {
     let mut net = Net::start("smaller", 4).await;
     net.grow(0, 2).await;

@@ -2,7 +2,7 @@
 //! empty folder.
 //!
 //! A block that begins with `sh` is run to its end and must succeed. In `sh until` it is repeated until it does.
-//! Each line of `sh terminal` is a process of its own that goes on. Only ports are changed, since tests run side by
+//! Each line of `sh terminal` is a process of its own that goes on. `sh example` is not run. Only ports are changed, since tests run side by
 //! side.
 
 #![allow(missing_docs, clippy::unwrap_used)]
@@ -11,11 +11,13 @@ mod common;
 
 use common::BINARY;
 use std::{
+    collections::BTreeMap,
     fs,
     net::TcpListener,
     os::unix::process::CommandExt as _,
     path::{Path, PathBuf},
     process::{Child, Command, Stdio},
+    sync::atomic::{AtomicU16, Ordering},
     thread,
     time::{Duration, Instant},
 };
@@ -60,7 +62,9 @@ fn blocks(text: &str) -> Vec<Block> {
                     "sh" => Some(Kind::Once),
                     "sh until" => Some(Kind::Until),
                     "sh terminal" => Some(Kind::Terminal),
-                    "" | "text" | "toml" | "ini" => None,
+                    // What takes another machine, or another situation.
+                    "sh example" => None,
+                    "" | "text" | "toml" | "ini" | "nginx" => None,
                     other => panic!("line {line}: a block of an unknown kind, {other:?}"),
                 };
                 open = Some(kind);
@@ -87,6 +91,7 @@ struct Shell {
     folder: tempfile::TempDir,
     first_port: u16,
     processes: Vec<(String, Child)>,
+    environment: Vec<(&'static str, String)>,
 }
 
 impl Drop for Shell {
@@ -100,9 +105,11 @@ impl Drop for Shell {
 
 /// Ports that nobody uses, none of which is given to outgoing connections, nor to the other tests' networks.
 fn free_ports() -> u16 {
-    let start = 22_400 + (std::process::id() % 40) as u16 * USED_PORTS;
+    // The tests of one process begin far from each other.
+    static NEXT: AtomicU16 = AtomicU16::new(0);
+    let start = (std::process::id() % 40) as u16 + 13 * NEXT.fetch_add(1, Ordering::Relaxed);
     (0..40)
-        .map(|step| 22_400 + (start - 22_400 + step * USED_PORTS) % (40 * USED_PORTS))
+        .map(|step| 22_400 + (start + step) % 40 * USED_PORTS)
         .find(|first| {
             (*first..first + USED_PORTS).all(|port| TcpListener::bind(("127.0.0.1", port)).is_ok())
         })
@@ -115,6 +122,7 @@ impl Shell {
             folder: tempfile::tempdir().unwrap(),
             first_port: free_ports(),
             processes: Vec::new(),
+            environment: Vec::new(),
         }
     }
 
@@ -140,6 +148,8 @@ impl Shell {
                 "QUORATE_RPC",
                 format!("http://127.0.0.1:{}", self.first_port + 1),
             )
+            .env("XDG_STATE_HOME", self.folder.path().join("state"))
+            .envs(self.environment.clone())
             .stdin(Stdio::null());
         command
     }
@@ -206,6 +216,17 @@ impl Shell {
         }
         blocks.len()
     }
+
+    /// What the others do meanwhile, or what stands in another document.
+    fn meanwhile(&mut self, kind: Kind, text: &str) {
+        let text = self.with_ports(text);
+        let block = Block {
+            kind,
+            line: 0,
+            text,
+        };
+        self.run("meanwhile", &block);
+    }
 }
 
 #[test]
@@ -218,6 +239,64 @@ fn every_command_of_the_tutorial_and_of_the_maintenance_guide_works() {
         let ended = ended.unwrap_or_else(|| panic!("{line}: it was not stopped at the end"));
         assert!(ended.success(), "{line}: {ended}");
     }
+}
+
+/// OPERATING.md is no story: what its commands take for granted is done before them.
+#[test]
+fn the_commands_of_the_operators_guide_work() {
+    let mut shell = Shell::new();
+    shell.meanwhile(
+        Kind::Once,
+        "umask 077; echo 'a long passphrase' > passphrase",
+    );
+    let passphrase = shell.folder.path().join("passphrase");
+    let passphrase = passphrase.to_str().unwrap().to_owned();
+    shell
+        .environment
+        .push(("QUORATE_PASSPHRASE_FILE", passphrase));
+    // Four machines of the text are four ports of this one.
+    let mut text = document("OPERATING.md");
+    for place in 0..4 {
+        let (name, port) = (format!("v{place}.example.org:26600"), 26_600 + 2 * place);
+        text = text.replace(&name, &format!("127.0.0.1:{port}"));
+    }
+    let blocks = blocks(&shell.with_ports(&text));
+    for block in &blocks {
+        if block.text.contains("genesis create") {
+            shell.meanwhile(
+                Kind::Once,
+                "for name in b c d; do quorate init --chain mychain --out $name; done
+                 for name in b c d; do cp $name/registration.json $name.json; done
+                 cp me/registration.json a.json",
+            );
+        }
+        if block.text.contains("quorate peers list") {
+            shell.meanwhile(
+                Kind::Once,
+                "cp mychain/validator-1/* b/; cp mychain/validator-2/* c/; cp mychain/validator-3/* d/",
+            );
+            shell.meanwhile(
+                Kind::Terminal,
+                "quorate run --config me/validator.toml
+                 quorate run --config b/validator.toml
+                 quorate run --config c/validator.toml
+                 quorate run --config d/validator.toml",
+            );
+            shell.meanwhile(
+                Kind::Until,
+                "for port in 26601 26603 26605 26607; do quorate status --rpc http://127.0.0.1:$port; done",
+            );
+        }
+        if block.text.contains("quorate db check") {
+            shell.meanwhile(Kind::Once, "quorate stop --config me/validator.toml");
+        }
+        shell.run("OPERATING.md", block);
+    }
+    assert!(blocks.len() >= 5, "{}", blocks.len());
+    shell.meanwhile(
+        Kind::Once,
+        "for name in b c d; do quorate stop --config $name/validator.toml; done",
+    );
 }
 
 #[test]
@@ -286,15 +365,73 @@ fn sources() -> String {
     text
 }
 
-/// Every file that a document links to is there.
+/// Every command that a document names in its text is there, with the flags that are named with it.
 #[test]
-fn links_between_documents_lead_somewhere() {
+fn commands_that_documents_name_are_there_with_their_flags() {
+    let mut helps: BTreeMap<String, Option<String>> = BTreeMap::new();
+    let mut help = |path: &[&str]| {
+        let made = helps.entry(path.join(" ")).or_insert_with(|| {
+            let output = Command::new(BINARY)
+                .args(path)
+                .arg("--help")
+                .output()
+                .unwrap();
+            let text = String::from_utf8(output.stdout).unwrap();
+            output.status.success().then_some(text)
+        });
+        made.clone()
+    };
+    let mut named = 0;
+    for file in documents() {
+        let text = fs::read_to_string(&file).unwrap();
+        // Between backticks, also over the end of a line.
+        for code in text.split('`').filter(|code| code.starts_with("quorate ")) {
+            let words: Vec<&str> = code.split_whitespace().skip(1).collect();
+            let is_name = |word: &&&str| {
+                word.chars()
+                    .all(|c| c.is_ascii_lowercase() || "-|".contains(c))
+            };
+            let path: Vec<&str> = words.iter().take_while(is_name).take(2).copied().collect();
+            let Some(command) = path.first().filter(|name| !name.starts_with('-')) else {
+                continue;
+            };
+            let place = format!("{}: `{code}`", file.display());
+            let mut found = help(&[command]).unwrap_or_else(|| panic!("{place}: no such command"));
+            if found.contains("\nCommands:") {
+                let inner = path.get(1).filter(|name| !name.starts_with('-'));
+                for inner in inner.into_iter().flat_map(|names| names.split('|')) {
+                    found = help(&[command, inner])
+                        .unwrap_or_else(|| panic!("{place}: no such command"));
+                }
+            }
+            named += 1;
+            for flag in words.iter().filter(|word| word.starts_with("--")) {
+                let flag = flag.trim_end_matches(|c: char| !c.is_ascii_lowercase());
+                let flag = flag.split('=').next().unwrap();
+                let is_there = found
+                    .split(|c: char| c.is_whitespace() || ",<>[]=".contains(c))
+                    .any(|word| word == flag);
+                assert!(is_there, "{place}: {flag} is no flag of it");
+            }
+        }
+    }
+    assert!(named > 100, "only {named} commands");
+}
+
+/// The documents that are for readers.
+fn documents() -> Vec<PathBuf> {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
     let documents = fs::read_dir(root.join("docs")).unwrap();
     let mut files: Vec<PathBuf> = documents.map(|entry| entry.unwrap().path()).collect();
     files.retain(|path| path.extension().is_some_and(|extension| extension == "md"));
     files.extend(["README.md", "ARCHITECTURE.md", "SECURITY.md"].map(|name| root.join(name)));
-    for file in files {
+    files
+}
+
+/// Every file that a document links to is there.
+#[test]
+fn links_between_documents_lead_somewhere() {
+    for file in documents() {
         let text = fs::read_to_string(&file).unwrap();
         for part in text.split("](").skip(1) {
             let target = part.split(')').next().unwrap();

@@ -46,6 +46,9 @@ pub(super) struct Check {
     /// The configuration file
     #[arg(default_value = "validator.toml")]
     file: PathBuf,
+    /// The same, as other commands take it
+    #[arg(long, value_name = "FILE", conflicts_with = "file")]
+    config: Option<PathBuf>,
     #[command(flatten)]
     passphrase: Source,
     /// Print one JSON object
@@ -69,7 +72,8 @@ impl Config {
 impl Check {
     fn run(self) -> anyhow::Result<()> {
         let access = self.passphrase.access(true);
-        let config = ValidatorConfig::load(&self.file, &access)?;
+        let path = self.config.as_ref().unwrap_or(&self.file);
+        let config = ValidatorConfig::load(path, &access)?;
         let mut problems: Vec<String> = Vec::new();
         let mut warnings: Vec<String> = Vec::new();
         for path in &config.key_files {
@@ -147,7 +151,7 @@ impl Check {
             print_lines(&lines)?;
         }
         if !problems.is_empty() {
-            bail!("{}: {}", self.file.display(), problems.join("; "));
+            bail!("{}: {}", path.display(), problems.join("; "));
         }
         Ok(())
     }
@@ -162,7 +166,7 @@ const NOT_CHECKED: [&str; 4] = [
 ];
 
 /// A word on each host name that is not found now.
-fn unresolved(peers: &[(Identity, PeerAddress)]) -> Vec<String> {
+pub(super) fn unresolved(peers: &[(Identity, PeerAddress)]) -> Vec<String> {
     let lookup = system_lookup();
     let names = peers.iter().filter_map(|(_, address)| match address {
         PeerAddress::Name { host, .. } => Some((address, host)),
@@ -175,7 +179,7 @@ fn unresolved(peers: &[(Identity, PeerAddress)]) -> Vec<String> {
             Err(error) => error.to_string(),
         };
         Some(format!(
-            "`p2p.peers`: the name of {address} is not found now ({problem}); the validator starts, and looks \
+            "`p2p.peers`: the name of {address} is not found now ({problem}); the validator runs, and looks \
              again"
         ))
     });

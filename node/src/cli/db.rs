@@ -1,6 +1,7 @@
 //! `quorate db`
 
 use super::{
+    kept::{Kept, parse_kept},
     output::{print_fields, print_json, print_lines},
     rpc::Control,
 };
@@ -57,12 +58,14 @@ pub(super) struct Stats {
 /// A running validator does this by itself if `storage.retention_blocks` or `storage.retention_time` is set; this is for the
 /// first time, or after the value was lowered a lot.
 #[derive(Args)]
-#[command(after_help = "Example:
-  quorate db prune --keep 100000 --config validator-0/validator.toml")]
+#[command(after_help = "Examples:
+  quorate db prune --keep 100000 --config validator-0/validator.toml
+  quorate db prune --keep 7d --config validator-0/validator.toml")]
 pub(super) struct Prune {
-    /// How many of the newest blocks to keep, 10000 at least
-    #[arg(long, value_name = "BLOCKS")]
-    keep: u64,
+    /// How many of the newest blocks to keep, 10000 at least; or for how long (7d), by the blocks' own timestamps,
+    /// and the newest 10000 in any case
+    #[arg(long, value_name = "BLOCKS|TIME", value_parser = parse_kept)]
+    keep: Kept,
     #[command(flatten)]
     control: Control,
 }
@@ -211,17 +214,20 @@ impl Stats {
 
 impl Prune {
     fn run(self) -> anyhow::Result<()> {
-        anyhow::ensure!(
-            self.keep >= MIN_RETENTION_BLOCKS,
-            "--keep must be {MIN_RETENTION_BLOCKS} at least"
-        );
         let opened = open(&self.control, Use::Write)?;
         let before = check::folder_bytes(&opened.data.join("db"));
-        let below = Height((opened.store.tip().height.0 + 1).saturating_sub(self.keep));
+        let tip = opened.store.tip();
+        let newest_ms = tip
+            .block
+            .as_ref()
+            .map_or(0, |block| block.header().timestamp_ms);
+        let (below, before_ms) = forgotten(self.keep, tip.height, newest_ms);
         let terminal = std::io::stderr().is_terminal();
+        let mut reached = opened.store.pruned_below()?;
         loop {
-            let reached = opened.store.prune(below, 10_000)?;
-            if reached >= below {
+            let before = reached;
+            reached = opened.store.prune_older(below, before_ms, 10_000)?;
+            if reached >= below || reached == before {
                 break;
             }
             if terminal {
@@ -243,5 +249,36 @@ impl Prune {
             mib(before),
             mib(after)
         )])
+    }
+}
+
+/// The height below which blocks are forgotten, and the timestamp before which.
+fn forgotten(keep: Kept, newest: Height, newest_ms: u64) -> (Height, u64) {
+    let (blocks, before_ms) = match keep {
+        Kept::Blocks(0) => (u64::MAX, 0),
+        Kept::Blocks(blocks) => (blocks, u64::MAX),
+        Kept::Time(time) => {
+            let time = u64::try_from(time.as_millis()).unwrap_or(u64::MAX);
+            (MIN_RETENTION_BLOCKS, newest_ms.saturating_sub(time))
+        }
+    };
+    (Height((newest.0 + 1).saturating_sub(blocks)), before_ms)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::time::Duration;
+
+    #[test]
+    fn what_is_forgotten_goes_by_number_or_by_age_and_the_newest_stay() {
+        let forgotten = |keep| forgotten(keep, Height(50_000), 1_000_000);
+        assert_eq!(forgotten(Kept::Blocks(20_000)), (Height(30_001), u64::MAX));
+        assert_eq!(forgotten(Kept::Blocks(90_000)).0, Height(0));
+        assert_eq!(forgotten(Kept::Blocks(0)), (Height(0), 0));
+        let minute = Kept::Time(Duration::from_secs(60));
+        assert_eq!(forgotten(minute), (Height(40_001), 940_000));
+        let ever = Kept::Time(Duration::MAX);
+        assert_eq!(forgotten(ever).1, 0);
     }
 }

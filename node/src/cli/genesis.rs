@@ -4,6 +4,7 @@ use super::{
     folders,
     output::{print_fields, print_json, print_lines},
     passphrases::{NewKeys, protection_of},
+    rpc::owned_account,
 };
 use crate::{
     config::{CONFIG_FILE, load_genesis},
@@ -12,6 +13,7 @@ use crate::{
         validator_directory,
     },
     keys::{self, IDENTITY_FILE, VOTE_FILE},
+    rpc::clock_time,
 };
 use anyhow::{Context as _, bail};
 use clap::{ArgGroup, Args, Subcommand};
@@ -137,7 +139,7 @@ pub(super) fn parse_account(text: &str) -> Result<GenesisAccount, String> {
         .split_once('=')
         .ok_or("expected an identity, =, and a balance, for instance 5fa1…=1000000")?;
     Ok(GenesisAccount {
-        identity: identity.parse().map_err(|error| format!("{error}"))?,
+        identity: owned_account(identity)?,
         balance: balance
             .parse()
             .map_err(|_| "the balance must be a whole number below 2^64")?,
@@ -380,7 +382,7 @@ impl Show {
         print_fields(&[
             ("name", genesis.name.clone()),
             ("chain id", genesis.chain_id().to_string()),
-            ("made", format!("{} ms since 1970", genesis.timestamp_ms)),
+            ("made", clock_time(genesis.timestamp_ms)),
             ("protocol", protocol_name(genesis.protocol).into()),
             ("scheme", format!("{}, keys checked", genesis.scheme)),
             (

@@ -1,14 +1,12 @@
 //! `quorate localnet`
 
 use super::{
+    kept::{Kept, parse_kept},
     output::{Paint, print_fields, print_json, print_lines},
     rpc::block_on,
 };
 use crate::{
-    config::{
-        MAX_IDLE_INTERVAL, MAX_RETENTION_TIME, MIN_RETENTION_BLOCKS, MIN_RETENTION_TIME,
-        format_duration, load_genesis, parse_duration,
-    },
+    config::{MAX_IDLE_INTERVAL, format_duration, load_genesis, parse_duration},
     genesis::DEFAULT_LIMITS,
     localnet::{Curve, ExplorerProcess, Figures, Network, Sample, Settings, prepare, setup},
 };
@@ -80,7 +78,7 @@ pub(super) struct Localnet {
     busy: bool,
     /// How many final blocks each validator keeps, 10000 at least, or for how long (7d); 0 for all, as
     /// without it
-    #[arg(long, value_name = "N|TIME", value_parser = parse_retention)]
+    #[arg(long, value_name = "N|TIME", value_parser = parse_kept)]
     retention: Option<Kept>,
     /// Kill a validator this often (kill -9), one after the other, and start it again
     #[arg(long, value_name = "TIME", value_parser = parse_duration)]
@@ -110,29 +108,6 @@ pub(super) struct Localnet {
     /// Print one JSON object with the figures on standard output at the end
     #[arg(long)]
     json: bool,
-}
-
-/// Which blocks are kept.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Kept {
-    /// So many; 0 for all.
-    Blocks(u64),
-    /// Those of so long.
-    Time(Duration),
-}
-
-fn parse_retention(text: &str) -> Result<Kept, String> {
-    let range = MIN_RETENTION_TIME..=MAX_RETENTION_TIME;
-    match (text.parse(), parse_duration(text)) {
-        (Ok(blocks), _) if blocks == 0 || blocks >= MIN_RETENTION_BLOCKS => {
-            Ok(Kept::Blocks(blocks))
-        }
-        (_, Ok(time)) if range.contains(&time) => Ok(Kept::Time(time)),
-        _ => Err(format!(
-            "it must be 0, {MIN_RETENTION_BLOCKS} blocks at least, or a time such as 7d, {} at least",
-            format_duration(MIN_RETENTION_TIME)
-        )),
-    }
 }
 
 /// What `--json` prints.

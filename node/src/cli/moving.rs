@@ -1,6 +1,6 @@
 //! `quorate move`
 
-use super::{output::print_lines, rpc::Control};
+use super::{imports, output::print_lines, rpc::Control};
 use crate::{
     config::{CONFIG_FILE, MAX_CONFIG_BYTES},
     genesis::{GENESIS_FILE, TRUST_FILE},
@@ -8,6 +8,7 @@ use crate::{
     moved::{self, MOVED_FILE, Moved, Stage},
     node::lock_directory,
     owner::OWNER_FILE,
+    rpc::clock_time,
 };
 use anyhow::{Context as _, bail, ensure};
 use clap::{Args, Subcommand};
@@ -27,11 +28,15 @@ const ROOT: &str = "quorate-validator";
 /// The folder of the data directory in it.
 const DATA_FOLDER: &str = "data";
 
-/// The archive's last file. An archive without it is not complete.
+/// The archive's last file. An archive without it is not complete. It holds the archive's id, by which a second
+/// import is noticed; that of earlier versions holds none.
 const LAST_FILE: &str = "complete";
 
 /// What stays behind: locks, sockets, marks, and what a runtime keeps.
 const LEFT: [&str; 5] = ["LOCK", "control.sock", MOVED_FILE, "runtime", "lock"];
+
+/// Most bytes of the archive's id.
+const MAX_ID_BYTES: u64 = 256;
 
 /// Most files of a validator.
 const MAX_FILES: usize = 1_000_000;
@@ -69,7 +74,8 @@ pub(super) struct Export {
 
 /// Unpack an archive into a new folder, and remove the archive
 ///
-/// Import an archive once, on one machine: copies of it are copies of a validator.
+/// Import an archive once, on one machine: copies of it are copies of a validator. A second import by the same
+/// user on the same machine is refused.
 #[derive(Args)]
 #[command(after_help = "Example:
   quorate move import validator-3.tar --out validator-3")]
@@ -79,6 +85,9 @@ pub(super) struct Import {
     /// The new folder; must be missing or empty
     #[arg(long, value_name = "DIR")]
     out: PathBuf,
+    /// Import an archive although it was imported here before: only if the validator has never run from there
+    #[arg(long)]
+    again: bool,
 }
 
 impl Move {
@@ -178,7 +187,8 @@ impl Export {
         }
         let mut files = 0;
         self.add_folder(&mut tar, data, Path::new(DATA_FOLDER), &mut files)?;
-        add_bytes(&mut tar, LAST_FILE, b"\n")?;
+        let id = imports::new_id() + "\n";
+        add_bytes(&mut tar, LAST_FILE, id.as_bytes())?;
         let mut file = tar.into_inner().context("cannot write the archive")?;
         file.flush().context("cannot write the archive")?;
         file.get_ref()
@@ -329,8 +339,46 @@ impl Import {
             "{} is not empty; choose another --out",
             out.display()
         );
+        let was_there = out.exists();
         let file = File::open(&self.archive)
             .with_context(|| format!("cannot read {}", self.archive.display()))?;
+        let filled = self.fill(file);
+        if filled.is_err() {
+            // The archive is still there. What cannot be removed does not run, since it is marked.
+            let removed = match was_there {
+                true => {
+                    fs::read_dir(out).and_then(|entries| entries.flatten().try_for_each(remove))
+                }
+                false => fs::remove_dir_all(out),
+            };
+            if let Err(error) = removed {
+                eprintln!(
+                    "warning: remove {} before you try again ({error})",
+                    out.display()
+                );
+            }
+        }
+        filled?;
+        if let Err(error) = fs::remove_file(&self.archive) {
+            eprintln!(
+                "warning: {} cannot be removed ({error}): remove it, and never import it again",
+                self.archive.display()
+            );
+        }
+        print_lines(&[
+            format!(
+                "{} holds the validator, and the archive is gone. Remove copies of it, on the old machine, too. \
+                 Look at its addresses, then start it:",
+                out.display()
+            ),
+            format!("  quorate config check {}/{CONFIG_FILE}", out.display()),
+            format!("  quorate run --config {}/{CONFIG_FILE}", out.display()),
+        ])
+    }
+
+    /// Makes the new folder. It is marked, and does not run, until all of it is there.
+    fn fill(&self, file: File) -> anyhow::Result<()> {
+        let out = &self.out;
         let data = out.join(DATA_FOLDER);
         let make_error = || format!("cannot make {}", data.display());
         make_private_folder(out).with_context(make_error)?;
@@ -342,10 +390,8 @@ impl Import {
         };
         // It does not run before all of it is there.
         moved::write(&marks[0], &moved)?;
-        let names = unpack(file, out).with_context(|| {
-            let (archive, out) = (self.archive.display(), out.display());
-            format!("{archive} cannot be imported; remove {out} before you try again")
-        })?;
+        let names = unpack(file, out)
+            .with_context(|| format!("{} cannot be imported", self.archive.display()))?;
         for name in [
             CONFIG_FILE,
             GENESIS_FILE,
@@ -355,32 +401,50 @@ impl Import {
         ] {
             ensure!(
                 names.contains(Path::new(name)),
-                "{} is no complete archive of `quorate move export`: {name} is missing. Remove {} before \
-                 you try again",
-                self.archive.display(),
-                out.display()
+                "{} is no complete archive of `quorate move export`: {name} is missing",
+                self.archive.display()
             );
         }
+        let id = read_text(&out.join(LAST_FILE), MAX_ID_BYTES)?;
+        self.is_first(id.trim())?;
         fs::remove_file(out.join(LAST_FILE)).ok();
         let text = read_text(&out.join(CONFIG_FILE), MAX_CONFIG_BYTES)?;
         own_paths(&text)?;
         sync_folder(&out.join(CONFIG_FILE))?;
         // In this order: a crash in between must not leave a folder that does not run and no archive.
         moved::remove(&marks[0])?;
-        if let Err(error) = fs::remove_file(&self.archive) {
-            eprintln!(
-                "warning: {} cannot be removed ({error}): remove it, and never import it again",
-                self.archive.display()
+        Ok(())
+    }
+
+    /// Refuses an archive that was imported before, and remembers it.
+    fn is_first(&self, id: &str) -> anyhow::Result<()> {
+        if id.is_empty() {
+            return Ok(());
+        }
+        if let Some(before) = imports::find(id)?
+            && !self.again
+        {
+            bail!(
+                "{} was imported before, at {}, to {}. Two copies of a validator contradict each other: run that \
+                 one, or move it (`quorate move export`), and remove this archive. If it has never run there: \
+                 --again",
+                self.archive.display(),
+                clock_time(before.at_ms),
+                before.folder.display()
             );
         }
-        print_lines(&[
-            format!(
-                "{} holds the validator, and the archive is gone. Look at its addresses, then start it:",
-                out.display()
-            ),
-            format!("  quorate config check {}/{CONFIG_FILE}", out.display()),
-            format!("  quorate run --config {}/{CONFIG_FILE}", out.display()),
-        ])
+        let folder = std::path::absolute(&self.out).context("--out")?;
+        if let Err(error) = imports::remember(id, folder) {
+            eprintln!("warning: a second import of this archive will not be noticed: {error:#}");
+        }
+        Ok(())
+    }
+}
+
+fn remove(entry: fs::DirEntry) -> io::Result<()> {
+    match entry.file_type()?.is_dir() {
+        true => fs::remove_dir_all(entry.path()),
+        false => fs::remove_file(entry.path()),
     }
 }
 

@@ -2,16 +2,16 @@
 
 use super::block::{load_trust, load_trust_file};
 use crate::{
-    config::{MAX_CONFIG_BYTES, load_genesis},
+    config::{load_genesis, read_config},
     control::CONTROL_SOCKET,
 };
 use anyhow::{Context as _, bail};
 use clap::Args;
-use quorate_files::read_text;
+use quorate_crypto::ParseBytesError;
 use quorate_http::client::Roots;
 use quorate_load::{ANSWER_TIMEOUT, ClientError, RpcClient};
 use quorate_types::{
-    ChainId,
+    ChainId, Identity,
     genesis::{Genesis, Verifier},
 };
 use std::{
@@ -137,7 +137,7 @@ impl Control {
 
     /// The configuration file's text. It names secrets and holds none.
     pub(super) fn text(&self) -> anyhow::Result<String> {
-        read_text(&self.config, MAX_CONFIG_BYTES).context("the configuration file")
+        Ok(read_config(&self.config)?)
     }
 
     /// The path that stands at a key. Nothing else in the file is looked at: these commands are
@@ -203,6 +203,27 @@ pub(super) fn amount(text: &str) -> Result<u64, String> {
             u64::MAX
         )
     })
+}
+
+/// Reads an account that is to be paid. Half of all typing mistakes leave no public key: nobody could ever
+/// spend what such an account holds.
+///
+/// # Errors
+///
+/// If nobody can hold its key, or anybody could spend for it.
+pub(super) fn owned_account(text: &str) -> Result<Identity, String> {
+    let identity: Identity = text
+        .parse()
+        .map_err(|error: ParseBytesError| error.to_string())?;
+    if identity.to_public_key().is_none() {
+        return Err(
+            "it is no public key, so nobody could ever spend what it receives: look for a typing mistake".into(),
+        );
+    }
+    if identity.is_small_order() {
+        return Err("it is a key of small order: anybody could spend what it receives".into());
+    }
+    Ok(identity)
 }
 
 /// Runs a command that talks to the network, on this thread.

@@ -1,12 +1,16 @@
 //! `quorate stop` and `quorate reload`
 
 use super::{
+    config::unresolved,
     output::{print_json, print_lines},
     rpc::{Control, block_on},
 };
 use crate::node::lock_directory;
 use anyhow::bail;
 use clap::Args;
+use quorate_load::ClientError;
+use quorate_p2p::PeerAddress;
+use quorate_types::Identity;
 use std::{
     thread,
     time::{Duration, Instant},
@@ -14,6 +18,9 @@ use std::{
 
 /// How long a validator may take to end. It ends the process itself before that.
 const STOP_LIMIT: Duration = Duration::from_secs(30);
+
+/// How a client shows a line's end in an answer.
+const LINE_END: &str = "\\u{a}";
 
 /// Stop a running validator, and wait until it has ended
 ///
@@ -64,7 +71,11 @@ impl Stop {
 impl Reload {
     pub(super) fn run(self) -> anyhow::Result<()> {
         let client = self.control.client()?;
-        let changes = block_on(async { Ok(client.reload().await?) })?;
+        let changes = match block_on(async { Ok(client.reload().await) })? {
+            // The validator's own words about its file, which have several lines.
+            Err(ClientError::Refused { message, .. }) => bail!(message.replace(LINE_END, "\n")),
+            answer => answer?,
+        };
         if self.json {
             return print_json(&changes);
         }
@@ -78,13 +89,23 @@ impl Reload {
                 )
             })
             .collect();
+        let moved: Vec<(Identity, PeerAddress)> = changes
+            .peers
+            .iter()
+            .filter_map(|peer| Some((peer.identity, peer.now.parse().ok()?)))
+            .collect();
+        lines.extend(
+            unresolved(&moved)
+                .iter()
+                .map(|word| format!("warning: {word}")),
+        );
         if let Some(level) = &changes.log_level {
             lines.push(format!("log.level: {level}"));
         }
         lines.extend(changes.notes.iter().map(|note| format!("note: {note}")));
         if !changes.need_restart.is_empty() {
             lines.push(format!(
-                "needs a restart: {}",
+                "needs a restart: {} (`quorate config check` tells whether it would start)",
                 changes.need_restart.join(", ")
             ));
         }

@@ -196,12 +196,12 @@ impl Testnet {
             return (0..validators.unwrap_or(4))
                 .map(|place| {
                     let port = usize::from(self.base_port) + 2 * place;
-                    let port = u16::try_from(port).with_context(|| {
-                        format!(
+                    let Ok(port) = u16::try_from(port) else {
+                        bail!(
                             "--base-port {} leaves no room; use a lower one",
                             self.base_port
-                        )
-                    })?;
+                        );
+                    };
                     Ok(SocketAddr::from((Ipv4Addr::LOCALHOST, port)).into())
                 })
                 .collect();

@@ -4,7 +4,7 @@ use super::{
     account,
     output::{print_fields, print_json},
     passphrases::Opening,
-    rpc::{ForChain, Rpc, amount, block_on},
+    rpc::{ForChain, Rpc, amount, block_on, owned_account},
 };
 use crate::{genesis::DEFAULT_FEES, keys, mempool::MAX_NONCE_GAP};
 use anyhow::{Context, bail, ensure};
@@ -50,8 +50,8 @@ pub(super) struct TransferCommand {
     key: PathBuf,
     #[command(flatten)]
     opening: Opening,
-    /// The receiving account: 64 hexadecimal digits
-    #[arg(long, value_name = "HEX")]
+    /// The receiving account: 64 hexadecimal digits. What is no public key is refused
+    #[arg(long, value_name = "HEX", value_parser = owned_account)]
     to: Identity,
     /// How much it receives, in the chain's smallest unit
     #[arg(long, value_parser = amount, allow_negative_numbers = true)]
@@ -70,7 +70,8 @@ pub(super) struct TransferCommand {
     memo: String,
     #[command(flatten)]
     chain: ForChain,
-    /// The account's next nonce; asked for if left out, with a proof if there is a trust file
+    /// The account's next nonce; asked for if left out, with a proof if there is a trust file. If it is given,
+    /// nobody is asked for the balance either
     #[arg(long)]
     nonce: Option<u64>,
     /// Wait until the transfer is final, 30 s at most, and say what became of it. If it is not final by
@@ -130,8 +131,14 @@ impl Tx {
 }
 
 impl TransferCommand {
-    /// The account's next nonce, and a word on standard error if it is not known for certain.
-    async fn next_nonce(&self, client: &RpcClient, sender: &Identity) -> anyhow::Result<u64> {
+    /// The account's next nonce, and a word on standard error if it is not known for certain. A transfer of
+    /// more than the account holds is refused here: on the chain it would cost the fee and fail.
+    async fn next_nonce(
+        &self,
+        client: &RpcClient,
+        sender: &Identity,
+        fee: u64,
+    ) -> anyhow::Result<u64> {
         if let Some(nonce) = self.nonce {
             return Ok(nonce);
         }
@@ -152,6 +159,12 @@ impl TransferCommand {
                 client.url()
             ),
         }
+        let cost = u128::from(self.amount) + u128::from(fee);
+        ensure!(
+            cost <= u128::from(answer.balance),
+            "the account holds {}, and this transfer takes {cost} with its fee of {fee}: nothing was signed",
+            answer.balance
+        );
         // What waits is told by the validator alone, but a lie about it costs no more than a gap, which
         // is told when the transfer is taken in.
         let free = answer.free_nonce.unwrap_or(answer.nonce);
@@ -173,14 +186,15 @@ impl TransferCommand {
              nothing was signed",
             client.url()
         );
-        let nonce = self.next_nonce(&client, &sender).await?;
+        let fee = self.fee.unwrap_or(usual);
+        let nonce = self.next_nonce(&client, &sender, fee).await?;
         let transfer = Transfer {
             chain_tag: chain.tag(),
             sender,
             nonce,
             to: self.to,
             amount: self.amount,
-            fee: self.fee.unwrap_or(usual),
+            fee,
             memo,
         };
         let transaction = transfer.sign(&chain, &secret);

@@ -524,7 +524,7 @@ fn ms(time: Duration) -> u64 {
 }
 
 /// A moment in UTC.
-fn clock_time(ms: u64) -> String {
+pub(crate) fn clock_time(ms: u64) -> String {
     let seconds = i64::try_from(ms / 1_000).unwrap_or(i64::MAX);
     match time::OffsetDateTime::from_unix_timestamp(seconds) {
         Ok(at) => format!(
