@@ -172,16 +172,26 @@ impl Engine {
     /// Takes from the journal what it says about itself.
     pub(crate) fn restore_memory(&mut self, records: &mut Vec<Record>) {
         for record in records.iter() {
-            match record {
-                Record::Silence(silence) => self.memory.silence = Some(*silence),
-                Record::Certificate(certificate)
-                    if certificate.subject.kind == VoteKind::Finalize =>
-                {
-                    let at = position_of(&certificate.subject);
-                    self.memory.settled = self.memory.settled.max(at);
+            let subject = match record {
+                Record::Silence(silence) => {
+                    self.memory.silence = Some(*silence);
+                    continue;
                 }
-                _ => {}
-            }
+                Record::Certificate(certificate) => &certificate.subject,
+                Record::Vote(vote) => &vote.subject,
+                Record::Block(_) => continue,
+            };
+            let settled = match record {
+                Record::Certificate(_) if subject.kind == VoteKind::Finalize => {
+                    position_of(subject)
+                }
+                // This key has left the epochs before, and the journal need not tell what it said there.
+                _ => Position {
+                    epoch: subject.epoch,
+                    view: View(0),
+                },
+            };
+            self.memory.settled = self.memory.settled.max(settled);
         }
         let told = |record: &Record| matches!(record, Record::Vote(_) | Record::Silence(_));
         self.memory.fresh = self.config.fresh && !records.iter().any(told);

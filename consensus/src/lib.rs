@@ -323,7 +323,9 @@
 //! **R28. Old.** With its journal a validator waits for q − 1 answers, without which no quorum is there either, and for nobody
 //! longer than 3 s who takes part and does not answer (earlier versions). So up to f that are silent do not delay it, and when
 //! all start at once they answer each other. If a verified vote of its own is above what is settled here and not in its journal, the journal
-//! is lost from then on. Votes that the journal holds are repeated meanwhile.
+//! is lost from then on. Votes that the journal holds are repeated meanwhile. Votes of epochs before the newest that the
+//! journal tells of are settled: nothing is cast there any more, and a checkpoint has dropped them. Otherwise whoever keeps one
+//! could have a validator that has lost its database take its journal for an old copy, and withhold the answer that it needs then.
 //!
 //! *Restored.* Keys can come from a back-up, without a journal and anything that says that they were used. If an answer to the first question shows
 //! a certificate at least 500 blocks or views after the chain's beginning, such a journal counts as lost. Before that, a validator that starts for the first

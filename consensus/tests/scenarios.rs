@@ -35,6 +35,8 @@
 //! | `link WHO up`, `link WHO down` | the link to WHO has come up or ended |
 //! | `idle MS` | machines started from now on let leaders wait so long for something to put into a block |
 //! | `pending yes`, `pending no` | something that needs a block is known, or nothing is |
+//! | `asks` | machines started from now on ask the others at their start what their key has voted |
+//! | `standing WHO [KIND VIEW [NAME]]` | WHO answers that its journal is whole and, if named, that it has seen this vote of the machine |
 //! | `order block WHO`, `order pardon WHO` | the operator's word |
 //!
 //! A VIEW of a later epoch is written `EPOCH.VIEW`.
@@ -52,8 +54,8 @@ use quorate_crypto::{
 };
 use quorate_types::{
     Block, Certificate, ChainId, Committee, Digest, Epoch, EpochLength, Evidence, Header, Height,
-    Message, Proposal, Record, Status, Subject, ValidatorIndex, View, Vote, VoteKind,
-    genesis::BlockLimits,
+    JournalState, Message, Nonce, Proposal, Record, Standing, Status, Subject, ValidatorIndex,
+    View, Vote, VoteKind, genesis::BlockLimits,
 };
 use rand_chacha::{ChaCha8Rng, rand_core::SeedableRng};
 use std::{
@@ -70,6 +72,9 @@ struct Story {
     committee: Committee,
     epoch_length: EpochLength,
     silent_before: Epoch,
+    nonce: Option<Nonce>,
+    /// The machine's newest question.
+    asked: Nonce,
     idle_interval: Duration,
     secrets: Vec<Arc<VoteSecret>>,
     worker: Worker,
@@ -98,6 +103,8 @@ impl Story {
             committee: Committee::new(Epoch(0), identities).unwrap(),
             epoch_length: EpochLength::new(1_000).unwrap(),
             silent_before: Epoch(0),
+            nonce: None,
+            asked: Nonce([0; 16]),
             idle_interval: Duration::ZERO,
             secrets: secrets.into_iter().map(Arc::new).collect(),
             worker: Worker::new(chain, scheme.clone()),
@@ -134,6 +141,17 @@ impl Story {
             }
             "idle" => self.idle_interval = Duration::from_millis(number(1)),
             "pending" => self.step(Input::Pending(words[1] == "yes")),
+            "asks" => self.nonce = Some(Nonce([5; 16])),
+            "standing" => {
+                let vote = words.get(2).map(|_| self.vote(0, &words[2..]));
+                let standing = Standing {
+                    nonce: self.asked,
+                    journal: JournalState::Whole,
+                    newest: None,
+                    vote,
+                };
+                self.hear(number(1) as u32, Message::Standing(Box::new(standing)));
+            }
             "silent" => self.silent_before = Epoch(number(1)),
             "again" => {
                 let block = self.blocks[words[2]].clone();
@@ -296,7 +314,7 @@ impl Story {
             checking: self.checking,
             pardons: Vec::new(),
             silent_before: self.silent_before,
-            nonce: None,
+            nonce: self.nonce,
             fresh: false,
             survivors: None,
             own: Some(Own {
@@ -447,6 +465,9 @@ impl Story {
         }
         self.jobs.extend(output.jobs);
         for Outbound { to, message } in output.send.iter().chain(&output.votes) {
+            if let Message::Inquiry(nonce) = message {
+                self.asked = *nonce;
+            }
             let to = match to {
                 Target::All => "all".to_owned(),
                 Target::One(place) => place.to_string(),
