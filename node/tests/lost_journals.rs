@@ -52,7 +52,7 @@ fn log(net: &Net, place: usize) -> String {
 // R27, R28
 #[tokio::test(flavor = "multi_thread")]
 async fn a_key_from_a_back_up_follows_before_it_votes() {
-    let mut net = Net::start_with("restored", 4, "bls-aggregate", 100_000).await;
+    let mut net = Net::start_with("restored", 4, "bls-threshold", 100_000).await;
     while net.height(0).await < 550 {
         net.grow(0, 50).await;
     }
