@@ -3,8 +3,9 @@
 use crate::{
     Address, Limits, Resource, Share,
     fair::{Finish, Turn, Turns},
+    waiting::Line,
 };
-use parking_lot::Mutex;
+use parking_lot::{Mutex, MutexGuard};
 use std::{
     collections::BTreeMap,
     fmt,
@@ -36,6 +37,7 @@ struct Shared {
     limits: Limits,
     all: [Arc<Semaphore>; Resource::EACH.len()],
     turns: [Turns; Resource::EACH.len()],
+    line: Mutex<Line>,
     book: Mutex<Book>,
     refused: AtomicU64,
 }
@@ -52,7 +54,7 @@ struct Book {
 const PROVEN_LASTS: Duration = Duration::from_secs(60);
 
 /// What one client holds.
-struct Account {
+pub(crate) struct Account {
     address: Address,
     share: [Arc<Semaphore>; Resource::EACH.len()],
     /// How far its turns have got.
@@ -219,6 +221,7 @@ impl Clients {
                 all: Resource::EACH.map(|resource| semaphore(limits.share(resource).all)),
                 turns: Resource::EACH.map(|resource| Turns::new(limits.share(resource).all)),
                 limits,
+                line: Mutex::default(),
                 book: Mutex::default(),
                 refused: AtomicU64::new(0),
             }),
@@ -244,7 +247,16 @@ impl Clients {
     pub fn taken(&self, resource: Resource) -> usize {
         let all = self.limits().share(resource).all;
         let free = self.shared.all[resource as usize].available_permits();
-        all.saturating_sub(free)
+        let waiting = match resource {
+            Resource::Waiting => self.line().len(),
+            _ => 0,
+        };
+        all.saturating_sub(free) + waiting
+    }
+
+    /// Who waits.
+    pub(crate) fn line(&self) -> MutexGuard<'_, Line> {
+        self.shared.line.lock()
     }
 
     /// The client at an address.
@@ -290,7 +302,7 @@ impl Clients {
         })
     }
 
-    fn refuse(&self, refusal: Refusal) -> Refusal {
+    pub(crate) fn refuse(&self, refusal: Refusal) -> Refusal {
         self.shared.refused.fetch_add(1, Ordering::Relaxed);
         refusal
     }
@@ -319,7 +331,8 @@ impl Book {
         Some(account)
     }
 
-    /// Ends a connection of the client that has most, if that is more than one above `own`.
+    /// Ends a connection of the client that has most, if that is more than one above `own`; else, for
+    /// a client that has none, the eldest of those that nothing is under way on.
     fn make_room(&mut self, own: usize, limits: &Limits) -> bool {
         let proxies = &limits.trusted_proxies;
         let counts = self.clients.values().filter(|account| {
@@ -327,21 +340,30 @@ impl Book {
                 .iter()
                 .any(|proxy| Address::of(*proxy) == account.address)
         });
-        let most = counts
+        let holders: Vec<(usize, &Arc<Account>)> = counts
             .map(|account| (account.connections.lock().len(), account))
-            .max_by_key(|(count, _)| *count);
-        let Some((count, account)) = most else {
+            .filter(|(count, _)| *count > 0)
+            .collect();
+        let most = holders.iter().max_by_key(|(count, _)| *count);
+        let victim = match most {
+            Some((count, account)) if *count > own + 1 => account.connections.lock().pop_last(),
+            Some(_) if own == 0 => {
+                // Slow heads and connections that are kept open: who asks for something, or did so to
+                // some use, keeps its own.
+                let idle = holders
+                    .iter()
+                    .filter(|(_, account)| account.is_idle(limits));
+                let first = |account: &Account| account.connections.lock().keys().next().copied();
+                let eldest = idle.min_by_key(|(_, account)| first(account));
+                eldest.and_then(|(_, account)| account.connections.lock().pop_first())
+            }
+            _ => None,
+        };
+        let Some((_, evicted)) = victim else {
             return false;
         };
-        if count <= own + 1 {
-            return false;
-        }
-        let account = account.clone();
-        let newest = account.connections.lock().pop_last();
-        if let Some((_, evicted)) = newest {
-            self.connections = self.connections.saturating_sub(1);
-            evicted.close();
-        }
+        self.connections = self.connections.saturating_sub(1);
+        evicted.close();
         true
     }
 
@@ -363,6 +385,24 @@ impl Account {
             paid_at: Mutex::new(Instant::now()),
             proven_until: Mutex::new(Instant::now()),
             forgetting: semaphore(1),
+        }
+    }
+
+    /// Whether no request of it is under way, and nothing good known of it.
+    fn is_idle(&self, limits: &Limits) -> bool {
+        let free = self.share[Resource::Requests as usize].available_permits();
+        free >= limits.requests.each && self.standing() != Standing::Proven
+    }
+
+    /// What is known of its work.
+    pub(crate) fn standing(&self) -> Standing {
+        let now = Instant::now();
+        if *self.paid_at.lock() > now {
+            Standing::Owing
+        } else if *self.proven_until.lock() > now {
+            Standing::Proven
+        } else {
+            Standing::Unknown
         }
     }
 }
@@ -453,17 +493,13 @@ impl Client {
 
     /// What is known of its work.
     pub fn standing(&self) -> Standing {
-        let Some((account, _)) = &self.account else {
-            return Standing::Proven;
-        };
-        let now = Instant::now();
-        if *account.paid_at.lock() > now {
-            Standing::Owing
-        } else if *account.proven_until.lock() > now {
-            Standing::Proven
-        } else {
-            Standing::Unknown
-        }
+        let account = self.account.as_ref();
+        account.map_or(Standing::Proven, |(account, _)| account.standing())
+    }
+
+    /// Its account, unless it is the operator.
+    pub(crate) fn account(&self) -> Option<&(Arc<Account>, Clients)> {
+        self.account.as_ref()
     }
 
     /// Counts a refusal that somebody else has decided on.
@@ -504,16 +540,16 @@ impl Client {
     }
 }
 
-fn semaphore(permits: usize) -> Arc<Semaphore> {
+pub(crate) fn semaphore(permits: usize) -> Arc<Semaphore> {
     Arc::new(Semaphore::new(permits.min(Semaphore::MAX_PERMITS)))
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use super::*;
     use crate::Times;
 
-    fn limits(all: usize, each: usize) -> Limits {
+    pub(crate) fn limits(all: usize, each: usize) -> Limits {
         let share = Share { all, each };
         Limits {
             connections: share,
@@ -535,7 +571,7 @@ mod tests {
         }
     }
 
-    fn ip(last: u8) -> IpAddr {
+    pub(crate) fn ip(last: u8) -> IpAddr {
         IpAddr::from([192, 0, 2, last])
     }
 
@@ -567,6 +603,31 @@ mod tests {
         drop((first, second));
         assert_eq!(clients.connections(), 1);
         drop(third);
+        assert_eq!(clients.connections(), 0);
+    }
+
+    #[test]
+    fn a_newcomer_gets_the_eldest_idle_connection_when_all_have_one() {
+        let clients = Clients::new(limits(4, 4));
+        let client = |last| clients.client(ip(last)).ok().unwrap();
+        let seats: Vec<_> = (1..=4)
+            .map(|last| clients.seat(ip(last)).ok().unwrap())
+            .collect();
+        // The first asks for something, the second has brought something.
+        let request = client(1).take(Resource::Requests, 1).unwrap();
+        client(2).prove();
+        let newcomer = clients.seat(ip(9)).ok().unwrap();
+        let gone: Vec<bool> = seats.iter().map(|seat| seat.evicted.is_closed()).collect();
+        assert_eq!(gone, [false, false, true, false]);
+        // It has one now, as all others.
+        assert!(clients.seat(ip(9)).is_err());
+        assert_eq!(clients.connections(), 4);
+        // When nobody is idle, nobody gives way.
+        let busy: Vec<_> = [4, 9]
+            .map(|last| client(last).take(Resource::Requests, 1).unwrap())
+            .into();
+        assert!(clients.seat(ip(10)).is_err());
+        drop((seats, newcomer, busy, request));
         assert_eq!(clients.connections(), 0);
     }
 

@@ -8,14 +8,15 @@
 //!
 //! | scarce | bound by |
 //! |---|---|
-//! | connections | a share each; if all are taken, the client that has most loses one to a client that has fewer |
+//! | connections | a share each; if all are taken, the client that has most loses one to a client that has fewer, and an idle client its eldest to one that has none |
 //! | time on a connection | [`Times`]: for a request's head (and being idle), for taking in what is sent, in all |
-//! | requests under way, waiting ones, streams, work | a share each |
+//! | requests under way, streams, work | a share each |
+//! | waiting requests | a share each; if all wait, one is answered before its time to make room (`waiting`) |
 //! | threads that read and verify | turns, which go to the client that has used least time (`fair`); a share each of turns at a time |
 //! | bytes of requests' bodies that have come, and of answers that are not taken in yet | a share each; large answers are made piece by piece ([`pieces`]) |
 //! | bytes on a connection | [`MAX_HEAD_BYTES`] to read, [`MAX_FRAME_BYTES`] and as much again to write, [`FREE_BYTES`] of a body and of an answer; [`SEND_BUFFER_BYTES`] in the system |
 //!
-//! Whoever has four addresses has four shares. So of waiting requests, bytes and work nobody gets more
+//! Whoever has four addresses has four shares. So of bytes and work nobody gets more
 //! than is left for all others then; small bodies and answers take nothing of the bytes; and who only
 //! asks whether the interface lives is answered whatever others hold ([`serve`]).
 //!
@@ -35,6 +36,7 @@ mod fair;
 mod front;
 mod names;
 pub mod pieces;
+mod waiting;
 mod watched;
 
 pub use accept::{listen, serve};
@@ -43,6 +45,7 @@ pub use admit::{Answers, held, hold_answers};
 pub use arriving::forget_body;
 pub use book::{Client, Clients, Permit, Refusal, Standing};
 pub use front::{Front, front};
+pub use waiting::Place;
 
 use std::{net::IpAddr, time::Duration};
 

@@ -252,16 +252,14 @@ async fn submit(
     let request = submit::read(&state, &client, request).await?;
     let count = submit::count(&request)?;
     // Before anything is taken in: who is told that there is no room must not have to wonder.
-    let waiting = wait
-        .then(|| client.take(Resource::Waiting, 1))
-        .transpose()?;
+    let waiting = wait.then(|| client.wait()).transpose()?;
     let answer_bytes = (count * submit::MAX_RESULT_BYTES).saturating_sub(FREE_BYTES);
     let room = client.take(Resource::Bytes, answer_bytes)?;
     let submitted = submit::submit(&state, &client, request, count).await?;
     let mut results = submitted.until_kept().await?;
-    if waiting.is_some() {
+    if let Some(place) = waiting {
         let timeout = Duration::from_millis(query.timeout_ms.unwrap_or(10_000)).min(MAX_WAIT);
-        results = answers::await_final(&state, &client, results, timeout).await;
+        results = answers::await_final(&state, &client, results, timeout, &place).await;
     }
     let answer = Json(SubmitAnswer { results }).into_response();
     Ok(held(answer, room))
@@ -290,16 +288,16 @@ async fn transaction(
     if let Some(wait_ms) = query.wait_ms
         && !result.as_ref().is_some_and(is_final)
     {
-        let _waiting = client.take(Resource::Waiting, 1)?;
+        let place = client.wait()?;
         let timeout = Duration::from_millis(wait_ms).min(MAX_WAIT);
         let deadline = tokio::time::Instant::now() + timeout;
         if result.is_none() {
             // It may be on its way from another validator.
-            result = answers::await_known(&state, &client, id, deadline).await?;
+            result = answers::await_known(&state, &client, id, deadline, &place).await?;
         }
         if let Some(found) = result {
             let left = deadline.saturating_duration_since(tokio::time::Instant::now());
-            let waited = answers::await_final(&state, &client, vec![found], left).await;
+            let waited = answers::await_final(&state, &client, vec![found], left, &place).await;
             result = waited.into_iter().next();
         }
     }
@@ -402,9 +400,9 @@ async fn account(
             proof: None,
         }));
     }
-    let _waiting = client.take(Resource::Waiting, 1)?;
+    let place = client.wait()?;
     let answer = state.parts().executor.prove(identity);
-    let proven = tokio::time::timeout(MAX_WAIT, answer)
+    let proven = tokio::time::timeout(MAX_WAIT, place.until_gone(answer))
         .await
         .map_err(|_| {
             RpcError::unavailable(
@@ -412,6 +410,7 @@ async fn account(
                 "no block became final that certifies a proof",
             )
         })?
+        .ok_or_else(|| RpcError::busy("others need the place to wait in; try again later"))?
         .map_err(|_| RpcError::unavailable("stopping", "the node is stopping"))?
         .map_err(|refused| RpcError::busy(&refused.to_string()))?;
     let account = answers::proven_account(&proven, &identity)?;
@@ -453,9 +452,10 @@ impl BlocksQuery {
         let from = Height(self.from.max(1));
         let limit = self.limit.unwrap_or(MAX_BLOCKS).clamp(1, MAX_BLOCKS);
         if let Some(wait_ms) = self.wait_ms {
-            let _waiting = client.take(Resource::Waiting, 1)?;
+            let place = client.wait()?;
             let timeout = Duration::from_millis(wait_ms).min(MAX_WAIT);
-            answers::await_height(state, from, timeout).await?;
+            let reached = answers::await_height(state, from, timeout);
+            place.until_gone(reached).await.transpose()?;
         }
         Ok((from, limit))
     }
@@ -504,12 +504,12 @@ async fn certificates(
     // Without a number, only what comes from now on is of interest.
     let after = query.after.unwrap_or(u64::MAX);
     if let Some(wait_ms) = query.wait_ms {
-        let _waiting = client.take(Resource::Waiting, 1)?;
+        let place = client.wait()?;
         let timeout = Duration::from_millis(wait_ms).min(MAX_WAIT);
         let mut newest = heard.newest();
         let news = newest.wait_for(|newest| *newest > after);
         // That the time is up is an answer, too: an empty list.
-        let _ = tokio::time::timeout(timeout, news).await;
+        let _ = tokio::time::timeout(timeout, place.until_gone(news)).await;
     }
     Ok(Json(heard.after(after, MAX_CERTIFICATES)))
 }

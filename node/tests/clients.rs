@@ -482,6 +482,48 @@ async fn who_asks_for_a_transaction_before_it_comes_may_wait_for_it() {
     net.stop_and_check();
 }
 
+/// Waiting requests that a validator has room for.
+const WAITING: usize = 256;
+
+#[tokio::test(flavor = "multi_thread")]
+async fn who_waits_from_hundreds_of_addresses_keeps_nobody_from_waiting() {
+    let net = Net::start("waiters", 1).await;
+    let (to, url) = (address(&net), net.network.urls()[0].clone());
+    let waiting = format!("{url}/v1/transactions?wait=finalized&timeout_ms=20000");
+    let mut held = Vec::new();
+    for number in 0..WAITING + 20 {
+        let from = [127, 0, 2 + (number / 200) as u8, 1 + (number % 200) as u8];
+        let mut stream = connect(from, to).await.unwrap();
+        let id = "07".repeat(32);
+        let head = format!(
+            "GET /v1/transactions/{id}?wait_ms=30000 HTTP/1.1\r\nhost: 127.0.0.1\r\n\
+             connection: close\r\n\r\n"
+        );
+        stream.write_all(head.as_bytes()).await.unwrap();
+        held.push(stream);
+    }
+    net.until("all wait", async |net| {
+        metric(net, "quorate_rpc_connections").await >= WAITING as f64
+    })
+    .await;
+    let accounts = net.accounts();
+    for nonce in 0..5 {
+        let body = request(&[transfer(&net, &accounts[0], nonce, 0)]);
+        let answer = client(OTHER).post(&waiting).json(&body).send().await;
+        let answer = answer.unwrap();
+        assert_eq!(answer.status(), 200);
+        let answer: SubmitAnswer = answer.json().await.unwrap();
+        assert_eq!(answer.results[0].state, TransactionState::Finalized);
+    }
+    // The eldest was told what is known, long before its time was up.
+    let start = Instant::now();
+    let mut answer = String::new();
+    held[0].read_to_string(&mut answer).await.unwrap();
+    assert!(answer.contains("unknown_transaction"), "{answer}");
+    assert!(start.elapsed() < Duration::from_secs(15));
+    net.stop_and_check();
+}
+
 /// How long each half of a measurement lasts.
 const MEASURED: Duration = Duration::from_secs(8);
 

@@ -2,7 +2,7 @@
 //! they are changed, withheld, doubled, held back, and joined by others that no honest one would
 //! send. Attacks combine freely.
 
-use crate::crypto::Authority;
+use crate::{crypto::Authority, lies::Lies};
 use commonware_codec::{Copying, DecodeExt, Encode};
 use quorate_consensus::VoteSigner;
 use quorate_crypto::{
@@ -79,6 +79,10 @@ pub enum Attack {
     Moody,
     /// Its blocks have heights that cannot be, or parents that nobody knows.
     JunkBlocks,
+    /// It lies to validators that ask what their lost journals held: certificates that are too old, forged
+    /// or none, answers to earlier questions, old and forged votes, silence. Not part of [`Self::ALL`]:
+    /// it takes lost journals beside.
+    LyingStandings,
     /// It means well, but its disk lies: after a crash it may contradict itself. Not part of
     /// [`Self::ALL`], since it takes [`crate::Mishap::Lie`] beside.
     LyingDisk,
@@ -164,6 +168,7 @@ pub(crate) struct Adversary {
     seen: Vec<Arc<Block>>,
     /// Frames that may be sent again.
     memory: Vec<(Lane, Vec<u8>)>,
+    lies: Lies,
 }
 
 /// Frames that are remembered.
@@ -191,6 +196,7 @@ impl Adversary {
             rng: ChaCha8Rng::seed_from_u64(seed),
             seen: Vec::new(),
             memory: Vec::new(),
+            lies: Lies::default(),
         }
     }
 
@@ -355,6 +361,11 @@ impl Adversary {
 
     /// Takes note of what others say, to say it again.
     pub(crate) fn overhears(&mut self, lane: Lane, bytes: &[u8]) {
+        if self.does(Attack::LyingStandings)
+            && let Ok(Frame(messages)) = Frame::decode(Copying(bytes))
+        {
+            self.lies.overhear(&messages, &mut self.rng);
+        }
         if self.does(Attack::Replay) && self.rng.random_bool(0.1) {
             self.remember(lane, bytes);
         }
@@ -514,6 +525,12 @@ impl Adversary {
                 let second = self.contradict(*vote);
                 let votes = second.into_iter().map(Message::Vote).collect();
                 Some((votes, Duration::ZERO))
+            }
+            Message::Standing(standing) if self.does(Attack::LyingStandings) => {
+                let forged = self.forged(facts.epoch, facts.view.next(), VoteKind::Nullify);
+                let asker = ValidatorIndex(to as u32);
+                let lie = self.lies.tell(standing, asker, forged, &mut self.rng)?;
+                Some((vec![Message::Standing(Box::new(lie))], Duration::ZERO))
             }
             other => Some((vec![other.clone()], Duration::ZERO)),
         }

@@ -125,6 +125,8 @@ pub(crate) struct Host {
     pub(crate) busy: [Moment; PARTS.len()],
     /// Whether it has ever voted.
     pub(crate) has_voted: bool,
+    /// Whether its journal was ever lost, or replaced by a copy.
+    pub(crate) lost_journal: bool,
     /// Whether its journal was lost and the new one may not say so yet: what the mark beside a vote key
     /// says.
     lost: bool,
@@ -188,6 +190,7 @@ impl Host {
             planned: [None; PARTS.len()],
             busy: [Moment(0); PARTS.len()],
             has_voted: false,
+            lost_journal: false,
             lost: false,
             copy: Vec::new(),
             halted: false,
@@ -228,6 +231,7 @@ impl Host {
     /// Stops, and loses its journal.
     pub(crate) fn lose_journal(&mut self) {
         self.running = None;
+        self.lost_journal = true;
         self.disk.replace_files(&journal_folder(&data_dir()), &[]);
     }
 
@@ -239,6 +243,7 @@ impl Host {
     /// Stops, and has the copy in the place of its journal.
     pub(crate) fn restore_journal(&mut self) {
         self.running = None;
+        self.lost_journal = true;
         self.disk
             .replace_files(&journal_folder(&data_dir()), &self.copy);
     }
@@ -253,6 +258,7 @@ impl Host {
         journal.rewrite_after(REWRITE_BYTES);
         self.lost |= recovered.created && self.has_voted;
         if self.lost {
+            self.lost_journal = true;
             begin_after_loss(&mut journal, &mut recovered.records)?;
             self.lost = false;
         }

@@ -9,6 +9,7 @@ mod coverage;
 mod crypto;
 mod disk;
 mod host;
+mod lies;
 mod network;
 mod runner;
 mod scenario;

@@ -289,7 +289,8 @@ fn attack(word: &str) -> Result<Attack, String> {
         return Ok(Attack::Glitch(number(&times, 0)?, number(&times, 1)?));
     }
     let named = |attack: &Attack| format!("{attack:?}") == word;
-    let all = Attack::ALL.into_iter().chain([Attack::LyingDisk]);
+    let beside = [Attack::LyingDisk, Attack::LyingStandings];
+    let all = Attack::ALL.into_iter().chain(beside);
     let known = all.into_iter().find(named);
     known.ok_or_else(|| format!("{word:?} is no attack"))
 }

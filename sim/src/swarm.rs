@@ -114,7 +114,9 @@ pub fn swarm(seed: u64) -> Scenario {
     }
     add_faults(&mut scenario, &mut rng, &switches, end);
     lose_a_database(&mut scenario, end);
+    scenario.must_recover = true;
     lose_journals(&mut scenario, end);
+    lie_about_votes(&mut scenario, end);
     lack_links(&mut scenario, end);
     for (at, fault) in &mut scenario.faults {
         *at = whole_micros(*at);
@@ -125,7 +127,6 @@ pub fn swarm(seed: u64) -> Scenario {
     execute_slowly(&mut scenario);
     idle(&mut scenario);
     scenario.duration = whole_micros(end);
-    scenario.must_recover = true;
     scenario
 }
 
@@ -185,6 +186,50 @@ fn lose_journals(scenario: &mut Scenario, end: Duration) {
             let back = at + (end - at).mul_f64(rng.random_range(0.0..0.2));
             let faults = &mut scenario.faults;
             faults.push((at, Fault::LoseJournal(victim)));
+            faults.push((back, Fault::Restart(vec![victim])));
+        }
+    }
+    scenario.faults.sort_by_key(|(at, _)| *at);
+}
+
+/// In every tenth run honest validators lose their journals, and now and then their
+/// databases, again and again beside f that lie to them. What
+/// f liars and a lost journal take from the quorum need not come back, so such a run is about safety, unless there
+/// are fewer of both. From chance of its own.
+fn lie_about_votes(scenario: &mut Scenario, end: Duration) {
+    let mut rng = ChaCha8Rng::seed_from_u64(scenario.seed ^ 0x11e5);
+    let glitches = |attacks: &BTreeSet<Attack>| {
+        let mut attacks = attacks.iter();
+        attacks.any(|attack| matches!(attack, Attack::Glitch(..)) || attack.is_twin())
+    };
+    if rng.random_range(0..100) >= 10 || scenario.byzantine.values().any(glitches) {
+        return;
+    }
+    let most = (scenario.validators - 1) / 3;
+    while scenario.byzantine.len() < most {
+        let liar = rng.random_range(0..scenario.validators);
+        scenario.byzantine.entry(liar).or_default();
+    }
+    for attacks in scenario.byzantine.values_mut() {
+        // Who says nothing at all tells no lies either.
+        attacks.remove(&Attack::Silent);
+        attacks.insert(Attack::LyingStandings);
+    }
+    scenario.must_recover = false;
+    let mut victims: Vec<usize> = (0..scenario.validators).collect();
+    victims.retain(|victim| scenario.is_honest(*victim));
+    victims.shuffle(&mut rng);
+    let count = rng.random_range(1..=2);
+    for victim in victims.into_iter().take(count) {
+        for _ in 0..rng.random_range(2..8) {
+            let at = end.mul_f64(rng.random_range(0.02..0.95));
+            let back = at + end.mul_f64(rng.random_range(0.0..0.02));
+            let faults = &mut scenario.faults;
+            let loss = match rng.random_range(0..4) {
+                0 => Fault::LoseDatabase(victim),
+                _ => Fault::LoseJournal(victim),
+            };
+            faults.push((at, loss));
             faults.push((back, Fault::Restart(vec![victim])));
         }
     }

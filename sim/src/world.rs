@@ -25,7 +25,7 @@ use bytes::Bytes;
 use commonware_codec::{Copying, DecodeExt};
 use quorate_consensus::{
     LOOKAHEAD_VIEWS, MAX_EARLY_MESSAGES, MAX_EVIDENCE_PER_VALIDATOR, MAX_PROPOSED_PER_LEADER,
-    MAX_WANTS, Moment, Offence, PROPOSAL_LOOKAHEAD_VIEWS, VoteChecking,
+    MAX_WANTS, Moment, Offence, PROPOSAL_LOOKAHEAD_VIEWS, VoteChecking, Voting,
 };
 use quorate_p2p::{Lane, To};
 use quorate_types::{Block, Digest, Epoch, Frame, Height, Identity, Message, ValidatorIndex, View};

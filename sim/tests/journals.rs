@@ -4,7 +4,7 @@
 mod common;
 
 use common::{run, seconds, seeds};
-use quorate_sim::{Fault, Scenario};
+use quorate_sim::{Attack, Fault, Scenario};
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use std::time::Duration;
@@ -113,5 +113,33 @@ fn a_lost_journal_is_recovered_over_a_missing_link() {
             before.highest,
             after.highest
         );
+    }
+}
+
+/// One or two of seven, or one of four, lie to whoever asks what its lost journal held. Nobody contradicts itself,
+/// nobody takes its own votes for somebody else's, which the checker sees to. Of seven, one liar and one lost
+/// journal are no more than f: all goes on.
+#[test]
+fn lies_about_lost_votes_cost_no_safety_and_keep_no_more_than_f_from_voting() {
+    for seed in seeds(60) {
+        let mut rng = ChaCha8Rng::seed_from_u64(seed ^ 0x11e);
+        let (validators, liars) = [(4, 1), (7, 2), (7, 1)][seed as usize % 3];
+        let mut scenario = Scenario::new(seed, validators, seconds(6));
+        scenario.epoch_blocks = [1, 2, 5, 30, 10_000][seed as usize % 5];
+        scenario.links.loss_percent = [0, 5][seed as usize % 2];
+        for liar in validators - liars..validators {
+            let attacks = [Attack::LyingStandings];
+            scenario.byzantine.insert(liar, attacks.into());
+        }
+        for _ in 0..rng.random_range(3..12) {
+            let at = Duration::from_millis(rng.random_range(5..2_000));
+            let away = Duration::from_micros(rng.random_range(1..30_000));
+            scenario.faults.push((at, Fault::LoseJournal(1)));
+            scenario.faults.push((at + away, Fault::Restart(vec![1])));
+        }
+        scenario.faults.sort_by_key(|(at, _)| *at);
+        scenario.faults.push((seconds(3), Fault::Heal));
+        scenario.must_recover = liars < (validators - 1) / 3;
+        run(scenario);
     }
 }

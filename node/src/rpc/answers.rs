@@ -13,7 +13,7 @@ use crate::{
 };
 use commonware_codec::{Copying, DecodeExt, EncodeSize as _};
 use quorate_consensus::Moment;
-use quorate_http::Client;
+use quorate_http::{Client, Place};
 use quorate_load::api::{
     BlockJson, BlockSummaryJson, BlockTransactionJson, BlockedJson, ChainBlockJson, ErrorDetail,
     PeerDetailJson, PeerJson, PeersJson, Standing, TransactionJson, TransactionResult,
@@ -94,13 +94,14 @@ pub(super) fn pending(id: Digest, now: Moment, waits: Option<WaitingFor>) -> Tra
     }
 }
 
-/// Waits until none of these is pending any more, or the time is up. Whatever happens meanwhile,
-/// what was taken in is told.
+/// Waits until none of these is pending any more, the time is up, or the place to wait in is gone.
+/// Whatever happens meanwhile, what was taken in is told.
 pub(super) async fn await_final(
     state: &RpcState,
     client: &Client,
     mut results: Vec<TransactionResult>,
     timeout: Duration,
+    place: &Place,
 ) -> Vec<TransactionResult> {
     let deadline = tokio::time::Instant::now() + timeout;
     let mut news = state.parts().executor.executed();
@@ -129,20 +130,22 @@ pub(super) async fn await_final(
         if done {
             return results;
         }
-        match tokio::time::timeout_at(deadline, news.changed()).await {
-            Ok(Ok(())) => {}
-            // The node is stopping, or the time is up.
-            Ok(Err(_)) | Err(_) => return results,
+        let news = place.until_gone(news.changed());
+        match tokio::time::timeout_at(deadline, news).await {
+            Ok(Some(Ok(()))) => {}
+            // The node is stopping, others need the place, or the time is up.
+            Ok(Some(Err(_)) | None) | Err(_) => return results,
         }
     }
 }
 
-/// Waits until this validator knows a transaction, or the time is up.
+/// Waits until this validator knows a transaction, the time is up, or the place to wait in is gone.
 pub(super) async fn await_known(
     state: &RpcState,
     client: &Client,
     id: Digest,
     deadline: tokio::time::Instant,
+    place: &Place,
 ) -> RpcResult<Option<TransactionResult>> {
     let mut news = state.parts().executor.executed();
     loop {
@@ -168,6 +171,7 @@ pub(super) async fn await_known(
                 return Err(RpcError::unavailable("stopping", "the node is stopping"));
             },
             () = tokio::time::sleep_until(deadline) => {}
+            () = place.gone() => return Ok(None),
         }
     }
 }

@@ -31,6 +31,7 @@ impl Simulation {
         let holdings = engine.holdings();
         let entered = running.epoch;
         let waiting = running.machine.events.len();
+        let voting = engine.voting();
         if let Some(running) = &mut self.hosts[host].running {
             running.bisected = bisected;
             running.epoch = at.0;
@@ -56,6 +57,15 @@ impl Simulation {
             return Ok(());
         }
         self.condemned[host].extend(condemned);
+        // Old votes that are shown to it, and lies, must not keep a validator from voting.
+        if !self.hosts[host].lost_journal {
+            if let Voting::KeyElsewhere { .. } = voting {
+                return Err(format!("host {host} believes that another has its key"));
+            }
+            if let Voting::Recovering { .. } = voting {
+                return Err(format!("host {host} takes its own journal for an old copy"));
+            }
+        }
         self.coverage.bisections += fresh;
         self.coverage.evidence = self.coverage.evidence.max(convicted as u64);
         let blames = self.scenario.checking != VoteChecking::TogetherUnblocked;
