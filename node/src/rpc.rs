@@ -49,7 +49,7 @@ use quorate_load::api::{
 use quorate_load::verdict::Health;
 use quorate_p2p::PeerStatus;
 use quorate_storage::store::Store;
-use quorate_types::{ChainId, Digest, Height, Identity, genesis::Fees};
+use quorate_types::{Account, ChainId, Digest, Height, Identity, genesis::Fees};
 use serde::Deserialize;
 use std::{sync::Arc, time::Duration};
 use verifying::Verifying;
@@ -387,16 +387,14 @@ async fn account(
         .parse()
         .map_err(|_| RpcError::bad_request("an identity is 64 hexadecimal digits"))?;
     if query.proof != Some(true) {
-        let account = state
-            .reading(&client, move |parts| {
-                Ok(parts.store.account(&identity)?.unwrap_or_default())
-            })
+        let (account, free_nonce) = state
+            .reading(&client, move |parts| newest_account(parts, &identity))
             .await?;
         return Ok(Json(AccountJson {
             identity,
             nonce: account.nonce,
             balance: account.balance,
-            free_nonce: state.parts().mempool.next_nonce(&identity),
+            free_nonce: (free_nonce > account.nonce).then_some(free_nonce),
             proof: None,
         }));
     }
@@ -414,11 +412,15 @@ async fn account(
         .map_err(|_| RpcError::unavailable("stopping", "the node is stopping"))?
         .map_err(|refused| RpcError::busy(&refused.to_string()))?;
     let account = answers::proven_account(&proven, &identity)?;
+    // The proof is of a state that is certified, and transfers may have been executed since.
+    let (_, free_nonce) = state
+        .reading(&client, move |parts| newest_account(parts, &identity))
+        .await?;
     Ok(Json(AccountJson {
         identity,
         nonce: account.nonce,
         balance: account.balance,
-        free_nonce: state.parts().mempool.next_nonce(&identity),
+        free_nonce: (free_nonce > account.nonce).then_some(free_nonce),
         proof: Some(AccountProofJson {
             executed_height: proven.executed_height,
             state_root: proven.state_root,
@@ -427,6 +429,14 @@ async fn account(
             certificate: to_hex(&proven.certificate),
         }),
     }))
+}
+
+/// An account as it is now, and the first nonce that the next transfer can have.
+fn newest_account(parts: &RpcParts, identity: &Identity) -> RpcResult<(Account, u64)> {
+    // In this order: what leaves the mempool as executed is in the database before.
+    let waiting = parts.mempool.next_nonce(identity).unwrap_or(0);
+    let account = parts.store.account(identity)?.unwrap_or_default();
+    Ok((account, waiting.max(account.nonce)))
 }
 
 async fn block(

@@ -59,6 +59,12 @@ fn admins(net: &Net) -> Vec<SocketAddr> {
         .collect()
 }
 
+/// Killed validators are watched each time the tests run, everything else with `QUORATE_NIGHTLY=1`: it
+/// takes minutes.
+fn nightly() -> bool {
+    std::env::var_os("QUORATE_NIGHTLY").is_some()
+}
+
 /// An alert about the machine of a validator.
 fn at(alert: &str, net: &Net, place: usize) -> String {
     format!("{alert} {}", admin(net, place))
@@ -213,6 +219,9 @@ fn seat(net: &Net, place: usize) -> Seat {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_validator_that_contradicts_itself() {
+    if !nightly() {
+        return;
+    }
     let folder = tempfile::tempdir().unwrap();
     let mut net = idle_net("chaos-alerts").await;
     let Some(prometheus) = Prometheus::start(folder.path(), &admins(&net), &[]) else {
@@ -250,6 +259,9 @@ async fn a_validator_that_contradicts_itself() {
 /// Forged votes whose sender is not blocked for them, and bytes that mean nothing.
 #[tokio::test(flavor = "multi_thread")]
 async fn peers_that_send_what_no_validator_sends() {
+    if !nightly() {
+        return;
+    }
     let folder = tempfile::tempdir().unwrap();
     let mut net = Net::start_changed("chaos-forged", 4, |settings| {
         settings.block_interval_ms = 50;
@@ -310,6 +322,9 @@ fn prune(net: &Net, place: usize, kept: u64) {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn machines_on_which_something_is_wrong() {
+    if !nightly() {
+        return;
+    }
     let folder = tempfile::tempdir().unwrap();
     let Some(troubles) = Troubles::make(folder.path()) else {
         return;
@@ -398,6 +413,9 @@ async fn machines_on_which_something_is_wrong() {
 /// process sees.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_disk_that_fills_up() {
+    if !nightly() {
+        return;
+    }
     let folder = tempfile::tempdir().unwrap();
     let may = Command::new("unshare")
         .args(["--user", "--map-root-user", "--mount", "sh", "-c"])
@@ -456,6 +474,9 @@ async fn a_disk_that_fills_up() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn explorers_that_show_nothing_new() {
+    if !nightly() {
+        return;
+    }
     let folder = tempfile::tempdir().unwrap();
     let net = idle_net("alerts-explorer").await;
     let upstream = Proxy::start(net.network.client(0).url()).await;

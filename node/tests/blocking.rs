@@ -144,6 +144,10 @@ async fn the_operator_blocks_and_unblocks_within_the_cap() {
     net.network.kill(0).unwrap();
     net.network.spawn(0, &[]).unwrap();
     net.network.wait_until_up().await.unwrap();
+    net.until("it remembers the order", async |net| {
+        thinks(net, 0, 2).await.is_some()
+    })
+    .await;
     let held = thinks(&net, 0, 2).await.unwrap();
     assert!(held.ordered && held.until_ms.is_some() && held.standing == Standing::Blocked);
     let peers: PeersJson = serde_json::from_str(&net.succeed(&[

@@ -373,8 +373,8 @@ async fn a_database_is_removed_by_whoever_says_yes_and_the_journal_never() {
     // A lost journal is told of; it does not keep the validator from starting.
     fs::rename(data.join("journal"), data.join("journal.away")).unwrap();
     let output = net.cli(&["config", "check", &config]);
-    let told = String::from_utf8_lossy(&output.stderr).into_owned();
-    assert!(output.status.success(), "{told}");
+    let told = String::from_utf8_lossy(&output.stdout).into_owned();
+    assert!(output.status.success(), "{output:?}");
     assert!(told.contains("there is no vote journal"), "{told}");
     fs::rename(data.join("journal.away"), data.join("journal")).unwrap();
     net.network.spawn(3, &[]).unwrap();

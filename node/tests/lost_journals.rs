@@ -85,6 +85,8 @@ async fn a_key_from_a_back_up_follows_before_it_votes() {
         "it asked nobody: {log}"
     );
     no_evidence(&net).await;
+    let height = net.height(0).await;
+    net.reach(3, height).await;
     net.stop_and_check();
 }
 
@@ -227,6 +229,20 @@ fn start_twin(folder: &Path) -> Twin {
     Twin(child.unwrap())
 }
 
+/// Whether the others all have a link to validator 3, or to its twin.
+async fn linked_to_all(net: &Net) -> bool {
+    for place in 0..3 {
+        let linked = status(net, place).await.is_some_and(|status| {
+            let mut peers = status.peers.iter();
+            peers.any(|peer| peer.validator == Some(ValidatorIndex(3)) && peer.connected)
+        });
+        if !linked {
+            return false;
+        }
+    }
+    true
+}
+
 /// Two processes with one identity, on the same address. Who comes second is refused and says that there may
 /// be another one; it takes over when the first is gone, from a view on in which that one cannot have voted;
 /// and the other way round.
@@ -243,6 +259,7 @@ async fn of_two_processes_with_one_identity_one_votes_at_a_time() {
         last_vote(net, 3).await > before
     })
     .await;
+    net.until("it is linked to all", linked_to_all).await;
     let folder = net.path().join("twin");
     let twin = start_twin(&folder);
     let told = || fs::read_to_string(folder.join("twin.log")).unwrap();
@@ -265,6 +282,7 @@ async fn of_two_processes_with_one_identity_one_votes_at_a_time() {
     })
     .await;
     // Now the first one is the second.
+    net.until("the twin is linked to all", linked_to_all).await;
     net.network.spawn(3, &[]).unwrap();
     net.until("it is refused", async |net| {
         verdict(net, 3)

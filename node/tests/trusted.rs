@@ -5,9 +5,8 @@
 mod common;
 
 use axum::{Json, Router, routing::get};
-use common::Net;
+use common::{Net, payee};
 use quorate_node::keys::{Protection, save_secret};
-use quorate_types::Identity;
 use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, IsCa, KeyPair};
 use serde_json::json;
 use std::{
@@ -82,7 +81,7 @@ async fn impostor(chain: String, submitted: Arc<AtomicUsize>) -> String {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_transfer_is_signed_only_for_the_chain_that_was_named() {
     let net = Net::start("sign", 1).await;
-    let (key, to) = (key(&net, 0), Identity([7; 32]).to_string());
+    let (key, to) = (key(&net, 0), payee().to_string());
     let transfer = [
         "tx", "transfer", "--key", &key, "--to", &to, "--amount", "5",
     ];
@@ -177,7 +176,7 @@ async fn every_command_speaks_tls_to_whom_it_has_reason_to_believe() {
     let trust = net.path().join("trust.json");
     let trust = ["--trust", trust.to_str().unwrap()];
     let key = key(&net, 0);
-    let to = Identity([7; 32]).to_string();
+    let to = payee().to_string();
     let (port_of_explorer, data) = (port_of(), folder.join("explorer"));
     for host in ["localhost", "127.0.0.1"] {
         let url = format!("https://{host}:{port}");

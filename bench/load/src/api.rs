@@ -613,8 +613,8 @@ pub struct AccountJson {
     pub nonce: u64,
     /// What it holds.
     pub balance: u64,
-    /// The first nonce that is free, if transfers of the account wait at this validator and can go into a
-    /// block. It is not proven.
+    /// The first nonce that is free, if it is not `nonce`: transfers of the account wait at this validator
+    /// and can go into a block, or were executed after the state that is proven. It is not proven.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub free_nonce: Option<u64>,
     /// With `?proof=true`: what proves it.

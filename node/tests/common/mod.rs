@@ -31,6 +31,11 @@ pub const ACCOUNTS: u32 = 50;
 /// Of these, those that [`Net::load`] uses; the others are for clients of the tests' own.
 pub const LOAD_ACCOUNTS: usize = 40;
 
+/// Somebody to pay who has nothing.
+pub fn payee() -> Identity {
+    SecretKey::from_bytes(&[7; 32]).identity()
+}
+
 /// A network in a folder of its own.
 pub struct Net {
     pub network: Network,
