@@ -5,12 +5,12 @@ SHELL := /bin/bash
 export CARGO_TARGET_DIR ?= $(HOME)/.cache/quorate/target
 QUORATE := $(CARGO_TARGET_DIR)/release/quorate
 
-.PHONY: help deny sbom tools page page-test build localnet observe test sim nightly fuzz mistakes bench-verify bench-engines chaos bench bench-dashboard gate cryptography-off others experiments lint
+.PHONY: help deny sbom tools page page-types page-test build localnet observe test sim nightly fuzz mistakes bench-verify bench-engines chaos bench bench-dashboard gate cryptography-off others experiments lint
 
 help: ## show this list
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
 
-tools: ## install what bare Debian lacks, or say what to install elsewhere
+tools: ## install missing build tools on Debian; elsewhere, list what to install
 	@deploy/install-tools
 
 build: tools page ## build the quorate binary (about 15 minutes the first time)
@@ -27,18 +27,22 @@ page: ## build the explorer's web page, if npm is there
 	    echo "the page was not built (it needs node 20.19 or newer): the explorer serves a placeholder"; \
 	fi
 
-page-test: build ## the explorer's page in headless Chromium, before a local network (needs npm, chromium)
+page-types: ## generate the page's TypeScript types from the explorer's interface (needs npm, fetches a tool)
+	cargo build --release --locked --workspace --example schemas
+	$(CARGO_TARGET_DIR)/release/examples/schemas | node $(PAGE)/scripts/types.mjs
+
+page-test: build ## test the explorer's page in headless Chromium on a local network (needs npm, chromium)
 	npm --prefix $(PAGE) test
 	npm --prefix $(PAGE) run -s e2e -- --binary $(QUORATE)
 
 localnet: build ## run four validators with signed transfers for 30 seconds, and show a summary
 	$(QUORATE) localnet --for 30s
 
-observe: build ## a local network with Prometheus and live pages, until Ctrl-C (settings: deploy/observe)
+observe: build ## run a local network with Prometheus and live pages, until Ctrl-C (settings: deploy/observe)
 	@deploy/install-tools prometheus
 	@QUORATE=$(QUORATE) deploy/observe
 
-test: page lint deny ## formatter, clippy, dependencies, all tests of the first tier, and the simulator's budget
+test: page lint deny ## run the formatter check, clippy, dependency policy, all tests, and the simulator's budget
 	@deploy/install-tools --try prometheus
 	cargo test --release --locked --workspace --no-fail-fast
 	$(MAKE) --no-print-directory gate
@@ -47,12 +51,12 @@ test: page lint deny ## formatter, clippy, dependencies, all tests of the first 
 SIM := $(CARGO_TARGET_DIR)/release/quorate-sim
 
 # A fixed budget: four and a half minutes on two quiet cores; a slow machine runs fewer seeds.
-sim: build ## whole validators through faults in virtual time: seeds, twins, crash sweeps
+sim: build ## run whole validators under injected faults in virtual time: seeds, twins, crash sweeps
 	$(SIM) --seeds 0..1200 --minutes 5
 	$(SIM) --twins 20000
 	$(SIM) --crash-sweep 4
 
-nightly: page lint ## the long runs: kill storms, 10,000 damaged files, 10,000 seeds, every mistake, fuzzing
+nightly: page lint ## run the long tests: kill storms, 10,000 damaged files, 10,000 seeds, every mistake, fuzzing
 	@deploy/install-tools --try prometheus
 	QUORATE_NIGHTLY=1 cargo test --release --locked --workspace --no-fail-fast
 	$(SIM) --seeds 0..10000
@@ -62,15 +66,12 @@ nightly: page lint ## the long runs: kill storms, 10,000 damaged files, 10,000 s
 	$(MAKE) --no-print-directory fuzz
 	if command -v npm >/dev/null && command -v chromium >/dev/null; then $(MAKE) --no-print-directory page-test; fi
 
-# --bin leaves out the node's own program, which refuses to be built with mistakes in it.
-mistakes: tools ## switch each known mistake on and print how soon the simulator notices
-	cargo build --release --locked --workspace --lib --bin quorate-sim --features quorate-sim/mistakes
-	$(SIM) --mistakes
-	cargo build --release --locked --workspace --bin quorate-sim
+mistakes: tools ## apply each known mistake to a copy of the tree, and print how soon a checker notices it
+	sim/mistakes/run
 
 FUZZ_SECONDS ?= 60
 
-fuzz: tools ## every decoder of foreign bytes and the consensus machine, FUZZ_SECONDS each
+fuzz: tools ## fuzz every decoder of untrusted bytes and the consensus engine, FUZZ_SECONDS each
 	rustup toolchain install nightly --profile minimal
 	command -v cargo-fuzz >/dev/null || cargo install cargo-fuzz --locked --version 0.13.2
 	set -e; for target in frame stored client signatures engine; do \
@@ -79,27 +80,27 @@ fuzz: tools ## every decoder of foreign bytes and the consensus machine, FUZZ_SE
 
 BENCH := $(CARGO_TARGET_DIR)/release/quorate-bench
 
-bench-verify: build ## votes to a certificate: one check beside eager verification and commonware's calls
+bench-verify: build ## compare one check with eager verification and commonware's calls
 	$(BENCH) verify --json bench-verify.json
 	$(BENCH) page bench-verify.json --out bench-verify.html
 
 # The peer's program is a workspace of its own: some five minutes more the first time.
-bench-engines: build ## this node beside commonware's simplex: loopback, and WAN in virtual time
+bench-engines: build ## compare this node with commonware's simplex: loopback, and WAN in virtual time
 	cargo build --release --locked --manifest-path bench/peer/Cargo.toml
 	$(BENCH) engines --transfers 0,2000 --json bench-engines.json
 	$(BENCH) wan --json bench-wan.json
 	$(BENCH) page bench-engines.json bench-wan.json --out bench-engines.html
 
-others: build ## other systems under the same load (needs Go; their programs are installed the first time)
+others: build ## run other systems under the same load (needs Go; installs their programs the first time)
 	cargo build --release --locked --manifest-path bench/peer/Cargo.toml
 	$(BENCH) others --json bench-others.json
 
-chaos: build ## invalid signers, blocked and not: real processes, virtual time, a page with curves
+chaos: build ## run validators with invalid signatures, blocked and not: processes, virtual time, a page with curves
 	$(BENCH) chaos --json bench-chaos.json --page bench-chaos.html
 
 # The baseline's programs are built once for each commit. Its build leaves its own behind, hence the
 # second build, which takes seconds.
-bench: build ## the continuous benchmark: judged beside a baseline, appended to bench-history.jsonl
+bench: build ## run the continuous benchmark against a baseline, and append it to bench-history.jsonl
 	baseline=$$(bench/build-baseline) && $(MAKE) --no-print-directory build && \
 	  $(BENCH) suite --baseline $$baseline --baseline-commit $$(basename $$baseline)
 	$(MAKE) --no-print-directory bench-dashboard
@@ -108,16 +109,16 @@ bench-dashboard: ## draw bench-history.jsonl as bench-dashboard.html
 	$(BENCH) dashboard
 
 # What is the same on every machine must not get worse: seconds, so every test run has it.
-gate: build ## compare messages, bytes, checks, disk operations and virtual block time with the blessed ones
+gate: build ## compare messages, bytes, checks, disk operations and virtual block time with the recorded ones
 	$(BENCH) gate
 
 # A program of another name beside the real one, which is put back at once.
-cryptography-off: build ## the node without signatures, for one experiment; it runs on chaos chains only
-	cargo build --release --locked --workspace --bin quorate --features quorate-crypto/cryptography-off
-	cp $(QUORATE) $(QUORATE)-cryptography-off
-	cargo build --release --locked --workspace --bin quorate
+cryptography-off: build ## build quorate-lab without signatures, for one experiment; it runs on chaos chains only
+	cargo build --release --locked --workspace --bin quorate-lab --features quorate-crypto/cryptography-off
+	cp $(QUORATE)-lab $(QUORATE)-lab-cryptography-off
+	cargo build --release --locked --workspace --bin quorate-lab
 
-experiments: cryptography-off ## every experiment of bench/experiments, with a page each in experiment-results
+experiments: cryptography-off ## run every experiment of bench/experiments, with a page each in experiment-results
 	$(BENCH) experiment run bench/experiments/*.toml
 
 # Without its features: it asks git for the advisories, and needs no TLS of its own.
@@ -125,7 +126,7 @@ DENY_VERSION := 0.20.2
 CYCLONEDX_VERSION := 0.5.9
 
 # The tool takes a few minutes to build, the first time.
-deny: tools ## what dependencies may be: licences, crates, sources, advisories (deny.toml)
+deny: tools ## check dependencies: licences, banned crates, sources, advisories (deny.toml)
 	[ "$$(cargo deny --version 2>/dev/null)" = "cargo-deny $(DENY_VERSION)" ] || \
 	  cargo install cargo-deny --locked --version $(DENY_VERSION) --no-default-features
 	deploy/check-dependencies
@@ -136,6 +137,6 @@ sbom: tools ## write quorate.cdx.json, a bill of materials of the program (Cyclo
 	  cargo install cargo-cyclonedx --locked --version $(CYCLONEDX_VERSION)
 	deploy/sbom quorate.cdx.json
 
-lint: tools ## formatter and clippy
+lint: tools ## run the formatter check and clippy
 	cargo fmt --all --check
 	cargo clippy --release --locked --workspace --all-targets -- -D warnings

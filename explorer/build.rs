@@ -1,5 +1,5 @@
-//! Embeds the built web page, if there is one: `explorer/page/dist`, made by npm. Cargo also builds
-//! without; the explorer then serves a page that says so.
+//! Embeds the web page `explorer/page/dist`, built by npm, if it exists. Cargo also builds without
+//! it; the explorer then serves a placeholder page.
 
 use std::{
     env, fs,
@@ -11,7 +11,7 @@ fn main() {
     let page = root.join("page");
     let dist = page.join("dist");
     println!("cargo::rerun-if-changed=build.rs");
-    // A folder that is not there would make cargo run this each time.
+    // A nonexistent folder would make cargo run this script every time.
     let watched = if dist.is_dir() { &dist } else { &page };
     println!("cargo::rerun-if-changed={}", watched.display());
     let mut files = Vec::new();
@@ -26,12 +26,13 @@ fn main() {
     code.push_str("]\n");
     let out = PathBuf::from(env::var_os("OUT_DIR").expect("set by cargo"));
     let file = out.join("page.rs");
-    // Not through a hard link: a build folder may be another one's copy.
+    // Removes the old file first, because it may be a hard link shared with a copy of this build
+    // folder.
     let _ = fs::remove_file(&file);
     fs::write(file, code).expect("the build's own folder can be written");
 }
 
-/// All files below a folder, with their names from the root on, `/` between the parts.
+/// All files below a folder, with paths relative to `root` and `/` as separator.
 fn collect(root: &Path, folder: &Path, files: &mut Vec<(String, String)>) {
     let entries = fs::read_dir(folder).expect("the page's folder can be read");
     for entry in entries {

@@ -1,80 +1,79 @@
 //! This node's engine beside commonware's simplex: the same machine, real processes over TCP on
-//! loopback, real disks, rotating leaders, one after the other in one run; with empty blocks, or with
-//! transfers here and as many bytes in the peer's blocks.
+//! loopback, real disks, rotating leaders, one after the other in one run; with empty blocks, or
+//! with transfers here and as many bytes in the peer's blocks.
 //!
-//! What both do: a threshold certificate for each block, votes that leave only after they are
-//! durable, final blocks stored durably. What only this node does meanwhile: it executes blocks,
-//! keeps an authenticated state with its root in the headers, checks those of others, and serves
-//! HTTP. The peer's program (`bench/peer`) is built apart, so that nobody else builds it; `make
-//! bench-engines` does.
+//! Both produce a threshold certificate for each block, send votes only after they are durable, and
+//! store final blocks durably. Only this node also executes blocks, keeps an authenticated state
+//! with its root in the headers, checks the roots of others, and serves HTTP. The peer's program
+//! (`bench/peer`) is built separately, so that nobody else has to build it; `make bench-engines`
+//! does.
 
-use crate::report::Output;
+use crate::{
+    ours::{self, OurNetwork, beside, data_folder},
+    report::Output,
+};
 use anyhow::{Context, bail, ensure};
 use clap::{Args, ValueEnum};
-use quorate_files::read_text;
 use quorate_load::{Load, LoadConfig};
 use quorate_node::{
-    config::{CONFIG_FILE, MAX_CONFIG_BYTES, load_genesis},
-    genesis::{DEFAULT_LIMITS, GENESIS_FILE, validator_directory},
-    localnet::{Network, Sample, Settings, prepare, setup::load_accounts},
+    config::load_genesis,
+    genesis::GENESIS_FILE,
+    localnet::{Sample, setup::load_accounts},
 };
-use quorate_types::{EpochLength, Transaction, genesis::Protocol};
+use quorate_types::Transaction;
 use serde_json::{Value, json};
 use std::{
-    env, fs,
+    env,
     path::{Path, PathBuf},
     process::{Child, Command, Stdio},
-    time::{Duration, Instant},
+    time::Duration,
 };
 
-/// How long links and caches warm up before figures count.
+/// How long links and caches warm up before measuring starts.
 const WARM_UP: Duration = Duration::from_secs(3);
-
-/// How long a network may take until its first block is final.
-const START_LIMIT: Duration = Duration::from_secs(60);
 
 /// What to run.
 #[derive(Args, Clone)]
 pub struct EnginesArgs {
-    /// How many validators: one comparison for each number.
+    /// Numbers of validators: one comparison for each.
     #[arg(long, value_delimiter = ',', default_values_t = [4, 10])]
     validators: Vec<usize>,
-    /// How long each engine is measured.
+    /// Seconds that each engine is measured.
     #[arg(long, default_value_t = 15)]
     seconds: u64,
-    /// How often each engine is run; the engines take turns.
+    /// Number of runs of each engine; the engines alternate.
     #[arg(long, default_value_t = 2)]
     rounds: u32,
     /// Transfers per second: one comparison for each number, 0 for empty blocks. The peer's blocks
-    /// then carry as many bytes that mean nothing, and this program uses processor time for the load.
+    /// then carry as many meaningless bytes, and this program uses CPU time to generate the load.
     #[arg(long, value_delimiter = ',', default_values_t = [0.0])]
     transfers: Vec<f64>,
-    /// Run these only.
+    /// Run only these engines.
     #[arg(long, value_enum, value_delimiter = ',')]
     engine: Vec<Engine>,
-    /// The first port to listen on.
+    /// First port to listen on.
     #[arg(long, default_value_t = 26_000)]
     base_port: u16,
-    /// The folder in which data directories are made (default: the temporary folder).
+    /// Folder for data directories (default: the temporary folder).
     #[arg(long)]
     folder: Option<PathBuf>,
     #[command(flatten)]
     output: Output,
 }
 
-/// Who is measured.
+/// A measured engine.
 #[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
 enum Engine {
-    /// This node, as it is shipped.
+    /// This node with its default settings.
     Quorate,
-    /// This node with finalize votes waiting a millisecond for company.
+    /// This node with finalize votes delayed by a millisecond to batch them.
     QuorateLinger,
     /// commonware's simplex.
     Peer,
     /// commonware's simplex whose next leader builds before its parent is certified.
     PeerHandoff,
-    /// commonware's simplex with stable leaders and optimistic views, a mode that this node does not
-    /// have.
+    /// commonware's simplex with stable leaders and optimistic views, a mode that this node does
+    /// not have.
     PeerStable,
 }
 
@@ -90,8 +89,7 @@ impl Engine {
     }
 }
 
-/// What an engine took, on average over its validators and rounds. What cannot be told is not a
-/// number.
+/// An engine's costs, on average over its validators and rounds. Unknown figures are NaN.
 #[derive(Clone, Copy, Default)]
 pub(crate) struct Figures {
     pub(crate) block_ms: f64,
@@ -156,19 +154,7 @@ impl Figures {
     }
 }
 
-/// A program that lies beside this one.
-pub(crate) fn beside(name: &str) -> anyhow::Result<PathBuf> {
-    let own = std::env::current_exe().context("finding this program")?;
-    let path = own.with_file_name(name);
-    ensure!(
-        path.exists(),
-        "{} is not there: `make build` builds it, and the peer with `make bench-engines`",
-        path.display()
-    );
-    Ok(path)
-}
-
-/// Where other programs are kept between runs: `quorate` in the user's cache folder.
+/// The folder in which other programs are kept between runs: `quorate` in the user's cache folder.
 pub(crate) fn cache_folder() -> anyhow::Result<PathBuf> {
     let given = |name: &str| env::var_os(name).filter(|path| !path.is_empty());
     let cache = given("XDG_CACHE_HOME")
@@ -176,25 +162,6 @@ pub(crate) fn cache_folder() -> anyhow::Result<PathBuf> {
         .or_else(|| Some(PathBuf::from(given("HOME")?).join(".cache")));
     let cache = cache.context("neither XDG_CACHE_HOME nor HOME is set: name the folder")?;
     Ok(cache.join("quorate"))
-}
-
-/// A folder for data directories, in this one or among the temporary ones. It goes with the value.
-pub(crate) fn data_folder(within: Option<&Path>) -> anyhow::Result<tempfile::TempDir> {
-    match within {
-        Some(folder) => tempfile::tempdir_in(folder),
-        None => tempfile::tempdir(),
-    }
-    .context("making a folder for the data directories")
-}
-
-/// Waits until a running network has a final block.
-pub(crate) async fn await_first_block(network: &Network) -> anyhow::Result<()> {
-    let start = Instant::now();
-    while Sample::take(network).await.height() == 0 {
-        ensure!(start.elapsed() < START_LIMIT, "no block became final");
-        tokio::time::sleep(Duration::from_millis(50)).await;
-    }
-    Ok(())
 }
 
 /// Syncs of the journal and of executed batches between two samples, over all validators.
@@ -206,7 +173,7 @@ pub(crate) fn syncs(after: &Sample, before: &Sample) -> f64 {
 /// Bytes of a transfer in a block.
 const TRANSFER_BYTES: f64 = Transaction::MIN_SIZE as f64;
 
-/// Accounts that send transfers.
+/// The number of accounts that send transfers.
 const ACCOUNTS: u32 = 200;
 
 fn ours(
@@ -215,41 +182,27 @@ fn ours(
     transfers: f64,
     linger: bool,
 ) -> anyhow::Result<Figures> {
-    let folder = data_folder(args.folder.as_deref())?;
-    let settings = Settings {
-        name: "bench-engines".to_owned(),
-        validators,
-        protocol: Protocol::Simplex,
-        scheme: "bls-threshold".to_owned(),
-        epoch_blocks: EpochLength::DEFAULT,
-        retention_blocks: None,
-        retention_seconds: None,
-        block_interval_ms: 0,
-        idle_interval_ms: 0,
-        block_limits: DEFAULT_LIMITS,
-        accounts: ACCOUNTS,
-        base_port: args.base_port,
-    };
-    prepare(folder.path(), &settings)?;
+    let folder = args.folder.as_deref();
+    let ours = OurNetwork::prepare("bench-engines", validators, args.base_port, folder, |it| {
+        it.accounts = ACCOUNTS;
+    })?;
     if linger {
         for place in 0..validators {
-            configure(folder.path(), place, &[("finalize_linger", "1ms")])?;
+            ours.configure(place, &[("finalize_linger", "1ms")])?;
         }
     }
     let binary = beside("quorate")?;
     let runtime = tokio::runtime::Runtime::new().context("starting a runtime")?;
     runtime.block_on(async {
-        let mut network = Network::start(&binary, folder.path(), &settings)?;
-        network.wait_until_up().await?;
-        await_first_block(&network).await?;
+        let network = ours.start(&binary, |_| Vec::new()).await?;
         let (stop, stopped) = tokio::sync::watch::channel(false);
         let load = match transfers > 0.0 {
             true => {
-                let genesis = load_genesis(&folder.path().join(GENESIS_FILE))?;
+                let genesis = load_genesis(&ours.folder().join(GENESIS_FILE))?;
                 let load = Load::new(LoadConfig {
                     urls: network.urls(),
                     chain: genesis.chain_id(),
-                    accounts: load_accounts(folder.path(), ACCOUNTS)?,
+                    accounts: load_accounts(ours.folder(), ACCOUNTS)?,
                     rate: transfers,
                 })?;
                 Some(tokio::spawn(load.run(stopped)))
@@ -264,9 +217,7 @@ fn ours(
         if let Some(load) = load {
             load.await.context("the load generator failed")?;
         }
-        let dead = network.newly_dead();
-        ensure!(dead.is_empty(), "validator {} ended", dead[0].0);
-        network.stop();
+        ours::end(network)?;
         let figures = after.since(&before);
         ensure!(figures.blocks > 0, "no block became final");
         let views = after.growth(&before, "quorate_consensus_views_total");
@@ -288,48 +239,7 @@ fn ours(
     })
 }
 
-/// Sets keys of a validator's configuration file, whether they stand there or as comments.
-pub(crate) fn configure(folder: &Path, place: usize, keys: &[(&str, &str)]) -> anyhow::Result<()> {
-    let path = validator_directory(folder, place).join(CONFIG_FILE);
-    let mut text = read_text(&path, MAX_CONFIG_BYTES)?;
-    for (key, value) in keys {
-        let mut found = false;
-        let lines = text.lines().map(|line| {
-            let here = line
-                .trim_start_matches("# ")
-                .strip_prefix(key)
-                .is_some_and(|rest| rest.starts_with(" = "));
-            found |= here;
-            match here {
-                true => format!("{key} = \"{value}\"\n"),
-                false => format!("{line}\n"),
-            }
-        });
-        text = lines.collect();
-        ensure!(found, "{} has no place for {key}", path.display());
-    }
-    fs::write(&path, text).with_context(|| format!("writing {}", path.display()))
-}
-
-/// Takes a key out of a validator's configuration.
-pub(crate) fn forget_key(folder: &Path, place: usize, key: &str) -> anyhow::Result<()> {
-    let path = validator_directory(folder, place).join(CONFIG_FILE);
-    let text = read_text(&path, MAX_CONFIG_BYTES)?;
-    let begins = format!("{key} = ");
-    let kept = text.lines().filter(|line| !line.starts_with(&begins));
-    let kept: String = kept.map(|line| format!("{line}\n")).collect();
-    fs::write(&path, kept).with_context(|| format!("writing {}", path.display()))
-}
-
-/// Whether a program's validators can idle. Those of an older baseline never do, and refuse a configuration
-/// that says so.
-pub(crate) fn knows_idling(binary: &Path) -> anyhow::Result<bool> {
-    let help = Command::new(binary).args(["localnet", "--help"]).output();
-    let help = help.with_context(|| format!("starting {}", binary.display()))?;
-    Ok(String::from_utf8_lossy(&help.stdout).contains("--idle-interval"))
-}
-
-/// commonware's simplex, in processes of its own.
+/// commonware's simplex, in separate processes.
 pub(crate) struct Peer<'a> {
     pub(crate) validators: usize,
     pub(crate) base_port: u16,
@@ -340,7 +250,7 @@ pub(crate) struct Peer<'a> {
 }
 
 impl Peer<'_> {
-    /// Runs it once, with these arguments beside the usual ones.
+    /// Runs it once, with these arguments in addition to the usual ones.
     pub(crate) fn run(&self, more: &[&str]) -> anyhow::Result<Figures> {
         let folder = data_folder(self.folder)?;
         let binary = beside("quorate-bench-peer")?;
@@ -400,7 +310,7 @@ fn peer_figures(children: Vec<Child>, payload: f64) -> anyhow::Result<Figures> {
     })
 }
 
-/// `payload` is what a block of ours carried, on average.
+/// `payload` is the mean number of bytes in a block of this node.
 fn run_one(
     args: &EnginesArgs,
     engine: Engine,
@@ -447,7 +357,7 @@ fn print_table(engines: &[Engine], figures: &[Figures]) {
 ///
 /// # Errors
 ///
-/// When an engine does not run, or the report cannot be written.
+/// If an engine does not run, or the report cannot be written.
 pub fn run(args: &EnginesArgs) -> anyhow::Result<()> {
     let engines = match args.engine.is_empty() {
         true => Engine::value_variants().to_vec(),

@@ -5,6 +5,7 @@ mod network;
 pub(crate) mod plan;
 mod report;
 mod run;
+mod slow;
 pub(crate) mod trial;
 
 use anyhow::Context;

@@ -4,6 +4,7 @@ pub mod chaos;
 pub mod engines;
 pub mod experiment;
 pub mod others;
+mod ours;
 pub mod page;
 mod paired;
 mod report;

@@ -12,6 +12,7 @@ use crate::{
         plan::{Plan, Point},
         trial,
     },
+    ours::data_folder,
     report::Output,
 };
 use anyhow::{Context, ensure};
@@ -221,7 +222,7 @@ pub fn run(args: &OthersArgs) -> anyhow::Result<()> {
             system.install(&programs)?;
         }
     }
-    let folder = engines::data_folder(args.folder.as_deref())?;
+    let folder = data_folder(args.folder.as_deref())?;
     let mut results = Vec::new();
     for (round, rate) in args.rate.iter().enumerate() {
         let mut measured = Vec::new();

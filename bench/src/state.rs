@@ -1,8 +1,10 @@
-//! The authenticated state against its peer: what a block's changes, a proof, and opening cost.
+//! Compares the authenticated state with its peer: the costs of a block's changes, of a proof, and
+//! of opening the database.
 //!
 //! All subjects see the same accounts and transfers, on RocksDB with the same options and block
 //! cache, and write one batch per block to the log without syncing it. Each is loaded by one
-//! process and measured by another, so that opening is an opening and memory is its own.
+//! process and measured by another, so that opening is a real opening and memory is that of the
+//! measured phase.
 
 mod jellyfish;
 mod measure;
@@ -26,31 +28,31 @@ use std::{
 /// What to run.
 #[derive(Args, Clone)]
 pub struct StateArgs {
-    /// How many accounts there are before the first block.
+    /// Number of accounts before the first block.
     #[arg(long, default_value_t = 1_000_000)]
     accounts: u64,
-    /// How many blocks are measured.
+    /// Number of blocks measured.
     #[arg(long, default_value_t = 50)]
     blocks: u64,
-    /// How many blocks are run before that.
+    /// Number of warm-up blocks before the measured ones.
     #[arg(long, default_value_t = 10)]
     warm_up: u64,
-    /// How many transfers a block has; each changes two random accounts.
+    /// Transfers in a block; each changes two random accounts.
     #[arg(long, default_value_t = 500)]
     transfers: u64,
-    /// How many keys are proven, and as many that have no account.
+    /// Number of existing keys to prove, and of keys without an account.
     #[arg(long, default_value_t = 2_000)]
     proofs: u64,
-    /// Megabytes (2^20 bytes) of block cache.
+    /// Block cache in megabytes (2^20 bytes).
     #[arg(long, default_value_t = 32)]
     cache: usize,
     /// Print JSON instead of a table.
     #[arg(long)]
     json: bool,
-    /// Run these only.
+    /// Run only these subjects.
     #[arg(long, value_enum)]
     subject: Vec<SubjectName>,
-    /// The folder in which the databases are made (default: the temporary folder).
+    /// Folder for the databases (default: the temporary folder).
     #[arg(long)]
     folder: Option<PathBuf>,
     /// What a process started by this one does.
@@ -67,7 +69,7 @@ enum Phase {
 /// The trees that are compared.
 #[derive(Clone, Copy, ValueEnum)]
 enum SubjectName {
-    /// The tree of this node.
+    /// This node's tree.
     Trie,
     /// `jmt` whose stale nodes are deleted with the block that makes them stale.
     JmtPruned,
@@ -85,13 +87,13 @@ impl SubjectName {
     }
 }
 
-/// What a block's changes cost.
+/// The costs of a block's changes.
 struct Applied {
-    /// Working out the new root and rows.
+    /// Computing the new root and rows.
     prepare: Duration,
     /// Writing the batch.
     write: Duration,
-    /// Taking over what was written.
+    /// Updating the in-memory state after the write.
     commit: Duration,
     /// Bytes of the keys and rows in the batch.
     bytes: usize,
@@ -104,10 +106,10 @@ trait Subject: Sized {
     fn open(path: &Path, cache_bytes: usize) -> anyhow::Result<Self>;
     fn database(&self) -> &DB;
     fn get(&self, key: &Key) -> anyhow::Result<Option<Vec<u8>>>;
-    /// The values of all keys of a block, in order, before it is executed.
+    /// Reads the values of all keys of a block, in order, before it is executed.
     fn read_block(&mut self, keys: &BTreeSet<Key>) -> anyhow::Result<Vec<Option<Vec<u8>>>>;
     fn apply(&mut self, updates: BTreeMap<Key, Vec<u8>>) -> anyhow::Result<Applied>;
-    /// The bytes of a proof of what the key holds.
+    /// The bytes of a proof of the key's value, or of its absence.
     fn prove(&self, key: &Key) -> anyhow::Result<Vec<u8>>;
     /// Fails unless the bytes prove this value.
     fn verify(&self, key: &Key, value: Option<&[u8]>, proof: &[u8]) -> anyhow::Result<()>;
@@ -132,7 +134,7 @@ fn open_database(path: &Path, columns: &[&str], cache_bytes: usize) -> anyhow::R
 /// Runs all subjects and prints the report.
 ///
 /// # Errors
-/// When a subject fails, or a proof does not hold.
+/// If a subject fails, or a proof does not hold.
 pub fn run(args: &StateArgs) -> anyhow::Result<()> {
     if let Some(phase) = args.phase {
         return run_phase(args, phase);
@@ -170,7 +172,7 @@ pub fn run(args: &StateArgs) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Runs a phase in a process of its own and reads its report.
+/// Runs a phase in a separate process and reads its report.
 fn start(
     args: &StateArgs,
     subject: SubjectName,
@@ -219,7 +221,7 @@ fn run_phase(args: &StateArgs, phase: Phase) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// The lines of the table: the report's field, what it is called, decimals.
+/// The lines of the table: the report's field, its label, decimals.
 const LINES: &[(&str, &str, usize)] = &[
     ("read_us_per_key", "read before executing, µs per key", 1),
     ("update_us_per_key", "update, µs per changed key", 1),

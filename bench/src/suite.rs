@@ -1,15 +1,16 @@
 //! The continuous benchmark: a fixed short suite whose results are judged and kept.
 //!
-//! Three kinds of figures. *Exact* ones come from virtual time and are the same on every machine;
-//! the blessed ones are in `bench/exact.jsonl`, and `gate` compares with them. *Times* mean something
-//! only beside those of another build on the same machine in the same minutes, so the baseline's
-//! programs and this build's run in turn. The rest is *kept* per machine, to be looked at.
+//! There are three kinds of figures. *Exact* figures come from virtual time and are the same on
+//! every machine; the accepted ones are in `bench/exact.jsonl`, and `gate` compares with them.
+//! *Times* mean something only beside those of another build on the same machine within the same
+//! minutes, so the baseline's programs and this build's run alternately. The rest is *kept* per
+//! machine, to be looked at.
 
 mod exact;
 mod kernels;
 mod loopback;
 
-use crate::{engines::beside, experiment::trial::Trial};
+use crate::{experiment::trial::Trial, ours::beside};
 use anyhow::{Context, bail, ensure};
 use clap::Args;
 use exact::Exact;
@@ -36,21 +37,21 @@ use std::{
 
 pub use kernels::{KernelArgs, run as kernel};
 
-/// Where blessed exact figures are.
+/// The file of accepted exact figures.
 const BLESSED: &str = "bench/exact.jsonl";
 
-/// Stands for a commit that nobody knows.
+/// Stands for an unknown commit.
 const UNKNOWN_COMMIT: &str = "0000000";
 
-/// Quadruples of kernels and of networks.
+/// The number of quadruples of kernels and of networks.
 const KERNEL_QUADRUPLES: usize = 12;
 const NETWORK_QUADRUPLES: usize = 8;
 
-/// How often callgrind lets a kernel run.
+/// How often a kernel is repeated under callgrind.
 const COUNTED_TIMES: u32 = 3;
 
-/// What exact figures may change. Allocations are those of the whole process, so the simulator's
-/// too, and hash tables of other seeds grow at other moments.
+/// Tolerances of exact figures. Allocations are those of the whole process, so the simulator's too,
+/// and hash tables with other seeds grow at other times.
 fn limits() -> Limits {
     Limits {
         tolerances: Tolerances::of(
@@ -65,71 +66,67 @@ fn limits() -> Limits {
     }
 }
 
-/// The gate's arguments.
 #[derive(Args, Clone)]
 pub struct GateArgs {
-    /// The file of blessed figures
+    /// File of accepted exact figures to compare with
     #[arg(long, default_value = BLESSED, value_name = "FILE")]
     against: PathBuf,
-    /// Write this build's figures there, as the new ones to compare with
+    /// Write this build's figures to that file, as the new accepted ones
     #[arg(long)]
     bless: bool,
 }
 
-/// The suite's arguments.
 #[derive(Args, Clone)]
 pub struct SuiteArgs {
-    /// The file to which results are appended
+    /// File to append the results to
     #[arg(long, default_value = "bench-history.jsonl", value_name = "FILE")]
     history: PathBuf,
-    /// The folder with the baseline's programs, quorate and quorate-bench; without it no times are
+    /// Folder with the baseline's programs, quorate and quorate-bench; without it times are not
     /// judged
     #[arg(long, value_name = "DIR")]
     baseline: Option<PathBuf>,
     /// The baseline's commit
     #[arg(long, value_name = "HASH", requires = "baseline")]
     baseline_commit: Option<String>,
-    /// The checkout that was built
+    /// Checkout that was built
     #[arg(long, default_value = ".", value_name = "DIR")]
     checkout: PathBuf,
-    /// The first port to listen on
+    /// First port to listen on
     #[arg(long, default_value_t = 27_500, value_name = "P")]
     base_port: u16,
-    /// Leave out the networks of real processes
+    /// Skip the networks of real processes
     #[arg(long)]
     quick: bool,
 }
 
-/// The dashboard's arguments.
 #[derive(Args, Clone)]
 pub struct DashboardArgs {
-    /// The file of results
+    /// File of results
     #[arg(long, default_value = "bench-history.jsonl", value_name = "FILE")]
     history: PathBuf,
-    /// Where the page goes
+    /// File to write the page to
     #[arg(long, default_value = "bench-dashboard.html", value_name = "FILE")]
     out: PathBuf,
 }
 
-/// The comparison's arguments.
 #[derive(Args, Clone)]
 pub struct CompareArgs {
-    /// A commit of the history, or a file of results
+    /// First side: a commit in the history, or a file of results
     before: String,
-    /// The same
+    /// Second side: a commit in the history, or a file of results
     after: String,
-    /// The file of results
+    /// File of results
     #[arg(long, default_value = "bench-history.jsonl", value_name = "FILE")]
     history: PathBuf,
 }
 
-/// Measures the exact figures and compares them with the blessed ones.
+/// Measures the exact figures and compares them with the accepted ones.
 ///
 /// # Errors
 ///
-/// When a figure is worse than blessed, or something cannot be read, run or written.
+/// If a figure is worse than accepted, or something cannot be read, run or written.
 pub fn gate(args: &GateArgs) -> anyhow::Result<()> {
-    // The figures do not depend on it, and a source archive has none.
+    // The figures do not depend on the commit, and a source archive has none.
     let commit = Commit::checked_out(Path::new(".")).unwrap_or(Commit {
         hash: UNKNOWN_COMMIT.to_owned(),
         dirty: true,
@@ -164,11 +161,11 @@ pub fn gate(args: &GateArgs) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Runs the suite, judges it and appends it to the history.
+/// Runs the suite, judges the results and appends them to the history.
 ///
 /// # Errors
 ///
-/// When something is worse than the baseline, or cannot be run or written.
+/// If something is worse than the baseline, or cannot be run or written.
 pub fn suite(args: &SuiteArgs) -> anyhow::Result<()> {
     let commit = Commit::checked_out(&args.checkout)?;
     let baseline = args.baseline_commit.as_ref().map(|hash| Commit {
@@ -223,7 +220,7 @@ pub fn suite(args: &SuiteArgs) -> anyhow::Result<()> {
 ///
 /// # Errors
 ///
-/// When the history cannot be read or the page not be written.
+/// If the history cannot be read or the page cannot be written.
 pub fn dashboard(args: &DashboardArgs) -> anyhow::Result<()> {
     let contents = file::read(&args.history)?;
     ensure!(
@@ -245,11 +242,11 @@ pub fn dashboard(args: &DashboardArgs) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Prints what differs between two commits, or two files.
+/// Prints the differences between two commits, or two files.
 ///
 /// # Errors
 ///
-/// When one is unknown, or the second is worse.
+/// If one is unknown, or the second is worse.
 pub fn compare_sides(args: &CompareArgs) -> anyhow::Result<()> {
     let files: Vec<Option<Vec<Record>>> = [&args.before, &args.after]
         .into_iter()
@@ -292,11 +289,11 @@ fn read(path: &Path) -> anyhow::Result<Vec<Record>> {
     Ok(contents.records)
 }
 
-/// The programs that run in turn.
+/// The programs that run alternately.
 struct Programs {
-    /// The node's and the benchmark's, of this build.
+    /// The node and the benchmark of this build.
     own: [PathBuf; 2],
-    /// The same of the baseline.
+    /// The node and the benchmark of the baseline.
     baseline: Option<[PathBuf; 2]>,
 }
 
@@ -323,8 +320,8 @@ impl Programs {
         Ok(Self { own, baseline })
     }
 
-    /// Runs the node's (0) or the benchmark's (1) programs in turn: baseline, own, own, baseline. Without
-    /// a baseline, only the own one.
+    /// Runs the node (0) or the benchmark (1) alternately: baseline, own, own, baseline. Without a
+    /// baseline, only the own program.
     fn in_turn<T>(
         &self,
         which: usize,
@@ -344,7 +341,7 @@ impl Programs {
     }
 }
 
-/// A record of this machine that was watched until now.
+/// A record of this machine, with the conditions that `watch` has observed until now.
 fn new_record(scenario: &str, commit: &Commit, watch: Watch) -> Record {
     let now = SystemTime::now().duration_since(UNIX_EPOCH);
     let seconds = now.map_or(0, |since| since.as_secs());
@@ -357,7 +354,7 @@ fn new_record(scenario: &str, commit: &Commit, watch: Watch) -> Record {
     )
 }
 
-/// The middle one of these, the upper of two.
+/// The median, the upper of two middle values.
 fn median(values: impl Iterator<Item = f64>) -> Option<f64> {
     let mut values: Vec<f64> = values.collect();
     values.sort_by(f64::total_cmp);
@@ -397,7 +394,7 @@ fn kernel_record(
     Ok(record)
 }
 
-/// Puts the ratio to the baseline into a record, if there is a baseline.
+/// Adds the ratio to the baseline to a record, if there is a baseline.
 fn insert_ratio(
     record: &mut Record,
     name: &str,
@@ -432,7 +429,7 @@ fn kernel_time(program: &Path, name: &str) -> anyhow::Result<f64> {
         .with_context(|| format!("{} kernel {name} said {text:?}", program.display()))
 }
 
-/// How many instructions a kernel takes each time, preparations left out; nothing without valgrind.
+/// Instructions per repetition of a kernel, preparation excluded; `None` without valgrind.
 fn instructions(program: &Path, name: &str) -> anyhow::Result<Option<f64>> {
     let count = |times: u32| {
         let mut command = Command::new(program);
@@ -507,7 +504,7 @@ fn network_record(
     Ok(record)
 }
 
-/// Prints what a record says, and what of it is worse than before.
+/// Prints a record, and returns what is worse than before.
 fn judge(record: &Record, history: &[Record]) -> anyhow::Result<Vec<String>> {
     println!("\n{}", record.scenario);
     if let Validity::Invalid(reason) = &record.valid {

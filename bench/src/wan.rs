@@ -1,16 +1,16 @@
-//! Block time and finality over wide-area networks, in virtual time: the node's own parts, the
-//! measured cost of cryptography and disk charged to each validator's clock, beside the network's
-//! own limit.
+//! Block time and finality over wide-area networks, in virtual time: the node's own components,
+//! with the measured cost of cryptography and disk charged to each validator's clock, beside the
+//! network's own limit.
 //!
-//! The limit is what the protocol's hops take when computing takes no time at all: a proposal goes
-//! to everybody, a vote from each to each, and a quorum of votes must have come; finality takes
-//! another round of votes. Block time is from a proposal to the next one, finality from a proposal
-//! until a validator knows the block to be final, over all validators.
+//! The limit is the time of the protocol's hops if computing takes no time at all: the leader sends
+//! a proposal to all, each validator sends a vote to all, and a quorum of votes must arrive;
+//! finality takes another round of votes. Block time is from a proposal to the next one, finality
+//! from a proposal until a validator knows the block to be final, over all validators.
 //!
-//! If the peer's program (`bench/peer`) lies beside this one, it runs commonware's simplex, wired as
-//! its own chain wires it, in virtual time over the same latencies, with what its own cryptography
-//! takes and the same syncs. The limit is that of leaders who take turns; a leader who stays and
-//! proposes ahead of certificates has another one.
+//! If the peer's program (`bench/peer`) is in the same folder as this one, it runs commonware's
+//! simplex, wired as in its own chain, in virtual time over the same latencies, with the costs of
+//! its own cryptography and the same syncs. The limit is that of rotating leaders; a stable leader
+//! who proposes ahead of certificates has a different one.
 
 use crate::{paired::Comparison, report::Output};
 use anyhow::{Context, ensure};
@@ -47,7 +47,7 @@ use std::{
     time::Duration,
 };
 
-/// Blocks before those that are measured: links and caches are cold.
+/// Blocks before the measured ones, while links and caches are cold.
 const WARM_UP_BLOCKS: usize = 5;
 
 /// The peer's program.
@@ -56,23 +56,23 @@ const PEER: &str = "quorate-bench-peer";
 /// What to run.
 #[derive(Args, Clone)]
 pub struct WanArgs {
-    /// How many validators, spread evenly over the regions.
+    /// Number of validators, spread evenly over the regions.
     #[arg(long, default_value_t = 50)]
     validators: u32,
-    /// How many blocks are measured.
+    /// Number of blocks measured.
     #[arg(long, default_value_t = 200)]
     blocks: u64,
-    /// How long a finalize vote may wait for company, in microseconds.
+    /// Longest time that a finalize vote waits to be batched with others, in microseconds.
     #[arg(long, default_value_t = 0)]
     linger_us: u64,
-    /// Leave out the peer although its program is there.
+    /// Skip the peer even if its program is there.
     #[arg(long)]
     without_peer: bool,
     #[command(flatten)]
     output: Output,
 }
 
-/// Mean and percentiles of some times, in milliseconds.
+/// Mean and percentiles of times, in milliseconds.
 #[derive(Clone, Copy)]
 struct Summary {
     mean: f64,
@@ -124,13 +124,13 @@ impl Measured {
     }
 }
 
-/// What a validator sends in a view; a frame to all counts once for each receiver.
+/// What a validator sends in a view; a broadcast counts once for each receiver.
 struct Sent {
     frames: f64,
     bytes: f64,
 }
 
-/// What computing takes by the peer's cryptography, and creating a file durably as it does.
+/// Costs of the peer's cryptography, and of creating a file durably as it does.
 struct PeerCosts {
     sign: Duration,
     certify: Duration,
@@ -138,7 +138,7 @@ struct PeerCosts {
     create: Duration,
 }
 
-/// What computing and syncing take on this machine.
+/// Costs of computing and syncing on this machine.
 struct AllCosts {
     ours: Costs,
     peer: PeerCosts,
@@ -167,13 +167,13 @@ pub(crate) fn finality_times(blocks: &[&BlockTimes]) -> Vec<f64> {
     known.collect()
 }
 
-/// What this machine's cryptography and disk take for a committee of this size.
+/// Measures the costs of this machine's cryptography and disk for a committee of this size.
 pub(crate) fn measure_costs(validators: u32) -> anyhow::Result<(Costs, Duration)> {
     let all = measure_all_costs(validators)?;
     Ok((all.ours, all.sync))
 }
 
-/// As [`measure_costs`], the peer's in turn with ours.
+/// Like [`measure_costs`], the peer's alternating with ours.
 fn measure_all_costs(validators: u32) -> anyhow::Result<AllCosts> {
     let (keys, secrets) = deal(validators, ChaCha20Rng::from_seed([5; 32]));
     let scheme = Scheme::threshold(&keys)?;
@@ -252,7 +252,7 @@ fn measure_all_costs(validators: u32) -> anyhow::Result<AllCosts> {
     })
 }
 
-/// Makes a file as the peer's storage does: its name and its folder's are durable before its
+/// Creates a file as the peer's storage does: its name and its folder's are durable before its
 /// header.
 fn create_durably(folder: &Path, number: u64) -> std::io::Result<()> {
     let partition = folder.join("partition");
@@ -305,7 +305,7 @@ impl PeerCommittee {
         ));
     }
 
-    /// From the bytes of a quorum's votes, as the peer's batcher does it.
+    /// Certifies from the bytes of a quorum's votes, as the peer's batcher does.
     fn certify(&self, quorum: &[(Participant, bytes::Bytes)]) -> bool {
         let decode = |(index, bytes): &(Participant, bytes::Bytes)| PeerPart::<MinSig> {
             index: *index,
@@ -316,7 +316,7 @@ impl PeerCommittee {
         self.holds(&signature)
     }
 
-    /// From a certificate's bytes.
+    /// Verifies from a certificate's bytes.
     fn verify(&self, certificate: &bytes::Bytes) -> bool {
         self.holds(&G1::decode(certificate.clone()).expect("a point"))
     }
@@ -328,7 +328,7 @@ impl PeerCommittee {
     }
 }
 
-/// Who leads these views of a committee of this size.
+/// The leaders of these views in a committee of this size.
 fn leaders(validators: u32, views: impl Iterator<Item = View>) -> anyhow::Result<Vec<usize>> {
     let identities = (0..validators).map(|place| {
         let mut bytes = [0; 32];
@@ -341,7 +341,7 @@ fn leaders(validators: u32, views: impl Iterator<Item = View>) -> anyhow::Result
         .collect())
 }
 
-/// The least that the hops take with these leaders.
+/// The minimal time of the hops with these leaders.
 fn limit(map: &Map, validators: usize, leaders: &[usize]) -> Measured {
     let quorum = validators - (validators - 1) / 3;
     let one_way = |from: usize, to: usize| match from == to {
@@ -373,7 +373,7 @@ fn limit(map: &Map, validators: usize, leaders: &[usize]) -> Measured {
     }
 }
 
-/// Runs the node's parts over the map.
+/// Runs the node's components over the map.
 fn ours(
     args: &WanArgs,
     map: &'static Map,
@@ -400,7 +400,7 @@ fn ours(
     Ok((measured, timeline))
 }
 
-/// The last blocks are not known everywhere.
+/// The measured blocks, without the last ones, which are not known everywhere.
 fn measured_blocks<'a>(args: &WanArgs, timeline: &'a Timeline) -> Vec<&'a BlockTimes> {
     let blocks = timeline.blocks.iter().skip(WARM_UP_BLOCKS);
     blocks.take(args.blocks as usize).collect()
@@ -424,7 +424,7 @@ const PEER_MODES: [PeerMode; 3] = [
         mode: "handoff",
         warm_up_blocks: WARM_UP_BLOCKS,
     },
-    // It takes a while until as many proposals are on their way as may be.
+    // It takes a while until the maximal number of proposals is in flight.
     PeerMode {
         name: "commonware, stable leader",
         mode: "stable",
@@ -432,14 +432,14 @@ const PEER_MODES: [PeerMode; 3] = [
     },
 ];
 
-/// The peer's program, if it lies beside this one and is wanted.
+/// The peer's program, if it is in the same folder as this one and is wanted.
 fn peer_program(args: &WanArgs) -> anyhow::Result<Option<PathBuf>> {
     let own = std::env::current_exe().context("finding this program")?;
     let path = own.with_file_name(PEER);
     Ok((!args.without_peer && path.exists()).then_some(path))
 }
 
-/// Runs the peer over the map, in a process of its own.
+/// Runs the peer over the map, in a separate process.
 fn peer(
     args: &WanArgs,
     binary: &Path,
@@ -524,7 +524,7 @@ fn print_sent(name: &str, sent: &Sent, validators: u32) {
 ///
 /// # Errors
 ///
-/// When a run breaks a rule, or the report cannot be written.
+/// If a run breaks a rule, or the report cannot be written.
 pub fn run(args: &WanArgs) -> anyhow::Result<()> {
     ensure!(args.validators > 1, "one validator needs no network");
     let costs = measure_all_costs(args.validators)?;

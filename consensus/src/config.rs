@@ -1,10 +1,10 @@
-//! What the machine is told at its start.
+//! The engine's settings.
 
 use crate::io::Sentence;
 use quorate_crypto::Digest;
 use quorate_crypto::bls::{HashedMessage, PartialSignature, VoteSecret};
 use quorate_types::{
-    Block, Certificate, ChainId, Committee, Epoch, EpochLength, Evidence, Height, Nonce, Position,
+    Block, Certificate, ChainId, Committees, Epoch, EpochLength, Evidence, Height, Nonce, Position,
     ValidatorIndex, View, genesis::BlockLimits,
 };
 use std::{sync::Arc, time::Duration};
@@ -25,28 +25,28 @@ pub const MAX_OPEN_VIEWS: usize = 1 << 20;
 /// Checks of certificates from one peer that may be under way at once.
 pub const MAX_CERTIFICATE_CHECKS_PER_PEER: usize = 8;
 
-/// Finalised blocks that may wait for execution before no more are fetched.
+/// Most final blocks that may wait for execution before fetching pauses.
 pub const MAX_UNEXECUTED_BLOCKS: u64 = 1_024;
 
-/// Pairs of conflicting votes kept and passed on for each validator. More would prove no more.
+/// Pairs of conflicting votes kept and passed on for each validator. More would prove nothing more.
 pub const MAX_EVIDENCE_PER_VALIDATOR: usize = 16;
 
 /// Messages of one peer for the next epoch that wait for its start: the votes of all kinds of the
 /// views that are buffered, their certificates, and a proposal.
 pub const MAX_EARLY_MESSAGES: usize = 6 * LOOKAHEAD_VIEWS as usize;
 
-/// Blocks of one leader that are held on its word alone: nobody else has voted for them as far as is
-/// known here. It leads at most two of the views that are buffered, unless it is nearly alone.
+/// Blocks of one leader that are held on its word alone: no other vote for them is known here. A
+/// leader leads at most two of the views that are buffered, unless the committee is tiny.
 pub const MAX_PROPOSED_PER_LEADER: usize = 4;
 
-/// Things that may be fetched at once.
+/// Most requests under way.
 pub const MAX_WANTS: usize = 64;
 
-/// Signs this validator's votes: a BLS secret in the node, something cheaper where a simulation is
-/// not about cryptography.
+/// Signs this validator's votes: a BLS secret in the node, something cheaper in simulations that
+/// are not about cryptography.
 pub trait VoteSigner: Send + Sync {
-    /// Signs a vote's bytes ([`quorate_types::Subject::signed_bytes`]). The message as it was mapped
-    /// to the curve is handed back, since the check of the quorum needs it too.
+    /// Signs a vote's bytes ([`quorate_types::Subject::signed_bytes`]). Also returns the message
+    /// mapped to the curve, if it was mapped, since the check of the quorum needs it too.
     fn sign_vote(&self, message: &[u8]) -> (PartialSignature, Option<Arc<HashedMessage>>);
 }
 
@@ -57,31 +57,29 @@ impl VoteSigner for VoteSecret {
     }
 }
 
-/// The validator's own place and key. Without one the machine follows and never votes.
+/// The validator's own place and key. Without them the engine follows and never votes.
 #[derive(Clone)]
 pub struct Own {
-    /// Its place in the committee.
     pub place: ValidatorIndex,
-    /// Its share of the vote key.
     pub secret: Arc<dyn VoteSigner>,
 }
 
-/// How long to wait for what.
+/// Timeouts and intervals.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Timing {
-    /// From entering a view until its proposal must be there, while too few proposals were timed to tell.
+    /// From entering a view to its proposal, while too few proposals were timed.
     pub leader_timeout: Duration,
-    /// From entering a view until it must be notarized, while no votes were timed; what is beyond
+    /// From entering a view to its notarization, while no votes were timed. The part beyond
     /// `leader_timeout` is the most that votes ever get.
     pub view_timeout: Duration,
-    /// What both grow to at most, doubling with each view in a row that brings nothing.
+    /// The maximum of both, which double with each view in a row without a block.
     pub max_timeout: Duration,
-    /// Between repetitions of what was said in a view, while it does not move.
+    /// Between repetitions of what was sent in a view, while the view does not move.
     pub resend_interval: Duration,
     /// From a request until the next peer is asked.
     pub fetch_timeout: Duration,
-    /// How long a leader may wait for something to put into a block, from entering a view after one that
-    /// brought a block; zero for never.
+    /// How long a leader may wait for transactions, from entering a view after one that brought a
+    /// block; zero for not at all.
     pub idle_interval: Duration,
 }
 
@@ -98,88 +96,75 @@ impl Default for Timing {
     }
 }
 
-/// How votes are checked and what becomes of who sends invalid ones. All but the first are there to be
-/// compared with it.
+/// How votes are checked, and whether signers of invalid votes are blocked. All but the first exist
+/// for comparison.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub enum VoteChecking {
-    /// A quorum at once, and who spoils it is blocked.
+    /// A quorum at once; signers of invalid votes are blocked.
     #[default]
     Together,
-    /// A quorum at once, and nobody is ever blocked for an invalid vote.
+    /// A quorum at once; nobody is blocked for an invalid vote.
     TogetherUnblocked,
-    /// Each vote when it comes.
+    /// Each vote when it arrives.
     Eager,
 }
 
-/// The machine's settings; they never change while it runs.
+/// The engine's settings, which never change while it runs.
 #[derive(Clone)]
 pub struct Config {
-    /// The chain.
     pub chain: ChainId,
-    /// The validators. The machine moves the committee from epoch to epoch.
-    pub committee: Committee,
-    /// How many blocks an epoch has.
+    /// The validators of every epoch.
+    pub committees: Committees,
     pub epoch_length: EpochLength,
-    /// How large its blocks may be.
     pub limits: BlockLimits,
-    /// Who this validator is.
     pub own: Option<Own>,
-    /// How long to wait for what.
     pub timing: Timing,
-    /// How votes are checked.
     pub checking: VoteChecking,
-    /// Penalties that were in force when the machine last ran.
+    /// Penalties in force when the engine last ran.
     pub sentences: Vec<Sentence>,
-    /// Verified evidence from when the machine last ran.
+    /// Verified evidence from when the engine last ran.
     pub evidence: Vec<Evidence>,
-    /// The first epoch in which to vote. Above zero for a key whose journal was lost: what it said
-    /// in earlier epochs is not known any more.
+    /// The first epoch in which to vote. Above zero for a key whose journal was lost, since its
+    /// votes in earlier epochs are unknown.
     pub silent_before: Epoch,
-    /// Names this start of the machine, from a source of randomness. Without it the machine asks nobody
-    /// what its key has said before, and a journal that is marked as lost stays silent.
+    /// Random, new at each start. Without it the engine sends no inquiry, and a journal that is
+    /// marked as lost stays silent.
     pub nonce: Option<Nonce>,
-    /// Whether nothing on this machine says that the key was used before: it is new, or was restored
-    /// without its journal.
+    /// Whether nothing on this machine says that the key was used before: it is new, or was
+    /// restored without its journal.
     pub fresh: bool,
-    /// The view that all validators with a journal are in, by the operator's word: for the loss of more
+    /// The view of all validators with a journal, as the operator states it: for the loss of more
     /// than f journals, with all processes stopped in between.
     pub survivors: Option<Position>,
-    /// Whom the operator has pardoned, and up to which epoch and view.
+    /// The validators that the operator has pardoned, and up to which epoch and view.
     pub pardons: Vec<(ValidatorIndex, Epoch, View)>,
 }
 
 impl Config {
-    /// The epoch.
-    pub fn epoch(&self) -> Epoch {
-        self.committee.epoch()
-    }
-
-    /// All validators but this one.
     pub(crate) fn peers(&self) -> Vec<ValidatorIndex> {
         let own = self.own.as_ref().map(|own| own.place);
-        let places = self.committee.places();
+        let places = self.committees.known().places();
         places.filter(|place| Some(*place) != own).collect()
     }
 }
 
-/// The newest finalised block that is durable outside the journal, from which the machine starts.
+/// The newest final block that is durable outside the journal, from which the engine starts.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Tip {
     /// The view of its finalization within the epoch; 0 for the block that the epoch starts on
-    /// (recovery sees to that itself).
+    /// (recovery sees to it).
     pub view: View,
-    /// Its height; 0 for the genesis state.
+    /// Zero for the genesis state.
     pub height: Height,
-    /// Its id; zero for the genesis state.
+    /// Zero for the genesis state.
     pub id: Digest,
-    /// The block; `None` for the genesis state.
+    /// `None` for the genesis state.
     pub block: Option<Arc<Block>>,
     /// A finalization of the block, if there is one at hand.
     pub certificate: Option<Certificate>,
 }
 
 impl Tip {
-    /// The genesis state.
     pub fn genesis() -> Self {
         Self {
             view: View(0),

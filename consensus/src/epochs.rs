@@ -1,32 +1,31 @@
 //! From one epoch to the next.
 //!
-//! An epoch ends at a block, whose height follows from the epoch's length. On a notarized last
-//! block nothing is built: leaders propose that very block again, view after view, until it is
-//! final. Then the next epoch's machine starts on it, in view 1. Nobody waits for anybody: who has
-//! the last block's finalization has left the epoch. So three kinds of messages come across the
-//! border, and each is dealt with here:
+//! An epoch ends at a block whose height follows from the epoch's length. Nothing is built on a
+//! notarized last block: leaders propose that very block again, view after view, until it is final.
+//! Then the next epoch starts on it, in view 1. Validators do not wait for each other: each leaves
+//! the epoch when it has the last block's finalization. So three kinds of messages cross the
+//! border:
 //!
 //! - *early* ones, of the next epoch: kept, within limits, until this validator gets there;
-//! - *late* ones, of the epoch before: whoever is stuck there is sent the finalization that ended
-//!   it;
-//! - word that others are *epochs ahead*: believed once f + 1 validators say so; then finalised
-//!   blocks are fetched in order, epoch by epoch.
+//! - *late* ones, of the epoch before: their sender is sent the finalization that ended it;
+//! - claims to be *epochs ahead*: believed once f + 1 validators make them; then final blocks are
+//!   fetched in order, epoch by epoch.
 
 use crate::{
-    config::{LOOKAHEAD_VIEWS, MAX_EARLY_MESSAGES, PROPOSAL_LOOKAHEAD_VIEWS, Tip},
-    engine::{Engine, Pending},
-    io::{Moment, Output, Target},
+    config::{LOOKAHEAD_VIEWS, PROPOSAL_LOOKAHEAD_VIEWS},
+    dropped::DropReason,
+    engine::Engine,
+    io::{Step, Target},
+    simplex::flaw::Flaw,
+    staging::Staging,
 };
-use quorate_crypto::mistakes::{Mistake, made};
 use quorate_types::{
     Block, Certificate, Epoch, Height, Message, Status, ValidatorIndex, View, VoteKind,
 };
-use std::collections::BTreeMap;
 
 impl Engine {
-    /// The epoch.
     pub fn epoch(&self) -> Epoch {
-        self.config.epoch()
+        self.committee.epoch()
     }
 
     /// The height of the current epoch's last block.
@@ -37,181 +36,133 @@ impl Engine {
     /// Whether the current epoch ends with this block: nothing is built on it here.
     pub(crate) fn ends_epoch(&self, block: &Block) -> bool {
         // R11
-        block.header().epoch == self.epoch()
-            && block.height() == self.last_height()
-            && !made(Mistake::BorderIgnored)
+        block.header().epoch == self.epoch() && block.height() == self.last_height()
     }
 
     /// Whether the epoch's last block is final.
     pub(crate) fn epoch_is_over(&self) -> bool {
-        self.tip.height >= self.last_height()
+        self.tip().height >= self.last_height()
     }
 
-    /// Leaves an epoch whose last block is final, and acts on what came early for the next.
-    pub(crate) fn hand_over(&mut self, now: Moment, out: &mut Output) {
+    /// Leaves an epoch whose last block is final, and processes the early messages of the next.
+    pub(crate) fn hand_over(&mut self, step: &mut Step) {
         // R12
         self.renew();
-        out.epochs.push(self.epoch());
-        if let Err(error) = self.replay(now, out) {
-            out.fatal = Some(error.to_string());
+        step.out.epochs.push(self.epoch());
+        if let Err(error) = self.replay(step) {
+            step.halt(error.to_string());
             return;
         }
-        let view = self.view;
-        self.enter(now, view, true, out);
-        for (from, messages) in std::mem::take(&mut self.early) {
+        let view = self.view();
+        self.enter(step, view, true);
+        for (from, messages) in self.border.take_early() {
             for message in messages {
-                self.on_message(now, from, message, out);
+                self.on_message(step, from, message);
             }
         }
     }
 
-    /// Becomes the machine of the next epoch, which starts on the tip. What is of the old epoch
-    /// alone is dropped: its votes can change nothing any more.
+    /// Starts the next epoch on the tip. What belongs to the old epoch alone is dropped: its votes
+    /// can change nothing any more.
     pub(crate) fn renew(&mut self) {
         let epoch = self.epoch().next();
-        self.border = self.tip.certificate.clone();
-        self.config.committee = self.config.committee.with_epoch(epoch);
-        self.tip = Tip {
-            view: View(0),
-            ..self.tip.clone()
-        };
-        self.view = View(1);
+        self.border.cross(self.tip().certificate.clone());
+        self.committee = self.config.committees.of(epoch);
+        self.chain.start_epoch();
+        self.views.restart();
         self.pacemaker.renew();
-        self.open_from = View(0);
-        self.rounds.clear();
-        self.blocks.clear();
-        self.target = None;
-        self.staged.clear();
-        self.hashed.clear();
-        self.spare.clear();
-        self.helped.clear();
+        self.staging = Staging::default();
+        self.checks.leave_epoch();
+        self.peers.leave_epoch();
         self.building = None;
+        self.missing = None;
         self.fetcher.renew(epoch);
-        self.staged_by.clear();
-        for pending in self.jobs.values_mut() {
-            // Two conflicting votes are evidence in any epoch; nothing else is of use.
-            let kept = made(Mistake::StaleAnswerAccepted);
-            let of_any_epoch =
-                matches!(pending, Pending::Conflict { .. } | Pending::Standing { .. });
-            if !of_any_epoch && !kept {
-                *pending = Pending::Stale;
-            }
-        }
     }
 
-    /// Keeps a message of the next epoch until it begins. At most [`MAX_EARLY_MESSAGES`] of a
-    /// peer, one proposal of each leader and view; so n × 48 small messages and 4 blocks at most.
-    pub(crate) fn keep_early(&mut self, from: ValidatorIndex, message: Message, out: &mut Output) {
+    /// Keeps a message of the next epoch until it begins: at most [`MAX_EARLY_MESSAGES`] of a peer,
+    /// and one proposal of each leader and view; so n × 48 small messages and 4 blocks.
+    pub(crate) fn keep_early(&mut self, step: &mut Step, from: ValidatorIndex, message: Message) {
         let (view, limit) = match &message {
             Message::Vote(vote) if vote.signer == from => (vote.subject.view, LOOKAHEAD_VIEWS),
             Message::Certificate(certificate) => (certificate.subject.view, LOOKAHEAD_VIEWS),
             Message::Proposal(proposal) => (proposal.view, PROPOSAL_LOOKAHEAD_VIEWS),
             _ => (View(0), 0),
         };
-        let limit = if made(Mistake::EarlyUnbounded) {
-            u64::MAX
-        } else {
-            limit
-        };
         // R12
         if view.0 == 0 || view.0 > limit {
-            self.counters.dropped_window += 1;
-            return;
+            return step.drop(from, DropReason::ViewAhead(view));
         }
         if let Message::Proposal(proposal) = &message {
             let next = self.epoch().next();
-            if self.config.committee.leader_in(next, view) != from {
-                self.counters.dropped_invalid += 1;
-                return;
+            if self.config.committees.leader(next, view) != from {
+                return step.drop(from, DropReason::Flawed(view, Flaw::NotItsTurn));
             }
-            // The first leader attaches what ended this epoch.
+            // The first leader attaches the finalization that ended this epoch.
             let border = proposal.parent_certificate.clone();
             let border = border.filter(|held| held.subject.epoch == self.epoch());
-            self.check_certificates(from, border.into_iter().collect(), out);
+            self.check_certificates(step, from, border.into_iter().collect());
         }
-        let list = self.early.entry(from).or_default();
-        let held = list.iter().any(|held| match (held, &message) {
-            (Message::Proposal(held), Message::Proposal(new)) => held.view == new.view,
-            (held, new) => held == new,
-        });
-        if !held && (list.len() < MAX_EARLY_MESSAGES || made(Mistake::EarlyUnbounded)) {
-            list.push(message);
+        if !self.border.keep_early(from, message) {
+            step.drop(from, DropReason::TooManyEarly);
         }
     }
 
-    /// Sends a peer that is stuck in the epoch before what ended it. At most once per half resend
-    /// interval.
-    pub(crate) fn help_across(&mut self, now: Moment, peer: ValidatorIndex, out: &mut Output) {
-        let Some(border) = self.border.clone() else {
+    /// Sends a peer that is stuck in the epoch before the finalization that ended it, at most once
+    /// per half resend interval.
+    pub(crate) fn help_across(&mut self, step: &mut Step, peer: ValidatorIndex) {
+        let Some(border) = self.border.ended_by().cloned() else {
             return;
         };
-        if self.may_help(now, peer, View(0)) {
-            self.send(Target::One(peer), Message::Certificate(border), out);
+        if self.may_help(step, peer, View(0)) {
+            step.send(Target::One(peer), Message::Certificate(border));
         }
     }
 
-    /// Upon word of how far a peer is.
-    pub(crate) fn on_status(
-        &mut self,
-        now: Moment,
-        from: ValidatorIndex,
-        status: Status,
-        out: &mut Output,
-    ) {
-        self.claims.insert(from, status.finalized_height);
-        if status.epoch == self.epoch() && status.view.next() < self.view {
-            self.help(now, from, status.view, out);
+    /// Upon a peer's status.
+    pub(crate) fn on_status(&mut self, step: &mut Step, from: ValidatorIndex, status: Status) {
+        self.peers.claims(from, status.finalized_height);
+        if status.epoch == self.epoch() && status.view.next() < self.view() {
+            self.help(step, from, status.view);
         }
         if status.epoch.next() == self.epoch() {
-            self.help_across(now, from, out);
+            self.help_across(step, from);
         }
         if status.epoch > self.epoch() {
-            self.pursue(now, out);
+            self.pursue(step);
         }
-        self.inform(now, from, status.convicted, out);
+        self.inform(step, from, status.convicted);
     }
 
-    /// Upon a message of a later epoch: its sender says that all epochs before are over.
-    pub(crate) fn on_claim(
-        &mut self,
-        now: Moment,
-        from: ValidatorIndex,
-        epoch: Epoch,
-        out: &mut Output,
-    ) {
+    /// Upon a message of a later epoch: its sender claims that all epochs before are over.
+    pub(crate) fn on_claim(&mut self, step: &mut Step, from: ValidatorIndex, epoch: Epoch) {
         let over = epoch.previous().unwrap_or_default();
         let height = self.config.epoch_length.last_height(over);
-        let claim = self.claims.entry(from).or_default();
-        *claim = height.max(*claim);
-        self.pursue(now, out);
+        self.peers.claims_at_least(from, height);
+        self.pursue(step);
     }
 
-    /// Whether other validators have left this epoch: f + 1 of them say that they hold finalised
-    /// blocks beyond it, so an honest one does.
+    /// Whether other validators have left this epoch: f + 1 of them claim to hold final blocks
+    /// beyond it, so an honest one does.
     pub(crate) fn lags_by_epochs(&self) -> bool {
-        let beyond = self.claims.values().filter(|h| **h >= self.last_height());
+        let beyond = self.peers.claiming(self.last_height());
         // R13
-        beyond.count() > self.config.committee.faults() && !self.epoch_is_over()
+        beyond > self.committee.faults() && !self.epoch_is_over()
     }
 
-    /// The finalizations of the last blocks of epochs that are over, as far as their blocks are
-    /// not yet durable outside the journal.
+    /// The finalizations of the last blocks of past epochs whose blocks are not yet durable outside
+    /// the journal.
     pub(crate) fn delivered_borders(&self) -> impl Iterator<Item = Certificate> + '_ {
-        self.delivered
-            .iter()
-            .filter(|(height, _)| self.config.epoch_length.is_last(**height))
-            .filter_map(|(_, finalized)| finalized.certificate.clone())
+        let delivered = self.chain.delivered();
+        let last = |height| self.config.epoch_length.is_last(height);
+        delivered
+            .filter(move |finalized| last(finalized.block.height()))
+            .filter_map(|finalized| finalized.certificate.clone())
     }
 }
-
-/// Messages that came too early, by who sent them.
-pub(crate) type Early = BTreeMap<ValidatorIndex, Vec<Message>>;
 
 /// The epoch of a message that belongs to one.
 pub(crate) fn epoch_of(message: &Message) -> Option<Epoch> {
     match message {
-        Message::Vote(_) if made(Mistake::StaleVoteAccepted) => None,
-        Message::Certificate(_) if made(Mistake::StaleCertificateAccepted) => None,
         Message::Vote(vote) => Some(vote.subject.epoch),
         Message::Certificate(certificate) => Some(certificate.subject.epoch),
         Message::Proposal(proposal) => Some(proposal.epoch),
@@ -219,7 +170,7 @@ pub(crate) fn epoch_of(message: &Message) -> Option<Epoch> {
     }
 }
 
-/// Whether a message shows that its sender waits for something to happen in its epoch.
+/// Whether a message shows that its sender is waiting in its epoch.
 pub(crate) fn asks_for_help(message: &Message) -> bool {
     match message {
         Message::Vote(vote) => vote.subject.kind == VoteKind::Nullify,

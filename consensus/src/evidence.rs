@@ -1,9 +1,9 @@
-//! Evidence: keeping it, passing it on, and taking it from others.
+//! Evidence: verifying, keeping and passing it on.
 //!
-//! A pair of conflicting votes is verified once by whoever notices or receives it, kept, sent to
-//! all, and blocks its signer. Each validator says in its status whom it holds evidence against;
-//! who holds some against others sends one pair for each. So all honest validators come to block
-//! the same equivocators, also those that were away.
+//! A pair of conflicting votes is verified once by the validator that notices or receives it. Then
+//! it is kept, sent to all, and its signer is blocked. Each status names the set of validators that
+//! evidence is held against; a validator that holds some against others sends one pair for each. So
+//! all honest validators come to block the same equivocators, even those that were away.
 //!
 //! *What evidence proves.* Under `bls-aggregate` each validator signs with a key of its own, whose
 //! possession is proven at genesis: a pair proves that the holder of this key signed both. Under
@@ -12,77 +12,65 @@
 //! While at most f validators are faulty the latter two are excluded, which is all that blocking
 //! needs. A chain that punishes by evidence should use `bls-aggregate`. Votes carry no identity
 //! signature beside: unverified it is worth nothing, because an equivocator would spoil it, and
-//! verified it would cost more than the one check it comes with (`ARCHITECTURE.md`).
+//! verified it would cost more than the one check it comes with (`types/src/evidence.rs`).
 
 use crate::{
-    config::MAX_EVIDENCE_PER_VALIDATOR,
-    engine::{Engine, Pending},
-    io::{Exhibit, Moment, Offence, Output, Target, Work},
+    checks::Pending,
+    dropped::DropReason,
+    engine::Engine,
+    io::{Exhibit, Offence, Step, Target, Work},
 };
-use quorate_crypto::mistakes::{Mistake, made};
-use quorate_crypto::{Digest, sha256};
+use quorate_crypto::Digest;
 use quorate_types::{Evidence, Message, Subject, ValidatorIndex};
 use std::time::Duration;
 
-/// How often a peer is sent what it lacks.
+/// How often a peer is sent evidence that it lacks.
 const INFORM_INTERVAL: Duration = Duration::from_secs(5);
 
 impl Engine {
-    /// Names the set of validators that evidence is held against, for [`quorate_types::Status`].
+    /// A digest of the set of validators that evidence is held against, for
+    /// [`quorate_types::Status`].
     pub fn convicted(&self) -> Digest {
-        if self.convictions.is_empty() {
-            return Digest::ZERO;
-        }
-        let places: Vec<u8> = self
-            .convictions
-            .keys()
-            .flat_map(|place| place.0.to_be_bytes())
-            .collect();
-        sha256(&[b"quorate/convicted/1", &places])
+        self.convictions.digest()
     }
 
-    /// All evidence that is held.
     pub fn evidence(&self) -> impl Iterator<Item = &Evidence> {
-        self.convictions.values().flatten()
+        self.convictions.all()
     }
 
     /// Upon evidence from a peer.
     pub(crate) fn on_evidence(
         &mut self,
+        step: &mut Step,
         from: ValidatorIndex,
         evidence: Evidence,
-        out: &mut Output,
     ) {
         let evidence = evidence.canonical();
         let Subject { epoch, .. } = evidence.first.subject;
         let signer = evidence.first.signer;
-        if evidence.conflict().is_none() || self.config.committee.identity(signer).is_none() {
-            // It takes no cryptography to see that this proves nothing.
-            self.counters.dropped_invalid += 1;
+        if evidence.conflict().is_none() || self.committee.identity(signer).is_none() {
+            // No cryptography is needed to see that this proves nothing.
+            step.drop(from, DropReason::NoEvidence);
             let exhibit = Exhibit::Evidence(Box::new(evidence));
-            self.offend(from, Offence::InvalidEvidence, exhibit, out);
+            self.offend(step, from, Offence::InvalidEvidence, exhibit);
             return;
         }
-        let held = self.convictions.get(&signer);
-        let enough = held.is_some_and(|held| {
-            held.len() >= MAX_EVIDENCE_PER_VALIDATOR || held.contains(&evidence)
-        });
-        // Votes of later epochs cannot be judged yet; they are sent again when they can.
-        if enough || epoch > self.epoch().next() {
+        // Votes of later epochs cannot be verified yet. They are sent again when they can.
+        if epoch > self.epoch().next() {
+            return step.drop(from, DropReason::EpochAhead(epoch));
+        }
+        if self.convictions.suffices_without(&evidence) {
             return;
         }
-        if made(Mistake::EvidenceUnverified) {
-            return self.convict(evidence, out);
-        }
-        if self.accused.insert(signer) {
+        if self.convictions.accuse(signer) {
             let Evidence { first, second } = evidence;
-            self.start(
+            self.checks.start(
+                step,
                 Work::VerifyVotes(vec![first, second]),
                 Pending::Conflict {
                     evidence,
                     reporter: Some(from),
                 },
-                out,
             );
         }
     }
@@ -90,23 +78,23 @@ impl Engine {
     /// Upon the result of verifying two votes.
     pub(crate) fn on_conflict_checked(
         &mut self,
+        step: &mut Step,
         evidence: Evidence,
         reporter: Option<ValidatorIndex>,
         valid: &[bool],
-        out: &mut Output,
     ) {
         let signer = evidence.second.signer;
-        self.accused.remove(&signer);
+        self.convictions.settle(signer);
         // R17
         if valid == [true, true] {
             if evidence.conflict().is_some() {
-                self.convict(evidence, out);
+                self.convict(step, evidence);
             }
             return;
         }
         if let Some(reporter) = reporter {
             let exhibit = Exhibit::Evidence(Box::new(evidence));
-            self.offend(reporter, Offence::InvalidEvidence, exhibit, out);
+            self.offend(step, reporter, Offence::InvalidEvidence, exhibit);
             return;
         }
         let Subject {
@@ -115,7 +103,7 @@ impl Engine {
         let first_is_bad = valid.first() == Some(&false);
         if first_is_bad
             && epoch == self.epoch()
-            && let Some(round) = self.rounds.get_mut(&view)
+            && let Some(round) = self.views.get_mut(view)
         {
             round.tally(kind).refuse(signer.as_usize());
         }
@@ -125,92 +113,55 @@ impl Engine {
             evidence.second
         };
         let exhibit = Exhibit::Vote(Box::new(bad));
-        self.offend(signer, Offence::InvalidVote, exhibit, out);
+        self.offend(step, signer, Offence::InvalidVote, exhibit);
     }
 
-    /// Keeps verified evidence, tells everybody, and blocks the signer.
-    fn convict(&mut self, evidence: Evidence, out: &mut Output) {
+    /// Keeps verified evidence, sends it to all, and blocks the signer.
+    fn convict(&mut self, step: &mut Step, evidence: Evidence) {
         let evidence = evidence.canonical();
         let signer = evidence.first.signer;
-        let held = self.convictions.entry(signer).or_default();
-        if held.len() < MAX_EVIDENCE_PER_VALIDATOR && !held.contains(&evidence) {
-            held.push(evidence);
-            out.evidence.push(evidence);
+        if self.convictions.keep(evidence) {
+            step.out.evidence.push(evidence);
             if Some(signer) == self.own_place() {
-                self.on_own_conviction(evidence.second.subject, out);
+                self.on_own_conviction(step, evidence.second.subject);
             }
-            if !made(Mistake::EvidenceKept) {
-                self.send(Target::All, Message::Evidence(Box::new(evidence)), out);
-            }
+            step.send(Target::All, Message::Evidence(Box::new(evidence)));
         }
-        self.punish(evidence, out);
+        self.punish(step, evidence);
     }
 
-    /// Blocks the signer of verified evidence, unless the operator has pardoned it since: that does
-    /// not come back when another peer tells of it.
-    fn punish(&mut self, evidence: Evidence, out: &mut Output) {
+    /// Blocks the signer of verified evidence, unless the operator has pardoned it since. The
+    /// pardon holds when another peer reports the same again.
+    fn punish(&mut self, step: &mut Step, evidence: Evidence) {
         let signer = evidence.first.signer;
-        let Subject { epoch, view, .. } = evidence.first.subject;
-        let pardoned = self.pardons.get(&signer);
-        if Some(signer) != self.own_place() && pardoned.is_none_or(|until| (epoch, view) > *until) {
+        if Some(signer) != self.own_place() && !self.convictions.is_pardoned(&evidence) {
             let exhibit = Exhibit::Evidence(Box::new(evidence));
-            self.offend(signer, Offence::Equivocation, exhibit, out);
+            self.offend(step, signer, Offence::Equivocation, exhibit);
         }
     }
 
-    /// Blocks whom the evidence of a former life convicts. It usually is blocked already, by a
-    /// restored sentence; but evidence is kept first, and the validator may have crashed before the
-    /// sentence was.
-    pub(crate) fn enforce_evidence(&mut self, out: &mut Output) {
-        if made(Mistake::BlocksForgotten) {
-            return;
-        }
+    /// Blocks the signers of the evidence that was restored at the start. They usually are blocked
+    /// already by restored penalties; but evidence is stored first, and the validator may have
+    /// crashed before the penalty was.
+    pub(crate) fn enforce_evidence(&mut self, step: &mut Step) {
         let held: Vec<Evidence> = self.evidence().copied().collect();
         for evidence in held {
-            self.punish(evidence, out);
+            self.punish(step, evidence);
         }
     }
 
-    /// Takes back the evidence of a former life.
-    pub(crate) fn restore_evidence(&mut self) {
-        for evidence in std::mem::take(&mut self.config.evidence) {
-            let evidence = evidence.canonical();
-            let held = self.convictions.entry(evidence.first.signer).or_default();
-            if held.len() < MAX_EVIDENCE_PER_VALIDATOR && !held.contains(&evidence) {
-                held.push(evidence);
-            }
-        }
-    }
-
-    /// Sends a peer, whose status names other convicts, a pair for each of ours.
-    pub(crate) fn inform(
-        &mut self,
-        now: Moment,
-        peer: ValidatorIndex,
-        convicted: Digest,
-        out: &mut Output,
-    ) {
-        if self.convictions.is_empty()
-            || convicted == self.convicted()
-            || made(Mistake::EvidenceKept)
-        {
+    /// Sends a peer whose status names another set one pair against each convicted validator.
+    pub(crate) fn inform(&mut self, step: &mut Step, peer: ValidatorIndex, convicted: Digest) {
+        if self.convictions.is_empty() || convicted == self.convicted() {
             return;
         }
-        if let Some(at) = self.informed.get(&peer)
-            && now.since(*at) < INFORM_INTERVAL
-        {
+        if !self.peers.may_inform(peer, step.now, INFORM_INTERVAL) {
             return;
         }
-        self.informed.insert(peer, now);
-        let pairs: Vec<Evidence> = self
-            .convictions
-            .values()
-            .filter_map(|held| held.first())
-            .copied()
-            .collect();
+        let pairs: Vec<Evidence> = self.convictions.one_each().collect();
         for pair in pairs {
             let message = Message::Evidence(Box::new(pair));
-            self.send(Target::One(peer), message, out);
+            step.send(Target::One(peer), message);
         }
     }
 }

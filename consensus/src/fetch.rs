@@ -1,48 +1,46 @@
-//! What is missing and who is asked for it.
+//! Requests for what is missing.
 //!
-//! Each request goes to one peer at a time; when no answer has come in time, or a bad one has, to
-//! another. Who let a request go unanswered, or answered it badly, is remembered until it answers
-//! well, and others are asked before it. An answer counts only from whom it was asked.
+//! Each request goes to one peer at a time, and to another one when no answer has come in time or a
+//! bad one has. A peer that left a request unanswered, or answered it badly, is asked after the
+//! others until it answers well. An answer counts only from a peer that was asked.
 
 use crate::{
     config::MAX_WANTS,
     io::{Moment, Outbound, Target},
 };
 use quorate_crypto::Digest;
-use quorate_crypto::mistakes::{Mistake, made};
 use quorate_types::{Epoch, Height, Message, ValidatorIndex, View};
 use std::{
     collections::{BTreeMap, BTreeSet},
     time::Duration,
 };
 
-/// What a bad answer weighs, in requests that went unanswered.
+/// The weight of a bad answer, in unanswered requests.
 const BAD_ANSWER: u32 = 8;
 
-/// What is remembered of a peer at most: a few good answers must make up for it.
+/// The highest weight of a peer's failures, so that a few good answers make up for them.
 const MAX_FAILURES: u32 = 64;
 
 /// Something that this validator lacks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Want {
-    /// The block with this id.
     Block(Digest),
-    /// Finalised blocks from this height on.
+    /// Final blocks from this height on.
     Range(Height),
-    /// What closed these views.
+    /// The certificates that ended these views.
     Certificates(View, View),
 }
 
 struct Request {
-    /// Who is asked now.
+    /// The peer that is asked now.
     asked: ValidatorIndex,
-    /// All who have been asked, whose answers count too if they are late.
+    /// All peers that were asked; late answers count too.
     all_asked: BTreeSet<ValidatorIndex>,
     due: Moment,
     attempts: u32,
 }
 
-/// The requests under way, at most [`MAX_WANTS`], and what was made of former ones.
+/// The requests under way, at most [`MAX_WANTS`], and the peers' failures.
 pub(crate) struct Fetcher {
     epoch: Epoch,
     peers: Vec<ValidatorIndex>,
@@ -50,12 +48,11 @@ pub(crate) struct Fetcher {
     wants: BTreeMap<Want, Request>,
     /// How often each peer has failed lately.
     failures: BTreeMap<ValidatorIndex, u32>,
-    /// Peers are asked in turn: where the next turn begins.
+    /// The peer at which the next turn begins.
     next: usize,
 }
 
 impl Fetcher {
-    /// A fetcher that may ask `peers`.
     pub(crate) fn new(epoch: Epoch, peers: Vec<ValidatorIndex>, timeout: Duration) -> Self {
         Self {
             epoch,
@@ -67,19 +64,18 @@ impl Fetcher {
         }
     }
 
-    /// Drops all requests: an epoch begins. What is known of the peers stays.
+    /// Drops all requests at the start of an epoch. The peers' failures stay.
     pub(crate) fn renew(&mut self, epoch: Epoch) {
         self.epoch = epoch;
         self.wants.clear();
     }
 
-    /// How many requests are under way.
     pub(crate) fn len(&self) -> usize {
         self.wants.len()
     }
 
-    /// Asks for something, unless it is being asked for. `hint` is who should have it; `lacks` names
-    /// those who cannot answer, or should not be asked before all others.
+    /// Requests something, unless it is requested already. `hint` is a peer that should have it;
+    /// `lacks` tells which peers cannot answer, or should be asked last.
     pub(crate) fn want(
         &mut self,
         now: Moment,
@@ -106,13 +102,13 @@ impl Fetcher {
         Some(self.request(want, asked))
     }
 
-    /// Whether this is being asked for, of this peer.
+    /// Whether this is requested from this peer.
     pub(crate) fn is_asked(&self, want: &Want, peer: ValidatorIndex) -> bool {
         let request = self.wants.get(want);
         request.is_some_and(|request| request.all_asked.contains(&peer))
     }
 
-    /// A peer has given what it was asked for.
+    /// A peer has given what was requested.
     pub(crate) fn satisfy(&mut self, want: &Want, peer: ValidatorIndex) {
         self.wants.remove(want);
         self.redeem(peer);
@@ -125,25 +121,24 @@ impl Fetcher {
         }
     }
 
-    /// A peer has given something else than what it was asked for: it is not asked again before the
-    /// others, and others are asked now.
-    pub(crate) fn disappointed(&mut self, now: Moment, peer: ValidatorIndex) {
+    /// A peer has given something wrong: others are asked now, and it is asked last.
+    pub(crate) fn demote(&mut self, now: Moment, peer: ValidatorIndex) {
         self.failed(peer, BAD_ANSWER);
         self.pass_on(now, peer);
     }
 
-    /// What a peer was asked for is overdue: it will not answer.
+    /// A peer's answer is overdue.
     pub(crate) fn pass_on(&mut self, now: Moment, peer: ValidatorIndex) {
         let asked = self.wants.values_mut().filter(|r| r.asked == peer);
         asked.for_each(|request| request.due = now);
     }
 
-    /// Stops asking for whatever `keep` does not hold on to.
+    /// Drops the requests that `keep` rejects.
     pub(crate) fn retain(&mut self, keep: impl Fn(&Want) -> bool) {
         self.wants.retain(|want, _| keep(want));
     }
 
-    /// Asks another peer for whatever is overdue.
+    /// Asks other peers for whatever is overdue.
     pub(crate) fn retry(
         &mut self,
         now: Moment,
@@ -153,9 +148,6 @@ impl Fetcher {
         let overdue: Vec<Want> = overdue.map(|(want, _)| *want).collect();
         let mut again = Vec::new();
         for want in overdue {
-            if made(Mistake::RequestsNotRepeated) {
-                continue;
-            }
             let Some(request) = self.wants.get_mut(&want) else {
                 continue;
             };
@@ -163,7 +155,7 @@ impl Fetcher {
             request.due = now.after(self.timeout * (1 << request.attempts.min(3)));
             let (before, asked) = (request.asked, request.all_asked.clone());
             self.failed(before, 1);
-            // When all have been asked, it begins again.
+            // When all peers have been asked, the round begins again.
             let lacks = |peer: ValidatorIndex| lacks(&want, peer);
             let next = self.choose(&asked, &lacks);
             if let (Some(next), Some(request)) = (next, self.wants.get_mut(&want)) {
@@ -189,8 +181,8 @@ impl Fetcher {
         *failures = failures.saturating_add(weight).min(MAX_FAILURES);
     }
 
-    /// The best peer to ask, in turn among equals: one that has the thing, that has not been asked
-    /// for it, and that has failed least.
+    /// The best peer to ask, in turn among equals: one that has the thing, was not asked for it,
+    /// and has failed least.
     fn choose(
         &mut self,
         asked: &BTreeSet<ValidatorIndex>,
@@ -262,7 +254,7 @@ mod tests {
         let mut fetcher = fetcher();
         let want = Want::Range(Height(1));
         assert_eq!(range(&mut fetcher, 1), 1);
-        fetcher.disappointed(Moment(0), ValidatorIndex(1));
+        fetcher.demote(Moment(0), ValidatorIndex(1));
         let again = fetcher.retry(Moment(0), |_, _| false);
         assert_eq!(again.len(), 1, "others are asked at once");
         assert_eq!(asked(again.into_iter().next()), 2);

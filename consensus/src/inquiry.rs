@@ -1,12 +1,13 @@
-//! What this key may have voted without the journal's knowledge, and asking the others about it.
+//! What this key may have voted that the journal does not hold, and the inquiry to the other
+//! validators about it.
 //!
 //! The rules and why they are safe are in the crate's head, *A journal that is lost or old*.
 
 use crate::{
-    engine::{Engine, Pending},
-    io::{Moment, Notice, Output, Target, Work},
+    checks::Pending,
+    engine::Engine,
+    io::{Moment, Notice, Step, Target, Work},
 };
-use quorate_crypto::mistakes::{Mistake, made};
 use quorate_types::{
     Certificate, Epoch, EpochLength, JournalState, Message, Nonce, Position, Record, Silence,
     Standing, Subject, ValidatorIndex, View, Vote, VoteKind,
@@ -16,39 +17,40 @@ use std::{
     time::Duration,
 };
 
-/// How far above the newest certificate that `n - f` others hold a lost vote can be, in views.
+/// The most views that a lost vote can be above the newest certificate that `n - f` others hold.
 const GAP_VIEWS: u64 = 2;
 
-/// From how many blocks and views on a key of which nothing is known counts as one that was restored
-/// without its journal. Before, validators that start for the first time join at once.
+/// Blocks or views from which on a chain is so old that a key without any trace of use counts as
+/// restored without its journal. Before that, validators that start for the first time join at
+/// once.
 const ESTABLISHED_VIEWS: u64 = 500;
 
-/// How long peers that take part may leave the question of a validator with its journal unanswered.
-/// Versions without this question never answer it.
+/// How long a validator with a journal waits for peers that take part without answering. Versions
+/// without this inquiry never answer it.
 const UNANSWERED_AFTER: Duration = Duration::from_secs(3);
 
-/// What the others are asked for.
+/// The purpose of an inquiry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Purpose {
     /// Whether the journal is an old copy.
     Check,
-    /// Whether somebody else votes with this key, now that it may vote again itself.
+    /// Whether another process votes with this key, now that this validator may vote again.
     Confirm,
     /// How far the lost votes can go.
     Recover,
 }
 
-/// A question to all others that is under way.
+/// An inquiry that is under way.
 pub(crate) struct Inquiry {
     pub(crate) purpose: Purpose,
     nonce: Nonce,
     since: Moment,
-    /// When those that have not answered are asked again.
+    /// When the peers that have not answered are asked again.
     due: Moment,
     answers: BTreeMap<ValidatorIndex, Answer>,
-    /// Whose answers are being verified.
+    /// Peers whose answers are being verified.
     verifying: BTreeSet<ValidatorIndex>,
-    /// Who has sent anything since.
+    /// Peers that have sent anything since.
     heard: BTreeSet<ValidatorIndex>,
 }
 
@@ -68,86 +70,76 @@ impl Answer {
     }
 }
 
-/// What is known of this key's votes beside the journal, and of the others' newest votes.
+/// What is known of this key's votes besides the journal, and of the others' newest votes.
 #[derive(Default)]
 pub(crate) struct Memory {
     pub(crate) inquiry: Option<Inquiry>,
-    /// What the journal says about its missing votes.
+    /// What the journal says about missing votes.
     pub(crate) silence: Option<Silence>,
     /// Nothing on this machine says that the key has voted before, and others may know better.
     fresh: bool,
     /// Peers without a link.
     unlinked: BTreeSet<ValidatorIndex>,
-    /// Whether there have been so few links that others could have taken part with this key.
+    /// Whether there have been so few links that the others could have been a quorum with another
+    /// process of this key.
     apart: bool,
-    /// Whether it is certain that nobody else used the key when it could vote again.
+    /// Whether it is certain that no other process used the key when it could vote again.
     confirmed: bool,
     /// Votes up to this view may be missing in an intact journal: they are settled.
     pub(crate) settled: Position,
-    /// A vote of this key that this machine has not cast, and who told of it.
+    /// A vote of this key that this validator has not cast, and the peer that told of it.
     pub(crate) elsewhere: Option<(Subject, Option<ValidatorIndex>)>,
     /// The newest vote of each peer.
     seen: BTreeMap<ValidatorIndex, Vote>,
-    /// Inquiries so far.
     inquiries: u32,
-    /// Whether the operator was told that its word does not fit.
+    /// Whether the operator was told that its statement contradicts the answers.
     refused: bool,
 }
 
-/// Whether a validator votes, and why not.
+/// Whether this validator votes, and if not, why.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Voting {
-    /// It does.
     Votes,
-    /// It asks whether its journal is the newest.
+    /// It checks whether its journal is the newest.
     Checking {
-        /// Answers that have come.
         answers: usize,
-        /// Answers that it needs.
         needed: usize,
     },
     /// Its journal lacks votes, and it asks how far they can go.
     Recovering {
-        /// Answers that have come.
         answers: usize,
-        /// Answers that it needs.
         needed: usize,
-        /// Validators whose journals are lost, by what they say, this one among them.
+        /// Validators that say their journals are lost, this one included.
         lost: usize,
-        /// Whether the operator's word does not fit what the others say.
+        /// Whether the operator's statement contradicts the answers.
         refused: bool,
     },
     /// It votes from this view on.
     SilentUntil(Position),
-    /// Somebody else votes with its key.
+    /// Another process votes with its key.
     KeyElsewhere {
-        /// Who told, if a single peer did.
+        /// The peer that told, if it was a single one.
         told_by: Option<ValidatorIndex>,
     },
 }
 
-/// Whether a view is above all views in which lost votes can be, if `newest` is the newest certificate
-/// that the others told of.
+/// Whether a view is above all views that lost votes can be in, given the newest certificate in the
+/// answers.
 pub(crate) fn is_beyond(newest: Position, at: Position) -> bool {
-    let gap = if made(Mistake::SilenceTooShort) {
-        0
-    } else {
-        GAP_VIEWS
-    };
     if at.epoch == newest.epoch {
-        at.view.0 > newest.view.0.saturating_add(gap)
+        at.view.0 > newest.view.0.saturating_add(GAP_VIEWS)
     } else {
-        at.epoch > newest.epoch.next() || at.epoch == newest.epoch.next() && at.view.0 > gap
+        at.epoch > newest.epoch.next() || at.epoch == newest.epoch.next() && at.view.0 > GAP_VIEWS
     }
 }
 
-/// Whether a chain whose newest certificate is this one has gone on for a while.
+/// Whether a chain with this newest certificate is old.
 fn is_established(newest: Position, epoch_length: EpochLength) -> bool {
     let blocks = newest.epoch.0.saturating_mul(epoch_length.blocks());
     blocks.saturating_add(newest.view.0) >= ESTABLISHED_VIEWS
 }
 
-/// The first view beyond, for a machine that is in this epoch.
+/// The first view beyond, for an engine in this epoch.
 fn first_beyond(newest: Position, epoch: Epoch) -> Position {
     if epoch > newest.epoch {
         return Position {
@@ -169,7 +161,7 @@ pub(crate) fn position_of(subject: &Subject) -> Position {
 }
 
 impl Engine {
-    /// Takes from the journal what it says about itself.
+    /// Reads what the journal says about itself.
     pub(crate) fn restore_memory(&mut self, records: &mut Vec<Record>) {
         for record in records.iter() {
             let subject = match record {
@@ -185,7 +177,8 @@ impl Engine {
                 Record::Certificate(_) if subject.kind == VoteKind::Finalize => {
                     position_of(subject)
                 }
-                // This key has left the epochs before, and the journal need not tell what it said there.
+                // This key has left the epochs before, and the journal need not hold its votes
+                // there.
                 _ => Position {
                     epoch: subject.epoch,
                     view: View(0),
@@ -198,13 +191,13 @@ impl Engine {
         records.retain(|record| !matches!(record, Record::Silence(_)));
     }
 
-    /// What the journal must go on saying about itself.
+    /// The record that the journal must keep about itself.
     pub(crate) fn silence_record(&self) -> Option<Record> {
         self.memory.silence.map(Record::Silence)
     }
 
-    /// Begins to ask, at the start of the machine.
-    pub(crate) fn begin_inquiry(&mut self, now: Moment, out: &mut Output) {
+    /// Starts the inquiry at the engine's start.
+    pub(crate) fn begin_inquiry(&mut self, step: &mut Step) {
         let beyond = match self.memory.silence {
             None => true,
             Some(Silence::Unknown) => false,
@@ -219,25 +212,25 @@ impl Engine {
             Some(_) if told => Purpose::Recover,
             _ => Purpose::Check,
         };
-        self.inquire(now, purpose, out);
+        self.inquire(step, purpose);
     }
 
-    /// The view that the machine is in.
+    /// The current epoch and view.
     pub(crate) fn position(&self) -> Position {
         Position {
             epoch: self.epoch(),
-            view: self.view,
+            view: self.view(),
         }
     }
 
-    pub(crate) fn inquire(&mut self, now: Moment, purpose: Purpose, out: &mut Output) {
+    pub(crate) fn inquire(&mut self, step: &mut Step, purpose: Purpose) {
         if self.own_place().is_none() {
             return;
         }
         let Some(mut nonce) = self.config.nonce else {
             return;
         };
-        // Each question has a name of its own.
+        // Each inquiry has a nonce of its own.
         self.memory.inquiries = self.memory.inquiries.wrapping_add(1);
         for (byte, count) in nonce.0.iter_mut().zip(self.memory.inquiries.to_be_bytes()) {
             *byte ^= count;
@@ -245,32 +238,33 @@ impl Engine {
         self.memory.inquiry = Some(Inquiry {
             purpose,
             nonce,
-            since: now,
-            due: now.after(self.config.timing.fetch_timeout),
+            since: step.now,
+            due: step.now.after(self.config.timing.fetch_timeout),
             answers: BTreeMap::new(),
             verifying: BTreeSet::new(),
             heard: BTreeSet::new(),
         });
-        self.send(Target::All, Message::Inquiry(nonce), out);
-        self.conclude(now, out);
+        step.send(Target::All, Message::Inquiry(nonce));
+        self.conclude(step);
     }
 
-    /// When the question is due again.
+    /// When the inquiry is repeated.
     pub(crate) fn inquiry_deadline(&self) -> Option<Moment> {
         self.memory.inquiry.as_ref().map(|inquiry| inquiry.due)
     }
 
-    /// Asks again those that have not answered, and asks for confirmation once it is time.
-    pub(crate) fn on_inquiry_time(&mut self, now: Moment, out: &mut Output) {
+    /// Repeats the inquiry to peers that have not answered, and starts the confirmation when it is
+    /// due.
+    pub(crate) fn on_inquiry_time(&mut self, step: &mut Step) {
         if self.memory.inquiry.is_none() {
             let newest = match self.memory.silence {
                 Some(Silence::Until(newest) | Silence::NullifyFrom(newest)) => newest,
                 Some(Silence::Unknown) | None => return,
             };
             let due = !self.memory.confirmed && is_beyond(newest, self.position());
-            if due && self.memory.elsewhere.is_none() && self.future.is_empty() {
+            if due && self.memory.elsewhere.is_none() && self.border.later().is_empty() {
                 self.memory.confirmed = true;
-                self.inquire(now, Purpose::Confirm, out);
+                self.inquire(step, Purpose::Confirm);
             }
             return;
         }
@@ -279,10 +273,10 @@ impl Engine {
         let Some(inquiry) = &mut self.memory.inquiry else {
             return;
         };
-        if inquiry.due > now {
+        if inquiry.due > step.now {
             return;
         }
-        inquiry.due = now.after(interval);
+        inquiry.due = step.now.after(interval);
         let (nonce, purpose) = (inquiry.nonce, inquiry.purpose);
         let lacking: Vec<ValidatorIndex> = peers
             .into_iter()
@@ -292,40 +286,40 @@ impl Engine {
             })
             .collect();
         for peer in lacking {
-            self.send(Target::One(peer), Message::Inquiry(nonce), out);
+            step.send(Target::One(peer), Message::Inquiry(nonce));
         }
-        self.conclude(now, out);
+        self.conclude(step);
     }
 
-    /// Upon the end of a link. With fewer than a quorum in reach, another process with this key may come
-    /// to vote unseen.
+    /// Upon a link having gone down. With fewer links than a quorum needs, another process with
+    /// this key may come to vote unseen.
     pub(crate) fn note_unlinked(&mut self, peer: ValidatorIndex) {
         self.memory.unlinked.insert(peer);
-        let committee = &self.config.committee;
+        let committee = &self.committee;
         if committee.size() - self.memory.unlinked.len() < committee.quorum() {
             self.memory.apart = true;
         }
     }
 
-    /// A link has come up: its other end may not have heard the question. Who was without a quorum asks
-    /// once more before it votes.
-    pub(crate) fn ask_linked(&mut self, now: Moment, peer: ValidatorIndex, out: &mut Output) {
+    /// Upon a link having come up: the peer may not have received the inquiry. A validator that was
+    /// without a quorum sends another inquiry before it votes.
+    pub(crate) fn ask_linked(&mut self, step: &mut Step, peer: ValidatorIndex) {
         self.memory.unlinked.remove(&peer);
         let was_apart = std::mem::take(&mut self.memory.apart);
         let knows =
             self.memory.elsewhere.is_none() && self.memory.silence != Some(Silence::Unknown);
         if was_apart && knows && self.memory.inquiry.is_none() {
-            return self.inquire(now, Purpose::Confirm, out);
+            return self.inquire(step, Purpose::Confirm);
         }
         if let Some(inquiry) = &self.memory.inquiry
             && !inquiry.answers.contains_key(&peer)
         {
             let question = Message::Inquiry(inquiry.nonce);
-            self.send(Target::One(peer), question, out);
+            step.send(Target::One(peer), question);
         }
     }
 
-    /// Notes a peer's newest vote, for when it asks; and that it takes part.
+    /// Notes a peer's newest vote, for its inquiries, and that it takes part.
     pub(crate) fn note_seen(&mut self, from: ValidatorIndex, message: &Message) {
         if let Some(inquiry) = &mut self.memory.inquiry {
             inquiry.heard.insert(from);
@@ -340,8 +334,8 @@ impl Engine {
         }
     }
 
-    /// Upon a question from a validator that starts.
-    pub(crate) fn on_inquiry(&mut self, from: ValidatorIndex, nonce: Nonce, out: &mut Output) {
+    /// Upon an inquiry of a peer.
+    pub(crate) fn on_inquiry(&mut self, step: &mut Step, from: ValidatorIndex, nonce: Nonce) {
         let newest = self.newest_certificate();
         let standing = Standing {
             nonce,
@@ -349,11 +343,7 @@ impl Engine {
             newest,
             vote: self.memory.seen.get(&from).copied(),
         };
-        self.send(
-            Target::One(from),
-            Message::Standing(Box::new(standing)),
-            out,
-        );
+        step.send(Target::One(from), Message::Standing(Box::new(standing)));
     }
 
     fn journal_state(&self, newest: Option<&Certificate>) -> JournalState {
@@ -373,26 +363,26 @@ impl Engine {
         }
     }
 
-    /// Whether all votes of this validator are at most in the view that its newest certificate lets it
-    /// enter.
+    /// Whether all votes of this validator are at most in the view that its newest certificate lets
+    /// it enter.
     fn is_sure(&self, newest: Option<&Certificate>) -> bool {
         let entered = match newest {
             Some(newest) if newest.subject.epoch == self.epoch() => newest.subject.view.next(),
-            // What ended the epoch before.
+            // The certificate that ended the epoch before.
             Some(newest) if newest.subject.epoch.next() == self.epoch() => View(1),
             Some(_) => View(0),
             None => View(u64::from(self.epoch() == Epoch(0))),
         };
-        self.view <= entered && self.own_place().is_some() && self.remembers(self.view)
+        self.view() <= entered && self.own_place().is_some() && self.remembers(self.view())
     }
 
     fn newest_certificate(&self) -> Option<Certificate> {
-        let highest = self.rounds.iter().rev().find_map(|(_, round)| round.exit());
+        let highest = self.views.highest_exit();
         [
             highest,
-            self.target.as_ref(),
-            self.tip.certificate.as_ref(),
-            self.border.as_ref(),
+            self.staging.target(),
+            self.tip().certificate.as_ref(),
+            self.border.ended_by(),
         ]
         .into_iter()
         .flatten()
@@ -400,13 +390,13 @@ impl Engine {
         .cloned()
     }
 
-    /// Whether everything is known that this key has said in a view of this epoch.
+    /// Whether all votes of this key in a view of this epoch are known.
     fn remembers(&self, view: View) -> bool {
         self.may_cast(view, VoteKind::Notarize)
     }
 
-    /// Whether nothing that this key may have said before forbids this kind of vote in a view of this
-    /// epoch.
+    /// Whether no vote that this key may have cast before forbids this kind of vote in a view of
+    /// this epoch.
     pub(crate) fn may_cast(&self, view: View, kind: VoteKind) -> bool {
         let memory = &self.memory;
         let at = Position {
@@ -416,9 +406,9 @@ impl Engine {
         let quiet = memory.inquiry.is_some()
             || memory.elsewhere.is_some()
             || at.epoch < self.config.silent_before
-            // The journal tells of votes in a later epoch, so what was said in this one is forgotten
-            // already: saying anything could contradict it.
-            || (!self.future.is_empty() && !made(Mistake::LaterEpochForgotten));
+            // The journal holds votes of a later epoch, so those of this one may have been dropped
+            // already, and any vote could contradict them.
+            || !self.border.later().is_empty();
         if quiet {
             return false;
         }
@@ -432,7 +422,7 @@ impl Engine {
         }
     }
 
-    /// Whether this validator votes, and why not.
+    /// Whether this validator votes, and if not, why.
     pub fn voting(&self) -> Voting {
         let memory = &self.memory;
         if let Some((_, told_by)) = memory.elsewhere {
@@ -477,31 +467,28 @@ impl Engine {
 
     /// How many others must answer.
     fn answers_needed(&self, purpose: Purpose) -> usize {
-        let quorum = self.config.committee.quorum();
+        let quorum = self.committee.quorum();
         match purpose {
             // R28
             Purpose::Check | Purpose::Confirm => quorum - 1,
-            Purpose::Recover if made(Mistake::AnswersTooFew) => quorum - 2,
             // R27
             Purpose::Recover => quorum,
         }
     }
 
-    /// Upon an answer. It counts only for the question that is under way, and once what it says is
-    /// verified.
+    /// Upon an answer. It counts only for the inquiry under way, and only once it is verified.
     pub(crate) fn on_standing(
         &mut self,
-        now: Moment,
+        step: &mut Step,
         from: ValidatorIndex,
         standing: Standing,
-        out: &mut Output,
     ) {
         let unknown = standing.vote.filter(|vote| self.is_unknown(vote));
         let (key_is_fresh, epoch_length) = (self.memory.fresh, self.config.epoch_length);
         let Some(inquiry) = &mut self.memory.inquiry else {
             return;
         };
-        let fresh = standing.nonce == inquiry.nonce || made(Mistake::StaleStandings);
+        let fresh = standing.nonce == inquiry.nonce;
         let answered = inquiry.answers.get(&from).is_some_and(Answer::is_whole);
         if !fresh || answered || inquiry.verifying.contains(&from) {
             return;
@@ -526,7 +513,7 @@ impl Engine {
         };
         let Some(work) = work else {
             inquiry.answers.insert(from, answer);
-            return self.conclude(now, out);
+            return self.conclude(step);
         };
         inquiry.verifying.insert(from);
         let pending = Pending::Standing {
@@ -535,17 +522,16 @@ impl Engine {
             answer,
             vote: unknown.map(|vote| vote.subject),
         };
-        self.start(work, pending, out);
+        self.checks.start(step, work, pending);
     }
 
-    /// Upon the verification of what an answer says.
+    /// Upon the verification of an answer.
     pub(crate) fn on_standing_checked(
         &mut self,
-        now: Moment,
+        step: &mut Step,
         (from, nonce): (ValidatorIndex, Nonce),
         (answer, vote): (Answer, Option<Subject>),
         valid: bool,
-        out: &mut Output,
     ) {
         let Some(inquiry) = &mut self.memory.inquiry else {
             return;
@@ -560,33 +546,33 @@ impl Engine {
             (Purpose::Recover, _) => {
                 inquiry.answers.insert(from, answer);
             }
-            // A forged vote tells nothing of this key.
+            // A forged vote says nothing about this key.
             (Purpose::Check | Purpose::Confirm, Some(vote)) if valid => {
-                return self.on_unknown_vote(now, vote, Some(from), out);
+                return self.on_unknown_vote(step, vote, Some(from));
             }
-            (Purpose::Check, None) if valid => return self.on_restored_key(now, from, out),
+            (Purpose::Check, None) if valid => return self.on_restored_key(step, from),
             (Purpose::Check | Purpose::Confirm, _) => {
                 inquiry.answers.insert(from, answer);
             }
         }
-        self.conclude(now, out);
+        self.conclude(step);
     }
 
-    /// Draws the conclusion once enough have answered.
-    fn conclude(&mut self, now: Moment, out: &mut Output) {
+    /// Concludes the inquiry once enough peers have answered.
+    fn conclude(&mut self, step: &mut Step) {
         let Some(inquiry) = &self.memory.inquiry else {
             return;
         };
         let needed = self.answers_needed(inquiry.purpose);
         if inquiry.purpose != Purpose::Recover {
-            let overdue = now.since(inquiry.since) >= UNANSWERED_AFTER;
+            let overdue = step.now.since(inquiry.since) >= UNANSWERED_AFTER;
             let silent = |peer: &&ValidatorIndex| !inquiry.answers.contains_key(*peer);
             let silent = inquiry.heard.iter().filter(silent).count();
             let doubtful = self.memory.fresh && !inquiry.verifying.is_empty();
             if !doubtful && inquiry.answers.len() + if overdue { silent } else { 0 } >= needed {
                 self.memory.inquiry = None;
                 self.memory.fresh = false;
-                self.vote_again(now, out);
+                self.vote_again(step);
             }
             return;
         }
@@ -599,25 +585,25 @@ impl Engine {
             return;
         };
         if sure >= needed {
-            self.recovered(now, Silence::Until(newest), out);
+            self.recovered(step, Silence::Until(newest));
         } else if let Some(told) = self.config.survivors
-            && sure + lost + 1 == self.config.committee.size()
+            && sure + lost + 1 == self.committee.size()
         {
             match self.fits(told, newest, lost + 1) {
-                Ok(()) => self.recovered(now, Silence::NullifyFrom(newest), out),
+                Ok(()) => self.recovered(step, Silence::NullifyFrom(newest)),
                 Err(reason) if !self.memory.refused => {
                     self.memory.refused = true;
-                    out.notices.push(Notice::WordRefused(reason));
+                    step.out.notices.push(Notice::WordRefused(reason));
                 }
                 Err(_) => {}
             }
         }
     }
 
-    /// Whether the operator's word fits what the others say.
+    /// Whether the operator's statement agrees with the answers.
     fn fits(&self, told: Position, newest: Position, lost: usize) -> Result<(), String> {
         // R30
-        let (size, quorum) = (self.config.committee.size(), self.config.committee.quorum());
+        let (size, quorum) = (self.committee.size(), self.committee.quorum());
         let entered = Position {
             epoch: newest.epoch,
             view: newest.view.next(),
@@ -641,38 +627,38 @@ impl Engine {
         Ok(())
     }
 
-    /// Upon the proof that the chain has gone on for long, to a key of which nothing is known here: it may
-    /// have voted on a machine that is gone.
-    fn on_restored_key(&mut self, now: Moment, told_by: ValidatorIndex, out: &mut Output) {
+    /// Upon proof that the chain is old, for a key without any trace of use here: it may have voted
+    /// on a machine that is gone.
+    fn on_restored_key(&mut self, step: &mut Step, told_by: ValidatorIndex) {
         self.memory.fresh = false;
-        self.keep_silence(Silence::Unknown, out);
-        out.notices.push(Notice::RestoredKey { told_by });
-        self.inquire(now, Purpose::Recover, out);
+        self.keep_silence(step, Silence::Unknown);
+        step.out.notices.push(Notice::RestoredKey { told_by });
+        self.inquire(step, Purpose::Recover);
     }
 
-    fn recovered(&mut self, now: Moment, silence: Silence, out: &mut Output) {
+    fn recovered(&mut self, step: &mut Step, silence: Silence) {
         self.memory.inquiry = None;
         self.memory.confirmed = false;
-        self.keep_silence(silence, out);
+        self.keep_silence(step, silence);
         let newest = match silence {
             Silence::Until(newest) | Silence::NullifyFrom(newest) => newest,
             Silence::Unknown => Position::default(),
         };
-        out.notices.push(Notice::Recovered {
+        step.out.notices.push(Notice::Recovered {
             from: first_beyond(newest, self.epoch()),
         });
-        self.vote_again(now, out);
+        self.vote_again(step);
     }
 
-    pub(crate) fn keep_silence(&mut self, silence: Silence, out: &mut Output) {
+    pub(crate) fn keep_silence(&mut self, step: &mut Step, silence: Silence) {
         self.memory.silence = Some(silence);
-        out.persist.push(Record::Silence(silence));
-        out.urgent = true;
+        step.out.persist.push(Record::Silence(silence));
+        step.out.urgent = true;
     }
 
     /// What was not said while the others were asked is due now.
-    fn vote_again(&mut self, now: Moment, out: &mut Output) {
-        self.pace(now, true);
-        self.on_new_block(now, out);
+    fn vote_again(&mut self, step: &mut Step) {
+        self.pace(step.now, true);
+        self.on_new_block(step);
     }
 }

@@ -1,6 +1,9 @@
-//! What goes into the machine and what comes out.
+//! The engine's inputs and outputs.
 
-use crate::judge::Flaw;
+use crate::{
+    dropped::{DropReason, Dropped, Missing},
+    simplex::flaw::Flaw,
+};
 use quorate_crypto::{
     Digest,
     bls::{HashedMessage, PartialSignature, Proof},
@@ -11,133 +14,104 @@ use quorate_types::{
 };
 use std::{sync::Arc, time::Duration};
 
-/// A point in time: microseconds since an arbitrary start that never moves backwards.
+/// A point in time: microseconds since an arbitrary start, monotonic.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Default)]
 pub struct Moment(pub u64);
 
 impl Moment {
-    /// The moment this much later.
     pub fn after(self, duration: Duration) -> Self {
         let micros = u64::try_from(duration.as_micros()).unwrap_or(u64::MAX);
         Self(self.0.saturating_add(micros))
     }
 
-    /// How long after `earlier` this is; zero if it is before.
+    /// The time since `earlier`; zero if it is later.
     pub fn since(self, earlier: Self) -> Duration {
         Duration::from_micros(self.0.saturating_sub(earlier.0))
     }
 }
 
-/// Names one piece of cryptographic work until its result comes back.
+/// Identifies a cryptographic check until its verdict comes back.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct JobId(pub u64);
 
-/// Something that happened.
+/// An input of the engine.
 #[derive(Clone, Debug)]
 pub enum Input {
     /// Messages of one frame from a peer, whose identity the link has proved.
     Frame {
-        /// Who sent it.
         from: ValidatorIndex,
-        /// The messages, in order.
         messages: Vec<Message>,
     },
     /// A [`Job`] is done.
-    Checked {
-        /// Which one.
-        job: JobId,
-        /// What came out.
-        verdict: Verdict,
-    },
+    Checked { job: JobId, verdict: Verdict },
     /// The block that [`Output::build`] asked for.
     Built {
-        /// The view it was asked for.
         view: View,
-        /// The block; its header names the asked parent.
+        /// The block; its header names the requested parent.
         block: Arc<Block>,
     },
     /// The answer to [`Output::validate`].
     Validated {
-        /// The view it was proposed in.
         view: View,
-        /// The block's id.
         block: Digest,
         /// Whether an honest leader could have built it.
         valid: bool,
     },
-    /// The operator, or the end of a penalty's time, changes what is thought of a validator.
+    /// The operator changes a validator's penalty, or its time is up.
     Ordered {
-        /// Who.
         validator: ValidatorIndex,
-        /// What is to become of it.
         order: Order,
     },
-    /// The link to a validator has come up or ended, as far as this side knows. Until the first such
-    /// word it counts as up.
-    Linked {
-        /// Who is at the other end.
-        peer: ValidatorIndex,
-        /// Whether the link is up now.
-        up: bool,
-    },
-    /// Something has come from a validator without a link to it, by way of another: its proposals may
-    /// be waited for.
-    Reached {
-        /// Who has said it.
-        peer: ValidatorIndex,
-    },
-    /// Finalised blocks up to this height, and what they changed, are durable outside the
+    /// The link to a validator has come up or gone down, as far as this side knows. It counts as up
+    /// until the first such input.
+    Linked { peer: ValidatorIndex, up: bool },
+    /// A relayed frame has come from a validator without a link: its proposals may be waited for.
+    Reached { peer: ValidatorIndex },
+    /// Final blocks up to this height, and their changes to the state, are durable outside the
     /// journal.
-    Executed {
-        /// The height.
-        height: Height,
-    },
-    /// Whether something is known here that needs a block: a transaction that can go into one, or a
-    /// chain that is not complete yet ([`crate::Engine::is_complete`]). It counts as so until the first
-    /// such word.
+    Executed { height: Height },
+    /// Whether a block is needed as far as this validator knows: for a transaction, or because the
+    /// chain is not complete yet ([`crate::Engine::is_complete`]). It counts as needed until the
+    /// first such input.
     Pending(bool),
     /// Time has passed. Due at [`crate::Engine::next_deadline`] at the latest.
     Tick,
 }
 
-/// What is ordered about a validator.
+/// An order about a validator.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Order {
-    /// Listen to it no more. If f validators are blocked already, it goes on probation only.
+    /// Ignore it. If f validators are blocked already, it goes on probation only.
     Block,
-    /// Believe it again, whatever it did.
+    /// Lift its penalty, whatever it did.
     Pardon,
 }
 
-/// To whom a message goes.
+/// The receivers of a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Target {
     /// All other validators of the committee.
     All,
-    /// One of them.
     One(ValidatorIndex),
 }
 
-/// A message on its way out.
+/// A message to send.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Outbound {
-    /// To whom.
     pub to: Target,
-    /// What.
     pub message: Message,
 }
 
 /// Votes of one payload that may make a certificate.
 #[derive(Clone)]
 pub struct Batch {
-    /// What is voted for.
     pub subject: Subject,
-    /// The subject's signed bytes on the curve, if they were mapped there before.
+    /// The subject's signed bytes mapped to the curve, if that was done before.
     pub message: Option<Arc<HashedMessage>>,
     /// Exactly a quorum of distinct signers and their undecoded signatures.
     pub parts: Vec<(u32, PartialSignature)>,
-    /// So many of the parts, the first, were verified one by one before (or are this validator's
-    /// own): if the check fails, only the others are looked at.
+    /// The first so many parts were verified one by one before, or are this validator's own. If the
+    /// check fails, only the others are examined.
     pub verified: usize,
 }
 
@@ -148,19 +122,18 @@ impl std::fmt::Debug for Batch {
     }
 }
 
-/// Cryptographic work, to be done off the thread that steps the machine.
+/// A cryptographic check, to be done on another thread than the one that steps the engine.
 #[derive(Clone, Debug)]
 pub struct Job {
-    /// Its name.
     pub id: JobId,
-    /// What to do.
     pub work: Work,
 }
 
-/// What a [`Job`] is to find out.
+/// The work of a [`Job`].
 #[derive(Clone, Debug)]
 pub enum Work {
-    /// Combine and verify once; on failure, name the invalid. Answered by [`Verdict::Certified`].
+    /// Combine and verify once; on failure, name the invalid votes. Answered by
+    /// [`Verdict::Certified`].
     Certify(Batch),
     /// Verify certificates that came from a peer. Answered by [`Verdict::Verified`].
     VerifyCertificates(Vec<Certificate>),
@@ -168,72 +141,67 @@ pub enum Work {
     VerifyVotes(Vec<Vote>),
 }
 
-/// What a [`Job`] found out.
+/// The result of a [`Job`].
 #[derive(Clone, Debug)]
 pub enum Verdict {
-    /// The batch does not hold; who spoiled it is told by another verdict for the same job. May be
-    /// left out.
+    /// The votes do not verify together. Another verdict for the same job names the invalid ones.
+    /// Optional.
     Spoiled,
     /// The batch's proof, or the signers whose votes are invalid (never empty).
     Certified(Result<Proof, Vec<u32>>),
-    /// For each item, in order, whether it holds.
+    /// Whether each item verifies, in order.
     Verified(Vec<bool>),
 }
 
 /// A request for a block to propose.
 #[derive(Clone, Debug)]
 pub struct BuildRequest {
-    /// The epoch of the view.
     pub epoch: Epoch,
-    /// The view to propose it in.
     pub view: View,
     /// The view that notarized the parent.
     pub parent_view: View,
-    /// The parent, or `None` for the genesis state.
+    /// The parent; `None` for the genesis state.
     pub parent: Option<Arc<Block>>,
-    /// Ancestors whose effects are not durable outside the journal yet, whether they are final or not;
-    /// newest first, the parent included. What they hold must not be proposed again, and the state that
-    /// the new block is executed on is the durable one and theirs.
+    /// Ancestors whose effects are not durable outside the journal yet, final or not; newest first,
+    /// the parent included. Their transactions must not be proposed again. The new block is
+    /// executed on the durable state plus their changes.
     pub unexecuted: Vec<Arc<Block>>,
 }
 
 /// A request to check a proposed block's content. Its place in the chain is already checked.
 #[derive(Clone, Debug)]
 pub struct ValidateRequest {
-    /// The view it is proposed in.
     pub view: View,
-    /// The block.
     pub block: Arc<Block>,
-    /// Its ancestors whose effects are not durable outside the journal yet, newest first, the parent
-    /// included unless it is executed.
+    /// Its ancestors whose effects are not durable outside the journal yet, newest first, the
+    /// parent included unless it is executed.
     pub unexecuted: Vec<Arc<Block>>,
 }
 
-/// A block that can never be undone.
+/// A final block.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Finalized {
-    /// The block.
     pub block: Arc<Block>,
-    /// A finalization of this very block, if this validator has one; otherwise one of a
-    /// descendant stands for it.
+    /// A finalization of this very block, if there is one; otherwise one of a descendant stands for
+    /// it.
     pub certificate: Option<Certificate>,
 }
 
-/// What a validator did that no honest one does.
+/// Something that a validator did and no honest validator does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Offence {
-    /// A vote whose signature does not verify. Known only to whoever checked it.
+    /// A vote with an invalid signature. Known only to the validator that checked it.
     InvalidVote,
     /// A proposal that no honest leader makes, whatever it knows.
     InvalidProposal,
-    /// A certificate whose proof does not verify; honest validators verify before they pass on.
+    /// A certificate with an invalid proof. Honest validators verify before they pass one on.
     InvalidCertificate,
-    /// Evidence whose votes do not conflict or verify; honest validators verify before they pass
-    /// on.
+    /// Evidence whose votes do not conflict or do not verify. Honest validators verify before they
+    /// pass it on.
     InvalidEvidence,
-    /// No offence known to the machine: its operator has blocked the validator.
+    /// No offence known to the engine: the operator has blocked the validator.
     Operator,
-    /// Two votes that conflict; provable to everybody.
+    /// Two conflicting votes, which anybody can verify.
     Equivocation,
 }
 
@@ -260,28 +228,28 @@ impl Offence {
         }
     }
 
-    /// Whether it stands whatever else happens: it is proven, or the operator wants it so. The
-    /// others are known to this validator alone and may rest on a fault that has healed.
+    /// Whether it is proven or the operator's order, and so stands whatever happens. The others are
+    /// known to this validator alone and may rest on a fault that has healed.
     pub fn is_certain(self) -> bool {
         matches!(self, Self::Operator | Self::Equivocation)
     }
 }
 
-/// What an offence led to.
+/// The consequence of an offence.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Penalty {
-    /// Nothing of the validator is listened to any more.
+    /// All frames of the validator are ignored.
     Blocked,
     /// Its votes are verified one by one before they are buffered.
     Probation,
-    /// It is believed again.
+    /// The penalty was lifted.
     Lifted,
 }
 
-/// What shows an offence.
+/// The proof of an offence.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Exhibit {
-    /// Nothing: the operator's word, or a change of an older penalty.
+    /// None: the operator's order, or a change of an older penalty.
     None,
     /// The vote with the invalid signature.
     Vote(Box<Vote>),
@@ -293,33 +261,28 @@ pub enum Exhibit {
     Evidence(Box<Evidence>),
 }
 
-/// A validator's offence and what it led to.
+/// A validator's offence and its penalty.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Sentence {
-    /// Who.
     pub validator: ValidatorIndex,
-    /// What it did.
     pub offence: Offence,
-    /// What became of it.
     pub penalty: Penalty,
-    /// What shows it.
     pub exhibit: Exhibit,
 }
 
-/// What an operator should know of this validator's own key.
+/// Something that the operator must know about this validator's own key.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Notice {
     /// The journal lacks a vote that this key has cast: it is an old copy.
     OldJournal {
-        /// The vote.
         vote: Subject,
-        /// Who told, if a single peer did.
+        /// The peer that told, if it was a single one.
         told_by: Option<ValidatorIndex>,
     },
-    /// Nothing here says that this key was used before, and the chain has gone on for long: it may have
-    /// been restored without its journal, which counts as lost.
+    /// Nothing here says that this key was used before, and the chain is old: the key may have been
+    /// restored without its journal, which counts as lost.
     RestoredKey {
-        /// Who told of the chain.
+        /// The peer that told.
         told_by: ValidatorIndex,
     },
     /// The others have told how far the lost votes can go.
@@ -327,14 +290,14 @@ pub enum Notice {
         /// The first view in which it votes again.
         from: Position,
     },
-    /// Somebody else votes with this key. It does not vote any more.
+    /// Another process votes with this key. This validator stops voting.
     KeyElsewhere {
-        /// A vote that this machine has not cast.
+        /// A vote that this validator has not cast.
         vote: Subject,
-        /// Who told, if a single peer did.
+        /// The peer that told, if it was a single one.
         told_by: Option<ValidatorIndex>,
     },
-    /// The operator's word on the surviving journals does not fit what the others say.
+    /// What the operator said about the surviving journals contradicts the others' answers.
     WordRefused(String),
 }
 
@@ -342,36 +305,68 @@ pub enum Notice {
 /// `jobs`, `build` and `validate`; send `send`; sync the journal and then send `votes`.
 #[derive(Clone, Debug, Default)]
 pub struct Output {
-    /// Rows for the journal, in order.
+    /// Records for the journal, in order.
     pub persist: Vec<Record>,
-    /// Messages that depend on nothing that is not durable: they may leave at once.
+    /// Messages that depend on nothing that must be durable: they may be sent at once.
     pub send: Vec<Outbound>,
-    /// The validator's own votes: they leave only after `persist`, of this and all earlier steps,
+    /// This validator's votes: they may be sent only after `persist` of this and all earlier steps
     /// is synced.
     pub votes: Vec<Outbound>,
-    /// Whether others wait for `votes`. Finalize votes alone are not urgent: they may wait a
-    /// moment for the next notarize vote, to share its sync and its frame.
+    /// Whether others wait for `votes`. Finalize votes alone are not urgent: they may wait a moment
+    /// for the next notarize vote, to share its sync and its frame.
     pub urgent: bool,
-    /// Cryptographic work.
     pub jobs: Vec<Job>,
     /// A block to build.
     pub build: Option<BuildRequest>,
     /// Blocks to check.
     pub validate: Vec<ValidateRequest>,
-    /// Newly finalised blocks, ascending and without a gap.
+    /// Newly final blocks, ascending and without a gap.
     pub finalized: Vec<Finalized>,
     /// Newly verified evidence.
     pub evidence: Vec<Evidence>,
-    /// Whose standing has changed, and why.
+    /// Changed penalties and their reasons.
     pub sentences: Vec<Sentence>,
     /// The views entered, oldest first.
     pub entered: Vec<View>,
     /// Epochs that have begun, oldest first.
     pub epochs: Vec<Epoch>,
-    /// A leader that perhaps does not know of the transactions that are to go into its block.
+    /// A leader that may not know the transactions for its block.
     pub remind: Option<ValidatorIndex>,
-    /// What happens to this validator's key.
+    /// What happened to this validator's key.
     pub notices: Vec<Notice>,
+    /// What was dropped, and why.
+    pub dropped: Vec<Dropped>,
+    /// Set when the current view begins to wait for something: the proposal cannot be voted for, or
+    /// made, without it.
+    pub missing: Option<(View, Missing)>,
     /// Set when going on would be unsafe: the node must stop and show this to its operator.
     pub fatal: Option<String>,
+}
+
+/// A step of the engine under way: the time, and what it has led to so far.
+pub(crate) struct Step {
+    pub(crate) now: Moment,
+    pub(crate) out: Output,
+}
+
+impl Step {
+    pub(crate) fn new(now: Moment) -> Self {
+        Self {
+            now,
+            out: Output::default(),
+        }
+    }
+
+    pub(crate) fn send(&mut self, to: Target, message: Message) {
+        self.out.send.push(Outbound { to, message });
+    }
+
+    pub(crate) fn drop(&mut self, from: ValidatorIndex, reason: DropReason) {
+        self.out.dropped.push(Dropped { from, reason });
+    }
+
+    /// Going on would be unsafe: the node stops and shows the reason to its operator.
+    pub(crate) fn halt(&mut self, reason: String) {
+        self.out.fatal = Some(reason);
+    }
 }

@@ -25,7 +25,6 @@
 //! | tip | the newest final block whose whole chain is here, and the view that finalized it |
 //! | current view | the view after the newest certificate of the epoch |
 //! | window | [`TAIL_VIEWS`] views below the current one to [`LOOKAHEAD_VIEWS`] above |
-//! | barren | a view that ended with a nullification |
 //! | Δ | the longest time that a message takes, once the network is synchronous |
 //!
 //! # The protocol
@@ -134,7 +133,7 @@
 //! **R17. Equivocation.** Two votes of one signer in one view that R1 excludes, found in slots or sent as
 //! evidence, are verified; if both hold they are kept, sent to all once, and their signer stays blocked.
 //!
-//! **R18. Second chances.** When the view timer fires, and upon more than f barren views in a row, all who are blocked
+//! **R18. Second chances.** When the view timer fires, and upon more than f views in a row without a block, all who are blocked
 //! on this validator's own observation alone go on probation: so many leaders in a row cannot all be
 //! faulty, and the fault may have healed. Equivocators, and whom the operator has blocked, stay blocked.
 //! Penalties concern liveness only: no rule about votes asks whether a signer is blocked.
@@ -154,7 +153,7 @@
 //! n − 1 − f leaders are known. "Lately" is the longest time, of which a shorter one takes off an
 //! eighth of the difference. A leader that is known to take longer is given twice its own time, and owes
 //! (R21) for a proposal that took four times what leaders are given. The votes have twice what
-//! they took lately, and never more than configured. Both double with each barren view in a row, up to a maximum.
+//! they took lately, and never more than configured. Both double with each view in a row without a block, up to a maximum.
 //!   *Why f are left out:* slow on purpose are f at most, so they cannot stretch the time-outs of the others.
 //!
 //! **R21. Skipping.** The leader timer fires at once if the leader is blocked, silent, without a link, or
@@ -179,27 +178,27 @@
 //!   for as long as it does not fail.
 //! - *Who is slow* beyond what is usual gets twice the time after each failure, up to the configured
 //!   time-out or 16 times the usual one, and owes for what it takes. So it leads now and then.
-//! - *No livelock.* If more than f views in a row are barren, so many leaders cannot all be faulty: all
+//! - *No livelock.* If more than f views in a row bring no block, so many leaders cannot all be faulty: all
 //!   debts are forgiven, and each validator ends its silence for the others by the nullify votes that it
 //!   casts. From the next view on everybody waits, with time-outs that double, and this is the published
 //!   protocol. Until then skipped views cost a message's delay each. f + 1 validators that wrongly skip an
 //!   honest leader can take its turns from it until its debt is paid, but not the others' turns; and once
 //!   the network is well they have no reason to, since its views bring blocks.
 //!
-//! **R22. Repeat and help.** Links drop messages. As long as the view does not move, a validator repeats from
-//! time to time its votes and its proposal in that view, the certificate by which it entered, and the newest
-//! finalization. Upon nullify(u) of a peer for u below the current view, or a status from there: it is sent what
-//! ended u, at most once per view or half a repetition's interval.
+//! **R22. Repeat and help.** Links drop messages. While the view does not move, a validator repeats at
+//! a constant interval its votes and its proposal in that view, the certificate by which it entered,
+//! and the newest finalization. A peer that sends nullify(u) for a view u below the current one, or a
+//! status from there, is sent what ended u: at most once per view or half an interval.
 //!
-//! **R23. Fetch.** Missing blocks, ranges of finalized ones and certificates are requested, one peer at a time. An
-//! answer counts only from whom it was asked; who gives none or a bad one is asked last from then on. So
-//! is who says that it has pruned a range, which is its claim alone: another is asked at once,
-//! and it again after all others. A range joins the chain when the finalization of its last block verifies.
+//! **R23. Fetch.** Missing blocks, ranges of finalized blocks and certificates are requested from one
+//! peer at a time. An answer counts only from the peer that was asked. A peer that gives no answer or a
+//! bad one is asked last from then on. A peer that says it has pruned a range (which nothing proves) is
+//! asked again after all others; another is asked at once. A range joins the chain when the
+//! finalization of its last block verifies.
 //!
-//! **R24. Missing links.** Who has no link to leader(v) lacks the leader's votes too. Upon a finalize(v) of a peer
-//! while nothing comes from leader(v), it asks that peer for what notarized v. (What comes from a
-//! validator by way of others is relayed by the node.)
-//!
+//! **R24. Missing links.** A validator without a link to leader(v) lacks the leader's votes too. If a
+//! peer sends finalize(v) while nothing comes from leader(v), it asks that peer for what notarized v.
+//! (Frames that go around a missing link are relayed by the node.)
 //! **R25. Idling.** A block is *needed* while a transaction waits that can go into one, and while the newest
 //! notarized block does not name the state after all transactions up to itself ([`Engine::is_complete`]): until
 //! then what is final cannot be proven. So two or three empty blocks follow a transaction at once, as on a busy chain.
@@ -209,7 +208,7 @@
 //! waited for from that moment on. So a dead or censoring leader delays a transaction by a time-out, not by
 //! the interval: it is forwarded to f + 1 leaders, who wait for it as well as who has forwarded it, and
 //! these are as many as make all others give the view up. A leader that is dead for all to see is skipped at
-//! once, idle or not. After a barren view nobody idles: what follows is the published protocol.
+//! once, idle or not. After a view without a block nobody idles: what follows is the published protocol.
 //! - *Who idles owes nothing.* What comes before it is waited for is not timed, in either direction; what
 //!   comes after the interval's end is timed from there. A view that others gave up for something that was
 //!   not known here costs its leader nothing here.
@@ -267,7 +266,7 @@
 //! - *A view with an honest leader brings a block* once the timers are longer than the leader needs. It knows the newest notarization
 //!   and the nullifications above it when it enters (R8), or fetches them (R23), and its proposal brings them
 //!   to the others (R19). They fetch what blocks they lack (R23) and cast notarize (R3); q of them are honest.
-//!   Timers double with each barren view (R20), so they become long enough; skipping ends by then
+//!   Timers double with each view without a block (R20), so they become long enough; skipping ends by then
 //!   (R21, *No livelock*), and whoever was blocked by mistake is heard again (R18).
 //! - *It becomes final.* With the notarization all honest validators that did not say nullify cast finalize (R5). If all
 //!   entered within the leader timer, nobody had said nullify; so in a view with an honest leader and
@@ -289,63 +288,77 @@
 //!
 //! # A journal that is lost or old
 //!
-//! A key must not vote where it may have voted before, unless its journal tells what it said. The journal may be
-//! gone, of which it says so itself from its first record on (`Silence::Unknown`); or it may be an old copy, which nobody
-//! tells.
+//! A key must not vote where it may have voted before, unless its journal tells what it said. The
+//! journal may be lost: then the new one says so in its first record (`Silence::Unknown`). Or it may be
+//! an old copy, and nothing on this machine shows that.
 //!
-//! Upon its start, before its first vote, a validator asks all others (`inquiry`). The question has a nonce, from
-//! outside, so that no earlier answer counts. Each other answers with its newest certificate, with the asker's newest
-//! vote that it has seen, and the state of its journal: *whole* (it may vote itself, and its certificate is of the view before
-//! its own), *lost*, or not sure.
-//! Each is counted once, and only when the certificate or the vote in its answer verifies.
+//! At its start, before its first vote, a validator sends an inquiry to all others. It carries a nonce
+//! from outside the engine, so that no earlier answer counts. Each peer answers with its newest
+//! certificate, with the newest vote of the asking key that it has seen, and with the state of its own
+//! journal: *whole* (it may vote itself, and its certificate is of the view before its own), *lost*, or
+//! *unsure*. An answer counts once per peer, and only when the certificate or the vote in it verifies.
 //!
-//! **R27. Lost.** Once the journals of q others are whole, let (e, u) be the newest of their certificates, (0, 0) without any. Journal it. From then on
-//! vote in epoch e above view u + 2, in epoch e + 1 above view 2, in later epochs everywhere; nowhere else.
+//! **R27. Lost.** Once q others with a whole journal have answered, let (e, u) be the newest of their
+//! certificates, (0, 0) if there is none. Journal it. From then on vote in epoch e above view u + 2, in
+//! epoch e + 1 above view 2, and in later epochs everywhere; nowhere else.
 //!
-//! - *Why it is safe.* Let the key have voted in view v of epoch d. Its validator held a certificate C of d, of view v − 1 or
-//!   later; or, if v = 1, the finalization of the last block of d − 1. At least q − 1 others signed C. Of q with a whole
-//!   journal at least 2q − n = n − 2f ≥ f + 1 did, so an honest one did, and did so before the question. It voted in C's view w only with a
-//!   certificate of its own, of view w − 1 of the same epoch, or of the border before if w = 1 (of view w itself, if
-//!   its vote was finalize); and it knows all its votes, so its answer tells of that certificate or a newer one. If C is of epoch d:
-//!   (e, u) is at least (d, v − 2), and for v = 2 at least the border before d. So v ≤ u + 2 if d = e, and if d = e + 1, a v above 2 would
-//!   mean a certificate of d, newer than (e, u). If C is the border: it is a finalization, so (e, u) is at least C's view in d − 1, and v = 1. An
-//!   epoch d > e + 1 would mean a finalization in e + 1, and so a certificate there.
-//! - *No lock is lost with the journal.* The rules on parents ask for certificates, not for what was voted; the rules on votes
-//!   ask for votes of the same view only.
-//! - *Why so many.* 2f answers would do if who lost its journal counted as one of the f faulty. With q it does not: any number may lose
-//!   theirs, one after the other or at once, beside f that lie. And with fewer than q others that vote no
-//!   view ends without this one. With more than f lost nobody gets q answers.
-//! - *Who lies* can only name too low a certificate: a newer one than a quorum signed does not verify. That is counted
-//!   among the f. Who asks itself, is silent, or may not vote is not whole.
-//! - *A crash* on the way: nothing is cast before the position is journaled, and a machine that finds
+//! - *Why it is safe.* Let the key have voted in view v of epoch d. Its validator then held a
+//!   certificate C of epoch d and view v − 1 or later; or, if v = 1, the finalization of the last block
+//!   of d − 1. At least q − 1 others signed C. Of the q with a whole journal at least 2q − n = n − 2f ≥
+//!   f + 1 signed it, so an honest one did, before it got the inquiry. It voted in C's view w only with
+//!   a certificate of its own, of view w − 1 of the same epoch, or of the border before if w = 1 (of
+//!   view w itself, if its vote was finalize). It knows all its votes, so its answer names that
+//!   certificate or a newer one. If C is of epoch d, (e, u) is at least (d, v − 2), and for v = 2 at
+//!   least the border before d. So v ≤ u + 2 if d = e; and if d = e + 1, a v above 2 would mean a
+//!   certificate of d, newer than (e, u). If C is the border, it is a finalization, so (e, u) is at
+//!   least C's view in d − 1, and v = 1. An epoch d > e + 1 would mean a finalization in e + 1, and so
+//!   a certificate there.
+//! - *No lock is lost with the journal.* The rules on parents ask for certificates, not for what was
+//!   voted. The rules on votes ask for votes of the same view only.
+//! - *Why q answers.* 2f answers would do if a validator that lost its journal counted as one of the f
+//!   faulty. With q it does not: any number may lose their journals, one after the other or at once,
+//!   beside f that lie. With fewer than q others that vote, no view ends without this validator anyway.
+//!   If more than f journals are lost, nobody gets q answers.
+//! - *A lying peer* can only name a certificate that is too old, since a newer one than a quorum signed
+//!   does not verify. It counts among the f. A peer that is itself recovering, silent, or not allowed
+//!   to vote is not whole.
+//! - *A crash* in between: nothing is cast before the position is journaled, and a validator that finds
 //!   `Silence::Unknown` begins again. Checkpoints keep the record.
 //!
-//! **R28. Old.** With its journal a validator waits for q − 1 answers, without which no quorum is there either, and for nobody
-//! longer than 3 s who takes part and does not answer (earlier versions). So up to f that are silent do not delay it, and when
-//! all start at once they answer each other. If a verified vote of its own is above what is settled here and not in its journal, the journal
-//! is lost from then on. Votes that the journal holds are repeated meanwhile. Votes of epochs before the newest that the
-//! journal tells of are settled: nothing is cast there any more, and a checkpoint has dropped them. Otherwise whoever keeps one
-//! could have a validator that has lost its database take its journal for an old copy, and withhold the answer that it needs then.
+//! **R28. Old.** A validator with a journal waits for q − 1 answers: without as many peers there is no
+//! quorum anyway. It waits at most 3 s for peers that take part and do not answer (earlier versions).
+//! So up to f silent peers do not delay it, and when all start at once they answer each other. If an
+//! answer holds a verified vote of its own key that is above what is settled here and not in its
+//! journal, the journal counts as lost from then on. Votes that the journal holds are repeated
+//! meanwhile. Votes of epochs before the newest one in the journal are settled: nothing is cast there
+//! any more, and a checkpoint has dropped them. Otherwise a peer that kept such a vote could make a
+//! validator that lost its database take its journal for an old copy, and withhold the answer that it
+//! needs then.
 //!
-//! *Restored.* Keys can come from a back-up, without a journal and anything that says that they were used. If an answer to the first question shows
-//! a certificate at least 500 blocks or views after the chain's beginning, such a journal counts as lost. Before that, a validator that starts for the first
-//! time joins at once: at the beginning one that never answers could keep it silent for ever.
+//! *Restored.* Keys can come from a backup without a journal and without anything that says that they
+//! were used. If an answer to the first inquiry shows a certificate at least 500 blocks or views after
+//! the chain's beginning, such a journal counts as lost. Before that, a validator that starts for the
+//! first time joins at once: at the beginning a peer that never answers could keep it silent for ever.
 //!
-//! *Apart.* A validator without links to a quorum cannot see whether somebody else votes with its key. So upon the next link it asks once more, as with
-//! a journal, before it votes.
+//! *Apart.* A validator without links to a quorum cannot see whether another process votes with its
+//! key. So when a link comes up again, it sends one more inquiry, as with a journal, before it votes.
 //!
-//! **R29. Elsewhere.** When a validator that has recovered reaches the first view in which it may vote, it asks once more, and waits as with a
-//! journal: a vote of its own in such a view is of somebody who votes with its key now. So is, at any time, new evidence
-//! against it, and a certificate that names it among the signers of what it has not said. Then it votes no more,
-//! journals `Silence::Unknown`, and tells its operator: only the operator can end the other process, and a restart is how it says so.
+//! **R29. Elsewhere.** When a recovered validator reaches the first view in which it may vote, it sends
+//! one more inquiry and waits as with a journal: a vote of its own key in such a view comes from
+//! another process that uses the key now. The same follows, at any time, from new evidence against it,
+//! and from a certificate that names it among the signers of something that it has not signed. Then it
+//! stops voting, journals `Silence::Unknown`, and tells its operator. Only the operator can stop the
+//! other process, and says so by a restart.
 //!
-//! **R30. More than f at once.** The rest are no quorum, so all that can be lost is in views that they have seen begin. By the operator's word all
-//! processes were stopped after the loss, and those with a journal are in view u + 1. If all others answer, more than f and fewer
-//! than q are lost, and the newest certificate of the others is (e, u), the lost vote nullify, and nothing else, in the views u + 1 and u + 2. It is
-//! safe: each certificate that may exist unknown has a signer with a journal; one of these cast finalize only where
-//! it holds a notarization, at or below u, so nothing was finalised above u. The votes in memory are gone with the processes, and those with a
-//! journal are no quorum, so nothing is notarized in the views that the lost ones nullify. All this holds only if none of them lies.
-//!
+//! **R30. More than f at once.** The validators with a journal are no quorum, so whatever was lost is
+//! in views that they have seen begin. By the operator's word all processes were stopped after the
+//! loss, and those with a journal are in view u + 1. If all others answer, more than f and fewer than q
+//! journals are lost, and the newest certificate of the others is (e, u), then the validators without a
+//! journal vote nullify, and nothing else, in the views u + 1 and u + 2. It is safe: each certificate
+//! that may exist unknown has a signer with a journal; that signer cast finalize only where it holds a
+//! notarization, at or below u, so nothing was finalized above u. The votes in memory are gone with the
+//! processes, and the validators with a journal are no quorum, so nothing is notarized in the views
+//! that the others nullify. All this holds only if none of them lies.
 //! # Bounds
 //!
 //! For n validators, in bytes: slots 25 views × 3 kinds × 136 × n ≈ 10,200 n (1.0 MB at n = 100);
@@ -361,43 +374,46 @@
 //!
 //! | module | what is in it |
 //! |---|---|
-//! | `engine` | the state, and which part each input goes to |
-//! | `voting` | casting votes, buffering them, making certificates, time-outs |
-//! | `certificates` | checking and accepting certificates, helping who is behind |
-//! | `proposals` | choosing a parent, proposing, checking proposals |
-//! | `chain` | what is final; fetching missing blocks |
-//! | `recover` | starting from the journal |
-//! | `slots`, `round` | one view's votes and certificates |
-//! | `epochs` | from one epoch to the next |
-//! | `evidence` | conflicting votes: kept, passed on, taken from others |
-//! | `judge` | whether a proposal can be an honest leader's |
-//! | `leaders`, `pacemaker` | who is waited for and how long; timers |
-//! | `inquiry` | what the key may have voted without the journal's knowledge |
-//! | `elsewhere` | votes of the key that this machine has not cast |
-//! | `idle` | when no block is needed |
-//! | `fetch`, `blame` | requests, penalties |
+//! | `engine` | the engine: its parts, and which of them each input goes to |
+//! | `views`, `chain`, `staging` | the views; the blocks above what is executed; finalized blocks being fetched |
+//! | `slots`, `votes`, `checks` | vote slots, buffering votes, the one check, the checks under way |
+//! | `certificates` | having certificates verified; helping peers that are behind |
+//! | `catchup`, `fetch` | what is final; fetching missing blocks; requests |
+//! | `epochs`, `border` | from one epoch to the next |
+//! | `evidence`, `convictions` | conflicting votes: verifying, keeping and passing them on |
+//! | `penalties`, `peers` | who is blocked or on probation; what peers claim |
+//! | `recover`, `inquiry`, `elsewhere` | starting from the journal; what this key may have voted without it |
+//! | `dropped` | why a message was dropped, and what a view waits for |
 //! | `work` | the cryptography, for a thread of its own |
+//! | `simplex` | what only this protocol decides: |
+//! | `simplex::voting`, `simplex::accept` | casting votes; acting on certificates |
+//! | `simplex::proposals`, `simplex::flaw` | choosing a parent, proposing, checking proposals |
+//! | `simplex::round` | one view's proposal, votes and certificates |
+//! | `simplex::pacemaker`, `simplex::leaders`, `simplex::idle` | timers; which leaders are waited for; when no block is needed |
 
-mod blame;
+mod border;
+mod catchup;
 mod certificates;
 mod chain;
+mod checks;
 mod config;
+mod convictions;
+mod dropped;
 mod elsewhere;
 mod engine;
 mod epochs;
 mod evidence;
 mod fetch;
-mod idle;
 mod inquiry;
 mod io;
-mod judge;
-mod leaders;
-mod pacemaker;
-mod proposals;
+mod peers;
+mod penalties;
 mod recover;
-mod round;
+mod simplex;
 mod slots;
-mod voting;
+mod staging;
+mod views;
+mod votes;
 mod work;
 
 pub use config::{
@@ -405,12 +421,13 @@ pub use config::{
     MAX_EVIDENCE_PER_VALIDATOR, MAX_OPEN_VIEWS, MAX_PROPOSED_PER_LEADER, MAX_UNEXECUTED_BLOCKS,
     MAX_WANTS, Own, PROPOSAL_LOOKAHEAD_VIEWS, TAIL_VIEWS, Timing, Tip, VoteChecking, VoteSigner,
 };
+pub use dropped::{DropReason, Dropped, Missing};
 pub use engine::{Counters, Engine, Holdings};
 pub use inquiry::Voting;
 pub use io::{
     Batch, BuildRequest, Exhibit, Finalized, Input, Job, JobId, Moment, Notice, Offence, Order,
     Outbound, Output, Penalty, Sentence, Target, ValidateRequest, Verdict, Work,
 };
-pub use judge::Flaw;
 pub use recover::RecoverError;
+pub use simplex::flaw::Flaw;
 pub use work::{Search, WorkCounts, Worker};

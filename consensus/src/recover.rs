@@ -1,42 +1,33 @@
-//! Starting, anew or after a crash, from what is durable.
+//! Starting from what is durable, for the first time or after a crash.
 
 use crate::{
     config::{Config, Tip},
-    engine::{Engine, Held},
-    io::{Moment, Output},
+    engine::Engine,
+    io::{Moment, Output, Step},
 };
-use quorate_crypto::mistakes::{Mistake, made};
 use quorate_types::{Certificate, Height, Record, View, Vote, VoteKind};
 
 /// A journal that this validator cannot have written.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum RecoverError {
-    /// It holds somebody else's vote.
+    /// It holds another validator's vote.
     #[error(
         "the journal holds {vote:?}, which is not this validator's vote: was the journal of another validator copied here?"
     )]
-    ForeignVote {
-        /// The vote.
-        vote: Box<Vote>,
-    },
+    ForeignVote { vote: Box<Vote> },
     /// It holds two votes that no honest validator casts together.
     #[error(
         "the journal holds two conflicting votes, {first:?} and {second:?}: this key must not vote again"
     )]
-    ConflictingVotes {
-        /// One of them.
-        first: Box<Vote>,
-        /// The other.
-        second: Box<Vote>,
-    },
+    ConflictingVotes { first: Box<Vote>, second: Box<Vote> },
 }
 
 impl Engine {
-    /// A machine that goes on where the journal ends. `tip` is the newest finalised block that is
+    /// An engine that continues where the journal ends. `tip` is the newest final block that is
     /// durable outside the journal; the records are the journal's, oldest first.
     ///
-    /// The first output carries what became final beyond the tip, and says again what was said in
-    /// the view where the machine stopped: without that, validators which all crash after they
+    /// The first output carries the blocks that became final beyond the tip, and repeats the votes
+    /// in the view where the engine stopped. Without that, validators that all crash after they
     /// have voted would wait for each other for ever.
     ///
     /// # Errors
@@ -60,42 +51,35 @@ impl Engine {
         }
         let length = config.epoch_length;
         let epoch = length.epoch_of(tip.height.next());
-        let config = Config {
-            committee: config.committee.with_epoch(epoch),
-            ..config
-        };
         let starts_epoch = tip.height == Height(0) || length.is_last(tip.height);
         let tip = Tip {
             view: if starts_epoch { View(0) } else { tip.view },
             ..tip
         };
-        let mut engine = Self::empty(config, tip);
+        let mut engine = Self::empty(config, epoch, tip);
         let mut records = records;
         engine.restore_memory(&mut records);
-        engine.future = records;
-        if made(Mistake::JournalNotReplayed) {
-            engine.future.clear();
-        }
-        let mut out = Output::default();
-        engine.enforce_evidence(&mut out);
-        engine.replay(now, &mut out)?;
+        engine.border.keep_later(records);
+        let mut step = Step::new(now);
+        engine.enforce_evidence(&mut step);
+        engine.replay(&mut step)?;
         while engine.epoch_is_over() {
             engine.renew();
-            engine.replay(now, &mut out)?;
+            engine.replay(&mut step)?;
         }
-        // Requests are made when the machine runs; nothing is asked while it recovers.
-        out.send.clear();
-        engine.resume(now, &mut out);
-        Ok((engine, out))
+        // Requests are made when the engine runs, not while it recovers.
+        step.out.send.clear();
+        engine.resume(&mut step);
+        Ok((engine, step.out))
     }
 
-    /// Takes the records of the current epoch and acts on them; those of later epochs wait until
-    /// the machine gets there. While there are any it does not vote: it once did in a later
-    /// epoch, so the journal no longer tells what it said in this one.
-    pub(crate) fn replay(&mut self, now: Moment, out: &mut Output) -> Result<(), RecoverError> {
+    /// Processes the records of the current epoch. Those of later epochs wait until the engine gets
+    /// there. While there are any it does not vote: it has voted in a later epoch, so the journal
+    /// no longer holds all its votes of this one.
+    pub(crate) fn replay(&mut self, step: &mut Step) -> Result<(), RecoverError> {
         let epoch = self.epoch();
         let mut newest: Option<Certificate> = None;
-        for record in std::mem::take(&mut self.future) {
+        for record in self.border.take_later() {
             let of = match &record {
                 Record::Block(block) => block.header().epoch,
                 Record::Certificate(certificate) => certificate.subject.epoch,
@@ -105,29 +89,19 @@ impl Engine {
             if of != epoch {
                 // R26
                 if of > epoch {
-                    self.future.push(record);
+                    self.border.keep_later([record]);
                 }
                 continue;
             }
             match record {
-                Record::Certificate(_) if made(Mistake::FinalizeForgotten) => {}
-                Record::Block(block) => {
-                    if block.height() > self.tip.height {
-                        let held = Held {
-                            block: block.clone(),
-                            journaled: true,
-                            leader: None,
-                        };
-                        self.blocks.insert(block.id(), held);
-                    }
-                }
+                Record::Block(block) => self.chain.restore(block),
                 Record::Certificate(certificate) => {
                     let subject = certificate.subject;
-                    if subject.view <= self.tip.view {
+                    if subject.view <= self.tip().view {
                         continue;
                     }
-                    self.view = self.view.max(subject.view.next());
-                    let round = self.rounds.entry(subject.view).or_default();
+                    self.views.resume_at(subject.view.next());
+                    let round = self.views.at(subject.view);
                     round.keep(&certificate);
                     if subject.kind == VoteKind::Finalize
                         && newest
@@ -142,19 +116,19 @@ impl Engine {
             }
         }
         if let Some(certificate) = newest {
-            self.on_finalization(now, certificate, out);
+            self.on_finalization(step, certificate);
         }
-        self.view = self.view.max(self.tip.view.next());
+        self.views.resume_at(self.tip().view.next());
         Ok(())
     }
 
     fn restore(&mut self, vote: Vote) -> Result<(), RecoverError> {
         let view = vote.subject.view;
-        if view <= self.tip.view || is_forgotten(vote.subject.kind) {
+        if view <= self.tip().view {
             return Ok(());
         }
-        self.view = self.view.max(view);
-        let round = self.rounds.entry(view).or_default();
+        self.views.resume_at(view);
+        let round = self.views.at(view);
         if let Some(held) = round.own.contradicted_by(vote) {
             return Err(RecoverError::ConflictingVotes {
                 first: Box::new(held),
@@ -162,33 +136,24 @@ impl Engine {
             });
         }
         *round.own.place(vote.subject.kind) = Some(vote);
-        let size = self.config.committee.size();
+        let size = self.committee.size();
         round.tally(vote.subject.kind).admit(&vote, size, true);
         Ok(())
     }
 
-    /// Sets the current view going again.
-    fn resume(&mut self, now: Moment, out: &mut Output) {
-        self.pace(now, true);
+    /// Continues the current view.
+    fn resume(&mut self, step: &mut Step) {
+        self.pace(step.now, true);
         let stuck = self
-            .rounds
-            .get(&self.view)
+            .views
+            .get(self.view())
             .is_some_and(|round| round.own.nullify.is_some());
         if stuck {
-            self.pacemaker.plan_resend(now);
+            self.pacemaker.plan_resend(step.now);
         }
-        self.repeat(out);
-        out.entered.push(self.view);
-        self.begin_inquiry(now, out);
-        self.progress(now, out);
+        self.repeat(step);
+        step.out.entered.push(self.view());
+        self.begin_inquiry(step);
+        self.progress(step);
     }
-}
-
-/// A test's mistake; see [`quorate_crypto::mistakes`].
-fn is_forgotten(kind: VoteKind) -> bool {
-    made(match kind {
-        VoteKind::Notarize => Mistake::NotarizeForgotten,
-        VoteKind::Nullify => Mistake::NullifyForgotten,
-        VoteKind::Finalize => Mistake::FinalizeForgotten,
-    })
 }

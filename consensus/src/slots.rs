@@ -1,23 +1,22 @@
 //! Vote slots: one per view, kind and signer.
 //!
-//! A vote lies in its slot as 96 undecoded bytes until a quorum for one payload has come. What is
-//! known of it is one of three states. A successful combined check makes *no* vote verified: it
-//! proves the sum and says nothing of the parts.
+//! A vote lies in its slot as 96 undecoded bytes until a quorum for one payload has come. It is in
+//! one of three states. A successful combined check makes *no* vote verified: it proves the sum and
+//! says nothing about the parts.
 
-use quorate_crypto::mistakes::{Mistake, made};
 use quorate_crypto::{Digest, bls::PartialSignature};
 use quorate_types::Vote;
 
 use crate::io::JobId;
 
-/// What is known of a vote in its slot.
+/// The state of a vote in its slot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum State {
-    /// Nobody has looked.
+    /// Not checked yet.
     Pending,
-    /// It was checked on its own (or is this validator's).
+    /// It was verified on its own, or is this validator's.
     Verified,
-    /// It was checked on its own and does not verify. It stays, so that the slot stays taken.
+    /// It does not verify. It stays, so that the slot stays taken.
     Refused,
 }
 
@@ -28,23 +27,21 @@ struct Slot {
     state: State,
 }
 
-/// What became of a vote that was offered to its slot.
+/// The result of offering a vote to its slot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Admission {
-    /// It is the slot's vote now.
+    /// It is in the slot now.
     Stored,
     /// The slot holds the same bytes already.
     Same,
     /// The slot holds another vote, which stays. The two may be evidence.
     Different {
-        /// The payload of the vote that stays.
         payload: Digest,
-        /// Its signature.
         signature: PartialSignature,
     },
 }
 
-/// The slots of one view and kind, and the check that is under way over them.
+/// The slots of one view and kind, and the check under way.
 ///
 /// Memory: 136 bytes for each validator once the first vote has come.
 #[derive(Default)]
@@ -63,11 +60,6 @@ impl Tally {
         let (payload, signature) = (vote.subject.payload, vote.signature);
         match slot {
             Some(held) if held.payload == payload && held.signature == signature => Admission::Same,
-            Some(held) if made(Mistake::SlotOverwritten) => {
-                held.payload = payload;
-                held.signature = signature;
-                Admission::Stored
-            }
             Some(held) => Admission::Different {
                 payload: held.payload,
                 signature: held.signature,
@@ -93,8 +85,8 @@ impl Tally {
         Some((slot.payload, slot.signature))
     }
 
-    /// A quorum of votes for the payload, verified ones first, and how many of these there are; if
-    /// there are so many and no check is under way.
+    /// A quorum of votes for the payload, verified ones first, and how many of these there are.
+    /// `None` if there are too few, or a check is under way.
     pub(crate) fn ready(
         &self,
         payload: &Digest,
@@ -111,31 +103,26 @@ impl Tally {
         };
         let parts: Vec<_> = with_state(State::Verified)
             .chain(with_state(State::Pending))
-            .flat_map(|part| {
-                [part; 2]
-                    .into_iter()
-                    .take(1 + usize::from(made(Mistake::DuplicatesCounted)))
-            })
             .take(quorum)
             .collect();
         let verified = with_state(State::Verified).count().min(quorum);
         (parts.len() == quorum).then_some((parts, verified))
     }
 
-    /// Notes that a check is under way; none other starts until it is settled.
+    /// Notes that a check is under way; no other one starts before it ends.
     pub(crate) fn start(&mut self, job: JobId) {
         self.checking = Some(job);
     }
 
-    /// Ends a check that went well. The votes stay as they were.
+    /// Ends a successful check. The votes keep their states.
     pub(crate) fn succeed(&mut self, job: JobId) {
         if self.checking == Some(job) {
             self.checking = None;
         }
     }
 
-    /// Ends a check that failed: of the votes that took part, those of `bad` are refused and the
-    /// others verified.
+    /// Ends a failed check: of the votes that took part, those of `bad` are refused, and the others
+    /// are verified.
     pub(crate) fn fail(&mut self, job: JobId, parts: &[(u32, PartialSignature)], bad: &[u32]) {
         self.succeed(job);
         for (place, signature) in parts {
@@ -152,7 +139,7 @@ impl Tally {
         }
     }
 
-    /// Whose votes lie here that are not known to be invalid.
+    /// The signers of the votes that are not known to be invalid.
     pub(crate) fn signers(&self) -> impl Iterator<Item = usize> + '_ {
         let slots = self.slots.iter().enumerate();
         slots.filter_map(|(place, slot)| {

@@ -1,5 +1,5 @@
-//! Doing the cryptographic work that the machine asks for. Pure, but slow (about a millisecond):
-//! it belongs on a thread of its own.
+//! Doing the engine's cryptographic checks. Pure, but slow (about a millisecond): it belongs on a
+//! thread of its own.
 
 use crate::io::{Batch, Job, JobId, Verdict, Work};
 use quorate_crypto::bls::{Ballot, CertifyError, CheckCount, HashedMessage, Proof, Scheme};
@@ -10,9 +10,9 @@ use std::sync::Arc;
 pub struct Search(JobId, Sought);
 
 enum Sought {
-    /// Whose votes spoiled a combination.
+    /// The invalid votes of a combination.
     Spoilers(Batch, Arc<HashedMessage>),
-    /// Which of these votes hold.
+    /// Which of these votes verify.
     Votes(Vec<Vote>),
 }
 
@@ -32,7 +32,7 @@ pub struct Worker {
     counts: WorkCounts,
 }
 
-/// What work has cost.
+/// The cost of the checks.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct WorkCounts {
     /// Certificates that were made or verified.
@@ -53,7 +53,6 @@ impl WorkCounts {
 }
 
 impl Worker {
-    /// A worker for the chain, with the committee's scheme.
     pub fn new(chain: ChainId, scheme: Scheme) -> Self {
         Self {
             chain,
@@ -62,12 +61,12 @@ impl Worker {
         }
     }
 
-    /// What the work has cost since the last call.
+    /// The cost since the last call.
     pub fn take_counts(&mut self) -> WorkCounts {
         std::mem::take(&mut self.counts)
     }
 
-    /// Does jobs that wait together, and answers each; its last verdict counts.
+    /// Does jobs that wait together, and answers each. The last verdict for a job counts.
     ///
     /// `seed` must not be predictable for any validator.
     pub fn run(&mut self, jobs: Vec<Job>, seed: [u8; 32]) -> Vec<(JobId, Verdict)> {
@@ -77,11 +76,11 @@ impl Worker {
         verdicts
     }
 
-    /// Does what is quick of jobs that wait together, about a millisecond for each: the one check of
-    /// each combination, and certificates. Combinations for several subjects share one pairing check:
-    /// a finalize quorum of one view and a notarize quorum of the next usually come with the same
-    /// frames. What takes longer is returned, to be done by [`Self::search`], on another thread if
-    /// there is one, so that no view's check waits for it.
+    /// Does the fast part of jobs that wait together, about a millisecond for each: the one check
+    /// of each combination, and certificates. Combinations for several subjects share one pairing
+    /// check: a finalize quorum of one view and a notarize quorum of the next usually come with the
+    /// same frames. Slower work is returned for [`Self::search`], on another thread if there is
+    /// one, so that no view's check waits for it.
     ///
     /// `seed` must not be predictable for any validator.
     pub fn check(
@@ -123,15 +122,15 @@ impl Worker {
                     verdicts.push((id, Verdict::Spoiled));
                     searches.push(Search(id, Sought::Spoilers(batch, message)));
                 }
-                // The machine hands over exactly a quorum of distinct members. Were it not so,
-                // saying that nobody is to blame stops it.
+                // The engine hands over exactly a quorum of distinct members. If it did not, naming
+                // no invalid vote would stop it.
                 Err(_) => verdicts.push((id, Verdict::Certified(Err(Vec::new())))),
             }
         }
         (verdicts, searches)
     }
 
-    /// Finds out who spoiled a combination, or verifies votes one by one.
+    /// Finds the invalid votes of a combination, or verifies votes one by one.
     ///
     /// `seed` must not be predictable for any validator.
     pub fn search(&mut self, search: Search, seed: [u8; 32]) -> (JobId, Verdict) {

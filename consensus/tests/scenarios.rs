@@ -37,6 +37,9 @@
 //! | `pending yes`, `pending no` | something that needs a block is known, or nothing is |
 //! | `asks` | machines started from now on ask the others at their start what their key has voted |
 //! | `standing WHO [KIND VIEW [NAME]]` | WHO answers that its journal is whole and, if named, that it has seen this vote of the machine |
+//! | `lost` | machines started from now on have lost their journal, and ask what they may have voted |
+//! | `answers WHO KIND VIEW [NAME]` | WHO answers that its journal is whole, and this certificate its newest one |
+//! | `late-answer WHO KIND VIEW [NAME]` | the same to an inquiry of an earlier start |
 //! | `order block WHO`, `order pardon WHO` | the operator's word |
 //!
 //! A VIEW of a later epoch is written `EPOCH.VIEW`.
@@ -44,8 +47,8 @@
 #![allow(missing_docs, clippy::unwrap_used)]
 
 use quorate_consensus::{
-    BuildRequest, Config, Engine, Input, Job, Moment, Order, Outbound, Output, Own, Search, Target,
-    Timing, Tip, VoteChecking, Worker,
+    BuildRequest, Config, Engine, Input, Job, Missing, Moment, Order, Outbound, Output, Own,
+    Search, Target, Timing, Tip, VoteChecking, Worker,
 };
 use quorate_crypto::{
     SecretKey,
@@ -53,9 +56,9 @@ use quorate_crypto::{
     sha256,
 };
 use quorate_types::{
-    Block, Certificate, ChainId, Committee, Digest, Epoch, EpochLength, Evidence, Header, Height,
-    JournalState, Message, Nonce, Proposal, Record, Standing, Status, Subject, ValidatorIndex,
-    View, Vote, VoteKind, genesis::BlockLimits,
+    Block, Certificate, ChainId, Committee, Committees, Digest, Epoch, EpochLength, Evidence,
+    Header, Height, JournalState, Message, Nonce, Proposal, Record, Silence, Standing, Status,
+    Subject, ValidatorIndex, View, Vote, VoteKind, genesis::BlockLimits,
 };
 use rand_chacha::{ChaCha8Rng, rand_core::SeedableRng};
 use std::{
@@ -149,6 +152,19 @@ impl Story {
                     journal: JournalState::Whole,
                     newest: None,
                     vote,
+                };
+                self.hear(number(1) as u32, Message::Standing(Box::new(standing)));
+            }
+            "lost" => self.journal = vec![Record::Silence(Silence::Unknown)],
+            "answers" | "late-answer" => {
+                let standing = Standing {
+                    nonce: match words[0] {
+                        "answers" => self.asked,
+                        _ => Nonce([0; 16]),
+                    },
+                    journal: JournalState::Whole,
+                    newest: Some(self.certificate(&words[2..])),
+                    vote: None,
                 };
                 self.hear(number(1) as u32, Message::Standing(Box::new(standing)));
             }
@@ -303,7 +319,7 @@ impl Story {
     fn start(&mut self) {
         let config = Config {
             chain: self.chain,
-            committee: self.committee.clone(),
+            committees: Committees::fixed(self.committee.clone()),
             epoch_length: self.epoch_length,
             limits: BlockLimits {
                 max_transactions: 100,
@@ -506,6 +522,19 @@ impl Story {
         for view in &output.entered {
             self.say(&format!("enter view {view}"));
         }
+        for dropped in &output.dropped {
+            self.say(&format!(
+                "drops what {} sent: {}",
+                dropped.from, dropped.reason
+            ));
+        }
+        if let Some((view, missing)) = output.missing {
+            let missing = match missing {
+                Missing::Block(id) => format!("block {}", self.names[&id]),
+                other => other.to_string(),
+            };
+            self.say(&format!("view {view} waits for {missing}"));
+        }
         for pair in &output.evidence {
             let (first, second) = (pair.first.subject, pair.second.subject);
             let (first, second) = (self.describe(&first), self.describe(&second));
@@ -604,7 +633,7 @@ fn play(script: &str, kind: SchemeKind) -> String {
 
 #[test]
 fn every_story_gives_its_trace() {
-    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/scenarios");
+    let folder = Path::new("tests/scenarios");
     let mut count = 0;
     for entry in fs::read_dir(folder).unwrap() {
         let path = entry.unwrap().path();

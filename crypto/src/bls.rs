@@ -55,7 +55,7 @@ use crate::CRYPTOGRAPHY_OFF;
 use commonware_codec::{EncodeSize, Error, FixedSize, Read, Write, extensions::ReadExt};
 use std::{fmt, str::FromStr};
 
-/// The largest committee.
+/// The largest committee: the limit of every crate.
 pub const MAX_VALIDATORS: u32 = 1024;
 
 /// The domain of a vote's hash to the curve (RFC 9380, section 3.1). Its version changes whenever
@@ -92,7 +92,7 @@ pub enum Proof {
     /// The signers and the sum of their signatures, a compressed point of G1. Tag 1, then the
     /// encoding of [`Signers`], then 48 bytes.
     Aggregate {
-        /// Who signed.
+        /// The signers.
         signers: Signers,
         /// The sum.
         signature: [u8; 48],
@@ -159,6 +159,13 @@ impl HashedMessage {
             return Self(point::G1Affine::generator());
         }
         Self(point::G1Affine::hash(message, VOTE_DST))
+    }
+}
+
+impl PartialSignature {
+    /// The same point as a certificate holds it, compressed; `None` if the bytes are no point.
+    pub fn to_compressed(&self) -> Option<[u8; 48]> {
+        point::G1Affine::from_uncompressed(&self.0).map(|point| point.to_compressed())
     }
 }
 

@@ -1,4 +1,4 @@
-//! Ed25519 identities: who a validator is on the wire, and who owns an account.
+//! Ed25519 identities: a validator's on the wire, and an account's owner.
 //!
 //! A signature covers `length(namespace) ‖ namespace ‖ message` (the length as a varint), so a
 //! signature made for one purpose is never valid for another. Verification follows ZIP 215, which
@@ -49,9 +49,9 @@ const SMALL_ORDER: [[u8; 32]; 7] = [
 /// One signed message for [`verify_batch`].
 #[derive(Clone, Copy)]
 pub struct SignedMessage<'a> {
-    /// Who is said to have signed.
+    /// The claimed signer.
     pub signer: Identity,
-    /// What is said to be signed, without the namespace.
+    /// The signed bytes, without the namespace.
     pub message: &'a [u8],
     /// The signature.
     pub signature: IdentitySignature,
@@ -105,6 +105,13 @@ impl Identity {
     /// The key as a point of the curve, or `None` if the bytes are not one.
     pub fn to_public_key(&self) -> Option<ed25519::PublicKey> {
         ed25519::PublicKey::decode(Copying(&self.0)).ok()
+    }
+
+    /// Whether these bytes are the encoding that a key has. Verification also accepts a few others,
+    /// whose y coordinate is not below the field's prime, 2^255 - 19; no wallet makes them.
+    pub fn is_canonical(&self) -> bool {
+        let [least, middle @ .., most] = &self.0;
+        *least < 0xed || most & 0x7f != 0x7f || middle.iter().any(|byte| *byte != 0xff)
     }
 
     /// Whether the key is one of the eight points of small order, in any encoding that verification
@@ -266,6 +273,26 @@ mod tests {
         assert!(!identity.verify(b"transfer", b"pax", &signature));
         assert!(!identity.verify(b"transferp", b"ay", &signature));
         assert!(!key(2).identity().verify(b"transfer", b"pay", &signature));
+    }
+
+    #[test]
+    fn an_encoding_beyond_the_prime_is_no_wallets() {
+        assert!((1..=50).all(|seed| key(seed).identity().is_canonical()));
+        let mut bytes = [0xff; 32];
+        for (least, most, canonical) in [
+            (0xec, 0x7f, true),
+            (0xed, 0x7f, false),
+            (0xed, 0xff, false),
+            (0xff, 0xff, false),
+            (0xff, 0x7e, true),
+        ] {
+            (bytes[0], bytes[31]) = (least, most);
+            assert_eq!(
+                Identity(bytes).is_canonical(),
+                canonical,
+                "{least:x} {most:x}"
+            );
+        }
     }
 
     #[test]

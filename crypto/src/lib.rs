@@ -7,7 +7,6 @@
 pub mod bls;
 mod hash;
 mod identity;
-pub mod mistakes;
 mod off;
 
 pub use hash::{Digest, ParseBytesError, sha256};

@@ -1,7 +1,7 @@
-//! Many streams at once: `stream_load URL 1000 100 20` opens 1,000 streams of an explorer, of which 100
-//! never read, for 20 seconds, and prints how many events came, how far apart the first and the last
-//! stream got the same block, and gaps. Built by
-//! `cargo build --release --workspace --example stream_load`, into `examples` beside the binary.
+//! Load test of streams: `stream_load URL 1000 100 20` opens 1,000 streams of an explorer, 100 of
+//! which never read, for 20 seconds. It prints the number of events, the time between the first and
+//! the last stream that received the same block, and the gaps. Built by `cargo build --release
+//! --workspace --example stream_load`, into `examples` beside the binary.
 
 use std::{
     collections::BTreeMap,
@@ -14,7 +14,7 @@ use tokio::{
     net::TcpStream,
 };
 
-/// When a height was seen first and last, and by how many.
+/// When a height was first and last received, and by how many streams.
 type Seen = Arc<Mutex<BTreeMap<u64, (Instant, Instant, usize)>>>;
 
 #[tokio::main]

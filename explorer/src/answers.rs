@@ -1,4 +1,4 @@
-//! From the index's rows to the interface's shapes.
+//! Builds the interface's JSON types from the index's rows.
 
 use crate::{
     check::Progress,
@@ -13,16 +13,15 @@ use commonware_codec::{Copying, DecodeExt, Encode, FixedSize};
 use quorate_types::{Certificate, Header, Height, Outcome, Transaction};
 use serde::Serialize;
 
-/// Headers that are followed from a block to the one whose finalization stands for it. A range that
-/// was taken in at once holds fewer.
+/// Maximum number of headers between a block and the one whose finalization covers it. A range that
+/// was indexed at once holds fewer.
 const MAX_HEADERS: u64 = 1_024;
 
-/// The encoding as bytes.
 pub(crate) fn encoding(value: &impl Encode) -> Hex {
     Hex(value.encode().to_vec())
 }
 
-/// A block in short. Its transactions are not read.
+/// A block's summary. Its transactions are not decoded.
 pub(crate) fn summary(
     index: &Index,
     guard: &Guard,
@@ -35,11 +34,11 @@ pub(crate) fn summary(
     }
 }
 
-/// What stands at the beginning of a block's encoding.
+/// The beginning of a block's encoding.
 struct Head {
     header: Header,
     transactions: u32,
-    /// Of the whole encoding.
+    /// Size of the whole encoding.
     bytes: usize,
 }
 
@@ -69,7 +68,6 @@ fn summary_of(index: &Index, guard: &Guard, head: &Head) -> Result<BlockSummary,
     })
 }
 
-/// A block.
 pub(crate) fn block(
     index: &Index,
     guard: &Guard,
@@ -96,7 +94,7 @@ pub(crate) fn block(
     }))
 }
 
-/// What makes a block final, with its own header.
+/// The proof that a block is final, with the block's header.
 pub(crate) fn certificate(
     index: &Index,
     guard: &Guard,
@@ -114,7 +112,7 @@ pub(crate) fn certificate(
     }))
 }
 
-/// What makes the block at a height final.
+/// The proof that the block at a height is final.
 pub(crate) fn finality(
     index: &Index,
     guard: &Guard,
@@ -150,7 +148,7 @@ pub(crate) fn finality(
     }))
 }
 
-/// The newest block, which always has a finalization of its own.
+/// The newest block, which always has its own finalization.
 pub(crate) fn latest(index: &Index) -> Result<Option<Anchor>, IndexError> {
     let Some(extent) = index.extent() else {
         return Ok(None);
@@ -161,7 +159,7 @@ pub(crate) fn latest(index: &Index) -> Result<Option<Anchor>, IndexError> {
         .map(|certificate| anchor(&extent.tip, &certificate)))
 }
 
-/// A header with the certificate that finalises it.
+/// A header with the certificate that finalizes it.
 pub(crate) fn anchor(header: &Header, certificate: &Certificate) -> Anchor {
     Anchor {
         height: Number(header.height.0),
@@ -171,13 +169,13 @@ pub(crate) fn anchor(header: &Header, certificate: &Certificate) -> Anchor {
     }
 }
 
-/// The header at a height. It stands at the beginning of its block.
+/// The header at a height, read from the beginning of its block.
 pub(crate) fn header(index: &Index, height: Height) -> Result<Option<Header>, IndexError> {
     let bytes = index.block_bytes(height)?;
     Ok(bytes.as_deref().and_then(head).map(|head| head.header))
 }
 
-/// A transaction in its place.
+/// A transaction with its position.
 pub(crate) fn transaction(
     transaction: &Transaction,
     header: &Header,
@@ -203,7 +201,7 @@ pub(crate) fn transaction(
     }
 }
 
-/// The transaction that stands in a place.
+/// The transaction at a position.
 pub(crate) fn transaction_at(
     index: &Index,
     checks: &Progress,
@@ -220,7 +218,7 @@ pub(crate) fn transaction_at(
         .map(|(found, outcome)| transaction(found, block.header(), place.index, *outcome, checks)))
 }
 
-/// What streams say of the final block at a height.
+/// The stream event for the final block at a height.
 pub(crate) fn finalized_event(
     index: &Index,
     guard: &Guard,
@@ -243,7 +241,6 @@ pub(crate) fn finalized_event(
     })))
 }
 
-/// A shape as text.
 pub(crate) fn json(value: &impl Serialize) -> String {
     serde_json::to_string(value).expect("shapes have only text keys")
 }

@@ -1,9 +1,9 @@
 //! The HTTP interface. `docs/EXPLORER.md` describes it for its users, `/v1/openapi.json` for
 //! programs.
 //!
-//! Reads go to RocksDB on a few blocking threads; what is final is rendered once and kept in memory
-//! up to [`CACHE_BYTES`]. Connections, heads, queries, streams and whatever asks a validator are
-//! bounded; beyond a bound there is an error that says so.
+//! RocksDB is read on a few blocking threads. Final data is rendered once and kept in memory up to
+//! [`CACHE_BYTES`]. Connections, request heads, queries, streams and requests to validators are
+//! bounded; above a bound the client gets an error that says so.
 
 mod accounts;
 mod blocks;
@@ -48,16 +48,16 @@ use tower_http::compression::CompressionLayer;
 use utoipa::OpenApi;
 use utoipa_axum::{router::OpenApiRouter, routes};
 
-/// Bytes of rendered answers that are kept.
+/// Maximum size of cached rendered answers.
 const CACHE_BYTES: u64 = 64 << 20;
 
-/// Requests that may read the index at a time; the others wait.
+/// Concurrent requests that read the index; others wait.
 const MAX_BLOCKING: usize = 8;
 
-/// Longest query, in bytes.
+/// Maximum length of a query, in bytes.
 const MAX_QUERY_BYTES: usize = 512;
 
-/// What the interface reads from.
+/// The interface's shared state.
 #[derive(Clone)]
 pub struct App {
     inner: Arc<Inner>,
@@ -65,19 +65,14 @@ pub struct App {
 
 /// The handles behind [`App`].
 pub struct Parts {
-    /// What verifies.
     pub guard: Arc<Guard>,
-    /// The index.
     pub index: Index,
-    /// What was seen.
     pub hub: Arc<Hub>,
-    /// What validators think of each other.
     pub opinions: Arc<Opinions>,
-    /// The validators, for proofs of accounts and for what is pending.
+    /// The validators, for account proofs and pending transactions.
     pub upstreams: Vec<Upstream>,
-    /// How far outcomes are checked.
+    /// How far outcomes have been checked.
     pub checks: Arc<Progress>,
-    /// The process's metrics.
     pub metrics: Arc<Metrics>,
 }
 
@@ -92,7 +87,6 @@ struct Inner {
 }
 
 impl App {
-    /// The interface's state over these handles.
     pub fn new(parts: Parts, config: &Config) -> Self {
         Self {
             inner: Arc::new(Inner {
@@ -111,7 +105,7 @@ impl App {
         &self.inner.parts
     }
 
-    /// Reads the index on a blocking thread, a few at a time.
+    /// Reads the index on a blocking thread, with bounded concurrency.
     async fn read<T: Send + 'static>(
         &self,
         work: impl FnOnce(&Parts) -> Result<T, IndexError> + Send + 'static,
@@ -125,7 +119,7 @@ impl App {
     }
 }
 
-/// What the document says beside the routes.
+/// General part of the OpenAPI document.
 #[derive(OpenApi)]
 #[openapi(
     info(
@@ -145,7 +139,7 @@ impl App {
 )]
 struct Document;
 
-/// All routes and the document that describes them.
+/// All routes and the OpenAPI document.
 fn routes() -> (Router<App>, utoipa::openapi::OpenApi) {
     OpenApiRouter::with_openapi(Document::openapi())
         .routes(routes!(blocks::list))
@@ -171,7 +165,7 @@ fn routes() -> (Router<App>, utoipa::openapi::OpenApi) {
         .split_for_parts()
 }
 
-/// The document, as JSON.
+/// The OpenAPI document, as JSON.
 pub fn openapi_json() -> String {
     let (_, document) = routes();
     document
@@ -179,7 +173,17 @@ pub fn openapi_json() -> String {
         .expect("the document has only text keys")
 }
 
-/// The whole service.
+/// The OpenAPI document's schemas without its paths, as JSON. The web page's types are generated
+/// from it.
+pub fn schemas_json() -> String {
+    let (_, mut document) = routes();
+    document.paths = utoipa::openapi::Paths::new();
+    document
+        .to_pretty_json()
+        .expect("the document has only text keys")
+}
+
+/// The complete service.
 pub fn router(app: App) -> Router {
     let (routes, document) = routes();
     let json = document.to_json().expect("the document has only text keys");
@@ -210,8 +214,8 @@ pub fn router(app: App) -> Router {
         .with_state(app)
 }
 
-/// Refuses what is too long before anything else looks at it, counts, and marks every answer as what
-/// it says it is.
+/// Rejects overlong requests before anything else looks at them, counts requests, and sets
+/// `nosniff` and other security headers on every answer.
 async fn guard(
     axum::extract::State(app): axum::extract::State<App>,
     request: Request,
@@ -236,10 +240,25 @@ async fn guard(
     response
 }
 
-/// Open streams.
+/// Number of open streams.
 fn open_streams(app: &App) -> u32 {
     let parts = app.parts();
     let open = app.inner.clients.taken(Resource::Streams);
     parts.metrics.streams.set(i64::try_from(open).unwrap_or(0));
     u32::try_from(open).unwrap_or(u32::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_pages_types_are_generated_from_these_schemas() {
+        let generated = include_str!("../page/src/data/schema.ts");
+        let named = generated
+            .lines()
+            .find_map(|line| line.strip_prefix("// SHA-256 of the schemas: "));
+        let hash = quorate_crypto::sha256(&[schemas_json().as_bytes()]).to_string();
+        assert_eq!(named, Some(hash.as_str()), "run `make page-types`");
+    }
 }

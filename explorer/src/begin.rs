@@ -1,9 +1,9 @@
-//! Where history begins: as far back as any upstream delivers blocks that verify.
+//! Finds where history begins: as far back as any upstream delivers blocks that verify.
 //!
-//! All upstreams are asked at the same time, so one that hangs costs a little patience once, and one
-//! that has nothing, or says so, costs nothing. What an upstream says of its oldest block is where
-//! it is asked first, and no more than that: a validator that prunes has often pruned that block by
-//! the time it is asked for it. It is asked again then, with a growing margin.
+//! All upstreams are asked at the same time, so one that hangs costs a short wait once, and one
+//! that has nothing, or says so, costs nothing. The oldest block that an upstream reports is only
+//! the starting point for requests: a validator that prunes has often pruned that block by the time
+//! of the request. It is then asked again, with a growing margin.
 
 use crate::{
     follow::RANGE_BLOCKS,
@@ -15,30 +15,29 @@ use quorate_types::Height;
 use std::{sync::Arc, time::Duration};
 use tokio::task::JoinSet;
 
-/// Once one has delivered, how long the others may take that may have older blocks.
+/// Once one upstream has delivered, how long others that may have older blocks are waited for.
 const PATIENCE: Duration = Duration::from_secs(1);
 
-/// How long all of them may take together.
+/// Time limit for all of them together.
 const LONGEST: Duration = Duration::from_secs(12);
 
 /// The first margin above a bound that has moved, in blocks; doubled at each further attempt.
 const FIRST_MARGIN: u64 = 16;
 
-/// How often one upstream is asked for the range at its bound.
+/// Maximum number of attempts per upstream for the range at its bound.
 const ATTEMPTS: u32 = 12;
 
-/// A first range that verifies.
+/// A verified first range.
 pub(crate) struct Beginning {
-    /// Who delivered it.
+    /// The upstream that delivered it.
     pub(crate) source: usize,
-    /// Its blocks, at least one.
     pub(crate) blocks: Vec<FinalBlock>,
     /// The newest height that the source claims.
     pub(crate) claimed: Height,
 }
 
-/// Asks all of these upstreams for the oldest blocks that they keep, above `after` if that is
-/// given. Returns the oldest range that verifies, and those that gave no usable answer.
+/// Asks all upstreams for the oldest blocks that they keep, above `after` if given. Returns the
+/// oldest range that verifies, and the upstreams that gave no usable answer.
 pub(crate) async fn begin(
     guard: &Arc<Guard>,
     upstreams: Vec<(usize, Upstream)>,
@@ -79,7 +78,7 @@ impl Beginning {
     }
 }
 
-/// The oldest blocks that an upstream delivers; `None` if it has none.
+/// The oldest blocks that an upstream delivers; `None` if it delivers none.
 async fn first_range(
     source: usize,
     upstream: &Upstream,
@@ -92,7 +91,7 @@ async fn first_range(
         let status = upstream.status().await?;
         let least = after.map_or(1, |tip| tip.0.saturating_add(1));
         let bound = status.first_height.0.max(least);
-        // Never beyond what there is: a short history begins in its middle at worst.
+        // Never beyond the existing blocks: at worst, a short history begins in its middle.
         let most = status.executed_height.0.saturating_sub(bound) / 2;
         let from = Height(bound.saturating_add(margin.min(most)));
         match upstream.chain(from, RANGE_BLOCKS, Duration::ZERO).await {

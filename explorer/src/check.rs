@@ -1,14 +1,14 @@
-//! Checking outcomes: executing the final blocks from the genesis accounts.
+//! Checking outcomes by executing the final blocks from the genesis accounts.
 //!
-//! A block does not say what became of its transactions; validators do. But a final header names
-//! the root of the accounts' state after an earlier block. So whoever has the genesis file, whose
-//! hash is the chain's id, can execute every block and compare each root that a header names. What
-//! was executed here counts as checked up to the newest block whose state a final header has
-//! confirmed. An outcome that a validator told otherwise is replaced, counted and logged.
+//! A block does not contain the outcomes of its transactions; validators report them. But a final
+//! header contains the root of the accounts' state after an earlier block. So whoever has the
+//! genesis file, whose hash is the chain id, can execute every block and compare each state root in
+//! a header. Outcomes count as checked up to the newest executed block whose state a final header
+//! has confirmed. An outcome that a validator reported differently is replaced, counted and logged.
 //!
 //! If a root differs, this program and a quorum do not agree on the rules, or the index is damaged:
-//! checking ends there, and the log and the status say so. Outcomes of later blocks stay what a
-//! validator says.
+//! checking stops there, and the log and the status say so. Outcomes of later blocks remain as
+//! reported by a validator.
 
 use crate::{
     hub::Hub,
@@ -36,26 +36,26 @@ use std::{
 };
 use tracing::{error, info, warn};
 
-/// Blocks that are executed before somebody else has a turn on the thread.
+/// Number of blocks executed before other tasks may use the thread.
 const BLOCKS_AT_A_TIME: u64 = 64;
 
-/// Roots that are remembered for headers to name: headers name younger states.
+/// Number of remembered state roots; headers refer to more recent states.
 const ROOTS: u64 = 4_096;
 
-/// How long nothing is looked for if no block comes.
+/// How long to wait before looking for new blocks if none is announced.
 const PAUSE: Duration = Duration::from_millis(500);
 
-/// Column of what is known of the execution, and its keys.
+/// Column family for the progress of the execution, and its keys.
 pub(crate) const CHECKED: &str = "checked";
 const EXECUTED: &[u8] = b"executed";
 const CONFIRMED: &[u8] = b"confirmed";
 const ACCOUNTS: &[u8] = b"accounts";
 const CORRECTED: &[u8] = b"corrected";
 
-/// Column of the accounts' state.
+/// Column family of the accounts' state.
 pub(crate) const STATE: &str = "state";
 
-/// How far outcomes are checked.
+/// How far outcomes have been checked.
 #[derive(Default)]
 pub struct Progress {
     known: Mutex<Known>,
@@ -73,13 +73,13 @@ struct Known {
 }
 
 impl Progress {
-    /// Whether the outcomes of the block at a height were executed here, and confirmed.
+    /// Whether the outcomes of the block at a height were executed here and confirmed.
     pub fn is_checked(&self, height: Height) -> bool {
         let known = self.known.lock();
         height <= known.confirmed
     }
 
-    /// For the status.
+    /// The form shown in the status.
     pub(crate) fn shown(&self) -> OutcomeChecks {
         let known = *self.known.lock();
         let state = match (known.diverged, known.is_checking) {
@@ -102,7 +102,7 @@ impl Progress {
     }
 }
 
-/// Executes the index's blocks.
+/// Executes the blocks in the index.
 pub(crate) struct Checker {
     guard: Arc<Guard>,
     index: Index,
@@ -110,7 +110,6 @@ pub(crate) struct Checker {
     tree: Tree<TableRows>,
 }
 
-/// Whether another block may be executed.
 #[derive(PartialEq, Eq)]
 enum Step {
     More,
@@ -119,7 +118,7 @@ enum Step {
 }
 
 impl Checker {
-    /// Goes on where the index ends, or begins with the genesis accounts.
+    /// Continues from the stored progress, or starts with the genesis accounts.
     pub(crate) fn open(
         guard: Arc<Guard>,
         index: Index,
@@ -175,7 +174,7 @@ impl Checker {
         Ok(())
     }
 
-    /// Executes what comes, for ever.
+    /// Executes blocks as they arrive, forever.
     ///
     /// # Errors
     ///
@@ -192,7 +191,7 @@ impl Checker {
             match step? {
                 Step::More => {}
                 Step::Wait => {
-                    // The index's tip may be there before the hub's, so this is not only on news.
+                    // The index's tip may change before the hub announces it, hence the timeout.
                     let _ = tokio::time::timeout(PAUSE, tip.changed()).await;
                 }
                 Step::Never => std::future::pending::<()>().await,
@@ -210,7 +209,6 @@ impl Checker {
         Ok(Step::More)
     }
 
-    /// Executes the next block.
     fn one(&mut self) -> Result<Step, IndexError> {
         let known = *self.progress.known.lock();
         let height = known.executed.next();

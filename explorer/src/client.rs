@@ -1,4 +1,4 @@
-//! A client of the explorer's interface. It believes nothing: what it gets can be verified with
+//! A client of the explorer's interface. It verifies nothing itself: verify answers with
 //! [`crate::verify::Guard`] or `quorate block --verify`.
 
 use crate::shapes::{
@@ -13,29 +13,27 @@ use std::time::Duration;
 /// Longer than an explorer takes for any answer.
 const TIMEOUT: Duration = Duration::from_secs(45);
 
-/// Largest answer that is read, in bytes.
+/// Maximum size of an answer, in bytes.
 const MAX_ANSWER_BYTES: usize = 16 << 20;
 
-/// Most characters of an explorer's own words that are shown.
+/// Maximum number of characters of an explorer's error message that are shown.
 const MAX_WORDS: usize = 1_000;
 
-/// Why a request brought no answer.
+/// Why a request failed.
 #[derive(Debug, thiserror::Error)]
 pub enum ClientError {
-    /// Nobody answered, or not as agreed.
+    /// There was no answer, or a malformed one.
     #[error("{url}: {reason}")]
     Transport {
-        /// What was asked for.
+        /// The requested URL.
         url: String,
-        /// What went wrong.
         reason: String,
     },
     /// The explorer answered with an error.
     #[error("{url}: {} ({}, HTTP {})", .problem.detail, .problem.code, .problem.status)]
     Refused {
-        /// What was asked for.
+        /// The requested URL.
         url: String,
-        /// The error.
         problem: Box<Problem>,
     },
 }
@@ -52,16 +50,16 @@ impl ExplorerClient {
     ///
     /// # Errors
     ///
-    /// If the system gives no HTTP client.
+    /// If no HTTP client can be created.
     pub fn new(base: &str) -> Result<Self, ClientError> {
         Self::with_roots(base, &Roots::default())
     }
 
-    /// The same, for one who believes these certificates over `https`.
+    /// Like [`Self::new`], with these trusted root certificates for `https`.
     ///
     /// # Errors
     ///
-    /// If the system gives no HTTP client.
+    /// If no HTTP client can be created.
     pub fn with_roots(base: &str, roots: &Roots) -> Result<Self, ClientError> {
         let http = roots
             .client()
@@ -75,38 +73,22 @@ impl ExplorerClient {
         })
     }
 
-    /// How the explorer is doing.
-    ///
-    /// # Errors
-    ///
-    /// See [`ClientError`].
+    /// The explorer's status.
     pub async fn status(&self) -> Result<Status, ClientError> {
         self.get("/v1/status").await
     }
 
     /// The newest blocks, at most 100.
-    ///
-    /// # Errors
-    ///
-    /// See [`ClientError`].
     pub async fn newest_blocks(&self, limit: usize) -> Result<BlockPage, ClientError> {
         self.get(&format!("/v1/blocks?limit={limit}")).await
     }
 
     /// A block by its height, its id, or `latest`.
-    ///
-    /// # Errors
-    ///
-    /// See [`ClientError`].
     pub async fn block(&self, which: &str) -> Result<BlockDetail, ClientError> {
         self.get(&format!("/v1/blocks/{which}")).await
     }
 
-    /// The transactions of a block after a place, at most 100.
-    ///
-    /// # Errors
-    ///
-    /// See [`ClientError`].
+    /// The transactions of a block after a given index, at most 100.
     pub async fn transactions(
         &self,
         which: &str,
@@ -117,58 +99,34 @@ impl ExplorerClient {
             .await
     }
 
-    /// A transaction.
-    ///
-    /// # Errors
-    ///
-    /// See [`ClientError`].
+    /// A transaction by its id.
     pub async fn transaction(&self, id: &Digest) -> Result<TransactionDetail, ClientError> {
         self.get(&format!("/v1/transactions/{id}")).await
     }
 
     /// A proof that a final block holds a transaction.
-    ///
-    /// # Errors
-    ///
-    /// See [`ClientError`].
     pub async fn transaction_proof(&self, id: &Digest) -> Result<TransactionProof, ClientError> {
         self.get(&format!("/v1/transactions/{id}/proof")).await
     }
 
     /// An account with its proof.
-    ///
-    /// # Errors
-    ///
-    /// See [`ClientError`].
     pub async fn account(&self, identity: &Identity) -> Result<AccountDetail, ClientError> {
         self.get(&format!("/v1/accounts/{identity}")).await
     }
 
     /// The validators of the newest epoch.
-    ///
-    /// # Errors
-    ///
-    /// See [`ClientError`].
     pub async fn validators(&self) -> Result<ValidatorSet, ClientError> {
         self.get("/v1/validators").await
     }
 
-    /// Figures of a window: `1m`, `10m` or `1h`.
-    ///
-    /// # Errors
-    ///
-    /// See [`ClientError`].
+    /// Statistics of a window: `1m`, `10m` or `1h`.
     pub async fn stats(&self, window: &str) -> Result<Stats, ClientError> {
         self.get(&format!("/v1/stats?window={window}")).await
     }
 
-    /// What a number or a hash may stand for.
-    ///
-    /// # Errors
-    ///
-    /// See [`ClientError`].
+    /// Everything that a number or a hash may refer to.
     pub async fn search(&self, text: &str) -> Result<Vec<SearchHit>, ClientError> {
-        // Anything but digits and letters finds nothing anyway, and would need escaping.
+        // Other characters than digits and letters never match, and would need escaping.
         let text: String = text.chars().filter(char::is_ascii_alphanumeric).collect();
         self.get(&format!("/v1/search?q={text}")).await
     }
@@ -211,7 +169,7 @@ impl ExplorerClient {
     }
 }
 
-/// With the cause at the bottom, which is what a user needs.
+/// An error with its root cause, which is what a user needs.
 fn transport(url: &str, error: &reqwest::Error) -> ClientError {
     let mut cause: &dyn std::error::Error = error;
     while let Some(next) = cause.source() {

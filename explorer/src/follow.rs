@@ -1,17 +1,19 @@
-//! Following validators: range by range, each verified before anything of it is kept.
+//! Following validators: range by range, each verified before any of it is stored.
 //!
-//! One upstream is followed: the next blocks are always on request from it, and while a range is
-//! verified and written, the next one is on its way. The others are probed in the background, so
-//! that one that hangs delays nothing. What an upstream claims counts only as far as it delivers:
+//! One upstream is followed: the next blocks are always on request from it, and while one range is
+//! verified and written, the next is already requested. The others are probed in the background, so
+//! that one that hangs delays nothing. An upstream's claims count only as far as it delivers:
 //!
-//! - one whose answer does not verify is left at once, and not asked again for [`LIAR_RESTS`];
-//! - one that does not answer is asked again after [`FAILURE_RESTS`];
-//! - the followed one is left for another one that delivers [`LEAD`] blocks more, or any, if the
-//!   followed one has delivered nothing for [`STALL`];
-//! - nobody is left because nothing is new anywhere: an idle chain is no fault of its validators.
+//! - an upstream whose answer fails verification is abandoned at once, and not asked again for
+//!   [`INVALID_BACKOFF`];
+//! - one that does not answer is retried after [`FAILURE_BACKOFF`];
+//! - the followed one is replaced by another one that delivers [`LEAD`] blocks more; or by any that
+//!   delivers, if the followed one has delivered nothing for [`STALL`];
+//! - no upstream is abandoned if there is nothing new anywhere: an idle chain is not its
+//!   validators' fault.
 //!
 //! History begins as far back as any upstream delivers verified blocks ([`crate::begin`]). If the
-//! next block is pruned everywhere, it begins again after a hole.
+//! next block is pruned everywhere, history starts anew after the gap.
 
 use crate::{
     answers,
@@ -32,41 +34,43 @@ use std::{
 use tokio::task::JoinSet;
 use tracing::{debug, info, warn};
 
-/// Blocks that are requested at a time; validators give no more.
+/// Number of blocks per request; validators return no more.
 pub(crate) const RANGE_BLOCKS: u64 = 100;
 
-/// An answer of fewer bytes that is not full holds all that can be verified: validators end a range
-/// early only after some MiB.
+/// An incomplete range smaller than this holds all that can be verified: validators cut a range
+/// short only after some MiB.
 const SHORT_RANGE_BYTES: usize = 1 << 20;
 
 /// How long a validator may wait for the next block before it answers that there is none.
 const WAIT: Duration = Duration::from_secs(2);
 
-/// How long the followed upstream may deliver nothing before any other one that does is better.
+/// After the followed upstream has delivered nothing for this long, any other one that delivers is
+/// preferred.
 const STALL: Duration = Duration::from_secs(3);
 
-/// How often the others are asked whether they have more, and how often while nothing is new.
+/// How often the other upstreams are probed for more blocks; the second value applies while nothing
+/// is new.
 const PROBE_EVERY: Duration = Duration::from_secs(3);
 const PROBE_EVERY_IN_SILENCE: Duration = Duration::from_secs(1);
 
-/// So many blocks more make another upstream the better one.
+/// Number of additional blocks that make another upstream preferable.
 const LEAD: usize = 8;
 
-/// A claim of so many blocks beyond a full range makes these a backlog, whose pace says nothing.
+/// If the claimed height exceeds a full range by this many blocks, the range is a backlog, whose
+/// pace says nothing about the chain.
 const BACKLOG_BLOCKS: u64 = 50;
 
-/// A pause after an answer without new blocks.
+/// Pause after an answer without new blocks.
 const PAUSE: Duration = Duration::from_millis(20);
 
-/// How long an upstream is left alone that did not answer, and one that lied.
-const FAILURE_RESTS: Duration = Duration::from_secs(1);
-const LIAR_RESTS: Duration = Duration::from_secs(60);
+/// How long an upstream is not asked after it did not answer, and after it lied.
+const FAILURE_BACKOFF: Duration = Duration::from_secs(1);
+const INVALID_BACKOFF: Duration = Duration::from_secs(60);
 
-/// How long nobody may deliver the next block, and somebody say that it is pruned, before history
-/// begins again after it.
+/// If no upstream delivers the next block for this long and one of them says that it is pruned,
+/// history starts anew after it.
 const PRUNED_PATIENCE: Duration = Duration::from_secs(10);
 
-/// Follows the upstreams and fills the index.
 pub(crate) struct Follower {
     guard: Arc<Guard>,
     index: Index,
@@ -82,15 +86,15 @@ struct Source {
     state: SourceState,
     claimed: Option<Height>,
     error: Option<String>,
-    /// When it is to be asked next.
+    /// Time of the next request.
     next: Instant,
-    /// Not asked before that, because it gave no usable answer.
+    /// Not asked before this time, because it gave no usable answer.
     rests_until: Option<Instant>,
-    /// A request is on its way.
+    /// Whether a request is in flight.
     asked: bool,
-    /// When it last brought blocks that verified.
+    /// When it last delivered blocks that verified.
     delivered: Instant,
-    /// It said that the block after this one is pruned.
+    /// It said that the block after this height is pruned.
     pruned_after: Option<Height>,
 }
 
@@ -109,7 +113,7 @@ impl Source {
     }
 }
 
-/// What a source answered when it was asked for blocks from a height on.
+/// A source's answer to a request for blocks from a height on.
 struct Answered {
     source: usize,
     from: Height,
@@ -129,7 +133,7 @@ impl SourceState {
 }
 
 impl Follower {
-    /// A follower of these upstreams, of which there is at least one.
+    /// A follower of these upstreams; there must be at least one.
     pub(crate) fn new(
         guard: Arc<Guard>,
         index: Index,
@@ -159,11 +163,11 @@ impl Follower {
         }
     }
 
-    /// Follows for ever.
+    /// Follows forever.
     ///
     /// # Errors
     ///
-    /// If the index fails. Upstreams that fail are no error.
+    /// If the index fails. Failing upstreams are not an error.
     pub(crate) async fn run(mut self) -> Result<Infallible, IndexError> {
         loop {
             let tip = self.index.extent().map(|extent| extent.tip.height);
@@ -185,7 +189,7 @@ impl Follower {
         }
     }
 
-    /// Begins history, or begins it again after what is pruned everywhere.
+    /// Starts history, or starts it anew after a range that is pruned everywhere.
     async fn begin(&mut self, after: Option<Height>) -> Result<(), IndexError> {
         self.show();
         let now = Instant::now();
@@ -206,11 +210,11 @@ impl Follower {
         }) = found
         else {
             if after.is_none() {
-                // A chain without blocks: nobody is behind.
+                // A chain without blocks: the explorer is not behind.
                 self.hub.set_claimed(Height(0), true);
             }
             self.show();
-            tokio::time::sleep(FAILURE_RESTS).await;
+            tokio::time::sleep(FAILURE_BACKOFF).await;
             return Ok(());
         };
         let first = blocks
@@ -228,7 +232,7 @@ impl Follower {
         self.delivered(source, claimed, true, &blocks)
     }
 
-    /// Leaves an upstream that gave no usable answer for one that may be asked.
+    /// If the followed upstream gave no usable answer, switches to one that may be asked.
     fn choose(&mut self) {
         let now = Instant::now();
         if !self.sources[self.current].rests(now) {
@@ -241,7 +245,7 @@ impl Follower {
         }
     }
 
-    /// Asks whoever is to be asked now.
+    /// Sends all requests that are due.
     fn request(&mut self, tip: Height) {
         let now = Instant::now();
         for place in 0..self.sources.len() {
@@ -286,7 +290,7 @@ impl Follower {
         next.min().unwrap_or_else(|| Instant::now() + PROBE_EVERY)
     }
 
-    /// Takes in what a source has answered.
+    /// Processes a source's answer.
     async fn take(&mut self, answered: Answered) -> Result<(), IndexError> {
         let Answered {
             source,
@@ -307,12 +311,13 @@ impl Follower {
         let tip = extent.tip.height;
         let expected = tip.next();
         if from > expected {
-            // Requested on the strength of a range that did not verify.
+            // This was requested on the assumption that the previous range verifies, and it did
+            // not.
             return Ok(());
         }
         let claimed = answer.executed_height;
         self.sources[source].claimed = Some(claimed);
-        // Another one was faster with some of them.
+        // Another source may have delivered some of them first.
         let known = usize::try_from(expected.0 - from.0).unwrap_or(usize::MAX);
         answer.blocks.drain(..known.min(answer.blocks.len()));
         if answer.blocks.is_empty() {
@@ -345,7 +350,6 @@ impl Follower {
         }
     }
 
-    /// Writes verified blocks.
     async fn write(&self, blocks: &[FinalBlock]) -> Result<(), IndexError> {
         let (guard, index) = (self.guard.clone(), self.index.clone());
         let blocks = blocks.to_vec();
@@ -358,7 +362,8 @@ impl Follower {
         .await
     }
 
-    /// A source has brought blocks that are in the index now. `is_all` tells whether it had no more.
+    /// A source has delivered blocks that are now in the index. `is_all` tells whether it had no
+    /// more.
     fn delivered(
         &mut self,
         place: usize,
@@ -389,7 +394,7 @@ impl Follower {
         }
         self.last_progress = now;
         self.stand(place);
-        // What it claims beyond a full range is to be expected of it, beyond a short one it is not.
+        // A claim beyond a full range is plausible; beyond a short range it is not.
         let claimed = if is_all { last } else { claimed.max(last) };
         let backlog = claimed.0 - last.0 >= BACKLOG_BLOCKS;
         self.hub.set_claimed(claimed, !backlog);
@@ -397,7 +402,7 @@ impl Follower {
         self.publish(blocks)
     }
 
-    /// A source has nothing that is not in the index, which ends at `tip`.
+    /// A source has nothing beyond the index, which ends at `tip`.
     fn nothing_new(&mut self, place: usize, tip: Height) {
         let source = &mut self.sources[place];
         source.error = None;
@@ -429,16 +434,16 @@ impl Follower {
         source.state = state;
     }
 
-    /// Notes that an upstream gave no usable answer.
+    /// Records that an upstream gave no usable answer.
     fn refuse(&mut self, place: usize, error: &UpstreamError) {
         let tip = self.index.extent().map(|extent| extent.tip.height);
         let source = &mut self.sources[place];
         let url = source.upstream.url();
-        let lied = matches!(error, UpstreamError::Lied(_));
+        let lied = matches!(error, UpstreamError::Invalid(_));
         let (state, rests) = if lied {
-            (SourceState::Lying, LIAR_RESTS)
+            (SourceState::Lying, INVALID_BACKOFF)
         } else {
-            (SourceState::Failing, FAILURE_RESTS)
+            (SourceState::Failing, FAILURE_BACKOFF)
         };
         if source.state != state {
             warn!(url, %error, lied, "this validator gives no usable answer");
@@ -449,7 +454,7 @@ impl Follower {
         source.rests_until = Some(Instant::now() + rests);
     }
 
-    /// Whether the block after the tip is to be had nowhere, and somebody says that it is pruned.
+    /// Whether no upstream delivers the block after the tip and one says that it is pruned.
     fn is_pruned_after(&self, tip: Height) -> bool {
         self.last_progress.elapsed() >= PRUNED_PATIENCE
             && self

@@ -1,9 +1,13 @@
-//! What the explorer has seen since it started, and telling it to whoever listens.
+//! What the explorer has observed since it started, and the distribution of events to streams.
 //!
 //! Events go into one ring of [`RING_EVENTS`] that all streams read, each at its own pace. A stream
-//! that falls behind by more loses what it has not read, and learns of it; nobody else notices.
+//! that falls behind by more loses the unread events and is told so; other streams are not
+//! affected.
 //!
-//! All durations are by this process's monotonic clock.
+//! All durations are measured with this process's monotonic clock.
+//!
+//! A stream is a position in this ring, not a queue of its own: 1,000 slow clients cost what one
+//! costs.
 
 use crate::{
     shapes::{Number, Quantiles, Stats, UpstreamStatus},
@@ -24,44 +28,40 @@ use std::{
 };
 use tokio::sync::{broadcast, watch};
 
-/// Events that the ring holds.
+/// Capacity of the ring.
 pub const RING_EVENTS: usize = 1_024;
 
-/// Blocks whose times are kept: an hour at 40 blocks per second.
+/// Number of blocks whose times are kept: an hour at 40 blocks per second.
 const MAX_SEEN: usize = 144_000;
 
-/// Notarized blocks that wait for their finalization.
+/// Maximum number of notarized blocks tracked until their finalization.
 const MAX_NOTARIZED: usize = 1_024;
 
-/// A pause after which the next block's distance says nothing of the chain.
+/// After a pause longer than this, the interval to the next block is not counted as a block time.
 const MAX_INTERVAL: Duration = Duration::from_secs(60);
 
-/// So many times the pause between two blocks without transactions is too long for the newest block
-/// to be young; never less than [`LEAST_PATIENCE`].
+/// The newest block is too old after this many times the usual pause between blocks without
+/// transactions, but never before [`LEAST_PATIENCE`].
 const PATIENCE_INTERVALS: u32 = 10;
 const LEAST_PATIENCE: Duration = Duration::from_secs(10);
 
-/// A validator's word for after what time the chain is stalled counts up to this.
+/// Upper limit of the stall time that a validator may report.
 const LONGEST_PATIENCE: Duration = Duration::from_secs(24 * 60 * 60);
 
-/// Pauses before empty blocks that are remembered: those that an idle chain makes.
+/// Number of remembered pauses before empty blocks, that is of an idle chain.
 const IDLE_PAUSES: usize = 256;
 
-/// What a stream can be about.
+/// A topic of stream events.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Topic {
-    /// Final blocks.
     Finalized,
-    /// Notarizations.
     Notarized,
-    /// Nullifications.
     Nullified,
-    /// The figures of the newest minute, once a second.
+    /// Statistics of the last minute, once a second.
     Stats,
 }
 
 impl Topic {
-    /// All of them.
     pub const ALL: [Self; 4] = [
         Self::Finalized,
         Self::Notarized,
@@ -80,13 +80,12 @@ impl Topic {
     }
 }
 
-/// An event as it goes out, made once for all streams.
+/// An event as it is sent, rendered once for all streams.
 pub struct Event {
-    /// What it is about.
     pub topic: Topic,
-    /// The height, of a final block.
+    /// The height, for a final block.
     pub height: Option<Height>,
-    /// The JSON object.
+    /// The event as a JSON object.
     pub text: Utf8Bytes,
     /// The same as a server-sent event.
     pub sse: Bytes,
@@ -106,7 +105,7 @@ impl Event {
     }
 }
 
-/// A final block as it was seen.
+/// When a final block was observed, and its figures.
 struct Seen {
     at: Instant,
     transactions: u32,
@@ -120,7 +119,7 @@ struct Seen {
 struct Observed {
     seen: VecDeque<Seen>,
     last: Option<Instant>,
-    /// From a block to the next one without transactions, in milliseconds by the leaders' clocks.
+    /// Pauses before blocks without transactions, in milliseconds by the leaders' clocks.
     idle_ms: VecDeque<u64>,
     last_timestamp: Option<u64>,
     nullified: VecDeque<Instant>,
@@ -128,7 +127,7 @@ struct Observed {
     order: VecDeque<Digest>,
 }
 
-/// What was seen, and who listens.
+/// The observations and the subscribers.
 pub struct Hub {
     started: Instant,
     events: broadcast::Sender<Arc<Event>>,
@@ -138,12 +137,12 @@ pub struct Hub {
     caught_up: AtomicBool,
     observed: Mutex<Observed>,
     upstreams: RwLock<Vec<UpstreamStatus>>,
-    /// After what time without a block each upstream calls the chain stalled.
+    /// The time without a block after which each upstream considers the chain stalled.
     stalled_after: Mutex<BTreeMap<String, Duration>>,
 }
 
 impl Hub {
-    /// Nothing was seen yet; the index's tip is at this height.
+    /// A hub without observations; the index's tip is at this height.
     pub fn new(tip: Height) -> Self {
         Self {
             started: Instant::now(),
@@ -158,17 +157,17 @@ impl Hub {
         }
     }
 
-    /// Since when the process runs.
+    /// When the process started.
     pub fn started(&self) -> Instant {
         self.started
     }
 
-    /// Everything that is published from now on.
+    /// Subscribes to all events published from now on.
     pub fn subscribe(&self) -> broadcast::Receiver<Arc<Event>> {
         self.events.subscribe()
     }
 
-    /// The newest final height, whenever it changes.
+    /// Watches the newest final height.
     pub fn tip(&self) -> watch::Receiver<Height> {
         self.tip.subscribe()
     }
@@ -178,25 +177,25 @@ impl Hub {
         self.tip_at.lock().map(|at| at.elapsed())
     }
 
-    /// Whether anybody listens, so that an event is worth making.
+    /// Whether there are subscribers; otherwise an event need not be rendered.
     pub fn has_listeners(&self) -> bool {
         self.events.receiver_count() > 0
     }
 
-    /// Gives an event to all streams.
+    /// Sends an event to all streams.
     pub fn publish(&self, event: Event) {
-        // Nobody listening is no error.
+        // Having no subscribers is not an error.
         let _ = self.events.send(Arc::new(event));
     }
 
-    /// Notes that the followed validator claims this height.
+    /// Records the height that the followed validator claims.
     pub fn set_claimed(&self, height: Height, caught_up: bool) {
         self.claimed.store(height.0, Ordering::Relaxed);
         self.caught_up.store(caught_up, Ordering::Relaxed);
     }
 
-    /// The height that the followed validator claims, and whether all that can be verified of it
-    /// is in the index.
+    /// The height that the followed validator claims, and whether the index holds all of it that
+    /// can be verified.
     pub fn claimed(&self) -> (Height, bool) {
         (
             Height(self.claimed.load(Ordering::Relaxed)),
@@ -204,12 +203,10 @@ impl Hub {
         )
     }
 
-    /// Shows how the upstreams are.
     pub fn set_upstreams(&self, upstreams: Vec<UpstreamStatus>) {
         *self.upstreams.write() = upstreams;
     }
 
-    /// How the upstreams are.
     pub fn upstreams(&self) -> Vec<UpstreamStatus> {
         self.upstreams.read().clone()
     }
@@ -221,7 +218,7 @@ impl Hub {
         followed.map(|up| up.url.clone())
     }
 
-    /// Notes a notarization.
+    /// Records a notarization.
     pub fn notarized(&self, id: Digest) {
         let mut observed = self.observed.lock();
         if observed.notarized.insert(id, Instant::now()).is_none() {
@@ -234,7 +231,7 @@ impl Hub {
         }
     }
 
-    /// Notes a nullification.
+    /// Records a nullification.
     pub fn nullified(&self) {
         let mut observed = self.observed.lock();
         observed.nullified.push_back(Instant::now());
@@ -243,7 +240,7 @@ impl Hub {
         }
     }
 
-    /// Notes blocks that the index has taken in. Those of a backlog say nothing of the chain's pace.
+    /// Records indexed blocks. Blocks of a backlog say nothing about the chain's pace.
     pub fn finalized(&self, blocks: &[FinalBlock], backlog: bool) {
         let Some(newest) = blocks.last() else {
             return;
@@ -264,7 +261,7 @@ impl Hub {
         if backlog {
             observed.last = None;
         } else {
-            // Blocks that come together share the time since those before.
+            // Blocks that arrive together share the time since the previous ones.
             let interval_ms = since
                 .filter(|since| *since < MAX_INTERVAL)
                 .map(|since| millis(since) / blocks.len() as f64);
@@ -293,22 +290,23 @@ impl Hub {
         self.tip.send_replace(newest.block.height());
     }
 
-    /// Notes after what time without a block an upstream calls the chain stalled.
+    /// Records the time without a block after which an upstream considers the chain stalled.
     pub fn note_stalled_after(&self, url: &str, after: Duration) {
         let after = after.min(LONGEST_PATIENCE);
         self.stalled_after.lock().insert(url.to_owned(), after);
     }
 
-    /// What the upstreams say of the time after which the chain is stalled: the median (of two, the
-    /// shorter one), so that fewer than half of them cannot hide that the chain stands.
+    /// The stall time reported by the upstreams: the median (of two, the shorter one), so that
+    /// fewer than half of them cannot hide that the chain has stalled.
     fn told_patience(&self) -> Option<Duration> {
         let mut told: Vec<Duration> = self.stalled_after.lock().values().copied().collect();
         told.sort_unstable();
         told.get(told.len().saturating_sub(1) / 2).copied()
     }
 
-    /// How old the newest block may be: what upstreams say, who know how long the chain pauses when
-    /// there is nothing to do. If none says anything, ten times what lay between blocks while it idled.
+    /// How old the newest block may be, as reported by the upstreams, which know how long an idle
+    /// chain pauses. If none reports it, ten times the observed pause between blocks of the idle
+    /// chain.
     pub fn patience(&self) -> Duration {
         if let Some(told) = self.told_patience() {
             return told.max(LEAST_PATIENCE);
@@ -322,7 +320,7 @@ impl Hub {
         (PATIENCE_INTERVALS * usual).max(LEAST_PATIENCE)
     }
 
-    /// The figures of a window.
+    /// Statistics of a window.
     pub fn stats(&self, name: &str, window: Duration) -> Stats {
         let observed = self.observed.lock();
         let now = Instant::now();
@@ -375,7 +373,7 @@ mod tests {
         let seconds = Duration::from_secs;
         hub.note_stalled_after("a", seconds(300));
         assert_eq!(hub.patience(), seconds(300));
-        // One of two, or of three, hides nothing by a pause that never ends.
+        // One of two, or of three, upstreams cannot hide a stall by reporting an endless pause.
         hub.note_stalled_after("b", Duration::from_millis(u64::MAX));
         assert_eq!(hub.patience(), seconds(300));
         hub.note_stalled_after("c", seconds(1));

@@ -1,30 +1,30 @@
-//! What the explorer knows, in RocksDB.
+//! The explorer's index, in RocksDB.
 //!
 //! | column family | key | value |
 //! |---|---|---|
 //! | `blocks` | height | the block's encoding |
-//! | `finality` | height | height of the block whose finalization makes it final; that one's own finalization |
+//! | `finality` | height | height of the block whose finalization makes it final; the finalization, if it is the block's own |
 //! | `ids` | block id | height |
-//! | `outcomes` | height | one byte per transaction: what became of it |
+//! | `outcomes` | height | one byte per transaction: its outcome |
 //! | `transactions` | transaction id, height, index | nothing |
-//! | `accounts` | identity, newest first: ¬height, ¬index | the account's part in the transaction |
+//! | `accounts` | identity, newest first: ¬height, ¬index | the account's role in the transaction |
 //! | `views` | epoch, view | height |
-//! | `leaders` | epoch, validator | views that it led, of these with a final block |
-//! | `signers` | epoch, validator | finalizations that it signed; of all, for `u32::MAX` |
+//! | `leaders` | epoch, validator | number of views that it led, and of these with a final block |
+//! | `signers` | epoch, validator | number of finalizations that it signed; the total is under `u32::MAX` |
 //! | `nullified` | epoch, view | reason and nullification, as observed |
-//! | `nullified_by` | epoch, validator | observed nullifications of its views |
+//! | `nullified_by` | epoch, validator | number of observed nullifications of its views |
 //! | `evidence` | id | the pair of votes |
-//! | `filled` | newest first: ¬height | nothing; of blocks with transactions only |
-//! | `history` | `m`, `h` or `d`, and the number of that minute, hour or day since 1970 | blocks, transactions, bytes |
+//! | `filled` | newest first: ¬height | nothing; only for blocks with transactions |
+//! | `history` | `m`, `h` or `d`, and the number of that minute, hour or day since 1970 | number of blocks and transactions, and bytes |
 //! | `meta` | name | chain id, format, oldest and newest height, number of transactions |
 //! | `state`, `checked` | | the accounts after the newest block that was executed here ([`crate::check`]) |
 //!
-//! Numbers are big-endian. All that some blocks bring is written as one batch together with the
-//! new tip, so whatever kills the process leaves what some block left. Nothing is synced: a power cut
-//! costs the newest blocks, and they are fetched again.
+//! Numbers are big-endian. Everything that a range of blocks adds is written as one batch together
+//! with the new tip, so a crash leaves the index consistent at some block. Nothing is synced: a
+//! power failure loses the newest blocks, which are then fetched again.
 //!
-//! `signers` and all below it depend on what was observed when; the rest is a function of the
-//! chain, and [`Index::digest`] is over that.
+//! `signers` and all rows below it depend on what was observed and when; the rest is a function of
+//! the chain, and [`Index::digest`] covers that part.
 
 mod digest;
 mod error;
@@ -88,24 +88,22 @@ const COLUMNS: [&str; 17] = [
     STATE,
 ];
 
-/// Most pieces of evidence that are kept for one validator. Any one convicts.
+/// Maximum number of evidence items kept for one validator. One is enough to convict it.
 const MAX_EVIDENCE_PER_VALIDATOR: usize = 16;
 
-/// The blocks that the index holds: all from the oldest to the newest.
+/// The range of blocks in the index: all from the oldest to the newest.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Extent {
-    /// The oldest height.
     pub oldest: Height,
-    /// The newest header.
     pub tip: Header,
 }
 
-/// How a validator has led.
+/// How many views a validator has led.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct LeaderCount {
     /// Views that it led, up to the tip.
     pub led: u64,
-    /// Of these, with a final block.
+    /// Those of them with a final block.
     pub blocks: u64,
 }
 
@@ -118,13 +116,13 @@ pub struct Index {
 }
 
 impl Index {
-    /// What it holds; `None` while it is empty.
+    /// The range of blocks that it holds; `None` while it is empty.
     pub fn extent(&self) -> Option<Extent> {
         *self.extent.read()
     }
 
-    /// Adds blocks that are final, as one batch. If they do not follow the tip but lie above it,
-    /// history begins again with them; what is older stays where it is.
+    /// Adds final blocks as one batch. If they do not follow the tip but lie above it, history
+    /// starts anew with them; older rows stay.
     ///
     /// # Errors
     ///
@@ -132,7 +130,7 @@ impl Index {
     ///
     /// # Panics
     ///
-    /// If they do not follow the tip: whoever verified them has made sure of it.
+    /// If the blocks do not follow each other or the tip; the caller has verified that they do.
     pub fn append(
         &self,
         committee: &Committee,
@@ -179,11 +177,7 @@ impl Index {
         Ok(())
     }
 
-    /// Keeps a verified nullification. Returns whether it is the first of its view.
-    ///
-    /// # Errors
-    ///
-    /// If the database fails.
+    /// Stores a verified nullification. Returns whether it is the first of its view.
     pub fn add_nullification(
         &self,
         leader: ValidatorIndex,
@@ -204,11 +198,7 @@ impl Index {
         Ok(true)
     }
 
-    /// Keeps verified evidence, unless there is enough against that validator already.
-    ///
-    /// # Errors
-    ///
-    /// If the database fails.
+    /// Stores verified evidence, unless there is already enough against that validator.
     pub fn add_evidence(&self, evidence: &Evidence) -> Result<(), IndexError> {
         let signer = evidence.first.signer;
         let held = self.evidence()?;
@@ -239,12 +229,11 @@ impl Index {
         Ok(())
     }
 
-    /// What rows are kept in.
     pub(crate) fn database(&self) -> Arc<dyn Database> {
         self.database.clone()
     }
 
-    /// Adds to a batch what became of a block's transactions.
+    /// Adds the outcomes of a block's transactions to a batch.
     pub(crate) fn stage_outcomes(&self, height: Height, outcomes: &[Outcome], batch: &mut Batch) {
         batch.put(OUTCOMES, height_key(height), outcome_codes(outcomes));
     }
@@ -270,9 +259,9 @@ impl Index {
 }
 
 /// Stands for all validators in `signers`.
-pub(crate) const EVERYBODY: ValidatorIndex = ValidatorIndex(u32::MAX);
+pub(crate) const ALL_VALIDATORS: ValidatorIndex = ValidatorIndex(u32::MAX);
 
-/// What some blocks add to the counts.
+/// Changes to the counters by a batch of blocks.
 #[derive(Default)]
 struct Counts {
     leaders: BTreeMap<(Epoch, ValidatorIndex), LeaderCount>,
@@ -280,7 +269,7 @@ struct Counts {
 }
 
 impl Counts {
-    /// A block in its view, and the views between it and its parent's, which brought none.
+    /// Counts a block's view and the views between it and its parent's, which have no block.
     fn lead(&mut self, committee: &Committee, header: &Header) {
         let own = committee.leader_in(header.epoch, header.view);
         let count = self.leaders.entry((header.epoch, own)).or_default();
@@ -289,7 +278,7 @@ impl Counts {
         let first = header.parent_view.next();
         let skipped = header.view.0.saturating_sub(first.0);
         let size = committee.size() as u64;
-        // An outage may skip any number of views, so whole rounds are not walked.
+        // An outage may skip any number of views, so the loop does not iterate over whole rounds.
         for turn in 0..size.min(skipped) {
             let leader = committee.leader_in(header.epoch, View(first.0 + turn));
             let rounds = (skipped - turn).div_ceil(size);
@@ -298,7 +287,7 @@ impl Counts {
     }
 
     fn sign(&mut self, epoch: Epoch, names: &[ValidatorIndex]) {
-        for name in names.iter().chain([&EVERYBODY]) {
+        for name in names.iter().chain([&ALL_VALIDATORS]) {
             *self.signers.entry((epoch, *name)).or_default() += 1;
         }
     }

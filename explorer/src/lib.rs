@@ -1,6 +1,6 @@
-//! The read side of a chain: follows validators over their HTTP interface, believes nothing that
-//! does not verify with the chain's trust file, keeps an index of its own, and serves people and
-//! programs (`docs/EXPLORER.md`).
+//! The read side of a chain: follows validators over their HTTP interface, verifies everything with
+//! the chain's trust file, keeps its own index, and serves people and programs
+//! (`docs/EXPLORER.md`).
 //!
 //! ```text
 //! validators ──/v1/chain────────▶ follow ─▶ verify ─▶ index (RocksDB) ─▶ api ─▶ REST, page
@@ -8,15 +8,17 @@
 //!            ◀─/v1/transactions── api                genesis file ─▶ check ─▶ index (outcomes, sums)
 //! ```
 //!
-//! `follow` reads one validator at a time, and another one when that delivers nothing; `observe` hears that one's
-//! certificates, and asks all of them for evidence and for whom they block. `begin` finds the oldest blocks that any
-//! of them delivers; `check` executes the blocks from the genesis accounts and replaces outcomes that a validator
-//! told otherwise.
+//! `follow` reads one validator at a time, and switches to another when that one delivers nothing.
+//! `observe` reads that validator's certificates, and asks all of them for evidence and for the
+//! validators that they block. `begin` finds the oldest blocks that any of them delivers. `check`
+//! executes the blocks from the genesis accounts and replaces outcomes that a validator reported
+//! wrongly.
 //!
-//! *Architecture invariants*: whatever an upstream says passes [`verify`] before the index or the hub
-//! sees it; what does not verify by its nature (a transaction's outcome, who blocks whom) is named as
-//! somebody's word in the interface. Nothing that a client does makes another one wait, except by
-//! the bounds on what runs at a time. All durations are by this process's monotonic clock.
+//! *Architecture invariants*: everything from an upstream passes [`verify`] before it reaches the
+//! index or the hub; what cannot be verified (a transaction's outcome, who blocks whom) is marked
+//! in the interface as a validator's claim. Nothing that a client does delays another one, except
+//! through the limits on concurrency. All durations are measured with this process's monotonic
+//! clock.
 
 mod answers;
 pub mod api;

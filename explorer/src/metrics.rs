@@ -2,10 +2,9 @@
 
 use prometheus::{Encoder as _, Gauge, IntCounter, IntGauge, Registry, TextEncoder};
 
-/// All metrics of the process.
 pub struct Metrics {
     registry: Registry,
-    /// Requests that were answered.
+    /// Answered requests.
     pub requests: IntCounter,
     /// Answers with a status of 4xx.
     pub client_errors: IntCounter,
@@ -13,20 +12,19 @@ pub struct Metrics {
     pub server_errors: IntCounter,
     /// Open streams.
     pub streams: IntGauge,
-    /// Times that a stream lost events because its client was slow.
+    /// Number of times that a stream lost events because its client was slow.
     pub stream_gaps: IntCounter,
-    /// The newest final height that is shown.
+    /// The newest final height in the index.
     pub tip_height: IntGauge,
     /// The newest height that the followed validator claims.
     pub claimed_height: IntGauge,
-    /// Seconds since the newest block was taken in.
+    /// Seconds since the newest block was indexed.
     pub tip_age_seconds: Gauge,
-    /// Upstreams whose answers did not verify, now.
+    /// Number of upstreams whose last answer failed verification.
     pub lying_upstreams: IntGauge,
 }
 
 impl Metrics {
-    /// All of them at zero.
     pub fn new() -> Self {
         let registry = Registry::new();
         let counter = |name: &str, help: &str| {
@@ -70,7 +68,7 @@ impl Metrics {
         }
     }
 
-    /// The text that Prometheus reads.
+    /// The metrics in Prometheus' text format.
     pub fn text(&self) -> String {
         let mut text = Vec::new();
         let families = self.registry.gather();

@@ -1,8 +1,8 @@
-//! What validators tell beside the chain: notarizations and nullifications as they come, evidence,
-//! whom they block, whose votes they hear.
+//! Observes what validators report besides the chain: notarizations and nullifications as they
+//! happen, evidence, which validators they block, and whose votes they receive.
 //!
-//! Certificates and evidence are verified. Blocking and hearing are a validator's own word, and are
-//! shown as such.
+//! Certificates and evidence are verified. Blocking and received votes are unverified claims of a
+//! validator, and are shown as such.
 
 use crate::{
     answers::{encoding, json},
@@ -25,43 +25,43 @@ use std::{
 /// How long a validator may wait for the next certificate.
 const WAIT: Duration = Duration::from_secs(2);
 
-/// A pause between requests, below what the figures can tell apart.
+/// Pause between requests; shorter than the statistics can resolve.
 const PAUSE: Duration = Duration::from_millis(5);
 
-/// A pause after a validator gave no usable answer.
+/// Pause after a validator gave no usable answer.
 const REST: Duration = Duration::from_secs(2);
 
-/// How often validators are asked for evidence and their opinions.
+/// How often validators are polled for evidence and opinions.
 const POLL_EVERY: Duration = Duration::from_secs(5);
 
-/// Views whose certificates are remembered, so that what several validators tell is told once.
+/// Number of certificates remembered, so that one reported by several validators is published once.
 const MAX_TOLD: usize = 4_096;
 
-/// Pieces of evidence that are verified of one answer.
+/// Maximum number of evidence items verified per answer.
 const MAX_EVIDENCE: usize = 64;
 
-/// What validators think of one of them.
+/// What the validators report about one of them.
 #[derive(Clone, Debug, Default)]
 pub struct Opinion {
-    /// Who blocks it, by their addresses.
+    /// Reasons for blocking it, by the address of the blocking validator.
     pub blocked: BTreeMap<String, String>,
-    /// The newest vote that anybody has heard of it.
+    /// The newest vote from it that any validator has received.
     pub last_vote: Option<(u64, u64)>,
 }
 
-/// What validators say of each other.
+/// What validators report about each other.
 #[derive(Default)]
 pub struct Opinions {
     of: RwLock<BTreeMap<u32, Opinion>>,
 }
 
 impl Opinions {
-    /// What is thought of the validator at this place.
+    /// The opinion of the validator at this index.
     pub fn of(&self, place: u32) -> Opinion {
         self.of.read().get(&place).cloned().unwrap_or_default()
     }
 
-    /// Who blocks the validator at this place.
+    /// The validators that block the validator at this index.
     pub fn blocked(&self, place: u32) -> Vec<BlockedBy> {
         let blocked = self.of(place).blocked.into_iter();
         blocked
@@ -70,21 +70,16 @@ impl Opinions {
     }
 }
 
-/// Reads what validators tell beside the chain.
+/// Reads what validators report besides the chain.
 pub struct Observer {
-    /// What verifies it.
     pub guard: Arc<Guard>,
-    /// Where it is kept.
     pub index: Index,
-    /// Who is told.
     pub hub: Arc<Hub>,
-    /// What validators think of each other.
     pub opinions: Arc<Opinions>,
     told: parking_lot::Mutex<VecDeque<(Epoch, View, VoteKind)>>,
 }
 
 impl Observer {
-    /// An observer that has told nothing yet.
     pub fn new(guard: Arc<Guard>, index: Index, hub: Arc<Hub>, opinions: Arc<Opinions>) -> Self {
         Self {
             guard,
@@ -95,40 +90,47 @@ impl Observer {
         }
     }
 
-    /// Reads the certificates that the followed validator comes to hold, for ever.
+    /// Reads the followed validator's new certificates, forever.
     ///
     /// # Errors
     ///
     /// If the index fails.
-    pub async fn hear(self: Arc<Self>, upstreams: Vec<Upstream>) -> Result<Infallible, IndexError> {
+    pub async fn follow_certificates(
+        self: Arc<Self>,
+        upstreams: Vec<Upstream>,
+    ) -> Result<Infallible, IndexError> {
         loop {
             let followed = self.hub.followed();
             let upstream = upstreams
                 .iter()
                 .find(|up| Some(up.url()) == followed.as_deref());
             match upstream {
-                Some(upstream) => self.clone().hear_one(upstream).await?,
+                Some(upstream) => self.clone().follow_certificates_of(upstream).await?,
                 None => tokio::time::sleep(PAUSE).await,
             }
         }
     }
 
-    /// Reads the certificates that a validator comes to hold, until another one is followed or it
-    /// gives no usable answer.
-    async fn hear_one(self: Arc<Self>, upstream: &Upstream) -> Result<(), IndexError> {
+    /// Reads a validator's new certificates until another validator is followed or it gives no
+    /// usable answer.
+    async fn follow_certificates_of(
+        self: Arc<Self>,
+        upstream: &Upstream,
+    ) -> Result<(), IndexError> {
         let mut after = None;
         let mut session = None;
         while self.hub.followed().as_deref() == Some(upstream.url()) {
             let answer = match upstream.certificates(after, WAIT).await {
                 Ok(answer) => answer,
-                // The follower tells of upstreams that fail.
+                // The follower reports failing upstreams.
                 Err(_) => {
                     tokio::time::sleep(REST).await;
                     return Ok(());
                 }
             };
             if session.replace(answer.session) != Some(answer.session) {
-                // Another process: its numbers are others. What it held before is old.
+                // The process has restarted and its sequence numbers differ. Certificates that it
+                // held before are old.
                 after = Some(answer.newest);
                 continue;
             }
@@ -138,17 +140,18 @@ impl Observer {
                 let reason = item.reason.unwrap_or_else(|| "unknown".to_owned());
                 let heard = blocking(move || observer.take(&item.certificate, &reason)).await?;
                 if heard.is_err() {
-                    // So that checking what does not hold costs next to nothing.
+                    // Limits the cost of checking invalid certificates.
                     tokio::time::sleep(REST).await;
                 }
             }
-            // A fast chain brings several at a time then.
+            // With this pause, a fast chain returns several certificates at a time.
             tokio::time::sleep(PAUSE).await;
         }
         Ok(())
     }
 
-    /// Verifies a certificate, unless it is known, and tells it. The outer error is the index's.
+    /// Verifies a certificate, unless it is known, and publishes it. The outer error is the
+    /// index's.
     fn take(&self, text: &str, reason: &str) -> Result<Result<(), UpstreamError>, IndexError> {
         let subject = match self.guard.subject(text) {
             Ok(subject) => subject,
@@ -210,7 +213,7 @@ impl Observer {
         self.hub.publish(Event::new(Topic::Nullified, None, text));
     }
 
-    /// Asks a validator for evidence and opinions, for ever.
+    /// Polls a validator for evidence and opinions, forever.
     ///
     /// # Errors
     ///
@@ -244,7 +247,7 @@ impl Observer {
     fn keep_evidence(&self, texts: &[String]) -> Result<(), IndexError> {
         let known = self.index.evidence()?;
         for text in texts.iter().take(MAX_EVIDENCE) {
-            // What does not convict is not evidence, whoever says so.
+            // Anything that does not prove a conflict is not evidence, whoever reports it.
             if let Ok(evidence) = self.guard.evidence(text)
                 && !known.contains(&evidence)
             {
@@ -268,14 +271,14 @@ impl Observer {
         }
     }
 
-    /// The place, if there is such a validator.
+    /// The index, if it is in the committee.
     fn place(&self, place: Option<u32>) -> Option<u32> {
         let size = self.guard.verifier().committee().size();
         place.filter(|place| (*place as usize) < size)
     }
 }
 
-/// The reasons that there are; a validator may say anything.
+/// Maps to a known reason, since a validator may report any text.
 fn known_reason(reason: &str) -> &'static str {
     match reason {
         "no_valid_proposal_in_time" => "no_valid_proposal_in_time",
@@ -284,7 +287,7 @@ fn known_reason(reason: &str) -> &'static str {
     }
 }
 
-/// Tells the figures of the newest minute once a second, for ever.
+/// Publishes the statistics of the last minute once a second, forever.
 pub async fn tell_stats(hub: Arc<Hub>) -> Infallible {
     let mut tick = tokio::time::interval(Duration::from_secs(1));
     loop {

@@ -1,4 +1,4 @@
-//! The explorer as a whole.
+//! Starting and running the explorer.
 
 use crate::{
     api::{self, App, Parts},
@@ -27,81 +27,71 @@ use std::{
 use tokio::{net::TcpListener, task::JoinSet};
 use tracing::info;
 
-/// What an explorer needs to run.
+/// Configuration of the explorer.
 #[derive(Clone, Debug)]
 pub struct Config {
-    /// What it trusts.
     pub trust: Trust,
     /// The genesis file, if outcomes are to be checked.
     pub genesis: Option<Genesis>,
-    /// The validators' HTTP addresses, at least one.
+    /// The validators' HTTP addresses; at least one.
     pub upstreams: Vec<String>,
-    /// Whose certificates are believed of validators at `https` addresses.
+    /// Trusted root certificates for validators at `https` addresses.
     pub roots: Roots,
-    /// Where it serves.
+    /// The address to listen on.
     pub listen: SocketAddr,
-    /// The index's folder.
+    /// The folder of the index.
     pub data: PathBuf,
-    /// Connections at a time.
+    /// Maximum number of concurrent connections.
     pub max_connections: usize,
-    /// Streams at a time.
+    /// Maximum number of concurrent streams.
     pub max_streams: usize,
-    /// Names under which it is asked, beside addresses and `localhost`.
+    /// Host names that it answers to, besides IP addresses and `localhost`.
     pub hosts: Vec<String>,
     /// Origins whose pages may read its answers; `*` for all.
     pub cors_origins: Vec<String>,
-    /// Reverse proxies whose `X-Forwarded-For` is believed.
+    /// Reverse proxies whose `X-Forwarded-For` is trusted.
     pub trusted_proxies: Vec<IpAddr>,
 }
 
-/// Why an explorer ends.
+/// Why the explorer cannot start or has ended.
 #[derive(Debug, thiserror::Error)]
 pub enum RunError {
-    /// The trust file's keys are none.
+    /// The trust file's keys are invalid.
     #[error("the trust file: {0}")]
     Trust(#[from] GenesisError),
-    /// The genesis file is another chain's.
+    /// The genesis file belongs to another chain.
     #[error(
         "--genesis: this is the genesis file of chain {found}, and the trust file is of chain \
          {expected}"
     )]
     OtherGenesis {
-        /// Its chain's id.
+        /// The chain id of the genesis file.
         found: ChainId,
-        /// The trust file's.
+        /// The chain id of the trust file.
         expected: ChainId,
     },
     /// No upstream was given.
     #[error("no validator to read from: give at least one with --upstream URL")]
     NoUpstream,
-    /// An upstream's address is none.
+    /// An upstream's address is invalid.
     #[error("--upstream {url}: {source}")]
-    Upstream {
-        /// What was given.
-        url: String,
-        /// What is wrong with it.
-        source: UpstreamError,
-    },
-    /// The index cannot be used.
+    Upstream { url: String, source: UpstreamError },
+    /// The index cannot be opened or used.
     #[error(transparent)]
     Index(#[from] IndexError),
-    /// The address cannot be listened on.
     #[error("cannot listen on {listen}: {source}; choose another address with --listen")]
     Listen {
-        /// The address.
         listen: SocketAddr,
-        /// What the system says.
         source: io::Error,
     },
-    /// A part of the explorer has ended unexpectedly.
+    /// A part of the explorer ended unexpectedly.
     #[error("a part of the explorer has failed: {0}")]
     Part(#[from] tokio::task::JoinError),
-    /// The system does not tell where it listens.
+    /// The system does not report the listening address.
     #[error("the listener has failed: {0}")]
     Serve(#[from] io::Error),
 }
 
-/// An explorer that is ready to serve.
 pub struct Explorer {
     config: Config,
     listener: TcpListener,
@@ -111,11 +101,7 @@ pub struct Explorer {
 }
 
 impl Explorer {
-    /// Opens the index and listens.
-    ///
-    /// # Errors
-    ///
-    /// See [`RunError`].
+    /// Opens the index and starts listening.
     pub async fn open(config: Config) -> Result<Self, RunError> {
         let guard = Arc::new(Guard::new(config.trust.clone())?);
         if config.upstreams.is_empty() {
@@ -152,16 +138,16 @@ impl Explorer {
         })
     }
 
-    /// Where it listens.
+    /// The address that it listens on.
     ///
     /// # Errors
     ///
-    /// If the system does not tell.
+    /// If the system does not report it.
     pub fn address(&self) -> io::Result<SocketAddr> {
         self.listener.local_addr()
     }
 
-    /// Follows and serves until `shutdown` resolves.
+    /// Follows the chain and serves clients until `shutdown` resolves.
     ///
     /// # Errors
     ///
@@ -185,7 +171,7 @@ impl Explorer {
         };
         let checks = parts.checks.clone();
         let app = App::new(parts, &self.config);
-        // Each runs for ever; the first that ends stops the explorer.
+        // Each part runs forever; the first that ends stops the explorer.
         let mut parts: JoinSet<Result<Infallible, IndexError>> = JoinSet::new();
         let observer = Arc::new(Observer::new(
             self.guard.clone(),
@@ -196,7 +182,7 @@ impl Explorer {
         for upstream in &self.upstreams {
             parts.spawn(observer.clone().poll(upstream.clone()));
         }
-        parts.spawn(observer.hear(self.upstreams.clone()));
+        parts.spawn(observer.follow_certificates(self.upstreams.clone()));
         let telling = hub.clone();
         parts.spawn(async move { Ok(tell_stats(telling).await) });
         if let Some(genesis) = self.config.genesis.clone() {

@@ -1,7 +1,8 @@
-//! The shapes of the explorer's interface, for both of its sides.
+//! The JSON types of the explorer's interface, used by server and client. Doc comments here become
+//! descriptions in the OpenAPI document.
 //!
-//! Numbers of 64 bits are decimal text, because browsers read JSON numbers as 53 bits; bytes are
-//! hexadecimal text after `0x`.
+//! 64-bit numbers are decimal strings, because browsers read JSON numbers with 53 bits of
+//! precision; bytes are hexadecimal strings with the prefix `0x`.
 
 use quorate_types::{Digest, Identity};
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de::Error as _};
@@ -11,21 +12,21 @@ use utoipa::{
     openapi::{ObjectBuilder, RefOr, Schema, schema::Type},
 };
 
-/// A number of 64 bits, as decimal text.
+/// A 64-bit number, as a decimal string.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Number(pub u64);
 
-/// Bytes, as hexadecimal text after `0x`.
+/// Bytes, as a hexadecimal string with the prefix `0x`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Hex(pub Vec<u8>);
 
 impl Hex {
-    /// The 32 bytes that this must be.
+    /// The value as a digest; `None` unless it has 32 bytes.
     pub fn digest(&self) -> Option<Digest> {
         self.0.as_slice().try_into().ok().map(Digest)
     }
 
-    /// The 32 bytes that this must be.
+    /// The value as an identity; `None` unless it has 32 bytes.
     pub fn identity(&self) -> Option<Identity> {
         self.0.as_slice().try_into().ok().map(Identity)
     }
@@ -123,145 +124,188 @@ impl ToSchema for Hex {
     }
 }
 
-/// What every error looks like (RFC 9457), as `application/problem+json`.
+/// Schemas of string enumerations.
+macro_rules! words {
+    ($($name:ident: $($word:literal)+;)+) => {
+        $(fn $name() -> RefOr<Schema> {
+            ObjectBuilder::new()
+                .schema_type(Type::String)
+                .enum_values(Some([$($word),+]))
+                .into()
+        })+
+    };
+}
+
+words! {
+    upstream_states: "following" "standby" "failing" "lagging" "lying";
+    check_states: "executed" "told" "diverged";
+    periods: "minute" "hour" "day";
+    submission_states: "pending" "finalized" "refused";
+    transaction_states: "finalized" "failed" "pending" "dropped";
+    roles: "sender" "receiver" "both";
+    view_states: "finalized" "nullified" "skipped";
+    sources: "certificate" "chain";
+    vote_sources: "certificate" "observed";
+    hit_kinds: "block" "view" "transaction" "account" "validator";
+    outcomes: "applied" "wrong_nonce" "cannot_pay_fee" "insufficient_balance";
+    finalized_type: "finalized";
+    notarized_type: "notarized";
+    nullified_type: "nullified";
+    stats_type: "stats";
+    gap_type: "gap";
+    pruned_type: "pruned";
+    transaction_type: "transaction";
+}
+
+/// An error (RFC 9457), as `application/problem+json`.
 #[derive(Clone, Debug, Serialize, Deserialize, ToSchema)]
 pub struct Problem {
-    /// Where the error is described.
+    /// Where the error is documented.
     #[serde(rename = "type")]
     pub kind: String,
-    /// The HTTP status in words.
+    /// The HTTP status as text.
     pub title: String,
     /// The HTTP status.
     pub status: u16,
-    /// A short name that does not change.
+    /// A short, stable error code.
     pub code: String,
     /// What is wrong.
     pub detail: String,
 }
 
-/// Which chain this is.
+/// Identifies the chain.
 #[derive(Clone, Debug, Serialize, Deserialize, ToSchema)]
 pub struct ChainInfo {
-    /// Its name, for people.
+    /// The chain's name, for display.
     pub name: String,
-    /// The hash of its genesis content.
+    /// The hash of the genesis content.
     pub chain_id: Hex,
     /// The vote scheme: `bls-threshold` or `bls-aggregate`.
     pub scheme: String,
-    /// How many validators there are.
+    /// Number of validators.
     pub validators: u32,
 }
 
-/// The newest final block that the explorer shows.
+/// The newest final block in the explorer's index.
 #[derive(Clone, Debug, Serialize, Deserialize, ToSchema)]
 pub struct Tip {
-    /// Its height.
+    /// The block's height.
     pub height: Number,
-    /// Its id.
+    /// The block's id.
     pub id: Hex,
-    /// The epoch that it was proposed in.
+    /// The epoch in which it was proposed.
     pub epoch: Number,
-    /// The view that it was proposed in.
+    /// The view in which it was proposed.
     pub view: Number,
-    /// Since when it is shown, in milliseconds by this explorer's own clock.
+    /// How long the explorer has had the block, in milliseconds by its own clock.
     pub age_ms: Number,
 }
 
-/// A validator that the explorer reads from.
+/// A validator from which the explorer reads.
 #[derive(Clone, Debug, Serialize, Deserialize, ToSchema)]
 pub struct UpstreamStatus {
-    /// Its HTTP address.
+    /// The validator's HTTP address.
     pub url: String,
-    /// `following`, `standby`, `failing` (no answer), `lagging` (nothing new) or `lying` (an answer
-    /// that does not verify).
+    /// `following`, `standby`, `failing` (it does not answer), `lagging` (it has no new blocks) or
+    /// `lying` (an answer failed verification).
+    #[schema(schema_with = upstream_states)]
     pub state: String,
-    /// The newest height that it claims.
+    /// The newest height that the validator claims.
+    #[schema(required)]
     pub height: Option<Number>,
-    /// What was wrong with it last.
+    /// The last error.
+    #[schema(required)]
     pub error: Option<String>,
 }
 
-/// How far the outcomes of transactions are checked.
+/// How far transaction outcomes have been checked.
 #[derive(Clone, Debug, Default, Serialize, Deserialize, ToSchema)]
 pub struct OutcomeChecks {
-    /// `executed` (every block is executed here from the genesis accounts, and each state that a
-    /// final header names is compared), `told` (outcomes are what a validator says), or `diverged`.
+    /// `executed` (the explorer executes every block from the genesis accounts and compares each
+    /// state root in a final header), `told` (outcomes are as reported by a validator), or
+    /// `diverged`.
+    #[schema(schema_with = check_states)]
     pub state: String,
     /// Outcomes of blocks up to this height were executed here, and a final header confirms the
-    /// state.
+    /// resulting state.
     pub checked_to: Number,
-    /// Outcomes that a validator told otherwise, and that were replaced.
+    /// Number of outcomes that a validator had reported differently, and that were replaced.
     pub corrected: Number,
-    /// The block whose header names another state than executing leads to.
+    /// The block whose header has a different state root than the executed one.
+    #[schema(required)]
     pub diverged_at: Option<Number>,
 }
 
-/// What the chain holds altogether.
+/// Totals over the chain.
 #[derive(Clone, Debug, Default, Serialize, Deserialize, ToSchema)]
 pub struct Totals {
-    /// Transactions in all blocks that this explorer has taken in.
+    /// Transactions in all blocks that this explorer has indexed.
     pub transactions: Number,
-    /// Accounts after the newest executed block; `null` if blocks are not executed here.
+    /// Number of accounts after the newest executed block; `null` if blocks are not executed here.
+    #[schema(required)]
     pub accounts: Option<Number>,
     /// The sum of all balances, which never changes; `null` if blocks are not executed here.
+    #[schema(required)]
     pub supply: Option<Number>,
 }
 
-/// How the explorer is doing.
+/// The explorer's status.
 #[derive(Clone, Debug, Serialize, Deserialize, ToSchema)]
 pub struct Status {
     /// The chain.
     pub chain: ChainInfo,
-    /// The program's version.
+    /// The explorer's version.
     pub version: String,
-    /// The newest final block; none while the index is empty.
+    /// The newest final block; `null` while the index is empty.
+    #[schema(required)]
     pub tip: Option<Tip>,
-    /// The oldest height in the index.
+    /// The lowest height in the index.
+    #[schema(required)]
     pub oldest: Option<Number>,
-    /// Blocks that the followed validator claims beyond the tip.
+    /// Number of blocks beyond the tip that the followed validator claims.
     pub lag: Number,
-    /// Whether nothing is known to be missing.
+    /// Whether no block is known to be missing.
     pub caught_up: bool,
-    /// How old the newest block may be before the chain is taken to stand, in milliseconds: the median of
-    /// what the validators that are read from say.
+    /// Maximum age of the newest block before the chain counts as stalled, in milliseconds: the
+    /// median of the values that the upstream validators report.
     #[serde(default)]
     pub patience_ms: Number,
-    /// What the chain holds altogether.
+    /// Totals over the chain.
     #[serde(default)]
     pub totals: Totals,
-    /// How far outcomes are checked.
+    /// How far outcomes have been checked.
     #[serde(default)]
     pub outcomes: OutcomeChecks,
-    /// The validators that are read from.
+    /// The validators from which the explorer reads.
     pub upstreams: Vec<UpstreamStatus>,
-    /// How long the process lives.
+    /// Uptime of the process in milliseconds.
     pub uptime_ms: Number,
-    /// Open streams.
+    /// Number of open streams.
     pub streams: u32,
 }
 
-/// A block in short.
+/// A block's summary.
 #[derive(Clone, Debug, Serialize, Deserialize, ToSchema)]
 pub struct BlockSummary {
-    /// Its height.
+    /// The block's height.
     pub height: Number,
-    /// Its id.
+    /// The block's id.
     pub id: Hex,
-    /// Its parent's id.
+    /// The parent's id.
     pub parent: Hex,
-    /// The epoch that it was proposed in.
+    /// The epoch in which it was proposed.
     pub epoch: Number,
-    /// The view that it was proposed in.
+    /// The view in which it was proposed.
     pub view: Number,
-    /// The validator that proposed it.
+    /// The validator that proposed it, by its index in the committee.
     pub leader: u32,
     /// The leader's clock, in milliseconds since 1970.
     pub timestamp_ms: Number,
-    /// How many transactions it holds.
+    /// Number of transactions.
     pub transactions: u32,
-    /// Bytes of its encoding.
+    /// Size of the encoding in bytes.
     pub bytes: Number,
-    /// The height of the block whose own finalization makes it final.
+    /// The height of the block whose own finalization makes this block final.
     pub finalized_by: Number,
 }
 
@@ -274,51 +318,52 @@ pub struct BlockName {
     pub id: Hex,
 }
 
-/// What makes a block final.
+/// Proof that a block is final.
 #[derive(Clone, Debug, Serialize, Deserialize, ToSchema)]
 pub struct Finality {
-    /// The block that the certificate finalises: this one or a descendant.
+    /// The block that the certificate finalizes: this one or a descendant.
     pub finalized_by: BlockName,
-    /// The headers' encodings from the next block to that one; empty if it is this one.
+    /// Encoded headers from the next block to the finalized one; empty if it is this block.
     pub headers: Vec<Hex>,
-    /// The finalization's encoding.
+    /// The encoded finalization.
     pub certificate: Hex,
-    /// Who signed it, with `bls-aggregate`.
+    /// The signers' indices in the committee, with `bls-aggregate`.
+    #[schema(required)]
     pub signers: Option<Vec<u32>>,
 }
 
-/// A block.
+/// A block with its header fields and finality.
 #[derive(Clone, Debug, Serialize, Deserialize, ToSchema)]
 pub struct BlockDetail {
-    /// The block in short.
+    /// The block's summary.
     #[serde(flatten)]
     pub summary: BlockSummary,
-    /// The view that notarized the parent.
+    /// The view in which the parent was notarized.
     pub parent_view: Number,
-    /// The height whose state it names.
+    /// The height whose state the header commits to.
     pub executed_height: Number,
-    /// That state's root.
+    /// The root of that state.
     pub state_root: Hex,
-    /// The Merkle root of its transactions.
+    /// The Merkle root of the transactions.
     pub body_root: Hex,
-    /// The header's encoding; its SHA-256 is the id.
+    /// The encoded header; its SHA-256 is the id.
     pub header: Hex,
-    /// The block's encoding.
+    /// The encoded block.
     pub block: Hex,
-    /// What makes it final.
+    /// Proof that the block is final.
     pub finality: Finality,
 }
 
-/// What makes a block final, with its own header.
+/// Proof that a block is final, with the block's header.
 #[derive(Clone, Debug, Serialize, Deserialize, ToSchema)]
 pub struct BlockCertificate {
     /// The block's height.
     pub height: Number,
-    /// Its id.
+    /// The block's id.
     pub id: Hex,
-    /// Its header's encoding.
+    /// The encoded header.
     pub header: Hex,
-    /// What makes it final.
+    /// Proof that the block is final.
     #[serde(flatten)]
     pub finality: Finality,
 }
@@ -328,9 +373,11 @@ pub struct BlockCertificate {
 pub struct BlockPage {
     /// The blocks.
     pub data: Vec<BlockSummary>,
-    /// The page before, in the same order.
+    /// Link to the previous page, in the same order.
+    #[schema(required)]
     pub prev: Option<String>,
-    /// The page after.
+    /// Link to the next page.
+    #[schema(required)]
     pub next: Option<String>,
     /// The newest height.
     pub tip: Number,
@@ -339,31 +386,33 @@ pub struct BlockPage {
 /// A transaction in a block.
 #[derive(Clone, Debug, Serialize, Deserialize, ToSchema)]
 pub struct BlockTransaction {
-    /// Its id.
+    /// The transaction's id.
     pub id: Hex,
     /// The account that pays.
     pub sender: Hex,
-    /// The sender's number for it.
+    /// The sender's nonce.
     pub nonce: Number,
     /// The account that receives.
     pub to: Hex,
-    /// How much it receives.
+    /// The amount that it receives.
     pub amount: Number,
-    /// What the block's leader receives.
+    /// The fee for the block's leader.
     pub fee: Number,
-    /// Bytes for the two accounts; left out if there are none.
+    /// Arbitrary bytes for the two accounts; omitted if empty.
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false)]
     pub memo: Option<Hex>,
     /// The sender's signature.
     pub signature: Hex,
     /// The block's height.
     pub height: Number,
-    /// Its place in the block, from 0.
+    /// Its index in the block, from 0.
     pub index: u32,
     /// `applied`, `wrong_nonce`, `cannot_pay_fee` or `insufficient_balance`.
+    #[schema(schema_with = outcomes)]
     pub outcome: String,
-    /// Whether this explorer has executed the block itself and a final header confirms it; otherwise
-    /// `outcome` is what a validator says.
+    /// Whether this explorer has executed the block itself and a final header confirms the result;
+    /// otherwise `outcome` is as reported by a validator.
     #[serde(default)]
     pub outcome_checked: bool,
     /// The block's time: its leader's clock, in milliseconds since 1970.
@@ -375,31 +424,33 @@ pub struct BlockTransaction {
 pub struct TransactionPage {
     /// The transactions.
     pub data: Vec<BlockTransaction>,
-    /// The page after.
+    /// Link to the next page.
+    #[schema(required)]
     pub next: Option<String>,
-    /// How many there are in all.
+    /// Total number of transactions in the block.
     pub total: u32,
 }
 
-/// The newest transactions of the chain, or those before a place or a time.
+/// The newest transactions of the chain, or those before a position or a time.
 #[derive(Clone, Debug, Serialize, Deserialize, ToSchema)]
 pub struct TransactionList {
     /// The transactions, newest first.
     pub data: Vec<BlockTransaction>,
-    /// The page after, with older ones.
+    /// Link to the next page, with older transactions.
+    #[schema(required)]
     pub next: Option<String>,
 }
 
 /// Sums over a minute, an hour or a day, by the leaders' clocks.
 #[derive(Clone, Debug, Serialize, Deserialize, ToSchema)]
 pub struct HistoryPoint {
-    /// When it begins, in milliseconds since 1970.
+    /// Start of the period, in milliseconds since 1970.
     pub time_ms: Number,
-    /// Final blocks.
+    /// Number of final blocks.
     pub blocks: Number,
-    /// Their transactions.
+    /// Number of their transactions.
     pub transactions: Number,
-    /// Bytes of their encodings.
+    /// Total size of their encodings in bytes.
     pub bytes: Number,
 }
 
@@ -407,14 +458,15 @@ pub struct HistoryPoint {
 #[derive(Clone, Debug, Serialize, Deserialize, ToSchema)]
 pub struct History {
     /// `minute`, `hour` or `day`.
+    #[schema(schema_with = periods)]
     pub step: String,
     /// The length of a period in milliseconds.
     pub step_ms: Number,
-    /// The sums; the last one may be of a period that has not ended.
+    /// The sums. The last period may not have ended yet.
     pub data: Vec<HistoryPoint>,
 }
 
-/// Signed transfers to hand to a validator.
+/// Signed transfers to submit to a validator.
 #[derive(Clone, Debug, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Submission {
@@ -423,47 +475,51 @@ pub struct Submission {
     pub hex: Vec<Hex>,
 }
 
-/// What a validator made of a transfer.
+/// A validator's response to one transfer.
 #[derive(Clone, Debug, Serialize, Deserialize, ToSchema)]
 pub struct SubmissionResult {
-    /// Its id, computed here.
+    /// The transaction's id, computed here.
     pub id: Hex,
-    /// `pending`, `finalized` or `refused`, as the validator says.
+    /// `pending`, `finalized` or `refused`, as reported by the validator.
+    #[schema(schema_with = submission_states)]
     pub state: String,
-    /// Why it is refused.
+    /// Why it was refused.
+    #[schema(required)]
     pub error: Option<String>,
 }
 
-/// What a validator made of transfers, in their order.
+/// A validator's responses to transfers, in the order of submission.
 #[derive(Clone, Debug, Serialize, Deserialize, ToSchema)]
 pub struct SubmissionResults {
-    /// One for each.
+    /// One result per transfer.
     pub results: Vec<SubmissionResult>,
-    /// The address of the validator that says so.
+    /// The address of the validator that responded.
     pub by: String,
 }
 
-/// A final block, in a stream.
+/// Stream event: a block became final.
 #[derive(Clone, Debug, Serialize, Deserialize, ToSchema)]
 pub struct FinalizedEvent {
     /// `finalized`.
     #[serde(rename = "type")]
+    #[schema(schema_with = finalized_type)]
     pub kind: String,
     /// The height, which is also the event's id.
     pub height: Number,
-    /// The block in short.
+    /// The block's summary.
     pub block: BlockSummary,
-    /// The header's encoding.
+    /// The encoded header.
     pub header: Hex,
-    /// What makes it final.
+    /// Proof that the block is final.
     pub finality: Finality,
 }
 
-/// A verified notarization, in a stream. Its block is not final yet.
+/// Stream event: a verified notarization. Its block is not final yet.
 #[derive(Clone, Debug, Serialize, Deserialize, ToSchema)]
 pub struct NotarizedEvent {
     /// `notarized`.
     #[serde(rename = "type")]
+    #[schema(schema_with = notarized_type)]
     pub kind: String,
     /// The epoch.
     pub epoch: Number,
@@ -475,71 +531,77 @@ pub struct NotarizedEvent {
     pub certificate: Hex,
 }
 
-/// A verified nullification, in a stream.
+/// Stream event: a verified nullification.
 #[derive(Clone, Debug, Serialize, Deserialize, ToSchema)]
 pub struct NullifiedEvent {
     /// `nullified`.
     #[serde(rename = "type")]
+    #[schema(schema_with = nullified_type)]
     pub kind: String,
     /// The epoch.
     pub epoch: Number,
     /// The view.
     pub view: Number,
-    /// Who led it.
+    /// The leader of the view, by its index in the committee.
     pub leader: u32,
-    /// The nullification's encoding.
+    /// The encoded nullification.
     pub certificate: Hex,
-    /// Why, as a validator says.
+    /// The reason, as reported by a validator.
     pub reason: String,
 }
 
-/// The figures of the newest minute, in a stream, once a second.
+/// Stream event: statistics of the last minute, sent once a second.
 #[derive(Clone, Debug, Serialize, Deserialize, ToSchema)]
 pub struct StatsEvent {
     /// `stats`.
     #[serde(rename = "type")]
+    #[schema(schema_with = stats_type)]
     pub kind: String,
     /// The newest final height.
     pub tip: Number,
-    /// The figures.
+    /// The statistics.
     #[serde(flatten)]
     pub stats: Stats,
 }
 
-/// The client was too slow for these blocks, or the explorer left them out: fetch them by REST.
+/// Stream event: the client was too slow for these blocks, or the explorer left them out. Fetch
+/// them by REST.
 #[derive(Clone, Debug, Serialize, Deserialize, ToSchema)]
 pub struct GapEvent {
     /// `gap`.
     #[serde(rename = "type")]
+    #[schema(schema_with = gap_type)]
     pub kind: String,
-    /// The first height that is missing.
+    /// The first missing height.
     pub from: Number,
-    /// The last one.
+    /// The last missing height.
     pub to: Number,
 }
 
-/// History begins later than what was asked for; the stream goes on from there.
+/// Stream event: history begins later than requested; the stream continues from there.
 #[derive(Clone, Debug, Serialize, Deserialize, ToSchema)]
 pub struct PrunedEvent {
     /// `pruned`.
     #[serde(rename = "type")]
+    #[schema(schema_with = pruned_type)]
     pub kind: String,
-    /// The oldest height.
+    /// The lowest available height.
     pub oldest: Number,
 }
 
-/// A final transaction of the account that a stream is about.
+/// Stream event: a final transaction of the subscribed account.
 #[derive(Clone, Debug, Serialize, Deserialize, ToSchema)]
 pub struct TransactionEvent {
     /// `transaction`.
     #[serde(rename = "type")]
+    #[schema(schema_with = transaction_type)]
     pub kind: String,
     /// The transaction.
     #[serde(flatten)]
     pub transaction: AccountTransaction,
 }
 
-/// Any event of a stream; `type` tells which.
+/// Any event of a stream; `type` identifies it.
 #[derive(Clone, Debug, Serialize, Deserialize, ToSchema)]
 #[serde(untagged)]
 pub enum StreamEvent {
@@ -549,76 +611,95 @@ pub enum StreamEvent {
     Notarized(NotarizedEvent),
     /// A nullification.
     Nullified(NullifiedEvent),
-    /// Figures.
+    /// Statistics.
     Stats(StatsEvent),
     /// Blocks that the stream leaves out.
     Gap(GapEvent),
-    /// Where history begins.
+    /// The lowest available height.
     Pruned(PrunedEvent),
     /// A transaction of the account.
     Transaction(TransactionEvent),
 }
 
-/// A transaction, wherever it is.
+/// A transaction in any state.
 #[derive(Clone, Debug, Default, Serialize, Deserialize, ToSchema)]
 pub struct TransactionDetail {
-    /// `finalized`, `failed` (in a final block, but not applied), `pending` (it waits at a validator, or
-    /// its final block is on its way to this explorer) or `dropped` (a validator had accepted it and
-    /// keeps it no longer). The last two are validators' words.
+    /// `finalized`, `failed` (in a final block, but not applied), `pending` (it waits at a
+    /// validator, or this explorer does not have its final block yet) or `dropped` (a validator had
+    /// accepted it and no longer has it). The last two are as reported by validators.
+    #[schema(schema_with = transaction_states)]
     pub state: String,
-    /// Its id.
+    /// The transaction's id.
     pub id: Hex,
-    /// Of one that failed or was dropped, why.
+    /// If failed or dropped: the reason.
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false)]
     pub reason: Option<String>,
-    /// Of a pending one: the sender's nonce that must come first.
+    /// If pending: the sender's nonce that must come first.
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false)]
     pub waits_for_nonce: Option<Number>,
-    /// Of such a one: when the validator drops it.
+    /// If pending behind an earlier nonce: when the validator drops it, in milliseconds from now.
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false)]
     pub expires_in_ms: Option<Number>,
-    /// The account that pays. This and the following are there if a final block holds it.
+    /// The account that pays. This and the following fields are present if a final block holds the
+    /// transaction.
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false)]
     pub sender: Option<Hex>,
-    /// The sender's number for it.
+    /// The sender's nonce.
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false)]
     pub nonce: Option<Number>,
     /// The account that receives.
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false)]
     pub to: Option<Hex>,
-    /// How much it receives.
+    /// The amount that it receives.
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false)]
     pub amount: Option<Number>,
-    /// What the block's leader receives.
+    /// The fee for the block's leader.
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false)]
     pub fee: Option<Number>,
-    /// Bytes for the two accounts, if there are any.
+    /// Arbitrary bytes for the two accounts, if any.
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false)]
     pub memo: Option<Hex>,
     /// The sender's signature.
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false)]
     pub signature: Option<Hex>,
     /// The block's height.
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false)]
     pub height: Option<Number>,
-    /// Its place in the block, from 0.
+    /// Its index in the block, from 0.
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false)]
     pub index: Option<u32>,
     /// `applied`, `wrong_nonce`, `cannot_pay_fee` or `insufficient_balance`.
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false)]
     pub outcome: Option<String>,
-    /// Whether this explorer has executed the block itself and a final header confirms it; otherwise
-    /// `outcome` is what a validator says.
+    /// Whether this explorer has executed the block itself and a final header confirms the result;
+    /// otherwise `outcome` is as reported by a validator.
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false)]
     pub outcome_checked: Option<bool>,
     /// The block's time: its leader's clock, in milliseconds since 1970.
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false)]
     pub timestamp_ms: Option<Number>,
     /// The block's header.
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false)]
     pub header: Option<Hex>,
-    /// What makes the block final.
+    /// Proof that the block is final.
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false)]
     pub finality: Option<Finality>,
 }
 
@@ -629,19 +710,19 @@ pub struct TransactionProof {
     pub id: Hex,
     /// The block's height.
     pub height: Number,
-    /// Its place in the block.
+    /// Its index in the block.
     pub index: u32,
-    /// How many transactions the block holds.
+    /// Number of transactions in the block.
     pub count: u32,
-    /// The transaction's encoding; its SHA-256 is the leaf.
+    /// The encoded transaction; its SHA-256 is the leaf.
     pub transaction: Hex,
-    /// The hashes beside the way, from the leaf up.
+    /// The sibling hashes, from the leaf up.
     pub siblings: Vec<Hex>,
     /// The block's header.
     pub header: Hex,
-    /// The header's field that the proof leads to.
+    /// The header field that the proof leads to.
     pub root_field: String,
-    /// What makes the block final.
+    /// Proof that the block is final.
     pub finality: Finality,
 }
 
@@ -651,16 +732,18 @@ pub struct AccountTransaction {
     /// The transaction.
     #[serde(flatten)]
     pub transaction: BlockTransaction,
-    /// The account's part in it: `sender`, `receiver` or `both`.
+    /// The account's role in it: `sender`, `receiver` or `both`.
+    #[schema(schema_with = roles)]
     pub role: String,
 }
 
-/// A page of an account's transactions, the newest first.
+/// A page of an account's transactions, newest first.
 #[derive(Clone, Debug, Serialize, Deserialize, ToSchema)]
 pub struct AccountPage {
     /// The transactions.
     pub data: Vec<AccountTransaction>,
-    /// The page after.
+    /// Link to the next page.
+    #[schema(required)]
     pub next: Option<String>,
 }
 
@@ -669,15 +752,15 @@ pub struct AccountPage {
 pub struct Anchor {
     /// The block's height.
     pub height: Number,
-    /// Its id.
+    /// The block's id.
     pub id: Hex,
     /// The header's encoding.
     pub header: Hex,
-    /// The encoding of the certificate that finalises exactly this header.
+    /// The encoded certificate that finalizes exactly this header.
     pub certificate: Hex,
 }
 
-/// An entry of a state tree's leaf.
+/// An entry in a leaf of the state tree.
 #[derive(Clone, Debug, Serialize, Deserialize, ToSchema)]
 pub struct LeafEntry {
     /// The hash of an account's identity.
@@ -686,41 +769,42 @@ pub struct LeafEntry {
     pub value: Hex,
 }
 
-/// A proof of what an account holds, or that it is not there.
+/// A proof of an account's state, or of its absence.
 #[derive(Clone, Debug, Serialize, Deserialize, ToSchema)]
 pub struct AccountProof {
     /// SHA-256 of the identity.
     pub key: Hex,
-    /// The account's encoding: version 1, nonce and balance, 17 bytes; `null` if it is not there.
+    /// The encoded account: version 1, nonce and balance, 17 bytes; `null` if it does not exist.
+    #[schema(required)]
     pub value: Option<Hex>,
-    /// The hashes beside the way, from the root down.
+    /// The sibling hashes, from the root down.
     pub siblings: Vec<Hex>,
-    /// All entries of the leaf where the key belongs.
+    /// All entries of the leaf to which the key belongs.
     pub leaf: Vec<LeafEntry>,
     /// The proof in the encoding that `quorate account` reads.
     pub encoded: Hex,
-    /// The final header that names the root.
+    /// The final header that contains the root.
     pub anchor: Anchor,
-    /// The height whose state this is.
+    /// The height after which this is the state.
     pub executed_height: Number,
     /// The root that the proof leads to.
     pub root: Hex,
-    /// The header's field that holds the root.
+    /// The header field that holds the root.
     pub root_field: String,
 }
 
 /// An account.
 #[derive(Clone, Debug, Serialize, Deserialize, ToSchema)]
 pub struct AccountDetail {
-    /// Whose it is.
+    /// The account's identity.
     pub identity: Hex,
     /// Whether it was ever paid.
     pub exists: bool,
-    /// What it holds.
+    /// The account's balance.
     pub balance: Number,
     /// Its next nonce.
     pub nonce: Number,
-    /// What proves it.
+    /// The proof.
     pub proof: AccountProof,
 }
 
@@ -731,44 +815,54 @@ pub struct ViewDetail {
     pub epoch: Number,
     /// The view.
     pub view: Number,
-    /// Who led it.
+    /// The view's leader, by its index in the committee.
     pub leader: u32,
     /// `finalized` (its block is in the chain), `nullified` (a verified nullification was observed)
-    /// or `skipped` (the chain passes it by, and no certificate was observed).
+    /// or `skipped` (the chain continues without it, and no certificate was observed).
+    #[schema(schema_with = view_states)]
     pub state: String,
     /// Its block.
+    #[schema(required)]
     pub block: Option<BlockSummary>,
     /// The view's own certificate: a finalization or a nullification.
+    #[schema(required)]
     pub certificate: Option<Hex>,
-    /// Of a nullified view, why, as a validator observed it: `no_valid_proposal_in_time`,
+    /// If nullified: the reason that a validator observed, `no_valid_proposal_in_time`,
     /// `no_quorum_in_time` or `unknown`.
+    #[schema(required)]
     pub reason: Option<String>,
-    /// Where the state is known from: `certificate` or `chain` (the header of a later block).
+    /// The source of the state: `certificate` or `chain` (the header of a later block).
+    #[schema(schema_with = sources)]
     pub source: String,
 }
 
-/// How often a validator's votes were seen.
+/// How often a validator was seen voting.
 #[derive(Clone, Debug, Serialize, Deserialize, ToSchema)]
 pub struct Participation {
-    /// `certificate`: finalizations name their signers. `observed`: they do not, and what
-    /// validators have heard lately is all there is.
+    /// `certificate`: finalizations name their signers. `observed`: they do not, so only the votes
+    /// that validators have recently received are known.
+    #[schema(schema_with = vote_sources)]
     pub source: String,
-    /// Finalizations that it signed.
+    /// Number of finalizations that it signed.
+    #[schema(required)]
     pub signed: Option<Number>,
-    /// Finalizations that were looked at.
+    /// Number of finalizations examined.
+    #[schema(required)]
     pub of: Option<Number>,
-    /// `signed` in percent of `of`.
+    /// `signed` as a percentage of `of`.
+    #[schema(required)]
     pub percent: Option<f64>,
-    /// The newest epoch and view in which a validator that is read from has heard a vote of it.
+    /// The newest epoch and view in which an upstream validator has received a vote from it.
+    #[schema(required, min_items = 2, max_items = 2)]
     pub last_vote: Option<[Number; 2]>,
 }
 
-/// Verified evidence: two votes that no honest validator casts together.
+/// Verified evidence: two votes that an honest validator never casts together.
 #[derive(Clone, Debug, Serialize, Deserialize, ToSchema)]
 pub struct EvidenceItem {
-    /// Names the pair.
+    /// Identifies the pair.
     pub id: Hex,
-    /// Who signed both.
+    /// The validator that signed both votes, by its index in the committee.
     pub validator: u32,
     /// `two_notarize`, `two_finalize`, `finalize_and_nullify` or `notarize_and_finalize`.
     pub conflict: String,
@@ -776,46 +870,48 @@ pub struct EvidenceItem {
     pub epoch: Number,
     /// The view.
     pub view: Number,
-    /// The two votes' encodings, 150 bytes each.
+    /// The two encoded votes, 150 bytes each.
     pub hex: Hex,
 }
 
-/// Somebody who does not listen to a validator any more.
+/// A validator that blocks the validator in question.
 #[derive(Clone, Debug, Serialize, Deserialize, ToSchema)]
 pub struct BlockedBy {
-    /// The address of the validator that says so.
+    /// The address of the blocking validator.
     pub by: String,
-    /// Why, as it says.
+    /// The reason that it reports.
     pub reason: String,
 }
 
 /// A validator in an epoch.
 #[derive(Clone, Debug, Serialize, Deserialize, ToSchema)]
 pub struct ValidatorDetail {
-    /// Its place in the committee.
+    /// Its index in the committee.
     pub index: u32,
-    /// Its identity.
+    /// The validator's identity.
     pub identity: Hex,
     /// Its vote key, a compressed point of G2.
     pub vote_key: Hex,
-    /// How many votes it has in a quorum.
+    /// Its number of votes in a quorum.
     pub votes: u32,
-    /// What it has staked; there is no staking on chains whose validators stand in the genesis file.
+    /// Its stake; `null` on chains whose validators are listed in the genesis file, which have no
+    /// staking.
+    #[schema(required)]
     pub stake: Option<Number>,
-    /// Views of the epoch that it led, up to the tip.
+    /// Number of views of the epoch that it led, up to the tip.
     pub led: Number,
-    /// Of these, with a final block.
+    /// How many of these have a final block.
     pub blocks: Number,
-    /// Of these, without one.
+    /// How many of these have no final block.
     pub missed: Number,
-    /// Views that it led of which a nullification was observed. A few of them have a final block all the
-    /// same, by a later block that follows it; so there may be more of them than missed ones.
+    /// Number of views that it led for which a nullification was observed. Some of them still have
+    /// a final block, finalized by a later block that extends it, so this can exceed `missed`.
     pub nullified: Number,
-    /// How often its votes were seen.
+    /// How often it was seen voting.
     pub participation: Participation,
     /// Evidence against it, in any epoch.
     pub evidence: Vec<EvidenceItem>,
-    /// Who blocks it.
+    /// The validators that block it.
     pub blocked: Vec<BlockedBy>,
 }
 
@@ -826,67 +922,71 @@ pub struct ValidatorSet {
     pub epoch: Number,
     /// The vote scheme.
     pub scheme: String,
-    /// How many votes make a quorum.
+    /// Number of votes that make a quorum.
     pub quorum: u32,
-    /// The validators in the committee's order.
+    /// The validators in committee order.
     pub data: Vec<ValidatorDetail>,
 }
 
-/// The middle and the slow end of some measurements.
+/// The median and the 99th percentile of some measurements.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize, ToSchema)]
 pub struct Quantiles {
-    /// Half of them are at most this.
+    /// Median.
     pub p50: f64,
-    /// Of 100, 99 are at most this.
+    /// 99th percentile.
     pub p99: f64,
 }
 
-/// Figures of the newest blocks, by the explorer's own clock.
+/// Statistics of the newest blocks, by the explorer's own clock.
 #[derive(Clone, Debug, Serialize, Deserialize, ToSchema)]
 pub struct Stats {
-    /// The window that was asked for.
+    /// The requested window.
     pub window: String,
-    /// How many seconds were really observed.
+    /// How many seconds were actually observed.
     pub seconds: f64,
-    /// Blocks that became final.
+    /// Number of blocks that became final.
     pub blocks: Number,
-    /// Their transactions, those that failed among them.
+    /// Number of their transactions, including failed ones.
     pub transactions: Number,
-    /// Those of them that were not applied.
+    /// Number of their transactions that were not applied.
     pub failed_transactions: Number,
     /// Blocks per second.
     pub blocks_per_second: f64,
     /// Transactions per second.
     pub transactions_per_second: f64,
-    /// From one final block to the next.
+    /// Time between consecutive final blocks, in milliseconds.
+    #[schema(required)]
     pub block_time_ms: Option<Quantiles>,
-    /// From a block's notarization to its finalization.
+    /// Time from a block's notarization to its finalization, in milliseconds.
+    #[schema(required)]
     pub finality_ms: Option<Quantiles>,
-    /// Sizes of the blocks.
+    /// Block sizes in bytes.
+    #[schema(required)]
     pub block_bytes: Option<Quantiles>,
-    /// Nullifications that were observed.
+    /// Number of observed nullifications.
     pub nullified: Number,
-    /// Whose clock: `explorer`.
+    /// Whose clock was used: `explorer`.
     pub clock: String,
 }
 
-/// Something that a search found.
+/// A search result.
 #[derive(Clone, Debug, Serialize, Deserialize, ToSchema)]
 pub struct SearchHit {
     /// `block`, `view`, `transaction`, `account` or `validator`.
+    #[schema(schema_with = hit_kinds)]
     pub kind: String,
-    /// Where it is.
+    /// The path of the resource.
     pub href: String,
-    /// For people.
+    /// A label for display.
     pub label: String,
 }
 
-/// Where a light client begins.
+/// The starting point of a light client.
 #[derive(Clone, Debug, Serialize, Deserialize, ToSchema)]
 pub struct Bootstrap {
-    /// The trust file's content. Compare it with what you know from elsewhere.
+    /// The content of the trust file. Compare it with a copy from an independent source.
     #[schema(value_type = Object)]
     pub trust: serde_json::Value,
-    /// The newest block with a finalization of its own.
+    /// The newest block that has its own finalization.
     pub latest: Anchor,
 }

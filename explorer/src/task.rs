@@ -1,7 +1,7 @@
 //! Work on blocking threads.
 
-/// Runs something slow on a blocking thread. When the runtime stops in the middle, this never
-/// returns; a panic goes on in the caller.
+/// Runs a slow function on a blocking thread. If the runtime stops meanwhile, this never returns; a
+/// panic is propagated to the caller.
 pub(crate) async fn blocking<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> T {
     match tokio::task::spawn_blocking(work).await {
         Ok(result) => result,

@@ -1,7 +1,10 @@
-//! Asking validators. All that they answer is hostile until it verifies.
+//! Client of the validators' HTTP interface. All answers are untrusted until verified.
 //!
-//! These are the parts of the validator's answers (`docs/API.md`) that the explorer needs; fields
-//! that it does not know are passed over, so that it also reads newer validators.
+//! The types here contain only those parts of the validators' answers (`docs/API.md`) that the
+//! explorer needs. Unknown fields are ignored, so that newer validators can be read too.
+//!
+//! The explorer shares no code with the servers of this interface. `/v1/chain` returns ranges that
+//! end with a finalization, so one pairing check accepts up to 100 blocks by their hash links.
 
 use commonware_codec::{Copying, DecodeExt};
 use parking_lot::Mutex;
@@ -13,17 +16,17 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// How long a validator may take to answer, its waiting apart.
+/// Timeout of a request, in addition to the time for which the validator is asked to wait.
 const TIMEOUT: Duration = Duration::from_secs(5);
 
-/// How long a validator that did not answer is asked after all others.
+/// How long a validator that did not answer is tried after all others.
 const FAILURE_COUNTS: Duration = Duration::from_secs(30);
 
-/// Largest answer that is read, in bytes: a range of blocks ends after about 4 MiB, and one more
-/// block may have 4 MiB in hexadecimal.
+/// Maximum size of an answer, in bytes: a range of blocks ends after about 4 MiB, and one more
+/// block may take 4 MiB in hexadecimal.
 const MAX_ANSWER_BYTES: usize = 24 << 20;
 
-/// Most bytes of a validator's own words that are shown.
+/// Maximum number of bytes of a validator's error message that are shown.
 const MAX_MESSAGE_BYTES: usize = 300;
 
 /// A validator's HTTP interface. Cheap to clone.
@@ -31,35 +34,34 @@ const MAX_MESSAGE_BYTES: usize = 300;
 pub struct Upstream {
     url: String,
     http: reqwest::Client,
-    /// When it last gave no answer.
+    /// When a request last failed.
     failed: Arc<Mutex<Option<Instant>>>,
 }
 
-/// Why a validator gave no usable answer.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum UpstreamError {
-    /// It did not answer, or with an error of its own: ask again later, or another one.
+    /// It did not answer, or with an error of its own. Retry later or with another validator.
     #[error("{0}")]
     Failed(String),
-    /// It no longer keeps what was asked for.
+    /// It no longer keeps the requested data.
     #[error("{0}")]
     Pruned(String),
-    /// It has nothing of that name.
+    /// The validator has no such resource (404).
     #[error("{0}")]
     Unknown(String),
-    /// Its answer is none, or does not verify: it is faulty.
+    /// Its answer is malformed or failed verification: the validator is faulty.
     #[error("{0}")]
-    Lied(String),
+    Invalid(String),
 }
 
-/// A final block, as the validator says.
+/// A final block, as reported by the validator.
 #[derive(Clone, Debug, Deserialize)]
 pub struct ChainBlock {
     /// The block's encoding.
     pub block: String,
     /// Its own finalization's encoding.
     pub certificate: Option<String>,
-    /// What became of its transactions.
+    /// The outcomes of its transactions.
     pub outcomes: Vec<String>,
 }
 
@@ -72,64 +74,62 @@ pub struct Chain {
     pub blocks: Vec<ChainBlock>,
 }
 
-/// A certificate that the validator has come to hold.
+/// A certificate that the validator has received or made.
 #[derive(Clone, Debug, Deserialize)]
-pub struct HeardCertificate {
-    /// Its number.
+pub struct RecentCertificate {
+    /// Its sequence number.
     pub number: u64,
-    /// Its encoding.
+    /// The encoded certificate.
     pub certificate: String,
-    /// Why a view was nullified.
+    /// Why the view was nullified.
     pub reason: Option<String>,
 }
 
 /// `GET /v1/certificates`.
 #[derive(Clone, Debug, Deserialize)]
 pub struct Certificates {
-    /// Names the validator's process.
+    /// Identifies the validator's process.
     pub session: u64,
-    /// The newest number.
+    /// The newest sequence number.
     pub newest: u64,
-    /// Certificates in their order.
-    pub certificates: Vec<HeardCertificate>,
+    pub certificates: Vec<RecentCertificate>,
 }
 
-/// Somebody whom the validator blocks.
+/// A validator that this validator blocks.
 #[derive(Clone, Debug, Deserialize)]
 pub struct Blocked {
-    /// The place in the committee.
+    /// Index in the committee.
     pub validator: u32,
-    /// Why.
     pub reason: String,
 }
 
 /// `GET /v1/status`.
 #[derive(Clone, Debug, Deserialize)]
 pub struct ValidatorStatus {
-    /// The lowest height that is kept.
+    /// The lowest height that it keeps.
     pub first_height: Height,
     /// The newest executed height.
     pub executed_height: Height,
-    /// Whom it blocks.
+    /// The validators that it blocks.
     pub blocked: Vec<Blocked>,
-    /// How its chain grows; earlier versions say nothing of it.
+    /// How its chain grows; not reported by earlier versions.
     pub sync: Option<Growth>,
 }
 
 /// How the chain grows at a validator.
 #[derive(Clone, Debug, Deserialize)]
 pub struct Growth {
-    /// After so many milliseconds without a final block the validator calls the chain stalled: five
-    /// times the longest pause that its settings allow.
+    /// The validator considers the chain stalled after this many milliseconds without a final
+    /// block: five times the longest pause that its settings allow.
     pub stalled_after_ms: u64,
 }
 
 /// A peer in `GET /v1/peers`.
 #[derive(Clone, Debug, Deserialize)]
 pub struct Peer {
-    /// Its place in the committee.
+    /// Index in the committee.
     pub validator: Option<u32>,
-    /// The newest epoch and view in which a vote of it was heard.
+    /// The newest epoch and view in which a vote from it was received.
     pub last_vote: Option<(u64, u64)>,
 }
 
@@ -148,14 +148,14 @@ struct EvidenceList {
     evidence: Vec<EvidenceHex>,
 }
 
-/// What proves an account, by encodings.
+/// The encoded parts of an account proof.
 #[derive(Clone, Debug, Deserialize)]
 pub struct Proof {
-    /// The tree's proof.
+    /// The proof in the state tree.
     pub proof: String,
-    /// A final header that names the state.
+    /// A final header that contains the state root.
     pub header: String,
-    /// That header's finalization.
+    /// The finalization of that header.
     pub certificate: String,
 }
 
@@ -164,19 +164,19 @@ struct Account {
     proof: Option<Proof>,
 }
 
-/// What a validator made of a submitted transfer.
+/// A validator's response to a submitted transfer.
 #[derive(Clone, Debug, Deserialize)]
 pub struct Submitted {
     /// `pending`, `finalized` or `refused`.
     pub state: String,
-    /// Why it is refused.
+    /// Why it was refused.
     pub error: Option<SubmitError>,
 }
 
 /// Why a validator refuses a transfer.
 #[derive(Clone, Debug, Deserialize)]
 pub struct SubmitError {
-    /// A short name.
+    /// A short error code.
     pub code: String,
 }
 
@@ -185,16 +185,16 @@ struct SubmitAnswer {
     results: Vec<Submitted>,
 }
 
-/// What a validator says of a transaction.
+/// A validator's report on a transaction.
 #[derive(Clone, Debug, Deserialize)]
 pub struct TransactionState {
     /// `pending`, `finalized`, `refused` or `dropped`.
     pub state: String,
-    /// Of a final one, its block.
+    /// If final: the height of its block.
     pub height: Option<Height>,
-    /// Of a pending one, the nonce that must come before it.
+    /// If pending: the nonce that must come first.
     pub waits_for_nonce: Option<u64>,
-    /// Of such a one, when it is dropped.
+    /// If pending behind an earlier nonce: when it is dropped.
     pub expires_in_ms: Option<u64>,
     /// Why it was dropped.
     pub error: Option<SubmitError>,
@@ -215,7 +215,7 @@ impl Upstream {
     ///
     /// # Errors
     ///
-    /// If this is no `http` or `https` URL, or the system gives no HTTP client.
+    /// If the URL is not `http` or `https`, or no HTTP client can be created.
     pub fn new(url: &str, roots: &Roots) -> Result<Self, UpstreamError> {
         let url = url.trim_end_matches('/').to_owned();
         let parsed = reqwest::Url::parse(&url);
@@ -236,22 +236,17 @@ impl Upstream {
         })
     }
 
-    /// Its address.
     pub fn url(&self) -> &str {
         &self.url
     }
 
-    /// Whether it has lately not answered in time, or not at all.
+    /// Whether a recent request failed or timed out.
     pub fn has_failed(&self) -> bool {
         let failed = *self.failed.lock();
         failed.is_some_and(|at| at.elapsed() < FAILURE_COUNTS)
     }
 
-    /// Final blocks from a height on; the validator waits so long for the first.
-    ///
-    /// # Errors
-    ///
-    /// See [`UpstreamError`].
+    /// Final blocks from a height on. The validator waits up to the given time for the first one.
     pub async fn chain(
         &self,
         from: Height,
@@ -263,11 +258,8 @@ impl Upstream {
         self.get(&path, wait).await
     }
 
-    /// Certificates after a number; without one, none, but the newest number.
-    ///
-    /// # Errors
-    ///
-    /// See [`UpstreamError`].
+    /// Certificates after a sequence number. Without a number, returns none, only the newest
+    /// number.
     pub async fn certificates(
         &self,
         after: Option<u64>,
@@ -281,53 +273,33 @@ impl Upstream {
         self.get(&path, wait).await
     }
 
-    /// What the validator says of itself.
-    ///
-    /// # Errors
-    ///
-    /// See [`UpstreamError`].
+    /// The validator's status.
     pub async fn status(&self) -> Result<ValidatorStatus, UpstreamError> {
         self.get("/v1/status", Duration::ZERO).await
     }
 
-    /// What it says of the others.
-    ///
-    /// # Errors
-    ///
-    /// See [`UpstreamError`].
+    /// Its view of the other validators.
     pub async fn peers(&self) -> Result<Vec<Peer>, UpstreamError> {
         let answer: Peers = self.get("/v1/peers", Duration::ZERO).await?;
         Ok(answer.peers)
     }
 
     /// The encodings of all evidence that it holds.
-    ///
-    /// # Errors
-    ///
-    /// See [`UpstreamError`].
     pub async fn evidence(&self) -> Result<Vec<String>, UpstreamError> {
         let answer: EvidenceList = self.get("/v1/evidence", Duration::ZERO).await?;
         Ok(answer.evidence.into_iter().map(|item| item.hex).collect())
     }
 
-    /// A proof of an account. The validator answers with one of the next blocks.
-    ///
-    /// # Errors
-    ///
-    /// See [`UpstreamError`].
+    /// A proof of an account. The validator answers when one of the next blocks is final.
     pub async fn prove(&self, identity: &Identity) -> Result<Proof, UpstreamError> {
         let path = format!("/v1/accounts/{identity}?proof=true");
         let answer: Account = self.get(&path, TIMEOUT).await?;
         answer
             .proof
-            .ok_or_else(|| UpstreamError::Lied("an account without the proof".to_owned()))
+            .ok_or_else(|| UpstreamError::Invalid("an account without the proof".to_owned()))
     }
 
-    /// What it knows of a transaction; nothing if that is nothing.
-    ///
-    /// # Errors
-    ///
-    /// See [`UpstreamError`].
+    /// Its report on a transaction; `None` if it does not know it.
     pub async fn transaction(
         &self,
         id: &Digest,
@@ -340,17 +312,13 @@ impl Upstream {
         }
     }
 
-    /// Hands over signed transfers. The answers are the validator's own word.
-    ///
-    /// # Errors
-    ///
-    /// See [`UpstreamError`].
+    /// Submits signed transfers. The results are the validator's unverified claims.
     pub async fn submit(&self, hex: &[String]) -> Result<Vec<Submitted>, UpstreamError> {
         let url = format!("{}/v1/transactions", self.url);
         let request = self.http.post(url).json(&serde_json::json!({"hex": hex}));
         let answer: SubmitAnswer = self.send(request, TIMEOUT).await?;
         if answer.results.len() != hex.len() {
-            return Err(UpstreamError::Lied("not one result for each".to_owned()));
+            return Err(UpstreamError::Invalid("not one result for each".to_owned()));
         }
         Ok(answer.results)
     }
@@ -369,15 +337,16 @@ impl Upstream {
         request: reqwest::RequestBuilder,
         timeout: Duration,
     ) -> Result<T, UpstreamError> {
-        // The whole answer must be there in time: a validator may also stall in the middle.
+        // The timeout covers the whole answer, since a validator may also stall in the middle.
         let answer = tokio::time::timeout(timeout, fetch(request)).await;
         let answer =
             answer.unwrap_or_else(|_| Err(UpstreamError::Failed("no answer in time".to_owned())));
         *self.failed.lock() = answer.is_err().then(Instant::now);
         let (status, body) = answer?;
         if status.is_success() {
-            return serde_json::from_slice(&body)
-                .map_err(|error| UpstreamError::Lied(format!("not the agreed answer: {error}")));
+            return serde_json::from_slice(&body).map_err(|error| {
+                UpstreamError::Invalid(format!("not the agreed answer: {error}"))
+            });
         }
         let message = match serde_json::from_slice::<ErrorBody>(&body) {
             Ok(body) => {
@@ -402,32 +371,32 @@ async fn fetch(
     let mut body = Vec::new();
     while let Some(chunk) = response.chunk().await.map_err(failed)? {
         if body.len() + chunk.len() > MAX_ANSWER_BYTES {
-            return Err(UpstreamError::Lied("the answer has no end".to_owned()));
+            return Err(UpstreamError::Invalid("the answer has no end".to_owned()));
         }
         body.extend_from_slice(&chunk);
     }
     Ok((response.status(), body))
 }
 
-/// Reads a value from hexadecimal text of at most so many bytes.
+/// Decodes a value from hexadecimal text of at most the given size in bytes.
 ///
 /// # Errors
 ///
-/// [`UpstreamError::Lied`] if the text is something else.
+/// [`UpstreamError::Invalid`] if the text is malformed.
 pub fn from_hex<T: DecodeExt<()>>(
     what: &str,
     text: &str,
     max_bytes: usize,
 ) -> Result<T, UpstreamError> {
     if text.len() > 2 * max_bytes {
-        return Err(UpstreamError::Lied(format!("{what} is too long")));
+        return Err(UpstreamError::Invalid(format!("{what} is too long")));
     }
-    let bytes =
-        hex::decode(text).map_err(|_| UpstreamError::Lied(format!("{what} is not hexadecimal")))?;
-    T::decode(Copying(&bytes)).map_err(|error| UpstreamError::Lied(format!("{what}: {error}")))
+    let bytes = hex::decode(text)
+        .map_err(|_| UpstreamError::Invalid(format!("{what} is not hexadecimal")))?;
+    T::decode(Copying(&bytes)).map_err(|error| UpstreamError::Invalid(format!("{what}: {error}")))
 }
 
-/// The cause at the bottom, which is what an operator needs.
+/// The root cause, which is what an operator needs.
 fn innermost(error: &reqwest::Error) -> String {
     let mut cause: &dyn std::error::Error = error;
     while let Some(next) = cause.source() {

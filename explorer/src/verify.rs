@@ -1,8 +1,8 @@
-//! What must hold before the explorer shows anything.
+//! Verification of everything that the explorer shows.
 //!
-//! A range of blocks is accepted if they follow each other and the newest one's finalization is
-//! that of a quorum: one pairing check, however long the range is. All other finalizations in it are
-//! then checked together, with one more pairing check and random weights.
+//! A range of blocks is accepted if the blocks follow each other and the newest one's finalization
+//! is that of a quorum: one pairing check, however long the range is. All other finalizations in it
+//! are then checked together, with one more pairing check and random weights.
 
 use crate::upstream::{Chain, ChainBlock, UpstreamError, from_hex};
 use commonware_codec::{Copying, DecodeExt};
@@ -16,18 +16,17 @@ use quorate_types::{
     state_key,
 };
 
-/// Most bytes of an encoded certificate.
+/// Maximum size of an encoded certificate.
 const MAX_CERTIFICATE_BYTES: usize = 64 + Proof::MAX_BYTES;
 
-/// Most bytes of an encoded proof in the state tree.
+/// Maximum size of an encoded proof in the state tree.
 const MAX_PROOF_BYTES: usize = 8_448;
 
-/// A block that is final for certain.
+/// A block that is verified to be final.
 #[derive(Clone, Debug)]
 pub struct FinalBlock {
-    /// The block.
     pub block: Block,
-    /// What became of its transactions, as the validator says.
+    /// The outcomes of its transactions, as reported by the validator.
     pub outcomes: Vec<Outcome>,
     /// Its own finalization, verified.
     pub certificate: Option<Certificate>,
@@ -35,57 +34,54 @@ pub struct FinalBlock {
     pub finalized_by: Height,
 }
 
-/// An account's state that is proven by a final header.
+/// An account's state, proven by a final header.
 #[derive(Clone, Debug)]
 pub struct ProvenAccount {
     /// The state, or `None` if there is no such account.
     pub account: Option<Account>,
-    /// The proof.
     pub proof: tree::Proof,
-    /// The final header.
     pub header: Header,
-    /// Its finalization.
+    /// The header's finalization.
     pub certificate: Certificate,
 }
 
-/// What a chain's trust file allows to verify.
+/// Verifies everything that a chain's trust file allows to verify.
 pub struct Guard {
     trust: Trust,
     verifier: Verifier,
 }
 
 impl Guard {
-    /// What this trust file allows.
+    /// A guard for this trust file.
     ///
     /// # Errors
     ///
-    /// If its keys are none.
+    /// If the trust file's keys are invalid.
     pub fn new(trust: Trust) -> Result<Self, GenesisError> {
         let verifier = trust.verifier()?;
         Ok(Self { trust, verifier })
     }
 
-    /// The trust file.
     pub fn trust(&self) -> &Trust {
         &self.trust
     }
 
-    /// Verifies with its keys.
+    /// The verifier with the trust file's keys.
     pub fn verifier(&self) -> &Verifier {
         &self.verifier
     }
 
-    /// Who leads a view.
+    /// The leader of a view.
     pub fn leader(&self, epoch: Epoch, view: quorate_types::View) -> ValidatorIndex {
         self.verifier.committee().leader_in(epoch, view)
     }
 
-    /// The blocks of a validator's answer, from a height on; `parent` is the block below, unless
-    /// nothing is known of it. `seed` must not be predictable.
+    /// Verifies the blocks of a validator's answer, from a height on. `parent` is the block below,
+    /// or `None` if it is unknown. `seed` must be unpredictable.
     ///
     /// # Errors
     ///
-    /// [`UpstreamError::Lied`] if anything in it does not hold.
+    /// [`UpstreamError::Invalid`] if any part of the answer fails verification.
     pub fn blocks(
         &self,
         answer: &Chain,
@@ -152,21 +148,21 @@ impl Guard {
         Ok(())
     }
 
-    /// What a certificate is about, unverified.
+    /// The subject of a certificate, unverified.
     ///
     /// # Errors
     ///
-    /// [`UpstreamError::Lied`] if it is none.
+    /// [`UpstreamError::Invalid`] if it cannot be decoded.
     pub fn subject(&self, text: &str) -> Result<Subject, UpstreamError> {
         from_hex::<Certificate>("a certificate", text, MAX_CERTIFICATE_BYTES)
             .map(|certificate| certificate.subject)
     }
 
-    /// A certificate that a quorum stands behind.
+    /// Decodes and verifies a certificate.
     ///
     /// # Errors
     ///
-    /// [`UpstreamError::Lied`] unless it is one.
+    /// [`UpstreamError::Invalid`] if it is malformed or not signed by a quorum.
     pub fn certificate(&self, text: &str) -> Result<Certificate, UpstreamError> {
         let certificate = from_hex("a certificate", text, MAX_CERTIFICATE_BYTES)?;
         if self.verifier.verify(&certificate) {
@@ -176,11 +172,11 @@ impl Guard {
         }
     }
 
-    /// An account whose state a final header proves.
+    /// Verifies an account's state against a final header.
     ///
     /// # Errors
     ///
-    /// [`UpstreamError::Lied`] unless all of it holds.
+    /// [`UpstreamError::Invalid`] if any part fails verification.
     pub fn account(
         &self,
         identity: &Identity,
@@ -207,11 +203,11 @@ impl Guard {
         })
     }
 
-    /// A conflicting pair of votes, both signed by the same validator.
+    /// Verifies a conflicting pair of votes, both signed by the same validator.
     ///
     /// # Errors
     ///
-    /// [`UpstreamError::Lied`] unless it convicts.
+    /// [`UpstreamError::Invalid`] if it proves nothing.
     pub fn evidence(&self, text: &str) -> Result<Evidence, UpstreamError> {
         let pair: Evidence = from_hex("evidence", text, 300)?;
         let holds = pair.conflict().is_some()
@@ -230,8 +226,8 @@ pub fn finalizes(certificate: &Certificate, id: &Digest) -> bool {
     certificate.subject.kind == VoteKind::Finalize && certificate.subject.payload == *id
 }
 
-/// Decodes a block with what belongs to it. Reading a block checks that its transactions are those
-/// that its header commits to.
+/// Decodes a block with its finalization and outcomes. Decoding a block checks that its
+/// transactions are those that its header commits to.
 fn decode_block(item: &ChainBlock) -> Result<FinalBlock, UpstreamError> {
     let block: Block = from_hex("a block", &item.block, MAX_BLOCK_BYTES)?;
     let certificate = item
@@ -261,7 +257,7 @@ fn decode_block(item: &ChainBlock) -> Result<FinalBlock, UpstreamError> {
     })
 }
 
-/// Gives each block without a finalization of its own the next block that has one.
+/// Sets `finalized_by` of each block without its own finalization to the next block that has one.
 fn name_finalizers(blocks: &mut [FinalBlock]) {
     let mut finalizer = Height(0);
     for block in blocks.iter_mut().rev() {
@@ -273,5 +269,5 @@ fn name_finalizers(blocks: &mut [FinalBlock]) {
 }
 
 fn lied(what: &str) -> UpstreamError {
-    UpstreamError::Lied(what.to_owned())
+    UpstreamError::Invalid(what.to_owned())
 }

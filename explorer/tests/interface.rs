@@ -1,5 +1,4 @@
-//! What the interface answers: everything verifies again on the other side, and nothing that is asked
-//! makes it fail.
+//! The interface's answers: clients can verify everything, and no request makes the explorer fail.
 
 #![allow(clippy::unwrap_used)]
 
@@ -45,7 +44,7 @@ async fn setup(kind: SchemeKind, blocks: usize) -> Setup {
     }
 }
 
-/// Verifies as a client would: with the trust file alone.
+/// Verifies as a client would, with only the trust file.
 fn is_final(trust: &Trust, header: &Header, finality: &Finality) -> bool {
     let mut last = *header;
     for text in &finality.headers {
@@ -123,7 +122,7 @@ async fn pages_lead_over_all_blocks_in_both_directions() {
     let page = setup.explorer.json("/v1/blocks?before=9&limit=4").await;
     let back = setup.explorer.json(page["prev"].as_str().unwrap()).await;
     assert_eq!(back["data"][0]["height"], "12");
-    // Walking back from anywhere brings each block once, in the same order.
+    // Paging back from anywhere returns each block once, in the same order.
     let heights = |page: &serde_json::Value| -> Vec<u64> {
         let blocks = page["data"].as_array().unwrap().iter();
         let height = |block: &serde_json::Value| block["height"].as_str().unwrap().parse().unwrap();
@@ -227,7 +226,7 @@ async fn an_account_comes_with_a_proof_whether_it_is_there_or_not() {
         };
         assert!(is_final(&setup.trust, &header, &finality));
     }
-    // All senders pay account 31, the newest transfer comes first.
+    // All senders pay account 31; the newest transfer comes first.
     let receiver = secret(31).identity();
     let first = setup
         .explorer
@@ -243,7 +242,7 @@ async fn an_account_comes_with_a_proof_whether_it_is_there_or_not() {
 #[tokio::test]
 async fn views_tell_how_they_ended() {
     let setup = setup(SchemeKind::BlsThreshold, 15).await;
-    // Blocks 7 and 14 came a view late: views 7 and 15 brought nothing.
+    // Blocks 7 and 14 came a view late: views 7 and 15 have no block.
     let [seen, _] = [0, 1].map(|place| setup.chain.lock().unwrap().nullified[place].clone());
     setup.fake.hear(seen, Some("no_quorum_in_time"));
     setup
@@ -283,7 +282,7 @@ async fn what_is_final_may_be_cached_and_what_is_not_may_not() {
     let response = setup.explorer.get("/v1/blocks/3").await;
     let header = |name: &str| response.headers()[name].to_str().unwrap().to_owned();
     assert!(header("cache-control").contains("immutable"));
-    // Unless it is configured, pages of other origins read nothing.
+    // Unless it is configured, pages of other origins cannot read answers.
     let shared = response.headers().get("access-control-allow-origin");
     assert_eq!(shared, None);
     assert!(header("content-security-policy").contains("default-src 'self'"));

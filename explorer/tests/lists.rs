@@ -1,4 +1,4 @@
-//! Newest transactions, history, submissions, streams of one account, and indexes of older versions.
+//! Newest transactions, history, submissions, streams of one account, and indexes in older formats.
 
 #![allow(clippy::unwrap_used)]
 
@@ -168,7 +168,8 @@ async fn signed_transfers_are_handed_over_and_others_are_refused_here() {
     setup.explorer.stop().await;
 }
 
-/// A wallet takes an unknown transaction for lost: one that a validator has is not.
+/// A wallet considers an unknown transaction lost. A transaction that a validator has is not
+/// unknown.
 #[tokio::test]
 async fn a_transaction_is_never_unknown_between_a_validators_word_and_its_block() {
     let setup = setup().await;
@@ -191,12 +192,12 @@ async fn a_transaction_is_never_unknown_between_a_validators_word_and_its_block(
     let waits = (&answer["waits_for_nonce"], &answer["expires_in_ms"]);
     assert_eq!((status, waits), (200, (&json!("76"), &json!("9000"))));
     assert_eq!(answer["state"], "pending");
-    // Final in a block that is not here yet.
+    // Final in a block that this explorer does not have yet.
     let told = |height: u64| json!({"id": id, "state": "finalized", "height": height, "index": 0});
     tell(told(41));
     let (status, answer) = ask().await;
     assert_eq!((status, &answer["state"]), (200, &json!("pending")));
-    // A block that is here does not hold it: that is a lie.
+    // A block that this explorer has does not hold it: the validator lies.
     tell(told(40));
     assert_eq!(ask().await.0, 404);
     let error = json!({"code": "replaced", "message": "by another one"});

@@ -1,5 +1,5 @@
-//! Outcomes are executed from the genesis accounts, and confirmed by the states that final headers
-//! name; what a validator tells otherwise is replaced.
+//! Outcomes are executed from the genesis accounts and confirmed by the state roots in final
+//! headers. An outcome that a validator reports differently is replaced.
 
 #![allow(clippy::unwrap_used)]
 
@@ -13,7 +13,7 @@ use std::{
     sync::{Arc, Mutex},
 };
 
-/// Blocks of which each third one holds a transfer that its sender cannot pay.
+/// Every third block holds a transfer that its sender cannot pay.
 fn chain(blocks: u64) -> Arc<Mutex<TestChain>> {
     let mut chain = TestChain::executed(SchemeKind::BlsThreshold, 4, 1);
     grow(&mut chain, blocks);
@@ -51,7 +51,7 @@ async fn checked(explorer: &Running, height: u64) {
 #[tokio::test]
 async fn a_wrong_outcome_is_replaced_by_the_executed_one() {
     let chain = chain(40);
-    // Says that all is well, and once that it is not.
+    // Reports every outcome as applied, except one that it reports as failed.
     let lie = |range: &mut Vec<TestBlock>| {
         for block in range {
             let height = block.block.height().0;
@@ -67,7 +67,7 @@ async fn a_wrong_outcome_is_replaced_by_the_executed_one() {
     let folder = tempfile::tempdir().unwrap();
     let explorer = explorer(&chain, folder.path(), &fake).await;
     explorer.reach(40).await;
-    // The newest header names the state before its own block.
+    // The newest header contains the state root before its own block.
     checked(&explorer, 39).await;
     let status = explorer.client.status().await.unwrap();
     assert_eq!(status.outcomes.state, "executed");
@@ -90,7 +90,7 @@ async fn a_wrong_outcome_is_replaced_by_the_executed_one() {
         let id = shown["id"].as_str().unwrap();
         let path = format!("/v1/transactions/{id}");
         assert_eq!(explorer.json(&path).await["outcome"], real.name());
-        // What contains an outcome may become another answer.
+        // An answer that contains an outcome may change.
         let answer = explorer.get(&path).await;
         assert_eq!(answer.headers()["cache-control"], "no-cache");
     }

@@ -1,5 +1,5 @@
-//! Streams: each final block once and in order, from any explorer; slow readers are told what they
-//! missed, and cost nobody anything.
+//! Streams: each final block once and in order, from any explorer. Slow readers are told what they
+//! missed, and do not affect others.
 
 #![allow(clippy::unwrap_used)]
 
@@ -76,7 +76,7 @@ impl Events {
         }
     }
 
-    /// The next event's object; its fields agree with its lines.
+    /// The next event's object. Checks that its fields agree with the event's lines.
     async fn next(&mut self) -> Value {
         let event = tokio::time::timeout(LIMIT, self.read()).await;
         event.expect("an event in time")
@@ -142,7 +142,7 @@ async fn a_stream_resumes_on_another_explorer_where_it_broke() {
     first.stop().await;
     let second = setup.explorer("two").await;
     second.reach(30).await;
-    // A browser sends the same address again, and what it has seen last.
+    // A browser reconnects to the same address with the last event id that it has seen.
     let mut events = Events::open(&second, "?from_height=31", Some(34)).await;
     assert_eq!(events.heights(6).await, [35, 36, 37, 38, 39, 40]);
     setup.grow(2);
@@ -180,7 +180,7 @@ async fn where_history_ends_a_stream_says_so_and_goes_on() {
     explorer.stop().await;
 }
 
-/// A client of a WebSocket (RFC 6455), as far as it is needed here.
+/// A minimal WebSocket client (RFC 6455).
 struct Socket(TcpStream);
 
 impl Socket {
@@ -245,7 +245,7 @@ async fn a_websocket_brings_the_same_objects_and_reads_nothing() {
         let object: Value = serde_json::from_slice(&content).unwrap();
         assert_eq!(object, events.next().await, "height {height}");
     }
-    // Who says too much is let go, and nobody else.
+    // A client that sends too much is disconnected, and others are not.
     let mut loud = Socket::open(&explorer, "").await;
     let _ = loud.send(2, &vec![0; 1 << 20]).await;
     let end = async {
@@ -275,7 +275,7 @@ async fn topics_bring_what_they_say() {
         let subject = common::subject(quorate_types::VoteKind::Notarize, block);
         (chain.nullified[0].clone(), chain.certify(subject))
     };
-    // The explorer listens from the newest on.
+    // The explorer only reports certificates newer than its first request.
     tokio::time::sleep(Duration::from_millis(100)).await;
     let mut forged = nullified.clone();
     forged.subject.view = quorate_types::View(999);
@@ -288,7 +288,7 @@ async fn topics_bring_what_they_say() {
     assert_eq!(event["reason"], "no_valid_proposal_in_time");
     setup.fake.hear(forged, None);
     setup.fake.hear(notarized, None);
-    // Of the forged one, nothing is heard.
+    // The forged certificate causes no event.
     let event = events.next().await;
     assert_eq!(event["type"], "notarized");
     let mut stats = Events::open(&explorer, "?topics=stats", None).await;
@@ -296,7 +296,7 @@ async fn topics_bring_what_they_say() {
     explorer.stop().await;
 }
 
-/// Moves the content of whole chunks (RFC 9112, section 7.1) from the bytes to the text.
+/// Moves the content of complete chunks (RFC 9112, section 7.1) from the bytes to the text.
 fn take_chunks(bytes: &mut Vec<u8>, text: &mut String) {
     while let Some(line) = bytes.windows(2).position(|end| end == b"\r\n") {
         let digits = std::str::from_utf8(&bytes[..line]).unwrap();
@@ -315,7 +315,7 @@ async fn who_reads_too_slowly_is_told_what_is_missing_and_stays_connected() {
     let setup = setup(5).await;
     let explorer = setup.explorer("one").await;
     explorer.reach(5).await;
-    // A raw connection, whose answers are not read while the chain grows.
+    // A raw connection whose answers are not read while the chain grows.
     let address = explorer.url.trim_start_matches("http://");
     let mut slow = TcpStream::connect(address).await.unwrap();
     let request = format!("GET /v1/stream/sse HTTP/1.1\r\nhost: {address}\r\n\r\n");
@@ -323,7 +323,7 @@ async fn who_reads_too_slowly_is_told_what_is_missing_and_stays_connected() {
     let mut head = [0; 12];
     slow.read_exact(&mut head).await.unwrap();
     let mut quick = Events::open(&explorer, "", None).await;
-    // Far more events than the ring and the sockets' buffers hold together.
+    // Far more events than the ring and the socket buffers hold.
     let blocks = 9_000;
     let grower = setup.chain.clone();
     let growing = std::thread::spawn(move || {
@@ -337,7 +337,7 @@ async fn who_reads_too_slowly_is_told_what_is_missing_and_stays_connected() {
     });
     growing.join().unwrap();
     explorer.reach(5 + blocks).await;
-    // Somebody who reads is not held up; it may have been too slow, too, but knows it.
+    // A client that reads is not delayed. It may also have been too slow, but then it is told.
     let mut next = 6;
     while next <= blocks {
         let event = quick.next().await;
@@ -367,7 +367,7 @@ async fn who_reads_too_slowly_is_told_what_is_missing_and_stays_connected() {
         }
     }
     assert!(text.contains("event: gap"), "nothing was missed");
-    // With the gaps filled, nothing is missing and nothing is double.
+    // With the gaps filled, there are no missing and no duplicate blocks.
     let mut next = 6;
     for line in text.lines().filter_map(|line| line.strip_prefix("data: ")) {
         let Ok(event) = serde_json::from_str::<Value>(line) else {
@@ -399,7 +399,7 @@ async fn more_streams_than_allowed_are_refused_and_room_is_made_again() {
     drop(first);
     explorer
         .until("room is made", async |explorer| {
-            // A closed connection is noticed with the next event.
+            // A closed connection is noticed at the next event.
             setup.grow(1);
             explorer.get("/v1/stream/sse").await.status() == 200
         })

@@ -1,5 +1,5 @@
-//! Whatever an upstream does, nothing is shown that is not final, and the explorer goes on with
-//! another upstream.
+//! Whatever an upstream does, only final blocks are shown, and the explorer continues with another
+//! upstream.
 
 #![allow(clippy::unwrap_used)]
 
@@ -21,7 +21,7 @@ fn chain(blocks: usize) -> Arc<Mutex<TestChain>> {
     Arc::new(Mutex::new(chain))
 }
 
-/// All that the explorer shows is of this chain.
+/// Asserts that everything the explorer shows belongs to this chain.
 async fn shows_only(explorer: &Running, chain: &Arc<Mutex<TestChain>>) {
     let tip = explorer.height().await;
     for height in 1..=tip {
@@ -31,7 +31,7 @@ async fn shows_only(explorer: &Running, chain: &Arc<Mutex<TestChain>>) {
     }
 }
 
-/// The explorer follows a liar first, notices, and shows the chain of the honest one.
+/// The explorer follows a liar first, notices it, and shows the chain of the honest upstream.
 async fn survives(name: &str, lie: Lie) {
     let chain = chain(25);
     let liar = Fake::liar(&chain, lie);
@@ -55,7 +55,7 @@ async fn survives(name: &str, lie: Lie) {
     both.stop().await;
 }
 
-/// The same block with a transfer left out, in a header that commits to that.
+/// The same block without its transfers, in a header that commits to that.
 fn altered(block: &Block) -> Block {
     let mut header = *block.header();
     header.body_root = quorate_types::Header::body_root_of(&[]);
@@ -195,7 +195,7 @@ async fn a_stalled_upstream_is_left_for_one_that_goes_on() {
     let trust = chain.lock().unwrap().trust.clone();
     let explorer = Running::start(&trust, folder.path(), &urls).await;
     explorer.reach(30).await;
-    // And on it goes with what is new.
+    // It continues with new blocks.
     chain.lock().unwrap().grow(5);
     explorer.reach(35).await;
     shows_only(&explorer, &chain).await;
@@ -282,7 +282,7 @@ async fn a_first_start_succeeds_while_the_upstream_prunes() {
     let chain = chain(300);
     let pruning = Fake::new(&chain);
     pruning.keeps.store(20, Ordering::Relaxed);
-    // Whatever bound it names is too old by the time it is asked for that block.
+    // Whatever oldest block it reports is pruned by the time of the request.
     pruning.prunes.store(7, Ordering::SeqCst);
     let folder = tempfile::tempdir().unwrap();
     let trust = chain.lock().unwrap().trust.clone();
@@ -322,8 +322,8 @@ async fn a_hanging_upstream_delays_neither_the_first_start_nor_new_blocks() {
     let trust = chain.lock().unwrap().trust.clone();
     let explorer = Running::start(&trust, folder.path(), &urls).await;
     explorer.reach(12).await;
-    // Blocks come while a request to the hanging one waits. On a busy machine the one or the other
-    // may take longer than its time-out, so there are some attempts.
+    // Blocks arrive while a request to the hanging upstream waits. On a busy machine either may
+    // take longer than its timeout, so there are several attempts.
     let mut passed = 0;
     for _ in 0..8 {
         explorer
@@ -402,7 +402,8 @@ async fn an_idle_chain_makes_nobody_a_laggard() {
     let probed = fakes
         .each_ref()
         .map(|fake| fake.asked.load(Ordering::SeqCst));
-    // Long enough for probes in silence, and beyond what a followed one may take in company.
+    // Long enough for probes while nothing is new, and longer than the followed upstream may
+    // deliver nothing while others do.
     tokio::time::sleep(std::time::Duration::from_secs(4)).await;
     for (fake, before) in fakes.iter().zip(probed) {
         assert!(fake.asked.load(Ordering::SeqCst) > before, "nobody asks");
@@ -428,7 +429,7 @@ async fn history_goes_on_after_blocks_that_nobody_keeps() {
     let explorer = Running::start(&trust, folder.path(), std::slice::from_ref(&url)).await;
     explorer.reach(30).await;
     explorer.stop().await;
-    // Long away.
+    // The explorer was down for a long time.
     chain.lock().unwrap().grow(70);
     fake.keeps.store(61, Ordering::Relaxed);
     let explorer = Running::start(&trust, folder.path(), std::slice::from_ref(&url)).await;
@@ -439,7 +440,7 @@ async fn history_goes_on_after_blocks_that_nobody_keeps() {
         assert_eq!(answer.status(), status, "block {height}");
     }
     explorer.stop().await;
-    // It is the same after a restart.
+    // The result is the same after a restart.
     let explorer = Running::start(&trust, folder.path(), &[url]).await;
     explorer.reach(100).await;
     assert_eq!(explorer.json("/v1/status").await["oldest"], "61");
@@ -461,7 +462,7 @@ async fn an_account_is_shown_while_the_followed_upstream_hangs() {
     let account = common::secret(1).identity();
     let shown = explorer.client.account(&account).await.unwrap();
     assert!(shown.exists);
-    // Soon it is asked after the others, so that it costs nothing at all.
+    // After a while the hanging upstream is asked last, so that it costs no time at all.
     explorer
         .until("the one that hangs is asked last", async |e| {
             e.state_of(&urls[followed]).await != "following"

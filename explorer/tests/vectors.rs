@@ -1,6 +1,6 @@
-//! Test vectors for verifiers in other languages: what holds, and what only looks as if it did.
+//! Test vectors for verifiers in other languages: valid cases, and invalid ones that look valid.
 //!
-//! `QUORATE_BLESS=1 cargo test --workspace --test vectors` writes the file anew.
+//! `QUORATE_BLESS=1 cargo test --workspace --test vectors` regenerates the file.
 
 #![allow(clippy::unwrap_used)]
 
@@ -21,7 +21,7 @@ use std::{
     process::{Command, Stdio},
 };
 
-const FILE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/page/test/vectors.json");
+const FILE: &str = "page/test/vectors.json";
 
 const ABOUT: &str = "Made by explorer/tests/vectors.rs. Hexadecimal has 0x except inside `trust`, \
     which has the trust file's own shape. `valid` is what a verifier must answer.";
@@ -139,7 +139,7 @@ fn finality(chain: &TestChain, other: &TestChain) -> Vec<Value> {
     ]
 }
 
-/// A certificate whose signature is the point at infinity.
+/// The certificate with the point at infinity as its signature.
 fn identity(certificate: &Certificate) -> String {
     let mut bytes = certificate.encode().to_vec();
     let start = bytes.len() - 48;
@@ -148,7 +148,7 @@ fn identity(certificate: &Certificate) -> String {
     hex0x(bytes)
 }
 
-/// Whether bodies are those of their headers: `{block, header, valid}`.
+/// Whether bodies match their headers: `{block, header, valid}`.
 fn bodies(chain: &TestChain) -> Vec<Value> {
     let block = &chain.blocks[0].block;
     let empty = &chain.blocks[1].block;
@@ -292,9 +292,9 @@ fn the_vectors_are_those_of_the_file() {
     assert_eq!(fs::read_to_string(FILE).unwrap(), text);
 }
 
-const FORMATS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/FORMATS.md");
+const FORMATS: &str = "../docs/FORMATS.md";
 
-/// A few values to begin with, for whoever writes a verifier.
+/// A few simple values for authors of verifiers.
 fn first_vectors() -> Value {
     let threshold = chain(SchemeKind::BlsThreshold, 1);
     let aggregate = chain(SchemeKind::BlsAggregate, 2);
@@ -316,7 +316,7 @@ fn first_vectors() -> Value {
         })
         .collect();
     assert!(verifier.verify(&certificate));
-    // The signature's namespace stands before it, after its length.
+    // The signature's namespace is prepended, after its length.
     let signed_transfer = [
         &[21][..],
         b"quorate/transaction/1",
@@ -358,7 +358,7 @@ fn the_formats_document_shows_what_the_program_makes() {
         return;
     }
     assert_eq!(shown, made);
-    // And the fields stand where the document says that they stand.
+    // The fields are at the documented offsets.
     let made = first_vectors();
     let bytes = |name: &str| hex::decode(&made[name].as_str().unwrap()[2..]).unwrap();
     let header = bytes("header");
@@ -404,7 +404,7 @@ fn the_formats_document_shows_what_the_program_makes() {
 
 /// Runs a program in Python with `docs/verify_block.py` as the module `v` and a value as `given`.
 fn python(program: &str, given: &Value) -> String {
-    let docs = concat!(env!("CARGO_MANIFEST_DIR"), "/../docs");
+    let docs = "../docs";
     let head = "import json, sys; sys.path.insert(0, sys.argv[1]); import verify_block as v; \
                 given = json.load(sys.stdin)";
     let mut child = Command::new("python3")
@@ -451,7 +451,7 @@ fn the_python_verifier_takes_a_body_with_memos_and_no_other() {
     assert_eq!(said, [&[one.as_str(), two.as_str()][..], &refused].concat());
 }
 
-/// All of it, where the library is installed that it needs for pairings.
+/// The complete verifier, where the library that it needs for pairings (`py_ecc`) is installed.
 #[test]
 fn the_python_verifier_takes_final_blocks_and_no_others() {
     for kind in [SchemeKind::BlsThreshold, SchemeKind::BlsAggregate] {
@@ -462,7 +462,7 @@ fn the_python_verifier_takes_final_blocks_and_no_others() {
         };
         let certificate = chain.blocks[0].certificate.clone().unwrap();
         let other = chain.blocks[3].certificate.clone().unwrap();
-        // Another block's signature under this one's name.
+        // Another block's signature with this block's subject.
         let (good, bad) = (encoded(&certificate), encoded(&other));
         let forged = format!("{}{}", &good[..good.len() - 96], &bad[bad.len() - 96..]);
         let given = json!({"trust": chain.trust,

@@ -1,4 +1,9 @@
-//! Folders that are their owner's alone.
+//! Folders that only their owner can enter.
+//!
+//! A data directory that is open to other users is closed with a warning and not refused: earlier
+//! versions created it so, and refusing would stop each of those validators at its upgrade. A
+//! folder that is not known as a data directory is refused: closing `/tmp`, given by mistake, would
+//! break the machine.
 
 use std::{
     fs::{self, DirBuilder},
@@ -7,21 +12,21 @@ use std::{
     path::{Path, PathBuf},
 };
 
-/// What a private folder may permit: everything to its owner.
+/// The mode of a private folder: everything for its owner.
 const PRIVATE_MODE: u32 = 0o700;
 
-/// What anybody but the owner is permitted.
+/// The bits of everybody but the owner.
 const OTHERS: u32 = 0o077;
 
 /// The bit of folders that are shared on purpose, such as `/tmp`.
 const SHARED: u32 = 0o1000;
 
-/// How a folder came to be private.
+/// How a folder became private.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Privacy {
-    /// It was, or was made so.
+    /// It was private, or was created so.
     AsEver,
-    /// It was open to others and is not any more.
+    /// It was open to others and is private now.
     Tightened {
         /// The permission bits that it had.
         mode: u32,
@@ -31,7 +36,7 @@ pub enum Privacy {
 /// Why a folder cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum FolderError {
-    /// It cannot be made or looked at.
+    /// It cannot be created or examined.
     #[error("cannot create {}: {source}", .path.display())]
     Make {
         /// The folder.
@@ -67,8 +72,7 @@ pub enum FolderError {
     },
 }
 
-/// Makes a folder of mode 0700, and those above it that are missing. One that is there is left as
-/// it is.
+/// Creates a folder of mode 0700, and its missing parents. An existing one is left as it is.
 ///
 /// # Errors
 ///
@@ -80,9 +84,9 @@ pub fn make_private_folder(path: &Path) -> io::Result<()> {
         .create(path)
 }
 
-/// Makes a folder that only its owner can enter, or closes one to others that is empty or holds a
+/// Creates a folder that only its owner can enter, or makes one private that is empty or holds a
 /// file named `mark`, by which it is known as this program's own. Any other folder that is open to
-/// others is refused and not touched: it may be `/tmp`, given by mistake.
+/// others is refused and left unchanged: it may be `/tmp`, given by mistake.
 ///
 /// # Errors
 ///

@@ -6,7 +6,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
-/// Bytes that are set aside before anything is read: a length is only a claim.
+/// Bytes that are reserved before anything is read: a length is only a claim.
 const FIRST_BYTES: u64 = 1 << 20;
 
 /// Why a file cannot be read whole. Each text names the file.
@@ -45,7 +45,7 @@ impl ReadError {
     }
 }
 
-/// The same without the path, for callers whose own error names it.
+/// The same text without the path, for callers whose own error names it.
 impl From<ReadError> for io::Error {
     fn from(error: ReadError) -> Self {
         match error {
@@ -65,8 +65,8 @@ fn too_large(bytes: Option<u64>, limit: u64) -> String {
     }
 }
 
-/// Reads a file of at most `limit` bytes. What is longer is refused by its length, and cut off
-/// where it tells none or grows meanwhile.
+/// Reads a file of at most `limit` bytes. A longer one is refused by its length, or while it is
+/// read if it has none or grows.
 ///
 /// # Errors
 ///
@@ -82,7 +82,7 @@ pub fn read_bounded(path: &Path, limit: u64) -> Result<Vec<u8>, ReadError> {
         limit,
     };
     let file = File::open(path).map_err(io_error)?;
-    // Of the open file, not of the path: what is measured is what is read.
+    // Of the open file, not of the path, so that the measured file is the one that is read.
     let told = file.metadata().map_err(io_error)?.len();
     if told > limit {
         return Err(too_large(Some(told)));

@@ -8,8 +8,8 @@ use libfuzzer_sys::fuzz_target;
 use quorate_consensus::{Config, Engine, Input, Moment, Order, Own, Timing, Tip, Verdict, Work};
 use quorate_crypto::bls::{HashedMessage, PartialSignature, Proof};
 use quorate_types::{
-    Block, ChainId, Committee, Digest, Epoch, EpochLength, Frame, Header, Height, Identity,
-    Message, Proposal, Subject, ValidatorIndex, View, Vote, VoteKind,
+    Block, ChainId, Committee, Committees, Digest, Epoch, EpochLength, Frame, Header, Height,
+    Identity, Message, Proposal, Subject, ValidatorIndex, View, Vote, VoteKind,
     genesis::BlockLimits,
 };
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
@@ -84,7 +84,7 @@ fuzz_target!(|steps: Vec<Step>| {
     let identities = (0..4).map(|i| Identity([i; 32])).collect();
     let config = Config {
         chain: CHAIN,
-        committee: Committee::new(Epoch(0), identities).expect("distinct"),
+        committees: Committees::fixed(Committee::new(Epoch(0), identities).expect("distinct")),
         own: Some(Own {
             place: ValidatorIndex(0),
             secret: Arc::new(Free),

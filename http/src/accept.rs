@@ -1,9 +1,9 @@
-//! Listening, accepting, and what a connection may take.
+//! Listening, accepting, and the limits of a connection.
 
 use crate::{
     Answers, BACKLOG, Clients, MAX_HEAD_BYTES, MAX_HEAD_FIELDS, Refusal, SEND_BUFFER_BYTES,
     admit::{Admission, admit},
-    book::Seat,
+    clients::ConnectionSlot,
     watched::Watched,
 };
 use axum::{Router, body::Body, extract::ConnectInfo, response::Response};
@@ -23,23 +23,20 @@ use tokio::{
 };
 use tower::ServiceExt as _;
 
-/// How long the accept loop pauses when the system gives it no connection.
+/// Pause of the accept loop after a failed `accept`.
 const PAUSE: Duration = Duration::from_millis(50);
 
-/// Clients without a place that are told so at a time. Further ones are only cut.
+/// Maximum number of refused clients that are sent an answer at the same time. Further ones are
+/// only disconnected.
 const MAX_FAREWELLS: usize = 32;
 
-/// How long such a client may take to read it.
+/// How long such a client may take to read the answer.
 const FAREWELL: Duration = Duration::from_millis(500);
 
-/// Least time between two lines of the log that tell of refused connections.
+/// Minimum time between two log lines about refused connections.
 const TELL_EVERY: Duration = Duration::from_secs(30);
 
-/// Listens on an address, with small buffers in the system for each connection.
-///
-/// # Errors
-///
-/// If the system refuses.
+/// Listens on an address, with small kernel buffers for each connection.
 pub fn listen(address: SocketAddr) -> io::Result<TcpListener> {
     let socket = match address {
         SocketAddr::V4(_) => TcpSocket::new_v4()?,
@@ -52,11 +49,12 @@ pub fn listen(address: SocketAddr) -> io::Result<TcpListener> {
     socket.listen(BACKLOG)
 }
 
-/// Serves a router, which has [`crate::hold_answers`] as a layer, until `shutdown` resolves. Handlers
-/// find the [`crate::Client`] of a request in its extensions. The router bounds bodies.
+/// Serves a router until `shutdown` resolves. The router must have [`crate::hold_answers`] as a
+/// layer and must limit the size of bodies. Handlers find a request's [`crate::Client`] in its
+/// extensions.
 ///
-/// Requests that only read one of the paths in `always` are answered whatever all clients hold. They
-/// take nothing, so what they read must be small, and in memory.
+/// Requests that only read one of the paths in `always` are answered whatever all clients hold.
+/// They take nothing, so what they read must be small and in memory.
 pub async fn serve(
     listener: TcpListener,
     clients: Clients,
@@ -80,7 +78,7 @@ pub async fn serve(
         };
         let (stream, peer) = match accepted {
             Ok(accepted) => accepted,
-            // The client has gone, or descriptors are short for the moment.
+            // The client has gone, or file descriptors have temporarily run out.
             Err(error) => {
                 refusing.tell(&format_args!("cannot accept a connection: {error}"));
                 tokio::time::sleep(PAUSE).await;
@@ -97,11 +95,11 @@ pub async fn serve(
     }
 }
 
-/// Serves one connection until it ends, has to make room, or has lived long enough.
+/// Serves one connection until it ends, is evicted, or reaches its maximum lifetime.
 async fn connection(
     stream: TcpStream,
     peer: SocketAddr,
-    seat: Seat,
+    seat: ConnectionSlot,
     clients: Clients,
     router: Router,
 ) {
@@ -151,7 +149,7 @@ async fn connection(
     }
 }
 
-/// Turning clients away.
+/// Refuses connections.
 struct Refusing {
     answers: Answers,
     farewells: Arc<Semaphore>,
@@ -180,7 +178,7 @@ impl Refusing {
         }
     }
 
-    /// A line in the log now and then.
+    /// Logs a line, rate-limited.
     fn tell(&mut self, what: &std::fmt::Arguments<'_>) {
         self.untold += 1;
         if self.told.is_none_or(|told| told.elapsed() >= TELL_EVERY) {
@@ -191,8 +189,8 @@ impl Refusing {
     }
 }
 
-/// Answers whatever is asked with the refusal, and waits until the client has read it: data that is
-/// left unread when a connection is closed makes the system reset it, answer included.
+/// Answers any request with the refusal, and waits until the client has read it: closing a
+/// connection with unread data makes the kernel reset it, and the answer is lost.
 async fn farewell(mut stream: TcpStream, response: Response) {
     let (parts, body) = response.into_parts();
     let Ok(body) = axum::body::to_bytes(body, MAX_HEAD_BYTES).await else {

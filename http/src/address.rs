@@ -1,4 +1,4 @@
-//! Who counts as one client.
+//! What counts as one client.
 
 use hyper::HeaderMap;
 use std::{
@@ -6,7 +6,7 @@ use std::{
     net::{IpAddr, Ipv6Addr},
 };
 
-/// Most addresses of `X-Forwarded-For` that are looked at, from the last one on.
+/// Maximum number of addresses of `X-Forwarded-For` that are read, starting from the last.
 const MAX_FORWARDED: usize = 16;
 
 /// An IPv4 address, or an IPv6 network of 64 bits.
@@ -14,7 +14,7 @@ const MAX_FORWARDED: usize = 16;
 pub struct Address(IpAddr);
 
 impl Address {
-    /// The client that has this address.
+    /// The client with this address.
     pub fn of(address: IpAddr) -> Self {
         Self(match address.to_canonical() {
             IpAddr::V6(address) => {
@@ -35,9 +35,9 @@ impl fmt::Display for Address {
     }
 }
 
-/// Whom a trusted proxy's request is from: the last address in `X-Forwarded-For` that is not a
-/// trusted proxy's. `None` if it does not say; what stands before that address anybody may have
-/// written.
+/// The client of a trusted proxy's request: the last address in `X-Forwarded-For` that is not a
+/// trusted proxy's. `None` if the header does not say. Anything before that address could have been
+/// forged.
 pub(crate) fn forwarded_for(headers: &HeaderMap, trusted: &[IpAddr]) -> Option<IpAddr> {
     let lines = headers.get_all("x-forwarded-for").iter().rev();
     let parts = lines.flat_map(|line| line.to_str().unwrap_or("?").rsplit(','));
@@ -76,7 +76,7 @@ mod tests {
         };
         assert_eq!(said(&[]), None);
         assert_eq!(said(&["192.0.2.1"]).as_deref(), Some("192.0.2.1"));
-        // The client itself has written the first.
+        // The first address was written by the client itself.
         assert_eq!(said(&["1.1.1.1, 192.0.2.1"]).as_deref(), Some("192.0.2.1"));
         assert_eq!(said(&["192.0.2.1,10.0.0.1"]).as_deref(), Some("192.0.2.1"));
         assert_eq!(

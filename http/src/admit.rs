@@ -1,8 +1,8 @@
-//! Whose request it is, and what it holds while it is under way.
+//! Which client a request belongs to, and what it holds while it is in progress.
 
 use crate::{
     Client, Clients, FREE_BYTES, Permit, Refusal, Resource, address::forwarded_for,
-    arriving::Arriving, pieces::holding,
+    arriving::MeteredBody, pieces::holding,
 };
 use axum::{
     body::Body,
@@ -18,10 +18,10 @@ use std::{
     sync::Arc,
 };
 
-/// How an interface words that it refuses something.
+/// How an interface formats a refusal.
 pub type Answers = fn(&Refusal) -> Response;
 
-/// What admits requests.
+/// Admits requests.
 #[derive(Clone)]
 pub(crate) struct Admission {
     pub(crate) clients: Clients,
@@ -30,19 +30,19 @@ pub(crate) struct Admission {
     pub(crate) always: &'static [&'static str],
 }
 
-/// What a request's body holds, and why no more of it was read, if so.
+/// What a request's body holds and, if reading it was refused, why.
 #[derive(Default)]
 pub(crate) struct Room {
     pub(crate) permit: Permit,
     pub(crate) refused: Option<Refusal>,
 }
 
-/// An answer that has taken its room already, so that [`hold_answers`] takes none.
+/// Marks an answer that has already taken its room, so that [`hold_answers`] takes none.
 #[derive(Clone, Copy)]
 struct Held;
 
-/// Finds out whose request it is, takes a place for it, lets its body take room as it arrives, and
-/// hands the [`Client`] on as the request's extension.
+/// Determines a request's client, takes a place for it, charges its body as it arrives, and adds
+/// the [`Client`] to the request's extensions.
 pub(crate) async fn admit(
     State(admission): State<Admission>,
     ConnectInfo(peer): ConnectInfo<SocketAddr>,
@@ -50,7 +50,7 @@ pub(crate) async fn admit(
     next: Next,
 ) -> Response {
     if admission.is_always_answered(&request) {
-        // Without a client nothing is counted; the body, if there is one, is not read.
+        // Without a client nothing is charged; a body, if present, is not read.
         return next.run(request.map(|_| Body::empty())).await;
     }
     let address = admission.origin(peer.ip(), &request);
@@ -66,9 +66,9 @@ pub(crate) async fn admit(
     request.extensions_mut().insert(admission.refuse);
     let room = Arc::<Mutex<Room>>::default();
     let limit = admission.clients.limits().times.body;
-    let request = request.map(|body| Arriving::body(body, client, limit, room.clone()));
+    let request = request.map(|body| MeteredBody::body(body, client, limit, room.clone()));
     let response = next.run(request).await;
-    // Whoever reads the body knows only that it broke off.
+    // The reader of the body sees only that it broke off.
     let refused = room.lock().refused.take();
     let response = match refused {
         Some(refusal) => (admission.refuse)(&refusal),
@@ -77,9 +77,9 @@ pub(crate) async fn admit(
     response.map(|body| holding(body, place))
 }
 
-/// Takes room for an answer until it is sent. A layer right above the handlers, since their answers'
-/// length is no longer known when they are compressed. An answer whose length is known is in memory;
-/// the others account for their pieces themselves.
+/// Takes room for an answer until it is sent. Must be a layer directly above the handlers, because
+/// an answer's length is no longer known once it is compressed. An answer of known length is in
+/// memory; others account for their pieces themselves.
 pub async fn hold_answers(request: Request, next: Next) -> Response {
     let client = request.extensions().get::<Client>().cloned();
     let refuse = request.extensions().get::<Answers>().copied();
@@ -97,12 +97,12 @@ pub async fn hold_answers(request: Request, next: Next) -> Response {
     }
     match client.take(Resource::Bytes, length) {
         Ok(room) => response.map(|body| holding(body, room)),
-        // It is small, so it is no way around the budget.
+        // The refusal is small, so it does not bypass the limit.
         Err(refusal) => refuse(&refusal),
     }
 }
 
-/// An answer whose room was taken beforehand: whatever happens, it is sent.
+/// Marks an answer whose room was taken beforehand; it is always sent.
 pub fn held(response: Response, room: Permit) -> Response {
     let mut response = response.map(|body| holding(body, room));
     response.extensions_mut().insert(Held);
@@ -124,7 +124,7 @@ impl Admission {
     }
 }
 
-/// The answer's client, for handlers that are reached without [`admit`]: the operator's socket.
+/// The request's client; the operator for handlers reached without [`admit`] (the control socket).
 impl<S: Sync> axum::extract::FromRequestParts<S> for Client {
     type Rejection = std::convert::Infallible;
 

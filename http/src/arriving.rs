@@ -1,4 +1,4 @@
-//! Bodies of requests. What has come of one takes room; what its client has only announced does not.
+//! Request bodies. Received bytes are charged; bytes that are only announced are not.
 
 use crate::{Client, FREE_BYTES, Refusal, Resource, admit::Room};
 use axum::body::Body;
@@ -14,27 +14,27 @@ use std::{
 };
 use tokio::time::Sleep;
 
-/// How fast a body is read that nobody wants, from each client: one piece of at most
+/// How fast unwanted bodies are read from each client: one piece of at most
 /// [`crate::MAX_HEAD_BYTES`] after each pause, so about 1 MiB/s.
 const UNWANTED_PAUSE: Duration = Duration::from_millis(16);
 
-/// How much of a body is read that nobody wants. A longer one ends with its connection.
+/// How much of an unwanted body is read. A longer one ends with its connection.
 const UNWANTED_BYTES: usize = 1 << 20;
 
-/// A body that takes room for each piece as it comes beyond [`FREE_BYTES`], until its request is answered,
-/// and that breaks off when there is none or when it takes too long.
-pub(crate) struct Arriving {
+/// A body that takes room for each piece beyond [`FREE_BYTES`] as it arrives, until its request is
+/// answered. It breaks off when there is no room or when it takes too long.
+pub(crate) struct MeteredBody {
     body: Body,
     client: Client,
     limit: Duration,
-    /// Bytes that may still come without taking room.
+    /// Bytes that may still arrive without taking room.
     free: usize,
-    /// Set when the client is waited for.
+    /// The deadline; set at the first wait for the client.
     end: Option<Pin<Box<Sleep>>>,
     room: Arc<Mutex<Room>>,
 }
 
-impl Arriving {
+impl MeteredBody {
     pub(crate) fn body(
         body: Body,
         client: Client,
@@ -60,7 +60,7 @@ impl Arriving {
     }
 }
 
-impl http_body::Body for Arriving {
+impl http_body::Body for MeteredBody {
     type Data = Bytes;
     type Error = axum::Error;
 
@@ -102,9 +102,9 @@ impl http_body::Body for Arriving {
     }
 }
 
-/// Reads and forgets the body of a request that is refused. Its client could not read the answer
-/// otherwise: data that is left unread when a connection is closed makes the system reset it. One body
-/// of a client at a time, and slowly, so that a client that is refused all the time costs little.
+/// Reads and discards the body of a refused request. Otherwise the client could not read the
+/// answer, because closing a connection with unread data makes the kernel reset it. One body per
+/// client at a time, and slowly, so that a client that is always refused costs little.
 pub async fn forget_body(client: &Client, body: Body) {
     let mut pieces = body.into_data_stream();
     let Some(_turn) = client.forgetting().await else {

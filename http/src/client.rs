@@ -1,4 +1,4 @@
-//! For programs that ask servers: whom to believe over https, and showing what servers say.
+//! For HTTP clients: trusted certificates for https, and safe display of servers' text.
 
 use reqwest::{Certificate, ClientBuilder, redirect::Policy};
 use std::{
@@ -7,41 +7,33 @@ use std::{
     time::Duration,
 };
 
-/// Most bytes of a file of certificates.
+/// Maximum size of a certificate file.
 const MAX_FILE_BYTES: u64 = 1 << 20;
 
-/// How long a connection is kept for a next request: less than servers keep it (their
-/// [`crate::Times::head`]), or a request could meet its end.
+/// How long an idle connection is kept for the next request. Shorter than servers keep it (their
+/// [`crate::Times::head`]); otherwise a request could race with the server closing it.
 const IDLE: Duration = Duration::from_secs(5);
 
-/// Whose certificates are believed over https: those of the web's authorities, and others that the
-/// user names.
+/// Trusted root certificates for https: those of the public certificate authorities, and others
+/// that the user names.
 #[derive(Clone, Debug, Default)]
 pub struct Roots {
     own: Vec<Certificate>,
 }
 
-/// A file of certificates that cannot be used.
+/// A certificate file cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum RootsError {
-    /// It cannot be read.
+    /// The file cannot be read.
     #[error("cannot read the certificates in {}: {source}", .path.display())]
-    Read {
-        /// The file.
-        path: PathBuf,
-        /// What the system says.
-        source: io::Error,
-    },
-    /// It holds none.
+    Read { path: PathBuf, source: io::Error },
+    /// The file holds no certificate.
     #[error("{} holds no certificate in PEM (-----BEGIN CERTIFICATE-----)", .path.display())]
-    None {
-        /// The file.
-        path: PathBuf,
-    },
+    None { path: PathBuf },
 }
 
 impl Roots {
-    /// The web's authorities and those in a PEM file.
+    /// The public certificate authorities and those in a PEM file.
     ///
     /// # Errors
     ///
@@ -65,8 +57,8 @@ impl Roots {
         Ok(Self { own })
     }
 
-    /// An HTTP client that believes these, and follows no redirection: what is asked of one server
-    /// is not told to another.
+    /// An HTTP client that trusts these certificates and follows no redirects, so that a request to
+    /// one server is not disclosed to another.
     pub fn client(&self) -> ClientBuilder {
         let web = webpki_root_certs::TLS_SERVER_ROOT_CERTS.iter();
         let web = web.filter_map(|root| Certificate::from_der(root).ok());
@@ -77,13 +69,13 @@ impl Roots {
     }
 }
 
-/// A text of somebody else's, so that it can be shown in a terminal: control characters and those
-/// that turn the direction of writing are replaced by their escapes, line ends included.
+/// Escapes untrusted text for display in a terminal: control characters, line breaks included, and
+/// characters that change the writing direction are replaced by their escapes.
 pub fn shown(text: &str) -> String {
     escaped(text, |_| false)
 }
 
-/// The same for several lines.
+/// Like [`shown`], but keeps line breaks and tabs.
 pub fn shown_lines(text: &str) -> String {
     escaped(text, |character| character == '\n' || character == '\t')
 }
@@ -100,8 +92,8 @@ fn escaped(text: &str, keep: impl Fn(char) -> bool) -> String {
     escaped
 }
 
-/// Whether a terminal could do something else with a character than show it (Unicode's categories
-/// Cc and, of Cf, what changes the direction of writing or is invisible).
+/// Whether a terminal could do anything with the character other than display it (Unicode category
+/// Cc and, of Cf, characters that change the writing direction or are invisible).
 pub fn is_harmful(character: char) -> bool {
     character.is_control()
         || matches!(character,

@@ -1,11 +1,12 @@
-//! Turns at something that only a few can use at a time, shared fairly by the time that each client
-//! has used it.
+//! Turns to use something that allows only a few concurrent users, shared fairly by the time that
+//! each client has used it.
 //!
-//! This is start-time fair queueing. A request's *start tag* is the virtual time at which it comes, or
-//! the client's *finish tag* if that is later; when its turn ends, the finish tag is the start tag plus
-//! the time that the turn took. The least start tag is next, and is the virtual time from then on. So of
-//! clients that always want a turn each gets the same time, and one that wants a turn now and then is
-//! ahead of all those. What a client used while nobody waited is forgotten.
+//! This is start-time fair queueing. A request's *start tag* is the virtual time of its arrival, or
+//! the client's *finish tag* if that is later; when its turn ends, the finish tag is set to the
+//! start tag plus the time that the turn took. The request with the least start tag is next, and
+//! its start tag becomes the virtual time. So clients that always want a turn get the same time
+//! each, and a client that wants a turn now and then goes ahead of them. Use while no one waited is
+//! not counted.
 
 use parking_lot::Mutex;
 use std::{
@@ -15,10 +16,10 @@ use std::{
 };
 use tokio::sync::oneshot;
 
-/// How far a client's turns have got, in virtual time.
+/// A client's finish tag, in virtual time.
 pub(crate) type Finish = Arc<Mutex<Duration>>;
 
-/// Turns at one thing. Cheap to clone.
+/// Turns for one resource. Cheap to clone.
 #[derive(Clone, Debug)]
 pub(crate) struct Turns {
     queue: Arc<Mutex<Queue>>,
@@ -27,14 +28,12 @@ pub(crate) struct Turns {
 #[derive(Debug)]
 struct Queue {
     free: usize,
-    /// Virtual time.
     now: Duration,
     next: u64,
-    /// By start tag, and in order of arrival where those are the same.
+    /// By start tag, then in order of arrival.
     waiting: BTreeMap<(Duration, u64), (Finish, oneshot::Sender<Turn>)>,
 }
 
-/// A turn, which ends when this is dropped.
 #[derive(Debug)]
 pub(crate) struct Turn {
     turns: Turns,
@@ -44,7 +43,7 @@ pub(crate) struct Turn {
 }
 
 impl Turns {
-    /// `count` at a time.
+    /// `count` concurrent turns.
     pub(crate) fn new(count: usize) -> Self {
         let queue = Queue {
             free: count,
@@ -57,7 +56,8 @@ impl Turns {
         }
     }
 
-    /// Waits for a turn of the client with this finish tag. Who stops waiting loses its place.
+    /// Waits for a turn of the client with this finish tag. Dropping the future gives up the place
+    /// in the queue.
     pub(crate) async fn take(&self, finish: &Finish) -> Turn {
         let comes = {
             let mut queue = self.queue.lock();
@@ -75,7 +75,7 @@ impl Turns {
         };
         match comes.await {
             Ok(turn) => turn,
-            // A place is in the queue until it is answered.
+            // A queued place stays until it is answered.
             Err(_) => std::future::pending().await,
         }
     }
@@ -89,7 +89,7 @@ impl Turns {
         }
     }
 
-    /// Hands a free turn to the next one that still waits.
+    /// Gives a free turn to the next request that is still waiting.
     fn hand_on(&self) {
         let mut queue = self.queue.lock();
         while let Some(((start, _), (finish, sender))) = queue.waiting.pop_first() {
@@ -98,7 +98,7 @@ impl Turns {
             }
             queue.now = queue.now.max(start);
             drop(queue);
-            // Who has just gone drops the turn, which hands it on.
+            // If the receiver has just gone, the turn is dropped, which passes it on.
             drop(sender.send(self.turn(finish, start)));
             return;
         }
@@ -191,7 +191,7 @@ mod tests {
                 }
             };
         }
-        // The first one's second request was queued before what its first turn cost was known.
+        // The first client's second request was queued before the cost of its first turn was known.
         assert!(order.contains(&2), "{order:?}");
         drop(turn);
         assert!(*one.lock() >= Duration::from_millis(2));
@@ -205,7 +205,7 @@ mod tests {
         let mut gone = Box::pin(turns.take(&gone));
         let mut waits = Box::pin(turns.take(&waits));
         assert!(poll(&mut gone).is_none() && poll(&mut waits).is_none());
-        // One goes before its turn comes, one after it was handed over.
+        // One request is dropped before its turn comes, one after the turn was handed over.
         drop(gone);
         drop(running);
         drop(waits);

@@ -1,4 +1,4 @@
-//! What stands before an interface's routes: under which name it is asked, and for how long.
+//! Checks before an interface's routes: the host name, and a time limit.
 
 use crate::{Answers, Refusal, names};
 use axum::{
@@ -10,16 +10,16 @@ use std::{sync::Arc, time::Duration};
 
 /// How an interface is served.
 pub struct Front {
-    /// Names under which it is asked, beside addresses and `localhost`.
+    /// Host names that it answers to, besides IP addresses and `localhost`.
     pub hosts: Vec<String>,
     /// Origins whose pages may read its answers.
     pub cors_origins: Vec<String>,
-    /// How it words what is refused here.
+    /// How refusals are formatted.
     pub refuse: Answers,
 }
 
-/// Refuses requests under foreign names, which are those of a rebound browser, and ends a request that
-/// takes longer than `limit` says, until its answer begins.
+/// Refuses requests for foreign host names (see DNS rebinding in `names`), and aborts a request
+/// whose answer does not begin within the `limit`.
 pub fn front(
     router: Router,
     front: Front,

@@ -1,28 +1,33 @@
-//! Serving HTTP to clients that may be hostile. The validator's interface and the explorer's both
-//! stand on it. For those who ask there is [`client`].
+//! Serving HTTP to clients that may be hostile. Used by the validator's interface and by the
+//! explorer's. [`client`] has helpers for HTTP clients.
 //!
-//! One client must not cost the others anything. A *client* is an IPv4 address or an IPv6 /64
+//! One client must not degrade service for the others. A *client* is an IPv4 address or an IPv6 /64
 //! network, since whoever has one address of such a network has all of them. Each client has a
-//! share of everything that is scarce ([`Resource`]), below what there is in all; whoever is over
-//! its share is refused at once, with a sentence that says so, and nobody else waits for that.
+//! share of every scarce resource ([`Resource`]), below the total. A client that exceeds its share
+//! is refused at once, with an error message that says so, and other clients do not wait for that.
 //!
-//! | scarce | bound by |
+//! | scarce resource | limit |
 //! |---|---|
-//! | connections | a share each; if all are taken, the client that has most loses one to a client that has fewer, and an idle client its eldest to one that has none |
-//! | time on a connection | [`Times`]: for a request's head (and being idle), for taking in what is sent, in all |
-//! | requests under way, streams, work | a share each |
-//! | waiting requests | a share each; if all wait, one is answered before its time to make room (`waiting`) |
-//! | threads that read and verify | turns, which go to the client that has used least time (`fair`); a share each of turns at a time |
-//! | bytes of requests' bodies that have come, and of answers that are not taken in yet | a share each; large answers are made piece by piece ([`pieces`]) |
-//! | bytes on a connection | [`MAX_HEAD_BYTES`] to read, [`MAX_FRAME_BYTES`] and as much again to write, [`FREE_BYTES`] of a body and of an answer; [`SEND_BUFFER_BYTES`] in the system |
+//! | connections | a share per client; if all are taken, the client with the most loses one to a client that has fewer, and an idle client loses its oldest to one that has none |
+//! | time on a connection | [`Times`]: for a request's head (and being idle), for reading what is sent, in total |
+//! | requests in progress, streams, work | a share per client |
+//! | waiting requests | a share per client; if all places are taken, one request is answered early to make room (`waiting`) |
+//! | threads that read and verify | turns, which go to the client that has used the least time (`fair`); a share per client of concurrent turns |
+//! | bytes of received request bodies, and of answers that the client has not read yet | a share per client; large answers are produced piece by piece ([`pieces`]) |
+//! | bytes on a connection | [`MAX_HEAD_BYTES`] to read, [`MAX_FRAME_BYTES`] and as much again to write, [`FREE_BYTES`] of a body and of an answer; [`SEND_BUFFER_BYTES`] in the kernel |
 //!
-//! Whoever has four addresses has four shares. So of bytes and work nobody gets more
-//! than is left for all others then; small bodies and answers take nothing of the bytes; and who only
-//! asks whether the interface lives is answered whatever others hold ([`serve`]).
+//! Whoever has four addresses has four shares. So of bytes and work, a client gets at most as much
+//! as then remains for all others; small bodies and answers do not count against the byte limit;
+//! and health checks are answered whatever others hold ([`serve`]).
 //!
-//! Behind a reverse proxy all clients have the proxy's address. A proxy that is named as trusted
+//! Behind a reverse proxy all clients have the proxy's address. A proxy configured as trusted
 //! ([`Limits::trusted_proxies`]) speaks for its clients: its connections have no share, and each of
 //! its requests counts for the last address in `X-Forwarded-For` that is not a trusted proxy's.
+//!
+//! Why small requests need no budget: shares of bytes go to the addresses that come first, and four
+//! addresses with half-sent requests once had everybody refused. Now a body counts only for what
+//! has arrived of it beyond 16 KiB, and an answer only for what is longer than that. Below that,
+//! the number of connections is the bound.
 
 #![cfg_attr(test, allow(clippy::unwrap_used))]
 
@@ -30,8 +35,8 @@ mod accept;
 mod address;
 mod admit;
 mod arriving;
-mod book;
 pub mod client;
+mod clients;
 mod fair;
 mod front;
 mod names;
@@ -43,47 +48,48 @@ pub use accept::{listen, serve};
 pub use address::Address;
 pub use admit::{Answers, held, hold_answers};
 pub use arriving::forget_body;
-pub use book::{Client, Clients, Permit, Refusal, Standing};
+pub use clients::{Client, Clients, Permit, Refusal, Standing};
 pub use front::{Front, front};
 pub use waiting::Place;
 
 use std::{net::IpAddr, time::Duration};
 
-/// Most bytes of a request's head. The library keeps no smaller buffer.
+/// Maximum size of a request's head. The HTTP library has no smaller buffer.
 pub const MAX_HEAD_BYTES: usize = 16 << 10;
 
-/// Most fields in a request's head.
+/// Maximum number of header fields in a request.
 pub const MAX_HEAD_FIELDS: usize = 64;
 
-/// Largest part of an answer that is handed to a connection at once.
+/// Maximum size of a part of an answer handed to a connection at once.
 pub const MAX_FRAME_BYTES: usize = 16 << 10;
 
-/// Bodies and answers up to here take nothing of [`Resource::Bytes`]: one of each for a connection, so
-/// that the connections bound them. Who has a connection is never refused something small.
+/// Bodies and answers up to this size do not count as [`Resource::Bytes`]. There is at most one of
+/// each per connection, so the connection limit bounds them. A small request on an open connection
+/// is never refused for lack of bytes.
 pub const FREE_BYTES: usize = 16 << 10;
 
-/// What the system may hold of an answer for each connection; it counts double for its own needs.
+/// Kernel send buffer of each connection; the kernel doubles it for its own overhead.
 pub const SEND_BUFFER_BYTES: u32 = 256 << 10;
 
-/// Connections that the system holds until they are accepted, which happens at once.
+/// Connections that the kernel queues until they are accepted, which happens at once.
 const BACKLOG: u32 = 1_024;
 
-/// What clients share.
+/// A resource shared by clients.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Resource {
-    /// Requests under way, from their head to their answer's last byte.
+    /// Requests in progress, from their head to the last byte of their answer.
     Requests,
-    /// Requests that wait for something to happen.
+    /// Requests that wait for an event (long polling).
     Waiting,
     /// Answers without an end.
     Streams,
-    /// Bytes of bodies and answers in memory, but for the small ones ([`FREE_BYTES`]).
+    /// Bytes of bodies and answers in memory, except small ones ([`FREE_BYTES`]).
     Bytes,
-    /// Work that is waiting to be done; what counts as one, the interface says.
+    /// Queued work; the interface defines the unit.
     Work,
-    /// Requests that read at a time. Others wait for their turn.
+    /// Requests that read concurrently. Others wait for their turn.
     Reading,
-    /// Requests whose signatures are verified at a time. Others wait for their turn.
+    /// Requests whose signatures are verified concurrently. Others wait for their turn.
     Verifying,
 }
 
@@ -98,13 +104,14 @@ impl Resource {
         Self::Verifying,
     ];
 
-    /// Whether it can be held for a while at no cost, so that nobody may have more of it than is left.
+    /// Whether a client can hold it for a while at no cost, so that it may take at most what then
+    /// remains free.
     fn leaves_some(self) -> bool {
         matches!(self, Self::Waiting | Self::Bytes | Self::Work)
     }
 }
 
-/// How much there is of something, and how much of it one client may have.
+/// The total of a resource, and the maximum for one client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Share {
     /// For all clients together.
@@ -113,45 +120,40 @@ pub struct Share {
     pub each: usize,
 }
 
-/// How long things on a connection may take.
+/// Time limits of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Times {
-    /// From the connection's start, or the last answer's end, until the next request's head is
-    /// complete. So it is also how long a connection may be idle.
+    /// From the start of the connection, or the end of the last answer, until the next request's
+    /// head is complete. So this is also the idle timeout.
     pub head: Duration,
-    /// How long a request's body may take to come, from the first wait for more of it.
+    /// How long a request's body may take to arrive, counted from the first wait for more of it.
     pub body: Duration,
-    /// How long a client may take in nothing of an answer. Who takes in less than 16 KiB/s spends
-    /// it, too, and more slowly.
+    /// How long a client may read nothing of an answer. A client that reads less than 16 KiB/s uses
+    /// this time up too, more slowly.
     pub stall: Duration,
     /// After this time, a connection ends with its current answer.
     pub life: Duration,
-    /// How long that current answer may go on; `None` for streams, which have no end.
+    /// How long that last answer may take; `None` for streams, which have no end.
     pub last_answer: Option<Duration>,
 }
 
-/// The limits of an interface.
 #[derive(Clone, Debug)]
 pub struct Limits {
-    /// Connections.
     pub connections: Share,
-    /// Requests under way.
+    /// Requests in progress.
     pub requests: Share,
-    /// Requests that wait.
+    /// Requests that wait for an event.
     pub waiting: Share,
-    /// Streams.
     pub streams: Share,
-    /// Bytes in flight.
+    /// Bytes of bodies and answers in memory.
     pub bytes: Share,
-    /// Work.
     pub work: Share,
-    /// Requests that read at a time.
+    /// Requests that read concurrently.
     pub reading: Share,
-    /// Requests whose signatures are verified at a time.
+    /// Requests whose signatures are verified concurrently.
     pub verifying: Share,
-    /// Time-outs.
     pub times: Times,
-    /// Addresses whose `X-Forwarded-For` is believed.
+    /// Addresses whose `X-Forwarded-For` is trusted.
     pub trusted_proxies: Vec<IpAddr>,
 }
 

@@ -1,20 +1,20 @@
-//! Under which names an interface is served, and to which pages of other origins.
+//! Which host names an interface answers to, and to which other origins (CORS).
 
 use crate::Refusal;
 use hyper::{Request, Version, header, http::uri::Authority};
 use std::net::IpAddr;
 use tower_http::cors::{AllowOrigin, CorsLayer};
 
-/// Refuses a request unless it names one host, and one that this interface is served under: an IP
-/// address, `localhost`, or one of these names. HTTP/1.0 need not name any.
+/// Refuses a request unless it names exactly one host, and one that this interface is served under:
+/// an IP address, `localhost`, or one of these names. HTTP/1.0 requests need not name a host.
 ///
-/// A page of a foreign site can make its visitor's browser ask an address of the visitor's own
-/// network by having its own name lead there (DNS rebinding). The browser then takes the answer for
-/// that site's. But it sends the site's name as `Host`, which is none of these. An address instead
-/// of a name cannot be rebound.
+/// This prevents DNS rebinding: a foreign page can make its visitor's browser send requests to an
+/// address in the visitor's network by pointing its own host name there, and the browser then
+/// treats the answer as coming from that site. But the browser sends the site's name as `Host`,
+/// which is none of these. An IP address cannot be rebound.
 ///
-/// Who stands in between may look at another one of several `Host` fields than we do (RFC 9112, section
-/// 3.2), and a name in the request's target goes before the field.
+/// An intermediary may use a different one of several `Host` fields than we do (RFC 9112, section
+/// 3.2), and a name in the request's target takes precedence over the field.
 pub(crate) fn check_host<B>(request: &Request<B>, names: &[String]) -> Result<(), Refusal> {
     let mut fields = request.headers().get_all(header::HOST).iter();
     let field = match (fields.next(), fields.next()) {
@@ -43,14 +43,14 @@ fn is_known(host: &str, names: &[String]) -> bool {
 
 fn without_port(host: &str) -> &str {
     match host.rsplit_once(':') {
-        // Colons within brackets are those of an IPv6 address.
+        // Colons within brackets belong to an IPv6 address.
         Some((name, port)) if !port.contains(']') => name,
         _ => host,
     }
 }
 
-/// Answers' header fields that let pages of these origins read them; of all if one is `*`. Without
-/// any origin, browsers show answers to nobody else's pages.
+/// Response headers that let pages of these origins read answers; pages of all origins if one is
+/// `*`. Without any origin, browsers give answers to no other site's pages.
 pub(crate) fn cors(origins: &[String]) -> CorsLayer {
     let methods = [hyper::Method::GET, hyper::Method::HEAD, hyper::Method::POST];
     let layer = CorsLayer::new()

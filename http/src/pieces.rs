@@ -1,5 +1,5 @@
-//! Bodies of answers, in small frames: a client that does not read costs what is in memory of its
-//! answer, and holds a permit for that.
+//! Response bodies in small frames: a slow client ties up only the part of its answer that is in
+//! memory, and holds a permit for it.
 
 use crate::{MAX_FRAME_BYTES, Permit};
 use axum::body::Body;
@@ -10,8 +10,8 @@ use std::{
     task::{Context, Poll},
 };
 
-/// A body that goes out in frames of [`MAX_FRAME_BYTES`], and holds a permit until its last byte is
-/// handed over or its client is gone.
+/// A body that is sent in frames of [`MAX_FRAME_BYTES`] and holds a permit until its last byte is
+/// handed over or the client is gone.
 pub fn holding(body: Body, permit: Permit) -> Body {
     Body::new(Holding {
         body,
@@ -22,7 +22,7 @@ pub fn holding(body: Body, permit: Permit) -> Body {
 
 struct Holding {
     body: Body,
-    /// What has come of the body and is not handed over yet.
+    /// Bytes of the body that are not handed over yet.
     rest: Bytes,
     _permit: Permit,
 }

@@ -1,47 +1,56 @@
-//! Places to wait in, when there are fewer than clients that want one.
+//! Places for requests that wait and for streams, when fewer are free than clients want.
 //!
-//! Hundreds of addresses cost an attacker little, and a place is held for half a minute. So nobody is
-//! refused because others wait: a place is freed at once, and who had it is answered with what is known by
-//! then, as if its time were up. It is the eldest place of the client that has most, if that is more
-//! than the newcomer would have; else, for a newcomer that has none, the eldest of all clients whose
-//! work was of no use lately ([`Standing::Proven`]). Who is proven gives way only to who has fewer.
+//! Hundreds of addresses cost an attacker little, and a place is held for half a minute; that of a
+//! stream for as long as it is read. So a client is not refused just because others hold all
+//! places: one is freed at once. A request that waited there is answered with what is known by
+//! then, as if it had timed out; a stream ends. The freed place is the oldest of the client that
+//! has the most, if that is more than the newcomer would have; otherwise, for a newcomer that has
+//! none, the oldest of all clients that are not [`Standing::Proven`]. A proven client loses a place
+//! only to a client that has fewer.
 
 use crate::{
     Client, Clients, Refusal, Resource, Standing,
-    book::{Account, semaphore},
+    clients::{Account, semaphore},
 };
 use std::{collections::BTreeMap, sync::Arc};
 use tokio::sync::Semaphore;
 
-/// Who waits, the eldest first.
+/// The occupied places, oldest first.
 #[derive(Default)]
-pub(crate) struct Line {
+pub(crate) struct Places {
     next: u64,
     places: BTreeMap<u64, Held>,
 }
 
 struct Held {
     account: Arc<Account>,
-    /// Closed when the place is somebody else's.
+    /// Closed when the place is given to another client.
     gone: Arc<Semaphore>,
 }
 
-/// A place to wait in, until this is dropped.
+/// A place to wait in, held until this is dropped.
 pub struct Place {
     /// `None` for the operator, who has no limits.
-    held: Option<(Clients, u64, Arc<Semaphore>)>,
+    held: Option<HeldPlace>,
+}
+
+struct HeldPlace {
+    clients: Clients,
+    resource: Resource,
+    number: u64,
+    gone: Arc<Semaphore>,
 }
 
 impl Place {
-    /// Ends when somebody else needs the place.
+    /// Resolves when another client needs the place.
     pub async fn gone(&self) {
         match &self.held {
-            Some((.., gone)) => drop(gone.acquire().await),
+            Some(held) => drop(held.gone.acquire().await),
             None => std::future::pending().await,
         }
     }
 
-    /// What a future brings; `None` if the place is gone first.
+    /// The result of a future; `None` if the place is taken away first.
     pub async fn until_gone<T>(&self, waits: impl Future<Output = T>) -> Option<T> {
         tokio::select! {
             biased;
@@ -53,14 +62,15 @@ impl Place {
 
 impl Drop for Place {
     fn drop(&mut self) {
-        if let Some((clients, number, _)) = &self.held {
-            // One that had to give way has left already.
-            clients.line().places.remove(number);
+        if let Some(held) = &self.held {
+            // A place that was taken away has already been removed.
+            let mut line = held.clients.line(held.resource);
+            line.places.remove(&held.number);
         }
     }
 }
 
-impl Line {
+impl Places {
     pub(crate) fn len(&self) -> usize {
         self.places.len()
     }
@@ -71,7 +81,7 @@ impl Line {
             .count()
     }
 
-    /// The place that a newcomer gets which has `own` of them.
+    /// The place to take away for a newcomer that has `own` places.
     fn victim(&self, own: usize) -> Option<u64> {
         let mut counts: BTreeMap<*const Account, usize> = BTreeMap::new();
         for held in self.places.values() {
@@ -95,26 +105,35 @@ impl Line {
 }
 
 impl Client {
-    /// Takes a place to wait in. If there is none, somebody else's is freed.
+    /// Takes a place to wait in.
     ///
     /// # Errors
     ///
-    /// If the client has its share, or none of the others is to give way to it.
+    /// Those of [`Self::place`].
     pub fn wait(&self) -> Result<Place, Refusal> {
+        self.place(Resource::Waiting)
+    }
+
+    /// Takes a place to wait in ([`Resource::Waiting`]) or to read a stream in
+    /// ([`Resource::Streams`]). If none is free, another client's place is freed.
+    ///
+    /// # Errors
+    ///
+    /// If the client already has its share, or no other client has to give way.
+    pub fn place(&self, resource: Resource) -> Result<Place, Refusal> {
         let Some((account, clients)) = self.account() else {
             return Ok(Place { held: None });
         };
-        let share = clients.limits().share(Resource::Waiting);
-        let mut line = clients.line();
+        let share = clients.limits().share(resource);
+        let mut line = clients.line(resource);
         let own = line.count(account);
         if own >= share.each {
-            return Err(clients.refuse(Refusal::Share(Resource::Waiting, share)));
+            return Err(clients.refuse(Refusal::Share(resource, share)));
         }
         if line.len() >= share.all {
             let victim = line.victim(own);
             let held = victim.and_then(|victim| line.places.remove(&victim));
-            let held =
-                held.ok_or_else(|| clients.refuse(Refusal::All(Resource::Waiting, share)))?;
+            let held = held.ok_or_else(|| clients.refuse(Refusal::All(resource, share)))?;
             held.gone.close();
         }
         let number = line.next;
@@ -126,7 +145,12 @@ impl Client {
         };
         line.places.insert(number, held);
         Ok(Place {
-            held: Some((clients.clone(), number, gone)),
+            held: Some(HeldPlace {
+                clients: clients.clone(),
+                resource,
+                number,
+                gone,
+            }),
         })
     }
 }
@@ -134,7 +158,7 @@ impl Client {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::book::tests::{ip, limits};
+    use crate::clients::tests::{ip, limits};
     use std::task::{Context, Poll, Waker};
 
     fn is_gone(place: &Place) -> bool {
@@ -151,7 +175,7 @@ mod tests {
         let gone: Vec<bool> = held.iter().map(is_gone).collect();
         assert_eq!(gone, [true, false, false, false]);
         assert_eq!(clients.taken(Resource::Waiting), 4);
-        // Who has a place already gets no second one of those that have one each.
+        // A client that already has a place gets no second one from clients that have one each.
         let share = clients.limits().waiting;
         let refused = client(9).wait().err();
         assert_eq!(refused, Some(Refusal::All(Resource::Waiting, share)));
@@ -186,7 +210,7 @@ mod tests {
             drop(client(last).wait().unwrap());
         }
         assert!(is_gone(&other) && !is_gone(&eldest));
-        // Its second place is another matter.
+        // Its second place is not protected.
         let second = proven.wait().unwrap();
         let newcomer = client(9).wait().unwrap();
         assert!(is_gone(&eldest) && !is_gone(&second) && !is_gone(&newcomer));
@@ -198,5 +222,25 @@ mod tests {
         let one = clients.client(ip(1)).ok().unwrap().wait().unwrap();
         let places: Vec<_> = (0..9).map(|_| Client::operator().wait().unwrap()).collect();
         assert!(!is_gone(&one) && !places.iter().any(is_gone));
+    }
+
+    #[test]
+    fn a_newcomer_gets_a_stream_of_those_who_have_all() {
+        let clients = Clients::new(limits(8, 4));
+        let client = |last| clients.client(ip(last)).ok().unwrap();
+        let open = |last| client(last).place(Resource::Streams);
+        let mut held: Vec<_> = (0..8).map(|n| open(n % 2).unwrap()).collect();
+        assert_eq!(clients.taken(Resource::Streams), 8);
+        let newcomer = open(9).unwrap();
+        assert_eq!(held.iter().filter(|place| is_gone(place)).count(), 1);
+        assert!(!is_gone(&newcomer));
+        // A client that lost a place does not get it back from the newcomer, and other clients'
+        // waiting places are untouched.
+        held.retain(|place| !is_gone(place));
+        assert!(open(0).is_err() || open(1).is_err());
+        assert!(!is_gone(&newcomer));
+        assert_eq!(clients.taken(Resource::Waiting), 0);
+        drop((held, newcomer));
+        assert_eq!(clients.taken(Resource::Streams), 0);
     }
 }

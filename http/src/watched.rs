@@ -1,6 +1,6 @@
-//! A connection whose client must take in what it is sent.
+//! A connection whose client must keep reading what it is sent.
 
-use crate::book::Seat;
+use crate::clients::ConnectionSlot;
 use std::{
     io,
     pin::Pin,
@@ -13,20 +13,21 @@ use tokio::{
     time::{Instant, Sleep},
 };
 
-/// What a client earns patience with: so many bytes for a second.
+/// Rate at which a client earns back patience: this many bytes per second of patience.
 const BYTES_PER_SECOND: u64 = 16 << 10;
 
-/// A stream whose writes fail once its client has used up our patience. Waiting for the client
-/// spends it, what the client takes in earns it back, up to where it began.
+/// A stream whose writes fail once its client's patience budget is used up. Waiting for the client
+/// spends it; reading by the client earns it back, up to the initial amount.
 pub(crate) struct Watched {
     stream: TcpStream,
     limit: Duration,
     patience: Duration,
     waiting: Option<Waiting>,
-    /// Resolves when the connection has to make room, also one that speaks another protocol by now.
+    /// Resolves when the connection is evicted, even if it has since been upgraded to another
+    /// protocol.
     evicted: Option<Pin<Box<dyn Future<Output = ()> + Send>>>,
-    /// Held as long as the connection is open.
-    _seat: Seat,
+    /// Held while the connection is open.
+    _seat: ConnectionSlot,
 }
 
 struct Waiting {
@@ -35,7 +36,7 @@ struct Waiting {
 }
 
 impl Watched {
-    pub(crate) fn new(stream: TcpStream, limit: Duration, seat: Seat) -> Self {
+    pub(crate) fn new(stream: TcpStream, limit: Duration, seat: ConnectionSlot) -> Self {
         let evicted = seat.evicted.clone();
         Self {
             stream,
@@ -56,7 +57,7 @@ impl Watched {
         self.patience = self.patience.saturating_add(earned).min(self.limit);
     }
 
-    /// Called while the client takes in nothing.
+    /// Called while the client reads nothing.
     fn wait(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<usize>> {
         let patience = self.patience;
         let waiting = self.waiting.get_or_insert_with(|| Waiting {
@@ -116,8 +117,8 @@ impl AsyncWrite for Watched {
         self.after(cx, written)
     }
 
-    /// So that the server copies what it is to write into its own small buffer: a slice of a large
-    /// answer would keep all of it in memory.
+    /// Makes the server copy what it writes into its own small buffer: a slice of a large answer
+    /// would keep all of it in memory.
     fn is_write_vectored(&self) -> bool {
         false
     }

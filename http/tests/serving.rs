@@ -1,4 +1,4 @@
-//! Hostile clients against a small interface with short time-outs.
+//! Hostile clients against a small interface with short timeouts.
 #![allow(clippy::unwrap_used)]
 
 use axum::{
@@ -21,7 +21,7 @@ use tokio::{
     net::{TcpSocket, TcpStream},
 };
 
-/// Far above what anything takes.
+/// Far longer than anything here takes.
 const PATIENCE: Duration = Duration::from_secs(30);
 
 const HEAD: Duration = Duration::from_millis(700);
@@ -68,7 +68,7 @@ fn refuse(refusal: &Refusal) -> axum::response::Response {
     response
 }
 
-/// An answer without an end, which holds some bytes.
+/// An endless answer that holds some bytes.
 async fn endless(client: Client) -> axum::response::Response {
     let room = match client.take(Resource::Bytes, 100_000) {
         Ok(room) => room,
@@ -102,7 +102,7 @@ async fn start(limits: Limits) -> Server {
 }
 
 impl Server {
-    /// A connection from 127.0.0.`last` that sends something, with a small buffer for answers.
+    /// A connection from 127.0.0.`last` that sends some text, with a small receive buffer.
     async fn say(&self, last: u8, text: &str) -> TcpStream {
         let socket = TcpSocket::new_v4().unwrap();
         socket.set_recv_buffer_size(16 << 10).unwrap();
@@ -203,7 +203,7 @@ async fn silence_a_head_without_end_and_too_large_heads_end_a_connection() {
             "{answer}"
         );
     }
-    // An answered client may ask again, but not stay for ever.
+    // A client that was answered may send another request, but not stay forever.
     let mut idle = server.say(1, "GET / HTTP/1.1\r\nhost: x\r\n\r\n").await;
     assert!(read(&mut idle).await.ends_with("hello"));
     server.until("the end", |c| c.connections() == 0).await;
@@ -225,7 +225,7 @@ async fn one_address_gets_its_share_of_connections_and_another_gets_in_at_once()
         held.push(server.say(3, ENDLESS).await);
     }
     server.until("eight", |c| c.connections() == 8).await;
-    // All places are taken, so the address with most of them loses one.
+    // All connections are taken, so the address with the most loses one.
     assert!(server.ask(2, "/").await.ends_with("hello"));
     assert!(server.clients.connections() <= 8);
 }
@@ -281,7 +281,7 @@ async fn a_trusted_proxy_speaks_for_its_clients_and_nobody_else_does() {
     assert!(same.starts_with("HTTP/1.1 429"), "{same}");
     let other = read(&mut through(9, "192.0.2.2", "/").await).await;
     assert!(other.ends_with("hello"), "{other}");
-    // From elsewhere the field means nothing: this is a request of 127.0.0.1.
+    // From other addresses the header means nothing: this is a request of 127.0.0.1.
     let liar = read(&mut through(1, "192.0.2.1", "/").await).await;
     assert!(liar.ends_with("hello"), "{liar}");
 }
@@ -307,7 +307,7 @@ async fn a_body_takes_what_has_come_of_it_and_not_what_it_is_said_to_have() {
     let body = "y".repeat(500_000);
     let mut other = server.say(3, &(post_of(body.len()) + &body)).await;
     assert!(read(&mut other).await.ends_with("\r\n\r\n500000"));
-    // They never send the rest.
+    // These clients never send the rest.
     for mut stream in held {
         let answer = read(&mut stream).await;
         assert!(answer.contains("took too long"), "{answer}");
@@ -343,7 +343,7 @@ async fn whether_the_interface_lives_is_answered_whatever_others_hold() {
     let refused = server.ask(2, "/").await;
     assert!(refused.contains("requests are under way"), "{refused}");
     assert!(server.ask(2, "/alive").await.ends_with("alive"));
-    // A body that nobody reads changes nothing.
+    // A body that is not read changes nothing.
     let text = "GET /alive HTTP/1.1\r\nhost: x\r\ncontent-length: 900\r\n\r\n";
     let begun = read(&mut server.say(2, text).await).await;
     assert!(begun.ends_with("alive"), "{begun}");

@@ -1,41 +1,43 @@
-//! Reading a stopped validator's data through, and finding what is wrong with it.
+//! Checks a stopped validator's data, and reports problems.
 
 use anyhow::Context as _;
+use commonware_codec::Encode as _;
 use quorate_crypto::bls::{HashedMessage, Scheme};
 use quorate_storage::{
     journal::Journal,
-    store::{Store, tree_updates},
+    store::Store,
     tree::{MemoryStore, Tree},
 };
-use quorate_types::{Certificate, ChainId, Digest, Height, Identity, VoteKind, genesis::Genesis};
+use quorate_types::{Certificate, ChainId, Digest, Height, VoteKind, genesis::Genesis};
 use serde::Serialize;
 use std::{fs, path::Path};
 
-/// Finalizations that are verified together.
+/// Number of finalizations that are verified as one batch.
 const BATCH: usize = 64;
 
-/// Problems that are told; more are counted together.
+/// Most problems that are listed; further ones are only counted.
 const MAX_PROBLEMS: usize = 100;
 
-/// What was read, and what is wrong.
+/// The result of a check.
 #[derive(Debug, Default, Serialize)]
 pub struct CheckReport {
-    /// Blocks that are there.
+    /// Blocks found.
     pub blocks: u64,
-    /// The first height that must be there.
+    /// The lowest height that must be stored.
     pub first: u64,
     /// The newest height.
     pub last: u64,
-    /// Finalizations that were verified.
+    /// Finalizations verified.
     pub finalizations: u64,
     /// Transactions in the blocks.
     pub transactions: u64,
-    /// Accounts.
     pub accounts: u64,
     /// Records in the vote journal.
     pub journal_records: u64,
-    /// What is wrong, a sentence each.
+    /// Problems of the database, one sentence each.
     pub problems: Vec<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub journal_problem: Option<String>,
 }
 
 struct Checker<'a> {
@@ -46,10 +48,10 @@ struct Checker<'a> {
     pending: Vec<(Height, Certificate)>,
 }
 
-/// Tells how far the check of something is: what, how much is done, of how much.
+/// Reports progress: the part being checked, the amount done, and the total.
 pub type Progress<'a> = &'a mut dyn FnMut(&str, u64, u64);
 
-/// Checks a database and the vote journal beside it. Damage is told in the report.
+/// Checks a database and the vote journal beside it. Damage is reported, not returned as an error.
 ///
 /// # Errors
 ///
@@ -97,11 +99,11 @@ impl Checker<'_> {
         progress: Progress<'_>,
     ) -> anyhow::Result<()> {
         let mut parent: Option<Digest> = (first == Height(1)).then_some(Digest::ZERO);
-        // Blocks since the last one with a finalization of its own.
+        // The first block since the last one with its own finalization.
         let mut unproven: Option<Height> = None;
         let mut height = first;
         while height <= last {
-            progress("blocks", height.0 - first.0, last.0 - first.0 + 1);
+            progress("blocks", height.0 - first.0, last.0 + 1 - first.0);
             parent = self.block(height, parent, &mut unproven);
             if self.pending.len() >= BATCH {
                 self.verify_pending();
@@ -116,6 +118,7 @@ impl Checker<'_> {
         }
         if let Some(lowest) = self.store.lowest_block()?
             && lowest < first
+            && self.store.base()? != Some(lowest)
         {
             self.problem(format!(
                 "block {lowest} is there although blocks below {first} are pruned"
@@ -124,7 +127,7 @@ impl Checker<'_> {
         Ok(())
     }
 
-    /// Checks one block; returns its id.
+    /// Checks a block and returns its id.
     fn block(
         &mut self,
         height: Height,
@@ -167,7 +170,7 @@ impl Checker<'_> {
         for transaction in block.transactions() {
             self.report.transactions += 1;
             let id = transaction.id();
-            // A later block may hold the same transaction; the index names the newest.
+            // A later block may contain the same transaction; the index refers to the newest.
             match self.store.transaction(&id) {
                 Ok(Some(place)) if place.height >= height => {}
                 found => self.problem(format!(
@@ -217,7 +220,7 @@ impl Checker<'_> {
         }
     }
 
-    /// Index rows that lead nowhere.
+    /// Finds index rows that refer to blocks that are not stored.
     fn indexes(
         &mut self,
         first: Height,
@@ -225,6 +228,7 @@ impl Checker<'_> {
         progress: Progress<'_>,
     ) -> anyhow::Result<()> {
         progress("indexes", 0, 2);
+        let base = self.store.base()?;
         let mut after = None;
         loop {
             let rows = self.store.ids_after(after)?;
@@ -233,7 +237,7 @@ impl Checker<'_> {
             };
             after = Some(*newest);
             for (id, height) in rows {
-                if height < first || height > last {
+                if (height < first || height > last) && base != Some(height) {
                     self.problem(format!(
                         "the id {id} leads to block {height}, which is not kept"
                     ));
@@ -269,7 +273,7 @@ impl Checker<'_> {
             .find(|size| size.name == "accounts")
             .map_or(0, |size| size.rows);
         let mut tree = Tree::open(MemoryStore::default()).context("a tree in memory")?;
-        let mut after: Option<Identity> = None;
+        let mut after = None;
         loop {
             let rows = self.store.accounts_after(after)?;
             let Some((newest, _)) = rows.last() else {
@@ -282,7 +286,9 @@ impl Checker<'_> {
                 self.report.accounts,
                 all.max(self.report.accounts),
             );
-            let changes = tree.prepare(&tree_updates(&rows.into_iter().collect()))?;
+            let rows = rows.into_iter();
+            let values = rows.map(|(key, account)| (key, account.encode().to_vec()));
+            let changes = tree.prepare(&values.collect())?;
             tree.store_mut().apply(&changes);
             tree.commit(changes);
         }
@@ -298,17 +304,19 @@ impl Checker<'_> {
     fn journal(&mut self, data: &Path) {
         let folder = data.join("journal");
         if !folder.is_dir() {
-            self.problem(format!("there is no vote journal in {}", folder.display()));
+            self.report.journal_problem =
+                Some(format!("there is no vote journal in {}", folder.display()));
             return;
         }
         match Journal::open(&folder, self.chain) {
             Ok((_, recovered)) => self.report.journal_records = recovered.records.len() as u64,
-            Err(error) => self.problem(format!("the vote journal: {error}")),
+            Err(error) => self.report.journal_problem = Some(format!("the vote journal: {error}")),
         }
     }
 }
 
-/// Bytes of all files in a folder and its folders. What vanishes meanwhile counts as nothing.
+/// Sums the sizes of all files in a folder and its subfolders. Files that vanish meanwhile are
+/// ignored.
 pub fn folder_bytes(folder: &Path) -> u64 {
     let entries = fs::read_dir(folder).into_iter().flatten().flatten();
     entries

@@ -1,8 +1,7 @@
 //! The commands of the `quorate` binary.
 //!
-//! Every command prints its result on standard output, as text or with `--json` as one JSON
-//! object, and what went wrong on standard error, with a non-zero exit code: 2 if the command line
-//! itself cannot be understood, else 1.
+//! Every command prints its result on standard output, as text or with `--json` as one JSON object.
+//! Errors go to standard error, with exit code 2 if the command line cannot be parsed, else 1.
 
 mod account;
 mod block;
@@ -34,14 +33,16 @@ mod stop;
 mod testnet;
 mod tx;
 
-use crate::guard;
+use crate::{config::ValidatorConfig, guard, node::WrapWire};
 use clap::{Parser, Subcommand};
 use quorate_http::client::shown_lines;
 use std::process::ExitCode;
 
+pub use run::Run;
+
 /// A Byzantine-fault-tolerant blockchain node, and the tools around it.
 ///
-/// A chain is run by n validators, of whom f may be faulty in any way (n ≥ 3f + 1). Start one on
+/// A chain is run by n validators, of which f may be faulty in any way (n ≥ 3f + 1). Start one on
 /// this machine with `quorate localnet`, or make keys, a genesis file and a configuration for each
 /// validator, and start them with `quorate run`.
 #[derive(Parser)]
@@ -52,10 +53,10 @@ use std::process::ExitCode;
     max_term_width = 100,
     after_help = "Examples:
   quorate localnet                            four validators on this machine, with some load
-  quorate status                              what a validator says of itself
+  quorate status                              a validator's health, height and peers
   quorate block latest --verify --trust localnet/trust.json
 
-`quorate help COMMAND` tells more about a command."
+`quorate help COMMAND` describes a command."
 )]
 struct Cli {
     #[command(subcommand)]
@@ -64,64 +65,64 @@ struct Cli {
 
 #[derive(Subcommand)]
 enum Command {
-    /// Make and show identity keys (of validators and of accounts)
+    /// Create and show identity keys (of validators and of accounts)
     #[command(subcommand)]
     Keys(keys::Keys),
-    /// Make and show genesis files, from which chains start
+    /// Create and show genesis files, which define new chains
     #[command(subcommand)]
     Genesis(genesis::Genesis),
-    /// Make one validator's keys on its own machine, and what it hands in for a new chain
+    /// Create one validator's keys on its own machine, and its entry for a new chain's genesis file
     Init(init::Init),
-    /// Make a chain with a folder for each validator, to be taken to its machine, and a funded account
+    /// Create a new chain: a folder for each validator's machine, and a funded account
     Testnet(Box<testnet::Testnet>),
     /// Run a validator
     Run(run::Run),
     /// Run a whole network on this machine, with load, and report its figures
     Localnet(localnet::Localnet),
-    /// Drive transfers at validators at a fixed rate, and report how long they take to be final
+    /// Send transfers at a fixed rate, and report how long they take to become final
     Load(load::Load),
-    /// Show what a validator says of itself: height, view, peers
+    /// Show a validator's verdict on its own health, its height, view and peers
     Status(status::Status),
-    /// Show the other validators, and say which are not to be listened to
+    /// List a validator's peers; block and unblock them
     #[command(subcommand)]
     Peers(peers::Peers),
-    /// Show and verify evidence: pairs of votes that no honest validator casts together
+    /// Show and verify evidence of equivocation: pairs of votes that no honest validator casts
     #[command(subcommand)]
     Evidence(evidence::Evidence),
-    /// Show an account: balance and next nonce, on request with a verified proof
+    /// Show an account's balance and next nonce; with --proof, verify them
     Account(account::Account),
-    /// Show a block, on request with its finality verified offline
+    /// Show a block; with --verify, verify its finality offline
     Block(block::Block),
-    /// Show a chain to people and programs: a web page, an HTTP interface, streams
+    /// Serve a chain's verified blocks: web page, HTTP API, event streams
     Explorer(Box<explorer::Explorer>),
     /// Check a validator's configuration, and show the defaults
     #[command(subcommand)]
     Config(config::Config),
-    /// Check, measure and shorten the database of a validator that is stopped
+    /// Check, measure and prune a stopped validator's database
     #[command(subcommand)]
     Db(db::Db),
-    /// Remove a stopped validator's database, so that it fetches the chain again
+    /// Remove a stopped validator's database, so that it downloads the chain again
     Reset(reset::Reset),
-    /// Take a stopped validator to another machine, so that only one copy of it can vote
+    /// Move a stopped validator to another machine, so that only one copy of it can vote
     #[command(subcommand, name = "move")]
     Moving(moving::Move),
-    /// Have a running validator read its configuration again
+    /// Make a running validator reread its configuration
     Reload(stop::Reload),
-    /// Stop a running validator, and wait until it has ended
+    /// Stop a running validator, and wait until its process has ended
     Stop(stop::Stop),
-    /// Collect what helps to find out what is wrong, without secrets
+    /// Collect diagnostics for a bug report, without secrets
     Report(report::Report),
-    /// Make transactions and submit them
+    /// Create and submit transactions
     #[command(subcommand)]
     Tx(tx::Tx),
     /// Print a completion script for a shell
     Completions(shell::Completions),
-    /// Print the manual page, or write one for each command
+    /// Print the manual page, or write one per command
     Man(shell::Man),
 }
 
 impl Command {
-    /// Whether it reads or makes secret keys.
+    /// Whether the command reads or creates secret keys.
     fn holds_keys(&self) -> bool {
         match self {
             Self::Keys(_)
@@ -150,7 +151,7 @@ impl Command {
         }
     }
 
-    /// Whether it writes files that are nobody else's business: a data directory, a report.
+    /// Whether the command writes files that other users must not read: a data directory, a report.
     fn writes_private_files(&self) -> bool {
         matches!(
             self,
@@ -188,7 +189,7 @@ impl Command {
     }
 }
 
-/// Runs the binary with the process's own arguments.
+/// Runs the binary with the arguments of the process.
 pub fn main() -> ExitCode {
     let command = Cli::parse().command;
     if command.writes_private_files() {
@@ -198,7 +199,22 @@ pub fn main() -> ExitCode {
         true => guard::protect_memory(),
         false => Ok(()),
     };
-    let result = guarded.and_then(|()| command.run());
+    end(guarded.and_then(|()| command.run()))
+}
+
+/// Runs a validator like `quorate run`, with its configuration and transport altered by `change`.
+/// For programs that make validators misbehave.
+pub fn run_changed(
+    run: Run,
+    change: impl FnOnce(&mut ValidatorConfig) -> anyhow::Result<Option<WrapWire>>,
+) -> ExitCode {
+    guard::keep_files_private();
+    let guarded = guard::protect_memory();
+    let result = guarded.and_then(|()| run.run_changed(change));
+    end(result.map(|()| ExitCode::SUCCESS))
+}
+
+fn end(result: anyhow::Result<ExitCode>) -> ExitCode {
     match result {
         Ok(code) => code,
         Err(error) => {
@@ -211,8 +227,8 @@ pub fn main() -> ExitCode {
     }
 }
 
-/// An error and its causes in one line, the outermost first; a cause that the text before tells
-/// already is left out.
+/// Formats an error and its causes as one line, outermost first. Leaves out causes that the text
+/// already contains.
 pub(crate) fn with_causes(error: &anyhow::Error) -> String {
     let mut text = String::new();
     for cause in error.chain().map(ToString::to_string) {

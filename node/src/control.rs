@@ -1,19 +1,23 @@
-//! The control socket: orders to a running validator, from whoever may read its data directory.
+//! The control socket: operator commands to a running validator, from users who can access its data
+//! directory.
 //!
-//! It is the HTTP interface over a Unix socket of mode 0600 in the data directory, with orders
-//! beside: whom to block and whom to believe again, to read the configuration again, to stop. The network cannot
-//! reach it.
+//! It serves the HTTP API over a Unix socket of mode 0600 in the data directory, with additional
+//! commands: block and unblock validators, reread the configuration, stop. It is not reachable over
+//! the network.
 
 use crate::{
     reload::Reloads,
-    replica::{Event, Ordered},
-    rpc::{self, Audience, RpcState, error::RpcError, live::LiveStatus},
+    rpc::{self, Audience, RpcState, error::RpcError},
 };
 use anyhow::Context;
 use axum::{Json, Router, extract::State, routing::post};
 use crossbeam_channel::Sender;
+use quorate_api::{OrderAnswer, OrderJson, ReloadedJson};
 use quorate_consensus::Order;
-use quorate_load::api::{OrderAnswer, OrderJson, ReloadedJson};
+use quorate_machine::{
+    live::LiveStatus,
+    replica::{Event, Ordered},
+};
 use quorate_types::{Identity, ValidatorIndex};
 use std::{
     fs,
@@ -27,13 +31,13 @@ use tokio::{
     sync::{Notify, oneshot},
 };
 
-/// The socket's name in the data directory.
+/// The socket's file name in the data directory.
 pub const CONTROL_SOCKET: &str = "control.sock";
 
 /// The longest path of a Unix socket on Linux, in bytes.
 const MAX_PATH_BYTES: usize = 107;
 
-/// The longest block by order, in seconds: ten years.
+/// The longest block that an operator can order, in seconds: ten years.
 const MAX_SECONDS: u64 = 10 * 365 * 24 * 3_600;
 
 #[derive(Clone)]
@@ -43,28 +47,28 @@ struct Control {
     commands: Commands,
 }
 
-/// What concerns the process as a whole.
+/// Commands to the process as a whole.
 #[derive(Clone)]
 pub(crate) struct Commands {
-    /// Has the configuration read again.
+    /// Requests that the configuration be reread.
     pub(crate) reloads: Reloads,
-    /// Has the validator stop.
+    /// Requests that the validator stop.
     pub(crate) stop: Arc<Notify>,
 }
 
-/// The socket, ready to be served.
+/// A bound socket, ready to be served.
 pub(crate) struct ControlSocket {
     listener: UnixListener,
     path: PathBuf,
 }
 
 impl ControlSocket {
-    /// Makes the socket in a data directory that this process has locked. One that a killed process
-    /// left is replaced.
+    /// Creates the socket in a data directory that this process has locked. Replaces a socket left
+    /// behind by a killed process.
     ///
     /// # Errors
     ///
-    /// If the path is too long or the socket cannot be made.
+    /// If the path is too long or the socket cannot be created.
     pub(crate) fn bind(directory: &Path) -> anyhow::Result<Self> {
         let path = directory.join(CONTROL_SOCKET);
         anyhow::ensure!(
@@ -87,7 +91,7 @@ impl ControlSocket {
         Ok(Self { listener, path })
     }
 
-    /// Serves orders, and everything that the interface serves to operators, until it is dropped.
+    /// Serves the commands and everything that the API offers to operators, until dropped.
     ///
     /// # Errors
     ///
@@ -109,7 +113,16 @@ impl ControlSocket {
                 replica,
                 commands,
             });
-        let router = orders.merge(rpc::router(state, Audience::Operator));
+        self.serve_router(orders.merge(rpc::router(state, Audience::Operator)))
+            .await
+    }
+
+    /// Serves these routes until dropped.
+    ///
+    /// # Errors
+    ///
+    /// If the socket fails.
+    pub(crate) async fn serve_router(self, router: Router) -> anyhow::Result<()> {
         axum::serve(self.listener, router)
             .await
             .with_context(|| format!("control socket {}", self.path.display()))
@@ -186,7 +199,7 @@ impl Control {
     }
 
     fn find(&self, peer: &str) -> Result<ValidatorIndex, RpcError> {
-        let committee = self.live.committee();
+        let committee = self.live.committees().known();
         let place = match peer.parse::<u32>() {
             Ok(place) => Some(ValidatorIndex(place)),
             Err(_) => peer

@@ -1,13 +1,12 @@
-//! How many files and connections the process may have open.
+//! The process's limit on open files and connections.
 
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
-/// What the database, the journal, the links and the rest may have open, connections of clients
-/// apart.
+/// Estimate of all open files except client connections: database, journal, links, and so on.
 const OTHERS: u64 = 2_048;
 
-/// Raises the process's own limit as far as the system lets it, and warns if this many connections
-/// of clients would exceed it.
+/// Raises the process's own limit as far as the system allows. Warns if this many client
+/// connections would exceed it.
 pub(crate) fn raise_for(connections: u64) {
     let wanted = connections.saturating_add(OTHERS);
     let held = getrlimit(Resource::Nofile);
@@ -17,7 +16,7 @@ pub(crate) fn raise_for(connections: u64) {
             current: Some(allowed.min(wanted.next_power_of_two())),
             ..held
         };
-        // If it fails, the next lines tell what is missing.
+        // If this fails, the check below reports it.
         let _ = setrlimit(Resource::Nofile, raised);
     }
     let now = getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX);

@@ -1,8 +1,9 @@
-//! Making a new chain: its vote keys, and the files.
+//! Creating a new chain: its vote keys and its files.
 //!
-//! With `bls-threshold` a dealer makes the keys. Whoever runs this sees every validator's share of the group key for a moment, and could keep
-//! them. A chain that nobody may be able to forge needs a dealer whom all trust. With
-//! `bls-aggregate` each validator can make its own key and register it, and there is no dealer.
+//! With `bls-threshold`, a dealer generates the keys. This process briefly holds every validator's
+//! share of the group key and could keep them: if the chain must not be forged, all validators must
+//! trust the dealer. With `bls-aggregate`, each validator can generate its own key and register it,
+//! without a dealer.
 
 use crate::keys::{self, KeyFileError, KeyKind, Protection, VOTE_FILE};
 use quorate_crypto::{
@@ -22,98 +23,72 @@ use std::{
     time::{SystemTime, UNIX_EPOCH},
 };
 
-/// The usual name of a genesis file.
+/// The default name of a genesis file.
 pub const GENESIS_FILE: &str = "genesis.json";
 
-/// The usual name of a trust file.
+/// The default name of a trust file.
 pub const TRUST_FILE: &str = "trust.json";
 
-/// What a block may hold unless something else is asked for.
-pub const DEFAULT_LIMITS: BlockLimits = BlockLimits {
-    max_transactions: 4_096,
-    max_bytes: 1 << 20,
-};
-
-/// What a transfer pays at least unless something else is asked for.
-pub const DEFAULT_FEES: Fees = Fees {
-    per_transfer: 1,
-    per_memo_byte: 1,
-};
-
-/// What a new chain is to be like.
+/// The parameters of a new chain.
 #[derive(Debug, Clone)]
 pub struct NewChain {
-    /// Its name, 1 to 64 bytes.
+    /// The chain's name, 1 to 64 bytes.
     pub name: String,
-    /// The consensus protocol.
     pub protocol: Protocol,
-    /// The vote scheme.
     pub scheme: SchemeKind,
-    /// Limits on each block.
     pub limits: BlockLimits,
-    /// The least that a transfer pays.
+    /// The minimum fees of a transfer.
     pub fees: Fees,
-    /// How many blocks an epoch has.
+    /// The length of an epoch in blocks.
     pub epoch_blocks: EpochLength,
-    /// The validators in order.
+    /// In committee order.
     pub validators: Vec<Identity>,
-    /// What validators who have made their own vote keys have handed in, in the same order; empty
-    /// if the keys are to be made here. With `bls-aggregate` only.
+    /// The registrations of validators that have generated their own vote keys, in the same order;
+    /// empty if the keys are generated here. Only with `bls-aggregate`.
     pub registrations: Vec<GenesisValidator>,
-    /// The accounts that exist from the start.
     pub accounts: Vec<GenesisAccount>,
 }
 
-/// A chain whose keys have been dealt. It holds every validator's secret share: write it and drop
-/// it.
+/// A chain with its generated keys. Contains every validator's secret key or share: write it and
+/// drop it.
 pub struct DealtChain {
     genesis: Genesis,
     secrets: Vec<VoteSecret>,
 }
 
-/// Why there is no new chain.
+/// Why a new chain cannot be created.
 #[derive(Debug, thiserror::Error)]
 pub enum NewChainError {
-    /// The validators make no committee.
+    /// The validators do not form a valid committee.
     #[error("{0}")]
     Committee(#[from] CommitteeError),
-    /// An identity is not a point of the curve, so nobody has its key.
+    /// An identity is not a point on the curve, so nobody has its secret key.
     #[error("{identity} is not an ed25519 public key")]
-    NotAKey {
-        /// The identity.
-        identity: Identity,
-    },
-    /// A value is out of its range.
+    NotAKey { identity: Identity },
+    /// A value is out of range.
     #[error("{0}")]
     Genesis(#[from] GenesisError),
     /// A key file could not be written.
     #[error("{0}")]
     Key(#[from] KeyFileError),
-    /// There is a chain in the directory already.
+    /// The directory already contains a chain.
     #[error(
         "{} exists and is not written over; choose another directory",
         .path.display()
     )]
-    Exists {
-        /// The file that is there.
-        path: PathBuf,
-    },
+    Exists { path: PathBuf },
     /// A file could not be written.
     #[error("cannot write {}: {source}", .path.display())]
-    Write {
-        /// The file.
-        path: PathBuf,
-        /// What the system says.
-        source: io::Error,
-    },
+    Write { path: PathBuf, source: io::Error },
 }
 
 impl NewChain {
-    /// Deals a fresh group key to the validators, as of now.
+    /// Generates the vote keys (or takes the registered ones) and the genesis, with the current
+    /// time.
     ///
     /// # Errors
     ///
-    /// If the validators make no committee or a value is out of its range.
+    /// If the validators do not form a valid committee, or a value is out of range.
     pub fn deal(self) -> Result<DealtChain, NewChainError> {
         let committee = Committee::new(Epoch(0), self.validators)?;
         for identity in committee.identities() {
@@ -146,7 +121,8 @@ impl NewChain {
             validators: dealt.validators,
             accounts: self.accounts,
         };
-        // Its reader's checks are the rules; what it would refuse is never written.
+        // Parse the result with the reader's own checks, so that no file is written that a reader
+        // would refuse.
         let genesis = Genesis::from_json(&genesis.to_json())?;
         genesis.scheme()?;
         Ok(DealtChain {
@@ -156,14 +132,14 @@ impl NewChain {
     }
 }
 
-/// Vote keys, public and secret.
+/// The public and secret vote keys.
 struct Dealt {
     group_key: Option<String>,
     validators: Vec<GenesisValidator>,
     secrets: Vec<VoteSecret>,
 }
 
-/// Deals shares of a fresh group key.
+/// Deals shares of a new group key.
 fn deal_shares(committee: &Committee) -> Dealt {
     let count = u32::try_from(committee.size()).expect("at most 1,024");
     let (keys, secrets) = deal(count, keys::system_rng());
@@ -181,7 +157,7 @@ fn deal_shares(committee: &Committee) -> Dealt {
     }
 }
 
-/// Makes each validator a vote key of its own.
+/// Generates a separate vote key for each validator.
 fn make_keys(chain_name: &str, committee: &Committee) -> Dealt {
     let mut rng = keys::system_rng();
     let identities = committee.identities();
@@ -200,7 +176,7 @@ fn make_keys(chain_name: &str, committee: &Committee) -> Dealt {
     }
 }
 
-/// What a validator that has made its own vote key hands to whoever makes the genesis file.
+/// Creates the registration of a validator that has generated its own vote key.
 pub fn register(chain_name: &str, identity: Identity, secret: &VoteSecret) -> GenesisValidator {
     GenesisValidator {
         identity,
@@ -211,7 +187,7 @@ pub fn register(chain_name: &str, identity: Identity, secret: &VoteSecret) -> Ge
     }
 }
 
-/// Whether a registration's proof of possession holds for a chain of this name.
+/// Whether a registration's proof of possession is valid for a chain of this name.
 pub fn is_proven(registration: &GenesisValidator, chain_name: &str) -> bool {
     let mut member = AggregateMember {
         identity: registration.identity.0,
@@ -225,17 +201,15 @@ pub fn is_proven(registration: &GenesisValidator, chain_name: &str) -> bool {
 }
 
 impl DealtChain {
-    /// The genesis, which is public.
     pub fn genesis(&self) -> &Genesis {
         &self.genesis
     }
 
-    /// The trust file's content, which is public.
     pub fn trust(&self) -> Trust {
         self.genesis.trust()
     }
 
-    /// Writes one validator's `vote.key` to its own directory, if it was made here.
+    /// Writes one validator's `vote.key` to its own directory, if it was generated here.
     ///
     /// # Errors
     ///
@@ -258,8 +232,8 @@ impl DealtChain {
         )?)
     }
 
-    /// Writes `genesis.json`, `trust.json` and, for each validator, `validator-N/vote.key`
-    /// under the given protection.
+    /// Writes `genesis.json`, `trust.json` and, for each validator, `validator-N/vote.key` with the
+    /// given protection.
     ///
     /// # Errors
     ///
@@ -277,12 +251,12 @@ impl DealtChain {
     }
 }
 
-/// Where a validator's own files are, within the directory of a new chain.
+/// Returns the folder of a validator's own files, within the directory of a new chain.
 pub fn validator_directory(directory: &Path, place: usize) -> PathBuf {
     directory.join(format!("validator-{place}"))
 }
 
-/// Writes a new text file and a line's end, and makes its directory if needed.
+/// Writes a new text file that ends with a newline, and creates its directory if needed.
 ///
 /// # Errors
 ///
@@ -313,6 +287,7 @@ pub fn write_new(path: &Path, text: &str) -> Result<(), NewChainError> {
 mod tests {
     use super::*;
     use crate::keys::generate_identity;
+    use quorate_types::genesis::{DEFAULT_FEES, DEFAULT_LIMITS};
 
     fn chain(validators: usize) -> NewChain {
         NewChain {

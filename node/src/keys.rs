@@ -1,20 +1,21 @@
 //! Key files: one secret each, encrypted under a passphrase.
 //!
-//! | file | what is in it |
+//! | file | content |
 //! |---|---|
-//! | `identity.key` | the seed of an ed25519 key: who a validator is, or who owns an account |
+//! | `identity.key` | the seed of an ed25519 key that identifies a validator or owns an account |
 //! | `vote.key` | a validator's share of the group key, or its own vote key |
 //!
-//! A key is a line: its kind, a colon, and 32 bytes as 64 hexadecimal digits
-//! (`quorate-identity-key:5fa1…`). Files of earlier versions have the digits alone, and are taken for
-//! what they are used as.
+//! A key is stored as one line: its kind, a colon, and 32 bytes as 64 hexadecimal digits
+//! (`quorate-identity-key:5fa1…`). Files of earlier versions contain only the digits; they are
+//! accepted as whatever kind is needed.
 //!
-//! A file is in the age format (age-encryption.org/v1, scrypt), so that other tools can open it
-//! too, or plain, for test networks. A file that others may read is refused, because it is too late
-//! to protect it quietly. A file that exists is never written over, because nobody has another copy
-//! of what is in it.
+//! A file is either in the age format (age-encryption.org/v1, scrypt), so that other tools can open
+//! it too, or unencrypted, for test networks. A file that others can read is refused: it may
+//! already have been read, so silently fixing its mode would be too late. An existing file is never
+//! overwritten, because its key may exist nowhere else.
 
 mod passphrase;
+mod terminal;
 
 pub use passphrase::{Passphrase, PassphraseError, PassphraseSource};
 
@@ -31,37 +32,37 @@ use std::{
 };
 use zeroize::Zeroizing;
 
-/// The usual name of an identity's file.
+/// The default name of an identity key's file.
 pub const IDENTITY_FILE: &str = "identity.key";
 
-/// The usual name of a vote key's file.
+/// The default name of a vote key's file.
 pub const VOTE_FILE: &str = "vote.key";
 
-/// What a key is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum KeyKind {
-    /// Who a validator is, or who owns an account.
+    /// The key of a validator's identity or of an account.
     Identity,
-    /// How a validator votes.
+    /// The key that signs a validator's votes.
     Vote,
 }
 
-/// All permissions that a key file may have: to be read and written by its owner.
+/// The widest mode that a key file may have: readable and writable by its owner.
 const ALLOWED_MODE: u32 = 0o600;
 
-/// Most bytes of a key file that are read: 64 digits, encrypted, with age's header.
+/// Size limit of a key file: 64 digits, encrypted, with age's header.
 const MAX_FILE_BYTES: u64 = 4 << 10;
 
-/// How an encrypted file begins.
+/// The first bytes of an encrypted file.
 const AGE_HEADER: &[u8] = b"age-encryption.org/v1";
 
-/// scrypt's cost for new files: 2^17 blocks of 1 KiB, about half a second.
+/// scrypt's work factor for new files: 2^17 blocks of 1 KiB, about half a second.
 const WORK_FACTOR: u8 = 17;
 
-/// The highest cost that is paid to open a file: 1 GiB, some seconds. A file could ask for more.
+/// The highest work factor that is accepted when opening a file: 1 GiB of memory, some seconds. A
+/// file could demand more.
 const MAX_WORK_FACTOR: u8 = 20;
 
-/// Thirty-two secret bytes as they are in a file. Wiped when dropped.
+/// A 32-byte secret as stored in a file. Zeroized when dropped.
 pub type SecretBytes = Zeroizing<[u8; 32]>;
 
 /// Why a key file cannot be read or written.
@@ -69,100 +70,69 @@ pub type SecretBytes = Zeroizing<[u8; 32]>;
 pub enum KeyFileError {
     /// The file cannot be read.
     #[error("cannot read the key file {}: {source}", .path.display())]
-    Read {
-        /// The file.
-        path: PathBuf,
-        /// What the system says.
-        source: io::Error,
-    },
-    /// Others than its owner may read or write it, or somebody may execute it.
+    Read { path: PathBuf, source: io::Error },
+    /// Users other than its owner can read or write the file, or it is executable.
     #[error(
         "the key file {path} has mode {mode:04o}, which is wider than 0600; \
          if nobody else can have read it: chmod 600 {path}",
         path = .path.display()
     )]
-    Permissions {
-        /// The file.
-        path: PathBuf,
-        /// Its permission bits.
-        mode: u32,
-    },
-    /// It does not hold 64 hexadecimal digits.
+    Permissions { path: PathBuf, mode: u32 },
+    /// The content is not a key.
     #[error(
         "the key file {} is damaged or no key file: it must hold a key as `quorate keys` writes it, \
          and nothing else",
         .path.display()
     )]
-    Content {
-        /// The file.
-        path: PathBuf,
-    },
-    /// It holds a key of another kind.
+    Content { path: PathBuf },
+    /// The file contains a key of another kind.
     #[error(
         "the key file {} holds {found}, and {wanted} is needed here{}",
         .path.display(), remedy(*.wanted)
     )]
     Kind {
-        /// The file.
         path: PathBuf,
-        /// What it holds.
         found: KeyKind,
-        /// What it should hold.
         wanted: KeyKind,
     },
-    /// It is not encrypted, and it should be.
+    /// The file is not encrypted, but should be.
     #[error(
         "the key file {path} is not encrypted: encrypt it with `quorate keys encrypt {path}`, or, for \
          a test network, allow it with --allow-plain-keys",
         path = .path.display()
     )]
-    Plain {
-        /// The file.
-        path: PathBuf,
-    },
-    /// No passphrase could be had.
+    Plain { path: PathBuf },
+    /// No passphrase could be obtained.
     #[error("the key file {} is encrypted: {source}", .path.display())]
     Passphrase {
-        /// The file.
         path: PathBuf,
-        /// Why there is none.
         source: PassphraseError,
     },
-    /// The passphrase does not open it.
+    /// The passphrase does not decrypt the file.
     #[error(
         "the key file {} cannot be opened ({reason}): the passphrase is wrong or the file is damaged",
         .path.display()
     )]
     Decrypt {
-        /// The file.
         path: PathBuf,
-        /// What the library says.
+        /// The message of the age library.
         reason: String,
     },
-    /// It holds a number that is no share of a group key.
+    /// The file contains a number that is not a valid vote key.
     #[error("the vote key file {} is no vote key: {source}", .path.display())]
-    VoteSecret {
-        /// The file.
-        path: PathBuf,
-        /// What is wrong with the number.
-        source: SecretError,
-    },
-    /// There is a file already.
+    VoteSecret { path: PathBuf, source: SecretError },
+    /// The file already exists.
     #[error(
         "the key file {} exists and is not written over; choose another directory, or move the \
          file to a safe place first",
         .path.display()
     )]
-    Exists {
-        /// The file.
-        path: PathBuf,
-    },
+    Exists { path: PathBuf },
     /// The file or its directory cannot be written.
     #[error("cannot write {}: {source}", .path.display())]
     Write {
         /// The file or the directory.
         path: PathBuf,
-        /// What the system says.
         source: io::Error,
     },
 }
@@ -170,7 +140,7 @@ pub enum KeyFileError {
 impl KeyKind {
     const ALL: [Self; 2] = [Self::Identity, Self::Vote];
 
-    /// What stands before the digits.
+    /// The text before the digits.
     const fn prefix(self) -> &'static str {
         match self {
             Self::Identity => "quorate-identity-key:",
@@ -195,26 +165,27 @@ fn remedy(wanted: KeyKind) -> &'static str {
     }
 }
 
-/// A fresh identity from the system's randomness.
+/// Generates an identity from the system's random source.
 pub fn generate_identity() -> SecretKey {
     SecretKey::random(system_rng())
 }
 
-/// The system's source of randomness, for keys.
+/// Returns the system's random source, for key generation.
 pub fn system_rng() -> impl rand::CryptoRng {
     rand::rand_core::UnwrapErr(rand::rngs::SysRng)
 }
 
-/// How key files are opened.
+/// How to open key files.
 pub struct KeyAccess {
-    /// Where the passphrase comes from, once one is needed. All files share it.
+    /// The source of the passphrase, shared by all files. Used when the first encrypted file is
+    /// opened.
     pub passphrase: PassphraseSource,
-    /// Whether files that are not encrypted are taken.
+    /// Whether unencrypted files are accepted.
     pub allow_plain: bool,
 }
 
 impl KeyAccess {
-    /// Takes plain files only: there is no passphrase.
+    /// Access to unencrypted files only, without a passphrase.
     pub fn plain() -> Self {
         Self {
             passphrase: PassphraseSource::none(),
@@ -223,30 +194,29 @@ impl KeyAccess {
     }
 }
 
-/// How a new key file is protected.
 #[derive(Clone, Copy)]
 pub enum Protection<'a> {
-    /// Under a passphrase.
+    /// Encrypted under a passphrase.
     Encrypted(&'a Passphrase),
-    /// By its file mode alone.
+    /// Unencrypted: protected by the file mode alone.
     Plain,
 }
 
-/// Reads an identity's file.
+/// Reads an identity key.
 ///
 /// # Errors
 ///
-/// If it cannot be read or opened, others may read it too, or it holds no identity key.
+/// If the file cannot be read or decrypted, is accessible to others, or contains no identity key.
 pub fn load_identity(path: &Path, access: &KeyAccess) -> Result<SecretKey, KeyFileError> {
     let secret = load_kind(path, access, KeyKind::Identity)?;
     Ok(SecretKey::from_bytes(&secret))
 }
 
-/// Reads a vote key's file.
+/// Reads a vote key.
 ///
 /// # Errors
 ///
-/// As for [`load_identity`]; and if the number is no vote key.
+/// As for [`load_identity`], or if the number is not a valid vote key.
 pub fn load_vote_secret(path: &Path, access: &KeyAccess) -> Result<VoteSecret, KeyFileError> {
     let secret = load_kind(path, access, KeyKind::Vote)?;
     VoteSecret::from_bytes(&secret).map_err(|source| KeyFileError::VoteSecret {
@@ -259,12 +229,12 @@ pub fn load_vote_secret(path: &Path, access: &KeyAccess) -> Result<VoteSecret, K
 ///
 /// # Errors
 ///
-/// If it cannot be read, or others may read it too.
+/// If the file cannot be read, or is accessible to others.
 pub fn is_encrypted(path: &Path) -> Result<bool, KeyFileError> {
     Ok(read_file(path)?.starts_with(AGE_HEADER))
 }
 
-/// Reads a key that must not be of another kind.
+/// Reads a key, and refuses one of another kind.
 fn load_kind(
     path: &Path,
     access: &KeyAccess,
@@ -280,11 +250,12 @@ fn load_kind(
     }
 }
 
-/// Reads any key file: the key's kind, unless an earlier version has written it, and its 32 bytes.
+/// Reads any key file. Returns the kind of the key (`None` in files of earlier versions) and its 32
+/// bytes.
 ///
 /// # Errors
 ///
-/// If it cannot be read or opened, others may read it too, or it is no key file.
+/// If the file cannot be read or decrypted, is accessible to others, or is not a key file.
 pub fn load_key(
     path: &Path,
     access: &KeyAccess,
@@ -308,7 +279,7 @@ pub fn load_key(
     } else if access.allow_plain {
         content
     } else {
-        // What is no key at all is told as such.
+        // Text that is not a key at all gets its own error.
         decode(path, &content)?;
         return Err(KeyFileError::Plain { path: path.into() });
     };
@@ -334,7 +305,7 @@ fn read_file(path: &Path) -> Result<Zeroizing<Vec<u8>>, KeyFileError> {
         source,
     };
     let file = File::open(path).map_err(read_error)?;
-    // Of the open file, not of the path: what is checked is what is read.
+    // Check the mode of the opened file, not of the path: this is the file that is read.
     let metadata = file.metadata().map_err(read_error)?;
     let mode = metadata.permissions().mode() & 0o7777;
     if metadata.is_file() && mode & !ALLOWED_MODE != 0 {
@@ -350,7 +321,7 @@ fn read_file(path: &Path) -> Result<Zeroizing<Vec<u8>>, KeyFileError> {
     Ok(content)
 }
 
-/// Writes an identity's 32 secret bytes, as [`save_key`] does.
+/// Writes the 32 secret bytes of an identity, like [`save_key`].
 ///
 /// # Errors
 ///
@@ -363,7 +334,7 @@ pub fn save_secret(
     save_key(path, KeyKind::Identity, bytes, protection)
 }
 
-/// Writes 32 secret bytes to a new file of mode 0600, makes its directory (mode 0700) if needed,
+/// Writes 32 secret bytes to a new file of mode 0600. Creates its directory (mode 0700) if needed,
 /// and syncs both to disk.
 ///
 /// # Errors
@@ -389,12 +360,12 @@ fn save_file(path: &Path, content: &[u8]) -> Result<(), KeyFileError> {
     sync_directory(directory)
 }
 
-/// Writes the same secret in another protection in place of a file. The old file goes only when
-/// the new one is on disk.
+/// Replaces a key file with the same secret under another protection. The old file is replaced only
+/// after the new one is on disk.
 ///
 /// # Errors
 ///
-/// If the new file cannot be written; then the old one is as it was.
+/// If the new file cannot be written; the old one is then unchanged.
 pub fn replace_secret(
     path: &Path,
     kind: Option<KeyKind>,
@@ -460,7 +431,7 @@ fn write_new(path: &Path, content: &[u8]) -> Result<(), KeyFileError> {
         .map_err(|source| write_error(path, source))
 }
 
-/// A new name is durable once its directory is.
+/// A new file name is durable only after its directory is synced.
 fn sync_directory(directory: &Path) -> Result<(), KeyFileError> {
     File::open(directory)
         .and_then(|directory| directory.sync_all())

@@ -1,46 +1,22 @@
-//! A Byzantine-fault-tolerant blockchain node, assembled from the crates below it.
+//! A Byzantine-fault-tolerant blockchain node, assembled from the lower-level crates.
 
-pub mod accounts;
-mod across;
-mod asked;
 pub mod check;
 pub mod cli;
-pub mod clock;
-pub mod conduct;
 pub mod config;
 pub mod control;
 mod descriptors;
-pub mod evidence;
-pub mod executor;
-pub mod forecast;
 pub mod genesis;
 mod guard;
-pub mod ingest;
-pub mod inlet;
-pub mod keeper;
 pub mod keys;
-pub mod ledger;
 pub mod localnet;
-pub mod lookup;
-pub mod machine;
 mod marker;
-pub mod mempool;
-pub mod metrics;
-pub mod misbehave;
 mod moved;
 pub mod node;
-pub mod offenders;
-pub mod outlet;
 mod owner;
 mod pool;
 mod priority;
 pub mod reload;
-pub mod replica;
 pub mod rpc;
-pub mod serve;
 mod space;
 mod sync_log;
-mod turns;
-pub mod validate;
 mod vitals;
-mod voting;

@@ -1,7 +1,7 @@
 //! A whole network on this machine: real processes, real TCP, real databases.
 //!
-//! [`setup`] makes the files, [`processes`] runs the validators, [`explorer`] an explorer, [`figures`] reads their metrics,
-//! and `quorate localnet` puts these together.
+//! [`setup`] creates the files, [`processes`] runs the validators, [`explorer`] runs an explorer,
+//! and [`figures`] reads their metrics. `quorate localnet` combines them.
 
 pub mod curve;
 pub mod explorer;
@@ -12,5 +12,5 @@ pub mod setup;
 pub use curve::Curve;
 pub use explorer::ExplorerProcess;
 pub use figures::{Figures, Sample};
-pub use processes::Network;
+pub use processes::{Network, check_ports};
 pub use setup::{Settings, SetupError, prepare};

@@ -2,13 +2,13 @@
 
 use std::process::ExitCode;
 
-/// It gives memory back that an attack or a busy hour has made necessary; the system's allocator
-/// keeps most of it for good (`docs/OPERATING.md`).
+/// mimalloc returns memory to the system after a load peak (an attack, a busy hour); the system's
+/// allocator would keep most of it forever (`docs/OPERATING.md`).
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
-// A validator that can be told to make mistakes must never exist.
-const _: () = assert!(!quorate_crypto::mistakes::COMPILED_IN);
+// A validator must never be built with signature checks switched off.
+const _: () = assert!(!quorate_crypto::CRYPTOGRAPHY_OFF);
 
 fn main() -> ExitCode {
     quorate_node::cli::main()

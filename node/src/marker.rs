@@ -1,10 +1,14 @@
-//! The mark beside a vote key that has been used.
+//! The marker file beside a vote key that has been used.
 //!
-//! A key that has voted must never vote without its journal: it could contradict itself. The data
-//! directory may be wiped, on purpose or by mistake, so what says that the key was used lies beside
-//! the key. If it was used and there is no journal, a new journal is begun with a record that it is not
-//! the key's first (`quorate_types::Silence`), and the machine asks the other validators how far the
-//! lost votes can go.
+//! A vote key that has voted must never vote without its journal: it could contradict its earlier
+//! votes. The data directory may be wiped, on purpose or by mistake, so the marker is stored beside
+//! the key. If the key was used and there is no journal, a new journal starts with a record that it
+//! is not the key's first one (`quorate_types::Silence`), and the engine asks the other validators
+//! how far the lost votes can reach.
+//!
+//! In earlier versions, operators named the epoch from which a key without its journal could vote
+//! again. That took hours, nothing checked it, and two lost journals out of four ended the chain.
+//! Now the answers of n − f other validators decide (`quorate_consensus`, rules R26 to R30).
 
 use quorate_files::read_text;
 use quorate_storage::disk::{SystemDisk, write_atomically};
@@ -15,49 +19,40 @@ use std::{
     path::{Path, PathBuf},
 };
 
-/// Most bytes of the mark's file.
+/// Size limit of the marker file.
 const MAX_MARK_BYTES: u64 = 64 << 10;
 
-/// What the mark says.
+/// The content of a marker.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Content {
-    /// The chain that the key has voted on.
+    /// The chain on which the key has voted.
     chain_id: ChainId,
-    /// The first epoch in which it may vote: what an operator of an earlier version named after a loss.
+    /// The first epoch in which the key may vote, as named by an operator of an earlier version
+    /// after a loss.
     #[serde(default)]
     vote_from_epoch: Epoch,
-    /// Whether a journal was lost and the new one may not say so yet.
+    /// Whether a journal was lost and the new journal may not record that yet.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     lost: bool,
-    /// Whether nothing said that the key had voted before, at the first start with this mark. The machine
-    /// goes by it for as long as the journal holds no vote.
+    /// Whether, at the first start with this marker, there was no sign that the key had voted
+    /// before. The machine relies on it as long as the journal contains no vote.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     fresh: bool,
 }
 
-/// Why a key cannot be used.
+/// Why a marker cannot be read or written.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum MarkError {
     /// The file system failed.
     #[error("{}: {source}", .path.display())]
-    Io {
-        /// The mark's file.
-        path: PathBuf,
-        /// What the system says.
-        source: io::Error,
-    },
-    /// The mark is damaged.
+    Io { path: PathBuf, source: io::Error },
+    /// The marker is damaged.
     #[error("{} is damaged ({problem}); it says whether the vote key was used", .path.display())]
-    Damaged {
-        /// The mark's file.
-        path: PathBuf,
-        /// What is wrong.
-        problem: String,
-    },
+    Damaged { path: PathBuf, problem: String },
 }
 
-/// The mark of one key.
+/// The marker of a vote key.
 #[derive(Debug)]
 pub(crate) struct Mark {
     path: PathBuf,
@@ -66,7 +61,7 @@ pub(crate) struct Mark {
 }
 
 impl Mark {
-    /// Reads the mark of a vote key. One of another chain says nothing.
+    /// Reads the marker of a vote key. Ignores a marker for another chain.
     pub(crate) fn of(vote_key: &Path, chain: ChainId) -> Result<Self, MarkError> {
         let path = mark_path(vote_key);
         let held = read(&path)?.filter(|mark| mark.chain_id == chain);
@@ -78,23 +73,24 @@ impl Mark {
         self.held.is_some()
     }
 
-    /// Whether a journal was lost and the new one may not say so yet.
+    /// Whether a journal was lost and the new journal may not record that yet.
     pub(crate) fn says_lost(&self) -> bool {
         self.held.as_ref().is_some_and(|held| held.lost)
     }
 
-    /// Whether the key was new here, or restored without its mark.
+    /// Whether the key was new here, or restored without its marker.
     pub(crate) fn is_fresh(&self) -> bool {
         self.held.as_ref().is_some_and(|held| held.fresh)
     }
 
-    /// The first epoch in which to vote.
+    /// Returns the first epoch in which the key may vote.
     pub(crate) fn vote_from_epoch(&self) -> Epoch {
         let held = self.held.as_ref();
         held.map(|held| held.vote_from_epoch).unwrap_or_default()
     }
 
-    /// Says durably that the key is used, whether a journal was lost, and whether the key was new here.
+    /// Durably records that the key is used, whether a journal was lost, and whether the key was
+    /// new here.
     pub(crate) fn write(&mut self, lost: bool, fresh: bool) -> Result<(), MarkError> {
         let content = Content {
             chain_id: self.chain,
@@ -117,7 +113,7 @@ impl Mark {
     }
 }
 
-/// Whether a vote key bears the mark that it was used on a chain.
+/// Whether a vote key's marker says that it was used on this chain.
 pub(crate) fn is_used(vote_key: &Path, chain: ChainId) -> Result<bool, MarkError> {
     let mark = read(&mark_path(vote_key))?;
     Ok(mark.is_some_and(|mark| mark.chain_id == chain))
@@ -162,10 +158,10 @@ mod tests {
         assert!(mark().was_used() && !mark().says_lost());
         mark().write(true, false).expect("written");
         assert!(mark().was_used() && mark().says_lost());
-        // Another chain's votes contradict nothing here.
+        // Votes on another chain cannot contradict votes on this one.
         let other = ChainId(Digest([2; 32]));
         assert!(!Mark::of(&key, other).expect("readable").was_used());
-        // What an operator of an earlier version said still holds, whatever is written.
+        // The epoch named by an operator of an earlier version is preserved by every write.
         let old = serde_json::json!({ "chain_id": CHAIN, "vote_from_epoch": 7 });
         fs::write(mark_path(&key), old.to_string()).expect("own file");
         mark().write(true, false).expect("written");

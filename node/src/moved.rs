@@ -1,9 +1,11 @@
-//! The mark of a validator that has moved to another machine, or is about to.
+//! The marker of a validator that has moved to another machine, or is about to.
 //!
-//! What must never happen is that two copies of a validator vote. So a folder is marked *before* anything
-//! that could run elsewhere is complete, and a new folder is marked until all of it is there. The mark is in
-//! the data directory, where the journal is, and beside the vote key, which another data directory could be
-//! given to.
+//! Two copies of a validator must never vote. So a folder is marked *before* an archive that could
+//! run elsewhere is complete, and a new folder stays marked until it is complete. There is a marker
+//! in the data directory, which contains the journal, and one beside the vote key, which could be
+//! used with another data directory.
+//!
+//! What this cannot prevent: an archive that is copied and imported twice.
 
 use quorate_files::read_text;
 use quorate_storage::disk::{SystemDisk, write_atomically};
@@ -14,16 +16,16 @@ use std::{
     path::{Path, PathBuf},
 };
 
-/// The file in the data directory.
+/// The marker's file name in the data directory.
 pub(crate) const MOVED_FILE: &str = "moved.json";
 
-/// What is added to the vote key's name.
+/// The suffix of the marker beside the vote key.
 const KEY_SUFFIX: &str = ".moved";
 
-/// Most bytes of a mark.
+/// Size limit of a marker.
 const MAX_MARK_BYTES: u64 = 64 << 10;
 
-/// How far a move is.
+/// The progress of a move.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum Stage {
@@ -35,73 +37,50 @@ pub(crate) enum Stage {
     Importing,
 }
 
-/// What a mark says.
+/// The content of a marker.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Moved {
-    /// How far the move is.
     pub(crate) stage: Stage,
-    /// The archive.
     pub(crate) archive: PathBuf,
 }
 
-/// Why a validator does not run from here.
+/// Why a validator cannot run from this folder.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum MovedError {
-    /// It has moved.
     #[error(
         "this validator has moved: {} says that it was exported to {}. Two copies of a validator would \
          contradict each other, so it does not run here any more. If it is to come back, export it \
          where it runs now; import this archive only if that was never done anywhere",
         .mark.display(), .archive.display()
     )]
-    Exported {
-        /// The mark.
-        mark: PathBuf,
-        /// The archive.
-        archive: PathBuf,
-    },
-    /// The export was cut short.
+    Exported { mark: PathBuf, archive: PathBuf },
+    /// The export was interrupted.
     #[error(
         "the export of this validator to {} was cut short ({}): run `quorate move export` again. If it is to \
          stay, import the archive then, in this place or another",
         .archive.display(), .mark.display()
     )]
-    Exporting {
-        /// The mark.
-        mark: PathBuf,
-        /// The archive.
-        archive: PathBuf,
-    },
-    /// The import was cut short.
+    Exporting { mark: PathBuf, archive: PathBuf },
+    /// The import was interrupted.
     #[error(
         "the import of this validator was cut short ({}): remove this folder and import {} again",
         .mark.display(), .archive.display()
     )]
-    Importing {
-        /// The mark.
-        mark: PathBuf,
-        /// The archive.
-        archive: PathBuf,
-    },
-    /// The mark cannot be read or written.
+    Importing { mark: PathBuf, archive: PathBuf },
+    /// The marker cannot be read or written.
     #[error("{}: {problem}; it says whether this validator has moved to another machine", .mark.display())]
-    Mark {
-        /// The mark.
-        mark: PathBuf,
-        /// What is wrong.
-        problem: String,
-    },
+    Mark { mark: PathBuf, problem: String },
 }
 
-/// Where the marks of a validator are.
+/// Returns the paths of a validator's markers.
 pub(crate) fn marks(data_dir: &Path, vote_key: &Path) -> [PathBuf; 2] {
     let mut name = vote_key.file_name().unwrap_or_default().to_owned();
     name.push(KEY_SUFFIX);
     [data_dir.join(MOVED_FILE), vote_key.with_file_name(name)]
 }
 
-/// Refuses a validator that is marked.
+/// Refuses to run a validator that is marked.
 pub(crate) fn check(data_dir: &Path, vote_key: &Path) -> Result<(), MovedError> {
     for mark in marks(data_dir, vote_key) {
         if let Some(Moved { stage, archive }) = read(&mark)? {
@@ -115,7 +94,7 @@ pub(crate) fn check(data_dir: &Path, vote_key: &Path) -> Result<(), MovedError> 
     Ok(())
 }
 
-/// Reads a mark, if there is one.
+/// Reads a marker, if there is one.
 pub(crate) fn read(mark: &Path) -> Result<Option<Moved>, MovedError> {
     let failed = |problem: String| MovedError::Mark {
         mark: mark.to_owned(),
@@ -130,7 +109,7 @@ pub(crate) fn read(mark: &Path) -> Result<Option<Moved>, MovedError> {
     }
 }
 
-/// Writes a mark durably.
+/// Writes a marker durably.
 pub(crate) fn write(mark: &Path, moved: &Moved) -> Result<(), MovedError> {
     serde_json::to_vec_pretty(moved)
         .map_err(io::Error::other)
@@ -138,7 +117,7 @@ pub(crate) fn write(mark: &Path, moved: &Moved) -> Result<(), MovedError> {
         .map_err(|error| failed_to(mark, &error))
 }
 
-/// Removes a mark durably, if it is there.
+/// Removes a marker durably, if it exists.
 pub(crate) fn remove(mark: &Path) -> Result<(), MovedError> {
     let folder = mark
         .parent()

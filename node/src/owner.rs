@@ -1,8 +1,11 @@
-//! Whose a data directory is.
+//! The owner of a data directory.
 //!
-//! The vote journal and the database in it are those of one validator on one chain. A validator that
-//! runs on another's journal forgets what it has voted itself, and remembers what it has not. So the
-//! directory says whose it is from the first start on.
+//! The vote journal and the database in it belong to one validator on one chain. A validator that
+//! ran on another validator's journal would not know its own votes and would take the other's votes
+//! for its own. So the first start records the owner in the directory.
+//!
+//! In addition, a validator binds all its listen addresses before its first link, so that a
+//! validator that cannot run never joins the network.
 
 use quorate_files::read_text;
 use quorate_storage::disk::{SystemDisk, write_atomically};
@@ -13,45 +16,32 @@ use std::{
     path::{Path, PathBuf},
 };
 
-/// The file in the data directory.
+/// The owner file in the data directory.
 pub(crate) const OWNER_FILE: &str = "owner.json";
 
-/// Most bytes of it.
+/// Size limit of the owner file.
 const MAX_OWNER_BYTES: u64 = 64 << 10;
 
-/// Whose a data directory is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Owner {
-    /// The chain.
     pub(crate) chain_id: ChainId,
-    /// The validator.
     pub(crate) identity: Identity,
 }
 
 /// Why a data directory cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum OwnerError {
-    /// The file system failed.
+    /// The owner file cannot be read or written.
     #[error("{}: {source}", .path.display())]
-    Io {
-        /// The file.
-        path: PathBuf,
-        /// What the system says.
-        source: io::Error,
-    },
-    /// The file is damaged.
+    Io { path: PathBuf, source: io::Error },
+    /// The owner file is damaged.
     #[error(
         "{} is damaged ({problem}); it says whose data directory this is. If you are certain that it is \
          this validator's, remove the file", .path.display()
     )]
-    Damaged {
-        /// The file.
-        path: PathBuf,
-        /// What is wrong.
-        problem: String,
-    },
-    /// It is another validator's.
+    Damaged { path: PathBuf, problem: String },
+    /// The data directory belongs to another validator.
     #[error(
         "`data_dir`: {} belongs to another validator: {what}. Name a folder of this validator's own",
         .directory.display()
@@ -64,8 +54,8 @@ pub(crate) enum OwnerError {
     },
 }
 
-/// Checks that a data directory is this validator's or says nothing of whose it is. Returns whether
-/// it says so.
+/// Checks that a data directory belongs to this validator or has no recorded owner. Returns whether
+/// an owner is recorded.
 pub(crate) fn check(directory: &Path, own: &Owner) -> Result<bool, OwnerError> {
     let path = directory.join(OWNER_FILE);
     let text = match read_text(&path, MAX_OWNER_BYTES) {
@@ -98,8 +88,9 @@ pub(crate) fn check(directory: &Path, own: &Owner) -> Result<bool, OwnerError> {
     Ok(true)
 }
 
-/// Marks a data directory as this validator's if nothing speaks against it: neither the mark that it
-/// bears already nor the votes in its journal, which earlier versions left without a mark.
+/// Records this validator as the owner of a data directory, unless the directory already has
+/// another owner or its journal contains another validator's votes (earlier versions recorded no
+/// owner).
 pub(crate) fn claim(
     directory: &Path,
     own: &Owner,

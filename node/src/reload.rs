@@ -1,10 +1,15 @@
-//! `SIGHUP` and `quorate reload`: the configuration file is read again, and what can be changed without a
-//! restart is.
+//! Rereading the configuration on `SIGHUP` and `quorate reload`, and applying everything that can
+//! change without a restart.
+//!
+//! A configuration is applied as a whole or not at all. Two keys can be applied; changes of all
+//! others are reported by name. Key files and the genesis file are not reread: that would take a
+//! passphrase, and nobody is there to enter it.
 
 use crate::config::{LogConfig, P2pConfig, Reloader};
 use anyhow::Context as _;
-use quorate_load::api::{MovedPeerJson, ReloadedJson};
+use quorate_api::{MovedPeerJson, ReloadedJson};
 use quorate_p2p::Links;
+use std::sync::Arc;
 use tokio::{
     signal::unix::{Signal, SignalKind, signal},
     sync::{mpsc, oneshot},
@@ -12,10 +17,10 @@ use tokio::{
 use tracing::{error, info, warn};
 use tracing_subscriber::EnvFilter;
 
-/// Changes what is logged while the process runs.
+/// Changes the log level at run time.
 pub struct LogLevel {
     set: Box<dyn Fn(EnvFilter) -> anyhow::Result<()> + Send + Sync>,
-    /// Whether the command line has the last word on it.
+    /// Whether the command line overrides the configured level.
     pub(crate) fixed: bool,
 }
 
@@ -24,7 +29,7 @@ impl LogLevel {
     ///
     /// # Errors
     ///
-    /// If the level cannot be understood.
+    /// If the level is invalid.
     pub fn start(config: &LogConfig) -> anyhow::Result<Self> {
         let filter = EnvFilter::try_new(&config.level).context("log level")?;
         let log = tracing_subscriber::fmt()
@@ -56,8 +61,8 @@ impl LogLevel {
     }
 }
 
-/// Has `SIGHUP` not end the process from now on, which it would do before somebody waits for it. What
-/// comes meanwhile is lost.
+/// Keeps `SIGHUP` from ending the process, which is its default effect until a handler is
+/// installed. Signals that arrive before `hangups` is called again are lost.
 ///
 /// # Errors
 ///
@@ -68,31 +73,31 @@ pub fn survive_hangups() -> anyhow::Result<()> {
         .build()
         .context("cannot start a runtime")?;
     let _in_it = runtime.enter();
-    // A handler stays when whoever asked for it is gone.
+    // The handler stays installed after the runtime and its receiver are dropped.
     hangups().map(drop)
 }
 
-/// Every `SIGHUP` from now on.
+/// Returns a stream of all `SIGHUP` signals from now on.
 pub(crate) fn hangups() -> anyhow::Result<Signal> {
     signal(SignalKind::hangup()).context("cannot watch for SIGHUP")
 }
 
-/// Where to ask for the file to be read again, and have told what came of it.
+/// Channel for reload requests; each request contains a channel for its result.
 pub(crate) type Reloads = mpsc::Sender<oneshot::Sender<Result<ReloadedJson, String>>>;
 
-/// Reads the file again at every signal and when asked for, until it is dropped.
+/// Rereads the file on every signal and request, until dropped.
 pub(crate) async fn watch(
     mut signals: Signal,
     mut asked: mpsc::Receiver<oneshot::Sender<Result<ReloadedJson, String>>>,
     mut file: Reloader,
     links: Links,
-    log_level: LogLevel,
+    log_level: Arc<LogLevel>,
 ) {
     loop {
         tokio::select! {
             Some(()) = signals.recv() => drop(reload(&mut file, &links, &log_level)),
             Some(reply) = asked.recv() => {
-                // Whoever asked may have gone away.
+                // The requester may be gone.
                 let _ = reply.send(reload(&mut file, &links, &log_level));
             }
             else => return,
@@ -100,7 +105,8 @@ pub(crate) async fn watch(
     }
 }
 
-/// Reads the file again, takes over what can be, and logs it. The error is for who asked.
+/// Rereads the file, applies what can be applied, and logs the result. The error is returned for
+/// the requester.
 fn reload(
     file: &mut Reloader,
     links: &Links,
@@ -150,7 +156,7 @@ fn reload(
     Ok(done)
 }
 
-/// Tells the links of all peers whose address differs.
+/// Updates the links of all peers whose address has changed.
 fn move_peers(p2p: &P2pConfig, links: &Links) -> Vec<MovedPeerJson> {
     let (mut moved, mut told) = (Vec::new(), Vec::new());
     for (identity, address) in &p2p.peers {

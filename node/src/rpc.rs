@@ -1,33 +1,26 @@
-//! The HTTP interface. `docs/API.md` describes it for its users.
+//! The HTTP API. `docs/API.md` describes it for its users.
 //!
-//! It never slows consensus: reads go to the database on a few blocking threads, signatures are
-//! verified on a few others ([`verifying`] says whose and when), the replica is not asked at all. Connections, requests under way, bodies,
-//! answers, waiting times and everything in a list are bounded, for all clients and for each one
-//! ([`quorate_http`]); beyond a bound there is an error that says so.
+//! It never slows down consensus: database reads run on a few blocking threads, signatures are
+//! verified on a few others (see [`verifying`] for scheduling), and the replica is never queried.
+//! Connections, requests in flight, bodies, responses, waiting times and list lengths are bounded,
+//! in total and per client ([`quorate_http`]); beyond a bound, a request gets an error that says
+//! so.
 //!
-//! It is served to three audiences. The public listener has what anybody may know. The admin
-//! listener has the metrics, the peers' addresses and everything about penalties beside, and the
-//! page of curves. The control socket ([`crate::control`]) has orders beside, and no limits.
+//! There are three audiences. The public listener serves what anybody may know. The admin listener
+//! adds the metrics, the peers' addresses, the penalties, and the live page with charts. The
+//! control socket ([`crate::control`]) adds commands, and has no limits.
 
 mod answers;
 pub(crate) mod error;
-mod heard;
 mod large;
 mod limits;
-pub mod live;
 mod page;
-mod progress;
 mod server;
 mod submit;
-mod verdict;
+pub(crate) mod syncing;
 pub(crate) mod verifying;
 
-pub(crate) use verdict::clock_time;
-
-use crate::{
-    accounts::Accounts, clock::Clock, config::RpcConfig, executor::ExecutorHandle, keeper::Keep,
-    mempool::Mempool, metrics::NodeMetrics, validate::MAX_EXECUTION_LAG,
-};
+use crate::config::RpcConfig;
 use axum::{
     Json, Router,
     extract::{
@@ -40,13 +33,17 @@ use axum::{
     routing::{get, post},
 };
 use error::{RpcError, RpcResult};
-use live::LiveStatus;
-use quorate_http::{Client, Clients, FREE_BYTES, Permit, Resource, forget_body, held};
-use quorate_load::api::{
+use quorate_api::verdict::Health;
+use quorate_api::{
     AccountJson, AccountProofJson, CertificatesJson, EvidenceListJson, PeersJson, StatusJson,
     SubmitAnswer, TransactionResult, TransactionState, to_hex,
 };
-use quorate_load::verdict::Health;
+use quorate_http::{Client, Clients, FREE_BYTES, Permit, Resource, forget_body, held};
+use quorate_machine::live::LiveStatus;
+use quorate_machine::{
+    accounts::Accounts, clock::Clock, executor::ExecutorHandle, keeper::Keep, mempool::Mempool,
+    metrics::NodeMetrics, validate::MAX_EXECUTION_LAG,
+};
 use quorate_p2p::PeerStatus;
 use quorate_storage::store::Store;
 use quorate_types::{Account, ChainId, Digest, Height, Identity, genesis::Fees};
@@ -55,71 +52,66 @@ use std::{sync::Arc, time::Duration};
 use verifying::Verifying;
 
 pub use limits::clients;
+pub(crate) use server::serve_router;
 pub use server::{listen, serve};
 
-/// Largest body of a request.
+/// Size limit of a request body.
 const MAX_BODY_BYTES: usize = 1 << 20;
 
-/// Longest waiting time that a request may ask for.
+/// The longest wait that a request can ask for.
 const MAX_WAIT: Duration = Duration::from_secs(30);
 
-/// Most blocks in one answer.
+/// Most blocks in one response.
 const MAX_BLOCKS: u64 = 100;
 
-/// Most certificates in one answer.
+/// Most certificates in one response.
 const MAX_CERTIFICATES: usize = 256;
 
-/// Everything that the interface reads from.
+/// The state shared by all request handlers.
 #[derive(Clone)]
 pub struct RpcState {
     parts: Arc<RpcParts>,
 }
 
 /// Tells where a peer is.
-pub type Whereabouts = dyn Fn(&Identity) -> Option<String> + Send + Sync;
+pub type AddressOf = dyn Fn(&Identity) -> Option<String> + Send + Sync;
 
 /// The handles behind [`RpcState`].
 pub struct RpcParts {
-    /// Its limits and names.
     pub config: RpcConfig,
-    /// The clients of the public listener.
     pub clients: Clients,
     /// The chain's name.
     pub name: String,
-    /// The chain.
     pub chain: ChainId,
     /// The vote scheme's name.
     pub scheme: String,
-    /// The database.
     pub store: Store,
-    /// The least that a transfer pays.
+    /// The minimum fees of a transfer.
     pub fees: Fees,
-    /// The machine's time.
+    /// The machine's clock.
     pub clock: Arc<dyn Clock>,
-    /// Accounts after known blocks.
+    /// Account states after recent blocks.
     pub accounts: Accounts,
-    /// Where transactions go.
+    /// Receives submitted transactions.
     pub mempool: Arc<Mempool>,
-    /// Where their signatures are verified.
+    /// Verifies the signatures of submitted transactions.
     pub(crate) verifying: Verifying,
-    /// Where they are kept, too.
+    /// Stores accepted transactions on disk.
     pub keeper: crossbeam_channel::Sender<Keep>,
-    /// The executor.
     pub executor: ExecutorHandle,
     /// The replica's progress.
     pub live: Arc<LiveStatus>,
     /// Where each peer is, by the configuration.
-    pub address: Box<Whereabouts>,
+    pub address: Box<AddressOf>,
     /// The links' state.
     pub peers: Box<dyn Fn() -> Vec<PeerStatus> + Send + Sync>,
-    /// Where submitted transactions are counted.
+    /// Counts submitted transactions.
     pub node_metrics: Arc<NodeMetrics>,
-    /// The text of `/metrics`.
+    /// Renders the text of `/metrics`.
     pub metrics: Box<dyn Fn() -> String + Send + Sync>,
 }
 
 impl RpcState {
-    /// The interface's state over these handles.
     pub fn new(parts: RpcParts) -> Self {
         Self {
             parts: Arc::new(parts),
@@ -130,7 +122,7 @@ impl RpcState {
         &self.parts
     }
 
-    /// Reads the database on a blocking thread, a few at a time.
+    /// Reads the database on a blocking thread, with a limited number of concurrent reads.
     async fn reading<T: Send + 'static>(
         &self,
         client: &Client,
@@ -140,8 +132,8 @@ impl RpcState {
         self.blocking(turn, work).await
     }
 
-    /// Does something on a blocking thread. The turn is over when it is done, even if nobody waits
-    /// for it any more.
+    /// Runs work on a blocking thread. Holds the turn until the work is done, even if nobody waits
+    /// for its result any more.
     async fn blocking<T: Send + 'static>(
         &self,
         turn: Permit,
@@ -156,16 +148,13 @@ impl RpcState {
     }
 }
 
-/// Who is served.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Audience {
-    /// Anybody.
     Public,
-    /// Who operates the validator.
     Operator,
 }
 
-/// All routes for an audience.
+/// Returns all routes for an audience.
 pub fn router(state: RpcState, audience: Audience) -> Router {
     let routes = Router::new()
         .route("/v1/transactions", post(submit))
@@ -204,7 +193,7 @@ pub fn router(state: RpcState, audience: Audience) -> Router {
         .with_state(state)
 }
 
-/// What is served to the operator only.
+/// The response to public requests for operator-only routes.
 async fn elsewhere() -> RpcError {
     RpcError::not_found(
         "unknown_path",
@@ -213,7 +202,7 @@ async fn elsewhere() -> RpcError {
     )
 }
 
-/// Refuses a body by its announced length, before any of it has come.
+/// Refuses a body that is too long according to its Content-Length, before reading any of it.
 async fn refuse_long_bodies(request: Request, next: Next) -> Response {
     let announced = request.headers().get(header::CONTENT_LENGTH);
     let length = announced
@@ -245,13 +234,14 @@ async fn submit(
         Some(_) => return Err(RpcError::bad_request("`wait` must be `finalized`")),
     };
     if let Err(refusal) = state.parts().verifying.admits(&client) {
-        // To read it would cost more than all the rest.
+        // Reading the body would cost more than everything else.
         forget_body(&client, request.into_body()).await;
         return Err(refusal.into());
     }
     let request = submit::read(&state, &client, request).await?;
     let count = submit::count(&request)?;
-    // Before anything is taken in: who is told that there is no room must not have to wonder.
+    // Reserve the resources before accepting any transaction: a client that is refused for lack of
+    // resources must be sure that none was accepted.
     let waiting = wait.then(|| client.wait()).transpose()?;
     let answer_bytes = (count * submit::MAX_RESULT_BYTES).saturating_sub(FREE_BYTES);
     let room = client.take(Resource::Bytes, answer_bytes)?;
@@ -292,7 +282,7 @@ async fn transaction(
         let timeout = Duration::from_millis(wait_ms).min(MAX_WAIT);
         let deadline = tokio::time::Instant::now() + timeout;
         if result.is_none() {
-            // It may be on its way from another validator.
+            // The transaction may be on its way from another validator.
             result = answers::await_known(&state, &client, id, deadline, &place).await?;
         }
         if let Some(found) = result {
@@ -314,7 +304,7 @@ async fn status(State(state): State<RpcState>) -> Json<StatusJson> {
     let parts = state.parts();
     let live = &parts.live;
     let executed = parts.executor.executed().borrow().clone();
-    let committee = live.committee();
+    let committee = live.committees().known();
     let condition = live.condition();
     let links = (parts.peers)();
     let sync = live.sync(&links);
@@ -357,7 +347,7 @@ async fn peers(State(state): State<RpcState>) -> Json<PeersJson> {
 async fn public_peers(State(state): State<RpcState>) -> Json<PeersJson> {
     let mut answer = answers::peers(state.parts());
     for peer in &mut answer.peers {
-        // Where to attack, and what is known against whom.
+        // Not public: addresses help attackers, and penalties concern only the operator.
         peer.address = None;
         peer.offender = None;
     }
@@ -412,7 +402,7 @@ async fn account(
         .map_err(|_| RpcError::unavailable("stopping", "the node is stopping"))?
         .map_err(|refused| RpcError::busy(&refused.to_string()))?;
     let account = answers::proven_account(&proven, &identity)?;
-    // The proof is of a state that is certified, and transfers may have been executed since.
+    // The proof is about a certified state; transfers may have been executed since.
     let (_, free_nonce) = state
         .reading(&client, move |parts| newest_account(parts, &identity))
         .await?;
@@ -431,9 +421,10 @@ async fn account(
     }))
 }
 
-/// An account as it is now, and the first nonce that the next transfer can have.
+/// Returns the current account, and the first nonce that its next transfer can have.
 fn newest_account(parts: &RpcParts, identity: &Identity) -> RpcResult<(Account, u64)> {
-    // In this order: what leaves the mempool as executed is in the database before.
+    // The order matters: a transaction that leaves the mempool as executed is already in the
+    // database.
     let waiting = parts.mempool.next_nonce(identity).unwrap_or(0);
     let account = parts.store.account(identity)?.unwrap_or_default();
     Ok((account, waiting.max(account.nonce)))
@@ -457,7 +448,8 @@ struct BlocksQuery {
 }
 
 impl BlocksQuery {
-    /// The first block and how many at most, once the first is there or the wait is over.
+    /// Returns the first height and the number of blocks to serve. Waits until the first block
+    /// exists or the wait is over.
     async fn range(self, state: &RpcState, client: &Client) -> RpcResult<(Height, u64)> {
         let from = Height(self.from.max(1));
         let limit = self.limit.unwrap_or(MAX_BLOCKS).clamp(1, MAX_BLOCKS);
@@ -510,15 +502,15 @@ async fn certificates(
     query: Result<Query<CertificatesQuery>, QueryRejection>,
 ) -> RpcResult<Json<CertificatesJson>> {
     let Query(query) = query?;
-    let heard = state.parts().live.heard();
-    // Without a number, only what comes from now on is of interest.
+    let heard = state.parts().live.recent();
+    // Without a number, return only certificates that arrive from now on.
     let after = query.after.unwrap_or(u64::MAX);
     if let Some(wait_ms) = query.wait_ms {
         let place = client.wait()?;
         let timeout = Duration::from_millis(wait_ms).min(MAX_WAIT);
         let mut newest = heard.newest();
         let news = newest.wait_for(|newest| *newest > after);
-        // That the time is up is an answer, too: an empty list.
+        // After a timeout, the response is an empty list.
         let _ = tokio::time::timeout(timeout, place.until_gone(news)).await;
     }
     Ok(Json(heard.after(after, MAX_CERTIFICATES)))
@@ -531,9 +523,9 @@ async fn ready(State(state): State<RpcState>) -> RpcResult<Json<serde_json::Valu
     let executed = parts.executor.executed().borrow().height;
     let refuse = |code, message: &str| Err(RpcError::unavailable(code, message));
     match verdict.state {
-        // Who does not vote serves its clients as well as the others.
+        // A validator that does not vote serves its clients just as well.
         Health::Healthy | Health::NotVoting | Health::KeySeenElsewhere | Health::Unknown => {}
-        Health::Starting | Health::CatchingUp | Health::BlocksGone => {
+        Health::Starting | Health::CatchingUp | Health::BlocksGone | Health::StateSync => {
             return refuse("not_in_sync", &verdict.summary);
         }
         Health::CutOff | Health::Refused => return refuse("not_connected", &verdict.summary),

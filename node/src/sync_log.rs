@@ -1,8 +1,8 @@
-//! Telling the log how the validator is: a line when that changes, one now and then, and one for each
-//! link that is lost or back.
+//! Logs the validator's health: a line when it changes, a periodic heartbeat, and a line for each
+//! link that goes down or comes back.
 
-use crate::rpc::live::LiveStatus;
-use quorate_load::verdict::{Health, Severity, VerdictJson};
+use quorate_api::verdict::{Health, Severity, VerdictJson};
+use quorate_machine::live::LiveStatus;
 use quorate_p2p::PeerStatus;
 use quorate_types::Identity;
 use std::{
@@ -13,31 +13,32 @@ use std::{
 use tokio::time::MissedTickBehavior;
 use tracing::{info, warn};
 
-/// How often is looked.
+/// How often the state is observed.
 const LOOK_INTERVAL: Duration = Duration::from_secs(1);
 
-/// A change is told when it has been seen so often in a row: what passes at once is no news.
+/// A change is logged after this many equal observations in a row, so that brief changes are not
+/// logged.
 const LOOKS: u32 = 2;
 
-/// After this long without a line there is one though nothing has changed.
+/// If nothing was logged for this long, a line is logged although nothing has changed.
 const HEARTBEAT: Duration = Duration::from_secs(30);
 
-/// Notes are told when they are new, and again after this long.
+/// Notes are logged when they are new, and again after this long.
 const NOTE_INTERVAL: Duration = Duration::from_secs(600);
 
-/// A link that is missing at the start is told after this long.
+/// A link that is missing from the start is logged after this long.
 const FIRST_LINK: Duration = Duration::from_secs(10);
 
-/// What is to be told.
+/// A kind of log line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Line {
-    /// The verdict is another one.
+    /// The verdict has changed.
     Change,
-    /// It is as it was.
+    /// The verdict is unchanged.
     Heartbeat,
 }
 
-/// What was told and seen last.
+/// The state logged last, and the state observed last.
 struct Watch {
     told: Health,
     told_at: Instant,
@@ -55,7 +56,7 @@ impl Watch {
         }
     }
 
-    /// What is to be told of a state that is seen.
+    /// Returns the line to log for an observed state, if one is due.
     fn tells(&mut self, now: Instant, state: Health) -> Option<Line> {
         self.looks = if state == self.seen {
             self.looks + 1
@@ -76,12 +77,13 @@ impl Watch {
     }
 }
 
-/// The notes that were told, and when. Figures in them change and are no news.
+/// The logged notes, and when each was logged. Notes that differ only in their numbers count as the
+/// same.
 #[derive(Default)]
 struct Notes(BTreeMap<String, (Instant, u32)>);
 
 impl Notes {
-    /// The notes that are to be told now.
+    /// Returns the notes that are due to be logged.
     fn tells<'a>(&mut self, now: Instant, notes: &'a [String]) -> Vec<&'a str> {
         let kind = |note: &str| -> String {
             let letters = note.split(':').next().unwrap_or(note).chars();
@@ -103,14 +105,14 @@ impl Notes {
     }
 }
 
-/// Which links were told as lost.
+/// Tracks the logged state of the links.
 struct LinkNews {
-    /// Whose link is up, as far as it was told.
+    /// The last logged state of each link: whether it was up.
     up: BTreeMap<Identity, bool>,
     started: Instant,
 }
 
-/// A link that is lost (`false`) or there (`true`).
+/// A link that went down (`false`) or came up (`true`).
 type Change = (Identity, bool);
 
 impl LinkNews {
@@ -121,7 +123,8 @@ impl LinkNews {
         }
     }
 
-    /// What has changed since the last call. A link that has never been up is told once as missing.
+    /// Returns the changes since the last call. A link that has never been up is reported once as
+    /// missing.
     fn changes(&mut self, now: Instant, peers: &[PeerStatus]) -> Vec<Change> {
         let mut changes = Vec::new();
         for peer in peers {
@@ -139,22 +142,22 @@ impl LinkNews {
     }
 }
 
-/// What the lines name: where each peer is by the configuration, and what there is to measure.
+/// The sources of the log lines.
 pub(crate) struct Told {
     pub(crate) live: Arc<LiveStatus>,
-    pub(crate) address: Box<crate::rpc::Whereabouts>,
+    pub(crate) address: Box<crate::rpc::AddressOf>,
     /// The mean time from an own proposal to its finality since the last call.
     pub(crate) finality: Box<dyn FnMut() -> Option<Duration> + Send>,
 }
 
-/// Looks at how the validator is until it is dropped.
+/// Observes and logs the validator's health until dropped.
 pub(crate) async fn watch(mut told: Told, peers: impl Fn() -> Vec<PeerStatus>) {
     let start = Instant::now();
     let mut watch = Watch::new(start);
     let mut notes = Notes::default();
     let mut links = LinkNews::new(start);
     let mut ticks = tokio::time::interval(LOOK_INTERVAL);
-    // A process that was stopped for a while has one look to make up for, not many at once.
+    // After a suspension of the process, do not catch up on the missed observations.
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     loop {
         ticks.tick().await;
@@ -175,7 +178,12 @@ pub(crate) async fn watch(mut told: Told, peers: impl Fn() -> Vec<PeerStatus>) {
 
 impl Told {
     fn link(&self, identity: &Identity, up: bool, peers: &[PeerStatus]) {
-        let place = self.live.committee().place(identity).map(|place| place.0);
+        let place = self
+            .live
+            .committees()
+            .known()
+            .place(identity)
+            .map(|place| place.0);
         let name = identity.short();
         let address = (self.address)(identity);
         let address = address.as_deref().unwrap_or("-");
@@ -204,7 +212,7 @@ impl Told {
             |mean| format!("{:.1}", mean.as_secs_f64() * 1_000.0),
         );
         let (voters, summary) = (verdict.voters, verdict.summary.as_str());
-        // The remedy once, with the change.
+        // Log the remedy only when the state changes.
         let remedy = verdict.remedy.as_deref().filter(|_| line == Line::Change);
         let text = match remedy {
             Some(remedy) => format!("{summary}. Remedy: {remedy}"),
@@ -237,7 +245,7 @@ mod tests {
             (3, Healthy, Some(Line::Change)),
             (4, Healthy, None),
             (5, Halted, None),
-            // It passes.
+            // A brief change, not logged.
             (6, Healthy, None),
             (7, Halted, None),
             (8, Halted, Some(Line::Change)),

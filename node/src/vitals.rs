@@ -1,15 +1,16 @@
-//! What is looked up when somebody asks for the metrics, since nothing in the node's own work
-//! measures it: the process, its disk, and where the network is.
+//! Figures that are measured only when the metrics are read, because nothing in the node's own work
+//! measures them: the process, its disk, and the network's height.
 
-use crate::{
-    executor::ExecutorHandle, mempool::Mempool, metrics::NodeMetrics, rpc::live::LiveStatus,
-};
+use crate::space::room_of;
 use quorate_files::Usage;
 use quorate_http::{Clients, Resource};
+use quorate_machine::{
+    executor::ExecutorHandle, live::LiveStatus, mempool::Mempool, metrics::NodeMetrics,
+};
 use quorate_p2p::PeerStatus;
 use std::{path::PathBuf, sync::Arc};
 
-/// The handles to look at.
+/// The handles that are needed to measure.
 pub(crate) struct Vitals {
     pub(crate) data_dir: PathBuf,
     pub(crate) executor: ExecutorHandle,
@@ -21,21 +22,21 @@ pub(crate) struct Vitals {
 }
 
 impl Vitals {
-    /// Brings the metrics up to date. What the system does not tell keeps its last value.
+    /// Updates the metrics. Values that the system does not report stay unchanged.
     pub(crate) fn renew(&self) {
         let metrics = &self.metrics;
         if let Ok(usage) = Usage::of(std::process::id()) {
-            // Two scrapes at once may both add the same share; the next one waits for the clock.
+            // Two concurrent scrapes may both add the same share; the next one then adds nothing
+            // until the actual time has caught up.
             let grown = usage.cpu.as_secs_f64() - metrics.cpu_seconds.get();
             if grown > 0.0 {
                 metrics.cpu_seconds.inc_by(grown);
             }
             metrics.resident_bytes.set(as_i64(usage.resident_bytes));
         }
-        if let Ok(disk) = rustix::fs::statvfs(&self.data_dir) {
-            let bytes = |blocks: u64| as_i64(blocks.saturating_mul(disk.f_frsize));
-            metrics.disk_free_bytes.set(bytes(disk.f_bavail));
-            metrics.disk_bytes.set(bytes(disk.f_blocks));
+        if let Some(room) = room_of(&self.data_dir) {
+            metrics.disk_free_bytes.set(as_i64(room.free_bytes));
+            metrics.disk_bytes.set(as_i64(room.size_bytes));
         }
         let executed = self.executor.executed();
         let timestamp_ms = executed.borrow().timestamp_ms;
@@ -46,12 +47,12 @@ impl Vitals {
         let links = (self.peers)();
         let live = &self.live;
         metrics.judged(&live.verdict(&links), live.own(), live.usual_interval());
-        // What is not known is no number, so that nobody takes it for zero, or for what it was.
+        // An unknown value is NaN, so that nobody mistakes it for zero or for an old value.
         let ahead_ms = self.live.clock_ahead_ms(&links);
         let ahead = ahead_ms.map_or(f64::NAN, |ahead_ms| ahead_ms as f64 / 1_000.0);
         metrics.clock_ahead.set(ahead);
         for link in &links {
-            if let Some(place) = live.committee().place(&link.identity) {
+            if let Some(place) = live.committees().known().place(&link.identity) {
                 metrics.clock_refused(place, link.clock_refused);
             }
         }
@@ -65,7 +66,7 @@ impl Vitals {
             .set(self.clients.connections() as i64);
         let in_flight = self.clients.taken(Resource::Bytes);
         metrics.rpc_in_flight_bytes.set(in_flight as i64);
-        // The greater of two scrapes at once wins.
+        // Of two concurrent scrapes, the greater value wins.
         let refused = self.clients.refused();
         metrics
             .rpc_refused

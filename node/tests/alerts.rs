@@ -11,8 +11,8 @@ mod common;
 mod watched;
 
 use attacker::{Client, Flood, Seat};
-use common::{BINARY, LOAD_ACCOUNTS, Net};
-use quorate_load::api::{SubmitRequest, TransactionResult, TransactionState, to_hex};
+use common::{BINARY, LAB, LOAD_ACCOUNTS, Net};
+use quorate_api::{SubmitRequest, TransactionResult, TransactionState, to_hex};
 use quorate_node::{
     config::ValidatorConfig,
     keys::KeyAccess,
@@ -208,7 +208,7 @@ fn seat(net: &Net, place: usize) -> Seat {
         peers.map(|(identity, address)| (identity.to_public_key().unwrap(), address.ip().unwrap()));
     Seat {
         chain: config.chain,
-        committee: config.committee.clone(),
+        committee: config.committees.known().clone(),
         place: ValidatorIndex(place as u32),
         listen: config.p2p.listen,
         others: others.collect(),
@@ -234,7 +234,9 @@ async fn a_validator_that_contradicts_itself() {
     // it said itself, as if a second process used it.
     net.network.kill(3).unwrap();
     let equivocate = ["--misbehave", "equivocate"];
-    net.network.spawn(3, &equivocate).unwrap();
+    net.network
+        .spawn_program(Path::new(LAB), 3, &equivocate)
+        .unwrap();
     let proof: Vec<String> = (0..3)
         .map(|place| at("Equivocation", &net, place))
         .collect();
@@ -269,10 +271,10 @@ async fn peers_that_send_what_no_validator_sends() {
     .await;
     assert!(net.network.stop().is_empty());
     let path = net.path();
-    net.network = Network::start_with(Path::new(BINARY), &path, &net.settings, |place| {
+    net.network = Network::start_with(Path::new(LAB), &path, &net.settings, |place| {
         let arguments = match place {
             3 => ["--misbehave", "garbage-votes"],
-            _ => ["--chaos-checking", "unblocked"],
+            _ => ["--checking", "unblocked"],
         };
         arguments.map(str::to_owned).to_vec()
     })
@@ -394,6 +396,12 @@ async fn machines_on_which_something_is_wrong() {
     assert!(net.network.stop().is_empty());
     (0..3).for_each(|place| prune(&net, place, 5));
     for place in 0..4 {
+        // Otherwise it would fetch the state.
+        let file = net.path().join(format!("validator-{place}/validator.toml"));
+        let text = fs::read_to_string(&file).unwrap();
+        let without = text.replace("# snapshot_interval = 1000", "snapshot_interval = 0");
+        assert_ne!(text, without);
+        fs::write(&file, without).unwrap();
         net.network.spawn(place, &[]).unwrap();
     }
     let gone = at("BlocksGone", &net, 3);

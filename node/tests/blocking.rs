@@ -4,16 +4,15 @@
 
 mod common;
 
-use common::Net;
-use quorate_load::api::{EvidenceListJson, OffenderJson, PeersJson, Standing};
+use common::{LAB, Net};
+use quorate_api::{EvidenceListJson, OffenderJson, PeersJson, Standing};
 use quorate_types::ValidatorIndex;
 use std::{fs, path::Path};
 
 /// What validator `place` thinks of validator `other`.
 async fn thinks(net: &Net, place: usize, other: u32) -> Option<OffenderJson> {
     let peers = net.network.operator(place).peers().await.ok()?;
-    let peer =
-        |p: &&quorate_load::api::PeerDetailJson| p.peer.validator == Some(ValidatorIndex(other));
+    let peer = |p: &&quorate_api::PeerDetailJson| p.peer.validator == Some(ValidatorIndex(other));
     peers.peers.iter().find(peer)?.offender.clone()
 }
 
@@ -27,7 +26,7 @@ async fn an_equivocator_is_proven_blocked_and_remembered(scheme: &str) {
     net.grow(0, 30).await;
     net.network.kill(3).unwrap();
     net.network
-        .spawn(3, &["--misbehave", "equivocate"])
+        .spawn_program(Path::new(LAB), 3, &["--misbehave", "equivocate"])
         .unwrap();
     net.until("all three block the equivocator", async |net| {
         is_blocked(net, 0, 3).await && is_blocked(net, 1, 3).await && is_blocked(net, 2, 3).await
@@ -97,14 +96,14 @@ async fn an_equivocator_is_proven_blocked_and_remembered(scheme: &str) {
 fn forge(evidence: &str, file: &Path) {
     let mut json: serde_json::Value = serde_json::from_str(evidence).unwrap();
     let pair: quorate_types::Evidence =
-        quorate_load::api::from_hex("hex", json["hex"].as_str().unwrap()).unwrap();
+        quorate_api::from_hex("hex", json["hex"].as_str().unwrap()).unwrap();
     let mut forged = pair;
     for vote in [&mut forged.first, &mut forged.second] {
         vote.signer = ValidatorIndex(1);
     }
     json["validator"] = 1.into();
     json["id"] = forged.id().to_string().into();
-    json["hex"] = quorate_load::api::to_hex(&forged).into();
+    json["hex"] = quorate_api::to_hex(&forged).into();
     fs::write(file, json.to_string()).unwrap();
 }
 
@@ -180,7 +179,9 @@ async fn f_offenders_at_once_are_blocked_and_the_chain_keeps_its_pace() {
     let before = pace(&mut net, 200).await;
     for (place, fault) in [(5, "garbage-votes"), (6, "equivocate")] {
         net.network.kill(place).unwrap();
-        net.network.spawn(place, &["--misbehave", fault]).unwrap();
+        net.network
+            .spawn_program(Path::new(LAB), place, &["--misbehave", fault])
+            .unwrap();
     }
     let during = pace(&mut net, 200).await;
     net.until("all five know the equivocator", async |net| {

@@ -49,9 +49,7 @@ const GROUPINGS: [&str; 6] = [
 ];
 
 fn repository(path: &str) -> PathBuf {
-    PathBuf::from(env!("CARGO_MANIFEST_DIR"))
-        .join("..")
-        .join(path)
+    PathBuf::from("..").join(path)
 }
 
 fn read(path: &str) -> String {

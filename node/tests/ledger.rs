@@ -2,7 +2,7 @@
 #![allow(missing_docs, clippy::unwrap_used)]
 
 use proptest::{collection::vec, prelude::*};
-use quorate_node::ledger::{Execution, execute, touched};
+use quorate_machine::ledger::{Execution, execute, touched};
 use quorate_types::{
     Account, Block, ChainId, Digest, Epoch, Failure, Header, Height, Identity, IdentitySignature,
     Memo, Outcome, Transaction, Transfer, View,

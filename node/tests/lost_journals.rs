@@ -6,8 +6,8 @@
 mod common;
 
 use common::{BINARY, Net, free_base_port};
-use quorate_load::{
-    api::StatusJson,
+use quorate_api::{
+    StatusJson,
     verdict::{Health, VerdictJson, Voting},
 };
 use quorate_types::{ValidatorIndex, View};
@@ -104,7 +104,9 @@ async fn surviving_view(net: &Net) -> (u64, u64) {
         };
         let views = [&one, &other].map(|status| (status.epoch, status.view.0));
         highest = views[0].max(views[1]);
-        one.peers.iter().filter(|peer| peer.connected).count() == 1
+        // Right after a start neither has entered its view.
+        views.iter().all(|view| view.1 > 0)
+            && one.peers.iter().filter(|peer| peer.connected).count() == 1
     })
     .await;
     highest

@@ -4,12 +4,15 @@
 
 mod common;
 
-use common::{Net, PATIENCE};
+use common::{BINARY, LAB, Net, PATIENCE};
+use quorate_api::block_of;
 use quorate_crypto::SecretKey;
-use quorate_load::api::block_of;
 use quorate_types::{Height, Identity};
 use std::{
     collections::{BTreeMap, BTreeSet},
+    fs,
+    path::Path,
+    process::Command,
     time::{Duration, Instant},
 };
 
@@ -89,7 +92,7 @@ async fn a_validator_that_signs_garbage_is_found_and_blocked_and_the_chain_goes_
     net.grow(0, 20).await;
     net.network.kill(3).unwrap();
     net.network
-        .spawn(3, &["--misbehave", "garbage-votes"])
+        .spawn_program(Path::new(LAB), 3, &["--misbehave", "garbage-votes"])
         .unwrap();
     let deadline = Instant::now() + PATIENCE;
     let mut blocked_by = BTreeSet::new();
@@ -114,19 +117,28 @@ async fn a_validator_that_signs_garbage_is_found_and_blocked_and_the_chain_goes_
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn misbehaviour_is_refused_on_a_real_chain() {
+async fn misbehaviour_is_in_a_program_of_its_own_that_refuses_real_chains() {
+    let contains = |program: &str, text: &str| {
+        let bytes = fs::read(program).unwrap();
+        bytes
+            .windows(text.len())
+            .any(|part| part == text.as_bytes())
+    };
+    for fault in ["unknown misbehaviour", "garbage-votes"] {
+        assert!(!contains(BINARY, fault), "quorate contains {fault:?}");
+        assert!(contains(LAB, fault), "quorate-lab lacks {fault:?}");
+    }
+
     let mut net = Net::start("real", 1).await;
     net.grow(0, 5).await;
     net.network.kill(0).unwrap();
-    let config = net.path().join("validator-0/validator.toml");
-    let output = net.cli(&[
-        "run",
-        "--allow-plain-keys",
-        "--config",
-        config.to_str().unwrap(),
-        "--misbehave",
-        "garbage-votes",
-    ]);
+    let config = net.config(0);
+    let arguments = ["run", "--allow-plain-keys", "--config", &config];
+    let output = Command::new(LAB)
+        .args(arguments)
+        .args(["--misbehave", "garbage-votes"])
+        .output()
+        .unwrap();
     assert!(!output.status.success());
     let message = String::from_utf8_lossy(&output.stderr);
     assert!(message.contains("chaos"), "{message}");
@@ -174,7 +186,7 @@ async fn a_user_pays_and_verifies_everything_with_the_trust_file_alone() {
         signed.retain(|transaction| transaction.id() == found.id);
         assert_eq!(signed[0].transfer().memo, stands.fields.memo);
     }
-    let account = net.cli(&["account", &to, "--proof", "--trust", trust, "--rpc", &url]);
+    let account = net.cli(&["account", &to, "--trust", trust, "--rpc", &url]);
     let text = String::from_utf8_lossy(&account.stdout).into_owned();
     assert!(account.status.success(), "{account:?}");
     assert!(text.contains("42") && text.contains("verified"), "{text}");
@@ -186,24 +198,8 @@ async fn a_user_pays_and_verifies_everything_with_the_trust_file_alone() {
     let foreign_trust = foreign.path().join("trust.json");
     let foreign_trust = foreign_trust.to_str().unwrap();
     for arguments in [
-        [
-            "block",
-            "3",
-            "--verify",
-            "--trust",
-            foreign_trust,
-            "--rpc",
-            &url,
-        ],
-        [
-            "account",
-            &to,
-            "--proof",
-            "--trust",
-            foreign_trust,
-            "--rpc",
-            &url,
-        ],
+        ["block", "3", "--trust", foreign_trust, "--rpc", &url],
+        ["account", &to, "--trust", foreign_trust, "--rpc", &url],
     ] {
         let refused = net.cli(&arguments);
         assert!(!refused.status.success(), "{refused:?}");
@@ -228,9 +224,10 @@ async fn a_user_pays_and_verifies_everything_with_the_trust_file_alone() {
     too_much.extend(["--nonce", &next]);
     let told = refused(&too_much);
     assert!(told.contains("insufficient_balance"), "{told}");
-    // No point of the curve, and one of small order.
-    let nobody = [format!("02{:062}", 0), "0".repeat(64)];
-    for (to, why) in nobody.iter().zip(["no public key", "small order"]) {
+    // No point of the curve, no encoding that a wallet makes, and a point of small order.
+    let nobody = [format!("02{:062}", 0), "f".repeat(64), "0".repeat(64)];
+    let reasons = ["no public key", "no public key", "small order"];
+    for (to, why) in nobody.iter().zip(reasons) {
         let mut arguments = vec!["tx", "transfer", "--key", key, "--amount", "1"];
         arguments.extend(["--rpc", &url, "--chain-id", &chain, "--to", to]);
         let told = refused(&arguments);
@@ -497,8 +494,8 @@ async fn bad_requests_get_a_clear_error_and_consensus_goes_on() {
         (transfer(rich).sign(&chain, &poor), "bad_signature"),
         (transfer(&poor).sign(&chain, &poor), "cannot_pay_fee"),
     ] {
-        let request = quorate_load::api::SubmitRequest {
-            hex: vec![quorate_load::api::to_hex(&transaction)],
+        let request = quorate_api::SubmitRequest {
+            hex: vec![quorate_api::to_hex(&transaction)],
             ..Default::default()
         };
         let answer = net.network.client(0).submit(&request).await.unwrap();

@@ -6,8 +6,11 @@
 mod common;
 
 use common::{BINARY, Net};
+use commonware_codec::FixedSize;
+use quorate_types::{Account, state_key};
 use std::{
     fs,
+    io::{Read as _, Write as _},
     os::unix::fs::PermissionsExt as _,
     path::{Path, PathBuf},
     process::{Command, Output, Stdio},
@@ -43,6 +46,44 @@ fn secret_file(folder: &Path, name: &str, text: &str) -> String {
 
 fn text(path: PathBuf) -> String {
     path.to_str().unwrap().to_owned()
+}
+
+/// Ctrl-C at the prompt ends the command, and leaves the terminal showing what is typed.
+#[test]
+fn a_passphrase_prompt_that_is_given_up_leaves_the_terminal_as_it_was() {
+    let folder = tempfile::tempdir().unwrap();
+    let key = text(folder.path().join("identity.key"));
+    // `script` gives the shell a terminal of its own.
+    let commands = format!("{BINARY} keys generate --out {key}; echo ended $?; stty -a; echo over");
+    let mut shell = Command::new("script")
+        .args(["-qec", &commands, "/dev/null"])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let (mut keys, mut screen) = (shell.stdin.take().unwrap(), shell.stdout.take().unwrap());
+    let mut shown = String::new();
+    let mut until = |wanted: &str| {
+        let mut bytes = [0; 4_096];
+        while !shown.contains(wanted) {
+            let count = screen.read(&mut bytes).unwrap();
+            assert_ne!(count, 0, "{shown}");
+            shown.push_str(&String::from_utf8_lossy(&bytes[..count]));
+        }
+        shown.clone()
+    };
+    until("Passphrase: ");
+    keys.write_all(b"secret\x03").unwrap();
+    let shown = until("over");
+    assert!(shown.contains("ended 1"), "{shown}");
+    assert!(
+        shown.contains(" echo ") && !shown.contains("-echo "),
+        "{shown}"
+    );
+    assert!(!shown.contains("secret"), "{shown}");
+    assert!(!Path::new(&key).exists());
+    drop(keys);
+    assert!(shell.wait().unwrap().success());
 }
 
 #[test]
@@ -229,6 +270,16 @@ fn a_configuration_is_checked_without_running() {
     // Where else to look for the file.
     let folder_given = fail(&["config", "check", &format!("{out}/validator-1")]);
     assert!(folder_given.contains(&config), "{folder_given}");
+    let elsewhere = fs::read_to_string(&config).unwrap();
+    let listens = elsewhere.find("listen = \"").unwrap() + "listen = \"".len();
+    let port = elsewhere[listens..].find(':').unwrap() + listens;
+    let not_here = format!("{}192.0.2.1{}", &elsewhere[..listens], &elsewhere[port..]);
+    fs::write(&config, not_here).unwrap();
+    let refused = quorate(&check);
+    assert!(!refused.status.success());
+    let said = String::from_utf8_lossy(&refused.stderr).into_owned();
+    assert!(said.contains("not an address of this machine"), "{said}");
+    fs::write(&config, elsewhere).unwrap();
     let nothing_given = fail(&["config", "check", &format!("{out}/none.toml")]);
     assert!(nothing_given.contains("--config FILE"), "{nothing_given}");
     let text = fs::read_to_string(&config).unwrap();
@@ -374,15 +425,35 @@ async fn a_stopped_validators_database_is_checked_measured_and_damage_is_found()
         assert!(pruned.contains("blocks from 1 on are kept"), "{pruned}");
     }
 
+    // A damaged journal is no reason to delete the database.
+    let journal = net.path().join("validator-0/data/journal");
+    let segment = fs::read_dir(&journal)
+        .unwrap()
+        .map(|entry| entry.unwrap().path());
+    let segment = segment
+        .filter(|path| path.extension().is_some_and(|e| e == "log"))
+        .min();
+    let segment = segment.unwrap();
+    let whole = fs::read(&segment).unwrap();
+    let mut damaged = whole.clone();
+    damaged[200..208].copy_from_slice(b"XXXXXXXX");
+    fs::write(&segment, damaged).unwrap();
+    let found = net.fail(&["db", "check", "--config", &config, "--json"]);
+    assert!(found.contains("is damaged at byte"), "{found}");
+    assert!(found.contains("The database is whole: keep it"), "{found}");
+    assert!(!found.contains("delete"), "{found}");
+    fs::write(&segment, whole).unwrap();
+
     // Somebody changes an account's row, as a failing disk would not: every checksum is right.
     let path = net.path().join("validator-0/data/db");
     let columns = rocksdb::DB::list_cf(&rocksdb::Options::default(), &path).unwrap();
     let database = rocksdb::DB::open_cf(&rocksdb::Options::default(), &path, &columns).unwrap();
     let accounts = database.cf_handle("accounts").unwrap();
-    let owner = net.genesis.accounts[3].identity;
-    let mut row = database.get_cf(accounts, owner.0).unwrap().unwrap();
-    *row.last_mut().unwrap() ^= 1;
-    database.put_cf(accounts, owner.0, row).unwrap();
+    let key = state_key(&net.genesis.accounts[3].identity).0;
+    let mut row = database.get_cf(accounts, key).unwrap().unwrap();
+    // The last byte of the balance; the height of its last change follows.
+    row[Account::SIZE - 1] ^= 1;
+    database.put_cf(accounts, key, row).unwrap();
     let ids = database.cf_handle("ids").unwrap();
     let (id, _) = database
         .iterator_cf(ids, rocksdb::IteratorMode::Start)

@@ -5,10 +5,7 @@
 mod common;
 
 use common::{BINARY, LOAD_ACCOUNTS, Net, PATIENCE, payee, promises::*};
-use quorate_load::{
-    RpcClient,
-    api::{SubmitRequest, TransactionState, block_of, to_hex},
-};
+use quorate_api::{RpcClient, SubmitRequest, TransactionState, block_of, to_hex};
 use quorate_types::{Digest, Identity, Transaction};
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
@@ -264,9 +261,8 @@ async fn money_that_is_not_there_fills_no_blocks() {
             let url = &net.network.urls()[turn % 4];
             // Too much at a time is refused as a whole.
             if let Ok(answer) = RpcClient::new(url).unwrap().submit(&request).await {
-                let pending = |r: &&quorate_load::api::TransactionResult| {
-                    r.state == TransactionState::Pending
-                };
+                let pending =
+                    |r: &&quorate_api::TransactionResult| r.state == TransactionState::Pending;
                 taken += answer.results.iter().filter(pending).count();
             }
         }

@@ -5,7 +5,7 @@
 mod common;
 
 use common::{Net, promises::transfer};
-use quorate_load::api::{SubmitRequest, SyncState, to_hex};
+use quorate_api::{SubmitRequest, SyncState, to_hex};
 use std::{fs, net::TcpListener, time::Duration};
 
 /// The exit code of `quorate status` and what it prints.

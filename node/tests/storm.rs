@@ -104,7 +104,7 @@ async fn a_storm_of_kills_and_pauses_loses_nothing_that_was_final_or_accepted() 
     common::check_databases(&path, &genesis, 0..VALIDATORS);
     for place in 0..VALIDATORS {
         let data = path.join(format!("validator-{place}/data"));
-        check_votes(&quorate_node::machine::journal_folder(&data), &genesis);
+        check_votes(&quorate_machine::machine::journal_folder(&data), &genesis);
     }
     drop(directory);
 }

@@ -5,8 +5,8 @@
 mod common;
 
 use common::{BINARY, Net};
-use quorate_load::{
-    api::StatusJson,
+use quorate_api::{
+    StatusJson,
     verdict::{Health, VerdictJson, Voter},
 };
 use quorate_node::localnet::Network;
@@ -70,48 +70,93 @@ fn copy_folder(from: &Path, to: &Path) {
     }
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn who_was_away_for_longer_than_peers_keep_blocks_says_so_and_the_remedy_works() {
-    let mut net = Net::start("away", 4).await;
+/// Changes a line of a stopped validator's configuration.
+fn configure(net: &Net, place: usize, from: &str, to: &str) {
+    let file = net.path().join(format!("validator-{place}/validator.toml"));
+    let text = fs::read_to_string(&file).unwrap();
+    assert!(text.contains(from), "{text}");
+    fs::write(&file, text.replace(from, to)).unwrap();
+}
+
+/// A network whose last validator was away for longer than the others keep blocks. All are stopped.
+async fn away_for_too_long(name: &str) -> Net {
+    let mut net = Net::start(name, 4).await;
     net.grow(3, 5).await;
     net.network.kill(3).unwrap();
     net.grow(0, 60).await;
     stop_all(&mut net);
-    let oldest = (0..3).map(|place| prune(&net, place)).min().unwrap();
+    for place in 0..3 {
+        prune(&net, place);
+    }
+    net
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn who_was_away_for_longer_than_peers_keep_blocks_fetches_the_state() {
+    let mut net = away_for_too_long("away").await;
     for place in 0..4 {
         net.network.spawn(place, &[]).unwrap();
     }
-    net.network.wait_until_up().await.unwrap();
-    net.until("it says that nobody keeps the block", async |net| {
-        is(net, 3, Health::BlocksGone).await
+    net.until("it goes on, and all vote", async |net| {
+        let seen = verdict(net, 0).await;
+        is(net, 3, Health::Healthy).await
+            && seen.is_some_and(|seen| seen.voters == 4 && seen.notes.is_empty())
     })
     .await;
+    let text = log(&net, 3);
+    assert!(text.contains("no peer keeps the blocks"), "{text}");
+    assert!(text.contains("state sync: the state is whole"), "{text}");
     let told = status(&net, 3).await.unwrap();
-    let said = told.verdict.unwrap();
-    let (wanted, kept) = said.gone.unwrap();
-    assert_eq!(wanted.0, told.finalized_height.0 + 1);
-    assert_eq!(kept.0, oldest);
-    assert!(
-        said.summary.contains("no peer keeps block"),
-        "{}",
-        said.summary
-    );
+    assert!(told.first_height.0 > 60, "{:?}", told.first_height);
+    // What it answers is what the others answer, and what was not executed here is not answered.
+    net.grow(3, 3).await;
+    for account in &net.genesis.accounts {
+        let [ours, theirs] = [3, 0].map(|place| net.network.client(place));
+        let ours = ours.account(&account.identity, false).await.unwrap();
+        let theirs = theirs.account(&account.identity, false).await.unwrap();
+        assert_eq!((ours.nonce, ours.balance), (theirs.nonce, theirs.balance));
+    }
+    let before = told.first_height.0 - 1;
+    let url = net.network.client(3).url().to_owned();
+    let block = net.cli(&["block", &before.to_string(), "--rpc", &url]);
+    let said = String::from_utf8(block.stderr).unwrap();
+    assert!(said.contains("pruned"), "{said}");
+    stop_all(&mut net);
+    let config = net.path().join("validator-3/validator.toml");
+    let checked = net.cli(&["db", "check", "--config", config.to_str().unwrap()]);
+    assert!(checked.status.success(), "{checked:?}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn without_snapshots_it_says_so_and_the_remedy_works() {
+    let mut net = away_for_too_long("none").await;
+    for place in 0..4 {
+        let (from, to) = ("# snapshot_interval = 1000", "snapshot_interval = 0");
+        configure(&net, place, from, to);
+        net.network.spawn(place, &[]).unwrap();
+    }
+    net.until("it says what it waits for", async |net| {
+        let said = verdict(net, 3).await;
+        is(net, 3, Health::StateSync).await
+            && said.is_some_and(|said| said.summary.contains("none of the 3 linked validators"))
+    })
+    .await;
     let url = net.network.client(3).url().to_owned();
     let output = net.cli(&["status", "--rpc", &url]);
-    assert_eq!(output.status.code(), Some(4));
-    let text = String::from_utf8(output.stdout).unwrap();
-    assert!(text.contains("remedy: ") && text.contains("copy"), "{text}");
-    net.until("the log and the metrics say it", async |net| {
-        let metrics = net.network.operator(3).metrics().await.unwrap_or_default();
-        log(net, 3).contains("no peer keeps block")
-            && metrics.contains("quorate_node_verdict{state=\"blocks_gone\"} 1")
-    })
-    .await;
+    assert_eq!(output.status.code(), Some(3));
+    let refused = net.network.client(3).ready().await.unwrap_err().to_string();
+    assert!(refused.contains("a snapshot"), "{refused}");
+    let identity = net.genesis.accounts[0].identity;
+    let refused = net.network.client(3).account(&identity, false).await;
+    let refused = refused.unwrap_err().to_string();
+    assert!(refused.contains("state sync"), "{refused}");
+    let metrics = net.network.operator(3).metrics().await.unwrap();
+    assert!(metrics.contains("quorate_node_verdict{state=\"state_sync\"} 1"));
     for place in 0..3 {
         assert!(is(&net, place, Health::Healthy).await, "{place}");
     }
 
-    // The remedy that it names.
+    // The remedy that OPERATING.md names.
     stop_all(&mut net);
     fs::remove_dir_all(database(&net, 3)).unwrap();
     copy_folder(&database(&net, 0), &database(&net, 3));

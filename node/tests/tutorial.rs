@@ -17,7 +17,7 @@ use std::{
     os::unix::process::CommandExt as _,
     path::{Path, PathBuf},
     process::{Child, Command, Stdio},
-    sync::atomic::{AtomicU16, Ordering},
+    sync::Mutex,
     thread,
     time::{Duration, Instant},
 };
@@ -46,9 +46,7 @@ struct Block {
 }
 
 fn document(name: &str) -> String {
-    let path = Path::new(env!("CARGO_MANIFEST_DIR"))
-        .join("../docs")
-        .join(name);
+    let path = Path::new("../docs").join(name);
     fs::read_to_string(path).unwrap()
 }
 
@@ -105,15 +103,19 @@ impl Drop for Shell {
 
 /// Ports that nobody uses, none of which is given to outgoing connections, nor to the other tests' networks.
 fn free_ports() -> u16 {
-    // The tests of one process begin far from each other.
-    static NEXT: AtomicU16 = AtomicU16::new(0);
-    let start = (std::process::id() % 40) as u16 + 13 * NEXT.fetch_add(1, Ordering::Relaxed);
-    (0..40)
+    // Those that another test of this process has taken and not bound yet.
+    static TAKEN: Mutex<Vec<u16>> = Mutex::new(Vec::new());
+    let mut taken = TAKEN.lock().unwrap();
+    let start = (std::process::id() % 40) as u16;
+    let first = (0..40)
         .map(|step| 22_400 + (start + step) % 40 * USED_PORTS)
+        .filter(|first| !taken.contains(first))
         .find(|first| {
             (*first..first + USED_PORTS).all(|port| TcpListener::bind(("127.0.0.1", port)).is_ok())
         })
-        .expect("no free ports")
+        .expect("no free ports");
+    taken.push(first);
+    first
 }
 
 impl Shell {
@@ -128,10 +130,14 @@ impl Shell {
 
     /// A document's text with this shell's ports.
     fn with_ports(&self, text: &str) -> String {
+        // In two steps, since this shell's ports may be among the documented ones.
+        let mark = |offset: u16| format!("\u{1}{offset}\u{2}");
         let mut changed = text.to_owned();
-        for offset in (0..USED_PORTS).rev() {
-            let (from, to) = (DOCUMENTED_PORT + offset, self.first_port + offset);
-            changed = changed.replace(&from.to_string(), &to.to_string());
+        for offset in 0..USED_PORTS {
+            changed = changed.replace(&(DOCUMENTED_PORT + offset).to_string(), &mark(offset));
+        }
+        for offset in 0..USED_PORTS {
+            changed = changed.replace(&mark(offset), &(self.first_port + offset).to_string());
         }
         changed
     }
@@ -339,10 +345,12 @@ fn plain(text: &str) -> String {
 }
 
 fn sources() -> String {
-    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
+    let root = Path::new("..");
     let mut text = String::new();
     let mut folders: Vec<PathBuf> = [
         "node",
+        "node/api",
+        "node/machine",
         "p2p",
         "storage",
         "types",
@@ -420,7 +428,7 @@ fn commands_that_documents_name_are_there_with_their_flags() {
 
 /// The documents that are for readers.
 fn documents() -> Vec<PathBuf> {
-    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
+    let root = Path::new("..");
     let documents = fs::read_dir(root.join("docs")).unwrap();
     let mut files: Vec<PathBuf> = documents.map(|entry| entry.unwrap().path()).collect();
     files.retain(|path| path.extension().is_some_and(|extension| extension == "md"));

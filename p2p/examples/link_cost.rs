@@ -1,10 +1,10 @@
-//! What a link costs: two nodes on the loopback interface, one JSON line on standard output.
+//! Measures the cost of a link between two nodes on the loopback interface. Prints one JSON line.
 //!
 //! ```text
 //! cargo run --release -p quorate-p2p --example link_cost
 //! ```
 //!
-//! CPU time is that of the whole process, so of both ends, less what it uses when idle.
+//! CPU time is that of the whole process, that is of both ends, less its idle consumption.
 
 use bytes::Bytes;
 use commonware_runtime::{
@@ -45,7 +45,7 @@ struct Node {
     _running: Running,
 }
 
-/// What has arrived at the second node, and what came back to the first.
+/// What has arrived at the second node, and the echoes at the first.
 struct Arrivals {
     votes: AtomicU64,
     bulk: AtomicU64,
@@ -109,8 +109,7 @@ async fn measure(context: Context) -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-/// The first node counts echoes; the second echoes what comes on the control lane and counts the
-/// rest.
+/// The first node counts echoes; the second echoes frames on the control lane and counts the rest.
 async fn connect(context: &Context) -> Result<(Node, Node, Arc<Arrivals>), Box<dyn Error>> {
     let (first_key, second_key) = (key(1), key(2));
     let (first_socket, second_socket) = (socket().await?, socket().await?);
@@ -192,7 +191,7 @@ fn config(identity: SecretKey, peers: Vec<(Identity, SocketAddr)>) -> Config {
     }
 }
 
-/// Median round trip in µs, one message in flight. The waiting thread is no thread of the runtime.
+/// Median round trip in µs with one message in flight. The waiting thread is not a runtime thread.
 async fn round_trips(
     links: &Links,
     to: &To,
@@ -208,7 +207,7 @@ async fn round_trips(
         for _ in 0..count {
             let start = Instant::now();
             links.send(Lane::Votes, &to, frame.clone());
-            // One in ten thousand may be lost to a quota; it is not waited for forever.
+            // One in ten thousand may be lost to a quota, so the wait has a limit.
             if echoes.recv_timeout(Duration::from_secs(1)).is_ok() {
                 times.push(start.elapsed().as_micros());
             }
@@ -224,7 +223,7 @@ fn median(mut times: Vec<u128>) -> u128 {
     times.get(times.len() / 2).copied().unwrap_or(0)
 }
 
-/// CPU µs per message of `sending`, until all have arrived.
+/// CPU µs per message of `sending`, measured until all have arrived.
 async fn one_way(
     arrivals: &Arrivals,
     idle_percent: f64,
@@ -244,7 +243,7 @@ async fn one_way(
     Ok((cpu_seconds()? - cpu - idle) * 1e6 / count as f64)
 }
 
-/// MB/s, CPU µs per MB, and the median round trip of votes beside it.
+/// MB/s, CPU µs per MB, and the median round trip of concurrent votes.
 async fn bulk(
     links: &Links,
     to: &To,

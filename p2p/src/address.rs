@@ -1,4 +1,4 @@
-//! Where a peer is reached: an IP address, or a host name that is looked up again while there is no link.
+//! A peer's address: an IP address, or a host name that is resolved again while there is no link.
 
 use std::{
     fmt,
@@ -6,50 +6,40 @@ use std::{
     str::FromStr,
 };
 
-/// The longest host name, in bytes (RFC 1035).
+/// Maximum length of a host name, in bytes (RFC 1035).
 const MAX_HOST_BYTES: usize = 253;
 
-/// The longest part of it between two dots.
+/// Maximum length of a label of a host name, in bytes.
 const MAX_LABEL_BYTES: usize = 63;
 
-/// Where a peer is reached.
+/// A peer's address.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum PeerAddress {
-    /// An IP address and a port.
     Ip(SocketAddr),
-    /// A host name and a port.
-    Name {
-        /// The host's name.
-        host: String,
-        /// The port.
-        port: u16,
-    },
+    Name { host: String, port: u16 },
 }
 
-/// Why nobody can be reached at an address.
+/// Why an address is invalid.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum AddressError {
-    /// There is no port.
     #[error("it has no port")]
     NoPort,
-    /// The port is no number from 1 to 65535.
+    /// The port is not a number from 1 to 65535.
     #[error("its port is not a number from 1 to 65535")]
     Port,
-    /// It stands for all addresses of a machine.
+    /// It is the unspecified address.
     #[error(
         "it is the address on which a machine listens on all of its interfaces, not one to reach it at"
     )]
     Unspecified,
-    /// It is not one machine's.
+    /// It is a multicast or broadcast address.
     #[error("it is a multicast or broadcast address, not one machine's")]
     Many,
-    /// It is neither an IP address nor a host name.
     #[error("its host is neither an IP address nor a host name")]
     Host,
 }
 
 impl PeerAddress {
-    /// The port.
     pub const fn port(&self) -> u16 {
         match self {
             Self::Ip(address) => address.port(),
@@ -57,7 +47,7 @@ impl PeerAddress {
         }
     }
 
-    /// The IP address, unless it is a name.
+    /// The IP address and port, unless it is a host name.
     pub const fn ip(&self) -> Option<SocketAddr> {
         match self {
             Self::Ip(address) => Some(*address),
@@ -112,8 +102,8 @@ impl FromStr for PeerAddress {
     }
 }
 
-/// Whether this is a host name (RFC 1123, and underscores, which containers have in theirs). One that
-/// ends in a number is a mistyped IP address.
+/// Whether this is a valid host name (RFC 1123, plus underscores, which container names have). A
+/// name that ends in a number is a mistyped IP address.
 fn is_host_name(host: &str) -> bool {
     let is_label = |label: &str| {
         (1..=MAX_LABEL_BYTES).contains(&label.len())

@@ -1,9 +1,9 @@
-//! Two clocks: one that never jumps for quotas and timers, the wall clock for handshakes.
+//! Two clocks: one that never jumps, for quotas and timers; and the wall clock, for handshakes.
 //!
 //! The library takes both from one `SystemTime`. If the wall clock were set back by an hour, every
-//! quota and every dialling deadline would stand still for that hour, and the node would drop its
-//! own votes. Handshakes carry timestamps that the peer compares with its own clock, so there the
-//! wall clock, corrections included, is the right one.
+//! quota and every dialling deadline would be frozen for that hour, and the node would drop its own
+//! votes. Handshakes carry timestamps that the peer compares with its own clock, so they need the
+//! wall clock, including corrections.
 
 use commonware_runtime::Clock;
 use governor::clock::{Clock as GovernorClock, ReasonablyRealtime};
@@ -17,14 +17,14 @@ use std::{
     time::{Duration, Instant, SystemTime},
 };
 
-/// The wall clock's time when the process first asked, moved on by the monotonic clock.
+/// The wall clock's time at the first call, advanced by the monotonic clock.
 pub(crate) fn steady_now() -> SystemTime {
     static START: LazyLock<(SystemTime, Instant)> =
         LazyLock::new(|| (SystemTime::now(), Instant::now()));
     START.0 + START.1.elapsed()
 }
 
-/// A context whose clock shows the wall clock's time.
+/// A context whose clock is the wall clock.
 pub(crate) struct WallClock<C>(pub(crate) C);
 
 impl<C: Clock> Clock for WallClock<C> {

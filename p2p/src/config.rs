@@ -1,29 +1,29 @@
-//! What the links need to know, checked at the start, and the errors of a bad answer.
+//! Configuration of the links, checked at startup, and the errors.
 
 use crate::{
     address::PeerAddress,
+    dialer::Lookup,
     frame::{FrameTag, HEADER_BYTES},
     timing::Timing,
-    turns::Lookup,
 };
 use commonware_cryptography::ed25519::PublicKey;
 use quorate_crypto::{Identity, SecretKey};
 use std::{collections::BTreeMap, io, net::SocketAddr, sync::Arc};
 
-/// Most validators in one network, this one included.
-pub const MAX_VALIDATORS: usize = 512;
+/// Maximum number of validators in one network, including this one.
+pub const MAX_VALIDATORS: usize = quorate_crypto::bls::MAX_VALIDATORS as usize;
 
-/// Largest payload that [`Config::max_frame_bytes`] may ask for: 16 MiB.
+/// Upper limit of [`Config::max_frame_bytes`]: 16 MiB.
 pub const MAX_FRAME_BYTES: usize = 16 << 20;
 
-/// The usual [`Config::max_frame_bytes`]: 4 MiB.
+/// Default of [`Config::max_frame_bytes`]: 4 MiB.
 pub const DEFAULT_FRAME_BYTES: usize = 4 << 20;
 
-/// Settings of one node's links. All validators of a chain must agree on everything but
+/// Settings of one node's links. All validators of a chain must agree on everything except
 /// `identity` and `listen`.
 #[derive(Clone)]
 pub struct Config {
-    /// This node's key. Peers know it by the public half.
+    /// This node's key. Peers know it by its public key.
     pub identity: SecretKey,
     /// Where to accept connections.
     pub listen: SocketAddr,
@@ -31,79 +31,60 @@ pub struct Config {
     pub namespace: Vec<u8>,
     /// First 8 bytes of the chain id, in the header of every frame.
     pub frame_tag: FrameTag,
-    /// The other validators and where to dial them. This node may be among them and is left out.
-    /// Connections are accepted only from the IP addresses in this list, and from those of its names.
+    /// The other validators and where to dial them. This node may be in the list and is skipped.
+    /// Connections are accepted only from the IP addresses in this list, and from those of its host
+    /// names.
     pub peers: Vec<(Identity, PeerAddress)>,
-    /// How host names in it are looked up.
+    /// Resolves the host names in `peers`.
     pub lookup: Arc<Lookup>,
     /// How eagerly to dial and how soon to give up.
     pub timing: Timing,
-    /// Largest payload of a frame in the lanes `Votes` and `Fetch`, in bytes, at most
-    /// [`MAX_FRAME_BYTES`]. The other lanes have lower limits of their own. A peer that sends more
-    /// is disconnected by the library.
+    /// Maximum payload of a frame in the lanes `Votes` and `Fetch`, in bytes, at most
+    /// [`MAX_FRAME_BYTES`]. The other lanes have lower limits of their own. The library disconnects
+    /// a peer that sends more.
     pub max_frame_bytes: usize,
 }
 
-/// Why links do not start, or have ended.
+/// Why links cannot start, or have ended.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// Another socket listens on the address.
     #[error("cannot listen on {listen}: the address is already in use")]
-    AddressInUse {
-        /// The configured address.
-        listen: SocketAddr,
-    },
-    /// The listening socket could not be opened.
+    AddressInUse { listen: SocketAddr },
     #[error("cannot listen on {listen}: {source}")]
     Listen {
-        /// The configured address.
         listen: SocketAddr,
-        /// What the system says.
         source: io::Error,
     },
-    /// A peer's identity is no point of the curve.
+    /// A peer's identity is not a point of the curve.
     #[error("peer {identity} is not a valid ed25519 public key")]
-    InvalidPeer {
-        /// The identity as configured.
-        identity: Identity,
-    },
+    InvalidPeer { identity: Identity },
     /// A peer is listed twice with different addresses.
     #[error("peer {identity} is listed as {first} and as {second}")]
     PeerTwice {
-        /// The identity that is listed twice.
         identity: Identity,
-        /// Its first address.
         first: PeerAddress,
-        /// Its second address.
         second: PeerAddress,
     },
-    /// The list of peers is too long.
     #[error("{count} validators, the limit is {MAX_VALIDATORS}")]
     TooManyValidators {
-        /// Validators in the list, this node included.
+        /// Number of validators in the list, including this node.
         count: usize,
     },
     /// The frame limit is zero or above [`MAX_FRAME_BYTES`].
     #[error("max_frame_bytes is {bytes}, allowed are 1 to {MAX_FRAME_BYTES}")]
-    FrameLimit {
-        /// The limit as configured.
-        bytes: usize,
-    },
-    /// The metrics are already registered, or otherwise refused.
+    FrameLimit { bytes: usize },
+    /// The metrics are already registered, or were otherwise rejected.
     #[error("cannot register metrics: {0}")]
     Metrics(#[from] prometheus::Error),
-    /// A task of the network ended although nobody asked it to. No frame moves any more.
+    /// A task of the network ended unexpectedly. No frames are transferred any more.
     #[error("the network's task \"{task}\" has ended unexpectedly")]
-    TaskEnded {
-        /// Which one.
-        task: &'static str,
-    },
+    TaskEnded { task: &'static str },
     /// The links were stopped, or the runtime is shutting down.
     #[error("the network was stopped")]
     Stopped,
 }
 
-/// A peer as the configuration names it, with its key decoded.
+/// A configured peer with its decoded key.
 pub(crate) struct KnownPeer {
     pub(crate) identity: Identity,
     pub(crate) key: PublicKey,
@@ -116,7 +97,7 @@ impl Config {
         u32::try_from(self.max_frame_bytes + HEADER_BYTES).expect("checked by known_peers")
     }
 
-    /// Checks the limits and returns the peers without this node, sorted by identity.
+    /// Checks the limits and returns the peers, without this node, sorted by identity.
     pub(crate) fn known_peers(&self) -> Result<Vec<KnownPeer>, Error> {
         if self.max_frame_bytes == 0 || self.max_frame_bytes > MAX_FRAME_BYTES {
             return Err(Error::FrameLimit {
@@ -175,7 +156,7 @@ mod tests {
             namespace: b"chain".to_vec(),
             frame_tag: [7; 8],
             peers,
-            lookup: crate::turns::system_lookup(),
+            lookup: crate::dialer::system_lookup(),
             timing: Timing::Local,
             max_frame_bytes: DEFAULT_FRAME_BYTES,
         }
@@ -232,7 +213,7 @@ mod tests {
             .collect();
         assert!(matches!(
             config(many).known_peers(),
-            Err(Error::TooManyValidators { count: 513 })
+            Err(Error::TooManyValidators { count }) if count == MAX_VALIDATORS + 1
         ));
         for bytes in [0, MAX_FRAME_BYTES + 1] {
             let mut config = config(vec![]);

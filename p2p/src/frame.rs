@@ -1,30 +1,28 @@
-//! The header that every frame carries, whatever its lane.
+//! The header of every frame, in all lanes.
 //!
 //! ```text
 //! version (1 byte, = 1) ‖ tag (first 8 bytes of the chain id) ‖ payload (at least 1 byte)
 //! ```
 //!
-//! The handshake already separates chains by namespace; the tag keeps a node whose namespace was
-//! configured wrongly from feeding frames of another chain to the decoders above.
+//! The handshake already separates chains by namespace. The tag protects the decoders above from
+//! frames of another chain if a node's namespace is misconfigured.
 
 use bytes::Bytes;
 use commonware_runtime::IoBuf;
 
-/// Version of the frame format.
 pub(crate) const VERSION: u8 = 1;
 
-/// Bytes that precede the payload.
 pub(crate) const HEADER_BYTES: usize = 9;
 
 /// First 8 bytes of the chain id.
 pub type FrameTag = [u8; 8];
 
-/// Why a frame that a peer sent is dropped unread.
+/// Why a received frame is dropped undecoded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Malformed {
     /// Shorter than a header and one byte.
     Empty,
-    /// Not this version.
+    /// Another version of the frame format.
     Version,
     /// The tag of another chain.
     Tag,
@@ -32,7 +30,7 @@ pub(crate) enum Malformed {
     Oversize,
 }
 
-/// The header of all frames with this tag; clones share it.
+/// The header of all frames with this tag; clones share the buffer.
 pub(crate) fn header(tag: FrameTag) -> IoBuf {
     let mut bytes = Vec::with_capacity(HEADER_BYTES);
     bytes.push(VERSION);
@@ -40,7 +38,7 @@ pub(crate) fn header(tag: FrameTag) -> IoBuf {
     IoBuf::from(bytes)
 }
 
-/// Checks the header of a received frame and returns its payload, without a copy.
+/// Checks the header of a received frame and returns its payload, without copying.
 pub(crate) fn open(
     frame: Bytes,
     tag: &FrameTag,
@@ -108,7 +106,7 @@ mod tests {
             for _ in 0..500 {
                 let mut bytes = vec![0; length];
                 random.fill_bytes(&mut bytes);
-                // Half of them get past the version.
+                // Half of them pass the version check.
                 if let Some(first) = bytes.first_mut() {
                     *first &= 1;
                 }

@@ -1,19 +1,21 @@
-//! The way into the node: frames wait in a queue of their sender's own, taken in turn.
+//! Inbound frames: they wait in one queue per sender, served in turn.
 //!
-//! The library has one mailbox for each lane, which all peers share and which drops what it has no
-//! room for, whoever sent it. So nothing waits there: a task for each lane moves frames at once from
-//! the mailbox into the [`Inbox`], where each peer has room for itself and a turn like everybody
-//! else. What is slow, the node's decoding, happens behind it, on one task for the urgent lanes and
-//! one for the patient ones: a vote never waits for somebody's blocks, and of the urgent frames each
-//! peer's wait for one turn of the others'.
+//! The library has one mailbox per lane, shared by all peers, which drops messages when it is full,
+//! whoever sent them. So nothing waits there: a task per lane moves frames at once from the mailbox
+//! to the [`Inbox`], where each peer has its own room and turns. The slow part, decoding by the
+//! node, comes after it, on one task for the urgent lanes and one for the others: a vote never
+//! waits for blocks, and a peer's urgent frames wait for at most one turn of each other peer.
 //!
-//! How fast frames come in is bounded before, in bytes for each peer, by not reading from its link
+//! The inbound rate is limited earlier, in bytes per peer, by not reading from its link
 //! ([`crate::upgrade`]).
+//!
+//! Why not one channel for each sender and lane: the library sizes every channel's mailbox for all
+//! peers, so n channels take n² slots (3 GB for 100 validators, against 39 MB), and it lets any
+//! peer send on any channel. Splitting large bodies into chunks would turn a quota of frames into
+//! one of bytes, but needs a frame format of its own and still shares the mailbox.
 
 use crate::{
-    fair::{FairLimits, FairQueue},
     frame::{self, FrameTag},
-    lane::Lane,
     metrics::{Metrics, Refused},
     peers::PeerTable,
     start::Inbound,
@@ -23,21 +25,23 @@ use commonware_cryptography::ed25519::PublicKey;
 use commonware_p2p::{Receiver as _, authenticated::lookup::Receiver};
 use parking_lot::Mutex;
 use quorate_crypto::Identity;
+use quorate_lanes::{FairLimits, FairQueue, Lane};
 use std::sync::Arc;
 use tokio::sync::Notify;
 
-/// What may wait for the node, in the urgent lanes and again in the patient ones. A peer's share holds
-/// two frames of the largest size, and all frames that the library hands over in a tenth of a second.
+/// Limits on frames waiting for the node, separately for the urgent lanes and the others. A peer's
+/// share holds two frames of maximum size, and all frames that the library delivers in a tenth of a
+/// second.
 const LIMITS: FairLimits = FairLimits {
     peer_items: 512,
     peer_bytes: 8 << 20,
     total_bytes: 48 << 20,
 };
 
-/// Bytes handed over before other tasks may run.
+/// Bytes delivered before yielding to other tasks.
 const YIELD_BYTES: usize = 64 << 10;
 
-/// What a small frame counts for towards [`YIELD_BYTES`].
+/// Minimum that a frame counts towards [`YIELD_BYTES`].
 const FRAME_BYTES: usize = 2 << 10;
 
 /// Frames that wait for the node.
@@ -66,7 +70,7 @@ impl Inbox {
         self.more.notify_one();
     }
 
-    /// Hands frames over until the network ends.
+    /// Delivers frames until the network ends.
     pub(crate) async fn hand_over(self: Arc<Self>, inbound: Arc<Inbound>) {
         let mut unyielded_bytes = 0;
         loop {
@@ -75,7 +79,7 @@ impl Inbox {
                 self.more.notified().await;
                 continue;
             };
-            // It may have been blocked meanwhile.
+            // The peer may have been blocked in the meantime.
             if self.table.is_blocked(place) {
                 self.metrics.refused(Some(lane), Refused::Blocked);
                 continue;
@@ -91,7 +95,7 @@ impl Inbox {
     }
 }
 
-/// Moves one lane's frames from the library's mailbox into the inbox.
+/// Moves one lane's frames from the library's mailbox to the inbox.
 pub(crate) struct Delivery {
     pub(crate) lane: Lane,
     pub(crate) tag: FrameTag,

@@ -1,10 +1,10 @@
-//! Lanes: what each kind of traffic may send, how fast, and what its queues cost in memory.
+//! Per-lane limits: frame sizes, quotas, and the memory cost of queues.
 //!
 //! # Memory that is allocated before the first frame
 //!
-//! The library sizes its mailboxes at the start and touches every slot of them. With `n` validators,
-//! `B` the sum of the bursts below ([`TOTAL_BURST`] = 280), `S` =
-//! [`TRACKED_PEER_SETS`] = 2, and `M` = [`QUEUE_SLOTS`] = 320:
+//! The library allocates its mailboxes at startup and touches every slot. With `n` validators, `B`
+//! the sum of the bursts below ([`TOTAL_BURST`] = 280), `S` = [`TRACKED_PEER_SETS`] = 2, and `M` =
+//! [`QUEUE_SLOTS`] = 320:
 //!
 //! | what | slots | bytes per slot |
 //! |---|---|---|
@@ -15,73 +15,54 @@
 //! | read buffers | `n − 1` | 16 KiB |
 //!
 //! [`preallocated_bytes`] adds this up: 1.8 MB for 4 validators, 4.1 MB for 10, 38.6 MB for 100.
-//! (Resident memory per node with a full mesh of idle links, all told, was 2.6, 4.8 and 42.5 MB.)
-//! The public key in each slot is what is dear, so the bursts are kept small and the sustained
-//! rates generous: a mailbox has to bridge only the time until the lane's task runs.
+//! (Measured total resident memory per node with a full mesh of idle links: 2.6, 4.8 and 42.5 MB.)
+//! The public key in each slot dominates the cost, so the bursts are small and the sustained rates
+//! generous: a mailbox only has to bridge the time until the lane's task runs.
 //!
-//! Frames come on top of this while they wait: at most [`Lane::queue_bytes`] per peer and lane.
-//! A frame to all peers is one allocation, however many queues it waits in.
-//! Inbound, at most 8 MiB of one peer and 48 MiB of all wait for the node, in the urgent lanes and again
-//! in the patient ones.
+//! Queued frames add to this: at most [`LaneLimits::queue_bytes`] per peer and lane. A frame to all
+//! peers is one allocation, no matter how many queues it is in. Inbound, at most 8 MiB per peer and
+//! 48 MiB in total wait for the node, separately for the urgent lanes and for the others.
 
-use crate::bucket::Bucket;
 use commonware_runtime::Quota;
+use quorate_lanes::{Bucket, LANES, Lane};
 use std::num::NonZeroU32;
 
-/// A class of traffic with a channel, quota, queue and frame limit of its own.
-///
-/// On each link, `Votes` and `Control` overtake what waits in the other two, and `Fetch` overtakes
-/// `Transactions`. Within a lane frames leave in order.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Lane {
-    /// Votes, certificates, proposals: urgent, frames up to the configured limit.
-    Votes,
-    /// Requests and replies of blocks and certificates: frames up to the configured limit.
-    Fetch,
-    /// Forwarded batches of transactions: frames up to 1 MiB, the smallest queue.
-    Transactions,
-    /// Small messages about the node itself (status, watermarks): urgent, frames up to 64 KiB.
-    Control,
-}
-
-/// Number of lanes.
-pub(crate) const LANES: usize = 4;
-
-/// The channel of the pings that measure latency. It is no [`Lane`]: no other traffic can use up
-/// its quota, so a busy peer does not look dead.
+/// The channel of the pings that measure latency. It is not a [`Lane`], so no other traffic can use
+/// up its quota, and a busy peer does not look dead.
 pub(crate) const PULSE_CHANNEL: u64 = LANES as u64;
 
-/// Pings and pongs per second and peer. Both ends ping at most four times a second.
+/// Pings and pongs per second and peer. Each side pings at most four times a second.
 const PULSE_RATE: NonZeroU32 = nonzero(20);
 const PULSE_BURST: NonZeroU32 = nonzero(8);
 
-/// How many sets of peers the library keeps links for: this epoch's and the one before or after.
+/// Number of peer sets for which the library keeps links: this epoch's and the previous or next
+/// one.
 pub(crate) const TRACKED_PEER_SETS: usize = 2;
 
-/// Slots of each connection's two send queues, and of the library's actors' mailboxes. The frame
-/// limits of the lanes that share a queue add up to less, so the queue itself, where the library
-/// would drop silently, never overflows.
+/// Slots in each of a connection's two send queues, and in the mailboxes of the library's actors.
+/// The frame limits of the lanes that share a queue add up to less, so the queue itself, where the
+/// library would drop silently, never overflows.
 pub(crate) const QUEUE_SLOTS: usize = 320;
 
-/// Largest sum of the bytes that may wait for all peers in one lane, spread evenly over the peers
+/// Maximum of the bytes queued for all peers together in one lane, divided evenly among the peers
 /// (but see [`MIN_QUEUE_FRAMES`]).
 const QUEUE_BYTES_ALL_PEERS: usize = 128 << 20;
 
-/// Each peer's queue has room for at least this many frames of the largest size.
+/// Each peer's queue has room for at least this many frames of maximum size.
 const MIN_QUEUE_FRAMES: usize = 2;
 
 /// Each peer's queue holds at most this many bytes per lane.
 const MAX_QUEUE_BYTES: usize = 32 << 20;
 
-/// Bytes a second that are read from all peers together, spread evenly over them, within the two
-/// limits that follow.
+/// Bytes per second read from all peers together, divided evenly among them, within the limits of
+/// [`READ_PEER`].
 const READ_ALL_PEERS: u64 = 128 << 20;
 
-/// Bytes a second that one peer may send at least and at most, in all lanes. A leader of four that
-/// carry 20,000 transfers a second sends 3 MB/s.
+/// Minimum and maximum bytes per second that one peer may send over all lanes. For comparison: a
+/// leader in a network of four that processes 20,000 transfers a second sends 3 MB/s.
 const READ_PEER: [u64; 2] = [4 << 20, 16 << 20];
 
-/// Bytes that one peer may send at once: eight frames of the largest size.
+/// Bytes that one peer may send in a burst: eight frames of maximum size.
 const READ_BURST: u64 = 32 << 20;
 
 const TRANSACTIONS_FRAME_BYTES: usize = 1 << 20;
@@ -94,42 +75,28 @@ const fn nonzero(value: u32) -> NonZeroU32 {
     }
 }
 
-impl Lane {
-    /// Every lane, the most urgent first.
-    pub const ALL: [Self; LANES] = [Self::Votes, Self::Control, Self::Fetch, Self::Transactions];
+/// Limits of a lane.
+pub(crate) trait LaneLimits: Copy {
+    /// Maximum payload of one frame in bytes, given the configured limit.
+    fn max_frame_bytes(self, configured: usize) -> usize;
 
-    /// The lane's name, as in the metrics' label `lane`.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Votes => "votes",
-            Self::Fetch => "fetch",
-            Self::Transactions => "transactions",
-            Self::Control => "control",
-        }
+    /// Maximum number of frames queued for one peer. The sum over the lanes of one priority (and
+    /// the pings) stays below [`QUEUE_SLOTS`].
+    fn queue_frames(self) -> usize;
+
+    /// Maximum bytes queued for one peer, so that a peer that stops reading ties up little memory.
+    fn queue_bytes(self, peers: usize, configured_frame_bytes: usize) -> usize {
+        let share = QUEUE_BYTES_ALL_PEERS / peers.max(1);
+        let floor = MIN_QUEUE_FRAMES * self.max_frame_bytes(configured_frame_bytes);
+        share.min(MAX_QUEUE_BYTES).max(floor)
     }
 
-    /// Every lane, in the order of [`Self::index`].
-    pub(crate) const fn by_index() -> [Self; LANES] {
-        [Self::Votes, Self::Fetch, Self::Transactions, Self::Control]
-    }
+    /// The quota that the library enforces on the lane, per peer and direction.
+    fn quota(self) -> Quota;
+}
 
-    /// The lane's place in a table of all lanes, and its channel on the wire.
-    pub(crate) const fn index(self) -> usize {
-        match self {
-            Self::Votes => 0,
-            Self::Fetch => 1,
-            Self::Transactions => 2,
-            Self::Control => 3,
-        }
-    }
-
-    /// Whether the lane's frames overtake the others in a connection's queue.
-    pub(crate) const fn is_urgent(self) -> bool {
-        matches!(self, Self::Votes | Self::Control)
-    }
-
-    /// Largest payload of one frame in bytes, given the limit of the configuration.
-    pub(crate) fn max_frame_bytes(self, configured: usize) -> usize {
+impl LaneLimits for Lane {
+    fn max_frame_bytes(self, configured: usize) -> usize {
         match self {
             Self::Votes | Self::Fetch => configured,
             Self::Transactions => configured.min(TRANSACTIONS_FRAME_BYTES),
@@ -137,58 +104,51 @@ impl Lane {
         }
     }
 
-    /// Frames per second that one peer may send, sustained.
-    ///
-    /// The library delays a peer that sends more *in the read loop of all its lanes*, so an honest
-    /// peer must never reach this: a view takes about five votes and certificates from each peer,
-    /// and 200 views a second are the design's ceiling.
-    const fn frames_per_second(self) -> NonZeroU32 {
-        match self {
-            Self::Votes => nonzero(4_000),
-            Self::Fetch | Self::Transactions => nonzero(1_000),
-            Self::Control => nonzero(50),
-        }
+    fn queue_frames(self) -> usize {
+        queue_frames(self)
     }
 
-    /// Frames that one peer may send at once. This is what costs memory.
-    const fn burst(self) -> NonZeroU32 {
-        match self {
-            Self::Votes => nonzero(128),
-            Self::Fetch | Self::Transactions => nonzero(64),
-            Self::Control => nonzero(16),
-        }
-    }
-
-    /// Frames that may wait for one peer. The sums over the lanes of one priority (and the pings)
-    /// stay below [`QUEUE_SLOTS`].
-    pub(crate) const fn queue_frames(self) -> usize {
-        match self {
-            Self::Votes => 256,
-            Self::Fetch | Self::Transactions => 128,
-            Self::Control => 32,
-        }
-    }
-
-    /// Bytes that may wait for one peer, so that a peer that stops reading pins little memory.
-    pub(crate) fn queue_bytes(self, peers: usize, configured_frame_bytes: usize) -> usize {
-        let share = QUEUE_BYTES_ALL_PEERS / peers.max(1);
-        let floor = MIN_QUEUE_FRAMES * self.max_frame_bytes(configured_frame_bytes);
-        share.min(MAX_QUEUE_BYTES).max(floor)
-    }
-
-    /// The quota that the library enforces on the lane, for each peer and direction.
-    pub(crate) const fn quota(self) -> Quota {
-        Quota::per_second(self.frames_per_second()).allow_burst(self.burst())
+    fn quota(self) -> Quota {
+        Quota::per_second(frames_per_second(self)).allow_burst(burst(self))
     }
 }
 
-/// What one of so many peers may send, in bytes.
+/// Sustained number of frames per second that one peer may send.
+///
+/// The library throttles a peer that sends more *in the read loop of all its lanes*, so an honest
+/// peer must never reach this limit: a view takes about five votes and certificates from each peer,
+/// and the design's upper limit is 200 views a second.
+const fn frames_per_second(lane: Lane) -> NonZeroU32 {
+    match lane {
+        Lane::Votes => nonzero(4_000),
+        Lane::Fetch | Lane::Transactions => nonzero(1_000),
+        Lane::Control => nonzero(50),
+    }
+}
+
+/// Number of frames that one peer may send in a burst. This determines the memory cost.
+const fn burst(lane: Lane) -> NonZeroU32 {
+    match lane {
+        Lane::Votes => nonzero(128),
+        Lane::Fetch | Lane::Transactions => nonzero(64),
+        Lane::Control => nonzero(16),
+    }
+}
+
+const fn queue_frames(lane: Lane) -> usize {
+    match lane {
+        Lane::Votes => 256,
+        Lane::Fetch | Lane::Transactions => 128,
+        Lane::Control => 32,
+    }
+}
+
+/// The inbound byte budget of one of `peers` peers.
 pub(crate) fn inbound_budget(peers: usize) -> Bucket {
     let share = READ_ALL_PEERS / (peers.max(1) as u64);
     Bucket::new(share.clamp(READ_PEER[0], READ_PEER[1]), READ_BURST)
 }
 
-/// The quota of the pings.
 pub(crate) const fn pulse_quota() -> Quota {
     Quota::per_second(PULSE_RATE).allow_burst(PULSE_BURST)
 }
@@ -198,23 +158,22 @@ const TOTAL_BURST: usize = {
     let mut sum = PULSE_BURST.get() as usize;
     let mut lane = 0;
     while lane < LANES {
-        sum += Lane::ALL[lane].burst().get() as usize;
+        sum += burst(Lane::ALL[lane]).get() as usize;
         lane += 1;
     }
     sum
 };
 
-// The urgent lanes and at most one second's pings and pongs share one queue of a connection, the
-// others share the other.
+// The urgent lanes and at most one second's pings and pongs share one of a connection's queues; the
+// other lanes share the other queue.
 const _: () = assert!(
-    Lane::Votes.queue_frames() + Lane::Control.queue_frames() + PULSE_RATE.get() as usize
+    queue_frames(Lane::Votes) + queue_frames(Lane::Control) + PULSE_RATE.get() as usize
         <= QUEUE_SLOTS
 );
-const _: () =
-    assert!(Lane::Fetch.queue_frames() + Lane::Transactions.queue_frames() <= QUEUE_SLOTS);
+const _: () = assert!(queue_frames(Lane::Fetch) + queue_frames(Lane::Transactions) <= QUEUE_SLOTS);
 
-/// Estimate of the bytes that a network of `validators` (this node among them) allocates before
-/// the first frame, when all are connected. The module's documentation has the table.
+/// Estimates the bytes that a network of `validators` (including this node) allocates before the
+/// first frame, with all peers connected. See the table in the module documentation.
 pub fn preallocated_bytes(validators: usize) -> usize {
     const INBOUND_SLOT: usize = 224;
     const ROUTER_SLOT: usize = 312;
@@ -253,16 +212,6 @@ mod tests {
         assert!(inbound <= 224, "{inbound}");
         assert!(send <= 104, "{send}");
         assert!(router <= 312, "{router}");
-    }
-
-    #[test]
-    fn index_of_each_lane_is_its_own() {
-        for (index, lane) in Lane::by_index().into_iter().enumerate() {
-            assert_eq!(lane.index(), index);
-        }
-        let mut by_index = Lane::ALL;
-        by_index.sort_by_key(|lane| lane.index());
-        assert_eq!(by_index, Lane::by_index());
     }
 
     #[test]

@@ -1,60 +1,49 @@
-//! The handle through which the node sends, asks and blocks.
+//! The handle with which the node sends frames, queries peers and blocks them.
 
 use crate::{
     address::PeerAddress,
-    lane::Lane,
+    dialer::{AddressChanges, AddressTable},
     metrics::Unsent,
     outbound::Outbound,
-    peers::{LinkWatch, PeerStatus, PeerTable},
-    turns::{Moves, Whereabouts},
+    peers::{LinkWatch, PeerTable},
 };
 use bytes::Bytes;
 use commonware_cryptography::ed25519::PublicKey;
 use commonware_p2p::{Blocker as _, authenticated::lookup::Oracle};
 use quorate_crypto::Identity;
+use quorate_lanes::{Lane, PeerStatus, To};
 use std::{net::SocketAddr, sync::Arc};
 use tokio::sync::mpsc::UnboundedSender;
 
-/// Whom a frame is for.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum To {
-    /// Every other validator.
-    All,
-    /// One validator.
-    One(Identity),
-    /// These validators; a repeated identity gets the frame twice.
-    Some(Vec<Identity>),
-}
-
 /// The links of this node.
 ///
-/// A clone costs one reference count. Every method may be called from any thread, inside or outside
-/// of the runtime; none waits for anything but locks that are held for microseconds.
+/// Cloning costs one reference count. Every method may be called from any thread, inside or outside
+/// the runtime. No method blocks, except on locks that are held for microseconds.
 #[derive(Clone)]
 pub struct Links {
     outbound: Arc<Outbound>,
     oracle: Oracle<PublicKey>,
-    to_move: UnboundedSender<Moves>,
-    whereabouts: Arc<Whereabouts>,
+    address_changes: UnboundedSender<AddressChanges>,
+    known_addresses: Arc<AddressTable>,
 }
 
 impl Links {
     pub(crate) const fn new(
         outbound: Arc<Outbound>,
         oracle: Oracle<PublicKey>,
-        to_move: UnboundedSender<Moves>,
-        whereabouts: Arc<Whereabouts>,
+        address_changes: UnboundedSender<AddressChanges>,
+        known_addresses: Arc<AddressTable>,
     ) -> Self {
         Self {
             outbound,
             oracle,
-            to_move,
-            whereabouts,
+            address_changes,
+            known_addresses,
         }
     }
 
-    /// Sends a frame, without waiting and without a promise that it arrives: whoever needs that
-    /// asks again. A frame that cannot be queued for a peer (no link, queue or quota full, peer
+    /// Sends a frame, without waiting and without guaranteed delivery; callers that need delivery
+    /// must retry. A frame that cannot be queued for a peer (no link, queue or quota full, peer
     /// blocked, frame empty or too large) is dropped for that peer and counted in
     /// `quorate_p2p_frames_unsent_total`. The frame is not copied.
     pub fn send(&self, lane: Lane, to: &To, frame: Bytes) {
@@ -84,25 +73,23 @@ impl Links {
         }
     }
 
-    /// Bytes that wait for a peer in a lane, handed to the library or not. None for an identity that
-    /// is no peer.
+    /// Bytes queued for a peer in a lane, whether or not they were handed to the library. 0 for an
+    /// identity that is not a peer.
     pub fn waiting_bytes(&self, lane: Lane, identity: &Identity) -> usize {
         let place = self.outbound.table().find(identity);
         place.map_or(0, |place| self.outbound.waiting_bytes(place, lane))
     }
 
-    /// Each peer's status, sorted by identity.
     pub fn peers(&self) -> Vec<PeerStatus> {
         self.outbound.table().statuses()
     }
 
-    /// One peer's status, or `None` for an identity that is no peer.
+    /// One peer's status, or `None` for an identity that is not a peer.
     pub fn peer(&self, identity: &Identity) -> Option<PeerStatus> {
         let place = self.outbound.table().find(identity)?;
         Some(self.outbound.table().status(place))
     }
 
-    /// Number of connected peers.
     pub fn connected(&self) -> usize {
         let table = self.outbound.table();
         (0..table.len())
@@ -110,35 +97,35 @@ impl Links {
             .count()
     }
 
-    /// Has `watch` told of every link that comes up or ends from now on, and before, at once, of how
-    /// each is now. Only the first call counts.
+    /// Calls `watch` with the present state of every link, and again whenever a link comes up or
+    /// goes down. Only the first call has an effect.
     pub fn watch(&self, watch: Box<LinkWatch>) {
         self.outbound.table().watch(watch);
     }
 
-    /// Where a peer is reached: as configured, and the IP address, which is not known as long as a name
-    /// has not been found. `None` for an identity that is no peer.
+    /// A peer's address as configured, and as resolved; the latter is `None` until a host name has
+    /// been resolved. `None` for an identity that is not a peer.
     pub fn address(&self, identity: &Identity) -> Option<(PeerAddress, Option<SocketAddr>)> {
-        self.whereabouts.lock().get(identity).cloned()
+        self.known_addresses.lock().get(identity).cloned()
     }
 
-    /// Has peers reached at other addresses from now on, and accepted from these alone. A link to a peer
-    /// whose IP address is another one now is cut. Identities that are no peers are ignored.
+    /// Changes the addresses at which peers are dialled and from which they are accepted. A link to
+    /// a peer whose IP address has changed is cut. Identities that are not peers are ignored.
     pub fn set_addresses(&self, addresses: &[(Identity, PeerAddress)]) {
         let table = self.outbound.table();
-        let moves: Moves = addresses
+        let changes: AddressChanges = addresses
             .iter()
             .filter_map(|(identity, address)| Some((table.find(identity)?, address.clone())))
             .collect();
         // A closed channel means that the network is stopping.
-        let _ = self.to_move.send(moves);
+        let _ = self.address_changes.send(changes);
     }
 
-    /// Cuts the link to a peer and refuses it for 60 s from now; a repeated call starts these
-    /// anew. From this call on, none of the peer's frames is handed over (but one that is being
-    /// handed over may still finish) and none is sent to it. An identity that is no peer is ignored.
+    /// Cuts the link to a peer and refuses it for 60 s from now; calling again restarts the 60 s.
+    /// From this call on, none of the peer's frames is delivered (except one whose delivery is in
+    /// progress) and none is sent to it. An identity that is not a peer is ignored.
     ///
-    /// This is in memory only: whom to block and for how long is the replica's to remember.
+    /// The block is kept in memory only: the replica must remember whom to block and for how long.
     pub fn block(&self, identity: Identity) {
         let table = self.outbound.table();
         if let Some(place) = table.find(&identity) {
@@ -147,7 +134,7 @@ impl Links {
         }
     }
 
-    /// Lifts a block. The link comes back within seconds, when one of the two has dialled.
+    /// Lifts a block. The link comes back within seconds, when either side dials.
     pub fn unblock(&self, identity: Identity) {
         if let Some(place) = self.outbound.table().find(&identity) {
             self.outbound.table().unblock(place);
@@ -155,8 +142,8 @@ impl Links {
     }
 }
 
-/// Has the library cut a peer's link and refuse it for a while. It ignores this for a peer that it
-/// already refuses, so it is repeated when that peer is linked again although it is blocked.
+/// Makes the library cut a peer's link and refuse it for a while. The library ignores this for a
+/// peer that it already refuses, so it is repeated if a blocked peer is linked again.
 pub(crate) fn cut(oracle: &Oracle<PublicKey>, table: &PeerTable, place: usize) {
     // A closed mailbox means that the network is stopping, and every link with it.
     let _ = oracle.clone().block(table.peer(place).key.clone());

@@ -1,40 +1,37 @@
-//! Every metric of the links. Labels come from fixed lists, so their number is bounded.
+//! All metrics of the links. Labels come from fixed lists, so their number is bounded.
 
-use crate::{
-    frame::Malformed,
-    lane::{LANES, Lane},
-};
+use crate::frame::Malformed;
 use prometheus::{Histogram, HistogramOpts, IntCounter, IntCounterVec, IntGauge, Opts, Registry};
+use quorate_lanes::{LANES, Lane};
 use std::time::Duration;
 
-/// Why a frame that this node wanted to send went nowhere.
+/// Why a frame was not sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Unsent {
     /// No payload.
     Empty,
     /// Larger than the lane allows.
     Oversize,
-    /// Not a validator, or this node itself.
+    /// The recipient is not a validator, or is this node itself.
     UnknownPeer,
-    /// The peer is blocked.
     Blocked,
     /// No link to the peer at the moment.
     Offline,
-    /// Too many frames or bytes wait for the peer in this lane.
+    /// Too many frames or bytes are queued for the peer in this lane.
     QueueFull,
-    /// The peer's quota in this lane is used up.
+    /// The peer's quota in this lane is exhausted.
     Quota,
-    /// The network refused the frame: it is stopping.
+    /// The network is shutting down and refused the frame.
     Closed,
-    /// The link broke while the frame was waiting. Not exact, for the queue and the link end in no
-    /// fixed order, and most such frames were counted as sent before.
+    /// The link broke while the frame was queued. The count is inexact, because queue and link end
+    /// in no fixed order, and most such frames were already counted as sent.
     LinkLost,
 }
 
-/// Why a frame that a peer sent was not handed over.
+/// Why a received frame was not delivered to the node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Refused {
-    /// Nothing behind the header, or less than a header.
+    /// Nothing follows the header, or the header is incomplete.
     Empty,
     /// Another version of the frame format.
     Version,
@@ -42,28 +39,28 @@ pub(crate) enum Refused {
     Tag,
     /// Larger than the lane allows.
     Oversize,
-    /// The sender is no validator of the configuration.
+    /// The sender is not a configured validator.
     UnknownPeer,
-    /// The sender is blocked.
     Blocked,
-    /// Too much of the sender's waits for the node, or of all senders and most of its.
+    /// Too much data from the sender is queued for the node; or too much from all senders together,
+    /// and the sender has most.
     QueueFull,
 }
 
-/// How an attempt at a handshake ended.
+/// How a handshake attempt ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Handshake {
     /// Both sides are authenticated.
     Completed,
-    /// We do not want this peer now: connected already, blocked, or no validator.
+    /// This node does not want this peer now: already connected, blocked, or not a validator.
     Refused,
-    /// The peer's clock is too far from ours.
+    /// The peer's clock differs too much from ours.
     Clock,
-    /// A signature or confirmation is wrong: another namespace, or another key than expected.
+    /// A signature or confirmation is wrong: a different namespace, or a different key than
+    /// expected.
     Authentication,
     /// The connection broke or a message was malformed.
     Broken,
-    /// It took too long.
     Timeout,
 }
 
@@ -98,12 +95,12 @@ const HANDSHAKES: [(Handshake, &str); 6] = [
     (Handshake::Timeout, "timeout"),
 ];
 
-/// Upper bounds of the buckets for round trips: 50 µs (loopback) to 1.6 s.
+/// Upper bounds of the round-trip buckets: 50 µs (loopback) to 1.6 s.
 const ROUND_TRIP_BUCKETS_SECONDS: [f64; 11] = [
     0.000_05, 0.000_2, 0.000_5, 0.002, 0.01, 0.025, 0.05, 0.1, 0.2, 0.4, 1.6,
 ];
 
-/// One lane's counters, resolved once: looking a label up costs more than counting.
+/// One lane's counters, resolved once, because looking a label up costs more than counting.
 struct LaneMetrics {
     sent_frames: IntCounter,
     sent_bytes: IntCounter,
@@ -113,7 +110,6 @@ struct LaneMetrics {
     refused: [IntCounter; REFUSED.len()],
 }
 
-/// All counters of one network.
 pub(crate) struct Metrics {
     lanes: [LaneMetrics; LANES],
     refused_pings: [IntCounter; REFUSED.len()],
@@ -122,21 +118,20 @@ pub(crate) struct Metrics {
     pub(crate) connected_peers: IntGauge,
     /// Peers in the configuration.
     pub(crate) known_peers: IntGauge,
-    /// Peers whose link is blocked.
     pub(crate) blocked_peers: IntGauge,
     /// Authenticated links that have ended.
     pub(crate) links_lost: IntCounter,
-    /// Times that a link was not read for a while because its peer had used up its bytes.
+    /// Number of times that a link was paused because its peer's byte budget was exhausted.
     pub(crate) reads_delayed: IntCounter,
     round_trip: Histogram,
 }
 
 impl Metrics {
-    /// Creates and registers them all.
+    /// Creates and registers all metrics.
     ///
     /// # Errors
     ///
-    /// When one is registered already: a registry serves one network.
+    /// If a metric is already registered: a registry serves one network.
     pub(crate) fn register(registry: &Registry) -> Result<Self, prometheus::Error> {
         let sent_frames = counters(registry, "frames_sent_total", SENT_FRAMES, &["lane"])?;
         let sent_bytes = counters(registry, "sent_bytes_total", SENT_BYTES, &["lane"])?;
@@ -199,26 +194,26 @@ impl Metrics {
         })
     }
 
-    /// A frame of `bytes` was handed to a peer's link.
+    /// Counts a frame of `bytes` bytes handed to a peer's link.
     pub(crate) fn sent(&self, lane: Lane, bytes: usize) {
         let lane = &self.lanes[lane.index()];
         lane.sent_frames.inc();
         lane.sent_bytes.inc_by(bytes as u64);
     }
 
-    /// A frame of `bytes` was handed to the node.
+    /// Counts a frame of `bytes` bytes delivered to the node.
     pub(crate) fn received(&self, lane: Lane, bytes: usize) {
         let lane = &self.lanes[lane.index()];
         lane.received_frames.inc();
         lane.received_bytes.inc_by(bytes as u64);
     }
 
-    /// A frame was not sent, once per peer that it was meant for.
+    /// Counts an unsent frame, once per recipient.
     pub(crate) fn unsent(&self, lane: Lane, reason: Unsent) {
         self.lanes[lane.index()].unsent[reason as usize].inc();
     }
 
-    /// A frame was refused; `None` stands for a ping or pong.
+    /// Counts a refused frame; `None` stands for a ping or pong.
     pub(crate) fn refused(&self, lane: Option<Lane>, reason: Refused) {
         match lane {
             Some(lane) => self.lanes[lane.index()].refused[reason as usize].inc(),
@@ -226,14 +221,14 @@ impl Metrics {
         }
     }
 
-    /// An attempt at a handshake ended. Gives how often that outcome has been counted.
+    /// Counts a handshake attempt. Returns the new count of that outcome.
     pub(crate) fn handshake(&self, outcome: Handshake) -> u64 {
         let counter = &self.handshakes[outcome as usize];
         counter.inc();
         counter.get()
     }
 
-    /// A ping was answered.
+    /// Records the round trip of an answered ping.
     pub(crate) fn round_trip(&self, duration: Duration) {
         self.round_trip.observe(duration.as_secs_f64());
     }

@@ -1,18 +1,18 @@
-//! The way out of the node: one bounded queue per peer and lane, and who goes first.
+//! Outbound frames: one bounded queue per peer and lane, with priorities.
 //!
-//! The library has two priorities, takes any amount of the lower one, writes several queued frames
-//! at once, and cannot take a frame back. So a vote would wait behind all the blocks that a peer
-//! has asked for. Here, frames of the patient lanes wait in a *backlog* and are handed to the
-//! library only while it holds fewer than [`WINDOW_BYTES`] of them for that peer, or nothing: then
-//! a vote waits for that much, or for one large frame. From the backlog, `Fetch` goes before
-//! `Transactions`.
+//! The library has two priorities, accepts any amount of the lower one, writes several queued
+//! frames at once, and cannot take a frame back. So a vote would wait behind all the blocks that a
+//! peer has requested. Here, frames of the lanes that are not urgent wait in a *backlog*. They are
+//! handed to the library only while it holds fewer than [`WINDOW_BYTES`] of them for that peer, or
+//! none: then a vote waits for at most that much, or for one large frame. In the backlog, `Fetch`
+//! goes before `Transactions`.
 //!
-//! A frame's place in the queue is free again once the library has sealed it into the connection,
-//! which it shows by dropping the frame. That also moves the backlog on, so there is no task and no
-//! timer for it.
+//! A frame's place in the queue becomes free when the library has encrypted it into the connection,
+//! which it signals by dropping the frame. The drop also advances the backlog, so no task or timer
+//! is needed.
 
 use crate::{
-    lane::{LANES, Lane},
+    lane::LaneLimits as _,
     metrics::{Metrics, Unsent},
     peers::PeerTable,
     wire::Wire,
@@ -24,6 +24,7 @@ use commonware_p2p::{
 };
 use commonware_runtime::{IoBuf, IoBufs};
 use parking_lot::Mutex;
+use quorate_lanes::{LANES, Lane};
 use std::{
     collections::VecDeque,
     mem,
@@ -33,28 +34,29 @@ use std::{
     },
 };
 
-/// Bytes of patient lanes that the library may hold for one peer, unless it holds a single frame.
+/// Maximum bytes of the non-urgent lanes that the library may hold for one peer, unless it holds a
+/// single frame.
 const WINDOW_BYTES: usize = 64 << 10;
 
-/// What every frame to a peer passes.
+/// The state shared by all outbound frames.
 pub(crate) struct Outbound {
     table: Arc<PeerTable>,
     metrics: Arc<Metrics>,
-    /// By [`Lane::index`].
+    /// Indexed by [`Lane::index`].
     senders: [Sender<PublicKey, Wire>; LANES],
     header: IoBuf,
     max_frame_bytes: usize,
-    /// By a peer's place in the table.
+    /// Indexed by the peer's index in the table.
     queues: Vec<PeerQueues>,
 }
 
 struct PeerQueues {
-    /// By [`Lane::index`].
+    /// Indexed by [`Lane::index`].
     rooms: [Room; LANES],
     backlog: Mutex<Backlog>,
 }
 
-/// How much of one lane waits for one peer, in the backlog and in the library.
+/// How much of one lane is queued for one peer, in the backlog and in the library.
 struct Room {
     frames: AtomicUsize,
     bytes: AtomicUsize,
@@ -62,25 +64,25 @@ struct Room {
     max_bytes: usize,
 }
 
-/// Frames of the patient lanes that the library has not yet.
+/// Frames of the non-urgent lanes that have not yet been handed to the library.
 #[derive(Default)]
 struct Backlog {
     fetch: VecDeque<Waiting>,
     transactions: VecDeque<Waiting>,
     /// Bytes of these lanes that the library holds.
     window_bytes: usize,
-    /// Whether some thread is moving the backlog on. One is enough, and it may come back here when
-    /// the library refuses what it is given.
+    /// Whether a thread is advancing the backlog. One is enough, and it may reenter here when the
+    /// library refuses a frame.
     moving: bool,
 }
 
-/// A frame that has room in a peer's queue, until it is dropped.
+/// A frame that occupies room in a peer's queue until it is dropped.
 struct Waiting {
     outbound: Arc<Outbound>,
     place: usize,
     lane: Lane,
     frame: Bytes,
-    /// Whether it is part of [`Backlog::window_bytes`].
+    /// Whether it counts towards [`Backlog::window_bytes`].
     windowed: bool,
 }
 
@@ -109,22 +111,21 @@ impl Outbound {
         }
     }
 
-    /// The peers.
     pub(crate) fn table(&self) -> &PeerTable {
         &self.table
     }
 
-    /// Bytes that wait for a peer in a lane.
+    /// Bytes queued for a peer in a lane.
     pub(crate) fn waiting_bytes(&self, place: usize, lane: Lane) -> usize {
         self.queues[place].rooms[lane.index()].bytes.load(Relaxed)
     }
 
-    /// Counts a frame that is for nobody.
+    /// Counts a frame that has no recipient.
     pub(crate) fn unsent(&self, lane: Lane, reason: Unsent) {
         self.metrics.unsent(lane, reason);
     }
 
-    /// What is wrong with a frame, whoever it is for.
+    /// Checks a frame for defects that do not depend on the recipient.
     pub(crate) fn defect(&self, lane: Lane, frame: &Bytes) -> Option<Unsent> {
         if frame.is_empty() {
             Some(Unsent::Empty)
@@ -135,11 +136,11 @@ impl Outbound {
         }
     }
 
-    /// Queues a frame without a defect for a peer, or counts why not.
+    /// Queues a valid frame for a peer, or counts why it cannot.
     ///
-    /// Each peer gets a message of its own, although the library could fan out: only so is the
-    /// queue of each peer known, and a full one a counted drop. It takes the caller 0.8 µs per peer
-    /// (and about 5 for waking the runtime), and no more CPU time in all.
+    /// Each peer gets its own message, although the library could fan out: only this way is the
+    /// state of each peer's queue known, and a full queue a counted drop. It takes the caller 0.8
+    /// µs per peer (and about 5 µs for waking the runtime), and no more CPU time in total.
     pub(crate) fn send(self: &Arc<Self>, place: usize, lane: Lane, frame: &Bytes) {
         let room = &self.queues[place].rooms[lane.index()];
         let refused = if self.table.is_blocked(place) {
@@ -170,14 +171,14 @@ impl Outbound {
         }
     }
 
-    /// Gives a frame to the library. If that refuses it, it is dropped and counted.
+    /// Hands a frame to the library. If the library refuses it, the frame is dropped and counted.
     fn hand_over(&self, waiting: Waiting) {
         let (lane, bytes) = (waiting.lane, waiting.frame.len());
         if !self.table.is_linked(waiting.place) {
-            // The link broke while the frame was in the backlog, and dropping it counts it.
+            // The link broke while the frame was in the backlog; dropping the frame counts it.
             return;
         }
-        // The library's sender is shared state behind `&mut`; a clone is three reference counts.
+        // The library's sender is shared state behind `&mut`; a clone costs three reference counts.
         let mut sender = self.senders[lane.index()].clone();
         let recipient = Recipients::One(self.table.peer(waiting.place).key.clone());
         let Ok(checked) = sender.check(recipient) else {
@@ -193,15 +194,16 @@ impl Outbound {
         }
     }
 
-    /// Hands over what the window has room for.
+    /// Hands over as many frames as the window has room for.
     fn advance(&self, place: usize) {
         let backlog = &self.queues[place].backlog;
         if mem::replace(&mut backlog.lock().moving, true) {
             return;
         }
         loop {
-            // Finding nothing and leaving are one step: room that is made before it is seen by the
-            // call above, and room that is made after it finds nobody moving.
+            // Finding nothing and giving up the `moving` flag happen under one lock: room made
+            // before that is seen by the call above, and room made afterwards finds no thread
+            // moving.
             let next = {
                 let mut backlog = backlog.lock();
                 let next = backlog.next();

@@ -1,12 +1,19 @@
-//! What this node knows of each peer's link: whether it is up, answers, and is blocked.
+//! The state of each peer's link: whether it is up, whether the peer answers, whether it is
+//! blocked.
 //!
 //! The library reports neither connects nor disconnects. [`Watched`](crate::upgrade::Watched) sees
-//! both, because it runs the handshakes, and keeps a [`LinkToken`] in each link's receiving half.
+//! both, because it runs the handshakes; it keeps a [`LinkToken`] in each link's receiving half.
+//!
+//! The library's block cannot be lifted: when it lasted a minute, a validator stayed away for up to
+//! a minute after its operator had lifted the block. It lasts two seconds now. A peer that is
+//! blocked for longer is refused in the handshake, which costs as much as the library's own
+//! refusal.
 
-use crate::{bucket::Bucket, config::KnownPeer, lane, metrics::Metrics};
+use crate::{config::KnownPeer, lane, metrics::Metrics};
 use commonware_cryptography::ed25519::PublicKey;
 use parking_lot::Mutex;
 use quorate_crypto::Identity;
+use quorate_lanes::{Bucket, PeerStatus};
 use std::{
     collections::VecDeque,
     sync::{
@@ -16,52 +23,27 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// A peer from which nothing has come for this long is not connected. It answers a ping every
-/// second, so this is two lost answers and a half.
+/// A peer that has sent nothing for this long is not connected. It answers a ping every second, so
+/// this is two and a half missed answers.
 pub(crate) const SILENCE: Duration = Duration::from_millis(2_500);
 
-/// How long [`Links::block`](crate::Links::block) holds. A replica that wants more repeats it.
+/// How long [`Links::block`](crate::Links::block) lasts. A replica that wants a longer block
+/// repeats it.
 pub(crate) const BLOCK: Duration = Duration::from_secs(60);
 
-/// Who asks for a link that exists has given up after this long without another attempt.
+/// A process that asks for a second link has given up if it makes no further attempt for this long.
 const ASKS_AGAIN: Duration = Duration::from_secs(15);
 
-/// Pings whose answers are awaited; the oldest is forgotten. Before the first answer there are
-/// four a second, which makes this 2 seconds, the longest round trip that can be measured.
+/// Number of pings in flight; when exceeded, the oldest is forgotten. Before the first answer four
+/// pings are sent per second, so this covers 2 seconds, the longest round trip that can be
+/// measured.
 const PINGS_IN_FLIGHT: usize = 8;
 
-/// A peer's link as the node sees it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct PeerStatus {
-    /// Who.
-    pub identity: Identity,
-    /// Whether a link is up, has answered a ping, and has delivered something in the last 2.5 s.
-    pub connected: bool,
-    /// Smoothed round trip in µs (each new value counts for an eighth), of this link.
-    pub round_trip_us: Option<u64>,
-    /// How long the present link has been answering. `None` when not connected.
-    pub connected_for: Option<Duration>,
-    /// Whether the peer is blocked here.
-    pub blocked: bool,
-    /// Frames that were larger than their lane allows. No validator sends any.
-    pub oversized: u64,
-    /// Handshakes in a row that it has ended after it accepted the connection, since the last link.
-    pub refusals: u32,
-    /// For how long somebody has asked for another link in its name, again and again, while this one
-    /// answers: a second process has its identity. `None` if nobody does.
-    pub doubled_for: Option<Duration>,
-    /// Whether a handshake with it failed since the last link because the clocks are too far apart.
-    pub clock_refused: bool,
-    /// By how many milliseconds this machine's clock is ahead of the peer's, below zero if it is
-    /// behind; to within half a round trip. `None` if the peer has not told its time on this link.
-    pub clock_ahead_ms: Option<i64>,
-}
-
-/// Is told whenever the first authenticated connection to a peer has come up (`true`) or the last one
-/// has ended. It is called on the runtime's tasks and must not block.
+/// Called with `true` when the first authenticated connection to a peer comes up, and with `false`
+/// when the last one ends. Runs on the runtime's tasks and must not block.
 pub type LinkWatch = dyn Fn(Identity, bool) + Send + Sync;
 
-/// All peers, sorted by identity; the set is fixed at the start.
+/// All peers, sorted by identity. The set is fixed at startup.
 pub(crate) struct PeerTable {
     start: Instant,
     peers: Vec<Peer>,
@@ -69,30 +51,32 @@ pub(crate) struct PeerTable {
     watch: OnceLock<Box<LinkWatch>>,
 }
 
-/// One peer. The atomics are read for each frame; `pulse` changes a few times a second.
+/// One peer. The atomics are read for each frame; `pulse` changes only a few times a second.
 pub(crate) struct Peer {
     pub(crate) identity: Identity,
     pub(crate) key: PublicKey,
-    /// Authenticated connections. Two for a moment when both sides dial; the library keeps one.
+    /// Number of authenticated connections. Briefly two when both sides dial; the library then
+    /// keeps one.
     links: AtomicU32,
-    /// When the last message came, in ms since the table's start.
+    /// When the last message arrived, in ms since the table was created.
     heard_ms: AtomicU64,
-    /// Blocked until then, in ms since the table's start; 0 is never.
+    /// End of the block, in ms since the table was created; 0 if not blocked.
     blocked_until_ms: AtomicU64,
     oversized: AtomicU64,
     refusals: AtomicU32,
-    /// When somebody first and last asked for a second link, during the present one.
+    /// First and last attempt of another process to open a second link while the present one is up.
     asked_again: Mutex<Option<(Instant, Instant)>>,
-    /// When the first handshake since the last link failed because of the clocks, in ms since the
-    /// table's start; 0 is never.
+    /// First handshake since the last link that failed because of clock differences, in ms since
+    /// the table was created; 0 if none.
     clock_failed_ms: AtomicU64,
     clock_refused: AtomicBool,
-    /// Bytes that may be read from its links, of which there may be a new one each second.
+    /// Budget of bytes read from this peer. Kept across reconnections, since a peer could open a
+    /// new link each second.
     budget: Mutex<Bucket>,
     pulse: Mutex<Pulse>,
 }
 
-/// The pings of the present link.
+/// Ping state of the present link.
 #[derive(Default)]
 struct Pulse {
     answered_since: Option<Instant>,
@@ -100,22 +84,25 @@ struct Pulse {
     in_flight: [Option<(u64, Instant)>; PINGS_IN_FLIGHT],
     next: usize,
     last_ping: Option<Instant>,
-    /// The newest round trip, of which the half is the way that a peer's time has had.
+    /// The newest round trip. Half of it is taken as the transit time of a clock message from the
+    /// peer.
     newest_trip: Option<Duration>,
-    /// By how much this clock was ahead of the peer's in milliseconds, and the round trips that it was
-    /// measured with; the newest last.
+    /// Clock measurements, newest last: when measured, by how many ms this clock was ahead of the
+    /// peer's, and the round trip used.
     clocks: VecDeque<(Instant, i64, Duration)>,
 }
 
-/// For so many milliseconds handshakes must fail because of the clocks before that is believed.
+/// Handshakes must fail because of clock differences for this many milliseconds before the failure
+/// is reported.
 const CLOCK_FAILS_FOR: u64 = 3_000;
 
-/// Measurements of a peer's clock of which that with the shortest round trip counts, and for how long.
+/// Number of clock measurements kept per peer; the one with the shortest round trip counts.
+/// `CLOCK_LASTS` is their maximum age.
 const CLOCKS: usize = 8;
 const CLOCK_LASTS: Duration = Duration::from_secs(15);
 
 impl PeerTable {
-    /// `peers` are sorted by identity.
+    /// `peers` must be sorted by identity.
     pub(crate) fn new(peers: Vec<KnownPeer>, metrics: Arc<Metrics>) -> Self {
         metrics.known_peers.set(peers.len() as i64);
         let budget = lane::inbound_budget(peers.len());
@@ -144,10 +131,11 @@ impl PeerTable {
         }
     }
 
-    /// From now on tells of every link that comes up or ends, of those as they are first. Only the
-    /// first call counts.
+    /// Calls `watch` with the present state of every link, and again whenever a link comes up or
+    /// goes down. Only the first call has an effect.
     pub(crate) fn watch(&self, watch: Box<LinkWatch>) {
-        // While no link can change, so that nobody is told of the older state last.
+        // All pulses are locked so that no link can change meanwhile; otherwise the callback could
+        // see an older state last.
         let pulses: Vec<_> = self.peers.iter().map(|peer| peer.pulse.lock()).collect();
         if self.watch.set(watch).is_ok() {
             (0..self.len()).for_each(|place| self.tell(place, self.is_linked(place)));
@@ -161,19 +149,18 @@ impl PeerTable {
         }
     }
 
-    /// The place of a peer in the table.
+    /// Index of a peer in the table.
     pub(crate) fn find(&self, identity: &Identity) -> Option<usize> {
         self.peers
             .binary_search_by(|peer| peer.identity.cmp(identity))
             .ok()
     }
 
-    /// The peer at a place that [`Self::find`] gave or that is below [`Self::len`].
+    /// The peer at an index returned by [`Self::find`] or below [`Self::len`].
     pub(crate) fn peer(&self, place: usize) -> &Peer {
         &self.peers[place]
     }
 
-    /// Number of peers.
     pub(crate) fn len(&self) -> usize {
         self.peers.len()
     }
@@ -198,18 +185,16 @@ impl PeerTable {
         self.peers[place].blocked_until_ms.store(0, Relaxed);
     }
 
-    /// Whether a peer is blocked now.
     pub(crate) fn is_blocked(&self, place: usize) -> bool {
         let until = self.peers[place].blocked_until_ms.load(Relaxed);
         until != 0 && until > self.now_ms()
     }
 
-    /// Notes a frame that was larger than its lane allows.
+    /// Counts a frame that was larger than its lane allows.
     pub(crate) fn oversized(&self, place: usize) {
         self.peers[place].oversized.fetch_add(1, Relaxed);
     }
 
-    /// One peer's status.
     pub(crate) fn status(&self, place: usize) -> PeerStatus {
         let peer = &self.peers[place];
         let silent_ms = self.now_ms().saturating_sub(peer.heard_ms.load(Relaxed));
@@ -234,13 +219,14 @@ impl PeerTable {
         }
     }
 
-    /// A peer has accepted a connection and ended the handshake.
+    /// Records that a peer accepted a connection and then aborted the handshake.
     pub(crate) fn refused_by(&self, place: usize) {
         self.peers[place].refusals.fetch_add(1, Relaxed);
     }
 
-    /// Somebody asks for a link in the name of a peer that has one. What is answered while the link dies
-    /// unnoticed does not count: [`PeerStatus`] looks at whether it answers.
+    /// Records that someone asked for another link in the name of a peer that already has one.
+    /// Attempts answered while the present link is dying unnoticed do not count: [`PeerStatus`]
+    /// checks whether the peer still answers.
     pub(crate) fn asked_again(&self, place: usize) {
         if !self.is_linked(place) {
             return;
@@ -254,14 +240,15 @@ impl PeerTable {
         *asked = Some((first, now));
     }
 
-    /// A handshake with a peer failed because of the clocks.
+    /// Records that a handshake with a peer failed because of clock differences.
     pub(crate) fn clock_refused(&self, place: usize) {
         let peer = &self.peers[place];
         let now = self.now_ms().max(1);
         let first = peer
             .clock_failed_ms
             .compare_exchange(0, now, Relaxed, Relaxed);
-        // One that was under way while this process stood still is as old as that lasted.
+        // A handshake that was in progress while this process was suspended fails with a timestamp
+        // as old as the suspension. So one failure does not count; it must persist.
         let lasts = first.is_err_and(|first| now.saturating_sub(first) >= CLOCK_FAILS_FOR);
         if lasts && !peer.clock_refused.swap(true, Relaxed) {
             tracing::warn!(
@@ -271,7 +258,7 @@ impl PeerTable {
         }
     }
 
-    /// A peer tells its time, in milliseconds since 1970, right behind an answer to a ping.
+    /// Takes a peer's clock reading, in milliseconds since 1970. It follows an answer to a ping.
     pub(crate) fn told_time(&self, place: usize, peer_ms: u64, now_ms: u64) {
         let mut pulse = self.peers[place].pulse.lock();
         let Some(trip) = pulse.newest_trip else {
@@ -287,13 +274,12 @@ impl PeerTable {
         }
     }
 
-    /// All peers' status, sorted by identity.
     pub(crate) fn statuses(&self) -> Vec<PeerStatus> {
         (0..self.len()).map(|place| self.status(place)).collect()
     }
 
-    /// Whether a peer is due for a ping: each `confirmed` once it has answered on this link, and at
-    /// every call before. Gives the number that the answer must repeat.
+    /// Returns the nonce of the ping to send if one is due: at every call until the peer has
+    /// answered on this link, then once per `confirmed`. The answer must repeat the nonce.
     pub(crate) fn ping(&self, place: usize, confirmed: Duration, nonce: u64) -> Option<u64> {
         if !self.is_linked(place) || self.is_blocked(place) {
             return None;
@@ -311,8 +297,8 @@ impl PeerTable {
         Some(nonce)
     }
 
-    /// Takes an answer. One that repeats no awaited number is ignored, so a peer can pretend to be
-    /// farther than it is, never nearer.
+    /// Handles the answer to a ping. An answer with an unknown nonce is ignored, so a peer can
+    /// pretend to be farther away than it is, never nearer.
     pub(crate) fn pong(&self, place: usize, nonce: u64) {
         let mut pulse = self.peers[place].pulse.lock();
         let awaited = pulse
@@ -348,8 +334,8 @@ impl Peer {
 }
 
 impl Pulse {
-    /// By how much this clock is ahead of the peer's, at least: what the way may have taken beside
-    /// its half of the round trip is taken off, so that no delay looks like a wrong clock.
+    /// Lower bound of how far this clock is ahead of the peer's (or behind it). Half the round trip
+    /// is subtracted as possible asymmetry of the path, so that no delay looks like a wrong clock.
     fn clock_ahead_ms(&self) -> Option<i64> {
         let newest = self.clocks.iter();
         let newest = newest.filter(|(at, ..)| at.elapsed() < CLOCK_LASTS);
@@ -363,17 +349,17 @@ impl Pulse {
     }
 }
 
-/// Proof that an authenticated connection to a peer exists. It lives in the connection's receiving
-/// half, which the library drops when the link ends.
+/// Represents an authenticated connection to a peer. It lives in the connection's receiving half,
+/// which the library drops when the link ends.
 pub(crate) struct LinkToken {
     table: Arc<PeerTable>,
     place: usize,
 }
 
 impl LinkToken {
-    /// A new connection.
+    /// Registers a new connection.
     pub(crate) fn new(table: Arc<PeerTable>, place: usize) -> Self {
-        // Under the lock, so that whoever watches is told in the order in which it happens.
+        // Done under the lock, so that the watcher is called in the order of the events.
         let pulse = table.peers[place].pulse.lock();
         table.peers[place].refusals.store(0, Relaxed);
         table.peers[place].clock_failed_ms.store(0, Relaxed);
@@ -388,15 +374,15 @@ impl LinkToken {
         token
     }
 
-    /// Something authentic came over the connection.
+    /// Records that authentic data arrived over the connection.
     pub(crate) fn heard(&self) {
         self.table.peers[self.place]
             .heard_ms
             .store(self.table.now_ms(), Relaxed);
     }
 
-    /// Counts bytes that have come. Gives how long to wait before more is read, if the peer has used
-    /// up what it may send.
+    /// Charges received bytes to the peer's budget. Returns how long to wait before reading more if
+    /// the budget is exhausted.
     pub(crate) fn pay(&self, bytes: usize) -> Option<Duration> {
         let now_us = u64::try_from(self.table.start.elapsed().as_micros()).unwrap_or(u64::MAX);
         let mut budget = self.table.peers[self.place].budget.lock();
@@ -411,7 +397,7 @@ impl LinkToken {
 impl Drop for LinkToken {
     fn drop(&mut self) {
         let peer = &self.table.peers[self.place];
-        // Under the lock, so that no ping of a new link is recorded and forgotten in between.
+        // Done under the lock, so that no ping of a new link is recorded and lost in between.
         let mut pulse = peer.pulse.lock();
         if peer.links.fetch_sub(1, Relaxed) == 1 {
             if pulse.answered_since.is_some() {
@@ -510,7 +496,7 @@ mod tests {
         assert_eq!(table.status(0).clock_ahead_ms, None, "before an answer");
         table.told_time(0, 1_000_000, 1_003_000);
         assert_eq!(table.status(0).clock_ahead_ms, Some(3_000));
-        // What came by a slower way counts for less.
+        // A measurement with a longer round trip does not replace one with a shorter round trip.
         table.peers[0].pulse.lock().newest_trip = Some(Duration::from_secs(4));
         table.told_time(0, 1_000_000, 1_007_000);
         assert_eq!(table.status(0).clock_ahead_ms, Some(3_000));

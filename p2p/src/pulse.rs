@@ -1,13 +1,13 @@
-//! Pings: which peers answer, and how far away they are.
+//! Pings: which peers answer, and their round-trip times.
 //!
 //! ```text
 //! ping: 0 ‖ number (8 bytes)        pong: 1 ‖ the ping's number
-//! time: 2 ‖ the clock, in milliseconds since 1970; right behind each pong
+//! time: 2 ‖ the clock, in milliseconds since 1970; sent right after each pong
 //! ```
 //!
 //! Versions that do not know the third kind count it as refused and drop it.
 //!
-//! The library pings to keep connections open, but measures nothing and tells nobody.
+//! The library pings to keep connections open, but measures and reports nothing.
 
 use crate::{
     frame::{self, FrameTag},
@@ -31,7 +31,7 @@ use std::{
 };
 use tokio::time::{MissedTickBehavior, interval};
 
-/// How often links are looked at, and an unanswered one is pinged.
+/// How often links are checked, and unanswered ones are pinged.
 const TICK: Duration = Duration::from_millis(250);
 
 /// How often a link that has answered is pinged. A little less than a second, so that every fourth
@@ -43,7 +43,7 @@ const PONG: u8 = 1;
 const TIME: u8 = 2;
 const BODY_BYTES: usize = 9;
 
-/// What the two pulse tasks share.
+/// State shared by the two pulse tasks.
 #[derive(Clone)]
 pub(crate) struct Pulse {
     pub(crate) table: Arc<PeerTable>,
@@ -78,7 +78,7 @@ impl Pulse {
         }
     }
 
-    /// Answers pings and takes answers until the network ends.
+    /// Answers pings and processes answers until the network ends.
     pub(crate) async fn answer(mut self, mut receiver: Receiver<PublicKey>) {
         while let Ok((key, message)) = receiver.recv().await {
             let Some(place) = self.table.find(&Identity::from_public_key(&key)) else {
@@ -109,7 +109,8 @@ impl Pulse {
     }
 
     fn send(&mut self, place: usize, kind: u8, number: u64) {
-        // Over quota means that the peer asks too often; refused, that the network is stopping.
+        // Over quota means that the peer pings too often; refused means that the network is
+        // stopping.
         let recipient = Recipients::One(self.table.peer(place).key.clone());
         if let Ok(checked) = self.sender.check(recipient) {
             let body = IoBuf::from(encode(kind, number));
@@ -118,7 +119,7 @@ impl Pulse {
     }
 }
 
-/// The channel as the library numbers it.
+/// The library's channel number.
 pub(crate) const CHANNEL: u64 = PULSE_CHANNEL;
 
 fn wall_ms() -> u64 {

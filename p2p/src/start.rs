@@ -1,17 +1,17 @@
-//! Builds the network and watches over its tasks.
+//! Builds the network and supervises its tasks.
 
 use crate::{
     config::{Config, Error, KnownPeer},
+    dialer::Dialer,
     frame,
     inbox::{Delivery, Inbox},
-    lane::{self, LANES, Lane, QUEUE_SLOTS, TRACKED_PEER_SETS},
+    lane::{self, LaneLimits as _, QUEUE_SLOTS, TRACKED_PEER_SETS},
     links::Links,
     metrics::Metrics,
     outbound::Outbound,
     peers::PeerTable,
     pulse::{self, Pulse},
     timing::Pace,
-    turns::Turns,
     upgrade::Watched,
     wire::{Patience, Wire},
 };
@@ -24,6 +24,7 @@ use commonware_p2p::{
 use commonware_runtime::{Handle, Spawner as _, Supervisor as _, tokio::Context};
 use prometheus::Registry;
 use quorate_crypto::Identity;
+use quorate_lanes::{LANES, Lane};
 use std::{
     convert::Infallible,
     future::poll_fn,
@@ -40,30 +41,30 @@ use tokio::{
     sync::{mpsc::unbounded_channel, oneshot},
 };
 
-/// Takes each frame that a peer sent, with the identity that the handshake has proved. It is called
-/// on the runtime's tasks, one at a time for the urgent lanes and one for the others, and must not
-/// block: while it runs, frames pile up in queues that are bounded for each peer.
+/// Receives each frame together with the identity that the handshake has authenticated. Called on
+/// the runtime's tasks, one for the urgent lanes and one for the others. Must not block: while it
+/// runs, frames accumulate in queues that are bounded per peer.
 pub type Inbound = dyn Fn(Identity, Lane, Bytes) + Send + Sync;
 
-/// Handshakes that may run at the same time.
+/// Maximum number of concurrent handshakes.
 const CONCURRENT_HANDSHAKES: NonZeroU32 = NonZeroU32::new(512).expect("not zero");
 
-/// Queued frames that go into one write at most. A burst of small frames then costs a third less
-/// CPU time than with 1. That a vote does not wait for eight large frames is up to [`Outbound`].
+/// Maximum number of queued frames per write. A burst of small frames then costs a third less CPU
+/// time than with 1. [`Outbound`] makes sure that a vote does not wait for eight large frames.
 const SEND_BATCH: NonZeroUsize = NonZeroUsize::new(8).expect("not zero");
 
-/// The library's own pings. They only keep a connection open, which this crate's pings do already.
+/// Interval of the library's own pings. They only keep a connection open, which this crate's pings
+/// already do.
 const LIBRARY_PING: Duration = Duration::from_secs(30);
 
-/// How long the library refuses whom it has cut. It cannot lift that, so it is short, and who is blocked
-/// for longer is refused in the handshake ([`Watched`]).
+/// How long the library refuses a peer after its link was cut. This cannot be lifted, so it is
+/// short; a peer that is blocked for longer is refused in the handshake ([`Watched`]).
 const LIBRARY_BLOCK: Duration = Duration::from_secs(2);
 
-/// How long a stopped network may take to close its socket.
 const CLOSE_LIMIT: Duration = Duration::from_secs(5);
 
-/// A running network. It is a future that resolves only when the network no longer works; dropping
-/// it leaves the network running until the task that started it ends.
+/// A running network. It is a future that resolves only when the network has stopped working.
+/// Dropping it leaves the network running until the task that started it ends.
 pub struct Running {
     handle: Handle<Error>,
     listening: oneshot::Receiver<Infallible>,
@@ -76,10 +77,11 @@ impl Running {
         self.local_address
     }
 
-    /// Closes all links and the listening socket, and waits (at most 5 s) until the latter is free.
+    /// Closes all links and the listening socket, and waits (at most 5 s) until the socket is
+    /// closed.
     pub async fn stop(self) {
         self.handle.abort();
-        // Both only end: neither has a value to wait for.
+        // Both only end; neither has a value to wait for.
         let _ = self.handle.await;
         let _ = tokio::time::timeout(CLOSE_LIMIT, self.listening).await;
     }
@@ -90,27 +92,25 @@ impl Future for Running {
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut std::task::Context<'_>) -> Poll<Error> {
         let ended = ready!(Pin::new(&mut self.handle).poll(cx));
-        // Without a result, the watching task itself panicked or was aborted with its parent.
+        // Without a result, the supervising task itself panicked or was aborted with its parent.
         Poll::Ready(ended.unwrap_or(Error::TaskEnded { task: "links" }))
     }
 }
 
 /// Listens, dials all peers, and keeps the links up until the returned [`Running`] is stopped, the
-/// task that called this ends, or the runtime shuts down.
+/// calling task ends, or the runtime shuts down.
 ///
-/// `context` is a child of its own for each network in a process. `registry` takes the metrics
-/// `quorate_p2p_*` and serves one network.
+/// `context` must be a separate child context for each network in a process. `registry` receives
+/// the metrics `quorate_p2p_*` and serves one network.
 ///
 /// # Errors
 ///
-/// When the address is in use or cannot be bound, the configuration contradicts itself or exceeds
-/// a limit, or the metrics are registered already. Afterwards, [`Running`] resolves to what ended
-/// the network.
+/// If the address is in use or cannot be bound, the configuration is inconsistent or exceeds a
+/// limit, or the metrics are already registered. Later failures resolve [`Running`].
 ///
 /// # Panics
 ///
-/// A panic of `inbound` ends the process, unless the runtime catches panics; then it ends the
-/// network.
+/// A panic in `inbound` ends the process, or only the network if the runtime catches panics.
 pub async fn start(
     context: Context,
     config: Config,
@@ -127,11 +127,11 @@ pub async fn start(
     start_on(context, listener, config, inbound, registry).await
 }
 
-/// Like [`start`], on a socket that listens already; `config.listen` is ignored.
+/// Like [`start`], on a socket that is already listening; `config.listen` is ignored.
 ///
 /// # Errors
 ///
-/// As for [`start`], but for the address.
+/// Those of [`start`], except for the address.
 pub async fn start_on(
     context: Context,
     listener: TcpListener,
@@ -152,7 +152,7 @@ pub async fn start_on(
         stall: pace.stall_timeout,
     };
     let (wire, listening) = Wire::new(context, listener, patience);
-    // The network's tasks are children of the one that watches over them, and end with it.
+    // The network's tasks are children of the supervising task, and end with it.
     let (made, links) = oneshot::channel();
     let handle = wire.spawn(move |wire| async move {
         let (parts, links) = build(&wire, &config, peers, local_address, pace, metrics);
@@ -170,13 +170,12 @@ pub async fn start_on(
     Ok((links, running))
 }
 
-/// What [`watch`] starts.
 struct Parts {
     network: Network<Wire, Watched>,
     receivers: Vec<(Lane, Receiver<PublicKey>)>,
     pulse: Pulse,
     pulse_receiver: Receiver<PublicKey>,
-    turns: Turns,
+    dialer: Dialer,
 }
 
 fn build(
@@ -201,11 +200,11 @@ fn build(
     let handshake = Watched::new(signer, table.clone(), metrics.clone());
     let network_config = network_config(config, handshake, listen, validators, pace);
     let (mut network, mut oracle) = Network::new(wire.child("network"), network_config);
-    let (to_move, moves) = unbounded_channel();
+    let (address_changes, changes) = unbounded_channel();
     let lookup = config.lookup.clone();
-    let turns = Turns::new(known, table.clone(), oracle.clone(), lookup, moves);
-    // A closed mailbox shows as the end of the network's task.
-    let _ = oracle.track(0, turns.addresses());
+    let dialer = Dialer::new(known, table.clone(), oracle.clone(), lookup, changes);
+    // A closed mailbox is noticed when the network's task ends.
+    let _ = oracle.track(0, dialer.addresses());
 
     let mut receivers = Vec::with_capacity(LANES);
     let senders: [Sender<PublicKey, Wire>; LANES] = Lane::by_index().map(|lane| {
@@ -224,13 +223,18 @@ fn build(
         tag: config.frame_tag,
     };
     let outbound = Outbound::new(table, metrics, senders, header, config.max_frame_bytes);
-    let links = Links::new(Arc::new(outbound), oracle, to_move, turns.whereabouts());
+    let links = Links::new(
+        Arc::new(outbound),
+        oracle,
+        address_changes,
+        dialer.known_addresses(),
+    );
     let parts = Parts {
         network,
         receivers,
         pulse,
         pulse_receiver,
-        turns,
+        dialer,
     };
     (parts, links)
 }
@@ -246,10 +250,10 @@ fn network_config(
         handshake,
         namespace: config.namespace.clone(),
         listen,
-        // Validators of a test network, or of one company, talk over private addresses.
+        // Validators of a test network, or of one company, may use private addresses.
         allow_private_ips: true,
         allow_dns: false,
-        // Strangers are turned away before a handshake costs anything.
+        // Connections from unknown addresses are rejected before a handshake costs anything.
         bypass_ip_check: false,
         max_message_size: config.max_message_bytes(),
         max_peers_per_set: validators,
@@ -268,7 +272,7 @@ fn network_config(
     }
 }
 
-/// Starts everything and waits for the first task that ends.
+/// Starts all tasks and waits for the first one that ends.
 async fn watch(wire: Wire, parts: Parts, config: Config, inbound: Arc<Inbound>) -> Error {
     let mut stopped = wire.stopped();
     let mut tasks: Vec<(&'static str, Handle<()>)> = Vec::with_capacity(LANES + 6);
@@ -298,11 +302,11 @@ async fn watch(wire: Wire, parts: Parts, config: Config, inbound: Arc<Inbound>) 
     let answering = wire.child("pong").spawn(move |_| answer.answer(receiver));
     tasks.push(("pong", answering));
     tasks.push(("ping", wire.child("ping").spawn(move |_| ping.ping())));
-    let turns = parts.turns;
-    tasks.push(("turns", wire.child("turns").spawn(move |_| turns.run())));
+    let dialer = parts.dialer;
+    tasks.push(("dialer", wire.child("dialer").spawn(move |_| dialer.run())));
     tasks.push(("network", parts.network.start()));
 
-    // The network is polled first: the others end as soon as it has, and it is the cause.
+    // The network is polled first: when it ends, the other tasks end too, and it is the cause.
     let task = poll_fn(|cx| {
         if Pin::new(&mut stopped).poll(cx).is_ready() {
             return Poll::Ready(None);

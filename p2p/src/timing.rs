@@ -1,51 +1,51 @@
-//! How eagerly links are made, and how soon a silent one is given up.
+//! How eagerly links are made, and how soon a silent link is given up.
 
 use commonware_runtime::Quota;
 use std::{num::NonZeroU32, time::Duration};
 
 /// A preset for the distances between validators.
 ///
-/// The library's own recommendation takes minutes to a full mesh of four: it dials one peer per
-/// second, and a failed attempt (two peers that dial each other at the same moment both fail) costs
-/// that peer a minute. Both presets dial faster; they differ in what they take for a slow peer.
+/// The library's recommended settings take minutes to a full mesh of four: it dials one peer per
+/// second, and a failed attempt (two peers that dial each other at the same moment both fail)
+/// delays that peer by a minute. Both presets dial faster; they differ in what they consider a slow
+/// peer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Timing {
-    /// One machine or one rack, up to about 20 validators: full mesh within a second, a restarted
-    /// peer is back within one or two.
+    /// One machine or one rack, up to about 20 validators: full mesh within a second; a restarted
+    /// peer is linked again within one or two.
     Local,
-    /// Up to [`MAX_VALIDATORS`](crate::MAX_VALIDATORS) across regions with round trips up to a
-    /// second. Of two validators one dials, and the other only if no link has come after four
-    /// seconds. With 100 validators, who dials the other 99 has done so within 5 seconds.
+    /// Validators across regions with round trips of up to a second. One of two validators dials,
+    /// and the other only if there is no link after four seconds. With 100 validators, dialling the
+    /// other 99 takes at most 5 seconds.
     Wide,
 }
 
-/// The durations and rates behind a [`Timing`].
 #[derive(Clone, Copy)]
 pub(crate) struct Pace {
-    /// One peer is dialled per this time.
+    /// One peer is dialled per this interval.
     pub(crate) dial_every: Duration,
-    /// A peer is neither dialled nor accepted again before this time has passed since the last
-    /// attempt (plus up to half of it at random before it is dialled).
+    /// Minimum time between attempts to dial or accept the same peer (plus up to half of it at
+    /// random before dialling).
     pub(crate) cooldown: Duration,
-    /// Whether the higher identity of two waits until the lower one dials.
+    /// Whether the validator with the higher identity waits for the lower one to dial.
     pub(crate) take_turns: bool,
-    /// TCP connection only.
+    /// For the TCP connection only.
     pub(crate) connect_timeout: Duration,
     /// From the connection to an authenticated peer.
     pub(crate) handshake_timeout: Duration,
-    /// A link that delivers nothing for this long is closed, though the peer pings every second.
+    /// A link that receives nothing for this long is closed; the peer pings every second.
     pub(crate) idle_timeout: Duration,
-    /// A link whose peer takes no byte for this long is closed, and what waits for it is freed.
+    /// A link whose peer accepts no byte for this long is closed, and its queued frames are freed.
     pub(crate) stall_timeout: Duration,
-    /// Handshakes per second that one IP address may start, and at once.
+    /// Rate and burst of handshakes that one IP address may start.
     pub(crate) handshakes_per_ip: Quota,
     /// The same for a /24 or /48 network.
     pub(crate) handshakes_per_subnet: Quota,
 }
 
-/// Clocks of two validators may differ by this much, less the handshake's own duration.
+/// Maximum difference of two validators' clocks, less the duration of the handshake.
 pub(crate) const CLOCK_AHEAD: Duration = Duration::from_secs(5);
-/// A handshake message may be this old.
+/// Maximum age of a handshake message.
 pub(crate) const HANDSHAKE_AGE: Duration = Duration::from_secs(10);
 
 const fn quota(per_second: u32, burst: u32) -> Quota {

@@ -1,4 +1,4 @@
-//! The handshake, watched: who is linked, since when, and why others are not.
+//! Observes handshakes: who is linked, since when, and why others are not.
 
 use crate::{
     clock::WallClock,
@@ -24,7 +24,7 @@ use tokio::time::sleep;
 
 type Secure = SakeCups<PrivateKey, ChaCha20Poly1305>;
 
-/// The library's authenticated encryption, which tells the peer table when a link begins (both
+/// The library's authenticated encryption, extended to tell the peer table when a link begins (both
 /// sides have proved their keys) and ends.
 #[derive(Clone)]
 pub(crate) struct Watched {
@@ -33,7 +33,7 @@ pub(crate) struct Watched {
     metrics: Arc<Metrics>,
 }
 
-/// The receiving half of a link. While it lives, the link is up.
+/// The receiving half of a link. The link is up as long as this exists.
 pub(crate) struct WatchedReceiver<R> {
     receiver: R,
     metrics: Arc<Metrics>,
@@ -41,8 +41,8 @@ pub(crate) struct WatchedReceiver<R> {
     link: Option<LinkToken>,
 }
 
-/// Counts an attempt as timed out unless it is finished otherwise: the library cancels an attempt
-/// that takes too long by dropping its future.
+/// Counts an attempt as timed out unless it finishes otherwise: the library cancels a slow attempt
+/// by dropping its future.
 struct Attempt {
     metrics: Arc<Metrics>,
     outcome: Handshake,
@@ -70,13 +70,13 @@ impl Watched {
         }
     }
 
-    /// Remembers why there is no link to a peer, as far as that tells an operator something.
+    /// Records why there is no link to a peer, if that is useful to an operator.
     fn note(&self, peer: &PublicKey, error: Option<&sake::Error>) {
         let Some(place) = self.table.find(&Identity::from_public_key(peer)) else {
             return;
         };
         match error {
-            // The connection was accepted: blocked there, perhaps.
+            // The connection was accepted, so the peer may have blocked this node.
             Some(sake::Error::Frame(_)) => self.table.refused_by(place),
             Some(sake::Error::HandshakeError(SakeError::InvalidTimestamp(..))) => {
                 self.table.clock_refused(place);
@@ -85,7 +85,7 @@ impl Watched {
         }
     }
 
-    /// The library's own block is short and is not extended.
+    /// Needed because the library's own block is short and cannot be extended.
     fn is_blocked(&self, peer: &PublicKey) -> bool {
         let place = self.table.find(&Identity::from_public_key(peer));
         place.is_some_and(|place| self.table.is_blocked(place))
@@ -116,8 +116,9 @@ impl Attempt {
 impl Drop for Attempt {
     fn drop(&mut self) {
         let count = self.metrics.handshake(self.outcome);
-        // It needs an operator, and may happen many times a second for hours: told at the first, second,
-        // fourth, eighth time and so on. Clocks are told of by the table, once for each peer.
+        // This needs an operator, but may happen many times a second for hours, so it is logged at
+        // the 1st, 2nd, 4th, 8th time and so on. Clock failures are logged by the table, once per
+        // peer.
         if self.outcome == Handshake::Authentication && count.is_power_of_two() {
             tracing::warn!(
                 count,
@@ -245,8 +246,8 @@ impl<R: Receiver> Receiver for WatchedReceiver<R> {
         let message = self.receiver.recv().await?;
         if let Some(link) = &self.link {
             link.heard();
-            // Nothing more is read meanwhile: what the peer goes on sending waits in its own
-            // connection, and nobody else's frames do.
+            // Nothing more is read meanwhile: what the peer keeps sending waits in its own
+            // connection, and no other peer's frames are delayed.
             if let Some(wait) = link.pay(message.len()) {
                 self.metrics.reads_delayed.inc();
                 sleep(wait).await;

@@ -1,11 +1,11 @@
-//! The runtime as the network sees it: everything is the tokio runtime's, except the sockets and
-//! the clock (for which see [`crate::clock`]).
+//! The network's runtime: the tokio runtime, except for the sockets and the clock (see
+//! [`crate::clock`]).
 //!
-//! The runtime's own sockets would do four things worse. (1) They bind inside the library, which
-//! panics when the address is in use. (2) They let the kernel take 4 MB of frames that a vote can
-//! no longer overtake; here `TCP_NOTSENT_LOWAT` keeps what is unsent in the library's queues,
-//! where priority works. (3) A peer that stops reading or goes silent holds its link for a minute.
-//! (4) A failing `accept` (no file descriptors left) spins.
+//! The runtime's own sockets have four problems. (1) They bind inside the library, which panics
+//! when the address is in use. (2) They let the kernel buffer 4 MB of frames that a vote can no
+//! longer overtake; here `TCP_NOTSENT_LOWAT` keeps unsent data in the library's queues, where
+//! priorities work. (3) A peer that stops reading or goes silent holds its link for a minute. (4) A
+//! failing `accept` (no file descriptors left) becomes a busy loop.
 
 use crate::clock::steady_now;
 use bytes::BufMut as _;
@@ -36,28 +36,29 @@ use tokio::{
     time::{sleep, timeout},
 };
 
-/// Bytes of each connection's read buffer: about 100 votes. Larger frames bypass it.
+/// Size of each connection's read buffer: about 100 votes. Larger frames bypass it.
 pub(crate) const READ_BUFFER_BYTES: usize = 16 << 10;
 
-/// The kernel takes more from a connection when fewer bytes than this are unsent. What is below it
-/// cannot be overtaken: 5 ms at 100 Mbit/s.
+/// The kernel accepts more data from a connection when fewer bytes than this are unsent. Data below
+/// this mark cannot be overtaken: 5 ms at 100 Mbit/s.
 const UNSENT_LOW_WATER_BYTES: u32 = 64 << 10;
 
-/// A connection lets other tasks run after this many bytes. Tokio would count 128 reads, whatever
-/// their size: with blocks coming in fast, a received vote then waited for 40 MiB of them.
+/// A connection yields to other tasks after this many bytes. Tokio would count 128 reads of any
+/// size: with blocks coming in fast, a received vote then waited for 40 MiB of them.
 const YIELD_BYTES: usize = 128 << 10;
 
-/// Pause after a failed `accept`. The usual cause, no file descriptors left, does not pass at once.
+/// Pause after a failed `accept`. The usual cause, no file descriptors left, does not go away at
+/// once.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 
-/// The times of a connection.
+/// Timeouts of a connection.
 #[derive(Clone, Copy)]
 pub(crate) struct Patience {
-    /// To connect.
+    /// Time to connect.
     pub(crate) connect: Duration,
-    /// Without a byte received.
+    /// Maximum time without receiving a byte.
     pub(crate) idle: Duration,
-    /// Without a byte accepted for sending.
+    /// Maximum time without a byte being accepted for sending.
     pub(crate) stall: Duration,
 }
 
@@ -65,7 +66,7 @@ pub(crate) struct Patience {
 pub(crate) struct Wire {
     context: Context,
     patience: Patience,
-    /// The socket that [`Network::bind`] hands out, once.
+    /// The socket that [`Network::bind`] returns, once.
     listener: Arc<Mutex<Option<WireListener>>>,
 }
 
@@ -73,7 +74,8 @@ pub(crate) struct Wire {
 pub(crate) struct WireListener {
     listener: TcpListener,
     patience: Patience,
-    /// Dropped with the socket: whoever holds the other end sees that the address is free again.
+    /// Dropped with the socket, which tells the holder of the other end that the address is free
+    /// again.
     _closed: oneshot::Sender<Infallible>,
 }
 
@@ -88,13 +90,13 @@ pub(crate) struct WireSink {
 pub(crate) struct WireStream {
     reader: BufReader<OwnedReadHalf>,
     idle: Duration,
-    /// Received since other tasks could run.
+    /// Bytes received since the last yield.
     unyielded_bytes: usize,
     usable: bool,
 }
 
 impl Wire {
-    /// Wraps the runtime. The receiver ends when the listening socket is closed.
+    /// Wraps the runtime. The receiver resolves when the listening socket is closed.
     pub(crate) fn new(
         context: Context,
         listener: TcpListener,
@@ -123,11 +125,11 @@ impl Wire {
     }
 }
 
-/// Sets a connection's options and splits it.
+/// Sets a connection's options and splits it into halves.
 fn open(stream: TcpStream, patience: Patience) -> io::Result<(WireSink, WireStream)> {
     stream.set_nodelay(true)?;
-    // A closed link is reset at once: nobody waits for its remaining frames, and a restarted node
-    // gets its address back.
+    // A closed link is reset at once: its remaining frames are not needed, and a restarted node can
+    // bind its address again.
     stream.set_zero_linger()?;
     socket2::SockRef::from(&stream).set_tcp_notsent_lowat(UNSENT_LOW_WATER_BYTES)?;
     let (read, write) = stream.into_split();
@@ -173,8 +175,8 @@ impl Listener for WireListener {
             .and_then(|(stream, address)| Ok((address, open(stream, self.patience)?)));
         match accepted {
             Ok((address, (sink, stream))) => {
-                // A socket that listens on both IP versions reports 1.2.3.4 as ::ffff:1.2.3.4,
-                // which is not what the list of peers says.
+                // A dual-stack socket reports 1.2.3.4 as ::ffff:1.2.3.4, which does not match the
+                // list of peers.
                 let ip = address.ip().to_canonical();
                 Ok((SocketAddr::new(ip, address.port()), sink, stream))
             }
@@ -192,7 +194,7 @@ impl Listener for WireListener {
 }
 
 impl WireSink {
-    /// The time limit is for each step, so that a large frame over a slow link is no failure.
+    /// The timeout applies to each step, so that a large frame over a slow link is not a failure.
     async fn write_all(&self, mut bytes: &[u8]) -> Result<(), Error> {
         while !bytes.is_empty() {
             match self.half.try_write(bytes) {
@@ -213,11 +215,11 @@ impl WireSink {
 
 impl Sink for WireSink {
     async fn send(&mut self, bytes: impl Into<IoBufs> + Send) -> Result<(), Error> {
-        // Unusable until this send is complete, so a cancelled one poisons the link.
+        // Unusable until this send is complete, so a cancelled send poisons the link.
         if !std::mem::replace(&mut self.usable, false) {
             return Err(Error::Closed);
         }
-        // Records are one buffer already; only the handshake's small messages are joined here.
+        // Records are already one buffer; only the handshake's small messages are joined here.
         let bytes = bytes.into().coalesce();
         self.write_all(bytes.as_ref()).await?;
         self.usable = true;

@@ -79,7 +79,8 @@ fn some_reaches_only_those_named() {
         nodes[0]
             .links
             .send(Lane::Fetch, &To::Some(named), "to some".into());
-        // Frames of a lane keep their order, so once the second is there the first was not sent.
+        // Frames of a lane keep their order, so when the second one is there, the first was not
+        // sent to this node.
         nodes[0].links.send(Lane::Fetch, &To::All, "to all".into());
         for (place, receiver) in nodes.iter().enumerate().skip(1) {
             until("the second", || {
@@ -168,10 +169,9 @@ fn restarted_peer_is_reconnected_and_receives() {
     });
 }
 
-/// A validator's seed, socket and address.
 type Seat = (u8, TcpListener, SocketAddr);
 
-/// Two validators, the lower identity first, and both as peers.
+/// Two validators, the lower identity first, and the list of peers.
 async fn lower_and_higher() -> ([Seat; 2], [(Identity, SocketAddr); 2]) {
     let mut seeds = [1, 2];
     seeds.sort_by_key(|seed| key(*seed).identity());
@@ -233,7 +233,8 @@ fn across_regions_a_restarted_peer_is_back_though_it_waits_to_be_dialled() {
     });
 }
 
-/// The name leads nowhere at first, then to where nobody listens, then to the peer.
+/// The name first does not resolve, then resolves to an address where no one listens, then to the
+/// peer.
 #[test]
 fn a_peer_is_found_by_a_name_that_is_looked_up_until_there_is_a_link() {
     run(|context| async move {
@@ -269,7 +270,7 @@ fn a_peer_that_has_moved_is_linked_again_at_the_address_that_is_named_for_it() {
         let ([lower, higher], [low, high]) = lower_and_higher().await;
         let (nobody, gone) = socket().await;
         drop(nobody);
-        // Nobody dials: the higher one would, but from elsewhere than it is expected.
+        // No side dials: the higher one would, but from an address that the other does not expect.
         let elsewhere = "127.0.0.99:1".parse().unwrap();
         let lower = start_wide(&context, lower, &[(high.0, elsewhere)]).await;
         let higher = start_wide(&context, higher, &[(low.0, gone)]).await;
@@ -278,7 +279,13 @@ fn a_peer_that_has_moved_is_linked_again_at_the_address_that_is_named_for_it() {
         lower.links.set_addresses(&[(high.0, high.1.into())]);
         until("a link", || linked(&lower, &higher)).await;
         lower.links.set_addresses(&[(high.0, gone.into())]);
-        assert!(linked(&lower, &higher), "the same machine");
+        until("the new address", || {
+            lower.links.address(&high.0).unwrap().1 == Some(gone)
+        })
+        .await;
+        // The IP address is the same. Had the link ended, neither could dial the other again.
+        tokio::time::sleep(Duration::from_secs(1)).await;
+        assert!(linked(&lower, &higher), "the link stays");
         lower.links.set_addresses(&[(high.0, elsewhere.into())]);
         until("the end of the link", || lower.links.connected() == 0).await;
     });
@@ -309,7 +316,7 @@ fn block_stops_delivery_in_both_directions_until_it_is_lifted() {
         assert_eq!(blocker.inbox.lock().unwrap().len(), before);
         assert_eq!(blocked.inbox.lock().unwrap().len(), 0);
 
-        // The library's own block is over long before this one, which holds nevertheless.
+        // The library's own block has ended long before this one, which still holds.
         tokio::time::sleep(Duration::from_secs(5)).await;
         assert_eq!(blocked.links.connected(), 1, "it stays blocked");
         blocker.links.unblock(blocked.identity());
@@ -398,7 +405,7 @@ fn votes_overtake_blocks_and_blocks_overtake_transactions() {
     const FRAMES: usize = 24;
     run(|context| async move {
         let (node, peer) = with_stoppable_peer(&context).await;
-        // The peer does not read while this is queued, so the order is not a matter of speed.
+        // The peer does not read while this is queued, so the order does not depend on speed.
         peer.stop(&node).await;
         let large = Bytes::from(vec![1; 1 << 20]);
         for lane in [Lane::Transactions, Lane::Fetch] {
@@ -418,9 +425,9 @@ fn votes_overtake_blocks_and_blocks_overtake_transactions() {
             .map(|(_, lane, _)| *lane)
             .collect();
         peer.finish();
-        // In the peer, each lane has a task of its own that may take several frames at once, so the
-        // order there is a rough one. Were it that of sending, the vote would be the last, and the
-        // blocks would come 24 places after the transactions on average.
+        // In the peer, each lane has its own task that may take several frames at once, so the
+        // observed order is only approximate. If frames arrived in the order of sending, the vote
+        // would be last, and the blocks would come 24 places after the transactions on average.
         let places = |lane| {
             let places = order
                 .iter()
@@ -448,9 +455,9 @@ fn peer_that_does_not_read_costs_bounded_memory_and_no_time() {
             node.links.send(Lane::Votes, &To::All, "vote".into());
         }
         assert!(start.elapsed() < Duration::from_secs(1), "send waits");
-        // 32 MiB may wait, and a little is in the connection.
+        // 32 MiB may be queued, and a little is in the connection.
         assert!(node.unsent(Lane::Fetch, "queue_full") >= 88);
-        // A burst of 128 and what the quota grants meanwhile.
+        // A burst of 128, plus what the quota grants meanwhile.
         assert!(node.unsent(Lane::Votes, "quota") > 0);
         peer.release();
         until("the first block", || !peer.inbox.lock().unwrap().is_empty()).await;
@@ -492,7 +499,8 @@ fn end_of_a_task_ends_the_network_with_an_error() {
             sender.links.send(Lane::Control, &To::All, "status".into());
             let error = tokio::time::timeout(PATIENCE, running).await.unwrap();
             assert!(matches!(error, Error::TaskEnded { task: "urgent" }));
-            // Not half alive: the links are gone, too, and the other side notices.
+            // The network is not left half alive: the links are gone too, and the other side
+            // notices.
             until("the end of all links", || sender.links.connected() == 0).await;
             assert_eq!(links.connected(), 0);
         },
@@ -525,7 +533,7 @@ fn a_flood_of_one_peer_costs_another_none_of_its_frames() {
             .collect();
         let mut seats = seats.into_iter();
         let (seed, listener, address) = seats.next().unwrap();
-        // The receiver is slower than one peer sends, whose frames pile up.
+        // The receiver is slower than one peer sends, so that peer's frames queue up.
         let honest = key(3).identity();
         let heard = Arc::new(std::sync::Mutex::new(Vec::new()));
         let noted = heard.clone();
@@ -584,7 +592,7 @@ fn a_flood_of_one_peer_costs_another_none_of_its_frames() {
 
 #[test]
 fn a_link_is_read_no_faster_than_its_peer_may_send_and_nothing_is_lost() {
-    // Far more than a second's bytes and the burst.
+    // Far more than the burst and one second's budget.
     const MOST_FRAMES: usize = 500;
     run(|context| async move {
         let nodes = mesh(&context, 2).await;

@@ -10,11 +10,11 @@ use quorate_crypto::{
     bls::{PartialSignature, Proof, SchemeKind, Signers},
     sha256,
 };
-use quorate_p2p::Lane;
+use quorate_lanes::Lane;
 use quorate_types::{
-    Block, Certificate, ChainId, Digest, Epoch, Evidence, Frame, Header, Height, IdentitySignature,
-    Memo, Message, Proposal, Status, Subject, Transaction, Transfer, ValidatorIndex, View, Vote,
-    VoteKind,
+    Block, Certificate, ChainId, ChunkAnswer, Digest, Epoch, Evidence, Frame, Header, Height,
+    IdentitySignature, Memo, Message, Proposal, SnapshotProof, Status, Subject, Transaction,
+    Transfer, ValidatorIndex, View, Vote, VoteKind,
 };
 use rand::{Rng, RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
@@ -23,7 +23,7 @@ use std::{collections::BTreeSet, sync::Arc, time::Duration};
 /// One way not to behave.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Attack {
-    /// It never says a word.
+    /// It sends nothing.
     Silent,
     /// Every vote's signature is garbage: bytes, or a point of another message.
     GarbageVotes,
@@ -39,7 +39,7 @@ pub enum Attack {
     EquivocateProposals,
     /// It runs twice, each talking to one half of the others, and now and then to the other.
     Twins,
-    /// It runs twice, and the network alone decides who hears which.
+    /// It runs twice, and the network alone decides which peers receive which copy's frames.
     FreeTwins,
     /// Its proposals reach a few only, and it never serves a block.
     WithholdBlocks,
@@ -57,7 +57,7 @@ pub enum Attack {
     Selective,
     /// It passes on no certificate.
     WithholdCertificates,
-    /// It answers requests with something else, and sends answers that nobody asked for.
+    /// It answers requests with something else, and sends answers that were not requested.
     GarbageReplies,
     /// It votes everything in every view of the window, validly signed.
     VoteSpam,
@@ -69,7 +69,7 @@ pub enum Attack {
     FalseEvidence,
     /// It votes in others' names.
     Impersonate,
-    /// Its blocks hold transactions that nobody signed.
+    /// Its blocks hold transactions without a valid signature.
     BadTransactions,
     /// Its blocks begin with transactions that older blocks hold.
     ReplayTransactions,
@@ -77,12 +77,17 @@ pub enum Attack {
     Lazy,
     /// It proposes in every second of its turns only.
     Moody,
-    /// Its blocks have heights that cannot be, or parents that nobody knows.
+    /// Its blocks have impossible heights, or unknown parents.
     JunkBlocks,
     /// It lies to validators that ask what their lost journals held: certificates that are too old, forged
     /// or none, answers to earlier questions, old and forged votes, silence. Not part of [`Self::ALL`]:
     /// it takes lost journals beside.
     LyingStandings,
+    /// As a leader that must propose the epoch's last block once more, it proposes another one, with a
+    /// notarization that nobody signed. Not part of [`Self::ALL`]: seeds keep their other faults.
+    OtherBorder,
+    /// It sends certificates with a valid signature, its own alone. Not part of [`Self::ALL`] either.
+    ShortCertificates,
     /// It means well, but its disk lies: after a crash it may contradict itself. Not part of
     /// [`Self::ALL`], since it takes [`crate::Mishap::Lie`] beside.
     LyingDisk,
@@ -164,11 +169,13 @@ pub(crate) struct Adversary {
     /// Signs with the error that the colluders share.
     colluder: Arc<dyn VoteSigner>,
     rng: ChaCha8Rng,
-    /// Blocks that were proposed by anybody.
+    /// Blocks that any validator proposed.
     seen: Vec<Arc<Block>>,
     /// Frames that may be sent again.
     memory: Vec<(Lane, Vec<u8>)>,
     lies: Lies,
+    /// The first snapshot that it offered.
+    snapshot: Option<Box<SnapshotProof>>,
 }
 
 /// Frames that are remembered.
@@ -197,6 +204,7 @@ impl Adversary {
             seen: Vec::new(),
             memory: Vec::new(),
             lies: Lies::default(),
+            snapshot: None,
         }
     }
 
@@ -204,7 +212,7 @@ impl Adversary {
         self.attacks.contains(&attack)
     }
 
-    /// What becomes of a frame that the validator sends to these others.
+    /// What the adversary makes of a frame that the validator sends to these peers.
     pub(crate) fn pass(
         &mut self,
         facts: &Facts,
@@ -249,7 +257,7 @@ impl Adversary {
         parcels
     }
 
-    /// What it sends from time to time beside.
+    /// What it sends from time to time in addition.
     pub(crate) fn spontaneous(&mut self, facts: &Facts) -> Vec<Parcel> {
         let mut parcels = Vec::new();
         if self.does(Attack::Silent) {
@@ -305,6 +313,21 @@ impl Adversary {
                     facts.view,
                     kind,
                 )));
+            }
+        }
+        if self.does(Attack::ShortCertificates) && self.kind == SchemeKind::BlsAggregate {
+            for kind in VoteKind::ALL {
+                let vote = self.vote(facts.epoch, facts.view, kind);
+                // The cheap stand-in's signatures are no points.
+                let Some(signature) = vote.signature.to_compressed() else {
+                    continue;
+                };
+                let size = u32::try_from(self.validators).expect("few validators");
+                let signers = Signers::new(size, &[vote.signer.0]).expect("a validator");
+                votes.push(Message::Certificate(Certificate {
+                    subject: vote.subject,
+                    proof: Proof::Aggregate { signers, signature },
+                }));
             }
         }
         if self.does(Attack::Impersonate) {
@@ -421,7 +444,8 @@ impl Adversary {
             return false;
         }
         if self.does(Attack::Twins) {
-            // Without a word across now and then nobody would ever see both.
+            // Without an exchange between the groups now and then, no validator would ever see both
+            // votes.
             let other_half = to.is_multiple_of(2) == facts.second;
             return !other_half || self.rng.random_bool(0.1);
         }
@@ -473,6 +497,13 @@ impl Adversary {
                     let again = self.with_old_transactions(*proposal);
                     changed.push(Message::Proposal(Box::new(again)));
                 }
+                Message::Proposal(proposal)
+                    if self.does(Attack::OtherBorder)
+                        && proposal.block.header().view < proposal.view =>
+                {
+                    let other = self.other_border(&proposal);
+                    changed.push(Message::Proposal(Box::new(other)));
+                }
                 Message::Proposal(proposal) if self.does(Attack::WrongParents) => {
                     let wrong = self.wrong_parent(*proposal);
                     changed.push(Message::Proposal(Box::new(wrong)));
@@ -485,10 +516,62 @@ impl Adversary {
                 Message::RangeReply { blocks, .. } if self.does(Attack::GarbageReplies) => {
                     changed.push(self.garbage_range(facts, blocks));
                 }
+                Message::SnapshotReply(proof) if self.does(Attack::GarbageReplies) => {
+                    changed.push(Message::SnapshotReply(self.garbage_snapshot(proof)));
+                }
+                Message::ChunkReply { request, answer } if self.does(Attack::GarbageReplies) => {
+                    let answer = self.garbage_part(answer);
+                    changed.push(Message::ChunkReply { request, answer });
+                }
                 other => changed.push(other),
             }
         }
         changed
+    }
+
+    /// Another snapshot than the newest: none, an older one, or one that nobody has certified.
+    fn garbage_snapshot(
+        &mut self,
+        proof: Option<Box<SnapshotProof>>,
+    ) -> Option<Box<SnapshotProof>> {
+        let mut proof = proof?;
+        let old = self.snapshot.get_or_insert_with(|| proof.clone()).clone();
+        match self.rng.random_range(0..5) {
+            0 => return None,
+            1 => return Some(old),
+            2 => proof.finalization = old.finalization,
+            3 => drop(proof.headers.pop()),
+            _ => {
+                // All is as it should be, but the signature.
+                let state = proof.headers.first().map(|header| header.height);
+                let mut parent = None;
+                for header in &mut proof.headers {
+                    if Some(header.executed_height) == state {
+                        header.state_root = sha256(&[b"no state"]);
+                    }
+                    header.parent = parent.unwrap_or(header.parent);
+                    parent = Some(header.id());
+                }
+                proof.finalization.subject.payload = parent.unwrap_or(Digest::ZERO);
+            }
+        }
+        Some(proof)
+    }
+
+    fn garbage_part(&mut self, answer: ChunkAnswer) -> ChunkAnswer {
+        match (self.rng.random_range(0..4), answer) {
+            (0, _) => ChunkAnswer::TooMany,
+            (1, _) => ChunkAnswer::Absent,
+            (_, ChunkAnswer::Chunk(bytes)) => {
+                let mut changed = bytes.to_vec();
+                let place = self.rng.random_range(0..changed.len().max(1));
+                if let Some(byte) = changed.get_mut(place) {
+                    *byte ^= 1 << self.rng.random_range(0..8);
+                }
+                ChunkAnswer::Chunk(changed.into())
+            }
+            (_, other) => other,
+        }
     }
 
     /// What one receiver gets of a message, and how long it is held back; `None` for nothing.
@@ -543,6 +626,20 @@ impl Adversary {
             ..*proposal.block.header()
         };
         self.with_header(proposal, header)
+    }
+
+    /// A last block of the epoch that was never proposed, as if it had been notarized.
+    fn other_border(&mut self, proposal: &Proposal) -> Proposal {
+        let mut other = self.twisted(proposal);
+        let subject = Subject {
+            payload: other.block.id(),
+            view: other.block.header().view,
+            epoch: proposal.epoch,
+            kind: VoteKind::Notarize,
+        };
+        let forged = self.forged(subject.epoch, subject.view, subject.kind);
+        other.parent_certificate = Some(Certificate { subject, ..forged });
+        other
     }
 
     fn junk(&mut self, proposal: &Proposal) -> Proposal {

@@ -3,11 +3,11 @@
 //! Nothing here asks the code that it checks: quorums, conflicts, ledgers and journal frames are
 //! worked out once more, in other words.
 
-use crate::crypto::Authority;
+use crate::{crypto::Authority, parents::Parents};
 use commonware_codec::{Copying, DecodeExt};
 use quorate_consensus::Moment;
-use quorate_node::genesis::DEFAULT_LIMITS;
 use quorate_storage::store::TransactionPlace;
+use quorate_types::genesis::DEFAULT_LIMITS;
 use quorate_types::{
     Account, Block, Certificate, Committee, Digest, Epoch, Failure, Frame, Height, Identity,
     Message, Outcome, Record, Subject, Transaction, View, Vote, VoteKind,
@@ -19,7 +19,7 @@ use std::{
 };
 
 /// What one validator has said in one view, over all its lives.
-#[derive(Clone, Copy, Default)]
+#[derive(Clone, Copy, Default, PartialEq, Eq)]
 struct Said {
     notarize: Option<Digest>,
     finalize: Option<Digest>,
@@ -48,22 +48,24 @@ pub(crate) struct Checker {
     said: BTreeMap<(usize, Epoch, View), Said>,
     written: Vec<Written>,
     agreed: BTreeMap<Height, Agreed>,
-    /// How far each host has told that it is.
+    /// The progress that each host has reported.
     told: Vec<Height>,
     /// The accounts after the highest agreed block.
     accounts: BTreeMap<Identity, Account>,
     submitted: BTreeSet<Digest>,
-    /// Where each transaction stands and what became of it.
+    /// The place of each transaction, and its outcome.
     finals: BTreeMap<Digest, (TransactionPlace, Outcome)>,
     /// Transactions that a host has accepted and that are not final nor told to be dropped, and when
     /// that was.
     open: BTreeMap<(usize, Digest), Moment>,
     final_transactions: u64,
     certificates: BTreeSet<Subject>,
-    /// What each honest validator has heard of each Byzantine one.
+    /// The votes of each Byzantine validator that each honest one has received.
     heard: BTreeMap<(usize, u32, Epoch, View, VoteKind), Digest>,
-    /// How often an honest validator has heard two valid votes that contradict each other.
+    /// How often an honest validator has received two valid votes that contradict each other.
     contradictions: BTreeMap<usize, u64>,
+    /// `None` once the memory of who signed what was dropped.
+    parents: Option<Parents>,
 }
 
 impl Checker {
@@ -90,6 +92,7 @@ impl Checker {
             certificates: BTreeSet::new(),
             heard: BTreeMap::new(),
             contradictions: BTreeMap::new(),
+            parents: Some(Parents::default()),
         }
     }
 
@@ -112,7 +115,8 @@ impl Checker {
         self.open.range(from..=to).map(|((_, id), _)| *id).collect()
     }
 
-    /// Transactions that were accepted by this time and have not come to an end, with who accepted them.
+    /// Transactions that were accepted by this time and are still unfinished, with the validator
+    /// that accepted them.
     pub(crate) fn open_since(&self, at: Moment) -> Vec<(usize, Digest)> {
         let old = self.open.iter().filter(|(_, accepted)| **accepted <= at);
         old.map(|(key, _)| *key).collect()
@@ -123,7 +127,7 @@ impl Checker {
         self.open.remove(&(host, *id));
     }
 
-    /// A host says where a transaction stands in the chain.
+    /// A host reports the place of a transaction in the chain.
     pub(crate) fn told_final(
         &mut self,
         host: usize,
@@ -174,7 +178,10 @@ impl Checker {
             match Record::decode(Copying(payload)) {
                 Ok(Record::Vote(vote)) => drop(written.votes.insert(vote.subject)),
                 Ok(Record::Certificate(c)) => drop(written.certificates.insert(c.subject)),
-                Ok(Record::Block(block)) => drop(written.blocks.insert(block.id())),
+                Ok(Record::Block(block)) => {
+                    written.blocks.insert(block.id());
+                    self.parents.iter_mut().for_each(|p| p.journaled(&block));
+                }
                 Ok(Record::Silence(_)) => {}
                 Err(_) => return,
             }
@@ -190,8 +197,11 @@ impl Checker {
         for message in messages {
             match message {
                 Message::Vote(vote) => {
-                    self.vote(host, vote)?;
+                    let first = self.vote(host, vote)?;
                     self.journaled(host, vote)?;
+                    if first && vote.subject.kind == VoteKind::Notarize {
+                        self.builds_on_what_is_decided(host, vote.subject)?;
+                    }
                 }
                 Message::Certificate(certificate) => self.certificate(host, &certificate)?,
                 Message::Proposal(proposal) => {
@@ -240,15 +250,17 @@ impl Checker {
         }
     }
 
-    /// Who has contradicted itself before honest validators so often that one must have noticed.
+    /// Validators that have contradicted themselves before honest ones so often that one must have
+    /// noticed.
     pub(crate) fn equivocators(&self) -> impl Iterator<Item = usize> + '_ {
         let often = self.contradictions.iter();
         often.filter(|(_, count)| **count >= 4).map(|(v, _)| *v)
     }
 
     /// An honest validator never contradicts itself: in one view, over all its lives, it says
-    /// notarize for one block, finalize for that block only, and finalize or nullify.
-    fn vote(&mut self, host: usize, vote: Vote) -> Result<(), String> {
+    /// notarize for one block, finalize for that block only, and finalize or nullify. Whether it says
+    /// this for the first time.
+    fn vote(&mut self, host: usize, vote: Vote) -> Result<bool, String> {
         let Subject {
             epoch,
             view,
@@ -275,7 +287,7 @@ impl Checker {
         {
             "notarize for one block and finalize for another"
         } else {
-            return Ok(());
+            return Ok(before != *said);
         };
         Err(format!(
             "host {host} contradicts itself in {epoch:?} {view:?}: {broken}"
@@ -327,24 +339,45 @@ impl Checker {
         host: usize,
         certificate: &Certificate,
     ) -> Result<(), String> {
-        if self.certificates.contains(&certificate.subject) {
+        self.quorum_of(&certificate.subject).map_err(|signers| {
+            format!(
+                "host {host} holds a certificate of {:?} that only {signers:?} have signed",
+                certificate.subject
+            )
+        })
+    }
+
+    /// Whether a certificate of this subject can exist; else its possible signers.
+    fn quorum_of(&mut self, subject: &Subject) -> Result<(), BTreeSet<u32>> {
+        if self.certificates.contains(subject) {
             return Ok(());
         }
         let all = self.committee.size();
         let needed = all - (all - 1) / 3;
-        let signers = self.authority.signers_of(&certificate.subject);
+        let signers = self.authority.signers_of(subject);
         let honest = signers
             .iter()
             .filter(|signer| !self.byzantine.contains(&(**signer as usize)))
             .count();
         if honest + self.byzantine.len() < needed {
-            return Err(format!(
-                "host {host} holds a certificate of {:?} that only {signers:?} have signed",
-                certificate.subject
-            ));
+            return Err(signers);
         }
-        self.certificates.insert(certificate.subject);
+        self.certificates.insert(*subject);
         Ok(())
+    }
+
+    /// An honest validator votes for blocks only whose parent is decided, and nothing between.
+    fn builds_on_what_is_decided(&mut self, host: usize, subject: Subject) -> Result<(), String> {
+        let Some(mut parents) = self.parents.take() else {
+            return Ok(());
+        };
+        let at = (subject.epoch, subject.view, subject.payload);
+        let agreed = std::mem::take(&mut self.agreed);
+        let signed = |subject| self.quorum_of(&subject).is_ok();
+        let result = parents.vote(host, at, signed, |height| agreed.get(&height).map(|a| a.id));
+        self.agreed = agreed;
+        self.parents = Some(parents);
+        result
     }
 
     /// An honest validator tells that it has executed a block, and the state's root after it.
@@ -376,7 +409,8 @@ impl Checker {
         self.apply(block)?;
         let id = block.id();
         self.agreed.insert(height, Agreed { id, root });
-        Ok(())
+        let parents = self.parents.as_mut();
+        parents.map_or(Ok(()), |parents| parents.agreed(height, id))
     }
 
     /// A new final block extends the chain by the rules that everybody can check.
@@ -476,13 +510,43 @@ impl Checker {
         self.told[host] = Height(0);
     }
 
-    /// How far a host has told that it is.
+    /// A host has fetched the state after a block. What became of transactions in the blocks before it
+    /// is not known to it.
+    pub(crate) fn fetched_state(
+        &mut self,
+        host: usize,
+        height: Height,
+        (id, root): (Digest, Digest),
+    ) -> Result<(), String> {
+        match self.agreed.get(&height) {
+            Some(agreed) if (agreed.id, agreed.root) == (id, root) => {}
+            Some(_) => {
+                return Err(format!(
+                    "host {host} has fetched another state of {height:?}"
+                ));
+            }
+            None => {
+                return Err(format!(
+                    "host {host} has the state of {height:?}, which is not final"
+                ));
+            }
+        }
+        if height < self.told[host] {
+            return Err(format!("host {host} went back to {height:?} by state sync"));
+        }
+        self.open.retain(|(of, _), _| *of != host);
+        self.told[host] = height;
+        Ok(())
+    }
+
+    /// The progress that a host has reported.
     pub(crate) fn told(&self, host: usize) -> Height {
         self.told[host]
     }
 
     /// Forgets what no rule needs any more, for long runs.
     pub(crate) fn prune(&mut self, below: Height, epoch: Epoch) {
+        self.parents = None;
         let kept = self.agreed.split_off(&below);
         let gone = std::mem::replace(&mut self.agreed, kept);
         self.finals.retain(|_, (place, _)| place.height >= below);

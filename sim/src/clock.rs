@@ -1,7 +1,7 @@
 //! A validator's clocks: virtual time, with skew and drift of its own.
 
 use quorate_consensus::Moment;
-use quorate_node::clock::Clock;
+use quorate_machine::clock::Clock;
 use std::{
     sync::atomic::{AtomicU64, Ordering::Relaxed},
     time::Duration,
@@ -44,7 +44,7 @@ impl SimClock {
         self.worked.store(0, Relaxed);
     }
 
-    /// The part works for so long.
+    /// The part works for this long.
     pub(crate) fn work(&self, duration: Duration) {
         let micros = u64::try_from(duration.as_micros()).unwrap_or(u64::MAX);
         self.worked.fetch_add(micros, Relaxed);

@@ -38,6 +38,8 @@ pub struct Coverage {
     pub mishaps: u64,
     /// Combined checks that failed and were bisected.
     pub bisections: u64,
+    /// Times that a validator fetched the state instead of blocks.
+    pub state_syncs: u64,
     /// Most pairs of conflicting votes that one validator held.
     pub evidence: u64,
     /// Faults by their name.
@@ -86,6 +88,7 @@ impl AddAssign<&Coverage> for Coverage {
         self.disk_operations += other.disk_operations;
         self.mishaps += other.mishaps;
         self.bisections += other.bisections;
+        self.state_syncs += other.state_syncs;
         self.evidence += other.evidence;
         for (name, count) in &other.faults {
             *self.faults.entry(name).or_default() += count;
@@ -113,6 +116,7 @@ impl Display for Coverage {
             ("disk operations", self.disk_operations),
             ("of them struck", self.mishaps),
             ("checks bisected", self.bisections),
+            ("states fetched", self.state_syncs),
             ("equivocations proven", self.evidence),
         ];
         for (name, count) in rows {

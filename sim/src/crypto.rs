@@ -1,4 +1,4 @@
-//! The validators' keys, and who does their cryptography.
+//! The validators' keys, and their cryptography.
 //!
 //! Beside BLS there is a scheme for simulations that are not about cryptography. It has the same
 //! algebra over the integers modulo 2⁶¹ − 1 and costs next to nothing: a signature is the
@@ -87,7 +87,7 @@ enum Keys {
     },
 }
 
-/// All keys of a chain, and a memory of who has signed what.
+/// All keys of a chain, and a memory of who signed what.
 pub(crate) struct Authority {
     kind: SchemeKind,
     chain: ChainId,
@@ -116,7 +116,7 @@ impl Authority {
         chain: ChainId,
     ) -> Self {
         let mut rng = ChaCha8Rng::seed_from_u64(7);
-        // Written down here once more, so that the checkers do not ask who is checked.
+        // Written again here, so that the checkers do not depend on the code that they check.
         let quorum = (validators - (validators - 1) / 3) as usize;
         let keys = match cryptography {
             Cryptography::Cheap => {
@@ -167,7 +167,7 @@ impl Authority {
         })
     }
 
-    /// Who has signed these bytes.
+    /// The signers of these bytes.
     pub(crate) fn signers_of(&self, subject: &Subject) -> BTreeSet<u32> {
         let message = sha256(&[&subject.signed_bytes(&self.chain)]);
         lock(&self.signed)
@@ -176,7 +176,7 @@ impl Authority {
             .unwrap_or_default()
     }
 
-    /// Forgets who has signed what.
+    /// Forgets who signed what.
     pub(crate) fn forget(&self) {
         lock(&self.signed).clear();
         lock(&self.found).clear();

@@ -11,7 +11,7 @@
 
 use crate::clock::SimClock;
 use quorate_storage::{
-    database::{Batch, Database, DatabaseError, Row},
+    database::{Batch, Database, DatabaseError, Row, Snapshot},
     disk::{Disk, DiskFile},
 };
 use rand::{RngExt, SeedableRng};
@@ -34,7 +34,7 @@ pub enum Mishap {
     CrashBefore,
     /// The power goes when a part of it is done.
     CrashInside,
-    /// The power goes after it, before the program hears of it.
+    /// The power fails after it, before the program gets its result.
     CrashAfter,
     /// It fails, and a part of it is done.
     Fail,
@@ -57,7 +57,7 @@ enum NameChange {
 #[derive(Default)]
 struct Inode {
     bytes: Vec<u8>,
-    /// So many bytes are durable.
+    /// This many bytes are durable.
     durable: usize,
     /// The durable content, if the file was cut below it since.
     before_cut: Option<Vec<u8>>,
@@ -321,7 +321,7 @@ fn apply(names: &mut BTreeMap<PathBuf, usize>, change: &NameChange) {
 }
 
 impl SimDisk {
-    /// An empty disk, whose syncs take so long.
+    /// An empty disk whose syncs take this long.
     pub(crate) fn new(seed: u64, clock: Arc<SimClock>, sync_takes: Duration) -> Self {
         Self(Arc::new(Mutex::new(Platter {
             inodes: Vec::new(),
@@ -418,7 +418,7 @@ impl SimDisk {
         }
     }
 
-    /// What is durable of the files in a folder.
+    /// The durable content of a folder's files.
     pub(crate) fn files(&self, folder: &Path) -> Vec<(PathBuf, Vec<u8>)> {
         let platter = self.platter();
         let files = platter.durable_names.iter();
@@ -455,7 +455,7 @@ impl SimDisk {
             .collect()
     }
 
-    /// Rows that lie there already, durable.
+    /// Rows that are there already, durable.
     pub(crate) fn preload(&self, rows: BTreeMap<&'static str, Rows>) {
         self.platter().rows = rows;
     }
@@ -579,6 +579,34 @@ impl DiskFile for SimFile {
     }
 }
 
+/// The rows of the database as they were.
+struct Frozen(BTreeMap<&'static str, Rows>);
+
+impl Snapshot for Frozen {
+    fn get_sorted(
+        &self,
+        column: &'static str,
+        keys: &[&[u8]],
+    ) -> Result<Vec<Option<Vec<u8>>>, DatabaseError> {
+        let rows = self.0.get(column);
+        let row = |key: &&[u8]| rows.and_then(|rows| rows.get(*key)).cloned();
+        Ok(keys.iter().map(row).collect())
+    }
+
+    fn rows_from(
+        &self,
+        column: &'static str,
+        key: &[u8],
+        limit: usize,
+    ) -> Result<Vec<Row>, DatabaseError> {
+        let rows = self.0.get(column).into_iter();
+        let rows = rows.flat_map(|rows| rows.range(key.to_vec()..)).take(limit);
+        Ok(rows
+            .map(|(key, value)| (key.clone(), value.clone()))
+            .collect())
+    }
+}
+
 impl Database for SimDisk {
     fn get(&self, column: &'static str, key: &[u8]) -> Result<Option<Vec<u8>>, DatabaseError> {
         let platter = self.platter();
@@ -608,6 +636,10 @@ impl Database for SimDisk {
         Ok(rows
             .map(|(key, value)| (key.clone(), value.clone()))
             .collect())
+    }
+
+    fn snapshot(&self) -> Arc<dyn Snapshot> {
+        Arc::new(Frozen(self.platter().rows.clone()))
     }
 
     fn write(&self, batch: &Batch, sync: bool) -> Result<(), DatabaseError> {

@@ -8,21 +8,25 @@ use crate::{
     scenario::{Costs, Scenario},
 };
 use bytes::Bytes;
-use quorate_consensus::{JobId, Moment, Own, ValidateRequest, Verdict, VoteSigner, Work};
+use quorate_consensus::{Job, JobId, Moment, Own, ValidateRequest, Verdict, VoteSigner, Work};
 use quorate_crypto::bls::{HashedMessage, PartialSignature};
-use quorate_node::{
-    config::ConsensusConfig,
+use quorate_lanes::{Lane, To};
+use quorate_machine::{
     executor::{AccountProof, ProofRefused, Retention},
-    machine::{Durables, Machine, Settings, Surroundings, begin_after_loss, journal_folder},
+    machine::{
+        ConsensusConfig, Durables, Machine, Settings, Surroundings, begin_after_loss,
+        journal_folder,
+    },
     mempool::MempoolLimits,
     metrics::NodeMetrics,
     offenders::OFFENDERS_FILE,
-    replica::{Cut, Event},
+    outlet::Wire,
+    replica::{Cut, Cutter, Event},
+    sync::{StateSync, SyncParts},
 };
-use quorate_p2p::{Lane, To};
 use quorate_storage::{disk::Disk as _, journal::Journal, store::Store};
 use quorate_types::{
-    Committee, Digest, Epoch, Height, Identity, Nonce, ValidatorIndex, genesis::Genesis,
+    Committee, Committees, Digest, Epoch, Height, Identity, Nonce, ValidatorIndex, genesis::Genesis,
 };
 use std::{
     collections::BTreeMap,
@@ -117,6 +121,10 @@ pub(crate) struct Host {
     pub(crate) clock: Arc<SimClock>,
     pub(crate) outbox: Arc<Mutex<Outbox>>,
     pub(crate) running: Option<Box<Running>>,
+    /// It fetches the state instead.
+    pub(crate) syncing: Option<Box<StateSync>>,
+    /// Whether it is to fetch the state when it starts.
+    wants_state: bool,
     /// Counts lives, so that what was meant for a former one is dropped.
     pub(crate) life: u64,
     /// When each part runs next.
@@ -186,6 +194,8 @@ impl Host {
             clock,
             outbox: Arc::default(),
             running: None,
+            syncing: None,
+            wants_state: false,
             life: 0,
             planned: [None; PARTS.len()],
             busy: [Moment(0); PARTS.len()],
@@ -211,6 +221,14 @@ impl Host {
         self.busy = [now; PARTS.len()];
         self.clock.set(now);
         *lock(&self.outbox) = Outbox::default();
+        match self.open_sync(scenario, chain) {
+            Ok(None) => {}
+            Ok(Some(sync)) => {
+                self.syncing = Some(Box::new(sync));
+                return Ok(());
+            }
+            Err(error) => return Err(format!("{error:#}")),
+        }
         match self.open(scenario, chain) {
             Ok(running) => {
                 self.running = Some(Box::new(running));
@@ -221,16 +239,34 @@ impl Host {
         }
     }
 
+    /// Whether its process runs.
+    pub(crate) fn is_up(&self) -> bool {
+        self.running.is_some() || self.syncing.is_some()
+    }
+
+    /// Its process ends.
+    pub(crate) fn stop(&mut self) {
+        self.running = None;
+        self.syncing = None;
+        self.wants_state = false;
+    }
+
+    /// It takes no part any more, until it has fetched the state of a recent block.
+    pub(crate) fn fetch_state(&mut self) {
+        self.stop();
+        self.wants_state = true;
+    }
+
     /// Stops, and loses the list of offenders.
     pub(crate) fn forget_offenders(&mut self) {
-        self.running = None;
-        // There is none as long as nobody has offended.
+        self.stop();
+        // There is none until the first offence.
         let _ = self.disk.remove(&data_dir().join(OFFENDERS_FILE));
     }
 
     /// Stops, and loses its journal.
     pub(crate) fn lose_journal(&mut self) {
-        self.running = None;
+        self.stop();
         self.lost_journal = true;
         self.disk.replace_files(&journal_folder(&data_dir()), &[]);
     }
@@ -242,10 +278,84 @@ impl Host {
 
     /// Stops, and has the copy in the place of its journal.
     pub(crate) fn restore_journal(&mut self) {
-        self.running = None;
+        self.stop();
         self.lost_journal = true;
         self.disk
             .replace_files(&journal_folder(&data_dir()), &self.copy);
+    }
+
+    /// State sync, if it is due or was interrupted.
+    fn open_sync(
+        &mut self,
+        scenario: &Scenario,
+        chain: &Chain,
+    ) -> anyhow::Result<Option<StateSync>> {
+        if scenario.snapshot_interval == 0 {
+            return Ok(None);
+        }
+        let disk = Arc::new(self.disk.clone());
+        let path = Path::new("/validator/db");
+        let (store, _) = Store::open_on(disk, path, &chain.genesis)?;
+        let wanted = std::mem::take(&mut self.wants_state);
+        if !wanted && !store.is_syncing()? {
+            return Ok(None);
+        }
+        let (wire, cut) = self.wire();
+        let authority = chain.authority.clone();
+        let mut sync = StateSync::new(SyncParts {
+            chain: chain.genesis.chain_id(),
+            committees: Committees::fixed(chain.committee.clone()),
+            own: ValidatorIndex(u32::try_from(self.validator)?),
+            store,
+            clock: self.clock.clone(),
+            wire,
+            cut,
+            verify: Box::new(move |certificate| {
+                let work = Work::VerifyCertificates(vec![certificate.clone()]);
+                let id = JobId(0);
+                let (_, verdict) = authority.work(Job { id, work }, [0; 32]);
+                matches!(verdict, Verdict::Verified(valid) if valid == [true])
+            }),
+        })?;
+        for identity in chain.committee.identities() {
+            if chain
+                .committee
+                .place(identity)
+                .map(ValidatorIndex::as_usize)
+                != Some(self.validator)
+            {
+                sync.linked(*identity, true);
+            }
+        }
+        Ok(Some(sync))
+    }
+
+    /// The network, and the cutting of links.
+    fn wire(&self) -> (Wire, Cutter) {
+        let (outbox, clock, disk) = (self.outbox.clone(), self.clock.clone(), self.disk.clone());
+        let wire: Wire = Arc::new(move |lane, to, bytes| {
+            // Nothing leaves a machine without power.
+            if !disk.has_crashed() {
+                lock(&outbox).sent.push(Sent {
+                    at: clock.world(),
+                    lane,
+                    to: to.clone(),
+                    bytes,
+                });
+            }
+        });
+        let (outbox, clock) = (self.outbox.clone(), self.clock.clone());
+        let cut: Cutter = Arc::new(move |identity, what| {
+            let mut outbox = lock(&outbox);
+            match what {
+                Cut::Off => {
+                    let until = clock.world().after(CUT_LASTS);
+                    outbox.cuts.insert(identity, until);
+                }
+                Cut::Allowed => drop(outbox.cuts.remove(&identity)),
+            }
+        });
+        (wire, cut)
     }
 
     fn open(&mut self, scenario: &Scenario, chain: &Chain) -> anyhow::Result<Running> {
@@ -266,14 +376,12 @@ impl Host {
         let mut nonce = [0; 16];
         nonce[..8].copy_from_slice(&self.life.to_be_bytes());
         nonce[8..].copy_from_slice(&(scenario.seed ^ self.validator as u64).to_be_bytes());
-        let outbox = self.outbox.clone();
-        let (wire_outbox, clock, disk_for_wire) =
-            (outbox.clone(), self.clock.clone(), self.disk.clone());
-        let cut_clock = self.clock.clone();
+        let (wire, cut) = self.wire();
+        let stored = store.tip().height;
         let mut machine = Machine::assemble(
             Settings {
                 genesis: chain.genesis.clone(),
-                committee: chain.committee.clone(),
+                committees: Committees::fixed(chain.committee.clone()),
                 own: Own {
                     place: ValidatorIndex(u32::try_from(self.validator)?),
                     secret: Arc::new(Working {
@@ -299,6 +407,7 @@ impl Host {
                 retention: scenario
                     .retention
                     .map(|blocks| Retention { blocks, time: None }),
+                snapshot_interval: scenario.snapshot_interval,
                 data_dir: data_dir(),
             },
             Durables {
@@ -314,34 +423,20 @@ impl Host {
             },
             Surroundings {
                 clock: self.clock.clone(),
-                wire: Arc::new(move |lane, to, bytes| {
-                    // Nothing leaves a machine whose power has gone.
-                    if !disk_for_wire.has_crashed() {
-                        lock(&wire_outbox).sent.push(Sent {
-                            at: clock.world(),
-                            lane,
-                            to: to.clone(),
-                            bytes,
-                        });
-                    }
-                }),
-                // What is sent leaves at once.
+                wire,
+                // Messages to send leave at once.
                 in_flight: Arc::new(|_, _| 0),
-                cut: Arc::new(move |identity, what| {
-                    let mut outbox = lock(&outbox);
-                    match what {
-                        Cut::Off => {
-                            let until = cut_clock.world().after(CUT_LASTS);
-                            outbox.cuts.insert(identity, until);
-                        }
-                        Cut::Allowed => drop(outbox.cuts.remove(&identity)),
-                    }
-                }),
+                cut,
                 metrics: Arc::new(NodeMetrics::register(&prometheus::Registry::new())?),
-                spoiler: None,
             },
         )?;
         let first = std::mem::take(&mut machine.first);
+        let told = (machine.live.epoch(), machine.live.finalized_height());
+        let least = chain.genesis.epoch_blocks.epoch_of(stored.next());
+        assert!(
+            told >= (least, stored),
+            "clients are told of {told:?} before the first step"
+        );
         machine.replica.begin(first)?;
         machine.replica.settle()?;
         Ok(Running {
@@ -359,7 +454,7 @@ impl Host {
 
     /// Loses everything that is not on disk.
     pub(crate) fn crash(&mut self) {
-        self.running = None;
+        self.stop();
         self.disk.crash();
         lock(&self.outbox).sent.clear();
     }
@@ -441,7 +536,7 @@ impl Host {
                 Ok(())
             }
             Part::Validator => {
-                use quorate_node::clock::Clock as _;
+                use quorate_machine::clock::Clock as _;
                 let now = self.clock.now();
                 waiting.extend(machine.proposals.try_iter().map(|request| (request, now)));
                 for event in machine.validator.look(waiting)? {

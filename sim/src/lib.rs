@@ -1,6 +1,15 @@
 //! A deterministic simulator: real validators (consensus machine, slots, journal, mempool, executor,
 //! store, block fetching), driven single-threaded in virtual time from one seed, over a simulated
 //! network, disks and clocks. The same seed gives the same trace, to the byte. It never ships.
+//!
+//! The simulator runs the node's own code: `quorate_machine` assembles a validator from interfaces
+//! for files, rows, clocks and links. Threads are one way to drive its parts, virtual time is
+//! another. The simulator does not cover RocksDB, sockets and threads; `node/tests` and
+//! `storage/tests` do.
+//!
+//! Planted mistakes (`sim/mistakes`) are patches to a copy of the source tree. The code has no
+//! switches for them, so the code under review is the code that runs. A test checks that every
+//! patch applies; `make mistakes` shows that each mistake is detected.
 
 mod adversary;
 mod checker;
@@ -11,6 +20,7 @@ mod disk;
 mod host;
 mod lies;
 mod network;
+mod parents;
 mod runner;
 mod scenario;
 pub mod script;

@@ -6,10 +6,10 @@ use quorate_types::{
 use rand::RngExt;
 use rand_chacha::ChaCha8Rng;
 
-/// Things of a kind that are remembered.
+/// Most items of a kind that are remembered.
 const MAX_HELD: usize = 24;
 
-/// What it has heard and may tell at the wrong time.
+/// What it has received and may repeat at the wrong time.
 #[derive(Default)]
 pub(crate) struct Lies {
     certificates: Vec<Certificate>,
@@ -47,7 +47,7 @@ impl Lies {
         }
     }
 
-    /// What becomes of an honest answer; nothing, if it is withheld.
+    /// What it makes of an honest answer; `None` if it is withheld.
     pub(crate) fn tell(
         &self,
         honest: &Standing,
@@ -55,7 +55,7 @@ impl Lies {
         forged: Certificate,
         rng: &mut ChaCha8Rng,
     ) -> Option<Standing> {
-        // That it may vote itself is the lie that makes the others count.
+        // Claiming a whole journal is the lie that makes the others count its answer.
         let whole = Standing {
             journal: JournalState::Whole,
             ..honest.clone()

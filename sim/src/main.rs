@@ -1,10 +1,7 @@
 //! `quorate-sim`: runs validators through faults in virtual time.
 
 use clap::Parser;
-use quorate_crypto::{
-    bls::SchemeKind,
-    mistakes::{COMPILED_IN, Mistake, make},
-};
+use quorate_crypto::bls::SchemeKind;
 use quorate_files::read_text;
 use quorate_sim::{
     Coverage, Mishap, Outcome, Scenario, Simulation, run_many, script, shrink, svg, swarm, sweep,
@@ -33,7 +30,7 @@ struct Arguments {
     /// Run the seeds from the first to before the last, such as 0..10000
     #[arg(long, value_name = "FIRST..END", value_parser = parse_seeds)]
     seeds: Option<Range<u64>>,
-    /// Run fresh seeds for so many minutes, or stop the seeds of --seeds after them
+    /// Run fresh seeds for this many minutes, or stop the seeds of --seeds after them
     #[arg(long, value_name = "MINUTES")]
     minutes: Option<f64>,
     /// Run one seed and print what happens, a line for each event
@@ -48,7 +45,7 @@ struct Arguments {
     /// With --svg: draw from the first to the second millisecond
     #[arg(long, value_name = "FROM..UNTIL", value_parser = parse_seeds)]
     window: Option<Range<u64>>,
-    /// With --replay, --script or --mistakes: print a smaller scenario that fails too
+    /// With --replay or --script: print a smaller scenario that fails too
     #[arg(long)]
     shrink: bool,
     /// Run so many twins scenarios: each view with its own partition, one validator running twice
@@ -58,17 +55,10 @@ struct Arguments {
     /// validators at every N-th step of some views
     #[arg(long, value_name = "N")]
     crash_sweep: Option<u64>,
-    /// Switch each known mistake on, one at a time, and print a table of how soon it is noticed;
-    /// only in builds with --features mistakes
-    #[arg(long)]
-    mistakes: bool,
-    /// With --mistakes: only those whose text contains this
-    #[arg(long, value_name = "TEXT", default_value = "")]
-    only: String,
     /// How many runs at once [default: the number of cores]
     #[arg(long, value_name = "COUNT")]
     threads: Option<usize>,
-    /// Stop after so many seeds have failed
+    /// Stop after this many seeds have failed
     #[arg(long, value_name = "COUNT", default_value_t = 1)]
     failures: usize,
 }
@@ -93,11 +83,8 @@ fn main() -> ExitCode {
     let threads = arguments
         .threads
         .unwrap_or_else(|| std::thread::available_parallelism().map_or(1, |threads| threads.get()));
-    // A panic is a violation like any other, and told as one.
+    // A panic is a violation like any other.
     std::panic::set_hook(Box::new(|_| {}));
-    if arguments.mistakes {
-        return mistakes(threads, &arguments);
-    }
     if let Some(scenario) = arguments.replay.map(swarm) {
         return replay(scenario, &arguments);
     }
@@ -207,66 +194,6 @@ fn told(outcome: &Outcome) -> bool {
         eprintln!("VIOLATION: {}: {}", failure.seed, failure.violation.0);
     }
     outcome.failures.is_empty()
-}
-
-/// Runs seeds with each mistake until one of them shows it.
-fn mistakes(threads: usize, arguments: &Arguments) -> ExitCode {
-    if !COMPILED_IN {
-        eprintln!(
-            "error: this build can make no mistakes; build it so: \
-             cargo run --release -p quorate-sim --features mistakes -- --mistakes"
-        );
-        return ExitCode::FAILURE;
-    }
-    let limit = Duration::from_secs_f64(arguments.minutes.unwrap_or(4.0) * 60.0);
-    let mut missed = 0;
-    println!("| mistake | runs | seconds | first seed | noticed as |");
-    println!("|---|---|---|---|---|");
-    let chosen = Mistake::ALL
-        .iter()
-        .filter(|m| m.text().contains(&arguments.only));
-    for mistake in chosen {
-        let start = Instant::now();
-        let scenario = |seed| {
-            make(Some(*mistake));
-            swarm(seed)
-        };
-        let outcome = run_many(0..u64::MAX, threads, Some(limit), 1, scenario, |_| {});
-        let runs = outcome.coverage.runs;
-        let seconds = start.elapsed().as_secs_f64();
-        let text = mistake.text();
-        match outcome.failures.first() {
-            Some(failure) => {
-                let what = &failure.violation.0;
-                let what = what
-                    .split_once(": ")
-                    .map_or(what.as_str(), |(_, what)| what);
-                let what: String = what.lines().next().unwrap_or("").chars().take(90).collect();
-                println!(
-                    "| {text} | {runs} | {seconds:.1} | {} | {what} |",
-                    failure.seed
-                );
-                if arguments.shrink {
-                    make(Some(*mistake));
-                    let smaller = shrink(swarm(failure.seed), limit, |_| {});
-                    make(None);
-                    if let Some((smaller, violation)) = smaller {
-                        print!("\n# {violation}\n{smaller}\n");
-                    }
-                }
-            }
-            None => {
-                missed += 1;
-                println!("| {text} | {runs} | {seconds:.1} | – | NOT NOTICED |");
-            }
-        }
-    }
-    println!("\n{} mistakes, {missed} not noticed", Mistake::ALL.len());
-    if missed == 0 {
-        ExitCode::SUCCESS
-    } else {
-        ExitCode::FAILURE
-    }
 }
 
 fn summary(outcome: &Outcome, took: Duration) -> ExitCode {

@@ -1,7 +1,7 @@
 //! The links between validators: delay, loss, doubles, disorder, bandwidth, and cuts of any shape.
 
 use quorate_consensus::Moment;
-use quorate_p2p::Lane;
+use quorate_lanes::Lane;
 use rand::RngExt;
 use rand_chacha::ChaCha8Rng;
 use std::{
@@ -99,7 +99,7 @@ impl Map {
 pub enum Latency {
     /// Between the first and the second, evenly at random.
     Between(Duration, Duration),
-    /// As on a map, and up to so many percent at random on top.
+    /// As on a map, and up to this many percent more at random.
     Map(&'static Map, u32),
 }
 

@@ -26,7 +26,7 @@ pub struct Failure {
     pub violation: Violation,
 }
 
-/// What came of many runs.
+/// The result of many runs.
 #[derive(Clone, Debug, Default)]
 pub struct Outcome {
     /// What was covered.
@@ -103,7 +103,7 @@ pub fn run_many(
 }
 
 impl Outcome {
-    /// Adds what came of a run.
+    /// Adds the result of a run.
     pub(crate) fn record(&mut self, seed: u64, result: Result<Report, Violation>) {
         self.coverage.runs += 1;
         match result {

@@ -40,7 +40,7 @@ pub enum Fault {
     LoseDatabase(usize),
     /// A validator stops, and its journal is gone.
     LoseJournal(usize),
-    /// Somebody copies a validator's journal.
+    /// A validator's journal is copied.
     CopyJournal(usize),
     /// A validator stops, and the copy is put in its journal's place.
     RestoreJournal(usize),
@@ -48,14 +48,15 @@ pub enum Fault {
     Forget(usize),
     /// Validators hear only those of their own group; who is in none hears nobody.
     Partition(Vec<Vec<usize>>),
-    /// The first is not heard by the second any more.
+    /// Frames of the first do not reach the second any more.
     Cut(usize, usize),
     /// These two have no link any more, and know it. A crash is noticed as well; a partition or a cut
     /// is not, since nothing tells a broken line from a silent peer.
     Unlink(usize, usize),
     /// These two have a link again.
     Link(usize, usize),
-    /// All hear all, nothing is lost, who is down starts, and no mishap is planned any more.
+    /// All links work, nothing is lost, hosts that are down start, and no mishap is planned any
+    /// more.
     Heal,
     /// All hear all again; nothing else changes.
     Join,
@@ -70,7 +71,7 @@ pub struct Costs {
     pub checks: Duration,
     /// On top of it, each combined check of a quorum, good or bad.
     pub certify: Duration,
-    /// Finding out who spoiled one.
+    /// Finding the invalid votes of a check.
     pub search: Duration,
     /// Each certificate.
     pub certificate: Duration,
@@ -83,7 +84,7 @@ pub struct Costs {
 }
 
 impl Costs {
-    /// So many times as much.
+    /// This many times as much.
     fn times(&self, times: u32) -> Self {
         Self {
             sign: self.sign * times,
@@ -114,7 +115,7 @@ impl Default for Costs {
     }
 }
 
-/// What is simulated.
+/// The scenario.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Scenario {
     /// The source of all chance.
@@ -145,13 +146,16 @@ pub struct Scenario {
     pub slow_processors: BTreeMap<usize, u32>,
     /// How votes are checked. Not written down either.
     pub checking: VoteChecking,
+    /// After how many blocks each validator keeps a snapshot; 0 for never, and then nobody fetches the
+    /// state. Not written down either.
+    pub snapshot_interval: u64,
     /// How long a finalize vote waits for company.
     pub linger: Duration,
-    /// How long who sent an invalid signature stays blocked.
+    /// How long the signer of an invalid vote stays blocked.
     pub penalty_lasts: Duration,
     /// Whose clocks are wrong.
     pub clocks: BTreeMap<usize, ClockFault>,
-    /// Who does not behave, and how.
+    /// The misbehaving validators, and how each misbehaves.
     pub byzantine: BTreeMap<usize, BTreeSet<Attack>>,
     /// Faults, by when they happen.
     pub faults: Vec<(Duration, Fault)>,
@@ -177,7 +181,7 @@ pub(crate) fn whole_micros(duration: Duration) -> Duration {
     Duration::from_micros(u64::try_from(duration.as_micros()).unwrap_or(u64::MAX))
 }
 
-/// The timers of a network whose messages take at most so long.
+/// The timers of a network whose messages take at most this long.
 pub fn timing_for(bound: Duration) -> Timing {
     let unit = bound.max(Duration::from_millis(5));
     Timing {
@@ -216,6 +220,7 @@ impl Scenario {
             costs: Costs::default(),
             slow_processors: BTreeMap::new(),
             checking: VoteChecking::default(),
+            snapshot_interval: 0,
             linger: Duration::from_millis(2),
             penalty_lasts: Duration::from_secs(3_600),
             clocks: BTreeMap::new(),
@@ -275,7 +280,7 @@ impl Scenario {
         blocks + self.links.bound() * 20 + Duration::from_secs(2)
     }
 
-    /// Who behaves, whatever becomes of its messages.
+    /// Validators that behave, whatever happens to their messages.
     pub fn is_honest(&self, validator: usize) -> bool {
         !self.byzantine.contains_key(&validator)
     }

@@ -28,13 +28,13 @@ use std::{
     time::Duration,
 };
 
-/// A text that is no scenario: the line's number, from 1, and what is wrong.
+/// A text that is no scenario: the line's number, from 1, and the problem.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("line {line}: {problem}")]
 pub struct ScriptError {
     /// The line.
     pub line: usize,
-    /// What is wrong with it.
+    /// The problem.
     pub problem: String,
 }
 
@@ -289,7 +289,12 @@ fn attack(word: &str) -> Result<Attack, String> {
         return Ok(Attack::Glitch(number(&times, 0)?, number(&times, 1)?));
     }
     let named = |attack: &Attack| format!("{attack:?}") == word;
-    let beside = [Attack::LyingDisk, Attack::LyingStandings];
+    let beside = [
+        Attack::LyingDisk,
+        Attack::LyingStandings,
+        Attack::OtherBorder,
+        Attack::ShortCertificates,
+    ];
     let all = Attack::ALL.into_iter().chain(beside);
     let known = all.into_iter().find(named);
     known.ok_or_else(|| format!("{word:?} is no attack"))

@@ -2,8 +2,8 @@
 
 use crate::{disk::SimDisk, host::Chain, scenario::Scenario, world::GENESIS_MS};
 use quorate_crypto::{SecretKey, sha256};
-use quorate_node::genesis::{DEFAULT_FEES, DEFAULT_LIMITS};
 use quorate_storage::store::Store;
+use quorate_types::genesis::{DEFAULT_FEES, DEFAULT_LIMITS};
 use quorate_types::{
     Account, ChainId, Committee, Epoch, EpochLength, Identity, Memo, Transaction, Transfer,
     genesis::{Genesis, GenesisAccount, GenesisValidator, Protocol},
@@ -138,7 +138,8 @@ impl Stock {
         let account = (host + self.turn * 4) % SENDERS;
         let held = store.account(&self.identities[account]).ok()??;
         let next = &mut self.next[account];
-        // What was handed in long ago is lost: once more from where the account stands.
+        // A transaction submitted long ago is lost: submitted again from the account's present
+        // nonce.
         if *next < held.nonce || *next > held.nonce + 16 {
             *next = held.nonce;
         }

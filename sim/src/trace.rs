@@ -25,7 +25,7 @@ pub struct Line {
 pub enum What {
     /// A message left for another host; it arrives then.
     Sent {
-        /// To whom.
+        /// The receivers.
         to: usize,
         /// When it arrives, in microseconds.
         arrives_us: u64,
@@ -36,7 +36,7 @@ pub enum What {
     Executed,
     /// A fault.
     Fault,
-    /// Somebody was blocked or convicted.
+    /// A validator was blocked or convicted.
     Blamed,
     /// Anything else.
     Note,

@@ -3,6 +3,7 @@
 mod clients;
 mod faults;
 mod links;
+mod sync;
 mod timeline;
 mod traffic;
 mod watch;
@@ -27,7 +28,7 @@ use quorate_consensus::{
     LOOKAHEAD_VIEWS, MAX_EARLY_MESSAGES, MAX_EVIDENCE_PER_VALIDATOR, MAX_PROPOSED_PER_LEADER,
     MAX_WANTS, Moment, Offence, PROPOSAL_LOOKAHEAD_VIEWS, VoteChecking, Voting,
 };
-use quorate_p2p::{Lane, To};
+use quorate_lanes::{Lane, To};
 use quorate_types::{Block, Digest, Epoch, Frame, Height, Identity, Message, ValidatorIndex, View};
 use rand::{Rng, RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
@@ -53,7 +54,7 @@ const RESTART_DELAY: Duration = Duration::from_millis(30);
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Violation(pub String);
 
-/// What came of a run.
+/// The result of a run.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Report {
     /// The newest final height that any honest validator has executed.
@@ -66,13 +67,13 @@ pub struct Report {
     pub view: View,
     /// A hash over everything that happened, in order.
     pub trace: Digest,
-    /// Of whom honest validators hold evidence, and how many of them.
+    /// The validators that honest ones hold evidence against, and how many of these there are.
     pub evidence: BTreeMap<usize, usize>,
-    /// Whom the honest validators that run block at the end, and how many of them.
+    /// The validators blocked at the end by honest ones that run, and how many of these there are.
     pub blocked: BTreeMap<usize, usize>,
     /// Who is on probation at the end, likewise.
     pub probation: BTreeMap<usize, usize>,
-    /// Whom honest validators have blocked or put on probation at any time.
+    /// The validators that honest ones have blocked or put on probation at any time.
     pub sentenced: BTreeSet<usize>,
     /// From healing until some honest validator had a new final block; `None` if it was not healed.
     pub first_progress: Option<Duration>,
@@ -95,6 +96,11 @@ enum Event {
         part: Part,
     },
     HandOver {
+        host: usize,
+        life: u64,
+    },
+    /// State sync looks what is due.
+    Sync {
         host: usize,
         life: u64,
     },
@@ -148,10 +154,10 @@ pub struct Simulation {
     step: u64,
     /// The event before which all validators crash, to start again soon.
     pub(crate) crash_all_at: Option<u64>,
-    /// Whom each host blocks for good.
+    /// The validators that each host blocks for good.
     condemned: Vec<BTreeSet<usize>>,
     recorder: Option<timeline::Recorder>,
-    /// What each host has been told of its links.
+    /// The link states that each host was told.
     links: Vec<links::Told>,
     topology: links::Topology,
     /// How long a validator that a mishap stopped stays away.
@@ -164,7 +170,7 @@ struct Healed {
     height: Height,
     first_progress: Option<Duration>,
     recovery: Option<Duration>,
-    /// Since when nobody crashes any more.
+    /// When crashes ended.
     calm: Option<Moment>,
 }
 
@@ -393,7 +399,7 @@ impl Simulation {
             self.now = at;
             self.step += 1;
             if self.crash_all_at == Some(self.step) {
-                self.befall(Fault::Crash(self.scenario.all()))?;
+                self.apply_fault(Fault::Crash(self.scenario.all()))?;
                 self.plan(
                     RESTART_DELAY,
                     Event::Fault(Fault::Restart(self.scenario.all())),
@@ -433,7 +439,7 @@ impl Simulation {
             .collect()
     }
 
-    /// Whether the host's machine does what it should, whatever becomes of its messages.
+    /// Whether the host's engine behaves, whatever happens to its messages.
     fn keeps_protocol(&self, host: usize) -> bool {
         let attacks = self.scenario.byzantine.get(&self.hosts[host].validator);
         attacks.is_none_or(|attacks| {
@@ -459,6 +465,7 @@ impl Simulation {
                 }
                 Ok(())
             }
+            Event::Sync { host, life } => self.tick_sync(host, life),
             Event::Linked {
                 host,
                 life,
@@ -471,7 +478,7 @@ impl Simulation {
                 Ok(())
             }
             Event::Return { host, life } => {
-                if self.hosts[host].life == life && self.hosts[host].running.is_none() {
+                if self.hosts[host].life == life && !self.hosts[host].is_up() {
                     return self.start(host);
                 }
                 Ok(())
@@ -505,7 +512,7 @@ impl Simulation {
                 self.plan(Duration::from_secs(1), Event::Second);
                 Ok(())
             }
-            Event::Fault(fault) => self.befall(fault),
+            Event::Fault(fault) => self.apply_fault(fault),
         }
     }
 
@@ -621,6 +628,11 @@ impl Simulation {
         let below = Height(lowest.unwrap_or(0).saturating_sub(retention));
         if below.0 == 0 {
             return;
+        }
+        if self.scenario.snapshot_interval > 0 {
+            // Who continues from a snapshot sees old certificates again.
+            let oldest = self.chain.genesis.epoch_blocks.epoch_of(below);
+            return self.checker.prune(below, oldest.min(self.highest.0));
         }
         self.checker.prune(below, self.highest.0);
         self.chain.authority.forget();

@@ -1,15 +1,17 @@
-//! Rows by key, in columns, written in batches: what [`crate::store`] asks of a database.
+//! Rows by key, in columns, written in batches: what [`crate::store`] needs from a database.
 //!
-//! RocksDB is the node's; the simulator has one that loses what was not synced.
+//! The node uses RocksDB; the simulator has one that loses what was not synced.
 
-use rocksdb::{ColumnFamily, DB, Direction, ErrorKind, IteratorMode, WriteBatch, WriteOptions};
+use rocksdb::{
+    ColumnFamily, DB, Direction, ErrorKind, IteratorMode, ReadOptions, WriteBatch, WriteOptions,
+};
 use std::{ops::Range, sync::Arc};
 
 /// A key and its value.
 pub type Row = (Vec<u8>, Vec<u8>);
 
-/// A database. Any thread may read and write; batches of different threads are written one after the
-/// other.
+/// A database. Any thread may read and write; batches of different threads are written one after
+/// the other.
 pub trait Database: Send + Sync {
     /// The value of a key.
     ///
@@ -29,7 +31,7 @@ pub trait Database: Send + Sync {
         keys: &[&[u8]],
     ) -> Result<Vec<Option<Vec<u8>>>, DatabaseError>;
 
-    /// Rows in the order of their keys, from this key on, at most so many.
+    /// At most this many rows from this key on, in the order of their keys.
     ///
     /// # Errors
     ///
@@ -40,6 +42,10 @@ pub trait Database: Send + Sync {
         key: &[u8],
         limit: usize,
     ) -> Result<Vec<Row>, DatabaseError>;
+
+    /// The present rows, unaffected by later writes. Cheap to take; rows that are overwritten or
+    /// deleted keep their space on disk as long as it is held.
+    fn snapshot(&self) -> Arc<dyn Snapshot>;
 
     /// Writes all of a batch or nothing. With `sync`, it and every batch before it is durable when
     /// this returns; without, a crash may lose it, but never an earlier batch and not this one.
@@ -52,20 +58,45 @@ pub trait Database: Send + Sync {
     /// About how many rows a column has, and bytes of its files.
     fn size(&self, column: &'static str) -> (u64, u64);
 
-    /// Bytes of what was written and is in no column's files yet.
+    /// Bytes that were written and are in no column's files yet.
     fn log_bytes(&self) -> u64;
 
-    /// Rewrites the files so that deleted rows take no room any more.
+    /// Rewrites the files so that deleted rows take no more space.
     fn compact(&self, column: &'static str);
 }
 
-/// What a database says when it fails.
+/// The rows of a database at one moment.
+pub trait Snapshot: Send + Sync {
+    /// As [`Database::get_sorted`].
+    ///
+    /// # Errors
+    ///
+    /// If the database cannot be read.
+    fn get_sorted(
+        &self,
+        column: &'static str,
+        keys: &[&[u8]],
+    ) -> Result<Vec<Option<Vec<u8>>>, DatabaseError>;
+
+    /// As [`Database::rows_from`].
+    ///
+    /// # Errors
+    ///
+    /// If the database cannot be read.
+    fn rows_from(
+        &self,
+        column: &'static str,
+        key: &[u8],
+        limit: usize,
+    ) -> Result<Vec<Row>, DatabaseError>;
+}
+
+/// An error of a database.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{message}")]
 pub struct DatabaseError {
     /// Whether the files do not hold what was written to them.
     pub damaged: bool,
-    /// What is wrong.
     pub message: String,
 }
 
@@ -78,7 +109,7 @@ impl From<rocksdb::Error> for DatabaseError {
     }
 }
 
-/// Changes that are made together. Later ones win.
+/// Changes that are written together. Later ones win.
 #[derive(Clone, Debug, Default)]
 pub struct Batch {
     changes: Vec<Change>,
@@ -180,6 +211,12 @@ impl Database for RocksDatabase {
             .collect()
     }
 
+    fn snapshot(&self) -> Arc<dyn Snapshot> {
+        Arc::new(RocksSnapshot(Pinned::new(self.clone(), |database| {
+            rocksdb::Snapshot::new(&database.0)
+        })))
+    }
+
     fn write(&self, batch: &Batch, sync: bool) -> Result<(), DatabaseError> {
         let mut rocks = WriteBatch::with_capacity_bytes(batch.bytes.len() * 9 / 8);
         for (column, key, value) in batch.changes() {
@@ -197,7 +234,7 @@ impl Database for RocksDatabase {
         use rocksdb::properties::{ESTIMATE_NUM_KEYS, TOTAL_SST_FILES_SIZE};
         let number = |name| {
             let column = self.column(column).ok()?;
-            // A property that RocksDB does not tell counts as nothing.
+            // A property that RocksDB does not report counts as zero.
             self.0.property_int_value_cf(column, name).ok().flatten()
         };
         (
@@ -224,5 +261,68 @@ impl Database for RocksDatabase {
             self.0
                 .compact_range_cf(column, None::<&[u8]>, None::<&[u8]>);
         }
+    }
+}
+
+self_cell::self_cell!(
+    /// A snapshot with its database.
+    struct Pinned {
+        owner: RocksDatabase,
+        #[not_covariant]
+        dependent: RocksdbSnapshot,
+    }
+);
+
+type RocksdbSnapshot<'a> = rocksdb::Snapshot<'a>;
+
+struct RocksSnapshot(Pinned);
+
+impl RocksSnapshot {
+    /// Reads with options that select the snapshot's rows.
+    fn read<T>(&self, read: impl FnOnce(&RocksDatabase, ReadOptions) -> T) -> T {
+        self.0.with_dependent(|database, snapshot| {
+            let mut options = ReadOptions::default();
+            options.set_snapshot(snapshot);
+            read(database, options)
+        })
+    }
+}
+
+impl Snapshot for RocksSnapshot {
+    fn get_sorted(
+        &self,
+        column: &'static str,
+        keys: &[&[u8]],
+    ) -> Result<Vec<Option<Vec<u8>>>, DatabaseError> {
+        self.read(|database, options| {
+            let column = database.column(column)?;
+            let keys = keys.iter().copied();
+            let answers = database
+                .0
+                .batched_multi_get_cf_opt(column, keys, true, &options);
+            answers
+                .into_iter()
+                .map(|answer| Ok(answer?.map(|row| row.to_vec())))
+                .collect()
+        })
+    }
+
+    fn rows_from(
+        &self,
+        column: &'static str,
+        key: &[u8],
+        limit: usize,
+    ) -> Result<Vec<Row>, DatabaseError> {
+        self.read(|database, options| {
+            let column = database.column(column)?;
+            let start = IteratorMode::From(key, Direction::Forward);
+            let rows = database.0.iterator_cf_opt(column, options, start);
+            rows.take(limit)
+                .map(|row| {
+                    let (key, value) = row?;
+                    Ok((key.into_vec(), value.into_vec()))
+                })
+                .collect()
+        })
     }
 }

@@ -1,5 +1,5 @@
-//! The few things that a node asks of a file system, so that a simulator can put one of its own
-//! below it: one that loses what was not synced, tears writes, and fails.
+//! The file system operations that a node needs, so that a simulator can provide its own: one that
+//! loses what was not synced, tears writes, and fails.
 //!
 //! RocksDB brings its own; see [`crate::database`].
 
@@ -10,7 +10,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
-/// A file system. Paths are absolute, or relative to whatever the implementation holds for here.
+/// A file system. Paths are absolute, or relative to a folder of the implementation's choice.
 ///
 /// A change is durable only after a sync: of the file for its content, of its folder for its name.
 pub trait Disk: Send + Sync {
@@ -21,7 +21,7 @@ pub trait Disk: Send + Sync {
     /// If the file system fails.
     fn make_folder(&self, path: &Path) -> io::Result<()>;
 
-    /// Takes a lock on a file, making it if necessary, that lasts as long as what is returned.
+    /// Locks a file, creating it if necessary, until the returned value is dropped.
     ///
     /// # Errors
     ///
@@ -43,21 +43,21 @@ pub trait Disk: Send + Sync {
     /// is longer than `max_bytes`; or if the file system fails.
     fn read(&self, path: &Path, max_bytes: u64) -> io::Result<Vec<u8>>;
 
-    /// Opens a file that is there, to append to it.
+    /// Opens an existing file to append to it.
     ///
     /// # Errors
     ///
     /// If it is not there, or the file system fails.
     fn open(&self, path: &Path) -> io::Result<Box<dyn DiskFile>>;
 
-    /// Makes an empty file in the place of whatever has that name.
+    /// Creates an empty file, replacing one of that name.
     ///
     /// # Errors
     ///
     /// If the file system fails.
     fn create(&self, path: &Path) -> io::Result<Box<dyn DiskFile>>;
 
-    /// Gives a file another name, in the place of whatever has that one.
+    /// Renames a file, replacing one of that name.
     ///
     /// # Errors
     ///
@@ -79,7 +79,7 @@ pub trait Disk: Send + Sync {
     fn sync_folder(&self, folder: &Path) -> io::Result<()>;
 }
 
-/// An open file, of which only the end is written.
+/// An open file to append to.
 pub trait DiskFile: Send {
     /// Writes at the end.
     ///
@@ -88,7 +88,7 @@ pub trait DiskFile: Send {
     /// If the file system fails; any part of it may be written then.
     fn append(&mut self, bytes: &[u8]) -> io::Result<()>;
 
-    /// Cuts the file off after so many bytes.
+    /// Truncates the file to this many bytes.
     ///
     /// # Errors
     ///
@@ -103,7 +103,7 @@ pub trait DiskFile: Send {
     fn sync(&mut self) -> io::Result<()>;
 }
 
-/// The operating system's.
+/// The operating system's file system.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct SystemDisk;
 
@@ -172,7 +172,7 @@ impl DiskFile for SystemFile {
     }
 }
 
-/// Replaces a file by a new one so that after a crash either is there whole.
+/// Replaces a file by a new one, so that after a crash one of the two is there whole.
 ///
 /// # Errors
 ///

@@ -30,10 +30,15 @@
 //! Everything that is kept on opening is synced before anything else: a killed process may have left
 //! it in the page cache only. A failed write or sync poisons the journal; it is never retried,
 //! because after a failed sync nobody knows what is on disk.
+//!
+//! # Why not RocksDB
+//!
+//! The journal needs one sync per step, its own sequence numbers and checksums, and a way to tell a
+//! torn tail from a hole. Plain appending with `fdatasync` took 147 µs on the machine of the
+//! measurements, writing into preallocated zeros 102 µs; the journal appends.
 
 use crate::disk::{Disk, DiskFile, SystemDisk};
 use commonware_codec::{Copying, DecodeExt, Encode};
-use quorate_crypto::mistakes::{Mistake, made};
 use quorate_types::{ChainId, Durable, Record, limits::MAX_BLOCK_BYTES};
 use std::{
     io,
@@ -91,7 +96,7 @@ pub enum JournalError {
     Damaged {
         /// The file.
         path: PathBuf,
-        /// Where the first bytes lie that are no frame.
+        /// The offset of the first bytes that are no frame.
         offset: u64,
     },
     /// An earlier write or sync failed.
@@ -195,10 +200,7 @@ impl Journal {
         let end = end as u64;
         let mut file = disk.open(&path).map_err(|e| io_error(&path, e))?;
         file.cut(end)
-            .and_then(|()| match made(Mistake::TailNotSynced) {
-                true => Ok(()),
-                false => file.sync(),
-            })
+            .and_then(|()| file.sync())
             .map_err(|e| io_error(&path, e))?;
         for old in &numbers[..numbers.len() - 1] {
             let old = segment(directory, *old);
@@ -277,21 +279,10 @@ impl Journal {
     pub fn release<T>(&mut self, value: T) -> Result<Durable<T>, JournalError> {
         self.check()?;
         if !self.buffer.is_empty() {
-            let result =
-                self.file
-                    .append(&self.buffer)
-                    .and_then(|()| match made(Mistake::VoteBeforeSync) {
-                        true => Ok(()),
-                        false => self.file.sync(),
-                    });
-            let result = match result {
-                Err(_) if made(Mistake::FailedSyncIgnored) => Ok(()),
-                Err(_) if made(Mistake::FailedSyncRetried) => self
-                    .file
-                    .append(&self.buffer)
-                    .and_then(|()| self.file.sync()),
-                result => result,
-            };
+            let result = self
+                .file
+                .append(&self.buffer)
+                .and_then(|()| self.file.sync());
             self.poison_on_error(result)?;
             self.bytes += self.buffer.len() as u64;
             self.buffer.clear();
@@ -333,15 +324,10 @@ impl Journal {
             .create(&temporary)
             .map_err(|e| io_error(&temporary, e))?;
         file.append(content)
-            .and_then(|()| match made(Mistake::RewriteWithoutSync) {
-                true => Ok(()),
-                false => file.sync(),
-            })
+            .and_then(|()| file.sync())
             .and_then(|()| disk.rename(&temporary, &path))
             .map_err(|e| io_error(&temporary, e))?;
-        if !made(Mistake::RewriteWithoutFolderSync) {
-            sync_directory(disk, &self.directory)?;
-        }
+        sync_directory(disk, &self.directory)?;
         if self.number > 0 {
             disk.remove(&self.path)
                 .map_err(|e| io_error(&self.path, e))?;
@@ -493,7 +479,7 @@ fn parse(bytes: &[u8]) -> Option<Frame<'_>> {
     let mut hasher = crc32fast::Hasher::new();
     hasher.update(&bytes[..20]);
     hasher.update(payload);
-    (hasher.finalize() == checksum || made(Mistake::ChecksumIgnored)).then_some(Frame {
+    (hasher.finalize() == checksum).then_some(Frame {
         sequence,
         durable,
         payload,

@@ -11,7 +11,7 @@ use std::{
     path::Path,
 };
 
-/// Logs are made of blocks of this size; no record crosses their ends.
+/// Logs consist of blocks of this size; no record crosses their ends.
 const BLOCK_BYTES: usize = 32 << 10;
 
 /// Checksum, length and type.

@@ -48,11 +48,30 @@
 //! not lead to the root is never handed out.
 //!
 //! The formats are frozen by `tests/golden/tree.json`.
+//!
+//! # Why this trie
+//!
+//! Measured at 1,000,000 accounts, blocks of 500 transfers, RocksDB with a 32 MiB cache and no sync
+//! (`quorate-bench state --accounts 1000000 --blocks 50 --transfers 500`, on a machine that did
+//! other work as well):
+//!
+//! | | trie | `jmt`, pruned each block | `jmt`, never pruned |
+//! |---|---|---|---|
+//! | update, µs per changed key | 8.2 | 106.7 | 37.6 |
+//! | rows written per key | 2.1 | 8.7 | 8.7 |
+//! | proof, bytes | 734 | 1,385 | 1,385 |
+//! | database, MiB | 88 | 272 | 808 |
+//!
+//! Between runs the trie took 8 to 15 µs, `jmt` 70 to 196 and 38 to 71. `jmt` had no node cache of
+//! its own in this comparison. Any subtree verifies by itself, which state sync needs.
 
+mod chunk;
 mod hash;
 mod path;
 mod proof;
 mod row;
+mod rows;
+mod span;
 mod store;
 mod subtree;
 #[cfg(test)]
@@ -60,8 +79,10 @@ mod tests;
 mod update;
 mod upper;
 
+pub use chunk::{Assembled, CHUNK_MAX_ENTRIES, Chunk, KnownNode, Verified, assemble};
 pub use path::{Prefix, RowKey};
 pub use proof::{Entry, Proof, ProofError};
+pub(crate) use span::{SpanNodes, key_after};
 pub use store::{MemoryStore, NodeStore, TableRows, column_options};
 pub use subtree::{SUBTREE_MAX_ENTRIES, Subtree};
 pub use update::{Changeset, Loaded};
@@ -164,6 +185,16 @@ impl<S: NodeStore> Tree<S> {
         };
         let upper = upper::load(&store, root)?;
         Ok(Self { store, root, upper })
+    }
+
+    /// An empty tree over rows that are not looked at, because they do not belong together yet.
+    pub(crate) fn unread(store: S) -> Self {
+        let upper = upper::empty();
+        Self {
+            store,
+            root: Digest::ZERO,
+            upper,
+        }
     }
 
     /// The root; [`Digest::ZERO`] for an empty tree.

@@ -2,6 +2,7 @@
 #![allow(missing_docs, clippy::unwrap_used)]
 
 use quorate_storage::{
+    database::{Batch, Database, DatabaseError, Row, Snapshot},
     store::{Commit, Store, StoreError, tree_updates},
     tree::{MemoryStore, TableRows, Tree},
 };
@@ -15,7 +16,10 @@ use std::{
     fs::{self, OpenOptions},
     path::{Path, PathBuf},
     process::Command,
-    sync::Arc,
+    sync::{
+        Arc, Mutex,
+        atomic::{AtomicUsize, Ordering::Relaxed},
+    },
 };
 use tempfile::TempDir;
 
@@ -303,12 +307,15 @@ fn commit_full(store: &Store, tree: &mut Tree<TableRows>, transfers: u64) {
     tree.commit(changes);
 }
 
+/// The size of the tables. One that the database deletes meanwhile does not count.
 fn folder_bytes(folder: &Path) -> u64 {
     let files = files(folder, |name| name.ends_with(".sst"));
-    files
-        .iter()
-        .map(|file| fs::metadata(file).unwrap().len())
-        .sum()
+    let sizes = files.iter().map(|file| match fs::metadata(file) {
+        Ok(metadata) => metadata.len(),
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => 0,
+        Err(error) => panic!("{}: {error}", file.display()),
+    });
+    sizes.sum()
 }
 
 #[test]
@@ -378,4 +385,109 @@ fn pruning_keeps_the_files_as_small_as_what_is_kept() {
         all > bounded + 30_000_000,
         "{all} bytes without pruning, {bounded} with"
     );
+}
+
+/// A database in memory that counts the writes which a power cut would take.
+#[derive(Default)]
+struct Memory {
+    rows: Mutex<Rows>,
+    unsynced: AtomicUsize,
+}
+
+type Rows = BTreeMap<&'static str, BTreeMap<Vec<u8>, Vec<u8>>>;
+
+struct Moment(Rows);
+
+impl Snapshot for Moment {
+    fn get_sorted(
+        &self,
+        column: &'static str,
+        keys: &[&[u8]],
+    ) -> Result<Vec<Option<Vec<u8>>>, DatabaseError> {
+        let rows = self.0.get(column);
+        let get = |key: &&[u8]| rows.and_then(|rows| rows.get(*key).cloned());
+        Ok(keys.iter().map(get).collect())
+    }
+
+    fn rows_from(
+        &self,
+        column: &'static str,
+        key: &[u8],
+        limit: usize,
+    ) -> Result<Vec<Row>, DatabaseError> {
+        let rows = self.0.get(column).into_iter();
+        let rows = rows.flat_map(|rows| rows.range(key.to_vec()..)).take(limit);
+        Ok(rows
+            .map(|(key, value)| (key.clone(), value.clone()))
+            .collect())
+    }
+}
+
+impl Database for Memory {
+    fn get(&self, column: &'static str, key: &[u8]) -> Result<Option<Vec<u8>>, DatabaseError> {
+        Ok(self.get_sorted(column, &[key])?.remove(0))
+    }
+
+    fn get_sorted(
+        &self,
+        column: &'static str,
+        keys: &[&[u8]],
+    ) -> Result<Vec<Option<Vec<u8>>>, DatabaseError> {
+        self.snapshot().get_sorted(column, keys)
+    }
+
+    fn rows_from(
+        &self,
+        column: &'static str,
+        key: &[u8],
+        limit: usize,
+    ) -> Result<Vec<Row>, DatabaseError> {
+        self.snapshot().rows_from(column, key, limit)
+    }
+
+    fn snapshot(&self) -> Arc<dyn Snapshot> {
+        Arc::new(Moment(self.rows.lock().unwrap().clone()))
+    }
+
+    fn write(&self, batch: &Batch, sync: bool) -> Result<(), DatabaseError> {
+        let mut rows = self.rows.lock().unwrap();
+        for (column, key, value) in batch.changes() {
+            let rows = rows.entry(column).or_default();
+            match value {
+                Some(value) => drop(rows.insert(key.to_vec(), value.to_vec())),
+                None => drop(rows.remove(key)),
+            }
+        }
+        match sync {
+            true => self.unsynced.store(0, Relaxed),
+            false => drop(self.unsynced.fetch_add(1, Relaxed)),
+        }
+        Ok(())
+    }
+
+    fn size(&self, _: &'static str) -> (u64, u64) {
+        (0, 0)
+    }
+
+    fn log_bytes(&self) -> u64 {
+        0
+    }
+
+    fn compact(&self, _: &'static str) {}
+}
+
+/// A killed process leaves writes in the page cache. Whoever finds them must sync them before anything
+/// relies on them: a power cut would still take them.
+#[test]
+fn what_a_start_finds_is_synced_before_it_is_used() {
+    let genesis = genesis(1, 10);
+    let memory = Arc::new(Memory::default());
+    let open = || Store::open_on(memory.clone(), Path::new("memory"), &genesis).unwrap();
+    drop(open());
+    let mut left = Batch::default();
+    left.put("kept", b"a transaction", b"that was accepted");
+    memory.write(&left, false).unwrap();
+    assert_eq!(memory.unsynced.load(Relaxed), 1);
+    drop(open());
+    assert_eq!(memory.unsynced.load(Relaxed), 0);
 }

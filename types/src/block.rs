@@ -1,4 +1,7 @@
 //! Blocks: a header, which votes name by its hash, and the transactions it commits to.
+//!
+//! A vote names a block by its header's hash. The header holds the view, the parent view and the
+//! roots, so nothing else needs a signature, and a block that is proposed again keeps its id.
 
 use crate::{
     ChainId, Epoch, Height, Transaction, View,

@@ -9,11 +9,11 @@ use std::fmt;
 /// Version byte of an encoded [`Certificate`].
 const CERTIFICATE_VERSION: u8 = 1;
 
-/// A quorum's word on a subject: a notarization, a nullification or a finalization, by the kind of
-/// the votes it stands for.
+/// A quorum's votes on a subject as one proof: a notarization, a nullification or a finalization,
+/// by the kind of the votes.
 ///
-/// The type does not say whether the proof has been verified; whoever takes one from outside
-/// verifies it first.
+/// The type does not say whether the proof was verified. Certificates from outside must be verified
+/// first.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Certificate {
     /// What the quorum voted for.

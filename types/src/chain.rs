@@ -1,4 +1,7 @@
 //! Which chain a message belongs to.
+//!
+//! The chain id is the hash of the genesis content. It goes into everything that is signed, so
+//! nothing signed for one chain is valid on another.
 
 use bytes::BufMut;
 use commonware_codec::{Buf, Error, FixedSize, Read, Write, extensions::ReadExt};

@@ -105,7 +105,7 @@ pub(crate) fn read_version(
     }
 }
 
-/// What a list has beside its items.
+/// A list's size without its items.
 pub(crate) const LIST_COUNT_BYTES: usize = 4;
 
 /// Writes a list: its `u32` count and its items.

@@ -2,13 +2,17 @@
 
 use crate::{Epoch, ValidatorIndex, View, limits::MAX_VALIDATORS};
 use quorate_crypto::Identity;
-use quorate_crypto::mistakes::{Mistake, made};
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, sync::Arc};
 
-/// The validators of one epoch, in a fixed order.
+/// The validators of one epoch, in a fixed order. A copy shares the list.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Committee {
     epoch: Epoch,
+    members: Arc<Members>,
+}
+
+#[derive(Debug, PartialEq, Eq)]
+struct Members {
     validators: Vec<Identity>,
     places: BTreeMap<Identity, ValidatorIndex>,
 }
@@ -22,23 +26,20 @@ pub enum CommitteeError {
     /// More than [`MAX_VALIDATORS`].
     #[error("a committee has at most {MAX_VALIDATORS} validators, not {count}")]
     TooLarge {
-        /// How many there were.
+        /// Their number.
         count: usize,
     },
-    /// The same identity stands in the list twice.
+    /// An identity is in the list twice.
     #[error("validator {identity} is in the committee twice")]
-    Duplicate {
-        /// The identity.
-        identity: Identity,
-    },
+    Duplicate { identity: Identity },
 }
 
 impl Committee {
-    /// A committee of the given validators, who keep their order.
+    /// A committee of these validators, in this order.
     ///
     /// # Errors
     ///
-    /// If the list is empty, too long, or names somebody twice.
+    /// If the list is empty, too long, or names a validator twice.
     pub fn new(epoch: Epoch, validators: Vec<Identity>) -> Result<Self, CommitteeError> {
         if validators.is_empty() {
             return Err(CommitteeError::Empty);
@@ -58,8 +59,7 @@ impl Committee {
         }
         Ok(Self {
             epoch,
-            validators,
-            places,
+            members: Arc::new(Members { validators, places }),
         })
     }
 
@@ -78,7 +78,7 @@ impl Committee {
 
     /// How many validators there are: n, at least 1.
     pub fn size(&self) -> usize {
-        self.validators.len()
+        self.members.validators.len()
     }
 
     /// How many may be faulty: f, the largest number with n ≥ 3f + 1.
@@ -89,15 +89,15 @@ impl Committee {
     /// How many make a quorum: n − f. Any two quorums share an honest validator, and the honest
     /// ones alone are a quorum.
     pub fn quorum(&self) -> usize {
-        self.size() - self.faults() - usize::from(made(Mistake::QuorumTooSmall))
+        self.size() - self.faults()
     }
 
-    /// Who leads the view: each in turn. The epoch shifts the turn.
+    /// The leader of a view: the validators take turns. The epoch shifts the turn.
     pub fn leader(&self, view: View) -> ValidatorIndex {
         self.leader_in(self.epoch, view)
     }
 
-    /// Who leads the view of another epoch with the same validators.
+    /// The leader of a view in another epoch with the same validators.
     pub fn leader_in(&self, epoch: Epoch, view: View) -> ValidatorIndex {
         let size = self.size() as u64;
         let turn = (view.0 % size + epoch.0 % size) % size;
@@ -106,22 +106,23 @@ impl Committee {
 
     /// The validator at this place, if there is one.
     pub fn identity(&self, place: ValidatorIndex) -> Option<Identity> {
-        self.validators.get(place.as_usize()).copied()
+        self.members.validators.get(place.as_usize()).copied()
     }
 
     /// The place of this identity, if it belongs to the committee.
     pub fn place(&self, identity: &Identity) -> Option<ValidatorIndex> {
-        self.places.get(identity).copied()
+        self.members.places.get(identity).copied()
     }
 
     /// All validators in order.
     pub fn identities(&self) -> &[Identity] {
-        &self.validators
+        &self.members.validators
     }
 
     /// All places in order.
     pub fn places(&self) -> impl Iterator<Item = ValidatorIndex> + use<> {
-        (0..u32::try_from(self.validators.len()).expect("at most 1,024")).map(ValidatorIndex)
+        (0..u32::try_from(self.members.validators.len()).expect("at most 1,024"))
+            .map(ValidatorIndex)
     }
 }
 

@@ -13,7 +13,7 @@ impl EpochLength {
     /// What a new chain gets unless something else is asked for.
     pub const DEFAULT: Self = Self(NonZeroU64::new(10_000).expect("not zero"));
 
-    /// So many blocks, or `None` for zero.
+    /// An epoch length; `None` for zero.
     pub fn new(blocks: u64) -> Option<Self> {
         NonZeroU64::new(blocks).map(Self)
     }

@@ -12,9 +12,12 @@
 //! 4. the sender must hold the amount, or it fails; otherwise the amount is moved.
 //!
 //! The sum of all balances never changes. It fits in 64 bits, so no sum here overflows.
+//!
+//! Fees go to the block's leader, so the sum of all balances never changes. The header commits to
+//! the outcomes of transactions only by the accounts' root: an explorer without the genesis
+//! accounts shows outcomes as a validator's statement, balances with a proof.
 
 use crate::{Account, Block, Failure, Identity, Outcome, Transfer};
-use quorate_crypto::mistakes::{Mistake, made};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// What a block has changed.
@@ -24,7 +27,7 @@ pub struct Execution {
     pub accounts: BTreeMap<Identity, Account>,
     /// What these were before it.
     pub before: BTreeMap<Identity, Account>,
-    /// What became of each transaction, in order.
+    /// The outcomes of the transactions, in order.
     pub outcomes: Vec<Outcome>,
 }
 
@@ -77,11 +80,7 @@ fn apply(
     };
     sender.balance = balance;
     sender.nonce = nonce;
-    if made(Mistake::LeaderFeeLost) {
-        credit(accounts, &transfer.sender, transfer.fee);
-    } else {
-        credit(accounts, leader, transfer.fee);
-    }
+    credit(accounts, leader, transfer.fee);
     let sender = accounts.entry(transfer.sender).or_default();
     let Some(balance) = sender.balance.checked_sub(transfer.amount) else {
         return Outcome::Failed(Failure::InsufficientBalance);

@@ -1,4 +1,7 @@
 //! The genesis file, from which a chain starts, and the small trust file made from it.
+//!
+//! The trust file lists the committee for both schemes, although the group key alone verifies
+//! threshold certificates: evidence is verified against a single validator's key.
 
 use crate::{
     Certificate, ChainId, Committee, CommitteeError, Epoch, EpochLength, Header, Transfer,
@@ -102,6 +105,18 @@ impl BlockLimits {
     }
 }
 
+/// What a block may hold unless something else is asked for.
+pub const DEFAULT_LIMITS: BlockLimits = BlockLimits {
+    max_transactions: 4_096,
+    max_bytes: 1 << 20,
+};
+
+/// What a transfer pays at least unless something else is asked for.
+pub const DEFAULT_FEES: Fees = Fees {
+    per_transfer: 1,
+    per_memo_byte: 1,
+};
+
 /// One validator of the genesis committee.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -121,7 +136,7 @@ pub struct GenesisValidator {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct GenesisAccount {
-    /// Who owns it.
+    /// Its owner.
     pub identity: Identity,
     /// What it holds, in the chain's smallest unit.
     pub balance: u64,
@@ -415,7 +430,7 @@ impl Verifier {
         self.scheme.verify_many(&items, seed)
     }
 
-    /// Who signed a certificate, if the scheme tells.
+    /// The signers of a certificate, if the scheme names them.
     pub fn signers(&self, certificate: &Certificate) -> Option<Vec<ValidatorIndex>> {
         let signers = self.scheme.signers(&certificate.proof)?;
         Some(signers.into_iter().map(ValidatorIndex).collect())

@@ -1,4 +1,4 @@
-//! What stands at a message's beginning, read before the rest of it.
+//! Message heads, which are read before the rest of a message.
 //!
 //! A block's body costs a hundred times more to read than its header: each transaction is hashed
 //! twice. So whoever takes frames from peers judges each message by its head first, and reads the
@@ -50,13 +50,13 @@ pub enum Head {
     Status,
     /// Two conflicting votes.
     Evidence,
-    /// Whom the sender has no link to.
+    /// The validators that the sender has no link to.
     Apart,
-    /// A frame for somebody by way of a third one.
+    /// A relayed frame.
     Relayed {
-        /// Who is to have said it.
+        /// Its author.
         author: ValidatorIndex,
-        /// Who is to hear it.
+        /// Its receiver.
         to: ValidatorIndex,
     },
     /// Word that a range is not kept.
@@ -66,8 +66,16 @@ pub enum Head {
     },
     /// A question of a validator that starts.
     Inquiry,
-    /// What is perhaps the answer to one.
+    /// An answer to an inquiry, perhaps.
     Standing,
+    /// A request for the newest snapshot.
+    SnapshotRequest,
+    /// A snapshot's description that was perhaps requested.
+    SnapshotReply,
+    /// A request for a part of a snapshot.
+    ChunkRequest,
+    /// A part of a snapshot that was perhaps requested.
+    ChunkReply,
     /// A kind that this version does not know.
     Unknown {
         /// Its code.
@@ -126,12 +134,16 @@ impl Head {
             },
             15 => Self::Inquiry,
             16 => Self::Standing,
+            17 => Self::SnapshotRequest,
+            18 => Self::SnapshotReply,
+            19 => Self::ChunkRequest,
+            20 => Self::ChunkReply,
             code => Self::Unknown { code: *code },
         })
     }
 }
 
-/// Where a header's height stands: behind its version, the chain, the epoch and the view.
+/// The offset of a header's height: behind its version, the chain, the epoch and the view.
 const HEIGHT_OFFSET: usize = 1 + Digest::SIZE + Epoch::SIZE + View::SIZE;
 
 fn number(bytes: &[u8], offset: usize) -> Option<u64> {

@@ -1,4 +1,4 @@
-//! Accounts and receipts: the state that blocks change, and what became of each transaction.
+//! Accounts and receipts: the state that blocks change, and the outcomes of transactions.
 
 use crate::codec::{fixed_codec, read_version};
 use bytes::BufMut;
@@ -20,7 +20,7 @@ pub struct Account {
     pub balance: u64,
 }
 
-/// Where an account stands in the authenticated state: SHA-256 of its identity.
+/// The key of an account in the authenticated state: SHA-256 of its identity.
 pub fn state_key(identity: &Identity) -> Digest {
     sha256(&[&identity.0])
 }
@@ -60,12 +60,12 @@ pub enum Failure {
     InsufficientBalance,
 }
 
-/// What became of a transaction.
+/// The outcome of a transaction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Outcome {
     /// The amount was moved and the fee paid.
     Applied,
-    /// It failed, as told.
+    /// It failed for this reason.
     Failed(Failure),
 }
 
@@ -74,7 +74,7 @@ pub enum Outcome {
 pub struct Receipt {
     /// The transaction's id.
     pub transaction: Digest,
-    /// What became of it.
+    /// Its outcome.
     pub outcome: Outcome,
 }
 

@@ -1,7 +1,7 @@
 //! Limits on everything that comes from outside. Each is checked before memory is taken.
 
 /// Most validators in a committee.
-pub const MAX_VALIDATORS: usize = 1_024;
+pub const MAX_VALIDATORS: usize = quorate_crypto::bls::MAX_VALIDATORS as usize;
 
 /// Most transactions in a block, whatever the genesis file says.
 pub const MAX_BLOCK_TRANSACTIONS: usize = 8_192;
@@ -35,6 +35,12 @@ pub const RANGE_REPLY_BYTES: usize = 1024 * 1024;
 
 /// Most certificates that one request may ask for.
 pub const MAX_CERTIFICATE_REPLIES: usize = 64;
+
+/// Most headers that prove a snapshot. Under load a block names the state of one a few blocks before it.
+pub const MAX_SNAPSHOT_HEADERS: usize = 256;
+
+/// Most bytes of an encoded part of the state.
+pub const MAX_CHUNK_BYTES: usize = 1024 * 1024;
 
 /// Most transactions in one forwarded batch.
 pub const MAX_FORWARDED_TRANSACTIONS: usize = 2_048;

@@ -35,7 +35,8 @@ pub fn merkle_path(leaves: &[Digest], index: usize) -> Option<Vec<Digest>> {
     Some(path)
 }
 
-/// Whether a leaf stands at an index among so many under the root (RFC 9162, section 2.1.3.2).
+/// Whether a leaf is at an index of a list of this length, given its root (RFC 9162, section
+/// 2.1.3.2).
 pub fn merkle_verify(
     root: &Digest,
     leaf: &Digest,

@@ -1,8 +1,8 @@
 //! What validators send each other.
 
 use crate::{
-    Block, Certificate, ChainId, Epoch, Evidence, Height, Nonce, Standing, Transaction,
-    ValidatorIndex, View, Vote,
+    Block, Certificate, ChainId, ChunkAnswer, ChunkRequest, Epoch, Evidence, Height, Nonce,
+    SnapshotProof, Standing, Transaction, ValidatorIndex, View, Vote,
     codec::{
         LIST_COUNT_BYTES, fixed_codec, list_size, read_list, read_option, write_list, write_option,
     },
@@ -49,17 +49,17 @@ pub struct Status {
     pub convicted: Digest,
 }
 
-/// A frame for a validator that its author has no link to, by way of a third one.
+/// A frame that a third validator relays because its author has no link to the receiver.
 ///
-/// It is signed: what is in it is held for the author's word, as over a link, and nobody on the way can
-/// put words into its mouth.
+/// It is signed, so its content counts as the author's, as over a link, and no relay can forge it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Relayed {
-    /// Who says it.
+    /// The author.
     pub author: ValidatorIndex,
-    /// Who is to hear it.
+    /// The receiver.
     pub to: ValidatorIndex,
-    /// Counts up with each frame of the author, over restarts too, so that none is taken twice.
+    /// Increases with each frame of the author, over restarts too, so that no frame is accepted
+    /// twice.
     pub number: u64,
     /// An encoded [`Frame`], at most [`MAX_RELAYED_BYTES`].
     pub frame: Bytes,
@@ -99,7 +99,7 @@ impl Relayed {
         bytes
     }
 
-    /// Whether its author, who has this identity, has signed it.
+    /// Whether the author with this identity has signed it.
     pub fn verify(&self, chain: &ChainId, author: &Identity) -> bool {
         let signed = Self::signed_bytes(chain, self.to, self.number, &self.frame);
         author.verify(RELAY_NAMESPACE, &signed, &self.signature)
@@ -137,15 +137,16 @@ pub enum Message {
         /// The last view.
         last: View,
     },
-    /// Transactions for the coming leaders.
+    /// Transactions for the next leaders.
     Transactions(Vec<Transaction>),
     /// How far the sender is.
     Status(Status),
     /// Two conflicting votes of a validator, which the sender has verified.
     Evidence(Box<Evidence>),
-    /// Whom the sender has no link to. Follows a status; without it the sender lacks no link.
+    /// The validators that the sender has no link to. It follows a status; without it no link is
+    /// missing.
     Apart(Vec<ValidatorIndex>),
-    /// A frame of somebody who has no link to whom it is for.
+    /// A relayed frame of an author without a link to the receiver.
     Relayed(Box<Relayed>),
     /// The answer to a [`Message::RangeRequest`] for blocks that the sender has pruned.
     Pruned {
@@ -154,10 +155,24 @@ pub enum Message {
         /// The oldest height that the sender keeps.
         oldest: Height,
     },
-    /// "How far are you, and which is my newest vote that you have seen?" From a validator that starts.
+    /// An inquiry of a validator that starts: the peer's newest certificate, and the newest vote of
+    /// the asker that the peer has seen.
     Inquiry(Nonce),
     /// The answer.
     Standing(Box<Standing>),
+    /// "Which is the newest snapshot that you serve?"
+    SnapshotRequest,
+    /// The newest snapshot that the sender serves, if it serves any.
+    SnapshotReply(Option<Box<SnapshotProof>>),
+    /// A request for a part of a snapshot.
+    ChunkRequest(ChunkRequest),
+    /// The answer to a [`Message::ChunkRequest`].
+    ChunkReply {
+        /// The request that it answers.
+        request: ChunkRequest,
+        /// The part.
+        answer: ChunkAnswer,
+    },
 }
 
 /// Messages that travel together: at most [`MAX_FRAME_MESSAGES`] of them.
@@ -184,6 +199,10 @@ impl Message {
             Self::Pruned { .. } => "pruned",
             Self::Inquiry(_) => "inquiry",
             Self::Standing(_) => "standing",
+            Self::SnapshotRequest => "snapshot_request",
+            Self::SnapshotReply(_) => "snapshot_reply",
+            Self::ChunkRequest(_) => "chunk_request",
+            Self::ChunkReply { .. } => "chunk_reply",
         }
     }
 
@@ -205,6 +224,10 @@ impl Message {
             Self::Pruned { .. } => 14,
             Self::Inquiry(_) => 15,
             Self::Standing(_) => 16,
+            Self::SnapshotRequest => 17,
+            Self::SnapshotReply(_) => 18,
+            Self::ChunkRequest(_) => 19,
+            Self::ChunkReply { .. } => 20,
         }
     }
 }
@@ -324,6 +347,10 @@ impl EncodeSize for Message {
             Self::Pruned { .. } => 2 * Height::SIZE,
             Self::Inquiry(_) => Nonce::SIZE,
             Self::Standing(standing) => standing.encode_size(),
+            Self::SnapshotRequest => 0,
+            Self::SnapshotReply(proof) => 1 + proof.as_ref().map_or(0, |proof| proof.encode_size()),
+            Self::ChunkRequest(request) => request.encode_size(),
+            Self::ChunkReply { request, answer } => request.encode_size() + answer.encode_size(),
         }
     }
 }
@@ -361,6 +388,13 @@ impl Write for Message {
             }
             Self::Inquiry(nonce) => nonce.write(buffer),
             Self::Standing(standing) => standing.write(buffer),
+            Self::SnapshotRequest => {}
+            Self::SnapshotReply(proof) => write_option(proof.as_deref(), buffer),
+            Self::ChunkRequest(request) => request.write(buffer),
+            Self::ChunkReply { request, answer } => {
+                request.write(buffer);
+                answer.write(buffer);
+            }
         }
     }
 }
@@ -396,6 +430,13 @@ impl Read for Message {
             },
             15 => Self::Inquiry(Nonce::read(buffer)?),
             16 => Self::Standing(Box::new(Standing::read(buffer)?)),
+            17 => Self::SnapshotRequest,
+            18 => Self::SnapshotReply(read_option(buffer)?.map(Box::new)),
+            19 => Self::ChunkRequest(ChunkRequest::read(buffer)?),
+            20 => Self::ChunkReply {
+                request: ChunkRequest::read(buffer)?,
+                answer: ChunkAnswer::read(buffer)?,
+            },
             other => return Err(Error::InvalidEnum(other)),
         })
     }

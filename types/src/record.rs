@@ -5,15 +5,14 @@ use bytes::BufMut;
 use commonware_codec::{Buf, EncodeSize, Error, FixedSize, Read, Write, extensions::ReadExt};
 use std::sync::Arc;
 
-/// What a journal says that does not go back to the first vote of its key.
-///
-/// Of several in a journal the last one holds.
+/// A record of a journal that does not go back to the first vote of its key. The last one in a
+/// journal counts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Silence {
-    /// Votes are missing, and nobody has told yet how far they may go: the key must not vote.
+    /// Votes are missing, and it is not known yet how far they go: the key must not vote.
     Unknown,
-    /// Votes are missing. The position is the newest certificate that the others told of: the missing
-    /// votes are not more than two views above it.
+    /// Votes are missing. The position is the newest certificate that the others named: the missing
+    /// votes are at most two views above it.
     Until(Position),
     /// As `Until`, after the loss of more journals than the committee can do without: nullify votes are
     /// allowed above the position.
@@ -60,7 +59,7 @@ pub enum Record {
     Block(Arc<Block>),
     /// A verified certificate.
     Certificate(Certificate),
-    /// Which of the key's votes are missing above.
+    /// Which votes of the key are missing.
     Silence(Silence),
 }
 

@@ -1,5 +1,5 @@
-//! What a validator asks the others at its start: how far they are, and what of its own votes they
-//! have seen.
+//! The inquiry of a validator that starts, and the answer: the peer's newest certificate, and the
+//! newest vote of the asker that it has seen.
 
 use crate::{
     Certificate, Epoch, View, Vote,
@@ -44,10 +44,10 @@ impl Read for Nonce {
     }
 }
 
-/// What a validator says of its own journal.
+/// The state of a validator's journal, as it says.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum JournalState {
-    /// It cannot say at the moment.
+    /// It is not sure.
     Unsure,
     /// It holds all its votes.
     Whole,
@@ -83,10 +83,10 @@ impl Read for JournalState {
     }
 }
 
-/// The answer to a validator that starts.
+/// The answer to an inquiry.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Standing {
-    /// Which question it answers.
+    /// The inquiry that it answers.
     pub nonce: Nonce,
     /// The sender's journal. If it is whole, `newest` bounds the views that the sender has voted in.
     pub journal: JournalState,

@@ -1,4 +1,13 @@
 //! Transactions: signed transfers from one account to another.
+//!
+//! A memo makes a transfer version 2, and a version 2 memo is never empty. Transfers without a memo
+//! keep their encoding and their ids, and nothing has two encodings. The state does not store
+//! memos: they cost bytes in a block and no memory. Therefore blocks, the mempool and forwarding
+//! are bounded by bytes as well.
+//!
+//! The transaction id leaves out the signature; the block commits to it. A second valid signature
+//! makes no second transaction, and nobody can serve a block with other signatures under the same
+//! id.
 
 use crate::{ChainId, codec::fixed_codec, genesis::Fees, limits::MAX_MEMO_BYTES};
 use bytes::BufMut;
@@ -18,7 +27,7 @@ const MEMO_VERSION: u8 = 2;
 /// Namespace of a transaction's signature (see [`SecretKey::sign`]).
 pub const TRANSACTION_NAMESPACE: &[u8] = b"quorate/transaction/1";
 
-/// A wish to move money: what the sender signs.
+/// A transfer of money, as the sender signs it.
 ///
 /// Encoded in 97 bytes: version 1, chain tag 8, sender 32, nonce 8, to 32, amount 8, fee 8. With a
 /// memo the version is 2, and the memo's length (2 bytes, never 0) and the memo follow, so that every
@@ -35,14 +44,14 @@ pub struct Transfer {
     pub to: Identity,
     /// How much it receives, in the chain's smallest unit.
     pub amount: u64,
-    /// What the sender pays beside the amount, to the block's leader.
+    /// The fee for the block's leader, in addition to the amount.
     pub fee: u64,
     /// Bytes that mean something to the two accounts and nothing to the chain, at most
     /// [`MAX_MEMO_BYTES`]: part of what is signed and stored, not of the state.
     pub memo: Memo,
 }
 
-/// A transfer's memo, at most [`MAX_MEMO_BYTES`]. None takes no memory beside the transfer's own.
+/// A transfer's memo, at most [`MAX_MEMO_BYTES`]. An empty one takes no additional memory.
 #[derive(Clone, Default, PartialEq, Eq)]
 pub struct Memo(Option<Arc<[u8]>>);
 
@@ -69,7 +78,7 @@ pub enum TransactionError {
     /// The signature is not the sender's.
     #[error("the signature is not the sender's")]
     BadSignature,
-    /// Its sender or receiver is a key of small order, which belongs to nobody and to everybody.
+    /// Its sender or receiver is a key of small order, which anybody can sign for.
     #[error("{identity} is a key of small order: anybody could spend what such an account holds")]
     SmallOrderKey {
         /// The key.

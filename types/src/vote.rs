@@ -15,7 +15,7 @@ const VOTE_VERSION: u8 = 1;
 /// Keeps a vote's signed bytes apart from everything else that is ever signed.
 const VOTE_DOMAIN: &[u8] = b"quorate/vote/1";
 
-/// What a vote says.
+/// The kinds of votes.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum VoteKind {
     /// "This block is a valid proposal of this view."
@@ -26,7 +26,7 @@ pub enum VoteKind {
     Finalize,
 }
 
-/// What a vote or a certificate is about; the same subject is the same signed bytes.
+/// The content of a vote or certificate; the same subject is the same signed bytes.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Subject {
     /// The epoch whose committee votes.
@@ -42,9 +42,9 @@ pub struct Subject {
 /// One validator's signed vote. The signature is 96 bytes that nobody has decoded yet.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct Vote {
-    /// What is voted for.
+    /// The vote's content.
     pub subject: Subject,
-    /// Who votes.
+    /// The signer.
     pub signer: ValidatorIndex,
     /// The signature over [`Subject::signed_bytes`], uncompressed and unverified.
     pub signature: PartialSignature,
@@ -117,7 +117,7 @@ impl Read for VoteKind {
 }
 
 impl Subject {
-    /// What a nullify of this view is about.
+    /// The subject of a nullify vote for a view.
     pub fn nullify(epoch: Epoch, view: View) -> Self {
         Self {
             epoch,

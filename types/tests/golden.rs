@@ -4,6 +4,7 @@
 //! file is written anew when `QUORATE_BLESS` is set.
 #![allow(missing_docs, clippy::unwrap_used)]
 
+use bytes::Bytes;
 use commonware_codec::{Copying, DecodeExt, Encode};
 use quorate_crypto::{
     SecretKey,
@@ -11,16 +12,16 @@ use quorate_crypto::{
     sha256,
 };
 use quorate_types::{
-    Account, Block, Certificate, ChainId, Digest, Epoch, EpochLength, Evidence, Failure, Frame,
-    Header, Height, JournalState, Memo, Message, Nonce, Outcome, Position, Proposal, Receipt,
-    Record, Relayed, Silence, Standing, Status, Subject, Transaction, Transfer, ValidatorIndex,
-    View, Vote, VoteKind,
+    Account, Block, Certificate, ChainId, ChunkAnswer, ChunkRequest, Digest, Epoch, EpochLength,
+    Evidence, Failure, Frame, Header, Height, JournalState, Memo, Message, Nonce, Outcome,
+    Position, Proposal, Receipt, Record, Relayed, Silence, SnapshotProof, Span, Standing, Status,
+    Subject, Transaction, Transfer, ValidatorIndex, View, Vote, VoteKind,
     genesis::{BlockLimits, Fees, Genesis, GenesisAccount, GenesisValidator, Protocol},
     state_key,
 };
 use std::{collections::BTreeMap, env, fmt::Debug, fs, sync::Arc};
 
-const FILE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/golden/formats.txt");
+const FILE: &str = "tests/golden/formats.txt";
 
 fn secret(seed: u8) -> SecretKey {
     SecretKey::from_bytes(&[seed; 32])
@@ -170,6 +171,31 @@ fn small_messages() -> Frame {
     ])
 }
 
+fn state_sync_messages() -> Vec<Message> {
+    let request = ChunkRequest {
+        height: Height(1_000),
+        span: Span::of(&[0xa5; 32], 13).unwrap(),
+        since: Height(7),
+    };
+    let answers = [
+        ChunkAnswer::Chunk(Bytes::from_static(b"a chunk")),
+        ChunkAnswer::TooMany,
+        ChunkAnswer::Absent,
+    ];
+    let proof = SnapshotProof {
+        headers: vec![*block().header()],
+        finalization: certificate(VoteKind::Finalize),
+    };
+    let mut messages = vec![
+        Message::SnapshotRequest,
+        Message::SnapshotReply(None),
+        Message::SnapshotReply(Some(Box::new(proof))),
+        Message::ChunkRequest(request),
+    ];
+    messages.extend(answers.map(|answer| Message::ChunkReply { request, answer }));
+    messages
+}
+
 fn vectors() -> BTreeMap<String, String> {
     let mut all: Vec<(String, Vec<u8>)> = vec![
         ("header".into(), both_ways(block().header())),
@@ -289,6 +315,10 @@ fn vectors() -> BTreeMap<String, String> {
                     vote: None,
                 })),
             ])),
+        ),
+        (
+            "frame_of_state_sync".into(),
+            both_ways(&Frame(state_sync_messages())),
         ),
         ("genesis_chain_id".into(), genesis().chain_id().0.0.to_vec()),
         (

@@ -5,10 +5,11 @@ use commonware_codec::{Copying, DecodeExt, Encode, Error};
 use proptest::{collection::vec, option, prelude::*};
 use quorate_crypto::bls::{PartialSignature, Proof, Signers};
 use quorate_types::{
-    Account, Block, BlockError, Certificate, ChainId, Digest, Epoch, Evidence, Failure, Frame,
-    Header, Height, Identity, IdentitySignature, JournalState, Memo, Message, Nonce, Outcome,
-    Position, Proposal, Receipt, Record, Relayed, Silence, Standing, Status, Subject, Transaction,
-    Transfer, ValidatorIndex, View, Vote, VoteKind,
+    Account, Block, BlockError, Certificate, ChainId, ChunkAnswer, ChunkRequest, Digest, Epoch,
+    Evidence, Failure, Frame, Header, Height, Identity, IdentitySignature, JournalState,
+    MAX_SPAN_BITS, Memo, Message, Nonce, Outcome, Position, Proposal, Receipt, Record, Relayed,
+    Silence, SnapshotProof, Span, Standing, Status, Subject, Transaction, Transfer, ValidatorIndex,
+    View, Vote, VoteKind,
     limits::{
         MAX_BLOCK_BYTES, MAX_BLOCK_TRANSACTIONS, MAX_FORWARDED_TRANSACTIONS, MAX_FRAME_BYTES,
         MAX_FRAME_MESSAGES, MAX_MEMO_BYTES, MAX_PROPOSAL_NULLIFICATIONS, MAX_RANGE_BLOCKS,
@@ -254,6 +255,29 @@ fn message() -> impl Strategy<Value = Message> {
                     vote,
                 }))
             }),
+        Just(Message::SnapshotRequest),
+        option::of((vec(block(), 0..3), certificate())).prop_map(|proof| {
+            Message::SnapshotReply(proof.map(|(blocks, finalization)| {
+                Box::new(SnapshotProof {
+                    headers: blocks.iter().map(|block| *block.header()).collect(),
+                    finalization,
+                })
+            }))
+        }),
+        chunk_request().prop_map(Message::ChunkRequest),
+        (
+            chunk_request(),
+            option::of(vec(any::<u8>(), 0..64)),
+            any::<bool>()
+        )
+            .prop_map(|(request, chunk, too_many)| Message::ChunkReply {
+                request,
+                answer: match chunk {
+                    Some(bytes) => ChunkAnswer::Chunk(bytes.into()),
+                    None if too_many => ChunkAnswer::TooMany,
+                    None => ChunkAnswer::Absent,
+                },
+            }),
         (any::<[u32; 2]>(), any::<u64>(), vec(any::<u8>(), 0..64)).prop_map(
             |([author, to], number, frame)| {
                 Message::Relayed(Box::new(Relayed {
@@ -266,6 +290,16 @@ fn message() -> impl Strategy<Value = Message> {
             }
         ),
     ]
+}
+
+fn chunk_request() -> impl Strategy<Value = ChunkRequest> {
+    (any::<[u64; 2]>(), any::<[u8; 32]>(), 0..=MAX_SPAN_BITS).prop_map(
+        |([height, since], key, bits)| ChunkRequest {
+            height: Height(height),
+            span: Span::of(&key, bits).unwrap(),
+            since: Height(since),
+        },
+    )
 }
 
 fn record() -> impl Strategy<Value = Record> {
@@ -420,7 +454,7 @@ fn unknown_versions_are_refused() {
 fn unknown_codes_are_refused() {
     for code in 0..=u8::MAX {
         assert_eq!(decode::<Outcome>(&[code]).is_ok(), code <= 3);
-        let known = (1..=16).contains(&code);
+        let known = (1..=20).contains(&code);
         let refused = matches!(decode::<Message>(&[code]), Err(Error::InvalidEnum(_)));
         assert_eq!(refused, !known, "message {code}");
         let refused = matches!(decode::<Record>(&[code]), Err(Error::InvalidEnum(_)));

@@ -1,8 +1,8 @@
-//! Instructions that a program executes, counted by valgrind's callgrind.
+//! Counts the instructions that a program executes, with valgrind's callgrind.
 //!
 //! A count repeats to a few parts in ten thousand where a time repeats to a few in a hundred. It
 //! repeats best with the same environment, the same arguments and one thread: the length of the
-//! environment moves the stack, and a lock that is waited for is waited for in instructions.
+//! environment moves the stack, and waiting for a contended lock costs instructions.
 
 use quorate_files::read_bounded;
 use std::{
@@ -14,62 +14,53 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// Callgrind is 50 times slower than the program. What takes longer than this hangs.
+/// Callgrind is 50 times slower than the program. After this time the program is considered hung.
 pub const MAX_RUN: Duration = Duration::from_secs(30 * 60);
 
-/// Largest profile that is read, in bytes.
+/// The largest profile that is read, in bytes.
 const MAX_PROFILE_BYTES: u64 = 512 << 20;
 
-/// How much of what the program said is in an error, in bytes.
+/// How much of the program's output an error includes, in bytes.
 const MAX_WORDS_BYTES: u64 = 2_000;
 
-/// How often the program is asked whether it has ended.
+/// The interval for checking whether the program has exited.
 const POLL: Duration = Duration::from_millis(20);
 
 /// Why there is no count.
 #[derive(Debug, thiserror::Error)]
 pub enum CallgrindError {
-    /// There is no valgrind.
+    /// Valgrind is not installed.
     #[error("valgrind is not installed: on Debian, apt-get install valgrind")]
     Missing,
-    /// A file or the process could not be handled.
+    /// A file operation failed, or the process could not be managed.
     #[error("{doing}: {source}")]
     System {
-        /// What was done.
+        /// The operation.
         doing: &'static str,
-        /// What the system said.
         source: io::Error,
     },
     /// The program, or valgrind, failed.
     #[error("{program} under valgrind ended with {status}: {words}")]
     Failed {
-        /// Which.
         program: String,
-        /// How it ended.
         status: ExitStatus,
-        /// The end of what it said.
+        /// The end of its output.
         words: String,
     },
-    /// The program did not end.
+    /// The program did not end in time.
     #[error("{program} under valgrind ran longer than {} s", MAX_RUN.as_secs())]
-    Endless {
-        /// Which.
-        program: String,
-    },
-    /// There is a profile without a count in it.
+    Endless { program: String },
+    /// The profile contains no count.
     #[error("the profile {problem}; does this valgrind write another format?")]
-    Profile {
-        /// What is wrong with it.
-        problem: String,
-    },
+    Profile { problem: String },
 }
 
-/// How many instructions this command executes. Its program, arguments, folder and environment are
-/// kept; its output is discarded.
+/// Counts the instructions that this command executes. Its program, arguments, folder and
+/// environment are kept; its output is discarded.
 ///
 /// # Errors
 ///
-/// If valgrind is missing, or it or the program fails, or ends without a profile.
+/// If valgrind is missing, or it or the program fails, or exits without a profile.
 pub fn instructions(command: &Command) -> Result<u64, CallgrindError> {
     let failed = |doing| move |source| CallgrindError::System { doing, source };
     let folder = tempfile::tempdir().map_err(failed("making a folder for the profile"))?;
@@ -93,7 +84,7 @@ pub fn instructions(command: &Command) -> Result<u64, CallgrindError> {
             words: end_of(&mut said).map_err(failed("reading the output"))?,
         });
     }
-    // Names of functions may be of any bytes.
+    // Function names may be any bytes.
     let text = read_bounded(&profile, MAX_PROFILE_BYTES)
         .map_err(|error| failed("reading the profile")(error.into()))?;
     read_profile(&String::from_utf8_lossy(&text))
@@ -153,8 +144,8 @@ fn end_of(said: &mut fs::File) -> io::Result<String> {
     Ok(String::from_utf8_lossy(&words).trim().to_owned())
 }
 
-/// The instructions that a profile counts, summed over its parts (Callgrind Format Specification,
-/// valgrind's manual, chapter "Callgrind format"): `events:` names the columns, and each part says
+/// The instruction count of a profile, summed over its parts (Callgrind Format Specification,
+/// valgrind's manual, chapter "Callgrind format"): `events:` names the columns, and each part has
 /// its sums as `summary:` before the costs and as `totals:` after them.
 ///
 /// # Errors
@@ -165,7 +156,7 @@ pub fn read_profile(text: &str) -> Result<u64, CallgrindError> {
         problem: problem.to_owned(),
     };
     let mut column = None;
-    // Of the part that is read: the line before the costs, and the one after them.
+    // The sums of the current part: the line before the costs, and the one after them.
     let (mut before, mut after) = (None, None);
     let mut sum: Option<u64> = None;
     let mut add = |part: Option<u64>| match part {
@@ -235,7 +226,7 @@ mod tests {
         assert!(refused(&huge).contains("64 bits"));
     }
 
-    /// Passes without valgrind too, and then says which error there was.
+    /// Lets the test pass without valgrind too, and then prints the error.
     fn real(command: &Command) -> Option<Result<u64, CallgrindError>> {
         match instructions(command) {
             Err(error @ CallgrindError::Missing) => {

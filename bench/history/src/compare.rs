@@ -1,4 +1,4 @@
-//! Two versions side by side: each figure of each scenario, and what its gate says.
+//! Compares two versions: each figure of each scenario, and its gate's verdict.
 
 mod side;
 
@@ -19,36 +19,33 @@ use std::{
 /// One figure of one scenario.
 #[derive(Clone, Debug)]
 pub struct Row {
-    /// Of which scenario.
     pub scenario: String,
-    /// On which host B was measured, or A where B was not.
+    /// The host on which B was measured, or A where B was not.
     pub host: String,
-    /// Which figure; none where the scenario as a whole cannot be compared.
+    /// `None` where the scenario as a whole cannot be compared.
     pub figure: Option<String>,
-    /// Its unit.
     pub unit: String,
-    /// How it came about.
+    /// How it was measured.
     pub kind: Option<Kind>,
-    /// What it was in A.
+    /// Its value in A.
     pub a: Option<f64>,
-    /// What it is in B.
+    /// Its value in B.
     pub b: Option<f64>,
-    /// What is said.
     pub judgement: Judgement,
 }
 
-/// All figures of both.
+/// All figures of both versions.
 #[derive(Clone, Debug)]
 pub struct Comparison {
-    /// The first one's name.
+    /// The first version's name.
     pub a: String,
-    /// The second one's.
+    /// The second version's name.
     pub b: String,
     /// By scenario, host and figure.
     pub rows: Vec<Row>,
 }
 
-/// Compares B with A. `history` says what is usual on B's host.
+/// Compares B with A. `history` defines what is usual on B's host.
 ///
 /// # Errors
 ///
@@ -65,8 +62,8 @@ pub fn compare(
     );
     let mut rows = Vec::new();
     for ((scenario, host), now) in &after {
-        // Deterministic figures can be compared between machines, so another one's is better than
-        // nothing.
+        // Deterministic figures are comparable between machines, so another machine's record is
+        // better than none.
         let same = before.get(&(*scenario, *host));
         let other = || before.iter().find(|((name, _), _)| name == scenario);
         let Some(then) = same.or_else(|| other().map(|(_, group)| group)) else {
@@ -97,13 +94,14 @@ pub fn compare(
     })
 }
 
-/// What the records of one side, scenario and host say together.
+/// The combined records of one side, scenario and host.
 struct Measured<'a> {
-    /// The newest valid one, or why there is none.
+    /// The newest valid record, or why there is none.
     newest: Result<&'a Record, String>,
-    /// Its figures, and percentiles of what all valid ones say.
+    /// Its figures, and percentiles of the merged histograms of all valid records.
     figures: BTreeMap<String, Figure>,
-    /// Deterministic figures that are not: what two records of the same source say.
+    /// Figures that should be deterministic but are not: the values of two records of the same
+    /// source.
     unstable: BTreeMap<String, (f64, f64)>,
 }
 
@@ -197,7 +195,7 @@ impl Pair<'_> {
                 _ => Judgement::new(Verdict::Neutral, "new: A does not have it"),
             };
             let known = b.or(a);
-            // A's own ratio is against another baseline, and nothing that B's can be divided by.
+            // A's own ratio is to another baseline, so B's cannot be divided by it.
             let is_wall = known.is_some_and(|figure| figure.kind == Kind::Wall);
             let value = |figure: Option<&Figure>| figure.map(|figure| figure.value);
             rows.push(Row {
@@ -214,7 +212,7 @@ impl Pair<'_> {
         Ok(rows)
     }
 
-    /// The figures of records of this host and scenario from before B, in order.
+    /// The figures of this host's and scenario's records from before B, in order.
     fn earlier(&self, now: &Record) -> Result<Vec<BTreeMap<String, Figure>>, HistogramError> {
         let mut earlier: Vec<&Record> = self
             .history
@@ -269,7 +267,7 @@ impl Pair<'_> {
     }
 }
 
-/// Times are compared only within a run; B's record says whom it ran in turn with.
+/// Times are compared only within a run; B's record names the baseline it alternated with.
 fn wall_judged(figure: &Figure, then: &Commit, now: &Record, pair: &Pair<'_>) -> Judgement {
     match (&now.baseline, figure.interval) {
         (Some(baseline), Some(interval)) if baseline.is_same(then) => {
@@ -302,19 +300,19 @@ impl Row {
 }
 
 impl Comparison {
-    /// How many figures have this verdict.
+    /// The number of figures with this verdict.
     pub fn count(&self, verdict: Verdict) -> usize {
         let verdicts = self.rows.iter().map(|row| row.judgement.verdict);
         verdicts.filter(|found| *found == verdict).count()
     }
 
-    /// How many figures have another verdict than neutral.
+    /// The number of figures with a verdict other than neutral.
     pub fn remarkable(&self) -> usize {
         self.rows.len() - self.count(Verdict::Neutral)
     }
 
     /// Whether B must not pass: something is worse, or a deterministic figure or a whole scenario
-    /// that A has cannot be compared. Alerts fail nothing.
+    /// that A has cannot be compared. Alerts don't fail the comparison.
     pub fn failed(&self) -> bool {
         self.rows.iter().any(|row| match row.judgement.verdict {
             Verdict::Regression => true,
@@ -325,7 +323,7 @@ impl Comparison {
 }
 
 impl fmt::Display for Comparison {
-    /// A table in aligned columns, and a line with the sums.
+    /// A table in aligned columns, and a line with the totals.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let hosts: BTreeSet<&str> = self.rows.iter().map(|row| row.host.as_str()).collect();
         let head = [

@@ -1,9 +1,9 @@
-//! The history: a file with a record a line, which only grows.
+//! The history: an append-only file with one record per line.
 //!
 //! A record is durable when [`append`] returns. Writers exclude each other by a lock on the file. A
-//! crash can leave the last line torn: readers report it and go on, the next writer cuts it off.
-//! Any other broken line is an error with its number, since leaving records out silently would move
-//! what is usual.
+//! crash can leave the last line torn: readers report it and continue, the next writer truncates
+//! it. Any other malformed line is an error with its line number, since silently skipping records
+//! would shift what counts as usual.
 
 use crate::record::{Record, RecordError};
 use std::{
@@ -12,87 +12,72 @@ use std::{
     path::{Path, PathBuf},
 };
 
-/// Longest line, in bytes. A record of a suite is about 20 KB.
+/// The longest line, in bytes. A record of a suite is about 20 KB.
 pub const MAX_LINE_BYTES: usize = 8 << 20;
 
-/// Largest history, in bytes.
+/// The largest history, in bytes.
 pub const MAX_FILE_BYTES: u64 = 1 << 30;
 
-/// How every line begins that a writer of ours was torn at, of whatever schema.
+/// The beginning of every torn line that this program wrote, of any schema.
 const START: &[u8] = b"{\"schema\":";
 
-/// What a history holds.
+/// The contents of a history.
 #[derive(Debug, Default)]
 pub struct Contents {
     /// The records, in the order of the file.
     pub records: Vec<Record>,
-    /// What is to be said about a torn last line, if there is one.
+    /// A message about a torn last line, if there is one.
     pub torn: Option<String>,
 }
 
 /// Why a history cannot be read or written.
 #[derive(Debug, thiserror::Error)]
 pub enum FileError {
-    /// The system refused.
+    /// An operation on the file failed.
     #[error("{doing} {}: {source}", path.display())]
     System {
-        /// What was done.
+        /// The operation.
         doing: &'static str,
-        /// To which file.
         path: PathBuf,
-        /// What the system said.
         source: io::Error,
     },
-    /// A line is no record.
+    /// A line is not a valid record.
     #[error("{}:{line}: {source}. Repair the line, or move it to another file", path.display())]
     Line {
-        /// The file.
         path: PathBuf,
-        /// The line's number, from 1.
+        /// Counts from 1.
         line: usize,
-        /// What is wrong with it.
         source: RecordError,
     },
-    /// A line is no text, or too long.
+    /// A line is not text, or too long.
     #[error(
         "{}:{line}: the line {problem}. Is this a history? If so, repair the line, or move it to \
          another file",
         path.display()
     )]
     Foreign {
-        /// The file.
         path: PathBuf,
-        /// The line's number, from 1.
+        /// Counts from 1.
         line: usize,
-        /// What is wrong with it.
         problem: String,
     },
-    /// The file is too large.
     #[error(
         "{} is larger than {MAX_FILE_BYTES} bytes. Move its older lines to another file",
         path.display()
     )]
-    Large {
-        /// The file.
-        path: PathBuf,
-    },
+    Large { path: PathBuf },
     /// The record cannot be written.
     #[error("the record is not written to {}: {source}", path.display())]
-    Record {
-        /// The file.
-        path: PathBuf,
-        /// What is wrong with the record.
-        source: RecordError,
-    },
+    Record { path: PathBuf, source: RecordError },
 }
 
-/// Adds a record; the file is made if it is missing. Returns what is to be said about a torn last
-/// line that was cut off, if there was one.
+/// Appends a record, creating the file if it is missing. Returns a message about a torn last line
+/// that was truncated, if there was one.
 ///
 /// # Errors
 ///
-/// If the record is out of its limits, the file is no history, or the system refuses. The file then
-/// holds what it held, or one torn line more.
+/// If the record exceeds a limit, the file is not a history, or a file operation fails. The file is
+/// then unchanged, or has one torn line more.
 pub fn append(path: &Path, record: &Record) -> Result<Option<String>, FileError> {
     let failed = |doing| {
         move |source| FileError::System {
@@ -131,7 +116,7 @@ pub fn append(path: &Path, record: &Record) -> Result<Option<String>, FileError>
     let mut said = None;
     match judge_end(&last) {
         End::Whole => {}
-        // Only its end was lost.
+        // Only its newline was lost.
         End::Unended => line.insert(0, '\n'),
         End::Torn => {
             let kept = length - last.len() as u64;
@@ -153,7 +138,7 @@ pub fn append(path: &Path, record: &Record) -> Result<Option<String>, FileError>
     file.write_all(line.as_bytes()).map_err(failed("writing"))?;
     file.sync_all().map_err(failed("syncing"))?;
     if is_new {
-        // The name must be durable too.
+        // The directory entry must be durable too.
         let folder = match path.parent() {
             Some(folder) if folder != Path::new("") => folder,
             _ => Path::new("."),
@@ -168,7 +153,7 @@ pub fn append(path: &Path, record: &Record) -> Result<Option<String>, FileError>
 ///
 /// # Errors
 ///
-/// If there is no such file, a line other than the last is no record, or a limit is exceeded.
+/// If there is no such file, a line other than the last is malformed, or a limit is exceeded.
 pub fn read(path: &Path) -> Result<Contents, FileError> {
     let failed = |doing| {
         move |source| FileError::System {
@@ -178,7 +163,7 @@ pub fn read(path: &Path) -> Result<Contents, FileError> {
         }
     };
     let file = File::open(path).map_err(failed("opening"))?;
-    // No writer is in the middle of a line.
+    // With the lock no writer is in the middle of a line.
     file.lock_shared().map_err(failed("locking"))?;
     if file.metadata().map_err(failed("reading"))?.len() > MAX_FILE_BYTES {
         return Err(FileError::Large {
@@ -231,15 +216,15 @@ pub fn read(path: &Path) -> Result<Contents, FileError> {
     Ok(contents)
 }
 
-/// What comes after the last end of a line.
+/// What follows the last newline.
 enum End {
     /// Nothing.
     Whole,
-    /// A whole line but for its end.
+    /// A whole line without its newline.
     Unended,
-    /// A part of a line of ours.
+    /// A part of a line written by this program.
     Torn,
-    /// Something else, which nobody may cut off.
+    /// Something else, which must not be truncated.
     Foreign,
 }
 
@@ -247,7 +232,7 @@ fn judge_end(last: &[u8]) -> End {
     if last.is_empty() {
         return End::Whole;
     }
-    // Half an object is no JSON; a whole one of another schema is not torn.
+    // Half an object is not valid JSON; a whole one of another schema is not torn.
     if serde_json::from_slice::<serde_json::Map<_, serde_json::Value>>(last).is_ok() {
         return End::Unended;
     }
@@ -257,7 +242,7 @@ fn judge_end(last: &[u8]) -> End {
     }
 }
 
-/// What comes after the last end of a line; what is too long for one is cut short.
+/// The bytes after the last newline, cut at the longest line.
 fn last_line(file: &mut File, length: u64) -> io::Result<Vec<u8>> {
     let from = length.saturating_sub(MAX_LINE_BYTES as u64);
     file.seek(SeekFrom::Start(from))?;

@@ -1,7 +1,7 @@
-//! Distributions, whole: merged by adding, and percentiles read from the sum.
+//! Full distributions: merged by addition, with percentiles read from the sum.
 //!
-//! A text here is base64 of a `HdrHistogram` in its format V2, plain or deflated, so that reports
-//! of the load generator fit in as they are.
+//! The text form is base64 of an `HdrHistogram` in its format V2, plain or deflated, so reports of
+//! the load generator can be included unchanged.
 
 use base64::{Engine as _, prelude::BASE64_STANDARD};
 use flate2::read::ZlibDecoder;
@@ -12,10 +12,10 @@ use hdrhistogram::{
 use serde::{Deserialize, Serialize};
 use std::io::Read as _;
 
-/// Longest accepted text, in bytes.
+/// The longest accepted text, in bytes.
 pub const MAX_TEXT_BYTES: usize = 2 << 20;
 
-/// Largest histogram in its plain form, in bytes. Deflated bytes could unfold to anything.
+/// The largest histogram in its plain form, in bytes. Deflated bytes could expand to any size.
 const MAX_PLAIN_BYTES: usize = 4 << 20;
 
 /// The format's first four bytes: V2, and V2 deflated.
@@ -28,37 +28,34 @@ const HEADER_BYTES: usize = 40;
 /// More significant digits than this are a mistake: five of them take 50 MB.
 const MAX_DIGITS: u8 = 4;
 
-/// A distribution as a record keeps it.
+/// A distribution as stored in a record.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Saved {
-    /// Of what the values are.
+    /// The values' unit.
     pub unit: String,
-    /// The histogram's text.
+    /// The histogram's text form.
     pub v2: String,
 }
 
 /// Why histograms cannot be read or merged.
 #[derive(Debug, thiserror::Error)]
 pub enum HistogramError {
-    /// A text is too long, or unfolds to something that is.
+    /// A text is too long, before or after inflating.
     #[error("it is larger than {most} bytes")]
     Large {
-        /// What it may be.
+        /// The limit in bytes.
         most: usize,
     },
-    /// A text is no histogram.
+    /// A text is not a histogram.
     #[error("it is not a histogram in the format V2, in base64: {reason}")]
-    Foreign {
-        /// Why.
-        reason: String,
-    },
-    /// Values of different units have no sum.
+    Foreign { reason: String },
+    /// Histograms of different units cannot be merged.
     #[error("one is in {one:?} and the other in {other:?}")]
     Units {
-        /// Of the first.
+        /// The unit of the first.
         one: String,
-        /// Of another.
+        /// The unit of another.
         other: String,
     },
 }
@@ -71,7 +68,7 @@ pub struct Merged {
 }
 
 impl Saved {
-    /// Keeps a histogram.
+    /// Stores a histogram.
     pub fn new(unit: &str, histogram: &Histogram<u64>) -> Self {
         let mut bytes = Vec::new();
         V2DeflateSerializer::new()
@@ -83,11 +80,11 @@ impl Saved {
         }
     }
 
-    /// Reads it.
+    /// Decodes the histogram.
     ///
     /// # Errors
     ///
-    /// If the text is no histogram, or too large a one.
+    /// If the text is not a histogram, or too large.
     pub fn read(&self) -> Result<Histogram<u64>, HistogramError> {
         if self.v2.len() > MAX_TEXT_BYTES {
             return Err(HistogramError::Large {
@@ -114,7 +111,7 @@ fn foreign(reason: impl ToString) -> HistogramError {
 }
 
 fn inflated(bytes: &[u8]) -> Result<Vec<u8>, HistogramError> {
-    // Behind the cookie stands the length, which the stream knows better.
+    // The length follows the cookie; it is skipped, since the deflate stream marks its own end.
     let stream = bytes.get(8..).unwrap_or_default();
     let mut plain = Vec::new();
     ZlibDecoder::new(stream)
@@ -129,7 +126,8 @@ fn inflated(bytes: &[u8]) -> Result<Vec<u8>, HistogramError> {
     }
 }
 
-/// The library reserves what the header asks for, before it looks at the rest.
+/// Checks the header, since the library allocates what the header requests before it reads the
+/// rest.
 fn check_header(plain: &[u8]) -> Result<(), HistogramError> {
     let four = |at: usize| plain.get(at..at + 4)?.first_chunk::<4>().copied();
     if plain.len() < HEADER_BYTES || four(0) != Some(PLAIN) {
@@ -150,7 +148,7 @@ impl Merged {
     ///
     /// # Errors
     ///
-    /// If one cannot be read, or is of another unit.
+    /// If one cannot be read, or has another unit.
     pub fn of<'a>(
         parts: impl IntoIterator<Item = &'a Saved>,
     ) -> Result<Option<Self>, HistogramError> {
@@ -158,7 +156,7 @@ impl Merged {
         for part in parts {
             let mut histogram = part.read()?;
             let Some(sum) = &mut sum else {
-                // It grows when another one reaches further.
+                // It resizes when another one has larger values.
                 histogram.auto(true);
                 sum = Some(Self {
                     unit: part.unit.clone(),
@@ -177,23 +175,23 @@ impl Merged {
         Ok(sum)
     }
 
-    /// How many values there are.
+    /// The number of values.
     pub fn count(&self) -> u64 {
         self.histogram.len()
     }
 
-    /// Of what they are.
+    /// The values' unit.
     pub fn unit(&self) -> &str {
         &self.unit
     }
 
-    /// What this part of them is at most, 0 to 1; `None` if there are none.
+    /// The quantile at `part`, from 0 to 1; `None` if there are no values.
     pub fn quantile(&self, part: f64) -> Option<f64> {
         let value = self.histogram.value_at_quantile(part);
         (self.count() > 0).then_some(value as f64)
     }
 
-    /// The sum as a record keeps it.
+    /// The sum as stored in a record.
     pub fn saved(&self) -> Saved {
         Saved::new(&self.unit, &self.histogram)
     }

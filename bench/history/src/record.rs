@@ -1,4 +1,5 @@
-//! One run of one scenario: a line of JSON that says what was measured, of what, where and how well.
+//! One run of one scenario: a line of JSON with what was measured, on which commit and host, and
+//! how reliably.
 
 use crate::{
     histograms::{HistogramError, Saved},
@@ -7,52 +8,50 @@ use crate::{
 use serde::{Deserialize, Serialize};
 use std::{collections::BTreeMap, fmt, path::Path, process::Command};
 
-/// The version of the lines' form. A change that breaks readers bumps it.
+/// The schema version of the lines. A change that breaks readers increments it.
 pub const SCHEMA: u32 = 1;
 
-/// Longest name, unit or other short text, in bytes.
+/// The longest name, unit or other short text, in bytes.
 pub const MAX_NAME_BYTES: usize = 200;
 
-/// Longest reason or fault, in bytes.
+/// The longest reason or fault, in bytes.
 pub const MAX_WORDS_BYTES: usize = 4_000;
 
-/// Most figures, and most faults, of a record.
+/// The most figures, and the most faults, in a record.
 pub const MAX_FIGURES: usize = 1_000;
 
-/// Most histograms of a record.
+/// The most histograms in a record.
 pub const MAX_HISTOGRAMS: usize = 64;
 
-/// How many digits of a hash are shown.
+/// How many digits of a hash are displayed.
 const SHORT_HASH: usize = 9;
 
 /// One run of one scenario.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Record {
-    /// [`SCHEMA`]. It comes first, so that a reader knows it before anything else.
+    /// [`SCHEMA`]. It comes first, so that a reader sees it before anything else.
     schema: u32,
-    /// What was measured.
+    /// The measured commit.
     pub commit: Commit,
-    /// What it ran in turn with, if it did.
+    /// The baseline that ran alternately with it, if any.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub baseline: Option<Commit>,
     /// When the run ended, in seconds since 1970.
     pub unix_seconds: u64,
-    /// Where.
     pub host: Host,
-    /// What the machine did meanwhile.
+    /// How much the machine was disturbed during the run.
     pub conditions: Conditions,
-    /// What ran.
     pub scenario: String,
-    /// What came out, by name.
+    /// The results, by name.
     pub figures: BTreeMap<String, Figure>,
-    /// Whole distributions, by name.
+    /// Full distributions, by name.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub histograms: BTreeMap<String, Saved>,
-    /// What went wrong, or was made to.
+    /// What went wrong, or was injected.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub faults: Vec<String>,
-    /// Whether the figures can be believed.
+    /// Whether the figures are reliable.
     pub valid: Validity,
 }
 
@@ -60,45 +59,41 @@ pub struct Record {
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Commit {
-    /// Its hash: 7 to 64 hexadecimal digits in lower case.
+    /// 7 to 64 lower-case hexadecimal digits.
     pub hash: String,
-    /// There were changes that no commit holds.
+    /// There were uncommitted changes.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub dirty: bool,
-    /// When it was committed, in seconds since 1970. With it, measuring an old commit later puts the
-    /// record where the commit belongs.
+    /// When it was committed, in seconds since 1970. With it, measuring an old commit later puts
+    /// the record where the commit belongs.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub committed: Option<u64>,
 }
 
-/// A number, and what it takes to judge it.
+/// A number with what is needed to judge it.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Figure {
-    /// The number.
     pub value: f64,
-    /// Of what.
     pub unit: String,
-    /// Which way is better.
     pub better: Better,
-    /// How it came about.
+    /// How it was measured.
     pub kind: Kind,
-    /// Where the true number lies with 95% confidence, if that is known.
+    /// The 95% confidence interval, if known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub interval: Option<Interval>,
 }
 
-/// From where to where.
+/// A confidence interval.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Interval {
-    /// From.
     pub lower: f64,
-    /// To; not below `lower`.
+    /// Not below `lower`.
     pub upper: f64,
 }
 
-/// Which way is better.
+/// Which direction is an improvement.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Better {
@@ -108,25 +103,25 @@ pub enum Better {
     Higher,
 }
 
-/// How a figure came about, and so which gate judges it.
+/// How a figure was measured, and so which gate judges it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Kind {
     /// The same source gives the same number on every machine: [`crate::gates::deterministic`].
     Deterministic,
-    /// A ratio against the baseline of the same run: [`crate::gates::wall`].
+    /// A ratio to the baseline of the same run: [`crate::gates::wall`].
     Wall,
-    /// What one machine measured, comparable with its own past only: [`crate::gates::fence`].
+    /// Measured on one machine, comparable only with that machine's own past:
+    /// [`crate::gates::fence`].
     History,
 }
 
-/// Whether figures can be believed. In JSON `true` or `{"invalid": "reason"}`.
+/// Whether figures are reliable. In JSON `true` or `{"invalid": "reason"}`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(try_from = "ValidityText", into = "ValidityText")]
 pub enum Validity {
-    /// They can.
     Valid,
-    /// They cannot, for this reason.
+    /// The figures are unreliable, for this reason.
     Invalid(String),
 }
 
@@ -158,38 +153,35 @@ impl TryFrom<ValidityText> for Validity {
     }
 }
 
-/// Why something is no record.
+/// Why something is not a valid record.
 #[derive(Debug, thiserror::Error)]
 pub enum RecordError {
-    /// It is of a form that this program does not know.
+    /// The schema is unknown to this program.
     #[error("its schema is {found}, this program reads {SCHEMA}: use the version that wrote it")]
     Schema {
-        /// What it says.
+        /// The schema that the record declares.
         found: u64,
     },
-    /// It is no JSON, or other JSON.
+    /// It is not JSON, or not a record.
     #[error("it is not a record: {0}")]
     Json(#[from] serde_json::Error),
-    /// A number, a text or a list is out of its limits.
+    /// A number, a text or a list exceeds its limits.
     #[error("{what} {problem}")]
     Limit {
-        /// Which.
+        /// The name of the field or entry.
         what: String,
-        /// What is wrong with it.
         problem: String,
     },
     /// A histogram cannot be read.
     #[error("the histogram {name:?}: {source}")]
     Histogram {
-        /// Which.
         name: String,
-        /// Why.
         source: HistogramError,
     },
 }
 
 impl Record {
-    /// A valid record without figures.
+    /// Creates a valid record without figures.
     pub fn new(
         scenario: &str,
         commit: Commit,
@@ -212,9 +204,9 @@ impl Record {
         }
     }
 
-    /// Makes it invalid if the machine was disturbed too much and anything in it depends on the
-    /// machine. A record of deterministic figures stays valid: steal cannot change them. One that is
-    /// invalid already keeps its reason.
+    /// Marks the record invalid if the machine was disturbed too much and some figure depends on
+    /// the machine. A record with only deterministic figures stays valid: steal cannot change them.
+    /// A record that is already invalid keeps its reason.
     pub fn settle(&mut self, most_steal: f64) {
         let mut kinds = self.figures.values().map(|figure| figure.kind);
         let depends = !self.histograms.is_empty() || kinds.any(|kind| kind != Kind::Deterministic);
@@ -223,28 +215,27 @@ impl Record {
         }
     }
 
-    /// Whether its figures can be believed.
     pub fn is_valid(&self) -> bool {
         self.valid == Validity::Valid
     }
 
-    /// Where it belongs in a history: the commit's time if known, and then the run's.
+    /// Its place in a history: the commit's time if known, then the run's time.
     pub fn order(&self) -> (u64, u64) {
         let committed = self.commit.committed.unwrap_or(self.unix_seconds);
         (committed, self.unix_seconds)
     }
 
-    /// Reads a line.
+    /// Parses a line.
     ///
     /// # Errors
     ///
-    /// If the line is of another schema, no record, or out of its limits.
+    /// If the line has another schema, is not a record, or exceeds a limit.
     pub fn from_line(line: &str) -> Result<Self, RecordError> {
         #[derive(Deserialize)]
         struct Version {
             schema: u64,
         }
-        // Asked alone and first: a later form may look different in everything else.
+        // The schema is read separately and first: later schemas may differ in everything else.
         let version: Version = serde_json::from_str(line)?;
         if version.schema != u64::from(SCHEMA) {
             return Err(RecordError::Schema {
@@ -256,11 +247,11 @@ impl Record {
         Ok(record)
     }
 
-    /// Its line, without the end of the line.
+    /// Serializes it as a line, without the newline.
     ///
     /// # Errors
     ///
-    /// If it is out of its limits.
+    /// If it exceeds a limit.
     pub fn to_line(&self) -> Result<String, RecordError> {
         self.check()?;
         Ok(serde_json::to_string(self)?)
@@ -307,7 +298,7 @@ impl Record {
 }
 
 impl Figure {
-    /// A figure without an interval.
+    /// Creates a figure without an interval.
     pub fn new(value: f64, unit: &str, better: Better, kind: Kind) -> Self {
         Self {
             value,
@@ -336,7 +327,7 @@ impl Figure {
 }
 
 impl Commit {
-    /// What is checked out at this path.
+    /// The commit checked out at this path.
     ///
     /// # Errors
     ///
@@ -362,7 +353,7 @@ impl Commit {
         })
     }
 
-    /// Whether both are the same source. What is dirty is the same as nothing, not even itself.
+    /// Whether both are the same source. A dirty commit equals nothing, not even itself.
     pub fn is_same(&self, other: &Self) -> bool {
         self.hash == other.hash && !self.dirty && !other.dirty
     }
@@ -380,7 +371,7 @@ impl Commit {
 }
 
 impl fmt::Display for Commit {
-    /// The hash in short, and `-dirty` if it is.
+    /// The abbreviated hash, with `-dirty` appended if there were uncommitted changes.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let short = self.hash.get(..SHORT_HASH).unwrap_or(&self.hash);
         write!(f, "{short}{}", if self.dirty { "-dirty" } else { "" })
@@ -403,7 +394,7 @@ fn name(what: &str, text: &str) -> Result<(), RecordError> {
 }
 
 fn finite(what: &str, number: f64) -> Result<(), RecordError> {
-    // JSON has no way to write the others; they would come back as nothing.
+    // JSON cannot represent other numbers; they would be read back as null.
     match number.is_finite() {
         true => Ok(()),
         false => Err(limit(what, format!("is {number}"))),

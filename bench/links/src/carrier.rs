@@ -1,4 +1,4 @@
-//! The thread that carries: sockets, what is due, and orders.
+//! The carrier thread: it handles sockets, due deliveries, and orders.
 
 use crate::{
     connection::{Connection, DIALLER, Next, TARGET, World},
@@ -15,38 +15,39 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// Connections of one ordered pair. Further ones wait unaccepted until one has ended.
+/// The most connections of one ordered pair. Further ones are not accepted until one has ended.
 pub const MAX_CONNECTIONS: usize = 256;
 
-/// What is asked of the kernel for each socket's buffers; Linux takes twice that. Enough for what
-/// loopback can carry, and little beside a window.
+/// The requested size of each socket's kernel buffers; Linux doubles it. Enough for loopback's
+/// throughput, and small beside a window.
 pub const KERNEL_BUFFER_BYTES: usize = 256 << 10;
 
 pub(crate) const ORDERS: Token = Token(0);
 const TIMER: Token = Token(1);
 const FIRST_LISTENER: usize = 2;
 
-/// Events taken at once: few, so that what is due does not wait for many of them.
+/// Events taken at once: few, so that due deliveries do not wait for many of them.
 const EVENTS: usize = 32;
 
-/// What is due so soon is waited for awake: falling asleep and waking up takes longer.
+/// Deliveries due this soon are waited for by polling: sleeping and waking up takes longer.
 const AWAKE: Duration = Duration::from_micros(10);
 
-/// Waking up takes time, in virtual machines as much as this. What it takes lately is allowed for: the
-/// timer is set so much earlier and the rest waited for awake, and bytes that woke the thread are
-/// taken to have come so much earlier. More than this is no waking up but a busy machine.
+/// The most wake-up latency that is compensated, as in virtual machines. The recent average is
+/// compensated: the timer is set earlier by it and the rest is polled, and bytes that woke the
+/// thread count as having arrived earlier by it. A longer latency means a busy machine.
 const MAX_WAKING: Duration = Duration::from_micros(120);
 
-/// A measurement of it counts one part in so many.
+/// The weight of a new measurement of the wake-up latency is one over this.
 const WAKING_WEIGHT: u32 = 8;
 
-/// When accepting is tried again after the system has refused it, as when all descriptors are in use.
+/// The retry interval after the system refused to accept, for example when all descriptors are in
+/// use.
 const ACCEPT_AGAIN: Duration = Duration::from_millis(100);
 
-/// Stale entries that the heap may hold beside one for each connection, before they are thrown out.
+/// The most stale entries in the heap, in addition to one per connection, before they are removed.
 const MAX_STALE: usize = 65_536;
 
-/// What the carrier is told to do. Each is answered when it is done.
+/// Orders to the carrier. Each is answered when it is done.
 pub(crate) enum Order {
     Set {
         from: usize,
@@ -57,7 +58,7 @@ pub(crate) enum Order {
         from: usize,
         bits: Option<u64>,
     },
-    /// Which ordered pairs are cut, by their place.
+    /// Which ordered pairs are cut, by their index.
     Cut(Vec<bool>),
     Reset {
         from: usize,
@@ -66,7 +67,7 @@ pub(crate) enum Order {
     CpuTime,
 }
 
-/// An order and where its answer goes: a number that depends on the order.
+/// An order and the channel for its answer: a number that depends on the order.
 pub(crate) type Envelope = (Order, SyncSender<u64>);
 
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -81,20 +82,20 @@ struct Listener {
     open: usize,
 }
 
-/// See the head of this file.
+/// See the module's documentation.
 pub(crate) struct Carrier {
     poll: Poll,
     timer: Timer,
     orders: Receiver<Envelope>,
     world: World,
     listeners: Vec<Listener>,
-    /// By their slot. Slots are used again.
+    /// Indexed by slot. Slots are reused.
     connections: Vec<Option<Connection>>,
     free: Vec<usize>,
     heap: BinaryHeap<Reverse<(Instant, Wake)>>,
-    /// How long waking up takes, on the average of late.
+    /// The recent average of the wake-up latency.
     waking: Duration,
-    /// When the bytes were sent that the event of now tells of.
+    /// When the bytes that caused the current event were sent.
     sent_at: Option<Instant>,
 }
 
@@ -132,7 +133,7 @@ impl Carrier {
         })
     }
 
-    /// Carries until whoever gives the orders is gone.
+    /// Runs until the sender of orders is dropped.
     pub(crate) fn run(mut self) -> io::Result<()> {
         crate::priority::raise_and_note(&self.world.real_time);
         let mut events = Events::with_capacity(EVENTS);
@@ -147,7 +148,7 @@ impl Carrier {
             for event in &events {
                 match event.token() {
                     ORDERS => {
-                        if self.obey().is_err() {
+                        if self.take_orders().is_err() {
                             return Ok(());
                         }
                     }
@@ -158,7 +159,7 @@ impl Carrier {
                             None => self.accept(place),
                             Some(socket) => {
                                 let (slot, side) = (socket / 2, socket % 2);
-                                // It may have ended by an earlier event.
+                                // An earlier event may have ended it.
                                 if let Some(Some(connection)) = self.connections.get_mut(slot) {
                                     connection.note(side, event);
                                     self.serve(slot);
@@ -171,7 +172,7 @@ impl Carrier {
         }
     }
 
-    /// Learns from the timer how long waking up took, and backdates what else woke the thread.
+    /// Measures the wake-up latency by the timer, and backdates other events that woke the thread.
     fn learn_waking(&mut self, events: &Events, asleep: Instant) {
         let awake = Instant::now();
         self.sent_at = None;
@@ -188,9 +189,9 @@ impl Carrier {
         }
     }
 
-    /// Serves all that is due, and sets the timer for what is next.
+    /// Serves everything that is due, and sets the timer for the next deadline.
     fn serve_what_is_due(&mut self) -> io::Result<Option<Duration>> {
-        // Nothing that comes due while this runs is served before events have had their turn.
+        // Deadlines that pass while this runs are served only after pending events.
         let now = Instant::now();
         self.sent_at = None;
         while let Some(Reverse((at, wake))) = self.heap.peek().copied() {
@@ -260,7 +261,7 @@ impl Carrier {
         loop {
             let listener = &mut self.listeners[place];
             if listener.open >= MAX_CONNECTIONS {
-                // The next one that ends goes on here.
+                // Accepting resumes when the next one ends.
                 return;
             }
             let socket = match listener.socket.accept() {
@@ -313,19 +314,19 @@ impl Carrier {
         let listener = &mut self.listeners[place];
         listener.open -= 1;
         if listener.open + 1 == MAX_CONNECTIONS {
-            // Not at once: accepting closes connections too, and the two would call each other.
+            // Not immediately: accepting closes connections too, and the two would call each other.
             let now = Instant::now();
             self.heap.push(Reverse((now, Wake::Accept(place))));
         }
     }
 
-    /// Takes all orders there are. Fails if nobody is left to give any.
-    fn obey(&mut self) -> Result<(), TryRecvError> {
+    /// Executes all queued orders. Fails if the sender has been dropped.
+    fn take_orders(&mut self) -> Result<(), TryRecvError> {
         loop {
             match self.orders.try_recv() {
                 Ok((order, answer)) => {
                     let result = self.carry_out(order);
-                    // Whoever asked waits for this, or is gone and does not care.
+                    // The caller waits for this, or is gone and does not need it.
                     let _ = answer.send(result);
                 }
                 Err(TryRecvError::Empty) => return Ok(()),
@@ -385,8 +386,8 @@ impl Carrier {
     }
 }
 
-/// Asks for small buffers in the kernel, so that the window is what holds a sender back. A listener
-/// hands them on to what it accepts.
+/// Requests small kernel buffers, so that the window limits the sender. Accepted sockets inherit
+/// them from the listener.
 pub(crate) fn bound_buffers(socket: &impl std::os::fd::AsFd) -> io::Result<()> {
     use rustix::net::sockopt::{set_socket_recv_buffer_size, set_socket_send_buffer_size};
     set_socket_recv_buffer_size(socket, KERNEL_BUFFER_BYTES)?;

@@ -16,7 +16,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// What one connection may read before others have their turn.
+/// The most bytes that one connection reads before others have their turn.
 const READ_BUDGET: usize = 256 << 10;
 
 /// The dialler's side, and the stream that starts there.
@@ -25,17 +25,18 @@ pub(crate) const DIALLER: usize = 0;
 /// The true address's side, and the stream that starts there.
 pub(crate) const TARGET: usize = 1;
 
-/// All links, and what they share.
+/// All links and their shared state.
 pub(crate) struct World {
     pub(crate) targets: Vec<SocketAddr>,
-    /// From endpoint `from` to `to` at place `from * endpoints + to`; so are the counters.
+    /// The line from endpoint `from` to `to` is at index `from * endpoints + to`; so are the
+    /// counters.
     pub(crate) lines: Vec<Line>,
     pub(crate) egress: Vec<Rate>,
     pub(crate) counters: Arc<[Cells]>,
     pub(crate) lateness: Arc<Histogram>,
     /// Whether the carrier is a real-time thread.
     pub(crate) real_time: Arc<AtomicBool>,
-    /// What is read lies here for a moment.
+    /// A reusable read buffer.
     pub(crate) scratch: Vec<u8>,
 }
 
@@ -67,50 +68,49 @@ impl World {
     }
 }
 
-/// A socket and what is known of it.
+/// A socket and its state.
 struct Side {
     socket: TcpStream,
     connected: bool,
     readable: bool,
     writable: bool,
-    /// The end lies behind the bytes that can be read; no further event tells of it.
+    /// The end of the stream follows the bytes that can be read; no further event reports it.
     ending: bool,
 }
 
-/// How it is with the true address.
+/// The state of the connection to the true address.
 enum Dial {
-    /// It is dialled then: the SYN is under way.
+    /// It is dialled then: the SYN is in flight.
     At(Instant),
-    /// A partition has the SYN wait.
+    /// A partition holds the SYN.
     Held,
     Done,
 }
 
-/// What is to be done with a connection next.
+/// What to do with a connection next.
 pub(crate) enum Next {
-    /// Nothing before then, or before a socket stirs.
+    /// Nothing before this time, or before a socket event.
     Wait(Option<Instant>),
-    /// It is over.
+    /// The connection has ended.
     Close,
 }
 
-/// See the head of this file.
+/// See the module's documentation.
 pub(crate) struct Connection {
-    /// Who dialled whom.
+    /// The dialling endpoint and the dialled one.
     pub(crate) pair: (usize, usize),
-    /// The tokens of its two sockets.
     tokens: [Token; 2],
     sides: [Option<Side>; 2],
     streams: [Stream; 2],
     /// Which streams have ended at their receiver.
     ended: [bool; 2],
     dial: Dial,
-    /// When it is to be looked at next; what the heap says beside that is stale.
+    /// When it must be served next; heap entries with another time are stale.
     pub(crate) wake_at: Option<Instant>,
 }
 
 impl Connection {
-    /// The dialler has been accepted; it dialled at `now`.
+    /// Creates a connection for a dialler that was accepted; it dialled at `now`.
     pub(crate) fn accepted(
         pair: (usize, usize),
         mut socket: TcpStream,
@@ -143,7 +143,7 @@ impl Connection {
         Ok(connection)
     }
 
-    /// The way of one of the streams.
+    /// The sender and the receiver of one of the streams.
     fn way(&self, stream: usize) -> (usize, usize) {
         let (from, to) = self.pair;
         if stream == DIALLER {
@@ -153,8 +153,8 @@ impl Connection {
         }
     }
 
-    /// The SYN leaves now, unless a partition holds it. The dialler may send a round trip later, the
-    /// target when the dialler's answer has come.
+    /// Sends the SYN now, unless a partition holds it. The dialler may send a round trip later, the
+    /// target when the dialler's ACK has arrived.
     fn begin_handshake(&mut self, now: Instant, world: &mut World) {
         if world.is_cut(self.pair) {
             self.dial = Dial::Held;
@@ -174,7 +174,7 @@ impl Connection {
         self.streams[TARGET].open_at(now + forth + back + again);
     }
 
-    /// What the system says of one of its sockets.
+    /// Records an event of one of its sockets.
     pub(crate) fn note(&mut self, side: usize, event: &Event) {
         let Some(side) = &mut self.sides[side] else {
             return;
@@ -184,7 +184,7 @@ impl Connection {
         side.writable |= event.is_writable() || event.is_write_closed() || event.is_error();
     }
 
-    /// The partition across it is over.
+    /// Called when the partition across it has ended.
     pub(crate) fn healed(&mut self, now: Instant, world: &mut World) {
         if matches!(self.dial, Dial::Held | Dial::At(_)) {
             self.begin_handshake(now, world);
@@ -195,7 +195,7 @@ impl Connection {
         }
     }
 
-    /// Does all that can be done now. What can be read was sent at `sent_at`.
+    /// Does everything that can be done now. Bytes that can be read were sent at `sent_at`.
     pub(crate) fn serve(
         &mut self,
         now: Instant,
@@ -222,7 +222,7 @@ impl Connection {
             }
             match self.read(stream, sent_at, world) {
                 Ok(left) => more |= left,
-                // In truth its `connect` would not have returned, so nothing was ever sent.
+                // In reality its `connect` would not have returned, so nothing was ever sent.
                 Err(GaveUp) => return Next::Close,
             }
         }
@@ -260,7 +260,7 @@ impl Connection {
         }
     }
 
-    /// A socket that is being connected is writable when that is over.
+    /// A connecting socket becomes writable when the attempt has completed.
     fn finish_connecting(&mut self, now: Instant, world: &mut World) {
         let Some(side) = &mut self.sides[TARGET] else {
             return;
@@ -291,7 +291,7 @@ impl Connection {
         self.receiver_is_gone(DIALLER, now, world);
     }
 
-    /// The receiver of a stream is gone, and a reset tells the sender.
+    /// The receiver of a stream is gone, and a reset informs the sender.
     fn receiver_is_gone(&mut self, stream: usize, now: Instant, world: &mut World) {
         self.forget_held(stream, world);
         self.streams[stream].discard();
@@ -337,13 +337,13 @@ impl Connection {
             .filter(|side| side.connected)?;
         let end = self.streams[stream].take_end(now)?;
         if end == End::Finished {
-            // If this fails the socket is gone, and reading it tells.
+            // If this fails the socket is gone, and the next read reports it.
             let _ = side.socket.shutdown(Shutdown::Write);
         }
         Some(end)
     }
 
-    /// Reads what there is room for. Returns whether more can be read at once.
+    /// Reads as much as there is room for. Returns whether more can be read at once.
     fn read(&mut self, stream: usize, now: Instant, world: &mut World) -> Result<bool, GaveUp> {
         let way = self.way(stream);
         let link = world.line(way).link;
@@ -366,7 +366,7 @@ impl Connection {
             let end = match side.socket.read(&mut world.scratch[..most]) {
                 Ok(0) => End::Finished,
                 Ok(bytes) => {
-                    // Less than asked for means that the kernel holds no more bytes.
+                    // A short read means that the kernel's buffer is empty.
                     side.readable = bytes == most || side.ending;
                     budget -= bytes;
                     self.take(stream, now, bytes, world);
@@ -414,7 +414,7 @@ impl Connection {
                 wake(self.streams[stream].next_acknowledgement());
             }
         }
-        // An acknowledgement may be due already, where the room was used up by what is still held.
+        // An acknowledgement may be due already, if bytes that are still held use up the room.
         next.map(|at| at.max(now))
     }
 
@@ -422,12 +422,12 @@ impl Connection {
     pub(crate) fn abort(&mut self, world: &World) {
         world.cells(self.pair).resets.fetch_add(1, Relaxed);
         for side in self.sides.iter().flatten() {
-            // Without this, closing would finish the connection in good order.
+            // Without this, closing would end the connection with a FIN.
             let _ = rustix::net::sockopt::set_socket_linger(&side.socket, Some(Duration::ZERO));
         }
     }
 
-    /// Gives the sockets back. Dropping them closes them.
+    /// Deregisters the sockets. Dropping them closes them.
     pub(crate) fn close(mut self, registry: &Registry, world: &World) {
         for stream in [DIALLER, TARGET] {
             self.forget_held(stream, world);
@@ -446,7 +446,7 @@ impl Connection {
     }
 }
 
-/// The dialler closed before a partition let it through.
+/// The dialler closed before a partition let its SYN through.
 struct GaveUp;
 
 fn dial(address: SocketAddr, token: Token, registry: &Registry) -> io::Result<TcpStream> {

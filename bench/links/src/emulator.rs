@@ -1,4 +1,4 @@
-//! What a program holds of the emulator: addresses, switches and counters.
+//! The emulator's API: addresses, changes to links, and counters.
 
 use crate::{
     carrier::{Carrier, Envelope, ORDERS, Order},
@@ -20,105 +20,97 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// How many endpoints there can be: each ordered pair takes a port, and there are 65,535.
+/// The most endpoints: each ordered pair takes a port, and there are 65,535.
 pub const MAX_ENDPOINTS: usize = 200;
 
-/// Orders that may wait. Each caller waits for its answer, so this many threads may give orders at once
-/// before one waits to hand in its own.
+/// Capacity of the order queue. Each caller waits for its answer, so this many threads can give
+/// orders at once before one blocks on handing in its own.
 const MAX_ORDERS: usize = 16;
 
-/// Descriptors that the program needs for itself, beside those of the links.
+/// File descriptors reserved for the program itself, beside those of the links.
 const SPARE_DESCRIPTORS: u64 = 512;
 
-/// Why the emulator does not do what it was asked to.
+/// Why the emulator rejects a call.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// There is no such endpoint.
     #[error("there is no endpoint {place}: there are {endpoints}, counted from 0")]
     NoEndpoint {
-        /// Who was named.
         place: usize,
-        /// How many there are.
+        /// The number of endpoints.
         endpoints: usize,
     },
-    /// Too many endpoints.
     #[error("{0} endpoints are more than {MAX_ENDPOINTS}")]
     TooMany(usize),
-    /// There is no such link.
+    /// The link's parameters are invalid.
     #[error("the link from {from} to {to}: {source}")]
     Link {
-        /// The sender.
         from: usize,
-        /// The receiver.
         to: usize,
-        /// What is wrong with it.
         source: LinkError,
     },
-    /// A port could not be had.
+    /// A port could not be opened.
     #[error("cannot listen on {address} for the link from {from} to {to}: {source}")]
     Listen {
         /// The address, with port 0 if the system was to choose.
         address: SocketAddr,
-        /// The sender.
         from: usize,
-        /// The receiver.
         to: usize,
-        /// What the system says.
         source: io::Error,
     },
-    /// The ports do not fit.
+    /// The ports don't fit into the range of port numbers.
     #[error("{ports} ports from {base} on end beyond 65535")]
     Ports {
-        /// The first.
+        /// The first port.
         base: u16,
         /// How many are needed.
         ports: usize,
     },
-    /// This process may not open enough files.
+    /// The process's limit for open files is too low.
     #[error(
         "{needed} open files are needed, one for each ordered pair, and {allowed} are allowed: raise the \
          hard limit (`ulimit -Hn`)"
     )]
     OpenFiles {
-        /// Without the connections.
+        /// Listeners only, without the connections.
         needed: u64,
         /// The hard limit.
         allowed: u64,
     },
-    /// The system failed.
     #[error("the links' thread: {0}")]
     Io(#[from] io::Error),
-    /// The thread has ended, which is a bug.
+    /// The emulator's thread has ended, which is a bug.
     #[error("the links' thread has ended")]
     Stopped,
 }
 
-/// Links between endpoints; see the head of the crate. They exist until this is dropped: then all
-/// connections end.
+/// Links between endpoints; see the crate's documentation. Dropping it ends the links and all their
+/// connections.
 ///
-/// Methods that change something return when it is done, which takes microseconds; none needs an
-/// async runtime.
+/// Methods that change something return when the change is in effect, which takes microseconds;
+/// none needs an async runtime.
 pub struct Emulator {
     targets: Vec<SocketAddr>,
-    /// By place, as the counters: the port for the pair. The true address where both are the same.
+    /// Indexed as the counters are: the address of the pair's port. On the diagonal, the endpoint's
+    /// true address.
     addresses: Vec<SocketAddr>,
     counters: Arc<[Cells]>,
     lateness: Arc<Histogram>,
     real_time: Arc<AtomicBool>,
     waker: Waker,
-    /// Taken only when this is dropped.
+    /// `None` only while this is being dropped.
     orders: Option<SyncSender<Envelope>>,
     thread: Option<JoinHandle<io::Result<()>>>,
 }
 
 impl Emulator {
-    /// Starts links between the processes at `targets`, on ports that the system chooses. `links` says
-    /// what the way from the first to the second is like; `seed` fixes the dice of each link, though
-    /// not when the system has bytes to throw them for.
+    /// Starts links between the processes at `targets`, on ports that the system chooses. `links`
+    /// returns the properties of the way from the first endpoint to the second. `seed` fixes the
+    /// sequence of random numbers of each link, but not at which bytes they are drawn: that depends
+    /// on how the system delivers them.
     ///
     /// # Errors
     ///
-    /// If a link has impossible values, or the system has too few ports or files.
+    /// If a link's parameters are invalid, or the system has too few ports or file descriptors.
     pub fn start(
         targets: Vec<SocketAddr>,
         links: impl Fn(usize, usize) -> Link,
@@ -127,8 +119,8 @@ impl Emulator {
         Self::launch(targets, links, seed, None)
     }
 
-    /// The same, on ports that are known before: process `from` dials `to` at
-    /// `base_port + from * targets + to` ([`Self::ports`] are needed).
+    /// Like [`Self::start`], on predictable ports: process `from` dials `to` at `base_port + from *
+    /// targets + to` ([`Self::ports`] ports are needed).
     ///
     /// # Errors
     ///
@@ -149,7 +141,7 @@ impl Emulator {
         Self::launch(targets, links, seed, Some(base_port))
     }
 
-    /// How many ports [`Self::start_at`] spans for so many endpoints.
+    /// The number of ports that [`Self::start_at`] spans.
     pub const fn ports(endpoints: usize) -> usize {
         endpoints * endpoints
     }
@@ -224,12 +216,12 @@ impl Emulator {
         })
     }
 
-    /// How many endpoints there are.
+    /// The number of endpoints.
     pub fn endpoints(&self) -> usize {
         self.targets.len()
     }
 
-    /// Where process `from` is to dial `to`. Its own address if both are the same.
+    /// The address at which process `from` must dial `to`; its own address if both are the same.
     ///
     /// # Panics
     ///
@@ -238,11 +230,11 @@ impl Emulator {
         self.addresses[self.place(from, to)]
     }
 
-    /// Changes one way. What is under way already arrives as it would have.
+    /// Changes one direction of a link. Bytes already in flight arrive as scheduled.
     ///
     /// # Errors
     ///
-    /// If the values or the endpoints are impossible.
+    /// If the link's parameters or an endpoint are invalid.
     pub fn set(&self, from: usize, to: usize, link: Link) -> Result<(), Error> {
         self.known([from, to])?;
         link.check()
@@ -250,12 +242,12 @@ impl Emulator {
         self.order(Order::Set { from, to, link }).map(drop)
     }
 
-    /// Gives an endpoint one line for all that it sends, in front of its links' own: what a machine with
-    /// one network card has. `None` for a line of any width.
+    /// Gives an endpoint one line shared by everything that it sends, in front of its links' own
+    /// lines, like a machine with one network card. `None` removes the limit.
     ///
     /// # Errors
     ///
-    /// If the width or the endpoint is impossible.
+    /// If the bandwidth or the endpoint is invalid.
     pub fn set_egress(&self, from: usize, bits_per_second: Option<u64>) -> Result<(), Error> {
         self.known([from])?;
         check_bandwidth(bits_per_second).map_err(|source| Error::Link {
@@ -267,8 +259,8 @@ impl Emulator {
         self.order(Order::SetEgress { from, bits }).map(drop)
     }
 
-    /// Cuts all links but those within a group, in place of an earlier partition. An endpoint in no
-    /// group is alone. When this returns, no more bytes cross; connections stay open and wait.
+    /// Cuts all links except those within a group, replacing an earlier partition. An endpoint in
+    /// no group is alone. When this returns, no more bytes cross; connections stay open and wait.
     ///
     /// # Errors
     ///
@@ -284,7 +276,7 @@ impl Emulator {
         self.order(Order::Cut(cut)).map(drop)
     }
 
-    /// Ends the partition. What waited is sent again and arrives a delay later.
+    /// Ends the partition. Bytes that waited are sent again and arrive a delay later.
     ///
     /// # Errors
     ///
@@ -294,9 +286,9 @@ impl Emulator {
         self.order(Order::Cut(whole)).map(drop)
     }
 
-    /// Resets every connection between two endpoints, whoever dialled, at both ends at once. Returns
-    /// how many there were. New ones are not hindered: for a longer blackout, [partition](Self::partition)
-    /// first.
+    /// Resets every connection between two endpoints, whichever of them dialled, at both ends at
+    /// once. Returns how many there were. New connections are not prevented: for a longer outage,
+    /// [partition](Self::partition) first.
     ///
     /// # Errors
     ///
@@ -306,7 +298,7 @@ impl Emulator {
         self.order(Order::Reset { from, to })
     }
 
-    /// What one way has carried.
+    /// What one direction of a link has carried.
     ///
     /// # Panics
     ///
@@ -315,31 +307,31 @@ impl Emulator {
         self.counters[self.place(from, to)].read()
     }
 
-    /// How late the emulator was, over all links, since the start or the last
+    /// How late the emulator delivered, over all links, since the start or the last
     /// [`Self::clear_lateness`].
     pub fn lateness(&self) -> Lateness {
         self.lateness.read()
     }
 
-    /// Begins to count lateness anew, as when a measurement begins.
+    /// Resets the lateness statistics, for example when a measurement begins.
     pub fn clear_lateness(&self) {
         self.lateness.clear();
     }
 
-    /// Whether the system lets the links' thread run before ordinary threads. If not, a busy machine makes it
-    /// late by milliseconds.
+    /// Whether the links' thread runs with real-time priority. If not, a busy machine makes it late
+    /// by milliseconds.
     ///
     /// # Errors
     ///
     /// Only if the links' thread has ended.
     pub fn is_real_time(&self) -> Result<bool, Error> {
-        // Any answer shows that the thread is beyond its start, where it asks for this.
+        // Any answer shows that the thread has passed its start, where it requests real-time
+        // priority.
         self.cpu_time()?;
         Ok(self.real_time.load(Relaxed))
     }
 
-    /// The processor time that the links' thread has used, so that a measurement of the processes can
-    /// leave it out.
+    /// The CPU time of the links' thread, so that a measurement of the processes can exclude it.
     ///
     /// # Errors
     ///
@@ -376,7 +368,7 @@ impl Emulator {
 
 impl Drop for Emulator {
     fn drop(&mut self) {
-        // The thread ends when it finds that nobody can give orders any more.
+        // The thread ends when it finds the order channel disconnected.
         self.orders = None;
         if self.waker.wake().is_ok()
             && let Some(thread) = self.thread.take()
@@ -396,14 +388,14 @@ fn listen(port: u16) -> io::Result<(TcpListener, SocketAddr)> {
     Ok((socket, address))
 }
 
-/// A seed of its own for each link, so that what happens on one does not move another's dice.
+/// A separate seed for each link, so that traffic on one does not change another's random numbers.
 fn line_seed(seed: u64, place: usize) -> u64 {
-    // An odd constant near 2^64 divided by the golden ratio spreads neighbours apart.
+    // An odd constant near 2^64 divided by the golden ratio spreads neighbouring places apart.
     seed ^ (place as u64 + 1).wrapping_mul(0x9E37_79B9_7F4A_7C15)
 }
 
-/// Raises this process's soft limit for open files so that the links have a listener and a connection
-/// for each ordered pair, as far as the hard limit allows. With fewer, new connections wait.
+/// Raises this process's soft limit for open files, as far as the hard limit allows, so that there
+/// are a listener and a connection for each ordered pair. With fewer, new connections wait.
 fn allow_open_files(endpoints: usize) -> Result<(), Error> {
     use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
     let pairs = (endpoints * endpoints) as u64;

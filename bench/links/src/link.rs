@@ -1,42 +1,43 @@
-//! What one way between two endpoints is like.
+//! The properties of one direction between two endpoints.
 
 use std::time::Duration;
 
-/// The longest delay, and the most jitter: more than any path on earth, and far from overflows.
+/// The longest delay, and the most jitter: more than on any path on earth, and far from overflows.
 pub const MAX_DELAY: Duration = Duration::from_secs(10);
 
-/// The highest share of segments lost. Beyond it TCP carries next to nothing.
+/// The highest fraction of lost segments. Beyond it TCP carries almost nothing.
 pub const MAX_LOSS: f64 = 0.5;
 
-/// The narrowest line: a segment takes less than two seconds.
+/// The lowest bandwidth: a segment takes less than two seconds.
 pub const MIN_BITS_PER_SECOND: u64 = 8_000;
 
-/// The least window, which is what Linux offers at first.
+/// The smallest window, which is Linux's initial one.
 pub const MIN_WINDOW_BYTES: usize = 64 << 10;
 
-/// The largest window, which is what Linux lets a socket keep for sending unless told otherwise
-/// (the maximum of `net.ipv4.tcp_wmem`).
+/// The largest window, which is the most that Linux buffers for sending by default (the maximum of
+/// `net.ipv4.tcp_wmem`).
 pub const MAX_WINDOW_BYTES: usize = 4 << 20;
 
-/// What TCP puts into one packet on an Ethernet path.
+/// The payload of a TCP packet on an Ethernet path.
 pub(crate) const SEGMENT_BYTES: usize = 1_460;
 
-/// The properties of one way between two endpoints.
+/// The properties of one direction between two endpoints.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Link {
-    /// From sending to arriving, one way.
+    /// The one-way delay.
     pub delay: Duration,
-    /// At most so much on top, evenly at random for each piece.
+    /// The maximal additional delay, uniformly random for each piece.
     pub jitter: Duration,
-    /// How wide the line is that all connections this way share; `None` for any width.
+    /// The bandwidth shared by all connections in this direction; `None` for unlimited.
     pub bits_per_second: Option<u64>,
-    /// The share of segments that are lost, each a pause of its connection. From 0 to [`MAX_LOSS`].
+    /// The fraction of segments that are lost; each loss pauses its connection. From 0 to
+    /// [`MAX_LOSS`].
     pub loss: f64,
-    /// Whether a connection has to find out how much it may send, as TCP does.
+    /// Whether connections use slow start, as TCP does.
     pub slow_start: bool,
 }
 
-/// Why there is no such link.
+/// Why a link is invalid.
 #[derive(Clone, Copy, Debug, PartialEq, thiserror::Error)]
 pub enum LinkError {
     /// A time is too long.
@@ -44,13 +45,12 @@ pub enum LinkError {
     Time {
         /// Delay or jitter.
         what: &'static str,
-        /// What was asked for.
         value: Duration,
     },
-    /// The line is too narrow.
+    /// The bandwidth is too low.
     #[error("{0} bits per second are fewer than {MIN_BITS_PER_SECOND}")]
     Bandwidth(u64),
-    /// This is no share that can be lost.
+    /// The loss is out of range.
     #[error("a loss of {0} is not between 0 and {MAX_LOSS}")]
     Loss(f64),
 }
@@ -64,7 +64,7 @@ impl Link {
         }
     }
 
-    /// Whether all values are in their ranges.
+    /// Checks that all values are in range.
     ///
     /// # Errors
     ///
@@ -76,18 +76,18 @@ impl Link {
             }
         }
         check_bandwidth(self.bits_per_second)?;
-        // Written so that it refuses a NaN.
+        // Written so that it rejects NaN.
         if !(0.0..=MAX_LOSS).contains(&self.loss) {
             return Err(LinkError::Loss(self.loss));
         }
         Ok(())
     }
 
-    /// Bytes that one connection may have under way, when answers take `back`.
+    /// The bytes that one connection may have in flight, when acknowledgements return over `back`.
     ///
-    /// Twice the product of bandwidth and round trip: once on the path, and as much in the queue before
-    /// it, the classic size of a router's buffer. Never less than [`MIN_WINDOW_BYTES`], never
-    /// more than [`MAX_WINDOW_BYTES`].
+    /// Twice the product of bandwidth and round trip: once on the path, and as much in the queue
+    /// before it, the classic size of a router's buffer. Never less than [`MIN_WINDOW_BYTES`],
+    /// never more than [`MAX_WINDOW_BYTES`].
     pub fn window(&self, back: &Self) -> usize {
         let Some(bits) = self.bits_per_second else {
             return MAX_WINDOW_BYTES;
@@ -99,8 +99,8 @@ impl Link {
             .clamp(MIN_WINDOW_BYTES, MAX_WINDOW_BYTES)
     }
 
-    /// What one connection can reach, in bits per second: the line, or a window each round trip.
-    /// `None` if neither limits it.
+    /// The throughput that one connection can reach, in bits per second: the line's, or a window
+    /// per round trip. `None` if neither limits it.
     pub fn reachable_bits_per_second(&self, back: &Self) -> Option<u64> {
         let trip = (self.delay + self.jitter / 2 + back.delay + back.jitter / 2).as_nanos();
         let window = self.window(back) as u128 * 8 * 1_000_000_000;
@@ -114,7 +114,7 @@ impl Link {
     }
 }
 
-/// Whether a line may be so wide.
+/// Checks the range of a bandwidth.
 pub(crate) fn check_bandwidth(bits_per_second: Option<u64>) -> Result<(), LinkError> {
     match bits_per_second {
         Some(bits) if bits < MIN_BITS_PER_SECOND => Err(LinkError::Bandwidth(bits)),

@@ -1,7 +1,7 @@
-//! Regions of a cloud provider and how far they are apart.
+//! Regions of a cloud provider and the round trips between them.
 //!
-//! A table holds round trips, as they are measured; one way is half of that. So does the
-//! simulator.
+//! A table holds round trips, as they are measured; the one-way delay is half of that. The
+//! simulator does the same.
 
 use crate::link::Link;
 use quorate_files::read_text;
@@ -25,67 +25,56 @@ pub const WORLD: [&str; 10] = [
 /// Four regions of one country, in the simulator's order.
 pub const UNITED_STATES: [&str; 4] = ["us-east-1", "us-east-2", "us-west-1", "us-west-2"];
 
-/// Medians and ninth deciles of round trips between these regions, in milliseconds.
+/// Medians and 90th percentiles of the round trips between these regions, in milliseconds.
 const MEDIANS: &str = include_str!("../data/round-trips-p50.json");
 const NINTH_DECILES: &str = include_str!("../data/round-trips-p90.json");
 
-/// The longest round trip a table may hold, in milliseconds.
+/// The longest round trip that a table may hold, in milliseconds.
 const MAX_ROUND_TRIP_MS: f64 = 10_000.0;
 
-/// Most bytes of a table's file.
+/// The largest table file, in bytes.
 const MAX_MAP_BYTES: u64 = 4 << 20;
 
-/// The width that two uniform jitters of width 1 put between the median and the ninth decile of their
-/// sum: the sum has a triangular density, whose ninth decile is 2 - sqrt(0.2) and whose median is 1.
+/// The difference between the 90th percentile and the median of the sum of two uniform jitters of
+/// width 1: the sum has a triangular density, whose 90th percentile is 2 - sqrt(0.2) and whose
+/// median is 1.
 const DECILE_OF_TWO_UNIFORMS: f64 = 0.552_786;
 
-/// Why there is no such table.
+/// Why a table cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum RegionsError {
     /// The file cannot be read.
     #[error("cannot read {path}: {source}")]
-    Read {
-        /// The file.
-        path: String,
-        /// What the system says.
-        source: io::Error,
-    },
-    /// It is not of the expected form.
+    Read { path: String, source: io::Error },
+    /// The file does not have the expected format.
     #[error(
         "the table is not of the form {{\"data\": {{\"FROM\": {{\"TO\": MILLISECONDS}}}}}}: {0}"
     )]
     Form(#[from] serde_json::Error),
-    /// A round trip is impossible.
+    /// A round trip is out of range.
     #[error(
         "the round trip from {from} to {to} is {ms} ms; it must be from 0 to {MAX_ROUND_TRIP_MS} ms"
     )]
     RoundTrip {
-        /// The first region.
         from: String,
-        /// The second.
         to: String,
-        /// What the table says.
+        /// The table's value.
         ms: f64,
     },
-    /// The table does not know the region.
+    /// The table does not contain the region.
     #[error("there is no region `{name}`; did you mean `{nearest}`? There are {known}")]
     Unknown {
-        /// What was asked for.
+        /// The requested name.
         name: String,
-        /// The name most like it.
+        /// The most similar name in the table.
         nearest: String,
-        /// All names.
+        /// All names in the table.
         known: String,
     },
-    /// The table knows both regions, but not how far they are apart.
+    /// The table contains both regions, but not the round trip between them.
     #[error("the table has no round trip from {from} to {to}")]
-    Missing {
-        /// The first region.
-        from: String,
-        /// The second.
-        to: String,
-    },
-    /// There is nothing to choose from.
+    Missing { from: String, to: String },
+    /// No regions were named.
     #[error("no region was named")]
     None,
 }
@@ -95,41 +84,41 @@ struct File {
     data: BTreeMap<String, BTreeMap<String, f64>>,
 }
 
-/// Some regions in an order, and the round trips between any two of them. Endpoint i sits in region i
-/// modulo their number.
+/// An ordered list of regions, and the round trips between any two of them. Endpoint i is in region
+/// i modulo their number.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Regions {
     names: Vec<String>,
-    /// From the first to the second and back, in microseconds.
+    /// Indexed by the first region, then by the second; in microseconds.
     round_trips_us: Vec<Vec<u64>>,
 }
 
 impl Regions {
-    /// The ten regions of [`WORLD`] at their median round trips.
+    /// The ten regions of [`WORLD`] with their median round trips.
     pub fn world() -> Self {
         Self::parse(MEDIANS, &WORLD).expect("the table in this crate has these regions")
     }
 
-    /// The four regions of [`UNITED_STATES`] at their median round trips.
+    /// The four regions of [`UNITED_STATES`] with their median round trips.
     pub fn united_states() -> Self {
         Self::parse(MEDIANS, &UNITED_STATES).expect("the table in this crate has these regions")
     }
 
-    /// The ninth deciles for regions of the tables in this crate, for [`Self::jittered`].
+    /// The 90th percentiles for regions of this crate's tables, for [`Self::jittered`].
     ///
     /// # Errors
     ///
-    /// If these are not all among [`WORLD`] and [`UNITED_STATES`].
+    /// If a name is in neither [`WORLD`] nor [`UNITED_STATES`].
     pub fn ninth_deciles(names: &[impl AsRef<str>]) -> Result<Self, RegionsError> {
         Self::parse(NINTH_DECILES, names)
     }
 
-    /// Reads a table of round trips in milliseconds, `{"data": {"FROM": {"TO": MS}}}`, and takes the named
-    /// regions in their order.
+    /// Parses a table of round trips in milliseconds, `{"data": {"FROM": {"TO": MS}}}`, and selects
+    /// the named regions in the given order.
     ///
     /// # Errors
     ///
-    /// If it is of another form, lacks something of what was named, or a value is impossible.
+    /// If the format is wrong, a named region or pair is missing, or a value is out of range.
     pub fn parse(json: &str, names: &[impl AsRef<str>]) -> Result<Self, RegionsError> {
         let table = serde_json::from_str::<File>(json)?.data;
         if names.is_empty() {
@@ -153,7 +142,7 @@ impl Regions {
         })
     }
 
-    /// The same for all regions of the table, in the order of their names.
+    /// Like [`Self::parse`], with all regions of the table in the order of their names.
     ///
     /// # Errors
     ///
@@ -168,7 +157,7 @@ impl Regions {
     ///
     /// # Errors
     ///
-    /// As for [`Self::parse`], and if it cannot be read.
+    /// As for [`Self::parse`], and if the file cannot be read.
     pub fn load(path: &Path, names: &[impl AsRef<str>]) -> Result<Self, RegionsError> {
         let json = read_text(path, MAX_MAP_BYTES).map_err(|error| RegionsError::Read {
             path: path.display().to_string(),
@@ -177,36 +166,36 @@ impl Regions {
         Self::parse(&json, names)
     }
 
-    /// The regions, in their order.
     pub fn names(&self) -> &[String] {
         &self.names
     }
 
-    /// Where endpoint `place` sits.
+    /// The region of endpoint `place`.
     pub fn region(&self, place: usize) -> &str {
         &self.names[place % self.names.len()]
     }
 
-    /// From endpoint `from` to endpoint `to` and back.
+    /// The round trip between endpoints `from` and `to`.
     pub fn round_trip(&self, from: usize, to: usize) -> Duration {
         Duration::from_micros(self.round_trip_us(from, to))
     }
 
-    /// From endpoint `from` to endpoint `to`: half a round trip, in whole microseconds.
+    /// The delay from endpoint `from` to endpoint `to`: half a round trip, in whole microseconds.
     pub fn one_way(&self, from: usize, to: usize) -> Duration {
         Duration::from_micros(self.round_trip_us(from, to) / 2)
     }
 
-    /// The way from endpoint `from` to endpoint `to`, without jitter: as far as the simulator has it.
+    /// The link from endpoint `from` to endpoint `to`, without jitter, as in the simulator.
     pub fn link(&self, from: usize, to: usize) -> Link {
         Link::with_delay(self.one_way(from, to))
     }
 
-    /// The same with jitter, so that round trips have this table's median and `slow`'s ninth decile.
+    /// Like [`Self::link`] with jitter, so that round trips have this table's median and `slow`'s
+    /// 90th percentile.
     ///
-    /// The jitter is at most half of the round trip: the delay never vanishes. What a provider
-    /// measures over weeks changes slowly, and here each piece throws its own dice. So this is the upper
-    /// end of what jitter does to a protocol.
+    /// The jitter is at most half of the round trip: the delay never becomes zero. What a provider
+    /// measures over weeks changes slowly, but here the jitter of each piece is drawn
+    /// independently. So this is the upper bound of what jitter does to a protocol.
     ///
     /// # Panics
     ///
@@ -217,7 +206,7 @@ impl Regions {
         let width = decile.saturating_sub(median) as f64 / DECILE_OF_TWO_UNIFORMS;
         let jitter = (width as u64).min(median / 2);
         Link {
-            // Each way adds half its jitter on the average.
+            // Each way adds half its jitter on average.
             delay: Duration::from_micros((median - jitter) / 2),
             jitter: Duration::from_micros(jitter),
             ..Link::default()
@@ -255,7 +244,7 @@ fn round_trip(table: &Table, from: &str, to: &str) -> Result<u64, RegionsError> 
     Ok((ms * 1e3).round() as u64)
 }
 
-/// How many characters must change to make one the other (Levenshtein).
+/// The Levenshtein distance.
 fn edits(left: &str, right: &str) -> usize {
     let right: Vec<char> = right.chars().collect();
     let mut row: Vec<usize> = (0..=right.len()).collect();

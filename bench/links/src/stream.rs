@@ -1,4 +1,5 @@
-//! One way of one connection: what is under way, when it arrives, how much more may follow.
+//! One direction of one connection: the bytes in flight, when they arrive, and how many more may be
+//! sent.
 //!
 //! No sockets and no clock: the time is an argument, so that the tests need neither.
 
@@ -12,19 +13,19 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// Pieces that a connection may have under way. More come only from tiny writes; they then wait in
-/// the kernel and are read together.
+/// The most pieces in flight on a connection. Only tiny writes reach the limit; further ones wait
+/// in the kernel and are read together.
 const MAX_PIECES: usize = 8_192;
 
-/// A queue that has been emptied keeps no more room than this.
+/// The most capacity that an emptied queue keeps.
 const KEPT_BYTES: usize = 128 << 10;
 
-/// What a stream travels on.
+/// What a stream is sent over.
 pub(crate) struct Path<'a> {
     pub(crate) line: &'a mut Line,
     /// The sender's own line.
     pub(crate) egress: &'a mut Rate,
-    /// How long an acknowledgement takes.
+    /// The delay of an acknowledgement.
     pub(crate) back: Duration,
 }
 
@@ -37,9 +38,9 @@ impl Path<'_> {
 /// How a stream ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum End {
-    /// The sender has no more to say.
+    /// The sender closed its side.
     Finished,
-    /// The sender is gone.
+    /// The sender reset the connection.
     Reset,
 }
 
@@ -49,27 +50,27 @@ struct Piece {
     due: Instant,
 }
 
-/// A lost segment that nothing has told the sender of yet.
+/// A lost segment that the sender has not yet learned of.
 #[derive(Clone, Copy, Debug)]
 struct Hole {
-    /// The place of its piece in the queue.
+    /// The index of its piece in the queue.
     place: usize,
     followed_by: usize,
 }
 
-/// See the head of this file.
+/// See the module's documentation.
 pub(crate) struct Stream {
-    /// What lies here, the oldest first.
+    /// All bytes held, the oldest first.
     bytes: VecDeque<u8>,
-    /// How many of them have arrived and can be written to the receiver.
+    /// The number of bytes that have arrived and can be written to the receiver.
     ripe: usize,
-    /// The others, in pieces.
+    /// The other bytes, in pieces.
     pieces: VecDeque<Piece>,
-    /// When the last piece arrived: none may arrive before it.
+    /// When the last piece arrives: none may arrive before it.
     arrived: Instant,
     hole: Option<Hole>,
     end: Option<(End, Instant)>,
-    /// Nothing counts as sent before the handshake is over.
+    /// Nothing counts as sent before this time, the end of the handshake.
     opened: Instant,
     window: Window,
 }
@@ -88,7 +89,7 @@ impl Stream {
         }
     }
 
-    /// How many more bytes may be sent, at most `limit` being under way.
+    /// How many more bytes may be sent, with at most `limit` in flight.
     pub(crate) fn room(&mut self, now: Instant, limit: usize, slow_start: bool) -> usize {
         if self.pieces.len() >= MAX_PIECES {
             return 0;
@@ -96,8 +97,8 @@ impl Stream {
         self.window.room(now, self.bytes.len(), limit, slow_start)
     }
 
-    /// Takes bytes that were sent now; at most as many as there is [room](Self::room) for. Returns how
-    /// often a loss stalled them.
+    /// Takes bytes that were sent now; at most as many as there is [room](Self::room) for. Returns
+    /// how often a loss stalled them.
     pub(crate) fn send(&mut self, now: Instant, bytes: &[u8], path: &mut Path<'_>) -> u64 {
         let trip = path.round_trip();
         self.window.sent(now, self.bytes.len(), trip);
@@ -131,8 +132,8 @@ impl Stream {
         stalls
     }
 
-    /// Segments behind a hole make the receiver repeat itself, and the third time the sender
-    /// retransmits, which then comes at `repaired`.
+    /// Segments behind a hole make the receiver send duplicate acknowledgements. At the third the
+    /// sender retransmits, and the retransmission arrives at `repaired`.
     fn tell_of_hole(&mut self, repaired: Instant, segments: usize) {
         let Some(hole) = &mut self.hole else { return };
         hole.followed_by += segments;
@@ -143,13 +144,13 @@ impl Stream {
         }
     }
 
-    /// The sender ends the stream behind all that it has sent. A reset takes the place of a finish.
+    /// Ends the stream after everything that was sent. A reset replaces a finish.
     pub(crate) fn finish(&mut self, now: Instant, end: End, path: &mut Path<'_>) {
         let due = now.max(self.opened) + path.line.travel();
         self.end = Some((end, due));
     }
 
-    /// Sends everything again that has not arrived, as after a partition.
+    /// Resends everything that has not arrived, for example after a partition.
     pub(crate) fn send_again(&mut self, now: Instant, path: &mut Path<'_>) {
         let ready = now.max(self.opened);
         self.hole = None;
@@ -161,12 +162,12 @@ impl Stream {
         }
     }
 
-    /// The handshake is over later than thought.
+    /// Postpones the end of the handshake.
     pub(crate) fn open_at(&mut self, opened: Instant) {
         self.opened = opened;
     }
 
-    /// Lets bytes arrive that are due, and tells for each piece how late.
+    /// Delivers bytes that are due, and calls `late` with each piece's lateness.
     pub(crate) fn arrive(&mut self, now: Instant, mut late: impl FnMut(Duration)) {
         while let Some(piece) = self.pieces.front() {
             let due = piece.due.max(self.arrived);
@@ -184,14 +185,15 @@ impl Stream {
         }
     }
 
-    /// What has arrived, in two parts.
+    /// The bytes that have arrived, in two slices.
     pub(crate) fn ripe(&self) -> (&[u8], &[u8]) {
         let (first, second) = self.bytes.as_slices();
         let in_first = first.len().min(self.ripe);
         (&first[..in_first], &second[..self.ripe - in_first])
     }
 
-    /// So many bytes have been written to the receiver, whose answer comes `back` later.
+    /// Records that bytes have been written to the receiver, whose acknowledgement arrives after
+    /// `back`.
     pub(crate) fn received(&mut self, now: Instant, bytes: usize, back: Duration) {
         self.bytes.drain(..bytes);
         self.ripe -= bytes;
@@ -201,7 +203,7 @@ impl Stream {
         }
     }
 
-    /// When the next piece arrives, or the end behind all pieces.
+    /// When the next piece arrives, or the end after all pieces.
     pub(crate) fn next_due(&self) -> Option<Instant> {
         match self.pieces.front() {
             Some(piece) => Some(piece.due.max(self.arrived)),
@@ -210,7 +212,7 @@ impl Stream {
         }
     }
 
-    /// When the next acknowledgement comes.
+    /// When the next acknowledgement arrives.
     pub(crate) fn next_acknowledgement(&self) -> Option<Instant> {
         self.window.next_acknowledgement()
     }
@@ -220,7 +222,7 @@ impl Stream {
         self.end.is_some()
     }
 
-    /// The end, if it has arrived: all bytes before it have been written.
+    /// The end, if it has arrived and all bytes before it have been written.
     pub(crate) fn take_end(&mut self, now: Instant) -> Option<End> {
         let (end, due) = self.end?;
         (self.bytes.is_empty() && due.max(self.arrived) <= now).then(|| {
@@ -229,12 +231,12 @@ impl Stream {
         })
     }
 
-    /// Bytes that lie here.
+    /// The number of bytes held.
     pub(crate) fn held(&self) -> usize {
         self.bytes.len()
     }
 
-    /// Nobody is there any more to receive it.
+    /// Discards everything, since the receiver is gone.
     pub(crate) fn discard(&mut self) {
         self.bytes = VecDeque::new();
         self.pieces = VecDeque::new();

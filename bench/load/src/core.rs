@@ -1,24 +1,23 @@
-//! The generator without clock, sockets and threads: what is due, what waits, what is on its way,
-//! and what came of it. Times count from the load's beginning.
+//! The generator's logic without clock, sockets and threads: what is due, what is queued, what is
+//! in flight, and each outcome. Times count from the load's start.
 //!
 //! A transfer is due at a time that the schedule fixes beforehand. It then waits for one of the
-//! places that a validator has for requests and for an account of which nothing is unanswered, is
-//! sent, answered, and becomes final. Its latency
-//! counts from when it was *due*. If it counted from when it was sent, a validator that stops
-//! answering for a second would be seen by the few requests that it has, and not by the many that
-//! wait behind them: the coordinated omission, after Gil Tene.
+//! validator's request slots and for an account without unanswered requests; then it is sent,
+//! answered, and becomes final. Its latency counts from when it was *due*. If it counted from when
+//! it was sent, a validator that stops answering for a second would show only in the few requests
+//! in flight, and not in the many queued behind them: coordinated omission, after Gil Tene.
 //!
-//! Everything is bounded: beyond [`MAX_ON_THE_WAY`] and [`MAX_WAITING`] a transfer that is due is
-//! not sent, which is counted and shown.
+//! Everything is bounded: beyond [`MAX_ON_THE_WAY`] and [`MAX_WAITING`] a due transfer is not sent,
+//! which is counted and reported.
 
 use crate::{
     LoadCounters,
-    api::{TransactionResult, TransactionState},
     latencies::Latencies,
     report::{LoadReport, Row, StepReport, Tally},
     schedule::{Schedule, Step},
     senders::{Senders, Signed, Wallet},
 };
+use quorate_api::{TransactionResult, TransactionState};
 use quorate_types::Digest;
 use std::{
     collections::{HashMap, VecDeque},
@@ -27,48 +26,48 @@ use std::{
     time::Duration,
 };
 
-/// Transfers that are on their way at most, about 150 bytes each.
+/// The most transfers in flight, about 150 bytes each.
 const MAX_ON_THE_WAY: usize = 500_000;
 
-/// Transfers that wait for one validator at most.
+/// The most transfers queued for one validator.
 const MAX_WAITING: usize = 10_000;
 
-/// What is sent so much after it was due is late.
+/// A transfer sent this long after it was due counts as late.
 pub(crate) const LATE: Duration = Duration::from_millis(10);
 
-/// How often a transfer is sent if nobody answers.
+/// The most attempts to send a transfer that gets no answer.
 const MAX_ATTEMPTS: u8 = 3;
 
-/// What became of a transfer that did what it should.
+/// The outcome of a successful transfer.
 const APPLIED: &str = "applied";
 
-/// How long a client of a closed loop pauses when it was refused.
+/// How long a client of a closed loop pauses after a rejection.
 const PAUSE: Duration = Duration::from_millis(20);
 
-/// Where the transfers come from.
+/// What triggers transfers.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Shape {
-    /// They are due at fixed times, whatever becomes of them.
+    /// Open loop: transfers are due at fixed times, whatever their outcomes.
     Open(Vec<Step>),
-    /// Each of these clients sends its next one when its last has come to an end.
+    /// Closed loop: each client sends its next transfer when its last one has completed.
     Closed {
-        /// How many clients, each with an account of its own.
+        /// The number of clients, each with an account of its own.
         clients: usize,
-        /// How long; `None` until the load is stopped.
+        /// The duration; `None` runs until the load is stopped.
         lasts: Option<Duration>,
     },
 }
 
-/// What is sent, and how much of it at a time.
+/// How much is sent at a time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Pace {
-    /// Requests that one validator has at a time.
+    /// The most requests in flight to one validator.
     pub connections: usize,
-    /// Transfers in one request at most; fewer if the request would be too long.
+    /// The most transfers in one request; fewer if the request would be too long.
     pub batch: usize,
     /// Bytes of the memo in each transfer, from 0 to 4,096.
     pub payload_bytes: usize,
-    /// A transfer that was sent and is not final after this long is counted as lost.
+    /// A transfer that was sent and is not final after this time is counted as lost.
     pub lost_after: Duration,
 }
 
@@ -86,9 +85,9 @@ impl Default for Pace {
 enum Source {
     Open(Schedule),
     Closed {
-        /// Clients that may go on, and from when.
+        /// Clients that may continue, and from when.
         ready: VecDeque<(Duration, u32)>,
-        /// Clients that were refused.
+        /// Clients pausing after a rejection.
         pausing: VecDeque<(Duration, u32)>,
     },
 }
@@ -103,21 +102,21 @@ pub(crate) struct Order {
     pub(crate) signed: Signed,
 }
 
-/// Transfers to be sent to a validator at once.
+/// Transfers to send to one validator together.
 #[derive(Debug)]
 pub(crate) struct Request {
     pub(crate) target: usize,
     pub(crate) orders: Vec<Order>,
 }
 
-/// Why a request was not answered as hoped.
+/// Why a request got no usable answer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Failure {
-    /// Nobody is there.
+    /// The connection could not be made.
     Unreachable,
-    /// The validator takes none of it in, by this code.
+    /// The validator rejects the whole request with this code.
     Turned(String),
-    /// It may or may not have arrived.
+    /// The request may or may not have arrived.
     Unknown,
 }
 
@@ -131,19 +130,19 @@ struct Entry {
     attempts: u8,
 }
 
-/// A transfer that is due and waits for a place and an account.
+/// A due transfer that waits for a request slot and an account.
 #[derive(Clone, Copy)]
 struct Due {
     at: Duration,
     step: u32,
-    /// The account, in a closed loop.
+    /// The client (and account), in a closed loop.
     client: Option<u32>,
 }
 
 #[derive(Default)]
 struct Target {
     waiting: VecDeque<Due>,
-    /// What another validator did not answer.
+    /// Transfers that another validator did not answer.
     again: VecDeque<Order>,
     under_way: usize,
     down: bool,
@@ -208,8 +207,8 @@ impl Core {
         }
     }
 
-    /// When something is due next; `None` if nothing more will be, or, in a closed loop, not before
-    /// something has become final.
+    /// When the next event is due. `None` if nothing more will be due, or, in a closed loop, not
+    /// before a transfer has become final.
     pub(crate) fn next_due(&mut self) -> Option<Duration> {
         if self.stopped.is_some() {
             return None;
@@ -232,7 +231,7 @@ impl Core {
         }
     }
 
-    /// Takes up all that is due, and hands out what can be sent now.
+    /// Takes in everything that is due, and returns the requests that can be sent now.
     pub(crate) fn poll(&mut self, now: Duration) -> Vec<Request> {
         self.take_up(now);
         let mut requests = Vec::new();
@@ -265,7 +264,7 @@ impl Core {
                         break;
                     };
                     if self.senders.is_doubtful(client) {
-                        // It is asked for its nonce in the meantime.
+                        // The account's nonce is queried in the meantime.
                         pausing.push_back((now + PAUSE, client));
                         continue;
                     }
@@ -276,7 +275,7 @@ impl Core {
         }
     }
 
-    /// A transfer is due.
+    /// Handles a transfer that has come due.
     fn offer(
         &mut self,
         at: Duration,
@@ -306,8 +305,8 @@ impl Core {
         self.counters.unsent.fetch_add(1, Relaxed);
     }
 
-    /// What the next request to this validator carries; nothing if nothing waits, or nobody could
-    /// pay for it now.
+    /// The transfers of the next request to this validator; empty if nothing is queued or no
+    /// account is available.
     fn orders(&mut self, target: usize) -> Vec<Order> {
         let batch = self.pace.batch;
         let again = &mut self.targets[target].again;
@@ -317,7 +316,7 @@ impl Core {
         if self.targets[target].waiting.is_empty() {
             return Vec::new();
         }
-        // Few from each of many accounts, unless so much waits that all places must be used.
+        // A few from each of many accounts, unless so many are queued that all slots must be used.
         let homes = self.homes_of(target);
         let clear: usize = homes.iter().map(|home| self.senders.clear(*home)).sum();
         let needed = self.targets[target].waiting.len().div_ceil(clear.max(1));
@@ -366,8 +365,8 @@ impl Core {
         }
     }
 
-    /// Where the transfers of a validator's accounts go: always to it, so that they arrive in the
-    /// order of their nonces, unless it is down.
+    /// The validator that gets the transfers of the accounts of `home`: always `home`, so that they
+    /// arrive in the order of their nonces, unless it is down.
     fn route(&self, home: usize) -> usize {
         let count = self.targets.len();
         (home..home + count)
@@ -376,7 +375,7 @@ impl Core {
             .unwrap_or(home)
     }
 
-    /// Whose accounts' transfers go to this validator.
+    /// The homes whose accounts' transfers go to this validator.
     fn homes_of(&self, target: usize) -> Vec<usize> {
         if self.targets.iter().all(|target| !target.down) {
             return vec![target];
@@ -388,7 +387,7 @@ impl Core {
         homes
     }
 
-    /// A request leaves.
+    /// Records that a request is sent.
     pub(crate) fn sending(&mut self, now: Duration, request: &Request) {
         for order in &request.orders {
             let Some(entry) = self.on_the_way.get_mut(&order.id) else {
@@ -411,7 +410,7 @@ impl Core {
         }
     }
 
-    /// A request was answered, or not.
+    /// Records the answer to a request, or its failure.
     pub(crate) fn answered(
         &mut self,
         now: Duration,
@@ -450,8 +449,8 @@ impl Core {
         }
     }
 
-    /// The same bytes go to another validator if there is one, so whatever became of them is found
-    /// out and not guessed.
+    /// Queues the same bytes for another validator if there is one, so that the outcome is found
+    /// out, not guessed.
     fn send_again(&mut self, now: Duration, target: usize, orders: Vec<Order>) {
         self.set_down(target, true);
         for order in orders {
@@ -480,7 +479,7 @@ impl Core {
                     Some(1) => {
                         let entry = self.take_out(now, &order.id, None).expect("it is there");
                         self.tallies[entry.step as usize].repeated += 1;
-                        // Its nonce was used when nobody knew.
+                        // Its nonce was used at an unknown time.
                         self.senders.doubt(entry.account);
                     }
                     Some(_) => {
@@ -512,7 +511,7 @@ impl Core {
     }
 
     fn refuse(&mut self, now: Duration, order: Order, code: &str) {
-        // What was taken in by one validator may be refused by another that it was sent to again.
+        // A transfer accepted by one validator may be rejected by another to which it was resent.
         if self
             .on_the_way
             .get(&order.id)
@@ -520,7 +519,7 @@ impl Core {
         {
             return;
         }
-        // Somebody else uses the account, or the chain is further than was known.
+        // Someone else uses the account, or the chain is further ahead than was known.
         let used = matches!(code, "stale_nonce" | "nonce_taken" | "already_known");
         let again = (!used).then_some(order.signed);
         let entry = self.take_out(now, &order.id, again).expect("it is there");
@@ -532,9 +531,9 @@ impl Core {
         self.counters.refused.fetch_add(1, Relaxed);
     }
 
-    /// A transfer is in a final block, and this became of it.
+    /// Records that a transfer is in a final block, with its outcome.
     pub(crate) fn finalised(&mut self, now: Duration, id: &Digest, outcome: &str) {
-        // The block may be faster than the validator's answer.
+        // The block may arrive before the validator's answer.
         self.on_taken(now, id);
         let Some(entry) = self.take_out(now, id, None) else {
             return;
@@ -560,7 +559,7 @@ impl Core {
         self.counters.finalized.fetch_add(1, Relaxed);
     }
 
-    /// Which step lasts at this time.
+    /// The step at this time.
     fn step_at(&self, now: Duration) -> Option<usize> {
         (0..self.tallies.len()).find(|step| {
             let (start, end) = self.window(*step);
@@ -585,8 +584,8 @@ impl Core {
         }
     }
 
-    /// Takes a transfer out of the books; `again` if its nonce is to be used again. In a closed loop,
-    /// its client may go on.
+    /// Removes a transfer; `again` if its nonce is to be reused. In a closed loop, its client may
+    /// continue.
     fn take_out(&mut self, now: Duration, id: &Digest, again: Option<Signed>) -> Option<Entry> {
         let entry = self.on_the_way.remove(id)?;
         let returns = again.is_some();
@@ -611,7 +610,7 @@ impl Core {
         }
     }
 
-    /// Gives up what was sent too long ago.
+    /// Gives up transfers that were sent too long ago.
     pub(crate) fn give_up_lost(&mut self, now: Duration) {
         let limit = self.pace.lost_after;
         let all = self.on_the_way.iter();
@@ -627,7 +626,7 @@ impl Core {
         }
     }
 
-    /// Nothing more is due; what waits is not sent any more.
+    /// Stops the load: nothing more comes due, and queued transfers are not sent.
     pub(crate) fn stop(&mut self, now: Duration) {
         if self.stopped.is_some() {
             return;
@@ -645,12 +644,12 @@ impl Core {
             .for_each(|due| self.unsent(due.step as usize));
     }
 
-    /// Whether nothing is on its way.
+    /// Whether nothing is in flight.
     pub(crate) fn is_idle(&self) -> bool {
         self.on_the_way.is_empty()
     }
 
-    /// Accounts whose next nonce must be asked for, and whom to ask.
+    /// Accounts whose next nonce must be queried, each with the validator to query.
     pub(crate) fn to_ask(&self, max: usize) -> Vec<(u32, usize)> {
         let accounts = self.senders.to_ask(max).into_iter();
         accounts
@@ -658,12 +657,12 @@ impl Core {
             .collect()
     }
 
-    /// A validator told an account's next nonce.
+    /// Records an account's next nonce as told by a validator.
     pub(crate) fn learned(&mut self, account: u32, nonce: u64) {
         self.senders.learned(account, nonce);
     }
 
-    /// Validators that did not answer the last time.
+    /// Validators that did not answer the last request.
     pub(crate) fn down(&self) -> Vec<usize> {
         let all = self.targets.iter().enumerate();
         all.filter(|(_, target)| target.down)
@@ -671,14 +670,14 @@ impl Core {
             .collect()
     }
 
-    /// A validator answers, or does not.
+    /// Records whether a validator answers.
     pub(crate) fn set_down(&mut self, target: usize, down: bool) {
         self.targets[target].down = down;
         let place = self.route(target);
         if place == target {
             return;
         }
-        // What waits for it goes where its accounts go.
+        // Transfers queued for it are rerouted with its accounts.
         let state = &mut self.targets[target];
         let (waiting, again) = (take(&mut state.waiting), take(&mut state.again));
         self.targets[place].again.extend(again);
@@ -691,7 +690,7 @@ impl Core {
         }
     }
 
-    /// The second that ends now.
+    /// The row of the second that ends now.
     pub(crate) fn take_row(&mut self) -> Row {
         self.seconds += 1;
         let mut row = take(&mut self.second.row);
@@ -703,7 +702,7 @@ impl Core {
         row
     }
 
-    /// What has come of it until now.
+    /// The results so far.
     pub(crate) fn report(&self, now: Duration) -> LoadReport {
         let lasted = |step: usize| {
             let (start, end) = self.window(step);

@@ -1,5 +1,5 @@
 use super::*;
-use crate::api::ErrorDetail;
+use quorate_api::ErrorDetail;
 use quorate_crypto::{SecretKey, sha256};
 use quorate_types::{ChainId, Memo};
 

@@ -1,10 +1,7 @@
 //! Paying the accounts of a load out of one rich account, before it starts.
 
-use crate::{
-    api::{SubmitRequest, TransactionState, to_hex},
-    client::{ClientError, RpcClient},
-    targets::accounts,
-};
+use crate::targets::accounts;
+use quorate_api::{ClientError, RpcClient, SubmitRequest, TransactionState, to_hex};
 use quorate_crypto::{SecretKey, sha256};
 use quorate_types::{ChainId, Identity, Memo, Transfer};
 use std::time::{Duration, Instant};
@@ -171,7 +168,7 @@ pub async fn fund(
 }
 
 /// Only refusals that pass with time are borne.
-fn check(payer: &Identity, result: crate::api::TransactionResult) -> Result<(), FundError> {
+fn check(payer: &Identity, result: quorate_api::TransactionResult) -> Result<(), FundError> {
     match result.error {
         Some(error) if result.state == TransactionState::Refused => match error.code.as_str() {
             "mempool_full" | "sender_full" | "nonce_too_far" | "stale_nonce" => Ok(()),

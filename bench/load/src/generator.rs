@@ -1,20 +1,19 @@
 //! The load generator: threads, sockets and the clock around its core.
 //!
-//! Five things go on at once. The *pacer*, a thread of its own, sleeps until the next transfer is
-//! due and hands out requests. *Requests* are signed and sent on a small runtime. The *follower*,
-//! on a thread of its own too so that signing is not taken for latency, reads final blocks. The
-//! *keeper* looks after what went wrong: lost transfers, unknown nonces, validators that are away.
-//! The *teller* tells of each second.
+//! Five tasks run concurrently. The *pacer*, a thread of its own, sleeps until the next transfer is
+//! due and hands out requests. *Requests* are signed and sent on a small runtime. The *follower*
+//! reads final blocks; it has a thread of its own too, so that signing time does not appear as
+//! latency. The *keeper* handles failures: lost transfers, unknown nonces, validators that are
+//! down. The *teller* reports each second.
 
 use crate::{
-    api::{SubmitRequest, to_hex},
-    client::{ClientError, RpcClient},
     core::{Core, Failure, Pace, Request, Shape},
     report::{LoadReport, Row},
     schedule::{MAX_RATE, MAX_STEPS, Step},
     senders::Wallet,
 };
 use commonware_codec::EncodeSize;
+use quorate_api::{ClientError, RpcClient, SubmitRequest, to_hex};
 use quorate_crypto::{SecretKey, sha256};
 use quorate_http::client::Roots;
 use quorate_types::{ChainId, Height, Memo, limits::MAX_MEMO_BYTES};
@@ -28,87 +27,85 @@ use std::{
 };
 use tokio::{runtime, sync::watch, task::JoinSet};
 
-/// What is told of each second.
+/// Callback for each second's row.
 pub type OnRow = Box<dyn FnMut(&Row) + Send>;
 
-/// The pacer sleeps at least so long; what is due in the meantime goes out together.
+/// The pacer's shortest sleep; what comes due in the meantime is sent together.
 const SHORTEST_SLEEP: Duration = Duration::from_millis(1);
 
-/// The pacer sleeps at most so long, to notice that the load is stopped.
+/// The pacer's longest sleep, so that it notices when the load is stopped.
 const LONGEST_SLEEP: Duration = Duration::from_millis(20);
 
-/// How long a validator may take to answer a request.
+/// Timeout for a validator's answer to a request.
 const ANSWER_LIMIT: Duration = Duration::from_secs(15);
 
-/// How long the follower waits for an answer, the waiting for a block included.
+/// The follower's timeout for an answer, including the wait for a block.
 const FOLLOW_LIMIT: Duration = Duration::from_secs(4);
 
-/// Most blocks in one answer.
+/// The most blocks in one answer.
 const BLOCKS: u64 = 100;
 
-/// How often the keeper looks.
+/// The keeper's interval.
 const KEEP_EVERY: Duration = Duration::from_millis(50);
 
-/// How often, in turns of the keeper, it looks for what is lost and who is back.
+/// Every this many turns the keeper checks for lost transfers and for validators that are back.
 const SELDOM: u32 = 10;
 
-/// Accounts that are asked for in one turn of the keeper, and at a time.
+/// The most accounts whose nonces are queried in one turn of the keeper, and concurrently.
 const ASK_MAX: usize = 1_024;
 const ASK_AT_A_TIME: usize = 16;
 
-/// How long what is on its way is waited for at the end, if nothing else is said.
+/// The default time to wait at the end for transfers in flight.
 const DRAIN: Duration = Duration::from_secs(5);
 
-/// Most bytes of transfers in one request; validators take requests of 1 MiB.
+/// The most bytes of transfers in one request; validators accept requests of 1 MiB.
 const REQUEST_BYTES: usize = 1_000_000;
 
-/// Most clients of a closed loop.
+/// The most clients of a closed loop.
 const MAX_CLIENTS: usize = 10_000;
 
-/// What load to make: a steady rate until it is stopped.
+/// A simple load: a steady rate until it is stopped.
 pub struct LoadConfig {
     /// The validators' URLs. Each account keeps to one of them as long as it answers.
     pub urls: Vec<String>,
-    /// The chain.
     pub chain: ChainId,
-    /// The accounts' keys. They must hold money.
+    /// The accounts' keys. The accounts must hold money.
     pub accounts: Vec<SecretKey>,
     /// Transfers per second.
     pub rate: f64,
 }
 
-/// What load to make, in every detail.
+/// A load with all settings.
 pub struct LoadPlan {
     /// The validators' URLs. Each account keeps to one of them as long as it answers.
     pub urls: Vec<String>,
-    /// Whose certificates are believed over https.
+    /// Trusted root certificates for https.
     pub roots: Roots,
-    /// The chain.
     pub chain: ChainId,
-    /// The accounts' keys. They must hold money.
+    /// The accounts' keys. The accounts must hold money.
     pub accounts: Vec<SecretKey>,
-    /// Where the transfers come from.
+    /// What triggers transfers.
     pub shape: Shape,
     /// How much is sent at a time.
     pub pace: Pace,
-    /// How long what is on its way is waited for at the end.
+    /// The longest wait at the end for transfers in flight.
     pub drain: Duration,
-    /// Ends that waiting when it becomes true.
+    /// Ends that wait when it becomes true.
     pub hurry: Option<watch::Receiver<bool>>,
-    /// Is given every second.
+    /// Called every second.
     pub on_row: Option<OnRow>,
 }
 
-/// How the load is going; readable at any time.
+/// Running counts; readable at any time.
 #[derive(Debug, Default)]
 pub struct LoadCounters {
-    /// Transactions that were taken in.
+    /// Transactions accepted by a validator.
     pub submitted: AtomicU64,
     /// Transactions that became final and were applied.
     pub finalized: AtomicU64,
     /// Transactions that became final and failed.
     pub failed: AtomicU64,
-    /// Transactions that were refused.
+    /// Transactions that were rejected.
     pub refused: AtomicU64,
     /// Transactions that were sent and did not become final in time.
     pub lost: AtomicU64,
@@ -139,11 +136,11 @@ impl From<LoadConfig> for LoadPlan {
 }
 
 impl Load {
-    /// A generator for this load.
+    /// Creates a generator for this load.
     ///
     /// # Errors
     ///
-    /// If there is no validator or no account, or a number is out of its range.
+    /// If there is no validator or no account, or a number is out of range.
     pub fn new(plan: impl Into<LoadPlan>) -> anyhow::Result<Self> {
         let plan = plan.into();
         anyhow::ensure!(!plan.urls.is_empty(), "no validator to send to");
@@ -194,12 +191,12 @@ impl Load {
         self.counters.clone()
     }
 
-    /// Makes load on threads of its own until it ends or `stop` becomes true, waits for what is on
-    /// its way, and reports.
+    /// Generates load on its own threads until the load ends or `stop` becomes true, waits for
+    /// transfers in flight, and reports.
     ///
     /// # Panics
     ///
-    /// If the system gives no thread, socket or HTTP client.
+    /// If the system refuses a thread, a socket or an HTTP client.
     pub async fn run(self, stop: watch::Receiver<bool>) -> LoadReport {
         let (done, report) = tokio::sync::oneshot::channel();
         let body = move || {
@@ -247,14 +244,14 @@ async fn drive(
     let clients = clients.expect("the system gives an HTTP client");
     let memo = payload(plan.pace.payload_bytes);
     let wallet = Arc::new(Wallet::new(plan.chain, plan.accounts, memo));
-    // Each byte is two digits, and each transfer stands in quotes.
+    // Each byte takes two hex digits, and each transfer is in quotes.
     let text = 2 * wallet.sign(0, 0).encode_size() + 3;
     let fitting = Pace {
         batch: plan.pace.batch.min(REQUEST_BYTES / text),
         ..plan.pace
     };
     let mut core = Core::new(plan.shape, fitting, wallet.clone(), clients.len(), counters);
-    // Nothing is due before the nonces are known, and the place in the chain from which to follow.
+    // Nothing is due before the nonces and the height from which to follow are known.
     let from = tokio::select! {
         from = prepare(&mut core, &wallet, &clients) => from,
         () = wait_for(stop.clone()) => return core.report(Duration::ZERO),
@@ -298,7 +295,7 @@ async fn drive(
     let report = shared.core().report(now);
     shared.stopped.store(true, Relaxed);
     keeper.abort();
-    // All look at `stopped` often; a panic of theirs would have left its mark in the figures.
+    // All check `stopped` often; a panic in one of them would show in the figures.
     let threads = [Some(pacer), Some(follower), rows];
     let joined = tokio::task::spawn_blocking(move || {
         threads.map(|thread| thread.map_or(Ok(()), thread::JoinHandle::join))
@@ -309,13 +306,13 @@ async fn drive(
     report
 }
 
-/// Bytes that no compression makes shorter, the same every time.
+/// Incompressible bytes, the same every time.
 fn payload(bytes: usize) -> Memo {
     let hashes = (0_u64..).flat_map(|number| sha256(&[&number.to_be_bytes()]).0);
     Memo::new(hashes.take(bytes).collect::<Vec<u8>>()).expect("checked when the plan was made")
 }
 
-/// Resolves when it becomes true, or nobody is left who could say so.
+/// Resolves when the signal becomes true, or its sender is dropped.
 async fn wait_for(mut signal: watch::Receiver<bool>) {
     let _ = signal.wait_for(|signal| *signal).await;
 }
@@ -343,14 +340,14 @@ impl Shared {
         self.origin.elapsed()
     }
 
-    /// The core. Its holder cannot have panicked half-way: it only moves data.
+    /// Locks the core. A panic cannot leave it half-updated: it only moves data.
     fn core(&self) -> MutexGuard<'_, Core> {
         self.core
             .lock()
             .unwrap_or_else(|poisoned| poisoned.into_inner())
     }
 
-    /// Sends all that can be sent now.
+    /// Sends everything that can be sent now.
     fn send_due(self: &Arc<Self>) {
         let requests = self.core().poll(self.now());
         for request in requests {
@@ -382,7 +379,7 @@ impl Shared {
     }
 }
 
-/// Whether a request may have had an effect, although it brought no answer.
+/// Classifies an error: whether the request may have had an effect although it brought no answer.
 fn failure(error: &ClientError) -> Failure {
     match error {
         ClientError::Unreachable { .. } => Failure::Unreachable,
@@ -394,7 +391,7 @@ fn failure(error: &ClientError) -> Failure {
     }
 }
 
-/// Learns all nonces, and the height after which to follow. Goes on until it succeeds.
+/// Queries all nonces, and the height after which to follow. Retries until it succeeds.
 async fn prepare(core: &mut Core, wallet: &Arc<Wallet>, clients: &[RpcClient]) -> Height {
     let mut turn = 0;
     loop {
@@ -404,7 +401,7 @@ async fn prepare(core: &mut Core, wallet: &Arc<Wallet>, clients: &[RpcClient]) -
         }
         let client = &clients[turn % clients.len()];
         turn += 1;
-        // The others may be down; whoever answers tells them all.
+        // The others may be down; one validator that answers is enough for all nonces.
         for (account, nonce) in ask(wallet, unknown, |_| client.clone()).await {
             core.learned(account, nonce);
         }
@@ -418,7 +415,7 @@ async fn prepare(core: &mut Core, wallet: &Arc<Wallet>, clients: &[RpcClient]) -
     }
 }
 
-/// Asks for the nonces of these accounts, a few at a time. Those that get no answer are left out.
+/// Queries the nonces of these accounts, a few at a time. Accounts without an answer are left out.
 async fn ask(
     wallet: &Arc<Wallet>,
     accounts: Vec<(u32, usize)>,
@@ -469,7 +466,7 @@ fn run_follower(shared: &Arc<Shared>, urls: &[String], roots: &Roots, from: Heig
     runtime.block_on(follow(shared, &clients, from));
 }
 
-/// Reads final blocks at the first validator that answers.
+/// Reads final blocks from the first validator that answers.
 async fn follow(shared: &Arc<Shared>, clients: &[RpcClient], from: Height) {
     let mut next = from;
     let mut turn = 0;
@@ -480,7 +477,7 @@ async fn follow(shared: &Arc<Shared>, clients: &[RpcClient], from: Height) {
             .await
         {
             Ok(answer) if answer.blocks.is_empty() => {
-                // Nothing new, or nothing is kept of it any more.
+                // There is nothing new, or the blocks have been pruned.
                 if let Ok(status) = client.status().await {
                     next = next.max(status.first_height);
                 }
@@ -496,7 +493,7 @@ async fn follow(shared: &Arc<Shared>, clients: &[RpcClient], from: Height) {
                     }
                 }
                 drop(core);
-                // Clients of a closed loop may go on.
+                // Clients of a closed loop may continue.
                 shared.send_due();
             }
             Err(_) => {
@@ -507,7 +504,7 @@ async fn follow(shared: &Arc<Shared>, clients: &[RpcClient], from: Height) {
     }
 }
 
-/// Looks after what went wrong.
+/// Handles failures.
 async fn keep(shared: Arc<Shared>) {
     let mut ticks = tokio::time::interval(KEEP_EVERY);
     ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
@@ -518,7 +515,7 @@ async fn keep(shared: Arc<Shared>) {
         if turn.is_multiple_of(SELDOM) {
             let now = shared.now();
             shared.core().give_up_lost(now);
-            // Bound before it is waited for: a lock's guard lives as long as what it is used in.
+            // Bound before the await: a lock guard in the loop's expression would live through it.
             let down = shared.core().down();
             for target in down {
                 if shared.clients[target].ready().await.is_ok() {
@@ -539,8 +536,8 @@ async fn keep(shared: Arc<Shared>) {
     }
 }
 
-/// Tells of every second. A thread of its own, or the seconds in which most goes on would be told
-/// late and together.
+/// Reports every second. It has a thread of its own; otherwise the busiest seconds would be
+/// reported late and together.
 fn rows(shared: &Shared, mut on_row: OnRow) {
     for second in 1_u64.. {
         let end = Duration::from_secs(second);

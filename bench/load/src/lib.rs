@@ -1,11 +1,9 @@
-//! The RPC client and the load generator.
+//! The load generator.
 //!
 //! [`Load`] makes an open loop (transfers are due at fixed times, whatever becomes of them) or a
 //! closed one (clients that wait for their own). `docs/LOAD.md` tells how to use it and what its
 //! figures mean.
 
-pub mod api;
-mod client;
 mod core;
 mod fund;
 mod generator;
@@ -14,10 +12,8 @@ mod report;
 mod schedule;
 mod senders;
 pub mod targets;
-pub mod verdict;
 
 pub use crate::core::{Pace, Shape};
-pub use client::{ClientError, RpcClient, TIMEOUT as ANSWER_TIMEOUT};
 pub use fund::{FundError, derive_accounts, fund};
 pub use generator::{Load, LoadConfig, LoadCounters, LoadPlan, OnRow};
 pub use latencies::{Latencies, LatencySummary, NoHistogram};

@@ -1,13 +1,13 @@
-//! What came of a load.
+//! Results of a load.
 //!
-//! Every transfer that was offered ends in exactly one of: finalized, failed, refused, lost,
-//! repeated, unsent, unfinished.
+//! Every offered transfer ends in exactly one of: finalized, failed, refused, lost, repeated,
+//! unsent, unfinished.
 
 use crate::latencies::{Latencies, LatencySummary};
 use serde::{Deserialize, Serialize};
 use std::{collections::BTreeMap, time::Duration};
 
-/// What is counted for a step.
+/// Counts for a step.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Tally {
     pub(crate) offered: u64,
@@ -23,17 +23,18 @@ pub(crate) struct Tally {
     pub(crate) repeated: u64,
     pub(crate) lost: u64,
     pub(crate) unsent: u64,
-    /// Those that became final and were applied while the step lasted, whenever they were offered.
+    /// Transfers that became final and were applied during the step, whenever they were offered.
     pub(crate) applied_meanwhile: u64,
     pub(crate) from_due: Latencies,
     pub(crate) from_send: Latencies,
     pub(crate) answers: Latencies,
 }
 
-/// Codes of refusals, and outcomes, that are told apart; what comes beyond is counted as `other`.
+/// The most codes of rejections, and outcomes, that are counted separately; further ones are
+/// counted as `other`.
 const MAX_CODES: usize = 32;
 
-/// Counts a code that a validator has given.
+/// Counts a code returned by a validator.
 fn count(codes: &mut BTreeMap<String, u64>, code: &str) {
     let known = codes.contains_key(code) || codes.len() < MAX_CODES;
     let code = if known { code } else { "other" };
@@ -121,67 +122,67 @@ impl Tally {
     }
 }
 
-/// What came of a step, or of all that count.
+/// Results of a step, or of all steps that count.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct StepReport {
-    /// Transfers per second that were to be offered; none for a closed loop or a sum of steps.
+    /// Transfers per second to be offered; `None` for a closed loop or a sum of steps.
     pub rate: Option<f64>,
-    /// Whether the total leaves it out.
+    /// Whether the total excludes it.
     pub warm_up: bool,
-    /// How long it lasted.
+    /// The duration.
     pub seconds: f64,
     /// Transfers that were due.
     pub offered: u64,
-    /// The same, a second.
+    /// The same, per second.
     pub offered_per_s: f64,
     /// Transfers that were sent.
     pub sent: u64,
-    /// Transfers that a validator took in.
+    /// Transfers that a validator accepted.
     pub submitted: u64,
-    /// Transfers that became final and were applied, whenever.
+    /// Transfers that became final and were applied, at any time.
     pub finalized: u64,
-    /// Transfers that became final and were applied while the step lasted, a second.
+    /// Transfers that became final and were applied during the step, per second.
     pub goodput_per_s: f64,
     /// Transfers that became final and failed.
     pub failed: u64,
-    /// The same, by what became of them.
+    /// The same, by outcome.
     #[serde(default)]
     pub failed_by_outcome: BTreeMap<String, u64>,
-    /// Transfers that were refused.
+    /// Transfers that were rejected.
     pub refused: u64,
-    /// The same, by the code that the validators gave.
+    /// The same, by the validators' code.
     pub refused_by_code: BTreeMap<String, u64>,
-    /// Transfers that were sent and of which nothing more was heard in time.
+    /// Transfers that were sent and got no result in time.
     pub lost: u64,
     /// Transfers that were final before they were sent: they had been counted as lost.
     pub repeated: u64,
-    /// Transfers that were due and that the generator did not send, because more than it keeps
-    /// were waiting or on their way.
+    /// Transfers that were due and not sent, because the generator's limit of queued or in-flight
+    /// transfers was reached.
     pub unsent: u64,
-    /// Transfers that were on their way at the end.
+    /// Transfers that were in flight at the end.
     pub unfinished: u64,
-    /// Transfers that were sent once more since nobody answered. They count once.
+    /// Transfers that were resent because no validator answered. They count once.
     pub resent: u64,
     /// Transfers that were sent too late, for whatever reason.
     pub late: u64,
-    /// Transfers among them that the generator itself noticed too late.
+    /// Late transfers that the generator itself picked up too late.
     pub behind: u64,
     /// The longest time from when a transfer was due to when it was sent, in milliseconds.
     pub latest_ms: f64,
-    /// From when a transfer was due to when it was learned that it is final and applied.
+    /// From when a transfer was due until the generator learned that it is final and applied.
     pub latency: LatencySummary,
-    /// The same from when it was sent, for contrast: it leaves out what waited to be sent.
+    /// The same from when it was sent, for contrast: it excludes the wait before sending.
     pub latency_from_send: LatencySummary,
     /// From when a transfer was sent to the validator's answer.
     pub answer: LatencySummary,
 }
 
-/// What came of a load.
+/// Results of a load.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct LoadReport {
     /// `open` or `closed`.
     pub mode: String,
-    /// The clients of a closed loop.
+    /// The number of clients of a closed loop.
     pub clients: Option<usize>,
     /// Everything but warm-up steps.
     #[serde(flatten)]
@@ -193,17 +194,17 @@ pub struct LoadReport {
 /// One second of a load.
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct Row {
-    /// Which one, from 1 on.
+    /// Counts from 1.
     pub second: u64,
     /// Transfers that were due.
     pub offered: u64,
-    /// Transfers that a validator took in.
+    /// Transfers that a validator accepted.
     pub taken: u64,
     /// Transfers that became final and were applied.
     pub finalized: u64,
     /// Transfers that became final and failed.
     pub failed: u64,
-    /// Transfers that were refused.
+    /// Transfers that were rejected.
     pub refused: u64,
     /// Transfers that were given up.
     pub lost: u64,
@@ -211,13 +212,13 @@ pub struct Row {
     pub late: u64,
     /// Transfers that were due and not sent.
     pub unsent: u64,
-    /// Transfers that wait to be sent or to be final, at the end of the second.
+    /// Transfers that are queued or in flight at the end of the second.
     pub on_the_way: usize,
     /// The median latency of those that became final, from when they were due.
     pub p50_ms: Option<f64>,
-    /// What 99 of 100 of these are at most.
+    /// The 99th percentile of the same.
     pub p99_ms: Option<f64>,
-    /// All of these latencies.
+    /// All these latencies.
     #[serde(skip)]
     pub latencies: Latencies,
 }
@@ -227,7 +228,7 @@ impl Row {
     pub const CSV_HEAD: &str =
         "second,offered,taken,final,failed,refused,lost,late,unsent,on_the_way,p50_ms,p99_ms";
 
-    /// The row as a line of a table.
+    /// The row as a line of CSV.
     pub fn to_csv(&self) -> String {
         let ms = |value: Option<f64>| value.map_or(String::new(), |ms| format!("{ms:.3}"));
         format!(

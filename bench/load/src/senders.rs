@@ -1,12 +1,12 @@
-//! The accounts that pay, and their nonces.
+//! The paying accounts, and their nonces.
 //!
-//! A chain executes an account's transfers in the order of their nonces, so one that is missing
-//! holds up all after it, in every mempool. Two rules keep that from happening:
+//! A chain executes an account's transfers in the order of their nonces, so a missing one holds up
+//! all after it, in every mempool. Two rules prevent that:
 //!
-//! - A nonce that was refused is used again before any higher one. The transfer of an account and
-//!   a nonce is always the same bytes, so offering it again is harmless even if it had arrived, and
-//!   it needs no second signature.
-//! - An account has one request under way at a time. So no transfer leaves before its predecessors
+//! - A nonce that was rejected is reused before any higher one. The transfer of an account and a
+//!   nonce is always the same bytes, so sending it again is harmless even if it had arrived, and it
+//!   needs no second signature.
+//! - An account has one request in flight at a time. So no transfer is sent before its predecessors
 //!   were answered, unless it is in the same request.
 
 use quorate_crypto::{Identity, SecretKey};
@@ -16,20 +16,20 @@ use std::{
     sync::Arc,
 };
 
-/// What each transfer moves.
+/// The amount of each transfer.
 const AMOUNT: u64 = 1;
 
-/// What each transfer pays beside.
+/// The fee of each transfer.
 const FEE: u64 = 1;
 
-/// What an account loses by one transfer.
+/// What one transfer costs an account.
 pub(crate) const COST: u64 = AMOUNT + FEE;
 
-/// The keys. Makes the one transfer that belongs to an account and a nonce.
+/// The keys. Makes the unique transfer for an account and a nonce.
 pub(crate) struct Wallet {
     chain: ChainId,
     accounts: Vec<(SecretKey, Identity)>,
-    /// What each transfer carries beside.
+    /// The memo of each transfer.
     memo: Memo,
 }
 
@@ -56,7 +56,7 @@ impl Wallet {
         self.accounts[account as usize].1
     }
 
-    /// To the account after it.
+    /// A transfer to the next account.
     fn transfer(&self, account: u32, nonce: u64) -> Transfer {
         let next = (account as usize + 1) % self.accounts.len();
         Transfer {
@@ -70,7 +70,7 @@ impl Wallet {
         }
     }
 
-    /// The transfer's id, which its signature is no part of.
+    /// The transfer's id, which does not depend on its signature.
     pub(crate) fn id(&self, account: u32, nonce: u64) -> Digest {
         let unsigned = IdentitySignature([0; 64]);
         Transaction::new(self.transfer(account, nonce), unsigned).id()
@@ -82,33 +82,33 @@ impl Wallet {
     }
 }
 
-/// A signed transfer as it is sent, once it was sent.
+/// A signed transfer as it is sent; `None` before it was first sent.
 pub(crate) type Signed = Option<Arc<str>>;
 
 struct Sender {
     next_nonce: u64,
-    /// Nonces below `next_nonce` that were refused or lost.
+    /// Nonces below `next_nonce` that were rejected or lost.
     free: BTreeMap<u64, Signed>,
     /// Transfers that no validator has answered yet.
     unanswered: u32,
-    /// Transfers that have not come to an end.
+    /// Transfers that have not completed.
     on_the_way: u32,
-    /// The nonce must be asked for before anything more is sent.
+    /// The nonce must be queried before anything more is sent.
     doubtful: bool,
-    /// Whether it stands in `Senders::clear`.
+    /// Whether it is in `Senders::clear`.
     queued: bool,
 }
 
 /// The accounts' nonces.
 pub(crate) struct Senders {
     all: Vec<Sender>,
-    /// Accounts that wait for no answer, by the validator that they belong to. Those that became
-    /// doubtful meanwhile are among them.
+    /// Accounts that wait for no answer, by their home validator. Accounts that became doubtful
+    /// meanwhile are among them.
     clear: Vec<VecDeque<u32>>,
 }
 
 impl Senders {
-    /// So many accounts, all of them doubtful, dealt to so many validators.
+    /// Creates `count` accounts, all of them doubtful, assigned to `homes` validators.
     pub(crate) fn new(count: usize, homes: usize) -> Self {
         let sender = |_| Sender {
             next_nonce: 0,
@@ -129,7 +129,7 @@ impl Senders {
         account as usize % self.clear.len()
     }
 
-    /// How many accounts belong to each validator, at least.
+    /// The minimal number of accounts of a validator.
     pub(crate) fn per_home(&self) -> usize {
         self.all.len() / self.clear.len()
     }
@@ -139,7 +139,7 @@ impl Senders {
         self.clear[home].len()
     }
 
-    /// An account of this validator that waits for no answer.
+    /// Takes an account of this validator that waits for no answer.
     pub(crate) fn take(&mut self, home: usize) -> Option<u32> {
         while let Some(account) = self.clear[home].pop_front() {
             let sender = &mut self.all[account as usize];
@@ -167,7 +167,7 @@ impl Senders {
         self.all[account as usize].doubtful
     }
 
-    /// A validator has answered for one transfer, or it is given up.
+    /// Records that a validator has answered for one transfer, or that it was given up.
     pub(crate) fn answered(&mut self, account: u32) {
         let sender = &mut self.all[account as usize];
         sender.unanswered = sender.unanswered.saturating_sub(1);
@@ -185,24 +185,24 @@ impl Senders {
         }
     }
 
-    /// A transfer came to its end and has used its nonce.
+    /// Records that a transfer completed and used its nonce.
     pub(crate) fn ended(&mut self, account: u32) {
         let sender = &mut self.all[account as usize];
         sender.on_the_way = sender.on_the_way.saturating_sub(1);
     }
 
-    /// A transfer came to its end, and its nonce is to be used again.
+    /// Records that a transfer completed without using its nonce, which will be reused.
     pub(crate) fn returned(&mut self, account: u32, nonce: u64, signed: Signed) {
         self.ended(account);
         self.all[account as usize].free.insert(nonce, signed);
     }
 
-    /// Nothing more is sent from this account until its nonce was asked for.
+    /// Sends nothing more from this account until its nonce has been queried.
     pub(crate) fn doubt(&mut self, account: u32) {
         self.all[account as usize].doubtful = true;
     }
 
-    /// Doubtful accounts of which nothing is on its way, so that their nonce can be asked for.
+    /// Doubtful accounts with nothing in flight, whose nonce can be queried.
     pub(crate) fn to_ask(&self, max: usize) -> Vec<u32> {
         let all = self.all.iter().enumerate();
         all.filter(|(_, sender)| sender.doubtful && sender.on_the_way == 0)
@@ -211,7 +211,7 @@ impl Senders {
             .collect()
     }
 
-    /// A validator told an account's next nonce.
+    /// Records an account's next nonce as told by a validator.
     pub(crate) fn learned(&mut self, account: u32, nonce: u64) {
         let sender = &mut self.all[account as usize];
         if !sender.doubtful || sender.on_the_way > 0 {

@@ -1,10 +1,7 @@
-//! Which validators get the load, and whether they are fit for it.
+//! Which validators get the load, and whether they are ready for it.
 
-use crate::{
-    api::AccountJson,
-    client::{ClientError, RpcClient},
-    senders::COST,
-};
+use crate::senders::COST;
+use quorate_api::{AccountJson, ClientError, RpcClient};
 use quorate_types::{ChainId, Identity};
 use std::{
     str::FromStr,
@@ -13,28 +10,28 @@ use std::{
 };
 use tokio::task::JoinSet;
 
-/// How often a validator that does not answer is asked again.
+/// The retry interval for a validator that does not answer.
 const ASK_AGAIN: Duration = Duration::from_millis(200);
 
-/// Round trips that are measured; the shortest counts.
+/// The number of round trips measured; the shortest counts.
 const ROUND_TRIPS: usize = 5;
 
-/// Accounts that are asked for at a time.
+/// The number of concurrent account queries.
 const ACCOUNTS_AT_A_TIME: usize = 16;
 
 /// Which validators get the load.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum To {
-    /// All; the accounts are dealt to them in turn.
+    /// All; the accounts are assigned to them in turn.
     #[default]
     All,
     /// The first.
     One,
-    /// So many of those that answer fastest.
+    /// This many of those that answer fastest.
     Nearest(usize),
 }
 
-/// Why a load cannot start, and what helps.
+/// Why a load cannot start, and how to fix it.
 #[derive(Debug, thiserror::Error)]
 pub enum NotReady {
     /// A validator does not answer, or is not in sync.
@@ -43,11 +40,9 @@ pub enum NotReady {
          --rpc, or wait longer with --wait", .waited.as_secs()
     )]
     Validator {
-        /// Its address.
         url: String,
-        /// What it says, or what went wrong.
+        /// The validator's message, or the error.
         reason: String,
-        /// How long it was waited for.
         waited: Duration,
     },
     /// A validator belongs to another chain.
@@ -56,28 +51,25 @@ pub enum NotReady {
          validators with --rpc, and the folder of the same chain with --dir"
     )]
     OtherChain {
-        /// Its address.
         url: String,
-        /// Its chain.
         theirs: ChainId,
-        /// The chain that is meant.
+        /// The expected chain.
         ours: ChainId,
     },
-    /// Accounts cannot pay.
+    /// Some accounts hold too little.
     #[error(
         "{poor} of {all} accounts hold less than a transfer takes, {COST} (the first: {first}); \
          have them funded with --fund-from KEY, a key file of an account that has money, or take \
          a local network's own accounts with --dir"
     )]
     NoMoney {
-        /// How many cannot.
+        /// The number of accounts that hold too little.
         poor: usize,
-        /// How many accounts there are.
+        /// The number of all accounts.
         all: usize,
-        /// One of them.
+        /// The first that holds too little.
         first: Identity,
     },
-    /// A request failed.
     #[error(transparent)]
     Client(#[from] ClientError),
 }
@@ -103,7 +95,8 @@ impl FromStr for To {
 ///
 /// # Errors
 ///
-/// If one is not in time, or is of another chain than `expected` or the first one.
+/// If a validator is not in sync in time, or its chain is not `expected` or not the first
+/// validator's.
 pub async fn wait_until_ready(
     clients: &[RpcClient],
     expected: Option<ChainId>,
@@ -113,7 +106,7 @@ pub async fn wait_until_ready(
     let mut chain = expected;
     for client in clients {
         let status = loop {
-            // Another chain's validator is told apart before it is waited for.
+            // A validator of another chain is detected before waiting for it.
             let reason = match client.status().await {
                 Ok(status) => {
                     let ours = *chain.get_or_insert(status.chain_id);
@@ -143,7 +136,7 @@ pub async fn wait_until_ready(
     Ok(chain)
 }
 
-/// What went wrong, without the address.
+/// The error without the address.
 fn reason(error: &ClientError) -> String {
     match error {
         ClientError::Unreachable { reason, .. } | ClientError::Transport { reason, .. } => {
@@ -153,11 +146,11 @@ fn reason(error: &ClientError) -> String {
     }
 }
 
-/// The validators that get the load, each with its shortest round trip.
+/// Selects the validators that get the load, each with its shortest round trip.
 ///
 /// # Errors
 ///
-/// If one does not answer.
+/// If a validator does not answer.
 pub async fn choose(
     clients: &[RpcClient],
     to: To,
@@ -183,11 +176,11 @@ pub async fn choose(
     Ok(measured)
 }
 
-/// All these accounts, in order. Each is asked for at one of the validators.
+/// Queries all these accounts, in order, each at one of the validators.
 ///
 /// # Errors
 ///
-/// If one does not answer.
+/// If a validator does not answer.
 pub async fn accounts(
     clients: &[RpcClient],
     identities: &[Identity],
@@ -213,7 +206,7 @@ pub async fn accounts(
     Ok(found.into_iter().map(|(_, account)| account).collect())
 }
 
-/// Checks that all accounts can pay for a transfer at least.
+/// Checks that every account can pay for at least one transfer.
 ///
 /// # Errors
 ///

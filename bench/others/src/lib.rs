@@ -1,23 +1,23 @@
-//! Other systems under the load that Quorate is measured with.
+//! Other systems under the same load that Quorate is measured with.
 //!
-//! Each [`System`] is a small adapter: it installs a pinned release of the system's own program, writes
-//! its configuration, starts its validators as processes on the loopback interface, loads them, and
-//! tells the same [`Figures`] for each. What a system verifies, executes, persists and syncs is in its
-//! [`Description`]; the numbers mean little without it.
+//! Each [`System`] is a small adapter: it installs a pinned release of the system's own program,
+//! writes its configuration, starts its validators as processes on the loopback interface, loads
+//! them, and reports the same [`Figures`] for each. A system's [`Description`] says what it
+//! verifies, executes, persists and syncs; the numbers mean little without it.
 //!
 //! # The load
 //!
-//! An open loop: transaction k is due k / rate seconds after the start, whatever the answers do. Its
-//! latency counts from when it was *due* until the generator knows that it is in a final block. So a
-//! system that falls behind is charged for the queue before it. A transaction that was due in the
-//! measured time and was not final when the drain ended counts in the percentiles with the time it had
-//! waited until then, and in [`Figures::unfinished_percent`].
+//! An open loop: transaction k is due k / rate seconds after the start, whatever the responses do.
+//! Its latency counts from when it was *due* until the generator knows that it is in a final block.
+//! So a system that falls behind is charged for the queue in front of it. A transaction that was
+//! due in the measured time and was not final when the drain ended counts in the percentiles with
+//! the time it had waited until then, and in [`Figures::unfinished_percent`].
 //!
 //! # What is measured
 //!
-//! CPU and memory come from the kernel's accounts of the processes (`/proc`), over the measured time
-//! alone. Each process runs in its own group and is killed when the run ends, however it ends. What it
-//! writes goes to a file in the run's folder.
+//! CPU and memory come from the kernel's accounting of the processes (`/proc`), over the measured
+//! time alone. Each process runs in its own process group and is killed when the run ends, however
+//! it ends. Its output goes to a file in the run's folder.
 
 mod accounts;
 mod book;
@@ -33,39 +33,39 @@ use serde::Serialize;
 
 pub use cometbft::CometBft;
 
-/// The most validators in one run: CometBFT takes this many incoming peers as shipped.
+/// The most validators in one run: CometBFT's default limit of incoming peers.
 pub const MAX_VALIDATORS: usize = 40;
 /// The most transactions in one run, warm-up and drain included.
 pub const MAX_TRANSACTIONS: u64 = 20_000_000;
-/// The shortest transaction in bytes: a unique number and something behind it.
+/// The shortest transaction in bytes: a unique number and some payload.
 pub const MIN_TRANSACTION_BYTES: usize = 24;
 /// The longest transaction in bytes.
 pub const MAX_TRANSACTION_BYTES: usize = 65_536;
 
-/// What a system is loaded with, and for how long.
+/// The load on a system, and its duration.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Load {
-    /// How many validators, 1 to [`MAX_VALIDATORS`].
+    /// Number of validators, 1 to [`MAX_VALIDATORS`].
     pub validators: usize,
-    /// Transactions a second.
+    /// Transactions per second.
     pub rate: f64,
     /// Length of each transaction in bytes.
     pub transaction_bytes: usize,
-    /// Time under load before anything counts.
+    /// Time under load before measuring starts.
     pub warm_up: Duration,
     /// The measured time.
     pub measure: Duration,
-    /// Time to wait for what is not final yet, still under load.
+    /// Time to wait for transactions that are not final yet, still under load.
     pub drain: Duration,
 }
 
 impl Load {
-    /// How long the load lasts at most.
+    /// The maximal duration of the load.
     pub fn lasts(&self) -> Duration {
         self.warm_up + self.measure + self.drain
     }
 
-    /// How many transactions there are at most.
+    /// The maximal number of transactions.
     pub fn transactions(&self) -> u64 {
         (self.lasts().as_secs_f64() * self.rate).ceil() as u64
     }
@@ -73,7 +73,7 @@ impl Load {
     /// Checks the limits.
     ///
     /// # Errors
-    /// If a number is outside what can be run.
+    /// If a number is out of range.
     pub fn check(&self) -> Result<()> {
         ensure!(
             (1..=MAX_VALIDATORS).contains(&self.validators),
@@ -104,24 +104,24 @@ impl Load {
     }
 }
 
-/// What one run showed. A figure that the system does not tell is NaN.
+/// Results of one run. A figure that the system does not report is NaN.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Figures {
-    /// Transactions a second that were sent in the measured time.
+    /// Transactions per second that were sent in the measured time.
     pub offered_per_s: f64,
-    /// Transactions a second that became final in the measured time.
+    /// Transactions per second that became final in the measured time.
     pub goodput_per_s: f64,
-    /// Of the transactions due in the measured time, the part that did not become final, in percent.
+    /// The percentage of the transactions due in the measured time that did not become final.
     pub unfinished_percent: f64,
-    /// Measured time by blocks that became final in it, in milliseconds.
+    /// Measured time divided by the number of blocks that became final in it, in milliseconds.
     pub block_ms: f64,
-    /// Transactions in a block, on average.
+    /// Mean number of transactions in a block.
     pub transactions_per_block: f64,
     /// Median latency in milliseconds.
     pub latency_p50_ms: f64,
     /// 99th percentile of the latency in milliseconds.
     pub latency_p99_ms: f64,
-    /// CPU time of a validator for each block, in milliseconds.
+    /// CPU time of a validator per block, in milliseconds.
     pub cpu_ms_per_block_and_node: f64,
     /// Resident memory of the largest validator, in MiB.
     pub memory_mib_max: f64,
@@ -130,50 +130,50 @@ pub struct Figures {
 /// What a system is and does, in sentences for a table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct Description {
-    /// A short name, as one gives it on the command line.
+    /// A short name, as given on the command line.
     pub name: &'static str,
     /// The pinned release.
     pub version: &'static str,
-    /// The protocol, and how many steps it takes.
+    /// The protocol, and its number of steps.
     pub consensus: &'static str,
-    /// Which signatures a validator checks, and when.
+    /// Which signatures a validator verifies, and when.
     pub verifies: &'static str,
-    /// What becomes of a final transaction.
+    /// How a final transaction is executed.
     pub executes: &'static str,
-    /// What reaches the disk, and what is synced.
+    /// What is written to disk, and what is synced.
     pub persists: &'static str,
-    /// How a validator that was away comes back.
+    /// How a validator that was offline catches up.
     pub syncs: &'static str,
-    /// From when to when latency counts.
+    /// From which event to which latency counts.
     pub latency_means: &'static str,
-    /// The settings that differ from the shipped ones.
+    /// The settings that differ from the defaults.
     pub settings: &'static str,
-    /// What makes the figures less than comparable.
+    /// What limits the comparability of the figures.
     pub caveats: &'static str,
 }
 
 /// A system that can be loaded.
 pub trait System: Sync {
-    /// What it is.
     fn describe(&self) -> Description;
 
-    /// Installs the pinned release below `cache`, if it is not there yet, and tells its program. The
-    /// first time takes minutes and needs the network.
+    /// Installs the pinned release below `cache`, if it is not there yet, and returns the path of
+    /// its program. The first time takes minutes and needs the network.
     ///
     /// # Errors
-    /// If the compiler is missing, or it fails.
+    /// If the compiler is missing or fails.
     fn install(&self, cache: &Path) -> Result<PathBuf>;
 
-    /// Runs the system once under `load` and stops it. Logs and data go to `folder`, which is created
-    /// and should be empty. Ports from `base_port` on are used, two for each validator, where
-    /// ports can be chosen.
+    /// Runs the system once under `load` and stops it. Logs and data go to `folder`, which is
+    /// created and should be empty. Where ports can be chosen, two for each validator are used,
+    /// from `base_port` on.
     ///
     /// # Errors
-    /// If it is not installed, does not start in time, ends by itself, or nothing becomes final.
+    /// If the system is not installed, does not start in time, exits by itself, or nothing becomes
+    /// final.
     fn run(&self, cache: &Path, folder: &Path, base_port: u16, load: &Load) -> Result<Figures>;
 }
 
-/// All systems, in the order of a table.
+/// All systems, in the order of the table.
 pub const SYSTEMS: [&dyn System; 2] = [&CometBft { quick: false }, &CometBft { quick: true }];
 
 /// The system of this name.

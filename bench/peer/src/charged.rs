@@ -1,15 +1,16 @@
-//! What computing takes, charged to a validator's virtual time where the library does it.
+//! Charges the cost of computing to a validator's virtual time at the place where the library
+//! spends it.
 //!
 //! * Signing is paid by the voter at its next sync of the journal, which always comes before the
-//!   vote leaves.
+//!   vote is sent.
 //! * A quorum of votes (decoding, recovery, one check) is paid by the batcher, which waits for the
 //!   job inline.
 //! * A certificate from a peer is paid before the batcher gets it, and meanwhile the batcher takes
-//!   no vote; one that it has already costs nothing, as in the library.
+//!   no vote; one that it has already is free, as in the library.
 //! * Syncs and created files are paid where they are awaited (see [`crate::clockwork`]).
 //!
-//! Not charged, here as in this node's own run: encoding, hashing of blocks, encryption, and what
-//! a busy processor takes from other tasks.
+//! Not charged, here as in this node's own run: encoding, hashing of blocks, encryption, and CPU
+//! contention between tasks.
 
 use crate::cheap::Cheap;
 use commonware_codec::Decode as _;
@@ -31,10 +32,10 @@ use std::{
     time::{Duration, SystemTime},
 };
 
-/// Certificates that a validator is known to have are forgotten beyond this number.
+/// The most certificates that are remembered as known to a validator.
 const REMEMBERED: usize = 2_048;
 
-/// How long computing takes.
+/// The costs of computing and storage.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Costs {
     /// Signing a vote, hashing included.
@@ -43,13 +44,13 @@ pub(crate) struct Costs {
     pub(crate) certify: Duration,
     /// Verifying a certificate from its bytes.
     pub(crate) certificate: Duration,
-    /// Making what was written to a file durable.
+    /// Syncing a file.
     pub(crate) sync: Duration,
     /// Creating a file durably.
     pub(crate) create: Duration,
 }
 
-/// What one validator owes.
+/// One validator's costs that are not charged yet.
 #[derive(Debug)]
 pub(crate) struct Meter {
     pub(crate) costs: Costs,
@@ -67,7 +68,7 @@ struct State {
 }
 
 impl State {
-    /// Whether the certificate is new.
+    /// Records a certificate. Returns whether it is new.
     fn hold(&mut self, certificate: (u64, u8)) -> bool {
         let new = self.held.insert(certificate);
         if self.held.len() > REMEMBERED {
@@ -85,12 +86,12 @@ impl Meter {
         }
     }
 
-    /// A vote is signed.
+    /// Charges the signing of a vote.
     pub(crate) fn sign(&self) {
         self.state.lock().signing += self.costs.sign;
     }
 
-    /// A quorum of votes becomes a certificate.
+    /// Charges turning a quorum of votes into a certificate.
     pub(crate) fn certify<D: commonware_cryptography::Digest>(&self, subject: &Subject<'_, D>) {
         let kind = match subject {
             Subject::Notarize { .. } => 0,
@@ -102,12 +103,12 @@ impl Meter {
         state.hold((subject.view().get(), kind));
     }
 
-    /// What has been signed since the last call.
+    /// The signing cost since the last call.
     pub(crate) fn signed(&self) -> Duration {
         std::mem::take(&mut self.state.lock().signing)
     }
 
-    /// What checking a certificate from a peer takes.
+    /// The cost of checking a certificate from a peer.
     fn examine(&self, certificate: &Certificate<Cheap, Digest>) -> Duration {
         let kind = match certificate {
             Certificate::Notarization(_) => 0,
@@ -121,7 +122,7 @@ impl Meter {
     }
 }
 
-/// Runs jobs at once and lets their caller wait for as long as they would take.
+/// Runs jobs immediately and lets their caller wait for as long as they would take.
 pub(crate) struct Charged<E> {
     pub(crate) clock: Arc<E>,
     pub(crate) meter: Arc<Meter>,
@@ -241,7 +242,7 @@ impl<E: Clock> Strategy for Charged<E> {
     }
 }
 
-/// What comes in on a channel.
+/// The kind of messages on a channel.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Incoming {
     Votes,
@@ -249,14 +250,14 @@ pub(crate) enum Incoming {
     Other,
 }
 
-/// A receiver that hands over what the batcher has had time for.
+/// A receiver that delivers messages when the batcher has had time for them.
 pub(crate) struct Inbox<E, R> {
     pub(crate) inner: R,
     pub(crate) incoming: Incoming,
     pub(crate) clock: Arc<E>,
     pub(crate) meter: Arc<Meter>,
-    /// A certificate under examination, and until when. The batcher drops the future that waits
-    /// for it whenever something else comes first.
+    /// A certificate under examination, and until when. The batcher drops the waiting future
+    /// whenever something else comes first.
     pub(crate) examined: Option<(SystemTime, Message<PublicKey>)>,
 }
 
@@ -288,7 +289,7 @@ impl<E: Clock, R: Receiver<PublicKey = PublicKey>> Receiver for Inbox<E, R> {
             if self.incoming != Incoming::Certificates {
                 return Ok(message);
             }
-            // What cannot be decoded is the batcher's to find out.
+            // Messages that cannot be decoded are left to the batcher to reject.
             let takes = Certificate::<Cheap, Digest>::decode_cfg(message.1.clone(), &())
                 .map_or(Duration::ZERO, |found| self.meter.examine(&found));
             if takes.is_zero() {

@@ -1,15 +1,16 @@
 //! Runs one validator of commonware's simplex consensus over TCP on loopback and measures it; or,
 //! as `quorate-bench-peer wan`, all validators over wide-area links in virtual time (see [`wan`]).
 //!
-//! `quorate-bench engines` starts one process per validator. Each waits until it is linked to all others,
-//! takes part in consensus, and from `--warm-up-ms` after its first finalization on measures for
-//! `--seconds`. Then it prints one JSON line on standard output, writes the runtime's metrics to `DIR/metrics.txt`, runs
-//! on for `--linger-ms` so that slower processes are not left without a quorum, and ends.
+//! `quorate-bench engines` starts one process per validator. Each waits until it is linked to all
+//! others and takes part in consensus. It starts measuring `--warm-up-ms` after its first
+//! finalization and measures for `--seconds`. Then it prints one JSON line on standard output,
+//! writes the runtime's metrics to `DIR/metrics.txt`, keeps running for `--linger-ms` so that
+//! slower processes do not lose their quorum, and exits.
 //!
-//! `cpu_us`, `bytes_sent` and `syncs` count while it measures, `rss_bytes` is at the end.
-//! `syncs` is the runtime's counter of syncs of files and of writes that sync. It leaves out what
-//! it takes to create a file durably (an fsync of the file's header and of its directory), which
-//! consensus does once per view, as its journal has a file per view.
+//! `cpu_us`, `bytes_sent` and `syncs` count the measured time; `rss_bytes` is taken at the end.
+//! `syncs` is the runtime's counter of file syncs and of writes that sync. It excludes creating a
+//! file durably (an fsync of the file's header and of its directory), which consensus does once per
+//! view, as its journal has a file per view.
 
 mod app;
 mod block;
@@ -49,11 +50,11 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// Without a finalization in this time, the run has failed.
+/// Timeout for the first finalization, after which the run has failed.
 const FIRST_FINALIZATION: Duration = Duration::from_secs(60);
-/// Links may take this long; then consensus starts without the missing ones.
+/// Timeout for the links; after it consensus starts without the missing ones.
 const LINKED: Duration = Duration::from_secs(30);
-/// Alto's: a stable leader that finalizes nothing for this long is replaced.
+/// Alto's timeout: a stable leader that finalizes nothing for this long is replaced.
 const STALL: Duration = Duration::from_secs(12);
 
 type TcpScheme = standard::Scheme<PublicKey, MinSig>;
@@ -72,7 +73,7 @@ enum HandoffName {
     Wait,
     /// It builds and sends the block as soon as it has seen the parent, and votes later.
     Stage,
-    /// It builds, sends and votes at once. This trusts the leader before it not to equivocate.
+    /// It builds, sends and votes at once. This trusts the previous leader not to equivocate.
     Vote,
 }
 
@@ -87,49 +88,50 @@ struct Program {
 
 #[derive(Subcommand)]
 enum Command {
-    /// All validators over wide-area links in virtual time.
+    /// Run all validators over wide-area links in virtual time.
     Wan(wan::WanArguments),
 }
 
 #[derive(Args)]
 struct Arguments {
-    /// Which validator this is, from 0.
+    /// This validator's index, from 0.
     #[arg(long)]
     index: usize,
     #[arg(long)]
     validators: usize,
-    /// Validator i listens on 127.0.0.1, this port plus i.
+    /// Validator i listens on 127.0.0.1, at this port plus i.
     #[arg(long)]
     base_port: u16,
-    /// Storage; it should be empty.
+    /// Storage directory; it should be empty.
     #[arg(long)]
     dir: PathBuf,
-    /// From the first finalization until figures count.
+    /// Milliseconds from the first finalization until measuring starts.
     #[arg(long, default_value_t = 0)]
     warm_up_ms: u64,
-    /// How long to measure.
+    /// Seconds to measure.
     #[arg(long)]
     seconds: u64,
-    /// Payload of each block.
+    /// Payload of each block, in bytes.
     #[arg(long, default_value_t = 0)]
     payload_bytes: usize,
     #[arg(long, value_enum, default_value = "rotating")]
     leaders: Leaders,
-    /// With stable leaders; alto's default.
+    /// Views that a stable leader leads (alto's default).
     #[arg(long, default_value = "1000")]
     term_length: NonZeroU32,
-    /// With stable leaders; alto's default.
+    /// Views that a stable leader may run ahead of certificates (alto's default).
     #[arg(long, default_value_t = 48)]
     optimistic_views: u64,
     #[arg(long, value_enum, default_value = "wait")]
     handoff: HandoffName,
-    /// Least time between a block and its parent. Alto paces its leaders (10 ms when stable).
+    /// Minimal time between a block and its parent, in milliseconds. Alto paces its leaders (10 ms
+    /// when stable).
     #[arg(long, default_value_t = 0)]
     pace_ms: u64,
     /// Threads of the runtime. The library's default is 2.
     #[arg(long, default_value_t = 2)]
     worker_threads: usize,
-    /// How long to run on after the measurement.
+    /// Milliseconds to keep running after the measurement.
     #[arg(long, default_value_t = 1_000)]
     linger_ms: u64,
 }
@@ -178,7 +180,7 @@ fn round_robin(
     }
 }
 
-/// Signatures are checked where they arise, without a pool of threads for them: on two cores that
+/// Runs a validator. Signatures are verified inline, without a thread pool: on two cores a pool
 /// made no difference beyond the noise.
 async fn validate(context: Context, arguments: Arguments, keys: Keys) -> Result<()> {
     let participants = keys.participants.clone();
@@ -288,7 +290,7 @@ async fn window(
     Ok(())
 }
 
-/// Of sorted values; null when there are none.
+/// A percentile of sorted values; null if there are none.
 fn percentile(sorted: &[u64], percent: usize) -> Value {
     let rank = (sorted.len() * percent).div_ceil(100).saturating_sub(1);
     sorted.get(rank).copied().into()

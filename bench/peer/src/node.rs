@@ -1,13 +1,13 @@
-//! Puts a validator together: network, broadcast buffer, marshal and consensus, wired and set up
-//! as alto, commonware's own chain, does it (except where a comment says otherwise).
+//! Assembles a validator: network, broadcast buffer, marshal and consensus, wired and configured as
+//! in alto, commonware's own chain (except where a comment says otherwise).
 //!
 //! # What is durable
 //!
 //! * The voter journals its own votes, the certificates it saw and what it certified, and syncs the
 //!   journal before it sends a vote or certificate that depends on it.
-//! * Marshal's cache holds each verified block, written as soon as it has arrived (or, at the
-//!   leader, been sent) while votes are under way. A validator does not vote to finalize a block
-//!   before that write is synced.
+//! * Marshal's cache holds each verified block, written while votes are in flight, as soon as the
+//!   block has arrived (or, at the leader, been sent). A validator does not vote to finalize a
+//!   block before that write is synced.
 //! * Marshal's cache holds each notarization and each finalization, synced too.
 //! * Two archives hold the final blocks and their finalizations by height: the chain. A block is
 //!   handed to the application after both are synced; the height that the application has
@@ -62,7 +62,7 @@ use std::{
     time::Duration,
 };
 
-/// Domain of all signatures.
+/// Domain separator of all signatures.
 pub(crate) const NAMESPACE: &[u8] = b"quorate-bench-peer";
 
 pub(crate) const VOTES: u64 = 0;
@@ -72,13 +72,14 @@ const RESOLVER: u64 = 2;
 const BLOCKS: u64 = 3;
 const BACKFILL: u64 = 4;
 
-/// Messages per second and peer that a channel takes, far above what a view needs (alto: 1,500 and
-/// 3,000). The burst sizes queues that are allocated at the start, so it is kept moderate.
+/// Rate limit of a channel, in messages per second and peer, far above what a view needs (alto:
+/// 1,500 and 3,000). The burst sizes queues that are allocated at the start, so it is kept
+/// moderate.
 const QUOTA: Quota = Quota::per_second(NZU32!(10_000)).allow_burst(NZU32!(512));
 
-/// Slots of actors' mailboxes.
+/// Capacity of the actors' mailboxes.
 const MAILBOX: NonZeroUsize = NZUsize!(1_024);
-/// Blocks cached per sender that are not final yet.
+/// Cached blocks per sender that are not final yet.
 const CACHED_BLOCKS: usize = 256;
 
 const LEADER_TIMEOUT: Duration = Duration::from_secs(1);
@@ -99,7 +100,7 @@ pub(crate) const CACHED_PAGES: NonZeroUsize = NZUsize!(8_192);
 const MAX_REPAIR: NonZeroUsize = NZUsize!(20);
 const MAX_PENDING_ACKS: NonZeroUsize = NZUsize!(16);
 
-/// What a certificate scheme must be to run here.
+/// The bounds of a certificate scheme.
 pub(crate) trait Scheme:
     simplex::scheme::Scheme<Digest> + Verifier<PublicKey = PublicKey>
 {
@@ -107,10 +108,10 @@ pub(crate) trait Scheme:
 
 impl<S> Scheme for S where S: simplex::scheme::Scheme<Digest> + Verifier<PublicKey = PublicKey> {}
 
-/// How a validator is set up.
+/// A validator's configuration.
 pub(crate) struct Setup<S, L, T> {
     pub(crate) me: PublicKey,
-    /// Whom the block of height zero names as its leader.
+    /// The leader named by the block of height zero.
     pub(crate) first: PublicKey,
     pub(crate) scheme: S,
     pub(crate) elector: L,
@@ -121,7 +122,7 @@ pub(crate) struct Setup<S, L, T> {
     pub(crate) cached_pages: NonZeroUsize,
 }
 
-/// How a validator talks to its peers: senders and receivers in the order of [`CHANNELS`].
+/// A validator's network: senders and receivers in the order of [`CHANNELS`].
 pub(crate) struct Links<P, B, N, R> {
     pub(crate) provider: P,
     pub(crate) blocker: B,
@@ -135,7 +136,7 @@ type TcpLinks = Links<
     lookup::Receiver<PublicKey>,
 >;
 
-/// What the largest message takes.
+/// The size of the largest message.
 pub(crate) fn largest_message<S: Scheme>(validators: usize, payload_bytes: usize) -> u32 {
     max_message_size(&[
         simplex::max_payload_size::<S, Digest>(validators as u32),
@@ -160,7 +161,8 @@ pub(crate) fn link<S: Scheme>(
     let largest = largest_message::<S>(validators, payload_bytes);
     let config = network_config(keys.private.clone(), listen, validators, largest);
     let (mut network, mut oracle) = Network::new(context.child("network"), config);
-    // The buffer keeps blocks of tracked peers only, and its own are among them.
+    // The buffer keeps blocks of tracked peers only, and this validator's own blocks are among
+    // them.
     let addresses = keys.by_index.iter().enumerate();
     let addresses = addresses.map(|(index, key)| (key.clone(), Address::from(socket(index))));
     let _ = oracle.track(0, Map::from_iter_dedup(addresses));
@@ -189,7 +191,7 @@ fn network_config(
     lookup::Config {
         allow_dns: false,
         tracked_peer_sets: NZUsize!(1),
-        // Everyone dials everyone at once from one address: attempts collide and are repeated.
+        // All dial each other simultaneously from one address: attempts collide and are repeated.
         handshake_timeout: Duration::from_secs(2),
         dial_timeout: Duration::from_secs(3),
         dial_frequency: Duration::from_millis(50),
@@ -207,7 +209,7 @@ fn network_config(
     }
 }
 
-/// Opens the storage and begins to vote. The handles resolve only when something has broken.
+/// Opens the storage and starts consensus. The handles resolve only after a failure.
 pub(crate) async fn start<E, S, L, T, P, B, N, R, W>(
     context: &E,
     links: Links<P, B, N, R>,
@@ -232,7 +234,7 @@ where
     } = links;
     let payload_bytes = setup.payload_bytes;
 
-    // Blocks travel on their own, from their leader to everyone; votes name them by digest.
+    // Leaders broadcast blocks separately; votes refer to them by digest.
     let (buffer, buffered_blocks) = buffered::Engine::new(
         context.child("buffer"),
         buffered::Config {
@@ -276,7 +278,7 @@ where
     );
     let final_blocks = final_blocks.await.expect("blocks open");
 
-    // One epoch for ever: no reconfiguration.
+    // A single endless epoch: no reconfiguration.
     let epocher = FixedEpocher::new(NonZeroU64::MAX);
     let genesis = Block::genesis(setup.first);
     let floor = simplex::Floor::Genesis(genesis.digest());
@@ -311,8 +313,8 @@ where
         pace: setup.pace,
         scheme: PhantomData,
     };
-    // Votes to notarize once the block is here and its header fits, and verifies the content
-    // while votes travel, before it votes to finalize.
+    // Votes to notarize once the block is here and its header fits. Verifies the content while
+    // votes are in flight, before it votes to finalize.
     let deferred = Deferred::new(context.child("app"), app, marshal_mailbox, epocher);
     let consensus = simplex::Engine::new(
         context.child("consensus"),

@@ -1,14 +1,14 @@
 //! All validators of a committee over wide-area links, in virtual time, as `quorate-bench wan` runs
-//! this node's: the same latencies, the same places, costs charged to each validator's clock.
+//! this node's: the same latencies, the same regions, costs charged to each validator's clock.
 //!
 //! The engine is wired as over TCP (see [`crate::node`]), with marshal, archives and buffered
 //! broadcast. Only the runtime, the network (the library's deterministic and simulated ones) and
-//! the scheme (see [`crate::cheap`]) are others. Leaders take turns by view, as this node's do, in
-//! the library's order of the validators, and validator i of that order sits in region i modulo
-//! their number.
+//! the scheme (see [`crate::cheap`]) differ. Leaders take turns by view, as this node's do, in the
+//! library's order of the validators, and validator i of that order is in region i modulo their
+//! number.
 //!
 //! A block's time begins when the leader hands it to the network. It ends at each validator with
-//! the finalization certificate of that block or of one on top of it.
+//! the finalization certificate of that block or of a descendant.
 
 use crate::{
     HandoffName, Leaders,
@@ -49,13 +49,13 @@ use std::{
     time::{Duration, SystemTime, UNIX_EPOCH},
 };
 
-/// A view may take so long on average before the run has failed.
+/// Timeout per view on average, after which the run has failed.
 const PATIENCE_PER_VIEW: Duration = Duration::from_secs(5);
-/// How often it is looked whether the run is over.
+/// How often the end of the run is checked.
 const LOOK: Duration = Duration::from_millis(20);
 /// Messages per second of the network's time and peer; never reached. The burst sizes queues.
 const QUOTA: Quota = Quota::per_second(NZU32!(1_000_000)).allow_burst(NZU32!(256));
-/// Nothing is read back.
+/// Minimal, since nothing is read back.
 const CACHED_PAGES: NonZeroUsize = NZUsize!(64);
 
 #[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -73,41 +73,42 @@ enum Mode {
 pub(crate) struct WanArguments {
     #[arg(long, default_value_t = 50)]
     validators: usize,
-    /// A JSON file with `round_trips_us`: for each region the round trips to all, in microseconds.
+    /// JSON file with `round_trips_us`: a square matrix of round trips between regions, in
+    /// microseconds.
     #[arg(long)]
     map: PathBuf,
-    /// How many blocks are measured.
+    /// Number of blocks measured.
     #[arg(long, default_value_t = 200)]
     views: u64,
-    /// How many blocks come before.
+    /// Number of blocks before the measured ones.
     #[arg(long, default_value_t = 5)]
     warm_up_views: u64,
     #[arg(long, value_enum, default_value = "rotating")]
     mode: Mode,
-    /// With a stable leader; alto's default.
+    /// Views that a stable leader leads (alto's default).
     #[arg(long, default_value = "1000")]
     term_length: NonZeroU32,
-    /// With a stable leader; alto's default.
+    /// Views that a stable leader may run ahead of certificates (alto's default).
     #[arg(long, default_value_t = 48)]
     optimistic_views: u64,
-    /// Least time between a block and its parent.
+    /// Minimal time between a block and its parent, in milliseconds.
     #[arg(long, default_value_t = 0)]
     pace_ms: u64,
     #[arg(long, default_value_t = 0)]
     seed: u64,
-    /// Signing a vote.
+    /// Cost of signing a vote, in microseconds.
     #[arg(long, default_value_t = 0)]
     sign_us: u64,
-    /// Turning a quorum of votes into a verified certificate.
+    /// Cost of turning a quorum of votes into a verified certificate, in microseconds.
     #[arg(long, default_value_t = 0)]
     certify_us: u64,
-    /// Verifying a certificate.
+    /// Cost of verifying a certificate, in microseconds.
     #[arg(long, default_value_t = 0)]
     verify_certificate_us: u64,
-    /// Syncing a file.
+    /// Cost of syncing a file, in microseconds.
     #[arg(long, default_value_t = 0)]
     sync_us: u64,
-    /// Creating a file durably.
+    /// Cost of creating a file durably, in microseconds.
     #[arg(long, default_value_t = 0)]
     create_us: u64,
 }
@@ -123,7 +124,7 @@ impl WanArguments {
         }
     }
 
-    /// The last block that is measured.
+    /// The last measured block.
     fn last(&self) -> u64 {
         self.warm_up_views + self.views
     }
@@ -136,7 +137,7 @@ struct Times {
     known: Vec<u64>,
 }
 
-/// What was seen of all validators.
+/// Observations of all validators.
 #[derive(Default)]
 struct Timeline {
     /// By digest.
@@ -164,7 +165,7 @@ impl Timeline {
     }
 }
 
-/// One validator's eyes.
+/// Records one validator's events.
 #[derive(Clone)]
 struct Witness {
     index: usize,
@@ -188,7 +189,7 @@ impl Watch for Witness {
         self.now()
     }
 
-    /// The leader is the first to have the block, and sends it in the same instant.
+    /// The leader is the first to have the block, and sends it at the same instant.
     fn learn(&self, block: &Digested<Block>) {
         use commonware_cryptography::Digestible as _;
         let now = self.now();
@@ -217,7 +218,7 @@ impl Watch for Witness {
     fn stored(&self, _: &Digested<Block>) {}
 }
 
-/// Counts what is sent; a message to all counts once for each receiver.
+/// Counts sent messages; a broadcast counts once for each receiver.
 #[derive(Clone)]
 struct Outbox<N> {
     inner: N,
@@ -259,7 +260,7 @@ impl<C: CheckedSender<PublicKey = PublicKey>> CheckedSender for Checked<C> {
     }
 }
 
-/// Most bytes of a map's file.
+/// The largest map file, in bytes.
 const MAX_MAP_BYTES: u64 = 4 << 20;
 
 /// Reads the round trips of a map.
@@ -291,12 +292,12 @@ fn round_trips(path: &PathBuf) -> Result<Vec<Vec<u64>>> {
 ///
 /// # Errors
 ///
-/// When the map cannot be read, or blocks do not become final.
+/// If the map cannot be read, or blocks do not become final.
 pub(crate) fn run(arguments: &WanArguments) -> Result<()> {
     let trips = round_trips(&arguments.map)?;
     let config = deterministic::Config::new()
         .with_seed(arguments.seed)
-        // A turn of the runtime's loop takes next to no time.
+        // A cycle of the runtime's loop takes almost no virtual time.
         .with_cycle(Duration::from_nanos(1));
     let report = deterministic::Runner::new(config).start(|context| async move {
         let timeline = simulate(&context, arguments, &trips).await?;
@@ -363,7 +364,7 @@ async fn simulate(
     }
 }
 
-/// Links all pairs as the map says.
+/// Links all pairs with the map's latencies.
 async fn connect(
     oracle: &Oracle<PublicKey, Context>,
     places: &[PublicKey],
@@ -373,7 +374,8 @@ async fn connect(
         for (to, receiver) in places.iter().enumerate().filter(|(to, _)| *to != from) {
             let one_way = trips[from % trips.len()][to % trips.len()] / 2;
             let link = Link {
-                // The network cuts off what is below a millisecond, which is a microsecond here.
+                // The network truncates to milliseconds, and a millisecond stands for a microsecond
+                // here.
                 latency: stretched(Duration::from_micros(one_way)) + Duration::from_micros(500),
                 jitter: Duration::ZERO,
                 success_rate: probability!(1.0),
@@ -385,7 +387,7 @@ async fn connect(
     Ok(())
 }
 
-/// What it takes to start a validator.
+/// What is needed to start a validator.
 struct Validator<'a> {
     index: usize,
     participants: &'a Set<PublicKey>,
@@ -484,7 +486,7 @@ impl Validator<'_> {
     }
 }
 
-/// Mean and percentiles in milliseconds, of microseconds; as `quorate-bench` has them.
+/// Mean and percentiles in milliseconds, from microseconds; as `quorate-bench` reports them.
 fn summary(mut values: Vec<u64>) -> Value {
     values.sort_unstable();
     let millis = |value: u64| value as f64 / 1e3;

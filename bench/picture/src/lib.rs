@@ -1,4 +1,4 @@
-//! Pictures as SVG, for pages that are read in light and in dark: no background, and greys for axes.
+//! SVG charts for pages that are read in light and in dark mode: no background, and greys for axes.
 
 mod heatmap;
 mod trend;
@@ -12,7 +12,7 @@ type DrawError = Box<dyn std::error::Error>;
 
 const SIZE: (u32, u32) = (560, 260);
 
-/// Distinct for people who see red and green alike, and on white as on black.
+/// Distinct under red-green colour blindness, and on white as on black.
 const COLOURS: [RGBColor; 6] = [
     RGBColor(0, 114, 178),
     RGBColor(213, 94, 0),
@@ -22,35 +22,34 @@ const COLOURS: [RGBColor; 6] = [
     RGBColor(86, 180, 233),
 ];
 
-/// Lines of more points are drawn without dots.
+/// Lines with more points are drawn without dots.
 const MAX_DOTS: usize = 16;
 
 const GREY: RGBColor = RGBColor(128, 128, 128);
 
 /// A named line.
 pub struct Line {
-    /// What the legend says.
+    /// The name in the legend.
     pub name: String,
-    /// Its points, from left to right; those that are not numbers are gaps.
+    /// Its points, from left to right; NaN values are gaps.
     pub points: Vec<(f64, f64)>,
 }
 
-/// What a picture of lines shows.
+/// A line chart.
 pub struct Chart<'a> {
     /// The heading.
     pub title: &'a str,
-    /// What is on the horizontal axis.
+    /// The label of the horizontal axis.
     pub across: &'a str,
-    /// What is drawn.
     pub lines: &'a [Line],
-    /// Moments with a vertical line.
+    /// Positions of vertical lines.
     pub marks: &'a [f64],
-    /// Whether each step up is a multiple, for values that differ by orders of magnitude.
+    /// Whether the vertical axis is logarithmic, for values that differ by orders of magnitude.
     pub logarithmic: bool,
 }
 
 impl Chart<'_> {
-    /// Draws it. Points that are not numbers are gaps.
+    /// Draws the chart. NaN values are gaps.
     ///
     /// # Errors
     ///
@@ -103,7 +102,7 @@ impl Chart<'_> {
             let height = |y: &f64| self.height(*y);
             for piece in line.points.split(|(_, y)| !height(y).is_finite()) {
                 let piece = piece.iter().map(|(x, y)| (*x, height(y).min(top)));
-                // Few points are measured ones, each to be seen; many are a curve.
+                // Few points are measurements, each to be visible; many are a curve.
                 let dots = if line.points.len() <= MAX_DOTS { 3 } else { 0 };
                 chart
                     .draw_series(LineSeries::new(piece, colour.stroke_width(2)).point_size(dots))?;
@@ -118,12 +117,12 @@ impl Chart<'_> {
         Ok(())
     }
 
-    /// Where a value lies on the vertical axis.
+    /// The position of a value on the vertical axis.
     fn height(&self, y: f64) -> f64 {
         if self.logarithmic { y.log10() } else { y }
     }
 
-    /// The vertical axis, for these heights.
+    /// The range of the vertical axis, for these heights.
     fn range(&self, mut heights: Vec<f64>) -> (f64, f64) {
         heights.sort_by(f64::total_cmp);
         let (least, most) = match (heights.first(), heights.last()) {
@@ -142,7 +141,7 @@ impl Chart<'_> {
         (0.0, ((usual * 1.5).min(most) * 1.08).max(1e-9))
     }
 
-    /// How much of the width the lines' names take.
+    /// The width of the legend's names, in pixels.
     fn room_for_names(&self) -> u32 {
         let longest = self
             .lines
@@ -156,7 +155,7 @@ impl Chart<'_> {
     }
 }
 
-/// A number on an axis, as short as it can be.
+/// Formats a number on an axis, as short as possible.
 fn number(value: f64) -> String {
     let digits = match value.abs() {
         large if large >= 10.0 || large == 0.0 => 0,
@@ -170,7 +169,7 @@ fn number(value: f64) -> String {
     }
 }
 
-/// Draws bars beside each other, each with its name and its number.
+/// Draws a bar chart, each bar with its name and its number.
 ///
 /// # Errors
 ///
@@ -207,13 +206,13 @@ fn draw_bars(title: &str, items: &[(String, f64)], svg: &mut String) -> Result<(
     Ok(())
 }
 
-/// A page that needs nothing else.
+/// A self-contained HTML page.
 pub struct Page {
     body: String,
 }
 
 impl Page {
-    /// A page with its title and what it is about. Text is escaped, here and below.
+    /// A page with its title and an introduction. Text is escaped, here and below.
     pub fn new(title: &str, about: &str) -> Self {
         let (title, about) = (escape(title), escape(about));
         Self {
@@ -225,17 +224,17 @@ impl Page {
         }
     }
 
-    /// A section's heading.
+    /// A section heading.
     pub fn heading(&mut self, text: &str) {
         self.body += &format!("<h2>{}</h2>\n", escape(text));
     }
 
-    /// The heading of a part of a section.
+    /// A subsection heading.
     pub fn subheading(&mut self, text: &str) {
         self.body += &format!("<h3>{}</h3>\n", escape(text));
     }
 
-    /// Commands, or other text whose lines count.
+    /// Preformatted text, such as commands.
     pub fn code(&mut self, text: &str) {
         self.body += &format!("<pre>{}</pre>\n", escape(text));
     }
@@ -245,7 +244,7 @@ impl Page {
         self.body += &format!("<p>{}</p>\n", escape(text));
     }
 
-    /// Pictures side by side where there is room.
+    /// Charts side by side where there is room.
     pub fn pictures(&mut self, pictures: &[String]) {
         self.body += &format!("<div class=\"pictures\">{}</div>\n", pictures.concat());
     }
@@ -255,7 +254,7 @@ impl Page {
         self.table_with_words(head, rows, head.len());
     }
 
-    /// A table in which words begin at a column, and are not aligned like numbers.
+    /// A table whose columns from `from` on contain text, which is aligned left.
     pub fn table_with_words(&mut self, head: &[&str], rows: &[Vec<String>], from: usize) {
         let cells = |tag: &str, cells: Vec<String>| -> String {
             let cells = cells.iter().enumerate().map(|(column, text)| {
@@ -278,7 +277,7 @@ impl Page {
         );
     }
 
-    /// The page's text.
+    /// The page's HTML.
     pub fn finish(self) -> String {
         self.body + "</html>\n"
     }
@@ -326,7 +325,7 @@ mod tests {
         ]);
         let text = page.finish();
         assert!(!text.contains("<script>") && text.contains("2.50"));
-        // The namespace of SVG is a name, not an address that is asked.
+        // The SVG namespace is a name, not an address that is fetched.
         let addresses = text.replace("http://www.w3.org/2000/svg", "");
         assert!(!addresses.contains("http"));
     }
@@ -353,7 +352,7 @@ mod tests {
         for label in ["1", "10", "100", "1000", "10000"] {
             assert!(labels.contains(&label), "{label} in {svg}");
         }
-        // Zero has no place on it, and is a gap.
+        // Zero is not on a logarithmic axis, and is a gap.
         assert!(!svg.contains("NaN") && !svg.contains("inf"));
     }
 

@@ -1,26 +1,26 @@
-//! One figure over time: points with intervals, before a band of what is usual.
+//! One figure over time: points with intervals, in front of a band of usual values.
 
 use crate::{COLOURS, DrawError, GREY, SIZE, escape};
 use plotters::{coord::Shift, prelude::*};
 
-/// Room for one label below the picture, in pixels.
+/// Width of one label below the chart, in pixels.
 const LABEL_WIDTH: u32 = 76;
 
-/// Room left of the picture for the scale.
+/// Width of the scale left of the chart, in pixels.
 const SCALE_WIDTH: u32 = 62;
 
-/// What of the points lies within the scale for certain, as quantiles: single ones further out are
-/// drawn at its edge and do not flatten all others.
+/// Quantiles of the points that certainly lie within the scale: single outliers are drawn at its
+/// edge and do not flatten the others.
 const SURE: (f64, f64) = (0.03, 0.97);
 
-/// How far beyond these the scale reaches at most, in their distance.
+/// How far the scale reaches beyond these quantiles at most, in multiples of their distance.
 const ROOM: f64 = 8.0;
 
-/// A circle's radius, and that of the surface that shows the words of a point.
+/// The radius of a circle, and of the area that shows a point's tooltip.
 const RADIUS: i32 = 3;
 const SURFACE: i32 = 8;
 
-/// A point's look, which says more than its colour does.
+/// A point's shape, which says more than its colour alone.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Mark {
     /// A dot.
@@ -29,24 +29,22 @@ pub enum Mark {
     Better,
     /// A red triangle.
     Worse,
-    /// A hollow circle, which the line leaves out: it does not count.
+    /// A hollow circle, which the line skips: it does not count.
     Hollow,
 }
 
-/// One moment.
+/// One point in time.
 #[derive(Clone, Debug)]
 pub struct Sample {
-    /// What stands below it, if there is room; eight letters at most fit.
+    /// The label below it, if there is room; at most eight letters fit.
     pub label: String,
-    /// What is shown when it is pointed at.
+    /// The tooltip.
     pub words: String,
-    /// The figure.
     pub value: f64,
-    /// Where it lies with confidence.
+    /// The confidence interval.
     pub interval: Option<(f64, f64)>,
-    /// What would be usual at this moment.
+    /// The usual range at this time.
     pub band: Option<(f64, f64)>,
-    /// How it looks.
     pub mark: Mark,
 }
 
@@ -60,7 +58,7 @@ pub struct Trend<'a> {
 }
 
 impl Trend<'_> {
-    /// Draws it.
+    /// Draws the chart.
     ///
     /// # Errors
     ///
@@ -70,7 +68,7 @@ impl Trend<'_> {
         let places = self
             .draw_into(&mut svg)
             .map_err(|error| anyhow::anyhow!("drawing {:?}: {error}", self.title))?;
-        // The library knows no words for parts of a picture; every browser shows a title's.
+        // The drawing library has no tooltips; every browser shows an SVG title.
         let surfaces = self.samples.iter().zip(places).map(|(sample, (x, y))| {
             let words = escape(&sample.words);
             format!(
@@ -83,7 +81,7 @@ impl Trend<'_> {
         Ok(svg)
     }
 
-    /// Draws, and tells where the points are.
+    /// Draws, and returns the positions of the points.
     fn draw_into(&self, svg: &mut String) -> Result<Vec<(i32, i32)>, DrawError> {
         let (bottom, top) = self.scale();
         let right = self.samples.len().max(1) as f64 - 0.5;
@@ -136,7 +134,7 @@ impl Trend<'_> {
         Ok(places)
     }
 
-    /// From where to where the scale reaches.
+    /// The range of the scale.
     fn scale(&self) -> (f64, f64) {
         let finite = |value: &f64| value.is_finite();
         let counted = || self.samples.iter().filter(|s| s.mark != Mark::Hollow);
@@ -151,7 +149,7 @@ impl Trend<'_> {
             below + place.fract() * (above - below)
         };
         let (low, high) = (at(SURE.0), at(SURE.1));
-        // Bands and intervals belong into it, but may not flatten the points either.
+        // Bands and intervals are included, but may not flatten the points either.
         let around = |pick: fn(&Sample) -> Option<(f64, f64)>| {
             let ends = counted().filter_map(pick).flat_map(|(a, b)| [a, b]);
             ends.filter(finite).collect::<Vec<_>>()
@@ -214,7 +212,7 @@ fn draw_mark(
     Ok(())
 }
 
-/// A number at the scale, with as many digits as tell it from its neighbours.
+/// A number at the scale, with enough digits to distinguish it from its neighbours.
 fn tick(value: f64, bottom: f64, top: f64) -> String {
     let largest = bottom.abs().max(top.abs());
     let units = [(1e9, "G"), (1e6, "M"), (1e4, "k"), (0.0, "")];
@@ -283,7 +281,7 @@ mod tests {
         let scale = |samples: &[Sample]| Trend { title: "", samples }.scale();
         let (bottom, top) = scale(&samples);
         assert!(bottom > 5.0 && top < 30.0, "{bottom} {top}");
-        // But what stays is shown.
+        // But a lasting change is shown.
         samples.extend(vec![sample(40.0, Mark::Usual); 5]);
         let (_, top) = scale(&samples);
         assert!(top >= 40.0, "{top}");

@@ -1,14 +1,10 @@
 //! Real validators over loopback, some of which are told to forge from a moment on.
 
 use super::run::{Onset, Run, Span, forgers};
-use crate::engines::{await_first_block, beside, data_folder};
+use crate::ours::{self, OurNetwork, beside};
 use anyhow::{Context, ensure};
 use quorate_consensus::VoteChecking;
-use quorate_node::{
-    genesis::DEFAULT_LIMITS,
-    localnet::{Network, Sample, Settings, prepare},
-};
-use quorate_types::{EpochLength, genesis::Protocol};
+use quorate_node::localnet::{Network, Sample};
 use std::{
     collections::BTreeSet,
     time::{Duration, Instant, SystemTime, UNIX_EPOCH},
@@ -45,23 +41,8 @@ pub(super) fn run(
     (checking, name): (VoteChecking, &'static str),
     onset: Onset,
 ) -> anyhow::Result<Run> {
-    let folder = data_folder(None)?;
-    let settings = Settings {
-        name: "chaos-bench".to_owned(),
-        validators,
-        protocol: Protocol::Simplex,
-        scheme: "bls-threshold".to_owned(),
-        epoch_blocks: EpochLength::DEFAULT,
-        retention_blocks: None,
-        retention_seconds: None,
-        block_interval_ms: 0,
-        idle_interval_ms: 0,
-        block_limits: DEFAULT_LIMITS,
-        accounts: 1,
-        base_port,
-    };
-    prepare(folder.path(), &settings)?;
-    let binary = beside("quorate")?;
+    let ours = OurNetwork::prepare("chaos-bench", validators, base_port, None, |_| {})?;
+    let binary = beside("quorate-lab")?;
     let places = forgers(validators);
     let begins = onset.begins(places.len(), seconds as f64);
     let allowance = Duration::from_secs(2) + START_ALLOWANCE * validators as u32;
@@ -73,7 +54,7 @@ pub(super) fn run(
     let arguments = |place: usize| {
         let mut list = Vec::new();
         if checking != VoteChecking::Together {
-            list.extend(["--chaos-checking".to_owned(), name.to_owned()]);
+            list.extend(["--checking".to_owned(), name.to_owned()]);
         }
         if let Some(forger) = places.iter().position(|forger| *forger == place) {
             let from = begin_ms + (begins[forger] * 1e3) as u128;
@@ -83,9 +64,7 @@ pub(super) fn run(
     };
     let runtime = tokio::runtime::Runtime::new().context("starting a runtime")?;
     runtime.block_on(async {
-        let mut network = Network::start_with(&binary, folder.path(), &settings, arguments)?;
-        network.wait_until_up().await?;
-        await_first_block(&network).await?;
+        let network = ours.start(&binary, arguments).await?;
         ensure!(
             Instant::now() < start,
             "the validators took longer than {allowance:?} to start: this machine is too busy for \
@@ -113,8 +92,6 @@ pub(super) fn run(
             wronged.is_empty(),
             "honest validators were blocked: {wronged:?}"
         );
-        let dead = network.newly_dead();
-        ensure!(dead.is_empty(), "validator {} ended", dead[0].0);
         let honest = (0..validators).filter(|place| !places.contains(place));
         let spoiled = honest.map(|place| {
             let others: Vec<usize> = (0..validators).filter(|p| *p != place).collect();
@@ -125,7 +102,7 @@ pub(super) fn run(
             last.growth(&first, "quorate_crypto_spoiled_checks_total") as u64
         });
         let disturbed = spoiled.max().unwrap_or(0);
-        network.stop();
+        ours::end(network)?;
         let phase = |at: usize| span(&marks[at], &marks[at + 1], &start);
         Ok(Run {
             setting: "processes",

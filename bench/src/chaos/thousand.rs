@@ -12,8 +12,8 @@ use quorate_consensus::{
 };
 use quorate_crypto::bls::{HashedMessage, PartialSignature, Scheme, VoteSecret, deal};
 use quorate_types::{
-    Block, ChainId, Committee, Digest, Epoch, EpochLength, Header, Height, Identity, Message,
-    Proposal, Subject, ValidatorIndex, View, Vote, VoteKind,
+    Block, ChainId, Committee, Committees, Digest, Epoch, EpochLength, Header, Height, Identity,
+    Message, Proposal, Subject, ValidatorIndex, View, Vote, VoteKind,
     genesis::BlockLimits,
     limits::{MAX_BLOCK_BYTES, MAX_BLOCK_TRANSACTIONS},
 };
@@ -76,7 +76,7 @@ impl Receiver<'_> {
         let place = keys.committee.size() - 1;
         let config = Config {
             chain: CHAIN,
-            committee: keys.committee.clone(),
+            committees: Committees::fixed(keys.committee.clone()),
             own: Some(Own {
                 place: ValidatorIndex(u32::try_from(place)?),
                 secret: keys.secrets[place].clone(),

@@ -26,6 +26,8 @@ pub(crate) struct Wires {
     bits_per_second: Option<u64>,
     loss: f64,
     slow_start: bool,
+    /// Whose last validator may be slow.
+    point: Point,
 }
 
 #[derive(Clone, Debug)]
@@ -78,6 +80,7 @@ impl Wires {
             bits_per_second: (megabits > 0.0).then_some((megabits * 1e6) as u64),
             loss: point.loss,
             slow_start: point.slow_start,
+            point: point.clone(),
         };
         wires.link(0, 1).check()?;
         Ok(Some(wires))
@@ -88,13 +91,14 @@ impl Wires {
             Delays::Even(delay) => Link::with_delay(*delay),
             Delays::Regions(regions) => regions.link(from, to),
         };
-        Link {
+        let link = Link {
             jitter: self.jitter,
             bits_per_second: self.bits_per_second,
             loss: self.loss,
             slow_start: self.slow_start,
             ..delays
-        }
+        };
+        self.point.slow.link(&self.point, from, to, link)
     }
 
     /// What error the links have on this machine now, in words.
@@ -107,8 +111,10 @@ impl Wires {
     /// Starts links to all validators.
     pub(crate) fn start(&self, settings: &Settings, seed: u64) -> anyhow::Result<Emulator> {
         let targets = (0..settings.validators).map(|place| settings.p2p_address(place));
-        Emulator::start(targets.collect(), |from, to| self.link(from, to), seed)
-            .context("starting the links")
+        let emulator = Emulator::start(targets.collect(), |from, to| self.link(from, to), seed)
+            .context("starting the links")?;
+        self.point.slow.begin(&self.point, &emulator)?;
+        Ok(emulator)
     }
 }
 

@@ -1,20 +1,22 @@
-//! Experiment files: which trials there are.
+//! Experiment files: they define the trials.
 //!
 //! Every parameter has one value or a list of them; the trials are the product of all lists, each
-//! repeated. A trial is named by its parameters, so that a later run of the same file finds those
-//! that are done.
+//! repeated. A trial is named by its parameters, so that a later run of the same file finds the
+//! completed ones.
 
+use super::slow::Slow;
 use anyhow::{Context, bail, ensure};
 use quorate_files::read_text;
-use quorate_node::{config::parse_duration, genesis::DEFAULT_LIMITS};
+use quorate_node::config::parse_duration;
+use quorate_types::genesis::DEFAULT_LIMITS;
 use quorate_types::limits::MAX_MEMO_BYTES;
 use serde::{Deserialize, Deserializer, Serialize};
 use std::{fmt, path::Path, time::Duration};
 
-/// Most trials of a file.
+/// The most trials of a file.
 const MAX_TRIALS: usize = 2_000;
 
-/// Largest file.
+/// The largest experiment file.
 pub(crate) const MAX_FILE_BYTES: u64 = 1 << 20;
 
 /// An experiment.
@@ -23,32 +25,31 @@ pub(crate) const MAX_FILE_BYTES: u64 = 1 << 20;
 pub(crate) struct Plan {
     /// The report's title.
     pub(crate) title: String,
-    /// What is asked, in a sentence or two.
+    /// The question, in a sentence or two.
     pub(crate) about: String,
-    /// Where the question comes from.
+    /// The source of the question.
     #[serde(default)]
     pub(crate) source: String,
-    /// What is on the horizontal axis of the report's first pictures.
+    /// The parameter on the horizontal axis of the report's first charts.
     #[serde(default = "default_across")]
     pub(crate) across: Parameter,
-    /// How often each trial is run.
+    /// The number of repetitions of each trial.
     #[serde(default = "one")]
     pub(crate) repeats: u32,
     /// The seed of the trials' order and of the links' jitter.
     #[serde(default)]
     pub(crate) seed: u64,
-    /// Load before figures count.
+    /// Time under load before measuring starts.
     #[serde(default = "two_seconds", deserialize_with = "duration")]
     pub(crate) warm_up: Duration,
-    /// How long figures count.
+    /// The measured time.
     #[serde(default = "ten_seconds", deserialize_with = "duration")]
     pub(crate) measure: Duration,
-    /// How long what is on its way is waited for.
+    /// The longest wait at the end for transfers in flight.
     #[serde(default = "five_seconds", deserialize_with = "duration")]
     pub(crate) drain: Duration,
-    /// Instead of rates: the highest one that still keeps a bound.
+    /// Searches the highest rate that still keeps a latency limit, instead of using fixed rates.
     pub(crate) search: Option<Search>,
-    /// The parameters.
     pub(crate) parameters: Parameters,
 }
 
@@ -56,14 +57,14 @@ pub(crate) struct Plan {
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Search {
-    /// The 99th percentile of the latency from when a transfer was due may reach this.
+    /// The limit of the 99th percentile of the latency, counted from when a transfer was due.
     #[serde(deserialize_with = "duration")]
     pub(crate) p99_below: Duration,
     /// The first rate tried.
     pub(crate) from: f64,
     /// The highest rate tried.
     pub(crate) to: f64,
-    /// The search ends when the rates between which the answer lies are this near, as a ratio.
+    /// The search ends when the ratio of the rates that enclose the answer is at most this.
     #[serde(default = "default_within")]
     pub(crate) within: f64,
 }
@@ -103,6 +104,8 @@ pub(crate) struct Parameters {
     #[serde(deserialize_with = "one_or_many")]
     fault: Vec<Fault>,
     #[serde(deserialize_with = "one_or_many")]
+    slow: Vec<Slow>,
+    #[serde(deserialize_with = "one_or_many")]
     to: Vec<To>,
     #[serde(deserialize_with = "one_or_many")]
     clients: Vec<usize>,
@@ -127,21 +130,21 @@ pub(crate) enum Parameter {
     Loss,
     SlowStart,
     Fault,
+    Slow,
     To,
     Clients,
 }
 
-/// What goes wrong in the middle third of a trial.
+/// A fault in the middle third of a trial.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub(crate) enum Fault {
-    /// Nothing.
     None,
-    /// The last validator is killed, and started again at the third's end.
+    /// The last validator is killed, and restarted at the end of the third.
     Kill,
-    /// f validators sign something else from then on, to the trial's end.
+    /// f validators produce invalid signatures from then on, to the end of the trial.
     InvalidSigners,
-    /// f validators are cut off from the others, and come back. Needs links.
+    /// f validators are partitioned from the others, then reconnected. Needs links.
     Partition,
 }
 
@@ -149,13 +152,12 @@ pub(crate) enum Fault {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub(crate) enum Cryptography {
-    /// They are.
     On,
-    /// They are not, in a program that was built for this.
+    /// No signatures, in a program that was built for this.
     Off,
 }
 
-/// Which validators the load goes to.
+/// Which validators receive the load.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub(crate) enum To {
@@ -169,11 +171,11 @@ pub(crate) enum To {
 #[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Point {
-    /// How many validators.
+    /// The number of validators.
     pub(crate) validators: usize,
     /// Transfers per second.
     pub(crate) rate: f64,
-    /// Transfers in a block at most.
+    /// The most transfers in a block.
     pub(crate) batch: usize,
     /// Bytes of each transfer's memo.
     pub(crate) payload: usize,
@@ -183,37 +185,39 @@ pub(crate) struct Point {
     pub(crate) checking: String,
     /// Whether there are signatures at all.
     pub(crate) cryptography: Cryptography,
-    /// How long a finalize vote waits for company.
+    /// How long a finalize vote waits to be batched with others.
     pub(crate) linger: String,
-    /// The least time between blocks.
+    /// The minimal time between blocks.
     pub(crate) interval: String,
-    /// What is between the validators: `none`, a region table's name, or a delay one way.
+    /// The links between validators: `none`, a region table's name, or a one-way delay.
     pub(crate) links: String,
-    /// What comes on top of each delay at most.
+    /// The most jitter added to each delay.
     pub(crate) jitter: String,
-    /// Megabits per second each way between two validators; 0 for any.
+    /// Megabits per second in each direction between two validators; 0 for unlimited.
     pub(crate) bandwidth: f64,
-    /// The share of segments that are lost.
+    /// The fraction of segments that are lost.
     pub(crate) loss: f64,
-    /// Whether connections over links have to find out how much they may send, as TCP does.
+    /// Whether connections over links use TCP slow start.
     pub(crate) slow_start: bool,
-    /// What goes wrong.
     pub(crate) fault: Fault,
-    /// Where the load goes.
+    /// What is slow about the last validator.
+    #[serde(default)]
+    pub(crate) slow: Slow,
+    /// Which validators receive the load.
     pub(crate) to: To,
-    /// Clients of a closed loop; 0 for the open one.
+    /// The number of clients of a closed loop; 0 for an open loop.
     pub(crate) clients: usize,
 }
 
 impl Plan {
-    /// Reads an experiment's file.
+    /// Reads an experiment file.
     pub(crate) fn read(path: &Path) -> anyhow::Result<Self> {
         let name = path.display();
         let text = read_text(path, MAX_FILE_BYTES)?;
         Self::parse(&text).with_context(|| format!("{name} is no experiment"))
     }
 
-    /// The same from the text.
+    /// Parses the text of an experiment file.
     pub(crate) fn parse(text: &str) -> anyhow::Result<Self> {
         let plan: Self = toml::from_str(text)?;
         ensure!(
@@ -266,6 +270,7 @@ impl Plan {
         spread(&mut points, &p.loss, |point| &mut point.loss);
         spread(&mut points, &p.slow_start, |point| &mut point.slow_start);
         spread(&mut points, &p.fault, |point| &mut point.fault);
+        spread(&mut points, &p.slow, |point| &mut point.slow);
         spread(&mut points, &p.to, |point| &mut point.to);
         spread(&mut points, &p.clients, |point| &mut point.clients);
         spread(&mut points, &p.batch, |point| &mut point.batch);
@@ -307,6 +312,7 @@ impl Default for Parameters {
             loss: vec![usual.loss],
             slow_start: vec![usual.slow_start],
             fault: vec![usual.fault],
+            slow: vec![usual.slow],
             to: vec![usual.to],
             clients: vec![usual.clients],
         }
@@ -349,15 +355,23 @@ impl Point {
             self.fault != Fault::Partition || network.is_some(),
             "a partition needs `links`, such as \"1ms\""
         );
+        ensure!(
+            !self.slow.needs_links() || network.is_some(),
+            "`slow` by its line or its distance needs `links`, such as \"1ms\""
+        );
+        ensure!(
+            self.slow == Slow::None || self.fault == Fault::None,
+            "`slow` and `fault` at a time would be told apart by nothing"
+        );
         let spare = (self.validators.max(1) - 1) / 3;
         ensure!(
-            self.fault == Fault::None || spare > 0,
+            (self.fault == Fault::None && self.slow == Slow::None) || spare > 0,
             "a fault needs 4 validators at least"
         );
         Ok(())
     }
 
-    /// The value of a parameter, in words.
+    /// The value of a parameter as text.
     pub(crate) fn word(&self, parameter: Parameter) -> String {
         match parameter {
             Parameter::Validators => self.validators.to_string(),
@@ -375,6 +389,7 @@ impl Point {
             Parameter::Loss => self.loss.to_string(),
             Parameter::SlowStart => self.slow_start.to_string(),
             Parameter::Fault => name_of(&self.fault),
+            Parameter::Slow => name_of(&self.slow),
             Parameter::To => name_of(&self.to),
             Parameter::Clients => self.clients.to_string(),
         }
@@ -389,7 +404,7 @@ impl Point {
         })
     }
 
-    /// The trial's name: all that differs from the defaults.
+    /// The trial's name: all parameters that differ from the defaults.
     pub(crate) fn name(&self) -> String {
         let usual = Self::usual();
         let differing = Parameter::ALL.iter().filter(|parameter| {
@@ -417,6 +432,7 @@ impl Point {
             loss: 0.0,
             slow_start: true,
             fault: Fault::None,
+            slow: Slow::None,
             to: To::All,
             clients: 0,
         }
@@ -424,8 +440,8 @@ impl Point {
 }
 
 impl Parameter {
-    /// All of them, in the order in which names have them.
-    pub(crate) const ALL: [Self; 17] = [
+    /// All parameters, in the order in which names list them.
+    pub(crate) const ALL: [Self; 18] = [
         Self::Validators,
         Self::Scheme,
         Self::Checking,
@@ -438,6 +454,7 @@ impl Parameter {
         Self::Loss,
         Self::SlowStart,
         Self::Fault,
+        Self::Slow,
         Self::To,
         Self::Clients,
         Self::Batch,
@@ -542,6 +559,9 @@ mod tests {
             ("links = \"5ms\"\nbandwidth = 0.001", "`bandwidth`"),
             ("links = \"5ms\"\njitter = \"much\"", "`jitter`"),
             ("fault = \"partition\"", "`links`"),
+            ("slow = \"line\"", "`links`"),
+            ("slow = \"dead\"\nfault = \"kill\"", "told apart"),
+            ("slow = \"dead\"\nvalidators = 3", "4 validators"),
             ("fault = \"kill\"\nvalidators = 3", "4 validators"),
             ("linger = \"soon\"", "`linger`"),
             (
@@ -558,7 +578,7 @@ mod tests {
 
     #[test]
     fn the_shipped_experiments_are_whole() {
-        let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("experiments");
+        let folder = Path::new("experiments");
         let files: Vec<_> = std::fs::read_dir(folder).expect("there").collect();
         assert!(files.len() >= 8);
         for file in files {

@@ -20,11 +20,12 @@ const MAX_TIMELINES: usize = 4;
 const LARGE_SPREAD: f64 = 30.0;
 
 /// A measured figure: its name in trials, its title, and whether it makes a picture.
-const FIGURES: [(&str, &str, bool); 17] = [
+const FIGURES: [(&str, &str, bool); 18] = [
     ("goodput", "goodput, transfers/s", false),
     ("latency_p50_ms", "latency, median, ms", false),
     ("latency_p99_ms", "latency, p99, ms", false),
     ("block_ms", "block time, ms", true),
+    ("block_p50_ms", "block time, median, ms", false),
     ("block_p99_ms", "block time, p99, ms", false),
     ("finality_p50_ms", "finality, median, ms", true),
     ("finality_p99_ms", "finality, p99, ms", true),

@@ -1,27 +1,25 @@
 //! One trial: a network of processes, load, a fault in the middle, and everything that is sampled
 //! meanwhile.
 //!
-//! Figures come from the validators' own counters and from the kernel's accounts of their processes,
-//! read once a second; nothing is parsed from logs.
+//! Figures come from the validators' own counters and from the kernel's accounting of their
+//! processes, read once a second; nothing is parsed from logs.
 
 use super::{
     network::{self, Wires},
     plan::{Cryptography, Fault, Plan, Point, To},
+    slow::{Duty, Slow},
 };
-use crate::engines::{
-    await_first_block, beside, configure, data_folder, forget_key, knows_idling, syncs,
+use crate::{
+    engines::syncs,
+    ours::{self, OurNetwork, beside, knows_idling},
 };
 use anyhow::{Context, ensure};
 use quorate_links::Emulator;
 use quorate_load::{Load, LoadPlan, LoadReport, Pace, Row, Shape, Step};
 use quorate_node::{
     config::load_genesis,
-    genesis::{DEFAULT_LIMITS, GENESIS_FILE},
-    localnet::{Network, Sample, Settings, prepare, setup::load_accounts},
-};
-use quorate_types::{
-    EpochLength,
-    genesis::{BlockLimits, Protocol},
+    genesis::GENESIS_FILE,
+    localnet::{Network, Sample, setup::load_accounts},
 };
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -33,117 +31,110 @@ use std::{
     time::{Duration, Instant, SystemTime, UNIX_EPOCH},
 };
 
-/// Accounts that send.
+/// The number of accounts that send transfers.
 const ACCOUNTS: u32 = 1_000;
 
-/// Requests that the generator has at a time, over all validators.
+/// The generator's requests in flight, over all validators.
 const REQUESTS: usize = 128;
 
 /// How long a validator may take to start, before faults are timed.
 const START_ALLOWANCE: Duration = Duration::from_millis(400);
 
-/// How long the validators may take until each has a link to each other.
+/// Timeout until each validator has a link to every other.
 const LINKS_LIMIT: Duration = Duration::from_secs(60);
 
 /// A trial's results.
 #[derive(Clone, Debug, Deserialize, Serialize)]
 pub(crate) struct Trial {
-    /// The version of this form.
+    /// The format version.
     pub(crate) format: u32,
-    /// The parameters.
     pub(crate) point: Point,
-    /// Which repetition, from 1 on.
+    /// The number of the repetition, from 1.
     pub(crate) repeat: u32,
     /// When it began.
     pub(crate) unix_seconds: u64,
-    /// What it ran on.
+    /// The machine that it ran on.
     pub(crate) machine: Value,
     /// Figures of the whole measured time, by name.
     pub(crate) figures: BTreeMap<String, f64>,
-    /// What the load generator reports.
+    /// The load generator's report.
     pub(crate) load: LoadReport,
-    /// Second by second.
+    /// Figures of each second.
     pub(crate) seconds: Vec<Second>,
-    /// What was done to the network, in seconds from the beginning of the measured time.
+    /// Faults and repairs, with the time in seconds from the beginning of the measured time.
     pub(crate) events: Vec<(f64, String)>,
-    /// How exact the links were, if there were any.
+    /// How accurate the links were, if there were any.
     pub(crate) links: Option<String>,
 }
 
-/// One second.
+/// The figures of one second.
 #[derive(Clone, Debug, Default, Deserialize, Serialize)]
 pub(crate) struct Second {
-    /// Its end, from the beginning of the measured time.
+    /// The end of the second, from the beginning of the measured time.
     pub(crate) until: f64,
     /// Blocks that became final.
     pub(crate) blocks: f64,
-    /// Finality, the median.
+    /// The median time to finality.
     pub(crate) finality_ms: Option<f64>,
     /// Transfers that became final and were applied.
     pub(crate) goodput: Option<f64>,
-    /// Latencies of these from when they were due: 25 of 100 are below the first, 50, 75, 90, 99, 100.
+    /// The [`QUANTILES`] of their latencies from when they were due.
     pub(crate) latency_ms: Vec<f64>,
-    /// Processor time per second, of all validators.
+    /// CPU time per second, of all validators.
     pub(crate) cpu_seconds: f64,
     /// Memory of the largest validator.
     pub(crate) rss_mib: f64,
-    /// Validators that answered.
+    /// The number of validators that answered.
     pub(crate) answering: usize,
 }
 
-/// The version of [`Trial`].
+/// The format version of [`Trial`].
 pub(crate) const FORMAT: u32 = 1;
 
-/// Quantiles of each second's latencies.
+/// The quantiles of each second's latencies.
 pub(crate) const QUANTILES: [f64; 6] = [0.25, 0.5, 0.75, 0.9, 0.99, 1.0];
 
 /// Where trials run.
 #[derive(Clone, Copy)]
 pub(crate) struct Place<'a> {
-    /// The validators' program; `None` for the one that lies beside this.
+    /// The validators' program; `None` for the one in the same folder as this program.
     pub(crate) binary: Option<&'a Path>,
-    /// The first port that they listen on.
+    /// The validators' first port.
     pub(crate) base_port: u16,
-    /// The folder in which data directories are made; `None` for the temporary one.
+    /// The folder for data directories; `None` for the temporary folder.
     pub(crate) folder: Option<&'a Path>,
 }
 
-/// Runs one.
+/// Whether it needs the lab build: validators that misbehave, or that check votes in a non-default
+/// way.
+fn needs_lab(point: &Point) -> bool {
+    point.fault == Fault::InvalidSigners || point.checking != "together"
+}
+
+/// Runs a trial.
 pub(crate) fn run(
     plan: &Plan,
     point: &Point,
     repeat: u32,
     place: &Place<'_>,
 ) -> anyhow::Result<Trial> {
-    let folder = data_folder(place.folder)?;
-    let settings = Settings {
-        // Only chains of this name let their validators misbehave.
-        name: "chaos-experiment".to_owned(),
-        validators: point.validators,
-        protocol: Protocol::Simplex,
-        scheme: point.scheme.clone(),
-        epoch_blocks: EpochLength::DEFAULT,
-        retention_blocks: None,
-        retention_seconds: None,
-        block_interval_ms: 0,
-        idle_interval_ms: 0,
-        block_limits: BlockLimits {
-            max_transactions: point.batch,
-            ..DEFAULT_LIMITS
-        },
-        accounts: ACCOUNTS,
-        base_port: place.base_port,
-    };
-    prepare(folder.path(), &settings)?;
+    // Only chains with this name let their validators misbehave.
+    let (name, base_port) = ("chaos-experiment", place.base_port);
+    let ours = OurNetwork::prepare(name, point.validators, base_port, place.folder, |it| {
+        it.scheme = point.scheme.clone();
+        it.block_limits.max_transactions = point.batch;
+        it.accounts = ACCOUNTS;
+    })?;
     let binary = match (place.binary, point.cryptography) {
         (Some(binary), _) => binary.to_owned(),
+        (None, Cryptography::On) if needs_lab(point) => beside("quorate-lab")?,
         (None, Cryptography::On) => beside("quorate")?,
-        (None, Cryptography::Off) => beside("quorate-cryptography-off")
+        (None, Cryptography::Off) => beside("quorate-lab-cryptography-off")
             .context("`make cryptography-off` builds the program without signatures")?,
     };
     if place.binary.is_some() && !knows_idling(&binary)? {
         for place in 0..point.validators {
-            forget_key(folder.path(), place, "idle_interval")?;
+            ours.remove_key(place, "idle_interval")?;
         }
     }
     let wires = Wires::of(point)?;
@@ -155,13 +146,13 @@ pub(crate) fn run(
         keys.push(("timing", "wide"));
     }
     for place in 0..point.validators {
-        configure(folder.path(), place, &keys)?;
+        ours.configure(place, &keys)?;
     }
     let (emulator, exactness) = match &wires {
         Some(wires) => {
             let exactness = wires.exactness()?;
-            let emulator = wires.start(&settings, plan.seed + u64::from(repeat))?;
-            network::redirect(folder.path(), &settings, &emulator)?;
+            let emulator = wires.start(&ours.settings, plan.seed + u64::from(repeat))?;
+            network::redirect(ours.folder(), &ours.settings, &emulator)?;
             (Some(emulator), Some(exactness))
         }
         None => (None, None),
@@ -170,8 +161,7 @@ pub(crate) fn run(
         plan,
         point,
         binary: &binary,
-        folder: folder.path(),
-        settings: &settings,
+        ours: &ours,
         emulator: emulator.as_ref(),
     };
     let runtime = tokio::runtime::Runtime::new().context("starting a runtime")?;
@@ -199,18 +189,17 @@ struct Bench<'a> {
     plan: &'a Plan,
     point: &'a Point,
     binary: &'a Path,
-    folder: &'a Path,
-    settings: &'a Settings,
+    ours: &'a OurNetwork,
     emulator: Option<&'a Emulator>,
 }
 
 impl Bench<'_> {
-    /// The validators that a fault befalls.
+    /// The validators that a fault affects.
     fn victims(&self) -> Vec<usize> {
         let (all, spare) = (self.point.validators, (self.point.validators - 1) / 3);
         match self.point.fault {
-            Fault::None => Vec::new(),
-            Fault::Kill => vec![all - 1],
+            Fault::None if self.point.slow == Slow::None => Vec::new(),
+            Fault::None | Fault::Kill => vec![all - 1],
             Fault::InvalidSigners | Fault::Partition => (all - spare..all).collect(),
         }
     }
@@ -225,23 +214,35 @@ impl Bench<'_> {
         let fault_at = SystemTime::now() + allowance + self.plan.measure / 3;
         let fault_ms = fault_at.duration_since(UNIX_EPOCH)?.as_millis();
         let forge = self.point.fault == Fault::InvalidSigners;
-        let mut network = Network::start_with(self.binary, self.folder, self.settings, |place| {
-            let mut list = self.checking();
-            if forge && victims.contains(&place) {
-                list.extend([
-                    "--misbehave".to_owned(),
-                    format!("garbage-votes@{fault_ms}"),
-                ]);
-            }
-            list
-        })?;
-        network.wait_until_up().await?;
-        await_first_block(&network).await?;
+        let mut network = self
+            .ours
+            .start(self.binary, |place| {
+                let mut list = self.checking();
+                if forge && victims.contains(&place) {
+                    list.extend([
+                        "--misbehave".to_owned(),
+                        format!("garbage-votes@{fault_ms}"),
+                    ]);
+                }
+                list
+            })
+            .await?;
         ensure!(
             network.wait_until_linked(LINKS_LIMIT).await,
             "not every validator has links to all others after {} s",
             LINKS_LIMIT.as_secs()
         );
+        let last = self.point.validators - 1;
+        let duty = match self.point.slow {
+            Slow::Processor => {
+                let process = network.process(last).context("it runs")?;
+                Some(Duty::start(process)?)
+            }
+            _ => None,
+        };
+        if self.point.slow == Slow::Dead {
+            network.kill(last)?;
+        }
         let rows: Arc<Mutex<Vec<Row>>> = Arc::default();
         let (stop, stopped) = tokio::sync::watch::channel(false);
         let start = match forge {
@@ -260,15 +261,9 @@ impl Bench<'_> {
         let load = tokio::spawn(load.run(stopped));
         tokio::time::sleep_until(start.into()).await;
         let sampled = self.sample(&mut network, start, &victims).await?;
-        drop(stop);
+        drop((stop, duty));
         let report = load.await.context("the load generator failed")?;
-        let died: Vec<usize> = network
-            .newly_dead()
-            .iter()
-            .map(|(place, _)| *place)
-            .collect();
-        ensure!(died.is_empty(), "validators {died:?} ended by themselves");
-        network.stop();
+        ours::end(network)?;
         let mut seconds = sampled.seconds;
         let rows = rows.lock().expect("nobody panics with it");
         // The generator's seconds began with the warm-up.
@@ -310,12 +305,12 @@ impl Bench<'_> {
     fn checking(&self) -> Vec<String> {
         match self.point.checking.as_str() {
             "together" => Vec::new(),
-            other => vec!["--chaos-checking".to_owned(), other.to_owned()],
+            other => vec!["--checking".to_owned(), other.to_owned()],
         }
     }
 
     fn load(&self, network: &Network, rows: Arc<Mutex<Vec<Row>>>) -> anyhow::Result<LoadPlan> {
-        let genesis = load_genesis(&self.folder.join(GENESIS_FILE))?;
+        let genesis = load_genesis(&self.ours.folder().join(GENESIS_FILE))?;
         let mut urls = network.urls();
         if self.point.to == To::One {
             urls.truncate(1);
@@ -344,7 +339,7 @@ impl Bench<'_> {
             },
             urls,
             chain: genesis.chain_id(),
-            accounts: load_accounts(self.folder, ACCOUNTS)?,
+            accounts: load_accounts(self.ours.folder(), ACCOUNTS)?,
             shape,
             drain: self.plan.drain,
             hurry: None,
@@ -356,7 +351,7 @@ impl Bench<'_> {
         })
     }
 
-    /// Samples the measured time, and lets the fault happen.
+    /// Samples the measured time, and injects the fault.
     async fn sample(
         &self,
         network: &mut Network,
@@ -373,7 +368,7 @@ impl Bench<'_> {
         .into_iter()
         .enumerate()
         .peekable();
-        // The figures are of those that work as they should, all the time.
+        // The figures are always those of the validators without faults.
         let take = async |network: &Network| Sample::take(network).await.without(victims);
         let first = take(network).await;
         let mut last = first.clone();
@@ -381,7 +376,7 @@ impl Bench<'_> {
             let end = start + Duration::from_secs(second);
             while let Some((place, at)) = steps.next_if(|(_, at)| start + *at < end) {
                 tokio::time::sleep_until((start + at).into()).await;
-                let what = self.befall(network, victims, place == 0)?;
+                let what = self.apply_fault(network, victims, place == 0)?;
                 sampled.events.push((at.as_secs_f64(), what));
             }
             tokio::time::sleep_until(end.into()).await;
@@ -403,7 +398,7 @@ impl Bench<'_> {
         Ok(sampled)
     }
 
-    fn befall(
+    fn apply_fault(
         &self,
         network: &mut Network,
         victims: &[usize],
@@ -451,6 +446,10 @@ impl Bench<'_> {
         let transactions = growth("quorate_executor_transactions_total") / nodes;
         let all = [
             ("block_ms", figures.seconds * 1e3 / blocks),
+            (
+                "block_p50_ms",
+                figures.block_time_ms.p50.unwrap_or(f64::NAN),
+            ),
             (
                 "block_p99_ms",
                 figures.block_time_ms.p99.unwrap_or(f64::NAN),
@@ -502,7 +501,7 @@ struct Sampled {
     events: Vec<(f64, String)>,
 }
 
-/// Writes a trial so that it is there whole or not at all.
+/// Writes a trial atomically.
 pub(crate) fn write(trial: &Trial, path: &Path) -> anyhow::Result<()> {
     let text = serde_json::to_string(trial).context("a trial as JSON")?;
     let unfinished = path.with_extension("part");

@@ -1,7 +1,7 @@
 //! What the kernel counts for this process.
 
 use anyhow::Context;
-use std::{fs, path::Path, time::Duration};
+use std::{fs, io::ErrorKind, path::Path, time::Duration};
 
 /// A kernel counter of this process.
 fn field(file: &str, name: &str) -> anyhow::Result<u64> {
@@ -57,11 +57,15 @@ pub(super) fn cpu() -> anyhow::Result<Duration> {
     Ok(Duration::from_millis(ticks * 10))
 }
 
-/// Bytes of all files in a folder.
+/// Bytes of all files in a folder. One that the database deletes meanwhile does not count.
 pub(super) fn folder_bytes(folder: &Path) -> anyhow::Result<u64> {
     let mut bytes = 0;
     for entry in fs::read_dir(folder).with_context(|| format!("reading {}", folder.display()))? {
-        bytes += entry?.metadata()?.len();
+        bytes += match entry?.metadata() {
+            Ok(metadata) => metadata.len(),
+            Err(error) if error.kind() == ErrorKind::NotFound => 0,
+            Err(error) => return Err(error.into()),
+        };
     }
     Ok(bytes)
 }

@@ -122,7 +122,7 @@ fn kernel(name: &str) -> anyhow::Result<Kernel> {
                 })
                 .collect();
             Box::new(move || {
-                assert!(quorate_node::validate::verify_signatures(black_box(
+                assert!(quorate_machine::validate::verify_signatures(black_box(
                     &signed
                 )));
             })

@@ -17,6 +17,10 @@
 //! 2⁻¹²⁸ for each i. E is multiplicative as well. Whoever sends an invalid signature is blocked for
 //! it, so one at a time is what there mostly is. Where more are found, E is asked for only where about
 //! one is to be expected; in vain at most once for each third signature.
+//!
+//! So a single invalid signature is found with two pairing checks, whatever the committee's size.
+//! Of 67 parts, 16 invalid ones take 36 checks instead of 50, and one takes 4 in all instead of 9,
+//! the certificate included.
 
 use super::{
     CheckCount, HashedMessage,
@@ -25,7 +29,6 @@ use super::{
     sum::{Integer, Plan},
     weights::with_images,
 };
-use crate::mistakes::{Mistake, made};
 use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha20Rng;
 use std::ops::Range;
@@ -33,7 +36,7 @@ use std::ops::Range;
 /// A signature that is to be checked.
 #[derive(Clone, Copy)]
 pub(super) struct Suspect {
-    /// Who is said to have signed.
+    /// The signer's index.
     pub(super) signer: u32,
     /// The signature; in the subgroup.
     pub(super) signature: G1Affine,
@@ -84,10 +87,7 @@ pub(super) fn find(
     if suspects.is_empty() {
         return Vec::new();
     }
-    let mut weights: Vec<_> = Weight::stream(seed).take(suspects.len()).collect();
-    if made(Mistake::PlainSumBisection) {
-        weights.fill(Weight::ONE);
-    }
+    let weights: Vec<_> = Weight::stream(seed).take(suspects.len()).collect();
     let (low, high) = weights
         .iter()
         .map(|w| (u128::from(w.low), u128::from(w.high)))

@@ -21,7 +21,7 @@ pub struct Scheme(Arc<Inner>);
 /// Votes that may make a certificate.
 #[derive(Clone, Copy)]
 pub struct Ballot<'a> {
-    /// What is signed.
+    /// The signed message.
     pub message: &'a HashedMessage,
     /// The signers and their signatures.
     pub parts: &'a [(u32, PartialSignature)],
@@ -57,7 +57,7 @@ pub enum CertifyError {
         /// The validator's index.
         signer: u32,
     },
-    /// A part from nobody in the committee.
+    /// A part of a signer outside the committee.
     #[error("there is no validator {signer}")]
     UnknownSigner {
         /// The index that is out of range.
@@ -87,7 +87,7 @@ struct Threshold {
 struct Combined {
     /// In the subgroup.
     signature: G1Affine,
-    /// Whose signatures it stands for, ascending; empty if it is the group's.
+    /// The signers, ascending; empty if the signature is the group's.
     signers: Vec<u32>,
 }
 
@@ -236,7 +236,8 @@ impl Scheme {
         self.0.all_hold(&decoded, seed)
     }
 
-    /// Who signed, ascending, if the scheme's proofs tell. Says nothing of whether the proof holds.
+    /// The signers, ascending, if the scheme's proofs name them. Says nothing about whether the
+    /// proof verifies.
     pub fn signers(&self, proof: &Proof) -> Option<Vec<u32>> {
         match proof {
             Proof::Threshold(_) => None,
@@ -269,7 +270,7 @@ impl Scheme {
         ballots.map(|ballot| self.check(ballot, checks)).collect()
     }
 
-    /// As [`Self::check_many`], and finds out who spoiled what.
+    /// As [`Self::check_many`], and finds the invalid parts.
     pub fn certify_many(
         &self,
         ballots: &[Ballot<'_>],
@@ -368,7 +369,7 @@ impl Scheme {
         bad
     }
 
-    /// Refuses parts that are too few, from nobody, or from one signer twice.
+    /// Refuses too few parts, parts of signers outside the committee, and two parts of one signer.
     fn check_signers(&self, parts: &[(u32, PartialSignature)]) -> Result<(), CertifyError> {
         let (found, quorum) = (parts.len(), self.quorum());
         if found < quorum as usize {

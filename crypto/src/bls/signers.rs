@@ -1,4 +1,4 @@
-//! Who signed a certificate, as a bitmap.
+//! The signers of a certificate, as a bitmap.
 
 use super::MAX_VALIDATORS;
 use commonware_codec::{EncodeSize, Error, FixedSize, Read, Write, extensions::ReadExt};
@@ -19,7 +19,7 @@ impl Signers {
     /// The longest encoding, in bytes.
     pub const MAX_BYTES: usize = 2 + (MAX_VALIDATORS as usize).div_ceil(8);
 
-    /// These validators of so many; `None` if the committee's size is out of range or an index is.
+    /// The signers of a committee of this size; `None` if the size or an index is out of range.
     pub fn new(validators: u32, members: &[u32]) -> Option<Self> {
         let size = u16::try_from(validators)
             .ok()

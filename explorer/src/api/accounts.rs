@@ -1,4 +1,4 @@
-//! Accounts. Balances come from validators with a proof, which is verified before it is shown.
+//! Accounts. Validators supply balances with a proof, which is verified before it is shown.
 
 use super::{
     App,
@@ -28,33 +28,32 @@ use std::{
 use tokio::task::JoinSet;
 use utoipa::IntoParams;
 
-/// How long a proof is shown again without asking for a newer one.
+/// How long a proof is reused before a newer one is requested.
 const PROOF_LASTS: Duration = Duration::from_secs(1);
 
-/// Proofs that are kept for that.
+/// Number of cached proofs.
 const MAX_PROOFS: usize = 1_024;
 
-/// How many blocks a proven state may be behind the tip.
+/// Maximum number of blocks by which a proven state may be behind the tip.
 const MAX_PROOF_AGE: u64 = 256;
 
-/// How long an upstream may take before the next one is asked, too.
+/// How long an upstream may take before the next one is also asked.
 const HEDGE: Duration = Duration::from_millis(500);
 
-/// Transactions in an answer without `limit`.
+/// Default of `limit`.
 const DEFAULT_TRANSACTIONS: usize = 20;
 
-/// Proofs that were shown lately.
+/// Recently shown proofs.
 pub(super) type ProofCache = Cache<Identity, (Instant, Arc<ProvenAccount>)>;
 
-/// No proofs yet.
 pub(super) fn proof_cache() -> ProofCache {
     Cache::new(MAX_PROOFS)
 }
 
-/// An account, with a proof of what it holds, or that there is none.
+/// An account, with a proof of its state or of its absence.
 ///
-/// Validators prove with the next final header that names their newest state, which takes a few
-/// blocks' time.
+/// Validators prove it with the next final header that contains their newest state, which takes a
+/// few block times.
 #[utoipa::path(get, path = "/v1/accounts/{identity}", operation_id = "account", tag = "accounts",
     params(("identity" = query::HashParameter, Path, description = "The account: an ed25519 public key")),
     responses((status = 200, body = AccountDetail), Problems))]
@@ -100,13 +99,13 @@ async fn prove(
     let guard = app.parts().guard.clone();
     let verified = tokio::task::spawn_blocking(move || guard.account(&identity, &answer));
     let proven = verified.await.ok()?.ok()?;
-    // An old state is no lie, but not what was asked for.
+    // An old state is not a lie, but not what was requested.
     let state: Height = proven.header.executed_height;
     (state.0.saturating_add(MAX_PROOF_AGE) >= tip).then_some(proven)
 }
 
-/// The first answer that any of these upstreams gives. They are asked in their order, the next one
-/// as soon as one has none, or has taken [`HEDGE`].
+/// The first answer from any of these upstreams. They are asked in order; the next one is asked as
+/// soon as one has no answer, or has taken [`HEDGE`].
 pub(super) async fn first_answer<T, F>(
     upstreams: Vec<Upstream>,
     ask: impl Fn(Upstream) -> F,
@@ -116,7 +115,7 @@ where
     F: Future<Output = Option<T>> + Send + 'static,
 {
     let mut upstreams = upstreams.into_iter();
-    // Dropped with this: whoever is still asked by then is asked no longer.
+    // Dropping this cancels the requests still in flight.
     let mut asked = JoinSet::new();
     loop {
         let next = upstreams.next();
@@ -172,8 +171,8 @@ fn detail(identity: &Identity, proven: &ProvenAccount) -> AccountDetail {
     }
 }
 
-/// The upstreams that may be asked for one request, the followed one first. A few requests at a time
-/// hold the room that comes with them.
+/// The upstreams that may be asked for one request, the followed one first. The returned permit
+/// limits the number of such requests.
 pub(super) fn willing(app: &App, client: &Client) -> Answer<(Permit, Vec<Upstream>)> {
     let room = client.take(Resource::Waiting, 1)?;
     let states = app.parts().hub.upstreams();
@@ -192,20 +191,19 @@ pub(super) fn willing(app: &App, client: &Client) -> Answer<(Permit, Vec<Upstrea
     Ok((room, upstreams))
 }
 
-/// Where a page of an account's transactions begins.
 #[derive(Deserialize, IntoParams)]
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
 pub(super) struct TransactionsQuery {
-    /// How many transactions, 1 to 100; 20 without it.
+    /// Number of transactions, 1 to 100. Default: 20.
     #[param(value_type = Option<u32>, minimum = 1, maximum = 100)]
     limit: Option<String>,
-    /// Only transactions before this place: `HEIGHT.INDEX`.
+    /// Only transactions before this position: `HEIGHT.INDEX`.
     #[param(value_type = Option<query::PlaceParameter>)]
     before: Option<String>,
 }
 
-/// The transactions of an account in this explorer's history, the newest first.
+/// The transactions of an account in this explorer's history, newest first.
 #[utoipa::path(get, path = "/v1/accounts/{identity}/transactions", operation_id = "account_transactions", tag = "accounts",
     params(("identity" = query::HashParameter, Path, description = "The account: an ed25519 public key"),
            TransactionsQuery),

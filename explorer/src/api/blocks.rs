@@ -1,5 +1,3 @@
-//! Blocks.
-
 use super::{
     App, Parts,
     problem::{Answer, Failure, Problems, PrunedProblem},
@@ -17,21 +15,20 @@ use quorate_types::Height;
 use serde::Deserialize;
 use utoipa::IntoParams;
 
-/// Blocks in an answer without `limit`.
+/// Default of `limit`.
 const DEFAULT_BLOCKS: usize = 20;
 
-/// Where a page of blocks begins.
 #[derive(Deserialize, IntoParams)]
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
 pub(super) struct ListQuery {
-    /// How many blocks, 1 to 100; 20 without it.
+    /// Number of blocks, 1 to 100. Default: 20.
     #[param(value_type = Option<u32>, minimum = 1, maximum = 100)]
     limit: Option<String>,
-    /// Only blocks below this height, the newest first.
+    /// Only blocks below this height, newest first.
     #[param(value_type = Option<query::NumberParameter>)]
     before: Option<String>,
-    /// Only blocks above this height, the oldest first, also if there is `before`.
+    /// Only blocks above this height, oldest first, also in combination with `before`.
     #[param(value_type = Option<query::NumberParameter>)]
     after: Option<String>,
 }
@@ -54,7 +51,7 @@ pub(super) async fn list(
     let count = limit as u64;
     let end = before.unwrap_or(u64::MAX).min(tip.saturating_add(1));
     let start = after.map_or(0, |after| after.saturating_add(1)).max(oldest);
-    // Heights to show, with the page's two ends in the order of the heights.
+    // Heights to show, and the page's first and last height in ascending order.
     let (low, high) = if after.is_some() {
         (start, start.saturating_add(count).min(end))
     } else {
@@ -69,7 +66,7 @@ pub(super) async fn list(
                 .collect::<Result<Vec<_>, IndexError>>()
         })
         .await?;
-    // Both links keep the page's order, and neither page shows a block of this one.
+    // Both links keep the page's order, and neither page overlaps with this one.
     let shown = low < high;
     let (prev, next) = if after.is_some() {
         let bound = before.map_or(String::new(), |before| format!("&before={before}"));
@@ -98,7 +95,7 @@ pub(super) async fn list(
 
 /// A block by its height, its id, or `latest`.
 ///
-/// With `Accept: application/octet-stream`, its encoding: header, number of transactions,
+/// With `Accept: application/octet-stream`, returns the encoding: header, number of transactions,
 /// transactions. The header's SHA-256 is the block's id.
 #[utoipa::path(get, path = "/v1/blocks/{which}", operation_id = "block", tag = "blocks",
     params(("which" = query::BlockParameter, Path, description = "Height, id, or `latest`")),
@@ -119,9 +116,9 @@ pub(super) async fn one(
     serve(&app, &which, part, &headers).await
 }
 
-/// What makes a block final: a finalization of it, or of a descendant with the headers in between.
+/// Proof that a block is final: its finalization, or a descendant's with the headers in between.
 ///
-/// With `Accept: application/octet-stream`, the finalization's encoding.
+/// With `Accept: application/octet-stream`, returns the encoded finalization.
 #[utoipa::path(get, path = "/v1/blocks/{which}/certificate", operation_id = "block_certificate", tag = "blocks",
     params(("which" = query::BlockParameter, Path, description = "Height, id, or `latest`")),
     responses((status = 200, content((BlockCertificate = "application/json"),
@@ -181,15 +178,14 @@ fn render(parts: &Parts, height: Height, part: Part) -> Result<Option<Rendered>,
     })
 }
 
-/// Where a page of a block's transactions begins.
 #[derive(Deserialize, IntoParams)]
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
 pub(super) struct TransactionsQuery {
-    /// How many transactions, 1 to 100; 100 without it.
+    /// Number of transactions, 1 to 100. Default: 100.
     #[param(value_type = Option<u32>, minimum = 1, maximum = 100)]
     limit: Option<String>,
-    /// Only transactions after this place in the block.
+    /// Only transactions after this index in the block.
     #[param(value_type = Option<query::NumberParameter>)]
     after: Option<String>,
 }
@@ -208,7 +204,7 @@ pub(super) async fn transactions(
     let limit = query::limit(query.limit.as_ref(), 100)?;
     let after = query::optional("after", query.after.as_ref())?;
     let height = resolve(&app, &which).await?;
-    // No block holds so many transactions that a place does not fit.
+    // No block holds so many transactions that an index does not fit.
     let first = after.map_or(0, |after| usize::try_from(after).unwrap_or(usize::MAX));
     let first = first.saturating_add(usize::from(after.is_some()));
     let page = app
@@ -248,7 +244,7 @@ fn transactions_of(
     }))
 }
 
-/// What the index holds, or that it holds nothing yet.
+/// The range of blocks in the index, or an error if it is empty.
 pub(super) fn extent(app: &App) -> Answer<Extent> {
     app.parts()
         .index
@@ -256,7 +252,7 @@ pub(super) fn extent(app: &App) -> Answer<Extent> {
         .ok_or_else(|| Failure::unavailable("not_ready", "no final block has been verified yet"))
 }
 
-/// The height that is meant, which the index holds.
+/// Resolves a height, id or `latest` to a height in the index.
 async fn resolve(app: &App, which: &str) -> Answer<Height> {
     let extent = extent(app)?;
     if which == "latest" {
@@ -281,7 +277,7 @@ async fn resolve(app: &App, which: &str) -> Answer<Height> {
             ),
         ));
     }
-    // History before a hole is still there.
+    // History before a gap is still there.
     if height < extent.oldest.0 {
         let found = app.read(move |parts| answers::header(&parts.index, Height(height)));
         if found.await?.is_none() {

@@ -1,4 +1,4 @@
-//! The chain as a whole, and how the explorer is.
+//! The chain as a whole, and the explorer's status.
 
 use super::{
     App,
@@ -25,14 +25,14 @@ use serde_json::{Value, json};
 use std::time::{Duration, Instant};
 use utoipa::IntoParams;
 
-/// Windows that figures are given for.
+/// Supported windows of the statistics.
 const WINDOWS: [(&str, Duration); 3] = [
     ("1m", Duration::from_secs(60)),
     ("10m", Duration::from_secs(600)),
     ("1h", Duration::from_secs(3_600)),
 ];
 
-/// How the explorer is doing.
+/// The explorer's status.
 #[utoipa::path(get, path = "/v1/status", operation_id = "status", tag = "chain",
     responses((status = 200, body = Status), Problems))]
 pub(super) async fn status(
@@ -85,17 +85,16 @@ fn millis(duration: Duration) -> Number {
     Number(u64::try_from(duration.as_millis()).unwrap_or(u64::MAX))
 }
 
-/// Which figures.
 #[derive(Deserialize, IntoParams)]
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
 pub(super) struct StatsQuery {
-    /// `1m`, `10m` or `1h`; `1m` without it.
+    /// `1m`, `10m` or `1h`. Default: `1m`.
     #[param(pattern = "^(1m|10m|1h)$", example = "1m")]
     window: Option<String>,
 }
 
-/// Figures of the newest blocks, by this explorer's own clock.
+/// Statistics of the newest blocks, by this explorer's own clock.
 #[utoipa::path(get, path = "/v1/stats", operation_id = "stats", tag = "chain", params(StatsQuery),
     responses((status = 200, body = Stats), Problems))]
 pub(super) async fn stats(
@@ -106,7 +105,7 @@ pub(super) async fn stats(
     let place = WINDOWS.iter().position(|(name, _)| *name == asked);
     let place = place.ok_or_else(|| Failure::bad_request("`window` must be 1m, 10m or 1h"))?;
     let (name, window) = WINDOWS[place];
-    // One computes it, and all who ask meanwhile wait for that.
+    // One request computes the statistics; concurrent requests wait for the result.
     let mut held = app.inner.stats.held[place].lock().await;
     if let Some((at, body)) = &*held
         && at.elapsed() < STATS_LAST
@@ -122,29 +121,28 @@ pub(super) async fn stats(
     Ok(rendered(body))
 }
 
-/// How long figures are shown again: no figure changes by much in that time.
+/// How long statistics are reused; no figure changes much in that time.
 const STATS_LAST: Duration = Duration::from_millis(100);
 
-/// Figures that were shown last, by windows.
+/// The last statistics, by window.
 #[derive(Default)]
 pub(super) struct StatsCache {
     held: [tokio::sync::Mutex<Option<(Instant, Bytes)>>; WINDOWS.len()],
 }
 
-/// Which sums.
 #[derive(Deserialize, IntoParams)]
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
 pub(super) struct HistoryQuery {
-    /// `minute`, `hour` or `day`; `hour` without it.
+    /// `minute`, `hour` or `day`. Default: `hour`.
     #[param(pattern = "^(minute|hour|day)$", example = "hour")]
     step: Option<String>,
-    /// How many periods up to the newest block, 1 to 1,000; 168 without it.
+    /// Number of periods up to the newest block, 1 to 1,000. Default: 168.
     #[param(value_type = Option<u32>, minimum = 1, maximum = 1000)]
     limit: Option<String>,
 }
 
-/// How many blocks and transactions there were in each minute, hour or day, by the leaders' clocks.
+/// Number of blocks and transactions in each minute, hour or day, by the leaders' clocks.
 #[utoipa::path(get, path = "/v1/history", operation_id = "history", tag = "chain", params(HistoryQuery),
     responses((status = 200, body = History), Problems))]
 pub(super) async fn history(
@@ -175,7 +173,7 @@ pub(super) async fn history(
     })
 }
 
-/// The trust file that everything here was verified with.
+/// The trust file with which everything here was verified.
 #[utoipa::path(get, path = "/v1/trust", operation_id = "trust", tag = "chain",
     responses((status = 200, body = Object, description = "The trust file's content"), Problems))]
 pub(super) async fn trust(
@@ -185,7 +183,7 @@ pub(super) async fn trust(
     fresh(app.parts().guard.trust())
 }
 
-/// Where a light client begins: the trust file's content, and the newest final header.
+/// The starting point of a light client: the trust file's content and the newest final header.
 #[utoipa::path(get, path = "/v1/light/bootstrap", operation_id = "light_bootstrap", tag = "chain",
     responses((status = 200, body = Bootstrap), Problems))]
 pub(super) async fn bootstrap(
@@ -200,12 +198,12 @@ pub(super) async fn bootstrap(
     fresh(&Bootstrap { trust, latest })
 }
 
-/// The process lives.
+/// Liveness: the process is running.
 pub(super) async fn health() -> Json<Value> {
     Json(json!({"alive": true}))
 }
 
-/// The newest block is young, and nothing is missing.
+/// Readiness: the newest block is recent, and none is missing.
 pub(super) async fn ready(State(app): State<App>) -> Answer<Json<Value>> {
     let extent = extent(&app)?;
     let hub = &app.parts().hub;
@@ -231,7 +229,6 @@ pub(super) async fn ready(State(app): State<App>) -> Answer<Json<Value>> {
     ))
 }
 
-/// The metrics' text.
 pub(super) async fn metrics(State(app): State<App>) -> Response {
     let parts = app.parts();
     let metrics = &parts.metrics;
@@ -251,7 +248,7 @@ pub(super) async fn metrics(State(app): State<App>) -> Response {
     (kind, metrics.text()).into_response()
 }
 
-/// The document that describes the interface.
+/// The OpenAPI document.
 pub(super) async fn openapi(State(app): State<App>) -> Response {
     let text = app.inner.openapi.get().cloned().unwrap_or_default();
     let kind = [(header::CONTENT_TYPE, "application/json")];

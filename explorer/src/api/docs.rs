@@ -1,5 +1,5 @@
-//! The description of the interface for people, made from the document for programs. It needs
-//! nothing from anywhere else, and no script.
+//! A human-readable page about the interface, generated from the OpenAPI document. It loads nothing
+//! from elsewhere and has no scripts.
 
 use axum::{
     http::header,
@@ -20,7 +20,7 @@ td, th { text-align: left; vertical-align: top; padding: .2rem .6rem .2rem 0; }
 h3 { margin: .5rem 0; }
 ";
 
-/// The errors' codes, which `type` in a problem leads to.
+/// The error codes, to which `type` in a problem links.
 const CODES: &[(&str, &str)] = &[
     (
         "bad_request",
@@ -57,7 +57,6 @@ const CODES: &[(&str, &str)] = &[
     ("timeout", "503. The answer took too long."),
 ];
 
-/// The page.
 pub(super) fn page(document: &OpenApi) -> String {
     let document = serde_json::to_value(document).unwrap_or_default();
     let mut html = String::from(
@@ -138,7 +137,7 @@ fn operation(html: &mut String, method: &str, path: &str, operation: &Value) {
     html.push_str("</section>\n");
 }
 
-/// The fields of a shape, and of those that are flattened into it.
+/// The fields of a type, including those of flattened types.
 fn fields(html: &mut String, shape: &Value) {
     html.push_str("<table>\n");
     let parts = shape["allOf"].as_array();
@@ -164,7 +163,7 @@ fn fields(html: &mut String, shape: &Value) {
     html.push_str("</table>\n");
 }
 
-/// A type's name, with a link if it is one of ours.
+/// A type's name, with a link if it is defined in the document.
 fn shape_link(schema: &Value) -> String {
     if let Some(reference) = schema["$ref"].as_str() {
         let name = escape(reference.rsplit('/').next().unwrap_or(reference));
@@ -196,12 +195,10 @@ fn escape(text: &str) -> String {
         .replace('"', "&quot;")
 }
 
-/// The page as a response.
 pub(super) fn answer(page: String) -> Response {
     ([(header::CONTENT_TYPE, "text/html; charset=utf-8")], page).into_response()
 }
 
-/// The page's style.
 pub(super) async fn style() -> Response {
     ([(header::CONTENT_TYPE, "text/css; charset=utf-8")], STYLE).into_response()
 }

@@ -1,4 +1,4 @@
-//! The web page, which is part of the program.
+//! The web page, which is embedded in the program.
 
 use super::problem::Failure;
 use axum::{
@@ -8,10 +8,10 @@ use axum::{
 use quorate_crypto::sha256;
 use std::{collections::HashMap, sync::LazyLock};
 
-/// The built page: names and contents. Empty if it was not built.
+/// The files of the built page: names and contents. Empty if the page was not built.
 static FILES: &[(&str, &[u8])] = include!(concat!(env!("OUT_DIR"), "/page.rs"));
 
-/// What is shown instead.
+/// Shown if the page was not built.
 const PLACEHOLDER: &str = "<!doctype html>
 <html lang=\"en\">
 <meta charset=\"utf-8\">
@@ -31,7 +31,7 @@ struct File {
     bytes: &'static [u8],
     kind: HeaderValue,
     etag: HeaderValue,
-    /// Its name changes with its content.
+    /// The file's name changes with its content.
     hashed: bool,
 }
 
@@ -55,7 +55,8 @@ static PAGE: LazyLock<HashMap<&'static str, File>> = LazyLock::new(|| {
     files.iter().map(file).collect()
 });
 
-/// A file of the page, or for a browser the page itself, which knows what its own addresses mean.
+/// Serves a file of the page; for other addresses, browsers get the page itself, which handles its
+/// own routes.
 pub(super) async fn serve(method: Method, uri: Uri, request: HeaderMap) -> Response {
     if method != Method::GET && method != Method::HEAD {
         return Failure::method_not_allowed().into_response();
@@ -75,8 +76,8 @@ pub(super) async fn serve(method: Method, uri: Uri, request: HeaderMap) -> Respo
     }
 }
 
-/// Where the page shows what an address such as `/blocks/100` means. It is relative, because the page
-/// may be served below any path.
+/// The page's route for an address such as `/blocks/100`. It is relative, because the page may be
+/// served below any path.
 fn place_of(path: &str) -> Option<String> {
     let mut parts = path.trim_end_matches('/').split('/');
     let (kind, which) = (parts.next()?, parts.next());

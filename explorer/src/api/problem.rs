@@ -1,4 +1,4 @@
-//! What went wrong, as `application/problem+json` (RFC 9457).
+//! Errors, as `application/problem+json` (RFC 9457).
 
 use crate::shapes::Problem;
 use axum::{
@@ -9,10 +9,8 @@ use quorate_http::Refusal;
 use std::fmt::Display;
 use utoipa::IntoResponses;
 
-/// An answer, or what went wrong.
 pub(super) type Answer<T> = Result<T, Failure>;
 
-/// What went wrong.
 #[derive(Debug)]
 pub(super) struct Failure {
     status: StatusCode,
@@ -21,32 +19,32 @@ pub(super) struct Failure {
     retry_after_seconds: Option<u32>,
 }
 
-/// The errors that every route may answer with, for the document.
+/// The errors that any route may return, for the OpenAPI document.
 #[derive(IntoResponses)]
 #[allow(dead_code)]
 pub(super) enum Problems {
-    /// The request cannot be understood; `detail` says why.
+    /// The request is malformed; `detail` says why.
     #[response(status = 400, content_type = "application/problem+json")]
     BadRequest(#[to_schema] Problem),
-    /// There is nothing of that name.
+    /// There is no such resource.
     #[response(status = 404, content_type = "application/problem+json")]
     NotFound(#[to_schema] Problem),
-    /// Too many requests of this kind are under way; `Retry-After` says when to try again.
+    /// Too many requests of this kind are in progress; `Retry-After` says when to retry.
     #[response(status = 429, content_type = "application/problem+json")]
     Busy(#[to_schema] Problem),
-    /// The explorer's own fault; its log tells more.
+    /// An internal error; the explorer's log has the details.
     #[response(status = 500, content_type = "application/problem+json")]
     Internal(#[to_schema] Problem),
-    /// Not yet, or no validator answers.
+    /// Not available yet, or no validator answers.
     #[response(status = 503, content_type = "application/problem+json")]
     Unavailable(#[to_schema] Problem),
 }
 
-/// The error of routes that lead into history, for the document.
+/// The error of routes into history, for the OpenAPI document.
 #[derive(IntoResponses)]
 #[allow(dead_code)]
 pub(super) enum PrunedProblem {
-    /// It is older than what this explorer holds.
+    /// The requested data is older than this explorer's history.
     #[response(status = 410, content_type = "application/problem+json")]
     Pruned(#[to_schema] Problem),
 }
@@ -108,7 +106,7 @@ impl Failure {
         Self::unavailable("timeout", "the answer took too long")
     }
 
-    /// The cause goes to the log: it names files, which are nobody else's business.
+    /// The cause is only logged: it contains file names, which clients must not see.
     pub(super) fn internal(error: &dyn Display) -> Self {
         tracing::error!(%error, "a request failed");
         Self::new(

@@ -1,4 +1,4 @@
-//! Reading what requests ask for.
+//! Parsing of requests.
 
 use super::problem::Failure;
 use crate::shapes::Hex;
@@ -14,7 +14,7 @@ use utoipa::{
     openapi::{ObjectBuilder, RefOr, Schema, schema::Type},
 };
 
-/// The query's parameters. Unknown ones are refused, so that a misspelt one is noticed.
+/// Query parameters. Unknown ones are rejected, so that typos are noticed.
 pub(super) struct Params<T>(pub(super) T);
 
 impl<T: DeserializeOwned, S: Send + Sync> FromRequestParts<S> for Params<T> {
@@ -28,12 +28,12 @@ impl<T: DeserializeOwned, S: Send + Sync> FromRequestParts<S> for Params<T> {
     }
 }
 
-/// No parameters at all.
+/// No query parameters.
 #[derive(serde::Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Nothing {}
 
-/// The last part of the path.
+/// The last segment of the path.
 pub(super) struct Name(pub(super) String);
 
 impl<S: Send + Sync> FromRequestParts<S> for Name {
@@ -47,7 +47,7 @@ impl<S: Send + Sync> FromRequestParts<S> for Name {
     }
 }
 
-/// How a parameter looks, for the document: a name, a pattern and an example.
+/// Defines a parameter type for the OpenAPI document: a name, a pattern and an example.
 macro_rules! parameter {
     ($(#[$doc:meta])* $name:ident, $pattern:literal, $example:literal) => {
         $(#[$doc])*
@@ -72,7 +72,7 @@ macro_rules! parameter {
 }
 
 parameter! {
-    /// A decimal number; no chain comes near 10^19.
+    /// A decimal number below 10^19.
     NumberParameter, "^(0|[1-9][0-9]{0,18})$", "1"
 }
 parameter! {
@@ -85,21 +85,21 @@ parameter! {
     BlockParameter, "^(latest|0|[1-9][0-9]{0,18}|(0x)?[0-9a-fA-F]{64})$", "latest"
 }
 parameter! {
-    /// A validator by its place in the committee, or its identity.
+    /// A validator by its index in the committee, or its identity.
     ValidatorParameter, "^(0|[1-9][0-9]{0,18}|(0x)?[0-9a-fA-F]{64})$", "0"
 }
 parameter! {
-    /// A place in the chain: `HEIGHT.INDEX`.
+    /// A position in the chain: `HEIGHT.INDEX`.
     PlaceParameter, "^(0|[1-9][0-9]{0,18})[.](0|[1-9][0-9]{0,8})$", "7.0"
 }
 parameter! {
-    /// Names of topics, with commas between.
+    /// Comma-separated topics.
     TopicsParameter,
     "^(finalized|notarized|nullified|stats)(,(finalized|notarized|nullified|stats)){0,7}$",
     "finalized,stats"
 }
 
-/// Thirty-two bytes in hexadecimal, with or without `0x`.
+/// 32 bytes in hexadecimal, with or without `0x`.
 fn bytes(text: &str) -> Option<Hex> {
     text.parse().ok().filter(|hex: &Hex| hex.0.len() == 32)
 }
@@ -114,7 +114,7 @@ pub(super) fn identity(text: &str) -> Option<Identity> {
     bytes(text).and_then(|hex| hex.identity())
 }
 
-/// A decimal number of at most 19 digits without sign or superfluous zeros.
+/// A decimal number of at most 19 digits without sign or leading zeros.
 pub(super) fn number(text: &str) -> Option<u64> {
     let canonical = text == "0" || !text.starts_with(['0', '+']);
     (canonical && text.len() <= 19)
@@ -134,7 +134,7 @@ pub(super) fn optional(name: &str, text: Option<&String>) -> Result<Option<u64>,
     .transpose()
 }
 
-/// How many items: 1 to 100.
+/// The number of items: 1 to 100.
 pub(super) fn limit(text: Option<&String>, default: usize) -> Result<usize, Failure> {
     match optional("limit", text)? {
         None => Ok(default),

@@ -1,4 +1,4 @@
-//! Answers: rendered once if they are final, with what caches need to know.
+//! Responses: rendered once if they are final, with caching headers.
 
 use super::problem::{Answer, Failure};
 use axum::{
@@ -16,14 +16,14 @@ const ASK_AGAIN: HeaderValue = HeaderValue::from_static("no-cache");
 const JSON: HeaderValue = HeaderValue::from_static("application/json");
 pub(super) const OCTETS: HeaderValue = HeaderValue::from_static("application/octet-stream");
 
-/// What the page may load and do: only what this origin serves.
+/// Content security policy: the page may load only what this origin serves.
 const POLICY: HeaderValue = HeaderValue::from_static(
     "default-src 'self'; script-src 'self' 'wasm-unsafe-eval'; style-src 'self'; \
      img-src 'self' data:; connect-src 'self'; worker-src 'self'; object-src 'none'; \
      base-uri 'none'; form-action 'none'; frame-ancestors 'none'",
 );
 
-/// What of a block an answer shows.
+/// Which part of a block an answer shows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) enum Part {
     Detail,
@@ -53,16 +53,16 @@ impl Weighter<(Height, Part), Rendered> for ByBytes {
     }
 }
 
-/// A cache of so many bytes.
+/// A cache of the given size in bytes.
 pub(super) fn cache(bytes: u64) -> Cache {
     let blocks = usize::try_from(bytes / 2_048).unwrap_or(usize::MAX);
     QuickCache::with_weighter(blocks, bytes, ByBytes)
 }
 
 impl Rendered {
-    /// An answer of these bytes. The tag names the block and the part, which never change.
+    /// A rendered answer. The entity tag names the block and the part, which never change.
     pub(super) fn new(id: &[u8; 32], part: Part, kind: HeaderValue, body: Vec<u8>) -> Self {
-        // Weak, because the same content also goes out compressed.
+        // A weak tag, because the same content may also be sent compressed.
         let etag = format!("W/\"{}-{part:?}\"", hex::encode(&id[..16]));
         Self {
             body: body.into(),
@@ -71,14 +71,14 @@ impl Rendered {
         }
     }
 
-    /// The same in JSON.
+    /// A rendered JSON answer.
     pub(super) fn json(id: &[u8; 32], part: Part, value: &impl Serialize) -> Self {
         let body = serde_json::to_vec(value).expect("shapes have only text keys");
         Self::new(id, part, JSON, body)
     }
 
-    /// The response; `fixed` tells whether the address will always mean this. It is 304 without the
-    /// body if the client has it.
+    /// The response; `fixed` tells whether the URL will always refer to this content. It is 304
+    /// without a body if the client already has it.
     pub(super) fn respond(&self, request: &HeaderMap, fixed: bool) -> Response {
         let age = if fixed { FOR_EVER } else { ASK_AGAIN };
         let known = request
@@ -100,7 +100,7 @@ impl Rendered {
     }
 }
 
-/// JSON that will be another one soon, as it was rendered.
+/// A rendered JSON answer that changes soon.
 pub(super) fn rendered(body: Bytes) -> Response {
     let headers = [
         (header::CACHE_CONTROL, ASK_AGAIN),
@@ -109,13 +109,13 @@ pub(super) fn rendered(body: Bytes) -> Response {
     (headers, body).into_response()
 }
 
-/// An answer that will be another one soon.
+/// An answer that changes soon.
 pub(super) fn fresh(value: &impl Serialize) -> Answer<Response> {
     let body = serde_json::to_vec(value).map_err(|error| Failure::internal(&error))?;
     Ok(rendered(body.into()))
 }
 
-/// An answer that may become another one, and mostly does not: outcomes may be checked, and corrected.
+/// An answer that rarely changes, but may: outcomes can be checked and corrected.
 pub(super) fn changing(request: &HeaderMap, value: &impl Serialize) -> Answer<Response> {
     let body = serde_json::to_vec(value).map_err(|error| Failure::internal(&error))?;
     let rendered = Rendered::new(&sha256(&[&body]).0, Part::Detail, JSON, body);
@@ -128,7 +128,7 @@ pub(super) fn wants_bytes(request: &HeaderMap) -> bool {
     accept.is_some_and(|accept| accept.contains("application/octet-stream"))
 }
 
-/// Sets what browsers must heed with every answer.
+/// Sets security headers, which every answer carries.
 pub(super) fn secure(response: &mut Response) {
     let headers = response.headers_mut();
     let mut set = |name: HeaderName, value: HeaderValue| {

@@ -1,4 +1,4 @@
-//! Finding what somebody has pasted.
+//! Search by number or hash.
 
 use super::{
     App, Parts,
@@ -13,10 +13,9 @@ use quorate_types::{Digest, Identity, View};
 use serde::Deserialize;
 use utoipa::IntoParams;
 
-/// Longest text that is searched for, in bytes.
+/// Maximum length of the search text, in bytes.
 const MAX_TEXT_BYTES: usize = 128;
 
-/// What to look for.
 #[derive(Deserialize, IntoParams)]
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
@@ -26,7 +25,7 @@ pub(super) struct SearchQuery {
     q: String,
 }
 
-/// Everything that a number or a hash may stand for. 42 may be a height and a view.
+/// Everything that a number or a hash may refer to. 42 may be a height and a view.
 #[utoipa::path(get, path = "/v1/search", operation_id = "search", tag = "search", params(SearchQuery),
     responses((status = 200, body = Vec<SearchHit>), Problems))]
 pub(super) async fn search(
@@ -100,7 +99,7 @@ fn digest_hits(parts: &Parts, digest: &Digest) -> Result<Vec<SearchHit>, IndexEr
         let label = "Account with transactions".to_owned();
         hits.push(hit("account", format!("/v1/accounts/0x{digest}"), label));
     } else if hits.is_empty() {
-        // Any key may be an account; what it holds is proven when it is looked at.
+        // Any key may be an account; its state is proven when it is opened.
         let label = "Account, if there is one".to_owned();
         hits.push(hit("account", format!("/v1/accounts/0x{digest}"), label));
     }

@@ -1,4 +1,4 @@
-//! Listening, and what stands before the routes: who asks, under which name, and for how long.
+//! Listening, and the limits that apply before routing: clients, host names, and timeouts.
 
 use super::{App, problem::Failure, router};
 use crate::Config;
@@ -7,42 +7,42 @@ use quorate_http::{Front, Limits, Refusal, Share, Times, front};
 use std::time::Duration;
 use tokio::net::TcpListener;
 
-/// How long a request may take; a stream's request ends when the stream begins.
+/// Time limit of a request; a stream's request ends when the stream begins.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// From the end of an answer until the head of the next request is there.
+/// Time from the end of an answer until the head of the next request has arrived.
 const HEAD: Duration = Duration::from_secs(10);
 
-/// How long the body of a submission may take, the only one that is read.
+/// How long the body of a submission, the only one that is read, may take to arrive.
 const BODY: Duration = Duration::from_secs(5);
 
-/// How long a client may take in nothing of an answer or a stream.
+/// How long a client may read nothing of an answer or a stream.
 const STALL: Duration = Duration::from_secs(30);
 
 /// After this time a connection ends with its current answer. Streams have no end.
 const LIFE: Duration = Duration::from_secs(600);
 
-/// Requests that may ask validators at a time.
+/// Concurrent requests that ask validators.
 const ASKING: Share = Share { all: 64, each: 16 };
 
-/// Bytes of answers that clients have not taken in.
+/// Bytes of answers that clients have not read yet.
 const BYTES: Share = Share {
     all: 128 << 20,
     each: 32 << 20,
 };
 
-/// Requests that may read the index at a time.
+/// Concurrent requests that read the index.
 const READING: Share = Share { all: 8, each: 4 };
 
-/// What one client may have in any case, if there is so much.
+/// Minimum share of one client, if the total allows it.
 const MIN_SHARE: usize = 64;
 
-/// What is answered however much clients take: whether this explorer lives and keeps up.
+/// Paths that are answered whatever clients hold: whether this explorer is alive and keeps up.
 const ALWAYS: &[&str] = &["/health", "/ready", "/v1/health", "/v1/ready"];
 
-/// What clients of an explorer may take.
+/// Limits for the explorer's clients.
 pub(super) fn limits(config: &Config) -> Limits {
-    // One client, or all behind one address, may have a quarter; of little, all.
+    // One client, or all behind one address, may have a quarter; of small totals, everything.
     let quarter = |all: usize| Share {
         all,
         each: (all / 4).max(all.min(MIN_SHARE)),
@@ -50,7 +50,7 @@ pub(super) fn limits(config: &Config) -> Limits {
     let connections = quarter(config.max_connections);
     Limits {
         connections,
-        // More than one on a connection is only a proxy's.
+        // Only a proxy has more than one request per connection in progress.
         requests: Share {
             all: 2 * connections.all,
             each: connections.each,
@@ -72,7 +72,7 @@ pub(super) fn limits(config: &Config) -> Limits {
     }
 }
 
-/// Serves until `shutdown` resolves; open connections are dropped then.
+/// Serves until `shutdown` resolves; open connections are then dropped.
 pub(crate) async fn serve(
     app: App,
     config: &Config,

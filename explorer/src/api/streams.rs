@@ -1,9 +1,9 @@
 //! Streams of events, as server-sent events and over WebSocket.
 //!
 //! A stream that begins at a height first reads history from the index, then the ring of
-//! [`crate::hub`]. Every final block comes exactly once and in order, whichever explorer serves the
-//! stream, because heights name them. A client that reads too slowly finds the ring overwritten: it
-//! is told which heights it has missed, and stays connected.
+//! [`crate::hub`]. Every final block is sent exactly once and in order, whichever explorer serves
+//! the stream, because heights identify the events. If a client reads too slowly, the ring
+//! overwrites unread events: the client is told which heights it has missed, and stays connected.
 
 use super::{
     App,
@@ -26,44 +26,44 @@ use axum::{
 };
 use bytes::Bytes;
 use futures_util::stream;
-use quorate_http::{Client, Permit, Resource};
+use quorate_http::{Client, Place, Resource};
 use quorate_types::{Height, Identity};
 use serde::Deserialize;
 use std::{collections::VecDeque, convert::Infallible, sync::Arc, time::Duration};
 use tokio::sync::{broadcast, broadcast::error::RecvError};
 use utoipa::IntoParams;
 
-/// Blocks of history that are read at a time.
+/// Number of historical blocks per read.
 const HISTORY_BLOCKS: u64 = 32;
 
-/// How often a silent stream says that it lives.
+/// Interval of keep-alive messages on a silent stream.
 const KEEP_ALIVE: Duration = Duration::from_secs(15);
 
-/// How long a WebSocket client may refuse to take in what is sent.
+/// How long a WebSocket client may read nothing of what is sent.
 const SEND_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// Largest message that a WebSocket client may send; nothing in it is read.
+/// Maximum size of a WebSocket client's message; its content is ignored.
 const MAX_CLIENT_MESSAGE_BYTES: usize = 4_096;
 
-/// What a stream is about.
+/// The content of a stream.
 #[derive(Deserialize, IntoParams)]
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
 pub(super) struct StreamQuery {
-    /// Some of `finalized`, `notarized`, `nullified` and `stats`, with commas between; `finalized`
-    /// without it.
+    /// A comma-separated list of `finalized`, `notarized`, `nullified` and `stats`. Default:
+    /// `finalized`.
     #[param(value_type = Option<query::TopicsParameter>)]
     topics: Option<String>,
-    /// The first height to send; without it, what becomes final from now on. Not above 2^63.
+    /// The first height to send, at most 2^63. Default: only blocks that become final from now on.
     #[param(value_type = Option<query::NumberParameter>)]
     from_height: Option<String>,
-    /// Only the transactions of this account, each as a `transaction` event; instead of `topics`.
+    /// Only the transactions of this account, each as a `transaction` event. Replaces `topics`.
     #[param(value_type = Option<query::HashParameter>)]
     account: Option<String>,
 }
 
-/// Events as server-sent events. The id of a final block's event is its height, so browsers resume
-/// by themselves with `Last-Event-ID`.
+/// Events as server-sent events. A final block's event has its height as id, so browsers resume
+/// automatically with `Last-Event-ID`.
 #[utoipa::path(get, path = "/v1/stream/sse", operation_id = "stream_sse", tag = "streams",
     params(StreamQuery,
            ("Last-Event-ID" = Option<query::NumberParameter>, Header, description = "The height that came last")),
@@ -95,7 +95,7 @@ pub(super) async fn sse(
         (header::CACHE_CONTROL, "no-store"),
     ];
     let mut response = (headers, Body::from_stream(events)).into_response();
-    // Proxies that gather answers would hold events back.
+    // Prevents buffering proxies from holding events back.
     let buffering = HeaderValue::from_static("no");
     response
         .headers_mut()
@@ -128,7 +128,7 @@ async fn drive(mut socket: WebSocket, mut reader: Reader) {
                 None => return,
             },
             said = socket.recv() => match said {
-                // Pings are answered by the library; whatever else it says is not read.
+                // The library answers pings; other messages are ignored.
                 Some(Ok(Message::Close(_))) | Some(Err(_)) | None => return,
                 Some(Ok(_)) => continue,
             },
@@ -141,7 +141,7 @@ async fn drive(mut socket: WebSocket, mut reader: Reader) {
     }
 }
 
-/// Something to send.
+/// A message to send.
 enum Item {
     Shared(Arc<Event>),
     Own { kind: &'static str, text: String },
@@ -163,21 +163,21 @@ impl Item {
     }
 }
 
-/// One stream's place in the events.
+/// A stream's position in the events.
 struct Reader {
     app: App,
     topics: Vec<Topic>,
     account: Option<Identity>,
     ring: broadcast::Receiver<Arc<Event>>,
-    /// What was read of history and not sent yet.
+    /// Historical events read but not sent yet.
     history: VecDeque<Item>,
-    /// While history is read: the height to read next.
+    /// While reading history: the next height to read.
     reading: Option<Height>,
     /// A block in which the account's transactions are to be looked up.
     looking: Option<Height>,
-    /// The height whose event is due, if that is known.
+    /// The height of the next event, if known.
     due: Option<Height>,
-    _room: Permit,
+    place: Arc<Place>,
 }
 
 impl Reader {
@@ -188,12 +188,12 @@ impl Reader {
         }
         let topics = parse_topics(query.topics.as_deref())?;
         let from = query::optional("from_height", query.from_height.as_ref())?;
-        // What the browser has seen by now counts more than where the page began.
+        // What the browser has already received takes precedence over where the page began.
         let from = last.map(|last| last.saturating_add(1)).or(from);
         if from.is_some_and(|from| from > u64::MAX / 2) {
             return Err(Failure::bad_request("no chain is as long as `from_height`"));
         }
-        let room = client.take(Resource::Streams, 1)?;
+        let place = Arc::new(client.place(Resource::Streams)?);
         let finalized = topics.contains(&Topic::Finalized);
         let reading = from.filter(|_| finalized).map(|from| Height(from.max(1)));
         Ok(Self {
@@ -205,12 +205,18 @@ impl Reader {
             reading,
             looking: None,
             due: None,
-            _room: room,
+            place,
         })
     }
 
-    /// The next thing to send; `None` if the explorer stops. May be given up at any time.
+    /// The next item to send; `None` if the explorer stops or another client needs this place.
+    /// Cancel-safe.
     async fn next(&mut self) -> Option<Item> {
+        let place = self.place.clone();
+        place.until_gone(self.following()).await?
+    }
+
+    async fn following(&mut self) -> Option<Item> {
         loop {
             if let Some(item) = self.history.pop_front() {
                 return Some(item);
@@ -231,14 +237,14 @@ impl Reader {
                         return Some(item);
                     }
                 }
-                // The next final block tells which ones are missing.
+                // The next final block shows which ones are missing.
                 Err(RecvError::Lagged(_)) => {}
                 Err(RecvError::Closed) => return None,
             }
         }
     }
 
-    /// The events of the account's transactions in some blocks.
+    /// The events of the account's transactions in a range of blocks.
     async fn own_transactions(
         &self,
         account: Identity,
@@ -268,7 +274,7 @@ impl Reader {
         Some(texts.map(|text| Item::Own { kind, text }).collect())
     }
 
-    /// Reads some blocks of history, or goes over to the ring where it ends.
+    /// Reads some blocks of history, or switches to the ring at its end.
     async fn read_history(&mut self, from: Height) -> Option<()> {
         let oldest = self.app.parts().index.extent().map(|extent| extent.oldest);
         if let Some(oldest) = oldest.filter(|oldest| from < *oldest) {
@@ -283,7 +289,7 @@ impl Reader {
             });
             return Some(());
         }
-        // Subscribed before the tip is read: what is above it will be in the ring.
+        // Subscribes before reading the tip, so that all later blocks will be in the ring.
         let ring = self.app.parts().hub.subscribe();
         let tip = *self.app.parts().hub.tip().borrow();
         if from > tip {
@@ -304,7 +310,7 @@ impl Reader {
                 .map(|height| answers::finalized_event(&parts.index, &parts.guard, Height(height)))
                 .collect::<Result<Vec<_>, _>>()
         });
-        // The index failing stops the explorer, too.
+        // A failing index also stops the explorer.
         let events = events.await.ok()?;
         for (height, text) in (from.0..).zip(events) {
             let event = Event::new(Topic::Finalized, Some(Height(height)), text?);
@@ -314,7 +320,7 @@ impl Reader {
         Some(())
     }
 
-    /// What to send upon an event of the ring.
+    /// The item to send for an event of the ring.
     fn take(&mut self, event: Arc<Event>) -> Option<Item> {
         if !self.topics.contains(&event.topic) {
             return None;
@@ -327,7 +333,7 @@ impl Reader {
             return None;
         }
         if self.account.is_some() {
-            // What it was too slow for is in the index.
+            // Blocks that the stream missed are in the index.
             if height == due {
                 self.looking = Some(height);
                 self.due = Some(height.next());
@@ -359,7 +365,7 @@ fn parse_topics(text: Option<&str>) -> Answer<Vec<Topic>> {
     let Some(text) = text else {
         return Ok(vec![Topic::Finalized]);
     };
-    // One of each is enough; some room is left for doubles.
+    // One of each is enough; some duplicates are tolerated.
     if text.split(',').count() > 2 * Topic::ALL.len() {
         return Err(Failure::bad_request(
             "`topics` names each topic once at most",

@@ -32,25 +32,27 @@ use serde::Deserialize;
 use std::{sync::Arc, time::Duration};
 use utoipa::IntoParams;
 
-/// Transactions in an answer without `limit`.
+/// Default of `limit`.
 const DEFAULT_TRANSACTIONS: usize = 20;
 
-/// Transfers that are submitted at a time.
+/// Maximum number of transfers per submission.
 const MAX_SUBMITTED: usize = 16;
 
-/// Longest body of a submission, in bytes: all of them with the longest memo.
+/// Maximum body size of a submission, in bytes: the maximum number of transfers with the longest
+/// memo.
 pub(super) const MAX_BODY_BYTES: usize = 160 << 10;
 
-/// Most characters of a validator's word that are passed on.
+/// Maximum number of characters of a validator's text that are passed on.
 const MAX_WORD: usize = 64;
 
-/// How long a validator may take to tell whether a transaction waits there.
+/// How long a validator may take to report whether it has a transaction.
 const LOOKING: Duration = Duration::from_secs(2);
 
 /// A transaction: pending, finalized, failed or dropped, with its reason.
 ///
-/// The chain commits to outcomes only by the accounts' state. `outcome_checked` tells whether this
-/// explorer has executed the block and found that state, or only says what a validator says.
+/// The chain commits to outcomes only through the state root. `outcome_checked` tells whether this
+/// explorer has executed the block and obtained that state, or only repeats what a validator
+/// reports.
 #[utoipa::path(get, path = "/v1/transactions/{id}", operation_id = "transaction", tag = "transactions",
     params(("id" = query::HashParameter, Path, description = "The transaction's id")),
     responses((status = 200, body = TransactionDetail), Problems))]
@@ -67,20 +69,21 @@ pub(super) async fn one(
     }
     let told = ask_for(&app, &client, id).await?;
     let tip = extent(&app)?.tip.height;
-    // Its block may have come while validators were asked.
+    // The block may have arrived while validators were asked.
     if let Some(detail) = app.read(move |parts| find(parts, &id)).await? {
         return changing(&headers, &detail);
     }
     let told = told.ok_or_else(unknown)?;
-    // A block that is here does not hold it, whatever a validator says; one that comes may.
+    // A block in the index does not hold it, whatever a validator claims; a later block may.
     if told.state == "finalized" && told.height.is_none_or(|height| height <= tip) {
         return Err(unknown());
     }
     fresh(&waiting(&id, told))
 }
 
-/// What validators say of a transaction that no block of the index holds. That it waits or is final counts more than
-/// that it was dropped, which another validator need not have done.
+/// Asks validators about a transaction that is in no block of the index. A report that it is
+/// pending or final takes precedence over one that it was dropped, since another validator may
+/// still have it.
 async fn ask_for(
     app: &App,
     client: &Client,
@@ -91,7 +94,7 @@ async fn ask_for(
     let alive = first_answer(upstreams, |upstream| {
         let dropped = dropped.clone();
         async move {
-            // An upstream that fails is as good as one that does not know it.
+            // A failing upstream counts like one that does not know it.
             let asked = tokio::time::timeout(LOOKING, upstream.transaction(&id)).await;
             let told = asked.ok()?.ok()??;
             match told.state.as_str() {
@@ -109,7 +112,7 @@ async fn ask_for(
     Ok(alive.or(dropped))
 }
 
-/// A transaction that is in no block here, by a validator's word.
+/// A transaction that is in no block of the index, as reported by a validator.
 fn waiting(id: &Digest, told: TransactionState) -> TransactionDetail {
     let is_dropped = told.state == "dropped";
     let reason = told.error.filter(|_| is_dropped);
@@ -203,24 +206,23 @@ fn prove(parts: &Parts, place: TransactionPlace) -> Result<Option<TransactionPro
     }))
 }
 
-/// Which of the newest transactions.
 #[derive(Deserialize, IntoParams)]
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
 pub(super) struct ListQuery {
-    /// How many transactions, 1 to 100; 20 without it.
+    /// Number of transactions, 1 to 100. Default: 20.
     #[param(value_type = Option<u32>, minimum = 1, maximum = 100)]
     limit: Option<String>,
-    /// Only transactions before this place: `HEIGHT.INDEX`.
+    /// Only transactions before this position: `HEIGHT.INDEX`.
     #[param(value_type = Option<query::PlaceParameter>)]
     before: Option<String>,
-    /// Only transactions of blocks that are at most as new as this: milliseconds since 1970, by the
-    /// leaders' clocks.
+    /// Only transactions of blocks up to this time, in milliseconds since 1970, by the leaders'
+    /// clocks.
     #[param(value_type = Option<query::NumberParameter>)]
     until_ms: Option<String>,
 }
 
-/// The newest transactions of the chain, newest first, or those before a place or a time.
+/// The newest transactions of the chain, newest first, or those before a position or a time.
 #[utoipa::path(get, path = "/v1/transactions", operation_id = "transactions", tag = "transactions", params(ListQuery),
     responses((status = 200, body = TransactionList), Problems))]
 pub(super) async fn list(
@@ -256,8 +258,8 @@ pub(super) async fn list(
     fresh(&list.await?)
 }
 
-/// The first height whose block is newer than a time, or the one after the tip. Blocks' times never
-/// go back.
+/// The first height whose block is newer than a time, or the height after the tip. Block times
+/// never decrease.
 fn first_after(index: &Index, extent: &Extent, until_ms: u64) -> Result<Height, IndexError> {
     let (mut low, mut high) = (extent.oldest.0, extent.tip.height.0 + 1);
     while low < high {
@@ -272,9 +274,9 @@ fn first_after(index: &Index, extent: &Extent, until_ms: u64) -> Result<Height, 
     Ok(Height(low))
 }
 
-/// Hands signed transfers to a validator. The answer is that validator's word.
+/// Submits signed transfers to a validator. The results are unverified claims of that validator.
 ///
-/// What does not decode or is not signed for this chain is refused here.
+/// Transfers that do not decode or are not signed for this chain are refused here.
 #[utoipa::path(post, path = "/v1/transactions", operation_id = "submit", tag = "transactions",
     request_body = Submission,
     responses((status = 200, body = SubmissionResults), Problems))]
@@ -329,7 +331,7 @@ pub(super) async fn submit(
     })
 }
 
-/// A word of a validator.
+/// A validator's text, shortened and escaped for display.
 fn word(text: &str) -> String {
     shown(&text.chars().take(MAX_WORD).collect::<String>())
 }

@@ -1,5 +1,3 @@
-//! Validators.
-
 use super::{
     App, Parts,
     blocks::extent,
@@ -17,7 +15,7 @@ use axum::{extract::State, response::Response};
 use quorate_crypto::bls::SchemeKind;
 use quorate_types::{Epoch, Evidence, ValidatorIndex};
 
-/// The validators of an epoch, and how they did in it.
+/// The validators of an epoch, with statistics of that epoch.
 #[utoipa::path(get, path = "/v1/validators", operation_id = "validators", tag = "validators", params(EpochQuery),
     responses((status = 200, body = ValidatorSet), Problems))]
 pub(super) async fn list(
@@ -42,7 +40,7 @@ pub(super) async fn list(
     fresh(&set.await?)
 }
 
-/// A validator by its place or its identity.
+/// A validator by its index in the committee or its identity.
 #[utoipa::path(get, path = "/v1/validators/{which}", operation_id = "validator", tag = "validators",
     params(("which" = query::ValidatorParameter, Path, description = "Place in the committee, or identity"), EpochQuery),
     responses((status = 200, body = ValidatorDetail), Problems))]

@@ -1,5 +1,3 @@
-//! Views.
-
 use super::{
     App, Parts,
     blocks::extent,
@@ -17,12 +15,11 @@ use quorate_types::{Epoch, View};
 use serde::Deserialize;
 use utoipa::IntoParams;
 
-/// Which epoch is meant.
 #[derive(Deserialize, IntoParams)]
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
 pub(super) struct EpochQuery {
-    /// The epoch; the newest one without it.
+    /// The epoch. Default: the newest one.
     #[param(value_type = Option<query::NumberParameter>)]
     pub(super) epoch: Option<String>,
 }
@@ -41,7 +38,7 @@ pub(super) async fn one(
     let epoch = epoch.map_or(extent.tip.epoch, Epoch);
     let view = query::number(&view)
         .map(View)
-        .ok_or_else(|| Failure::bad_request("a view is a decimal number"))?;
+        .ok_or_else(|| Failure::bad_request("a view is a decimal number of at most 19 digits"))?;
     let found = app.read(move |parts| find(parts, epoch, view)).await?;
     fresh(&found.ok_or_else(|| {
         Failure::not_found(
@@ -51,7 +48,7 @@ pub(super) async fn one(
     })?)
 }
 
-/// What is known of a view; `None` if it may still bring a block, or lies before the history.
+/// What is known about a view; `None` if it may still produce a block, or lies before the history.
 pub(super) fn find(
     parts: &Parts,
     epoch: Epoch,
@@ -85,7 +82,7 @@ pub(super) fn find(
         detail.source = "certificate".to_owned();
         return Ok(Some(detail));
     }
-    // A later block passes it by if its parent was notarized before.
+    // A later block skips it if that block's parent was notarized in an earlier view.
     let Some(height) = index.next_in(epoch, view)? else {
         return Ok(None);
     };

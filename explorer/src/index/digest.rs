@@ -1,12 +1,12 @@
-//! One hash over all that the chain alone decides.
+//! A hash over everything in the index that the chain alone determines.
 
 use super::{
     ACCOUNTS, BLOCKS, IDS, Index, IndexError, LEADERS, META, OUTCOMES, TRANSACTIONS, VIEWS,
 };
 use quorate_types::Digest;
 
-/// Columns that are functions of the chain's blocks. Which finalizations there are, and what else
-/// was observed, may differ between explorers.
+/// Columns that are functions of the chain's blocks. The available finalizations and other
+/// observations may differ between explorers.
 const COLUMNS: [&str; 8] = [
     BLOCKS,
     IDS,
@@ -18,16 +18,12 @@ const COLUMNS: [&str; 8] = [
     META,
 ];
 
-/// Rows that are read at a time.
+/// Rows per read.
 const ROWS_PER_READ: usize = 1_024;
 
 impl Index {
-    /// SHA-256 over the rows of all columns that the chain alone decides. Two indexes of the same
-    /// blocks have the same digest, however often their explorers were killed.
-    ///
-    /// # Errors
-    ///
-    /// If the index cannot be read.
+    /// SHA-256 over the rows of all columns that the chain alone determines. Two indexes of the
+    /// same blocks have the same digest, however often their explorers were killed.
     pub fn digest(&self) -> Result<Digest, IndexError> {
         let mut digest = Digest::ZERO;
         for column in COLUMNS {

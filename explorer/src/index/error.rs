@@ -1,59 +1,46 @@
-//! What can be wrong with the index.
-
 use quorate_storage::database::DatabaseError;
 use quorate_types::ChainId;
 use std::path::PathBuf;
 
-/// Why the index cannot be used. All but a failing disk is mended by a new folder: everything in it
-/// can be fetched again.
+/// Why the index cannot be used. All problems except a failing disk are solved by a new folder,
+/// since everything in the index can be fetched again.
 #[derive(Debug, thiserror::Error)]
 pub enum IndexError {
     /// RocksDB failed.
     #[error("{}: {source}", .path.display())]
     Database {
-        /// The folder.
         path: PathBuf,
-        /// What RocksDB says.
         source: DatabaseError,
     },
-    /// What is stored was not written by this program like that.
+    /// The stored data is inconsistent.
     #[error(
         "{}: {what}; the index is damaged. Delete the folder, and the explorer fetches everything \
          again",
         .path.display()
     )]
-    Damaged {
-        /// The folder.
-        path: PathBuf,
-        /// What is wrong.
-        what: String,
-    },
-    /// The index is another chain's.
+    Damaged { path: PathBuf, what: String },
+    /// The index belongs to another chain.
     #[error(
         "{} holds the index of chain {found}, but the trust file is of chain {expected}; choose \
          another folder with --data, or the trust file of that chain",
         .path.display()
     )]
     OtherChain {
-        /// The folder.
         path: PathBuf,
-        /// Whose index it is.
+        /// The chain of the index.
         found: ChainId,
-        /// Whose it should be.
+        /// The chain of the trust file.
         expected: ChainId,
     },
-    /// Another version wrote it.
+    /// Another version wrote the index.
     #[error(
         "{} has format {found}, and this program writes format {expected}; delete the folder, and \
          the explorer fetches everything again",
         .path.display()
     )]
     OtherFormat {
-        /// The folder.
         path: PathBuf,
-        /// Its format.
         found: u64,
-        /// This program's format.
         expected: u64,
     },
 }

@@ -1,4 +1,5 @@
-//! Sums over minutes, hours and days, by the leaders' clocks, and which blocks hold transactions.
+//! Sums over minutes, hours and days, by the leaders' clocks, and the list of blocks with
+//! transactions.
 
 use super::{
     BLOCKS, FILLED, HISTORY, Index, IndexError, META, TransactionPlace,
@@ -9,22 +10,19 @@ use quorate_storage::database::Batch;
 use quorate_types::{Header, Height};
 use std::collections::BTreeMap;
 
-/// Rows that are read at a time when an older index is brought up to date.
+/// Rows per read when an older index is migrated.
 const ROWS_PER_READ: usize = 256;
 
-/// How long one sum is over.
+/// The length of a period.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Period {
-    /// Sixty seconds.
     Minute,
-    /// Sixty minutes.
     Hour,
-    /// 24 hours, from midnight in Greenwich.
+    /// 24 hours, from midnight UTC.
     Day,
 }
 
 impl Period {
-    /// All of them.
     pub const ALL: [Self; 3] = [Self::Minute, Self::Hour, Self::Day];
 
     /// Its name in the interface.
@@ -36,7 +34,7 @@ impl Period {
         }
     }
 
-    /// Its length.
+    /// Its length in milliseconds.
     pub fn millis(self) -> u64 {
         match self {
             Self::Minute => 60_000,
@@ -60,14 +58,12 @@ impl Period {
     }
 }
 
-/// What the blocks of a period hold together.
+/// Totals over the blocks of a period.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Sums {
-    /// How many blocks.
     pub blocks: u64,
-    /// How many transactions.
     pub transactions: u64,
-    /// Bytes of the blocks' encodings.
+    /// Size of the blocks' encodings.
     pub bytes: u64,
 }
 
@@ -100,7 +96,7 @@ impl Sums {
     }
 }
 
-/// What some blocks add.
+/// Changes to the sums by a batch of blocks.
 #[derive(Default)]
 pub(super) struct Added {
     sums: BTreeMap<(Period, u64), Sums>,
@@ -151,21 +147,13 @@ impl Index {
         })
     }
 
-    /// How many transactions all blocks hold that were ever taken in.
-    ///
-    /// # Errors
-    ///
-    /// If the index cannot be read or is damaged.
+    /// The number of transactions in all blocks ever indexed.
     pub fn transaction_count(&self) -> Result<u64, IndexError> {
         self.count(META, b"transactions")
     }
 
-    /// The sums of at most so many periods up to the one of a time, oldest first, each with the time
-    /// at which its period begins. Periods without blocks are left out.
-    ///
-    /// # Errors
-    ///
-    /// If the index cannot be read or is damaged.
+    /// The sums of at most `limit` periods up to the one that contains a time, oldest first, each
+    /// with the start time of its period. Periods without blocks are omitted.
     pub fn history(
         &self,
         period: Period,
@@ -191,11 +179,7 @@ impl Index {
         Ok(found)
     }
 
-    /// Heights of blocks with transactions, newest first, from one on downwards.
-    ///
-    /// # Errors
-    ///
-    /// If the index cannot be read or is damaged.
+    /// Heights of blocks with transactions, in descending order, starting from `from`.
     pub fn filled(&self, from: Height, limit: usize) -> Result<Vec<Height>, IndexError> {
         let rows = self.rows(FILLED, &height_key(Height(!from.0)), limit)?;
         rows.iter()
@@ -206,11 +190,8 @@ impl Index {
             .collect()
     }
 
-    /// The newest transactions, newest first, at most so many, before a place if there is one.
-    ///
-    /// # Errors
-    ///
-    /// If the index cannot be read or is damaged.
+    /// The newest transactions, newest first, at most `limit`, optionally only those before a
+    /// position.
     pub fn newest_transactions(
         &self,
         before: Option<TransactionPlace>,
@@ -233,11 +214,7 @@ impl Index {
         Ok(places)
     }
 
-    /// Makes this the index of an explorer of format 1, for tests.
-    ///
-    /// # Errors
-    ///
-    /// If the index fails.
+    /// Turns this into an index of format 1, for tests.
     #[doc(hidden)]
     pub fn as_format_1(&self) -> Result<(), IndexError> {
         let mut batch = Batch::default();
@@ -253,7 +230,7 @@ impl Index {
 
     /// Adds what an index of format 1 lacks: sums and the list of blocks with transactions.
     pub(super) fn add_history(&self, format: u64) -> Result<(), IndexError> {
-        // What an interrupted attempt has written is the same again: all at once, at the end.
+        // Idempotent: everything is written as one batch at the end.
         let mut batch = Batch::default();
         let mut added = Added::default();
         let mut start = Vec::new();

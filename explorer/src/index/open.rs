@@ -1,4 +1,4 @@
-//! Opening the index: making it, or checking that it is the right one.
+//! Opening the index: creates it, or checks that it is the right one.
 
 use super::{COLUMNS, Extent, Index, IndexError, META, rows};
 use commonware_codec::{Copying, DecodeExt, Encode};
@@ -15,29 +15,30 @@ use rocksdb::{
 use std::{path::Path, sync::Arc};
 use tracing::info;
 
-/// The version of what the columns hold.
+/// The version of the stored format.
 const FORMAT: u64 = 2;
 
-/// The version before sums and the list of blocks with transactions, which are added on opening.
+/// The previous version, without sums and the list of blocks with transactions, which are added on
+/// opening.
 const WITHOUT_HISTORY: u64 = 1;
 
-/// Bytes of cached blocks and memtables together.
+/// Size of the block cache, which includes the memtables.
 const CACHE_BYTES: usize = 64 << 20;
 
-/// Bytes of all memtables.
+/// Total size of memtables.
 const MEMTABLE_BYTES: usize = 32 << 20;
 
-/// Bytes of one column's memtable.
+/// Size of one column family's memtable.
 const WRITE_BUFFER_BYTES: usize = 8 << 20;
 
-/// Bytes of write-ahead log after which the oldest memtables are flushed.
+/// Size of the write-ahead log above which the oldest memtables are flushed.
 const MAX_WAL_BYTES: u64 = 64 << 20;
 
-/// Files that are open at a time.
+/// Maximum number of open files.
 const MAX_OPEN_FILES: i32 = 256;
 
 impl Index {
-    /// Opens the chain's index in a folder, or makes it.
+    /// Opens the chain's index in a folder, or creates it.
     ///
     /// # Errors
     ///
@@ -143,7 +144,8 @@ fn options() -> (Options, Vec<ColumnFamilyDescriptor>) {
     options.set_max_log_file_size(1 << 20);
     options.set_stats_dump_period_sec(0);
     options.set_stats_persist_period_sec(0);
-    // Batches over all columns stay whole: the log is read up to its first damage.
+    // Keeps batches over all column families atomic: the log is replayed up to the first
+    // corruption.
     options.set_wal_recovery_mode(DBRecoveryMode::PointInTime);
     let columns = COLUMNS.map(|name| ColumnFamilyDescriptor::new(name, column_options(&cache)));
     (options, columns.into())

@@ -1,8 +1,8 @@
-//! Reading the index.
+//! Reading the index. All methods here fail if the index cannot be read or is damaged.
 
 use super::{
-    ACCOUNTS, BLOCKS, EVERYBODY, EVIDENCE, FINALITY, IDS, Index, IndexError, LEADERS, LeaderCount,
-    NULLIFIED, NULLIFIED_BY, OUTCOMES, SIGNERS, TRANSACTIONS, VIEWS,
+    ACCOUNTS, ALL_VALIDATORS, BLOCKS, EVIDENCE, FINALITY, IDS, Index, IndexError, LEADERS,
+    LeaderCount, NULLIFIED, NULLIFIED_BY, OUTCOMES, SIGNERS, TRANSACTIONS, VIEWS,
     rows::{self, Role, height_key, pair, place_key, read_number, read_pair},
 };
 use commonware_codec::{Copying, DecodeExt};
@@ -11,37 +11,34 @@ use quorate_types::{
     Block, Certificate, Digest, Epoch, Evidence, Height, Identity, Outcome, ValidatorIndex, View,
 };
 
-/// Most pieces of evidence that are read: 16 for each of 1,024 validators.
+/// Maximum number of evidence items that are read: 16 for each of 1,024 validators.
 const MAX_EVIDENCE: usize = 16_384;
 
-/// Places of one transaction that are looked at. All but one have failed.
+/// Maximum number of positions of one transaction that are read. All but one of them have failed.
 const MAX_PLACES: usize = 64;
 
-/// Places that are read at a time.
+/// Positions per read.
 const PLACES_PER_READ: usize = 64;
 
-/// Where a transaction stands.
+/// A transaction's position in the chain.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct TransactionPlace {
-    /// The block's height.
     pub height: Height,
-    /// The place in the block, from 0.
+    /// Index in the block, from 0.
     pub index: u32,
 }
 
-/// Where an account's transaction stands.
+/// The position of an account's transaction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct AccountPlace {
-    /// The transaction's place.
     pub place: TransactionPlace,
-    /// The account's part in it.
     pub role: Role,
 }
 
 /// An observed nullification.
 #[derive(Clone, Debug)]
 pub struct NullifiedView {
-    /// Why, as a validator observed it.
+    /// The reason that a validator observed.
     pub reason: String,
     /// The certificate.
     pub certificate: Certificate,
@@ -49,19 +46,11 @@ pub struct NullifiedView {
 
 impl Index {
     /// The encoding of the block at a height.
-    ///
-    /// # Errors
-    ///
-    /// If the index cannot be read.
     pub fn block_bytes(&self, height: Height) -> Result<Option<Vec<u8>>, IndexError> {
         self.get(BLOCKS, &height_key(height))
     }
 
     /// The block at a height.
-    ///
-    /// # Errors
-    ///
-    /// If the index cannot be read or is damaged.
     pub fn block(&self, height: Height) -> Result<Option<Block>, IndexError> {
         let bytes = self.block_bytes(height)?;
         bytes
@@ -69,12 +58,8 @@ impl Index {
             .transpose()
     }
 
-    /// What makes the block at a height final: the height of the block with the finalization, and
-    /// this block's own finalization if it is that one.
-    ///
-    /// # Errors
-    ///
-    /// If the index cannot be read or is damaged.
+    /// The finality of the block at a height: the height of the block that carries the
+    /// finalization, and the finalization if it is this block's own.
     pub fn finality(
         &self,
         height: Height,
@@ -93,28 +78,16 @@ impl Index {
     }
 
     /// The height of the block with this id.
-    ///
-    /// # Errors
-    ///
-    /// If the index cannot be read or is damaged.
     pub fn height_of(&self, id: &Digest) -> Result<Option<Height>, IndexError> {
         self.height_at(IDS, &id.0)
     }
 
     /// The height of the final block that was proposed in a view.
-    ///
-    /// # Errors
-    ///
-    /// If the index cannot be read or is damaged.
     pub fn height_in(&self, epoch: Epoch, view: View) -> Result<Option<Height>, IndexError> {
         self.height_at(VIEWS, &pair(epoch.0, view.0))
     }
 
     /// The first final block of an epoch that was proposed after a view.
-    ///
-    /// # Errors
-    ///
-    /// If the index cannot be read or is damaged.
     pub fn next_in(&self, epoch: Epoch, view: View) -> Result<Option<Height>, IndexError> {
         let start = pair(epoch.0, view.0);
         let rows = self.rows(VIEWS, &start, 1)?;
@@ -128,11 +101,7 @@ impl Index {
         Ok(Some(Height(height)))
     }
 
-    /// What became of the transactions of a block, in order.
-    ///
-    /// # Errors
-    ///
-    /// If the index cannot be read or is damaged.
+    /// The outcomes of a block's transactions, in order.
     pub fn outcomes(&self, height: Height) -> Result<Vec<Outcome>, IndexError> {
         let codes = self.get(OUTCOMES, &height_key(height))?.unwrap_or_default();
         codes
@@ -141,11 +110,7 @@ impl Index {
             .collect()
     }
 
-    /// Where a transaction stands: where it was applied, else its oldest place.
-    ///
-    /// # Errors
-    ///
-    /// If the index cannot be read or is damaged.
+    /// A transaction's position: where it was applied, otherwise its first position.
     pub fn transaction(&self, id: &Digest) -> Result<Option<TransactionPlace>, IndexError> {
         let mut first = None;
         for (key, _) in self.rows(TRANSACTIONS, &id.0, MAX_PLACES)? {
@@ -165,11 +130,8 @@ impl Index {
         Ok(first)
     }
 
-    /// An account's transactions, the newest first, at most so many, before a place if there is one.
-    ///
-    /// # Errors
-    ///
-    /// If the index cannot be read or is damaged.
+    /// An account's transactions, newest first, at most `limit`, optionally only those before a
+    /// position.
     pub fn account(
         &self,
         identity: &Identity,
@@ -185,7 +147,7 @@ impl Index {
             &identity.0
         };
         let mut places = Vec::new();
-        // One more, because the row at the start itself is left out.
+        // One more, because the row at the start itself is skipped.
         for (key, value) in self.rows(ACCOUNTS, start, limit + 1)? {
             let Some((height, index)) = rows::read_place(&key, &identity.0) else {
                 break;
@@ -206,18 +168,14 @@ impl Index {
         Ok(places)
     }
 
-    /// An account's transactions in the block at a height, in their order.
-    ///
-    /// # Errors
-    ///
-    /// If the index cannot be read or is damaged.
+    /// An account's transactions in the block at a height, in order.
     pub fn account_in(
         &self,
         identity: &Identity,
         height: Height,
     ) -> Result<Vec<AccountPlace>, IndexError> {
         let mut places = Vec::new();
-        // The newest place there can be, and then page by page.
+        // Starts at the highest possible position and continues page by page.
         let mut before = Some(TransactionPlace {
             height,
             index: u32::MAX,
@@ -235,11 +193,7 @@ impl Index {
         Ok(places)
     }
 
-    /// How a validator has led in an epoch.
-    ///
-    /// # Errors
-    ///
-    /// If the index cannot be read or is damaged.
+    /// How many views a validator has led in an epoch, and how many of them have a final block.
     pub fn leader_count(
         &self,
         epoch: Epoch,
@@ -252,32 +206,20 @@ impl Index {
         Ok(LeaderCount { led, blocks })
     }
 
-    /// Of an epoch's finalizations that name their signers, how many a validator signed, and how
-    /// many there are.
-    ///
-    /// # Errors
-    ///
-    /// If the index cannot be read or is damaged.
+    /// Among an epoch's finalizations that name their signers: how many a validator signed, and the
+    /// total.
     pub fn signed(&self, epoch: Epoch, place: ValidatorIndex) -> Result<(u64, u64), IndexError> {
         let signed = self.count(SIGNERS, &place_key(epoch, place))?;
-        let all = self.count(SIGNERS, &place_key(epoch, EVERYBODY))?;
+        let all = self.count(SIGNERS, &place_key(epoch, ALL_VALIDATORS))?;
         Ok((signed, all))
     }
 
-    /// Observed nullifications of the views that a validator led in an epoch.
-    ///
-    /// # Errors
-    ///
-    /// If the index cannot be read or is damaged.
+    /// Number of observed nullifications of views that a validator led in an epoch.
     pub fn nullified_by(&self, epoch: Epoch, place: ValidatorIndex) -> Result<u64, IndexError> {
         self.count(NULLIFIED_BY, &place_key(epoch, place))
     }
 
     /// The nullification of a view, if it was observed.
-    ///
-    /// # Errors
-    ///
-    /// If the index cannot be read or is damaged.
     pub fn nullified(&self, epoch: Epoch, view: View) -> Result<Option<NullifiedView>, IndexError> {
         let Some(row) = self.get(NULLIFIED, &pair(epoch.0, view.0))? else {
             return Ok(None);
@@ -291,10 +233,6 @@ impl Index {
     }
 
     /// All evidence.
-    ///
-    /// # Errors
-    ///
-    /// If the index cannot be read or is damaged.
     pub fn evidence(&self) -> Result<Vec<Evidence>, IndexError> {
         let rows = self.rows(EVIDENCE, &[], MAX_EVIDENCE)?;
         rows.iter()
@@ -314,7 +252,7 @@ impl Index {
             .transpose()
     }
 
-    /// A number that is zero if it was never written.
+    /// A counter; zero if it was never written.
     pub(crate) fn count(&self, column: &'static str, key: &[u8]) -> Result<u64, IndexError> {
         match self.get(column, key)? {
             None => Ok(0),

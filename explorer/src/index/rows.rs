@@ -3,12 +3,10 @@
 use commonware_codec::{Copying, DecodeExt, Encode};
 use quorate_types::{Certificate, Epoch, Height, Identity, ValidatorIndex};
 
-/// An account's part in a transaction.
+/// An account's role in a transaction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Role {
-    /// It pays.
     Sender,
-    /// It is paid.
     Receiver,
     /// It pays itself.
     Both,
@@ -29,7 +27,7 @@ impl Role {
         Self::ALL.into_iter().find(|role| role.code() == code)
     }
 
-    /// A short name for people and programs.
+    /// The role's name in the interface.
     pub fn name(self) -> &'static str {
         match self {
             Self::Sender => "sender",
@@ -43,7 +41,7 @@ pub(super) fn height_key(height: Height) -> [u8; 8] {
     height.0.to_be_bytes()
 }
 
-/// Two numbers, one after the other.
+/// Two numbers, concatenated.
 pub(super) fn pair(first: u64, second: u64) -> [u8; 16] {
     let mut bytes = [0; 16];
     bytes[..8].copy_from_slice(&first.to_be_bytes());
@@ -68,7 +66,7 @@ pub(super) fn place_key(epoch: Epoch, validator: ValidatorIndex) -> [u8; 12] {
     bytes
 }
 
-/// A transaction's id, and one place where it stands.
+/// A transaction's id and one of its positions.
 pub(super) fn place(id: &[u8; 32], height: Height, index: u32) -> [u8; 44] {
     let mut bytes = [0; 44];
     bytes[..32].copy_from_slice(id);
@@ -77,12 +75,12 @@ pub(super) fn place(id: &[u8; 32], height: Height, index: u32) -> [u8; 44] {
     bytes
 }
 
-/// An account's transaction; ascending keys are the newest transactions first.
+/// The key of an account's transaction; ascending keys are the newest transactions first.
 pub(super) fn newest_first(identity: &Identity, height: Height, index: u32) -> [u8; 44] {
     place(&identity.0, Height(!height.0), !index)
 }
 
-/// The place at the end of a key of 44 bytes that begins with these 32.
+/// The position at the end of a 44-byte key that begins with these 32 bytes.
 pub(super) fn read_place(key: &[u8], prefix: &[u8; 32]) -> Option<(u64, u32)> {
     let rest = key.strip_prefix(prefix)?;
     let (height, index) = rest.split_at_checked(8)?;

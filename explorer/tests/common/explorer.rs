@@ -1,4 +1,4 @@
-//! An explorer in this process.
+//! Runs an explorer in the test's process.
 
 use quorate_explorer::{Config, Explorer, client::ExplorerClient};
 use quorate_http::client::Roots;
@@ -53,7 +53,7 @@ impl Running {
             cors_origins: vec!["https://scripts.example".to_owned()],
             trusted_proxies: Vec::new(),
         };
-        // An explorer of this process that has just stopped may hold its index a little longer.
+        // An explorer that has just been stopped may hold its index a little longer.
         let deadline = Instant::now() + PATIENCE;
         let explorer = loop {
             match Explorer::open(config.clone()).await {
@@ -83,7 +83,7 @@ impl Running {
         self.task.await.unwrap();
     }
 
-    /// The newest height that it shows; 0 for none.
+    /// The newest height that it shows; 0 if none.
     pub async fn height(&self) -> u64 {
         let status = self.client.status().await.unwrap();
         status.tip.map_or(0, |tip| tip.height.0)
@@ -105,7 +105,6 @@ impl Running {
         }
     }
 
-    /// The state of an upstream.
     pub async fn state_of(&self, url: &str) -> String {
         let status = self.client.status().await.unwrap();
         let found = status.upstreams.into_iter().find(|up| up.url == url);

@@ -1,4 +1,4 @@
-//! A validator's HTTP interface over a chain in memory, honest or not.
+//! A fake validator's HTTP interface over a chain in memory, honest or not.
 
 use super::{TestBlock, TestChain};
 use axum::{
@@ -25,38 +25,36 @@ fn hex(value: &impl Encode) -> String {
     hex::encode(value.encode())
 }
 
-/// What is changed in the range that an upstream answers with.
+/// Modifies the range of blocks that an upstream returns.
 pub type Lie = Box<dyn Fn(&mut Vec<TestBlock>) + Send + Sync>;
 
-/// The state of one upstream.
 pub struct Fake {
     pub chain: Arc<Mutex<TestChain>>,
     /// The newest height that it shows.
     pub shows: AtomicUsize,
     /// The oldest height that it keeps.
     pub keeps: AtomicUsize,
-    /// Answers with garbage instead.
+    /// If set, returned instead of blocks.
     pub garbage: Mutex<Option<Vec<u8>>>,
     pub lie: Mutex<Option<Lie>>,
     pub asked: AtomicUsize,
-    /// Takes requests for blocks and accounts, and never answers.
+    /// Accepts requests for blocks and accounts, but never answers.
     pub hangs: AtomicBool,
-    /// Requests that wait for an answer that never comes.
+    /// Number of requests waiting for an answer that never comes.
     pub hanging: Arc<AtomicUsize>,
-    /// Says that it has executed so many blocks.
+    /// The height that it claims to have executed.
     pub claims: AtomicU64,
-    /// Blocks that it prunes each time it tells its oldest one.
+    /// Number of blocks that it prunes each time it reports its oldest one.
     pub prunes: AtomicUsize,
     certificates: Mutex<Vec<(Certificate, Option<&'static str>)>>,
     pub evidence: Mutex<Vec<String>>,
-    /// What was submitted.
     pub submitted: Mutex<Vec<String>>,
-    /// What it says of transactions, by their ids.
+    /// What it reports about transactions, by id.
     pub transactions: Mutex<HashMap<String, Value>>,
 }
 
 impl Fake {
-    /// An honest upstream of all of a chain.
+    /// An honest upstream with all blocks of a chain.
     pub fn new(chain: &Arc<Mutex<TestChain>>) -> Arc<Self> {
         Arc::new(Self {
             chain: chain.clone(),
@@ -76,14 +74,14 @@ impl Fake {
         })
     }
 
-    /// An upstream that changes what it answers.
+    /// An upstream that modifies its answers.
     pub fn liar(chain: &Arc<Mutex<TestChain>>, lie: Lie) -> Arc<Self> {
         let fake = Self::new(chain);
         *fake.lie.lock().unwrap() = Some(lie);
         fake
     }
 
-    /// Comes to hold a certificate.
+    /// Adds a certificate that it reports.
     pub fn hear(&self, certificate: Certificate, reason: Option<&'static str>) {
         self.certificates
             .lock()
@@ -91,7 +89,7 @@ impl Fake {
             .push((certificate, reason));
     }
 
-    /// Serves until the test ends. Returns the address.
+    /// Serves until the test ends. Returns the URL.
     pub async fn serve(self: &Arc<Self>) -> String {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let url = format!("http://{}", listener.local_addr().unwrap());

@@ -1,4 +1,4 @@
-//! A chain in memory, signed by keys that are the same at each run.
+//! A chain in memory, signed by deterministic keys.
 
 #![allow(dead_code, unreachable_pub, clippy::unwrap_used)]
 
@@ -36,9 +36,9 @@ pub struct TestChain {
     scheme: Scheme,
     secrets: Vec<VoteSecret>,
     tree: Tree<MemoryStore>,
-    /// The newest state that a header may name.
+    /// The newest state that a header may contain.
     state: (Height, Digest),
-    /// Of a chain whose blocks are executed.
+    /// Set for a chain whose blocks are executed.
     pub genesis: Option<Genesis>,
     accounts: BTreeMap<Identity, Account>,
 }
@@ -53,7 +53,7 @@ fn rng(seed: u8) -> ChaCha20Rng {
 }
 
 impl TestChain {
-    /// A chain of so many validators whose keys depend on the seed.
+    /// A chain of `count` validators whose keys depend on the seed.
     pub fn new(kind: SchemeKind, count: u32, seed: u8) -> Self {
         let name = "test".to_owned();
         let identities: Vec<Identity> = (0..count)
@@ -105,8 +105,8 @@ impl TestChain {
         chain
     }
 
-    /// The same with a genesis file, whose accounts are those of the seeds 1 to 39, and blocks that
-    /// are executed.
+    /// Like [`Self::new`], with a genesis file and blocks that are executed. The genesis accounts
+    /// are those of the seeds 1 to 39.
     pub fn executed(kind: SchemeKind, count: u32, seed: u8) -> Self {
         let mut chain = Self::new(kind, count, seed);
         let accounts: Vec<_> = (1..40)
@@ -143,7 +143,7 @@ impl TestChain {
         chain
     }
 
-    /// Executes the newest block, whose state the next header names.
+    /// Executes the newest block. The next header contains the resulting state root.
     fn execute(&mut self) {
         let newest = self.blocks.last().unwrap().block.clone();
         let header = newest.header();
@@ -168,7 +168,7 @@ impl TestChain {
         self.state = (header.height, self.tree.root());
     }
 
-    /// The next headers name another state than that of the blocks.
+    /// Makes the following headers contain a wrong state root.
     pub fn forget_state(&mut self) {
         self.state.1 = Digest([7; 32]);
     }
@@ -193,7 +193,7 @@ impl TestChain {
         self.transfer_with(from, nonce, to, amount, Memo::NONE)
     }
 
-    /// The same with a memo.
+    /// Like [`Self::transfer`], with a memo.
     pub fn transfer_with(
         &self,
         from: u8,
@@ -214,7 +214,7 @@ impl TestChain {
         transfer.sign(&self.trust.chain_id, &secret(from))
     }
 
-    /// Builds on the newest block; `skipped` views before it were nullified.
+    /// Extends the newest block; `skipped` views before the new block were nullified.
     pub fn extend(&mut self, transactions: Vec<Transaction>, skipped: u64, certified: bool) {
         let parent = self.blocks.last().map(|last| *last.block.header());
         let parent_view = parent.map_or(View(0), |parent| parent.view);
@@ -248,8 +248,8 @@ impl TestChain {
         }
     }
 
-    /// So many blocks with a transfer each; every third one has no finalization of its own, but
-    /// the last one has.
+    /// Adds `count` blocks with a transfer each. Every third one has no finalization of its own,
+    /// except the last.
     pub fn grow(&mut self, count: usize) {
         for step in 1..=count {
             let nonce = self.blocks.len() as u64;
@@ -259,7 +259,7 @@ impl TestChain {
         }
     }
 
-    /// A quorum's word on a subject.
+    /// A certificate of a quorum for a subject.
     pub fn certify(&self, subject: Subject) -> Certificate {
         let message = HashedMessage::new(&subject.signed_bytes(&self.trust.chain_id));
         let quorum = self.scheme.quorum();
@@ -291,7 +291,7 @@ impl TestChain {
     }
 }
 
-/// What a vote of this kind for a block is about.
+/// The subject of a vote of this kind for a block.
 pub fn subject(kind: VoteKind, block: &Block) -> Subject {
     Subject {
         epoch: block.header().epoch,

@@ -9,25 +9,25 @@ use super::{
 use anyhow::{Context as _, ensure};
 use clap::Args;
 use commonware_codec::{Copying, DecodeExt};
-use quorate_load::api::{AccountJson, from_hex};
+use quorate_api::{AccountJson, from_hex};
 use quorate_storage::tree::Proof;
 use quorate_types::{
     Account as State, Certificate, Header, Identity, genesis::Verifier, state_key,
 };
 use std::path::PathBuf;
 
-/// Show an account: balance and next nonce, on request with a verified proof
+/// Show an account's balance and next nonce; with --trust, verify them
 #[derive(Args)]
 #[command(after_help = "Examples:
-  quorate account 5fa1… --proof --trust localnet/trust.json
-  quorate account 5fa1… --proof --trust localnet/trust.json --explorer http://127.0.0.1:26608")]
+  quorate account 5fa1… --trust localnet/trust.json
+  quorate account 5fa1… --trust localnet/trust.json --explorer http://127.0.0.1:26608")]
 pub(super) struct Account {
-    /// The account: 64 hexadecimal digits
+    /// The account's identity (64 hexadecimal digits)
     identity: Identity,
-    /// Ask for a proof and verify it with the trust file alone
-    #[arg(long, requires = "trust")]
+    /// The same as --trust alone, which requests a proof
+    #[arg(long, requires = "trust", hide = true)]
     proof: bool,
-    /// The chain's trust file
+    /// Request a proof, and verify it using only this file, the chain's trust file
     #[arg(long, value_name = "FILE")]
     trust: Option<PathBuf>,
     #[command(flatten)]
@@ -46,7 +46,7 @@ impl Account {
             Some(url) => block_on(explored::account(url, &self.rpc.roots()?, &self.identity))?,
             None => {
                 let client = self.rpc.client()?;
-                block_on(async { Ok(client.account(&self.identity, self.proof).await?) })?
+                block_on(async { Ok(client.account(&self.identity, self.trust.is_some()).await?) })?
             }
         };
         let mut fields = vec![
@@ -54,7 +54,7 @@ impl Account {
             ("balance", answer.balance.to_string()),
             ("next nonce", answer.nonce.to_string()),
         ];
-        if let (true, Some(trust)) = (self.proof, &self.trust) {
+        if let Some(trust) = &self.trust {
             ensure!(
                 answer.identity == self.identity,
                 "the answer is for another account"
@@ -76,7 +76,7 @@ impl Account {
     }
 }
 
-/// Verifies that the account is what the answer says, with the chain's key alone.
+/// Verifies the account's balance and nonce using only the chain's public keys.
 pub(super) fn verify(answer: &AccountJson, verifier: &Verifier) -> anyhow::Result<Header> {
     let proof = answer.proof.as_ref().context("the answer holds no proof")?;
     let header: Header = from_hex("header", &proof.header)?;

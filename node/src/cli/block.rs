@@ -7,12 +7,10 @@ use super::{
 };
 use anyhow::{Context as _, bail, ensure};
 use clap::Args;
+use quorate_api::{BlockJson, RpcClient, block_of, from_hex};
 use quorate_files::read_text;
 use quorate_http::client::shown;
-use quorate_load::{
-    RpcClient,
-    api::{BlockJson, block_of, from_hex},
-};
+use quorate_machine::live::verdict::clock_time;
 use quorate_types::{
     Certificate, Header, VoteKind,
     genesis::{Trust, Verifier},
@@ -22,16 +20,16 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// How long to wait for a finalization of a block that is very new.
+/// How long to wait for the finalization of a very new block.
 const WAIT: Duration = Duration::from_secs(5);
 
-/// Most bytes of a trust file: 1,024 validators take less than 1 MiB.
+/// Size limit of a trust file: 1,024 validators take less than 1 MiB.
 const MAX_TRUST_BYTES: u64 = 16 << 20;
 
-/// Show a block, on request with its finality verified offline
+/// Show a block; with --verify, verify its finality offline
 ///
-/// With --verify nothing that the validator or explorer says is believed: the block's hash, its
-/// transactions and the finalization are checked with the trust file alone.
+/// With --verify, nothing that the validator or explorer says is trusted: the block's hash, its
+/// transactions and the finalization certificate are checked using only the trust file.
 #[derive(Args)]
 #[command(after_help = "Examples:
   quorate block latest
@@ -43,7 +41,7 @@ pub(super) struct Block {
     /// The block's height, its id (64 hexadecimal digits), or `latest`
     #[arg(value_name = "HEIGHT|ID|latest")]
     which: String,
-    /// Verify it with the trust file alone
+    /// Verify the block using only the trust file
     #[arg(long, requires = "trust")]
     verify: bool,
     /// The chain's trust file
@@ -54,7 +52,7 @@ pub(super) struct Block {
     /// Ask this explorer instead of a validator
     #[arg(long, value_name = "URL", conflicts_with = "file")]
     explorer: Option<String>,
-    /// Read the answer of a validator or an explorer from this file, and ask nobody
+    /// Read a validator's or explorer's response from this file, and contact no server
     #[arg(long, value_name = "FILE")]
     file: Option<PathBuf>,
     /// Print one JSON object
@@ -72,9 +70,9 @@ impl Block {
             let client = self.rpc.client()?;
             block_on(self.ask(&client))?
         };
-        let verified = match (self.verify, &self.trust) {
-            (true, Some(trust)) => Some(self.check(&answer, &load_trust(trust)?)?),
-            _ => None,
+        let verified = match &self.trust {
+            Some(trust) => Some(self.check(&answer, &load_trust(trust)?)?),
+            None => None,
         };
         if self.json {
             return print_json(&answer);
@@ -85,7 +83,7 @@ impl Block {
             ("view", format!("{}.{}", answer.epoch, answer.view)),
             ("leader", format!("validator {}", answer.leader)),
             ("parent", answer.parent.to_string()),
-            ("time", format!("{} ms since 1970", answer.timestamp_ms)),
+            ("time", clock_time(answer.timestamp_ms)),
             (
                 "state",
                 format!("{} (height {})", answer.state_root, answer.executed_height),
@@ -114,11 +112,12 @@ impl Block {
         print_lines(&lines)
     }
 
-    /// Asks for the block, and again while it is so new that nothing finalises it yet here.
+    /// Fetches the block. Repeats the request while the block is so new that the server has no
+    /// finalization for it yet.
     async fn ask(&self, client: &RpcClient) -> anyhow::Result<BlockJson> {
         let deadline = Instant::now() + WAIT;
         let mut answer = client.block(&self.which).await?;
-        while self.verify && answer.certificate.is_none() && Instant::now() < deadline {
+        while self.trust.is_some() && answer.certificate.is_none() && Instant::now() < deadline {
             tokio::time::sleep(Duration::from_millis(50)).await;
             answer = client.block(&answer.height.to_string()).await?;
         }
@@ -126,7 +125,7 @@ impl Block {
     }
 
     fn check(&self, answer: &BlockJson, verifier: &Verifier) -> anyhow::Result<String> {
-        // Decoding checks that the transactions are those that the header commits to.
+        // Decoding checks that the header commits to these transactions.
         let block = block_of(answer)?;
         match self.which.parse::<u64>() {
             Ok(height) => ensure!(block.height().0 == height, "this is not block {height}"),
@@ -163,8 +162,8 @@ impl Block {
     }
 }
 
-/// Verifies that a header is final: `descendants` lead from it to `last`, which the certificate
-/// finalises.
+/// Verifies that a header is final: `descendants` must lead from it to `last`, which the
+/// certificate finalizes.
 pub(super) fn verify_header(
     verifier: &Verifier,
     header: &Header,
@@ -192,14 +191,13 @@ pub(super) fn verify_header(
     Ok(())
 }
 
-/// Reads a trust file, and makes a verifier of it.
+/// Reads a trust file and returns a verifier for its chain.
 pub(super) fn load_trust(path: &Path) -> anyhow::Result<Verifier> {
     load_trust_file(path)?
         .verifier()
         .with_context(|| format!("{}", path.display()))
 }
 
-/// Reads a trust file.
 pub(super) fn load_trust_file(path: &Path) -> anyhow::Result<Trust> {
     let text = read_text(path, MAX_TRUST_BYTES)?;
     Trust::from_json(&text).with_context(|| format!("{}", path.display()))

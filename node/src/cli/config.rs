@@ -6,7 +6,7 @@ use super::{
     passphrases::Source,
 };
 use crate::{
-    config::{ConsensusConfig, NewConfig, ValidatorConfig},
+    config::{NewConfig, ValidatorConfig},
     genesis::GENESIS_FILE,
     keys,
     owner::{self, Owner},
@@ -14,11 +14,13 @@ use crate::{
 use anyhow::bail;
 use clap::{Args, Subcommand};
 use quorate_files::make_private_folder;
+use quorate_machine::machine::ConsensusConfig;
 use quorate_p2p::{PeerAddress, system_lookup};
 use quorate_types::Identity;
 use serde_json::json;
 use std::{
     fs,
+    io::ErrorKind,
     net::{Ipv4Addr, SocketAddr, TcpListener},
     os::unix::fs::PermissionsExt as _,
     path::{Path, PathBuf},
@@ -28,17 +30,18 @@ use std::{
 /// Check a validator's configuration, and show the defaults
 #[derive(Subcommand)]
 pub(super) enum Config {
-    /// Check a configuration as `quorate run` would, without running
+    /// Check a configuration as `quorate run` would, without starting the validator
     Check(Check),
-    /// Show a configuration file with every key and its default
+    /// Print a configuration file with every key and its default
     ShowDefaults(ShowDefaults),
 }
 
-/// Check a configuration as `quorate run` would, without running
+/// Check a configuration as `quorate run` would, without starting the validator
 ///
-/// Reads the file and everything it names: the genesis file, the keys, whose the data directory is, whether
-/// the vote journal is there, the addresses. What would keep the validator from starting is an error; what it
-/// would merely warn of is shown, and so is what was not checked.
+/// Reads the file and everything that it refers to: the genesis file, the keys, the owner of the
+/// data directory, the vote journal, the addresses. Anything that would keep the validator from
+/// starting is an error. Anything that it would only warn about is printed as a warning, and so is
+/// a list of what was not checked.
 #[derive(Args)]
 #[command(after_help = "Example:
   quorate config check validator-0/validator.toml --passphrase-file /run/secrets/quorate")]
@@ -46,7 +49,7 @@ pub(super) struct Check {
     /// The configuration file
     #[arg(default_value = "validator.toml")]
     file: PathBuf,
-    /// The same, as other commands take it
+    /// The configuration file, as a flag like in other commands
     #[arg(long, value_name = "FILE", conflicts_with = "file")]
     config: Option<PathBuf>,
     #[command(flatten)]
@@ -56,7 +59,7 @@ pub(super) struct Check {
     json: bool,
 }
 
-/// Show a configuration file with every key and its default
+/// Print a configuration file with every key and its default
 #[derive(Args)]
 pub(super) struct ShowDefaults;
 
@@ -106,10 +109,17 @@ impl Check {
         ];
         let admin = config.admin.map(|listen| ("admin.listen", listen));
         for (key, address) in listeners.into_iter().chain(admin) {
-            if let Err(error) = TcpListener::bind(address) {
-                warnings.push(format!(
+            match TcpListener::bind(address).map_err(|error| (error.kind(), error)) {
+                Ok(_) => {}
+                Err((ErrorKind::AddrInUse, error)) => warnings.push(format!(
                     "`{key}`: cannot listen on {address} now ({error}); fine if the validator runs"
-                ));
+                )),
+                Err((ErrorKind::AddrNotAvailable, _)) => problems.push(format!(
+                    "`{key}`: {address} is not an address of this machine; 0.0.0.0 stands for all it has"
+                )),
+                Err((_, error)) => {
+                    problems.push(format!("`{key}`: cannot listen on {address} ({error})"));
+                }
             }
         }
         if !config.rpc.listen.ip().is_loopback() {
@@ -143,7 +153,7 @@ impl Check {
             lines.push(format!(
                 "validator {} of {} on the chain {} ({})",
                 config.place,
-                config.committee.size(),
+                config.committees.known().size(),
                 config.genesis.name,
                 config.chain
             ));
@@ -157,7 +167,7 @@ impl Check {
     }
 }
 
-/// What only running shows.
+/// Properties that only a running validator can check.
 const NOT_CHECKED: [&str; 4] = [
     "whether the peers can be reached, and this validator by them (`quorate peers list`, when it runs)",
     "what is in the database and the journal (`quorate db check`)",
@@ -165,7 +175,7 @@ const NOT_CHECKED: [&str; 4] = [
     "the clock",
 ];
 
-/// A word on each host name that is not found now.
+/// Returns a warning for each peer host name that does not resolve.
 pub(super) fn unresolved(peers: &[(Identity, PeerAddress)]) -> Vec<String> {
     let lookup = system_lookup();
     let names = peers.iter().filter_map(|(_, address)| match address {
@@ -186,7 +196,7 @@ pub(super) fn unresolved(peers: &[(Identity, PeerAddress)]) -> Vec<String> {
     lost.collect()
 }
 
-/// Whether the data directory can be made or written to.
+/// Checks that the data directory can be created or written to.
 fn is_writable(directory: &Path) -> Result<(), String> {
     let probe = directory.join(".writable");
     let written = make_private_folder(directory).and_then(|()| fs::write(&probe, b""));
@@ -199,7 +209,7 @@ fn is_writable(directory: &Path) -> Result<(), String> {
     })
 }
 
-/// A word on a data directory that lets others in.
+/// Returns a warning if other users can enter the data directory.
 fn openness(directory: &Path) -> Option<String> {
     let mode = fs::metadata(directory).ok()?.permissions().mode() & 0o7777;
     (mode & 0o077 != 0).then(|| {

@@ -1,16 +1,11 @@
-//! What is wrong with a data directory that a validator is to start on.
+//! Checks of a data directory before a validator starts on it.
 
-use crate::{
-    config::ValidatorConfig, machine::journal_folder, marker, moved, node::lock_directory,
-};
+use crate::{config::ValidatorConfig, marker, moved, node::lock_directory, space::room_of};
+use quorate_machine::{live::Room, machine::journal_folder};
 use quorate_storage::store::Store;
-use rustix::fs::statvfs;
 use std::{fs, os::unix::fs::MetadataExt as _, path::Path};
 
-/// Free bytes below which a word is said.
-const LOW_BYTES: u64 = 2 << 30;
-
-/// What would keep the validator from starting.
+/// Returns the problems that would keep the validator from starting.
 pub(super) fn problems(config: &ValidatorConfig) -> Vec<String> {
     let mut problems = Vec::new();
     let [_, vote_key] = &config.key_files;
@@ -20,7 +15,7 @@ pub(super) fn problems(config: &ValidatorConfig) -> Vec<String> {
             .map(|error| error.to_string()),
     );
     problems.extend(foreign_files(&config.data_dir));
-    if lacks_journal(config) && config.committee.size() == 1 {
+    if lacks_journal(config) && config.committees.known().size() == 1 {
         problems.push(format!(
             "there is no vote journal in {}, although the vote key was used, and this is the only validator: see \
              `docs/OPERATING.md`, *The vote journal*. Restore nothing from a copy",
@@ -30,10 +25,10 @@ pub(super) fn problems(config: &ValidatorConfig) -> Vec<String> {
     problems
 }
 
-/// Whether there should be a vote journal and is none.
+/// Whether the vote journal is missing although the validator has voted before.
 fn lacks_journal(config: &ValidatorConfig) -> bool {
     let [_, vote_key] = &config.key_files;
-    // What an interrupted write leaves is no journal.
+    // An interrupted write leaves an empty file, which does not count as a journal.
     let entries = fs::read_dir(journal_folder(&config.data_dir));
     let has_journal = entries
         .into_iter()
@@ -45,26 +40,23 @@ fn lacks_journal(config: &ValidatorConfig) -> bool {
     !has_journal && (was_used || !Store::is_absent(&config.data_dir.join("db")))
 }
 
-/// What it would start with nevertheless.
+/// Returns the problems that would not keep the validator from starting.
 pub(super) fn warnings(config: &ValidatorConfig) -> Vec<String> {
     let mut warnings = Vec::new();
     let data = &config.data_dir;
-    if lacks_journal(config) && config.committee.size() > 1 {
+    if lacks_journal(config) && config.committees.known().size() > 1 {
         warnings.push(format!(
             "there is no vote journal in {}, although the vote key was used: the validator will follow, and vote \
              once the others have told from which view on it may (`docs/OPERATING.md`, *The vote journal*)",
             journal_folder(data).display()
         ));
     }
-    if let Ok(disk) = statvfs(data) {
-        let free = disk.f_bavail.saturating_mul(disk.f_frsize);
-        if free < LOW_BYTES {
-            warnings.push(format!(
-                "`data_dir`: {} MiB are free on the disk of {}; a validator stops on a full one",
-                free >> 20,
-                data.display()
-            ));
-        }
+    if let Some(room) = room_of(data).filter(Room::is_low) {
+        warnings.push(format!(
+            "`data_dir`: {} MiB are free on the disk of {}; a validator stops on a full one",
+            room.free_bytes >> 20,
+            data.display()
+        ));
     }
     if data.join("LOCK").is_file() && lock_directory(data).is_err() {
         warnings.push(format!(
@@ -75,7 +67,8 @@ pub(super) fn warnings(config: &ValidatorConfig) -> Vec<String> {
     warnings
 }
 
-/// The first file that is another user's, of those that the validator writes to.
+/// Returns a message about the first file or folder of the data directory that belongs to another
+/// user.
 fn foreign_files(data: &Path) -> Option<String> {
     let own = fs::metadata("/proc/self").ok()?.uid();
     let folders = [data.to_owned(), data.join("journal"), data.join("db")];

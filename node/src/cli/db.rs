@@ -17,23 +17,24 @@ use std::{
     path::PathBuf,
 };
 
-/// Check, measure and shorten the database of a validator that is stopped
+/// Check, measure and prune a stopped validator's database
 #[derive(Subcommand)]
 pub(super) enum Db {
-    /// Read everything through and check it: blocks, finality, indexes, accounts, the vote journal
+    /// Read and check everything: blocks, finality, indexes, accounts, the vote journal
     Check(Check),
-    /// Show how large each part is
+    /// Show the size of each part
     Stats(Stats),
-    /// Forget old blocks now and give the room back
+    /// Remove old blocks now and free their disk space
     Prune(Prune),
 }
 
-/// Read everything through and check it
+/// Read and check everything: blocks, finality, indexes, accounts, the vote journal
 ///
-/// Every block must follow the one before, bear its id, have its transactions and receipts indexed,
-/// and be final by a certificate that verifies with the genesis file's keys, its own or a
-/// descendant's. The state tree is rebuilt from the accounts and must have the root that is stored.
-/// The vote journal must be whole. Each damage is a line; the exit code is 1 if there is any.
+/// Every block must follow its parent, match its id, have its transactions and receipts indexed,
+/// and be final by a certificate, its own or a descendant's, that verifies with the keys in the
+/// genesis file. The state tree is rebuilt from the accounts and must have the stored root. The
+/// vote journal must be intact. Each problem is printed on a line; the exit code is 1 if there is
+/// any.
 #[derive(Args)]
 pub(super) struct Check {
     #[command(flatten)]
@@ -43,7 +44,7 @@ pub(super) struct Check {
     json: bool,
 }
 
-/// Show how large each part is
+/// Show the size of each part
 #[derive(Args)]
 pub(super) struct Stats {
     #[command(flatten)]
@@ -53,24 +54,24 @@ pub(super) struct Stats {
     json: bool,
 }
 
-/// Forget old blocks now and give the room back
+/// Remove old blocks now and free their disk space
 ///
-/// A running validator does this by itself if `storage.retention_blocks` or `storage.retention_time` is set; this is for the
-/// first time, or after the value was lowered a lot.
+/// A running validator prunes by itself if `storage.retention_blocks` or `storage.retention_time`
+/// is set. Use this command the first time, or after you lowered the value a lot.
 #[derive(Args)]
 #[command(after_help = "Examples:
   quorate db prune --keep 100000 --config validator-0/validator.toml
   quorate db prune --keep 7d --config validator-0/validator.toml")]
 pub(super) struct Prune {
-    /// How many of the newest blocks to keep, 10000 at least; or for how long (7d), by the blocks' own timestamps,
-    /// and the newest 10000 in any case
+    /// How many of the newest blocks to keep (at least 10000), or for how long (7d, by the blocks'
+    /// own timestamps; the newest 10000 are always kept)
     #[arg(long, value_name = "BLOCKS|TIME", value_parser = parse_kept)]
     keep: Kept,
     #[command(flatten)]
     control: Control,
 }
 
-/// A stopped validator's database. The lock keeps a validator from starting meanwhile.
+/// A stopped validator's database. Holds the lock so that no validator can start on it.
 struct Opened {
     _lock: File,
     genesis: Genesis,
@@ -78,10 +79,9 @@ struct Opened {
     store: Store,
 }
 
-/// What a command does with the database.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Use {
-    /// It works on a full disk, too.
+    /// Works even on a full disk.
     Read,
     Write,
 }
@@ -160,6 +160,14 @@ impl Check {
                 ("journal records", report.journal_records.to_string()),
                 ("problems", report.problems.len().to_string()),
             ])?;
+        }
+        if let Some(problem) = &report.journal_problem {
+            anyhow::ensure!(
+                report.problems.is_empty(),
+                "{problem}. The database has {} problems beside",
+                report.problems.len()
+            );
+            anyhow::bail!("{problem}. The database is whole: keep it");
         }
         anyhow::ensure!(
             report.problems.is_empty(),
@@ -252,7 +260,7 @@ impl Prune {
     }
 }
 
-/// The height below which blocks are forgotten, and the timestamp before which.
+/// Returns the limits of pruning: blocks below the height and older than the timestamp are removed.
 fn forgotten(keep: Kept, newest: Height, newest_ms: u64) -> (Height, u64) {
     let (blocks, before_ms) = match keep {
         Kept::Blocks(0) => (u64::MAX, 0),

@@ -5,23 +5,23 @@ use super::{
     output::{print_fields, print_json, print_lines},
     rpc::{Rpc, block_on},
 };
-use crate::evidence::{pair_of, read_file};
 use anyhow::bail;
 use clap::{Args, Subcommand};
+use quorate_api::EvidenceJson;
 use quorate_crypto::bls::SchemeKind;
 use quorate_http::client::shown;
-use quorate_load::api::EvidenceJson;
+use quorate_machine::evidence::{pair_of, read_file};
 use serde_json::json;
 use std::path::PathBuf;
 
-/// Show and verify evidence: pairs of votes that no honest validator casts together
+/// Show and verify evidence of equivocation: pairs of votes that no honest validator casts
 #[derive(Subcommand)]
 pub(super) enum Evidence {
     /// List the evidence that a validator holds
     List(List),
-    /// Show one piece of evidence, or write it to a file for somebody else
+    /// Show one piece of evidence, or write it to a file
     Show(Show),
-    /// Verify a file of evidence offline, with nothing but the chain's trust file
+    /// Verify an evidence file offline, using only the chain's trust file
     Verify(Verify),
 }
 
@@ -35,28 +35,28 @@ pub(super) struct List {
     json: bool,
 }
 
-/// Show one piece of evidence, or write it to a file for somebody else
+/// Show one piece of evidence, or write it to a file
 #[derive(Args)]
 #[command(after_help = "Example:
   quorate evidence show 5d41402a > evidence.json")]
 pub(super) struct Show {
-    /// The id of the pair, or its beginning
+    /// The id of the evidence, or the beginning of it
     id: String,
     #[command(flatten)]
     rpc: Rpc,
 }
 
-/// Verify a file of evidence offline
+/// Verify an evidence file offline, using only the chain's trust file
 ///
-/// What a valid pair proves depends on the chain's vote scheme. With bls-aggregate: the holder of
-/// the validator's vote key signed both votes. With bls-threshold: the validator did, or at least
-/// a quorum of the others together, or the dealer of the keys.
+/// What valid evidence proves depends on the chain's vote scheme. With bls-aggregate: the holder of
+/// the validator's vote key signed both votes. With bls-threshold: both votes were signed by the
+/// validator, or by at least a quorum of the others together, or by the dealer of the keys.
 #[derive(Args)]
 #[command(after_help = "Example:
   quorate evidence verify evidence.json --trust trust.json")]
 pub(super) struct Verify {
-    /// The file, as `quorate evidence show` prints it and as it lies in the validator's folder
-    /// `evidence`
+    /// The evidence file, as printed by `quorate evidence show` or taken from the folder `evidence`
+    /// in the validator's data directory
     file: PathBuf,
     /// The chain's trust file
     #[arg(long, value_name = "FILE")]

@@ -1,26 +1,27 @@
-//! An explorer's answers in the shapes of a validator's, so that both are shown and verified alike.
+//! Converts an explorer's responses to the types of a validator's API, so that both are shown and
+//! verified the same way.
 
 use anyhow::Context as _;
+use quorate_api::{
+    AccountJson, AccountProofJson, BlockJson, BlockTransactionJson, TransactionJson, from_hex,
+};
 use quorate_explorer::{
     client::ExplorerClient,
     shapes::{BlockDetail, BlockTransaction, Hex},
 };
 use quorate_files::read_text;
 use quorate_http::client::Roots;
-use quorate_load::api::{
-    AccountJson, AccountProofJson, BlockJson, BlockTransactionJson, TransactionJson, from_hex,
-};
 use quorate_types::{Block, Height, Identity};
 use std::path::Path;
 
-/// Most bytes of an answer in a file.
+/// Size limit of a response read from a file.
 const MAX_FILE_BYTES: u64 = 64 << 20;
 
-/// A block by its height, its id, or `latest`.
+/// Fetches a block by height, id, or `latest`.
 pub(super) async fn block(url: &str, roots: &Roots, which: &str) -> anyhow::Result<BlockJson> {
     let client = ExplorerClient::with_roots(url, roots)?;
     let detail = client.block(which).await?;
-    // `latest` may be another one by now.
+    // `latest` may already be a newer block, so the transactions are requested by height.
     let height = detail.summary.height.to_string();
     let mut transactions = Vec::new();
     loop {
@@ -38,7 +39,7 @@ pub(super) async fn block(url: &str, roots: &Roots, which: &str) -> anyhow::Resu
     convert(&detail, outcomes.collect())
 }
 
-/// A block from a file that holds the answer of a validator or an explorer.
+/// Reads a block from a file with a validator's or explorer's response.
 pub(super) fn block_from_file(path: &Path) -> anyhow::Result<BlockJson> {
     let file = path.display();
     let text = read_text(path, MAX_FILE_BYTES)?;
@@ -50,7 +51,8 @@ pub(super) fn block_from_file(path: &Path) -> anyhow::Result<BlockJson> {
     })
 }
 
-/// The transactions come from the block's encoding; outcomes, if they are known, beside it.
+/// Takes the transactions from the encoded block, and the outcomes from `outcomes`; a missing
+/// outcome is "-".
 fn convert(detail: &BlockDetail, outcomes: Vec<String>) -> anyhow::Result<BlockJson> {
     let bytes = plain(&detail.block);
     let block: Block = from_hex("block", &bytes)?;
@@ -85,7 +87,7 @@ fn convert(detail: &BlockDetail, outcomes: Vec<String>) -> anyhow::Result<BlockJ
     })
 }
 
-/// An account with its proof.
+/// Fetches an account with its proof.
 pub(super) async fn account(
     url: &str,
     roots: &Roots,
@@ -110,7 +112,7 @@ pub(super) async fn account(
     })
 }
 
-/// Hexadecimal digits without `0x`.
+/// Returns hexadecimal digits without `0x`.
 fn plain(hex: &Hex) -> String {
     hex::encode(&hex.0)
 }

@@ -22,21 +22,21 @@ use std::{
     time::Duration,
 };
 
-/// The address at which an explorer serves that was not told another one.
+/// The explorer's default listen address.
 pub(super) const DEFAULT_LISTEN: &str = "127.0.0.1:26680";
 
-/// Most bytes of a genesis file: some millions of accounts.
+/// Size limit of a genesis file: enough for some millions of accounts.
 const MAX_GENESIS_BYTES: u64 = 1 << 30;
 
-/// How long work on the index may take that has begun when the explorer is stopped.
+/// How long shutdown waits for work on the index that is already running.
 const CLOSE_LIMIT: Duration = Duration::from_secs(10);
 
-/// Show a chain to people and programs: a web page, an HTTP interface, streams
+/// Serve a chain's verified blocks: web page, HTTP API, event streams
 ///
-/// It follows validators over their HTTP interface and believes none of them: every block's
-/// finality is verified with the trust file before anything of it is shown. If a validator lies or
-/// falls behind, it goes on with another one, so give several. Its index can be deleted at any
-/// time; it is made again from what the validators keep.
+/// The explorer follows validators over their HTTP API and trusts none of them: it verifies every
+/// block's finality with the trust file before it shows any of it. If a validator sends something
+/// invalid or falls behind, the explorer switches to another one, so give several. You can delete
+/// its index at any time; it is rebuilt from the blocks that the validators keep.
 #[derive(Args)]
 #[command(
     args_conflicts_with_subcommands = true,
@@ -53,59 +53,61 @@ pub(super) struct Explorer {
     /// The chain's trust file
     #[arg(long, value_name = "FILE", required = true)]
     trust: Option<PathBuf>,
-    /// The chain's genesis file: execute the blocks and check what became of transactions
+    /// The chain's genesis file; with it, the explorer executes the blocks and checks the outcomes
+    /// of transactions
     #[arg(long, value_name = "FILE")]
     genesis: Option<PathBuf>,
-    /// A validator's HTTP address; may be given several times
+    /// A validator's HTTP address; can be repeated
     #[arg(long = "upstream", value_name = "URL", default_value = DEFAULT_RPC)]
     upstreams: Vec<String>,
     #[command(flatten)]
     believed: Believed,
-    /// Where to serve
+    /// The address to serve on
     #[arg(long, value_name = "ADDRESS", default_value = DEFAULT_LISTEN)]
     listen: SocketAddr,
     /// The folder of the index
     #[arg(long, value_name = "DIR", default_value = "explorer-data")]
     data: PathBuf,
-    /// Connections at a time; one client (an IPv4 address or an IPv6 /64) may have a quarter
+    /// Most simultaneous connections; one client (an IPv4 address or an IPv6 /64) can hold a
+    /// quarter of them
     #[arg(long, value_name = "N", default_value_t = 4_096,
           value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
     max_connections: u32,
-    /// Streams at a time; one client may have a quarter
+    /// Most simultaneous streams; one client can hold a quarter of them
     #[arg(long, value_name = "N", default_value_t = 2_048,
           value_parser = clap::value_parser!(u32).range(0..=1_000_000))]
     max_streams: u32,
-    /// A name under which it is asked, beside addresses and localhost; may be given several times
+    /// A host name of this explorer, in addition to IP addresses and localhost; can be repeated
     #[arg(long = "host", value_name = "NAME")]
     hosts: Vec<String>,
-    /// An origin whose web pages may read its answers, or "*"; may be given several times
+    /// An origin whose web pages may read the responses (CORS), or "*" for all; can be repeated
     #[arg(long = "cors-origin", value_name = "ORIGIN")]
     cors_origins: Vec<String>,
-    /// A reverse proxy whose X-Forwarded-For tells who the client is; may be given several times
+    /// The IP address of a reverse proxy whose X-Forwarded-For header is trusted; can be repeated
     #[arg(long = "trusted-proxy", value_name = "IP")]
     trusted_proxies: Vec<IpAddr>,
-    /// What to log: a level (error, warn, info, debug, trace) or directives
+    /// What to log: a level (error, warn, info, debug, trace) or tracing directives
     #[arg(long, value_name = "LEVEL", default_value = "info")]
     log_level: String,
-    /// How to log: text for people, json for programs
+    /// Log format: text for people, json for programs
     #[arg(long, value_name = "FORMAT", default_value = "text", value_parser = ["text", "json"])]
     log_format: String,
-    /// Stop when standard input closes, as if told to; for programs that start explorers
+    /// Stop gracefully when standard input closes; for programs that start explorers
     #[arg(long)]
     stop_with_stdin: bool,
 }
 
 #[derive(Subcommand)]
 enum Command {
-    /// Show how an explorer is doing: newest block, lag, validators that it reads from
+    /// Show an explorer's health: newest block, lag, the validators that it reads from
     Status(Status),
-    /// Print one hash over a stopped explorer's index, to compare it with another one's
+    /// Print a hash of a stopped explorer's index, to compare it with another explorer's
     Digest(Digest),
-    /// Print the OpenAPI document of the HTTP interface
+    /// Print the OpenAPI document of the HTTP API
     Openapi,
 }
 
-/// Show how an explorer is doing: newest block, lag, validators that it reads from
+/// Show an explorer's health: newest block, lag, the validators that it reads from
 #[derive(Args)]
 struct Status {
     /// The explorer's address
@@ -118,10 +120,10 @@ struct Status {
     json: bool,
 }
 
-/// Print one hash over a stopped explorer's index, to compare it with another one's
+/// Print a hash of a stopped explorer's index, to compare it with another explorer's
 ///
-/// The hash covers everything that the chain's blocks decide. What was observed on the way, such
-/// as nullifications, may differ from explorer to explorer and is left out.
+/// The hash covers everything that is determined by the chain's blocks. Observations, such as
+/// nullifications, can differ between explorers and are left out.
 #[derive(Args)]
 struct Digest {
     /// The chain's trust file
@@ -191,15 +193,14 @@ impl Explorer {
             service.run(stopped).await?;
             anyhow::Ok(())
         })?;
-        // The index is closed before the process ends: RocksDB's threads abort it if they still run
-        // while it takes down what they use.
+        // Close the index before the process exits: RocksDB's threads abort the process if they
+        // still run while its global state is destroyed.
         runtime.shutdown_timeout(CLOSE_LIMIT);
         drop(lock);
         Ok(())
     }
 }
 
-/// A chain's genesis file.
 fn load_genesis_file(path: &Path) -> anyhow::Result<Genesis> {
     let text = read_text(path, MAX_GENESIS_BYTES)?;
     Genesis::from_json(&text).with_context(|| format!("--genesis {}", path.display()))

@@ -1,10 +1,11 @@
-//! A validator's folder that is complete in itself, to be taken to its machine.
+//! Writes a complete validator folder that can be copied to the validator's machine.
 
 use crate::{
-    config::{CONFIG_FILE, ConsensusConfig, NewConfig},
+    config::{CONFIG_FILE, NewConfig},
     genesis::{DealtChain, GENESIS_FILE, TRUST_FILE, write_new},
 };
 use anyhow::{Context as _, bail};
+use quorate_machine::machine::ConsensusConfig;
 use quorate_p2p::PeerAddress;
 use quorate_types::Identity;
 use std::{
@@ -14,15 +15,15 @@ use std::{
     time::Duration,
 };
 
-/// How far the port for metrics lies above the one for HTTP.
+/// The metrics port is the HTTP port plus this offset.
 const ADMIN_OFFSET: u16 = 100;
 
-/// What follows for a chain on which nobody has anything.
+/// Printed for a chain without funded accounts.
 pub(super) const NO_ACCOUNT: &str = "Nothing can be transferred on it, ever: balances come from the genesis \
     file alone. Make an account with `quorate keys generate`, and the chain anew with --account \
     IDENTITY=BALANCE";
 
-/// The ports for HTTP and for metrics of a validator with this address.
+/// Returns the HTTP and metrics ports of a validator with this peer address.
 pub(super) fn local_ports(address: &PeerAddress) -> anyhow::Result<[u16; 2]> {
     let http = address.port().checked_add(1).with_context(|| {
         format!("the address {address}: there is no next port for HTTP; use a lower one")
@@ -33,11 +34,11 @@ pub(super) fn local_ports(address: &PeerAddress) -> anyhow::Result<[u16; 2]> {
     Ok([http, admin])
 }
 
-/// Refuses addresses whose validators would listen on one port of one machine.
+/// Refuses addresses whose validators would listen on the same port of the same machine.
 pub(super) fn check_addresses(addresses: &[PeerAddress]) -> anyhow::Result<()> {
     let mut taken: BTreeMap<(String, u16), (usize, &str)> = BTreeMap::new();
     for (place, address) in addresses.iter().enumerate() {
-        // All of these are one machine.
+        // All loopback addresses are the same machine.
         let host = match address {
             PeerAddress::Ip(at) if at.ip().is_loopback() => Ipv4Addr::LOCALHOST.to_string(),
             PeerAddress::Ip(at) => at.ip().to_string(),
@@ -66,8 +67,8 @@ pub(super) fn check_addresses(addresses: &[PeerAddress]) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Writes a validator's configuration, with the genesis and trust files beside it. With `one_machine` it
-/// listens for its peers on 127.0.0.1, else on all interfaces.
+/// Writes a validator's configuration, and the genesis and trust files beside it. With
+/// `one_machine` the validator listens for peers on 127.0.0.1, else on all interfaces.
 pub(super) fn write(
     directory: &Path,
     dealt: &DealtChain,

@@ -8,18 +8,16 @@ use super::{
 };
 use crate::{
     config::{CONFIG_FILE, load_genesis},
-    genesis::{
-        DEFAULT_FEES, DEFAULT_LIMITS, DealtChain, GENESIS_FILE, NewChain, TRUST_FILE, is_proven,
-        validator_directory,
-    },
+    genesis::{DealtChain, GENESIS_FILE, NewChain, TRUST_FILE, is_proven, validator_directory},
     keys::{self, IDENTITY_FILE, VOTE_FILE},
-    rpc::clock_time,
 };
 use anyhow::{Context as _, bail};
 use clap::{ArgGroup, Args, Subcommand};
 use quorate_crypto::{Identity, bls::SchemeKind};
 use quorate_files::read_text;
+use quorate_machine::live::verdict::clock_time;
 use quorate_p2p::PeerAddress;
+use quorate_types::genesis::{DEFAULT_FEES, DEFAULT_LIMITS};
 use quorate_types::{
     EpochLength,
     genesis::{self as types, BlockLimits, Fees, GenesisAccount, GenesisValidator, Protocol},
@@ -27,30 +25,32 @@ use quorate_types::{
 use serde_json::json;
 use std::path::PathBuf;
 
-/// Most bytes of a registration.
+/// Size limit of a registration file.
 const MAX_REGISTRATION_BYTES: u64 = 64 << 10;
 
-/// Make and show genesis files
+/// Create and show genesis files
 #[derive(Subcommand)]
 pub(super) enum Genesis {
-    /// Start a new chain: genesis.json, trust.json and, unless validators made theirs, the vote keys
+    /// Create a new chain: genesis.json, trust.json and, unless validators made their own, the vote
+    /// keys
     Create(Box<Create>),
-    /// Check a genesis file and show what is in it
+    /// Check a genesis file and show its content
     Show(Show),
 }
 
-/// Start a new chain
+/// Create a new chain: genesis.json, trust.json and, unless validators made their own, the vote
+/// keys
 ///
-/// With --scheme bls-threshold, a trusted dealer makes the chain's group key and deals a share of it
-/// to each validator. WHOEVER RUNS
-/// THIS SEES EVERY SHARE and could keep them and forge the chain: all must trust the dealer, who
-/// hands each validator its own vote.key and deletes the rest. With --scheme bls-aggregate there
-/// is no dealer and no group key: each validator makes its vote key with `quorate init` (or `quorate keys
-/// vote`) and hands in the registration. Without registrations, the vote keys are made here.
+/// With --scheme bls-threshold, a trusted dealer generates the chain's group key and gives each
+/// validator a share of it. WHOEVER RUNS THIS COMMAND SEES EVERY SHARE and could keep them and
+/// forge the chain: all validators must trust the dealer, who gives each validator its own vote.key
+/// and deletes the rest. With --scheme bls-aggregate there is no dealer and no group key: each
+/// validator generates its vote key with `quorate init` (or `quorate keys vote`) and sends its
+/// registration. Without registrations, the vote keys are generated here.
 ///
-/// Written to the directory: genesis.json (the same for all validators), trust.json (what anybody
-/// needs to verify the chain), and validator-N/vote.key (secret, mode 0600) for each validator
-/// that has not registered its own; with --validators also validator-N/identity.key, with --address also
+/// Writes to the directory: genesis.json (the same for all validators), trust.json (to verify the
+/// chain), and validator-N/vote.key (secret, mode 0600) for each validator without a registration.
+/// With --validators it also writes validator-N/identity.key; with --address also
 /// validator-N/validator.toml, genesis.json and trust.json, so that the folder is complete.
 #[derive(Args)]
 #[command(
@@ -68,28 +68,29 @@ pub(super) enum Genesis {
     quorate genesis create … --account 5fa1…=1000000"
 )]
 pub(super) struct Create {
-    /// The chain's name, for people; 1 to 64 bytes
+    /// The chain's name, for display; 1 to 64 bytes
     #[arg(long)]
     name: String,
-    /// The validators' identities (64 hexadecimal digits each), in the order of the committee
+    /// The validators' identities (64 hexadecimal digits each), in committee order
     #[arg(long, value_name = "HEX", num_args = 1..)]
     identity: Vec<Identity>,
-    /// Make this many new identities instead, 1 to 512, and write their identity.key too
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=512))]
+    /// Generate this many new identities instead, 1 to 1024, and write their identity.key files too
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=quorate_types::limits::MAX_VALIDATORS as i64))]
     validators: Option<u32>,
-    /// The files that validators have made with `quorate keys vote`, in the order of the committee;
-    /// with --scheme bls-aggregate. Then nobody but its validator ever sees a vote key
+    /// Registration files made by the validators with `quorate init` or `quorate keys vote`, in
+    /// committee order; requires --scheme bls-aggregate. No vote key ever leaves its validator's
+    /// machine
     #[arg(long, value_name = "FILE", num_args = 1..)]
     registration: Vec<PathBuf>,
-    /// Directory to write to; made if missing
+    /// Directory to write to; created if missing
     #[arg(long, value_name = "DIR")]
     out: PathBuf,
-    /// Accounts that exist from the start, and what they hold
+    /// Accounts that exist from the start, with their balances
     #[arg(long, value_name = "HEX=BALANCE", num_args = 1.., value_parser = parse_account)]
     account: Vec<GenesisAccount>,
-    /// The validators' addresses for each other, IP addresses or host names, in the same order: write
-    /// their validator.toml too. A validator listens on the port of its address, on all interfaces, and serves HTTP on
-    /// the next port, on 127.0.0.1
+    /// The validators' addresses for each other, IP addresses or host names, in committee order;
+    /// with them, each validator.toml is written too. A validator listens on the port of its
+    /// address, on all interfaces, and serves HTTP on the next port, on 127.0.0.1
     #[arg(long, value_name = "HOST:PORT", num_args = 1..)]
     address: Vec<PeerAddress>,
     /// The consensus protocol
@@ -104,13 +105,13 @@ pub(super) struct Create {
     /// Most bytes of a block, 1024 to 2097152
     #[arg(long, value_name = "N", default_value_t = DEFAULT_LIMITS.max_bytes)]
     max_block_bytes: usize,
-    /// The least that any transfer pays beside its amount, in the chain's smallest unit
+    /// The minimum fee of a transfer, in the chain's smallest unit
     #[arg(long, value_name = "N", default_value_t = DEFAULT_FEES.per_transfer)]
     fee_per_transfer: u64,
-    /// What it pays at least for each byte of its memo, on top
+    /// The additional minimum fee for each byte of a transfer's memo
     #[arg(long, value_name = "N", default_value_t = DEFAULT_FEES.per_memo_byte)]
     fee_per_memo_byte: u64,
-    /// How many blocks an epoch has
+    /// The length of an epoch in blocks
     #[arg(long, value_name = "N", default_value_t = EpochLength::DEFAULT.blocks(),
           value_parser = clap::value_parser!(u64).range(1..))]
     epoch_blocks: u64,
@@ -121,7 +122,7 @@ pub(super) struct Create {
     json: bool,
 }
 
-/// Check a genesis file and show what is in it
+/// Check a genesis file and show its content
 #[derive(Args)]
 #[command(after_help = "Examples:
   quorate genesis show mychain/genesis.json
@@ -146,12 +147,10 @@ pub(super) fn parse_account(text: &str) -> Result<GenesisAccount, String> {
     })
 }
 
-/// Reads a protocol's name.
 pub(super) fn parse_protocol(name: &str) -> Result<Protocol, String> {
     serde_json::from_value(name.into()).map_err(|_| "known protocols: simplex".into())
 }
 
-/// The protocol's name.
 pub(super) fn protocol_name(protocol: Protocol) -> &'static str {
     match protocol {
         Protocol::Simplex => "simplex",
@@ -213,7 +212,7 @@ impl Create {
         };
         let dealt = chain.deal().context("cannot make this chain")?;
         folders::check_addresses(&self.address)?;
-        // Whose validators register have no secrets made here.
+        // With registrations, no secrets are generated here.
         let passphrase = match self.is_dealt() {
             true => self.protection.choose()?,
             false => None,
@@ -228,12 +227,12 @@ impl Create {
         self.report(&dealt)
     }
 
-    /// Whether secrets are made here.
+    /// Whether this command generates secrets.
     fn is_dealt(&self) -> bool {
         self.registration.is_empty()
     }
 
-    /// The registrations' content, each checked on its own so that an error names its file.
+    /// Reads the registrations. Checks each one separately so that an error names its file.
     fn registrations(&self) -> anyhow::Result<Vec<GenesisValidator>> {
         if !self.registration.is_empty() && self.scheme != SchemeKind::BlsAggregate {
             bail!(

@@ -1,7 +1,7 @@
-//! Which archives of `quorate move export` this user has imported on this machine.
+//! The list of `quorate move export` archives that this user has imported on this machine.
 //!
-//! An import removes its archive. This is for the copies that are left behind, by `scp` for instance: a
-//! second import would be a second validator with the same keys, and with the journal of long ago.
+//! An import removes its archive, but copies of it can remain (made by `scp`, for instance). A
+//! second import would create a second validator with the same keys and an outdated vote journal.
 
 use anyhow::Context as _;
 use quorate_files::{make_private_folder, read_text};
@@ -16,31 +16,32 @@ use std::{
     time::{SystemTime, UNIX_EPOCH},
 };
 
-/// The list's name in the folder of this user's state.
+/// Path of the list within the user's state directory.
 const LIST: &str = "quorate/imported.jsonl";
 
-/// Most bytes of it: thousands of imports.
+/// Size limit of the list: enough for thousands of imports.
 const MAX_LIST_BYTES: u64 = 1 << 20;
 
-/// An import, a line of the list.
+/// A line of the list.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Import {
-    /// The archive's id.
+    /// The id in the archive.
     archive: String,
-    /// The folder that was filled.
+    /// The folder that the archive was unpacked to.
     pub(super) folder: PathBuf,
-    /// When, in milliseconds since 1970.
+    /// In milliseconds since 1970.
     pub(super) at_ms: u64,
 }
 
-/// A fresh id for an archive, in hexadecimal.
+/// Returns a random id for a new archive, in hexadecimal.
 pub(super) fn new_id() -> String {
     let mut id = [0; 16];
     rand::rng().fill_bytes(&mut id);
     hex::encode(id)
 }
 
-/// Where the list is, by the XDG base directory specification; `None` if the environment does not tell.
+/// Returns the path of the list, according to the XDG base directory specification; `None` if the
+/// environment does not define it.
 fn list() -> Option<PathBuf> {
     let absolute = |name: &str| {
         let path = PathBuf::from(env::var_os(name)?);
@@ -51,7 +52,7 @@ fn list() -> Option<PathBuf> {
     Some(state.join(LIST))
 }
 
-/// The import of this archive, if this user has made one here.
+/// Returns this user's import of the archive on this machine, if any.
 ///
 /// # Errors
 ///
@@ -64,7 +65,7 @@ pub(super) fn find(archive: &str) -> anyhow::Result<Option<Import>> {
         Err(error) if error.is_missing() => return Ok(None),
         text => text.context("the list of imported archives")?,
     };
-    // The newest one, if there are several.
+    // The last one if there are several.
     let imports = text
         .lines()
         .rev()
@@ -73,7 +74,7 @@ pub(super) fn find(archive: &str) -> anyhow::Result<Option<Import>> {
     Ok(imports.next())
 }
 
-/// Remembers an import durably.
+/// Appends an import to the list and syncs it.
 ///
 /// # Errors
 ///

@@ -11,12 +11,13 @@ use clap::Args;
 use serde_json::json;
 use std::path::PathBuf;
 
-/// Make one validator's keys on its own machine, and what it hands in for a new chain
+/// Create one validator's keys on its own machine, and its entry for a new chain's genesis file
 ///
-/// Writes identity.key and vote.key (secret, mode 0600, under one passphrase) and registration.json, which
-/// holds nothing secret: hand it to whoever makes the genesis file with `quorate genesis create --scheme
-/// bls-aggregate --registration …`. No key ever leaves this machine, and there is no dealer. What comes
-/// back, genesis.json, trust.json and validator.toml, goes into the same directory.
+/// Writes identity.key and vote.key (secret, mode 0600, encrypted under one passphrase) and
+/// registration.json, which contains no secrets: send it to the person who runs `quorate genesis
+/// create --scheme bls-aggregate --registration …`. No key leaves this machine, and there is no
+/// dealer. Put the files that you get back (genesis.json, trust.json and validator.toml) into the
+/// same directory.
 #[derive(Args)]
 #[command(after_help = "Example:
   quorate init --chain mychain --out validator")]
@@ -24,7 +25,7 @@ pub(super) struct Init {
     /// The chain's name
     #[arg(long, value_name = "NAME")]
     chain: String,
-    /// Directory to write to; made if missing
+    /// Directory to write to; created if missing
     #[arg(long, value_name = "DIR", default_value = "validator")]
     out: PathBuf,
     #[command(flatten)]

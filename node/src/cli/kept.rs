@@ -1,24 +1,23 @@
-//! Which blocks to keep, as command lines say it.
+//! The command-line syntax for block retention.
 
 use crate::config::{
     MAX_RETENTION_TIME, MIN_RETENTION_BLOCKS, MIN_RETENTION_TIME, format_duration, parse_duration,
 };
 use std::time::Duration;
 
-/// Which blocks are kept.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Kept {
-    /// So many; 0 for all.
+    /// The newest blocks, this many; 0 keeps all.
     Blocks(u64),
-    /// Those of so long.
+    /// The blocks of this period.
     Time(Duration),
 }
 
-/// Reads a number of blocks, or a time.
+/// Parses a number of blocks or a duration.
 ///
 /// # Errors
 ///
-/// If it is neither, or out of its range.
+/// If the text is neither, or out of range.
 pub(super) fn parse_kept(text: &str) -> Result<Kept, String> {
     let range = MIN_RETENTION_TIME..=MAX_RETENTION_TIME;
     match (text.parse(), parse_duration(text)) {

@@ -15,37 +15,37 @@ use quorate_types::{Identity, genesis::GenesisValidator, limits::MAX_CHAIN_NAME_
 use serde_json::json;
 use std::path::{Path, PathBuf};
 
-/// Make and show identity keys
+/// Create and show identity keys
 ///
-/// An identity is an ed25519 key pair. Validators prove theirs when they connect to each other;
-/// accounts are named by theirs and sign transactions with it.
+/// An identity is an ed25519 key pair. Validators authenticate with it when they connect to each
+/// other; an account is identified by its public key, and its transactions are signed with it.
 #[derive(Subcommand)]
 pub(super) enum Keys {
-    /// Make a new identity key
+    /// Create a new identity key
     Generate(Generate),
-    /// Make a validator's own vote key, and what it hands in for the genesis file
+    /// Create a validator's own vote key, and its registration for the genesis file
     Vote(Vote),
-    /// Show the public half of a key file
+    /// Show the public key of a key file
     Show(Show),
     /// Encrypt a key file under a passphrase, in place
     Encrypt(Convert),
-    /// Write a key file without encryption, in place
+    /// Decrypt a key file in place
     Decrypt(Convert),
     /// Set, change or remove the passphrase of key files, in place
     Passphrase(ChangePassphrase),
 }
 
-/// Make a new identity key
+/// Create a new identity key
 ///
 /// Writes identity.key: 32 secret bytes, encrypted under a passphrase in the age format, mode 0600.
-/// Whoever has this file and the passphrase is this validator or owns this account. A file that
-/// exists is never written over.
+/// Anybody who has this file and the passphrase can act as this validator or spend from this
+/// account. An existing file is never overwritten.
 #[derive(Args)]
 #[command(after_help = "Examples:
   quorate keys generate --out validator-0
   quorate keys generate --out alice --json")]
 pub(super) struct Generate {
-    /// Directory to write identity.key to; made if missing
+    /// Directory to write identity.key to; created if missing
     #[arg(long, value_name = "DIR")]
     out: PathBuf,
     #[command(flatten)]
@@ -57,7 +57,7 @@ pub(super) struct Generate {
 
 /// Encrypt or decrypt a key file in place
 ///
-/// The old file goes only when the new one is on disk.
+/// The old file is replaced only after the new one is on disk.
 #[derive(Args)]
 #[command(after_help = "Examples:
   quorate keys encrypt validator/vote.key
@@ -71,19 +71,20 @@ pub(super) struct Convert {
 
 /// Set, change or remove the passphrase of key files, in place
 ///
-/// A file that is not encrypted is encrypted; one that is gets the new passphrase, or none with
-/// --remove. All files are opened before the first is changed, and of each the old file goes only when
-/// the new one is on disk. A running validator is not disturbed: it needs the passphrase at its next start.
+/// A file that is not encrypted becomes encrypted. An encrypted file gets the new passphrase, or
+/// none with --remove. All files are opened before the first is changed, and each old file is
+/// replaced only after the new one is on disk. A running validator is not affected: it needs the
+/// new passphrase at its next start.
 #[derive(Args)]
 #[command(after_help = "Examples:
   quorate keys passphrase validator/identity.key validator/vote.key
   quorate keys passphrase validator/vote.key --passphrase-file old --new-passphrase-file new
   quorate keys passphrase --remove validator/vote.key --passphrase-file old")]
 pub(super) struct ChangePassphrase {
-    /// The key files; those that are encrypted share a passphrase
+    /// The key files; all encrypted ones must have the same passphrase
     #[arg(required = true, value_name = "FILE")]
     files: Vec<PathBuf>,
-    /// Leave the files without a passphrase: for test networks
+    /// Store the files unencrypted; only for test networks
     #[arg(long, conflicts_with = "new_passphrase_file")]
     remove: bool,
     #[command(flatten)]
@@ -92,12 +93,12 @@ pub(super) struct ChangePassphrase {
     new: NewSource,
 }
 
-/// Make a validator's own vote key, for a chain with the scheme bls-aggregate
+/// Create a validator's own vote key, for a chain with the scheme bls-aggregate
 ///
-/// Writes vote.key (secret, mode 0600) and registration.json: the identity, the vote key's public
-/// half, and the proof that its secret is known here, which is bound to the chain's name and the
-/// identity. Hand the registration to whoever runs `quorate genesis create --registration …`; the
-/// vote key never leaves this machine.
+/// Writes vote.key (secret, mode 0600) and registration.json, which contains the identity, the
+/// public vote key, and a proof of possession of the secret vote key, bound to the chain's name and
+/// the identity. Send the registration to the person who runs `quorate genesis create
+/// --registration …`; the vote key never leaves this machine.
 #[derive(Args)]
 #[command(after_help = "Example:
   quorate keys vote --chain mychain --identity validator/identity.key --out validator")]
@@ -105,10 +106,10 @@ pub(super) struct Vote {
     /// The chain's name
     #[arg(long, value_name = "NAME")]
     chain: String,
-    /// The validator's identity key
+    /// The validator's identity key file
     #[arg(long, value_name = "FILE")]
     identity: PathBuf,
-    /// Directory to write to; made if missing
+    /// Directory to write to; created if missing
     #[arg(long, value_name = "DIR")]
     out: PathBuf,
     #[command(flatten)]
@@ -118,9 +119,9 @@ pub(super) struct Vote {
     json: bool,
 }
 
-/// Show the public half of a key file
+/// Show the public key of a key file
 ///
-/// The secret itself is never printed.
+/// Never prints the secret key.
 #[derive(Args)]
 #[command(after_help = "Examples:
   quorate keys show validator-0/identity.key
@@ -128,7 +129,7 @@ pub(super) struct Vote {
 pub(super) struct Show {
     /// The key file
     file: PathBuf,
-    /// The file is a validator's vote.key: show its public key, as it stands in the genesis file
+    /// The file is a validator's vote.key: show its public key as it appears in the genesis file
     #[arg(long)]
     vote: bool,
     #[command(flatten)]
@@ -171,7 +172,7 @@ impl Generate {
 
 impl Vote {
     fn run(self) -> anyhow::Result<()> {
-        // One passphrase opens the identity, if it is encrypted, and protects the vote key.
+        // The same passphrase opens the identity, if it is encrypted, and protects the vote key.
         let access = self.protection.access();
         let identity = keys::load_identity(&self.identity, &access)?.identity();
         let passphrase = self.protection.choose_as(&access)?;
@@ -192,7 +193,8 @@ impl Vote {
     }
 }
 
-/// Makes a vote key and its registration in a directory. Returns the registration and its file.
+/// Creates a vote key and its registration in a directory. Returns the registration and the path of
+/// its file.
 pub(super) fn new_vote_key(
     chain: &str,
     identity: Identity,

@@ -17,11 +17,12 @@ use crate::{
 };
 use anyhow::{Context as _, bail, ensure};
 use clap::Args;
+use quorate_api::{ANSWER_TIMEOUT, RpcClient};
 use quorate_crypto::SecretKey;
 use quorate_files::read_text;
 use quorate_load::{
-    ANSWER_TIMEOUT, LatencySummary, LoadPlan, LoadReport, MAX_RATE, Pace, Row, RpcClient, Shape,
-    Step, StepReport, derive_accounts, fund,
+    LatencySummary, LoadPlan, LoadReport, MAX_RATE, Pace, Row, Shape, Step, StepReport,
+    derive_accounts, fund,
     targets::{To, check_money, choose, wait_until_ready},
 };
 use quorate_types::{ChainId, Identity};
@@ -34,33 +35,33 @@ use std::{
 };
 use tokio::sync::watch;
 
-/// The file that says how the local network in a folder was made.
+/// The settings file of a local network, in its folder.
 const SETTINGS_FILE: &str = "localnet.json";
 
-/// Accounts that are made if nothing else is said.
+/// Number of accounts by default.
 const DEFAULT_ACCOUNTS: u32 = 1_000;
 
-/// Most accounts.
 const MAX_ACCOUNTS: u32 = 100_000;
 
-/// How often a line is printed where there is no terminal, in seconds.
+/// How often a line is printed without a terminal, in seconds.
 const PLAIN_EVERY: u64 = 5;
 
-/// More than this part of all transfers late is told aloud.
+/// A warning is printed if a larger fraction of the transfers is late.
 const LATE_ALOUD: f64 = 0.001;
 
-/// Drive transfers at validators at a fixed rate, and report how long they take to be final
+/// Send transfers at a fixed rate, and report how long they take to become final
 ///
-/// An open loop, unless --clients is given: transfers are due at fixed times, whatever becomes of
-/// those before, and each latency counts from when the transfer was due. So what waits behind a
-/// slow validator is not left out. A closed loop (--clients) slows down with the validators, and
-/// its latencies look better than what users would see.
+/// By default the load is an open loop: transfers are due at fixed times, regardless of what
+/// happens to earlier ones, and each latency counts from when the transfer was due. So time spent
+/// waiting behind a slow validator is included. A closed loop (--clients) slows down with the
+/// validators, and its latencies look better than what users would see.
 ///
-/// Without further flags it takes the validators and the funded accounts of the `quorate localnet`
-/// in the folder ./localnet. For any other chain give addresses with --rpc, and an account that
-/// has money with --fund-from: it pays as many new accounts as are needed first.
+/// Without further flags, the command uses the validators and the funded accounts of the `quorate
+/// localnet` in the folder ./localnet. For any other chain, give addresses with --rpc and a funded
+/// account with --fund-from; it first pays as many new accounts as are needed.
 ///
-/// Ctrl-C ends the load with its report; a second one does not wait for what is on its way.
+/// Ctrl-C stops the load, waits for the transfers in flight and prints the report; a second Ctrl-C
+/// does not wait.
 #[derive(Args)]
 #[command(after_help = "Examples:
   quorate load --rate 500 --for 30s
@@ -72,24 +73,25 @@ const LATE_ALOUD: f64 = 0.001;
 
 What the figures mean: docs/LOAD.md")]
 pub(super) struct Load {
-    /// The folder of a local network: its validators and its funded accounts
+    /// The folder of a local network, with its validators and funded accounts
     #[arg(long, default_value = "localnet", value_name = "DIR")]
     dir: PathBuf,
-    /// The validators' HTTP addresses, instead of the folder's
+    /// The validators' HTTP addresses, comma-separated, instead of those of the folder
     #[arg(long, value_name = "URL", value_delimiter = ',')]
     rpc: Vec<String>,
     #[command(flatten)]
     believed: Believed,
     #[command(flatten)]
     chain: ForChain,
-    /// Which of them get the load: all (the accounts are dealt to them in turn), one (the first),
-    /// nearest or nearest:N (those with the shortest round trips)
+    /// Which validators get the load: all (accounts are assigned round-robin), one (the first),
+    /// nearest, or nearest:N (those with the shortest round trips)
     #[arg(long, default_value = "all", value_name = "WHICH")]
     to: To,
     /// Transfers per second
     #[arg(long, default_value_t = 100.0, value_name = "TX_PER_S", conflicts_with_all = ["steps", "clients"])]
     rate: f64,
-    /// Several rates one after the other, such as 500,1000,2000; 0 is a pause
+    /// Several rates in transfers per second, one after the other, such as 500,1000,2000; 0 is a
+    /// pause
     #[arg(
         long,
         value_name = "TX_PER_S",
@@ -97,56 +99,59 @@ pub(super) struct Load {
         conflicts_with = "clients"
     )]
     steps: Vec<f64>,
-    /// How long each of --steps lasts
+    /// How long each step of --steps lasts
     #[arg(long, value_name = "TIME", default_value = "20s", value_parser = parse_duration)]
     step_for: Duration,
-    /// A closed loop: so many clients, each of which sends its next transfer when its last is final
+    /// Use a closed loop with this many clients; each sends its next transfer when its previous one
+    /// is final
     #[arg(long, value_name = "N")]
     clients: Option<usize>,
-    /// Stop after this long (30s, 5m); without it, on Ctrl-C
+    /// How long to run (30s, 5m); by default, until Ctrl-C
     #[arg(long = "for", value_name = "TIME", value_parser = parse_duration, conflicts_with = "steps")]
     duration: Option<Duration>,
-    /// Drive the first rate this long before figures count (open loop)
+    /// How long to run the first rate before measuring (open loop only)
     #[arg(long, value_name = "TIME", default_value = "2s", value_parser = parse_duration)]
     warm_up: Duration,
-    /// How many accounts send: all of the folder's, or with --fund-from 1000
+    /// How many accounts send transfers; by default all of the folder's, or 1000 with --fund-from
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=100_000))]
     accounts: Option<u32>,
-    /// Derive the accounts from this key file, and pay those that hold too little from its account
+    /// Derive the sending accounts from this key file, and top them up from the key's own account
     #[arg(long, value_name = "FILE")]
     fund_from: Option<PathBuf>,
-    /// What each account is paid, in the chain's smallest unit; a transfer takes 2
+    /// How much to pay each account, in the chain's smallest unit; a transfer costs 2
     #[arg(long, value_name = "AMOUNT", default_value_t = 1_000_000)]
     fund: u64,
     #[command(flatten)]
     opening: Opening,
-    /// Requests that one validator has at a time; what is due beyond waits, and is late
+    /// Most requests in flight to one validator; further transfers wait and are late
     #[arg(long, value_name = "N", default_value_t = 32)]
     connections: usize,
-    /// Most transfers in one request, if several are due at once: 100, or 1 with --clients
+    /// Most transfers in one request, if several are due at once; by default 100, or 1 with
+    /// --clients
     #[arg(long, value_name = "N")]
     batch: Option<usize>,
-    /// Bytes that each transfer carries as its memo, beside its own 161; up to 4096
+    /// Size of each transfer's memo in bytes, in addition to the 161 bytes of the transfer itself;
+    /// at most 4096
     #[arg(long, value_name = "BYTES", default_value_t = 0, value_parser = clap::builder::RangedU64ValueParser::<usize>::new().range(0..=4096))]
     payload: usize,
-    /// A transfer that was taken in and is not final after this long counts as lost
+    /// After this long, a transfer that was accepted but is not final counts as lost
     #[arg(long, value_name = "TIME", default_value = "60s", value_parser = parse_duration)]
     lost_after: Duration,
-    /// How long to wait at the end for what is on its way
+    /// How long to wait at the end for transfers in flight
     #[arg(long, value_name = "TIME", default_value = "10s", value_parser = parse_duration)]
     drain: Duration,
-    /// How long to wait at the beginning until all validators answer
+    /// How long to wait at the start until all validators answer
     #[arg(long, value_name = "TIME", default_value = "30s", value_parser = parse_duration)]
     wait: Duration,
-    /// Write the report with its histograms to this file as one JSON object; - is standard output
+    /// Write the report with its histograms to this file as one JSON object; - for standard output
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
-    /// Write a line for each second to this file
+    /// Write one line per second to this CSV file
     #[arg(long, value_name = "FILE")]
     csv: Option<PathBuf>,
 }
 
-/// What `--json` writes.
+/// The JSON object that `--json` writes.
 #[derive(Serialize)]
 struct Output<'a> {
     chain_id: ChainId,
@@ -158,14 +163,14 @@ struct Output<'a> {
     warnings: Vec<String>,
 }
 
-/// A validator that gets load.
+/// A validator that receives load.
 #[derive(Clone, Serialize)]
 struct Target {
     url: String,
     round_trip_ms: f64,
 }
 
-/// What a load starts with.
+/// Everything that a load needs to start.
 struct Prepared {
     chain: ChainId,
     targets: Vec<Target>,
@@ -251,7 +256,7 @@ impl Load {
         self.report(&prepared, &report)
     }
 
-    /// Waits for the validators, and sees to it that the accounts have money.
+    /// Waits for the validators, and makes sure that the accounts are funded.
     async fn prepare(&self) -> anyhow::Result<Prepared> {
         let local = self.local_network()?;
         let urls = match (&self.rpc[..], &local) {
@@ -302,7 +307,7 @@ impl Load {
         })
     }
 
-    /// How the local network in the folder was made, if there is one.
+    /// Reads the settings of the local network in the folder, if there is one.
     fn local_network(&self) -> anyhow::Result<Option<Settings>> {
         let path = self.dir.join(SETTINGS_FILE);
         match read_text(&path, MAX_SETTINGS_BYTES) {
@@ -314,7 +319,7 @@ impl Load {
         }
     }
 
-    /// The accounts' keys, the chain if it is known, and who pays the accounts.
+    /// Returns the accounts' keys, the chain if it is known, and the account that funds the others.
     #[allow(clippy::type_complexity)]
     fn accounts(
         &self,
@@ -391,7 +396,8 @@ fn create(path: &Path) -> anyhow::Result<File> {
     File::create(path).with_context(|| format!("cannot write {}", path.display()))
 }
 
-/// Shows each second, and writes it to the table. A table that cannot be written ends with a word.
+/// Returns a callback that prints each second's row and writes it to the CSV file. Reports only the
+/// first failure to write.
 fn on_row(csv: Option<File>, terminal: bool) -> impl FnMut(&Row) + Send {
     let mut csv = csv;
     let mut headed = false;
@@ -407,7 +413,7 @@ fn on_row(csv: Option<File>, terminal: bool) -> impl FnMut(&Row) + Send {
         }
         let line = line(row);
         if terminal {
-            // Back to the start of the line, and clear what was there.
+            // Return to the start of the line and clear it.
             eprint!("\r\x1b[2K{line}");
             let _ = std::io::stderr().flush();
         } else if row.second.is_multiple_of(PLAIN_EVERY) {
@@ -444,7 +450,7 @@ fn ms(value: Option<f64>) -> String {
     value.map_or("-".to_owned(), |ms| format!("{ms:.1}"))
 }
 
-/// What the figures must not be read without.
+/// Returns warnings about limits on how far the figures can be trusted.
 fn warnings(report: &LoadReport) -> Vec<String> {
     let total = &report.total;
     let part = |count: u64| count as f64 / total.offered.max(1) as f64;

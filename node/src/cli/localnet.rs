@@ -6,18 +6,22 @@ use super::{
     rpc::block_on,
 };
 use crate::{
-    config::{MAX_IDLE_INTERVAL, format_duration, load_genesis, parse_duration},
-    genesis::DEFAULT_LIMITS,
-    localnet::{Curve, ExplorerProcess, Figures, Network, Sample, Settings, prepare, setup},
+    config::{
+        MAX_IDLE_INTERVAL, MIN_RETENTION_BLOCKS, format_duration, load_genesis, parse_duration,
+    },
+    localnet::{
+        Curve, ExplorerProcess, Figures, Network, Sample, Settings, check_ports, prepare, setup,
+    },
 };
 use anyhow::Context as _;
 use clap::Args;
-use quorate_http::client::shown;
-use quorate_load::{
-    Load, LoadConfig, LoadCounters, LoadReport,
-    api::BlockedJson,
-    verdict::{Health, Severity},
+use quorate_api::{
+    BlockedJson,
+    verdict::{Health, Severity, VerdictJson},
 };
+use quorate_http::client::shown;
+use quorate_load::{Load, LoadConfig, LoadCounters, LoadReport};
+use quorate_types::genesis::DEFAULT_LIMITS;
 use quorate_types::{EpochLength, ValidatorIndex, genesis::Protocol};
 use serde::Serialize;
 use std::{
@@ -30,87 +34,94 @@ use std::{
 };
 use tokio::sync::watch;
 
-/// What the figures leave out at the beginning: links are made, caches are cold.
+/// Excluded from the figures at the start: links are being established and caches are cold.
 const WARM_UP: Duration = Duration::from_secs(2);
 
-/// How long the load waits for links between all validators.
+/// How long to wait for links between all validators before the load starts.
 const LINKS_LIMIT: Duration = Duration::from_secs(5);
 
-/// How often the status line is renewed on a terminal, and otherwise.
+/// How often the status line is updated: on a terminal, and otherwise.
 const LINE_INTERVAL: [Duration; 2] = [Duration::from_secs(1), Duration::from_secs(5)];
 
 /// Run a whole network on this machine, with load, and report its figures
 ///
-/// Each validator is a process of its own, with its own database and links. Their files are made
-/// in the directory if they are not there; the next run with the same directory goes on with the
-/// same chain. An explorer shows the chain in a browser, at the address that is printed. Ctrl-C
-/// stops everything cleanly.
+/// Each validator is a separate process with its own database and links. Their files are created in
+/// the directory if they are missing; the next run with the same directory continues the same
+/// chain. An explorer shows the chain in a browser, at the printed address. Ctrl-C stops everything
+/// cleanly.
 #[derive(Args)]
 #[command(after_help = "Examples:
   quorate localnet
   quorate localnet --validators 7 --load 1000 --for 1m
+  quorate localnet --busy --late 12000
   quorate localnet --dir /tmp/net --for 30s --json > figures.json")]
 pub(super) struct Localnet {
-    /// How many validators; 4, or as many as the directory's network has
+    /// How many validators; by default 4, or as many as the directory's network has
     #[arg(long, value_name = "N")]
     validators: Option<usize>,
-    /// Where the network's files are. What is left out of the command line is as it was there before
+    /// The folder of the network's files. Options that are not given keep their values from an
+    /// earlier run in this folder
     #[arg(long, default_value = "localnet")]
     dir: PathBuf,
     /// The consensus protocol
     #[arg(long, default_value = "simplex", value_parser = ["simplex"])]
     protocol: String,
-    /// The vote scheme; bls-threshold unless said otherwise
+    /// The vote scheme (default: bls-threshold)
     #[arg(long, value_parser = ["bls-threshold", "bls-aggregate"])]
     scheme: Option<String>,
-    /// How many blocks an epoch has
+    /// The length of an epoch in blocks
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
     epoch_blocks: Option<u64>,
-    /// The least time from one block to the next (50ms); without it, as fast as it goes
+    /// The minimum time between blocks (50ms); by default, as fast as possible
     #[arg(long, value_name = "TIME", value_parser = parse_duration)]
     block_interval: Option<Duration>,
-    /// The time from one block to the next while there is nothing to put into one; 1s unless said
-    /// otherwise
+    /// The time between blocks while there are no transactions (default: 1s)
     #[arg(long, value_name = "TIME", value_parser = parse_duration, conflicts_with = "busy")]
     idle_interval: Option<Duration>,
-    /// Empty blocks as fast as they go, as with --idle-interval 0s
+    /// Make empty blocks without a pause; the same as --idle-interval 0s
     #[arg(long)]
     busy: bool,
-    /// How many final blocks each validator keeps, 10000 at least, or for how long (7d); 0 for all, as
-    /// without it
+    /// How many final blocks each validator keeps (at least 10000), or for how long (7d); 0 keeps
+    /// all (default: 0)
     #[arg(long, value_name = "N|TIME", value_parser = parse_kept)]
     retention: Option<Kept>,
-    /// Kill a validator this often (kill -9), one after the other, and start it again
+    /// Kill a validator (kill -9) this often, one after the other, and restart it
     #[arg(long, value_name = "TIME", value_parser = parse_duration)]
     kill_every: Option<Duration>,
-    /// Draw memory, disk and block time over the run to this SVG file, with a CSV file beside it
+    /// Keep the last validator away until the chain has grown by this many blocks, then start it with an
+    /// empty database. If the others keep fewer blocks (--retention, with this option 10000 unless given),
+    /// it fetches the state
+    #[arg(long, value_name = "BLOCKS", conflicts_with = "kill_every")]
+    late: Option<u64>,
+    /// Plot memory, disk usage and block time over the run to this SVG file, and write a CSV file
+    /// beside it
     #[arg(long, value_name = "FILE")]
     curve: Option<PathBuf>,
-    /// Signed transfers per second to drive; 0 for none
+    /// How many signed transfers to send per second; 0 for none
     #[arg(long, default_value_t = 50.0, value_name = "TX_PER_S")]
     load: f64,
-    /// Stop after this long (30s, 5m); without it, on Ctrl-C
+    /// How long to run (30s, 5m); by default, until Ctrl-C
     #[arg(long = "for", value_name = "TIME", value_parser = parse_duration)]
     duration: Option<Duration>,
-    /// Funded accounts to send from; 1000 unless said otherwise
+    /// How many funded accounts send transfers (default: 1000)
     #[arg(long, value_name = "N")]
     accounts: Option<u32>,
-    /// Validator i uses ports P + 2i (peers) and P + 2i + 1 (HTTP); the next one is the explorer's,
-    /// those after it are for metrics and the live pages. 26600 unless said otherwise
+    /// The first port. Validator i uses ports P + 2i (peers) and P + 2i + 1 (HTTP); the next port
+    /// is the explorer's, and the ones after it serve metrics and the live pages (default: 26600)
     #[arg(long, value_name = "P")]
     base_port: Option<u16>,
-    /// The chain's name; localnet unless said otherwise
+    /// The chain's name (default: localnet)
     #[arg(long)]
     name: Option<String>,
-    /// Start no explorer beside it; for figures of the validators alone
+    /// Start no explorer, to measure the validators alone
     #[arg(long)]
     no_explorer: bool,
-    /// Print one JSON object with the figures on standard output at the end
+    /// At the end, print one JSON object with the figures on standard output
     #[arg(long)]
     json: bool,
 }
 
-/// What `--json` prints.
+/// The JSON object that `--json` prints.
 #[derive(Serialize)]
 struct Report {
     validators: usize,
@@ -155,11 +166,13 @@ impl Localnet {
             "--load must be 0 to 100000"
         );
         let settings = self.settings()?;
+        check_ports(&settings)?;
         prepare(&self.dir, &settings)?;
         block_on(self.drive(settings))
     }
 
-    /// What the command line says; what it leaves out is as in the directory, or else usual.
+    /// Returns the settings from the command line. Options that are not given come from the
+    /// directory, or else have their defaults.
     fn settings(&self) -> anyhow::Result<Settings> {
         let usual = Settings {
             name: "localnet".to_owned(),
@@ -175,7 +188,9 @@ impl Localnet {
             accounts: 1_000,
             base_port: 26_600,
         };
-        let mut settings = setup::saved(&self.dir)?.unwrap_or(usual);
+        let saved = setup::saved(&self.dir)?;
+        let is_new = saved.is_none();
+        let mut settings = saved.unwrap_or(usual);
         let ms = |time: Duration| u64::try_from(time.as_millis()).unwrap_or(u64::MAX);
         if let Some(name) = &self.name {
             settings.name.clone_from(name);
@@ -195,6 +210,9 @@ impl Localnet {
                 Kept::Blocks(_) => None,
                 Kept::Time(time) => Some(time.as_secs()),
             };
+        }
+        if self.late.is_some() && self.retention.is_none() && is_new {
+            settings.retention_blocks = Some(MIN_RETENTION_BLOCKS);
         }
         if let Some(interval) = self.block_interval {
             anyhow::ensure!(
@@ -222,7 +240,8 @@ impl Localnet {
         let binary = std::env::current_exe().context("cannot find this program's own file")?;
         let mut network = Network::start(&binary, &self.dir, &settings)?;
         network.wait_until_up().await?;
-        // Who is blocked from an earlier run has no links; the network runs nevertheless.
+        // A validator that was blocked in an earlier run has no links; the network works without
+        // it.
         network.wait_until_linked(LINKS_LIMIT).await;
         let explorer = self.start_explorer(&binary, &settings, &network);
         self.greet(&network, explorer.as_ref());
@@ -250,7 +269,7 @@ impl Localnet {
         )
     }
 
-    /// Starts the explorer. Without it the network is of use, too.
+    /// Starts the explorer. If that fails, the network runs without one.
     fn start_explorer(
         &self,
         binary: &Path,
@@ -281,7 +300,7 @@ impl Localnet {
         let trust = self.dir.join(crate::genesis::TRUST_FILE);
         eprintln!("to sign and to verify: --trust {}", trust.display());
         let payer = setup::payer_key(&self.dir);
-        // Networks of earlier versions have none.
+        // Networks made by earlier versions have no payer key.
         if payer.is_file() {
             eprintln!(
                 "an account with money: quorate tx transfer --key {} --trust {} --rpc {} --to HEX --amount 100 \
@@ -329,7 +348,7 @@ impl Localnet {
     }
 
     /// Shows the status line until it is time to stop. Returns the sample after the warm-up, and
-    /// how many transactions were final by then.
+    /// how many transactions were final at that time.
     async fn watch(
         &self,
         network: &mut Network,
@@ -345,6 +364,7 @@ impl Localnet {
         let mut next_line = start + interval;
         let mut curve = self.curve.as_deref().map(Curve::new);
         let mut kills = Kills::new(self.kill_every);
+        let mut late = Late::new(self.late, network, begin.height())?;
         let mut standstill = Standstill::default();
         let mut interrupted = std::pin::pin!(tokio::signal::ctrl_c());
         loop {
@@ -354,9 +374,15 @@ impl Localnet {
                 () = tick => {}
             }
             kills.go_on(network)?;
+            late.go_on(network).await?;
             for (place, status) in network.newly_dead() {
+                let alive = |place: &usize| network.process(*place).is_some();
+                let left = (0..network.size()).filter(alive).count();
+                let needed = network.size() - network.size().saturating_sub(1) / 3;
                 eprintln!(
-                    "\nvalidator {place} ended ({status}); the others go on:\n{}",
+                    "\nvalidator {place} ended ({status}); {left} of {} are left, and {needed} must \
+                     vote:\n{}",
+                    network.size(),
                     network.log_tail(place)
                 );
             }
@@ -372,7 +398,15 @@ impl Localnet {
                 let sample = Sample::take(network).await;
                 let finalized = counters.finalized.load(Relaxed);
                 let blocked = blocked(network).await.len();
-                show_line(&sample, &last, finalized - last_final, blocked, terminal);
+                let late = late.describe(network, &sample).await;
+                show_line(
+                    &sample,
+                    &last,
+                    finalized - last_final,
+                    blocked,
+                    &late,
+                    terminal,
+                );
                 standstill.look(network, terminal).await;
                 (last, last_final) = (sample, finalized);
                 next_line = Instant::now() + interval;
@@ -394,7 +428,7 @@ impl Localnet {
         }
         Ok(match first {
             Some(first) => first,
-            // Too short for a warm-up: all of it counts.
+            // The run was too short for a warm-up, so all of it counts.
             None => (begin, 0),
         })
     }
@@ -431,7 +465,7 @@ impl Localnet {
             tx_late: load.map_or(0, |load| load.late),
             tx_unsent: load.map_or(0, |load| load.unsent),
             tx_unfinished: load.map_or(0, |load| load.unfinished),
-            // What became final within the time that is measured: the load's end comes later.
+            // Count what became final within the measured time; the load ends later.
             tx_per_s: finalized_meanwhile
                 .end
                 .saturating_sub(finalized_meanwhile.start) as f64
@@ -519,7 +553,7 @@ impl Localnet {
     }
 }
 
-/// Counts by reason, in brackets; nothing if there are none.
+/// Formats counts by reason, in brackets; empty if there are none.
 pub(super) fn reasons(counts: &BTreeMap<String, u64>) -> String {
     let each: Vec<String> = counts
         .iter()
@@ -531,14 +565,14 @@ pub(super) fn reasons(counts: &BTreeMap<String, u64>) -> String {
     }
 }
 
-/// Says aloud that the chain stands, and that it goes on.
+/// Prints a message when the chain halts, and when it continues.
 #[derive(Default)]
 struct Standstill {
     told: bool,
 }
 
 impl Standstill {
-    /// By the verdicts of all validators that answer at once.
+    /// Decides by the verdicts of all validators that answer within the limit.
     async fn look(&mut self, network: &Network, terminal: bool) {
         let mut halted = None;
         for place in 0..network.size() {
@@ -551,7 +585,7 @@ impl Standstill {
             };
             match verdict.state {
                 Health::Halted => halted = Some((place, verdict)),
-                // Somebody has new blocks.
+                // A validator has new blocks.
                 Health::Healthy | Health::NotVoting => {
                     halted = None;
                     break;
@@ -580,13 +614,13 @@ impl Standstill {
     }
 }
 
-/// How long a validator is waited for that is asked whether the chain stands.
+/// How long to wait for each validator's answer on whether the chain has halted.
 const STANDSTILL_PATIENCE: Duration = Duration::from_millis(500);
 
-/// How long a killed validator stays away.
+/// How long a killed validator stays down.
 const AWAY: Duration = Duration::from_secs(2);
 
-/// Kills validators one after the other, and starts them again.
+/// Kills validators in turn, and restarts them.
 struct Kills {
     every: Option<Duration>,
     next: Instant,
@@ -621,7 +655,7 @@ impl Kills {
         Ok(())
     }
 
-    /// Nobody stays away.
+    /// Restarts the killed validator, if any.
     fn end(&mut self, network: &mut Network) -> anyhow::Result<()> {
         match self.away.take() {
             Some((place, _)) => network.spawn(place, &[]),
@@ -630,13 +664,85 @@ impl Kills {
     }
 }
 
-fn show_line(sample: &Sample, last: &Sample, finalized: u64, blocked: usize, terminal: bool) {
+/// A validator that is kept away at first.
+struct Late {
+    place: usize,
+    /// The height at which it starts; `None` once it has, or if there is no such validator.
+    starts_at: Option<u64>,
+    /// Whether its progress is shown.
+    shown: bool,
+}
+
+impl Late {
+    /// Stops the last validator and removes its database.
+    fn new(blocks: Option<u64>, network: &mut Network, height: u64) -> anyhow::Result<Self> {
+        let place = network.size() - 1;
+        if blocks.is_some() {
+            network.kill(place)?;
+            let database = network.data_directory(place).join("db");
+            std::fs::remove_dir_all(&database)
+                .with_context(|| format!("cannot remove {}", database.display()))?;
+        }
+        Ok(Self {
+            place,
+            starts_at: blocks.map(|blocks| height.saturating_add(blocks)),
+            shown: blocks.is_some(),
+        })
+    }
+
+    /// Starts it when the chain is old enough.
+    async fn go_on(&mut self, network: &mut Network) -> anyhow::Result<()> {
+        let Some(starts_at) = self.starts_at else {
+            return Ok(());
+        };
+        let status = network.client(0).status().await;
+        if status.is_ok_and(|status| status.finalized_height.0 >= starts_at) {
+            self.starts_at = None;
+            eprintln!("\nvalidator {} starts, with an empty database", self.place);
+            network.spawn(self.place, &[])?;
+        }
+        Ok(())
+    }
+
+    /// What it is doing, for the status line; empty when it is healthy.
+    async fn describe(&mut self, network: &Network, sample: &Sample) -> String {
+        if !self.shown {
+            return String::new();
+        }
+        let what = match self.starts_at {
+            Some(starts_at) => {
+                let left = starts_at.saturating_sub(sample.height());
+                format!("starts in {left} blocks")
+            }
+            None => match network.client(self.place).status().await {
+                Ok(status) => {
+                    let verdict = status.verdict;
+                    let is_well = |verdict: &VerdictJson| verdict.state == Health::Healthy;
+                    self.shown = !verdict.as_ref().is_some_and(is_well);
+                    verdict.map_or_else(String::new, |verdict| verdict.summary)
+                }
+                Err(_) if network.process(self.place).is_none() => "ended".to_owned(),
+                Err(_) => "starting".to_owned(),
+            },
+        };
+        format!("  validator {}: {}", self.place, shown(&what))
+    }
+}
+
+fn show_line(
+    sample: &Sample,
+    last: &Sample,
+    finalized: u64,
+    blocked: usize,
+    late: &str,
+    terminal: bool,
+) {
     let figures = sample.since(last);
     let ms = |value: Option<f64>| value.map_or("-".to_owned(), |ms| format!("{ms:.1} ms"));
     let (peers, answering) = sample.connected();
     let line = format!(
         "height {}  view {}  block time {}  finality {}  {:.0} tx/s  {answering} validators, \
-         {peers}+ peers  {blocked} blocked",
+         {peers}+ peers  {blocked} blocked{late}",
         sample.height(),
         sample.view(),
         ms(figures.block_time_ms.p50),
@@ -644,7 +750,7 @@ fn show_line(sample: &Sample, last: &Sample, finalized: u64, blocked: usize, ter
         finalized as f64 / figures.seconds.max(0.001),
     );
     if terminal {
-        // Back to the start of the line, and clear what was there.
+        // Return to the start of the line and clear it.
         eprint!("\r\x1b[2K{line}");
         let _ = std::io::stderr().flush();
     } else {

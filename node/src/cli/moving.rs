@@ -8,11 +8,11 @@ use crate::{
     moved::{self, MOVED_FILE, Moved, Stage},
     node::lock_directory,
     owner::OWNER_FILE,
-    rpc::clock_time,
 };
 use anyhow::{Context as _, bail, ensure};
 use clap::{Args, Subcommand};
 use quorate_files::{make_private_folder, read_text};
+use quorate_machine::live::verdict::clock_time;
 use std::{
     collections::BTreeSet,
     ffi::OsStr,
@@ -22,70 +22,73 @@ use std::{
     path::{Component, Path, PathBuf},
 };
 
-/// The folder in the archive.
+/// The top-level folder in the archive.
 const ROOT: &str = "quorate-validator";
 
-/// The folder of the data directory in it.
+/// The data directory within that folder.
 const DATA_FOLDER: &str = "data";
 
-/// The archive's last file. An archive without it is not complete. It holds the archive's id, by which a second
-/// import is noticed; that of earlier versions holds none.
+/// The last file of the archive; without it, the archive is incomplete. It contains the archive's
+/// id, used to detect a second import. In archives of earlier versions it is empty.
 const LAST_FILE: &str = "complete";
 
-/// What stays behind: locks, sockets, marks, and what a runtime keeps.
+/// Files that are not moved: locks, sockets, markers, runtime state.
 const LEFT: [&str; 5] = ["LOCK", "control.sock", MOVED_FILE, "runtime", "lock"];
 
-/// Most bytes of the archive's id.
+/// Size limit of the archive's id.
 const MAX_ID_BYTES: u64 = 256;
 
-/// Most files of a validator.
+/// Limit on the number of files in an archive.
 const MAX_FILES: usize = 1_000_000;
 
-/// Take a stopped validator to another machine, so that only one copy of it can vote
+/// Move a stopped validator to another machine, so that only one copy of it can vote
 ///
-/// The vote journal, without which a validator could contradict itself, must never be copied while the
-/// old one could run on. An export marks the old folder first: it does not run any more.
+/// The vote journal keeps a validator from contradicting its earlier votes, so it must never be
+/// copied while the old validator could still run. An export therefore first marks the old folder
+/// so that it no longer starts.
 #[derive(Subcommand)]
 pub(super) enum Move {
-    /// Put a stopped validator into an archive, after which it does not run here any more
+    /// Write a stopped validator to an archive, after which it no longer starts here
     Export(Export),
     /// Unpack an archive into a new folder, and remove the archive
     Import(Import),
 }
 
-/// Put a stopped validator into an archive, after which it does not run here any more
+/// Write a stopped validator to an archive, after which it no longer starts here
 ///
-/// The archive holds everything: keys as they are (encrypted, or NOT if they are not), configuration,
-/// genesis, vote journal, evidence, database. It is a secret. If writing it fails, the validator is as it was.
+/// The archive contains everything: the keys as they are (NOT encrypted if the files are not),
+/// configuration, genesis file, vote journal, evidence and database. Keep it secret. If writing the
+/// archive fails, the validator stays usable as before.
 #[derive(Args)]
 #[command(after_help = "Example:
   quorate move export --config validator-3/validator.toml --out validator-3.tar")]
 pub(super) struct Export {
     #[command(flatten)]
     control: Control,
-    /// The archive to write; a file that exists is not written over
+    /// The archive to write; an existing file is not overwritten
     #[arg(long, value_name = "FILE")]
     out: PathBuf,
-    /// Leave the database behind: the validator fetches the chain from the others, if they still keep all
-    /// of it
+    /// Leave out the database: the validator downloads the chain from its peers, which must still
+    /// keep all of it
     #[arg(long)]
     without_database: bool,
 }
 
 /// Unpack an archive into a new folder, and remove the archive
 ///
-/// Import an archive once, on one machine: copies of it are copies of a validator. A second import by the same
-/// user on the same machine is refused.
+/// Import an archive only once, on one machine: each copy of it is a copy of the validator. A
+/// second import by the same user on the same machine is refused.
 #[derive(Args)]
 #[command(after_help = "Example:
   quorate move import validator-3.tar --out validator-3")]
 pub(super) struct Import {
-    /// The archive
+    /// The archive to import
     archive: PathBuf,
-    /// The new folder; must be missing or empty
+    /// The folder to create; must be missing or empty
     #[arg(long, value_name = "DIR")]
     out: PathBuf,
-    /// Import an archive although it was imported here before: only if the validator has never run from there
+    /// Import an archive although it was imported here before; only if that copy of the validator
+    /// has never run
     #[arg(long)]
     again: bool,
 }
@@ -125,7 +128,7 @@ impl Export {
             let moved = Moved { stage, archive };
             marks.iter().try_for_each(|mark| moved::write(mark, &moved))
         };
-        // From here on it does not run. An archive under its own name comes last.
+        // From here on the validator cannot start. The archive gets its final name last.
         mark(Stage::Exporting)?;
         let part = self.out.with_extension("part");
         let written = self
@@ -133,7 +136,7 @@ impl Export {
             .and_then(|()| Ok(mark(Stage::Exported)?));
         if let Err(error) = written {
             fs::remove_file(&part).ok();
-            // Nobody can have taken away what was never complete.
+            // The archive was never complete, so nobody can have imported it.
             marks.iter().try_for_each(|mark| moved::remove(mark))?;
             return Err(error.context("the validator is as it was, nothing was exported"));
         }
@@ -181,7 +184,7 @@ impl Export {
             &self.control.path_at("identity_key")?,
         )?;
         add_file(&mut tar, VOTE_FILE, vote_key)?;
-        // What is remembered of the key's use.
+        // The marker that the vote key was used.
         for (name, path) in beside(vote_key)? {
             add_file(&mut tar, &name, &path)?;
         }
@@ -231,7 +234,8 @@ impl Export {
     }
 }
 
-/// Files that begin with the vote key's name: its mark of use, and whatever else belongs to it.
+/// Returns the files whose names begin with the vote key's file name: its use marker and similar
+/// files.
 fn beside(vote_key: &Path) -> anyhow::Result<Vec<(String, PathBuf)>> {
     let folder = vote_key
         .parent()
@@ -299,7 +303,7 @@ fn sync_folder(file: &Path) -> io::Result<()> {
     File::open(folder.unwrap_or(Path::new(".")))?.sync_all()
 }
 
-/// The configuration with the four paths as they are in the archive.
+/// Returns the configuration with its four paths changed to those in the archive.
 fn own_paths(text: &str) -> anyhow::Result<String> {
     let paths = [
         ("genesis", GENESIS_FILE),
@@ -344,7 +348,8 @@ impl Import {
             .with_context(|| format!("cannot read {}", self.archive.display()))?;
         let filled = self.fill(file);
         if filled.is_err() {
-            // The archive is still there. What cannot be removed does not run, since it is marked.
+            // The archive still exists. Files that cannot be removed are harmless: the folder is
+            // marked, so no validator starts from it.
             let removed = match was_there {
                 true => {
                     fs::read_dir(out).and_then(|entries| entries.flatten().try_for_each(remove))
@@ -376,7 +381,8 @@ impl Import {
         ])
     }
 
-    /// Makes the new folder. It is marked, and does not run, until all of it is there.
+    /// Creates the new folder. It is marked until it is complete, so that no validator starts from
+    /// it.
     fn fill(&self, file: File) -> anyhow::Result<()> {
         let out = &self.out;
         let data = out.join(DATA_FOLDER);
@@ -388,7 +394,7 @@ impl Import {
             stage: Stage::Importing,
             archive: std::path::absolute(&self.archive).context("the archive")?,
         };
-        // It does not run before all of it is there.
+        // Mark the folder before the first file is unpacked.
         moved::write(&marks[0], &moved)?;
         let names = unpack(file, out)
             .with_context(|| format!("{} cannot be imported", self.archive.display()))?;
@@ -411,12 +417,13 @@ impl Import {
         let text = read_text(&out.join(CONFIG_FILE), MAX_CONFIG_BYTES)?;
         own_paths(&text)?;
         sync_folder(&out.join(CONFIG_FILE))?;
-        // In this order: a crash in between must not leave a folder that does not run and no archive.
+        // Remove the mark before the archive is removed: a crash in between must not leave a folder
+        // that cannot start and no archive.
         moved::remove(&marks[0])?;
         Ok(())
     }
 
-    /// Refuses an archive that was imported before, and remembers it.
+    /// Refuses an archive that was imported before; otherwise records the import.
     fn is_first(&self, id: &str) -> anyhow::Result<()> {
         if id.is_empty() {
             return Ok(());
@@ -448,7 +455,7 @@ fn remove(entry: fs::DirEntry) -> io::Result<()> {
     }
 }
 
-/// Unpacks into a new folder. Names that lead elsewhere, links and devices are refused.
+/// Unpacks the archive into a new folder. Refuses names that lead outside of it, links and devices.
 fn unpack(file: File, out: &Path) -> anyhow::Result<BTreeSet<PathBuf>> {
     let mut archive = tar::Archive::new(BufReader::with_capacity(1 << 20, file));
     let mut names = BTreeSet::new();

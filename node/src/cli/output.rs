@@ -1,8 +1,8 @@
 //! Printing results.
 
 use anyhow::Context as _;
+use quorate_api::verdict::Severity;
 use quorate_http::client::{is_harmful, shown, shown_lines};
-use quorate_load::verdict::Severity;
 use serde::Serialize;
 use std::io::{self, IsTerminal as _, Write as _};
 
@@ -13,8 +13,8 @@ pub(super) fn print_json(value: &impl Serialize) -> anyhow::Result<()> {
     print_lines(&[text])
 }
 
-/// JSON leaves some characters as they are that steer terminals. They stand in its strings only, and
-/// mean the same there when they are escaped.
+/// Escapes characters that can control a terminal and that JSON leaves unescaped. They occur only
+/// within JSON strings, where the escaped form means the same.
 fn escape_json(text: &str) -> String {
     let mut escaped = String::with_capacity(text.len());
     for character in text.chars() {
@@ -30,13 +30,15 @@ fn escape_json(text: &str) -> String {
     escaped
 }
 
-/// Prints lines to standard output, with whatever could steer a terminal escaped. That the reader went away (`| head`) is no error.
+/// Prints lines to standard output, with terminal control characters escaped. A closed pipe (`|
+/// head`) is not an error.
 pub(super) fn print_lines(lines: &[impl AsRef<str>]) -> anyhow::Result<()> {
     let escaped: Vec<String> = lines.iter().map(|l| shown_lines(l.as_ref())).collect();
     print_painted(&escaped)
 }
 
-/// The same for lines with colours of [`Paint`]. What a server says in them was escaped before.
+/// Like [`print_lines`], for lines coloured with [`Paint`]. Text from servers must already be
+/// escaped.
 pub(super) fn print_painted(lines: &[String]) -> anyhow::Result<()> {
     let mut out = io::stdout().lock();
     let written = lines
@@ -51,26 +53,26 @@ pub(super) fn print_painted(lines: &[String]) -> anyhow::Result<()> {
     }
 }
 
-/// Prints a table of names and values, the values in one column.
+/// Prints a table of names and values, with the values aligned.
 pub(super) fn print_fields(fields: &[(&str, String)]) -> anyhow::Result<()> {
     print_painted(&field_lines(fields))
 }
 
-/// A table of names and values, the values in one column, with whatever could steer a terminal escaped.
+/// Formats a table of names and values, with the values aligned and terminal control characters
+/// escaped.
 pub(super) fn field_lines(fields: &[(&str, String)]) -> Vec<String> {
     let width = fields.iter().map(|(name, _)| name.len()).max().unwrap_or(0);
     let line = |(name, value): &(&str, String)| format!("{name:width$}  {}", shown(value));
     fields.iter().map(line).collect()
 }
 
-/// A table's column.
 pub(super) struct Column {
     title: &'static str,
     to_the_right: bool,
 }
 
 impl Column {
-    /// Of text.
+    /// A left-aligned column, for text.
     pub(super) const fn left(title: &'static str) -> Self {
         Self {
             title,
@@ -78,7 +80,7 @@ impl Column {
         }
     }
 
-    /// Of numbers.
+    /// A right-aligned column, for numbers.
     pub(super) const fn right(title: &'static str) -> Self {
         Self {
             title,
@@ -87,7 +89,7 @@ impl Column {
     }
 }
 
-/// A table, as wide as its cells, which may be painted.
+/// Formats a table with columns as wide as their cells. Cells may contain colours.
 pub(super) fn table(columns: &[Column], rows: &[Vec<String>]) -> Vec<String> {
     let titles: Vec<String> = columns.iter().map(|c| c.title.to_owned()).collect();
     let all: Vec<&Vec<String>> = std::iter::once(&titles).chain(rows).collect();
@@ -112,7 +114,7 @@ pub(super) fn table(columns: &[Column], rows: &[Vec<String>]) -> Vec<String> {
     all.iter().map(line).collect()
 }
 
-/// The characters of a cell that are seen.
+/// Returns the number of visible characters in a cell.
 fn visible(cell: &str) -> usize {
     let mut escaped = false;
     let mut count = 0;
@@ -127,22 +129,23 @@ fn visible(cell: &str) -> usize {
     count
 }
 
-/// Colours, where somebody sees them.
+/// Colours, if the output is a terminal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Paint(bool);
 
 impl Paint {
-    /// Colours if standard output is a terminal, and nobody asked for none (<https://no-color.org>).
+    /// Colours if standard output is a terminal, unless the user disabled them
+    /// (<https://no-color.org>).
     pub(super) fn for_stdout() -> Self {
         Self(io::stdout().is_terminal() && is_wanted())
     }
 
-    /// The same for standard error.
+    /// As [`Self::for_stdout`], for standard error.
     pub(super) fn for_stderr() -> Self {
         Self(io::stderr().is_terminal() && is_wanted())
     }
 
-    /// Marks trouble.
+    /// Colours the text by its severity.
     pub(super) fn severity(self, severity: Severity, text: &str) -> String {
         let code = match severity {
             Severity::Good => 32,

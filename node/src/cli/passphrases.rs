@@ -1,4 +1,4 @@
-//! Flags about the protection of key files, the same for all commands.
+//! Flags for the encryption of key files, shared by all commands.
 
 use crate::keys::{KeyAccess, Passphrase, PassphraseSource, Protection};
 use clap::Args;
@@ -7,11 +7,11 @@ use std::path::PathBuf;
 /// Where the passphrase of key files comes from
 #[derive(Args)]
 pub(super) struct Source {
-    /// Read the key files' passphrase from this file's first line (mode 0600); without it and
-    /// --passphrase-fd, a terminal is asked
+    /// Read the key files' passphrase from the first line of this file (mode 0600); without this
+    /// and --passphrase-fd, the terminal is asked
     #[arg(long, value_name = "FILE", env = "QUORATE_PASSPHRASE_FILE")]
     passphrase_file: Option<PathBuf>,
-    /// Read the key files' passphrase from this open descriptor's first line
+    /// Read the key files' passphrase from the first line of this open file descriptor
     #[arg(long, value_name = "N", conflicts_with = "passphrase_file")]
     passphrase_fd: Option<u32>,
 }
@@ -28,7 +28,7 @@ pub(super) struct Opening {
 pub(super) struct NewKeys {
     #[command(flatten)]
     source: Source,
-    /// Do not encrypt the new key files: for test networks
+    /// Do not encrypt the new key files; only for test networks
     #[arg(long)]
     plain: bool,
 }
@@ -36,35 +36,33 @@ pub(super) struct NewKeys {
 /// Where the new passphrase of key files comes from
 #[derive(Args)]
 pub(super) struct NewSource {
-    /// Read the new passphrase from this file's first line (mode 0600); without it, a terminal is asked
+    /// Read the new passphrase from the first line of this file (mode 0600); by default, the
+    /// terminal is asked
     #[arg(long, value_name = "FILE")]
     new_passphrase_file: Option<PathBuf>,
 }
 
 impl NewSource {
-    /// The source itself.
     pub(super) fn open(&self) -> PassphraseSource {
         PassphraseSource::new(self.new_passphrase_file.clone(), None)
     }
 
-    /// Whether a file is named.
     pub(super) const fn is_given(&self) -> bool {
         self.new_passphrase_file.is_some()
     }
 }
 
 impl Source {
-    /// The source itself.
     pub(super) fn open(&self) -> PassphraseSource {
         PassphraseSource::new(self.passphrase_file.clone(), self.passphrase_fd)
     }
 
-    /// Whether a file or a descriptor is named.
+    /// Whether a file or a descriptor is given.
     pub(super) const fn is_given(&self) -> bool {
         self.passphrase_file.is_some() || self.passphrase_fd.is_some()
     }
 
-    /// Access to key files of a validator, where plain ones are refused unless allowed.
+    /// Returns access to a validator's key files; unencrypted ones are refused unless allowed.
     pub(super) fn access(&self, allow_plain: bool) -> KeyAccess {
         KeyAccess {
             passphrase: self.open(),
@@ -74,24 +72,24 @@ impl Source {
 }
 
 impl Opening {
-    /// Access to key files of any kind.
+    /// Returns access to encrypted and unencrypted key files.
     pub(super) fn access(&self) -> KeyAccess {
         self.source.access(true)
     }
 }
 
 impl NewKeys {
-    /// Whether the new files are to be plain.
+    /// Whether the new files stay unencrypted.
     pub(super) const fn is_plain(&self) -> bool {
         self.plain
     }
 
-    /// Access to key files that exist, with the same passphrase.
+    /// Returns access to existing key files, with the same passphrase.
     pub(super) fn access(&self) -> KeyAccess {
         self.source.access(true)
     }
 
-    /// As [`Self::choose`], with the passphrase that has opened other files, if any.
+    /// As [`Self::choose`], but reuses the passphrase that opened other files, if any.
     pub(super) fn choose_as(&self, access: &KeyAccess) -> anyhow::Result<Option<Passphrase>> {
         match access.passphrase.known() {
             Some(known) if !self.plain => Ok(Some(known)),
@@ -99,7 +97,7 @@ impl NewKeys {
         }
     }
 
-    /// The passphrase for new files, unless they are to be plain, which is said aloud.
+    /// Returns the passphrase for new files. With `--plain`, prints a warning and returns `None`.
     pub(super) fn choose(&self) -> anyhow::Result<Option<Passphrase>> {
         if self.plain {
             eprintln!(
@@ -113,7 +111,6 @@ impl NewKeys {
     }
 }
 
-/// The protection that a choice comes to.
 pub(super) fn protection_of(passphrase: Option<&Passphrase>) -> Protection<'_> {
     passphrase.map_or(Protection::Plain, Protection::Encrypted)
 }

@@ -4,39 +4,39 @@ use super::{
     output::{Column, Paint, print_json, print_lines, print_painted, table},
     rpc::{Control, Rpc, block_on, prompt},
 };
-use crate::{clock::now_ms, config::parse_duration};
+use crate::config::parse_duration;
 use clap::{Args, Subcommand};
-use quorate_http::client::shown;
-use quorate_load::{
-    RpcClient,
-    api::{OffenderJson, OrderJson, PeerDetailJson, Standing},
+use quorate_api::{
+    OffenderJson, OrderJson, PeerDetailJson, RpcClient, Standing,
     verdict::{Severity, grouped, spoken},
 };
+use quorate_http::client::shown;
+use quorate_machine::clock::now_ms;
 use std::{
     path::PathBuf,
     time::{Duration, Instant},
 };
 
-/// How long `unblock` waits for the link.
+/// How long `unblock` waits for the link to come up.
 const LINK_LIMIT: Duration = Duration::from_secs(15);
 
-/// Show the other validators, and say which are not to be listened to
+/// List a validator's peers; block and unblock them
 #[derive(Subcommand)]
 pub(super) enum Peers {
     /// List the other validators: link, latency, last vote, and whether and why they are blocked
     List(List),
     /// Block a validator
     Block(Block),
-    /// Believe a validator again that was blocked, by order or for an offence
+    /// End a block or probation, whatever its reason
     Unblock(Unblock),
 }
 
-/// List the other validators
+/// List the other validators: link, latency, last vote, and whether and why they are blocked
 ///
-/// A validator is *blocked* when it was caught with an invalid signature or with two conflicting
-/// votes (equivocation): nothing of it is listened to. At most f of the n ≥ 3f + 1 validators are
-/// blocked at a time, so that blocking cannot halt the chain; further ones are on *probation*,
-/// where each of their votes is verified before it counts.
+/// A validator is *blocked* when it was caught with an invalid signature or two conflicting votes
+/// (equivocation): its messages are ignored. At most f of the n ≥ 3f + 1 validators are blocked at
+/// a time, so that blocking cannot halt the chain. Further offenders are on *probation*: each of
+/// their votes is verified before it counts.
 #[derive(Args)]
 #[command(after_help = "Examples:
   quorate peers list --config validator-0/validator.toml     with addresses, and who is blocked and why
@@ -44,11 +44,11 @@ pub(super) enum Peers {
 pub(super) struct List {
     #[command(flatten)]
     rpc: Rpc,
-    /// Ask the running validator with this configuration file over its control socket, whatever --rpc says: it
-    /// tells addresses and penalties, too
+    /// Ask the running validator with this configuration file over its control socket, and ignore
+    /// --rpc; this also shows addresses and penalties
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
-    /// Print one JSON object, with the proofs in full
+    /// Print one JSON object, including the complete evidence
     #[arg(long)]
     json: bool,
 }
@@ -59,9 +59,9 @@ pub(super) struct List {
   quorate peers block 2 --for 12h --config validator-0/validator.toml
   quorate peers block 3b6a27bc…")]
 pub(super) struct Block {
-    /// Its place in the committee, or its identity
+    /// The validator's number in the committee, or its identity
     peer: String,
-    /// How long (30m, 12h); without it, until `quorate peers unblock`
+    /// How long to block (30m, 12h); by default, until `quorate peers unblock`
     #[arg(long = "for", value_name = "TIME", value_parser = parse_duration)]
     duration: Option<Duration>,
     #[command(flatten)]
@@ -71,15 +71,15 @@ pub(super) struct Block {
     json: bool,
 }
 
-/// Believe a validator again
+/// End a block or probation, whatever its reason
 ///
-/// Evidence about what it did before stays stored, but no longer blocks it here. Its link comes back within
-/// seconds; this waits for it, 15 s at most, and tells.
+/// Evidence of earlier misbehaviour stays stored, but no longer blocks the validator here. The link
+/// comes back within seconds; the command waits up to 15 s for it and prints the result.
 #[derive(Args)]
 #[command(after_help = "Example:
   quorate peers unblock 2 --config validator-0/validator.toml")]
 pub(super) struct Unblock {
-    /// Its place in the committee, or its identity
+    /// The validator's number in the committee, or its identity
     peer: String,
     #[command(flatten)]
     control: Control,
@@ -155,7 +155,7 @@ fn give(control: &Control, what: &str, order: &OrderJson, json: bool) -> anyhow:
     print_lines(&[line])
 }
 
-/// Tells when the link to a peer is back.
+/// Waits until the link to a peer is back, and reports it.
 async fn wait_for_link(client: &RpcClient, wanted: &str) -> anyhow::Result<()> {
     let start = Instant::now();
     loop {
@@ -185,11 +185,12 @@ async fn wait_for_link(client: &RpcClient, wanted: &str) -> anyhow::Result<()> {
     }
 }
 
-/// A table of the peers, and below it what is held against whom.
+/// Formats a table of the peers, with their penalties below it.
 fn describe(mut peers: Vec<PeerDetailJson>, now_ms: u64, paint: Paint) -> Vec<String> {
     let dash = || "-".to_owned();
     peers.sort_by_key(|peer| peer.peer.validator);
-    // Addresses are for the operator, participation is known with one of the schemes.
+    // Addresses are shown only to the operator; participation is known with only one of the
+    // schemes.
     let addresses = peers.iter().any(|peer| peer.address.is_some());
     let signed = peers.iter().any(|p| p.participation_percent.is_some());
     let mut columns = vec![
@@ -255,7 +256,7 @@ fn describe(mut peers: Vec<PeerDetailJson>, now_ms: u64, paint: Paint) -> Vec<St
     lines
 }
 
-/// What is thought of somebody, since when and until when, in a sentence.
+/// Describes a peer's penalty, with its start and end, in a sentence.
 fn standing(offender: &OffenderJson, now_ms: u64) -> String {
     let standing = match offender.standing {
         Standing::Blocked => "BLOCKED",

@@ -5,11 +5,11 @@ use super::{
     rpc::{Control, block_on},
     with_causes,
 };
-use crate::offenders::{MAX_OFFENDERS_BYTES, OFFENDERS_FILE};
 use anyhow::Context as _;
 use clap::Args;
+use quorate_api::RpcClient;
 use quorate_files::read_bounded;
-use quorate_load::RpcClient;
+use quorate_machine::offenders::{MAX_OFFENDERS_BYTES, OFFENDERS_FILE};
 use serde::Serialize;
 use serde_json::json;
 use std::{
@@ -22,33 +22,33 @@ use std::{
     time::{SystemTime, UNIX_EPOCH},
 };
 
-/// Bytes of a log's end that go into the archive.
+/// How many bytes of the log's end go into the archive.
 const LOG_BYTES: u64 = 4 << 20;
 
-/// Files of the data directory that are listed.
+/// Limit on the number of listed files of the data directory.
 const MAX_FILES: usize = 2_000;
 
-/// Collect what helps to find out what is wrong, without secrets
+/// Collect diagnostics for a bug report, without secrets
 ///
-/// Writes a tar archive: versions and this machine, the configuration, the names and sizes of the
-/// files in the data directory, whom the validator blocks, and, if it runs, its status, peers,
-/// evidence and metrics. No key, no passphrase and no transaction goes into it; look into it before
-/// you send it to anybody.
+/// Writes a tar archive: versions and system information, the configuration, the names and sizes of
+/// the files in the data directory, the blocked validators and, if the validator runs, its status,
+/// peers, evidence and metrics. It contains no key, no passphrase and no transaction; check it
+/// before you send it.
 #[derive(Args)]
 #[command(after_help = "Example:
   quorate report --config validator-0/validator.toml --log validator-0/node.log")]
 pub(super) struct Report {
     #[command(flatten)]
     control: Control,
-    /// The validator's log; its last 4 MiB go into the archive
+    /// The validator's log file; its last 4 MiB go into the archive
     #[arg(long, value_name = "FILE")]
     log: Option<PathBuf>,
-    /// The archive to write; a file that exists is not written over
+    /// The archive to write; an existing file is not overwritten
     #[arg(long, value_name = "FILE", default_value = "quorate-report.tar")]
     out: PathBuf,
 }
 
-/// The archive, and what could not be put into it.
+/// The archive, and a list of what could not be added to it.
 struct Archive {
     tar: tar::Builder<File>,
     seconds: u64,
@@ -72,7 +72,7 @@ impl Archive {
         self.add(name, &text)
     }
 
-    /// Adds what there is, and notes what there is not.
+    /// Adds an item if it is available, and notes the error otherwise.
     fn add_if<T>(
         &mut self,
         name: &str,
@@ -179,7 +179,7 @@ fn ask(archive: &mut Archive, client: &RpcClient) -> anyhow::Result<()> {
     })
 }
 
-/// This program and this machine.
+/// Describes this program and this machine.
 fn about(seconds: u64) -> serde_json::Value {
     let file = |path: &str| fs::read_to_string(path).unwrap_or_default();
     let memory: Vec<String> = file("/proc/meminfo")
@@ -197,7 +197,7 @@ fn about(seconds: u64) -> serde_json::Value {
     })
 }
 
-/// Names and sizes of the files in a folder and its folders.
+/// Lists names and sizes of the files in a folder and its subfolders.
 fn listing(folder: &Path) -> String {
     let mut text = String::new();
     let mut open = vec![folder.to_path_buf()];
@@ -224,7 +224,6 @@ fn listing(folder: &Path) -> String {
     text
 }
 
-/// The end of a file.
 fn tail(path: &Path) -> anyhow::Result<Vec<u8>> {
     let name = || format!("cannot read {}", path.display());
     let mut file = File::open(path).with_context(name)?;

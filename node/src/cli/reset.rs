@@ -12,17 +12,18 @@ use std::{
     path::Path,
 };
 
-/// Remove a stopped validator's database, so that it fetches the chain from the others
+/// Remove a stopped validator's database, so that it downloads the chain again
 ///
-/// For a database that is damaged or too large. Keys, vote journal and evidence stay: without its journal a
-/// validator could contradict itself. Transactions that only this validator had accepted are lost.
+/// For a database that is damaged or too large. Keys, vote journal and evidence stay: without its
+/// vote journal, a validator could contradict its earlier votes. Transactions that only this
+/// validator had accepted are lost.
 #[derive(Args)]
 #[command(after_help = "Example:
   quorate reset --config validator-3/validator.toml")]
 pub(super) struct Reset {
     #[command(flatten)]
     control: Control,
-    /// Do not ask
+    /// Do not ask for confirmation
     #[arg(long)]
     yes: bool,
 }
@@ -50,7 +51,7 @@ impl Reset {
                 database.display()
             ))?;
         }
-        // Under another name first: a half-removed database would be taken for a damaged one.
+        // Rename it first: a partly removed database would look damaged.
         let gone = data.join("db.removed");
         let remove_error = || format!("cannot remove {}", database.display());
         if gone.exists() {
@@ -68,7 +69,8 @@ impl Reset {
         )])
     }
 
-    /// The first block that is kept, if that can be told and is not the chain's first.
+    /// Returns the first block that is still stored, if it is known and not the chain's first
+    /// block.
     fn first_block(&self, database: &Path) -> Option<Height> {
         let genesis = self.control.genesis().ok()?;
         let store = Store::open_to_read(database, &genesis).ok()?;
@@ -77,7 +79,7 @@ impl Reset {
     }
 }
 
-/// Goes on only if somebody at a terminal says yes.
+/// Asks for confirmation at the terminal. Anything but "yes" is an error.
 fn confirm(question: &str) -> anyhow::Result<()> {
     ensure!(
         io::stdin().is_terminal(),

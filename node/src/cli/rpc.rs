@@ -1,4 +1,4 @@
-//! Asking a validator.
+//! Flags and helpers for requests to a validator.
 
 use super::block::{load_trust, load_trust_file};
 use crate::{
@@ -7,9 +7,9 @@ use crate::{
 };
 use anyhow::{Context as _, bail};
 use clap::Args;
+use quorate_api::{ANSWER_TIMEOUT, ClientError, RpcClient};
 use quorate_crypto::ParseBytesError;
 use quorate_http::client::Roots;
-use quorate_load::{ANSWER_TIMEOUT, ClientError, RpcClient};
 use quorate_types::{
     ChainId, Identity,
     genesis::{Genesis, Verifier},
@@ -20,7 +20,7 @@ use std::{
     time::Duration,
 };
 
-/// The address that `quorate localnet` gives its first validator.
+/// The address of the first validator of `quorate localnet`.
 pub(super) const DEFAULT_RPC: &str = "http://127.0.0.1:26601";
 
 /// Which validator to ask
@@ -33,10 +33,10 @@ pub(super) struct Rpc {
     believed: Believed,
 }
 
-/// Whom to believe over https
+/// Certificates to trust for https
 #[derive(Args)]
 pub(super) struct Believed {
-    /// Certificates (PEM) to believe at https addresses, beside those of the web's authorities
+    /// Additional certificates (PEM) to trust for https, besides the web's root authorities
     #[arg(long, value_name = "FILE", env = "QUORATE_CA")]
     ca: Option<PathBuf>,
 }
@@ -48,20 +48,19 @@ impl Believed {
     }
 }
 
-/// The chain that is meant. A server is not asked for it: whoever answers at an address could name
-/// any chain, and have something signed for that.
+/// The chain that the user means. The server is never asked for it: any server could name another
+/// chain and so obtain a signature for that chain.
 #[derive(Args)]
 pub(super) struct ForChain {
-    /// The chain's trust file; what the validator says of accounts is then verified with it
+    /// The chain's trust file; the validator's answers about accounts are then verified with it
     #[arg(long, value_name = "FILE", conflicts_with = "chain_id")]
     trust: Option<PathBuf>,
-    /// The chain's id, instead of its trust file
+    /// The chain's id, instead of a trust file
     #[arg(long, value_name = "HEX")]
     chain_id: Option<ChainId>,
 }
 
 impl ForChain {
-    /// The chain's id, if one was given.
     pub(super) fn id(&self) -> anyhow::Result<Option<ChainId>> {
         match &self.trust {
             Some(path) => Ok(Some(load_trust_file(path)?.chain_id)),
@@ -69,7 +68,7 @@ impl ForChain {
         }
     }
 
-    /// The chain's id.
+    /// As [`Self::id`], but an error if none was given.
     pub(super) fn required(&self) -> anyhow::Result<ChainId> {
         self.id()?.context(
             "for which chain to sign? Give its trust file with --trust FILE, or its id with \
@@ -78,26 +77,24 @@ impl ForChain {
         )
     }
 
-    /// What verifies that chain's blocks, if there is a trust file.
+    /// Returns a verifier of the chain's blocks, if a trust file was given.
     pub(super) fn verifier(&self) -> anyhow::Result<Option<Verifier>> {
         self.trust.as_ref().map(|path| load_trust(path)).transpose()
     }
 }
 
 impl Rpc {
-    /// Whom to believe over https.
     pub(super) fn roots(&self) -> anyhow::Result<Roots> {
         self.believed.roots()
     }
 
-    /// A client of that validator.
     pub(super) fn client(&self) -> anyhow::Result<RpcClient> {
         let roots = self.believed.roots()?;
         Ok(RpcClient::with_roots(&self.rpc, ANSWER_TIMEOUT, &roots)?)
     }
 }
 
-/// Which validator of this machine is meant
+/// Selects a validator on this machine
 #[derive(Args)]
 pub(super) struct Control {
     /// The validator's configuration file, which names its data directory
@@ -106,15 +103,14 @@ pub(super) struct Control {
 }
 
 impl Control {
-    /// The validator with this configuration file.
     pub(super) fn of(config: PathBuf) -> Self {
         Self { config }
     }
 
-    /// A client of that validator's control socket.
+    /// Returns a client of the validator's control socket.
     pub(super) fn client(&self) -> anyhow::Result<RpcClient> {
         let socket = self.data_dir()?.join(CONTROL_SOCKET);
-        // A killed validator leaves its socket behind, so only a connection tells.
+        // A killed validator leaves its socket behind, so only connecting shows whether it runs.
         UnixStream::connect(&socket).with_context(|| {
             format!(
                 "nobody answers at {}: the validator of {} is not running, or runs as another user",
@@ -125,23 +121,21 @@ impl Control {
         Ok(RpcClient::over_socket(&socket)?)
     }
 
-    /// The validator's data directory.
     pub(super) fn data_dir(&self) -> anyhow::Result<PathBuf> {
         self.path_at("data_dir")
     }
 
-    /// The chain's genesis.
     pub(super) fn genesis(&self) -> anyhow::Result<Genesis> {
         Ok(load_genesis(&self.path_at("genesis")?)?)
     }
 
-    /// The configuration file's text. It names secrets and holds none.
+    /// Returns the text of the configuration file. It refers to secrets but contains none.
     pub(super) fn text(&self) -> anyhow::Result<String> {
         Ok(read_config(&self.config)?)
     }
 
-    /// The path that stands at a key. Nothing else in the file is looked at: these commands are
-    /// also for configurations that no validator would start with.
+    /// Returns the path stored under a key. Ignores the rest of the file: these commands also work
+    /// with configurations that no validator would start with.
     pub(super) fn path_at(&self, key: &str) -> anyhow::Result<PathBuf> {
         let file = self.config.display();
         let table: toml::Table = self.text()?.parse().with_context(|| format!("{file}"))?;
@@ -152,14 +146,15 @@ impl Control {
     }
 }
 
-/// How long a validator may take to answer what it answers from memory. Whoever hangs longer is not well.
+/// How long a validator may take for an answer that needs only data in memory. If it takes longer,
+/// something is wrong with it.
 const PATIENCE: Duration = Duration::from_secs(5);
 
-/// An answer that must not take long.
+/// Awaits a response with a time limit.
 ///
 /// # Errors
 ///
-/// If there is none, or it takes longer.
+/// If the request fails or times out.
 pub(super) async fn prompt<T>(
     client: &RpcClient,
     answer: impl Future<Output = Result<T, ClientError>>,
@@ -175,7 +170,7 @@ pub(super) async fn prompt<T>(
     }
 }
 
-/// What somebody may do about an error of a request.
+/// Returns advice for the user on a failed request.
 pub(super) fn remedy(error: &anyhow::Error) -> Option<&'static str> {
     let causes = error.chain();
     match causes.filter_map(|cause| cause.downcast_ref()).next()? {
@@ -191,11 +186,11 @@ pub(super) fn remedy(error: &anyhow::Error) -> Option<&'static str> {
     }
 }
 
-/// Reads an amount.
+/// Parses an amount of money.
 ///
 /// # Errors
 ///
-/// If it is no whole number.
+/// If it is not a whole number.
 pub(super) fn amount(text: &str) -> Result<u64, String> {
     text.parse().map_err(|_| {
         format!(
@@ -205,17 +200,17 @@ pub(super) fn amount(text: &str) -> Result<u64, String> {
     })
 }
 
-/// Reads an account that is to be paid. Half of all typing mistakes leave no public key: nobody could ever
-/// spend what such an account holds.
+/// Parses the identity of an account that is to be paid. About half of all typing mistakes result
+/// in bytes that are not a valid public key; nobody could ever spend from such an account.
 ///
 /// # Errors
 ///
-/// If nobody can hold its key, or anybody could spend for it.
+/// If nobody can hold the account's secret key, or if anybody could spend from it.
 pub(super) fn owned_account(text: &str) -> Result<Identity, String> {
     let identity: Identity = text
         .parse()
         .map_err(|error: ParseBytesError| error.to_string())?;
-    if identity.to_public_key().is_none() {
+    if identity.to_public_key().is_none() || !identity.is_canonical() {
         return Err(
             "it is no public key, so nobody could ever spend what it receives: look for a typing mistake".into(),
         );
@@ -226,7 +221,7 @@ pub(super) fn owned_account(text: &str) -> Result<Identity, String> {
     Ok(identity)
 }
 
-/// Runs a command that talks to the network, on this thread.
+/// Runs an async command on the current thread.
 pub(super) fn block_on<T>(future: impl Future<Output = anyhow::Result<T>>) -> anyhow::Result<T> {
     tokio::runtime::Builder::new_current_thread()
         .enable_all()

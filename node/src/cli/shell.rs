@@ -15,17 +15,17 @@ use std::{
   quorate completions bash > /etc/bash_completion.d/quorate
   quorate completions zsh > ~/.zfunc/_quorate")]
 pub(super) struct Completions {
-    /// The shell
+    /// The shell to complete for
     shell: Shell,
 }
 
-/// Print the manual page, or write one for each command
+/// Print the manual page, or write one per command
 #[derive(Args)]
 #[command(after_help = "Examples:
   quorate man | man -l -
   quorate man --dir /usr/local/share/man/man1")]
 pub(super) struct Man {
-    /// Write quorate.1, quorate-run.1 and so on to this directory instead
+    /// Write quorate.1, quorate-run.1 and so on to this directory instead of printing
     #[arg(long, value_name = "DIR")]
     dir: Option<PathBuf>,
 }

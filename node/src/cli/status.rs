@@ -5,30 +5,30 @@ use super::{
     rpc::{Rpc, block_on, prompt},
 };
 use clap::Args;
-use quorate_http::client::shown;
-use quorate_load::{
-    RpcClient,
-    api::{PeerJson, StatusJson, SyncState},
+use quorate_api::{
+    PeerJson, RpcClient, StatusJson, SyncState,
     verdict::{Health, Severity, VerdictJson, Voter, counted, grouped, spoken},
 };
+use quorate_http::client::shown;
 use std::{
     io::{IsTerminal as _, Write as _},
     process::ExitCode,
     time::Duration,
 };
 
-/// What the process ends with when the validator answers and is not in sync.
+/// The exit codes if the validator answers but is not in sync.
 const NOT_IN_SYNC: u8 = 3;
 const IN_TROUBLE: u8 = 4;
 
-/// How often `--watch` looks.
+/// How often `--watch` refreshes.
 const WATCH_INTERVAL: Duration = Duration::from_secs(1);
 
-/// Show how a validator is: in one verdict, then height, view, peers
+/// Show a validator's verdict on its own health, its height, view and peers
 ///
-/// The exit code tells the verdict: 0 if it is healthy, 3 if it passes by itself (it starts, catches up, or
-/// follows without a vote), 4 if somebody has to act (halted, cut off, refused, stuck, blocks gone, key
-/// seen elsewhere), 1 if it does not answer.
+/// The exit code reflects the verdict: 0 if the validator is healthy; 3 if the problem resolves
+/// itself (it is starting, catching up, fetching the state, or following without a vote); 4 if the
+/// operator has to act (halted, cut off, refused, stuck, key seen elsewhere); 1 if the validator does not
+/// answer.
 #[derive(Args)]
 #[command(after_help = "Examples:
   quorate status
@@ -40,7 +40,7 @@ pub(super) struct Status {
     /// Print one JSON object
     #[arg(long)]
     json: bool,
-    /// Look once a second until Ctrl-C; if the output is no terminal, print a line for each change
+    /// Refresh every second until Ctrl-C; without a terminal, print a line for each change
     #[arg(long, conflicts_with = "json")]
     watch: bool,
 }
@@ -84,7 +84,8 @@ async fn watch(client: &RpcClient) -> anyhow::Result<ExitCode> {
             }
         };
         if terminal {
-            // Home, and each line is cleared behind what is written; what is below, at the end.
+            // Move the cursor home, clear the rest of each line after writing it, and clear
+            // everything below at the end.
             let mut out = std::io::stdout().lock();
             let _ = write!(out, "\x1b[H");
             for line in &lines {
@@ -104,7 +105,7 @@ async fn watch(client: &RpcClient) -> anyhow::Result<ExitCode> {
     }
 }
 
-/// All that is printed, the verdict first.
+/// Formats the whole output, with the verdict first.
 fn describe(status: &StatusJson, paint: Paint) -> Vec<String> {
     let mut lines = Vec::new();
     match &status.verdict {
@@ -199,7 +200,7 @@ fn fields(status: &StatusJson) -> Vec<String> {
     ])
 }
 
-/// The other validators in a table.
+/// Formats a table of the other validators.
 fn peers(status: &StatusJson, paint: Paint) -> Vec<String> {
     if status.peers.is_empty() {
         return Vec::new();
@@ -249,6 +250,7 @@ fn votes(voter: Voter, paint: Paint) -> String {
         Voter::Silent => (Severity::Bad, "no"),
         Voter::Unreachable => (Severity::Bad, "no: not reachable"),
         Voter::Blocked => (Severity::Bad, "blocked here"),
+        Voter::ClockBehind => (Severity::Bad, "no: its clock is behind"),
     };
     match severity {
         Severity::Good => text.to_owned(),
@@ -256,7 +258,7 @@ fn votes(voter: Voter, paint: Paint) -> String {
     }
 }
 
-/// What validators of earlier versions say.
+/// Formats the sync state as reported by validators of earlier versions.
 fn old_sync(status: &StatusJson) -> String {
     match &status.sync {
         Some(sync) => sync.in_words(),
@@ -265,7 +267,7 @@ fn old_sync(status: &StatusJson) -> String {
     }
 }
 
-/// How this clock goes, in words.
+/// Describes how far this validator's clock is off.
 fn clock(ahead_ms: Option<i64>) -> String {
     match ahead_ms {
         None => "not compared yet".to_owned(),

@@ -8,7 +8,7 @@ use super::{
 use crate::node::lock_directory;
 use anyhow::bail;
 use clap::Args;
-use quorate_load::ClientError;
+use quorate_api::ClientError;
 use quorate_p2p::PeerAddress;
 use quorate_types::Identity;
 use std::{
@@ -16,16 +16,16 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// How long a validator may take to end. It ends the process itself before that.
+/// How long to wait for a validator to end. It ends its own process before that.
 const STOP_LIMIT: Duration = Duration::from_secs(30);
 
-/// How a client shows a line's end in an answer.
+/// How the client escapes a newline in a server's message.
 const LINE_END: &str = "\\u{a}";
 
-/// Stop a running validator, and wait until it has ended
+/// Stop a running validator, and wait until its process has ended
 ///
-/// As SIGTERM does: what it writes is finished, and nothing is lost. A service that was stopped so is not
-/// started again by systemd.
+/// Like SIGTERM: pending writes are finished, and nothing is lost. A systemd service that was
+/// stopped this way is not restarted by systemd.
 #[derive(Args)]
 #[command(after_help = "Example:
   quorate stop --config validator-0/validator.toml")]
@@ -34,10 +34,11 @@ pub(super) struct Stop {
     control: Control,
 }
 
-/// Have a running validator read its configuration again
+/// Make a running validator reread its configuration
 ///
-/// The other validators' addresses and the log level are taken over, and it is told what needs a restart. A
-/// file with a mistake is refused as a whole. SIGHUP does the same, and the log tells.
+/// Applies the other validators' addresses and the log level, and prints which changes need a
+/// restart. A file with an error is refused as a whole. SIGHUP has the same effect, with the result
+/// in the log.
 #[derive(Args)]
 #[command(after_help = "Example:
   quorate reload --config validator-0/validator.toml")]
@@ -72,7 +73,7 @@ impl Reload {
     pub(super) fn run(self) -> anyhow::Result<()> {
         let client = self.control.client()?;
         let changes = match block_on(async { Ok(client.reload().await) })? {
-            // The validator's own words about its file, which have several lines.
+            // The validator's message about its file has several lines.
             Err(ClientError::Refused { message, .. }) => bail!(message.replace(LINE_END, "\n")),
             answer => answer?,
         };

@@ -7,16 +7,14 @@ use super::{
     passphrases::NewKeys,
 };
 use crate::{
-    genesis::{
-        DEFAULT_FEES, DEFAULT_LIMITS, GENESIS_FILE, NewChain, TRUST_FILE, validator_directory,
-        write_new,
-    },
+    genesis::{GENESIS_FILE, NewChain, TRUST_FILE, validator_directory, write_new},
     keys::{self, IDENTITY_FILE, Passphrase, Protection},
 };
 use anyhow::{Context as _, bail, ensure};
 use clap::Args;
 use quorate_crypto::{Identity, SecretKey, bls::SchemeKind};
 use quorate_p2p::PeerAddress;
+use quorate_types::genesis::{DEFAULT_FEES, DEFAULT_LIMITS};
 use quorate_types::{
     EpochLength,
     genesis::{GenesisAccount, Protocol},
@@ -34,15 +32,15 @@ const ACCOUNT_FOLDER: &str = "account";
 /// The folder of the passphrases.
 const PASSPHRASE_FOLDER: &str = "passphrases";
 
-/// Make a chain with a folder for each validator, to be taken to its machine, and a funded account
+/// Create a new chain: a folder for each validator's machine, and a funded account
 ///
-/// Each folder, validator-N, is complete: keys, genesis.json, trust.json, and a validator.toml that names
-/// the other validators. It runs wherever it is copied to. account/ holds the key of an account that
-/// owns money from the start.
+/// Each folder, validator-N, is complete: keys, genesis.json, trust.json, and a validator.toml that
+/// names the other validators. Copy it to any machine and run it there. The folder account holds
+/// the key of a funded account.
 ///
-/// This machine makes every key, so it could be the chain, alone: good for a test network, or if one
-/// operator runs all validators. Validators that do not trust each other make their own keys with
-/// `quorate init`.
+/// This machine generates every key, so it could run the chain alone. That is fine for a test
+/// network, or if one operator runs all validators. Validators that do not trust each other
+/// generate their own keys with `quorate init`.
 #[derive(Args)]
 #[command(after_help = "Examples:
   Four validators on this machine, at ports 26600 to 26607 and 26701 to 26707:
@@ -51,39 +49,39 @@ const PASSPHRASE_FOLDER: &str = "passphrases";
     quorate testnet --out mynet --passphrases \\
       --hosts v0.example.org,v1.example.org,v2.example.org,203.0.113.9")]
 pub(super) struct Testnet {
-    /// How many validators, 1 to 512; as many as there are --hosts, else 4
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=512))]
+    /// How many validators, 1 to 1024; by default as many as there are --hosts, else 4
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=quorate_types::limits::MAX_VALIDATORS as i64))]
     validators: Option<u32>,
     /// Directory to write to; must be missing or empty
     #[arg(long, value_name = "DIR", default_value = "testnet")]
     out: PathBuf,
-    /// The chain's name, for people; 1 to 64 bytes
+    /// The chain's name, for display; 1 to 64 bytes
     #[arg(long, default_value = "testnet")]
     name: String,
-    /// The validators' machines: names or IP addresses, each with :PORT or at --base-port. Without it,
-    /// all run on this machine
+    /// The validators' machines: host names or IP addresses, each with :PORT or using --base-port.
+    /// By default, all run on this machine
     #[arg(long, value_name = "HOST,…", value_delimiter = ',')]
     hosts: Vec<String>,
-    /// The port for the other validators. HTTP is at the next one, metrics at the 100th after that; on
-    /// one machine, each validator takes the second port after the one before
+    /// The port for the other validators. HTTP uses the next port, metrics the port 100 above that.
+    /// On one machine, each validator's ports are 2 above those of the previous one
     #[arg(long, value_name = "PORT", default_value_t = 26_600)]
     base_port: u16,
     /// The vote scheme
     #[arg(long, default_value = "bls-threshold")]
     scheme: SchemeKind,
-    /// How many blocks an epoch has
+    /// The length of an epoch in blocks
     #[arg(long, value_name = "N", default_value_t = EpochLength::DEFAULT.blocks(),
           value_parser = clap::value_parser!(u64).range(1..))]
     epoch_blocks: u64,
-    /// What the account in account/ owns from the start, in the chain's smallest unit; 0 for no such
+    /// The initial balance of the account in account/, in the chain's smallest unit; 0 for no such
     /// account
     #[arg(long, value_name = "N", default_value_t = 1_000_000_000)]
     balance: u64,
-    /// Further accounts that exist from the start, and what they hold
+    /// Further accounts that exist from the start, with their balances
     #[arg(long, value_name = "HEX=BALANCE", num_args = 1.., value_parser = parse_account)]
     account: Vec<GenesisAccount>,
-    /// Encrypt each folder's keys under a random passphrase of its own, written to passphrases/, to be
-    /// taken to the machine by another way than the folder
+    /// Encrypt each folder's keys under its own random passphrase, written to passphrases/.
+    /// Transfer it to the machine separately from the folder
     #[arg(long, conflicts_with_all = ["plain", "passphrase_file", "passphrase_fd"])]
     passphrases: bool,
     #[command(flatten)]
@@ -100,7 +98,7 @@ enum Passphrases {
     Each,
 }
 
-/// A folder with keys.
+/// A folder with generated keys.
 struct Made {
     directory: PathBuf,
     passphrase: Option<PathBuf>,
@@ -254,7 +252,8 @@ impl Testnet {
         })
     }
 
-    /// Has keys written to a folder under its passphrase.
+    /// Calls `write` with the protection of the folder's keys. With [`Passphrases::Each`], creates
+    /// and saves a random passphrase first.
     fn protect(
         &self,
         directory: &Path,

@@ -6,15 +6,16 @@ use super::{
     passphrases::Opening,
     rpc::{ForChain, Rpc, amount, block_on, owned_account},
 };
-use crate::{genesis::DEFAULT_FEES, keys, mempool::MAX_NONCE_GAP};
+use crate::keys;
 use anyhow::{Context, bail, ensure};
 use clap::{Args, Subcommand};
-use quorate_http::client::shown;
-use quorate_load::{
-    RpcClient,
-    api::{SubmitRequest, TransactionJson, TransactionResult, TransactionState},
+use quorate_api::{
+    RpcClient, SubmitRequest, TransactionJson, TransactionResult, TransactionState, verdict::Health,
 };
-use quorate_types::{Identity, Memo, Transfer};
+use quorate_http::client::shown;
+use quorate_machine::mempool::MAX_NONCE_GAP;
+use quorate_types::genesis::DEFAULT_FEES;
+use quorate_types::{Digest, Identity, Memo, Transfer};
 use std::{
     path::PathBuf,
     time::{Duration, Instant},
@@ -23,17 +24,48 @@ use std::{
 /// How long `--wait` waits.
 const WAIT: Duration = Duration::from_secs(30);
 
-/// How often it looks what has changed.
+/// How often `--wait` asks for the transaction's state.
 const LOOK_AGAIN: Duration = Duration::from_secs(1);
 
-/// How often it says again what the transaction waits for.
+/// How often `--wait` repeats what the transaction waits for.
 const TELL_AGAIN: Duration = Duration::from_secs(10);
 
-/// Make transactions and submit them
+/// Create and submit transactions
 #[derive(Subcommand)]
 pub(super) enum Tx {
     /// Sign a transfer and submit it
     Transfer(TransferCommand),
+    /// Show what became of a transaction
+    Show(ShowCommand),
+}
+
+/// Show what became of a transaction
+///
+/// The validator's answer is not verified. `quorate block --trust` verifies the block that it names.
+#[derive(Args)]
+#[command(after_help = "Example:
+  quorate tx show 9c41… --wait")]
+pub(super) struct ShowCommand {
+    /// The transaction's id (64 hexadecimal digits)
+    id: Digest,
+    /// Wait until it is final, at most 30 s
+    #[arg(long)]
+    wait: bool,
+    #[command(flatten)]
+    rpc: Rpc,
+    /// Print one JSON object
+    #[arg(long)]
+    json: bool,
+}
+
+impl ShowCommand {
+    async fn show(self, client: RpcClient) -> anyhow::Result<()> {
+        let mut result = client.transaction(&self.id, Duration::ZERO).await?;
+        if self.wait {
+            result = watch(&client, result).await?;
+        }
+        print_result(&result, self.json)
+    }
 }
 
 /// Sign a transfer and submit it
@@ -45,22 +77,22 @@ pub(super) enum Tx {
 It signs for the chain that you name, never for one that a server names. With --trust, the account's
 nonce is proven; without it, and without --nonce, it is what the validator says.")]
 pub(super) struct TransferCommand {
-    /// The paying account's key file (`quorate keys generate` makes one)
+    /// The sender's key file (`quorate keys generate` creates one)
     #[arg(long, value_name = "FILE")]
     key: PathBuf,
     #[command(flatten)]
     opening: Opening,
-    /// The receiving account: 64 hexadecimal digits. What is no public key is refused
+    /// The recipient's account: 64 hexadecimal digits of a valid public key
     #[arg(long, value_name = "HEX", value_parser = owned_account)]
     to: Identity,
-    /// How much it receives, in the chain's smallest unit
+    /// The amount to transfer, in the chain's smallest unit
     #[arg(long, value_parser = amount, allow_negative_numbers = true)]
     amount: u64,
-    /// What the block's leader receives beside; 1, and 1 for each byte of the memo, unless said
-    /// otherwise: what a chain asks for at least if its genesis file says nothing else
+    /// The fee for the block's leader, in addition to the amount; by default 1, plus 1 for each
+    /// byte of the memo, which is the minimum unless the chain's genesis file sets another
     #[arg(long, value_parser = amount, allow_negative_numbers = true)]
     fee: Option<u64>,
-    /// A text for the receiver, up to 4096 bytes, which everybody can read
+    /// A text for the recipient, up to 4096 bytes, which everybody can read
     #[arg(
         long,
         value_name = "TEXT",
@@ -70,12 +102,12 @@ pub(super) struct TransferCommand {
     memo: String,
     #[command(flatten)]
     chain: ForChain,
-    /// The account's next nonce; asked for if left out, with a proof if there is a trust file. If it is given,
-    /// nobody is asked for the balance either
+    /// The sender's next nonce; by default the server is asked for it, with a proof if there is a
+    /// trust file. If the nonce is given, the balance is not checked either
     #[arg(long)]
     nonce: Option<u64>,
-    /// Wait until the transfer is final, 30 s at most, and say what became of it. If it is not final by
-    /// then, that is an error, and the transfer may still become final
+    /// Wait until the transfer is final, at most 30 s, and print its outcome. A timeout is an
+    /// error, but the transfer may still become final
     #[arg(long)]
     wait: bool,
     #[command(flatten)]
@@ -85,8 +117,8 @@ pub(super) struct TransferCommand {
     json: bool,
 }
 
-/// Waits for a transaction that was taken in, and tells on standard error what it waits for, as soon as
-/// that is known and when it changes.
+/// Waits for a pending transaction. Reports on standard error what it waits for, as soon as that is
+/// known and whenever it changes.
 async fn watch(
     client: &RpcClient,
     mut result: TransactionResult,
@@ -113,7 +145,7 @@ async fn watch(
     Ok(result)
 }
 
-/// How long a transaction is kept that waits for a nonce.
+/// Says how long a transaction that waits for an earlier nonce is kept.
 fn kept(result: &TransactionResult) -> String {
     let expires = result.expires_in_ms.map(|ms| ms.div_ceil(1_000));
     let kept = expires.map_or(String::new(), |seconds| {
@@ -124,15 +156,23 @@ fn kept(result: &TransactionResult) -> String {
 
 impl Tx {
     pub(super) fn run(self) -> anyhow::Result<()> {
-        let Self::Transfer(command) = self;
-        let client = command.rpc.client()?;
-        block_on(command.submit(client))
+        match self {
+            Self::Transfer(command) => {
+                let client = command.rpc.client()?;
+                block_on(command.submit(client))
+            }
+            Self::Show(command) => {
+                let client = command.rpc.client()?;
+                block_on(command.show(client))
+            }
+        }
     }
 }
 
 impl TransferCommand {
-    /// The account's next nonce, and a word on standard error if it is not known for certain. A transfer of
-    /// more than the account holds is refused here: on the chain it would cost the fee and fail.
+    /// Returns the account's next nonce, and prints a note on standard error if it is not proven.
+    /// Refuses a transfer of more than the balance: on the chain it would fail and still cost the
+    /// fee.
     async fn next_nonce(
         &self,
         client: &RpcClient,
@@ -165,8 +205,8 @@ impl TransferCommand {
             "the account holds {}, and this transfer takes {cost} with its fee of {fee}: nothing was signed",
             answer.balance
         );
-        // What waits is told by the validator alone, but a lie about it costs no more than a gap, which
-        // is told when the transfer is taken in.
+        // Only the validator knows the waiting transactions. The worst that a lie about them can
+        // cause is a nonce gap, which is reported when the transfer is submitted.
         let free = answer.free_nonce.unwrap_or(answer.nonce);
         Ok(free.clamp(answer.nonce, answer.nonce.saturating_add(MAX_NONCE_GAP)))
     }
@@ -176,16 +216,30 @@ impl TransferCommand {
         let sender = secret.identity();
         let chain = self.chain.required()?;
         let memo = Memo::new(self.memo.clone()).context("--memo is too long")?;
-        // Not what the server asks for: it could ask for all that the account holds.
+        // Ignore the fee that the server asks for: it could ask for the whole balance.
         let usual =
             DEFAULT_FEES.per_transfer + DEFAULT_FEES.per_memo_byte * memo.as_bytes().len() as u64;
-        let served = client.status().await?.chain_id;
+        let status = client.status().await?;
+        let served = status.chain_id;
         ensure!(
             served == chain,
             "{} is a validator of another chain ({served}) than the one that you named ({chain}): \
              nothing was signed",
             client.url()
         );
+        if let Some(verdict) = status.verdict
+            && verdict.state == Health::Halted
+        {
+            let why = shown(&verdict.summary);
+            let proves = self.nonce.is_none() && self.chain.verifier()?.is_some();
+            ensure!(
+                !proves,
+                "the chain stands still, so the nonce cannot be proven: nothing was signed ({why})"
+            );
+            eprintln!(
+                "warning: the chain stands still, and the transfer waits until it goes on ({why})"
+            );
+        }
         let fee = self.fee.unwrap_or(usual);
         let nonce = self.next_nonce(&client, &sender, fee).await?;
         let transfer = Transfer {
@@ -205,8 +259,8 @@ impl TransferCommand {
         let id = transaction.id();
         let unknown = || {
             format!(
-                "transaction {id} with nonce {nonce} was taken in, and what became of it is not known: ask \
-                 a validator for /v1/transactions/{id} before you pay again"
+                "transaction {id} with nonce {nonce} was accepted, and what became of it is not known: ask \
+                 (`quorate tx show {id}`) before you pay again"
             )
         };
         let answer = client.submit(&request).await?;
@@ -235,40 +289,51 @@ impl TransferCommand {
                 let seconds = WAIT.as_secs();
                 match result.waits_for_nonce {
                     Some(nonce) => bail!(
-                        "transaction {id} was taken in, but waits for nonce {nonce} of its sender{}",
+                        "transaction {id} was accepted, but waits for nonce {nonce} of its sender{}",
                         kept(&result)
                     ),
                     None => {
-                        bail!("transaction {id} was taken in, but is not final after {seconds} s")
+                        bail!("transaction {id} was accepted, but is not final after {seconds} s")
                     }
                 }
             }
             if let Some(error) = &result.error {
                 bail!(
-                    "transaction {} was taken in and dropped: {} ({})",
+                    "transaction {} was accepted and dropped: {} ({})",
                     result.id,
                     shown(&error.message),
                     shown(&error.code)
                 );
             }
         }
-        if self.json {
-            print_json(&result)?;
-        } else {
-            let state = match (result.state, result.height, &result.outcome) {
-                (TransactionState::Finalized, Some(height), Some(outcome)) => {
-                    format!("final in block {height}: {outcome}")
-                }
-                _ => match result.waits_for_nonce {
-                    Some(nonce) => format!("taken in; waits for nonce {nonce} of its sender"),
-                    None => "taken in; not final yet".to_owned(),
-                },
-            };
-            print_fields(&[("transaction", result.id.to_string()), ("state", state)])?;
+        print_result(&result, self.json)?;
+        if result.state == TransactionState::Pending && !self.json {
+            eprintln!("what became of it: quorate tx show {}", result.id);
         }
-        match result.outcome.as_deref() {
-            None | Some("applied") => Ok(()),
-            Some(outcome) => bail!("the transfer is final but failed: {}", shown(outcome)),
-        }
+        Ok(())
+    }
+}
+
+/// Prints a transaction's state. One that failed or was dropped is an error.
+fn print_result(result: &TransactionResult, json: bool) -> anyhow::Result<()> {
+    if json {
+        print_json(result)?;
+    } else {
+        let state = match (result.state, result.height, &result.outcome) {
+            (TransactionState::Finalized, Some(height), Some(outcome)) => {
+                format!("final in block {height}: {}", shown(outcome))
+            }
+            (TransactionState::Dropped, ..) => "dropped".to_owned(),
+            _ => match result.waits_for_nonce {
+                Some(nonce) => format!("accepted; waits for nonce {nonce} of its sender"),
+                None => "accepted; not final yet".to_owned(),
+            },
+        };
+        print_fields(&[("transaction", result.id.to_string()), ("state", state)])?;
+    }
+    match (&result.error, result.outcome.as_deref()) {
+        (Some(error), _) => bail!("{} ({})", shown(&error.message), shown(&error.code)),
+        (None, None | Some("applied")) => Ok(()),
+        (None, Some(outcome)) => bail!("the transfer is final but failed: {}", shown(outcome)),
     }
 }

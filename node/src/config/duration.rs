@@ -1,12 +1,12 @@
-//! Durations as text: a whole number and a unit, for instance `500ms`.
+//! Durations as text: a whole number with a unit, for instance `500ms`.
 
 use std::time::Duration;
 
-/// What a duration looks like, for messages.
+/// The expected format, for error messages.
 pub(crate) const EXPECTED: &str =
     "a whole number with a unit (us, ms, s, m, h or d), for instance \"500ms\"";
 
-/// The units that durations are written with, the largest first, in microseconds.
+/// The units used for formatting, largest first, in microseconds.
 const UNITS: [(&str, u64); 5] = [
     ("h", 3_600_000_000),
     ("m", 60_000_000),
@@ -15,14 +15,15 @@ const UNITS: [(&str, u64); 5] = [
     ("us", 1),
 ];
 
-/// A day. It is read and not written: most durations are hours at most.
+/// A day. Accepted by the parser but never used for formatting: most durations are hours at most.
 const DAY: (&str, u64) = ("d", 24 * 3_600_000_000);
 
-/// Reads a duration.
+/// Parses a duration.
 ///
 /// # Errors
 ///
-/// If the text is not as [`EXPECTED`], or the duration does not fit in 64 bits of microseconds.
+/// If the text does not match [`EXPECTED`], or the duration does not fit in 64 bits of
+/// microseconds.
 pub fn parse_duration(text: &str) -> Result<Duration, String> {
     let error = || format!("{text:?} is no duration; expected {EXPECTED}");
     let digits = text.bytes().take_while(u8::is_ascii_digit).count();
@@ -37,8 +38,7 @@ pub fn parse_duration(text: &str) -> Result<Duration, String> {
     Ok(Duration::from_micros(micros))
 }
 
-/// Writes a duration with the largest unit that leaves a whole number. Below a microsecond it is
-/// cut off.
+/// Formats a duration with the largest unit that gives a whole number. Truncates to microseconds.
 pub fn format_duration(duration: Duration) -> String {
     let micros = u64::try_from(duration.as_micros()).unwrap_or(u64::MAX);
     let (unit, factor) = UNITS

@@ -1,11 +1,10 @@
-//! The shape of `validator.toml`: what may stand in the file, before any value is checked.
+//! The structure of `validator.toml`, before any value is checked.
 
 use super::duration::{self, parse_duration};
 use quorate_crypto::Identity;
 use serde::{Deserialize, Deserializer, de};
 use std::{fmt, net::SocketAddr, path::PathBuf, time::Duration};
 
-/// The whole file.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct File {
@@ -50,7 +49,7 @@ pub(super) enum Timing {
 #[serde(deny_unknown_fields)]
 pub(super) struct Peer {
     pub(super) identity: Identity,
-    /// Read as text, so that an error can name the validator.
+    /// Deserialized as text, so that an error can name the validator.
     pub(super) address: String,
 }
 
@@ -124,6 +123,7 @@ pub(super) struct Storage {
     pub(super) retention_blocks: Option<u64>,
     #[serde(default, deserialize_with = "span")]
     pub(super) retention_time: Option<Duration>,
+    pub(super) snapshot_interval: Option<u64>,
 }
 
 /// `[log]`
@@ -134,7 +134,7 @@ pub(super) struct Log {
     pub(super) format: Option<super::LogFormat>,
 }
 
-/// Reads a value from a string, so that the file's reader can point to it.
+/// Deserializes a value from a string, so that the TOML error points to its line.
 struct Text<T> {
     expected: &'static str,
     parse: fn(&str) -> Option<T>,

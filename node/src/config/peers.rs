@@ -1,4 +1,4 @@
-//! `[p2p]`: whether each other validator has one address at which it can be reached.
+//! Checks `[p2p]`: each other validator must have exactly one reachable address.
 
 use super::{Check, ConfigError, P2pConfig, file};
 use quorate_crypto::Identity;
@@ -63,7 +63,8 @@ impl Check<'_> {
     }
 }
 
-/// Refuses two validators at one address, and one at the address on which this one listens.
+/// Refuses two validators with the same address, and a peer with this validator's own listen
+/// address.
 fn distinct(listen: SocketAddr, peers: &[(Identity, PeerAddress)]) -> Result<(), String> {
     let mut taken: BTreeMap<&PeerAddress, &Identity> = BTreeMap::new();
     for (identity, address) in peers {

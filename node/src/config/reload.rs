@@ -1,64 +1,63 @@
-//! Reading `validator.toml` again while the validator runs.
+//! Rereading `validator.toml` while the validator runs.
 //!
-//! Keys and the genesis file are not read again: that takes a passphrase, and neither can change. So what
-//! is compared is the file's text, key by key. Two keys are taken at once, all others need a restart.
+//! Keys and the genesis file are not reread: that takes a passphrase, and neither can change. So
+//! the file is compared key by key. Two keys are applied at once; all others need a restart.
 
 use super::{Check, ConfigError, P2pConfig, ValidatorConfig, read_file};
-use quorate_types::{Committee, ValidatorIndex};
+use quorate_types::{Committees, ValidatorIndex};
 use std::{
     collections::BTreeSet,
     path::{Path, PathBuf},
 };
 
-/// What can change without a restart.
+/// The keys that can change without a restart.
 const TAKEN: [&str; 2] = ["p2p.peers", "log.level"];
 
-/// Reads a configuration file again and tells what has changed.
+/// Rereads a configuration file and reports what has changed.
 pub struct Reloader {
     path: PathBuf,
-    committee: Committee,
+    committees: Committees,
     place: ValidatorIndex,
-    /// As it was read last.
+    /// The content when the file was last read.
     table: toml::Table,
     started_with: toml::Table,
 }
 
-/// What has changed in a configuration file.
+/// The changes in a configuration file.
 pub struct Changes {
-    /// Where the other validators are, if that has changed.
+    /// The new peer addresses, if any has changed.
     pub p2p: Option<P2pConfig>,
-    /// What is logged, if that has changed.
+    /// The new log level, if it has changed.
     pub log_level: Option<String>,
-    /// Keys that differ from what the validator runs with and need a restart.
+    /// Keys that differ from the running configuration and need a restart.
     pub need_restart: Vec<String>,
 }
 
 impl Reloader {
-    /// For a validator that runs with this configuration.
+    /// Creates a reloader for a validator that runs with this configuration.
     pub fn new(config: &ValidatorConfig) -> Self {
         Self {
             path: config.path.clone(),
-            committee: config.committee.clone(),
+            committees: config.committees.clone(),
             place: config.place,
             table: config.table.clone(),
             started_with: config.table.clone(),
         }
     }
 
-    /// The file.
     pub fn path(&self) -> &Path {
         &self.path
     }
 
-    /// Reads the file again. What it said before stays the base of comparison if it cannot be used.
+    /// Rereads the file. If it is invalid, later calls still compare with the last valid content.
     ///
     /// # Errors
     ///
-    /// If the file could not be started with, keys and chain apart.
+    /// If a validator could not start with the file, keys and chain aside.
     pub fn reload(&mut self) -> Result<Changes, ConfigError> {
         let (file, table) = read_file(&self.path)?;
         let check = Check { path: &self.path };
-        let values = check.values(file, &self.committee, self.place)?;
+        let values = check.values(file, self.committees.known(), self.place)?;
         let changed = differing(&self.table, &table);
         let mut need_restart = differing(&self.started_with, &table);
         need_restart.retain(|key| !TAKEN.contains(&key.as_str()));
@@ -71,7 +70,7 @@ impl Reloader {
     }
 }
 
-/// The keys whose values differ, in sections as `section.key`.
+/// Returns the keys whose values differ; within sections as `section.key`.
 fn differing(one: &toml::Table, other: &toml::Table) -> BTreeSet<String> {
     let mut keys = BTreeSet::new();
     let names: BTreeSet<&String> = one.keys().chain(other.keys()).collect();

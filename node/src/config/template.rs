@@ -1,40 +1,41 @@
-//! Writing a new `validator.toml`, with a comment for everything in it.
+//! Generates a new `validator.toml`, with comments that explain every key.
 
-use super::{ConsensusConfig, LogConfig, MempoolConfig, RpcConfig, format_duration};
+use super::{LogConfig, RpcConfig, SNAPSHOT_INTERVAL, format_duration};
 use quorate_crypto::Identity;
+use quorate_machine::{machine::ConsensusConfig, mempool::MempoolLimits};
 use quorate_p2p::PeerAddress;
 use std::{fmt::Write as _, net::SocketAddr, path::Path, time::Duration};
 
-/// What a new configuration file says; everything else is written as a comment with its default.
+/// The values of a new configuration file. All other keys are written as comments with their
+/// defaults.
 #[derive(Debug, Clone, Copy)]
 pub struct NewConfig<'a> {
-    /// The genesis file, as the configuration is to name it.
+    /// The path of the genesis file as written to the configuration.
     pub genesis: &'a Path,
-    /// Where the validator listens for the others.
+    /// The listen address for the other validators.
     pub p2p_listen: SocketAddr,
     /// Whether all validators are on one machine.
     pub local: bool,
-    /// Where it serves HTTP.
+    /// The listen address of the HTTP API.
     pub rpc_listen: SocketAddr,
-    /// Where it serves metrics and what only the operator should know.
+    /// The listen address for metrics and other operator-only parts of the API.
     pub admin_listen: SocketAddr,
-    /// The validators and their addresses. The validator itself may be among them.
+    /// The validators and their addresses. May include this validator.
     pub peers: &'a [(Identity, PeerAddress)],
-    /// Who the validator is.
     pub own: Identity,
-    /// How many final blocks it keeps; `None` for all.
+    /// How many final blocks to keep; `None` keeps all.
     pub retention_blocks: Option<u64>,
-    /// How long it keeps them.
+    /// How long to keep blocks.
     pub retention_time: Option<Duration>,
-    /// The least time from one block to the next.
+    /// The minimum time between blocks.
     pub min_block_interval: Duration,
-    /// The longest time from one block to the next while there is nothing to put into one.
+    /// The time between blocks while there are no transactions.
     pub idle_interval: Duration,
 }
 
 impl NewConfig<'_> {
-    /// The file's text. The keys are named as `identity.key` and `vote.key` beside the file, the
-    /// data directory as `data`.
+    /// Returns the file's text. The keys are `identity.key` and `vote.key` beside the file, and the
+    /// data directory is `data`.
     pub fn to_toml(&self) -> String {
         let mut text = String::new();
         self.write(&mut text)
@@ -56,7 +57,7 @@ impl NewConfig<'_> {
             min_block_interval,
             idle_interval,
         } = *self;
-        // A default stands as a comment, like those of the other keys.
+        // A key with its default value is written as a comment.
         let mark = |value: Duration, default: Duration| if value == default { "# " } else { "" };
         let default = ConsensusConfig::default();
         let interval = format_duration(min_block_interval);
@@ -74,7 +75,7 @@ impl NewConfig<'_> {
         let consensus = ConsensusConfig::default();
         let timing = consensus.timing;
         let rpc = RpcConfig::new(rpc_listen);
-        let mempool = MempoolConfig::default();
+        let mempool = MempoolLimits::default();
         let log = LogConfig::default();
         let spans = [
             timing.leader_timeout,
@@ -202,6 +203,10 @@ listen = "{admin_listen}"
 # For how long to keep them (7d), by the blocks' own timestamps, 1m to 100 years; 10000 are kept in any case,
 # or retention_blocks if that is more. 0s if no time counts.
 {retention_time}
+# A snapshot of the state is kept whenever this many blocks have come, 10 to 1000000, for validators
+# that were away longer than blocks are kept. It copies nothing. The same for all validators, so that
+# one can be fetched from all of them at once. 0 for none.
+# snapshot_interval = {snapshot_interval}
 
 [log]
 # error, warn, info, debug, trace or off, or directives such as "info,quorate_p2p=debug".
@@ -217,13 +222,14 @@ listen = "{admin_listen}"
             max_transactions = mempool.max_transactions,
             max_bytes = mempool.max_bytes,
             max_per_sender = mempool.max_per_sender,
+            snapshot_interval = SNAPSHOT_INTERVAL,
             level = log.level,
             format = log.format,
         )
     }
 }
 
-/// A TOML string that reads back as `text`, whatever is in it.
+/// Returns a TOML string that parses back to `text`, whatever it contains.
 fn toml_string(text: &str) -> String {
     toml::Value::String(text.into()).to_string()
 }

@@ -1,5 +1,6 @@
-//! Where the passphrase of key files comes from: a file, a descriptor, or a person at a terminal.
+//! Obtaining the passphrase of key files: from a file, a file descriptor, or the terminal.
 
+use super::terminal;
 use age::secrecy::SecretString;
 use std::{
     cell::OnceCell,
@@ -10,54 +11,46 @@ use std::{
 };
 use zeroize::Zeroizing;
 
-/// Most bytes of a passphrase.
 const MAX_BYTES: u64 = 1_024;
 
-/// A passphrase. It has no `Debug`, and its memory is wiped when it is dropped.
+/// A passphrase. Without `Debug`, and zeroized when dropped.
 #[derive(Clone)]
 pub struct Passphrase(Zeroizing<String>);
 
-/// Why there is no passphrase.
+/// Why no passphrase could be obtained.
 #[derive(Debug, thiserror::Error)]
 pub enum PassphraseError {
-    /// Nothing says where it is, and nobody is there to ask.
+    /// No source was given, and there is no terminal to ask at.
     #[error(
         "a passphrase is needed and there is no terminal to ask at; use --passphrase-file FILE or \
          --passphrase-fd N"
     )]
     NoSource,
-    /// It is empty.
     #[error("the passphrase is empty")]
     Empty,
-    /// It is too long, or not text.
+    /// The passphrase is too long, or not text.
     #[error("the passphrase must be text of at most {MAX_BYTES} bytes")]
     NotText,
-    /// Two entries at the terminal differ.
+    /// The two entries at the terminal differ.
     #[error("the two passphrases are not the same")]
     Differ,
-    /// Others may read the file.
+    /// The file is accessible to others.
     #[error(
         "the passphrase file {path} has mode {mode:04o}, which is wider than 0600; if nobody else \
          can have read it: chmod 600 {path}",
         path = .path.display()
     )]
-    Permissions {
-        /// The file.
-        path: PathBuf,
-        /// Its permission bits.
-        mode: u32,
-    },
-    /// It cannot be read.
+    Permissions { path: PathBuf, mode: u32 },
+    /// The source cannot be read.
     #[error("cannot read the passphrase from {from}: {source}")]
     Read {
-        /// Where from.
+        /// A description of the source.
         from: String,
-        /// What the system says.
         source: io::Error,
     },
 }
 
-/// Where a passphrase comes from. It is asked for once, when it is first needed.
+/// The source of a passphrase. It is read once, when the passphrase is first needed.
 pub struct PassphraseSource {
     origin: Origin,
     known: OnceCell<Passphrase>,
@@ -71,7 +64,7 @@ enum Origin {
 }
 
 impl Passphrase {
-    /// A passphrase.
+    /// Creates a passphrase from text.
     ///
     /// # Errors
     ///
@@ -86,14 +79,14 @@ impl Passphrase {
         Ok(Self(Zeroizing::new(text.to_owned())))
     }
 
-    /// A random one, of 128 bits.
+    /// Generates a random passphrase of 128 bits.
     pub fn random() -> Self {
         let mut bytes = Zeroizing::new([0; 16]);
         rand::Rng::fill_bytes(&mut super::system_rng(), &mut *bytes);
         Self(Zeroizing::new(hex::encode(*bytes)))
     }
 
-    /// Writes it to a new file of mode 0600, for `--passphrase-file`.
+    /// Writes the passphrase to a new file of mode 0600, for `--passphrase-file`.
     ///
     /// # Errors
     ///
@@ -109,7 +102,7 @@ impl Passphrase {
 }
 
 impl PassphraseSource {
-    /// A file or a descriptor if one is named, else the terminal.
+    /// The file or the descriptor if one is given, else the terminal.
     pub fn new(file: Option<PathBuf>, descriptor: Option<u32>) -> Self {
         Self::from(match (file, descriptor) {
             (Some(file), _) => Origin::File(file),
@@ -118,12 +111,12 @@ impl PassphraseSource {
         })
     }
 
-    /// There is none.
+    /// A source without a passphrase.
     pub fn none() -> Self {
         Self::from(Origin::Nowhere)
     }
 
-    /// It is known already.
+    /// A source with a known passphrase.
     pub fn given(passphrase: Passphrase) -> Self {
         let source = Self::none();
         let _ = source.known.set(passphrase);
@@ -137,25 +130,17 @@ impl PassphraseSource {
         }
     }
 
-    /// The passphrase, if it has been asked for.
+    /// Returns the passphrase if it was already obtained.
     pub fn known(&self) -> Option<Passphrase> {
         self.known.get().cloned()
     }
 
-    /// The passphrase of files that exist.
-    ///
-    /// # Errors
-    ///
-    /// See [`PassphraseError`].
+    /// Returns the passphrase of existing files.
     pub fn get(&self) -> Result<Passphrase, PassphraseError> {
         self.obtain(false)
     }
 
-    /// A passphrase for new files; a person is asked for it twice.
-    ///
-    /// # Errors
-    ///
-    /// See [`PassphraseError`].
+    /// Returns a passphrase for new files; at a terminal, the user must enter it twice.
     pub fn choose(&self) -> Result<Passphrase, PassphraseError> {
         self.obtain(true)
     }
@@ -191,12 +176,10 @@ fn ask(twice: bool) -> Result<Zeroizing<String>, PassphraseError> {
         return Err(PassphraseError::NoSource);
     }
     let prompt = |text: &str| {
-        rpassword::prompt_password(text)
-            .map(Zeroizing::new)
-            .map_err(|source| PassphraseError::Read {
-                from: "the terminal".to_owned(),
-                source,
-            })
+        terminal::prompt(text).map_err(|source| PassphraseError::Read {
+            from: "the terminal".to_owned(),
+            source,
+        })
     };
     let first = prompt("Passphrase: ")?;
     if twice && *prompt("The same again: ")? != *first {
@@ -213,7 +196,7 @@ fn read_passphrase_file(path: &Path) -> Result<Zeroizing<String>, PassphraseErro
     let file = File::open(path).map_err(read_error)?;
     let metadata = file.metadata().map_err(read_error)?;
     let mode = metadata.permissions().mode() & 0o7777;
-    // A pipe or a mounted secret has modes of its own.
+    // Pipes and mounted secrets have their own modes.
     if metadata.is_file() && mode & !0o600 != 0 {
         return Err(PassphraseError::Permissions {
             path: path.into(),
@@ -223,7 +206,7 @@ fn read_passphrase_file(path: &Path) -> Result<Zeroizing<String>, PassphraseErro
     read(file, &path.display().to_string())
 }
 
-/// The first line.
+/// Reads the first line.
 fn read(file: File, from: &str) -> Result<Zeroizing<String>, PassphraseError> {
     let mut bytes = Zeroizing::new(Vec::with_capacity(MAX_BYTES as usize + 2));
     file.take(MAX_BYTES + 2)

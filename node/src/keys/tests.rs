@@ -1,4 +1,4 @@
-//! Key files: what is written can be read, and nothing else is taken.
+//! Key files: written files can be read back, and everything else is refused.
 
 use super::*;
 

@@ -1,7 +1,7 @@
-//! What a network takes over time, as a table and as a picture: memory, disk, block time.
+//! Resource usage of a network over time, as a table and a chart: memory, disk, block time.
 //!
-//! A long run is watched for what grows. Each row is one moment; the picture shows the validators'
-//! resident memory, the bytes of their data directories, and the blocks per second.
+//! Useful to find growth in long runs. Each row is one sample; the chart shows the validators'
+//! resident memory, the sizes of their data directories, and the blocks per second.
 
 use super::{figures::Sample, processes::Network};
 use crate::check::folder_bytes;
@@ -15,13 +15,14 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// Rows after which every second one is dropped and the interval doubles: enough for a picture.
+/// When this many rows are reached, every second one is dropped and the interval doubles: enough
+/// for a chart.
 const MAX_ROWS: usize = 1_200;
 
 const SIZE: (u32, u32) = (960, 900);
 const MIB: f64 = 1_048_576.0;
 
-/// One moment.
+/// One sample.
 #[derive(Clone, Copy, Debug, PartialEq)]
 struct Row {
     seconds: f64,
@@ -36,7 +37,7 @@ struct Row {
     validators: usize,
 }
 
-/// A record of a network's needs.
+/// Records a network's resource usage.
 pub struct Curve {
     path: PathBuf,
     start: Instant,
@@ -47,7 +48,7 @@ pub struct Curve {
 }
 
 impl Curve {
-    /// A record to be drawn to this SVG file, with its rows in a CSV file beside it.
+    /// Creates a recorder that draws to this SVG file, with its rows in a CSV file beside it.
     pub fn new(path: &Path) -> Self {
         let now = Instant::now();
         Self {
@@ -60,12 +61,13 @@ impl Curve {
         }
     }
 
-    /// Whether it is time for another row.
+    /// Whether the next sample is due.
     pub fn is_due(&self) -> bool {
         Instant::now() >= self.next
     }
 
-    /// Takes a row, and from time to time writes the files, so that a run that is cut off has them.
+    /// Records a sample. Writes the files from time to time, so that they exist even if the run is
+    /// aborted.
     ///
     /// # Errors
     ///
@@ -106,7 +108,7 @@ impl Curve {
         Ok(())
     }
 
-    /// Writes the table and the picture.
+    /// Writes the table and the chart.
     ///
     /// # Errors
     ///

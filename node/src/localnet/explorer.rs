@@ -1,4 +1,4 @@
-//! The explorer beside a local network, as a process.
+//! A local network's explorer, as a process.
 
 use super::setup::Settings;
 use crate::genesis::{GENESIS_FILE, TRUST_FILE};
@@ -12,10 +12,10 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// How long it may take to stop before it is killed.
+/// How long it can take to stop before it is killed.
 const STOP_LIMIT: Duration = Duration::from_secs(5);
 
-/// A running explorer. It stops when this is dropped, however this process ends.
+/// A running explorer. It stops when this value is dropped, or when this process ends in any way.
 pub struct ExplorerProcess {
     child: Child,
     address: SocketAddr,
@@ -23,7 +23,7 @@ pub struct ExplorerProcess {
 }
 
 impl ExplorerProcess {
-    /// Starts an explorer that follows all validators of a prepared folder; it serves at the first
+    /// Starts an explorer that follows all validators of a prepared folder. It serves on the first
     /// port after theirs.
     ///
     /// # Errors
@@ -72,22 +72,22 @@ impl ExplorerProcess {
         })
     }
 
-    /// Where it serves.
+    /// Returns the URL that it serves on.
     pub fn url(&self) -> String {
         format!("http://{}", self.address)
     }
 
-    /// Where it logs.
+    /// Returns the path of its log.
     pub fn log(&self) -> &Path {
         &self.log
     }
 
-    /// Whether it has ended by itself.
+    /// Returns the exit status if it has ended by itself.
     pub fn ended(&mut self) -> Option<ExitStatus> {
         self.child.try_wait().ok().flatten()
     }
 
-    /// Kills it at once, as `kill -9` does.
+    /// Kills it immediately, like `kill -9`.
     ///
     /// # Errors
     ///

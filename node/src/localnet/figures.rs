@@ -1,4 +1,4 @@
-//! Figures of a running network, from its validators' metrics and processes.
+//! Measurements of a running network, from its validators' metrics and processes.
 
 use super::processes::Network;
 use quorate_files::Usage;
@@ -10,7 +10,7 @@ const MIB: f64 = 1_048_576.0;
 /// A histogram's cumulative counts by upper bound, in seconds.
 type Buckets = Vec<(f64, f64)>;
 
-/// One reading of one validator.
+/// One measurement of one validator.
 #[derive(Clone, Debug, Default)]
 struct Reading {
     values: BTreeMap<String, f64>,
@@ -20,54 +20,48 @@ struct Reading {
     peak_mib: f64,
 }
 
-/// One reading of all validators. One that does not answer is left out.
+/// One measurement of all validators that respond.
 #[derive(Clone, Debug)]
 pub struct Sample {
     at: Instant,
     readings: BTreeMap<usize, Reading>,
 }
 
-/// Two quantiles.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Quantiles {
-    /// The median.
     pub p50: Option<f64>,
-    /// What 99 of 100 are below.
     pub p99: Option<f64>,
 }
 
-/// Work on certificates, summed over validators.
+/// Work on certificates, summed over all validators.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
 pub struct Verifications {
-    /// Certificates made or verified.
+    /// Certificates assembled or verified.
     pub certificates: u64,
     /// Pairing equations evaluated.
     pub pairing_checks: u64,
-    /// Failed batches that were split in two.
+    /// Failed batches that were split in half.
     pub bisections: u64,
 }
 
-/// What happened between two samples.
+/// Measurements between two samples.
 #[derive(Clone, Debug, Serialize)]
 pub struct Figures {
-    /// Time between the samples.
     pub seconds: f64,
-    /// Blocks that became final.
     pub blocks: u64,
-    /// Time between final blocks, as validator 0 learned of them.
+    /// Time between final blocks, as observed by validator 0.
     pub block_time_ms: Quantiles,
-    /// From a leader's sending of its proposal to its own finalisation.
+    /// Time from a leader's proposal to its finalization at the same leader.
     pub finality_ms: Quantiles,
-    /// Processor time per view and validator.
+    /// CPU time per view and validator.
     pub cpu_ms_per_view_per_node: Option<f64>,
-    /// The most resident memory that any validator has had since its start, in MiB.
+    /// The peak resident memory of any validator since its start, in MiB.
     pub rss_mb_max: f64,
-    /// Work on certificates.
     pub verifications: Verifications,
 }
 
 impl Sample {
-    /// Reads all validators that answer.
+    /// Measures all validators that respond.
     pub async fn take(network: &Network) -> Self {
         let mut readings = BTreeMap::new();
         for place in 0..network.size() {
@@ -87,7 +81,7 @@ impl Sample {
         }
     }
 
-    /// Leaves validators out.
+    /// Removes validators from the sample.
     pub fn without(mut self, places: &[usize]) -> Self {
         self.readings.retain(|place, _| !places.contains(place));
         self
@@ -130,8 +124,8 @@ impl Sample {
         (fewest, self.readings.len())
     }
 
-    /// By how much the metrics of this name, with whatever labels, have grown since an earlier
-    /// sample, over all validators.
+    /// Returns the growth of a metric since an earlier sample, summed over all labels and
+    /// validators.
     pub fn growth(&self, earlier: &Self, name: &str) -> f64 {
         let total = |reading: &Reading| -> f64 {
             let labelled = format!("{name}{{");
@@ -144,7 +138,7 @@ impl Sample {
             .sum()
     }
 
-    /// What happened since an earlier sample.
+    /// Returns the measurements since an earlier sample.
     pub fn since(&self, earlier: &Self) -> Figures {
         let both = || {
             self.readings
@@ -181,7 +175,7 @@ impl Sample {
             block_time_ms: histogram("quorate_consensus_block_interval_seconds", true),
             finality_ms: histogram("quorate_consensus_finality_seconds", false),
             cpu_ms_per_view_per_node: (views > 0.0).then(|| cpu * 1_000.0 / views),
-            // Who was killed meanwhile has begun anew.
+            // A validator that was killed in between has restarted from zero.
             rss_mb_max: (self.readings.values())
                 .chain(earlier.readings.values())
                 .map(|reading| reading.peak_mib)
@@ -201,7 +195,7 @@ impl Reading {
     }
 }
 
-/// Reads the Prometheus text format as far as our own metrics use it.
+/// Parses the subset of the Prometheus text format that our own metrics use.
 fn parse(text: &str) -> Reading {
     let mut reading = Reading::default();
     for line in text.lines().filter(|line| !line.starts_with('#')) {
@@ -238,7 +232,7 @@ fn add_difference(total: &mut Buckets, now: Option<&Buckets>, then: Option<&Buck
     }
 }
 
-/// A quantile of a histogram, interpolated within its bucket.
+/// Returns a quantile of a histogram, interpolated within its bucket.
 fn quantile(buckets: &Buckets, q: f64) -> Option<f64> {
     let count = buckets.last()?.1;
     if count <= 0.0 {

@@ -1,12 +1,13 @@
-//! The validators as processes.
+//! The validators as child processes.
 //!
-//! Each child holds the reading end of a pipe and stops when the pipe closes. So closing it is how
-//! a child is told to stop, and no child outlives this process, however it ends.
+//! Each child holds the reading end of a pipe as its standard input and stops when it closes (`run
+//! --stop-with-stdin`). Closing the pipe is how a child is stopped, and no child outlives this
+//! process, however it ends. This needs no `unsafe` process code.
 
 use super::{figures::Sample, setup::Settings};
 use crate::{config::CONFIG_FILE, control::CONTROL_SOCKET, genesis::validator_directory};
 use anyhow::{Context as _, bail};
-use quorate_load::RpcClient;
+use quorate_api::RpcClient;
 use std::{
     fs::File,
     io::{self, Read as _, Seek as _, SeekFrom},
@@ -16,16 +17,16 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// How long a validator may take to start answering.
+/// How long a validator can take until it responds.
 const START_LIMIT: Duration = Duration::from_secs(30);
 
-/// How long a validator may take to stop before it is killed.
+/// How long a validator can take to stop before it is killed.
 const STOP_LIMIT: Duration = Duration::from_secs(15);
 
-/// Lines of a log that are shown when its validator has died.
+/// Number of log lines shown when a validator has died.
 const LOG_TAIL_LINES: usize = 15;
 
-/// The end of a log in which these lines are looked for.
+/// How much of the log's end is searched for these lines.
 const LOG_TAIL_BYTES: u64 = 64 << 10;
 
 /// A running validator, or one that has ended.
@@ -44,8 +45,28 @@ pub struct Network {
     validators: Vec<Validator>,
 }
 
+/// Checks that nothing else listens on the validators' ports.
+///
+/// # Errors
+///
+/// If something does.
+pub fn check_ports(settings: &Settings) -> anyhow::Result<()> {
+    for place in 0..settings.validators {
+        for address in [
+            settings.p2p_address(place),
+            settings.rpc_address(place),
+            settings.admin_address(place),
+        ] {
+            TcpListener::bind(address).with_context(|| {
+                format!("{address} is taken: stop what uses it, or use another --base-port")
+            })?;
+        }
+    }
+    Ok(())
+}
+
 impl Network {
-    /// Starts all validators of a prepared folder with this program's binary.
+    /// Starts all validators of a prepared folder, using the given binary.
     ///
     /// # Errors
     ///
@@ -54,7 +75,7 @@ impl Network {
         Self::start_with(binary, directory, settings, |_| Vec::new())
     }
 
-    /// The same, with further arguments for some validators.
+    /// Like [`Self::start`], with additional arguments for some validators.
     ///
     /// # Errors
     ///
@@ -71,23 +92,16 @@ impl Network {
             settings: settings.clone(),
             validators: Vec::new(),
         };
+        check_ports(settings)?;
         for place in 0..settings.validators {
-            for address in [
-                settings.p2p_address(place),
-                settings.rpc_address(place),
-                settings.admin_address(place),
-            ] {
-                TcpListener::bind(address).with_context(|| {
-                    format!("{address} is taken: stop what uses it, or use another --base-port")
-                })?;
-            }
             let own = validator_directory(directory, place);
             let control = own.join("data").join(CONTROL_SOCKET);
             network.validators.push(Validator {
                 child: None,
                 log: own.join("node.log"),
                 client: RpcClient::new(&format!("http://{}", settings.rpc_address(place)))?,
-                // Not by its address: folders of earlier versions have none for it.
+                // Over the socket and not the address, because folders of earlier versions have no
+                // admin address.
                 operator: RpcClient::over_socket(&control)?,
             });
         }
@@ -99,12 +113,27 @@ impl Network {
         Ok(network)
     }
 
-    /// Starts one validator that is not running, with further arguments.
+    /// Starts a validator that is not running, with additional arguments.
     ///
     /// # Errors
     ///
     /// If the process cannot be started.
     pub fn spawn(&mut self, place: usize, arguments: &[&str]) -> anyhow::Result<()> {
+        let binary = self.binary.clone();
+        self.spawn_program(&binary, place, arguments)
+    }
+
+    /// Like [`Self::spawn`], with another program whose subcommand `run` takes the same arguments.
+    ///
+    /// # Errors
+    ///
+    /// If the process cannot be started.
+    pub fn spawn_program(
+        &mut self,
+        binary: &Path,
+        place: usize,
+        arguments: &[&str],
+    ) -> anyhow::Result<()> {
         let own = validator_directory(&self.directory, place);
         let validator = &mut self.validators[place];
         let log = File::options()
@@ -112,7 +141,7 @@ impl Network {
             .append(true)
             .open(&validator.log)
             .with_context(|| format!("cannot write {}", validator.log.display()))?;
-        let child = Command::new(&self.binary)
+        let child = Command::new(binary)
             .args(["run", "--allow-plain-keys"])
             .arg("--config")
             .arg(own.join(CONFIG_FILE))
@@ -122,16 +151,16 @@ impl Network {
             .stdout(log.try_clone()?)
             .stderr(log)
             .spawn()
-            .with_context(|| format!("cannot start {}", self.binary.display()))?;
+            .with_context(|| format!("cannot start {}", binary.display()))?;
         validator.child = Some(child);
         Ok(())
     }
 
-    /// Waits until every running validator answers.
+    /// Waits until every running validator responds.
     ///
     /// # Errors
     ///
-    /// If one dies or takes too long; with the end of its log.
+    /// If a validator dies or takes too long; the error includes the end of its log.
     pub async fn wait_until_up(&mut self) -> anyhow::Result<()> {
         let deadline = Instant::now() + START_LIMIT;
         for place in 0..self.validators.len() {
@@ -154,8 +183,9 @@ impl Network {
         Ok(())
     }
 
-    /// Waits until each validator has a link to each other, and tells whether that came in time.
-    /// Blocks come as soon as a quorum is linked, but then leaders are missed that others do not hear.
+    /// Waits until all validators are linked to each other. Returns whether that happened within
+    /// the limit. Blocks are made as soon as a quorum is linked, but until then some validators
+    /// miss the proposals of leaders that they are not linked to.
     pub async fn wait_until_linked(&self, limit: Duration) -> bool {
         let deadline = Instant::now() + limit;
         let others = self.validators.len().saturating_sub(1) as u64;
@@ -171,7 +201,7 @@ impl Network {
         }
     }
 
-    /// Validators that ended since the last call without being asked to.
+    /// Returns the validators that ended unexpectedly since the last call.
     pub fn newly_dead(&mut self) -> Vec<(usize, ExitStatus)> {
         let mut dead = Vec::new();
         for (place, validator) in self.validators.iter_mut().enumerate() {
@@ -187,7 +217,7 @@ impl Network {
         dead
     }
 
-    /// Kills a validator at once, as `kill -9` does.
+    /// Kills a validator immediately, like `kill -9`.
     ///
     /// # Errors
     ///
@@ -200,7 +230,7 @@ impl Network {
         Ok(())
     }
 
-    /// Stops all validators cleanly. Returns those that had to be killed.
+    /// Stops all validators gracefully. Returns those that had to be killed.
     pub fn stop(&mut self) -> Vec<usize> {
         for validator in &mut self.validators {
             if let Some(child) = &mut validator.child {
@@ -226,17 +256,15 @@ impl Network {
         killed
     }
 
-    /// A client of a validator.
     pub fn client(&self, place: usize) -> &RpcClient {
         &self.validators[place].client
     }
 
-    /// A client with an operator's rights: metrics, and everything about peers.
+    /// Returns a client with operator access: metrics, and full details about peers.
     pub fn operator(&self, place: usize) -> &RpcClient {
         &self.validators[place].operator
     }
 
-    /// The validators' URLs.
     pub fn urls(&self) -> Vec<String> {
         self.validators
             .iter()
@@ -244,27 +272,25 @@ impl Network {
             .collect()
     }
 
-    /// A running validator's process id.
+    /// Returns a validator's process id if it is running.
     pub fn process(&self, place: usize) -> Option<u32> {
         self.validators[place].child.as_ref().map(Child::id)
     }
 
-    /// Where a validator keeps what is durable.
     pub fn data_directory(&self, place: usize) -> PathBuf {
         crate::genesis::validator_directory(&self.directory, place).join("data")
     }
 
-    /// How many validators there are, running or not.
+    /// Returns the number of validators, running or not.
     pub fn size(&self) -> usize {
         self.validators.len()
     }
 
-    /// How the network was made.
     pub fn settings(&self) -> &Settings {
         &self.settings
     }
 
-    /// The end of a validator's log.
+    /// Returns the end of a validator's log.
     pub fn log_tail(&self, place: usize) -> String {
         let log = &self.validators[place].log;
         let text = end_of(log).unwrap_or_default();
@@ -275,7 +301,7 @@ impl Network {
     }
 }
 
-/// The last bytes of a file.
+/// Returns the last [`LOG_TAIL_BYTES`] bytes of a file.
 fn end_of(path: &Path) -> io::Result<Vec<u8>> {
     let mut file = File::open(path)?;
     let length = file.metadata()?.len();

@@ -1,17 +1,16 @@
-//! The files of a local network.
+//! Creates the files of a local network.
 
 use crate::{
-    config::{CONFIG_FILE, ConsensusConfig, NewConfig, format_duration},
-    genesis::{
-        DEFAULT_FEES, DEFAULT_LIMITS, GENESIS_FILE, NewChain, NewChainError, validator_directory,
-        write_new,
-    },
+    config::{CONFIG_FILE, NewConfig, format_duration},
+    genesis::{GENESIS_FILE, NewChain, NewChainError, validator_directory, write_new},
     keys::{self, IDENTITY_FILE, KeyAccess, KeyFileError, Protection},
 };
 use quorate_crypto::{Identity, SecretKey, bls::SchemeKind};
 use quorate_files::read_text;
 use quorate_load::derive_accounts;
+use quorate_machine::machine::ConsensusConfig;
 use quorate_p2p::PeerAddress;
+use quorate_types::genesis::{DEFAULT_FEES, DEFAULT_LIMITS};
 use quorate_types::{
     EpochLength,
     genesis::{BlockLimits, GenesisAccount, Protocol},
@@ -25,92 +24,80 @@ use std::{
     time::Duration,
 };
 
-/// The file that says how the network in a folder was made.
+/// The settings file of the network, in its folder.
 const SETTINGS_FILE: &str = "localnet.json";
 
-/// The file from which the load accounts' keys are derived.
+/// The key file from which the load accounts' keys are derived.
 const LOAD_SEED_FILE: &str = "load-accounts.key";
 
-/// Most bytes of the settings file.
+/// Size limit of the settings file.
 pub(crate) const MAX_SETTINGS_BYTES: u64 = 64 << 10;
 
-/// What each load account holds from the start.
+/// The initial balance of each load account.
 const LOAD_BALANCE: u64 = 1_000_000_000;
 
-/// How a local network is made.
+/// The settings of a local network.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Settings {
-    /// The chain's name.
     pub name: String,
-    /// How many validators.
+    /// The number of validators.
     pub validators: usize,
-    /// The consensus protocol.
     pub protocol: Protocol,
-    /// The vote scheme.
     pub scheme: String,
-    /// How many blocks an epoch has.
+    /// The length of an epoch in blocks.
     pub epoch_blocks: EpochLength,
-    /// How many final blocks each validator keeps; `None` for all.
+    /// How many final blocks each validator keeps; `None` keeps all.
     pub retention_blocks: Option<u64>,
-    /// For how long it keeps them, in seconds.
+    /// How long each validator keeps blocks, in seconds.
     #[serde(default)]
     pub retention_seconds: Option<u64>,
-    /// The least time from one block to the next, in milliseconds.
+    /// The minimum time between blocks, in milliseconds.
     pub block_interval_ms: u64,
-    /// The time from one block to the next while there is nothing to put into one, in milliseconds.
+    /// The time between blocks while there are no transactions, in milliseconds.
     #[serde(default = "default_idle_interval_ms")]
     pub idle_interval_ms: u64,
-    /// What a block may hold.
     #[serde(default = "default_limits")]
     pub block_limits: BlockLimits,
-    /// How many funded accounts for load.
+    /// The number of funded accounts for load.
     pub accounts: u32,
-    /// Validator i listens on `base_port + 2 i` for its peers and on the port after for HTTP. Behind
-    /// those of all validators come the explorer's port and each validator's for metrics.
+    /// Validator i listens for peers on `base_port + 2 i` and for HTTP on the next port. The
+    /// explorer's port follows those of all validators, and then comes one metrics port per
+    /// validator.
     pub base_port: u16,
 }
 
-/// Why the files could not be made, or do not fit.
+/// Why the files cannot be created or used.
 #[derive(Debug, thiserror::Error)]
 pub enum SetupError {
-    /// The folder holds a network made with other settings.
+    /// The folder contains a network with other settings.
     #[error(
         "{path} holds a network made with other settings ({difference}): use these, another --dir, \
          or delete the folder to start anew"
     )]
-    OtherSettings {
-        /// The folder.
-        path: PathBuf,
-        /// What differs.
-        difference: String,
-    },
-    /// The folder holds something, but not a whole network.
+    OtherSettings { path: PathBuf, difference: String },
+    /// The folder is not empty, but contains no complete network.
     #[error("{path} is not empty and holds no {SETTINGS_FILE}: use another --dir")]
-    NotANetwork {
-        /// The folder.
-        path: PathBuf,
-    },
-    /// A value is out of its range.
+    NotANetwork { path: PathBuf },
+    /// A value is out of range.
     #[error("{0}")]
     Value(String),
-    /// The chain could not be made.
+    /// The chain could not be created.
     #[error(transparent)]
     Chain(#[from] NewChainError),
     /// A key file could not be written or read.
     #[error(transparent)]
     Key(#[from] KeyFileError),
-    /// The file system failed.
+    /// A file or folder cannot be read or written.
     #[error("{path}: {source}")]
     Io {
         /// The file or folder.
         path: PathBuf,
-        /// What the system says.
         source: io::Error,
     },
 }
 
-/// What validators of networks do whose files do not tell.
+/// The default for networks whose settings file does not contain this setting.
 fn default_idle_interval_ms() -> u64 {
     let idle = ConsensusConfig::default().timing.idle_interval;
     u64::try_from(idle.as_millis()).unwrap_or(u64::MAX)
@@ -121,17 +108,17 @@ fn default_limits() -> BlockLimits {
 }
 
 impl Settings {
-    /// Where validator `place` listens for its peers.
+    /// Returns the peer address of validator `place`.
     pub fn p2p_address(&self, place: usize) -> SocketAddr {
         self.address(2 * place)
     }
 
-    /// Where validator `place` serves HTTP.
+    /// Returns the HTTP address of validator `place`.
     pub fn rpc_address(&self, place: usize) -> SocketAddr {
         self.address(2 * place + 1)
     }
 
-    /// Where validator `place` serves metrics.
+    /// Returns the metrics address of validator `place`.
     pub fn admin_address(&self, place: usize) -> SocketAddr {
         self.address(2 * self.validators + 1 + place)
     }
@@ -219,11 +206,11 @@ impl Settings {
     }
 }
 
-/// The settings of the network in a folder, if there is one.
+/// Returns the settings of the network in a folder, if there is one.
 ///
 /// # Errors
 ///
-/// If its file cannot be read.
+/// If the settings file cannot be read.
 pub fn saved(directory: &Path) -> Result<Option<Settings>, SetupError> {
     let path = directory.join(SETTINGS_FILE);
     match read_text(&path, MAX_SETTINGS_BYTES) {
@@ -235,12 +222,8 @@ pub fn saved(directory: &Path) -> Result<Option<Settings>, SetupError> {
     }
 }
 
-/// Makes the network's files in a folder if there are none, or checks that those there are of the
-/// same settings. The settings file is written last, so a folder with it is complete.
-///
-/// # Errors
-///
-/// See [`SetupError`].
+/// Creates the network's files in a folder, or checks that existing ones have the same settings.
+/// The settings file is written last, so a folder that contains it is complete.
 pub fn prepare(directory: &Path, settings: &Settings) -> Result<(), SetupError> {
     settings.check()?;
     if let Some(there) = saved(directory)? {
@@ -320,16 +303,16 @@ fn make(directory: &Path, settings: &Settings) -> Result<(), SetupError> {
     Ok(write_new(&directory.join(SETTINGS_FILE), &text)?)
 }
 
-/// The key file of an account with money that the load leaves alone, for whoever tries the network out.
+/// Returns the key file of a funded account that the load does not use, for manual experiments.
 pub fn payer_key(directory: &Path) -> PathBuf {
     directory.join("account").join(IDENTITY_FILE)
 }
 
-/// The keys of the network's load accounts.
+/// Returns the keys of the network's load accounts.
 ///
 /// # Errors
 ///
-/// If their seed cannot be read.
+/// If the seed file cannot be read.
 pub fn load_accounts(directory: &Path, count: u32) -> Result<Vec<SecretKey>, SetupError> {
     let seed = keys::load_identity(&directory.join(LOAD_SEED_FILE), &KeyAccess::plain())?;
     Ok(derive_accounts(&seed, count))

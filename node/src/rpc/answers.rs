@@ -1,63 +1,63 @@
-//! What the interface reads, and waiting for it.
+//! Reading the data for responses, and waiting for it.
 
 use super::{
     RpcParts, RpcState,
     error::{RpcError, RpcResult},
     large::Large,
-    live::LiveStatus,
-};
-use crate::{
-    executor::AccountProof,
-    lookup::{self, Found},
-    mempool::WaitingFor,
 };
 use commonware_codec::{Copying, DecodeExt, EncodeSize as _};
-use quorate_consensus::Moment;
-use quorate_http::{Client, Place};
-use quorate_load::api::{
+use quorate_api::{
     BlockJson, BlockSummaryJson, BlockTransactionJson, BlockedJson, ChainBlockJson, ErrorDetail,
     PeerDetailJson, PeerJson, PeersJson, Standing, TransactionJson, TransactionResult,
     TransactionState, to_hex,
+};
+use quorate_consensus::Moment;
+use quorate_http::{Client, Place};
+use quorate_machine::{
+    executor::AccountProof,
+    live::LiveStatus,
+    lookup::{self, Found},
+    mempool::WaitingFor,
 };
 use quorate_p2p::PeerStatus;
 use quorate_types::{Account, Digest, Height, Identity, Receipt, Status, state_key};
 use serde::Serialize;
 use std::{collections::VecDeque, time::Duration};
 
-/// Where the long parts of a block's answer stand, while they are empty.
+/// The position of a block's long fields in its JSON, as serialized while they are empty.
 const EMPTY_BODY: &str = "\"transactions\":[],\"block\":\"\"";
 
-/// Transactions of a block that are rendered at a time.
+/// Number of a block's transactions that are rendered at a time.
 const TRANSACTIONS_AT_A_TIME: usize = 128;
 
-/// What a block takes in memory while it is shown, in lengths of its encoding: itself, its
-/// transactions apart, and its hexadecimal digits.
+/// The memory that a block takes while it is served, as a multiple of its encoded size: the block
+/// itself, its decoded transactions, and its hexadecimal form.
 const MEMORY_OF_A_BLOCK: usize = 5;
 
-/// The longest summary of a block: 75 bytes for each transaction's id, 28 for its outcome.
+/// Upper limit of a block summary's size: 75 bytes for each transaction's id, 28 for its outcome.
 const MAX_SUMMARY_BYTES: usize = 1 << 20;
 
-/// How much later than its client asked for a request that waits may be answered.
+/// How long after the requested wait a response may still be given.
 const GRACE: Duration = Duration::from_secs(2);
 
-/// How often the mempool is asked for a transaction that may be on its way.
+/// How often the mempool is polled for a transaction that may be on its way.
 const LOOK_AGAIN: Duration = Duration::from_millis(20);
 
-/// Bytes of a range that are kept from the first reading for the answer.
+/// Bytes of a range that are kept in memory from the first pass for the response.
 const MAX_KEPT_BYTES: usize = 512 << 10;
 
-/// Headers between a block and the descendant whose finalization stands for it, at most.
+/// Most headers between a block and the descendant whose finalization proves it.
 const MAX_DESCENDANTS: u64 = 64;
 
-/// Bytes of encodings after which a range takes no further block.
+/// A range ends after the block that exceeds this many bytes of encodings.
 const MAX_CHAIN_BYTES: usize = 4 << 20;
 
-/// Most blocks, and bytes of encodings, of a range in which no block has a finalization of its own
-/// for so long.
+/// The limits, in blocks and in bytes of encodings, of a range in which no block has its own
+/// finalization.
 const MAX_UNCERTIFIED_BLOCKS: usize = 1_024;
 const MAX_UNCERTIFIED_BYTES: usize = 16 << 20;
 
-/// A transaction in a final block or in the mempool, or why it left the mempool.
+/// Finds a transaction in a final block or in the mempool, or returns why it left the mempool.
 pub(super) fn find_transaction(
     parts: &RpcParts,
     id: &Digest,
@@ -83,7 +83,7 @@ pub(super) fn find_transaction(
     }))
 }
 
-/// A transaction that waits, and for what.
+/// Creates the result of a pending transaction, with what it waits for.
 pub(super) fn pending(id: Digest, now: Moment, waits: Option<WaitingFor>) -> TransactionResult {
     let expires = waits.and_then(|waits| waits.expires);
     let left = expires.map(|at| at.since(now).as_millis());
@@ -94,8 +94,8 @@ pub(super) fn pending(id: Digest, now: Moment, waits: Option<WaitingFor>) -> Tra
     }
 }
 
-/// Waits until none of these is pending any more, the time is up, or the place to wait in is gone.
-/// Whatever happens meanwhile, what was taken in is told.
+/// Waits until none of these transactions is pending, the timeout is reached, or the place to wait
+/// is revoked. Always returns the results, because the transactions were accepted.
 pub(super) async fn await_final(
     state: &RpcState,
     client: &Client,
@@ -121,7 +121,7 @@ pub(super) async fn await_final(
         });
         match tokio::time::timeout_at(deadline + GRACE, renewed).await {
             Ok(Ok(renewed)) => results = renewed,
-            // The log has the reason, if there is another one than the time.
+            // Errors other than a timeout have been logged.
             Ok(Err(_)) | Err(_) => return results,
         }
         let done = results
@@ -133,13 +133,14 @@ pub(super) async fn await_final(
         let news = place.until_gone(news.changed());
         match tokio::time::timeout_at(deadline, news).await {
             Ok(Some(Ok(()))) => {}
-            // The node is stopping, others need the place, or the time is up.
+            // The node is stopping, the place to wait was revoked, or the timeout was reached.
             Ok(Some(Err(_)) | None) | Err(_) => return results,
         }
     }
 }
 
-/// Waits until this validator knows a transaction, the time is up, or the place to wait in is gone.
+/// Waits until this validator knows a transaction, the deadline is reached, or the place to wait is
+/// revoked.
 pub(super) async fn await_known(
     state: &RpcState,
     client: &Client,
@@ -155,7 +156,7 @@ pub(super) async fn await_known(
         if found.is_some() || tokio::time::Instant::now() >= deadline {
             return Ok(found);
         }
-        // The mempool tells nobody of what comes, and to look there costs little.
+        // The mempool sends no notifications of new transactions, and polling it is cheap.
         let comes = async {
             while !state.parts().mempool.contains(&id) {
                 tokio::time::sleep(LOOK_AGAIN).await;
@@ -164,7 +165,7 @@ pub(super) async fn await_known(
         tokio::select! {
             () = comes => {}
             executed = async {
-                // Not with each block, of which there may be hundreds a second.
+                // Do not query on every block: there may be hundreds per second.
                 tokio::time::sleep(LOOK_AGAIN).await;
                 news.changed().await
             } => if executed.is_err() {
@@ -176,7 +177,7 @@ pub(super) async fn await_known(
     }
 }
 
-/// Waits until a height is executed, or the time is up.
+/// Waits until a height is executed, or the timeout is reached.
 pub(super) async fn await_height(
     state: &RpcState,
     height: Height,
@@ -190,11 +191,17 @@ pub(super) async fn await_height(
     }
 }
 
-/// A block by its height, its id, or `latest`.
+/// Parses a decimal number in a path, without sign and leading zeros.
+fn decimal(text: &str) -> Option<u64> {
+    let number: u64 = text.parse().ok()?;
+    (number.to_string() == text).then_some(number)
+}
+
+/// Serves a block by its height, its id, or `latest`.
 pub(super) fn block(parts: &RpcParts, which: &str) -> RpcResult<Large> {
     let height = if which == "latest" {
         parts.store.tip().height
-    } else if let Ok(height) = which.parse() {
+    } else if let Some(height) = decimal(which) {
         Height(height)
     } else if let Ok(id) = which.parse::<Digest>() {
         parts
@@ -233,7 +240,7 @@ pub(super) fn block(parts: &RpcParts, which: &str) -> RpcResult<Large> {
         height,
         epoch: header.epoch.0,
         view: header.view,
-        leader: parts.live.committee().leader_in(header.epoch, header.view),
+        leader: parts.live.committees().leader(header.epoch, header.view),
         parent: header.parent,
         timestamp_ms: header.timestamp_ms,
         executed_height: header.executed_height,
@@ -277,7 +284,8 @@ pub(super) fn block(parts: &RpcParts, which: &str) -> RpcResult<Large> {
     ))
 }
 
-/// The headers down to the nearest block with a finalization, and that finalization.
+/// Returns the headers of the following blocks, up to the nearest one with a finalization, and that
+/// finalization.
 fn certificate(parts: &RpcParts, height: Height) -> RpcResult<(Vec<String>, Option<String>)> {
     let mut headers = Vec::new();
     let mut next = height;
@@ -296,7 +304,7 @@ fn certificate(parts: &RpcParts, height: Height) -> RpcResult<(Vec<String>, Opti
     Ok((Vec::new(), None))
 }
 
-/// Consecutive blocks in short.
+/// Serves summaries of consecutive blocks.
 pub(super) fn summaries(from: Height, limit: u64) -> Large {
     let mut height = from;
     let mut left = limit;
@@ -307,7 +315,9 @@ pub(super) fn summaries(from: Height, limit: u64) -> Large {
         let Some(stored) = parts.store.block(height)? else {
             return Ok(None);
         };
-        let receipts = parts.store.receipts(height)?.unwrap_or_default();
+        let Some(receipts) = parts.store.receipts(height)? else {
+            return Ok(None);
+        };
         let summary = BlockSummaryJson {
             height,
             id: stored.block.id(),
@@ -327,9 +337,9 @@ pub(super) fn summaries(from: Height, limit: u64) -> Large {
     )
 }
 
-/// Consecutive blocks by their encodings, for whoever follows the chain. The list goes on beyond
-/// `limit` until a block with a finalization of its own ends it, so that all of it can be verified;
-/// what follows the last such block is left out.
+/// Serves consecutive encoded blocks, for clients that follow the chain. The list continues beyond
+/// `limit` up to a block with its own finalization, so that all of it can be verified; blocks after
+/// the last such block are left out.
 pub(super) fn chain(parts: &RpcParts, from: Height, limit: u64) -> RpcResult<Large> {
     let first_height = parts.store.pruned_below()?;
     let executed_height = parts.store.tip().height;
@@ -338,8 +348,8 @@ pub(super) fn chain(parts: &RpcParts, from: Height, limit: u64) -> RpcResult<Lar
             "block {from} is pruned: this validator keeps the blocks from {first_height} on"
         )));
     }
-    // Where the list ends has to be known before it begins. What is read on the way is kept up to
-    // a limit, the rest is read again.
+    // The end of the list must be known before the response begins. Blocks read for that are kept
+    // up to a size limit; the others are read again.
     let mut kept = VecDeque::new();
     let (mut kept_bytes, mut largest) = (0, 0);
     let (mut height, mut count, mut certified, mut bytes) = (from, 0, 0, 0);
@@ -384,7 +394,7 @@ pub(super) fn chain(parts: &RpcParts, from: Height, limit: u64) -> RpcResult<Lar
     Ok(Large::list(held, head, blocks, || "]}".to_owned()))
 }
 
-/// A block in [`chain`]'s answer, and whether it has a finalization of its own.
+/// Returns a block's entry in the response of [`chain`], and whether it has its own finalization.
 fn chain_block(parts: &RpcParts, height: Height) -> RpcResult<Option<(Vec<u8>, bool)>> {
     let stored = parts.store.block(height)?;
     let Some((stored, receipts)) = stored.zip(parts.store.receipts(height)?) else {
@@ -407,7 +417,7 @@ fn json_bytes(value: &impl Serialize) -> RpcResult<Vec<u8>> {
     serde_json::to_vec(value).map_err(|error| RpcError::internal(&error))
 }
 
-/// Whom this validator has blocked.
+/// Returns the validators that this one has blocked.
 pub(super) fn blocked(live: &LiveStatus) -> Vec<BlockedJson> {
     let offenders = live.offenders().into_iter();
     offenders
@@ -420,9 +430,9 @@ pub(super) fn blocked(live: &LiveStatus) -> Vec<BlockedJson> {
         .collect()
 }
 
-/// A peer's link and what it says of itself.
+/// Returns the state of a peer's link and what the peer claims about itself.
 pub(super) fn peer(live: &LiveStatus, peer: &PeerStatus) -> PeerJson {
-    let validator = live.committee().place(&peer.identity);
+    let validator = live.committees().known().place(&peer.identity);
     let said: Option<Status> = validator.and_then(|place| live.peer(place));
     PeerJson {
         validator,
@@ -433,7 +443,7 @@ pub(super) fn peer(live: &LiveStatus, peer: &PeerStatus) -> PeerJson {
     }
 }
 
-/// Everything that is known of each peer.
+/// Returns the full details of all peers.
 pub(super) fn peers(parts: &RpcParts) -> PeersJson {
     let live = &parts.live;
     let offenders = live.offenders();
@@ -456,7 +466,7 @@ pub(super) fn peers(parts: &RpcParts) -> PeersJson {
     }
 }
 
-/// The account that a proof proves; the default if it proves that there is none.
+/// Returns the account that a proof proves; the default account if it proves absence.
 pub(super) fn proven_account(proven: &AccountProof, identity: &Identity) -> RpcResult<Account> {
     let value = proven
         .proof

@@ -1,4 +1,4 @@
-//! Errors as the interface's users see them: a status, a code, a sentence.
+//! Error responses of the API: a status, a code, a message.
 
 use axum::{
     Json,
@@ -6,8 +6,8 @@ use axum::{
     http::{HeaderValue, StatusCode, header},
     response::{IntoResponse, Response},
 };
+use quorate_api::{ErrorBody, ErrorDetail};
 use quorate_http::Refusal;
-use quorate_load::api::{ErrorBody, ErrorDetail};
 use quorate_storage::store::StoreError;
 use std::fmt::Display;
 

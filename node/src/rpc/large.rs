@@ -1,7 +1,8 @@
-//! Answers that may be large: made piece by piece, as the client takes them in.
+//! Responses that may be large, generated piece by piece as the client reads them.
 //!
-//! A client that does not read costs what is in memory of its answer, which counts against its
-//! budget before the answer begins. So an answer that has begun is never refused half-way.
+//! A client that does not read occupies only the memory of the pieces that are held, which is
+//! charged to its budget before the response begins. So a response is never refused after it has
+//! begun.
 
 use super::{RpcParts, RpcState, error::RpcResult};
 use axum::{
@@ -14,23 +15,23 @@ use futures_util::stream;
 use quorate_http::{Client, Resource, pieces::holding};
 use std::io;
 
-/// Small pieces are gathered until they have so many bytes. An answer that has no more is sent
+/// Small pieces are collected up to this many bytes. A response that is no larger is sent as a
 /// whole.
 const GATHERED_BYTES: usize = 64 << 10;
 
-/// Makes the next piece of an answer, on a blocking thread; `None` at its end.
+/// Generates the next piece of a response, on a blocking thread; `None` at the end.
 type Pieces = Box<dyn FnMut(&RpcParts) -> RpcResult<Option<Vec<u8>>> + Send>;
 
-/// An answer that is about to be made.
+/// A response before it is generated.
 pub(super) struct Large {
-    /// How many bytes the pieces hold in memory while they are sent, each piece included.
+    /// The number of bytes of memory held while sending, including the current piece.
     held: usize,
     pieces: Pieces,
 }
 
 impl Large {
-    /// A JSON text of `head`, items with commas between, and `tail`. Each item is made when it is
-    /// its turn; it may be several values with commas between.
+    /// A JSON text that consists of `head`, comma-separated items, and `tail`. Each item is
+    /// generated when it is sent; it may consist of several comma-separated values.
     pub(super) fn list(
         held: usize,
         head: String,
@@ -58,7 +59,7 @@ impl Large {
         }
     }
 
-    /// The next pieces together, and whether these are the last.
+    /// Returns the next pieces as one, and whether they are the last.
     fn gather(&mut self, parts: &RpcParts) -> RpcResult<(Vec<u8>, bool)> {
         let mut gathered = Vec::new();
         while gathered.len() < GATHERED_BYTES {
@@ -72,7 +73,7 @@ impl Large {
     }
 }
 
-/// Answers with what `make` prepares, on a blocking thread.
+/// Responds with what `make` prepares on a blocking thread.
 pub(super) async fn answer(
     state: &RpcState,
     client: &Client,
@@ -86,7 +87,7 @@ pub(super) async fn answer(
     let (large, first, done) = state.reading(client, prepare).await?;
     let kind = [(header::CONTENT_TYPE, "application/json")];
     if done {
-        // Whoever admits requests counts what is sent whole.
+        // Responses that are sent as a whole are already counted by request admission.
         return Ok((kind, first).into_response());
     }
     let room = client.take(Resource::Bytes, large.held + GATHERED_BYTES)?;
@@ -105,7 +106,7 @@ pub(super) async fn answer(
     Ok((kind, holding(Body::from_stream(rest), room)).into_response())
 }
 
-/// What is still to come of an answer.
+/// The remainder of a response.
 struct Rest {
     state: RpcState,
     client: Client,
@@ -124,7 +125,7 @@ impl Rest {
                 self.large = large;
                 Some(Ok(piece))
             }
-            // The answer has begun, so all that is left is to break it off.
+            // The response has begun, so an error can only abort it.
             Err(error) => Some(Err(io::Error::other(format!("{error:?}")))),
         }
     }

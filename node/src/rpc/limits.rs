@@ -1,45 +1,47 @@
-//! How much of everything there is for clients, and how much for each.
+//! The limits of the API's resources, in total and per client.
 
 use super::submit;
 use crate::config::RpcConfig;
 use quorate_http::{Clients, Limits, Share, Times};
 use std::time::Duration;
 
-/// Requests that may read the database at a time.
+/// Requests that can read the database at the same time.
 const READING: Share = Share { all: 4, each: 2 };
 
-/// Requests of proven clients whose transactions may be verified at a time; the others' have threads of
-/// their own ([`super::verifying`]). Reads have other threads, or who submits too much would keep others
-/// from reading.
+/// Requests of proven clients whose transactions can be verified at the same time; other clients'
+/// requests have their own threads ([`super::verifying`]). Database reads use other threads, so
+/// that a client that submits too much cannot keep others from reading.
 const VERIFYING: Share = Share { all: 2, each: 1 };
 
-/// Transactions that may wait to be verified: about what those threads verify in a fifth of a
-/// second. More would only wait longer for the same answer, so they are refused at once.
+/// Transactions that can wait for verification: about as many as those threads verify in a fifth of
+/// a second. Further ones would only wait longer for the same answer, so they are refused
+/// immediately.
 const SUBMITTED: Share = Share {
     all: 4 * submit::MAX_TRANSACTIONS,
     each: 2 * submit::MAX_TRANSACTIONS,
 };
 
-/// Requests that may wait for something to become final.
+/// Requests that can wait for something to become final.
 const WAITING: usize = 256;
 
-/// From the end of an answer until the head of the next request is there.
+/// Time limit from the end of a response to the complete head of the next request.
 const HEAD: Duration = Duration::from_secs(10);
 
-/// How long a client may take in nothing of an answer.
+/// How long a client can leave a response unread.
 const STALL: Duration = Duration::from_secs(15);
 
-/// After this time a connection ends with its current answer. Clients just open another one.
+/// After this time a connection is closed at the end of its current response. Clients simply
+/// reconnect.
 const LIFE: Duration = Duration::from_secs(600);
 
-/// What a client pays for each signature that is looked at alone because one in its request was
-/// invalid. It is refused when it owes ten seconds.
+/// The price for each signature that must be verified individually because the request contains an
+/// invalid one. A client is refused once it owes ten seconds.
 pub(super) const PRICE_OF_A_SEARCH: Duration = Duration::from_millis(5);
 
-/// What a client pays for a signature that holds, and whose transaction is refused all the same.
+/// The price for a valid signature whose transaction is refused nevertheless.
 pub(super) const PRICE_OF_A_REFUSAL: Duration = Duration::from_millis(1);
 
-/// The clients of an interface with this configuration; nobody yet.
+/// Creates the (initially empty) set of clients for this configuration.
 pub fn clients(config: &RpcConfig) -> Clients {
     Clients::new(limits(config))
 }
@@ -51,7 +53,7 @@ fn limits(config: &RpcConfig) -> Limits {
     };
     Limits {
         connections,
-        // More than one on a connection is only a proxy's.
+        // Only proxies have more than one request on a connection.
         requests: Share {
             all: 2 * connections.all,
             each: connections.each,

@@ -1,7 +1,8 @@
-//! The live page: curves of this validator for a browser, from its own `/v1/status` and `/metrics`.
+//! The live page: charts of this validator for a browser, from its own `/v1/status` and `/metrics`.
 //!
-//! One file, compiled in. Its policy allows its own script and style by their hashes and requests
-//! to this node only, so it loads nothing from elsewhere and runs nothing that is injected.
+//! It is a single file, compiled in. Its content security policy allows its own script and style by
+//! their hashes, and requests to this node only, so it loads nothing from elsewhere and runs no
+//! injected code.
 
 use axum::{
     http::header,
@@ -12,7 +13,7 @@ use std::sync::LazyLock;
 
 const PAGE: &str = include_str!("page.html");
 
-/// The policy for a browser.
+/// The content security policy.
 static POLICY: LazyLock<String> = LazyLock::new(|| {
     format!(
         "default-src 'none'; script-src 'sha256-{}'; style-src 'sha256-{}'; connect-src 'self'; \
@@ -22,7 +23,7 @@ static POLICY: LazyLock<String> = LazyLock::new(|| {
     )
 });
 
-/// Answers with the page.
+/// Serves the page.
 pub(super) async fn page() -> impl IntoResponse {
     let headers = [
         (header::CONTENT_SECURITY_POLICY, POLICY.as_str()),
@@ -33,7 +34,7 @@ pub(super) async fn page() -> impl IntoResponse {
     (headers, Html(PAGE))
 }
 
-/// The SHA-256 of the page's only element of this name, as a policy names it.
+/// Returns the SHA-256 of the page's only element of this name, in the form used in a policy.
 fn hash_of(element: &str) -> String {
     let (start, end) = (format!("<{element}>"), format!("</{element}>"));
     let (_, rest) = PAGE.split_once(&start).expect("the page has one of it");

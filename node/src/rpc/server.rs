@@ -1,20 +1,21 @@
-//! Listening, and what stands before the routes.
+//! The listeners, and the checks before routing.
 
 use super::{Audience, MAX_WAIT, RpcState, error::RpcError, limits, router};
-use anyhow::Context;
+use crate::config::RpcConfig;
 use axum::{
+    Router,
     extract::Request,
     middleware::from_fn,
     response::{IntoResponse, Response},
 };
-use quorate_http::{Front, Refusal, front, hold_answers};
-use std::net::SocketAddr;
+use quorate_http::{Clients, Front, Refusal, front, hold_answers};
+use std::{io::ErrorKind, net::SocketAddr};
 use tokio::net::TcpListener;
 
-/// What is answered however much clients take: whether this validator lives and keeps up.
+/// Routes that respond under any load: liveness and readiness.
 const ALWAYS: &[&str] = &["/v1/health", "/v1/ready"];
 
-/// Listens for an audience at an address. Connections wait until they are served.
+/// Binds the listener of an audience. Connections are queued until it is served.
 ///
 /// # Errors
 ///
@@ -24,8 +25,15 @@ pub fn listen(audience: Audience, address: SocketAddr) -> anyhow::Result<TcpList
         Audience::Public => "rpc.listen",
         Audience::Operator => "admin.listen",
     };
-    quorate_http::listen(address)
-        .with_context(|| format!("cannot listen on {address} for HTTP; change `{key}`"))
+    quorate_http::listen(address).map_err(|error| match error.kind() {
+        ErrorKind::AddrInUse => anyhow::anyhow!(
+            "cannot listen on {address}: the address is already in use; change `{key}`"
+        ),
+        ErrorKind::AddrNotAvailable => anyhow::anyhow!(
+            "cannot listen on {address}: it is not an address of this machine; change `{key}`"
+        ),
+        _ => anyhow::anyhow!("cannot listen on {address}: {error}; change `{key}`"),
+    })
 }
 
 /// Serves an audience until `shutdown` resolves.
@@ -35,19 +43,31 @@ pub async fn serve(
     listener: TcpListener,
     shutdown: impl Future<Output = ()>,
 ) {
-    // Who crowds the public listener takes nothing from the operator's.
+    // The admin listener has its own limits, so that clients of the public listener cannot exhaust
+    // them.
     let clients = match audience {
         Audience::Public => state.parts().clients.clone(),
         Audience::Operator => limits::clients(&state.parts().config),
     };
     let config = state.parts().config.clone();
+    serve_router(router(state, audience), config, clients, listener, shutdown).await;
+}
+
+/// Serves a router until `shutdown` resolves.
+pub(crate) async fn serve_router(
+    router: Router,
+    config: RpcConfig,
+    clients: Clients,
+    listener: TcpListener,
+    shutdown: impl Future<Output = ()>,
+) {
     let timeout = config.request_timeout;
-    // One that waits on purpose may take so much longer.
+    // A request that asks to wait can take that much longer.
     let limit = move |request: &Request| match request.uri().query() {
         Some(query) if query.contains("wait") || query.contains("proof") => timeout + MAX_WAIT,
         _ => timeout,
     };
-    let router = router(state, audience).layer(from_fn(hold_answers));
+    let router = router.layer(from_fn(hold_answers));
     let front_of_it = Front {
         hosts: config.hosts,
         cors_origins: config.cors_origins,

@@ -1,21 +1,23 @@
-//! Taking in clients' transactions.
+//! Accepting transactions from clients.
 
 use super::{
     RpcParts, RpcState,
     error::{RpcError, RpcResult},
     limits::{PRICE_OF_A_REFUSAL, PRICE_OF_A_SEARCH},
 };
-use crate::{ingest::hopeless, keeper::Keep, mempool::Refusal, validate::verify_signatures};
 use axum::{
     Json,
     body::Bytes,
     extract::{FromRequest as _, Request},
     http::{HeaderMap, header},
 };
-use quorate_http::{Client, Permit, Resource, Standing};
-use quorate_load::api::{
+use quorate_api::{
     ErrorDetail, MAX_SUBMITTED, SubmitRequest, TransactionResult, TransactionState,
     transaction_from_hex,
+};
+use quorate_http::{Client, Permit, Resource, Standing};
+use quorate_machine::{
+    ingest::hopeless, keeper::Keep, mempool::Refusal, validate::verify_signatures,
 };
 use quorate_types::{Digest, Transaction, TransactionError};
 use tokio::sync::oneshot;
@@ -23,20 +25,21 @@ use tokio::sync::oneshot;
 /// Most transactions in one request.
 pub(super) const MAX_TRANSACTIONS: usize = MAX_SUBMITTED;
 
-/// What a result takes in the answer at most, by and large.
+/// Approximate size limit of a result in the response.
 pub(super) const MAX_RESULT_BYTES: usize = 512;
 
-/// Bodies up to here are parsed where they are read. Longer ones take a thread for a while.
+/// Bodies up to this size are parsed where they are read. Longer ones are parsed on a blocking
+/// thread.
 const SHORT_BODY_BYTES: usize = 16 << 10;
 
-/// Signatures that are verified together where some may be bad, so that the search for them ends in a
-/// small part of a request.
+/// Batch size for verifying signatures that may include invalid ones, so that the search for them
+/// is confined to a small part of a request.
 const LOOKED_AT_TOGETHER: usize = 64;
 
-/// Bad signatures in a request after which nothing more of it is looked at.
+/// After this many invalid signatures in a request, the rest of it is not verified.
 const MAX_BAD: usize = 16;
 
-/// How many transactions a request has.
+/// Returns the number of transactions in a request.
 pub(super) fn count(request: &SubmitRequest) -> RpcResult<usize> {
     let count = request.transactions.len() + request.hex.len();
     if (1..=MAX_TRANSACTIONS).contains(&count) {
@@ -47,14 +50,15 @@ pub(super) fn count(request: &SubmitRequest) -> RpcResult<usize> {
     )))
 }
 
-/// What became of a request's transactions, but for the disk's word on those that were taken in.
+/// The results of a request's transactions, and a pending confirmation that the accepted ones are
+/// on disk.
 pub(super) struct Submitted {
     results: Vec<TransactionResult>,
     kept: Option<oneshot::Receiver<()>>,
 }
 
 impl Submitted {
-    /// The results, once what was taken in is safe from a crash.
+    /// Returns the results as soon as the accepted transactions would survive a crash.
     pub(super) async fn until_kept(self) -> RpcResult<Vec<TransactionResult>> {
         if let Some(kept) = self.kept {
             kept.await
@@ -64,7 +68,7 @@ impl Submitted {
     }
 }
 
-/// Reads a request's body.
+/// Reads and parses a request's body.
 pub(super) async fn read(
     state: &RpcState,
     client: &Client,
@@ -99,8 +103,8 @@ fn is_json(headers: &HeaderMap) -> bool {
         || (essence.starts_with("application/") && essence.ends_with("+json"))
 }
 
-/// Looks at a client's transactions when it is its turn ([`super::verifying`]), offers them to the
-/// mempool, and has what was taken in kept on disk.
+/// Verifies a client's transactions when it is its turn ([`super::verifying`]), offers them to the
+/// mempool, and has the accepted ones stored on disk.
 pub(super) async fn submit(
     state: &RpcState,
     client: &Client,
@@ -114,7 +118,7 @@ pub(super) async fn submit(
     };
     let room = client.take(Resource::Work, count).map_err(busy)?;
     let turn = client.own_turn(Resource::Verifying).await;
-    // Looked at when all earlier requests of this client have been paid for.
+    // At this point, all earlier requests of this client have been charged.
     parts.verifying.admits(client).map_err(busy)?;
     let submitter = client.clone();
     if client.standing() == Standing::Proven {
@@ -126,7 +130,8 @@ pub(super) async fn submit(
         };
         return state.blocking(turn, work).await;
     }
-    // What the client holds belongs to the work, which goes on if the client goes.
+    // The work keeps the client's reservations, because it continues even if the client
+    // disconnects.
     let looking = state.clone();
     let look = move || {
         let checked = check(looking.parts(), &submitter, &request)?;
@@ -140,15 +145,15 @@ pub(super) async fn submit(
     state.blocking(turn, offer).await
 }
 
-/// A transaction of a request that was looked at.
+/// A checked transaction of a request.
 enum Checked {
-    /// It is signed by its sender.
+    /// The sender's signature is valid.
     Signed(Transaction),
-    /// The result is known already.
+    /// The result is known without an offer to the mempool.
     Done(TransactionResult),
 }
 
-/// What became of a signature.
+/// The result of verifying a signature.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Verdict {
     Holds,
@@ -156,14 +161,14 @@ enum Verdict {
     NotLookedAt,
 }
 
-/// All transactions of a request, and whether a signature among them is bad.
+/// All checked transactions of a request, and whether any signature is invalid.
 struct Looked {
     checked: Vec<Checked>,
     any_bad: bool,
 }
 
-/// Looks at everything about a request's transactions that does not take a place in the mempool. A
-/// signature is the dearest part of a refusal, so it comes last.
+/// Checks everything about a request's transactions that needs no place in the mempool. Verifying
+/// the signature is the most expensive part, so it comes last.
 fn check(parts: &RpcParts, client: &Client, request: &SubmitRequest) -> RpcResult<Looked> {
     let named = request
         .transactions
@@ -194,7 +199,8 @@ fn check(parts: &RpcParts, client: &Client, request: &SubmitRequest) -> RpcResul
     if any_bad {
         parts.node_metrics.in_vain.inc_by(in_vain);
         parts.verifying.in_vain(client, in_vain);
-        // Looking for the bad ones is dearer than all the rest, and who sends them pays for it.
+        // Searching for invalid signatures is the most expensive part, so the client that sent them
+        // is charged for it.
         let searched = u32::try_from(unverified.len()).unwrap_or(u32::MAX);
         client.charge(PRICE_OF_A_SEARCH * searched);
     }
@@ -211,7 +217,7 @@ fn check(parts: &RpcParts, client: &Client, request: &SubmitRequest) -> RpcResul
     })
 }
 
-/// The result of a transaction whose signature need not be looked at.
+/// Returns the result of a transaction that can be decided without verifying the signature.
 fn before_the_signature(
     parts: &RpcParts,
     transaction: &Transaction,
@@ -227,7 +233,7 @@ fn before_the_signature(
     let account = parts.accounts.read(&transaction.transfer().sender)?;
     let refused = hopeless(&account.account, transaction.transfer()).or_else(|| {
         let mempool = &parts.mempool;
-        // One that is here already is no replacement of itself.
+        // A transaction that is already in the mempool does not replace itself.
         let known = mempool.contains(&id);
         (!known).then(|| mempool.refuses(parts.clock.now(), transaction, account))?
     });
@@ -237,8 +243,9 @@ fn before_the_signature(
     }
 }
 
-/// Verifies signatures, all together first if the client is proven. Also returns how many were looked
-/// at in vain: those that are bad, and those that had to be looked at again because of them.
+/// Verifies signatures; if the client is proven, first all as one batch. Also returns the number of
+/// wasted verifications: those of invalid signatures, and those that had to be repeated because of
+/// them.
 fn look_at<T>(items: &[T], proven: bool, hold: impl Fn(&[T]) -> bool) -> (Vec<Verdict>, u64) {
     let mut in_vain = 0;
     if proven {
@@ -293,8 +300,8 @@ fn judged(transaction: Transaction, verdict: Verdict) -> Checked {
     }
 }
 
-/// Offers a request's transactions to the mempool, counts what came of each, and has what was taken in
-/// kept on disk. Runs on a blocking thread.
+/// Offers a request's transactions to the mempool, counts the results, and has the accepted ones
+/// stored on disk. Runs on a blocking thread.
 fn offer_all(parts: &RpcParts, client: &Client, request: Looked) -> RpcResult<Submitted> {
     let mut taken = Vec::new();
     let mut in_vain = 0;
@@ -357,7 +364,7 @@ fn offer(
     }
 }
 
-/// What is known of a transaction that the mempool has no place for; else its refusal.
+/// Returns the state of a transaction that the mempool refuses, or else the refusal.
 fn known_or_refused(
     parts: &RpcParts,
     id: Digest,
@@ -389,8 +396,8 @@ mod tests {
     use super::*;
     use std::cell::Cell;
 
-    /// Verdicts on signatures of which these places are bad, what was in vain, and how many were
-    /// looked at.
+    /// Verifies `count` signatures, of which those at the places `bad` are invalid. Returns the
+    /// verdicts, the wasted verifications, and the number of verifications.
     fn look(count: usize, bad: &[usize], proven: bool) -> (Vec<Verdict>, u64, usize) {
         let items: Vec<bool> = (0..count).map(|place| !bad.contains(&place)).collect();
         let looks = Cell::new(0);

@@ -6,11 +6,9 @@ pub mod promises;
 
 use quorate_crypto::SecretKey;
 use quorate_load::{Load, LoadConfig, LoadReport};
-use quorate_node::{
-    genesis::DEFAULT_LIMITS,
-    localnet::{Network, Settings, prepare, setup},
-};
+use quorate_node::localnet::{Network, Settings, prepare, setup};
 use quorate_storage::store::{Store, TransactionPlace};
+use quorate_types::genesis::DEFAULT_LIMITS;
 use quorate_types::{
     Digest, EpochLength, Height, Identity,
     genesis::{Genesis, Protocol},
@@ -26,6 +24,7 @@ use tokio::{sync::watch, task::JoinHandle};
 
 pub const PATIENCE: Duration = Duration::from_secs(25);
 pub const BINARY: &str = env!("CARGO_BIN_EXE_quorate");
+pub const LAB: &str = env!("CARGO_BIN_EXE_quorate-lab");
 pub const ACCOUNTS: u32 = 50;
 
 /// Of these, those that [`Net::load`] uses; the others are for clients of the tests' own.

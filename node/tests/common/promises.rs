@@ -1,10 +1,7 @@
 //! A client that writes down what it was promised.
 
+use quorate_api::{RpcClient, SubmitRequest, TransactionState, to_hex};
 use quorate_crypto::SecretKey;
-use quorate_load::{
-    RpcClient,
-    api::{SubmitRequest, TransactionState, to_hex},
-};
 use quorate_types::{ChainId, Digest, Height, Memo, Transaction, Transfer};
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;

@@ -24,7 +24,7 @@ use std::{
 };
 use tokio::{net::TcpListener, sync::oneshot};
 
-/// Far more than anything here takes, even on a busy machine.
+/// Far longer than anything here takes, even on a busy machine.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
 
 pub(crate) type Inbox = Arc<Mutex<Vec<(Identity, Lane, Bytes)>>>;
@@ -38,7 +38,7 @@ pub(crate) struct Node {
     pub(crate) running: Option<Running>,
 }
 
-/// Runs a test inside of a runtime.
+/// Runs a test inside a runtime.
 pub(crate) fn run<F: Future<Output = ()>>(test: impl FnOnce(Context) -> F) {
     run_with(RuntimeConfig::new(), test);
 }
@@ -56,7 +56,6 @@ pub(crate) fn key(seed: u8) -> SecretKey {
     SecretKey::from_bytes(&[seed; 32])
 }
 
-/// A socket on a free port.
 pub(crate) async fn socket() -> (TcpListener, SocketAddr) {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
@@ -79,7 +78,7 @@ pub(crate) fn config(seed: u8, listen: SocketAddr, peers: &[(Identity, SocketAdd
     }
 }
 
-/// An inbox, and the function that fills it.
+/// An inbox and the function that fills it.
 pub(crate) fn inbox() -> (Inbox, Arc<Inbound>) {
     let inbox = Inbox::default();
     let filled = inbox.clone();
@@ -106,7 +105,7 @@ impl Node {
         }
     }
 
-    /// Like a process that ends and is started anew: nothing is kept but the configuration.
+    /// Simulates a process that ends and is started again: only the configuration is kept.
     pub(crate) async fn start_again(config: Config, context: &Context) -> Result<Self, Error> {
         let (inbox, inbound) = inbox();
         let registry = Registry::new();
@@ -129,7 +128,7 @@ impl Node {
         self.config.identity.identity()
     }
 
-    /// Whether a frame has come from `sender` in `lane`.
+    /// Whether a frame has arrived from `sender` in `lane`.
     pub(crate) fn has(&self, sender: Identity, lane: Lane, frame: &[u8]) -> bool {
         let inbox = self.inbox.lock().unwrap();
         inbox
@@ -169,7 +168,7 @@ fn child(context: &Context, config: &Config) -> Context {
     context.child("node").with_attribute("node", node)
 }
 
-/// Validators 1 to `count`, all linked with each other.
+/// Validators 1 to `count`, fully linked.
 pub(crate) async fn mesh(context: &Context, count: u8) -> Vec<Node> {
     let mut sockets = Vec::new();
     let mut peers = Vec::new();
@@ -190,7 +189,7 @@ pub(crate) async fn mesh(context: &Context, count: u8) -> Vec<Node> {
     nodes
 }
 
-/// Waits until a condition holds, and gives the time it took.
+/// Waits until a condition holds, and returns the elapsed time.
 pub(crate) async fn until(what: &str, mut holds: impl FnMut() -> bool) -> Duration {
     let start = Instant::now();
     while !holds() {
@@ -200,8 +199,8 @@ pub(crate) async fn until(what: &str, mut holds: impl FnMut() -> bool) -> Durati
     start.elapsed()
 }
 
-/// A peer in a runtime of its own with a single thread, which the first frame on the control lane
-/// stops until [`Self::release`]: its connections stay open, and nothing answers.
+/// A peer in its own single-threaded runtime, which the first frame on the control lane stops until
+/// [`Self::release`]: its connections stay open, but it does not answer.
 pub(crate) struct StoppablePeer {
     pub(crate) inbox: Inbox,
     stopped: Arc<AtomicBool>,
@@ -225,7 +224,7 @@ impl StoppablePeer {
                 let inbound = move |sender, lane, frame| {
                     if lane == Lane::Control {
                         stopping.store(true, Ordering::Relaxed);
-                        // Resolves also when the other end is gone.
+                        // Also resolves when the other end is gone.
                         let _ = released.lock().unwrap().recv();
                     }
                     fill(sender, lane, frame);

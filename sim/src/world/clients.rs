@@ -1,11 +1,11 @@
-//! Clients, and whether what they are told is what the chain holds.
+//! Clients, and whether their answers agree with the chain.
 //!
 //! A client hands in a transfer and takes "accepted" for a promise: whatever crashes, the transfer becomes
 //! final, unless the validator that accepted it says why it was dropped. What a validator says of a
 //! transfer that is final, wherever it was handed in, is what the chain holds.
 
 use super::*;
-use quorate_node::{
+use quorate_machine::{
     accounts::AccountAt,
     keeper::Keep,
     lookup::{self, Found},
@@ -53,7 +53,7 @@ impl Simulation {
         self.plan_parts(host);
     }
 
-    /// After the keeper has run: who is told that a transfer is accepted.
+    /// After the keeper has run: the clients whose transfers are accepted now.
     pub(super) fn answer_clients(&mut self, host: usize) {
         let honest = self.keeps_protocol(host);
         let Some(running) = &mut self.hosts[host].running else {
@@ -92,7 +92,7 @@ impl Simulation {
         Ok(())
     }
 
-    /// What accepted transactions wait for, by the word of who accepted them.
+    /// What accepted transactions wait for, by the validators that accepted them.
     pub(super) fn waits_for(&self, accepted: &[(usize, Digest)]) -> Vec<String> {
         let waits = accepted.iter().map(|(host, id)| {
             let running = self.hosts[*host].running.as_ref();

@@ -3,7 +3,7 @@
 use super::*;
 
 impl Simulation {
-    pub(super) fn befall(&mut self, fault: Fault) -> Result<(), String> {
+    pub(super) fn apply_fault(&mut self, fault: Fault) -> Result<(), String> {
         self.trace
             .note(self.now, &[format!("{fault:?}").as_bytes()]);
         let words = format!("{fault:?}");
@@ -25,14 +25,14 @@ impl Simulation {
         match fault {
             Fault::Crash(validators) => {
                 for host in self.hosts_of(&validators) {
-                    if self.hosts[host].running.is_some() {
+                    if self.hosts[host].is_up() {
                         self.last_words(host);
                         // A process that is killed leaves what it has written to the system; a
                         // power cut does not.
                         if self.rng.random_bool(0.5) {
                             self.hosts[host].crash();
                         } else {
-                            self.hosts[host].running = None;
+                            self.hosts[host].stop();
                         }
                         self.coverage.crashes += 1;
                     }
@@ -42,7 +42,7 @@ impl Simulation {
             Fault::Restart(validators) => {
                 for host in self.hosts_of(&validators) {
                     let refuses = self.hosts[host].disk.has_lied() && self.hosts[host].halted;
-                    if self.hosts[host].running.is_none() && !refuses {
+                    if !self.hosts[host].is_up() && !refuses {
                         self.start(host)?;
                     }
                 }
@@ -64,14 +64,14 @@ impl Simulation {
             }
             Fault::Room(validator) => {
                 self.hosts[validator].disk.set_full(false);
-                if self.hosts[validator].running.is_none() {
+                if !self.hosts[validator].is_up() {
                     return self.start(validator);
                 }
                 Ok(())
             }
             Fault::LoseDatabase(validator) => {
                 for host in self.hosts_of(&[validator]) {
-                    self.hosts[host].running = None;
+                    self.hosts[host].stop();
                     self.hosts[host].disk.lose_rows();
                     self.checker.lost(host);
                 }
@@ -133,7 +133,7 @@ impl Simulation {
         for host in 0..self.hosts.len() {
             self.hosts[host].disk.cancel();
             self.hosts[host].disk.set_full(false);
-            if self.hosts[host].running.is_none() {
+            if !self.hosts[host].is_up() {
                 self.start(host)?;
             }
         }
@@ -178,7 +178,11 @@ impl Simulation {
                     }
                 }
                 self.drain(host)?;
+                if self.hosts[host].syncing.is_some() {
+                    return self.begin_sync(host);
+                }
                 if self.keeps_protocol(host) {
+                    self.perhaps_synced(host)?;
                     let height = self.hosts[host].height();
                     self.checker.restarted(host, height)?;
                     self.still_condemned(host)?;
@@ -203,7 +207,7 @@ impl Simulation {
         });
         self.coverage.halts += 1;
         self.last_words(host);
-        self.hosts[host].running = None;
+        self.hosts[host].stop();
         self.hosts[host].halted = true;
         self.plan_return(host);
     }

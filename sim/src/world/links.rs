@@ -3,14 +3,14 @@
 //! nobody.
 
 use super::*;
-use quorate_node::replica::Event as ReplicaEvent;
+use quorate_machine::replica::Event as ReplicaEvent;
 
-/// What a host has been told of its links, or is about to be.
+/// The link states that a host was told, or is about to be told.
 #[derive(Clone, Default)]
 pub(crate) struct Told {
     /// Validators that it takes to be without a link to it.
     down: BTreeSet<usize>,
-    /// When it was last told of a link.
+    /// When it was last told.
     last: BTreeMap<usize, Moment>,
 }
 
@@ -24,7 +24,7 @@ pub(crate) struct Topology {
 
 impl Simulation {
     fn topology_is_new(&mut self) -> bool {
-        let life = |host: &Host| host.running.is_some().then_some(host.life);
+        let life = |host: &Host| host.is_up().then_some(host.life);
         let mut alive = self.hosts.iter().map(life);
         let known = &self.topology;
         if known.alive.len() == self.hosts.len()
@@ -40,7 +40,7 @@ impl Simulation {
         true
     }
 
-    /// Plans word of links that have changed.
+    /// Plans the announcement of changed links.
     pub(super) fn notice_links(&mut self) {
         if !self.topology_is_new() {
             return;
@@ -48,11 +48,11 @@ impl Simulation {
         let validators = self.scenario.validators;
         let mut alive = vec![false; validators];
         for host in &self.hosts {
-            alive[host.validator] |= host.running.is_some();
+            alive[host.validator] |= host.is_up();
         }
         for host in 0..self.hosts.len() {
             let own = self.hosts[host].validator;
-            if self.hosts[host].running.is_none() {
+            if !self.hosts[host].is_up() {
                 continue;
             }
             for (peer, alive) in alive.iter().enumerate() {
@@ -87,12 +87,17 @@ impl Simulation {
         self.plan_at(at, event);
     }
 
-    /// A host is told of a link.
+    /// A host is told a link's state.
     pub(super) fn linked(&mut self, host: usize, peer: usize, up: bool) {
+        let place = ValidatorIndex(peer as u32);
+        if let Some(sync) = &mut self.hosts[host].syncing {
+            let identity = self.chain.committee.identity(place).expect("a member");
+            sync.linked(identity, up);
+            return;
+        }
         let Some(running) = &self.hosts[host].running else {
             return;
         };
-        let place = ValidatorIndex(peer as u32);
         let event = ReplicaEvent::Linked { peer: place, up };
         // The replica is here as long as its queue is.
         let _ = running.machine.to_replica.send(event);

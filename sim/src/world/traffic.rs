@@ -166,6 +166,9 @@ impl Simulation {
         bytes: Bytes,
     ) -> Result<(), String> {
         let sender = self.hosts[from].validator;
+        if self.hosts[to].syncing.is_some() && !self.refuses(to, sender) {
+            return self.sync_receives(to, sender, lane, bytes);
+        }
         if self.hosts[to].running.is_none() || self.refuses(to, sender) {
             return Ok(());
         }
@@ -180,7 +183,7 @@ impl Simulation {
             let engine = running.machine.replica.engine();
             let at = (engine.epoch(), engine.view());
             let blocked = engine.blocked();
-            let heard = !engine.is_unheard(ValidatorIndex(sender as u32));
+            let heard = !engine.is_muted(ValidatorIndex(sender as u32));
             if heard && !blocked.iter().any(|(held, _)| held.as_usize() == sender) {
                 self.checker.heard(to, sender, at, &bytes);
             }

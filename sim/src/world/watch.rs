@@ -53,11 +53,14 @@ impl Simulation {
         self.trace.line(self.now, host, What::Entered, || {
             format!("view {}.{}", at.0, at.1)
         });
+        if self.is_far_behind(host) {
+            return self.fetch_state(host);
+        }
         if !self.keeps_protocol(host) {
             return Ok(());
         }
         self.condemned[host].extend(condemned);
-        // Old votes that are shown to it, and lies, must not keep a validator from voting.
+        // Old votes and lies that it receives must not keep a validator from voting.
         if !self.hosts[host].lost_journal {
             if let Voting::KeyElsewhere { .. } = voting {
                 return Err(format!("host {host} believes that another has its key"));
@@ -125,7 +128,7 @@ impl Simulation {
         Ok(())
     }
 
-    /// Whoever was blocked for a proven equivocation still is after a restart.
+    /// A validator blocked for a proven equivocation still is after a restart.
     pub(super) fn still_condemned(&self, host: usize) -> Result<(), String> {
         let Some(running) = &self.hosts[host].running else {
             return Ok(());
@@ -232,7 +235,7 @@ impl Simulation {
             return Ok(());
         }
         let patience = self.scenario.patience();
-        // What waits for a nonce that nobody has takes its time to expire.
+        // A transaction that waits for a missing nonce takes its time to expire.
         let expires = self.scenario.stranded_lasts * 2 + Duration::from_secs(2);
         let over = match calm {
             Some(calm) => self.now.since(calm) > patience + expires,
@@ -280,7 +283,7 @@ impl Simulation {
         })
     }
 
-    /// What is checked when the run is over.
+    /// The checks at the end of a run.
     pub(super) fn at_the_end(&mut self) -> Result<(), String> {
         if self.scenario.goal.is_some() && !self.goal_is_reached() {
             let honest = self.honest_hosts();

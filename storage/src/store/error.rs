@@ -5,7 +5,10 @@ use quorate_types::ChainId;
 use std::path::PathBuf;
 
 /// Version of the column families and their rows.
-pub(super) const FORMAT_VERSION: u32 = 1;
+pub(super) const FORMAT_VERSION: u32 = 2;
+
+/// The version before, which is brought to this one when the database is opened.
+pub(super) const FORMAT_BEFORE: u32 = 1;
 
 /// Why the database cannot be used. All of these halt the node; none is retried.
 #[derive(Debug, thiserror::Error)]
@@ -42,6 +45,23 @@ pub enum StoreError {
         path: PathBuf,
         /// The format's version.
         found: u32,
+    },
+    /// A database of the version before is opened to be read only.
+    #[error(
+        "database {path} was written by the version before this one: start the validator once, which \
+         brings it to this version's format"
+    )]
+    NotUpgraded {
+        /// The database's folder.
+        path: PathBuf,
+    },
+    /// State sync is under way, so the database holds the state of no block.
+    #[error(
+        "database {path} is being filled by state sync, which a running validator completes: start it"
+    )]
+    Syncing {
+        /// The database's folder.
+        path: PathBuf,
     },
     /// The database has a column family that this program does not know.
     #[error(

@@ -1,16 +1,19 @@
-//! Opening the database: making it, or checking that it is whole and the right one.
+//! Opening the database: creating it, or checking that it is whole and the right one.
 
 use super::{
-    COLUMNS, META, NODES, ROOTS, Store, StoreError, StoredBlock, StoredTip, error::FORMAT_VERSION,
-    failed, height_key, options::options, stage_accounts, tree_updates,
+    ACCOUNTS, COLUMNS, META, NODES, ROOTS, Store, StoreError, StoredBlock, StoredTip,
+    error::{FORMAT_BEFORE, FORMAT_VERSION},
+    failed, height_key,
+    options::options,
+    stage_accounts, tree_updates,
 };
 use crate::{
     database::{Batch, Database, RocksDatabase},
     logs::find_endless,
     tree::{TableRows, Tree},
 };
-use commonware_codec::{Copying, DecodeExt, Encode};
-use quorate_crypto::mistakes::{Mistake, made};
+use commonware_codec::{Copying, DecodeExt, Encode, FixedSize};
+use quorate_crypto::sha256;
 use quorate_types::{Account, ChainId, Digest, Height, Identity, View, genesis::Genesis};
 use rocksdb::{DB, Options};
 use std::{
@@ -20,14 +23,20 @@ use std::{
     sync::{Arc, RwLock},
 };
 
-/// Genesis accounts that are put into the tree at a time.
+/// Genesis accounts that are written to the tree at a time.
 const GENESIS_BATCH: usize = 10_000;
 
-/// The file in which RocksDB says which of the others count.
+/// Rows that are converted together when the format changes.
+const UPGRADE_BATCH: usize = 10_000;
+
+/// In `meta` while rows of the previous format may be left.
+const UPGRADING: &[u8] = b"upgrading";
+
+/// The file in which RocksDB lists the valid ones.
 const HEAD_FILE: &str = "CURRENT";
 
 impl Store {
-    /// Whether there is no database in a folder yet.
+    /// Whether a folder has no database yet.
     pub fn is_absent(path: &Path) -> bool {
         !path.join(HEAD_FILE).exists()
     }
@@ -46,8 +55,8 @@ impl Store {
         Self::open_on(Arc::new(database), path, genesis)
     }
 
-    /// Opens the chain's database to be read alone. Nothing is written, so it works on a full disk; a validator
-    /// must not run on it meanwhile, nor afterwards on what this one has read.
+    /// Opens the chain's database for reading only. Nothing is written, so it works on a full disk.
+    /// No validator must run on it meanwhile, nor continue from what was read.
     ///
     /// # Errors
     ///
@@ -60,12 +69,24 @@ impl Store {
             .map_err(|source| failed(path, source.into()))?;
         let store = Self::on(Arc::new(RocksDatabase::new(Arc::new(database))), path);
         store.check_identity(genesis.chain_id())?;
+        if store.format()? != FORMAT_VERSION || store.get(META, UPGRADING)?.is_some() {
+            return Err(StoreError::NotUpgraded {
+                path: store.path.to_path_buf(),
+            });
+        }
+        if store.is_syncing()? {
+            return Err(StoreError::Syncing {
+                path: store.path.to_path_buf(),
+            });
+        }
         let tree = store.open_tree()?;
         store.load_tip(tree.root())?;
         Ok(store)
     }
 
-    /// As [`Self::open`], on an open database. `path` is what errors name.
+    /// As [`Self::open`], on an open database. `path` is for error messages.
+    ///
+    /// While [state sync](Self::is_syncing) is under way, the tree is empty and the tip that of genesis.
     ///
     /// # Errors
     ///
@@ -80,12 +101,61 @@ impl Store {
             store.create(genesis)?;
         }
         store.check_identity(genesis.chain_id())?;
+        store.upgrade()?;
+        if store.is_syncing()? {
+            // The rows do not belong to a single state.
+            let rows = TableRows::new(store.database.clone(), NODES);
+            return Ok((store, Tree::unread(rows)));
+        }
         let tree = store.open_tree()?;
         store.load_tip(tree.root())?;
-        if !made(Mistake::DatabaseNotSynced) {
-            store.make_durable()?;
-        }
+        store.make_durable()?;
         Ok((store, tree))
+    }
+
+    /// Upgrades a database of the previous format: accounts were under their identities, and
+    /// without a height. An interrupted upgrade continues.
+    ///
+    /// From its first batch on the database has the new format's version, so that a program of the
+    /// previous version does not open it.
+    fn upgrade(&self) -> Result<(), StoreError> {
+        if self.format()? == FORMAT_BEFORE {
+            let mut batch = Batch::default();
+            batch.put(META, b"format", FORMAT_VERSION.to_be_bytes());
+            batch.put(META, UPGRADING, []);
+            self.write(&batch, true)?;
+        }
+        if self.get(META, UPGRADING)?.is_none() {
+            return Ok(());
+        }
+        tracing::info!(
+            path = %self.path.display(),
+            "the database is brought to this version's format, which may take minutes"
+        );
+        // The height of the account's last change is unknown.
+        let height = self.get(META, b"tip")?.unwrap_or_default();
+        let mut from = Vec::new();
+        loop {
+            let rows = self
+                .database
+                .rows_from(ACCOUNTS, &from, UPGRADE_BATCH)
+                .map_err(|source| failed(&self.path, source))?;
+            let mut batch = Batch::default();
+            for (key, row) in &rows {
+                if row.len() == Account::SIZE {
+                    batch.delete(ACCOUNTS, key);
+                    batch.put(ACCOUNTS, sha256(&[key]), [row, &height[..]].concat());
+                }
+            }
+            self.write(&batch, false)?;
+            let Some((last, _)) = rows.last() else {
+                break;
+            };
+            from = [last, &[0][..]].concat();
+        }
+        let mut batch = Batch::default();
+        batch.delete(META, UPGRADING);
+        self.write(&batch, true)
     }
 
     fn on(database: Arc<dyn Database>, path: &Path) -> Self {
@@ -103,15 +173,15 @@ impl Store {
         }
     }
 
-    /// Makes all that was found durable. A killed process may have left it in the system's memory
-    /// only, and the journal is about to forget what the database holds.
+    /// Makes everything that was found durable. A killed process may have left it in the page cache
+    /// only, and the journal is about to drop what the database holds.
     fn make_durable(&self) -> Result<(), StoreError> {
         let mut batch = Batch::default();
         batch.put(META, b"tip", self.tip().height.encode());
         self.write(&batch, true)
     }
 
-    fn open_tree(&self) -> Result<Tree<TableRows>, StoreError> {
+    pub(super) fn open_tree(&self) -> Result<Tree<TableRows>, StoreError> {
         let rows = TableRows::new(self.database.clone(), NODES);
         Tree::open(rows).map_err(|error| self.tree_error(error))
     }
@@ -119,8 +189,8 @@ impl Store {
     /// Writes the genesis accounts. The format row comes last and is synced: a crash before it
     /// leaves a database that is created again, over the same rows.
     ///
-    /// The chain id comes first, so that only the same chain goes on where the crash was: the rows
-    /// of two chains would make a state that is neither's.
+    /// The chain id comes first, so that only the same chain continues after a crash: the rows of
+    /// two chains would make a state that belongs to neither.
     fn create(&self, genesis: &Genesis) -> Result<(), StoreError> {
         let chain = genesis.chain_id();
         if self.get(META, b"chain")?.is_some() {
@@ -146,7 +216,7 @@ impl Store {
                 .map_err(|error| self.tree_error(error))?;
             let mut batch = Batch::default();
             tree.store().stage(&changes, &mut batch);
-            stage_accounts(&values, &mut batch);
+            stage_accounts(&values, Height(0), &mut batch);
             self.write(&batch, false)?;
             tree.commit(changes);
         }
@@ -157,17 +227,21 @@ impl Store {
         self.write(&batch, true)
     }
 
-    /// That this program wrote the database, and for this chain.
+    /// Checks that this program wrote the database, and for this chain.
     fn check_identity(&self, expected: ChainId) -> Result<(), StoreError> {
-        let format = self.get(META, b"format")?.unwrap_or_default();
-        let found = u32::decode(Copying(&format)).map_err(|e| self.damaged("format", &e))?;
-        if found != FORMAT_VERSION {
+        let found = self.format()?;
+        if found != FORMAT_VERSION && found != FORMAT_BEFORE {
             return Err(StoreError::OtherFormat {
                 path: self.path.to_path_buf(),
                 found,
             });
         }
         self.check_chain(expected)
+    }
+
+    fn format(&self) -> Result<u32, StoreError> {
+        let format = self.get(META, b"format")?.unwrap_or_default();
+        u32::decode(Copying(&format)).map_err(|e| self.damaged("format", &e))
     }
 
     fn check_chain(&self, expected: ChainId) -> Result<(), StoreError> {
@@ -209,8 +283,8 @@ impl Store {
     }
 }
 
-/// Looks at what RocksDB itself would not: whether a database that is there would be made anew,
-/// whether it would be read for ever, and whether a newer program made it.
+/// Checks what RocksDB would not: whether it would create an existing database again, whether it
+/// would read it for ever, and whether a newer program wrote it.
 fn check_files(path: &Path) -> Result<(), StoreError> {
     if path.join(HEAD_FILE).exists() {
         let endless = find_endless(path).map_err(|e| StoreError::Damaged {
@@ -233,8 +307,8 @@ fn check_files(path: &Path) -> Result<(), StoreError> {
             None => Ok(()),
         };
     }
-    // A new database has its head before any of these. Whether the folder is there and can be read
-    // is found out when it is opened.
+    // A new database has its head before any of these. Opening it finds out whether the folder
+    // exists and can be read.
     let rest = fs::read_dir(path)
         .into_iter()
         .flatten()

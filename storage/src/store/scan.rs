@@ -1,8 +1,9 @@
-//! Reading through everything, for checks of a database that nobody runs on.
+//! Reading everything, to check a database that no node uses.
 
 use super::{ACCOUNTS, BLOCKS, IDS, Store, StoreError, TRANSACTIONS, TransactionPlace, failed};
+use crate::tree;
 use commonware_codec::{Copying, DecodeExt};
-use quorate_types::{Account, Digest, Height, Identity};
+use quorate_types::{Account, Digest, Height};
 
 /// A key of 32 bytes and its value.
 type Row = ([u8; 32], Vec<u8>);
@@ -11,22 +12,18 @@ type Row = ([u8; 32], Vec<u8>);
 pub const SCAN_ROWS: usize = 10_000;
 
 impl Store {
-    /// Accounts in the order of their identities, at most [`SCAN_ROWS`], those after `after`.
+    /// Accounts in the order of their state keys, at most [`SCAN_ROWS`], those after `after`.
     ///
     /// # Errors
     ///
     /// If the database cannot be read or is damaged.
     pub fn accounts_after(
         &self,
-        after: Option<Identity>,
-    ) -> Result<Vec<(Identity, Account)>, StoreError> {
-        self.rows(ACCOUNTS, after.map(|identity| identity.0))?
+        after: Option<tree::Key>,
+    ) -> Result<Vec<(tree::Key, Account)>, StoreError> {
+        self.rows(ACCOUNTS, after)?
             .into_iter()
-            .map(|(key, value)| {
-                let account = Account::decode(Copying(&value));
-                let account = account.map_err(|e| self.damaged("an account", &e))?;
-                Ok((Identity(key), account))
-            })
+            .map(|(key, row)| Ok((key, self.account_row(&row)?.0)))
             .collect()
     }
 

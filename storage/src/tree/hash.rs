@@ -120,7 +120,7 @@ impl Branch {
         &self.nodes[FAN_OUT..]
     }
 
-    /// Replaces children and hashes what lies above them again.
+    /// Replaces children and hashes everything above them again.
     pub(super) fn replace(&mut self, changes: &[(u8, Digest)]) {
         let mut dirty = 0_u32;
         for &(nibble, digest) in changes {

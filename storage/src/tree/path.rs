@@ -4,7 +4,7 @@ use super::{Key, MAX_NIBBLES};
 use commonware_codec::{EncodeSize, Error, Read, Write, extensions::ReadExt};
 use std::fmt;
 
-/// How many bits one trie level of whole nibbles stands for.
+/// Bits of a trie level of whole nibbles.
 pub(super) const NIBBLE_BITS: usize = 4;
 
 /// The bit of the key at an index, 0 being the most significant bit of its first byte.
@@ -74,7 +74,6 @@ impl Prefix {
     }
 
     /// The first `nibbles` nibbles of a key; the caller keeps to [`MAX_NIBBLES`].
-    #[cfg(test)]
     pub(super) fn of_key(key: &Key, nibbles: usize) -> Self {
         let mut path = [0; 32];
         let whole = nibbles / 2;
@@ -122,12 +121,12 @@ impl Prefix {
         self.len() * NIBBLE_BITS
     }
 
-    /// Whether the key lies under this prefix.
+    /// Whether the key is under this prefix.
     pub fn contains(&self, key: &Key) -> bool {
         share_bits(&self.path, key, self.bits())
     }
 
-    /// Whether every key under the other prefix lies under this one, too.
+    /// Whether every key under the other prefix is under this one, too.
     pub fn covers(&self, other: &Self) -> bool {
         self.nibbles <= other.nibbles && self.contains(&other.path)
     }

@@ -72,7 +72,7 @@ impl Proof {
         }
     }
 
-    /// The hashes beside the way, from the root down.
+    /// The hashes beside the path, from the root down.
     pub fn siblings(&self) -> &[Digest] {
         &self.siblings
     }
@@ -154,12 +154,12 @@ impl Read for Entry {
     }
 }
 
-/// Reads so many entries, whose keys must ascend strictly.
+/// Reads this many entries, whose keys must ascend strictly.
 pub(super) fn read_entries(
     buffer: &mut impl commonware_codec::Buf,
     count: usize,
 ) -> Result<Vec<Entry>, Error> {
-    // The count may be a lie: what is reserved is bounded by what has arrived.
+    // The count is only a claim: the reservation is bounded by what has arrived.
     let mut entries: Vec<Entry> = Vec::with_capacity(count.min(buffer.remaining() / 33));
     for _ in 0..count {
         let entry = Entry::read(buffer)?;
@@ -179,7 +179,7 @@ pub(super) fn read_version(buffer: &mut impl commonware_codec::Buf) -> Result<()
     }
 }
 
-/// Reads so many digests; the caller has bounded the number.
+/// Reads this many digests; the caller has bounded the number.
 pub(super) fn read_digests(
     buffer: &mut impl commonware_codec::Buf,
     count: usize,

@@ -1,18 +1,17 @@
-//! Applying a block's changes: first all rows they touch are read, then hashed anew from the
+//! Applying a block's changes: all rows that they touch are read first, then hashed again from the
 //! bottom up.
 
 use super::{
-    BUCKET_LIMIT, Key, MAX_VALUE_BYTES, NodeStore, Tree, TreeError,
-    hash::{Branch, EntryRef, FAN_OUT, bucket_hash, by_nibble},
+    Key, MAX_VALUE_BYTES, NodeStore, Tree, TreeError,
+    hash::{Branch, EntryRef, by_nibble},
     path::{Prefix, RowKey, nibble},
     row::{self, Row},
-    upper,
+    rows::RowWriter,
 };
 use quorate_crypto::Digest;
 use std::{
     cmp::Ordering,
     collections::{BTreeMap, BTreeSet, HashMap},
-    ops::Range,
 };
 
 /// What a changed key makes in rows with a million accounts: only a guess, to reserve memory.
@@ -24,10 +23,7 @@ const ROW_BYTES_PER_KEY: usize = 1536;
 pub struct Changeset {
     before: Digest,
     root: Digest,
-    /// Where each row lies in `bytes`.
-    rows: Vec<(RowKey, Range<usize>)>,
-    bytes: Vec<u8>,
-    branches: Vec<(usize, Box<Branch>)>,
+    rows: RowWriter,
 }
 
 impl Changeset {
@@ -43,23 +39,16 @@ impl Changeset {
 
     /// The rows to write, each key once and in ascending order; an existing row is replaced.
     pub fn rows(&self) -> impl ExactSizeIterator<Item = (&RowKey, &[u8])> {
-        self.rows
-            .iter()
-            .map(|(key, range)| (key, &self.bytes[range.clone()]))
+        self.rows.iter()
     }
 
     /// The bytes of all rows with their keys, to reserve them in a batch.
     pub fn size_bytes(&self) -> usize {
-        self.bytes.len()
-            + self
-                .rows
-                .iter()
-                .map(|(key, _)| key.as_ref().len())
-                .sum::<usize>()
+        self.rows.size_bytes()
     }
 }
 
-/// The rows on the way to some keys, read at once by [`Tree::load`].
+/// The rows on the paths to some keys, read at once by [`Tree::load`].
 ///
 /// About 800 bytes for each key.
 pub struct Loaded {
@@ -103,7 +92,7 @@ impl<S: NodeStore> Tree<S> {
         self.find(key, Some(&loaded.rows))
     }
 
-    /// Works out what a block's changes make of the tree, without changing anything.
+    /// Computes what a block's changes make of the tree, without changing anything.
     ///
     /// Each key gets its new value, whether or not it had one. Changes that change nothing write
     /// nothing but the root's row.
@@ -154,29 +143,23 @@ impl<S: NodeStore> Tree<S> {
         let mut update = Update {
             tree: self,
             loaded: loaded.rows,
-            rows: Vec::with_capacity(2 * updates.len() + 1),
-            bytes: Vec::with_capacity(updates.len() * ROW_BYTES_PER_KEY),
-            branches: Vec::new(),
+            rows: RowWriter::with_capacity(
+                2 * updates.len() + 1,
+                updates.len() * ROW_BYTES_PER_KEY,
+            ),
         };
         let root = update.apply(Prefix::ROOT, self.root, &updates)?;
-        update.put_row(RowKey::META, |row| row::encode_meta(&root, row));
-        let Update {
-            mut rows,
-            bytes,
-            branches,
-            ..
-        } = update;
-        rows.sort_unstable_by(|(left, _), (right, _)| left.as_ref().cmp(right.as_ref()));
+        let mut rows = update.rows;
+        rows.put_root(&root);
+        rows.sort();
         Ok(Changeset {
             before: self.root,
             root,
             rows,
-            bytes,
-            branches,
         })
     }
 
-    /// Takes over a changeset whose rows have been written.
+    /// Adopts a changeset whose rows have been written.
     ///
     /// # Panics
     /// If the changeset was not prepared from the present root: what is in the store no longer fits
@@ -187,12 +170,12 @@ impl<S: NodeStore> Tree<S> {
             "the changeset belongs to another root"
         );
         self.root = changes.root;
-        for (slot, branch) in changes.branches {
+        for (slot, branch) in changes.rows.into_branches() {
             self.upper[slot] = Some(branch);
         }
     }
 
-    /// Reads the rows on the way to the keys, one batch for each level below the cached ones.
+    /// Reads the rows on the paths to the keys, one batch for each level below the cached ones.
     fn load_missing(
         &self,
         keys: &[EntryRef<'_>],
@@ -268,9 +251,7 @@ fn descend<'s, 'e>(
 struct Update<'t, S> {
     tree: &'t Tree<S>,
     loaded: HashMap<Prefix, Vec<u8>>,
-    rows: Vec<(RowKey, Range<usize>)>,
-    bytes: Vec<u8>,
-    branches: Vec<(usize, Box<Branch>)>,
+    rows: RowWriter,
 }
 
 impl<S: NodeStore> Update<'_, S> {
@@ -285,7 +266,7 @@ impl<S: NodeStore> Update<'_, S> {
             return Ok(old);
         }
         if old == Digest::ZERO {
-            return Ok(self.build(prefix, updates));
+            return Ok(self.rows.build(prefix, updates));
         }
         if let Some(branch) = self.tree.cached(&prefix) {
             return self.apply_to_branch(prefix, Box::new(branch.clone()), updates);
@@ -306,7 +287,7 @@ impl<S: NodeStore> Update<'_, S> {
                 self.apply_to_branch(prefix, Box::new(branch), updates)
             }
             Row::Bucket(entries) => Ok(match merge(&entries, updates) {
-                Some(merged) => self.build(prefix, &merged),
+                Some(merged) => self.rows.build(prefix, &merged),
                 None => old,
             }),
         }
@@ -331,38 +312,7 @@ impl<S: NodeStore> Update<'_, S> {
             return Ok(branch.hash());
         }
         branch.replace(&changes);
-        Ok(self.put_branch(prefix, branch))
-    }
-
-    /// Makes the subtree that holds exactly these entries, at least one.
-    fn build(&mut self, prefix: Prefix, entries: &[EntryRef<'_>]) -> Digest {
-        if entries.len() <= BUCKET_LIMIT {
-            self.put_row(prefix.row_key(), |row| row::encode_bucket(entries, row));
-            return bucket_hash(prefix.bits(), entries);
-        }
-        let mut children = [[0; 32]; FAN_OUT];
-        for group in by_nibble(prefix.len(), entries) {
-            let nibble = nibble(group[0].key, prefix.len());
-            children[usize::from(nibble)] = self.build(prefix.extended(nibble), group).0;
-        }
-        self.put_branch(prefix, Box::new(Branch::new(&children)))
-    }
-
-    fn put_branch(&mut self, prefix: Prefix, branch: Box<Branch>) -> Digest {
-        let hash = branch.hash();
-        self.put_row(prefix.row_key(), |row| {
-            row::encode_branch(branch.children(), row)
-        });
-        if let Some(slot) = upper::slot(&prefix) {
-            self.branches.push((slot, branch));
-        }
-        hash
-    }
-
-    fn put_row(&mut self, key: RowKey, encode: impl FnOnce(&mut Vec<u8>)) {
-        let start = self.bytes.len();
-        encode(&mut self.bytes);
-        self.rows.push((key, start..self.bytes.len()));
+        Ok(self.rows.put_branch(prefix, branch))
     }
 }
 

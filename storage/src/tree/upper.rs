@@ -24,13 +24,18 @@ pub(super) fn slot(prefix: &Prefix) -> Option<usize> {
     Some(first + (usize::from(u16::from_be_bytes([high, low])) >> (16 - prefix.bits())))
 }
 
+/// No branches.
+pub(super) fn empty() -> Upper {
+    (0..FIRST_SLOT[LEVELS]).map(|_| None).collect()
+}
+
 /// Reads the upper branches of the tree with that root, and checks each against its parent.
 ///
 /// # Errors
 /// [`TreeError::Corrupt`] if a row is missing, malformed, or does not have the hash that its parent
 /// states.
 pub(super) fn load(store: &impl NodeStore, root: Digest) -> Result<Upper, TreeError> {
-    let mut upper: Upper = (0..FIRST_SLOT[LEVELS]).map(|_| None).collect();
+    let mut upper = empty();
     let mut level = vec![(Prefix::ROOT, root)];
     for _ in 0..LEVELS {
         level.retain(|(_, hash)| *hash != Digest::ZERO);

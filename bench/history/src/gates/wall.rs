@@ -1,33 +1,33 @@
-//! The gate for times: ratios of builds that ran in turn, with a confidence interval.
+//! The gate for times: ratios of builds that ran alternately, with a confidence interval.
 //!
 //! # Why A-B-B-A
 //!
 //! A machine gets slower and faster over minutes: heat, neighbours, the disk. Four short runs in
-//! this order give one ratio √(B₁·B₂) / √(A₁·A₂), in which whatever changes evenly from run to run
-//! cancels, since A's moments and B's have the same middle. A bend in the drift within the four
-//! does not cancel, which is one reason for short runs.
+//! this order give one ratio √(B₁·B₂) / √(A₁·A₂), in which linear drift cancels, since the times of
+//! A and of B have the same mean. Nonlinear drift within the four does not cancel, which is one
+//! reason for short runs.
 //!
 //! # Why this interval
 //!
-//! The estimate is the median of the ratios' logarithms. The machine spoils whole runs, and by any
-//! factor; a mean would follow a single one, and so does a trimmed mean once it is bootstrapped: of
-//! twelve quadruples, one is drawn three times or more in one of twelve resamples, which is more
-//! often than what is trimmed at either end may be. Half of all draws it never is. What the median
-//! costs in sharpness, a few more quadruples buy back.
+//! The estimate is the median of the ratios' logarithms. Disturbances of the machine spoil whole
+//! runs, by any factor. A mean would follow a single outlier. So does a bootstrapped trimmed mean:
+//! of twelve quadruples, a given one is drawn three times or more in one of twelve resamples, which
+//! is more than is trimmed at either end. It is never half of all draws. What the median loses in
+//! precision, a few more quadruples make up for.
 //!
 //! The interval is the percentile bootstrap over quadruples. For a median it comes close to the
 //! interval between two order statistics, which holds for every distribution (Efron and Tibshirani,
-//! *An Introduction to the Bootstrap*, 1993), and it does not care whether it is asked about ratios
-//! or their logarithms. BCa does not fit: its acceleration comes from the jackknife, which fails for
-//! medians (same book, section 11.6), and there is little to correct, since exchanging A and B turns
-//! the logarithms' sign and changes nothing else. Of few samples every percentile interval is too
-//! narrow; it is widened around the estimate by Student's factor (Hesterberg, *What Teachers Should
-//! Know about the Bootstrap*, 2015, the expanded percentile interval).
+//! *An Introduction to the Bootstrap*, 1993), and it is the same for ratios and for their
+//! logarithms. BCa does not fit: its acceleration comes from the jackknife, which fails for medians
+//! (same book, section 11.6), and there is little to correct, since exchanging A and B flips the
+//! sign of the logarithms and changes nothing else. With few samples every percentile interval is
+//! too narrow; it is widened around the estimate by Student's factor (Hesterberg, *What Teachers
+//! Should Know about the Bootstrap*, 2015, the expanded percentile interval).
 //!
-//! # What a verdict takes
+//! # When there is a verdict
 //!
-//! The whole interval beyond a practical floor. Real effects smaller than the floor exist and are
-//! not worth a verdict: they could not be told from another layout of the same code.
+//! When the whole interval lies beyond a practical floor. Real effects smaller than the floor exist
+//! but get no verdict: they cannot be distinguished from a different layout of the same code.
 
 use super::{Judgement, Verdict};
 use crate::{
@@ -41,42 +41,42 @@ use serde::Deserialize;
 /// The unit of a [`Kind::Wall`] figure.
 pub const RATIO: &str = "× baseline";
 
-/// How sure the interval is.
+/// The confidence level of the interval.
 pub const CONFIDENCE: f64 = 0.95;
 
-/// The normal distribution's quantile for it.
+/// The normal distribution's quantile for [`CONFIDENCE`].
 const NORMAL: f64 = 1.959_964;
 
-/// More quadruples than this are a mistake in a suite that is meant to be short.
+/// The most quadruples; more would be a mistake in a suite that is meant to be short.
 pub const MAX_QUADRUPLES: usize = 10_000;
 
-/// Four runs in the order of time: the baseline, the build, the build, the baseline.
+/// Four runs in chronological order: the baseline, the build, the build, the baseline.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Quadruple {
-    /// The baseline's figure, first.
+    /// The baseline's first figure.
     pub a1: f64,
-    /// The build's.
+    /// The build's first figure.
     pub b1: f64,
-    /// The build's again.
+    /// The build's second figure.
     pub b2: f64,
-    /// The baseline's again.
+    /// The baseline's second figure.
     pub a2: f64,
 }
 
-/// When a ratio counts.
+/// When a ratio gets a verdict.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct WallLimits {
-    /// How many times worse the whole interval must be; above 1.
+    /// The whole interval must be at least this factor worse; above 1.
     pub floor: f64,
-    /// How many times the interval's upper end may be its lower one. A wider one that clears the
-    /// floor is a verdict all the same; any other says nothing.
+    /// The largest ratio of the interval's upper end to its lower end. A wider interval that clears
+    /// the floor still gives a verdict; any other is inconclusive.
     pub widest: f64,
-    /// Fewer quadruples say nothing.
+    /// With fewer quadruples the result is inconclusive.
     pub least_quadruples: usize,
-    /// How often they are drawn anew, 100 to 100,000.
+    /// The number of bootstrap resamples, 100 to 100,000.
     pub resamples: u32,
-    /// Where the drawing begins: the same figures give the same interval.
+    /// The seed of the resampling: the same figures give the same interval.
     pub seed: u64,
 }
 
@@ -92,16 +92,16 @@ impl Default for WallLimits {
     }
 }
 
-/// What came out of the runs.
+/// The result of the runs.
 #[derive(Clone, Debug, PartialEq)]
 pub struct WallOutcome {
-    /// The build's figure in relation to the baseline's.
+    /// The ratio of the build's figure to the baseline's.
     pub ratio: f64,
-    /// Where the true ratio lies.
+    /// The confidence interval of the ratio.
     pub interval: Interval,
-    /// How many quadruples there were.
+    /// The number of quadruples.
     pub quadruples: usize,
-    /// What that means.
+    /// The verdict.
     pub judgement: Judgement,
 }
 
@@ -111,36 +111,33 @@ pub enum WallError {
     /// A figure has no logarithm.
     #[error("quadruple {index} has {value}; figures are numbers above zero")]
     Value {
-        /// Which, from 0.
+        /// The quadruple's index, from 0.
         index: usize,
-        /// What it has.
         value: f64,
     },
-    /// None, or too many to be meant.
+    /// There are no quadruples, or too many.
     #[error("there are {found} quadruples, and 1 to {MAX_QUADRUPLES} may be")]
     Count {
-        /// How many there are.
+        /// The number of quadruples.
         found: usize,
     },
-    /// The limits make no sense.
+    /// A limit is out of range.
     #[error("the limit {name} is {value}, and {range} is allowed")]
     Limit {
-        /// Which.
         name: &'static str,
-        /// What it is.
         value: f64,
-        /// What it may be.
+        /// The permitted range.
         range: &'static str,
     },
 }
 
 impl Quadruple {
-    /// From four figures in the order of time.
+    /// From four figures in chronological order.
     pub fn new([a1, b1, b2, a2]: [f64; 4]) -> Self {
         Self { a1, b1, b2, a2 }
     }
 
-    /// The build in relation to the baseline, as a logarithm.
+    /// The logarithm of the ratio of the build to the baseline.
     fn log_ratio(&self) -> f64 {
         let (a, b) = (self.a1.ln() + self.a2.ln(), self.b1.ln() + self.b2.ln());
         (b - a) / 2.0
@@ -162,7 +159,7 @@ impl WallLimits {
 }
 
 impl WallOutcome {
-    /// The outcome as a record keeps it. `better` is the measured figure's direction.
+    /// Converts the outcome to a record's figure. `better` is the measured figure's direction.
     pub fn figure(&self, better: Better) -> Figure {
         Figure {
             interval: Some(self.interval),
@@ -171,11 +168,11 @@ impl WallOutcome {
     }
 }
 
-/// Judges a figure of which less, or more, is better, by runs in turn with the baseline.
+/// Judges a figure measured in runs that alternate with the baseline.
 ///
 /// # Errors
 ///
-/// If there are no quadruples, a figure is not above zero, or the limits make no sense.
+/// If there are no quadruples, a figure is not above zero, or a limit is out of range.
 pub fn judge(
     quadruples: &[Quadruple],
     better: Better,
@@ -214,10 +211,10 @@ pub fn judge(
     })
 }
 
-/// Judges a ratio by where it certainly lies.
+/// Judges a ratio by its confidence interval.
 pub fn judge_interval(interval: Interval, better: Better, limits: &WallLimits) -> Judgement {
     let Interval { lower, upper } = interval;
-    // How many times worse, from and to.
+    // The least and the greatest factor by which it is worse.
     let (least, most) = match better {
         Better::Lower => (lower, upper),
         Better::Higher => (1.0 / upper, 1.0 / lower),
@@ -240,7 +237,7 @@ pub fn judge_interval(interval: Interval, better: Better, limits: &WallLimits) -
             format!("{lies}, not wholly beyond {floor}"),
         )
     } else {
-        // What cannot be compared ends here too.
+        // NaN ends up here too.
         Judgement::cannot_tell(format!(
             "{lies}, which is wider than {}: more or longer runs are needed",
             words::percent(limits.widest - 1.0)
@@ -248,7 +245,7 @@ pub fn judge_interval(interval: Interval, better: Better, limits: &WallLimits) -
     }
 }
 
-/// The estimate and its interval, of logarithms.
+/// The median and the interval of logarithms.
 fn bootstrap(logs: &[f64], limits: &WallLimits) -> (f64, f64, f64) {
     let mut random = ChaCha8Rng::seed_from_u64(limits.seed);
     let mut drawn = vec![0.0; logs.len()];
@@ -266,8 +263,8 @@ fn bootstrap(logs: &[f64], limits: &WallLimits) -> (f64, f64, f64) {
     (estimate, at(outside), at(1.0 - outside))
 }
 
-/// How much wider than a normal one an interval of so few samples must be: Student's quantile over
-/// the normal one, and what the variance of a resample is too small by.
+/// How much wider than a normal interval one of so few samples must be: Student's quantile divided
+/// by the normal one, and a correction because the variance of a resample is too small.
 fn widening(samples: usize) -> f64 {
     let freedom = (samples as f64 - 1.0).max(1.0);
     // Cornish and Fisher's expansion (Abramowitz and Stegun, 26.7.5).

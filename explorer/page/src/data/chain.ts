@@ -314,7 +314,7 @@ export class Chain {
       const notarized = this.#notarized.get(row.header.id);
       const measured = notarized === undefined ? undefined : performance.now() - notarized;
       // Both in one packet: nothing was measured.
-      row.finalityMs = message.finality_ms ?? (measured !== undefined && measured >= SHORTEST_FINALITY_MS ? measured : undefined);
+      row.finalityMs = measured !== undefined && measured >= SHORTEST_FINALITY_MS ? measured : undefined;
     }
     this.#check();
   }

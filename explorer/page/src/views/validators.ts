@@ -51,7 +51,7 @@ async function newestViews(app: App, signal: AbortSignal): Promise<Cell[]> {
   return cells.slice(-CELLS);
 }
 
-const STATE_WORDS: Record<Cell["state"], string> = { finalized: "with a final block", nullified: "nullified", skipped: "without one, no certificate seen", unknown: "not known" };
+const STATE_WORDS: Record<Cell["state"], string> = { finalized: "with a final block", nullified: "nullified", skipped: "without one, no certificate seen" };
 
 /** A grid that arrow keys walk through. */
 function grid(cells: Cell[]): HTMLElement {

@@ -11,7 +11,6 @@ const MEANING: Record<ViewAnswer["state"], string> = {
   finalized: "brought a final block",
   nullified: "brought nothing: a quorum gave it up",
   skipped: "brought no final block; nobody has shown this explorer why",
-  unknown: "has not come yet",
 };
 
 export function viewView(app: App, which: string): View {

@@ -7,7 +7,7 @@ use super::*;
 use commonware_codec::{DecodeExt, Encode};
 use serde_json::{Value, json};
 
-const FILE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/golden/tree.json");
+const FILE: &str = "tests/golden/tree.json";
 
 fn cases() -> Vec<(&'static str, Content)> {
     let mut dense = ground(40, 20);

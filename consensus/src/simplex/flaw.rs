@@ -1,0 +1,151 @@
+//! Checks whether a proposal can be an honest leader's, before anything of it is kept.
+//!
+//! The checks rest on the message itself, on the chain's limits and on what a quorum has certified,
+//! never on what this validator alone believes: no honest leader makes a proposal with a [`Flaw`],
+//! whatever it knows. The link proves the sender, so the sender is to blame, but for this validator
+//! alone, since proposals carry no signature.
+//!
+//! A block that the application refuses, or a parent that is not known to be notarized here, is no
+//! flaw: that can depend on clocks, or on what has arrived so far. Such a proposal gets no vote,
+//! and its leader's turn counts as failed.
+
+use crate::engine::Engine;
+use commonware_codec::EncodeSize;
+use quorate_types::{Block, Certificate, Proposal, ValidatorIndex, View, VoteKind};
+
+/// Why no honest leader makes a proposal.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Flaw {
+    /// Its sender does not lead its view.
+    NotItsTurn,
+    /// The header names another chain or epoch than the proposal.
+    Elsewhere,
+    /// The header's view is not the proposal's, and the block is no notarized last block of the
+    /// epoch; or its parent's view is not below its own.
+    WrongView,
+    /// Its block exceeds the chain's limits.
+    TooLarge,
+    /// The block's height is not above the final ones, exceeds what the views since allow, or lies
+    /// beyond the epoch's end.
+    ImpossibleHeight,
+    /// A certificate is neither the parent's nor a nullification of a view between.
+    StrayCertificate,
+    /// The header does not follow its parent's, which is here.
+    NotAfterItsParent,
+}
+
+impl Flaw {
+    /// In a few words, for people.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::NotItsTurn => "its sender does not lead its view",
+            Self::Elsewhere => "its block is of another chain or epoch",
+            Self::WrongView => "its block is of another view",
+            Self::TooLarge => "its block exceeds the chain's limits",
+            Self::ImpossibleHeight => "its block has an impossible height",
+            Self::StrayCertificate => "it carries certificates of something else",
+            Self::NotAfterItsParent => "its block does not follow its parent",
+        }
+    }
+}
+
+impl Engine {
+    /// What is wrong with the proposal as such.
+    pub(crate) fn flaw(&self, from: ValidatorIndex, proposal: &Proposal) -> Option<Flaw> {
+        let header = proposal.block.header();
+        let view = proposal.view;
+        if self.committee.leader(view) != from || view == View(u64::MAX) {
+            return Some(Flaw::NotItsTurn);
+        }
+        if header.chain != self.config.chain || header.epoch != proposal.epoch {
+            return Some(Flaw::Elsewhere);
+        }
+        // The epoch's last block may be proposed again in later views, with its notarization.
+        let again = header.view < view
+            && self.ends_epoch(&proposal.block)
+            && notarized_in(proposal).is_some_and(|notarized| header.view <= notarized);
+        if header.parent_view >= header.view || !(header.view == view || again) {
+            return Some(Flaw::WrongView);
+        }
+        let limits = &self.config.limits;
+        let transactions = proposal.block.transactions().len();
+        if transactions > limits.max_transactions || proposal.block.encode_size() > limits.max_bytes
+        {
+            return Some(Flaw::TooLarge);
+        }
+        let attached = proposal.parent_certificate.iter();
+        let parents = attached.clone().all(|held| is_parents(held, proposal));
+        let between = proposal.nullifications.iter().all(|held| {
+            let subject = held.subject;
+            let above = if again {
+                notarized_in(proposal).unwrap_or_default()
+            } else {
+                header.parent_view
+            };
+            subject.kind == VoteKind::Nullify
+                && subject.epoch == proposal.epoch
+                && (above.next()..view).contains(&subject.view)
+        });
+        (!(parents && between)).then_some(Flaw::StrayCertificate)
+    }
+
+    /// What is wrong with the block's place in the chain, as far as it is known here, for proposals
+    /// of the current view or a later one.
+    ///
+    /// These views are above the tip's view, which is final and so never nullified: a proposal
+    /// there descends from the tip, with at most one block for each view.
+    pub(crate) fn misplacement(&self, proposal: &Proposal) -> Option<Flaw> {
+        let header = proposal.block.header();
+        let views = header.view.0.saturating_sub(self.tip().view.0);
+        let highest = self.tip().height.0.saturating_add(views);
+        let highest = highest.min(self.last_height().0);
+        if !(self.tip().height.next().0..=highest).contains(&header.height.0) {
+            return Some(Flaw::ImpossibleHeight);
+        }
+        let again = header.view != proposal.view;
+        let parent = self.chain.block_at(&header.parent)?;
+        let follows = match &parent {
+            Some(parent) if self.ends_epoch(parent) => false,
+            parent => follows(&proposal.block, parent.as_deref()),
+        };
+        (!again && !follows).then_some(Flaw::NotAfterItsParent)
+    }
+}
+
+/// Whether a certificate shows that the proposal's parent may be followed.
+fn is_parents(certificate: &Certificate, proposal: &Proposal) -> bool {
+    let (subject, header) = (certificate.subject, proposal.block.header());
+    if header.view != proposal.view {
+        // It is the block's own.
+        return subject.kind != VoteKind::Nullify && notarized_in(proposal).is_some();
+    }
+    let of_the_parent = subject.payload == header.parent && subject.kind != VoteKind::Nullify;
+    // The first leaders of an epoch attach the finalization that ended the one before.
+    let border = header.parent_view == View(0) && subject.epoch.next() == proposal.epoch;
+    let within = subject.epoch == proposal.epoch && subject.view == header.parent_view;
+    of_the_parent && (border || within)
+}
+
+/// The view that has notarized the proposed block itself, by the attached certificate.
+pub(crate) fn notarized_in(proposal: &Proposal) -> Option<View> {
+    let subject = proposal.parent_certificate.as_ref()?.subject;
+    let same = subject.epoch == proposal.epoch && subject.payload == proposal.block.id();
+    (same && subject.view < proposal.view).then_some(subject.view)
+}
+
+/// Whether a header follows its parent's, by the rules that need only the two headers.
+pub(crate) fn follows(block: &Block, parent: Option<&Block>) -> bool {
+    let header = block.header();
+    match parent {
+        None => header.height.0 == 1 && header.executed_height.0 == 0,
+        Some(parent) => {
+            let above = parent.header();
+            header.height == above.height.next()
+                && header.timestamp_ms > above.timestamp_ms
+                && header.executed_height >= above.executed_height
+                && header.executed_height < header.height
+                && (header.executed_height > above.executed_height
+                    || header.state_root == above.state_root)
+        }
+    }
+}

@@ -1,0 +1,73 @@
+//! When a chain may rest: what needs a block, and what does not.
+
+use crate::{engine::Engine, io::Moment};
+use quorate_crypto::Digest;
+use quorate_types::{Block, Height};
+use std::sync::Arc;
+
+impl Engine {
+    /// Whether nothing in the chain waits for a further block: the block that the current view's
+    /// leader would build on names the state after all transactions up to itself. Then everything
+    /// in the chain can be proven to anybody with that block's finalization. `root` returns the
+    /// accounts' root after an executed height.
+    ///
+    /// It is a function of the chain, so validators that know the same blocks agree on it.
+    pub fn is_complete(&self, root: impl Fn(Height) -> Option<Digest>) -> bool {
+        let Some(parent) = self.newest_notarized() else {
+            return false;
+        };
+        // The epoch's last block is proposed again until it is final.
+        if self.ends_epoch(&parent) {
+            return false;
+        }
+        let Ok(unexecuted) = self.chain.unexecuted(Some(&parent)) else {
+            return false;
+        };
+        let named = parent.header();
+        let mut filled = unexecuted.iter();
+        match filled.find(|block| !block.transactions().is_empty()) {
+            Some(block) => named.executed_height >= block.height(),
+            // Empty blocks change no account.
+            None => root(self.chain.executed()) == Some(named.state_root),
+        }
+    }
+
+    /// Until when the current view's leader may wait for transactions, if it may.
+    pub fn idles_until(&self, now: Moment) -> Option<Moment> {
+        self.pacemaker.idles_until(now)
+    }
+
+    /// Whether the current view has no proposal here yet.
+    pub fn awaits_proposal(&self) -> bool {
+        let round = self.views.get(self.view());
+        round.is_none_or(|round| round.proposal.is_none())
+    }
+
+    /// The block of the newest notarized view with only nullified views above it, if all of it is
+    /// here. `None` on the genesis state.
+    fn newest_notarized(&self) -> Option<Arc<Block>> {
+        let mut view = self.view().previous()?;
+        while view > self.tip().view {
+            let round = self.views.get(view)?;
+            if let Some(id) = round.notarized() {
+                return self.chain.block_at(&id)?;
+            }
+            round.nullification.as_ref()?;
+            view = view.previous()?;
+        }
+        self.tip().block.clone()
+    }
+
+    /// Upon notarize votes of f + 1 validators in a view that idles here: an honest one among them
+    /// has seen the proposal, so it is late here.
+    pub(crate) fn expect_with_others(&mut self, now: Moment) {
+        if self.pacemaker.idles_until(now).is_none() {
+            return;
+        }
+        let round = self.views.get(self.view());
+        let notarizing = round.map_or(0, |round| round.notarizing());
+        if notarizing > self.committee.faults() {
+            self.pacemaker.expect(now);
+        }
+    }
+}

@@ -1,0 +1,225 @@
+//! Which leaders are waited for, and how long their proposals take.
+//!
+//! All this is this validator's own observation; others may have another one. It decides only
+//! whether a view is given up at once or after a timeout, and never what may be voted for: skipping
+//! concerns liveness alone.
+//!
+//! A leader owes 32 turns for each timeout that it costs, whatever it does in between. Before, one
+//! lazy leader that voted took the chain from 18 blocks a second to 2.7. A leader without a link is
+//! not waited for: the end of a process is seen within a message's delay, a broken line costs one
+//! timeout.
+
+use crate::config::Timing;
+use quorate_types::{ValidatorIndex, View};
+use std::{collections::BTreeMap, time::Duration};
+
+/// Turns that a leader owes for each timeout that it has cost; each turn pays one back. Views of
+/// one leader can differ: with a notarization for some and a nullification for others, it can make
+/// fewer than twice as many turns stall as any one validator tolerates. So this is twice 16.
+const TURNS_FOR_A_TIMEOUT: u32 = 32;
+
+/// The most that a leader may owe and still be waited for: its third failure in a row is the last
+/// one that costs a timeout.
+const MAX_DEBT: u32 = 2 * TURNS_FOR_A_TIMEOUT;
+
+/// The most timeouts that a leader may be waited for in one turn, and that the turn then counts as.
+const MAX_TIMEOUTS_IN_A_TURN: u32 = 16;
+
+/// A proposal that takes more than this many times the usual time counts as a failure although it
+/// came. With ten regions around the world the farthest leader's takes twice that time, and giving
+/// a view up takes as long as waiting for it.
+pub(crate) const LATE_AFTER: u32 = 4;
+
+/// The shortest timeout for a proposal, unless a shorter one is configured: a loaded machine pauses
+/// as long.
+const MIN_PATIENCE: Duration = Duration::from_millis(50);
+
+/// The fraction of the difference to a newer, shorter time by which a remembered time shrinks.
+const DECAY: u32 = 8;
+
+/// The recent maximum of a duration, which shorter ones lower slowly.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Peak(Duration);
+
+impl Peak {
+    /// The longest lately.
+    pub(crate) fn note(&mut self, took: Duration) {
+        self.0 = if took >= self.0 {
+            took
+        } else {
+            self.0 - (self.0 - took) / DECAY
+        };
+    }
+
+    pub(crate) fn longest(self) -> Duration {
+        self.0
+    }
+}
+
+/// What is known of one leader.
+#[derive(Default)]
+struct Leader {
+    /// It let its view pass, and has not taken part since.
+    silent: bool,
+    /// There is no link to it.
+    apart: bool,
+    /// Its frames are relayed.
+    reached: bool,
+    /// Turns that it owes for timeouts.
+    debt: u32,
+    /// Its last view with a proposal.
+    proposed: Option<View>,
+    /// The time from entering a view to its proposal.
+    took: Option<Peak>,
+    /// How long it was last waited for in vain.
+    in_vain: Duration,
+}
+
+/// The observations of all leaders. Memory: one entry for each validator.
+pub(crate) struct Leaders {
+    timing: Timing,
+    /// Leaders that may be faulty.
+    faults: usize,
+    /// How many other leaders' proposals must have been timed before conclusions are drawn.
+    enough: usize,
+    leaders: BTreeMap<ValidatorIndex, Leader>,
+}
+
+impl Leaders {
+    pub(crate) fn new(timing: Timing, validators: usize, faults: usize) -> Self {
+        Self {
+            timing,
+            faults,
+            enough: validators.saturating_sub(1 + faults).max(1),
+            leaders: BTreeMap::new(),
+        }
+    }
+
+    /// Whether a proposal may be expected from a leader at all.
+    pub(crate) fn is_waited_for(&self, leader: ValidatorIndex) -> bool {
+        let known = self.leaders.get(&leader);
+        known.is_none_or(|known| {
+            !known.silent && (!known.apart || known.reached) && known.debt <= MAX_DEBT
+        })
+    }
+
+    /// Whether there is no link to a validator.
+    pub(crate) fn is_apart(&self, validator: ValidatorIndex) -> bool {
+        self.leaders
+            .get(&validator)
+            .is_some_and(|known| known.apart)
+    }
+
+    /// Whether nothing comes from a validator: neither over a link nor relayed.
+    pub(crate) fn is_out_of_reach(&self, validator: ValidatorIndex) -> bool {
+        let known = self.leaders.get(&validator);
+        known.is_some_and(|known| known.apart && !known.reached)
+    }
+
+    /// Notes whether there is a link to a validator.
+    pub(crate) fn linked(&mut self, validator: ValidatorIndex, up: bool) {
+        let known = self.leaders.entry(validator).or_default();
+        known.apart = !up;
+        known.reached = false;
+    }
+
+    /// Notes that a relayed frame has come from a validator.
+    pub(crate) fn reached(&mut self, validator: ValidatorIndex) {
+        self.leaders.entry(validator).or_default().reached = true;
+    }
+
+    /// Notes that a validator takes part.
+    pub(crate) fn heard(&mut self, validator: ValidatorIndex) {
+        self.leaders.entry(validator).or_default().silent = false;
+    }
+
+    /// Notes that a leader let its view pass.
+    pub(crate) fn missed(&mut self, leader: ValidatorIndex) {
+        let known = self.leaders.entry(leader).or_default();
+        known.silent = true;
+        known.reached = false;
+    }
+
+    /// Notes that a leader's turn begins.
+    pub(crate) fn begins(&mut self, leader: ValidatorIndex) {
+        let known = self.leaders.entry(leader).or_default();
+        known.debt = known.debt.saturating_sub(1);
+    }
+
+    /// Notes that a leader was waited for this long, which was too long or in vain; `patience` is
+    /// the usual time.
+    pub(crate) fn cost(&mut self, leader: ValidatorIndex, waited: Duration, patience: Duration) {
+        let patience = patience.as_micros().max(1);
+        let timeouts = waited.as_micros().div_ceil(patience);
+        let timeouts = u32::try_from(timeouts).unwrap_or(u32::MAX);
+        let owed = timeouts.clamp(1, MAX_TIMEOUTS_IN_A_TURN) * TURNS_FOR_A_TIMEOUT;
+        self.leaders.entry(leader).or_default().debt += owed;
+    }
+
+    /// Notes that nothing came from a leader for this long: the next time it gets twice that.
+    pub(crate) fn in_vain(&mut self, leader: ValidatorIndex, waited: Duration) {
+        self.leaders.entry(leader).or_default().in_vain = waited;
+    }
+
+    /// Forgives all leaders: so many in a row cannot all be faulty.
+    pub(crate) fn forgive(&mut self) {
+        self.leaders.values_mut().for_each(|known| known.debt = 0);
+    }
+
+    /// Views start again at 1.
+    pub(crate) fn renew(&mut self) {
+        let leaders = self.leaders.values_mut();
+        leaders.for_each(|known| known.proposed = None);
+    }
+
+    /// Whether a leader's first proposal in this view, or a later one, has been timed.
+    pub(crate) fn has_proposed(&self, leader: ValidatorIndex, view: View) -> bool {
+        let known = self.leaders.get(&leader);
+        known.is_some_and(|known| known.proposed >= Some(view))
+    }
+
+    /// Notes how long a leader's proposal took, unless it came before it was waited for, which says
+    /// nothing about its time.
+    pub(crate) fn proposed(&mut self, leader: ValidatorIndex, view: View, took: Option<Duration>) {
+        let known = self.leaders.entry(leader).or_default();
+        known.proposed = Some(view);
+        known.in_vain = Duration::ZERO;
+        if let Some(took) = took {
+            known.took.get_or_insert_default().note(took);
+        }
+    }
+
+    /// The usual timeout for a proposal: twice what the slowest leader but f took lately; as
+    /// configured, while too few are known.
+    pub(crate) fn patience(&self) -> Duration {
+        let usual = self.timing.leader_timeout;
+        let took = self.leaders.values().filter_map(|known| known.took);
+        let mut slowest: Vec<Duration> = took.map(Peak::longest).collect();
+        if slowest.len() < self.enough {
+            return usual;
+        }
+        slowest.sort_unstable_by(|a, b| b.cmp(a));
+        // R20
+        let honest = slowest.get(self.faults).copied().unwrap_or_default();
+        let most = self.timing.max_timeout.max(usual);
+        honest.saturating_mul(2).clamp(least(usual), most)
+    }
+
+    /// The timeout for this leader's proposal: the usual one ([`Self::patience`]), or twice its own
+    /// time, if that is no more than configured.
+    pub(crate) fn patience_with(&self, leader: ValidatorIndex, usual: Duration) -> Duration {
+        let most = usual.saturating_mul(MAX_TIMEOUTS_IN_A_TURN);
+        let most = most.min(self.timing.leader_timeout);
+        let known = self.leaders.get(&leader);
+        let own = known.and_then(|known| {
+            let took = known.took?.longest().max(known.in_vain);
+            Some(took.saturating_mul(2).min(most))
+        });
+        usual.max(own.unwrap_or(most))
+    }
+}
+
+/// The shortest time to wait for something that may take as long as configured.
+pub(crate) fn least(configured: Duration) -> Duration {
+    MIN_PATIENCE.min(configured)
+}

@@ -1,0 +1,222 @@
+//! Casting this validator's own votes: the decisions, and the last gate.
+
+use crate::{
+    certificates::lacks,
+    engine::Engine,
+    io::{Outbound, Step, Target},
+    simplex::pacemaker::Alarm,
+};
+use quorate_crypto::Digest;
+use quorate_types::{Message, Record, Subject, View, Vote, VoteKind};
+
+impl Engine {
+    /// Signs and journals a vote of this validator's own, to be sent after the journal's sync. The
+    /// callers check the rules of when a vote may be cast.
+    fn cast(&mut self, step: &mut Step, view: View, kind: VoteKind, payload: Digest) {
+        let Some(own) = self.config.own.clone() else {
+            return;
+        };
+        if !self.may_cast(view, kind) {
+            return;
+        }
+        let subject = Subject {
+            epoch: self.epoch(),
+            view,
+            kind,
+            payload,
+        };
+        let (signature, message) = own
+            .secret
+            .sign_vote(&subject.signed_bytes(&self.config.chain));
+        if let Some(message) = message {
+            self.checks.remember(subject, message);
+        }
+        let vote = Vote {
+            subject,
+            signer: own.place,
+            signature,
+        };
+        let round = self.views.at(view);
+        // R1, R2: the last gate.
+        if let Some(held) = round.own.contradicted_by(vote) {
+            step.halt(format!(
+                "refused to vote {:?} after {:?}: the two are evidence against this validator. This is a \
+                 defect of the program; it stops before it does harm",
+                vote.subject, held.subject
+            ));
+            return;
+        }
+        *round.own.place(kind) = Some(vote);
+        // R2: it is in `votes`, not in `send`, and leaves after the sync.
+        step.out.persist.push(Record::Vote(vote));
+        let last = self.chain.held(&payload);
+        let border = last.is_some_and(|held| self.ends_epoch(&held.block));
+        // After the epoch's last block there is no next notarize vote that its finalize vote could
+        // wait for.
+        step.out.urgent |= kind != VoteKind::Finalize || border;
+        step.out.votes.push(Outbound {
+            to: Target::All,
+            message: Message::Vote(vote),
+        });
+        self.admit(step, vote, true);
+    }
+
+    /// Casts notarize for a block that is known to be valid, in the current view.
+    pub(crate) fn notarize(&mut self, step: &mut Step, view: View, payload: Digest) {
+        self.journal_block(step, &payload);
+        self.cast(step, view, VoteKind::Notarize, payload);
+    }
+
+    /// Casts finalize if the view's notarized block is here and no earlier vote forbids it:
+    /// nullify, or notarize for another block.
+    ///
+    /// The block is journaled before: once a quorum has said finalize, a quorum holds the block on
+    /// disk, and a power cut of all validators loses nothing.
+    pub(crate) fn try_finalize(&mut self, step: &mut Step, view: View) {
+        // Below a known finalization the vote is of no use. It would not be safe either: a journal
+        // that is ahead of the database no longer holds the votes there.
+        let target = self.staging.target_view();
+        // R5
+        if view <= self.tip().view || target >= Some(view) || self.own_place().is_none() {
+            return;
+        }
+        let Some(round) = self.views.get(view) else {
+            return;
+        };
+        let Some(certificate) = &round.notarization else {
+            return;
+        };
+        let payload = certificate.subject.payload;
+        let own = &round.own;
+        let other_block = own
+            .notarize
+            .is_some_and(|vote| vote.subject.payload != payload);
+        // R1, R5
+        if own.nullify.is_some()
+            || own.finalize.is_some()
+            || other_block
+            || !self.chain.holds(&payload)
+        {
+            return;
+        }
+        self.journal_block(step, &payload);
+        self.cast(step, view, VoteKind::Finalize, payload);
+    }
+
+    fn journal_block(&mut self, step: &mut Step, id: &Digest) {
+        if let Some(block) = self.chain.journal(id) {
+            step.out.persist.push(Record::Block(block));
+        }
+    }
+
+    /// Casts nullify in the current view, unless it is cast already. A finalize of the same view
+    /// cannot have been cast: it takes a notarization, which ends the view.
+    fn nullify(&mut self, step: &mut Step) {
+        let view = self.view();
+        let round = self.views.at(view);
+        // R1, R4
+        if round.own.nullify.is_some() || round.own.finalize.is_some() {
+            return;
+        }
+        self.counters.nullified += 1;
+        self.pacemaker.plan_resend(step.now);
+        let payload = Subject::nullify(self.epoch(), view).payload;
+        self.cast(step, view, VoteKind::Nullify, payload);
+    }
+
+    /// Upon nullify votes in the current view of f + 1 validators that have not voted notarize in
+    /// it: an honest one among them has given it up and will not, so that a notarization is
+    /// unlikely. Waiting for the own timers would only keep the votes split for longer. Nullify
+    /// after notarize is always safe.
+    fn join_nullify(&mut self, step: &mut Step) {
+        let enough = self.committee.faults() + 1;
+        let Some(round) = self.views.get(self.view()) else {
+            return;
+        };
+        if round.own.nullify.is_some() || self.epoch_is_over() {
+            return;
+        }
+        let given_up = round.given_up();
+        // R4
+        if given_up >= enough {
+            self.nullify(step);
+        }
+    }
+
+    /// Upon time passing.
+    pub(crate) fn on_time(&mut self, step: &mut Step) {
+        self.on_inquiry_time(step);
+        self.join_nullify(step);
+        while let Some(alarm) = self.pacemaker.fire(step.now) {
+            match alarm {
+                Alarm::Leader => self.on_leader_overdue(step),
+                Alarm::View => {
+                    // R18
+                    let sentences = self.penalties.release_suspects();
+                    step.out.sentences.extend(sentences);
+                    self.nullify(step);
+                }
+                Alarm::Remind => step.out.remind = Some(self.committee.leader(self.view())),
+                Alarm::Resend => {
+                    self.repeat(step);
+                    self.pacemaker.plan_resend(step.now);
+                }
+            }
+        }
+        let lacks = lacks(
+            &self.penalties,
+            &self.pacemaker,
+            &self.peers,
+            self.tip().height,
+        );
+        let requests = self.fetcher.retry(step.now, lacks);
+        step.out.send.extend(requests);
+    }
+
+    fn on_leader_overdue(&mut self, step: &mut Step) {
+        let leader = self.committee.leader(self.view());
+        let proposed = self
+            .views
+            .get(self.view())
+            .is_some_and(|round| round.proposal.is_some());
+        if proposed {
+            return;
+        }
+        // R21
+        if self.own_place() != Some(leader) && self.pacemaker.missed(leader) {
+            self.counters.skipped += 1;
+        }
+        self.nullify(step);
+    }
+
+    /// Repeats this validator's votes in the current view, and the certificate by which it entered:
+    /// links drop messages silently, and a peer that lags behind can follow.
+    pub(crate) fn repeat(&mut self, step: &mut Step) {
+        // R22
+        let previous = View(self.view().0 - 1);
+        let entry = self.views.exit(previous);
+        // A validator that has not executed what a proposal names cannot vote for it, so the
+        // finalization is repeated too.
+        let finality = self.tip().certificate.as_ref();
+        let finality = finality.filter(|held| Some(*held) != entry);
+        for certificate in entry.into_iter().chain(finality) {
+            step.send(Target::All, Message::Certificate(certificate.clone()));
+        }
+        if let Some(round) = self.views.get(self.view()) {
+            if let Some(proposal) = &round.proposal
+                && self.leads(self.view())
+            {
+                step.send(Target::All, Message::Proposal(proposal.clone()));
+            }
+            let own = &round.own;
+            let votes = [&own.notarize, &own.nullify, &own.finalize];
+            for vote in votes.into_iter().flatten() {
+                step.out.urgent = true;
+                step.out.votes.push(Outbound {
+                    to: Target::All,
+                    message: Message::Vote(*vote),
+                });
+            }
+        }
+    }
+}

@@ -1,0 +1,315 @@
+//! A client of the HTTP API.
+
+use crate::{
+    AccountJson, BlockJson, BlocksJson, ErrorBody, EvidenceListJson, OrderAnswer, OrderJson,
+    PeersJson, ReloadedJson, StatusJson, SubmitAnswer, SubmitRequest, TransactionResult,
+};
+use quorate_http::client::{Roots, shown};
+use quorate_types::{Digest, Height, Identity};
+use serde::de::DeserializeOwned;
+use std::{path::Path, time::Duration};
+
+/// The request timeout. Longer than the longest wait that a request can ask for.
+pub const TIMEOUT: Duration = Duration::from_secs(45);
+
+/// Largest response that is read, in bytes.
+const MAX_ANSWER_BYTES: usize = 64 << 20;
+
+/// Text from a server is truncated to this many characters.
+const MAX_WORDS: usize = 1_000;
+
+/// Why a request failed. Every method of [`RpcClient`] that sends a request can return it.
+#[derive(Debug, thiserror::Error)]
+pub enum ClientError {
+    /// The server cannot be reached; nothing was received.
+    #[error("{url}: {reason}")]
+    Unreachable { url: String, reason: String },
+    /// There was no response, or an invalid one. The request may have been executed.
+    #[error("{url}: {reason}")]
+    Transport { url: String, reason: String },
+    /// The server responded with an error.
+    #[error("{url}: {message} ({code}, HTTP {status})")]
+    Refused {
+        url: String,
+        status: u16,
+        /// The error code.
+        code: String,
+        /// The error message.
+        message: String,
+    },
+}
+
+/// A client of one validator. Cheap to clone.
+#[derive(Clone)]
+pub struct RpcClient {
+    base: String,
+    http: reqwest::Client,
+}
+
+impl RpcClient {
+    /// Creates a client of the validator at a URL such as `http://127.0.0.1:26601`.
+    ///
+    /// # Errors
+    ///
+    /// As for all constructors: if no HTTP client can be created.
+    pub fn new(base: &str) -> Result<Self, ClientError> {
+        Self::with_timeout(base, TIMEOUT)
+    }
+
+    /// Like [`Self::new`], with another timeout.
+    pub fn with_timeout(base: &str, timeout: Duration) -> Result<Self, ClientError> {
+        Self::with_roots(base, timeout, &Roots::default())
+    }
+
+    /// Like [`Self::with_timeout`], with additional trusted certificates for `https`.
+    pub fn with_roots(base: &str, timeout: Duration, roots: &Roots) -> Result<Self, ClientError> {
+        if !(base.starts_with("http://") || base.starts_with("https://")) {
+            return Err(ClientError::Transport {
+                url: words(base),
+                reason:
+                    "an address begins with http:// or https://, as http://127.0.0.1:26601 does"
+                        .to_owned(),
+            });
+        }
+        let http = roots
+            .client()
+            .timeout(timeout)
+            .connect_timeout(Duration::from_secs(3))
+            .build()
+            .map_err(|error| transport(base, &error))?;
+        Ok(Self {
+            base: base.trim_end_matches('/').to_owned(),
+            http,
+        })
+    }
+
+    /// Creates a client of a validator's control socket, which also accepts operator commands.
+    pub fn over_socket(path: &Path) -> Result<Self, ClientError> {
+        let base = "http://validator".to_owned();
+        let http = reqwest::Client::builder()
+            .timeout(TIMEOUT)
+            .unix_socket(path)
+            .build()
+            .map_err(|error| transport(&base, &error))?;
+        Ok(Self { base, http })
+    }
+
+    /// Returns the peers, with their penalties.
+    pub async fn peers(&self) -> Result<PeersJson, ClientError> {
+        self.get("/v1/peers").await
+    }
+
+    /// Returns all evidence that the validator holds.
+    pub async fn evidence(&self) -> Result<EvidenceListJson, ClientError> {
+        self.get("/v1/evidence").await
+    }
+
+    /// Orders a validator to block another one (`block`), or to unblock it (`unblock`). Only over
+    /// the control socket.
+    pub async fn order(&self, what: &str, order: &OrderJson) -> Result<OrderAnswer, ClientError> {
+        let url = format!("{}/v1/peers/{what}", self.base);
+        let response = self.http.post(&url).json(order).send().await;
+        Self::read(&url, response).await
+    }
+
+    /// Stops the validator. Only over the control socket.
+    pub async fn stop(&self) -> Result<serde_json::Value, ClientError> {
+        self.command("stop").await
+    }
+
+    /// Makes the validator reread its configuration. Only over the control socket.
+    pub async fn reload(&self) -> Result<ReloadedJson, ClientError> {
+        self.command("reload").await
+    }
+
+    async fn command<T: DeserializeOwned>(&self, what: &str) -> Result<T, ClientError> {
+        let url = format!("{}/v1/{what}", self.base);
+        let response = self.http.post(&url).send().await;
+        Self::read(&url, response).await
+    }
+
+    /// Returns the URL that the client was created with.
+    pub fn url(&self) -> &str {
+        &self.base
+    }
+
+    /// Returns the validator's status.
+    pub async fn status(&self) -> Result<StatusJson, ClientError> {
+        self.get("/v1/status").await
+    }
+
+    /// Checks that the validator's process responds.
+    ///
+    /// # Errors
+    ///
+    /// If it does not.
+    pub async fn alive(&self) -> Result<serde_json::Value, ClientError> {
+        self.get("/v1/health").await
+    }
+
+    /// Checks that the validator is in sync.
+    ///
+    /// # Errors
+    ///
+    /// If it is not, or cannot be reached.
+    pub async fn ready(&self) -> Result<serde_json::Value, ClientError> {
+        self.get("/v1/ready").await
+    }
+
+    /// Returns an account, with a proof if requested.
+    pub async fn account(
+        &self,
+        identity: &Identity,
+        proof: bool,
+    ) -> Result<AccountJson, ClientError> {
+        let query = if proof { "?proof=true" } else { "" };
+        self.get(&format!("/v1/accounts/{identity}{query}")).await
+    }
+
+    /// Returns a block by its height, its id, or `latest`.
+    pub async fn block(&self, which: &str) -> Result<BlockJson, ClientError> {
+        self.get(&format!("/v1/blocks/{which}")).await
+    }
+
+    /// Returns final blocks from a height on; waits up to `wait` for the first.
+    pub async fn blocks(
+        &self,
+        from: Height,
+        limit: u64,
+        wait: Duration,
+    ) -> Result<BlocksJson, ClientError> {
+        let wait_ms = wait.as_millis();
+        self.get(&format!(
+            "/v1/blocks?from={from}&limit={limit}&wait_ms={wait_ms}"
+        ))
+        .await
+    }
+
+    /// Returns a transaction; waits up to `wait` until it is final.
+    pub async fn transaction(
+        &self,
+        id: &Digest,
+        wait: Duration,
+    ) -> Result<TransactionResult, ClientError> {
+        let wait_ms = wait.as_millis();
+        self.get(&format!("/v1/transactions/{id}?wait_ms={wait_ms}"))
+            .await
+    }
+
+    /// Submits transactions. A refused transaction is not an error: its result says so.
+    pub async fn submit(&self, request: &SubmitRequest) -> Result<SubmitAnswer, ClientError> {
+        let url = format!("{}/v1/transactions", self.base);
+        let response = self.http.post(&url).json(request).send().await;
+        Self::read(&url, response).await
+    }
+
+    /// Returns the validator's metrics as text.
+    pub async fn metrics(&self) -> Result<String, ClientError> {
+        let url = format!("{}/metrics", self.base);
+        let response = self.http.get(&url).send().await;
+        let response = response.map_err(|error| transport(&url, &error))?;
+        response
+            .text()
+            .await
+            .map_err(|error| transport(&url, &error))
+    }
+
+    async fn get<T: DeserializeOwned>(&self, path: &str) -> Result<T, ClientError> {
+        let url = format!("{}{path}", self.base);
+        let response = self.http.get(&url).send().await;
+        Self::read(&url, response).await
+    }
+
+    async fn read<T: DeserializeOwned>(
+        url: &str,
+        response: Result<reqwest::Response, reqwest::Error>,
+    ) -> Result<T, ClientError> {
+        let mut response = response.map_err(|error| transport(url, &error))?;
+        let status = response.status();
+        let mut body = Vec::new();
+        while let Some(chunk) = response
+            .chunk()
+            .await
+            .map_err(|error| transport(url, &error))?
+        {
+            if body.len() + chunk.len() > MAX_ANSWER_BYTES {
+                return Err(transport(url, &"the answer is too long"));
+            }
+            body.extend_from_slice(&chunk);
+        }
+        if status.is_success() {
+            return serde_json::from_slice(&body).map_err(|error| ClientError::Transport {
+                url: url.to_owned(),
+                reason: format!("not the answer of a validator ({error})"),
+            });
+        }
+        let (code, message) = match serde_json::from_slice::<ErrorBody>(&body) {
+            Ok(body) => (words(&body.error.code), words(&body.error.message)),
+            Err(_) => (
+                "unknown".to_owned(),
+                "a validator does not answer like this; is the address right?".to_owned(),
+            ),
+        };
+        Err(ClientError::Refused {
+            url: url.to_owned(),
+            status: status.as_u16(),
+            code,
+            message,
+        })
+    }
+}
+
+/// Returns a server's text, truncated and safe to display.
+fn words(text: &str) -> String {
+    let text: String = text.chars().take(MAX_WORDS).collect();
+    shown(&text)
+}
+
+/// Includes all causes: the innermost one (connection refused, timed out) is what the user needs.
+fn transport(url: &str, error: &(impl std::fmt::Display + ?Sized + CauseOf)) -> ClientError {
+    let (url, reason) = (url.to_owned(), words(&error.with_causes()));
+    match error.nobody_is_there() {
+        true => ClientError::Unreachable { url, reason },
+        false => ClientError::Transport { url, reason },
+    }
+}
+
+trait CauseOf {
+    fn with_causes(&self) -> String;
+
+    fn nobody_is_there(&self) -> bool {
+        false
+    }
+}
+
+impl CauseOf for reqwest::Error {
+    fn nobody_is_there(&self) -> bool {
+        self.is_connect()
+    }
+
+    fn with_causes(&self) -> String {
+        let mut cause: &dyn std::error::Error = self;
+        while let Some(next) = cause.source() {
+            cause = next;
+        }
+        if self.is_timeout() {
+            "no answer in time".to_owned()
+        } else if self.is_connect() {
+            format!("cannot connect: {cause}")
+        } else {
+            cause.to_string()
+        }
+    }
+}
+
+impl CauseOf for serde_json::Error {
+    fn with_causes(&self) -> String {
+        format!("not the answer that was expected: {self}")
+    }
+}
+
+impl CauseOf for &str {
+    fn with_causes(&self) -> String {
+        (*self).to_owned()
+    }
+}

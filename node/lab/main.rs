@@ -1,0 +1,73 @@
+//! A validator that can be made to misbehave, for chaos tests and comparisons with real processes.
+//!
+//! It is a program of its own: `quorate` has none of this. Beside that it refuses every chain whose
+//! name does not begin with [`misbehave::CHAOS_PREFIX`], and the name is part of what the chain's id
+//! is the hash of.
+//!
+//! It changes frames on their way to the links, or changes how votes are checked. Because the
+//! chain's name decides, no flag can make a validator of a real chain lie. A test checks that
+//! `quorate` contains none of this code. Only this program can be built with `cryptography-off`
+//! (`quorate-crypto`), for one experiment; `quorate` does not compile with it.
+
+mod misbehave;
+
+use clap::{Args, Parser};
+use misbehave::{Misbehaviour, Spoiler, only_chaos};
+use quorate_consensus::VoteChecking;
+use quorate_node::{
+    cli::{self, Run},
+    config::ValidatorConfig,
+    node::WrapWire,
+};
+use std::{process::ExitCode, sync::Arc};
+
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
+/// Validators with faults on purpose, on chains for chaos tests.
+#[derive(Parser)]
+#[command(name = "quorate-lab", version)]
+enum Lab {
+    /// Run a validator as `quorate run` does, with a fault
+    Run(Box<Faulty>),
+}
+
+#[derive(Args)]
+struct Faulty {
+    #[command(flatten)]
+    run: Run,
+    /// What is wrong with its votes: garbage-votes or equivocate, each with @ and milliseconds since
+    /// 1970 if it begins later
+    #[arg(long, value_name = "FAULT")]
+    misbehave: Option<Misbehaviour>,
+    /// How votes are checked: together with blocking, together without it, or one by one
+    #[arg(long, value_name = "WAY", default_value = "together", value_parser = ["together", "unblocked", "eager"])]
+    checking: String,
+}
+
+fn main() -> ExitCode {
+    let Lab::Run(faulty) = Lab::parse();
+    let Faulty {
+        run,
+        misbehave,
+        checking,
+    } = *faulty;
+    cli::run_changed(run, |config| {
+        only_chaos(&config.genesis)?;
+        config.consensus.checking = match checking.as_str() {
+            "eager" => VoteChecking::Eager,
+            "unblocked" => VoteChecking::TogetherUnblocked,
+            _ => VoteChecking::Together,
+        };
+        Ok(misbehave.map(|kind| spoil(kind, config)))
+    })
+}
+
+fn spoil(kind: Misbehaviour, config: &ValidatorConfig) -> WrapWire {
+    let spoiler = Spoiler {
+        kind,
+        chain: config.chain,
+        secret: config.vote_secret.clone(),
+    };
+    Arc::new(move |wire| spoiler.clone().wrap(wire))
+}

@@ -1,0 +1,568 @@
+//! What the replica publishes for RPC, so that neither waits for the other.
+
+mod progress;
+pub mod recent;
+pub mod verdict;
+
+use self::{
+    progress::{Others, Progress},
+    recent::RecentCertificates,
+    verdict::{Facts, Gone, Other, keeps_up},
+};
+use crate::validate::MAX_CLOCK_AHEAD_MS;
+use parking_lot::{Mutex, RwLock};
+use quorate_api::{
+    EvidenceJson, OffenderJson, Standing, SyncJson,
+    verdict::{VerdictJson, Voter, Voting},
+};
+use quorate_lanes::PeerStatus;
+use quorate_types::{Committees, Epoch, Height, Status, ValidatorIndex, View};
+use std::{
+    collections::{BTreeMap, VecDeque},
+    sync::atomic::{AtomicBool, AtomicU64, Ordering},
+    time::{Duration, Instant},
+};
+
+/// The replica's progress and what peers have told.
+pub struct LiveStatus {
+    committees: Committees,
+    own: ValidatorIndex,
+    started: Instant,
+    epoch: AtomicU64,
+    view: AtomicU64,
+    finalized_height: AtomicU64,
+    /// Whether the current view's leader may be waiting for transactions.
+    awaits_proposal: AtomicBool,
+    behind: AtomicBool,
+    journal_bytes: AtomicU64,
+    database_bytes: AtomicU64,
+    pruned_below: AtomicU64,
+    clock_ahead_ms: RwLock<Option<i64>>,
+    offenders: RwLock<Vec<OffenderJson>>,
+    cut: RwLock<Vec<OffenderJson>>,
+    evidence: RwLock<Vec<EvidenceJson>>,
+    peers: RwLock<BTreeMap<ValidatorIndex, Status>>,
+    last_votes: Vec<LastVote>,
+    participation: RwLock<Participation>,
+    recent: RecentCertificates,
+    voting: RwLock<Voting>,
+    gone: RwLock<Option<Gone>>,
+    executed: RwLock<ExecutedTip>,
+    room: RwLock<Option<Room>>,
+    progress: Mutex<Progress>,
+    /// Whether a final height has been published yet.
+    placed: AtomicBool,
+}
+
+/// The condition of this validator.
+#[derive(Clone, Copy, Debug)]
+#[allow(missing_docs, reason = "the names say it")]
+pub struct Condition {
+    pub behind: bool,
+    pub journal_bytes: u64,
+    pub database_bytes: u64,
+    pub pruned_below: Height,
+    pub clock_ahead_ms: Option<i64>,
+}
+
+/// The space on a disk.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Room {
+    /// Bytes free for the validator.
+    pub free_bytes: u64,
+    /// Bytes in all.
+    pub size_bytes: u64,
+}
+
+impl Room {
+    /// Free bytes below which the operator is warned, on a large disk.
+    const LOW_BYTES: u64 = 2 << 30;
+
+    /// The same as a fraction, on a small disk.
+    const LOW_PART: u64 = 10;
+
+    /// Free bytes below which the operator is warned, on this disk.
+    pub fn low_bytes(&self) -> u64 {
+        Self::LOW_BYTES.min(self.size_bytes / Self::LOW_PART)
+    }
+
+    /// Whether space is running out.
+    pub fn is_low(&self) -> bool {
+        self.free_bytes < self.low_bytes()
+    }
+}
+
+/// The newest executed block.
+#[derive(Clone, Copy, Debug, Default)]
+struct ExecutedTip {
+    height: Height,
+    timestamp_ms: u64,
+}
+
+/// The newest epoch and view in which a vote of the validator arrived. Written by the replica only.
+#[derive(Default)]
+struct LastVote {
+    epoch: AtomicU64,
+    view: AtomicU64,
+    /// When a vote of a recent view arrived, in milliseconds since the start; 0 for never.
+    at_ms: AtomicU64,
+}
+
+/// A validator without votes for this long does not vote, at the least. While the chain stands
+/// still, votes are repeated about every second.
+const VOTE_PATIENCE: Duration = Duration::from_secs(10);
+
+/// The same for a validator without a link, whose votes may be relayed.
+const VOTE_PATIENCE_ACROSS: Duration = Duration::from_secs(3);
+
+/// Votes of views that are this much older do not show that their author votes.
+const VOTE_VIEWS: u64 = 16;
+
+/// After this many handshakes in a row that a peer has aborted, it counts as refusing this
+/// validator.
+const REFUSALS: u32 = 3;
+
+/// How long another process must ask for a peer's link in its name before it is reported.
+const DOUBLED_FOR: Duration = Duration::from_secs(10);
+
+/// Finalizations that name their signers, as far as they are counted.
+const PARTICIPATION_WINDOW: usize = 1_000;
+
+/// The signers of the newest finalizations.
+#[derive(Default)]
+struct Participation {
+    newest: VecDeque<Vec<ValidatorIndex>>,
+    counts: BTreeMap<ValidatorIndex, u32>,
+}
+
+impl LiveStatus {
+    pub fn new(committees: Committees, own: ValidatorIndex) -> Self {
+        let last_votes = committees
+            .known()
+            .places()
+            .map(|_| LastVote::default())
+            .collect();
+        Self {
+            committees,
+            own,
+            last_votes,
+            awaits_proposal: AtomicBool::new(false),
+            behind: AtomicBool::new(false),
+            journal_bytes: AtomicU64::new(0),
+            database_bytes: AtomicU64::new(0),
+            pruned_below: AtomicU64::new(1),
+            clock_ahead_ms: RwLock::default(),
+            participation: RwLock::default(),
+            recent: RecentCertificates::new(crate::clock::now_ms()),
+            voting: RwLock::default(),
+            gone: RwLock::default(),
+            executed: RwLock::default(),
+            room: RwLock::default(),
+            progress: Mutex::new(Progress::new(Instant::now())),
+            placed: AtomicBool::new(false),
+            offenders: RwLock::default(),
+            cut: RwLock::default(),
+            evidence: RwLock::default(),
+            started: Instant::now(),
+            epoch: AtomicU64::new(0),
+            view: AtomicU64::new(0),
+            finalized_height: AtomicU64::new(0),
+            peers: RwLock::default(),
+        }
+    }
+
+    /// Publishes where the replica is.
+    pub fn set_progress(&self, epoch: Epoch, view: View, finalized: Height) {
+        self.epoch.store(epoch.0, Ordering::Relaxed);
+        self.view.store(view.0, Ordering::Relaxed);
+        let before = self.finalized_height.swap(finalized.0, Ordering::Relaxed);
+        let placed = self.placed.swap(true, Ordering::Relaxed);
+        if !placed || before < finalized.0 {
+            let mut progress = self.progress.lock();
+            progress.grown(Instant::now(), view, finalized);
+        }
+    }
+
+    /// Publishes whether the current view's leader may be waiting for transactions.
+    pub(crate) fn set_awaits_proposal(&self, awaits: bool) {
+        self.awaits_proposal.store(awaits, Ordering::Relaxed);
+    }
+
+    /// Whether the current view's leader perhaps waits for something to put into its block.
+    pub(crate) fn awaits_proposal(&self) -> bool {
+        self.awaits_proposal.load(Ordering::Relaxed)
+    }
+
+    /// Sets the longest time that a block may take by the configuration (a view, or the pause
+    /// before it), and the database's height.
+    pub(crate) fn begin_at(&self, height: Height, longest: Duration) {
+        self.progress.lock().configure(longest, height);
+    }
+
+    /// Whether this validator is in sync and the chain is growing, given its links to the others.
+    pub fn sync(&self, peers: &[PeerStatus]) -> SyncJson {
+        let committee = &self.committees.known();
+        let height = self.finalized_height();
+        let growth = self
+            .progress
+            .lock()
+            .look(Instant::now(), self.view(), height);
+        let linked = |place: &ValidatorIndex| {
+            let identity = committee.identity(*place);
+            let mut linked = peers.iter().filter(|peer| peer.connected);
+            *place == self.own || linked.any(|peer| Some(peer.identity) == identity)
+        };
+        let missing: Vec<ValidatorIndex> = committee.places().filter(|p| !linked(p)).collect();
+        let reachable = committee.size() - missing.len();
+        let network_height = self.network_height();
+        let quorum = reachable >= committee.quorum();
+        let others = Others {
+            quorum,
+            heard: self.peers.read().len() + 1 >= committee.quorum(),
+            blocks_behind: network_height.0.saturating_sub(height.0),
+        };
+        let ms = |time: Duration| u64::try_from(time.as_millis()).unwrap_or(u64::MAX);
+        SyncJson {
+            state: growth.state(others),
+            since_final_ms: ms(growth.since_final),
+            final_since_start: growth.final_since_start,
+            stalled_after_ms: ms(growth.patience(quorum)),
+            views_without_block: growth.views_without_block,
+            height,
+            start_height: growth.start_height,
+            network_height,
+            blocks_per_second: growth.blocks_per_second,
+            reachable,
+            validators: committee.size(),
+            quorum: committee.quorum(),
+            missing,
+        }
+    }
+
+    /// The verdict on this validator, given its links to the others.
+    pub fn verdict(&self, peers: &[PeerStatus]) -> VerdictJson {
+        verdict::decide(&self.facts(peers))
+    }
+
+    fn facts(&self, peers: &[PeerStatus]) -> Facts {
+        let committee = &self.committees.known();
+        let (height, network_height) = (self.finalized_height(), self.network_height());
+        let now = Instant::now();
+        let (growth, closing_per_second) = {
+            let mut progress = self.progress.lock();
+            let behind = network_height.0.saturating_sub(height.0);
+            let closing = progress.closing(now, behind);
+            (progress.look(now, self.view(), height), closing)
+        };
+        let patience = VOTE_PATIENCE.max(3 * growth.usual);
+        let own_clock = self.clock_ahead_ms(peers);
+        let clock_behind = |ahead_ms: Option<i64>| {
+            // With a wrong clock of its own, all others seem wrong.
+            let own_is_right = own_clock.is_some_and(|own| own.unsigned_abs() < MAX_CLOCK_AHEAD_MS);
+            own_is_right && ahead_ms.is_some_and(|ahead| ahead >= MAX_CLOCK_AHEAD_MS as i64)
+        };
+        let places = committee.places().filter(|place| *place != self.own);
+        let others = places
+            .filter_map(|place| {
+                let identity = committee.identity(place)?;
+                let link = peers.iter().find(|peer| peer.identity == identity);
+                let clock_ahead_ms = link.and_then(|link| link.clock_ahead_ms);
+                let voter = match self.voter(place, link, patience, network_height) {
+                    Voter::Votes if clock_behind(clock_ahead_ms) => Voter::ClockBehind,
+                    voter => voter,
+                };
+                Some(Other {
+                    validator: place,
+                    name: identity.short(),
+                    linked: link.is_some_and(|link| link.connected),
+                    refuses: link.is_some_and(|link| !link.connected && link.refusals >= REFUSALS),
+                    doubled: link.is_some_and(|link| link.doubled_for >= Some(DOUBLED_FOR)),
+                    voter,
+                    clock_ahead_ms,
+                })
+            })
+            .collect();
+        let executed = *self.executed.read();
+        Facts {
+            growth,
+            quorum: committee.quorum(),
+            faults: committee.faults(),
+            height,
+            network_height,
+            heard: self.peers.read().len() + 1 >= committee.quorum(),
+            closing_per_second,
+            others,
+            voting: self.voting.read().clone(),
+            gone: self.gone.read().clone(),
+            unexecuted: height.0.saturating_sub(executed.height.0),
+            now_ms: crate::clock::now_ms(),
+            block_ms: executed.timestamp_ms,
+            clock_ahead_ms: own_clock,
+            clocks_refused: peers.iter().any(|peer| peer.clock_refused),
+            low_disk: (*self.room.read()).filter(Room::is_low),
+        }
+    }
+
+    /// The longest time that a block takes here when nothing is wrong.
+    pub fn usual_interval(&self) -> Duration {
+        let height = self.finalized_height();
+        let progress = self.progress.lock();
+        progress.look(Instant::now(), self.view(), height).usual
+    }
+
+    /// What is known of a validator's votes.
+    fn voter(
+        &self,
+        place: ValidatorIndex,
+        link: Option<&PeerStatus>,
+        patience: Duration,
+        network_height: Height,
+    ) -> Voter {
+        let linked_for = link.and_then(|link| link.connected_for);
+        let at_ms = self
+            .last_votes
+            .get(place.as_usize())
+            .map_or(0, |last| last.at_ms.load(Ordering::Relaxed));
+        let vote_age = (at_ms > 0).then(|| {
+            self.started
+                .elapsed()
+                .saturating_sub(Duration::from_millis(at_ms))
+        });
+        let within = |limit: Duration| vote_age.is_some_and(|age| age <= limit);
+        if link.is_some_and(|link| link.blocked) {
+            return Voter::Blocked;
+        }
+        match linked_for {
+            Some(_) if within(patience) => Voter::Votes,
+            Some(since) => {
+                let claimed = self.peer(place).map(|status| status.finalized_height.0);
+                let lacks = |height: u64| !keeps_up(network_height.0.saturating_sub(height));
+                match claimed.is_some_and(lacks) {
+                    true => Voter::Behind,
+                    false if since <= patience => Voter::Fresh,
+                    false => Voter::Silent,
+                }
+            }
+            None if within(VOTE_PATIENCE_ACROSS) => Voter::Votes,
+            None => Voter::Unreachable,
+        }
+    }
+
+    /// By how many milliseconds this clock is ahead of the others', negative if it is behind: by
+    /// the clocks that they send over their links, or by their blocks' timestamps if no peer sends
+    /// its clock (earlier versions).
+    pub fn clock_ahead_ms(&self, peers: &[PeerStatus]) -> Option<i64> {
+        let told = peers.iter().filter_map(|peer| peer.clock_ahead_ms);
+        let told: Vec<i64> = told.collect();
+        if told.is_empty() {
+            return *self.clock_ahead_ms.read();
+        }
+        let linked = peers.iter().filter(|peer| peer.connected).count();
+        let missing = self.committees.known().size().saturating_sub(1 + linked);
+        crate::clock::middle(
+            told,
+            crate::clock::links_needed(self.committees.known(), missing),
+        )
+    }
+
+    /// Publishes whether this validator votes.
+    pub(crate) fn set_voting(&self, voting: Voting) {
+        *self.voting.write() = voting;
+    }
+
+    /// Publishes the peers that say they do not keep the next missing block.
+    pub(crate) fn set_pruned_elsewhere(
+        &self,
+        pruned: Option<(Height, Vec<(ValidatorIndex, Height)>)>,
+    ) {
+        let gone = pruned.map(|(wanted, lacking)| Gone { wanted, lacking });
+        *self.gone.write() = gone;
+    }
+
+    /// Publishes the newest executed block.
+    pub(crate) fn set_executed(&self, height: Height, timestamp_ms: u64) {
+        *self.executed.write() = ExecutedTip {
+            height,
+            timestamp_ms,
+        };
+    }
+
+    /// Publishes the space on the data directory's disk.
+    pub fn set_room(&self, room: Room) {
+        *self.room.write() = Some(room);
+    }
+
+    /// Publishes whether final blocks are missing, the sizes on disk, and the clock's difference.
+    pub(crate) fn set_condition(&self, condition: Condition) {
+        let Condition {
+            behind,
+            journal_bytes,
+            database_bytes,
+            pruned_below,
+            clock_ahead_ms,
+        } = condition;
+        self.behind.store(behind, Ordering::Relaxed);
+        self.journal_bytes.store(journal_bytes, Ordering::Relaxed);
+        self.database_bytes.store(database_bytes, Ordering::Relaxed);
+        self.pruned_below.store(pruned_below.0, Ordering::Relaxed);
+        *self.clock_ahead_ms.write() = clock_ahead_ms;
+    }
+
+    /// The condition published last.
+    pub fn condition(&self) -> Condition {
+        Condition {
+            behind: self.behind.load(Ordering::Relaxed),
+            journal_bytes: self.journal_bytes.load(Ordering::Relaxed),
+            database_bytes: self.database_bytes.load(Ordering::Relaxed),
+            pruned_below: Height(self.pruned_below.load(Ordering::Relaxed)),
+            clock_ahead_ms: *self.clock_ahead_ms.read(),
+        }
+    }
+
+    /// Publishes the penalties and pardons of the replica.
+    pub fn set_offenders(&self, offenders: Vec<OffenderJson>) {
+        *self.offenders.write() = offenders;
+    }
+
+    /// Publishes which links are cut for a while, and which peers are muted.
+    pub(crate) fn set_cut(&self, cut: Vec<OffenderJson>) {
+        *self.cut.write() = cut;
+    }
+
+    /// Publishes the evidence.
+    pub fn set_evidence(&self, evidence: Vec<EvidenceJson>) {
+        *self.evidence.write() = evidence;
+    }
+
+    /// Notes a vote of a validator.
+    pub fn voted(&self, from: ValidatorIndex, epoch: Epoch, view: View) {
+        let Some(last) = self.last_votes.get(from.as_usize()) else {
+            return;
+        };
+        let held = (
+            last.epoch.load(Ordering::Relaxed),
+            last.view.load(Ordering::Relaxed),
+        );
+        let own = (self.epoch(), self.view());
+        let is_old = epoch < own.0 || epoch == own.0 && view.0.saturating_add(VOTE_VIEWS) < own.1.0;
+        if !is_old {
+            let now = u64::try_from(self.started.elapsed().as_millis()).unwrap_or(u64::MAX);
+            last.at_ms.store(now.max(1), Ordering::Relaxed);
+        }
+        if held < (epoch.0, view.0) {
+            last.epoch.store(epoch.0, Ordering::Relaxed);
+            last.view.store(view.0, Ordering::Relaxed);
+        }
+    }
+
+    /// Notes the signers of a finalization.
+    pub fn signed(&self, signers: Vec<ValidatorIndex>) {
+        let mut participation = self.participation.write();
+        for signer in &signers {
+            *participation.counts.entry(*signer).or_default() += 1;
+        }
+        participation.newest.push_back(signers);
+        if participation.newest.len() > PARTICIPATION_WINDOW
+            && let Some(oldest) = participation.newest.pop_front()
+        {
+            for signer in oldest {
+                let count = participation.counts.entry(signer).or_default();
+                *count = count.saturating_sub(1);
+            }
+        }
+    }
+
+    /// In how many of 100 of the newest finalizations that name their signers this validator is
+    /// one.
+    pub fn participation_percent(&self, place: ValidatorIndex) -> Option<f64> {
+        let participation = self.participation.read();
+        let all = participation.newest.len();
+        let signed = participation.counts.get(&place).copied().unwrap_or(0);
+        (all > 0).then(|| f64::from(signed) * 100.0 / all as f64)
+    }
+
+    /// Notes a peer's status. One entry per validator.
+    pub fn peer_status(&self, from: ValidatorIndex, status: &Status) {
+        self.peers.write().insert(from, *status);
+    }
+
+    /// The greatest height that f + 1 validators claim to be final; this one may be among them.
+    pub fn network_height(&self) -> Height {
+        let mut claims: Vec<Height> = {
+            let peers = self.peers.read();
+            peers
+                .values()
+                .map(|status| status.finalized_height)
+                .collect()
+        };
+        let own = self.finalized_height();
+        claims.push(own);
+        claims.sort_unstable_by(|a, b| b.cmp(a));
+        let claimed = claims.get(self.committees.known().faults()).copied();
+        claimed.unwrap_or(own).max(own)
+    }
+
+    /// The newest certificates.
+    pub fn recent(&self) -> &RecentCertificates {
+        &self.recent
+    }
+
+    pub fn committees(&self) -> &Committees {
+        &self.committees
+    }
+
+    pub fn own(&self) -> ValidatorIndex {
+        self.own
+    }
+
+    pub fn started(&self) -> Instant {
+        self.started
+    }
+
+    pub fn epoch(&self) -> Epoch {
+        Epoch(self.epoch.load(Ordering::Relaxed))
+    }
+
+    pub fn view(&self) -> View {
+        View(self.view.load(Ordering::Relaxed))
+    }
+
+    /// The newest final height whose whole chain is here.
+    pub fn finalized_height(&self) -> Height {
+        Height(self.finalized_height.load(Ordering::Relaxed))
+    }
+
+    /// The replica's penalties and pardons, and which other peers are cut or muted: one entry per
+    /// validator.
+    pub fn offenders(&self) -> Vec<OffenderJson> {
+        let mut offenders = self.offenders.read().clone();
+        let now_ms = crate::clock::now_ms();
+        for entry in self.cut.read().iter() {
+            let lasts = entry.until_ms.is_none_or(|until| until > now_ms);
+            let held = offenders
+                .iter()
+                .any(|held| held.identity == entry.identity && held.standing != Standing::Pardoned);
+            if lasts && !held {
+                offenders.retain(|held| held.identity != entry.identity);
+                offenders.push(entry.clone());
+            }
+        }
+        offenders
+    }
+
+    pub fn evidence(&self) -> Vec<EvidenceJson> {
+        self.evidence.read().clone()
+    }
+
+    /// The newest epoch and view in which a vote of the validator arrived.
+    pub fn last_vote(&self, place: ValidatorIndex) -> Option<(u64, View)> {
+        let last = self.last_votes.get(place.as_usize())?;
+        let view = last.view.load(Ordering::Relaxed);
+        (view > 0).then(|| (last.epoch.load(Ordering::Relaxed), View(view)))
+    }
+
+    /// A peer's newest status.
+    pub fn peer(&self, place: ValidatorIndex) -> Option<Status> {
+        self.peers.read().get(&place).copied()
+    }
+}

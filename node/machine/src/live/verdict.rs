@@ -1,0 +1,1014 @@
+//! The verdict on this validator.
+//!
+//! [`decide`] is a function of what is known here: links, received votes, claims, the chain's
+//! growth. Status, readiness, log, live page and metrics all show its result.
+
+use super::{
+    Room, VOTE_VIEWS,
+    progress::{Growth, USUAL_LAG},
+};
+use crate::validate::MAX_CLOCK_AHEAD_MS;
+use quorate_api::verdict::{
+    Health, VerdictJson, Voter, VoterJson, Voting, counted, grouped, spoken,
+};
+use quorate_types::{Height, ValidatorIndex};
+use std::time::Duration;
+
+/// Most validators named in a sentence.
+const MAX_NAMED: usize = 8;
+
+/// A clock difference above this is reported. It is far above any network's delay.
+pub(crate) const CLOCK_TOLD_MS: u64 = 2_000;
+
+/// What is known of another validator.
+#[derive(Clone, Debug)]
+pub(super) struct Other {
+    pub(super) validator: ValidatorIndex,
+    pub(super) name: String,
+    pub(super) linked: bool,
+    /// It accepts connections and aborts every handshake.
+    pub(super) refuses: bool,
+    /// Another process asks for a link in its name while its own link answers.
+    pub(super) doubled: bool,
+    pub(super) voter: Voter,
+    /// By how much this clock is ahead of the peer's.
+    pub(super) clock_ahead_ms: Option<i64>,
+}
+
+/// Missing blocks and the peers that keep them, as far as known.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Gone {
+    /// The next block that is missing here.
+    pub(crate) wanted: Height,
+    /// Peers that say they lack it, and the oldest block that each keeps.
+    pub(crate) lacking: Vec<(ValidatorIndex, Height)>,
+}
+
+/// Everything that the verdict depends on.
+#[derive(Clone, Debug)]
+pub(super) struct Facts {
+    pub(super) growth: Growth,
+    pub(super) quorum: usize,
+    pub(super) faults: usize,
+    pub(super) height: Height,
+    pub(super) network_height: Height,
+    /// Whether a quorum, this validator included, has reported its height.
+    pub(super) heard: bool,
+    /// Blocks per second by which the distance to the others shrinks. `None` before two readings a
+    /// second apart.
+    pub(super) closing_per_second: Option<f64>,
+    pub(super) others: Vec<Other>,
+    pub(super) voting: Voting,
+    pub(super) gone: Option<Gone>,
+    /// Final blocks that wait for execution.
+    pub(super) unexecuted: u64,
+    pub(super) now_ms: u64,
+    /// The newest final block's timestamp; zero before the first.
+    pub(super) block_ms: u64,
+    pub(super) clock_ahead_ms: Option<i64>,
+    /// Whether handshakes failed lately because of clocks.
+    pub(super) clocks_refused: bool,
+    /// The data directory's disk, if it is filling up.
+    pub(super) low_disk: Option<Room>,
+}
+
+/// Whether a validator that lacks this many blocks is near enough for its votes to count. The
+/// others count its vote by the same rule.
+pub(crate) fn keeps_up(blocks_behind: u64) -> bool {
+    blocks_behind <= VOTE_VIEWS
+}
+
+/// The verdict.
+pub(super) fn decide(facts: &Facts) -> VerdictJson {
+    let state = facts.state();
+    let behind = facts.behind();
+    let since_ms = match state {
+        Health::Halted | Health::CutOff | Health::Refused | Health::Stuck | Health::BlocksGone => {
+            facts
+                .block_age()
+                .map(|age| facts.now_ms.saturating_sub(age))
+        }
+        _ => None,
+    };
+    VerdictJson {
+        state,
+        summary: facts.summary(state),
+        remedy: facts.remedy(state),
+        notes: facts.notes(state),
+        block_age_ms: facts.block_age(),
+        since_ms,
+        blocks_behind: behind,
+        seconds_left: (state == Health::CatchingUp)
+            .then(|| facts.seconds_left())
+            .flatten(),
+        voting: facts.voting.clone(),
+        voters: facts.voters(),
+        quorum: facts.quorum,
+        others: facts
+            .others
+            .iter()
+            .map(|other| VoterJson {
+                validator: other.validator,
+                name: other.name.clone(),
+                state: other.voter,
+            })
+            .collect(),
+        gone: facts.gone.as_ref().and_then(|gone| {
+            let oldest = gone.lacking.iter().map(|(_, oldest)| *oldest).min()?;
+            Some((gone.wanted, oldest))
+        }),
+    }
+}
+
+impl Facts {
+    fn size(&self) -> usize {
+        self.others.len() + 1
+    }
+
+    fn behind(&self) -> u64 {
+        self.network_height.0.saturating_sub(self.height.0)
+    }
+
+    fn linked(&self) -> usize {
+        1 + self.others.iter().filter(|other| other.linked).count()
+    }
+
+    fn votes(&self) -> bool {
+        self.voting == Voting::Votes
+    }
+
+    /// Whether this clock is so far behind that the others' blocks seem to come from the future.
+    fn clock_behind(&self) -> bool {
+        let limit = -(MAX_CLOCK_AHEAD_MS as i64);
+        self.clock_ahead_ms.is_some_and(|ahead| ahead <= limit)
+    }
+
+    /// Whether so many journals are lost that no quorum is left that votes.
+    fn too_many_lost(&self) -> bool {
+        let lost = match self.voting {
+            Voting::Recovering { lost, .. } => lost,
+            _ => 0,
+        };
+        self.size().saturating_sub(lost) < self.quorum
+    }
+
+    /// Validators whose votes arrive.
+    fn voters(&self) -> usize {
+        let others = self.others.iter().filter(|o| o.voter == Voter::Votes);
+        others.count()
+            + usize::from(self.votes() && keeps_up(self.behind()) && !self.clock_behind())
+    }
+
+    fn block_age(&self) -> Option<u64> {
+        match self.growth.final_since_start {
+            true => Some(ms(self.growth.since_final)),
+            false if self.block_ms > 0 => Some(self.now_ms.saturating_sub(self.block_ms)),
+            false => None,
+        }
+    }
+
+    /// Missing blocks are looked for at all linked peers. Up to f of them may lie or not answer, so
+    /// at least one honest peer must lack the blocks.
+    fn nobody_keeps(&self) -> bool {
+        let linked = self.linked() - 1;
+        let enough = linked.saturating_sub(self.faults).max(self.faults + 1);
+        let waits = self.growth.since_final > self.growth.usual;
+        self.lacking() >= enough && waits
+    }
+
+    /// Linked peers that say they lack the next missing block.
+    fn lacking(&self) -> usize {
+        let says = |other: &&Other| {
+            let mut gone = self.gone.iter().flat_map(|gone| &gone.lacking);
+            other.linked && gone.any(|(who, _)| *who == other.validator)
+        };
+        self.others.iter().filter(says).count()
+    }
+
+    fn state(&self) -> Health {
+        let is_behind = self.behind() > USUAL_LAG;
+        let since = self.growth.since_final;
+        let linked = self.linked() >= self.quorum;
+        if let Voting::KeySeenElsewhere { .. } = self.voting {
+            Health::KeySeenElsewhere
+        } else if is_behind && self.nobody_keeps() {
+            Health::BlocksGone
+        } else if self.too_many_lost() {
+            Health::Halted
+        } else if !linked && since > self.growth.usual {
+            let others = self.size() - self.linked();
+            let refusing = self.others.iter().filter(|other| other.refuses).count();
+            if refusing > self.faults {
+                Health::Refused
+            } else if others >= self.quorum || is_behind {
+                Health::CutOff
+            } else {
+                Health::Halted
+            }
+        } else if since > self.growth.patience(linked) {
+            match is_behind {
+                true => Health::Stuck,
+                false => Health::Halted,
+            }
+        } else if is_behind {
+            Health::CatchingUp
+        } else if !self.growth.final_since_start && !self.heard {
+            Health::Starting
+        } else if !self.votes() || self.clock_behind() {
+            Health::NotVoting
+        } else {
+            Health::Healthy
+        }
+    }
+
+    fn summary(&self, state: Health) -> String {
+        let age = match self.block_age() {
+            Some(age) => format!("newest block {} old", spoken(age)),
+            None => "no block yet".to_owned(),
+        };
+        let needs = format!("needs {} of {} validators", self.quorum, self.size());
+        match state {
+            Health::Healthy | Health::Unknown => format!("healthy: {age}"),
+            // State sync runs before this part of the validator does, and has its own summary.
+            Health::StateSync => "state sync".to_owned(),
+            Health::Starting => format!(
+                "starting: not heard yet from enough validators to know where the chain is; {age}"
+            ),
+            Health::CatchingUp => {
+                let rate = self.growth.blocks_per_second;
+                let left = match self.seconds_left() {
+                    Some(left) => format!("about {} left", spoken(left * 1_000)),
+                    None if rate <= 0.0 => "none has come yet".to_owned(),
+                    None if self.closing_per_second.is_none() => {
+                        "how long it takes is not known yet".to_owned()
+                    }
+                    None => "the distance does not shrink".to_owned(),
+                };
+                format!(
+                    "catching up: {}, {rate:.1} blocks/s, {left}; {age}",
+                    self.distance()
+                )
+            }
+            Health::NotVoting => format!("in sync, but does not vote: {}; {age}", self.silence()),
+            Health::Stuck => format!(
+                "stuck: {}, and none has come for {}; {age}",
+                self.distance(),
+                spoken(ms(self.growth.since_final))
+            ),
+            Health::BlocksGone => {
+                let gone = self.gone.iter();
+                let oldest = gone.flat_map(|gone| gone.lacking.iter().map(|(_, oldest)| oldest.0));
+                let oldest = oldest.min().unwrap_or_default();
+                let wanted = self.gone.as_ref().map_or(self.height.next(), |g| g.wanted);
+                format!(
+                    "cannot catch up: no peer keeps block {}; the oldest is {} ({} of {} linked \
+                     peers say so); {}",
+                    grouped(wanted.0),
+                    grouped(oldest),
+                    self.lacking(),
+                    self.linked() - 1,
+                    self.distance()
+                )
+            }
+            Health::CutOff => format!(
+                "cut off: linked to {} of {} other validators, so the others may go on without this \
+                 one; {needs}; {age}; {}",
+                self.linked() - 1,
+                self.others.len(),
+                self.obstacles()
+            ),
+            Health::Refused => format!(
+                "refused by the others: {} accept connections and end the handshake; {needs}; {age}",
+                self.named(|other| other.refuses)
+            ),
+            Health::Halted => {
+                let since = self.block_age().map_or("the start".to_owned(), |age| {
+                    clock_time(self.now_ms.saturating_sub(age))
+                });
+                format!("halted since {since}: {needs}; {}; {age}", self.obstacles())
+            }
+            Health::KeySeenElsewhere => {
+                let place = match &self.voting {
+                    Voting::KeySeenElsewhere {
+                        address: Some(at), ..
+                    } => format!(" at {at}"),
+                    Voting::KeySeenElsewhere {
+                        told_by: Some(told_by),
+                        ..
+                    } => format!(
+                        " (validator {} has shown a vote that this process has not cast)",
+                        told_by.0
+                    ),
+                    _ => String::new(),
+                };
+                format!("stopped voting: this validator's key is used elsewhere{place}; {age}")
+            }
+        }
+    }
+
+    fn remedy(&self, state: Health) -> Option<String> {
+        let text = match state {
+            Health::Healthy
+            | Health::Starting
+            | Health::CatchingUp
+            | Health::StateSync
+            | Health::Unknown => return None,
+            Health::NotVoting => match self.voting {
+                Voting::SilentUntil { .. } | Voting::Recovering { .. } => {
+                    "nothing is to be done: it votes again by itself".to_owned()
+                }
+                Voting::Checking { .. } => {
+                    "look at its links (`quorate peers list`): it needs those of a quorum; if they are \
+                     refused, look for another process with this validator's keys"
+                        .to_owned()
+                }
+                Voting::Votes => "synchronise this machine's clock (NTP)".to_owned(),
+                Voting::StateSync | Voting::KeySeenElsewhere { .. } => return None,
+            },
+            Health::Stuck => {
+                "look at the links to those who have the blocks (`quorate peers list`), \
+                              and at their `blocks kept` (`quorate status`)"
+                    .to_owned()
+            }
+            Health::BlocksGone => {
+                "nothing is to be done: it fetches the state of a recent block from its peers next \
+                 (OPERATING.md, \"Away for too long\")"
+                    .to_owned()
+            }
+            Health::CutOff => match self.clocks_refused {
+                true => {
+                    "handshakes fail since clocks differ by more than 5 s: check this machine's \
+                         clock (NTP)"
+                        .to_owned()
+                }
+                false => "check this machine's network, its firewall, and the addresses under \
+                          `[[p2p.peers]]`"
+                    .to_owned(),
+            },
+            Health::Refused => match self.clocks_refused {
+                true => {
+                    "handshakes fail since clocks differ by more than 5 s: check this machine's \
+                         clock (NTP)"
+                        .to_owned()
+                }
+                false => "ask their operators whether they block this validator (`quorate peers \
+                          list` there tells why), and whether they list the address that it comes \
+                          from; look for another process with this validator's keys, which has its \
+                          links; check this machine's clock"
+                    .to_owned(),
+            },
+            Health::Halted if self.too_many_lost() => {
+                let refused = matches!(self.voting, Voting::Recovering { refused: true, .. });
+                let word = match refused {
+                    true => "`--surviving-view` does not fit what the others say (the log tells why): ",
+                    false => "",
+                };
+                format!(
+                    "{word}more vote journals are lost than the chain can do without, and it does not go on \
+                     by itself: all operators together follow OPERATING.md, \"More than f journals are \
+                     lost at once\""
+                )
+            }
+            Health::Halted => match self.others.iter().any(|o| o.voter != Voter::Votes) {
+                true => format!(
+                    "bring back {}: {}{}",
+                    match self.quorum.saturating_sub(self.voters()) {
+                        0 | 1 => "one of them".to_owned(),
+                        more => format!("{more} of them"),
+                    },
+                    self.named(|other| other.voter != Voter::Votes),
+                    match self.others.iter().any(|o| o.linked && o.voter != Voter::Votes) {
+                        true => "; of those that run, their own `quorate status` says why they do not vote",
+                        false => "",
+                    }
+                ),
+                false => "all vote and no block becomes final: look at the log of the leaders for \
+                          refused proposals, and report it"
+                    .to_owned(),
+            },
+            Health::KeySeenElsewhere => {
+                "stop every process but one that uses this key (OPERATING.md, \"Keys\")".to_owned()
+            }
+        };
+        Some(text)
+    }
+
+    /// Facts that do not change the verdict and that the operator should know.
+    fn notes(&self, state: Health) -> Vec<String> {
+        let mut notes = Vec::new();
+        let knows = !matches!(
+            state,
+            Health::Starting | Health::CutOff | Health::Refused | Health::CatchingUp
+        );
+        let chain_goes_on = knows && !matches!(state, Health::Halted);
+        if chain_goes_on && self.quorum < self.size() {
+            let away = self.named(|other| other.voter == Voter::Unreachable);
+            let silent = self.named(|o| matches!(o.voter, Voter::Silent | Voter::Behind));
+            let late = self.named(|other| other.voter == Voter::ClockBehind);
+            if !late.is_empty() {
+                notes.push(format!(
+                    "takes others' blocks for invalid, since its clock is behind: {late}"
+                ));
+            }
+            if !away.is_empty() {
+                notes.push(format!("not reachable: {away}"));
+            }
+            if !silent.is_empty() {
+                notes.push(format!("linked, but without a vote: {silent}"));
+            }
+            let fresh = self.others.iter().any(|other| other.voter == Voter::Fresh);
+            if !fresh && self.voters() <= self.quorum && state != Health::BlocksGone {
+                let what = match self.voters() < self.quorum {
+                    true => "too few vote for blocks to go on well",
+                    false => "one more failure halts the chain",
+                };
+                notes.push(format!(
+                    "{what}: {} of {} validators vote, {} must",
+                    self.voters(),
+                    self.size(),
+                    self.quorum
+                ));
+            }
+        }
+        let blocked = self.named(|other| other.voter == Voter::Blocked);
+        if !blocked.is_empty() {
+            notes.push(format!(
+                "blocked here: {blocked} (`quorate peers list` says why)"
+            ));
+        }
+        let doubled = self.named(|other| other.doubled);
+        if !doubled.is_empty() {
+            notes.push(format!(
+                "a second process runs with the identity of {doubled}, at the same address, and is refused: \
+                 tell its operator to stop one of them"
+            ));
+        }
+        if let Some(mean) = self.growth.slow
+            && chain_goes_on
+        {
+            notes.push(format!(
+                "blocks are slow: one in {} on average, {} at most is usual",
+                spoken(ms(mean)),
+                spoken(ms(self.growth.configured))
+            ));
+        }
+        if self.unexecuted > USUAL_LAG {
+            let waiting = counted(self.unexecuted, "final block");
+            notes.push(format!("{waiting} to execute"));
+        }
+        if let Some(room) = self.low_disk {
+            notes.push(format!(
+                "the disk of the data directory fills up: {} of {} MiB are free; on a full one the \
+                 validator stops. Make room, or set `storage.retention_blocks` or \
+                 `storage.retention_time`",
+                grouped(room.free_bytes >> 20),
+                grouped(room.size_bytes >> 20)
+            ));
+        }
+        let is_off = |ahead: i64| ahead.unsigned_abs() >= CLOCK_TOLD_MS;
+        if self.clock_ahead_ms.is_none() {
+            let off = |other: &Other| other.clock_ahead_ms.is_some_and(is_off);
+            if self.others.iter().any(off) {
+                notes.push(format!(
+                    "the clocks of this machine and of {} differ by more than {}: one is wrong, and too \
+                     few others are linked to know which (NTP)",
+                    self.named(off),
+                    spoken(CLOCK_TOLD_MS)
+                ));
+            }
+        }
+        if let Some(ahead) = self.clock_ahead_ms
+            && is_off(ahead)
+        {
+            let way = if ahead > 0 { "ahead of" } else { "behind" };
+            notes.push(format!(
+                "this machine's clock is {} {way} the other validators': synchronise it (NTP); from \
+                 5 s on new links are refused, and blocks or votes are lost",
+                spoken(ahead.unsigned_abs())
+            ));
+        } else if self.clock_ahead_ms.is_some() {
+            for other in &self.others {
+                let Some(ahead) = other.clock_ahead_ms.filter(|ahead| is_off(*ahead)) else {
+                    continue;
+                };
+                let way = if ahead < 0 { "ahead of" } else { "behind" };
+                notes.push(format!(
+                    "the clock of {} is {} {way} the others': tell its operator (NTP); from 5 s on its \
+                     blocks or its votes are lost",
+                    self.named(|one| one.validator == other.validator),
+                    spoken(ahead.unsigned_abs())
+                ));
+            }
+        }
+        notes
+    }
+
+    fn distance(&self) -> String {
+        format!(
+            "{} behind (height {} of {})",
+            counted(self.behind(), "block"),
+            grouped(self.height.0),
+            grouped(self.network_height.0)
+        )
+    }
+
+    fn seconds_left(&self) -> Option<u64> {
+        let closing = self.closing_per_second.filter(|closing| *closing > 0.0)?;
+        Some((self.behind() as f64 / closing).ceil() as u64)
+    }
+
+    fn silence(&self) -> String {
+        match &self.voting {
+            Voting::Votes => {
+                let behind = self.clock_ahead_ms.unwrap_or_default().unsigned_abs();
+                format!(
+                    "its clock is {} behind the others', so it takes their blocks for invalid",
+                    spoken(behind)
+                )
+            }
+            Voting::SilentUntil { epoch, view } => format!(
+                "it follows until epoch {epoch}, view {view}, since what its key said before may be \
+                 lost"
+            ),
+            Voting::Recovering {
+                answers,
+                needed,
+                lost,
+                ..
+            } => format!(
+                "its vote journal was lost or old{}, and {answers} of the {needed} answers of other \
+                 validators that it needs have come",
+                match lost {
+                    0 | 1 => String::new(),
+                    more => format!(", as those of {} of the others", more - 1),
+                }
+            ),
+            Voting::Checking { answers, needed } => format!(
+                "it asks the others for votes of its key that it does not know, and {answers} of the \
+                 {needed} answers that it needs have come"
+            ),
+            Voting::StateSync => "it fetches the state".to_owned(),
+            Voting::KeySeenElsewhere { .. } => "its key is used elsewhere".to_owned(),
+        }
+    }
+
+    /// Why the others' votes do not arrive.
+    fn obstacles(&self) -> String {
+        let mut parts = Vec::new();
+        for (voter, what) in [
+            (Voter::Unreachable, "not reachable"),
+            (Voter::Silent, "linked, but without a vote"),
+            (Voter::Behind, "linked, but still catching up"),
+            (Voter::Fresh, "linked a moment ago"),
+            (Voter::Blocked, "blocked here"),
+            (Voter::ClockBehind, "its clock is behind"),
+        ] {
+            let named = self.named(|other| other.voter == voter);
+            if !named.is_empty() {
+                parts.push(format!("{what}: {named}"));
+            }
+        }
+        if !self.votes() {
+            parts.push(format!("this one does not vote: {}", self.silence()));
+        }
+        match parts.is_empty() {
+            true => format!("{} of them vote", self.voters()),
+            false => parts.join("; "),
+        }
+    }
+
+    fn named(&self, which: impl Fn(&Other) -> bool) -> String {
+        let chosen: Vec<&Other> = self.others.iter().filter(|other| which(other)).collect();
+        let mut named: Vec<String> = chosen
+            .iter()
+            .take(MAX_NAMED)
+            .map(|other| format!("{} ({})", other.validator.0, other.name))
+            .collect();
+        if chosen.len() > MAX_NAMED {
+            named.push(format!("{} more", chosen.len() - MAX_NAMED));
+        }
+        match chosen.len() {
+            0 => String::new(),
+            1 => format!("validator {}", named.join("")),
+            _ => format!("validators {}", named.join(", ")),
+        }
+    }
+}
+
+fn ms(time: Duration) -> u64 {
+    u64::try_from(time.as_millis()).unwrap_or(u64::MAX)
+}
+
+/// A time in UTC.
+pub fn clock_time(ms: u64) -> String {
+    let seconds = i64::try_from(ms / 1_000).unwrap_or(i64::MAX);
+    match time::OffsetDateTime::from_unix_timestamp(seconds) {
+        Ok(at) => format!(
+            "{:04}-{:02}-{:02} {:02}:{:02}:{:02} UTC",
+            at.year(),
+            u8::from(at.month()),
+            at.day(),
+            at.hour(),
+            at.minute(),
+            at.second()
+        ),
+        Err(_) => format!("{seconds} s after 1970"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use quorate_types::View;
+
+    const SECOND: Duration = Duration::from_secs(1);
+
+    fn other(place: u32) -> Other {
+        Other {
+            validator: ValidatorIndex(place),
+            name: format!("0000000{place}"),
+            linked: true,
+            refuses: false,
+            doubled: false,
+            voter: Voter::Votes,
+            clock_ahead_ms: Some(0),
+        }
+    }
+
+    fn away(place: u32) -> Other {
+        Other {
+            linked: false,
+            voter: Voter::Unreachable,
+            ..other(place)
+        }
+    }
+
+    fn silent(place: u32) -> Other {
+        Other {
+            voter: Voter::Silent,
+            ..other(place)
+        }
+    }
+
+    /// Validator 0 of four, all well.
+    fn facts() -> Facts {
+        Facts {
+            growth: Growth {
+                since_final: SECOND / 10,
+                final_since_start: true,
+                start_height: Height(0),
+                views_without_block: 0,
+                blocks_per_second: 50.0,
+                slow: None,
+                usual: 2 * SECOND,
+                configured: 2 * SECOND,
+            },
+            quorum: 3,
+            faults: 1,
+            height: Height(8_101),
+            network_height: Height(8_101),
+            heard: true,
+            closing_per_second: Some(0.0),
+            others: vec![other(1), other(2), other(3)],
+            voting: Voting::Votes,
+            gone: None,
+            unexecuted: 0,
+            now_ms: 1_800_000_000_000,
+            block_ms: 1_799_999_999_900,
+            clock_ahead_ms: Some(3),
+            clocks_refused: false,
+            low_disk: None,
+        }
+    }
+
+    fn stands(facts: Facts, seconds: u32) -> Facts {
+        Facts {
+            growth: Growth {
+                since_final: seconds * SECOND,
+                ..facts.growth
+            },
+            ..facts
+        }
+    }
+
+    #[test]
+    fn all_well_has_no_remedy_and_no_note() {
+        let verdict = decide(&facts());
+        assert_eq!(verdict.state, Health::Healthy);
+        assert_eq!(verdict.summary, "healthy: newest block 0.1 s old");
+        assert_eq!((verdict.remedy, verdict.notes), (None, Vec::new()));
+        assert_eq!(verdict.voters, 4);
+    }
+
+    #[test]
+    fn one_failure_before_the_halt_is_told_whether_the_one_is_away_or_silent() {
+        for one in [away(3), silent(3)] {
+            let verdict = decide(&Facts {
+                others: vec![other(1), other(2), one],
+                ..facts()
+            });
+            assert_eq!(verdict.state, Health::Healthy);
+            let notes = verdict.notes.join("\n");
+            assert!(notes.contains("validator 3 (00000003)"), "{notes}");
+            assert!(
+                notes.contains("one more failure halts the chain: 3 of 4 validators vote, 3 must"),
+                "{notes}"
+            );
+        }
+    }
+
+    #[test]
+    fn a_halted_chain_names_since_when_and_whom_it_waits_for() {
+        let halted = decide(&stands(
+            Facts {
+                others: vec![other(1), silent(2), away(3)],
+                ..facts()
+            },
+            11,
+        ));
+        assert_eq!(halted.state, Health::Halted);
+        assert_eq!(
+            halted.summary,
+            "halted since 2027-01-15 07:59:49 UTC: needs 3 of 4 validators; not reachable: validator 3 \
+             (00000003); linked, but without a vote: validator 2 (00000002); newest block 11 s old"
+        );
+        assert_eq!(
+            halted.remedy.as_deref(),
+            Some(
+                "bring back one of them: validators 2 (00000002), 3 (00000003); of those that run, their own \
+                 `quorate status` says why they do not vote"
+            )
+        );
+        assert!(!halted.notes.iter().any(|note| note.contains("one more")));
+        // Without a quorum of links it is known why nothing comes.
+        let unlinked = Facts {
+            others: vec![other(1), away(2), away(3)],
+            ..facts()
+        };
+        assert_eq!(decide(&stands(unlinked.clone(), 3)).state, Health::Halted);
+        assert_eq!(decide(&stands(unlinked, 1)).state, Health::Healthy);
+        // An idle chain makes its blocks as seldom as it is told to.
+        let mut idle = stands(facts(), 40);
+        assert_eq!(decide(&idle).state, Health::Halted);
+        idle.growth.usual = 60 * SECOND;
+        assert_eq!(decide(&idle).state, Health::Healthy);
+    }
+
+    #[test]
+    fn who_has_lost_all_others_does_not_say_that_the_chain_stands() {
+        let mut alone = stands(
+            Facts {
+                others: vec![away(1), away(2), away(3)],
+                ..facts()
+            },
+            3,
+        );
+        let verdict = decide(&alone);
+        assert_eq!(verdict.state, Health::CutOff);
+        assert!(verdict.summary.contains("the others may go on"));
+        alone.clocks_refused = true;
+        assert!(decide(&alone).remedy.is_some_and(|r| r.contains("NTP")));
+        alone.clocks_refused = false;
+        alone.others[0].refuses = true;
+        assert_eq!(decide(&alone).state, Health::CutOff, "one may lie");
+        alone.others[1].refuses = true;
+        let refused = decide(&alone);
+        assert_eq!(refused.state, Health::Refused);
+        assert!(
+            refused
+                .summary
+                .contains("validators 1 (00000001), 2 (00000002)")
+        );
+    }
+
+    #[test]
+    fn who_is_far_behind_does_not_count_its_own_votes() {
+        let behind = |blocks| {
+            decide(&Facts {
+                height: Height(1_000),
+                network_height: Height(1_000 + blocks),
+                ..facts()
+            })
+        };
+        assert_eq!(behind(VOTE_VIEWS).voters, 4);
+        assert_eq!(behind(VOTE_VIEWS + 1).voters, 3);
+    }
+
+    #[test]
+    fn catching_up_tells_how_far_how_fast_and_how_long() {
+        let behind = Facts {
+            height: Height(1_000),
+            network_height: Height(13_000),
+            closing_per_second: Some(100.0),
+            ..facts()
+        };
+        let verdict = decide(&behind);
+        assert_eq!(verdict.state, Health::CatchingUp);
+        assert_eq!(verdict.seconds_left, Some(120));
+        assert_eq!(
+            verdict.summary,
+            "catching up: 12,000 blocks behind (height 1,000 of 13,000), 50.0 blocks/s, about 2 min \
+             left; newest block 0.1 s old"
+        );
+        let slower = Facts {
+            closing_per_second: Some(-1.0),
+            ..behind.clone()
+        };
+        assert!(decide(&slower).summary.contains("does not shrink"));
+        let new = Facts {
+            closing_per_second: None,
+            ..behind.clone()
+        };
+        assert!(decide(&new).summary.contains("not known yet"));
+        assert_eq!(decide(&stands(behind, 11)).state, Health::Stuck);
+    }
+
+    #[test]
+    fn blocks_are_gone_when_all_but_f_linked_peers_say_so_and_none_comes() {
+        let mut gone = stands(
+            Facts {
+                network_height: Height(9_000),
+                gone: Some(Gone {
+                    wanted: Height(8_102),
+                    lacking: vec![
+                        (ValidatorIndex(1), Height(8_900)),
+                        (ValidatorIndex(2), Height(8_718)),
+                    ],
+                }),
+                ..facts()
+            },
+            3,
+        );
+        let verdict = decide(&gone);
+        assert_eq!(verdict.state, Health::BlocksGone);
+        assert!(
+            verdict
+                .summary
+                .contains("no peer keeps block 8,102; the oldest is 8,718"),
+            "{}",
+            verdict.summary
+        );
+        assert_eq!(verdict.gone, Some((Height(8_102), Height(8_718))));
+        assert_eq!(decide(&stands(gone.clone(), 1)).state, Health::CatchingUp);
+        // Who is not linked any more may have said anything.
+        gone.others[0] = away(1);
+        assert_eq!(decide(&gone).state, Health::CatchingUp, "f may lie");
+    }
+
+    #[test]
+    fn in_sync_is_not_enough_for_a_validator_that_does_not_vote() {
+        let follows = Facts {
+            voting: Voting::SilentUntil {
+                epoch: 17,
+                view: View(1),
+            },
+            ..facts()
+        };
+        let verdict = decide(&follows);
+        assert_eq!(verdict.state, Health::NotVoting);
+        assert!(verdict.summary.contains("until epoch 17"));
+        assert_eq!(verdict.voters, 3);
+        let halted = Facts {
+            others: vec![other(1), other(2), away(3)],
+            ..follows
+        };
+        let halted = decide(&stands(halted, 30));
+        assert_eq!(halted.state, Health::Halted);
+        assert!(halted.summary.contains("this one does not vote"));
+        let elsewhere = Facts {
+            voting: Voting::KeySeenElsewhere {
+                address: Some("10.0.0.9".to_owned()),
+                told_by: None,
+            },
+            ..facts()
+        };
+        let verdict = decide(&elsewhere);
+        assert_eq!(verdict.state, Health::KeySeenElsewhere);
+        assert!(verdict.summary.contains("at 10.0.0.9"));
+    }
+
+    #[test]
+    fn more_lost_journals_than_the_chain_can_do_without_do_not_pass_by_themselves() {
+        let recovering = |lost, refused| Facts {
+            voting: Voting::Recovering {
+                answers: 2,
+                needed: 3,
+                lost,
+                refused,
+            },
+            ..facts()
+        };
+        let one = decide(&recovering(1, false));
+        assert_eq!(one.state, Health::NotVoting);
+        assert!(one.remedy.expect("a remedy").contains("by itself"));
+        let two = decide(&recovering(2, false));
+        assert_eq!(two.state, Health::Halted);
+        assert!(
+            two.summary.contains("as those of 1 of the others"),
+            "{}",
+            two.summary
+        );
+        let remedy = two.remedy.expect("a remedy");
+        assert!(remedy.contains("More than f journals"), "{remedy}");
+        let refused = decide(&recovering(2, true)).remedy.expect("a remedy");
+        assert!(refused.contains("does not fit"), "{refused}");
+    }
+
+    #[test]
+    fn a_wrong_clock_is_told_whatever_else_is_wrong() {
+        let wrong = Facts {
+            clock_ahead_ms: Some(-3_000),
+            ..stands(facts(), 30)
+        };
+        let notes = decide(&wrong).notes.join("\n");
+        assert!(
+            notes.contains("this machine's clock is 3.0 s behind"),
+            "{notes}"
+        );
+        // With one other alone it is not known whose it is.
+        let mut differ = Facts {
+            clock_ahead_ms: None,
+            others: vec![away(1), away(2), other(3)],
+            ..stands(facts(), 30)
+        };
+        differ.others[2].clock_ahead_ms = Some(-3_000);
+        let notes = decide(&differ).notes.join("\n");
+        assert!(
+            notes.contains("of this machine and of validator 3 (00000003) differ"),
+            "{notes}"
+        );
+    }
+
+    #[test]
+    fn the_one_whose_clock_is_wrong_is_named_by_the_others() {
+        let mut one = facts();
+        one.others[1].clock_ahead_ms = Some(-30_000);
+        assert_eq!(
+            decide(&one).notes,
+            [
+                "the clock of validator 2 (00000002) is 30 s ahead of the others': tell its operator (NTP); \
+                 from 5 s on its blocks or its votes are lost"
+            ]
+        );
+        // It says so itself, and not that all others are wrong.
+        let mut own = facts();
+        own.clock_ahead_ms = Some(-30_000);
+        for other in &mut own.others {
+            other.clock_ahead_ms = Some(-30_000);
+        }
+        let verdict = decide(&own);
+        assert_eq!(verdict.state, Health::NotVoting);
+        assert!(
+            verdict
+                .summary
+                .contains("its clock is 30 s behind the others'"),
+            "{}",
+            verdict.summary
+        );
+        assert_eq!(
+            verdict.remedy.as_deref(),
+            Some("synchronise this machine's clock (NTP)")
+        );
+        assert_eq!(verdict.voters, 3);
+        let named = verdict
+            .notes
+            .iter()
+            .filter(|note| note.contains("the clock of"));
+        assert_eq!(named.count(), 0, "{:?}", verdict.notes);
+    }
+
+    #[test]
+    fn who_takes_blocks_for_invalid_because_of_its_clock_does_not_count() {
+        let mut one = facts();
+        one.others[1].clock_ahead_ms = Some(30_000);
+        one.others[1].voter = Voter::ClockBehind;
+        let verdict = decide(&one);
+        assert_eq!((verdict.state, verdict.voters), (Health::Healthy, 3));
+        let notes = verdict.notes.join("\n");
+        assert!(
+            notes.contains("one more failure halts the chain"),
+            "{notes}"
+        );
+        assert!(
+            notes.contains("the clock of validator 2 (00000002) is 30 s behind"),
+            "{notes}"
+        );
+    }
+
+    #[test]
+    fn blocks_that_come_slowly_are_told_although_the_chain_goes_on() {
+        let slow = Facts {
+            growth: Growth {
+                slow: Some(6 * SECOND),
+                ..facts().growth
+            },
+            ..facts()
+        };
+        let verdict = decide(&slow);
+        assert_eq!(verdict.state, Health::Healthy);
+        assert_eq!(
+            verdict.notes,
+            ["blocks are slow: one in 6.0 s on average, 2.0 s at most is usual"]
+        );
+    }
+}

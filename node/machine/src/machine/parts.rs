@@ -1,0 +1,307 @@
+//! The parts of a validator, made from what they share.
+
+use super::{ConsensusConfig, Settings, Surroundings};
+use crate::{
+    accounts::Accounts,
+    across::Across,
+    asked::Asked,
+    clock::Clock,
+    conduct::Conduct,
+    evidence::EvidenceFolder,
+    executor::{ExecutedBlock, Executor, ExecutorHandle, Retention},
+    forecast::Forecast,
+    ingest::{Forwarder, Ingest},
+    inlet::{Inlet, InletParts},
+    keeper::{self, Keeper},
+    live::LiveStatus,
+    mempool::Mempool,
+    metrics::NodeMetrics,
+    offenders::Offenders,
+    outlet::{InFlight, Outlet, Wire},
+    replica::{Cutter, Event, Neighbours, ReplicaConfig},
+    serve::{Request, Requests, Server},
+    snapshots::{SnapshotTaker, Snapshots},
+    turns::{TurnReceiver, TurnSender},
+    validate::Validator,
+};
+use crossbeam_channel::Sender;
+use quorate_consensus::{Engine, Job, ValidateRequest};
+use quorate_storage::{
+    store::Store,
+    tree::{TableRows, Tree},
+};
+use quorate_types::{ChainId, Committees, Transaction, ValidatorIndex, genesis::Genesis};
+use std::sync::Arc;
+
+/// What several parts of a validator share.
+pub(super) struct Shared {
+    genesis: Arc<Genesis>,
+    chain: ChainId,
+    committees: Committees,
+    own: ValidatorIndex,
+    consensus: ConsensusConfig,
+    retention: Option<Retention>,
+    snapshot_interval: u64,
+    pub(super) snapshots: Arc<Snapshots>,
+    clock: Arc<dyn Clock>,
+    wire: Wire,
+    in_flight: InFlight,
+    cut: Cutter,
+    metrics: Arc<NodeMetrics>,
+    store: Store,
+    forecast: Arc<Forecast>,
+    asked: Arc<Asked>,
+    across: Arc<Across>,
+    pub(super) accounts: Accounts,
+    pub(super) mempool: Arc<Mempool>,
+    pub(super) live: Arc<LiveStatus>,
+    pub(super) conduct: Arc<Conduct>,
+    pub(super) to_replica: Sender<Event>,
+}
+
+/// The queues and handles that only the replica uses.
+pub(super) struct ReplicaQueues {
+    pub(super) jobs: Sender<Vec<Job>>,
+    pub(super) validator: Sender<ValidateRequest>,
+    pub(super) requests: Requests,
+    pub(super) executor: ExecutorHandle,
+}
+
+impl Shared {
+    /// Fills the mempool with the transactions kept on disk.
+    pub(super) fn new(
+        settings: Settings,
+        around: Surroundings,
+        store: Store,
+        engine: &Engine,
+        to_replica: Sender<Event>,
+    ) -> anyhow::Result<Self> {
+        let Settings {
+            genesis,
+            committees,
+            ..
+        } = settings;
+        let chain = genesis.chain_id();
+        let own = settings.own.place;
+        let clock = around.clock;
+        let room = genesis.limits.transaction_bytes();
+        let mempool = Arc::new(Mempool::new(settings.mempool, room, genesis.fees));
+        let accounts = Accounts::new(store.clone());
+        let now = clock.now();
+        keeper::restore(now, &chain, &genesis.fees, &store, &accounts, &mempool)?;
+        let live = live_status(&committees, own, &settings.consensus, &store, engine);
+        if !settings.consensus.timing.idle_interval.is_zero() {
+            let to_replica = to_replica.clone();
+            // If the replica's thread has ended, that was reported.
+            mempool.watch(Box::new(move || drop(to_replica.send(Event::Pending))));
+        }
+        let conduct = Conduct::new(
+            committees.clone(),
+            clock.clone(),
+            around.metrics.clone(),
+            live.clone(),
+            around.cut.clone(),
+        );
+        let identity = (own, settings.identity);
+        let across = Across::new(chain, committees.clone(), identity, &*clock);
+        Ok(Self {
+            chain,
+            own,
+            consensus: settings.consensus,
+            retention: settings.retention,
+            snapshot_interval: settings.snapshot_interval,
+            snapshots: Arc::new(Snapshots::new(clock.clone())),
+            wire: around.wire,
+            in_flight: around.in_flight,
+            cut: around.cut,
+            metrics: around.metrics,
+            forecast: Arc::new(Forecast::new(accounts.clone(), committees.clone())),
+            asked: Arc::new(Asked::new(committees.known().size())),
+            across: Arc::new(across),
+            conduct: Arc::new(conduct),
+            genesis,
+            committees,
+            clock,
+            store,
+            accounts,
+            mempool,
+            live,
+            to_replica,
+        })
+    }
+
+    pub(super) fn executor(
+        &self,
+        tree: Tree<TableRows>,
+    ) -> anyhow::Result<(Executor, ExecutorHandle)> {
+        Executor::new(
+            self.accounts.clone(),
+            (self.store.clone(), tree),
+            SnapshotTaker::new(self.snapshots.clone(), self.snapshot_interval),
+            self.committees.clone(),
+            self.retention,
+            self.observer(),
+            self.metrics.clone(),
+        )
+    }
+
+    pub(super) fn inlet(
+        &self,
+        requests: Requests,
+        transactions: TurnSender<Vec<Transaction>>,
+    ) -> Inlet {
+        Inlet::new(InletParts {
+            committees: self.committees.clone(),
+            clock: self.clock.clone(),
+            live: self.live.clone(),
+            conduct: self.conduct.clone(),
+            asked: self.asked.clone(),
+            replica: self.to_replica.clone(),
+            requests,
+            transactions,
+            metrics: self.metrics.clone(),
+            across: self.across.clone(),
+            wire: self.wire.clone(),
+        })
+    }
+
+    pub(super) fn validator(&self, executor: ExecutorHandle) -> Validator {
+        Validator {
+            clock: self.clock.clone(),
+            chain: self.chain,
+            limits: self.genesis.limits,
+            fees: self.genesis.fees,
+            forecast: self.forecast.clone(),
+            mempool: self.mempool.clone(),
+            executor,
+        }
+    }
+
+    pub(super) fn server(&self, requests: TurnReceiver<Request>) -> Server {
+        let outlet = Outlet::new(self.wire.clone(), self.committees.clone());
+        Server::new(
+            (self.store.clone(), self.snapshots.clone()),
+            self.genesis.epoch_blocks,
+            self.committees.clone(),
+            self.clock.clone(),
+            (outlet, self.in_flight.clone()),
+            requests,
+            self.metrics.clone(),
+        )
+    }
+
+    pub(super) fn keeper(&self) -> Keeper {
+        Keeper {
+            store: self.store.clone(),
+            mempool: self.mempool.clone(),
+            metrics: self.metrics.clone(),
+        }
+    }
+
+    pub(super) fn ingest(&self, forwarded: TurnReceiver<Vec<Transaction>>) -> Ingest {
+        Ingest {
+            clock: self.clock.clone(),
+            chain: self.chain,
+            fees: self.genesis.fees,
+            accounts: self.accounts.clone(),
+            mempool: self.mempool.clone(),
+            metrics: self.metrics.clone(),
+            conduct: self.conduct.clone(),
+            forwarded,
+        }
+    }
+
+    pub(super) fn forwarder(&self) -> Forwarder {
+        Forwarder {
+            clock: self.clock.clone(),
+            committees: self.committees.clone(),
+            own: self.own,
+            mempool: self.mempool.clone(),
+            live: self.live.clone(),
+            wire: self.wire.clone(),
+        }
+    }
+
+    pub(super) fn replica_config(&self) -> ReplicaConfig {
+        ReplicaConfig {
+            chain: self.chain,
+            committees: self.committees.clone(),
+            limits: self.genesis.limits,
+            genesis_ms: self.genesis.timestamp_ms,
+            finalize_linger: self.consensus.finalize_linger,
+            min_block_interval: self.consensus.min_block_interval,
+            idle_interval: self.consensus.timing.idle_interval,
+            penalty_lasts: self.consensus.penalty_lasts,
+        }
+    }
+
+    pub(super) fn neighbours(
+        &self,
+        queues: ReplicaQueues,
+        offenders: Offenders,
+        evidence: EvidenceFolder,
+    ) -> Neighbours {
+        Neighbours {
+            wire: self.wire.clone(),
+            outlet: Outlet::new(self.wire.clone(), self.committees.clone())
+                .noting(self.asked.clone())
+                .across(self.across.clone()),
+            jobs: queues.jobs,
+            validator: queues.validator,
+            requests: queues.requests,
+            executor: queues.executor,
+            forecast: self.forecast.clone(),
+            mempool: self.mempool.clone(),
+            metrics: self.metrics.clone(),
+            live: self.live.clone(),
+            cut: self.cut.clone(),
+            across: self.across.clone(),
+            conduct: self.conduct.clone(),
+            offenders,
+            evidence,
+            clock: self.clock.clone(),
+        }
+    }
+
+    /// The consequences of an executed block for other parts.
+    fn observer(&self) -> Box<dyn Fn(&ExecutedBlock) + Send> {
+        let (clock, mempool) = (self.clock.clone(), self.mempool.clone());
+        let (metrics, committees) = (self.metrics.clone(), self.committees.clone());
+        let (replica, live) = (self.to_replica.clone(), self.live.clone());
+        Box::new(move |executed| {
+            let transactions = executed.block.transactions().iter();
+            let used = transactions.zip(&executed.outcomes);
+            let used = used.filter(|(_, outcome)| outcome.used_nonce());
+            let used = used.map(|(transaction, _)| transaction.id()).collect();
+            let height = executed.block.height();
+            live.set_executed(height, executed.block.header().timestamp_ms);
+            mempool.executed(clock.now(), height, &executed.accounts, &used);
+            let (count, bytes) = mempool.size();
+            metrics.mempool_transactions.set(count as i64);
+            metrics.mempool_bytes.set(bytes as i64);
+            metrics.executed(&executed.outcomes);
+            metrics.count_missed_slots(executed.block.header(), &committees);
+            // If the replica's thread has ended, that was reported.
+            let _ = replica.send(Event::Executed(executed.block.height()));
+        })
+    }
+}
+
+/// Shows the progress as of the start, since clients are served before the replica's first step.
+fn live_status(
+    committees: &Committees,
+    own: ValidatorIndex,
+    consensus: &ConsensusConfig,
+    store: &Store,
+    engine: &Engine,
+) -> Arc<LiveStatus> {
+    let live = Arc::new(LiveStatus::new(committees.clone(), own));
+    let timing = consensus.timing;
+    let pause = consensus.min_block_interval.max(timing.idle_interval);
+    let tip = store.tip();
+    live.begin_at(tip.height, timing.view_timeout.max(pause));
+    live.set_progress(engine.epoch(), engine.view(), engine.tip().height);
+    let timestamp_ms = tip.block.map_or(0, |block| block.header().timestamp_ms);
+    live.set_executed(tip.height, timestamp_ms);
+    live
+}

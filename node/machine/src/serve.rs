@@ -1,0 +1,448 @@
+//! The thread that answers peers' requests for blocks and for parts of snapshots.
+//!
+//! Answers are large and requests are not, so answers have a price. Each peer has a queue of its
+//! own, and the queues are served in turn. What a peer is sent is paid from a budget of bytes that
+//! refills. While the budget is used up, or too much of what was sent is still unsent, that peer's
+//! requests wait, and nobody else's. Nobody is penalised for requesting too much: a validator that
+//! catches up requests again and again.
+
+use crate::{
+    clock::Clock,
+    metrics::NodeMetrics,
+    outlet::{InFlight, Outlet},
+    snapshots::Snapshots,
+    turns::{TurnReceiver, TurnSender},
+};
+use anyhow::Context;
+use commonware_codec::{Encode, EncodeSize};
+use quorate_consensus::{Moment, Outbound, Target};
+use quorate_lanes::{Bucket, FairLimits, Lane};
+use quorate_storage::store::{Served, Store};
+use quorate_types::{
+    Block, ChunkAnswer, ChunkRequest, Committees, Digest, EpochLength, Height, Message,
+    ValidatorIndex,
+    limits::{MAX_RANGE_BLOCKS, RANGE_REPLY_BYTES},
+};
+use std::{sync::Arc, time::Duration};
+
+/// Most requests that wait. Further ones of a peer are dropped; it requests again, here or
+/// elsewhere.
+pub(crate) const REQUESTS: FairLimits = FairLimits {
+    peer_items: 64,
+    peer_bytes: usize::MAX,
+    total_bytes: usize::MAX,
+};
+
+/// Sustained bytes per second sent to one peer: 90,000 transfers, more than it can execute.
+const BYTES_PER_SECOND: u64 = 16 << 20;
+
+/// The burst on top of that: 64 full ranges.
+const BURST_BYTES: u64 = 64 << 20;
+
+/// The least price of a block, however small.
+const BLOCK_PRICE_BYTES: usize = 2 << 10;
+
+/// The least price of a part of a snapshot: all of it is read and hashed, even if only its changes
+/// are sent.
+const CHUNK_PRICE_BYTES: usize = 256 << 10;
+
+/// Unsent bytes above which a peer is not served.
+const IN_FLIGHT_BYTES: usize = 4 << 20;
+
+/// How often it is checked whether a peer has read its answers.
+const LOOK_AGAIN: Duration = Duration::from_millis(5);
+
+/// A peer's request for blocks.
+#[derive(Clone, Debug)]
+pub enum Request {
+    /// A block by its id.
+    Stored(Digest),
+    /// A block that the replica holds in memory.
+    Held(Arc<Block>),
+    /// Finalised blocks from this height on.
+    Range(Height),
+    /// The newest snapshot.
+    Snapshot,
+    /// A part of a snapshot.
+    Chunk(ChunkRequest),
+}
+
+impl Request {
+    fn is(&self, other: &Self) -> bool {
+        match (self, other) {
+            (Self::Range(one), Self::Range(other)) => one == other,
+            (Self::Snapshot, Self::Snapshot) => true,
+            (Self::Chunk(one), Self::Chunk(other)) => one == other,
+            (one, other) => one.block_id().is_some() && one.block_id() == other.block_id(),
+        }
+    }
+
+    fn block_id(&self) -> Option<Digest> {
+        match self {
+            Self::Stored(id) => Some(*id),
+            Self::Held(block) => Some(block.id()),
+            Self::Range(_) | Self::Snapshot | Self::Chunk(_) => None,
+        }
+    }
+}
+
+/// Where requests are queued.
+#[derive(Clone)]
+pub(crate) struct Requests(pub(crate) TurnSender<Request>);
+
+impl Requests {
+    /// Queues a request. Returns whether there was room; a repeated request needs none.
+    pub(crate) fn ask(&self, from: ValidatorIndex, request: Request) -> bool {
+        if self.0.any(from, |waiting| waiting.is(&request)) {
+            return true;
+        }
+        self.0.send(from, 0, request) == 0
+    }
+}
+
+/// Answers from the store, and from the replica's memory.
+pub struct Server {
+    store: Store,
+    snapshots: Arc<Snapshots>,
+    epoch_length: EpochLength,
+    committees: Committees,
+    clock: Arc<dyn Clock>,
+    outlet: Outlet,
+    in_flight: InFlight,
+    requests: TurnReceiver<Request>,
+    budgets: Vec<Bucket>,
+    metrics: Arc<NodeMetrics>,
+}
+
+impl Server {
+    pub(crate) fn new(
+        (store, snapshots): (Store, Arc<Snapshots>),
+        epoch_length: EpochLength,
+        committees: Committees,
+        clock: Arc<dyn Clock>,
+        (outlet, in_flight): (Outlet, InFlight),
+        requests: TurnReceiver<Request>,
+        metrics: Arc<NodeMetrics>,
+    ) -> Self {
+        let budget = Bucket::new(BYTES_PER_SECOND, BURST_BYTES);
+        Self {
+            store,
+            snapshots,
+            epoch_length,
+            budgets: vec![budget; committees.known().size()],
+            committees,
+            clock,
+            outlet,
+            in_flight,
+            requests,
+            metrics,
+        }
+    }
+
+    /// Answers requests until the links are gone.
+    ///
+    /// # Errors
+    ///
+    /// If the database cannot be read.
+    pub fn run(mut self) -> anyhow::Result<()> {
+        loop {
+            self.serve_waiting()?;
+            let limit = self.due().map(|due| {
+                let budget = due.since(self.clock.now());
+                budget.clamp(Duration::from_millis(1), LOOK_AGAIN)
+            });
+            if !self.requests.wait(limit) {
+                return Ok(());
+            }
+        }
+    }
+
+    /// When the next peer may be served, if any peer requests anything.
+    pub fn due(&self) -> Option<Moment> {
+        let now = self.clock.now();
+        let waiting = self.requests.waiting().into_iter();
+        let due = waiting.map(|peer| {
+            let wait = self.budgets[peer].empty_for_us(now.0);
+            now.after(Duration::from_micros(wait))
+        });
+        due.min()
+    }
+
+    /// Answers the requests that may be answered now.
+    ///
+    /// # Errors
+    ///
+    /// If the database cannot be read.
+    pub fn serve_waiting(&mut self) -> anyhow::Result<()> {
+        while let Some((from, request)) = self.next() {
+            let message = self.answer(request).context("cannot answer a peer")?;
+            let price = message.as_ref().map_or(BLOCK_PRICE_BYTES, price);
+            let now = self.clock.now();
+            self.budgets[from.as_usize()].spend(now.0, price as u64);
+            if let Some(message) = message {
+                if let Message::ChunkReply { .. } = &message {
+                    self.metrics
+                        .sync
+                        .served
+                        .inc_by(message.encode_size() as u64);
+                }
+                self.outlet.send(vec![Outbound {
+                    to: Target::One(from),
+                    message,
+                }]);
+            }
+        }
+        Ok(())
+    }
+
+    fn answer(&self, request: Request) -> anyhow::Result<Option<Message>> {
+        let store = &self.store;
+        match request {
+            Request::Held(block) => Ok(Some(Message::BlockReply(block))),
+            Request::Stored(id) => {
+                let Some(height) = store.height_of(&id)? else {
+                    return Ok(None);
+                };
+                let block = store.block(height)?;
+                Ok(block.map(|stored| Message::BlockReply(stored.block)))
+            }
+            Request::Range(from) => match range(store, self.epoch_length, from)? {
+                Some(blocks) => Ok(Some(blocks)),
+                None => {
+                    let oldest = store.pruned_below()?;
+                    Ok((from < oldest).then_some(Message::Pruned { from, oldest }))
+                }
+            },
+            Request::Snapshot => {
+                let newest = self.snapshots.newest();
+                let proof = newest.map(|snapshot| Box::new(snapshot.proof.clone()));
+                Ok(Some(Message::SnapshotReply(proof)))
+            }
+            Request::Chunk(request) => {
+                let answer = chunk(&self.snapshots, &request)?;
+                Ok(Some(Message::ChunkReply { request, answer }))
+            }
+        }
+    }
+
+    fn next(&self) -> Option<(ValidatorIndex, Request)> {
+        let now = self.clock.now();
+        self.requests.take(|peer| {
+            let identity = self.committees.known().identities()[peer];
+            self.budgets[peer].empty_for_us(now.0) == 0
+                && (self.in_flight)(Lane::Fetch, &identity) < IN_FLIGHT_BYTES
+        })
+    }
+}
+
+/// The price of an answer in bytes.
+fn price(answer: &Message) -> usize {
+    let blocks = match answer {
+        Message::RangeReply { blocks, .. } => blocks.len(),
+        Message::ChunkReply {
+            answer: ChunkAnswer::Absent,
+            ..
+        } => 1,
+        Message::ChunkReply { .. } => return answer.encode_size().max(CHUNK_PRICE_BYTES),
+        _ => 1,
+    };
+    answer.encode_size().max(blocks * BLOCK_PRICE_BYTES)
+}
+
+pub(crate) fn chunk(snapshots: &Snapshots, request: &ChunkRequest) -> anyhow::Result<ChunkAnswer> {
+    let Some(snapshot) = snapshots.at(request.height) else {
+        return Ok(ChunkAnswer::Absent);
+    };
+    let served = snapshot.state.chunk(&request.span, request.since)?;
+    Ok(match served {
+        Served::Chunk(chunk) => ChunkAnswer::Chunk(chunk.encode()),
+        Served::TooMany => ChunkAnswer::TooMany,
+    })
+}
+
+/// Consecutive blocks up to the last one with a finalization of its own, within the limits and the
+/// epoch: the receiver verifies with the keys of the epoch that it is in.
+fn range(
+    store: &Store,
+    epoch_length: EpochLength,
+    from: Height,
+) -> anyhow::Result<Option<Message>> {
+    let mut blocks = Vec::new();
+    let mut finalization = None;
+    let mut closed = 0;
+    let mut bytes = 0;
+    let mut height = from;
+    while blocks.len() < MAX_RANGE_BLOCKS && bytes < RANGE_REPLY_BYTES {
+        let Some(stored) = store.block(height)? else {
+            break;
+        };
+        bytes += stored.block.encode_size();
+        blocks.push(stored.block);
+        if stored.certificate.is_some() {
+            finalization = stored.certificate;
+            closed = blocks.len();
+        }
+        if epoch_length.is_last(height) {
+            break;
+        }
+        height = height.next();
+    }
+    if closed > 0 {
+        blocks.truncate(closed);
+    }
+    Ok((!blocks.is_empty()).then_some(Message::RangeReply {
+        blocks,
+        finalization,
+    }))
+}
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use super::*;
+    use crate::{clock::testing::Hand, testing::chain, turns::turns};
+    use parking_lot::Mutex;
+    use quorate_lanes::To;
+    use quorate_types::{ChainId, Epoch, Header, Memo, Transaction, Transfer, View};
+    use std::{
+        collections::BTreeMap,
+        sync::atomic::{AtomicUsize, Ordering::Relaxed},
+    };
+
+    struct Scene {
+        server: Server,
+        requests: Requests,
+        clock: Arc<Hand>,
+        in_flight: Arc<AtomicUsize>,
+        /// Answers to each, and their bytes.
+        sent: Arc<Mutex<BTreeMap<usize, (usize, usize)>>>,
+        _directory: tempfile::TempDir,
+    }
+
+    fn scene() -> Scene {
+        let directory = tempfile::tempdir().expect("a directory");
+        let (genesis, store) = chain(directory.path());
+        let committees = Committees::fixed(genesis.committee().expect("a committee"));
+        let clock = Arc::new(Hand::default());
+        let sent: Arc<Mutex<BTreeMap<usize, (usize, usize)>>> = Arc::default();
+        let (noted, places) = (sent.clone(), committees.clone());
+        let wire: crate::outlet::Wire = Arc::new(move |_, to, bytes| {
+            let To::One(identity) = to else { return };
+            let place = places.known().place(identity).expect("a member").as_usize();
+            let mut noted = noted.lock();
+            let (answers, sum) = noted.entry(place).or_default();
+            *answers += 1;
+            *sum += bytes.len();
+        });
+        let in_flight = Arc::new(AtomicUsize::new(0));
+        let waits = in_flight.clone();
+        let first = committees.known().identities()[0];
+        let flight: InFlight = Arc::new(move |_, identity| match *identity == first {
+            true => waits.load(Relaxed),
+            false => 0,
+        });
+        let (sender, receiver) = turns(committees.known().size(), REQUESTS);
+        let outlet = Outlet::new(wire, committees.clone());
+        let metrics = NodeMetrics::register(&prometheus::Registry::new()).expect("empty");
+        let metrics = Arc::new(metrics);
+        let server = Server::new(
+            (store, Arc::new(Snapshots::new(clock.clone()))),
+            EpochLength::DEFAULT,
+            committees,
+            clock.clone(),
+            (outlet, flight),
+            receiver,
+            metrics,
+        );
+        Scene {
+            server,
+            requests: Requests(sender),
+            clock,
+            in_flight,
+            sent,
+            _directory: directory,
+        }
+    }
+
+    /// A block of a megabyte.
+    fn block(view: u64) -> Arc<Block> {
+        let transaction = |nonce| {
+            let transfer = Transfer {
+                chain_tag: [1; 8],
+                sender: quorate_types::Identity([1; 32]),
+                nonce,
+                to: quorate_types::Identity([2; 32]),
+                amount: 1,
+                fee: 1,
+                memo: Memo::new([7; 4_096]).expect("as long as it may be"),
+            };
+            Transaction::new(transfer, quorate_types::IdentitySignature([3; 64]))
+        };
+        let transactions: Vec<_> = (0..240).map(transaction).collect();
+        let header = Header {
+            chain: ChainId(Digest([1; 32])),
+            epoch: Epoch(0),
+            view: View(view),
+            height: Height(view),
+            parent: Digest([2; 32]),
+            parent_view: View(view - 1),
+            timestamp_ms: 5,
+            executed_height: Height(0),
+            state_root: Digest([4; 32]),
+            body_root: Header::body_root_of(&transactions),
+        };
+        Arc::new(Block::new(header, transactions).expect("within limits"))
+    }
+
+    #[test]
+    fn who_asks_for_much_waits_for_its_budget_and_others_do_not() {
+        let mut scene = scene();
+        let blocks: Vec<_> = (1..=4).map(block).collect();
+        let (greedy, modest) = (ValidatorIndex(1), ValidatorIndex(2));
+        for _ in 0..50 {
+            for block in &blocks {
+                scene.requests.ask(greedy, Request::Held(block.clone()));
+            }
+            scene.server.serve_waiting().expect("nothing is read");
+        }
+        let (answers, bytes) = scene.sent.lock()[&1];
+        assert!((BURST_BYTES as usize..BURST_BYTES as usize + (2 << 20)).contains(&bytes));
+        assert!(answers < 80, "{answers}");
+        scene.requests.ask(modest, Request::Held(blocks[0].clone()));
+        scene.server.serve_waiting().expect("nothing is read");
+        assert_eq!(scene.sent.lock()[&2].0, 1);
+        let due = scene.server.due().expect("the greedy one waits");
+        assert!(due > scene.clock.now());
+        scene.clock.0.store(due.0, Relaxed);
+        scene.server.serve_waiting().expect("nothing is read");
+        assert_eq!(scene.sent.lock()[&1].0, answers + 1);
+    }
+
+    #[test]
+    fn who_does_not_read_its_answers_gets_no_more() {
+        let mut scene = scene();
+        let reader = ValidatorIndex(0);
+        scene.in_flight.store(IN_FLIGHT_BYTES, Relaxed);
+        scene.requests.ask(reader, Request::Held(block(1)));
+        scene.server.serve_waiting().expect("nothing is read");
+        assert!(scene.sent.lock().is_empty());
+        scene.in_flight.store(IN_FLIGHT_BYTES - 1, Relaxed);
+        scene.server.serve_waiting().expect("nothing is read");
+        assert_eq!(scene.sent.lock()[&0].0, 1);
+    }
+
+    #[test]
+    fn the_same_request_waits_once_and_a_queue_has_an_end() {
+        let scene = scene();
+        let peer = ValidatorIndex(3);
+        for _ in 0..1_000 {
+            assert!(scene.requests.ask(peer, Request::Range(Height(1))));
+            assert!(scene.requests.ask(peer, Request::Stored(Digest([1; 32]))));
+        }
+        for height in 2..REQUESTS.peer_items as u64 {
+            assert!(scene.requests.ask(peer, Request::Range(Height(height))));
+        }
+        assert!(!scene.requests.ask(peer, Request::Range(Height(1_000))));
+        let other = ValidatorIndex(2);
+        assert!(scene.requests.ask(other, Request::Range(Height(1_000))));
+    }
+}

@@ -1,0 +1,229 @@
+//! Snapshots of the state, which peers are served from during state sync.
+//!
+//! # Which states
+//!
+//! Validators must offer the same states, so that a receiver can use all of them at once. A state
+//! is certified by a later header that names it, and leaders may skip heights. So the block at each
+//! multiple of the interval decides: the state that its header names is kept. That is the same
+//! state everywhere, since the header is final.
+//!
+//! The header is known only after that state has passed. So the executor pins every state of the
+//! last [`WINDOW`] blocks before such a block, and drops all but the one that is named. A pin is a
+//! RocksDB snapshot: it copies nothing and takes microseconds, so no commit waits for it. If the
+//! named state is older than the window, no snapshot is kept this time.
+//!
+//! Pins end with the process. The first header after a start that names a pinned state makes a
+//! snapshot too, so that a network that was restarted as a whole can serve at once.
+//!
+//! # How long
+//!
+//! The two newest are kept, and each that was used within the last minute, for half an hour and six
+//! at most: overwritten rows stay on disk while a snapshot holds them, and the blocks since the oldest
+//! snapshot are kept whatever the retention, since the receiver needs them afterwards.
+
+use crate::clock::Clock;
+use parking_lot::Mutex;
+use quorate_consensus::{Finalized, Moment};
+use quorate_storage::store::{StateSnapshot, Store};
+use quorate_types::{Header, Height, SnapshotProof, limits::MAX_SNAPSHOT_HEADERS};
+use std::{collections::VecDeque, sync::Arc, time::Duration};
+use tracing::debug;
+
+/// Blocks before a deciding block whose states are pinned.
+const WINDOW: u64 = 64;
+
+/// Snapshots that are kept although nobody uses them.
+const KEPT_UNUSED: usize = 2;
+
+/// Most snapshots that are kept.
+const MAX_KEPT: usize = 6;
+
+/// How long a snapshot is kept after it was last used.
+const USE_LASTS: Duration = Duration::from_secs(60);
+
+/// How long a snapshot is kept at most.
+const MAX_AGE: Duration = Duration::from_secs(30 * 60);
+
+/// A snapshot that peers can be served from.
+pub struct Snapshot {
+    /// The state.
+    pub state: StateSnapshot,
+    /// What certifies it.
+    pub proof: SnapshotProof,
+    taken: Moment,
+    /// When a part of it was last requested.
+    used: Mutex<Option<Moment>>,
+}
+
+/// The snapshots, newest last.
+pub struct Snapshots {
+    clock: Arc<dyn Clock>,
+    kept: Mutex<VecDeque<Arc<Snapshot>>>,
+}
+
+impl Snapshots {
+    pub(crate) fn new(clock: Arc<dyn Clock>) -> Self {
+        Self {
+            clock,
+            kept: Mutex::default(),
+        }
+    }
+
+    /// The newest snapshot.
+    pub fn newest(&self) -> Option<Arc<Snapshot>> {
+        self.kept.lock().back().cloned()
+    }
+
+    /// The snapshot of a height, which counts as used.
+    pub fn at(&self, height: Height) -> Option<Arc<Snapshot>> {
+        let kept = self.kept.lock();
+        let snapshot = kept.iter().find(|kept| kept.state.height() == height)?;
+        *snapshot.used.lock() = Some(self.clock.now());
+        Some(snapshot.clone())
+    }
+
+    /// The heights of the snapshots, ascending.
+    pub fn heights(&self) -> Vec<Height> {
+        let kept = self.kept.lock();
+        kept.iter()
+            .map(|snapshot| snapshot.state.height())
+            .collect()
+    }
+
+    /// Lets a snapshot look as if it was not used for long.
+    #[cfg(test)]
+    pub(crate) fn forget_use(&self, height: Height) {
+        for snapshot in self.kept.lock().iter() {
+            if snapshot.state.height() == height {
+                *snapshot.used.lock() = None;
+            }
+        }
+    }
+
+    /// Drops what is not kept any longer. Returns the height of the oldest snapshot.
+    fn expire(&self) -> Option<Height> {
+        let now = self.clock.now();
+        let mut kept = self.kept.lock();
+        let unused = kept.len().saturating_sub(KEPT_UNUSED);
+        let mut place = 0;
+        kept.retain(|snapshot| {
+            place += 1;
+            let is_young = now.since(snapshot.taken) < MAX_AGE;
+            let is_used = |used: Moment| now.since(used) < USE_LASTS;
+            place > unused || (is_young && snapshot.used.lock().is_some_and(is_used))
+        });
+        kept.front().map(|snapshot| snapshot.state.height())
+    }
+
+    fn keep(&self, state: StateSnapshot, proof: SnapshotProof) {
+        let taken = self.clock.now();
+        {
+            let mut kept = self.kept.lock();
+            kept.push_back(Arc::new(Snapshot {
+                state,
+                proof,
+                taken,
+                used: Mutex::default(),
+            }));
+            if kept.len() > MAX_KEPT {
+                kept.pop_front();
+            }
+        }
+        self.expire();
+    }
+}
+
+/// A state that a deciding block has named, until a finalization is known.
+struct Chosen {
+    state: StateSnapshot,
+    headers: Vec<Header>,
+}
+
+/// Takes snapshots. Owned by the executor.
+pub(crate) struct SnapshotTaker {
+    snapshots: Arc<Snapshots>,
+    /// Blocks between deciding blocks; 0 for no snapshots.
+    interval: u64,
+    /// The newest blocks, with their states if they are pinned.
+    recent: VecDeque<(Header, Option<StateSnapshot>)>,
+    chosen: Option<Chosen>,
+    /// Whether no snapshot was taken since the start.
+    first: bool,
+}
+
+impl SnapshotTaker {
+    pub(crate) fn new(snapshots: Arc<Snapshots>, interval: u64) -> Self {
+        Self {
+            snapshots,
+            interval,
+            recent: VecDeque::new(),
+            chosen: None,
+            first: true,
+        }
+    }
+
+    /// Upon a block that was executed and stored.
+    pub(crate) fn executed(&mut self, store: &Store, finalized: &Finalized) {
+        if self.interval == 0 {
+            return;
+        }
+        let header = *finalized.block.header();
+        let height = header.height.0;
+        let decides = height.is_multiple_of(self.interval);
+        if (decides || self.first) && self.chosen.is_none() {
+            self.choose(&header, decides);
+        }
+        let to_next = self.interval - height % self.interval;
+        let pinned = (to_next <= WINDOW || self.first).then(|| store.pin());
+        self.recent.push_back((header, pinned));
+        while self.recent.len() as u64 > WINDOW {
+            self.recent.pop_front();
+        }
+        let Some(chosen) = &mut self.chosen else {
+            return;
+        };
+        chosen.headers.push(header);
+        if let Some(finalization) = &finalized.certificate {
+            let Chosen { state, headers } = self.chosen.take().expect("it was just there");
+            debug!(height = %state.height(), "a snapshot for state sync");
+            self.first = false;
+            let proof = SnapshotProof {
+                headers,
+                finalization: finalization.clone(),
+            };
+            self.snapshots.keep(state, proof);
+        } else if chosen.headers.len() >= MAX_SNAPSHOT_HEADERS {
+            self.chosen = None;
+        }
+    }
+
+    /// Chooses the state that a header names, if it is pinned. The other pins are dropped.
+    fn choose(&mut self, header: &Header, decides: bool) {
+        let named = |(recent, state): &(Header, Option<StateSnapshot>)| {
+            recent.height == header.executed_height && state.is_some()
+        };
+        let newest = self.snapshots.newest();
+        let is_new = newest.is_none_or(|kept| kept.state.height() < header.executed_height);
+        let place = self.recent.iter().position(named).filter(|_| is_new);
+        if let Some(place) = place {
+            let headers = self.recent.iter().skip(place).map(|(header, _)| *header);
+            let headers = headers.collect();
+            let state = self.recent[place].1.take().expect("it is pinned");
+            self.chosen = Some(Chosen { state, headers });
+        }
+        if decides || place.is_some() {
+            self.recent.iter_mut().for_each(|(_, pin)| *pin = None);
+        }
+    }
+
+    /// How many snapshots are kept.
+    pub(crate) fn count(&self) -> usize {
+        self.snapshots.expire();
+        self.snapshots.kept.lock().len()
+    }
+
+    /// The height below which no snapshot's receiver needs a block; `None` without snapshots.
+    pub(crate) fn oldest(&self) -> Option<Height> {
+        self.snapshots.expire()
+    }
+}

@@ -1,0 +1,530 @@
+//! State sync: bringing the state to a recent block by its parts instead of executing every block.
+//!
+//! A validator that is new, or was away longer than its peers keep blocks, runs this before it takes
+//! part again; nothing else of it runs meanwhile, so it casts no vote. It
+//!
+//! 1. asks all peers for their newest snapshots ([`crate::snapshots`]) and verifies what certifies
+//!    each: a finalization, and the headers from it back to the snapshot's block. Nothing is fetched
+//!    before. The newest one is the target;
+//! 2. requests the parts of the state that are not right at the target's height from all peers that
+//!    have the snapshot, each of a size that fits one message. Each part is verified against the
+//!    root and written together with what is right now, so a crash costs what was on its way;
+//! 3. fetches the snapshot's block, which becomes the newest stored one. The engine continues there.
+//!
+//! Parts that were right at an earlier height are brought up by their changes alone. So a validator
+//! that was away for a while, an interrupted sync, and a target that has moved on are one case.
+//!
+//! # Hostile and slow peers
+//!
+//! - A part that does not verify is not written; its sender is not asked again, and its link is cut.
+//!   It costs one part. Changes that do not verify are requested from another peer before anybody is
+//!   blamed; if that fails too, this database may be at fault, and the whole part is fetched.
+//! - "Too many entries" cannot be verified. It is believed until the first verified part shows how
+//!   dense the state is, and from then on only from two peers.
+//! - A part that is outstanding for four times as long as parts usually take goes to another peer
+//!   as well, as soon as that one has nothing else to do. The first answer counts.
+//! - Peers that have no snapshot, or an old one, are asked again every few seconds. The target moves
+//!   only if no peer has it any longer.
+//!
+//! What an old but valid snapshot proves: a quorum finalized it once. A validator whose peers are
+//! all faulty can be led to an old state of the chain, never to a forged one, and goes on from there
+//! as soon as it reaches an honest peer.
+
+mod peers;
+mod progress;
+#[cfg(test)]
+mod tests;
+mod work;
+
+pub use progress::{Progress, Stage};
+
+use self::{
+    peers::Peers,
+    work::{Item, Work},
+};
+use crate::{
+    clock::Clock,
+    outlet::{Outlet, Wire},
+    replica::{Cut, Cutter},
+};
+use anyhow::Context;
+use bytes::Bytes;
+use commonware_codec::DecodeExt;
+use quorate_consensus::{Moment, Outbound, Target};
+use quorate_storage::{
+    store::{ChunkError, Coverage, Store},
+    tree::Chunk,
+};
+use quorate_types::{
+    Block, Certificate, ChainId, ChunkAnswer, ChunkRequest, Committees, Frame, Head, Height,
+    Identity, Message, SnapshotProof, SnapshotSubject, ValidatorIndex,
+};
+use std::{sync::Arc, time::Duration};
+use tracing::{info, warn};
+
+/// How often all peers are asked for their newest snapshots.
+const ASK_INTERVAL: Duration = Duration::from_secs(2);
+
+/// How long the answers of further peers are waited for once there is one.
+const ANSWERS_WITHIN: Duration = Duration::from_secs(1);
+
+/// How often a peer is asked for the target's block.
+const BLOCK_INTERVAL: Duration = Duration::from_secs(1);
+
+/// How long a request is outstanding at most.
+const REQUEST_LASTS: Duration = Duration::from_secs(30);
+
+/// How often the requests under way are looked at.
+const LOOK_INTERVAL: Duration = Duration::from_millis(50);
+
+/// Parts that are written between two syncs of the database.
+const PARTS_PER_SYNC: u64 = 32;
+
+/// Verifies a finalization with the committee's keys.
+pub type VerifyCertificate = Box<dyn Fn(&Certificate) -> bool + Send>;
+
+/// What state sync needs.
+pub struct SyncParts {
+    pub chain: ChainId,
+    pub committees: Committees,
+    pub own: ValidatorIndex,
+    pub store: Store,
+    pub clock: Arc<dyn Clock>,
+    pub wire: Wire,
+    pub cut: Cutter,
+    pub verify: VerifyCertificate,
+}
+
+/// State sync under way. Driven by frames, links and time.
+pub struct StateSync {
+    parts: SyncParts,
+    outlet: Outlet,
+    peers: Peers,
+    coverage: Coverage,
+    /// Whether the database holds the state of no block.
+    begun: bool,
+    target: Option<SnapshotSubject>,
+    work: Work,
+    next_ask: Moment,
+    first_offer: Option<Moment>,
+    next_block_request: Moment,
+    progress: Progress,
+    unsynced: u64,
+    is_done: bool,
+}
+
+impl StateSync {
+    /// # Errors
+    ///
+    /// If the database cannot be read.
+    pub fn new(parts: SyncParts) -> anyhow::Result<Self> {
+        let now = parts.clock.now();
+        let coverage = parts.store.coverage()?;
+        let begun = parts.store.is_syncing()?;
+        let outlet = Outlet::new(parts.wire.clone(), parts.committees.clone());
+        Ok(Self {
+            peers: Peers::new(parts.committees.known().size(), parts.own),
+            outlet,
+            coverage,
+            begun,
+            target: None,
+            work: Work::default(),
+            next_ask: now,
+            first_offer: None,
+            next_block_request: now,
+            progress: Progress::new(now),
+            unsynced: 0,
+            is_done: false,
+            parts,
+        })
+    }
+
+    /// Whether the state is that of the target, and durable.
+    pub fn is_done(&self) -> bool {
+        self.is_done
+    }
+
+    /// The peers that were caught with something invalid.
+    pub fn blamed(&self) -> Vec<ValidatorIndex> {
+        self.peers.banned()
+    }
+
+    /// Whether anything was changed in the database. Before that, the sync can be given up.
+    pub fn has_begun(&self) -> bool {
+        self.begun
+    }
+
+    pub fn progress(&self) -> &Progress {
+        &self.progress
+    }
+
+    /// When [`Self::tick`] is due.
+    pub fn due(&self) -> Moment {
+        let look = self.parts.clock.now().after(LOOK_INTERVAL);
+        look.min(self.next_ask)
+    }
+
+    /// Whether messages of this kind are read at all.
+    pub fn wants(head: &Head) -> bool {
+        matches!(
+            head,
+            Head::SnapshotReply | Head::ChunkReply | Head::BlockReply { .. }
+        )
+    }
+
+    /// Upon a link that was made or lost.
+    pub fn linked(&mut self, peer: Identity, up: bool) {
+        let Some(place) = self.parts.committees.known().place(&peer) else {
+            return;
+        };
+        if up {
+            self.peers.at(place).linked = true;
+            self.ask(place);
+        } else {
+            let lost = self.peers.at(place).unlink();
+            self.work.put_back(place, lost);
+        }
+    }
+
+    /// Upon a frame.
+    ///
+    /// # Errors
+    ///
+    /// If the database fails: halt.
+    pub fn receive(&mut self, from: Identity, bytes: Bytes) -> anyhow::Result<()> {
+        let Some(place) = self.parts.committees.known().place(&from) else {
+            return Ok(());
+        };
+        if self.peers.at(place).banned || self.is_done {
+            return Ok(());
+        }
+        // Votes and proposals come in too, and are nobody's fault.
+        let judge = |head: Head| Self::wants(&head).then_some(()).ok_or(());
+        let Ok(messages) = Frame::read_judged(bytes, judge) else {
+            return Ok(());
+        };
+        for message in messages {
+            match message {
+                Message::SnapshotReply(proof) => self.on_snapshot(place, proof),
+                Message::ChunkReply { request, answer } => self.on_chunk(place, request, answer)?,
+                Message::BlockReply(block) => self.on_block(block)?,
+                _ => {}
+            }
+        }
+        self.go_on()
+    }
+
+    /// Does what is due.
+    ///
+    /// # Errors
+    ///
+    /// If the database fails: halt.
+    pub fn tick(&mut self) -> anyhow::Result<()> {
+        let now = self.parts.clock.now();
+        if self.is_done {
+            return Ok(());
+        }
+        if now >= self.next_ask {
+            self.next_ask = now.after(ASK_INTERVAL);
+            for place in self.peers.linked() {
+                self.ask(place);
+            }
+        }
+        for place in self.peers.linked() {
+            let late = self.peers.at(place).take_overdue(now, REQUEST_LASTS);
+            self.work.put_back(place, late);
+        }
+        self.go_on()
+    }
+
+    fn ask(&mut self, peer: ValidatorIndex) {
+        self.peers.at(peer).asked = true;
+        self.send(peer, Message::SnapshotRequest);
+    }
+
+    fn send(&self, peer: ValidatorIndex, message: Message) {
+        self.outlet.send(vec![Outbound {
+            to: Target::One(peer),
+            message,
+        }]);
+    }
+
+    fn on_snapshot(&mut self, from: ValidatorIndex, proof: Option<Box<SnapshotProof>>) {
+        let peer = self.peers.at(from);
+        if !std::mem::take(&mut peer.asked) {
+            return;
+        }
+        peer.answered = true;
+        let Some(proof) = proof else {
+            return;
+        };
+        if peer.proof.as_ref() == Some(&*proof) {
+            return;
+        }
+        let checked = proof.check(&self.parts.chain);
+        let valid = checked
+            .map_err(|flaw| flaw.to_string())
+            .and_then(|subject| match (self.parts.verify)(&proof.finalization) {
+                true => Ok(subject),
+                false => Err("its finalization does not verify".to_owned()),
+            });
+        match valid {
+            Ok(subject) => {
+                let now = self.parts.clock.now();
+                self.first_offer.get_or_insert(now);
+                let peer = self.peers.at(from);
+                peer.offer = Some(subject);
+                peer.proof = Some(*proof);
+            }
+            Err(why) => self.blame(from, &format!("a forged snapshot: {why}")),
+        }
+    }
+
+    /// Does what can be done now.
+    fn go_on(&mut self) -> anyhow::Result<()> {
+        self.choose_target()?;
+        let Some(target) = self.target else {
+            self.progress.waiting(self.peers.waiting_text(self.floor()));
+            return Ok(());
+        };
+        let right = self.coverage.share_at(target.height);
+        let is_whole = self
+            .coverage
+            .parts()
+            .all(|part| part.height == target.height);
+        let now = self.parts.clock.now();
+        self.progress.fetching(now, target.height, right, is_whole);
+        if is_whole {
+            self.request_block(target);
+        } else {
+            self.request_parts(target);
+        }
+        Ok(())
+    }
+
+    /// The height that a target must be above.
+    fn floor(&self) -> Height {
+        let covered = self.coverage.parts().map(|part| part.height).max();
+        covered.unwrap_or(self.parts.store.tip().height)
+    }
+
+    /// Chooses the newest snapshot, if there is no target or no peer has it.
+    fn choose_target(&mut self) -> anyhow::Result<()> {
+        if let Some(target) = &self.target
+            && self.peers.have(target.height)
+        {
+            return Ok(());
+        }
+        let now = self.parts.clock.now();
+        let waited = self
+            .first_offer
+            .is_some_and(|first| now >= first.after(ANSWERS_WITHIN));
+        if !waited && !self.peers.all_answered() {
+            return Ok(());
+        }
+        let floor = self.floor();
+        // A whole state needs its block only, so it may be the target again.
+        let newest = self.peers.newest_offer().filter(|offer| match self.begun {
+            true => offer.height >= floor,
+            false => offer.height > floor,
+        });
+        let Some(offer) = newest else {
+            return Ok(());
+        };
+        if self.target.is_some_and(|target| target == offer) {
+            return Ok(());
+        }
+        if !self.begun {
+            self.parts.store.begin_sync()?;
+            self.coverage = self.parts.store.coverage()?;
+            self.begun = true;
+        }
+        info!(height = %offer.height, root = %offer.root, "state sync: the target");
+        self.target = Some(offer);
+        for peer in self.peers.iter_mut() {
+            peer.forget_requests();
+        }
+        let open = self.coverage.parts();
+        let open = open.filter(|part| part.height != offer.height);
+        self.work.begin(open.map(|part| (part.span, part.height)));
+        Ok(())
+    }
+
+    /// Hands out parts to the peers that have room, the fastest first.
+    fn request_parts(&mut self, target: SnapshotSubject) {
+        let now = self.parts.clock.now();
+        let serving = self.peers.serving(target.height);
+        let count = serving.len().max(1);
+        self.progress.peers = serving.len();
+        if serving.is_empty() {
+            let text = self.peers.waiting_text(target.height);
+            self.progress.waits_for = Some(text);
+            return;
+        }
+        self.progress.waits_for = None;
+        for place in serving {
+            let share = self.work.left().div_ceil(count).max(1);
+            loop {
+                let peer = self.peers.at(place);
+                if peer.outstanding.len() >= peer.window.min(share) {
+                    break;
+                }
+                let usual = self.progress.usual_time();
+                let Some(item) = self.work.next(place, now, usual) else {
+                    break;
+                };
+                let request = ChunkRequest {
+                    height: target.height,
+                    span: item.span,
+                    since: item.since,
+                };
+                self.peers.at(place).outstanding.push((request, now));
+                self.send(place, Message::ChunkRequest(request));
+            }
+        }
+    }
+
+    fn on_chunk(
+        &mut self,
+        from: ValidatorIndex,
+        request: ChunkRequest,
+        answer: ChunkAnswer,
+    ) -> anyhow::Result<()> {
+        let now = self.parts.clock.now();
+        let Some(took) = self.peers.at(from).answered(&request, now) else {
+            return Ok(());
+        };
+        let Some(target) = self.target.filter(|target| target.height == request.height) else {
+            return Ok(());
+        };
+        let item = Item {
+            span: request.span,
+            since: request.since,
+        };
+        let bytes = match answer {
+            ChunkAnswer::Absent => {
+                let peer = self.peers.at(from);
+                peer.absent = Some(request.height);
+                let mut lost = peer.forget_requests();
+                lost.push(item);
+                self.work.put_back(from, lost);
+                // It may have a newer one.
+                if !self.peers.at(from).asked {
+                    self.ask(from);
+                }
+                return Ok(());
+            }
+            ChunkAnswer::TooMany => {
+                self.work.too_many(item, from);
+                return Ok(());
+            }
+            ChunkAnswer::Chunk(bytes) => bytes,
+        };
+        self.progress.received(now, bytes.len() as u64);
+        if self.coverage.is_right_at(&item.span, target.height) {
+            // Somebody else was faster.
+            self.work.done(&item);
+            return Ok(());
+        }
+        let chunk = Chunk::decode(bytes)
+            .ok()
+            .filter(|chunk| chunk.span().covers(&item.span) && chunk.since() == item.since.0);
+        let Some(chunk) = chunk else {
+            self.work.put_back(from, vec![item]);
+            self.blame(
+                from,
+                "a part that does not decode, or is not the requested one",
+            );
+            return Ok(());
+        };
+        let sync = self.unsynced + 1 >= PARTS_PER_SYNC;
+        let at = (target.height, &target.root);
+        match self
+            .parts
+            .store
+            .take_chunk(&chunk, at, &mut self.coverage, sync)
+        {
+            Ok(entries) => {
+                self.unsynced = if sync { 0 } else { self.unsynced + 1 };
+                self.peers
+                    .at(from)
+                    .delivered(took, self.progress.usual_time());
+                self.progress.verified(took, entries);
+                self.work.learn(&chunk.span(), entries);
+                for liar in self.work.done(&item) {
+                    self.blame(liar, "changes that do not verify, while another peer's do");
+                }
+                Ok(())
+            }
+            Err(ChunkError::Proof(_)) if item.since > Height(0) => {
+                let others = self.peers.serving(target.height).len();
+                self.work.doubt(item, from, others);
+                Ok(())
+            }
+            Err(ChunkError::Proof(_)) => {
+                self.work.put_back(from, vec![item]);
+                self.blame(from, "a part that does not verify");
+                Ok(())
+            }
+            Err(ChunkError::Store(error)) => Err(error).context("state sync"),
+        }
+    }
+
+    /// The peer is faulty. It is not asked again, and its link is cut.
+    fn blame(&mut self, place: ValidatorIndex, why: &str) {
+        let Some(identity) = self.parts.committees.known().identity(place) else {
+            return;
+        };
+        if self.peers.at(place).banned {
+            return;
+        }
+        warn!(validator = place.0, why, "state sync: a peer is faulty");
+        let peer = self.peers.at(place);
+        peer.banned = true;
+        peer.offer = None;
+        let lost = peer.unlink();
+        self.work.put_back(place, lost);
+        self.progress.blamed += 1;
+        (self.parts.cut)(identity, Cut::Off);
+    }
+
+    /// Requests the target's block from one peer after the other.
+    fn request_block(&mut self, target: SnapshotSubject) {
+        let now = self.parts.clock.now();
+        if now < self.next_block_request {
+            return;
+        }
+        self.next_block_request = now.after(BLOCK_INTERVAL);
+        if let Some(peer) = self.peers.next_in_turn() {
+            self.send(peer, Message::BlockRequest(target.id));
+        }
+    }
+
+    fn on_block(&mut self, block: Arc<Block>) -> anyhow::Result<()> {
+        let Some(target) = self.target.filter(|target| target.id == block.id()) else {
+            return Ok(());
+        };
+        if !self
+            .coverage
+            .parts()
+            .all(|part| part.height == target.height)
+        {
+            return Ok(());
+        }
+        let finished = self.parts.store.finish_sync(block, None, target.root);
+        finished.context("state sync")?;
+        info!(height = %target.height, bytes = self.progress.bytes, "state sync: the state is whole");
+        self.progress.done();
+        self.is_done = true;
+        Ok(())
+    }
+}
+
+impl std::fmt::Debug for StateSync {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "StateSync({:?})", self.progress)
+    }
+}
+
+/// The usual time of a part before the first one has come.
+const FIRST_PART_TAKES: Duration = Duration::from_secs(1);

@@ -1,0 +1,216 @@
+//! The peers that state sync fetches from.
+
+use super::work::Item;
+use quorate_consensus::Moment;
+use quorate_types::{ChunkRequest, Height, SnapshotProof, SnapshotSubject, ValidatorIndex};
+use std::time::Duration;
+
+/// Requests that a peer has at first.
+const FIRST_WINDOW: usize = 2;
+
+/// Most requests that a peer has at once: 10 MB, which fill 100 Mbit/s over 800 ms.
+const MAX_WINDOW: usize = 16;
+
+/// A part that takes so many times the usual time shows a slow peer.
+const SLOW: u32 = 4;
+
+/// One peer.
+#[derive(Default)]
+pub(super) struct Peer {
+    pub(super) linked: bool,
+    /// Whether a request for its newest snapshot is unanswered.
+    pub(super) asked: bool,
+    /// Whether it has said anything about its snapshots.
+    pub(super) answered: bool,
+    /// Its newest snapshot, verified, and what it was verified by.
+    pub(super) offer: Option<SnapshotSubject>,
+    pub(super) proof: Option<SnapshotProof>,
+    /// The snapshot that it said it does not have.
+    pub(super) absent: Option<Height>,
+    pub(super) outstanding: Vec<(ChunkRequest, Moment)>,
+    pub(super) window: usize,
+    /// The shortest time that a part took, and the mean.
+    least: Option<Duration>,
+    mean: Option<Duration>,
+    /// Whether it was caught with something invalid.
+    pub(super) banned: bool,
+}
+
+impl Peer {
+    /// The link is lost, and with it the requests. Returns what was requested.
+    pub(super) fn unlink(&mut self) -> Vec<Item> {
+        self.linked = false;
+        self.asked = false;
+        self.forget_requests()
+    }
+
+    /// Forgets the requests. Returns what was requested.
+    pub(super) fn forget_requests(&mut self) -> Vec<Item> {
+        let requests = std::mem::take(&mut self.outstanding);
+        requests.iter().map(|(request, _)| item(request)).collect()
+    }
+
+    /// Forgets the requests that have waited for too long. Returns what was requested.
+    pub(super) fn take_overdue(&mut self, now: Moment, limit: Duration) -> Vec<Item> {
+        let is_late = |sent: &Moment| now >= sent.after(limit);
+        let (late, rest) = std::mem::take(&mut self.outstanding)
+            .into_iter()
+            .partition::<Vec<_>, _>(|(_, sent)| is_late(sent));
+        self.outstanding = rest;
+        if !late.is_empty() {
+            self.window = 1;
+        }
+        late.iter().map(|(request, _)| item(request)).collect()
+    }
+
+    /// Upon an answer: how long it took; `None` if it was not requested.
+    pub(super) fn answered(&mut self, request: &ChunkRequest, now: Moment) -> Option<Duration> {
+        let place = self
+            .outstanding
+            .iter()
+            .position(|(asked, _)| asked == request)?;
+        let (_, sent) = self.outstanding.swap_remove(place);
+        Some(now.since(sent))
+    }
+
+    /// Upon a verified part. The window grows as long as requests do not wait for each other, and
+    /// shrinks if the peer is much slower than usual.
+    pub(super) fn delivered(&mut self, took: Duration, usual: Duration) {
+        let least = self.least.map_or(took, |least| least.min(took));
+        self.least = Some(least);
+        self.mean = Some(self.mean.map_or(took, |mean| (mean * 7 + took) / 8));
+        if took > usual * SLOW {
+            self.window = (self.window / 2).max(1);
+        } else if took <= least * 2 {
+            self.window = (self.window + 1).min(MAX_WINDOW);
+        }
+    }
+}
+
+fn item(request: &ChunkRequest) -> Item {
+    Item {
+        span: request.span,
+        since: request.since,
+    }
+}
+
+/// All peers, by their places in the committee.
+pub(super) struct Peers {
+    all: Vec<Peer>,
+    own: usize,
+    next: usize,
+}
+
+impl Peers {
+    pub(super) fn new(size: usize, own: ValidatorIndex) -> Self {
+        let peer = || Peer {
+            window: FIRST_WINDOW,
+            ..Peer::default()
+        };
+        Self {
+            all: (0..size).map(|_| peer()).collect(),
+            own: own.as_usize(),
+            next: 0,
+        }
+    }
+
+    pub(super) fn at(&mut self, place: ValidatorIndex) -> &mut Peer {
+        &mut self.all[place.as_usize()]
+    }
+
+    pub(super) fn iter_mut(&mut self) -> impl Iterator<Item = &mut Peer> {
+        self.all.iter_mut()
+    }
+
+    fn usable(&self) -> impl Iterator<Item = (usize, &Peer)> {
+        let all = self.all.iter().enumerate();
+        all.filter(|(place, peer)| *place != self.own && peer.linked && !peer.banned)
+    }
+
+    /// The peers that were caught with something invalid.
+    pub(super) fn banned(&self) -> Vec<ValidatorIndex> {
+        let all = self.all.iter().enumerate();
+        let banned = all.filter(|(_, peer)| peer.banned);
+        banned.map(|(place, _)| index(place)).collect()
+    }
+
+    /// The peers with a link that were not caught with anything.
+    pub(super) fn linked(&self) -> Vec<ValidatorIndex> {
+        self.usable().map(|(place, _)| index(place)).collect()
+    }
+
+    /// Whether all others are linked and have answered.
+    pub(super) fn all_answered(&self) -> bool {
+        let mut others = self.all.iter().enumerate();
+        others.all(|(place, peer)| place == self.own || peer.banned || peer.answered)
+    }
+
+    /// The newest verified snapshot.
+    pub(super) fn newest_offer(&self) -> Option<SnapshotSubject> {
+        let offers = self.usable().filter_map(|(_, peer)| peer.offer);
+        offers.max_by_key(|offer| offer.height)
+    }
+
+    /// Whether a peer may have this snapshot.
+    pub(super) fn have(&self, height: Height) -> bool {
+        self.usable().any(|(_, peer)| peer.may_have(height))
+    }
+
+    /// The peers that may have this snapshot, the fastest first.
+    pub(super) fn serving(&self, height: Height) -> Vec<ValidatorIndex> {
+        let mut serving: Vec<_> = self
+            .usable()
+            .filter(|(_, peer)| peer.may_have(height))
+            .map(|(place, peer)| (peer.mean, place))
+            .collect();
+        serving.sort_unstable();
+        serving.into_iter().map(|(_, place)| index(place)).collect()
+    }
+
+    /// One linked peer after the other.
+    pub(super) fn next_in_turn(&mut self) -> Option<ValidatorIndex> {
+        let linked = self.linked();
+        let place = linked.get(self.next % linked.len().max(1))?;
+        self.next += 1;
+        Some(*place)
+    }
+
+    /// What is waited for while there is no target above a height.
+    pub(super) fn waiting_text(&self, above: Height) -> String {
+        let linked = self.usable().count();
+        let others = self.all.len() - 1;
+        let answered = self.usable().filter(|(_, peer)| peer.answered).count();
+        let offering = self.usable().filter(|(_, peer)| peer.offer.is_some());
+        let newest = self.newest_offer();
+        match newest {
+            _ if linked == 0 => format!("a link to another validator: none of {others} is linked"),
+            None if answered < linked => {
+                format!(
+                    "{} of {linked} linked validators to say which snapshots they have",
+                    linked - answered
+                )
+            }
+            None => format!(
+                "a snapshot: none of the {linked} linked validators has one yet (see `snapshot_interval`)"
+            ),
+            Some(newest) if newest.height > above => {
+                "the answers of the other validators".to_owned()
+            }
+            Some(newest) => format!(
+                "a snapshot above block {above}: the newest of {} validators is that of block {}",
+                offering.count(),
+                newest.height
+            ),
+        }
+    }
+}
+
+impl Peer {
+    fn may_have(&self, height: Height) -> bool {
+        self.offer.is_some_and(|offer| offer.height >= height) && self.absent != Some(height)
+    }
+}
+
+fn index(place: usize) -> ValidatorIndex {
+    ValidatorIndex(u32::try_from(place).expect("places are 32 bits"))
+}

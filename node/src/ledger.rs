@@ -1,3 +1,0 @@
-//! What a block does to the accounts. It is in [`quorate_types`] because explorers execute blocks, too.
-
-pub use quorate_types::execution::{Execution, execute, touched};

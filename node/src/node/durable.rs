@@ -1,0 +1,193 @@
+//! Opening the data directory, database and vote journal, with exclusive access for this process.
+
+use super::LOCK_FILE;
+use crate::{
+    config::ValidatorConfig,
+    marker::Mark,
+    owner::{self, Owner},
+};
+use anyhow::{Context, bail};
+use quorate_files::{Privacy, own_folder};
+use quorate_machine::machine::{begin_after_loss, journal_folder};
+use quorate_storage::{
+    journal::{Journal, Recovered},
+    store::Store,
+    tree::{TableRows, Tree},
+};
+use quorate_types::{Epoch, Height, Nonce, Record, genesis::Genesis};
+use rand::Rng as _;
+use std::{
+    fs::{File, TryLockError},
+    path::Path,
+    sync::Arc,
+};
+use tracing::{info, warn};
+
+/// Creates the data directory accessible only to this user, or removes other users' access to an
+/// existing one: anybody who can write there could remove the journal.
+pub(super) fn own_data_directory(directory: &Path) -> anyhow::Result<()> {
+    if let Privacy::Tightened { mode } = own_folder(directory, LOCK_FILE).context("`data_dir`")? {
+        warn!(
+            folder = %directory.display(),
+            "the data directory was open to others (mode {mode:04o}) and is closed now (0700)"
+        );
+    }
+    Ok(())
+}
+
+/// Locks the data directory for as long as the returned file stays open.
+pub(crate) fn lock_directory(directory: &Path) -> anyhow::Result<File> {
+    let path = directory.join(LOCK_FILE);
+    let file = File::create(&path).with_context(|| format!("cannot write {}", path.display()))?;
+    match file.try_lock() {
+        Ok(()) => Ok(file),
+        Err(TryLockError::WouldBlock) => bail!(
+            "{} is in use by another process: two processes must never share a data directory",
+            directory.display()
+        ),
+        Err(TryLockError::Error(error)) => {
+            Err(error).with_context(|| format!("cannot lock {}", path.display()))
+        }
+    }
+}
+
+/// The vote journal, and facts about votes that it does not contain.
+struct OpenJournal {
+    pub(super) journal: Journal,
+    pub(super) recovered: Recovered,
+    /// The first epoch in which the key may vote.
+    pub(super) silent_before: Epoch,
+    /// Whether votes were lost.
+    pub(super) lost: bool,
+    /// Whether there is no sign that the key has voted.
+    pub(super) fresh: bool,
+}
+
+/// Opens the vote journal. If it is missing although the key has voted, the first record of the new
+/// journal says so, even if a start is interrupted at any point.
+fn open_journal(config: &ValidatorConfig, store: &Store) -> anyhow::Result<OpenJournal> {
+    let directory = journal_folder(&config.data_dir);
+    let [_, vote_key] = &config.key_files;
+    let mut mark = Mark::of(vote_key, config.chain)?;
+    let absent = Journal::is_absent(&directory)?;
+    let was_used = mark.was_used() || store.tip().height > Height(0);
+    let lost = mark.says_lost() || (absent && was_used);
+    if lost && config.committees.known().size() == 1 {
+        bail!(
+            "there is no vote journal in {}, and this is the only validator: nobody else knows what it \
+             has voted, and without that it could vote twice in a view. Find the journal, or begin a new \
+             chain",
+            directory.display()
+        );
+    }
+    // Before the journal is created: at the next start, an empty journal would look like a real
+    // one.
+    let fresh = mark.is_fresh() || (absent && !was_used);
+    mark.write(lost, fresh)?;
+    let (mut journal, mut recovered) = Journal::open(&directory, config.chain)?;
+    if lost {
+        begin_after_loss(&mut journal, &mut recovered.records).context("vote journal")?;
+        warn!(
+            journal = %directory.display(), key = %vote_key.display(),
+            "the vote key was used before, and its journal is gone: this validator follows, and votes \
+             again once the others have told from which view on it may"
+        );
+    }
+    // As soon as it contains a vote, the journal itself shows that the key has voted.
+    let told = |record: &Record| matches!(record, Record::Vote(_) | Record::Silence(_));
+    let fresh = fresh && !recovered.records.iter().any(told);
+    mark.write(false, fresh)?;
+    if recovered.truncated_bytes > 0 {
+        info!(
+            bytes = recovered.truncated_bytes,
+            "the journal ended in a record that was never acknowledged; it is cut off"
+        );
+    }
+    let first = mark.vote_from_epoch();
+    if first > Epoch(0) {
+        warn!(epoch = %first, "this key's journal was lost once: it votes from this epoch on");
+    }
+    Ok(OpenJournal {
+        journal,
+        recovered,
+        silent_before: first,
+        lost,
+        fresh,
+    })
+}
+
+/// The opened parts of a validator's data on disk.
+pub(super) struct OpenDurable {
+    pub(super) genesis: Arc<Genesis>,
+    pub(super) store: Store,
+    pub(super) tree: Tree<TableRows>,
+    pub(super) journal: Journal,
+    pub(super) records: Vec<Record>,
+    pub(super) silent_before: Epoch,
+    pub(super) fresh: bool,
+}
+
+/// Opens the database and the vote journal, and makes sure that they belong to this validator.
+pub(super) fn open_durable(config: &ValidatorConfig) -> anyhow::Result<OpenDurable> {
+    let own = Owner {
+        chain_id: config.chain,
+        identity: config.identity.identity(),
+    };
+    owner::check(&config.data_dir, &own).with_context(|| config.path.display().to_string())?;
+    let genesis = Arc::new(config.genesis.clone());
+    let database = config.data_dir.join("db");
+    let is_new = Store::is_absent(&database);
+    let (store, tree) = Store::open(&database, &genesis)?;
+    let OpenJournal {
+        journal,
+        recovered,
+        silent_before,
+        lost,
+        fresh,
+    } = open_journal(config, &store)?;
+    owner::claim(&config.data_dir, &own, config.place, &recovered.records)
+        .with_context(|| config.path.display().to_string())?;
+    if is_new && (!recovered.created || lost) {
+        warn!(
+            folder = %database.display(),
+            "the database is a new one, although this validator ran before. The chain is fetched from \
+             the others; transactions that this validator had accepted and that no final block holds are \
+             lost: their clients must submit them again"
+        );
+    }
+    Ok(OpenDurable {
+        genesis,
+        store,
+        tree,
+        journal,
+        records: recovered.records,
+        silent_before,
+        fresh,
+    })
+}
+
+/// Returns an unpredictable nonce that identifies this start.
+pub(super) fn fresh_nonce() -> Nonce {
+    let mut bytes = [0; 16];
+    rand::rng().fill_bytes(&mut bytes);
+    Nonce(bytes)
+}
+
+/// Locks the vote key's file for as long as the returned file stays open, against a second process
+/// with another data directory. On file systems without locks, continues without one.
+pub(super) fn lock_vote_key(path: &Path) -> anyhow::Result<File> {
+    let file = File::open(path).with_context(|| format!("cannot read {}", path.display()))?;
+    match file.try_lock() {
+        Ok(()) => {}
+        Err(TryLockError::WouldBlock) => bail!(
+            "the vote key {} is in use by another process on this machine: two processes with one vote \
+             key contradict each other, whatever their data directories. Stop the other one, or name \
+             this validator's own key in `vote_key`",
+            path.display()
+        ),
+        Err(TryLockError::Error(error)) => {
+            warn!(file = %path.display(), %error, "the vote key's file cannot be locked");
+        }
+    }
+    Ok(file)
+}

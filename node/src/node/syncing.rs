@@ -1,0 +1,291 @@
+//! Running state sync, before the validator takes part again.
+//!
+//! Nothing else runs meanwhile: no engine, no journal, so no vote. Clients get the status and are
+//! refused everything else, since the database holds the state of no block.
+
+use super::{
+    Asked, Ended,
+    ending::{Failures, explain_full_disk, first_failure, join, watch_the_end},
+    links::{LateLinks, p2p_config, peers_of},
+    listen, stop_signal,
+};
+use crate::{
+    cli::with_causes,
+    config::ValidatorConfig,
+    control::{CONTROL_SOCKET, ControlSocket},
+    reload,
+    rpc::{self, Audience, syncing::SyncRpc},
+};
+use commonware_runtime::{Supervisor as _, tokio::Context as Runtime};
+use crossbeam_channel::{Receiver, RecvTimeoutError, Sender, bounded};
+use prometheus::{Encoder as _, Registry, TextEncoder};
+use quorate_api::verdict::Health;
+use quorate_crypto::bls::HashedMessage;
+use quorate_machine::{
+    clock::{Clock, SystemClock},
+    live::LiveStatus,
+    metrics::NodeMetrics,
+    sync::{Progress, Stage, StateSync, SyncParts, VerifyCertificate},
+};
+use quorate_p2p::{Inbound, Lane, Links};
+use quorate_storage::store::Store;
+use quorate_types::Identity;
+use std::{
+    sync::{
+        Arc, Mutex, PoisonError,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::{Duration, Instant},
+};
+use tokio::{
+    net::TcpListener,
+    sync::{Notify, mpsc::unbounded_channel, oneshot, watch},
+    task::JoinSet,
+};
+use tracing::{error, info, warn};
+
+/// Frames that wait for the thread. An honest peer sends only what was requested.
+const MAX_WAITING_FRAMES: usize = 256;
+
+/// How often progress is logged.
+const LOG_INTERVAL: Duration = Duration::from_secs(5);
+
+/// How often the verdict is looked at that blocks are gone.
+const LOOK_INTERVAL: Duration = Duration::from_secs(1);
+
+/// After so long without a target, the validator tries again with the blocks that its peers keep.
+const SEARCH_LASTS: Duration = Duration::from_secs(60);
+
+/// What the thread is told.
+enum Event {
+    Frame(Identity, bytes::Bytes),
+    Linked(Identity, bool),
+}
+
+/// Resolves once the verdict is, twice in a row, that no peer keeps the blocks that are missing, or
+/// that more are missing than this validator is to keep (`most`).
+pub(super) async fn state_sync_is_due(live: Arc<LiveStatus>, links: Links, most: Option<u64>) {
+    let mut ticks = tokio::time::interval(LOOK_INTERVAL);
+    let mut seen = 0;
+    while seen < 2 {
+        ticks.tick().await;
+        let verdict = live.verdict(&links.peers());
+        let is_far = most.is_some_and(|most| verdict.blocks_behind > most);
+        let is_due = match verdict.state {
+            Health::BlocksGone => true,
+            Health::CatchingUp => is_far,
+            _ => false,
+        };
+        seen = if is_due { seen + 1 } else { 0 };
+    }
+}
+
+/// Fetches the state of a recent block. Returns whether the validator shall go on or stop.
+pub(super) async fn sync_until_whole(
+    context: Runtime,
+    config: &ValidatorConfig,
+    asked: &Asked,
+) -> anyhow::Result<Ended> {
+    let registry = Registry::new();
+    let metrics = Arc::new(NodeMetrics::register(&registry)?);
+    metrics.introduce(
+        &config.genesis,
+        config.committees.known(),
+        config.place,
+        &config.mempool,
+    );
+    let (failures, mut failed) = unbounded_channel();
+    let failures = Failures(failures);
+    let clock: Arc<dyn Clock> = Arc::new(SystemClock::start());
+    let (store, tree) = Store::open(&config.data_dir.join("db"), &config.genesis)?;
+    drop(tree);
+    let _ = asked.opened.set(store.clone());
+    let late_links = LateLinks::default();
+    let around = late_links.surroundings(clock.clone(), metrics.clone(), asked.wrap_wire.clone());
+    let sync = StateSync::new(SyncParts {
+        chain: config.chain,
+        committees: config.committees.clone(),
+        own: config.place,
+        store: store.clone(),
+        clock: clock.clone(),
+        wire: around.wire,
+        cut: around.cut,
+        verify: verify(config),
+    })?;
+    let control = ControlSocket::bind(&config.data_dir)?;
+    let listeners = listen(config)?;
+
+    let live = Arc::new(LiveStatus::new(config.committees.clone(), config.place));
+    let progress = Arc::new(Mutex::new(sync.progress().clone()));
+    let (to_sync, events) = bounded(MAX_WAITING_FRAMES);
+    let (p2p_context, p2p) = (context.child("p2p"), p2p_config(config));
+    let (links, network) =
+        quorate_p2p::start(p2p_context, p2p, inbound(to_sync.clone()), &registry).await?;
+    late_links.set(&links);
+    let link_events = to_sync.clone();
+    links.watch(Box::new(move |identity, up| {
+        let _ = link_events.send(Event::Linked(identity, up));
+    }));
+    let (done, whole) = oneshot::channel();
+    let ending = Arc::new(AtomicBool::new(false));
+    let shown = Shown {
+        progress: progress.clone(),
+        metrics: metrics.clone(),
+        ending: ending.clone(),
+    };
+    let sync_clock = clock.clone();
+    let thread = failures.thread("state-sync", move || {
+        if let Some(ended) = run(sync, &*sync_clock, &events, &shown)? {
+            let _ = done.send(ended);
+        }
+        Ok(())
+    })?;
+
+    let stop = Arc::new(Notify::new());
+    let state = SyncRpc::new(rpc::syncing::Parts {
+        config: config.rpc.clone(),
+        name: config.genesis.name.clone(),
+        chain: config.chain,
+        scheme: config.genesis.scheme.clone(),
+        fees: config.genesis.fees,
+        live: live.clone(),
+        store,
+        peers: peers_of(&links),
+        progress: progress.clone(),
+        stop: stop.clone(),
+        metrics: Box::new(move |verdict| {
+            metrics.judged(verdict, live.own(), live.usual_interval());
+            let mut text = Vec::new();
+            if let Err(error) = TextEncoder::new().encode(&registry.gather(), &mut text) {
+                error!(%error, "metrics cannot be encoded");
+            }
+            String::from_utf8(text).unwrap_or_default()
+        }),
+    });
+    let control = tokio::spawn(control.serve_router(rpc::syncing::control_router(state.clone())));
+    let (stopping, servers) = serve(&state, listeners);
+    // A hangup would end the process otherwise. There is nothing to apply it to yet.
+    let mut hangups = reload::hangups()?;
+    tokio::spawn(async move {
+        while hangups.recv().await.is_some() {
+            warn!("state sync is under way: the configuration is reread after it");
+        }
+    });
+
+    let outcome = tokio::select! {
+        signal = stop_signal(asked.stop_with_stdin) => signal.map(|()| Ended::Stopped),
+        () = stop.notified() => Ok(Ended::Stopped),
+        error = network => Err(anyhow::Error::from(error).context("network")),
+        ended = control => Err(anyhow::anyhow!("the control socket ended: {ended:?}")),
+        Ok(ended) = whole => Ok(ended),
+        error = first_failure(&mut failed) => Err(error),
+    };
+    let outcome = outcome.map_err(explain_full_disk);
+    match &outcome {
+        Ok(Ended::Stopped) => {
+            info!("stopping");
+            watch_the_end();
+        }
+        Ok(_) => {}
+        Err(error) => {
+            error!("stopping: {}", with_causes(error));
+            watch_the_end();
+        }
+    }
+    let _ = std::fs::remove_file(config.data_dir.join(CONTROL_SOCKET));
+    let _ = stopping.send(());
+    ending.store(true, Ordering::Relaxed);
+    join(vec![thread]).await;
+    let _ = tokio::time::timeout(Duration::from_secs(2), servers.join_all()).await;
+    outcome
+}
+
+fn verify(config: &ValidatorConfig) -> VerifyCertificate {
+    let (chain, scheme) = (config.chain, config.scheme.clone());
+    Box::new(move |certificate| {
+        let message = HashedMessage::new(&certificate.subject.signed_bytes(&chain));
+        scheme.verify(&message, &certificate.proof)
+    })
+}
+
+/// Passes on what may be an answer. What does not fit is lost, and requested again.
+fn inbound(to_sync: Sender<Event>) -> Arc<Inbound> {
+    Arc::new(move |from, lane, bytes| {
+        if lane == Lane::Fetch {
+            let _ = to_sync.try_send(Event::Frame(from, bytes));
+        }
+    })
+}
+
+/// Where the thread shows its progress, and whether it has to end.
+struct Shown {
+    progress: Arc<Mutex<Progress>>,
+    metrics: Arc<NodeMetrics>,
+    ending: Arc<AtomicBool>,
+}
+
+impl Shown {
+    fn show(&self, progress: &Progress) {
+        self.metrics.sync.show(progress);
+        let mut shown = self.progress.lock().unwrap_or_else(PoisonError::into_inner);
+        *shown = progress.clone();
+    }
+}
+
+/// Runs state sync until it is done, given up, or told to end (`None`).
+fn run(
+    mut sync: StateSync,
+    clock: &dyn Clock,
+    events: &Receiver<Event>,
+    shown: &Shown,
+) -> anyhow::Result<Option<Ended>> {
+    let started = Instant::now();
+    let mut logged = Instant::now();
+    info!("state sync: fetching the state of a recent block from the other validators");
+    while !shown.ending.load(Ordering::Relaxed) {
+        let wait = sync.due().since(clock.now());
+        match events.recv_timeout(wait) {
+            Ok(Event::Frame(from, bytes)) => sync.receive(from, bytes)?,
+            Ok(Event::Linked(peer, up)) => sync.linked(peer, up),
+            Err(RecvTimeoutError::Timeout) => {}
+            Err(RecvTimeoutError::Disconnected) => return Ok(None),
+        }
+        sync.tick()?;
+        let progress = sync.progress();
+        shown.show(progress);
+        if sync.is_done() {
+            return Ok(Some(Ended::StateIsWhole));
+        }
+        if logged.elapsed() >= LOG_INTERVAL {
+            logged = Instant::now();
+            info!("{}", rpc::syncing::summary(progress));
+        }
+        let searches = progress.stage == Stage::Searching && !sync.has_begun();
+        if searches && started.elapsed() >= SEARCH_LASTS {
+            info!(
+                "state sync: no peer has a snapshot that is of use; trying again to fetch blocks"
+            );
+            return Ok(Some(Ended::NoSnapshot));
+        }
+    }
+    Ok(None)
+}
+
+fn serve(
+    state: &SyncRpc,
+    listeners: Vec<(Audience, TcpListener)>,
+) -> (watch::Sender<()>, JoinSet<()>) {
+    let (stop, stopped) = watch::channel(());
+    let mut tasks = JoinSet::new();
+    for (audience, listener) in listeners {
+        let router = rpc::syncing::router(state.clone(), audience);
+        let config = state.config().clone();
+        let clients = rpc::clients(&config);
+        let mut stopped = stopped.clone();
+        tasks.spawn(async move {
+            let shutdown = async { drop(stopped.changed().await) };
+            rpc::serve_router(router, config, clients, listener, shutdown).await;
+        });
+    }
+    (stop, tasks)
+}

@@ -1,0 +1,206 @@
+//! The API while state sync is under way: the status, health and metrics. Everything else is
+//! refused, since the database holds the state of no block.
+
+use super::{Audience, answers, error::RpcError};
+use crate::config::RpcConfig;
+use axum::{
+    Json, Router,
+    extract::State,
+    http::header,
+    response::IntoResponse,
+    routing::{get, post},
+};
+use quorate_api::{
+    StatusJson,
+    verdict::{Health, VerdictJson, Voter, VoterJson, Voting, grouped, spoken},
+};
+use quorate_machine::{
+    live::LiveStatus,
+    sync::{Progress, Stage},
+};
+use quorate_p2p::PeerStatus;
+use quorate_storage::store::Store;
+use quorate_types::{ChainId, genesis::Fees};
+use std::sync::{Arc, Mutex, PoisonError};
+use tokio::sync::Notify;
+
+/// The handles behind [`SyncRpc`].
+pub(crate) struct Parts {
+    pub(crate) config: RpcConfig,
+    pub(crate) name: String,
+    pub(crate) chain: ChainId,
+    pub(crate) scheme: String,
+    pub(crate) fees: Fees,
+    pub(crate) live: Arc<LiveStatus>,
+    pub(crate) store: Store,
+    pub(crate) peers: Box<dyn Fn() -> Vec<PeerStatus> + Send + Sync>,
+    pub(crate) progress: Arc<Mutex<Progress>>,
+    /// Notified when an operator orders a stop.
+    pub(crate) stop: Arc<Notify>,
+    /// Renders the text of `/metrics`, given the verdict.
+    pub(crate) metrics: Box<dyn Fn(&VerdictJson) -> String + Send + Sync>,
+}
+
+/// The state shared by the request handlers.
+#[derive(Clone)]
+pub(crate) struct SyncRpc(Arc<Parts>);
+
+impl SyncRpc {
+    pub(crate) fn new(parts: Parts) -> Self {
+        Self(Arc::new(parts))
+    }
+
+    pub(crate) fn config(&self) -> &RpcConfig {
+        &self.0.config
+    }
+
+    fn progress(&self) -> Progress {
+        let progress = self.0.progress.lock();
+        progress.unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    fn verdict(&self) -> VerdictJson {
+        let committee = self.0.live.committees().known();
+        let progress = self.progress();
+        let others = (self.0.peers)().into_iter().filter_map(|peer| {
+            Some(VoterJson {
+                validator: committee.place(&peer.identity)?,
+                name: peer.identity.short(),
+                state: match peer.connected {
+                    true => Voter::Fresh,
+                    false => Voter::Unreachable,
+                },
+            })
+        });
+        VerdictJson {
+            state: Health::StateSync,
+            summary: summary(&progress),
+            remedy: None,
+            notes: Vec::new(),
+            block_age_ms: None,
+            since_ms: None,
+            blocks_behind: 0,
+            seconds_left: progress.left().map(|left| left.as_secs()),
+            voting: Voting::StateSync,
+            voters: 0,
+            quorum: committee.quorum(),
+            others: others.collect(),
+            gone: None,
+        }
+    }
+
+    fn refusal(&self) -> RpcError {
+        RpcError::unavailable("state_sync", &summary(&self.progress()))
+    }
+}
+
+/// One sentence about the progress.
+pub(crate) fn summary(progress: &Progress) -> String {
+    let target = progress.target.map_or(0, |height| height.0);
+    let share = (progress.share * 1_000.0).floor() / 10.0;
+    match (progress.stage, &progress.waits_for) {
+        (Stage::Searching, None) => "state sync: asking for snapshots".to_owned(),
+        (Stage::Searching, Some(what)) => format!("state sync: waits for {what}"),
+        (Stage::Fetching, Some(what)) => format!(
+            "state sync: {share:.1} % of the state after block {} is here; waits for {what}",
+            grouped(target)
+        ),
+        (Stage::Fetching, None) => {
+            let left = match progress.left() {
+                Some(left) => format!(", {} left", spoken(left.as_millis() as u64)),
+                None => String::new(),
+            };
+            format!(
+                "state sync: {share:.1} % of the state after block {}, {:.1} MB at {:.1} MB/s from \
+                 {} peers{left}",
+                grouped(target),
+                progress.bytes as f64 / 1e6,
+                progress.bytes_per_second() / 1e6,
+                progress.peers,
+            )
+        }
+        (Stage::Completing, _) => format!(
+            "state sync: the state after block {} is whole; fetching the block",
+            grouped(target)
+        ),
+        (Stage::Done, _) => format!(
+            "state sync: done; the validator goes on from block {}",
+            grouped(target)
+        ),
+    }
+}
+
+/// Returns all routes for an audience.
+pub(crate) fn router(state: SyncRpc, audience: Audience) -> Router {
+    let routes = Router::new().route("/v1/status", get(status)).route(
+        "/v1/health",
+        get(|| async { Json(serde_json::json!({"alive": true})) }),
+    );
+    let routes = match audience {
+        Audience::Public => routes,
+        Audience::Operator => routes
+            .route("/metrics", get(metrics))
+            .route("/v1/metrics", get(metrics)),
+    };
+    routes.fallback(refuse).with_state(state)
+}
+
+/// Returns the routes of the control socket.
+pub(crate) fn control_router(state: SyncRpc) -> Router {
+    let stop = Router::new()
+        .route("/v1/stop", post(stop))
+        .with_state(state.clone());
+    stop.merge(router(state, Audience::Operator))
+}
+
+async fn refuse(State(state): State<SyncRpc>) -> RpcError {
+    state.refusal()
+}
+
+async fn stop(State(state): State<SyncRpc>) -> Json<serde_json::Value> {
+    state.0.stop.notify_one();
+    Json(serde_json::json!({ "stopping": true }))
+}
+
+async fn metrics(State(state): State<SyncRpc>) -> impl IntoResponse {
+    let kind = [(header::CONTENT_TYPE, "text/plain; version=0.0.4")];
+    (kind, (state.0.metrics)(&state.verdict()))
+}
+
+async fn status(State(state): State<SyncRpc>) -> Json<StatusJson> {
+    let parts = &state.0;
+    let live = &parts.live;
+    let links = (parts.peers)();
+    let tip = parts.store.tip();
+    Json(StatusJson {
+        name: parts.name.clone(),
+        chain_id: parts.chain,
+        version: env!("CARGO_PKG_VERSION").to_owned(),
+        validator: live.own(),
+        validators: live.committees().known().size(),
+        epoch: 0,
+        view: live.view(),
+        finalized_height: tip.height,
+        executed_height: tip.height,
+        executed_id: tip.id,
+        executed_timestamp_ms: 0,
+        state_root: tip.state_root,
+        fees: parts.fees,
+        mempool_transactions: 0,
+        peers: links
+            .iter()
+            .map(|status| answers::peer(live, status))
+            .collect(),
+        blocked: Vec::new(),
+        uptime_seconds: live.started().elapsed().as_secs(),
+        behind: true,
+        sync: None,
+        verdict: Some(state.verdict()),
+        first_height: tip.height,
+        database_bytes: parts.store.bytes(),
+        journal_bytes: 0,
+        clock_ahead_ms: None,
+        scheme: parts.scheme.clone(),
+        evidence: 0,
+    })
+}

@@ -1,0 +1,95 @@
+//! Whether honest validators vote only for blocks that may follow what was decided before (R3, R11): judged by
+//! who has signed what, not by the certificates that a validator holds.
+
+use quorate_types::{Block, Digest, Epoch, Header, Height, Subject, View, VoteKind};
+use std::collections::BTreeMap;
+
+/// The blocks that honest validators have in their journals.
+#[derive(Default)]
+pub(crate) struct Parents {
+    headers: BTreeMap<Digest, Header>,
+    /// What blocks that begin an epoch were taken to build on, and by whom, until that height is final.
+    borders: BTreeMap<Height, Vec<(usize, Digest)>>,
+}
+
+impl Parents {
+    pub(crate) fn journaled(&mut self, block: &Block) {
+        self.headers.insert(block.id(), *block.header());
+    }
+
+    /// An honest validator votes notarize for this block in a view. `signed` tells whether enough have
+    /// signed for a certificate to be there; `agreed` which block is final at a height, if one is.
+    pub(crate) fn vote(
+        &mut self,
+        host: usize,
+        (epoch, view, id): (Epoch, View, Digest),
+        mut signed: impl FnMut(Subject) -> bool,
+        agreed: impl Fn(Height) -> Option<Digest>,
+    ) -> Result<(), String> {
+        let Some(header) = self.headers.get(&id) else {
+            return Ok(());
+        };
+        let refused = |why: String| {
+            Err(format!(
+                "host {host} votes notarize in {epoch:?} {view:?} {why}"
+            ))
+        };
+        let mut notarized = |view: View, payload: Digest| {
+            signed(Subject {
+                epoch,
+                view,
+                kind: VoteKind::Notarize,
+                payload,
+            })
+        };
+        let parent_view = if header.view < view {
+            // The epoch's last block once more, on its own newest notarization.
+            let mut views = (header.view.0..view.0).rev().map(View);
+            let Some(newest) = views.find(|view| notarized(*view, id)) else {
+                return refused("for an older block that no quorum has notarized".to_owned());
+            };
+            newest
+        } else if header.parent_view > View(0) {
+            if !notarized(header.parent_view, header.parent) {
+                let parent_view = header.parent_view;
+                return refused(format!("on a block that {parent_view:?} has not notarized"));
+            }
+            header.parent_view
+        } else {
+            let height = Height(header.height.0 - 1);
+            match agreed(height) {
+                Some(last) if last != header.parent => {
+                    return refused("on another block than the epoch before ended with".to_owned());
+                }
+                Some(_) => {}
+                None => self
+                    .borders
+                    .entry(height)
+                    .or_default()
+                    .push((host, header.parent)),
+            }
+            View(0)
+        };
+        for between in (parent_view.0 + 1..view.0).map(View) {
+            if !signed(Subject::nullify(epoch, between)) {
+                return refused(format!(
+                    "for a block after {parent_view:?}, and {between:?} is not nullified"
+                ));
+            }
+        }
+        Ok(())
+    }
+
+    /// A block is final.
+    pub(crate) fn agreed(&mut self, height: Height, id: Digest) -> Result<(), String> {
+        for (host, parent) in self.borders.remove(&height).unwrap_or_default() {
+            if parent != id {
+                return Err(format!(
+                    "host {host} has voted for the first block of an epoch on another block at {height:?} \
+                     than the final one"
+                ));
+            }
+        }
+        Ok(())
+    }
+}

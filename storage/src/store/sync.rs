@@ -1,0 +1,509 @@
+//! State sync: serving the state after a block in chunks, and assembling a state from chunks.
+//!
+//! A receiver keeps, durably, at which height each part of the key space is right: its **coverage**.
+//! A chunk is verified against the root after the target block and written, with what it makes of the
+//! coverage, in one batch; so a crash costs the chunks that were not written yet. A part that is right
+//! at an older height is brought to a newer one by its changes alone, whether it was right since this
+//! validator executed that block itself or since a chunk for an earlier target came.
+//!
+//! # Why there is no manifest
+//!
+//! A receiver stores at which height each part of the key space is right (its coverage). A chunk
+//! holds a part's entries, or those that changed after the height at which the receiver has it;
+//! together with what is held they must hash to the certified root. So resuming, a moving target
+//! and a validator that was away for a while are one case. Chunks are bounded by bits of the key
+//! hash, not by nibbles, so that they have 8,192 to 16,384 accounts whatever the state's size. The
+//! rows of the account table are under the key hash, with the height of the last change, so that a
+//! chunk is one range of them. A snapshot is RocksDB's own, pinned between two commits: nothing is
+//! copied and no commit waits; it lasts as long as the process. Each served chunk is hashed against
+//! the root before it is sent.
+
+use super::{
+    ACCOUNTS, BLOCKS, IDS, META, NODES, ROOTS, SYNC, Store, StoreError, StoredTip, failed,
+    height_key,
+    prune::{BASE, PRUNED},
+};
+use crate::{
+    database::{Batch, DatabaseError, Snapshot},
+    tree::{
+        self, CHUNK_MAX_ENTRIES, Chunk, KnownNode, NodeStore, ProofError, RowKey, SpanNodes as _,
+        Tree, assemble, key_after,
+    },
+};
+use commonware_codec::{Copying, DecodeExt, Encode, FixedSize};
+use quorate_types::{Account, Block, Certificate, Digest, Height, Span};
+use std::{
+    collections::BTreeMap,
+    path::PathBuf,
+    sync::{Arc, OnceLock},
+};
+
+/// The state after one block, unaffected by later blocks.
+pub struct StateSnapshot {
+    height: Height,
+    root: Digest,
+    path: Arc<PathBuf>,
+    rows: Arc<dyn Snapshot>,
+    /// Opened at the first chunk, since that reads the upper branches.
+    tree: OnceLock<Tree<SnapshotRows>>,
+}
+
+/// A snapshot's answer for a span.
+#[derive(Debug)]
+pub enum Served {
+    /// A chunk that covers it.
+    Chunk(Chunk),
+    /// The span holds more than [`CHUNK_MAX_ENTRIES`]: request its halves.
+    TooMany,
+}
+
+struct SnapshotRows(Arc<dyn Snapshot>);
+
+impl NodeStore for SnapshotRows {
+    fn get(&self, key: &RowKey) -> Result<Option<Vec<u8>>, DatabaseError> {
+        let mut rows = self.0.get_sorted(NODES, &[key.as_ref()])?;
+        Ok(rows.pop().flatten())
+    }
+
+    fn get_sorted(&self, keys: &[RowKey]) -> Result<Vec<Option<Vec<u8>>>, DatabaseError> {
+        let keys: Vec<&[u8]> = keys.iter().map(RowKey::as_ref).collect();
+        self.0.get_sorted(NODES, &keys)
+    }
+}
+
+impl StateSnapshot {
+    /// The block of this state.
+    pub fn height(&self) -> Height {
+        self.height
+    }
+
+    /// The root of the state.
+    pub fn root(&self) -> Digest {
+        self.root
+    }
+
+    /// The entries of a span that changed after a height, or all if that is 0, with their proof.
+    ///
+    /// The span's whole content is hashed: what does not lead to the root never leaves this node.
+    ///
+    /// # Errors
+    ///
+    /// If the database cannot be read or is damaged.
+    pub fn chunk(&self, span: &Span, since: Height) -> Result<Served, StoreError> {
+        let tree = match self.tree.get() {
+            Some(tree) => tree,
+            None => {
+                let opened = Tree::open(SnapshotRows(self.rows.clone()));
+                let opened = opened.map_err(|error| self.tree_error(error))?;
+                self.tree.get_or_init(|| opened)
+            }
+        };
+        let way = tree.way_to(span);
+        let (span, siblings) = way.map_err(|error| self.tree_error(error))?;
+        let rows = self
+            .rows
+            .rows_from(ACCOUNTS, span.first(), CHUNK_MAX_ENTRIES + 1);
+        let rows = rows.map_err(|source| failed(&self.path, source))?;
+        let entries = rows_in(&span, &rows);
+        if entries.clone().count() > CHUNK_MAX_ENTRIES {
+            return Ok(Served::TooMany);
+        }
+        let all = entries
+            .clone()
+            .map(|(key, row)| (key, &row[..Account::SIZE]));
+        let whole = Chunk::new(span, siblings.clone(), 0, all);
+        if whole.verify(&self.root, std::iter::empty()).is_err() {
+            let what = format!("the accounts at {span} do not make the state's root");
+            return Err(StoreError::Damaged {
+                path: self.path.to_path_buf(),
+                what,
+            });
+        }
+        if since == Height(0) {
+            return Ok(Served::Chunk(whole));
+        }
+        let changed = entries.filter(|(_, row)| row[Account::SIZE..] > height_key(since)[..]);
+        let changed = changed.map(|(key, row)| (key, &row[..Account::SIZE]));
+        Ok(Served::Chunk(Chunk::new(span, siblings, since.0, changed)))
+    }
+
+    fn tree_error(&self, error: tree::TreeError) -> StoreError {
+        match error {
+            tree::TreeError::Store(source) => failed(&self.path, source),
+            error => StoreError::Damaged {
+                path: self.path.to_path_buf(),
+                what: format!("state tree: {error}"),
+            },
+        }
+    }
+}
+
+/// A part of the key space, and the height at which it is right; 0 if nothing is known of it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Covered {
+    /// The part.
+    pub span: Span,
+    /// The height whose state is complete.
+    pub height: Height,
+    /// The topmost nodes in it, if a chunk brought it there.
+    nodes: Vec<KnownNode>,
+}
+
+/// The height at which each part of the key space is right. Its parts make up the key space.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Coverage {
+    /// By their first keys.
+    parts: BTreeMap<tree::Key, Covered>,
+}
+
+impl Coverage {
+    /// The parts, in the order of the key space.
+    pub fn parts(&self) -> impl DoubleEndedIterator<Item = &Covered> {
+        self.parts.values()
+    }
+
+    /// Whether every key of a span is in parts that are right at a height.
+    pub fn is_right_at(&self, span: &Span, height: Height) -> bool {
+        self.overlapping(span).all(|part| part.height == height)
+    }
+
+    /// How much of the key space is right at a height: 0 to 1. Keys are hashes, so this is about the
+    /// same part of the state.
+    pub fn share_at(&self, height: Height) -> f64 {
+        let parts = self.parts().filter(|part| part.height == height);
+        let share =
+            |part: &Covered| 0.5_f64.powi(i32::try_from(part.span.bits()).unwrap_or(i32::MAX));
+        parts.map(share).sum()
+    }
+
+    /// The parts that share keys with a span: those in it, or the one that it is in.
+    fn overlapping(&self, span: &Span) -> impl Iterator<Item = &Covered> {
+        let before = self.parts.range(..=*span.first()).next_back();
+        let wider = before.filter(|(_, part)| part.span.covers(span));
+        let inside = self.parts.range(*span.first()..);
+        let inside = inside.take_while(|(_, part)| span.covers(&part.span));
+        let skipped = usize::from(wider.is_some_and(|(_, part)| part.span == *span));
+        wider
+            .into_iter()
+            .chain(inside.skip(skipped))
+            .map(|(_, part)| part)
+    }
+
+    /// The parts that a span replaces, and those that come in their places: the span itself, and what
+    /// of a wider part is beside it.
+    fn replaced(&self, new: Covered) -> (Vec<Span>, Vec<Covered>) {
+        let mut added = Vec::new();
+        let mut removed = Vec::new();
+        for part in self.overlapping(&new.span) {
+            removed.push(part.span);
+            if !new.span.covers(&part.span) {
+                added.extend(
+                    around(&part.span, &new.span)
+                        .into_iter()
+                        .map(|span| Covered {
+                            span,
+                            height: part.height,
+                            nodes: Vec::new(),
+                        }),
+                );
+            }
+        }
+        added.push(new);
+        (removed, added)
+    }
+}
+
+/// Why a chunk is refused.
+#[derive(Debug, thiserror::Error)]
+pub enum ChunkError {
+    /// It does not verify: its sender is faulty, or this database is, if the chunk is about
+    /// changes.
+    #[error(transparent)]
+    Proof(#[from] ProofError),
+    /// The database failed: halt.
+    #[error(transparent)]
+    Store(#[from] StoreError),
+}
+
+impl Store {
+    /// The state after the newest block. For the thread that commits; others may read it as long as
+    /// they like.
+    pub fn pin(&self) -> StateSnapshot {
+        let tip = self.tip();
+        StateSnapshot {
+            height: tip.height,
+            root: tip.state_root,
+            path: self.path.clone(),
+            rows: self.database.snapshot(),
+            tree: OnceLock::new(),
+        }
+    }
+
+    /// Starts to bring the state to a later block by chunks, from what is stored, or continues.
+    /// Until [`Self::finish_sync`] the state is that of no block, and nothing can be executed. All
+    /// blocks but the newest are deleted, since none between them and the target will be stored.
+    ///
+    /// # Errors
+    ///
+    /// If the database fails: halt.
+    pub fn begin_sync(&self) -> Result<(), StoreError> {
+        if self.is_syncing()? {
+            return Ok(());
+        }
+        let tip = self.tip().height;
+        while self.prune(tip, u64::MAX)? < tip {}
+        let mut batch = Batch::default();
+        batch.put(SYNC, Span::ALL.encode(), covered_row(tip, &[]));
+        self.write(&batch, true)
+    }
+
+    /// Whether the state is being assembled from chunks.
+    ///
+    /// # Errors
+    ///
+    /// If the database cannot be read.
+    pub fn is_syncing(&self) -> Result<bool, StoreError> {
+        let rows = self.database.rows_from(SYNC, &[], 1);
+        Ok(!rows
+            .map_err(|source| failed(&self.path, source))?
+            .is_empty())
+    }
+
+    /// The height at which each part of the key space is right, in the order of the key space.
+    ///
+    /// # Errors
+    ///
+    /// If the database cannot be read or is damaged.
+    pub fn coverage(&self) -> Result<Coverage, StoreError> {
+        let rows = self.database.rows_from(SYNC, &[], usize::MAX);
+        let rows = rows.map_err(|source| failed(&self.path, source))?;
+        let parts = rows
+            .iter()
+            .map(|(key, row)| {
+                let covered = read_covered(key, row);
+                let covered =
+                    covered.map_err(|error| self.damaged("a row of state sync", &error))?;
+                Ok((*covered.span.first(), covered))
+            })
+            .collect::<Result<_, StoreError>>()?;
+        Ok(Coverage { parts })
+    }
+
+    /// Verifies a chunk against the root after a block, and writes it; without `sync`, a crash may cost
+    /// it. Returns how many entries the chunk's span has.
+    ///
+    /// # Errors
+    ///
+    /// [`ChunkError::Proof`] if it does not verify; nothing is changed then.
+    pub fn take_chunk(
+        &self,
+        chunk: &Chunk,
+        (height, root): (Height, &Digest),
+        coverage: &mut Coverage,
+        sync: bool,
+    ) -> Result<usize, ChunkError> {
+        let span = chunk.span();
+        let rows = match chunk.since() {
+            0 => Vec::new(),
+            _ => self.accounts_in(&span)?,
+        };
+        let held = rows.iter().map(|(key, row)| (key, &row[..Account::SIZE]));
+        let verified = chunk.verify(root, held)?;
+        let mut batch = Batch::default();
+        for (key, value) in chunk.entries() {
+            batch.put(ACCOUNTS, key, [value, &height_key(height)].concat());
+        }
+        for (key, row) in verified.rows() {
+            batch.put(NODES, key, row);
+        }
+        let entries = verified
+            .nodes
+            .iter()
+            .map(|node| node.entries as usize)
+            .sum();
+        let (removed, added) = coverage.replaced(Covered {
+            span,
+            height,
+            nodes: verified.nodes,
+        });
+        for part in &removed {
+            batch.delete(SYNC, part.encode());
+        }
+        for part in &added {
+            batch.put(
+                SYNC,
+                part.span.encode(),
+                covered_row(part.height, &part.nodes),
+            );
+        }
+        self.write(&batch, sync)?;
+        for part in &removed {
+            coverage.parts.remove(part.first());
+        }
+        let added = added.into_iter().map(|part| (*part.span.first(), part));
+        coverage.parts.extend(added);
+        Ok(entries)
+    }
+
+    /// Ends a sync: every part of the key space is right at the target's height. The target becomes the
+    /// tip and the only stored block, and the tree is opened anew.
+    ///
+    /// # Errors
+    ///
+    /// If the database fails or is damaged: halt.
+    ///
+    /// # Panics
+    ///
+    /// If a part is not right at that height.
+    pub fn finish_sync(
+        &self,
+        block: Arc<Block>,
+        certificate: Option<Certificate>,
+        root: Digest,
+    ) -> Result<Tree<tree::TableRows>, StoreError> {
+        let height = block.height();
+        let coverage = self.coverage()?;
+        assert!(
+            coverage.parts().all(|covered| covered.height == height),
+            "every part is right at the target's height"
+        );
+        let nodes: Vec<KnownNode> = coverage
+            .parts()
+            .flat_map(|covered| covered.nodes.iter().copied())
+            .collect();
+        let mut bucket = |span: &Span| {
+            let rows = self.accounts_in(span)?;
+            let entry = |(key, row): (tree::Key, Vec<u8>)| (key, row[..Account::SIZE].to_vec());
+            Ok::<_, StoreError>(rows.into_iter().map(entry).collect())
+        };
+        let (made, upper) = assemble(&nodes, &mut bucket)?;
+        if made != root {
+            return Err(self.damaged_by(format!("chunks make the root {made}, not {root}")));
+        }
+        let mut batch = Batch::default();
+        for (key, row) in upper.rows() {
+            batch.put(NODES, key, row);
+        }
+        let mut row = block.encode().to_vec();
+        if let Some(certificate) = &certificate {
+            row.extend_from_slice(&certificate.encode());
+        }
+        let key = height_key(height);
+        let before = self.get(META, b"tip")?.unwrap_or_default();
+        let before = Height::decode(Copying(&before)).map_err(|e| self.damaged("tip", &e))?;
+        let old = self.block(before)?.map(|stored| stored.block);
+        self.stage_removal(before, old.as_deref(), &mut batch)?;
+        batch.put(META, PRUNED, height.encode());
+        batch.put(META, BASE, height.encode());
+        batch.put(BLOCKS, key, row);
+        batch.put(IDS, block.id(), key);
+        batch.put(ROOTS, key, root);
+        batch.put(META, b"tip", key);
+        for covered in coverage.parts() {
+            batch.delete(SYNC, covered.span.encode());
+        }
+        self.write(&batch, true)?;
+        *self.tip.write().unwrap_or_else(|e| e.into_inner()) = StoredTip {
+            view: block.header().view,
+            height,
+            id: block.id(),
+            state_root: root,
+            block: Some(block),
+            certificate,
+        };
+        self.open_tree()
+    }
+
+    /// The accounts' rows in a span.
+    fn accounts_in(&self, span: &Span) -> Result<Vec<(tree::Key, Vec<u8>)>, StoreError> {
+        let mut held = Vec::new();
+        let mut from = *span.first();
+        loop {
+            let rows = self.database.rows_from(ACCOUNTS, &from, CHUNK_MAX_ENTRIES);
+            let rows = rows.map_err(|source| failed(&self.path, source))?;
+            let whole = rows.len() == CHUNK_MAX_ENTRIES;
+            let inside = rows_in(span, &rows);
+            held.extend(inside.map(|(key, row)| (*key, row.to_vec())));
+            match held.last() {
+                Some((last, _))
+                    if whole && rows.last().is_some_and(|(key, _)| key[..] == *last) =>
+                {
+                    let Some(next) = key_after(last) else {
+                        return Ok(held);
+                    };
+                    from = next;
+                }
+                _ => return Ok(held),
+            }
+        }
+    }
+}
+
+/// The rows of the accounts in a span, starting there.
+fn rows_in<'a>(
+    span: &'a Span,
+    rows: &'a [(Vec<u8>, Vec<u8>)],
+) -> impl Iterator<Item = (&'a tree::Key, &'a [u8])> + Clone {
+    rows.iter()
+        .filter_map(|(key, row)| Some((<&tree::Key>::try_from(&key[..]).ok()?, &row[..])))
+        .take_while(|(key, _)| span.contains(key))
+        .filter(|(_, row)| row.len() == Account::SIZE + Height::SIZE)
+}
+
+/// The parts of a span outside a narrower one.
+fn around(whole: &Span, part: &Span) -> Vec<Span> {
+    let mut rest = Vec::new();
+    let mut span = *whole;
+    while span != *part {
+        let [left, right] = span.halves().expect("a narrower span lies in it");
+        let (inside, beside) = if left.covers(part) {
+            (left, right)
+        } else {
+            (right, left)
+        };
+        rest.push(beside);
+        span = inside;
+    }
+    rest
+}
+
+fn covered_row(height: Height, nodes: &[KnownNode]) -> Vec<u8> {
+    let mut row = height.encode().to_vec();
+    for node in nodes {
+        row.extend_from_slice(&node.hash.0);
+        row.extend_from_slice(&node.entries.to_be_bytes());
+    }
+    row
+}
+
+fn read_covered(key: &[u8], row: &[u8]) -> Result<Covered, commonware_codec::Error> {
+    let span = Span::decode(Copying(key))?;
+    let (height, nodes) = row
+        .split_first_chunk::<8>()
+        .ok_or(commonware_codec::Error::EndOfBuffer)?;
+    let nodes: Vec<(Digest, u32)> = nodes
+        .as_chunks::<36>()
+        .0
+        .iter()
+        .map(|node| {
+            let (hash, entries) = node.split_at(32);
+            let mut digest = Digest::ZERO;
+            digest.0.copy_from_slice(hash);
+            let entries = entries.try_into().map_or(0, u32::from_be_bytes);
+            (digest, entries)
+        })
+        .collect();
+    let nodes = span
+        .nodes()
+        .zip(nodes)
+        .map(|(prefix, (hash, entries))| KnownNode {
+            prefix,
+            hash,
+            entries,
+        });
+    Ok(Covered {
+        span,
+        height: Height(u64::from_be_bytes(*height)),
+        nodes: nodes.collect(),
+    })
+}

@@ -1,0 +1,361 @@
+//! Chunks of state sync. Each verifies alone against the root, in any order.
+//!
+//! A chunk covers a [`Span`] and holds either all its entries, or those that changed after a height
+//! at which the receiver had the span right already: together they must hash to the root. So a chunk
+//! that verifies is right whoever sent it, and one that does not costs the work on one chunk.
+
+use super::{
+    BUCKET_LIMIT, Key, MAX_VALUE_BYTES, NodeStore, Tree, TreeError,
+    hash::{Branch, EntryRef, FAN_OUT, by_nibble, inner_hash},
+    path::{Prefix, RowKey, nibble},
+    proof::{PROOF_VERSION, ProofError, fold, read_digests, read_version},
+    row::Row,
+    rows::RowWriter,
+    span::SpanNodes as _,
+};
+use bytes::{BufMut, Bytes, BytesMut};
+use commonware_codec::{EncodeSize, Error, Read, Write, extensions::ReadExt};
+use quorate_crypto::Digest;
+use quorate_types::Span;
+use std::cmp::Ordering;
+
+/// The most entries under a span that is served in one chunk: 800 kB of accounts, and on average
+/// three quarters of that.
+pub const CHUNK_MAX_ENTRIES: usize = 16_384;
+
+/// Bytes of an entry without its value.
+const ENTRY_HEAD: usize = 32 + 1;
+
+/// Entries of a span, with the siblings that lead from it to the root.
+///
+/// On the wire: the version (1), the span, its siblings (one to a bit) from the root down, the
+/// height since which the entries changed (8 bytes, 0 for all entries), their number (4 bytes), then
+/// each as key, length of the value in one byte, value; in ascending order.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Chunk {
+    span: Span,
+    siblings: Vec<Digest>,
+    since: u64,
+    count: u32,
+    /// The entries, encoded, in order, each within the span.
+    entries: Bytes,
+}
+
+/// A node of the tree that a verified chunk reveals.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct KnownNode {
+    /// Where it is.
+    pub prefix: Prefix,
+    /// Its hash; zero if there is nothing under it.
+    pub hash: Digest,
+    /// The entries under it.
+    pub entries: u32,
+}
+
+/// What a verified chunk reveals of a span.
+pub struct Verified {
+    /// The topmost nodes in the span, in order. They cover it.
+    pub nodes: Vec<KnownNode>,
+    rows: RowWriter,
+}
+
+impl Verified {
+    /// The rows of the nodes and all below; each replaces what is stored under its key.
+    pub fn rows(&self) -> impl ExactSizeIterator<Item = (&RowKey, &[u8])> {
+        self.rows.iter()
+    }
+}
+
+impl Chunk {
+    /// A chunk with these entries, which are in ascending order and within the span.
+    pub(crate) fn new<'a>(
+        span: Span,
+        siblings: Vec<Digest>,
+        since: u64,
+        entries: impl Iterator<Item = (&'a Key, &'a [u8])>,
+    ) -> Self {
+        let mut bytes = BytesMut::new();
+        let mut count = 0;
+        for (key, value) in entries {
+            bytes.put_slice(key);
+            bytes.put_u8(u8::try_from(value.len()).expect("at most MAX_VALUE_BYTES"));
+            bytes.put_slice(value);
+            count += 1;
+        }
+        Self {
+            span,
+            siblings,
+            since,
+            count,
+            entries: bytes.freeze(),
+        }
+    }
+
+    /// What it covers. That may be more than was requested, where few entries are stored.
+    pub fn span(&self) -> Span {
+        self.span
+    }
+
+    /// The height after which its entries changed; 0 if these are all entries.
+    pub fn since(&self) -> u64 {
+        self.since
+    }
+
+    /// How many entries it holds.
+    pub fn len(&self) -> usize {
+        self.count as usize
+    }
+
+    /// Whether it holds no entry.
+    pub fn is_empty(&self) -> bool {
+        self.count == 0
+    }
+
+    /// Its entries, unverified.
+    pub(crate) fn entries(&self) -> impl Iterator<Item = (&Key, &[u8])> {
+        let mut rest: &[u8] = &self.entries;
+        std::iter::from_fn(move || {
+            let (key, value, after) = split_entry(rest)?;
+            rest = after;
+            Some((key, value))
+        })
+    }
+
+    /// Verifies that the span has these entries in the tree with that root, put over those that are
+    /// held already (`held`, ascending; empty unless the chunk is about changes).
+    ///
+    /// # Errors
+    ///
+    /// [`ProofError::OtherRoot`] if that is not so.
+    pub fn verify<'a>(
+        &'a self,
+        root: &Digest,
+        held: impl Iterator<Item = (&'a Key, &'a [u8])>,
+    ) -> Result<Verified, ProofError> {
+        let mut all: Vec<EntryRef<'a>> = Vec::with_capacity(self.len());
+        let mut held = held.peekable();
+        for (key, value) in self.entries() {
+            while let Some((before, value)) = held.next_if(|(held, _)| *held < key) {
+                all.push(EntryRef { key: before, value });
+            }
+            held.next_if(|(held, _)| held.cmp(&key) == Ordering::Equal);
+            all.push(EntryRef { key, value });
+        }
+        all.extend(held.map(|(key, value)| EntryRef { key, value }));
+        let mut rows = RowWriter::with_capacity(all.len() / 8 + 1, all.len() * 64);
+        let (hash, nodes) = build(&mut rows, &self.span, &all);
+        if fold(hash, &self.siblings, self.span.first()) != *root {
+            return Err(ProofError::OtherRoot);
+        }
+        rows.sort();
+        Ok(Verified { nodes, rows })
+    }
+}
+
+/// Makes the nodes of a span that holds exactly these entries, and its hash.
+fn build(rows: &mut RowWriter, span: &Span, entries: &[EntryRef<'_>]) -> (Digest, Vec<KnownNode>) {
+    let prefix = span.prefix();
+    let mut node = |prefix: Prefix, entries: &[EntryRef<'_>]| KnownNode {
+        prefix,
+        hash: match entries {
+            [] => Digest::ZERO,
+            _ => rows.build(prefix, entries),
+        },
+        entries: entries.len() as u32,
+    };
+    if span.odd_bits() == 0 {
+        let node = node(prefix, entries);
+        return (node.hash, vec![node]);
+    }
+    let mut groups = by_nibble(prefix.len(), entries).peekable();
+    let nodes: Vec<KnownNode> = span
+        .nodes()
+        .map(|child| {
+            let group = groups.next_if(|group| child.contains(group[0].key));
+            node(child, group.unwrap_or_default())
+        })
+        .collect();
+    let mut level: Vec<Digest> = nodes.iter().map(|node| node.hash).collect();
+    while level.len() > 1 {
+        level = level
+            .chunks(2)
+            .map(|pair| inner_hash(&pair[0], &pair[1]))
+            .collect();
+    }
+    (level[0], nodes)
+}
+
+/// The branches above nodes that cover the key space; `nodes` are in the order of their first keys.
+///
+/// Where so few entries are under a branch that it must be one bucket, `bucket` is called for them:
+/// a peer may have cut such a part in two, which has the same hash and other rows.
+///
+/// # Errors
+///
+/// What `bucket` returns.
+pub fn assemble<E>(
+    nodes: &[KnownNode],
+    bucket: &mut impl FnMut(&Span) -> Result<Vec<(Key, Vec<u8>)>, E>,
+) -> Result<(Digest, Assembled), E> {
+    let mut rows = RowWriter::default();
+    let (root, _) = join(&mut rows, Prefix::ROOT, nodes, bucket)?;
+    rows.put_root(&root);
+    rows.sort();
+    Ok((root, Assembled(rows)))
+}
+
+/// The rows of the branches above known nodes.
+pub struct Assembled(RowWriter);
+
+impl Assembled {
+    /// The rows.
+    pub fn rows(&self) -> impl ExactSizeIterator<Item = (&RowKey, &[u8])> {
+        self.0.iter()
+    }
+}
+
+fn join<E>(
+    rows: &mut RowWriter,
+    prefix: Prefix,
+    nodes: &[KnownNode],
+    bucket: &mut impl FnMut(&Span) -> Result<Vec<(Key, Vec<u8>)>, E>,
+) -> Result<(Digest, u32), E> {
+    if let [node] = nodes
+        && node.prefix == prefix
+    {
+        return Ok((node.hash, node.entries));
+    }
+    let entries: u32 = nodes.iter().map(|node| node.entries).sum();
+    if entries as usize <= BUCKET_LIMIT {
+        if entries == 0 {
+            return Ok((Digest::ZERO, 0));
+        }
+        let span = Span::under(&prefix).expect("a branch above known nodes is not so deep");
+        let held = bucket(&span)?;
+        let held: Vec<EntryRef<'_>> = held
+            .iter()
+            .map(|(key, value)| EntryRef { key, value })
+            .collect();
+        return Ok((rows.build(prefix, &held), entries));
+    }
+    let mut children = [[0; 32]; FAN_OUT];
+    let step = |node: &KnownNode| node.prefix.nibble(prefix.len());
+    for group in nodes.chunk_by(|left, right| step(left) == step(right)) {
+        let child = prefix.extended(step(&group[0]));
+        children[usize::from(step(&group[0]))] = join(rows, child, group, bucket)?.0.0;
+    }
+    let hash = rows.put_branch(prefix, Box::new(Branch::new(&children)));
+    Ok((hash, entries))
+}
+
+impl<S: NodeStore> Tree<S> {
+    /// The siblings on the path from the root down to a span, and the span that they belong to: a
+    /// wider one if a bucket, or nothing at all, is there.
+    ///
+    /// # Errors
+    /// [`TreeError`] if the store cannot be read or is damaged.
+    pub fn way_to(&self, span: &Span) -> Result<(Span, Vec<Digest>), TreeError> {
+        let wanted = span.prefix();
+        let landing = self.land(span.first(), Some(wanted.len()))?;
+        let mut siblings = landing.siblings;
+        if landing.prefix == wanted && span.odd_bits() > 0 {
+            if let Some(row) = &landing.row
+                && let Row::Branch(children) = super::row::decode(&wanted, row)?
+            {
+                let mut below = Vec::with_capacity(4);
+                Branch::new(children).siblings(nibble(span.first(), wanted.len()), &mut below);
+                siblings.extend(&below[..span.odd_bits()]);
+                return Ok((*span, siblings));
+            }
+        } else if landing.prefix == wanted {
+            return Ok((*span, siblings));
+        }
+        let wider = Span::under(&landing.prefix);
+        Ok((wider.expect("shorter than the one asked for"), siblings))
+    }
+}
+
+/// The first of some encoded entries, and the rest.
+fn split_entry(bytes: &[u8]) -> Option<(&Key, &[u8], &[u8])> {
+    let (key, rest) = bytes.split_first_chunk()?;
+    let (len, rest) = rest.split_first()?;
+    let (value, rest) = rest.split_at_checked(usize::from(*len))?;
+    Some((key, value, rest))
+}
+
+impl std::fmt::Debug for Chunk {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Chunk({}, {} entries", self.span, self.count)?;
+        if self.since > 0 {
+            write!(f, " changed since {}", self.since)?;
+        }
+        f.write_str(")")
+    }
+}
+
+impl EncodeSize for Chunk {
+    fn encode_size(&self) -> usize {
+        1 + self.span.encode_size() + self.siblings.len() * 32 + 8 + 4 + self.entries.len()
+    }
+}
+
+impl Write for Chunk {
+    fn write(&self, buffer: &mut impl BufMut) {
+        buffer.put_u8(PROOF_VERSION);
+        self.span.write(buffer);
+        self.siblings
+            .iter()
+            .for_each(|sibling| sibling.write(buffer));
+        buffer.put_u64(self.since);
+        buffer.put_u32(self.count);
+        buffer.put_slice(&self.entries);
+    }
+}
+
+impl Read for Chunk {
+    type Cfg = ();
+
+    fn read_cfg(buffer: &mut impl commonware_codec::Buf, _: &()) -> Result<Self, Error> {
+        read_version(buffer)?;
+        let span = Span::read(buffer)?;
+        let siblings = read_digests(buffer, span.bits())?;
+        let since = u64::read(buffer)?;
+        let count = u32::read(buffer)?;
+        if count as usize > CHUNK_MAX_ENTRIES {
+            return Err(Error::InvalidLength(count as usize));
+        }
+        // Memory is reserved as bytes come, not as they are announced.
+        let least = count as usize * ENTRY_HEAD;
+        if buffer.remaining() < least {
+            return Err(Error::EndOfBuffer);
+        }
+        let mut entries = BytesMut::with_capacity(least);
+        let mut before: Option<Key> = None;
+        for _ in 0..count {
+            let key = <Key>::read(buffer)?;
+            let len = u8::read(buffer)?;
+            if usize::from(len) > MAX_VALUE_BYTES {
+                return Err(Error::InvalidLength(usize::from(len)));
+            }
+            if buffer.remaining() < usize::from(len) {
+                return Err(Error::EndOfBuffer);
+            }
+            if before.is_some_and(|before| before >= key) || !span.contains(&key) {
+                return Err(Error::Invalid("Chunk", "order of keys"));
+            }
+            before = Some(key);
+            entries.put_slice(&key);
+            entries.put_u8(len);
+            let at = entries.len();
+            entries.resize(at + usize::from(len), 0);
+            buffer.copy_to_slice(&mut entries[at..]);
+        }
+        Ok(Self {
+            span,
+            siblings,
+            since,
+            count,
+            entries: entries.freeze(),
+        })
+    }
+}

@@ -1,0 +1,431 @@
+//! State sync on databases: what chunks make of a receiver's state, whatever comes between.
+#![allow(missing_docs, clippy::unwrap_used)]
+
+use commonware_codec::{Copying, DecodeExt, Encode, EncodeSize};
+use quorate_crypto::{Digest, sha256};
+use quorate_storage::{
+    store::{ChunkError, Commit, Served, StateSnapshot, Store, StoreError, tree_updates},
+    tree::{CHUNK_MAX_ENTRIES, Chunk, TableRows, Tree},
+};
+use quorate_types::{
+    Account, Block, Epoch, EpochLength, Header, Height, Identity, Span, View,
+    genesis::{BlockLimits, Fees, Genesis, GenesisAccount, Protocol},
+    state_key,
+};
+use rocksdb::{DB, Options};
+use std::{collections::BTreeMap, path::Path, sync::Arc};
+use tempfile::TempDir;
+
+/// Enough for several chunks.
+const ACCOUNTS: u64 = 60_000;
+
+fn identity(number: u64) -> Identity {
+    Identity(sha256(&[&number.to_be_bytes()]).0)
+}
+
+fn genesis(accounts: u64) -> Genesis {
+    Genesis {
+        name: "sync".into(),
+        timestamp_ms: 1,
+        protocol: Protocol::Simplex,
+        scheme: "bls-threshold".into(),
+        fees: Fees::NONE,
+        limits: BlockLimits {
+            max_transactions: 100,
+            max_bytes: 100_000,
+        },
+        epoch_blocks: EpochLength::DEFAULT,
+        group_key: None,
+        validators: Vec::new(),
+        accounts: (0..accounts)
+            .map(|number| GenesisAccount {
+                identity: identity(number),
+                balance: 1_000,
+            })
+            .collect(),
+    }
+}
+
+/// A validator's database with its tree.
+struct Node {
+    folder: TempDir,
+    genesis: Genesis,
+    store: Store,
+    tree: Tree<TableRows>,
+}
+
+impl Node {
+    fn new(genesis: &Genesis) -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        let (store, tree) = Store::open(&path(&folder), genesis).unwrap();
+        Self {
+            folder,
+            genesis: genesis.clone(),
+            store,
+            tree,
+        }
+    }
+
+    /// Stops, and starts again.
+    fn restart(self) -> Self {
+        let Self {
+            folder,
+            genesis,
+            store,
+            tree,
+        } = self;
+        drop((store, tree));
+        let (store, tree) = Store::open(&path(&folder), &genesis).unwrap();
+        Self {
+            folder,
+            genesis,
+            store,
+            tree,
+        }
+    }
+
+    /// A block that changes some accounts.
+    fn commit(&mut self, changed: impl Iterator<Item = u64>) -> Arc<Block> {
+        let tip = self.store.tip();
+        let height = tip.height.next();
+        let header = Header {
+            chain: self.genesis.chain_id(),
+            epoch: Epoch(0),
+            view: View(height.0),
+            height,
+            parent: tip.id,
+            parent_view: View(height.0 - 1),
+            timestamp_ms: height.0,
+            executed_height: tip.height,
+            state_root: tip.state_root,
+            body_root: Header::body_root_of(&[]),
+        };
+        let block = Arc::new(Block::new(header, Vec::new()).unwrap());
+        let account = Account {
+            nonce: height.0,
+            balance: 1_000 + height.0,
+        };
+        let accounts: BTreeMap<_, _> = changed.map(|number| (identity(number), account)).collect();
+        let changes = self.tree.prepare(&tree_updates(&accounts)).unwrap();
+        let commit = Commit {
+            block: block.clone(),
+            certificate: None,
+            outcomes: Vec::new(),
+            accounts: &accounts,
+            changes: &changes,
+            sync: false,
+        };
+        self.store.commit(&self.tree, commit).unwrap();
+        self.tree.commit(changes);
+        block
+    }
+
+    /// Takes chunks until everything is right at the snapshot's height, at most so many. Returns the bytes
+    /// that travelled.
+    fn fetch(&self, from: &StateSnapshot, mut most: usize) -> usize {
+        let mut bytes = 0;
+        self.store.begin_sync().unwrap();
+        let mut coverage = self.store.coverage().unwrap();
+        let mut open: Vec<(Span, Height)> = coverage
+            .parts()
+            .filter(|covered| covered.height != from.height())
+            .map(|covered| (covered.span, covered.height))
+            .collect();
+        while let Some((span, since)) = open.pop() {
+            if most == 0 {
+                break;
+            }
+            match from.chunk(&span, since).unwrap() {
+                Served::TooMany => open.extend(span.halves().unwrap().map(|half| (half, since))),
+                Served::Chunk(chunk) => {
+                    let sent = chunk.encode();
+                    bytes += sent.len();
+                    let chunk = Chunk::decode(sent).unwrap();
+                    assert!(chunk.span().covers(&span));
+                    let target = (from.height(), &from.root());
+                    self.store
+                        .take_chunk(&chunk, target, &mut coverage, false)
+                        .unwrap();
+                    assert_eq!(coverage, self.store.coverage().unwrap());
+                    most -= 1;
+                    // A wider chunk than was asked for may cover what is still open.
+                    open.retain(|(span, _)| !chunk.span().covers(span));
+                }
+            }
+        }
+        bytes
+    }
+
+    /// That everything that can be read is what another one has.
+    fn equals(&self, other: &Self) {
+        assert_eq!(self.tree.root(), other.tree.root());
+        assert_eq!(self.store.tip().height, other.store.tip().height);
+        assert_eq!(self.store.tip().id, other.store.tip().id);
+        let (mut after, mut seen) = (None, 0);
+        loop {
+            let own = self.store.accounts_after(after).unwrap();
+            assert_eq!(own, other.store.accounts_after(after).unwrap());
+            let Some((last, _)) = own.last() else { break };
+            after = Some(*last);
+            seen += own.len();
+        }
+        assert!(seen >= self.genesis.accounts.len());
+    }
+}
+
+fn path(folder: &TempDir) -> std::path::PathBuf {
+    let path: &Path = folder.path();
+    path.join("db")
+}
+
+/// A sender and its newest block, after `blocks` blocks with some changed and some new accounts each.
+fn sender(genesis: &Genesis, blocks: u64) -> (Node, Arc<Block>) {
+    let mut node = Node::new(genesis);
+    let count = genesis.accounts.len() as u64;
+    let mut newest = None;
+    for block in 0..blocks {
+        let old = (0..50.min(count)).map(|n| (n * 131 + block * 17) % count);
+        let new = (0..50).map(|n| count + block * 50 + n);
+        newest = Some(node.commit(old.chain(new)));
+    }
+    (node, newest.unwrap())
+}
+
+#[test]
+fn a_new_validator_has_the_whole_state_by_chunks_and_executes_on() {
+    for accounts in [0, 3, 40, 700, ACCOUNTS] {
+        let genesis = genesis(accounts);
+        let (mut from, block) = sender(&genesis, if accounts == 0 { 1 } else { 5 });
+        let snapshot = from.store.pin();
+        let mut to = Node::new(&genesis);
+        to.fetch(&snapshot, usize::MAX);
+        let root = snapshot.root();
+        to.tree = to.store.finish_sync(block, None, root).unwrap();
+        to.equals(&from);
+        let mut to = to.restart();
+        for node in [&mut from, &mut to] {
+            node.commit(0..100);
+        }
+        to.equals(&from);
+    }
+}
+
+#[test]
+fn only_what_changed_since_is_fetched_by_who_had_an_older_state() {
+    let genesis = genesis(ACCOUNTS);
+    let mut to = Node::new(&genesis);
+    let mut from = Node::new(&genesis);
+    for node in [&mut from, &mut to] {
+        node.commit(0..ACCOUNTS / 10);
+    }
+    // A hundredth of all accounts, spread evenly.
+    let block = from.commit((0..ACCOUNTS / 100).map(|n| n * 100));
+    let snapshot = from.store.pin();
+    let whole = Node::new(&genesis).fetch(&snapshot, usize::MAX);
+    let changes = to.fetch(&snapshot, usize::MAX);
+    assert!(changes * 100 <= whole * 3, "{changes} of {whole} bytes");
+    let before = to.store.tip();
+    assert!(to.store.block(before.height).unwrap().is_some());
+    to.tree = to.store.finish_sync(block, None, snapshot.root()).unwrap();
+    to.equals(&from);
+    // No block between the two is known, so the older one is gone, and its rows with it.
+    assert_eq!(to.store.pruned_below().unwrap(), snapshot.height().next());
+    assert_eq!(to.store.base().unwrap(), Some(snapshot.height()));
+    let receipts = to.store.receipts(snapshot.height());
+    assert!(receipts.unwrap().is_none());
+    assert!(to.store.block(before.height).unwrap().is_none());
+    assert_eq!(to.store.height_of(&before.id).unwrap(), None);
+    assert_eq!(to.store.root(before.height).unwrap(), None);
+}
+
+#[test]
+fn it_goes_on_after_a_restart_and_when_the_target_moves() {
+    let genesis = genesis(ACCOUNTS);
+    let (mut from, _) = sender(&genesis, 3);
+    let first = from.store.pin();
+    let to = Node::new(&genesis);
+    to.fetch(&first, 2);
+    let to = to.restart();
+    assert!(to.store.is_syncing().unwrap());
+    let done = |node: &Node, height| {
+        let coverage = node.store.coverage().unwrap();
+        coverage
+            .parts()
+            .filter(|part| part.height == height)
+            .count()
+    };
+    assert_eq!(
+        done(&to, first.height()),
+        2,
+        "two chunks are not fetched again"
+    );
+    let block = from.commit(0..1_000);
+    let second = from.store.pin();
+    let bytes = to.fetch(&second, usize::MAX);
+    let whole = Node::new(&genesis).fetch(&second, usize::MAX);
+    assert!(
+        bytes < whole,
+        "{bytes} of {whole}: the first two are brought up by their changes"
+    );
+    let mut to = to;
+    to.tree = to.store.finish_sync(block, None, second.root()).unwrap();
+    to.equals(&from);
+}
+
+#[test]
+fn a_snapshot_stays_as_it_was() {
+    let genesis = genesis(1_000);
+    let (mut from, _) = sender(&genesis, 2);
+    let snapshot = from.store.pin();
+    let before = match snapshot.chunk(&Span::ALL, Height(0)).unwrap() {
+        Served::Chunk(chunk) => chunk,
+        Served::TooMany => panic!("1,100 accounts fit"),
+    };
+    for _ in 0..20 {
+        from.commit(0..500);
+    }
+    let Served::Chunk(after) = snapshot.chunk(&Span::ALL, Height(0)).unwrap() else {
+        panic!("1,100 accounts fit");
+    };
+    assert_eq!(before, after);
+    assert!(before.verify(&snapshot.root(), std::iter::empty()).is_ok());
+}
+
+#[test]
+fn a_chunk_that_lies_changes_nothing() {
+    let genesis = genesis(ACCOUNTS);
+    let (from, _) = sender(&genesis, 2);
+    let snapshot = from.store.pin();
+    let to = Node::new(&genesis);
+    to.store.begin_sync().unwrap();
+    let span = Span::of(&[0x5a; 32], 4).unwrap();
+    let Served::Chunk(chunk) = snapshot.chunk(&span, Height(0)).unwrap() else {
+        panic!("a sixteenth of {ACCOUNTS} accounts fits");
+    };
+    assert!(chunk.len() > 100 && chunk.len() <= CHUNK_MAX_ENTRIES);
+    let honest = chunk.encode();
+    let coverage = to.store.coverage().unwrap();
+    let root = snapshot.root();
+    let take = |chunk: &Chunk, root: &Digest| {
+        let mut coverage = to.store.coverage().unwrap();
+        to.store
+            .take_chunk(chunk, (snapshot.height(), root), &mut coverage, false)
+    };
+    // One bit anywhere: it cannot be read, or it does not verify.
+    for at in (0..honest.len()).step_by(honest.len() / 400) {
+        for bit in [1, 0x80] {
+            let mut bytes = honest.to_vec();
+            bytes[at] ^= bit;
+            let Ok(lie) = Chunk::decode(Copying(&bytes[..])) else {
+                continue;
+            };
+            let taken = take(&lie, &root);
+            assert!(matches!(taken, Err(ChunkError::Proof(_))), "byte {at}");
+        }
+    }
+    assert!(matches!(
+        take(&chunk, &Digest([1; 32])),
+        Err(ChunkError::Proof(_))
+    ));
+    // Changes since a height at which the receiver is not: what it has does not fit.
+    let Served::Chunk(changes) = snapshot.chunk(&span, Height(1)).unwrap() else {
+        panic!("changes of what fits");
+    };
+    assert!(changes.len() < chunk.len() && changes.encode_size() < chunk.encode_size());
+    assert!(matches!(take(&changes, &root), Err(ChunkError::Proof(_))));
+    assert_eq!(to.store.coverage().unwrap(), coverage, "nothing is written");
+    take(&chunk, &root).unwrap();
+    assert_ne!(to.store.coverage().unwrap(), coverage);
+}
+
+#[test]
+fn a_chunk_with_too_many_entries_is_refused_before_memory_is_taken() {
+    let mut bytes = vec![1, 0];
+    bytes.extend([0; 8]);
+    bytes.extend(u32::MAX.to_be_bytes());
+    assert!(Chunk::decode(Copying(&bytes[..])).is_err());
+    let most = CHUNK_MAX_ENTRIES as u32;
+    let mut bytes = vec![1, 0];
+    bytes.extend([0; 8]);
+    bytes.extend(most.to_be_bytes());
+    assert!(
+        Chunk::decode(Copying(&bytes[..])).is_err(),
+        "promised, and not there"
+    );
+}
+
+/// Makes of a database one as the version before wrote it: accounts under their identities, without a
+/// height. `but` of them are left as they are, as by an upgrade that was interrupted.
+fn downgrade(path: &Path, genesis: &Genesis, but: usize) {
+    let columns = [
+        "blocks",
+        "ids",
+        "receipts",
+        "transactions",
+        "roots",
+        "accounts",
+        "nodes",
+        "meta",
+        "pool",
+        "sync",
+    ];
+    let database = DB::open_cf(&Options::default(), path, columns).unwrap();
+    let accounts = database.cf_handle("accounts").unwrap();
+    let meta = database.cf_handle("meta").unwrap();
+    for account in genesis.accounts.iter().skip(but) {
+        let key = state_key(&account.identity).0;
+        let row = database.get_cf(accounts, key).unwrap().unwrap();
+        database.delete_cf(accounts, key).unwrap();
+        let old = &row[..row.len() - 8];
+        database.put_cf(accounts, account.identity.0, old).unwrap();
+    }
+    if but == 0 {
+        database
+            .put_cf(meta, "format", 1_u32.to_be_bytes())
+            .unwrap();
+    } else {
+        database.put_cf(meta, "upgrading", []).unwrap();
+    }
+}
+
+#[test]
+fn a_database_of_the_version_before_is_brought_to_this_one() {
+    let genesis = genesis(25_000);
+    for but in [0, 12_345] {
+        let [mut plain, mut expected] = [(); 2].map(|()| Node::new(&genesis));
+        plain.commit(0..50);
+        expected.commit(0..50);
+        let Node {
+            folder,
+            store,
+            tree,
+            ..
+        } = plain;
+        drop((store, tree));
+        let path = path(&folder);
+        downgrade(&path, &genesis, but);
+        assert!(matches!(
+            Store::open_to_read(&path, &genesis),
+            Err(StoreError::NotUpgraded { .. })
+        ));
+        let (store, tree) = Store::open(&path, &genesis).unwrap();
+        let upgraded = Node {
+            folder,
+            genesis: genesis.clone(),
+            store,
+            tree,
+        };
+        upgraded.equals(&expected);
+        let account = upgraded.store.account(&identity(7)).unwrap().unwrap();
+        assert_eq!((account.nonce, account.balance), (1, 1_001));
+        // What it serves from then on is right.
+        let snapshot = upgraded.store.pin();
+        let span = Span::of(&[0; 32], 3).unwrap();
+        assert!(matches!(
+            snapshot.chunk(&span, Height(0)).unwrap(),
+            Served::Chunk(_)
+        ));
+        drop(snapshot);
+        upgraded.restart().equals(&expected);
+    }
+}
