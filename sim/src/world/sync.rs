@@ -46,7 +46,7 @@ impl Simulation {
             .world_at(due)
             .max(self.now.after(Duration::from_millis(1)));
         self.plan_at(at, Event::Sync { host, life });
-        self.after_sync(host, result)
+        self.settle(host, result)
     }
 
     pub(super) fn sync_receives(
@@ -69,10 +69,10 @@ impl Simulation {
             return Ok(());
         }
         let result = sync.receive(identity, bytes);
-        self.after_sync(host, result)
+        self.settle(host, result)
     }
 
-    fn after_sync(&mut self, host: usize, result: anyhow::Result<()>) -> Result<(), String> {
+    fn settle(&mut self, host: usize, result: anyhow::Result<()>) -> Result<(), String> {
         self.drain(host)?;
         if self.hosts[host].disk.has_crashed() {
             self.hosts[host].crash();
