@@ -10,5 +10,6 @@ mod paired;
 mod report;
 pub mod state;
 pub mod suite;
+pub mod transfer;
 pub mod verify;
 pub mod wan;

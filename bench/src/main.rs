@@ -9,6 +9,7 @@ use quorate_bench::{
     page::{self, PageArgs},
     state::{self, StateArgs},
     suite::{self, CompareArgs, DashboardArgs, GateArgs, KernelArgs, SuiteArgs},
+    transfer::{self, TransferArgs},
     verify::{self, VerifyArgs},
     wan::{self, WanArgs},
 };
@@ -43,6 +44,8 @@ enum Command {
     Wan(WanArgs),
     /// Networks under load for all combinations of some parameters, from a file; and their reports.
     Experiment(ExperimentArgs),
+    /// State sync over shaped links beside its limits: alone, beside noise, with faulty sources.
+    Transfer(TransferArgs),
     /// The continuous benchmark: measure, judge by a baseline and by history, append to the history.
     Suite(SuiteArgs),
     /// Compare the figures that are the same on every machine with the blessed ones.
@@ -77,6 +80,7 @@ fn run(command: Command) -> anyhow::Result<()> {
         Command::Chaos(args) => chaos::run(&args),
         Command::Wan(args) => wan::run(&args),
         Command::Experiment(args) => experiment::run(&args),
+        Command::Transfer(args) => transfer::run(&args),
         Command::Suite(args) => suite::suite(&args),
         Command::Gate(args) => suite::gate(&args),
         Command::Dashboard(args) => suite::dashboard(&args),

@@ -8,7 +8,7 @@
 
 mod jellyfish;
 mod measure;
-mod process;
+pub(crate) mod process;
 mod trie;
 mod workload;
 

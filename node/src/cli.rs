@@ -28,6 +28,7 @@ mod reset;
 mod rpc;
 mod run;
 mod shell;
+mod snapshot;
 mod status;
 mod stop;
 mod testnet;
@@ -101,6 +102,9 @@ enum Command {
     /// Check, measure and prune a stopped validator's database
     #[command(subcommand)]
     Db(db::Db),
+    /// List the snapshots that a validator keeps; carry one to another machine in a file
+    #[command(subcommand)]
+    Snapshot(snapshot::Snapshot),
     /// Remove a stopped validator's database, so that it downloads the chain again
     Reset(reset::Reset),
     /// Move a stopped validator to another machine, so that only one copy of it can vote
@@ -131,6 +135,7 @@ impl Command {
             | Self::Testnet(_)
             | Self::Moving(_)
             | Self::Run(_)
+            | Self::Snapshot(_)
             | Self::Localnet(_)
             | Self::Load(_)
             | Self::Config(_)
@@ -155,7 +160,12 @@ impl Command {
     fn writes_private_files(&self) -> bool {
         matches!(
             self,
-            Self::Run(_) | Self::Db(_) | Self::Reset(_) | Self::Moving(_) | Self::Report(_)
+            Self::Run(_)
+                | Self::Snapshot(_)
+                | Self::Db(_)
+                | Self::Reset(_)
+                | Self::Moving(_)
+                | Self::Report(_)
         )
     }
 
@@ -176,6 +186,7 @@ impl Command {
             Self::Explorer(command) => command.run(),
             Self::Config(command) => command.run(),
             Self::Db(command) => command.run(),
+            Self::Snapshot(command) => command.run(),
             Self::Reset(command) => command.run(),
             Self::Moving(command) => command.run(),
             Self::Reload(command) => command.run(),

@@ -25,7 +25,9 @@ use quorate_crypto::{
     bls::{Scheme, VoteSecret},
 };
 use quorate_files::read_text;
-use quorate_machine::{executor::Retention, machine::ConsensusConfig, mempool::MempoolLimits};
+use quorate_machine::{
+    executor::Retention, machine::ConsensusConfig, mempool::MempoolLimits, serve::Upload,
+};
 use quorate_p2p::PeerAddress;
 use quorate_types::{ChainId, Committees, ValidatorIndex, genesis::Genesis};
 use std::{
@@ -93,6 +95,8 @@ pub struct P2pConfig {
     pub peers: Vec<(Identity, PeerAddress)>,
     /// Timing of connection attempts and timeouts.
     pub timing: quorate_p2p::Timing,
+    /// What peers that fetch blocks or a snapshot get, all together.
+    pub upload: Upload,
 }
 
 /// Settings of the HTTP API. A client is an IPv4 address or an IPv6 /64 network.

@@ -5,6 +5,10 @@
 //! commands: block and unblock validators, reread the configuration, stop. It is not reachable over
 //! the network.
 
+mod snapshots;
+
+pub(crate) use snapshots::KeptSnapshots;
+
 use crate::{
     reload::Reloads,
     rpc::{self, Audience, RpcState, error::RpcError},
@@ -102,6 +106,7 @@ impl ControlSocket {
         live: Arc<LiveStatus>,
         replica: Sender<Event>,
         commands: Commands,
+        kept: KeptSnapshots,
     ) -> anyhow::Result<()> {
         let orders = Router::new()
             .route("/v1/peers/block", post(block))
@@ -113,7 +118,8 @@ impl ControlSocket {
                 replica,
                 commands,
             });
-        self.serve_router(orders.merge(rpc::router(state, Audience::Operator)))
+        let routes = orders.merge(snapshots::router(kept));
+        self.serve_router(routes.merge(rpc::router(state, Audience::Operator)))
             .await
     }
 

@@ -17,6 +17,7 @@ mod pool;
 mod priority;
 pub mod reload;
 pub mod rpc;
+mod snapshot_file;
 mod space;
 mod sync_log;
 mod vitals;

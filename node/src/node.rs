@@ -5,10 +5,12 @@
 
 mod durable;
 mod ending;
+mod importing;
 mod links;
 mod syncing;
 
 pub(crate) use durable::lock_directory;
+pub(crate) use importing::{Imported, import_snapshot};
 
 use self::{
     durable::{OpenDurable, fresh_nonce, lock_vote_key, open_durable, own_data_directory},
@@ -21,7 +23,7 @@ use self::{
 use crate::{
     cli::with_causes,
     config::{Reloader, ValidatorConfig},
-    control::{CONTROL_SOCKET, Commands, ControlSocket},
+    control::{CONTROL_SOCKET, Commands, ControlSocket, KeptSnapshots},
     descriptors, moved, pool, priority,
     reload::{self, LogLevel, Reloads},
     rpc::{
@@ -210,6 +212,10 @@ async fn serve_until_stopped(
     let listeners = listen(config)?;
 
     let (to_replica, executor) = (machine.to_replica.clone(), machine.executed.clone());
+    let kept = KeptSnapshots {
+        snapshots: machine.snapshots,
+        store: store.clone(),
+    };
     let handles = Handles {
         store,
         clock: clock.clone(),
@@ -253,7 +259,8 @@ async fn serve_until_stopped(
     let most = most.filter(|_| asked.prefers_state);
     let far_behind = state_sync_is_due(live.clone(), links.clone(), most);
     let state = rpc_state(config, handles, &links, registry);
-    let control = tokio::spawn(control.serve(state.clone(), live, to_replica.clone(), commands));
+    let control =
+        tokio::spawn(control.serve(state.clone(), live, to_replica.clone(), commands, kept));
     let servers = Servers::start(state, listeners);
 
     let outcome = tokio::select! {
@@ -428,6 +435,7 @@ fn assemble(
             mempool: config.mempool,
             retention: config.storage.retention,
             snapshot_interval: config.storage.snapshot_interval,
+            upload: config.p2p.upload,
             data_dir: config.data_dir.clone(),
         },
         Durables {

@@ -6,7 +6,7 @@ mod common;
 
 use common::{BINARY, Net};
 use quorate_api::{
-    StatusJson,
+    SnapshotsJson, StatusJson,
     verdict::{Health, VerdictJson, Voter},
 };
 use quorate_node::localnet::Network;
@@ -170,6 +170,115 @@ async fn without_snapshots_it_says_so_and_the_remedy_works() {
     })
     .await;
     stop_all(&mut net);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_snapshot_is_carried_in_a_file_and_nothing_in_it_is_believed() {
+    let mut net = away_for_too_long("file").await;
+    for place in 0..3 {
+        net.network.spawn(place, &[]).unwrap();
+    }
+    let config = |net: &Net, place: usize| {
+        let file = net.path().join(format!("validator-{place}/validator.toml"));
+        file.to_str().unwrap().to_owned()
+    };
+    let listed = |net: &Net| {
+        let text = net.cli(&["snapshot", "list", "--json", "--config", &config(net, 0)]);
+        let list: SnapshotsJson = serde_json::from_slice(&text.stdout).ok()?;
+        list.snapshots.last().cloned()
+    };
+    net.until("a snapshot is kept", async |net| listed(net).is_some())
+        .await;
+    let newest = listed(&net).unwrap();
+    let file = net.path().join("state.snapshot");
+    let file = file.to_str().unwrap().to_owned();
+    let export = ["snapshot", "export", &file, "--config", &config(&net, 0)];
+    let said = net.succeed(&export);
+    assert!(said.contains("accounts"), "{said}");
+    assert!(
+        net.fail(&export).contains("exists"),
+        "nothing is overwritten"
+    );
+    let again = net.fail(&[
+        "snapshot",
+        "export",
+        "other",
+        "--height",
+        "1",
+        "--config",
+        &config(&net, 0),
+    ]);
+    assert!(again.contains("there is no snapshot of block 1"), "{again}");
+
+    let own = config(&net, 3);
+    let import = [
+        "snapshot",
+        "import",
+        &file,
+        "--allow-plain-keys",
+        "--config",
+        &own,
+    ];
+    let whole = fs::read(&file).unwrap();
+    let before = status_of_stopped(&net, 3);
+    for (damaged, word) in damaged(&whole) {
+        fs::write(&file, damaged).unwrap();
+        let refused = net.fail(&import);
+        assert!(refused.contains(word), "{word}: {refused}");
+    }
+    assert!(status_of_stopped(&net, 3) >= before);
+    fs::write(&file, &whole).unwrap();
+    let said = net.succeed(&import);
+    assert!(said.contains(&format!("{}", newest.height)), "{said}");
+    assert!(net.fail(&import).contains("already"), "it is there");
+    net.network.spawn(3, &[]).unwrap();
+    net.until("it goes on, and all vote", async |net| {
+        let seen = verdict(net, 0).await;
+        is(net, 3, Health::Healthy).await && seen.is_some_and(|seen| seen.voters == 4)
+    })
+    .await;
+    assert!(!log(&net, 3).contains("state sync: the target"));
+    assert!(net.fail(&import).contains("stop the validator first"));
+    let told = status(&net, 3).await.unwrap();
+    assert_eq!(told.first_height, newest.height.next());
+    stop_all(&mut net);
+    let checked = net.cli(&["db", "check", "--config", &own]);
+    assert!(checked.status.success(), "{checked:?}");
+}
+
+/// The newest block of a stopped validator whose state is that of a block; else the highest number.
+fn status_of_stopped(net: &Net, place: usize) -> u64 {
+    match Store::open_to_read(&database(net, place), &net.genesis) {
+        Ok(store) => store.tip().height.0,
+        Err(_) => u64::MAX,
+    }
+}
+
+/// A snapshot damaged in several places, and a word of what is said of each.
+fn damaged(whole: &[u8]) -> Vec<(Vec<u8>, &'static str)> {
+    let with = |place: usize| {
+        let mut bytes = whole.to_vec();
+        bytes[place] ^= 1;
+        bytes
+    };
+    let proof = 19 + 4;
+    let length = |at: usize| u32::from_be_bytes(whole[at..at + 4].try_into().unwrap()) as usize;
+    let proof_ends = proof + length(19);
+    let block_ends = proof_ends + 4 + length(proof_ends);
+    let first_part = block_ends + 4;
+    vec![
+        (b"something else".to_vec(), "no snapshot of this format"),
+        (whole[..proof + 10].to_vec(), "cut off"),
+        // A header's bytes: another id, so no chain of headers.
+        (with(proof + 40), "is refused"),
+        (with(proof_ends - 1), "is refused"),
+        (with(first_part + length(block_ends) - 1), "is refused"),
+        (whole[..whole.len() - 4].to_vec(), "cut off"),
+        (
+            [&whole[..block_ends], &0_u32.to_be_bytes()[..]].concat(),
+            "parts of the state are missing",
+        ),
+    ]
 }
 
 fn signal(net: &Net, place: usize, name: &str) {

@@ -188,6 +188,7 @@ fn config(identity: SecretKey, peers: Vec<(Identity, SocketAddr)>) -> Config {
         lookup: quorate_p2p::system_lookup(),
         timing: Timing::Local,
         max_frame_bytes: DEFAULT_FRAME_BYTES,
+        is_fetching: false,
     }
 }
 

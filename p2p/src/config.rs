@@ -43,6 +43,9 @@ pub struct Config {
     /// [`MAX_FRAME_BYTES`]. The other lanes have lower limits of their own. The library disconnects
     /// a peer that sends more.
     pub max_frame_bytes: usize,
+    /// Whether this node only fetches for now, and does not take part in consensus. Then the byte
+    /// budget of each peer is as large as links are fast.
+    pub is_fetching: bool,
 }
 
 /// Why links cannot start, or have ended.
@@ -159,6 +162,7 @@ mod tests {
             lookup: crate::dialer::system_lookup(),
             timing: Timing::Local,
             max_frame_bytes: DEFAULT_FRAME_BYTES,
+            is_fetching: false,
         }
     }
 

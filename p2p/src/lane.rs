@@ -62,6 +62,9 @@ const READ_ALL_PEERS: u64 = 128 << 20;
 /// leader in a network of four that processes 20,000 transfers a second sends 3 MB/s.
 const READ_PEER: [u64; 2] = [4 << 20, 16 << 20];
 
+/// Bytes per second that one peer may send to a node that only fetches: 10 Gbit/s.
+const READ_FETCHING: u64 = 1_250_000_000;
+
 /// Bytes that one peer may send in a burst: eight frames of maximum size.
 const READ_BURST: u64 = 32 << 20;
 
@@ -144,9 +147,13 @@ const fn queue_frames(lane: Lane) -> usize {
 }
 
 /// The inbound byte budget of one of `peers` peers.
-pub(crate) fn inbound_budget(peers: usize) -> Bucket {
+pub(crate) fn inbound_budget(peers: usize, is_fetching: bool) -> Bucket {
     let share = READ_ALL_PEERS / (peers.max(1) as u64);
-    Bucket::new(share.clamp(READ_PEER[0], READ_PEER[1]), READ_BURST)
+    let per_second = match is_fetching {
+        true => READ_FETCHING,
+        false => share.clamp(READ_PEER[0], READ_PEER[1]),
+    };
+    Bucket::new(per_second, READ_BURST)
 }
 
 pub(crate) const fn pulse_quota() -> Quota {

@@ -103,9 +103,9 @@ const CLOCK_LASTS: Duration = Duration::from_secs(15);
 
 impl PeerTable {
     /// `peers` must be sorted by identity.
-    pub(crate) fn new(peers: Vec<KnownPeer>, metrics: Arc<Metrics>) -> Self {
+    pub(crate) fn new(peers: Vec<KnownPeer>, is_fetching: bool, metrics: Arc<Metrics>) -> Self {
         metrics.known_peers.set(peers.len() as i64);
-        let budget = lane::inbound_budget(peers.len());
+        let budget = lane::inbound_budget(peers.len(), is_fetching);
         let peers = peers
             .into_iter()
             .map(|known| Peer {
@@ -431,7 +431,7 @@ mod tests {
             })
             .collect();
         known.sort_by_key(|peer| peer.identity);
-        Arc::new(PeerTable::new(known, metrics))
+        Arc::new(PeerTable::new(known, false, metrics))
     }
 
     #[test]

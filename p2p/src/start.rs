@@ -195,7 +195,7 @@ fn build(
             (peer.identity, peer.key.clone(), peer.address.clone(), waits)
         })
         .collect();
-    let table = Arc::new(PeerTable::new(peers, metrics.clone()));
+    let table = Arc::new(PeerTable::new(peers, config.is_fetching, metrics.clone()));
     let signer = config.identity.to_private_key();
     let handshake = Watched::new(signer, table.clone(), metrics.clone());
     let network_config = network_config(config, handshake, listen, validators, pace);

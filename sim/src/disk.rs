@@ -593,17 +593,20 @@ impl Snapshot for Frozen {
         Ok(keys.iter().map(row).collect())
     }
 
-    fn rows_from(
+    fn visit(
         &self,
         column: &'static str,
-        key: &[u8],
-        limit: usize,
-    ) -> Result<Vec<Row>, DatabaseError> {
+        from: &[u8],
+        below: Option<&[u8]>,
+        visit: &mut dyn FnMut(&[u8], &[u8]) -> bool,
+    ) -> Result<(), DatabaseError> {
         let rows = self.0.get(column).into_iter();
-        let rows = rows.flat_map(|rows| rows.range(key.to_vec()..)).take(limit);
-        Ok(rows
-            .map(|(key, value)| (key.clone(), value.clone()))
-            .collect())
+        let mut rows = rows.flat_map(|rows| rows.range(from.to_vec()..));
+        while let Some((key, value)) = rows.next()
+            && below.is_none_or(|below| &key[..] < below)
+            && visit(key, value)
+        {}
+        Ok(())
     }
 }
 

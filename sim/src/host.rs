@@ -22,6 +22,7 @@ use quorate_machine::{
     offenders::OFFENDERS_FILE,
     outlet::Wire,
     replica::{Cut, Cutter, Event},
+    serve::Upload,
     sync::{StateSync, SyncParts},
 };
 use quorate_storage::{disk::Disk as _, journal::Journal, store::Store};
@@ -408,6 +409,7 @@ impl Host {
                     .retention
                     .map(|blocks| Retention { blocks, time: None }),
                 snapshot_interval: scenario.snapshot_interval,
+                upload: Upload::default(),
                 data_dir: data_dir(),
             },
             Durables {

@@ -78,17 +78,19 @@ pub trait Snapshot: Send + Sync {
         keys: &[&[u8]],
     ) -> Result<Vec<Option<Vec<u8>>>, DatabaseError>;
 
-    /// As [`Database::rows_from`].
+    /// Visits the rows from a key on and below another, if one is given, in ascending order, until
+    /// `visit` returns false. The rows are lent: thousands of them cost no allocation.
     ///
     /// # Errors
     ///
     /// If the database cannot be read.
-    fn rows_from(
+    fn visit(
         &self,
         column: &'static str,
-        key: &[u8],
-        limit: usize,
-    ) -> Result<Vec<Row>, DatabaseError>;
+        from: &[u8],
+        below: Option<&[u8]>,
+        visit: &mut dyn FnMut(&[u8], &[u8]) -> bool,
+    ) -> Result<(), DatabaseError>;
 }
 
 /// An error of a database.
@@ -307,22 +309,26 @@ impl Snapshot for RocksSnapshot {
         })
     }
 
-    fn rows_from(
+    fn visit(
         &self,
         column: &'static str,
-        key: &[u8],
-        limit: usize,
-    ) -> Result<Vec<Row>, DatabaseError> {
-        self.read(|database, options| {
+        from: &[u8],
+        below: Option<&[u8]>,
+        visit: &mut dyn FnMut(&[u8], &[u8]) -> bool,
+    ) -> Result<(), DatabaseError> {
+        self.read(|database, mut options| {
+            if let Some(below) = below {
+                options.set_iterate_upper_bound(below);
+            }
             let column = database.column(column)?;
-            let start = IteratorMode::From(key, Direction::Forward);
-            let rows = database.0.iterator_cf_opt(column, options, start);
-            rows.take(limit)
-                .map(|row| {
-                    let (key, value) = row?;
-                    Ok((key.into_vec(), value.into_vec()))
-                })
-                .collect()
+            let mut rows = database.0.raw_iterator_cf_opt(column, options);
+            rows.seek(from);
+            while let Some((key, value)) = rows.item()
+                && visit(key, value)
+            {
+                rows.next();
+            }
+            Ok(rows.status()?)
         })
     }
 }

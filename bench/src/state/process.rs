@@ -18,18 +18,18 @@ fn field(file: &str, name: &str) -> anyhow::Result<u64> {
 }
 
 /// Resident memory in bytes, now and at most.
-pub(super) fn memory() -> anyhow::Result<(u64, u64)> {
+pub(crate) fn memory() -> anyhow::Result<(u64, u64)> {
     let file = "/proc/self/status";
     Ok((field(file, "VmRSS:")? * 1024, field(file, "VmHWM:")? * 1024))
 }
 
 /// Bytes handed to the kernel to be written to files.
-pub(super) fn written_bytes() -> anyhow::Result<u64> {
+pub(crate) fn written_bytes() -> anyhow::Result<u64> {
     field("/proc/self/io", "wchar:")
 }
 
 /// Processor time of the calling thread.
-pub(super) fn thread_cpu() -> anyhow::Result<Duration> {
+pub(crate) fn thread_cpu() -> anyhow::Result<Duration> {
     let file = "/proc/thread-self/schedstat";
     let text = fs::read_to_string(file).with_context(|| format!("reading {file}"))?;
     let nanos = text
@@ -42,7 +42,7 @@ pub(super) fn thread_cpu() -> anyhow::Result<Duration> {
 }
 
 /// Processor time of all threads; the kernel counts in hundredths of a second.
-pub(super) fn cpu() -> anyhow::Result<Duration> {
+pub(crate) fn cpu() -> anyhow::Result<Duration> {
     let text = fs::read_to_string("/proc/self/stat").context("reading /proc/self/stat")?;
     let (_, fields) = text
         .rsplit_once(')')
@@ -58,7 +58,7 @@ pub(super) fn cpu() -> anyhow::Result<Duration> {
 }
 
 /// Bytes of all files in a folder. One that the database deletes meanwhile does not count.
-pub(super) fn folder_bytes(folder: &Path) -> anyhow::Result<u64> {
+pub(crate) fn folder_bytes(folder: &Path) -> anyhow::Result<u64> {
     let mut bytes = 0;
     for entry in fs::read_dir(folder).with_context(|| format!("reading {}", folder.display()))? {
         bytes += match entry?.metadata() {

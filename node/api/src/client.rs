@@ -2,7 +2,8 @@
 
 use crate::{
     AccountJson, BlockJson, BlocksJson, ErrorBody, EvidenceListJson, OrderAnswer, OrderJson,
-    PeersJson, ReloadedJson, StatusJson, SubmitAnswer, SubmitRequest, TransactionResult,
+    PeersJson, ReloadedJson, SnapshotPartJson, SnapshotProofJson, SnapshotsJson, StatusJson,
+    SubmitAnswer, SubmitRequest, TransactionResult,
 };
 use quorate_http::client::{Roots, shown};
 use quorate_types::{Digest, Height, Identity};
@@ -120,6 +121,26 @@ impl RpcClient {
     /// Makes the validator reread its configuration. Only over the control socket.
     pub async fn reload(&self) -> Result<ReloadedJson, ClientError> {
         self.command("reload").await
+    }
+
+    /// Returns the snapshots that the validator keeps. Only over the control socket.
+    pub async fn snapshots(&self) -> Result<SnapshotsJson, ClientError> {
+        self.get("/v1/snapshots").await
+    }
+
+    /// Returns what certifies a snapshot. Only over the control socket.
+    pub async fn snapshot(&self, height: Height) -> Result<SnapshotProofJson, ClientError> {
+        self.get(&format!("/v1/snapshots/{height}")).await
+    }
+
+    /// Returns a part of a snapshot; `span` is encoded, in hexadecimal. Only over the control socket.
+    pub async fn snapshot_part(
+        &self,
+        height: Height,
+        span: &str,
+    ) -> Result<SnapshotPartJson, ClientError> {
+        self.get(&format!("/v1/snapshots/{height}/part?span={span}"))
+            .await
     }
 
     async fn command<T: DeserializeOwned>(&self, what: &str) -> Result<T, ClientError> {

@@ -9,6 +9,7 @@ mod client;
 mod encoding;
 mod error;
 mod peers;
+mod snapshots;
 mod status;
 mod transaction;
 pub mod verdict;
@@ -26,6 +27,7 @@ pub use peers::{
     BlockedJson, EvidenceJson, EvidenceListJson, ExhibitJson, MovedPeerJson, OffenderJson,
     OrderAnswer, OrderJson, PeerDetailJson, PeerJson, PeersJson, ReloadedJson, Standing,
 };
+pub use snapshots::{SnapshotJson, SnapshotPartJson, SnapshotProofJson, SnapshotsJson};
 pub use status::{StatusJson, SyncJson, SyncState};
 pub use transaction::{
     MAX_SUBMITTED, SubmitAnswer, SubmitRequest, TransactionJson, TransactionResult,

@@ -423,8 +423,8 @@ mod tests {
     use crate::{
         clock::testing::Hand,
         ingest::FORWARDED,
-        serve::REQUESTS,
-        turns::{TurnReceiver, turns},
+        serve::{WaitingRequests, requests},
+        turns::turns,
     };
     use commonware_codec::Encode as _;
     use crossbeam_channel::Receiver;
@@ -439,7 +439,7 @@ mod tests {
         inlet: Inlet,
         asked: Arc<Asked>,
         events: Receiver<Event>,
-        requests: TurnReceiver<Request>,
+        requests: WaitingRequests,
         clock: Arc<Hand>,
         metrics: Arc<NodeMetrics>,
     }
@@ -455,7 +455,7 @@ mod tests {
         let live = Arc::new(LiveStatus::new(committees.clone(), ValidatorIndex(0)));
         let asked = Arc::new(Asked::new(committees.known().size()));
         let (replica, events) = crossbeam_channel::unbounded();
-        let (to_server, requests) = turns(committees.known().size(), REQUESTS);
+        let (to_server, waiting) = requests(committees.known().size());
         let (transactions, _) = turns(committees.known().size(), FORWARDED);
         let conduct = Arc::new(Conduct::new(
             committees.clone(),
@@ -474,7 +474,7 @@ mod tests {
             conduct,
             asked: asked.clone(),
             replica,
-            requests: Requests(to_server),
+            requests: to_server,
             transactions,
             metrics: metrics.clone(),
             across: Arc::new(across),
@@ -484,7 +484,7 @@ mod tests {
             inlet,
             asked,
             events,
-            requests,
+            requests: waiting,
             clock,
             metrics,
         }
@@ -592,10 +592,13 @@ mod tests {
             scene.receive(Lane::Fetch, vec![Message::RangeRequest(Height(7))]);
         }
         assert_eq!(
-            scene.requests.take(|_| true).map(|(from, _)| from),
+            scene
+                .requests
+                .take_bulk(PEER.as_usize())
+                .map(|(from, _)| from),
             Some(PEER)
         );
-        assert!(scene.requests.is_empty());
+        assert!(scene.requests.waiting_for_bulk().is_empty());
         let many = |from: u64| (from..from + 50).map(Height).map(Message::RangeRequest);
         scene.receive(Lane::Fetch, many(0).collect());
         scene.receive(Lane::Fetch, many(50).collect());

@@ -24,7 +24,7 @@ use crate::{
     metrics::NodeMetrics,
     outlet::{InFlight, Wire},
     replica::{Cutter, Event, Replica},
-    serve::{REQUESTS, Requests, Server},
+    serve::{Server, Upload, requests},
     snapshots::Snapshots,
     turns::turns,
     validate::Validator,
@@ -57,6 +57,8 @@ pub struct Settings {
     pub retention: Option<Retention>,
     /// Blocks between snapshots of the state; 0 for none.
     pub snapshot_interval: u64,
+    /// What peers that fetch from this validator get.
+    pub upload: Upload,
     /// Where it keeps its small files.
     pub data_dir: PathBuf,
 }
@@ -213,7 +215,7 @@ impl Machine {
         let (to_replica, events) = unbounded();
         let (to_pool, jobs) = unbounded();
         let (to_validator, proposals) = unbounded();
-        let (to_server, requests) = turns(size, REQUESTS);
+        let (to_server, waiting_requests) = requests(size);
         let (to_ingest, forwarded) = turns(size, FORWARDED);
         // Bounded by the mempool, which holds whatever is to be stored.
         let (to_keeper, kept) = unbounded();
@@ -221,10 +223,9 @@ impl Machine {
         let first = recovered.first;
         let shared = Shared::new(settings, around, store, &recovered.engine, to_replica)?;
         let (executor, executed) = shared.executor(tree)?;
-        let to_server = Requests(to_server);
         let inlet = shared.inlet(to_server.clone(), to_ingest);
         let validator = shared.validator(executed.clone());
-        let server = shared.server(requests);
+        let server = shared.server(waiting_requests);
         let keeper = shared.keeper();
         let ingest = shared.ingest(forwarded);
         let forwarder = shared.forwarder();

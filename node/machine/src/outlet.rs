@@ -29,7 +29,8 @@ pub struct Outlet {
 }
 
 impl Outlet {
-    pub(crate) fn new(wire: Wire, committees: Committees) -> Self {
+    /// An outlet that notes no requests and relays nothing.
+    pub fn new(wire: Wire, committees: Committees) -> Self {
         Self {
             wire,
             committees,

@@ -1,22 +1,30 @@
 //! The thread that answers peers' requests for blocks and for parts of snapshots.
 //!
-//! Answers are large and requests are not, so answers have a price. Each peer has a queue of its
-//! own, and the queues are served in turn. What a peer is sent is paid from a budget of bytes that
-//! refills. While the budget is used up, or too much of what was sent is still unsent, that peer's
-//! requests wait, and nobody else's. Nobody is penalised for requesting too much: a validator that
-//! catches up requests again and again.
+//! Answers are large and requests are not, so bandwidth is divided here. A block that is requested
+//! by its id may be what consensus waits for: such requests come first, and each peer has a budget
+//! for them. All else is *bulk*: ranges of blocks, and parts of a snapshot. A [`Shaper`] divides the
+//! upload rate that the operator sets among the peers that fetch, by need: who votes already, or
+//! requests what it has had, takes what the others leave. While one peer's share is used up, or too
+//! much of what it was sent is still unsent, its requests wait, and nobody else's. Nobody is
+//! penalised for requesting too much: a validator that catches up requests again and again.
 
+mod had;
+mod requests;
+
+pub use requests::{Requests, WaitingRequests, requests};
+
+use self::had::Had;
 use crate::{
     clock::Clock,
+    live::LiveStatus,
     metrics::NodeMetrics,
     outlet::{InFlight, Outlet},
     snapshots::Snapshots,
-    turns::{TurnReceiver, TurnSender},
 };
 use anyhow::Context;
 use commonware_codec::{Encode, EncodeSize};
 use quorate_consensus::{Moment, Outbound, Target};
-use quorate_lanes::{Bucket, FairLimits, Lane};
+use quorate_lanes::{Bucket, Lane, Shaper, Waiting};
 use quorate_storage::store::{Served, Store};
 use quorate_types::{
     Block, ChunkAnswer, ChunkRequest, Committees, Digest, EpochLength, Height, Message,
@@ -25,19 +33,14 @@ use quorate_types::{
 };
 use std::{sync::Arc, time::Duration};
 
-/// Most requests that wait. Further ones of a peer are dropped; it requests again, here or
-/// elsewhere.
-pub(crate) const REQUESTS: FairLimits = FairLimits {
-    peer_items: 64,
-    peer_bytes: usize::MAX,
-    total_bytes: usize::MAX,
-};
+pub use quorate_lanes::Sharing;
 
-/// Sustained bytes per second sent to one peer: 90,000 transfers, more than it can execute.
-const BYTES_PER_SECOND: u64 = 16 << 20;
+/// Sustained bytes per second of blocks by their ids, to one peer: 90,000 transfers, more than it
+/// can execute.
+const BLOCK_BYTES_PER_SECOND: u64 = 16 << 20;
 
-/// The burst on top of that: 64 full ranges.
-const BURST_BYTES: u64 = 64 << 20;
+/// The burst on top of that: 64 full blocks.
+const BLOCK_BURST_BYTES: u64 = 64 << 20;
 
 /// The least price of a block, however small.
 const BLOCK_PRICE_BYTES: usize = 2 << 10;
@@ -52,7 +55,10 @@ const IN_FLIGHT_BYTES: usize = 4 << 20;
 /// How often it is checked whether a peer has read its answers.
 const LOOK_AGAIN: Duration = Duration::from_millis(5);
 
-/// A peer's request for blocks.
+/// A peer that voted within this many views is voting.
+const VOTING_VIEWS: u64 = 16;
+
+/// A peer's request.
 #[derive(Clone, Debug)]
 pub enum Request {
     /// A block by its id.
@@ -84,59 +90,82 @@ impl Request {
             Self::Range(_) | Self::Snapshot | Self::Chunk(_) => None,
         }
     }
+
+    /// Whether nothing but the requester's own progress waits for the answer, however large.
+    fn is_bulk(&self) -> bool {
+        matches!(self, Self::Range(_) | Self::Chunk(_))
+    }
 }
 
-/// Where requests are queued.
-#[derive(Clone)]
-pub(crate) struct Requests(pub(crate) TurnSender<Request>);
+/// How much a validator sends to the peers that fetch from it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Upload {
+    /// Bytes a second, to all together.
+    pub bytes_per_second: u64,
+    /// How it is divided.
+    pub sharing: Sharing,
+}
 
-impl Requests {
-    /// Queues a request. Returns whether there was room; a repeated request needs none.
-    pub(crate) fn ask(&self, from: ValidatorIndex, request: Request) -> bool {
-        if self.0.any(from, |waiting| waiting.is(&request)) {
-            return true;
+impl Default for Upload {
+    fn default() -> Self {
+        Self {
+            bytes_per_second: 125_000_000,
+            sharing: Sharing::default(),
         }
-        self.0.send(from, 0, request) == 0
     }
+}
+
+/// What an answer is made from.
+pub struct Sources {
+    pub store: Store,
+    pub snapshots: Arc<Snapshots>,
+    pub epoch_length: EpochLength,
+    pub committees: Committees,
+    /// Who votes.
+    pub live: Arc<LiveStatus>,
 }
 
 /// Answers from the store, and from the replica's memory.
 pub struct Server {
-    store: Store,
-    snapshots: Arc<Snapshots>,
-    epoch_length: EpochLength,
-    committees: Committees,
+    sources: Sources,
     clock: Arc<dyn Clock>,
     outlet: Outlet,
     in_flight: InFlight,
-    requests: TurnReceiver<Request>,
-    budgets: Vec<Bucket>,
+    requests: WaitingRequests,
+    block_budgets: Vec<Bucket>,
+    shaper: Shaper,
+    had: Vec<Had>,
     metrics: Arc<NodeMetrics>,
 }
 
 impl Server {
-    pub(crate) fn new(
-        (store, snapshots): (Store, Arc<Snapshots>),
-        epoch_length: EpochLength,
-        committees: Committees,
+    /// A server that divides its upload rate as `upload` says.
+    pub fn new(
+        sources: Sources,
+        upload: Upload,
         clock: Arc<dyn Clock>,
         (outlet, in_flight): (Outlet, InFlight),
-        requests: TurnReceiver<Request>,
+        requests: WaitingRequests,
         metrics: Arc<NodeMetrics>,
     ) -> Self {
-        let budget = Bucket::new(BYTES_PER_SECOND, BURST_BYTES);
+        let size = sources.committees.known().size();
+        let budget = Bucket::new(BLOCK_BYTES_PER_SECOND, BLOCK_BURST_BYTES);
         Self {
-            store,
-            snapshots,
-            epoch_length,
-            budgets: vec![budget; committees.known().size()],
-            committees,
+            sources,
             clock,
             outlet,
             in_flight,
             requests,
+            block_budgets: vec![budget; size],
+            shaper: Shaper::new(size, upload.bytes_per_second, upload.sharing),
+            had: (0..size).map(|_| Had::default()).collect(),
             metrics,
         }
+    }
+
+    /// Sets what is known of a peer's connection from before, in bytes a second.
+    pub fn set_ceiling(&mut self, peer: usize, ceiling: u64) {
+        self.shaper.set_ceiling(peer, ceiling);
     }
 
     /// Answers requests until the links are gone.
@@ -160,12 +189,15 @@ impl Server {
     /// When the next peer may be served, if any peer requests anything.
     pub fn due(&self) -> Option<Moment> {
         let now = self.clock.now();
-        let waiting = self.requests.waiting().into_iter();
-        let due = waiting.map(|peer| {
-            let wait = self.budgets[peer].empty_for_us(now.0);
-            now.after(Duration::from_micros(wait))
-        });
-        due.min()
+        let blocks = self.requests.waiting_for_blocks().into_iter();
+        let blocks = blocks.map(|peer| self.block_budgets[peer].empty_for_us(now.0));
+        let bulk = self.waiting_for_bulk();
+        let bulk = match self.shaper.wait_us(now.0, &bulk) {
+            None if !bulk.is_empty() => Some(micros(LOOK_AGAIN)),
+            wait => wait,
+        };
+        let wait = blocks.chain(bulk).min()?;
+        Some(now.after(Duration::from_micros(wait)))
     }
 
     /// Answers the requests that may be answered now.
@@ -174,29 +206,98 @@ impl Server {
     ///
     /// If the database cannot be read.
     pub fn serve_waiting(&mut self) -> anyhow::Result<()> {
-        while let Some((from, request)) = self.next() {
-            let message = self.answer(request).context("cannot answer a peer")?;
-            let price = message.as_ref().map_or(BLOCK_PRICE_BYTES, price);
+        loop {
             let now = self.clock.now();
-            self.budgets[from.as_usize()].spend(now.0, price as u64);
-            if let Some(message) = message {
-                if let Message::ChunkReply { .. } = &message {
-                    self.metrics
-                        .sync
-                        .served
-                        .inc_by(message.encode_size() as u64);
-                }
-                self.outlet.send(vec![Outbound {
-                    to: Target::One(from),
-                    message,
-                }]);
+            let block = self.requests.take_block(|peer| {
+                self.block_budgets[peer].empty_for_us(now.0) == 0 && self.takes_more(peer)
+            });
+            if let Some((from, request)) = block {
+                let answer = self.answer(request).context("cannot answer a peer")?;
+                let price = answer.as_ref().map_or(BLOCK_PRICE_BYTES, price) as u64;
+                self.block_budgets[from.as_usize()].spend(now.0, price);
+                self.send(from, answer);
+                continue;
             }
+            let waiting = self.waiting_for_bulk();
+            let next = self.shaper.choose(now.0, &waiting);
+            let Some((from, request)) = next.and_then(|peer| self.requests.take_bulk(peer)) else {
+                return Ok(());
+            };
+            self.serve_bulk(from, request)?;
         }
+    }
+
+    fn serve_bulk(&mut self, from: ValidatorIndex, request: Request) -> anyhow::Result<()> {
+        let answer = self.answer(request).context("cannot answer a peer")?;
+        let now = self.clock.now();
+        let bytes = answer.as_ref().map_or(0, EncodeSize::encode_size);
+        let price = answer.as_ref().map_or(BLOCK_PRICE_BYTES, price);
+        let place = from.as_usize();
+        self.shaper.spend(place, now.0, bytes as u64, price as u64);
+        let had = &mut self.had[place];
+        match &answer {
+            Some(Message::ChunkReply {
+                request,
+                answer: ChunkAnswer::Chunk(_),
+            }) => {
+                self.metrics.sync.served.inc_by(bytes as u64);
+                if had.part(request) {
+                    self.shaper.begins_again(place, now.0);
+                }
+            }
+            Some(Message::RangeReply { blocks, .. }) => {
+                if let Some(last) = blocks.last() {
+                    had.range(last.height().next());
+                }
+            }
+            _ => {}
+        }
+        self.send(from, answer);
         Ok(())
     }
 
+    fn send(&self, to: ValidatorIndex, answer: Option<Message>) {
+        if let Some(message) = answer {
+            self.outlet.send(vec![Outbound {
+                to: Target::One(to),
+                message,
+            }]);
+        }
+    }
+
+    /// Bytes that a peer was sent, and that its connection has not taken.
+    fn unsent(&self, peer: usize) -> usize {
+        let identity = self.sources.committees.known().identities()[peer];
+        (self.in_flight)(Lane::Fetch, &identity)
+    }
+
+    fn takes_more(&self, peer: usize) -> bool {
+        self.unsent(peer) < IN_FLIGHT_BYTES
+    }
+
+    fn waiting_for_bulk(&self) -> Vec<Waiting> {
+        let waiting = self.requests.waiting_for_bulk().into_iter();
+        waiting
+            .map(|(peer, next)| {
+                let unsent = self.unsent(peer);
+                let place = ValidatorIndex(u32::try_from(peer).expect("places are 32 bits"));
+                let votes = matches!(next, Request::Chunk(_))
+                    && self.sources.live.votes_within(place, VOTING_VIEWS);
+                Waiting {
+                    peer,
+                    is_ready: unsent < IN_FLIGHT_BYTES,
+                    unsent: unsent as u64,
+                    is_scavenger: votes || self.had[peer].has(&next),
+                    left: self.had[peer].left(),
+                }
+            })
+            .collect()
+    }
+
     fn answer(&self, request: Request) -> anyhow::Result<Option<Message>> {
-        let store = &self.store;
+        let Sources {
+            store, snapshots, ..
+        } = &self.sources;
         match request {
             Request::Held(block) => Ok(Some(Message::BlockReply(block))),
             Request::Stored(id) => {
@@ -206,7 +307,7 @@ impl Server {
                 let block = store.block(height)?;
                 Ok(block.map(|stored| Message::BlockReply(stored.block)))
             }
-            Request::Range(from) => match range(store, self.epoch_length, from)? {
+            Request::Range(from) => match range(store, self.sources.epoch_length, from)? {
                 Some(blocks) => Ok(Some(blocks)),
                 None => {
                     let oldest = store.pruned_below()?;
@@ -214,25 +315,20 @@ impl Server {
                 }
             },
             Request::Snapshot => {
-                let newest = self.snapshots.newest();
+                let newest = snapshots.newest();
                 let proof = newest.map(|snapshot| Box::new(snapshot.proof.clone()));
                 Ok(Some(Message::SnapshotReply(proof)))
             }
             Request::Chunk(request) => {
-                let answer = chunk(&self.snapshots, &request)?;
+                let answer = chunk(snapshots, &request)?;
                 Ok(Some(Message::ChunkReply { request, answer }))
             }
         }
     }
+}
 
-    fn next(&self) -> Option<(ValidatorIndex, Request)> {
-        let now = self.clock.now();
-        self.requests.take(|peer| {
-            let identity = self.committees.known().identities()[peer];
-            self.budgets[peer].empty_for_us(now.0) == 0
-                && (self.in_flight)(Lane::Fetch, &identity) < IN_FLIGHT_BYTES
-        })
-    }
+fn micros(duration: Duration) -> u64 {
+    u64::try_from(duration.as_micros()).unwrap_or(u64::MAX)
 }
 
 /// The price of an answer in bytes.
@@ -299,7 +395,7 @@ fn range(
 #[cfg(test)]
 pub(crate) mod tests {
     use super::*;
-    use crate::{clock::testing::Hand, testing::chain, turns::turns};
+    use crate::{clock::testing::Hand, serve::requests::LIMITS, testing::chain};
     use parking_lot::Mutex;
     use quorate_lanes::To;
     use quorate_types::{ChainId, Epoch, Header, Memo, Transaction, Transfer, View};
@@ -340,14 +436,19 @@ pub(crate) mod tests {
             true => waits.load(Relaxed),
             false => 0,
         });
-        let (sender, receiver) = turns(committees.known().size(), REQUESTS);
+        let (requests, receiver) = requests(committees.known().size());
         let outlet = Outlet::new(wire, committees.clone());
         let metrics = NodeMetrics::register(&prometheus::Registry::new()).expect("empty");
         let metrics = Arc::new(metrics);
         let server = Server::new(
-            (store, Arc::new(Snapshots::new(clock.clone()))),
-            EpochLength::DEFAULT,
-            committees,
+            Sources {
+                store,
+                snapshots: Arc::new(Snapshots::new(clock.clone())),
+                epoch_length: EpochLength::DEFAULT,
+                live: Arc::new(LiveStatus::new(committees.clone(), ValidatorIndex(0))),
+                committees,
+            },
+            Upload::default(),
             clock.clone(),
             (outlet, flight),
             receiver,
@@ -355,7 +456,7 @@ pub(crate) mod tests {
         );
         Scene {
             server,
-            requests: Requests(sender),
+            requests,
             clock,
             in_flight,
             sent,
@@ -405,7 +506,9 @@ pub(crate) mod tests {
             scene.server.serve_waiting().expect("nothing is read");
         }
         let (answers, bytes) = scene.sent.lock()[&1];
-        assert!((BURST_BYTES as usize..BURST_BYTES as usize + (2 << 20)).contains(&bytes));
+        assert!(
+            (BLOCK_BURST_BYTES as usize..BLOCK_BURST_BYTES as usize + (2 << 20)).contains(&bytes)
+        );
         assert!(answers < 80, "{answers}");
         scene.requests.ask(modest, Request::Held(blocks[0].clone()));
         scene.server.serve_waiting().expect("nothing is read");
@@ -438,7 +541,7 @@ pub(crate) mod tests {
             assert!(scene.requests.ask(peer, Request::Range(Height(1))));
             assert!(scene.requests.ask(peer, Request::Stored(Digest([1; 32]))));
         }
-        for height in 2..REQUESTS.peer_items as u64 {
+        for height in 2..=LIMITS.peer_items as u64 {
             assert!(scene.requests.ask(peer, Request::Range(Height(height))));
         }
         assert!(!scene.requests.ask(peer, Request::Range(Height(1_000))));

@@ -62,7 +62,8 @@ pub struct Snapshots {
 }
 
 impl Snapshots {
-    pub(crate) fn new(clock: Arc<dyn Clock>) -> Self {
+    /// None yet.
+    pub fn new(clock: Arc<dyn Clock>) -> Self {
         Self {
             clock,
             kept: Mutex::default(),
@@ -80,6 +81,11 @@ impl Snapshots {
         let snapshot = kept.iter().find(|kept| kept.state.height() == height)?;
         *snapshot.used.lock() = Some(self.clock.now());
         Some(snapshot.clone())
+    }
+
+    /// All of them, newest last. That does not count as use.
+    pub fn all(&self) -> Vec<Arc<Snapshot>> {
+        self.kept.lock().iter().cloned().collect()
     }
 
     /// The heights of the snapshots, ascending.
@@ -115,7 +121,8 @@ impl Snapshots {
         kept.front().map(|snapshot| snapshot.state.height())
     }
 
-    fn keep(&self, state: StateSnapshot, proof: SnapshotProof) {
+    /// Keeps a state and what certifies it.
+    pub fn keep(&self, state: StateSnapshot, proof: SnapshotProof) {
         let taken = self.clock.now();
         {
             let mut kept = self.kept.lock();

@@ -77,6 +77,9 @@ const REQUEST_LASTS: Duration = Duration::from_secs(30);
 /// How often the requests under way are looked at.
 const LOOK_INTERVAL: Duration = Duration::from_millis(50);
 
+/// Most requests under way: what their answers take up in memory.
+const MAX_OUTSTANDING: usize = 96;
+
 /// Parts that are written between two syncs of the database.
 const PARTS_PER_SYNC: u64 = 32;
 
@@ -362,11 +365,12 @@ impl StateSync {
             return;
         }
         self.progress.waits_for = None;
+        let mut open = self.peers.outstanding();
         for place in serving {
             let share = self.work.left().div_ceil(count).max(1);
             loop {
                 let peer = self.peers.at(place);
-                if peer.outstanding.len() >= peer.window.min(share) {
+                if peer.outstanding.len() >= peer.window.min(share) || open >= MAX_OUTSTANDING {
                     break;
                 }
                 let usual = self.progress.usual_time();
@@ -379,6 +383,7 @@ impl StateSync {
                     since: item.since,
                 };
                 self.peers.at(place).outstanding.push((request, now));
+                open += 1;
                 self.send(place, Message::ChunkRequest(request));
             }
         }

@@ -46,11 +46,6 @@ impl<T> TurnSender<T> {
         let _ = self.bell.try_send(());
         lost.len()
     }
-
-    /// Whether an item of a peer waits for which this holds.
-    pub(crate) fn any(&self, from: ValidatorIndex, holds: impl Fn(&T) -> bool) -> bool {
-        self.queue.lock().of(from.as_usize()).any(holds)
-    }
 }
 
 impl<T> TurnReceiver<T> {
@@ -71,10 +66,5 @@ impl<T> TurnReceiver<T> {
 
     pub(crate) fn is_empty(&self) -> bool {
         self.queue.lock().is_empty()
-    }
-
-    /// The peers that have items waiting.
-    pub(crate) fn waiting(&self) -> Vec<usize> {
-        self.queue.lock().waiting().collect()
     }
 }

@@ -32,6 +32,7 @@ pub(super) struct P2p {
     #[serde(deserialize_with = "address")]
     pub(super) listen: SocketAddr,
     pub(super) timing: Option<Timing>,
+    pub(super) upload_mbit: Option<u64>,
     #[serde(default)]
     pub(super) peers: Vec<Peer>,
 }

@@ -2,9 +2,13 @@
 
 use super::{Check, ConfigError, P2pConfig, file};
 use quorate_crypto::Identity;
+use quorate_machine::serve::Upload;
 use quorate_p2p::PeerAddress;
 use quorate_types::{Committee, ValidatorIndex};
 use std::{collections::BTreeMap, net::SocketAddr};
+
+/// Bytes a second in a megabit a second.
+pub(super) const BYTES_PER_MBIT: u64 = 125_000;
 
 impl Check<'_> {
     pub(super) fn p2p(
@@ -52,8 +56,20 @@ impl Check<'_> {
             })
             .collect::<Result<_, _>>()?;
         distinct(file.listen, &addresses).map_err(problem)?;
+        let default = Upload::default();
+        let most = default.bytes_per_second / BYTES_PER_MBIT;
+        let upload_mbit = self.number(
+            "p2p.upload_mbit",
+            file.upload_mbit,
+            most as usize,
+            8..=100_000,
+        )? as u64;
         Ok(P2pConfig {
             listen: file.listen,
+            upload: Upload {
+                bytes_per_second: upload_mbit * BYTES_PER_MBIT,
+                ..default
+            },
             peers: addresses,
             timing: match file.timing.unwrap_or(file::Timing::Wide) {
                 file::Timing::Local => quorate_p2p::Timing::Local,

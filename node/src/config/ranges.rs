@@ -98,7 +98,7 @@ impl Check<'_> {
         }
     }
 
-    fn number(
+    pub(super) fn number(
         &self,
         key: &'static str,
         value: Option<u64>,

@@ -1,8 +1,8 @@
 //! Generates a new `validator.toml`, with comments that explain every key.
 
-use super::{LogConfig, RpcConfig, SNAPSHOT_INTERVAL, format_duration};
+use super::{LogConfig, RpcConfig, SNAPSHOT_INTERVAL, format_duration, peers::BYTES_PER_MBIT};
 use quorate_crypto::Identity;
-use quorate_machine::{machine::ConsensusConfig, mempool::MempoolLimits};
+use quorate_machine::{machine::ConsensusConfig, mempool::MempoolLimits, serve::Upload};
 use quorate_p2p::PeerAddress;
 use std::{fmt::Write as _, net::SocketAddr, path::Path, time::Duration};
 
@@ -100,6 +100,7 @@ impl NewConfig<'_> {
             stranded,
         ] = spans.map(format_duration);
         let distance = if local { "local" } else { "wide" };
+        let upload_mbit = Upload::default().bytes_per_second / BYTES_PER_MBIT;
         let genesis = toml_string(&genesis.display().to_string());
         write!(
             text,
@@ -122,6 +123,9 @@ data_dir = "data"
 listen = "{p2p_listen}"
 # "local": all on one machine or in one rack. "wide" (the default): anything else.
 timing = "{distance}"
+# What validators that fetch blocks or a snapshot from this one get, all together, in megabits per second,
+# 8 to 100000. Votes and proposals go first, whatever this is.
+# upload_mbit = {upload_mbit}
 
 # Every other validator of the genesis file, and where to reach it: an IP address or a host name, and a
 # port. Connections are accepted from these IP addresses, and those of these names, only. Changes

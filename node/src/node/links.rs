@@ -133,5 +133,6 @@ pub(super) fn p2p_config(config: &ValidatorConfig) -> quorate_p2p::Config {
         lookup: quorate_p2p::system_lookup(),
         timing: config.p2p.timing,
         max_frame_bytes: MAX_FRAME_BYTES,
+        is_fetching: false,
     }
 }

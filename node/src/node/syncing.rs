@@ -45,7 +45,7 @@ use tokio::{
 use tracing::{error, info, warn};
 
 /// Frames that wait for the thread. An honest peer sends only what was requested.
-const MAX_WAITING_FRAMES: usize = 256;
+const MAX_WAITING_FRAMES: usize = 128;
 
 /// How often progress is logged.
 const LOG_INTERVAL: Duration = Duration::from_secs(5);
@@ -118,7 +118,11 @@ pub(super) async fn sync_until_whole(
     let live = Arc::new(LiveStatus::new(config.committees.clone(), config.place));
     let progress = Arc::new(Mutex::new(sync.progress().clone()));
     let (to_sync, events) = bounded(MAX_WAITING_FRAMES);
-    let (p2p_context, p2p) = (context.child("p2p"), p2p_config(config));
+    let p2p_context = context.child("p2p");
+    let p2p = quorate_p2p::Config {
+        is_fetching: true,
+        ..p2p_config(config)
+    };
     let (links, network) =
         quorate_p2p::start(p2p_context, p2p, inbound(to_sync.clone()), &registry).await?;
     late_links.set(&links);
@@ -200,7 +204,8 @@ pub(super) async fn sync_until_whole(
     outcome
 }
 
-fn verify(config: &ValidatorConfig) -> VerifyCertificate {
+/// Verifies finalizations with the chain's keys.
+pub(super) fn verify(config: &ValidatorConfig) -> VerifyCertificate {
     let (chain, scheme) = (config.chain, config.scheme.clone());
     Box::new(move |certificate| {
         let message = HashedMessage::new(&certificate.subject.signed_bytes(&chain));

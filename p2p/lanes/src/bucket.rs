@@ -26,6 +26,14 @@ impl Bucket {
         }
     }
 
+    /// Changes the rate from now on. What is there stays, up to the new capacity.
+    pub fn set_rate(&mut self, now_us: u64, per_second: u64, burst: u64) {
+        self.refill(now_us);
+        self.per_second = per_second.max(1);
+        self.most = i128::from(burst) * SECOND_US;
+        self.left = self.left.min(self.most);
+    }
+
     fn refill(&mut self, now_us: u64) {
         let passed = now_us.saturating_sub(self.at_us);
         self.at_us = self.at_us.max(now_us);
@@ -80,6 +88,14 @@ mod tests {
             !bucket.take(0, 1),
             "time that runs backwards brings nothing"
         );
+    }
+
+    #[test]
+    fn a_new_rate_holds_from_then_on() {
+        let mut bucket = Bucket::new(1_000, 100);
+        bucket.spend(0, 1_100);
+        bucket.set_rate(500_000, 100, 100);
+        assert!((5_000_000..5_000_010).contains(&bucket.empty_for_us(500_000)));
     }
 
     #[test]

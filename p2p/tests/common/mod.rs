@@ -75,6 +75,7 @@ pub(crate) fn config(seed: u8, listen: SocketAddr, peers: &[(Identity, SocketAdd
         lookup: system_lookup(),
         timing: Timing::Local,
         max_frame_bytes: DEFAULT_FRAME_BYTES,
+        is_fetching: false,
     }
 }
 

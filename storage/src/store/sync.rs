@@ -57,6 +57,9 @@ pub enum Served {
     TooMany,
 }
 
+/// An account, and the height of its last change.
+type AccountRow = [u8; Account::SIZE + Height::SIZE];
+
 struct SnapshotRows(Arc<dyn Snapshot>);
 
 impl NodeStore for SnapshotRows {
@@ -100,19 +103,25 @@ impl StateSnapshot {
         };
         let way = tree.way_to(span);
         let (span, siblings) = way.map_err(|error| self.tree_error(error))?;
-        let rows = self
-            .rows
-            .rows_from(ACCOUNTS, span.first(), CHUNK_MAX_ENTRIES + 1);
-        let rows = rows.map_err(|source| failed(&self.path, source))?;
-        let entries = rows_in(&span, &rows);
-        if entries.clone().count() > CHUNK_MAX_ENTRIES {
+        let mut entries: Vec<(tree::Key, AccountRow)> = Vec::new();
+        let after = span.after();
+        let below = after.as_ref().map(|key| &key[..]);
+        let mut collect = |key: &[u8], row: &[u8]| {
+            if let (Ok(key), Ok(row)) = (key.try_into(), row.try_into()) {
+                entries.push((key, row));
+            }
+            entries.len() <= CHUNK_MAX_ENTRIES
+        };
+        let read = self.rows.visit(ACCOUNTS, span.first(), below, &mut collect);
+        read.map_err(|source| failed(&self.path, source))?;
+        if entries.len() > CHUNK_MAX_ENTRIES {
             return Ok(Served::TooMany);
         }
         let all = entries
-            .clone()
+            .iter()
             .map(|(key, row)| (key, &row[..Account::SIZE]));
         let whole = Chunk::new(span, siblings.clone(), 0, all);
-        if whole.verify(&self.root, std::iter::empty()).is_err() {
+        if !whole.is_all_of_its_span(&self.root) {
             let what = format!("the accounts at {span} do not make the state's root");
             return Err(StoreError::Damaged {
                 path: self.path.to_path_buf(),
@@ -122,7 +131,9 @@ impl StateSnapshot {
         if since == Height(0) {
             return Ok(Served::Chunk(whole));
         }
-        let changed = entries.filter(|(_, row)| row[Account::SIZE..] > height_key(since)[..]);
+        let changed = entries
+            .iter()
+            .filter(|(_, row)| row[Account::SIZE..] > height_key(since)[..]);
         let changed = changed.map(|(key, row)| (key, &row[..Account::SIZE]));
         Ok(Served::Chunk(Chunk::new(span, siblings, since.0, changed)))
     }
@@ -310,8 +321,12 @@ impl Store {
         let held = rows.iter().map(|(key, row)| (key, &row[..Account::SIZE]));
         let verified = chunk.verify(root, held)?;
         let mut batch = Batch::default();
+        let mut row = Vec::with_capacity(size_of::<AccountRow>());
         for (key, value) in chunk.entries() {
-            batch.put(ACCOUNTS, key, [value, &height_key(height)].concat());
+            row.clear();
+            row.extend_from_slice(value);
+            row.extend_from_slice(&height_key(height));
+            batch.put(ACCOUNTS, key, &row);
         }
         for (key, row) in verified.rows() {
             batch.put(NODES, key, row);

@@ -6,7 +6,7 @@
 
 use super::{
     BUCKET_LIMIT, Key, MAX_VALUE_BYTES, NodeStore, Tree, TreeError,
-    hash::{Branch, EntryRef, FAN_OUT, by_nibble, inner_hash},
+    hash::{Branch, EntryRef, FAN_OUT, bucket_hash, by_nibble, inner_hash},
     path::{Prefix, RowKey, nibble},
     proof::{PROOF_VERSION, ProofError, fold, read_digests, read_version},
     row::Row,
@@ -143,23 +143,52 @@ impl Chunk {
         }
         all.extend(held.map(|(key, value)| EntryRef { key, value }));
         let mut rows = RowWriter::with_capacity(all.len() / 8 + 1, all.len() * 64);
-        let (hash, nodes) = build(&mut rows, &self.span, &all);
+        let (hash, nodes) = nodes_of(&self.span, &all, |prefix, entries| {
+            rows.build(prefix, entries)
+        });
         if fold(hash, &self.siblings, self.span.first()) != *root {
             return Err(ProofError::OtherRoot);
         }
         rows.sort();
         Ok(Verified { nodes, rows })
     }
+
+    /// Whether the span has exactly these entries in the tree with that root. Costs less than
+    /// [`Self::verify`], since no rows are made.
+    pub(crate) fn is_all_of_its_span(&self, root: &Digest) -> bool {
+        let entries = self.entries().map(|(key, value)| EntryRef { key, value });
+        let entries: Vec<EntryRef<'_>> = entries.collect();
+        let (hash, _) = nodes_of(&self.span, &entries, subtree_hash);
+        fold(hash, &self.siblings, self.span.first()) == *root
+    }
 }
 
-/// Makes the nodes of a span that holds exactly these entries, and its hash.
-fn build(rows: &mut RowWriter, span: &Span, entries: &[EntryRef<'_>]) -> (Digest, Vec<KnownNode>) {
+/// The hash of the subtree that holds exactly these entries, at least one.
+fn subtree_hash(prefix: Prefix, entries: &[EntryRef<'_>]) -> Digest {
+    if entries.len() <= BUCKET_LIMIT {
+        return bucket_hash(prefix.bits(), entries);
+    }
+    let mut children = [[0; 32]; FAN_OUT];
+    for group in by_nibble(prefix.len(), entries) {
+        let nibble = nibble(group[0].key, prefix.len());
+        children[usize::from(nibble)] = subtree_hash(prefix.extended(nibble), group).0;
+    }
+    Branch::new(&children).hash()
+}
+
+/// The nodes of a span that holds exactly these entries, and its hash. `subtree` makes the subtree of
+/// some entries, at least one, and returns its hash.
+fn nodes_of(
+    span: &Span,
+    entries: &[EntryRef<'_>],
+    mut subtree: impl FnMut(Prefix, &[EntryRef<'_>]) -> Digest,
+) -> (Digest, Vec<KnownNode>) {
     let prefix = span.prefix();
     let mut node = |prefix: Prefix, entries: &[EntryRef<'_>]| KnownNode {
         prefix,
         hash: match entries {
             [] => Digest::ZERO,
-            _ => rows.build(prefix, entries),
+            _ => subtree(prefix, entries),
         },
         entries: entries.len() as u32,
     };

@@ -19,7 +19,7 @@ use crate::{
     offenders::Offenders,
     outlet::{InFlight, Outlet, Wire},
     replica::{Cutter, Event, Neighbours, ReplicaConfig},
-    serve::{Request, Requests, Server},
+    serve::{Requests, Server, Sources, Upload, WaitingRequests},
     snapshots::{SnapshotTaker, Snapshots},
     turns::{TurnReceiver, TurnSender},
     validate::Validator,
@@ -42,6 +42,7 @@ pub(super) struct Shared {
     consensus: ConsensusConfig,
     retention: Option<Retention>,
     snapshot_interval: u64,
+    upload: Upload,
     pub(super) snapshots: Arc<Snapshots>,
     clock: Arc<dyn Clock>,
     wire: Wire,
@@ -110,6 +111,7 @@ impl Shared {
             consensus: settings.consensus,
             retention: settings.retention,
             snapshot_interval: settings.snapshot_interval,
+            upload: settings.upload,
             snapshots: Arc::new(Snapshots::new(clock.clone())),
             wire: around.wire,
             in_flight: around.in_flight,
@@ -177,12 +179,17 @@ impl Shared {
         }
     }
 
-    pub(super) fn server(&self, requests: TurnReceiver<Request>) -> Server {
+    pub(super) fn server(&self, requests: WaitingRequests) -> Server {
         let outlet = Outlet::new(self.wire.clone(), self.committees.clone());
         Server::new(
-            (self.store.clone(), self.snapshots.clone()),
-            self.genesis.epoch_blocks,
-            self.committees.clone(),
+            Sources {
+                store: self.store.clone(),
+                snapshots: self.snapshots.clone(),
+                epoch_length: self.genesis.epoch_blocks,
+                committees: self.committees.clone(),
+                live: self.live.clone(),
+            },
+            self.upload,
             self.clock.clone(),
             (outlet, self.in_flight.clone()),
             requests,

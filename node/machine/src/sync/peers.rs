@@ -8,8 +8,8 @@ use std::time::Duration;
 /// Requests that a peer has at first.
 const FIRST_WINDOW: usize = 2;
 
-/// Most requests that a peer has at once: 10 MB, which fill 100 Mbit/s over 800 ms.
-const MAX_WINDOW: usize = 16;
+/// Most requests that a peer has at once: 17 MB, which fill 1 Gbit/s over 130 ms.
+const MAX_WINDOW: usize = 24;
 
 /// A part that takes so many times the usual time shows a slow peer.
 const SLOW: u32 = 4;
@@ -125,6 +125,11 @@ impl Peers {
     fn usable(&self) -> impl Iterator<Item = (usize, &Peer)> {
         let all = self.all.iter().enumerate();
         all.filter(|(place, peer)| *place != self.own && peer.linked && !peer.banned)
+    }
+
+    /// Number of requests under way.
+    pub(super) fn outstanding(&self) -> usize {
+        self.all.iter().map(|peer| peer.outstanding.len()).sum()
     }
 
     /// The peers that were caught with something invalid.

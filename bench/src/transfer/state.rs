@@ -1,0 +1,141 @@
+//! The chain that is transferred: accounts that blocks without transactions have made.
+
+use anyhow::Context;
+use quorate_crypto::{SecretKey, bls::Proof, sha256};
+use quorate_storage::store::{Commit, StateSnapshot, Store, tree_updates};
+use quorate_types::{
+    Account, Block, Certificate, Digest, Epoch, EpochLength, Header, Height, Identity,
+    SnapshotProof, Subject, View, VoteKind,
+    genesis::{BlockLimits, Fees, Genesis, GenesisAccount, GenesisValidator, Protocol},
+};
+use std::{collections::BTreeMap, path::Path, sync::Arc};
+
+/// Accounts that one block makes.
+const ACCOUNTS_PER_BLOCK: u64 = 200_000;
+
+/// Bytes of an account in a part of a snapshot: its key, nonce and balance.
+pub(super) const ACCOUNT_BYTES: u64 = 48;
+
+/// What stands for a quorum's signature; its check costs one pairing, whatever the state's size.
+const SIGNED: Proof = Proof::Threshold([7; 48]);
+
+/// The key of a node.
+pub(super) fn key(place: usize) -> SecretKey {
+    SecretKey::from_bytes(&sha256(&[b"transfer", &place.to_be_bytes()]).0)
+}
+
+/// The chain of this many nodes. Its only account is of no use.
+pub(super) fn genesis(nodes: usize) -> Genesis {
+    let validators = (0..nodes).map(|place| GenesisValidator {
+        identity: key(place).identity(),
+        vote_key: String::new(),
+        proof_of_possession: None,
+    });
+    Genesis {
+        name: "transfer".to_owned(),
+        timestamp_ms: 1,
+        protocol: Protocol::Simplex,
+        scheme: "bls-threshold".to_owned(),
+        limits: BlockLimits {
+            max_transactions: 1_000,
+            max_bytes: 1_000_000,
+        },
+        fees: Fees::NONE,
+        epoch_blocks: EpochLength::DEFAULT,
+        group_key: None,
+        validators: validators.collect(),
+        accounts: vec![GenesisAccount {
+            identity: Identity(sha256(&[b"first"]).0),
+            balance: 1,
+        }],
+    }
+}
+
+/// Makes a database with this many accounts.
+pub(super) fn make(folder: &Path, genesis: &Genesis, accounts: u64) -> anyhow::Result<()> {
+    let (store, mut tree) = Store::open(folder, genesis)?;
+    let mut made = 0;
+    while made < accounts {
+        let until = accounts.min(made + ACCOUNTS_PER_BLOCK);
+        let new: BTreeMap<Identity, Account> = (made..until)
+            .map(|number| {
+                let identity = Identity(sha256(&[&number.to_be_bytes()]).0);
+                let account = Account {
+                    nonce: number % 100,
+                    balance: 1_000_000 + number,
+                };
+                (identity, account)
+            })
+            .collect();
+        let changes = tree.prepare(&tree_updates(&new))?;
+        let block = Arc::new(next_block(&store, genesis, tree.root())?);
+        store.commit(
+            &tree,
+            Commit {
+                block,
+                certificate: None,
+                outcomes: Vec::new(),
+                accounts: &new,
+                changes: &changes,
+                sync: false,
+            },
+        )?;
+        tree.commit(changes);
+        made = until;
+        eprint!("\rmaking the state: {made} of {accounts} accounts");
+    }
+    eprintln!();
+    store.compact();
+    Ok(())
+}
+
+fn next_block(store: &Store, genesis: &Genesis, root: Digest) -> anyhow::Result<Block> {
+    let tip = store.tip();
+    let header = Header {
+        chain: genesis.chain_id(),
+        epoch: Epoch(0),
+        view: tip.view.next(),
+        height: tip.height.next(),
+        parent: tip.id,
+        parent_view: tip.view,
+        timestamp_ms: 2,
+        executed_height: tip.height,
+        state_root: root,
+        body_root: Header::body_root_of(&[]),
+    };
+    Block::new(header, Vec::new()).context("a block without transactions")
+}
+
+/// The newest state, and what certifies it.
+pub(super) fn snapshot(
+    store: &Store,
+    genesis: &Genesis,
+) -> anyhow::Result<(StateSnapshot, SnapshotProof)> {
+    let tip = store.tip();
+    let block = tip.block.clone().context("a chain without blocks")?;
+    let above = next_block(store, genesis, tip.state_root)?;
+    let finalization = Certificate {
+        subject: Subject {
+            epoch: Epoch(0),
+            view: above.header().view,
+            kind: VoteKind::Finalize,
+            payload: above.id(),
+        },
+        proof: SIGNED,
+    };
+    let proof = SnapshotProof {
+        headers: vec![*block.header(), *above.header()],
+        finalization,
+    };
+    Ok((store.pin(), proof))
+}
+
+/// Whether a finalization is one of [`snapshot`]'s.
+pub(super) fn is_signed(certificate: &Certificate) -> bool {
+    certificate.proof == SIGNED && certificate.subject.view > View(0)
+}
+
+/// The height of the state with this many accounts.
+pub(super) fn height(accounts: u64) -> Height {
+    Height(accounts.div_ceil(ACCOUNTS_PER_BLOCK))
+}

@@ -1,0 +1,115 @@
+//! Requests that wait for their answers, in two queues for each peer: blocks by their ids, which
+//! consensus may be waiting for, and bulk.
+
+use super::Request;
+use crossbeam_channel::{Receiver, RecvTimeoutError, Sender, bounded};
+use parking_lot::Mutex;
+use quorate_lanes::{FairLimits, FairQueue};
+use quorate_types::ValidatorIndex;
+use std::{sync::Arc, time::Duration};
+
+/// Most requests that wait in one queue. Further ones of a peer are dropped; it requests again, here
+/// or elsewhere.
+pub(crate) const LIMITS: FairLimits = FairLimits {
+    peer_items: 64,
+    peer_bytes: usize::MAX,
+    total_bytes: usize::MAX,
+};
+
+struct Queues {
+    blocks: FairQueue<Request>,
+    bulk: FairQueue<Request>,
+}
+
+/// Where requests are queued.
+#[derive(Clone)]
+pub struct Requests {
+    queues: Arc<Mutex<Queues>>,
+    bell: Sender<()>,
+}
+
+/// Where they are taken from.
+pub struct WaitingRequests {
+    queues: Arc<Mutex<Queues>>,
+    bell: Receiver<()>,
+}
+
+/// Empty queues for so many peers.
+pub fn requests(peers: usize) -> (Requests, WaitingRequests) {
+    let queues = Arc::new(Mutex::new(Queues {
+        blocks: FairQueue::new(peers, LIMITS),
+        bulk: FairQueue::new(peers, LIMITS),
+    }));
+    // A capacity of one is enough: the receiver looks until all queues are empty.
+    let (ring, bell) = bounded(1);
+    let sender = Requests {
+        queues: queues.clone(),
+        bell: ring,
+    };
+    (sender, WaitingRequests { queues, bell })
+}
+
+impl Requests {
+    /// Queues a request. Returns whether there was room; a repeated request needs none.
+    pub fn ask(&self, from: ValidatorIndex, request: Request) -> bool {
+        let mut queues = self.queues.lock();
+        let queue = match request.is_bulk() {
+            true => &mut queues.bulk,
+            false => &mut queues.blocks,
+        };
+        if queue
+            .of(from.as_usize())
+            .any(|waiting| waiting.is(&request))
+        {
+            return true;
+        }
+        let lost = queue.push(from.as_usize(), 0, request);
+        drop(queues);
+        // If the bell is full, it has been rung already. Without a receiver the node is ending.
+        let _ = self.bell.try_send(());
+        lost.is_empty()
+    }
+}
+
+impl WaitingRequests {
+    /// Waits until there may be a request, at most this long. Returns whether any sender is left.
+    pub(crate) fn wait(&self, limit: Option<Duration>) -> bool {
+        match limit {
+            None => self.bell.recv().is_ok(),
+            Some(limit) => self.bell.recv_timeout(limit) != Err(RecvTimeoutError::Disconnected),
+        }
+    }
+
+    /// The peers that wait for blocks.
+    pub(crate) fn waiting_for_blocks(&self) -> Vec<usize> {
+        self.queues.lock().blocks.waiting().collect()
+    }
+
+    /// The peers that wait for bulk, with the next request of each.
+    pub(crate) fn waiting_for_bulk(&self) -> Vec<(usize, Request)> {
+        let queues = self.queues.lock();
+        let waiting = queues.bulk.waiting();
+        waiting
+            .filter_map(|peer| Some((peer, queues.bulk.of(peer).next()?.clone())))
+            .collect()
+    }
+
+    /// Takes a request for a block, of the peers that may be served.
+    pub(crate) fn take_block(
+        &self,
+        may: impl Fn(usize) -> bool,
+    ) -> Option<(ValidatorIndex, Request)> {
+        let (peer, request) = self.queues.lock().blocks.pop_from(may)?;
+        Some((place(peer), request))
+    }
+
+    /// Takes the next request for bulk of a peer.
+    pub(crate) fn take_bulk(&self, peer: usize) -> Option<(ValidatorIndex, Request)> {
+        let (peer, request) = self.queues.lock().bulk.pop_from(|other| other == peer)?;
+        Some((place(peer), request))
+    }
+}
+
+fn place(peer: usize) -> ValidatorIndex {
+    ValidatorIndex(u32::try_from(peer).expect("places are 32 bits"))
+}

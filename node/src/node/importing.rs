@@ -1,0 +1,114 @@
+//! Taking over a snapshot from a file, on a stopped validator.
+
+use super::{
+    durable::{lock_directory, lock_vote_key, open_durable, own_data_directory},
+    syncing::verify,
+};
+use crate::{config::ValidatorConfig, moved, snapshot_file::SnapshotReader};
+use anyhow::{Context as _, bail, ensure};
+use quorate_storage::{
+    store::{ChunkError, Store},
+    tree::Chunk,
+};
+use quorate_types::{Block, Height, SnapshotProof, SnapshotSubject};
+use std::{path::Path, sync::Arc};
+
+/// Parts that are written between two syncs of the database.
+const PARTS_PER_SYNC: u64 = 32;
+
+/// What was imported.
+pub(crate) struct Imported {
+    pub(crate) height: Height,
+    /// Parts of the state that were written.
+    pub(crate) parts: u64,
+    pub(crate) accounts: u64,
+}
+
+/// Replaces a validator's state by that of a file, verified with the chain's keys. An interrupted
+/// import continues by the network or by another import.
+///
+/// # Errors
+///
+/// If the validator runs, the file is not a snapshot of its chain above its newest block, or
+/// anything in it does not verify. What was verified stays.
+pub(crate) fn import_snapshot(
+    config: &ValidatorConfig,
+    file: &Path,
+    mut progress: impl FnMut(f64),
+) -> anyhow::Result<Imported> {
+    moved::check(&config.data_dir, &config.key_files[1])
+        .with_context(|| config.path.display().to_string())?;
+    let mut reader = SnapshotReader::open(file)?;
+    let shown = file.display();
+    let proof: SnapshotProof = reader
+        .next("what certifies it")?
+        .with_context(|| format!("{shown} is empty"))?;
+    let subject = verified(config, &proof).with_context(|| format!("{shown} is refused"))?;
+    let block: Block = reader
+        .next("its block")?
+        .with_context(|| format!("{shown} has no block"))?;
+    ensure!(
+        block.id() == subject.id,
+        "{shown} is damaged: its block is not the certified one"
+    );
+    own_data_directory(&config.data_dir)?;
+    let _lock = lock_directory(&config.data_dir).context("stop the validator first")?;
+    let _key = lock_vote_key(&config.key_files[1])?;
+    let store = open_durable(config)?.store;
+    let tip = store.tip().height;
+    ensure!(
+        subject.height > tip,
+        "{shown} has the state after block {}, and this validator has block {tip} already",
+        subject.height
+    );
+    store.begin_sync()?;
+    let taken = take_parts(&store, &mut reader, &subject, &mut progress)
+        .with_context(|| format!("{shown} is refused"));
+    let (parts, accounts) = taken?;
+    store
+        .finish_sync(Arc::new(block), None, subject.root)
+        .context("the imported state cannot be completed")?;
+    Ok(Imported {
+        height: subject.height,
+        parts,
+        accounts,
+    })
+}
+
+/// What the proof certifies, by the chain's keys.
+fn verified(config: &ValidatorConfig, proof: &SnapshotProof) -> anyhow::Result<SnapshotSubject> {
+    let subject = proof.check(&config.chain)?;
+    if !verify(config)(&proof.finalization) {
+        bail!("its finalization does not verify: it is forged, or of another chain");
+    }
+    Ok(subject)
+}
+
+/// Verifies and writes all parts. Returns how many, and the accounts in them.
+fn take_parts(
+    store: &Store,
+    reader: &mut SnapshotReader,
+    subject: &SnapshotSubject,
+    progress: &mut impl FnMut(f64),
+) -> anyhow::Result<(u64, u64)> {
+    let mut coverage = store.coverage()?;
+    let (mut parts, mut accounts) = (0, 0);
+    while let Some(chunk) = reader.next::<Chunk>("a part of the state")? {
+        ensure!(
+            chunk.since() == 0,
+            "a part holds changes only, not all of its accounts"
+        );
+        parts += 1;
+        let sync = parts % PARTS_PER_SYNC == 0;
+        let at = (subject.height, &subject.root);
+        match store.take_chunk(&chunk, at, &mut coverage, sync) {
+            Ok(entries) => accounts += entries as u64,
+            Err(ChunkError::Proof(error)) => bail!("part {parts} does not verify: {error}"),
+            Err(ChunkError::Store(error)) => return Err(error.into()),
+        }
+        progress(reader.share());
+    }
+    let is_whole = coverage.parts().all(|part| part.height == subject.height);
+    ensure!(is_whole, "parts of the state are missing");
+    Ok((parts, accounts))
+}
