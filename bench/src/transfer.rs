@@ -69,6 +69,9 @@ enum Case {
     Kill,
 }
 
+/// How long a receiver waits for the snapshots of peers that are not there.
+const CHOOSING_S: f64 = 1.0;
+
 /// The figures of one round, by name.
 type Figures = BTreeMap<String, f64>;
 
@@ -251,8 +254,8 @@ impl Rig {
         manner: Manner,
         sharing: SharingName,
     ) -> anyhow::Result<Process> {
-        let upload = self.links[place].up.to_string();
-        let known = |link: &LinkSpeed| link.down.min(self.links[place].up).to_string();
+        let upload = self.upload(place).to_string();
+        let known = |link: &LinkSpeed| payload(link.down.min(self.links[place].up)).to_string();
         let ceilings: Vec<String> = self.links.iter().map(known).collect();
         let state = self.state.to_string_lossy();
         let manner = match manner {
@@ -278,6 +281,11 @@ impl Rig {
         )?;
         source.wait_until_ready()?;
         Ok(source)
+    }
+
+    /// What a source may send, below what its link carries.
+    fn upload(&self, place: usize) -> u64 {
+        payload(self.links[place].up)
     }
 
     fn receiver(&self, place: usize) -> anyhow::Result<Process> {
@@ -389,11 +397,12 @@ impl Rig {
                 all.insert(format!("{name}, {order}: slower, s"), slow.took_s);
                 all.insert(format!("{name}, {order}: both, s"), end);
                 if sharing == SharingName::Need {
-                    // The link is full from the second one's beginning until both are done.
-                    let bytes = (self.args.accounts * ACCOUNT_BYTES) as f64;
-                    let rate = self.links[first].down as f64 * 125_000.0;
-                    let full = self.args.link as f64 * 125_000.0;
-                    let bound = second_began + (2.0 * bytes - rate * second_began) / full;
+                    // The link is full from the second one's beginning until both are done. How
+                    // much it carries is what one receiver alone has shown.
+                    let work = 2.0 * (alone[&1] - CHOOSING_S);
+                    let share = self.links[first].down as f64 / self.args.link as f64;
+                    let before = (second_began - CHOOSING_S) * share;
+                    let bound = second_began + work - before;
                     all.insert(format!("B3, {order}: both / bound"), end / bound);
                     let ratio = slow.took_s / alone[&2];
                     all.insert(format!("B3, {order}: slower / alone"), ratio);
@@ -463,6 +472,11 @@ impl Rig {
             ("B7: fetched again, of the whole", again),
         ]))
     }
+}
+
+/// What a link carries beside the headers of its packets, in Mbit/s.
+fn payload(mbit: u64) -> u64 {
+    (mbit * 94 / 100).max(1)
 }
 
 fn figures<const N: usize>(figures: [(&str, f64); N]) -> Figures {

@@ -21,7 +21,7 @@
 //!   blamed; if that fails too, this database may be at fault, and the whole part is fetched.
 //! - "Too many entries" cannot be verified. It is believed until the first verified part shows how
 //!   dense the state is, and from then on only from two peers.
-//! - A part that is outstanding for four times as long as parts usually take goes to another peer
+//! - A part that is outstanding for four times as long as the fastest peer needs goes to another peer
 //!   as well, as soon as that one has nothing else to do. The first answer counts.
 //! - Peers that have no snapshot, or an old one, are asked again every few seconds. The target moves
 //!   only if no peer has it any longer.
@@ -366,6 +366,7 @@ impl StateSync {
         }
         self.progress.waits_for = None;
         let mut open = self.peers.outstanding();
+        let usual = self.peers.usual_time();
         for place in serving {
             let share = self.work.left().div_ceil(count).max(1);
             loop {
@@ -373,7 +374,6 @@ impl StateSync {
                 if peer.outstanding.len() >= peer.window.min(share) || open >= MAX_OUTSTANDING {
                     break;
                 }
-                let usual = self.progress.usual_time();
                 let Some(item) = self.work.next(place, now, usual) else {
                     break;
                 };
@@ -451,10 +451,8 @@ impl StateSync {
         {
             Ok(entries) => {
                 self.unsynced = if sync { 0 } else { self.unsynced + 1 };
-                self.peers
-                    .at(from)
-                    .delivered(took, self.progress.usual_time());
-                self.progress.verified(took, entries);
+                self.peers.at(from).delivered(took);
+                self.progress.verified(entries);
                 self.work.learn(&chunk.span(), entries);
                 for liar in self.work.done(&item) {
                     self.blame(liar, "changes that do not verify, while another peer's do");
@@ -530,6 +528,3 @@ impl std::fmt::Debug for StateSync {
         write!(f, "StateSync({:?})", self.progress)
     }
 }
-
-/// The usual time of a part before the first one has come.
-const FIRST_PART_TAKES: Duration = Duration::from_secs(1);

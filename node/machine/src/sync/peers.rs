@@ -11,8 +11,12 @@ const FIRST_WINDOW: usize = 2;
 /// Most requests that a peer has at once: 17 MB, which fill 1 Gbit/s over 130 ms.
 const MAX_WINDOW: usize = 24;
 
-/// A part that takes so many times the usual time shows a slow peer.
-const SLOW: u32 = 4;
+/// A part that takes so many times a peer's shortest time waits behind others of the same peer.
+const QUEUED: u32 = 4;
+
+/// How long a part takes before the first one has come, and at least.
+const FIRST_PART_TAKES: Duration = Duration::from_secs(1);
+const LEAST_PART_TAKES: Duration = Duration::from_millis(50);
 
 /// One peer.
 #[derive(Default)]
@@ -74,12 +78,12 @@ impl Peer {
     }
 
     /// Upon a verified part. The window grows as long as requests do not wait for each other, and
-    /// shrinks if the peer is much slower than usual.
-    pub(super) fn delivered(&mut self, took: Duration, usual: Duration) {
+    /// shrinks if they wait for long.
+    pub(super) fn delivered(&mut self, took: Duration) {
         let least = self.least.map_or(took, |least| least.min(took));
         self.least = Some(least);
         self.mean = Some(self.mean.map_or(took, |mean| (mean * 7 + took) / 8));
-        if took > usual * SLOW {
+        if took > least * QUEUED {
             self.window = (self.window / 2).max(1);
         } else if took <= least * 2 {
             self.window = (self.window + 1).min(MAX_WINDOW);
@@ -170,6 +174,12 @@ impl Peers {
             .collect();
         serving.sort_unstable();
         serving.into_iter().map(|(_, place)| index(place)).collect()
+    }
+
+    /// How long a part takes with the fastest peer.
+    pub(super) fn usual_time(&self) -> Duration {
+        let fastest = self.usable().filter_map(|(_, peer)| peer.mean).min();
+        fastest.unwrap_or(FIRST_PART_TAKES).max(LEAST_PART_TAKES)
     }
 
     /// One linked peer after the other.

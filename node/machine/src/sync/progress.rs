@@ -1,6 +1,5 @@
 //! How far state sync is, for people.
 
-use super::FIRST_PART_TAKES;
 use quorate_consensus::Moment;
 use quorate_types::Height;
 use std::time::Duration;
@@ -60,8 +59,6 @@ pub struct Progress {
     /// Bytes and time at the start of the window in which the rate is measured.
     window: (u64, Moment),
     rate: f64,
-    /// The mean time that a part took.
-    mean: Option<Duration>,
 }
 
 impl Progress {
@@ -82,7 +79,6 @@ impl Progress {
             now,
             window: (0, now),
             rate: 0.0,
-            mean: None,
         }
     }
 
@@ -138,16 +134,9 @@ impl Progress {
         self.measure(now);
     }
 
-    pub(super) fn verified(&mut self, took: Duration, entries: usize) {
+    pub(super) fn verified(&mut self, entries: usize) {
         self.parts += 1;
         self.entries += entries as u64;
-        self.mean = Some(self.mean.map_or(took, |mean| (mean * 7 + took) / 8));
-    }
-
-    /// How long a part usually takes.
-    pub(super) fn usual_time(&self) -> Duration {
-        let least = Duration::from_millis(50);
-        self.mean.unwrap_or(FIRST_PART_TAKES).max(least)
     }
 
     pub(super) fn done(&mut self) {

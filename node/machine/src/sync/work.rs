@@ -91,8 +91,9 @@ impl Work {
     fn fresh(&mut self, peer: ValidatorIndex) -> Option<Item> {
         let bits = match self.depth {
             Some(depth) => depth,
-            // One request finds out how dense the state is.
-            None if !self.asked.is_empty() || self.denied.contains(&peer) => return None,
+            // One request of each peer finds out how dense the state is. The first part decides, so
+            // a slow peer holds nobody up.
+            None if self.holds(peer) || self.denied.contains(&peer) => return None,
             None => self.probe,
         };
         let place = self
@@ -110,6 +111,12 @@ impl Work {
             item.span = left;
         }
         Some(item)
+    }
+
+    /// Whether a peer is asked for a part.
+    fn holds(&self, peer: ValidatorIndex) -> bool {
+        let mut asked = self.asked.values();
+        asked.any(|asked| asked.holders.contains(&peer))
     }
 
     /// Whether a peer was asked for this part in vain.
