@@ -35,7 +35,8 @@ page-test: build ## test the explorer's page in headless Chromium on a local net
 	npm --prefix $(PAGE) test
 	npm --prefix $(PAGE) run -s e2e -- --binary $(QUORATE)
 
-localnet: build ## run four validators with signed transfers for 30 seconds, and show a summary
+localnet: tools page ## run four validators with signed transfers for 30 seconds, and show a summary
+	cargo build --release --locked --workspace --bin quorate
 	$(QUORATE) localnet --for 30s
 
 observe: build ## run a local network with Prometheus and live pages, until Ctrl-C (settings: deploy/observe)

@@ -273,11 +273,11 @@ fn damaged(whole: &[u8]) -> Vec<(Vec<u8>, &'static str)> {
         (with(proof + 40), "is refused"),
         (with(proof_ends - 1), "is refused"),
         (with(first_part + length(block_ends) - 1), "is refused"),
-        (whole[..whole.len() - 4].to_vec(), "cut off"),
         (
             [&whole[..block_ends], &0_u32.to_be_bytes()[..]].concat(),
             "parts of the state are missing",
         ),
+        (whole[..whole.len() - 4].to_vec(), "cut off"),
     ]
 }
 

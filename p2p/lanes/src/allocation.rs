@@ -15,12 +15,10 @@
 //! had that part already, is a *scavenger*: it gets what nobody else takes, and a fiftieth of the
 //! link.
 
-use std::cmp::Reverse;
-
 /// Scavengers together are guaranteed this part of the link: 1/50.
 const SCAVENGED: u64 = 50;
 
-/// Ceilings that differ by less than this factor count as equal: 5/4.
+/// Connections whose rates differ by less than this factor count as equally fast: 5/4.
 const SIMILAR: (u64, u64) = (5, 4);
 
 /// How what the ranks free is given out again.
@@ -42,8 +40,10 @@ pub enum Sharing {
 /// A peer that is being served.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Claim {
-    /// Bytes a second that its connection can take.
+    /// Most bytes a second that it is sent.
     pub ceiling: u64,
+    /// Bytes a second that its connection has taken. Only [`Sharing::Need`] looks at it.
+    pub takes: u64,
     /// Bytes that it was sent within the window.
     pub used: u64,
     /// Whether it needs what it requests. Only [`Sharing::Need`] looks at it.
@@ -108,24 +108,24 @@ fn ranks(sharing: Sharing, claims: &[Claim]) -> Vec<u64> {
     }
     let mut order: Vec<usize> = (0..claims.len()).collect();
     if sharing == Sharing::Need {
-        order.sort_by_key(|place| (claims[*place].ceiling, *place));
-        // The class of a ceiling: a new one begins where it is well above the last one's first.
+        order.sort_by_key(|place| (claims[*place].takes, *place));
+        // A new class begins with a connection that takes well more than the first of the last one.
         let mut classes = vec![0; claims.len()];
         let (mut class, mut first) = (0, None);
         for place in &order {
-            let ceiling = claims[*place].ceiling;
-            let least = *first.get_or_insert(ceiling);
+            let takes = claims[*place].takes;
+            let least = *first.get_or_insert(takes);
             let (over, under) = SIMILAR;
-            if u128::from(ceiling) * u128::from(under) > u128::from(least) * u128::from(over) {
+            if u128::from(takes) * u128::from(under) > u128::from(least) * u128::from(over) {
                 class += 1;
-                first = Some(ceiling);
+                first = Some(takes);
             }
             classes[*place] = class;
         }
         order.sort_by_key(|place| {
             let claim = &claims[*place];
             let need = (claim.is_scavenger, classes[*place], claim.left);
-            (need, claim.used, Reverse(claim.ceiling), *place)
+            (need, claim.used, *place)
         });
     } else {
         order.sort_by_key(|place| (claims[*place].used, *place));
@@ -192,6 +192,7 @@ mod tests {
     fn claim(ceiling: u64, used: u64) -> Claim {
         Claim {
             ceiling,
+            takes: ceiling,
             used,
             is_scavenger: false,
             left: 1_000_000,
@@ -230,8 +231,8 @@ mod tests {
         claims[1].left = 10;
         let rates = allocate(LINK, Sharing::Need, &claims);
         let ranks: Vec<_> = rates.iter().map(|rate| rate.rank).collect();
-        assert_eq!(ranks, [3, 1, 2]);
-        assert!(rates[0].guaranteed > LINK / 12, "{rates:?}");
+        assert_eq!(ranks, [2, 1, 3]);
+        assert!(rates[2].guaranteed > LINK / 12, "{rates:?}");
         assert!(rates[1].guaranteed > LINK / 2, "{rates:?}");
     }
 
@@ -242,6 +243,7 @@ mod tests {
         assert_eq!(guaranteed(Sharing::Need, &claims), [20, 980]);
         assert_eq!(guaranteed(Sharing::Need, &claims[..1]), [1_000]);
         claims[1].ceiling = 100;
+        claims[1].takes = 100;
         assert_eq!(guaranteed(Sharing::Need, &claims), [900, 100]);
     }
 
@@ -264,6 +266,7 @@ mod tests {
             let claims: Vec<_> = (0..random(20))
                 .map(|_| Claim {
                     ceiling: random(2 * link),
+                    takes: random(2 * link),
                     used: random(100),
                     is_scavenger: random(3) == 0,
                     left: u32::try_from(random(1_000_000)).expect("small"),

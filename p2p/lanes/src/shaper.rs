@@ -9,10 +9,11 @@
 //!
 //! # What is learned of a peer
 //!
-//! - Its ceiling, from what its connection took. The estimate counts only if something waited for
-//!   the connection all the time, and if nothing else held it back: the peer was served alone, or
-//!   the link was not full. Below 90 % of the ceiling it becomes the ceiling; else the ceiling grows
-//!   by 20 % of the link, for a connection may have become faster.
+//! - Its ceiling. If something waited for its connection for a whole second, what the connection
+//!   took is what it can take: the root is below what this machine's link carries, so nothing else
+//!   held it back. If nothing waited although 90 % of the ceiling were sent, it can perhaps take
+//!   more: the ceiling grows by 20 % of the link. (In the thesis the kernel shares the link, so an
+//!   estimate counts only for a peer that is served alone.)
 //! - Its use within the last two minutes, by bytes. The thesis adds up the rates of transfers, by
 //!   which a peer that is held back would count as modest.
 //! - Whether it is noisy: at least four transfers, and 40 % of what the link carries, within that
@@ -41,10 +42,10 @@ const NOISY_PERCENT: u64 = 40;
 /// The ceiling of a noisy peer: 1/10 of the link.
 const NOISY_CEILING: u64 = 10;
 
-/// An estimate below this many of 100 of the ceiling replaces it.
+/// A peer that was sent more than this many of 100 of its ceiling perhaps takes more.
 const TAKEN_PERCENT: u64 = 90;
 
-/// Else the ceiling grows by this many of 100 of the link.
+/// Then the ceiling grows by this many of 100 of the link.
 const GROWTH_PERCENT: u64 = 20;
 
 /// Least burst of each bucket in bytes: small enough to keep the shares, as the burst of a class in
@@ -79,14 +80,13 @@ pub struct Shaper {
     /// Peers that are being served, ascending.
     served: Vec<usize>,
     second_began_us: u64,
-    /// Bytes that were sent to all within this second.
-    sent: u64,
 }
 
 #[derive(Debug)]
 struct Peer {
-    /// What is learned of its connection.
     ceiling: u64,
+    /// What its connection has taken in a second.
+    takes: u64,
     rate: Rate,
     guaranteed: Bucket,
     limit: Bucket,
@@ -124,6 +124,7 @@ impl Shaper {
         };
         let peer = |_| Peer {
             ceiling: link,
+            takes: link,
             rate: idle,
             guaranteed: bucket(link),
             limit: bucket(link),
@@ -142,7 +143,6 @@ impl Shaper {
             peers: (0..peers).map(peer).collect(),
             served: Vec::new(),
             second_began_us: 0,
-            sent: 0,
         }
     }
 
@@ -161,7 +161,9 @@ impl Shaper {
 
     /// Sets what is known of a connection from before.
     pub fn set_ceiling(&mut self, peer: usize, ceiling: u64) {
-        self.peers[peer].ceiling = ceiling.clamp(1, self.link);
+        let ceiling = ceiling.clamp(1, self.link);
+        let peer = &mut self.peers[peer];
+        (peer.ceiling, peer.takes) = (ceiling, ceiling);
     }
 
     /// Which of the waiting peers is to be served now.
@@ -203,7 +205,6 @@ impl Shaper {
     /// it is long.
     pub fn spend(&mut self, peer: usize, now_us: u64, bytes: u64, price: u64) {
         self.root.spend(now_us, price);
-        self.sent += bytes;
         let second = now_us / SECOND_US;
         let peer = &mut self.peers[peer];
         peer.limit.spend(now_us, price);
@@ -265,7 +266,6 @@ impl Shaper {
             self.estimate(&served, passed_us);
             self.forget(now_us);
             self.second_began_us = now_us;
-            self.sent = 0;
         }
         if second_is_over || served != self.served {
             self.served = served;
@@ -280,20 +280,20 @@ impl Shaper {
             u64::try_from(bytes).unwrap_or(u64::MAX)
         };
         let link = self.link;
-        let is_full = per_second(self.sent) > link / 100 * TAKEN_PERCENT;
-        let alone = served == self.served && served.len() == 1;
         let learns = self.sharing != Sharing::Static && passed_us < 2 * SECOND_US;
         for place in served {
             let peer = &mut self.peers[*place];
             let second = peer.second;
             let taken = (second.sent + second.unsent_before).saturating_sub(second.unsent);
-            let taken = per_second(taken);
-            if learns && second.was_busy && taken > 0 {
-                if taken > peer.ceiling / 100 * TAKEN_PERCENT {
-                    peer.ceiling = (peer.ceiling + link / 100 * GROWTH_PERCENT).min(link);
-                } else if alone || !is_full {
-                    peer.ceiling = taken;
-                }
+            let taken = per_second(taken).min(link);
+            if !learns || taken == 0 {
+                continue;
+            }
+            if second.was_busy {
+                (peer.ceiling, peer.takes) = (taken, taken);
+            } else if taken > peer.ceiling / 100 * TAKEN_PERCENT {
+                peer.takes = peer.takes.max(taken);
+                peer.ceiling = (peer.ceiling + link / 100 * GROWTH_PERCENT).min(link);
             }
         }
         for peer in &mut self.peers {
@@ -334,6 +334,7 @@ impl Shaper {
                         true => peer.ceiling.min(self.link / NOISY_CEILING),
                         false => peer.ceiling,
                     },
+                    takes: peer.takes,
                     used: peer.used,
                     is_scavenger,
                     left,

@@ -134,7 +134,7 @@ fn beside_noise(sharing: Sharing) -> f64 {
 #[test]
 fn alone_a_peer_gets_what_the_link_and_its_connection_carry() {
     for sharing in [Sharing::Static, Sharing::Uniform, Sharing::Need] {
-        for (takes, expected) in [(LINK, 16.0), (SLOW, 22.86)] {
+        for (takes, expected) in [(LINK, 16.0), (SLOW, 22.85)] {
             let mut one = [fetcher(takes, 0, None)];
             run(sharing, &mut one, 30);
             let took = one[0].took[0];
