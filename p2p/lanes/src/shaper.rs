@@ -9,7 +9,7 @@
 //!
 //! # What is learned of a peer
 //!
-//! - Its ceiling. If something waited for its connection for a whole second, what the connection
+//! - Its ceiling. If more than a megabyte waited for its connection for a whole second, what the connection
 //!   took is what it can take: the root is below what this machine's link carries, so nothing else
 //!   held it back. If nothing waited although 90 % of the ceiling were sent, it can perhaps take
 //!   more: the ceiling grows by 20 % of the link. (In the thesis the kernel shares the link, so an
@@ -41,6 +41,13 @@ const NOISY_PERCENT: u64 = 40;
 
 /// The ceiling of a noisy peer: 1/10 of the link.
 const NOISY_CEILING: u64 = 10;
+
+/// A connection is the bottleneck if more than this waits for it: more than a single answer, which
+/// waits for a moment on any connection.
+const BACKLOG_BYTES: u64 = 1 << 20;
+
+/// No ceiling that is learned is lower than 1/100 of the link.
+const LEAST_CEILING: u64 = 100;
 
 /// A peer that was sent more than this many of 100 of its ceiling perhaps takes more.
 const TAKEN_PERCENT: u64 = 90;
@@ -223,7 +230,7 @@ impl Shaper {
             .served_us
             .is_none_or(|last| now_us.saturating_sub(last) >= TRANSFER_ENDS_US);
         if begins {
-            peer.transfers.push_back(now_us);
+            peer.transfer_begins(now_us);
         }
         peer.served_us = Some(now_us);
         peer.second.sent += bytes;
@@ -231,7 +238,7 @@ impl Shaper {
 
     /// Notes that a peer begins again with what it has had: that is another transfer.
     pub fn begins_again(&mut self, peer: usize, now_us: u64) {
-        self.peers[peer].transfers.push_back(now_us);
+        self.peers[peer].transfer_begins(now_us);
     }
 
     /// Takes in who waits, and computes the rates again if it is time.
@@ -245,7 +252,7 @@ impl Shaper {
             peer.claim = (waits.is_scavenger, waits.left);
         }
         for peer in &mut self.peers {
-            peer.second.was_busy &= peer.second.unsent > 0;
+            peer.second.was_busy &= peer.second.unsent > BACKLOG_BYTES;
         }
         let is_served = |place: usize, peer: &Peer| {
             waiting.iter().any(|waits| waits.peer == place)
@@ -290,6 +297,8 @@ impl Shaper {
                 continue;
             }
             if second.was_busy {
+                // A connection that stood still for a moment must not be held back for minutes.
+                let taken = taken.max(link / LEAST_CEILING);
                 (peer.ceiling, peer.takes) = (taken, taken);
             } else if taken > peer.ceiling / 100 * TAKEN_PERCENT {
                 peer.takes = peer.takes.max(taken);
@@ -299,7 +308,7 @@ impl Shaper {
         for peer in &mut self.peers {
             peer.second = Second {
                 unsent_before: peer.second.unsent,
-                was_busy: peer.second.unsent > 0,
+                was_busy: peer.second.unsent > BACKLOG_BYTES,
                 ..Second::default()
             };
         }
@@ -353,6 +362,16 @@ impl Shaper {
                 .set_rate(now_us, rate.guaranteed, burst(rate.guaranteed));
             peer.limit
                 .set_rate(now_us, rate.ceiling, burst(rate.ceiling));
+        }
+    }
+}
+
+impl Peer {
+    /// More than make it noisy are not remembered.
+    fn transfer_begins(&mut self, now_us: u64) {
+        self.transfers.push_back(now_us);
+        if self.transfers.len() > NOISY_TRANSFERS {
+            self.transfers.pop_front();
         }
     }
 }

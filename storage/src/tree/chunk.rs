@@ -6,7 +6,7 @@
 
 use super::{
     BUCKET_LIMIT, Key, MAX_VALUE_BYTES, NodeStore, Tree, TreeError,
-    hash::{Branch, EntryRef, FAN_OUT, bucket_hash, by_nibble, inner_hash},
+    hash::{Branch, EntryRef, FAN_OUT, by_nibble, inner_hash, subtree_hash},
     path::{Prefix, RowKey, nibble},
     proof::{PROOF_VERSION, ProofError, fold, read_digests, read_version},
     row::Row,
@@ -158,22 +158,11 @@ impl Chunk {
     pub(crate) fn is_all_of_its_span(&self, root: &Digest) -> bool {
         let entries = self.entries().map(|(key, value)| EntryRef { key, value });
         let entries: Vec<EntryRef<'_>> = entries.collect();
-        let (hash, _) = nodes_of(&self.span, &entries, subtree_hash);
+        let (hash, _) = nodes_of(&self.span, &entries, |prefix, entries| {
+            subtree_hash(prefix.len(), entries)
+        });
         fold(hash, &self.siblings, self.span.first()) == *root
     }
-}
-
-/// The hash of the subtree that holds exactly these entries, at least one.
-fn subtree_hash(prefix: Prefix, entries: &[EntryRef<'_>]) -> Digest {
-    if entries.len() <= BUCKET_LIMIT {
-        return bucket_hash(prefix.bits(), entries);
-    }
-    let mut children = [[0; 32]; FAN_OUT];
-    for group in by_nibble(prefix.len(), entries) {
-        let nibble = nibble(group[0].key, prefix.len());
-        children[usize::from(nibble)] = subtree_hash(prefix.extended(nibble), group).0;
-    }
-    Branch::new(&children).hash()
 }
 
 /// The nodes of a span that holds exactly these entries, and its hash. `subtree` makes the subtree of

@@ -242,4 +242,9 @@ fn a_ceiling_follows_its_connection_down_and_up() {
     assert!((LINK / 11..LINK / 3).contains(&slow), "{slow}");
     run(&mut shaper, LINK, 10);
     assert_eq!(shaper.rate(1).ceiling, LINK);
+    // A connection that stands still is not held back for long afterwards.
+    run(&mut shaper, 2_000, 3);
+    assert_eq!(shaper.rate(1).ceiling, LINK / LEAST_CEILING);
+    run(&mut shaper, LINK, 15);
+    assert_eq!(shaper.rate(1).ceiling, LINK);
 }
