@@ -154,6 +154,18 @@ impl SnapshotReader {
         Ok(Some(record.into()))
     }
 
+    /// Passes over so many records.
+    ///
+    /// # Errors
+    ///
+    /// If the file cannot be read.
+    pub(crate) fn skip(&mut self, records: usize) -> anyhow::Result<()> {
+        for _ in 0..records {
+            self.record()?;
+        }
+        Ok(())
+    }
+
     /// The next record; `None` at the end.
     ///
     /// # Errors

@@ -228,12 +228,16 @@ impl Server {
     }
 
     fn serve_bulk(&mut self, from: ValidatorIndex, request: Request) -> anyhow::Result<()> {
+        let began = self.clock.now();
         let answer = self.answer(request).context("cannot answer a peer")?;
         let now = self.clock.now();
         let bytes = answer.as_ref().map_or(0, EncodeSize::encode_size);
-        let price = answer.as_ref().map_or(BLOCK_PRICE_BYTES, price);
+        let price = answer.as_ref().map_or(BLOCK_PRICE_BYTES, price) as u64;
+        // Whoever takes up this thread pays for what the others could have been sent meanwhile.
+        let busy = self.shaper.bytes_within(now.since(began));
         let place = from.as_usize();
-        self.shaper.spend(place, now.0, bytes as u64, price as u64);
+        self.shaper
+            .spend(place, now.0, bytes as u64, price.max(busy));
         let had = &mut self.had[place];
         match &answer {
             Some(Message::ChunkReply {

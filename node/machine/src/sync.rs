@@ -68,6 +68,12 @@ const ASK_INTERVAL: Duration = Duration::from_secs(2);
 /// How long the answers of further peers are waited for once there is one.
 const ANSWERS_WITHIN: Duration = Duration::from_secs(1);
 
+/// How long after the first offer one that only a single peer makes is taken.
+const LONE_OFFER_AFTER: Duration = Duration::from_secs(10);
+
+/// A target of which no part comes for so long is given up.
+const GAINS_WITHIN: Duration = Duration::from_secs(60);
+
 /// How often a peer is asked for the target's block.
 const BLOCK_INTERVAL: Duration = Duration::from_secs(1);
 
@@ -111,6 +117,8 @@ pub struct StateSync {
     next_ask: Moment,
     first_offer: Option<Moment>,
     next_block_request: Moment,
+    /// When a part was verified last, or the target was chosen.
+    gained: Moment,
     progress: Progress,
     unsynced: u64,
     is_done: bool,
@@ -135,6 +143,7 @@ impl StateSync {
             next_ask: now,
             first_offer: None,
             next_block_request: now,
+            gained: now,
             progress: Progress::new(now),
             unsynced: 0,
             is_done: false,
@@ -233,6 +242,13 @@ impl StateSync {
                 self.ask(place);
             }
         }
+        if let Some(target) = self.target
+            && now >= self.gained.after(GAINS_WITHIN)
+        {
+            warn!(height = %target.height, "state sync: nobody delivers this state; looking for another one");
+            self.peers.give_up(target.height);
+            self.gained = now;
+        }
         for place in self.peers.linked() {
             let late = self.peers.at(place).take_overdue(now, REQUEST_LASTS);
             self.work.put_back(place, late);
@@ -259,6 +275,8 @@ impl StateSync {
         }
         peer.answered = true;
         let Some(proof) = proof else {
+            // It may have had one before it was started again.
+            (peer.offer, peer.proof) = (None, None);
             return;
         };
         if peer.proof.as_ref() == Some(&*proof) {
@@ -326,11 +344,19 @@ impl StateSync {
             return Ok(());
         }
         let floor = self.floor();
+        // What a single peer offers may be a lure: a final state that nobody else keeps, and that it
+        // does not serve. With f + 1 there is an honest one among them.
+        let enough = self.parts.committees.known().faults() + 1;
+        let is_late = self
+            .first_offer
+            .is_some_and(|first| now >= first.after(LONE_OFFER_AFTER));
         // A whole state needs its block only, so it may be the target again.
-        let newest = self.peers.newest_offer().filter(|offer| match self.begun {
-            true => offer.height >= floor,
-            false => offer.height > floor,
-        });
+        let least = match self.begun {
+            true => floor,
+            false => floor.next(),
+        };
+        let lone = || self.peers.newest_offer(1, least).filter(|_| is_late);
+        let newest = self.peers.newest_offer(enough, least).or_else(lone);
         let Some(offer) = newest else {
             return Ok(());
         };
@@ -344,6 +370,7 @@ impl StateSync {
         }
         info!(height = %offer.height, root = %offer.root, "state sync: the target");
         self.target = Some(offer);
+        self.gained = now;
         for peer in self.peers.iter_mut() {
             peer.forget_requests();
         }
@@ -420,7 +447,8 @@ impl StateSync {
                 return Ok(());
             }
             ChunkAnswer::TooMany => {
-                self.work.too_many(item, from);
+                let others = self.peers.serving(target.height).len();
+                self.work.too_many(item, from, others);
                 return Ok(());
             }
             ChunkAnswer::Chunk(bytes) => bytes,
@@ -452,6 +480,7 @@ impl StateSync {
             Ok(entries) => {
                 self.unsynced = if sync { 0 } else { self.unsynced + 1 };
                 self.peers.at(from).delivered(took);
+                self.gained = now;
                 self.progress.verified(entries);
                 self.work.learn(&chunk.span(), entries);
                 for liar in self.work.done(&item) {

@@ -10,7 +10,7 @@ use quorate_storage::{
     store::{ChunkError, Store},
     tree::Chunk,
 };
-use quorate_types::{Block, Height, SnapshotProof, SnapshotSubject};
+use quorate_types::{Block, Height, SnapshotProof, SnapshotSubject, Span};
 use std::{path::Path, sync::Arc};
 
 /// Parts that are written between two syncs of the database.
@@ -51,6 +51,10 @@ pub(crate) fn import_snapshot(
         block.id() == subject.id,
         "{shown} is damaged: its block is not the certified one"
     );
+    // Before anything is changed: a file that is not whole must not cost the state that is there.
+    check_parts(&mut reader, &subject).with_context(|| format!("{shown} is refused"))?;
+    let mut reader = SnapshotReader::open(file)?;
+    reader.skip(2)?;
     own_data_directory(&config.data_dir)?;
     let _lock = lock_directory(&config.data_dir).context("stop the validator first")?;
     let _key = lock_vote_key(&config.key_files[1])?;
@@ -82,6 +86,25 @@ fn verified(config: &ValidatorConfig, proof: &SnapshotProof) -> anyhow::Result<S
         bail!("its finalization does not verify: it is forged, or of another chain");
     }
     Ok(subject)
+}
+
+/// Verifies that the parts are the whole state, in the order of the key space.
+fn check_parts(reader: &mut SnapshotReader, subject: &SnapshotSubject) -> anyhow::Result<()> {
+    let mut next = Some(*Span::ALL.first());
+    let mut parts = 0;
+    while let Some(chunk) = reader.next::<Chunk>("a part of the state")? {
+        parts += 1;
+        ensure!(
+            chunk.since() == 0 && next == Some(*chunk.span().first()),
+            "part {parts} is not the next one of the state"
+        );
+        if let Err(error) = chunk.verify(&subject.root, std::iter::empty()) {
+            bail!("part {parts} does not verify: {error}");
+        }
+        next = chunk.span().after();
+    }
+    ensure!(next.is_none(), "parts of the state are missing");
+    Ok(())
 }
 
 /// Verifies and writes all parts. Returns how many, and the accounts in them.

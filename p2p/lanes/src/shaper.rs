@@ -20,7 +20,7 @@
 //!   time. Then its ceiling is a tenth of the link until it is not any longer.
 
 use crate::{Bucket, Claim, Rate, Sharing, allocate};
-use std::collections::VecDeque;
+use std::{collections::VecDeque, time::Duration};
 
 const SECOND_US: u64 = 1_000_000;
 
@@ -113,6 +113,8 @@ struct Peer {
 #[derive(Clone, Copy, Debug, Default)]
 struct Second {
     sent: u64,
+    /// What that was charged for.
+    priced: u64,
     /// Unsent bytes when the second began.
     unsent_before: u64,
     unsent: u64,
@@ -173,6 +175,12 @@ impl Shaper {
         (peer.ceiling, peer.takes) = (ceiling, ceiling);
     }
 
+    /// What the link carries within this time.
+    pub fn bytes_within(&self, time: Duration) -> u64 {
+        let bytes = u128::from(self.link) * time.as_micros() / u128::from(SECOND_US);
+        u64::try_from(bytes).unwrap_or(u64::MAX)
+    }
+
     /// Which of the waiting peers is to be served now.
     pub fn choose(&mut self, now_us: u64, waiting: &[Waiting]) -> Option<usize> {
         self.look(now_us, waiting);
@@ -221,10 +229,10 @@ impl Shaper {
             let rate = u128::from(peer.rate.guaranteed.max(1));
             peer.borrowed += u128::from(price) * u128::from(SECOND_US) / rate;
         }
-        peer.used += price;
+        peer.used += bytes;
         match peer.use_by_second.back_mut() {
-            Some((last, sum)) if *last == second => *sum += price,
-            _ => peer.use_by_second.push_back((second, price)),
+            Some((last, sum)) if *last == second => *sum += bytes,
+            _ => peer.use_by_second.push_back((second, bytes)),
         }
         let begins = peer
             .served_us
@@ -234,6 +242,7 @@ impl Shaper {
         }
         peer.served_us = Some(now_us);
         peer.second.sent += bytes;
+        peer.second.priced += price;
     }
 
     /// Notes that a peer begins again with what it has had: that is another transfer.
@@ -293,6 +302,7 @@ impl Shaper {
             let second = peer.second;
             let taken = (second.sent + second.unsent_before).saturating_sub(second.unsent);
             let taken = per_second(taken).min(link);
+            let priced = per_second(second.priced);
             if !learns || taken == 0 {
                 continue;
             }
@@ -300,7 +310,7 @@ impl Shaper {
                 // A connection that stood still for a moment must not be held back for minutes.
                 let taken = taken.max(link / LEAST_CEILING);
                 (peer.ceiling, peer.takes) = (taken, taken);
-            } else if taken > peer.ceiling / 100 * TAKEN_PERCENT {
+            } else if priced > peer.ceiling / 100 * TAKEN_PERCENT {
                 peer.takes = peer.takes.max(taken);
                 peer.ceiling = (peer.ceiling + link / 100 * GROWTH_PERCENT).min(link);
             }

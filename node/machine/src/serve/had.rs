@@ -18,6 +18,8 @@ pub(super) struct Had {
     parts: BTreeSet<Span>,
     /// How much of the key space the parts cover.
     share: f64,
+    /// How much of it was sent as a whole. Changes are cheap, so they prove no progress.
+    whole: f64,
     /// How much of it was sent again, since it last was the whole.
     again: f64,
     /// The first block above what it has been sent by ranges.
@@ -40,7 +42,7 @@ impl Had {
 
     /// How much it still needs, in millionths of the state.
     pub(super) fn left(&self) -> u32 {
-        let left = (1.0 - self.share).clamp(0.0, 1.0) * WHOLE;
+        let left = (1.0 - self.whole).clamp(0.0, 1.0) * WHOLE;
         // Within 0 to a million.
         left as u32
     }
@@ -67,6 +69,9 @@ impl Had {
             self.parts.insert(request.span);
         }
         self.share += width(request);
+        if request.since == Height(0) {
+            self.whole += width(request);
+        }
         false
     }
 

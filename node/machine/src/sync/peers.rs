@@ -63,6 +63,8 @@ impl Peer {
         self.outstanding = rest;
         if !late.is_empty() {
             self.window = 1;
+            // The fastest is asked first, and this one is not.
+            self.mean = Some(self.mean.map_or(limit, |mean| mean.max(limit)));
         }
         late.iter().map(|(request, _)| item(request)).collect()
     }
@@ -154,10 +156,21 @@ impl Peers {
         others.all(|(place, peer)| place == self.own || peer.banned || peer.answered)
     }
 
-    /// The newest verified snapshot.
-    pub(super) fn newest_offer(&self) -> Option<SnapshotSubject> {
-        let offers = self.usable().filter_map(|(_, peer)| peer.offer);
-        offers.max_by_key(|offer| offer.height)
+    /// The newest verified snapshot from a height on that so many peers may have: they offer it or a
+    /// newer one, and did not say that they lack it.
+    pub(super) fn newest_offer(&self, peers: usize, least: Height) -> Option<SnapshotSubject> {
+        let usable = self.usable().map(|(_, peer)| peer);
+        let offers = usable.filter_map(|peer| peer.offer.filter(|o| peer.may_have(o.height)));
+        let mut offers: Vec<_> = offers.filter(|offer| offer.height >= least).collect();
+        offers.sort_by_key(|offer| std::cmp::Reverse(offer.height));
+        offers.get(peers.max(1) - 1).copied()
+    }
+
+    /// Nobody has delivered anything of this snapshot for long: nobody is asked for it again.
+    pub(super) fn give_up(&mut self, height: Height) {
+        for peer in &mut self.all {
+            peer.absent = Some(height);
+        }
     }
 
     /// Whether a peer may have this snapshot.
@@ -196,7 +209,7 @@ impl Peers {
         let others = self.all.len() - 1;
         let answered = self.usable().filter(|(_, peer)| peer.answered).count();
         let offering = self.usable().filter(|(_, peer)| peer.offer.is_some());
-        let newest = self.newest_offer();
+        let newest = self.newest_offer(1, Height(0));
         match newest {
             _ if linked == 0 => format!("a link to another validator: none of {others} is linked"),
             None if answered < linked => {

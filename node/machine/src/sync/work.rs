@@ -181,7 +181,7 @@ impl Work {
     }
 
     /// A peer says that a part has too many entries for one message.
-    pub(super) fn too_many(&mut self, item: Item, from: ValidatorIndex) {
+    pub(super) fn too_many(&mut self, item: Item, from: ValidatorIndex, serving: usize) {
         let Some(asked) = self.asked.get_mut(&item) else {
             return;
         };
@@ -191,7 +191,7 @@ impl Work {
         };
         let said = self.narrowed.entry(item).or_default();
         said.insert(from);
-        if !plausible && said.len() < 2 {
+        if !plausible && said.len() < 2 && serving > 1 {
             asked.holders.retain(|holder| *holder != from);
             if asked.holders.is_empty() {
                 self.asked.remove(&item);
@@ -254,10 +254,10 @@ mod tests {
         let first = next(&mut work, 1, START).expect("everything is missing");
         assert_eq!(first.span, Span::ALL);
         assert_eq!(next(&mut work, 2, START), None);
-        work.too_many(first, ValidatorIndex(1));
+        work.too_many(first, ValidatorIndex(1), 3);
         let second = next(&mut work, 2, START).expect("a part");
         assert_eq!(second.span.bits(), PROBE_STEP);
-        work.too_many(second, ValidatorIndex(2));
+        work.too_many(second, ValidatorIndex(2), 3);
         let third = next(&mut work, 1, START).expect("a part");
         assert_eq!(third.span.bits(), 2 * PROBE_STEP);
         // 256 parts of 1,000 entries: 23 full ones, so 32.
@@ -297,20 +297,20 @@ mod tests {
     fn too_many_is_believed_from_two_once_the_density_is_known() {
         let mut work = work();
         while let Some(item) = next(&mut work, 1, START) {
-            work.too_many(item, ValidatorIndex(1));
+            work.too_many(item, ValidatorIndex(1), 3);
         }
         let narrow = next(&mut work, 2, START).expect("another one is asked");
         assert_eq!(narrow.span.bits(), MAX_PROBE);
         work.learn(&Span::ALL, 10);
         let item = next(&mut work, 1, START).expect("what is beside it");
-        work.too_many(item, ValidatorIndex(1));
+        work.too_many(item, ValidatorIndex(1), 3);
         assert_ne!(
             next(&mut work, 1, START),
             Some(item),
             "it is not asked again"
         );
         assert_eq!(next(&mut work, 2, START), Some(item));
-        work.too_many(item, ValidatorIndex(2));
+        work.too_many(item, ValidatorIndex(2), 3);
         let half = next(&mut work, 3, START).expect("a half");
         assert_eq!(half.span.bits(), item.span.bits() + 1);
     }
