@@ -258,11 +258,6 @@ impl Rig {
         let known = |link: &LinkSpeed| payload(link.down.min(self.links[place].up)).to_string();
         let ceilings: Vec<String> = self.links.iter().map(known).collect();
         let state = self.state.to_string_lossy();
-        let manner = match manner {
-            Manner::Honest => "honest",
-            Manner::Garbage => "garbage",
-            Manner::Withholding => "withholding",
-        };
         let mut source = self.start(
             place,
             "source",
@@ -274,9 +269,9 @@ impl Rig {
                 "--ceilings",
                 &ceilings.join(","),
                 "--sharing",
-                sharing.text(),
+                &name_of(sharing),
                 "--manner",
-                manner,
+                &name_of(manner),
             ],
         )?;
         source.wait_until_ready()?;
@@ -358,8 +353,8 @@ impl Rig {
                 1.5 * bits / (self.links[2].down as f64 * 1e6),
             ));
             let fetched = self.receiver(1)?.fetched()?.took_s;
-            all.insert(format!("beside noise, {}, s", sharing.text()), fetched);
-            took.insert(sharing.text(), fetched);
+            all.insert(format!("beside noise, {}, s", name_of(sharing)), fetched);
+            took.insert(name_of(sharing), fetched);
         }
         let gap = took["static"] - best;
         for sharing in ["uniform", "need"] {
@@ -393,7 +388,7 @@ impl Rig {
                 drop(source);
                 let (theirs, end) = (theirs?, ended.max(theirs_ended).as_secs_f64());
                 let slow = if first == 2 { &theirs } else { &mine };
-                let name = sharing.text();
+                let name = name_of(sharing);
                 all.insert(format!("{name}, {order}: slower, s"), slow.took_s);
                 all.insert(format!("{name}, {order}: both, s"), end);
                 if sharing == SharingName::Need {
@@ -472,6 +467,12 @@ impl Rig {
             ("B7: fetched again, of the whole", again),
         ]))
     }
+}
+
+/// A value's name on the command line.
+fn name_of(value: impl ValueEnum) -> String {
+    let name = value.to_possible_value();
+    name.map_or_else(String::new, |name| name.get_name().to_owned())
 }
 
 /// What a link carries beside the headers of its packets, in Mbit/s.

@@ -29,6 +29,15 @@ number! {
 pub struct ValidatorIndex(pub u32);
 
 impl ValidatorIndex {
+    /// The place at an index of a slice of validators.
+    ///
+    /// # Panics
+    ///
+    /// If the index needs more than 32 bits, as no committee's does.
+    pub fn at(index: usize) -> Self {
+        Self(u32::try_from(index).expect("places are 32 bits"))
+    }
+
     /// The place as an index into a slice.
     pub fn as_usize(self) -> usize {
         self.0 as usize

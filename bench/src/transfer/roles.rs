@@ -77,16 +77,6 @@ pub(super) enum SharingName {
 }
 
 impl SharingName {
-    pub(super) fn text(self) -> &'static str {
-        match self {
-            Self::Static => "static",
-            Self::Uniform => "uniform",
-            Self::Proportional => "proportional",
-            Self::Priority => "priority",
-            Self::Need => "need",
-        }
-    }
-
     fn sharing(self) -> Sharing {
         match self {
             Self::Static => Sharing::Static,

@@ -561,11 +561,13 @@ impl LiveStatus {
         (view > 0).then(|| (last.epoch.load(Ordering::Relaxed), View(view)))
     }
 
-    /// Whether a vote of the validator arrived within this many views of the present one.
-    pub fn votes_within(&self, place: ValidatorIndex, views: u64) -> bool {
+    /// Whether the validator takes part: its newest vote is hardly older than the present view.
+    pub fn votes_now(&self, place: ValidatorIndex) -> bool {
         let own = (self.epoch().0, self.view().0);
         let last = self.last_vote(place);
-        last.is_some_and(|(epoch, view)| epoch == own.0 && view.0.saturating_add(views) >= own.1)
+        last.is_some_and(|(epoch, view)| {
+            epoch == own.0 && view.0.saturating_add(VOTE_VIEWS) >= own.1
+        })
     }
 
     /// A peer's newest status.

@@ -55,9 +55,6 @@ const IN_FLIGHT_BYTES: usize = 4 << 20;
 /// How often it is checked whether a peer has read its answers.
 const LOOK_AGAIN: Duration = Duration::from_millis(5);
 
-/// A peer that voted within this many views is voting.
-const VOTING_VIEWS: u64 = 16;
-
 /// A peer's request.
 #[derive(Clone, Debug)]
 pub enum Request {
@@ -284,9 +281,8 @@ impl Server {
         waiting
             .map(|(peer, next)| {
                 let unsent = self.unsent(peer);
-                let place = ValidatorIndex(u32::try_from(peer).expect("places are 32 bits"));
-                let votes = matches!(next, Request::Chunk(_))
-                    && self.sources.live.votes_within(place, VOTING_VIEWS);
+                let place = ValidatorIndex::at(peer);
+                let votes = matches!(next, Request::Chunk(_)) && self.sources.live.votes_now(place);
                 Waiting {
                     peer,
                     is_ready: unsent < IN_FLIGHT_BYTES,

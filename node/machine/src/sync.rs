@@ -87,7 +87,7 @@ const LOOK_INTERVAL: Duration = Duration::from_millis(50);
 const MAX_OUTSTANDING: usize = 96;
 
 /// Parts that are written between two syncs of the database.
-const PARTS_PER_SYNC: u64 = 32;
+pub const PARTS_PER_SYNC: u64 = 32;
 
 /// Verifies a finalization with the committee's keys.
 pub type VerifyCertificate = Box<dyn Fn(&Certificate) -> bool + Send>;

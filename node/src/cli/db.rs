@@ -2,7 +2,7 @@
 
 use super::{
     kept::{Kept, parse_kept},
-    output::{print_fields, print_json, print_lines},
+    output::{ProgressLine, print_fields, print_json, print_lines},
     rpc::Control,
 };
 use crate::{check, config::MIN_RETENTION_BLOCKS, node::lock_directory};
@@ -11,11 +11,7 @@ use clap::{Args, Subcommand};
 use quorate_storage::store::Store;
 use quorate_types::{Height, genesis::Genesis};
 use serde_json::json;
-use std::{
-    fs::File,
-    io::{IsTerminal as _, Write as _},
-    path::PathBuf,
-};
+use std::{fs::File, path::PathBuf};
 
 /// Check, measure and prune a stopped validator's database
 #[derive(Subcommand)]
@@ -130,21 +126,13 @@ impl Db {
 impl Check {
     fn run(self) -> anyhow::Result<()> {
         let opened = open(&self.control, Use::Read)?;
-        let terminal = std::io::stderr().is_terminal();
-        let mut shown = String::new();
+        let mut line = ProgressLine::new();
         let mut progress = |what: &str, done: u64, all: u64| {
             let percent = (done * 100).checked_div(all).unwrap_or(100);
-            let line = format!("checking {what}: {percent} %");
-            if terminal && line != shown {
-                eprint!("\r\x1b[2K{line}");
-                let _ = std::io::stderr().flush();
-                shown = line;
-            }
+            line.show(format!("checking {what}: {percent} %"));
         };
         let report = check::database(&opened.store, &opened.data, &opened.genesis, &mut progress)?;
-        if terminal {
-            eprint!("\r\x1b[2K");
-        }
+        drop(line);
         if self.json {
             print_json(&report)?;
         } else {
@@ -230,7 +218,7 @@ impl Prune {
             .as_ref()
             .map_or(0, |block| block.header().timestamp_ms);
         let (below, before_ms) = forgotten(self.keep, tip.height, newest_ms);
-        let terminal = std::io::stderr().is_terminal();
+        let mut line = ProgressLine::new();
         let mut reached = opened.store.pruned_below()?;
         loop {
             let before = reached;
@@ -238,17 +226,11 @@ impl Prune {
             if reached >= below || reached == before {
                 break;
             }
-            if terminal {
-                eprint!("\r\x1b[2Kforgetting blocks: {reached} of {below}");
-            }
+            line.show(format!("forgetting blocks: {reached} of {below}"));
         }
-        if terminal {
-            eprint!("\r\x1b[2Kgiving the room back");
-        }
+        line.show("giving the room back".to_owned());
         opened.store.compact();
-        if terminal {
-            eprint!("\r\x1b[2K");
-        }
+        drop(line);
         let after = check::folder_bytes(&opened.data.join("db"));
         let mib = |bytes: u64| bytes as f64 / 1_048_576.0;
         print_lines(&[format!(

@@ -53,6 +53,38 @@ pub(super) fn print_painted(lines: &[String]) -> anyhow::Result<()> {
     }
 }
 
+/// A line on standard error that shows how far a command is, if that is a terminal. Cleared when
+/// dropped.
+pub(super) struct ProgressLine {
+    is_terminal: bool,
+    shown: String,
+}
+
+impl ProgressLine {
+    pub(super) fn new() -> Self {
+        Self {
+            is_terminal: io::stderr().is_terminal(),
+            shown: String::new(),
+        }
+    }
+
+    pub(super) fn show(&mut self, line: String) {
+        if self.is_terminal && line != self.shown {
+            eprint!("\r\x1b[2K{line}");
+            let _ = io::stderr().flush();
+            self.shown = line;
+        }
+    }
+}
+
+impl Drop for ProgressLine {
+    fn drop(&mut self) {
+        if !self.shown.is_empty() {
+            eprint!("\r\x1b[2K");
+        }
+    }
+}
+
 /// Prints a table of names and values, with the values aligned.
 pub(super) fn print_fields(fields: &[(&str, String)]) -> anyhow::Result<()> {
     print_painted(&field_lines(fields))

@@ -1,7 +1,7 @@
 //! `quorate snapshot`
 
 use super::{
-    output::{print_fields, print_json, print_lines},
+    output::{ProgressLine, print_fields, print_json, print_lines},
     passphrases::Source,
     rpc::{Control, block_on},
 };
@@ -16,11 +16,7 @@ use quorate_api::{RpcClient, SnapshotJson, from_hex, to_hex};
 use quorate_machine::live::verdict::clock_time;
 use quorate_storage::tree::Chunk;
 use quorate_types::{Height, SnapshotProof, Span};
-use std::{
-    io::{IsTerminal as _, Write as _},
-    path::PathBuf,
-    time::Instant,
-};
+use std::{path::PathBuf, time::Instant};
 
 /// List the snapshots that a validator keeps; carry one to another machine in a file
 #[derive(Subcommand)]
@@ -154,7 +150,7 @@ async fn export(
     writer.record(&hex::decode(to_hex(&proof)).context("our own encoding")?)?;
     writer
         .record(&hex::decode(&answer.block).context("the snapshot's block is not hexadecimal")?)?;
-    let mut bar = Bar::new("exporting");
+    let mut line = ProgressLine::new();
     let mut accounts = 0;
     let mut open = vec![Span::ALL];
     let mut written: Option<Span> = None;
@@ -175,7 +171,7 @@ async fn export(
         accounts += chunk.len() as u64;
         writer.record(&hex::decode(&part).context("a part is not hexadecimal")?)?;
         written = Some(chunk.span());
-        bar.show(share_before(&span));
+        line.show(format!("exporting: {:.0} %", 100.0 * share_before(&span)));
     }
     Ok(accounts)
 }
@@ -192,9 +188,11 @@ impl Import {
         let access = self.passphrase.access(self.allow_plain_keys);
         let config = ValidatorConfig::load(&self.config, &access)?;
         let started = Instant::now();
-        let mut bar = Bar::new("importing");
-        let imported = import_snapshot(&config, &self.file, |share| bar.show(share))?;
-        drop(bar);
+        let mut line = ProgressLine::new();
+        let imported = import_snapshot(&config, &self.file, |share| {
+            line.show(format!("importing: {:.0} %", 100.0 * share));
+        })?;
+        drop(line);
         let Imported {
             height,
             parts,
@@ -207,40 +205,5 @@ impl Import {
             ("took", format!("{:.1} s", started.elapsed().as_secs_f64())),
         ])?;
         print_lines(&["start the validator: it fetches the blocks after this one"])
-    }
-}
-
-/// Progress on a terminal.
-struct Bar {
-    what: &'static str,
-    is_shown: bool,
-    percent: Option<u64>,
-}
-
-impl Bar {
-    fn new(what: &'static str) -> Self {
-        Self {
-            what,
-            is_shown: std::io::stderr().is_terminal(),
-            percent: None,
-        }
-    }
-
-    fn show(&mut self, share: f64) {
-        // 0 to 100.
-        let percent = (share * 100.0) as u64;
-        if self.is_shown && self.percent != Some(percent) {
-            self.percent = Some(percent);
-            eprint!("\r\x1b[2K{}: {percent} %", self.what);
-            let _ = std::io::stderr().flush();
-        }
-    }
-}
-
-impl Drop for Bar {
-    fn drop(&mut self) {
-        if self.percent.is_some() {
-            eprint!("\r\x1b[2K");
-        }
     }
 }

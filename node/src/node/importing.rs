@@ -6,15 +6,13 @@ use super::{
 };
 use crate::{config::ValidatorConfig, moved, snapshot_file::SnapshotReader};
 use anyhow::{Context as _, bail, ensure};
+use quorate_machine::sync::PARTS_PER_SYNC;
 use quorate_storage::{
     store::{ChunkError, Store},
     tree::Chunk,
 };
 use quorate_types::{Block, Height, SnapshotProof, SnapshotSubject, Span};
 use std::{path::Path, sync::Arc};
-
-/// Parts that are written between two syncs of the database.
-const PARTS_PER_SYNC: u64 = 32;
 
 /// What was imported.
 pub(crate) struct Imported {

@@ -2,7 +2,7 @@
 //! consensus may be waiting for, and bulk.
 
 use super::Request;
-use crossbeam_channel::{Receiver, RecvTimeoutError, Sender, bounded};
+use crate::turns::{Bell, Ringer, bell};
 use parking_lot::Mutex;
 use quorate_lanes::{FairLimits, FairQueue};
 use quorate_types::ValidatorIndex;
@@ -25,13 +25,13 @@ struct Queues {
 #[derive(Clone)]
 pub struct Requests {
     queues: Arc<Mutex<Queues>>,
-    bell: Sender<()>,
+    ringer: Ringer,
 }
 
 /// Where they are taken from.
 pub struct WaitingRequests {
     queues: Arc<Mutex<Queues>>,
-    bell: Receiver<()>,
+    bell: Bell,
 }
 
 /// Empty queues for so many peers.
@@ -40,11 +40,10 @@ pub fn requests(peers: usize) -> (Requests, WaitingRequests) {
         blocks: FairQueue::new(peers, LIMITS),
         bulk: FairQueue::new(peers, LIMITS),
     }));
-    // A capacity of one is enough: the receiver looks until all queues are empty.
-    let (ring, bell) = bounded(1);
+    let (ringer, bell) = bell();
     let sender = Requests {
         queues: queues.clone(),
-        bell: ring,
+        ringer,
     };
     (sender, WaitingRequests { queues, bell })
 }
@@ -65,8 +64,7 @@ impl Requests {
         }
         let lost = queue.push(from.as_usize(), 0, request);
         drop(queues);
-        // If the bell is full, it has been rung already. Without a receiver the node is ending.
-        let _ = self.bell.try_send(());
+        self.ringer.ring();
         lost.is_empty()
     }
 }
@@ -74,10 +72,7 @@ impl Requests {
 impl WaitingRequests {
     /// Waits until there may be a request, at most this long. Returns whether any sender is left.
     pub(crate) fn wait(&self, limit: Option<Duration>) -> bool {
-        match limit {
-            None => self.bell.recv().is_ok(),
-            Some(limit) => self.bell.recv_timeout(limit) != Err(RecvTimeoutError::Disconnected),
-        }
+        self.bell.wait(limit)
     }
 
     /// The peers that wait for blocks.
@@ -100,16 +95,12 @@ impl WaitingRequests {
         may: impl Fn(usize) -> bool,
     ) -> Option<(ValidatorIndex, Request)> {
         let (peer, request) = self.queues.lock().blocks.pop_from(may)?;
-        Some((place(peer), request))
+        Some((ValidatorIndex::at(peer), request))
     }
 
     /// Takes the next request for bulk of a peer.
     pub(crate) fn take_bulk(&self, peer: usize) -> Option<(ValidatorIndex, Request)> {
         let (peer, request) = self.queues.lock().bulk.pop_from(|other| other == peer)?;
-        Some((place(peer), request))
+        Some((ValidatorIndex::at(peer), request))
     }
-}
-
-fn place(peer: usize) -> ValidatorIndex {
-    ValidatorIndex(u32::try_from(peer).expect("places are 32 bits"))
 }

@@ -142,12 +142,14 @@ impl Peers {
     pub(super) fn banned(&self) -> Vec<ValidatorIndex> {
         let all = self.all.iter().enumerate();
         let banned = all.filter(|(_, peer)| peer.banned);
-        banned.map(|(place, _)| index(place)).collect()
+        banned.map(|(place, _)| ValidatorIndex::at(place)).collect()
     }
 
     /// The peers with a link that were not caught with anything.
     pub(super) fn linked(&self) -> Vec<ValidatorIndex> {
-        self.usable().map(|(place, _)| index(place)).collect()
+        self.usable()
+            .map(|(place, _)| ValidatorIndex::at(place))
+            .collect()
     }
 
     /// Whether all others are linked and have answered.
@@ -186,7 +188,10 @@ impl Peers {
             .map(|(place, peer)| (peer.mean, place))
             .collect();
         serving.sort_unstable();
-        serving.into_iter().map(|(_, place)| index(place)).collect()
+        serving
+            .into_iter()
+            .map(|(_, place)| ValidatorIndex::at(place))
+            .collect()
     }
 
     /// How long a part takes with the fastest peer.
@@ -237,8 +242,4 @@ impl Peer {
     fn may_have(&self, height: Height) -> bool {
         self.offer.is_some_and(|offer| offer.height >= height) && self.absent != Some(height)
     }
-}
-
-fn index(place: usize) -> ValidatorIndex {
-    ValidatorIndex(u32::try_from(place).expect("places are 32 bits"))
 }
