@@ -11,7 +11,7 @@
 
 use crate::clock::SimClock;
 use quorate_storage::{
-    database::{Batch, Database, DatabaseError, Row, Snapshot},
+    database::{Batch, Database, DatabaseError, Rows},
     disk::{Disk, DiskFile},
 };
 use rand::{RngExt, SeedableRng};
@@ -66,7 +66,7 @@ struct Inode {
 /// What has just become durable in a file: its path, the offset, the bytes.
 pub(crate) type News = (PathBuf, usize, Vec<u8>);
 
-type Rows = BTreeMap<Vec<u8>, Vec<u8>>;
+type Column = BTreeMap<Vec<u8>, Vec<u8>>;
 type Undo = Vec<(&'static str, Vec<u8>, Option<Vec<u8>>)>;
 
 /// The disk's insides.
@@ -77,7 +77,7 @@ pub(crate) struct Platter {
     renamed: Vec<NameChange>,
     folders: BTreeSet<PathBuf>,
     locks: BTreeSet<PathBuf>,
-    rows: BTreeMap<&'static str, Rows>,
+    rows: BTreeMap<&'static str, Column>,
     /// How to take back each batch that is not durable, oldest first.
     undo: Vec<Undo>,
     rng: ChaCha8Rng,
@@ -456,12 +456,12 @@ impl SimDisk {
     }
 
     /// Rows that are there already, durable.
-    pub(crate) fn preload(&self, rows: BTreeMap<&'static str, Rows>) {
+    pub(crate) fn preload(&self, rows: BTreeMap<&'static str, Column>) {
         self.platter().rows = rows;
     }
 
     /// All rows.
-    pub(crate) fn rows(&self) -> BTreeMap<&'static str, Rows> {
+    pub(crate) fn rows(&self) -> BTreeMap<&'static str, Column> {
         self.platter().rows.clone()
     }
 
@@ -579,10 +579,25 @@ impl DiskFile for SimFile {
     }
 }
 
-/// The rows of the database as they were.
-struct Frozen(BTreeMap<&'static str, Rows>);
+fn visit_rows(
+    columns: &BTreeMap<&'static str, Column>,
+    column: &'static str,
+    from: &[u8],
+    below: Option<&[u8]>,
+    visit: &mut dyn FnMut(&[u8], &[u8]) -> bool,
+) {
+    let rows = columns.get(column).into_iter();
+    let mut rows = rows.flat_map(|rows| rows.range(from.to_vec()..));
+    while let Some((key, value)) = rows.next()
+        && below.is_none_or(|below| &key[..] < below)
+        && visit(key, value)
+    {}
+}
 
-impl Snapshot for Frozen {
+/// The rows of the database as they were.
+struct Frozen(BTreeMap<&'static str, Column>);
+
+impl Rows for Frozen {
     fn get_sorted(
         &self,
         column: &'static str,
@@ -600,12 +615,28 @@ impl Snapshot for Frozen {
         below: Option<&[u8]>,
         visit: &mut dyn FnMut(&[u8], &[u8]) -> bool,
     ) -> Result<(), DatabaseError> {
-        let rows = self.0.get(column).into_iter();
-        let mut rows = rows.flat_map(|rows| rows.range(from.to_vec()..));
-        while let Some((key, value)) = rows.next()
-            && below.is_none_or(|below| &key[..] < below)
-            && visit(key, value)
-        {}
+        visit_rows(&self.0, column, from, below, visit);
+        Ok(())
+    }
+}
+
+impl Rows for SimDisk {
+    fn get_sorted(
+        &self,
+        column: &'static str,
+        keys: &[&[u8]],
+    ) -> Result<Vec<Option<Vec<u8>>>, DatabaseError> {
+        keys.iter().map(|key| self.get(column, key)).collect()
+    }
+
+    fn visit(
+        &self,
+        column: &'static str,
+        from: &[u8],
+        below: Option<&[u8]>,
+        visit: &mut dyn FnMut(&[u8], &[u8]) -> bool,
+    ) -> Result<(), DatabaseError> {
+        visit_rows(&self.platter().rows, column, from, below, visit);
         Ok(())
     }
 }
@@ -619,29 +650,7 @@ impl Database for SimDisk {
             .and_then(|rows| rows.get(key).cloned()))
     }
 
-    fn get_sorted(
-        &self,
-        column: &'static str,
-        keys: &[&[u8]],
-    ) -> Result<Vec<Option<Vec<u8>>>, DatabaseError> {
-        keys.iter().map(|key| self.get(column, key)).collect()
-    }
-
-    fn rows_from(
-        &self,
-        column: &'static str,
-        key: &[u8],
-        limit: usize,
-    ) -> Result<Vec<Row>, DatabaseError> {
-        let platter = self.platter();
-        let rows = platter.rows.get(column).into_iter();
-        let rows = rows.flat_map(|rows| rows.range(key.to_vec()..)).take(limit);
-        Ok(rows
-            .map(|(key, value)| (key.clone(), value.clone()))
-            .collect())
-    }
-
-    fn snapshot(&self) -> Arc<dyn Snapshot> {
+    fn snapshot(&self) -> Arc<dyn Rows> {
         Arc::new(Frozen(self.platter().rows.clone()))
     }
 

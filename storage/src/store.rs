@@ -34,6 +34,7 @@ mod options;
 mod prune;
 mod scan;
 mod sync;
+mod unsaved;
 
 pub use error::StoreError;
 pub use prune::{PRUNE_KEYS_PER_CALL, TableSize};

@@ -82,7 +82,7 @@ mod upper;
 pub use chunk::{Assembled, CHUNK_MAX_ENTRIES, Chunk, KnownNode, Verified, assemble};
 pub use path::{Prefix, RowKey};
 pub use proof::{Entry, Proof, ProofError};
-pub(crate) use span::{SpanNodes, key_after};
+pub(crate) use span::SpanNodes;
 pub use store::{MemoryStore, NodeStore, TableRows, column_options};
 pub use subtree::{SUBTREE_MAX_ENTRIES, Subtree};
 pub use update::{Changeset, Loaded};

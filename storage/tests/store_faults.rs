@@ -2,7 +2,7 @@
 #![allow(missing_docs, clippy::unwrap_used)]
 
 use quorate_storage::{
-    database::{Batch, Database, DatabaseError, Row, Snapshot},
+    database::{Batch, Database, DatabaseError, Rows},
     store::{Commit, Store, StoreError, tree_updates},
     tree::{MemoryStore, TableRows, Tree},
 };
@@ -390,15 +390,15 @@ fn pruning_keeps_the_files_as_small_as_what_is_kept() {
 /// A database in memory that counts the writes which a power cut would take.
 #[derive(Default)]
 struct Memory {
-    rows: Mutex<Rows>,
+    rows: Mutex<Columns>,
     unsynced: AtomicUsize,
 }
 
-type Rows = BTreeMap<&'static str, BTreeMap<Vec<u8>, Vec<u8>>>;
+type Columns = BTreeMap<&'static str, BTreeMap<Vec<u8>, Vec<u8>>>;
 
-struct Moment(Rows);
+struct Moment(Columns);
 
-impl Snapshot for Moment {
+impl Rows for Moment {
     fn get_sorted(
         &self,
         column: &'static str,
@@ -426,11 +426,7 @@ impl Snapshot for Moment {
     }
 }
 
-impl Database for Memory {
-    fn get(&self, column: &'static str, key: &[u8]) -> Result<Option<Vec<u8>>, DatabaseError> {
-        Ok(self.get_sorted(column, &[key])?.remove(0))
-    }
-
+impl Rows for Memory {
     fn get_sorted(
         &self,
         column: &'static str,
@@ -439,22 +435,23 @@ impl Database for Memory {
         self.snapshot().get_sorted(column, keys)
     }
 
-    fn rows_from(
+    fn visit(
         &self,
         column: &'static str,
-        key: &[u8],
-        limit: usize,
-    ) -> Result<Vec<Row>, DatabaseError> {
-        let mut rows = Vec::new();
-        self.snapshot().visit(column, key, None, &mut |key, row| {
-            rows.push((key.to_vec(), row.to_vec()));
-            rows.len() < limit
-        })?;
-        rows.truncate(limit);
-        Ok(rows)
+        from: &[u8],
+        below: Option<&[u8]>,
+        visit: &mut dyn FnMut(&[u8], &[u8]) -> bool,
+    ) -> Result<(), DatabaseError> {
+        self.snapshot().visit(column, from, below, visit)
+    }
+}
+
+impl Database for Memory {
+    fn get(&self, column: &'static str, key: &[u8]) -> Result<Option<Vec<u8>>, DatabaseError> {
+        Ok(self.get_sorted(column, &[key])?.remove(0))
     }
 
-    fn snapshot(&self) -> Arc<dyn Snapshot> {
+    fn snapshot(&self) -> Arc<dyn Rows> {
         Arc::new(Moment(self.rows.lock().unwrap().clone()))
     }
 

@@ -30,12 +30,14 @@
 //! all faulty can be led to an old state of the chain, never to a forged one, and goes on from there
 //! as soon as it reaches an honest peer.
 
+mod inbox;
 mod peers;
 mod progress;
 #[cfg(test)]
 mod tests;
 mod work;
 
+pub use inbox::{Arrival, Arrivals, SyncInbox, inbox};
 pub use progress::{Progress, Stage};
 
 use self::{
@@ -86,8 +88,13 @@ const LOOK_INTERVAL: Duration = Duration::from_millis(50);
 /// Most requests under way: what their answers take up in memory.
 const MAX_OUTSTANDING: usize = 96;
 
-/// Parts that are written between two syncs of the database.
-pub const PARTS_PER_SYNC: u64 = 32;
+/// How many parts of so many are written at once. A crash costs what was not: less than a hundredth.
+pub fn parts_per_save(parts: usize) -> usize {
+    (parts / 150).clamp(1, MOST_PARTS_PER_SAVE)
+}
+
+/// Most parts that are verified and not written: what they take up in memory is 1.5 MB each.
+const MOST_PARTS_PER_SAVE: usize = 32;
 
 /// Verifies a finalization with the committee's keys.
 pub type VerifyCertificate = Box<dyn Fn(&Certificate) -> bool + Send>;
@@ -120,7 +127,8 @@ pub struct StateSync {
     /// When a part was verified last, or the target was chosen.
     gained: Moment,
     progress: Progress,
-    unsynced: u64,
+    /// Parts that were verified since the last save.
+    unsaved: usize,
     is_done: bool,
 }
 
@@ -145,7 +153,7 @@ impl StateSync {
             next_block_request: now,
             gained: now,
             progress: Progress::new(now),
-            unsynced: 0,
+            unsaved: 0,
             is_done: false,
             parts,
         })
@@ -470,19 +478,20 @@ impl StateSync {
             );
             return Ok(());
         };
-        let sync = self.unsynced + 1 >= PARTS_PER_SYNC;
         let at = (target.height, &target.root);
-        match self
-            .parts
-            .store
-            .take_chunk(&chunk, at, &mut self.coverage, sync)
-        {
+        let span = chunk.span();
+        let taken = self.parts.store.take_chunk(chunk, at, &mut self.coverage);
+        match taken {
             Ok(entries) => {
-                self.unsynced = if sync { 0 } else { self.unsynced + 1 };
                 self.peers.at(from).delivered(took);
                 self.gained = now;
                 self.progress.verified(entries);
-                self.work.learn(&chunk.span(), entries);
+                self.work.learn(&span, entries);
+                self.unsaved += 1;
+                let parts = self.progress.parts as usize + self.work.left();
+                if self.unsaved >= parts_per_save(parts) {
+                    self.save()?;
+                }
                 for liar in self.work.done(&item) {
                     self.blame(liar, "changes that do not verify, while another peer's do");
                 }
@@ -500,6 +509,17 @@ impl StateSync {
             }
             Err(ChunkError::Store(error)) => Err(error).context("state sync"),
         }
+    }
+
+    /// Writes the parts that were verified.
+    ///
+    /// # Errors
+    ///
+    /// If the database fails: halt.
+    pub fn save(&mut self) -> anyhow::Result<()> {
+        self.unsaved = 0;
+        let saved = self.parts.store.save_chunks(&mut self.coverage);
+        saved.context("state sync")
     }
 
     /// The peer is faulty. It is not asked again, and its link is cut.
@@ -543,6 +563,7 @@ impl StateSync {
         {
             return Ok(());
         }
+        self.save()?;
         let finished = self.parts.store.finish_sync(block, None, target.root);
         finished.context("state sync")?;
         info!(height = %target.height, bytes = self.progress.bytes, "state sync: the state is whole");

@@ -6,13 +6,15 @@ use super::{
 };
 use crate::{config::ValidatorConfig, moved, snapshot_file::SnapshotReader};
 use anyhow::{Context as _, bail, ensure};
-use quorate_machine::sync::PARTS_PER_SYNC;
 use quorate_storage::{
     store::{ChunkError, Store},
     tree::Chunk,
 };
 use quorate_types::{Block, Height, SnapshotProof, SnapshotSubject, Span};
 use std::{path::Path, sync::Arc};
+
+/// Parts that are written at once.
+const PARTS_PER_SAVE: u64 = 16;
 
 /// What was imported.
 pub(crate) struct Imported {
@@ -120,15 +122,18 @@ fn take_parts(
             "a part holds changes only, not all of its accounts"
         );
         parts += 1;
-        let sync = parts % PARTS_PER_SYNC == 0;
         let at = (subject.height, &subject.root);
-        match store.take_chunk(&chunk, at, &mut coverage, sync) {
+        match store.take_chunk(chunk, at, &mut coverage) {
             Ok(entries) => accounts += entries as u64,
             Err(ChunkError::Proof(error)) => bail!("part {parts} does not verify: {error}"),
             Err(ChunkError::Store(error)) => return Err(error.into()),
         }
+        if parts % PARTS_PER_SAVE == 0 {
+            store.save_chunks(&mut coverage)?;
+        }
         progress(reader.share());
     }
+    store.save_chunks(&mut coverage)?;
     let is_whole = coverage.parts().all(|part| part.height == subject.height);
     ensure!(is_whole, "parts of the state are missing");
     Ok((parts, accounts))

@@ -17,7 +17,6 @@ use crate::{
     rpc::{self, Audience, syncing::SyncRpc},
 };
 use commonware_runtime::{Supervisor as _, tokio::Context as Runtime};
-use crossbeam_channel::{Receiver, RecvTimeoutError, Sender, bounded};
 use prometheus::{Encoder as _, Registry, TextEncoder};
 use quorate_api::verdict::Health;
 use quorate_crypto::bls::HashedMessage;
@@ -25,11 +24,13 @@ use quorate_machine::{
     clock::{Clock, SystemClock},
     live::LiveStatus,
     metrics::NodeMetrics,
-    sync::{Progress, Stage, StateSync, SyncParts, VerifyCertificate},
+    sync::{
+        Arrival, Arrivals, Progress, Stage, StateSync, SyncInbox, SyncParts, VerifyCertificate,
+        inbox,
+    },
 };
 use quorate_p2p::{Inbound, Lane, Links};
 use quorate_storage::store::Store;
-use quorate_types::Identity;
 use std::{
     sync::{
         Arc, Mutex, PoisonError,
@@ -44,9 +45,6 @@ use tokio::{
 };
 use tracing::{error, info, warn};
 
-/// Frames that wait for the thread. An honest peer sends only what was requested.
-const MAX_WAITING_FRAMES: usize = 128;
-
 /// How often progress is logged.
 const LOG_INTERVAL: Duration = Duration::from_secs(5);
 
@@ -55,12 +53,6 @@ const LOOK_INTERVAL: Duration = Duration::from_secs(1);
 
 /// After so long without a target, the validator tries again with the blocks that its peers keep.
 const SEARCH_LASTS: Duration = Duration::from_secs(60);
-
-/// What the thread is told.
-enum Event {
-    Frame(Identity, bytes::Bytes),
-    Linked(Identity, bool),
-}
 
 /// Resolves once the verdict is, twice in a row, that no peer keeps the blocks that are missing, or
 /// that more are missing than this validator is to keep (`most`).
@@ -117,19 +109,16 @@ pub(super) async fn sync_until_whole(
 
     let live = Arc::new(LiveStatus::new(config.committees.clone(), config.place));
     let progress = Arc::new(Mutex::new(sync.progress().clone()));
-    let (to_sync, events) = bounded(MAX_WAITING_FRAMES);
+    let (inbox, arrivals) = inbox(config.committees.clone());
     let p2p_context = context.child("p2p");
     let p2p = quorate_p2p::Config {
         is_fetching: true,
         ..p2p_config(config)
     };
     let (links, network) =
-        quorate_p2p::start(p2p_context, p2p, inbound(to_sync.clone()), &registry).await?;
+        quorate_p2p::start(p2p_context, p2p, inbound(inbox.clone()), &registry).await?;
     late_links.set(&links);
-    let link_events = to_sync.clone();
-    links.watch(Box::new(move |identity, up| {
-        let _ = link_events.send(Event::Linked(identity, up));
-    }));
+    links.watch(Box::new(move |identity, up| inbox.linked(identity, up)));
     let (done, whole) = oneshot::channel();
     let ending = Arc::new(AtomicBool::new(false));
     let shown = Shown {
@@ -139,7 +128,7 @@ pub(super) async fn sync_until_whole(
     };
     let sync_clock = clock.clone();
     let thread = failures.thread("state-sync", move || {
-        if let Some(ended) = run(sync, &*sync_clock, &events, &shown)? {
+        if let Some(ended) = run(sync, &*sync_clock, &arrivals, &shown)? {
             let _ = done.send(ended);
         }
         Ok(())
@@ -213,11 +202,11 @@ pub(super) fn verify(config: &ValidatorConfig) -> VerifyCertificate {
     })
 }
 
-/// Passes on what may be an answer. What does not fit is lost, and requested again.
-fn inbound(to_sync: Sender<Event>) -> Arc<Inbound> {
+/// Passes on what may be an answer.
+fn inbound(inbox: SyncInbox) -> Arc<Inbound> {
     Arc::new(move |from, lane, bytes| {
         if lane == Lane::Fetch {
-            let _ = to_sync.try_send(Event::Frame(from, bytes));
+            inbox.frame(from, bytes);
         }
     })
 }
@@ -241,19 +230,21 @@ impl Shown {
 fn run(
     mut sync: StateSync,
     clock: &dyn Clock,
-    events: &Receiver<Event>,
+    arrivals: &Arrivals,
     shown: &Shown,
 ) -> anyhow::Result<Option<Ended>> {
     let started = Instant::now();
     let mut logged = Instant::now();
     info!("state sync: fetching the state of a recent block from the other validators");
     while !shown.ending.load(Ordering::Relaxed) {
-        let wait = sync.due().since(clock.now());
-        match events.recv_timeout(wait) {
-            Ok(Event::Frame(from, bytes)) => sync.receive(from, bytes)?,
-            Ok(Event::Linked(peer, up)) => sync.linked(peer, up),
-            Err(RecvTimeoutError::Timeout) => {}
-            Err(RecvTimeoutError::Disconnected) => return Ok(None),
+        match arrivals.take() {
+            Some(Arrival::Frame(from, bytes)) => sync.receive(from, bytes)?,
+            Some(Arrival::Linked(peer, up)) => sync.linked(peer, up),
+            None => {
+                if !arrivals.wait(sync.due().since(clock.now())) {
+                    return Ok(None);
+                }
+            }
         }
         sync.tick()?;
         let progress = sync.progress();
@@ -273,6 +264,7 @@ fn run(
             return Ok(Some(Ended::NoSnapshot));
         }
     }
+    sync.save()?;
     Ok(None)
 }
 

@@ -4,7 +4,7 @@ use super::{
     ACCOUNTS, COLUMNS, META, NODES, ROOTS, Store, StoreError, StoredBlock, StoredTip,
     error::{FORMAT_BEFORE, FORMAT_VERSION},
     failed, height_key,
-    options::options,
+    options::{file_options, options},
     stage_accounts, tree_updates,
 };
 use crate::{
@@ -51,7 +51,7 @@ impl Store {
         let (options, columns) = options();
         let database = DB::open_cf_descriptors(&options, path, columns)
             .map_err(|source| failed(path, source.into()))?;
-        let database = RocksDatabase::new(Arc::new(database));
+        let database = RocksDatabase::new(Arc::new(database)).with_files(file_options);
         Self::open_on(Arc::new(database), path, genesis)
     }
 

@@ -38,11 +38,7 @@ const BACKGROUND_JOBS: i32 = 2;
 pub(super) fn options() -> (Options, Vec<ColumnFamilyDescriptor>) {
     let cache = Cache::new_lru_cache(CACHE_BYTES);
     let columns = COLUMNS.map(|name| {
-        let mut options = if name == NODES {
-            column_options(&cache)
-        } else {
-            plain_options(&cache)
-        };
+        let mut options = table_options(name, &cache);
         options.set_write_buffer_size(WRITE_BUFFER_BYTES);
         options.set_max_write_buffer_number(2);
         // Pruning deletes as much as is written: files full of deletions are rewritten early.
@@ -54,6 +50,19 @@ pub(super) fn options() -> (Options, Vec<ColumnFamilyDescriptor>) {
         ColumnFamilyDescriptor::new(name, options)
     });
     (database_options(&cache), columns.into())
+}
+
+/// The options of files that are loaded into a column family.
+pub(super) fn file_options(column: &str) -> Options {
+    table_options(column, &Cache::new_lru_cache(0))
+}
+
+fn table_options(column: &str, cache: &Cache) -> Options {
+    if column == NODES {
+        column_options(cache)
+    } else {
+        plain_options(cache)
+    }
 }
 
 fn database_options(cache: &Cache) -> Options {

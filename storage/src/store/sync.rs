@@ -1,8 +1,8 @@
 //! State sync: serving the state after a block in chunks, and assembling a state from chunks.
 //!
 //! A receiver keeps, durably, at which height each part of the key space is right: its **coverage**.
-//! A chunk is verified against the root after the target block and written, with what it makes of the
-//! coverage, in one batch; so a crash costs the chunks that were not written yet. A part that is right
+//! A chunk is verified against the root after the target block and written; then what it makes of the
+//! coverage. So a crash costs the chunks that were not written yet. A part that is right
 //! at an older height is brought to a newer one by its changes alone, whether it was right since this
 //! validator executed that block itself or since a chunk for an earlier target came.
 //!
@@ -22,12 +22,13 @@ use super::{
     ACCOUNTS, BLOCKS, IDS, META, NODES, ROOTS, SYNC, Store, StoreError, StoredTip, failed,
     height_key,
     prune::{BASE, PRUNED},
+    unsaved::Unsaved,
 };
 use crate::{
-    database::{Batch, DatabaseError, Snapshot},
+    database::{Batch, DatabaseError, Rows},
     tree::{
         self, CHUNK_MAX_ENTRIES, Chunk, KnownNode, NodeStore, ProofError, RowKey, SpanNodes as _,
-        Tree, assemble, key_after,
+        Tree, assemble,
     },
 };
 use commonware_codec::{Copying, DecodeExt, Encode, FixedSize};
@@ -43,7 +44,7 @@ pub struct StateSnapshot {
     height: Height,
     root: Digest,
     path: Arc<PathBuf>,
-    rows: Arc<dyn Snapshot>,
+    rows: Arc<dyn Rows>,
     /// Opened at the first chunk, since that reads the upper branches.
     tree: OnceLock<Tree<SnapshotRows>>,
 }
@@ -60,7 +61,7 @@ pub enum Served {
 /// An account, and the height of its last change.
 type AccountRow = [u8; Account::SIZE + Height::SIZE];
 
-struct SnapshotRows(Arc<dyn Snapshot>);
+struct SnapshotRows(Arc<dyn Rows>);
 
 impl NodeStore for SnapshotRows {
     fn get(&self, key: &RowKey) -> Result<Option<Vec<u8>>, DatabaseError> {
@@ -161,10 +162,17 @@ pub struct Covered {
 }
 
 /// The height at which each part of the key space is right. Its parts make up the key space.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Debug)]
 pub struct Coverage {
     /// By their first keys.
     parts: BTreeMap<tree::Key, Covered>,
+    unsaved: Unsaved,
+}
+
+impl Covered {
+    pub(super) fn nodes(&self) -> &[KnownNode] {
+        &self.nodes
+    }
 }
 
 impl Coverage {
@@ -297,39 +305,36 @@ impl Store {
                 Ok((*covered.span.first(), covered))
             })
             .collect::<Result<_, StoreError>>()?;
-        Ok(Coverage { parts })
+        Ok(Coverage {
+            parts,
+            unsaved: Unsaved::default(),
+        })
     }
 
-    /// Verifies a chunk against the root after a block, and writes it; without `sync`, a crash may cost
-    /// it. Returns how many entries the chunk's span has.
+    /// Verifies a chunk against the root after a block. It is written by the next
+    /// [`Self::save_chunks`]; a crash before costs it. Returns how many entries the chunk's span has.
     ///
     /// # Errors
     ///
     /// [`ChunkError::Proof`] if it does not verify; nothing is changed then.
     pub fn take_chunk(
         &self,
-        chunk: &Chunk,
+        chunk: Chunk,
         (height, root): (Height, &Digest),
         coverage: &mut Coverage,
-        sync: bool,
     ) -> Result<usize, ChunkError> {
         let span = chunk.span();
+        if coverage.unsaved.overlaps(&span) {
+            self.save_chunks(coverage)?;
+        }
         let rows = match chunk.since() {
             0 => Vec::new(),
             _ => self.accounts_in(&span)?,
         };
         let held = rows.iter().map(|(key, row)| (key, &row[..Account::SIZE]));
         let verified = chunk.verify(root, held)?;
-        let mut batch = Batch::default();
-        let mut row = Vec::with_capacity(size_of::<AccountRow>());
-        for (key, value) in chunk.entries() {
-            row.clear();
-            row.extend_from_slice(value);
-            row.extend_from_slice(&height_key(height));
-            batch.put(ACCOUNTS, key, &row);
-        }
-        for (key, row) in verified.rows() {
-            batch.put(NODES, key, row);
+        if chunk.since() == 0 {
+            self.delete_strangers(&chunk, &mut coverage.unsaved)?;
         }
         let entries = verified
             .nodes
@@ -339,28 +344,38 @@ impl Store {
         let (removed, added) = coverage.replaced(Covered {
             span,
             height,
-            nodes: verified.nodes,
+            nodes: verified.nodes.clone(),
         });
-        for part in &removed {
-            batch.delete(SYNC, part.encode());
-        }
-        for part in &added {
-            batch.put(
-                SYNC,
-                part.span.encode(),
-                covered_row(part.height, &part.nodes),
-            );
-        }
-        self.write(&batch, sync)?;
+        coverage.unsaved.add(chunk, height, verified);
         for part in &removed {
             coverage.parts.remove(part.first());
         }
+        let firsts = added.iter().map(|part| *part.span.first());
+        coverage.unsaved.cover(removed, firsts);
         let added = added.into_iter().map(|part| (*part.span.first(), part));
         coverage.parts.extend(added);
         Ok(entries)
     }
 
-    /// Ends a sync: every part of the key space is right at the target's height. The target becomes the
+    /// Writes the chunks that were taken, durably.
+    ///
+    /// # Errors
+    ///
+    /// If the database fails: halt.
+    pub fn save_chunks(&self, coverage: &mut Coverage) -> Result<(), StoreError> {
+        let unsaved = std::mem::take(&mut coverage.unsaved);
+        if unsaved.is_empty() {
+            return Ok(());
+        }
+        let (files, mut rest) = unsaved.files();
+        let loaded = self.database.load(&files);
+        loaded.map_err(|source| failed(&self.path, source))?;
+        // In one batch: the coverage may not be there before the rows.
+        rest.append(&unsaved.coverage_rows(&coverage.parts));
+        self.write(&rest, true)
+    }
+
+    /// Ends a sync: every part of the key space is right at the target's height, and saved. The target becomes the
     /// tip and the only stored block, and the tree is opened anew.
     ///
     /// # Errors
@@ -388,7 +403,7 @@ impl Store {
             .collect();
         let mut bucket = |span: &Span| {
             let rows = self.accounts_in(span)?;
-            let entry = |(key, row): (tree::Key, Vec<u8>)| (key, row[..Account::SIZE].to_vec());
+            let entry = |(key, row): (tree::Key, AccountRow)| (key, row[..Account::SIZE].to_vec());
             Ok::<_, StoreError>(rows.into_iter().map(entry).collect())
         };
         let (made, upper) = assemble(&nodes, &mut bucket)?;
@@ -429,40 +444,43 @@ impl Store {
         self.open_tree()
     }
 
-    /// The accounts' rows in a span.
-    fn accounts_in(&self, span: &Span) -> Result<Vec<(tree::Key, Vec<u8>)>, StoreError> {
-        let mut held = Vec::new();
-        let mut from = *span.first();
-        loop {
-            let rows = self.database.rows_from(ACCOUNTS, &from, CHUNK_MAX_ENTRIES);
-            let rows = rows.map_err(|source| failed(&self.path, source))?;
-            let whole = rows.len() == CHUNK_MAX_ENTRIES;
-            let inside = rows_in(span, &rows);
-            held.extend(inside.map(|(key, row)| (*key, row.to_vec())));
-            match held.last() {
-                Some((last, _))
-                    if whole && rows.last().is_some_and(|(key, _)| key[..] == *last) =>
-                {
-                    let Some(next) = key_after(last) else {
-                        return Ok(held);
-                    };
-                    from = next;
-                }
-                _ => return Ok(held),
+    /// Deletes the accounts that are stored in a whole part's span and that the part lacks. No state of
+    /// the chain has them, but a damaged database may: it is repaired by whole parts.
+    fn delete_strangers(&self, chunk: &Chunk, unsaved: &mut Unsaved) -> Result<(), StoreError> {
+        let mut entries = chunk.entries().map(|(key, _)| key).peekable();
+        let mut compare = |key: &[u8], _: &[u8]| {
+            while entries.next_if(|entry| entry[..] < *key).is_some() {}
+            if entries.peek().is_none_or(|entry| entry[..] != *key) {
+                unsaved.delete_account(key);
             }
-        }
+            true
+        };
+        self.visit_accounts(&chunk.span(), &mut compare)
     }
-}
 
-/// The rows of the accounts in a span, starting there.
-fn rows_in<'a>(
-    span: &'a Span,
-    rows: &'a [(Vec<u8>, Vec<u8>)],
-) -> impl Iterator<Item = (&'a tree::Key, &'a [u8])> + Clone {
-    rows.iter()
-        .filter_map(|(key, row)| Some((<&tree::Key>::try_from(&key[..]).ok()?, &row[..])))
-        .take_while(|(key, _)| span.contains(key))
-        .filter(|(_, row)| row.len() == Account::SIZE + Height::SIZE)
+    /// The accounts' rows in a span.
+    fn accounts_in(&self, span: &Span) -> Result<Vec<(tree::Key, AccountRow)>, StoreError> {
+        let mut held = Vec::new();
+        let mut keep = |key: &[u8], row: &[u8]| {
+            if let (Ok(key), Ok(row)) = (key.try_into(), row.try_into()) {
+                held.push((key, row));
+            }
+            true
+        };
+        self.visit_accounts(span, &mut keep)?;
+        Ok(held)
+    }
+
+    fn visit_accounts(
+        &self,
+        span: &Span,
+        visit: &mut dyn FnMut(&[u8], &[u8]) -> bool,
+    ) -> Result<(), StoreError> {
+        let after = span.after();
+        let below = after.as_ref().map(|key| &key[..]);
+        let read = self.database.visit(ACCOUNTS, span.first(), below, visit);
+        read.map_err(|source| failed(&self.path, source))
+    }
 }
 
 /// The parts of a span outside a narrower one.
@@ -482,7 +500,7 @@ fn around(whole: &Span, part: &Span) -> Vec<Span> {
     rest
 }
 
-fn covered_row(height: Height, nodes: &[KnownNode]) -> Vec<u8> {
+pub(super) fn covered_row(height: Height, nodes: &[KnownNode]) -> Vec<u8> {
     let mut row = height.encode().to_vec();
     for node in nodes {
         row.extend_from_slice(&node.hash.0);

@@ -1,9 +1,6 @@
 //! Where a [`Span`] lies in the trie.
 
-use super::{
-    Key,
-    path::{NIBBLE_BITS, Prefix, nibble},
-};
+use super::path::{NIBBLE_BITS, Prefix, nibble};
 use quorate_types::Span;
 
 /// The nodes of the trie that a span covers.
@@ -49,17 +46,4 @@ impl SpanNodes for Span {
     fn under(prefix: &Prefix) -> Option<Self> {
         Self::of(prefix.padded(), prefix.bits())
     }
-}
-
-/// The key after a key; `None` after the last one.
-pub(crate) fn key_after(key: &Key) -> Option<Key> {
-    let mut next = *key;
-    for byte in next.iter_mut().rev() {
-        let (sum, carries) = byte.overflowing_add(1);
-        *byte = sum;
-        if !carries {
-            return Some(next);
-        }
-    }
-    None
 }

@@ -9,7 +9,7 @@ mod proofs;
 mod subtrees;
 
 use super::*;
-use crate::database::{Batch, Database, RocksDatabase};
+use crate::database::{Batch, Database, RocksDatabase, Rows as _};
 use proptest::prelude::*;
 use quorate_crypto::sha256;
 use rocksdb::{Cache, ColumnFamilyDescriptor, DB, Options};

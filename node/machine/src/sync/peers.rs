@@ -9,7 +9,7 @@ use std::time::Duration;
 const FIRST_WINDOW: usize = 2;
 
 /// Most requests that a peer has at once: 17 MB, which fill 1 Gbit/s over 130 ms.
-const MAX_WINDOW: usize = 24;
+pub(super) const MAX_WINDOW: usize = 24;
 
 /// A part that takes so many times a peer's shortest time waits behind others of the same peer.
 const QUEUED: u32 = 4;
@@ -241,5 +241,44 @@ impl Peers {
 impl Peer {
     fn may_have(&self, height: Height) -> bool {
         self.offer.is_some_and(|offer| offer.height >= height) && self.absent != Some(height)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use quorate_types::{Digest, Span};
+
+    #[test]
+    fn who_leaves_requests_unanswered_is_asked_last() {
+        let offer = SnapshotSubject {
+            height: Height(9),
+            id: Digest::ZERO,
+            root: Digest::ZERO,
+        };
+        let request = ChunkRequest {
+            height: offer.height,
+            span: Span::ALL,
+            since: Height(0),
+        };
+        let mut peers = Peers::new(10, ValidatorIndex(0));
+        for peer in peers.iter_mut() {
+            peer.linked = true;
+            peer.offer = Some(offer);
+        }
+        let limit = Duration::from_secs(30);
+        let silent: Vec<_> = (1..4).map(ValidatorIndex).collect();
+        for place in &silent {
+            let peer = peers.at(*place);
+            peer.outstanding.push((request, Moment(0)));
+            assert_eq!(peer.take_overdue(Moment(0).after(limit), limit).len(), 1);
+            assert_eq!(peer.window, 1);
+        }
+        for place in 4..10 {
+            peers
+                .at(ValidatorIndex(place))
+                .delivered(Duration::from_secs(20));
+        }
+        assert_eq!(peers.serving(offer.height)[6..], silent);
     }
 }

@@ -210,6 +210,10 @@ enum Manner {
     ForgedSnapshot,
     /// Offers nothing.
     Nothing,
+    /// Offers the newest state and sends nothing of it.
+    Lure,
+    /// Has no newer state than that before the newest.
+    Behind,
 }
 
 /// Messages that were sent, and to whom.
@@ -322,7 +326,12 @@ impl World {
     fn answer(&mut self, source: &Source, manner: Manner, message: Message) -> Option<Message> {
         let snapshots = &source.snapshots;
         match (message, manner) {
-            (_, Manner::Silent) => None,
+            (_, Manner::Silent) | (Message::ChunkRequest(_), Manner::Lure) => None,
+            (Message::SnapshotRequest, Manner::Behind) => {
+                let height = snapshots.heights().into_iter().rev().nth(1)?;
+                let older = snapshots.at(height)?;
+                Some(Message::SnapshotReply(Some(Box::new(older.proof.clone()))))
+            }
             (Message::SnapshotRequest, Manner::Nothing) => Some(Message::SnapshotReply(None)),
             (Message::SnapshotRequest, _) => {
                 let newest = snapshots.newest()?;
@@ -501,6 +510,35 @@ fn a_slow_peer_costs_next_to_nothing() {
     let slow = world.finish(&source, [Honest, Honest, Slow(5_000)]);
     assert!(world.cut.lock().is_empty());
     assert!(slow < fast * 2 + 1_000, "{slow} ms, {fast} without it");
+}
+
+#[test]
+fn a_newer_state_that_one_peer_alone_offers_and_withholds_costs_one_request() {
+    let mut source = source();
+    source.grow(INTERVAL, some);
+    let [.., older, _] = source.snapshots.heights()[..] else {
+        panic!("two snapshots");
+    };
+    let without = World::new(&source.genesis).finish(&source, [Behind, Behind, Nothing]);
+    let mut world = World::new(&source.genesis);
+    let took = world.finish(&source, [Lure, Behind, Behind]);
+    assert_eq!(world.sync().target.map(|target| target.height), Some(older));
+    // The first part goes to another peer after four times the second that it is expected to take.
+    assert!(took < without + 6_000, "{took} ms, {without} without it");
+}
+
+#[test]
+fn a_state_that_its_only_holder_withholds_is_given_up() {
+    let mut source = source();
+    source.grow(INTERVAL, some);
+    let mut world = World::new(&source.genesis);
+    let started = world.clock.0.load(Relaxed);
+    // Nobody else has a snapshot yet, so it is tried.
+    while world.sync().target.is_none() {
+        world.step(&source, [Lure, Nothing, Nothing]);
+        assert!(world.clock.0.load(Relaxed) - started < 20_000_000);
+    }
+    world.finish(&source, [Lure, Behind, Behind]);
 }
 
 #[test]

@@ -316,6 +316,16 @@ mod tests {
     }
 
     #[test]
+    fn too_many_is_believed_from_the_only_peer_that_serves() {
+        let mut work = work();
+        let first = next(&mut work, 1, START).expect("everything");
+        work.learn(&Span::ALL, 10);
+        work.too_many(first, ValidatorIndex(1), 1);
+        let half = next(&mut work, 1, START).expect("a half");
+        assert_eq!(half.span.bits(), 1);
+    }
+
+    #[test]
     fn changes_that_do_not_verify_are_asked_for_elsewhere_before_the_whole_part() {
         let mut work = Work::default();
         work.begin([(Span::ALL, Height(7))].into_iter());
