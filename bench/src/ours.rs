@@ -48,6 +48,7 @@ impl OurNetwork {
             retention_seconds: None,
             block_interval_ms: 0,
             idle_interval_ms: 0,
+            followers: 0,
             block_limits: DEFAULT_LIMITS,
             accounts: 1,
             base_port,
@@ -86,6 +87,15 @@ impl OurNetwork {
             text = lines.collect();
             ensure!(found, "{} has no place for {key}", path.display());
         }
+        fs::write(&path, text).with_context(|| format!("writing {}", path.display()))
+    }
+
+    /// Sets a number in a validator's configuration file.
+    pub(crate) fn set_number(&self, place: usize, key: &str, value: u64) -> anyhow::Result<()> {
+        self.configure(place, &[(key, "0")])?;
+        let path = self.config_file(place);
+        let text = read_text(&path, MAX_CONFIG_BYTES)?;
+        let text = text.replace(&format!("{key} = \"0\""), &format!("{key} = {value}"));
         fs::write(&path, text).with_context(|| format!("writing {}", path.display()))
     }
 

@@ -4,6 +4,8 @@
 //! receiver; the kernel shapes the links. A source serves a state of so many accounts; its chain does
 //! not grow meanwhile. All times are from a receiver's first link to its verified, whole state.
 
+mod commits;
+mod consensus;
 mod network;
 mod roles;
 mod state;
@@ -18,6 +20,7 @@ use clap::{Args, ValueEnum};
 use serde_json::{Value, json};
 use std::{
     collections::BTreeMap,
+    fs,
     io::{BufRead as _, BufReader, Lines},
     path::{Path, PathBuf},
     process::{Child, ChildStdin, ChildStdout, Stdio},
@@ -44,6 +47,9 @@ pub struct TransferArgs {
     /// Print JSON instead of a table.
     #[arg(long)]
     json: bool,
+    /// The first port of the validators of the case `consensus`.
+    #[arg(long, default_value_t = 28_600)]
+    base_port: u16,
     /// Folder for the databases (default: the temporary folder).
     #[arg(long)]
     folder: Option<PathBuf>,
@@ -67,6 +73,12 @@ enum Case {
     Slow,
     /// The receiver is killed when half of the state is there.
     Kill,
+    /// The receiver has an older state, of which one account of a hundred has changed.
+    Delta,
+    /// Commits of blocks beside snapshots that are taken and served; no network.
+    Commits,
+    /// Four validators on this machine, beside a follower that fetches the state again and again.
+    Consensus,
 }
 
 /// How long a receiver waits for the snapshots of peers that are not there.
@@ -94,11 +106,18 @@ pub fn run(args: &TransferArgs) -> anyhow::Result<()> {
     .context("making a folder for the databases")?;
     let mut report = BTreeMap::new();
     for case in cases {
-        let rig = Rig::new(args, *case, folder.path())?;
+        let rig = match case {
+            Case::Commits | Case::Consensus => None,
+            _ => Some(Rig::new(args, *case, folder.path())?),
+        };
         let mut rounds = Vec::new();
         for round in 1..=args.rounds {
             eprintln!("{case:?}: round {round} of {}", args.rounds);
-            rounds.push(rig.run(*case)?);
+            rounds.push(match &rig {
+                Some(rig) => rig.run(*case)?,
+                None if *case == Case::Commits => commits::run(args.accounts, folder.path())?,
+                None => consensus::run(args.base_port)?,
+            });
         }
         report.insert(format!("{case:?}").to_lowercase(), summary(&rounds));
     }
@@ -181,7 +200,9 @@ impl Rig {
         };
         let (link, slower) = (args.link, args.link * 7 / 10);
         let links = match case {
-            Case::Alone | Case::Kill => vec![even(link), even(link)],
+            Case::Alone | Case::Kill | Case::Delta | Case::Commits | Case::Consensus => {
+                vec![even(link), even(link)]
+            }
             Case::Noisy | Case::Two => vec![even(link), even(link), even(slower)],
             // The receiver is node 3, and its link is not what limits.
             Case::Garbage => vec![even(link / 3), even(link / 3), even(link / 3), even(link)],
@@ -212,6 +233,8 @@ impl Rig {
             Case::Near => self.beside_liar(0, Manner::Withholding),
             Case::Slow => self.beside_slow(),
             Case::Kill => self.kill(),
+            Case::Delta => self.delta(),
+            Case::Commits | Case::Consensus => bail!("it needs no network"),
         }
     }
 
@@ -254,10 +277,20 @@ impl Rig {
         manner: Manner,
         sharing: SharingName,
     ) -> anyhow::Result<Process> {
+        self.source_of(&self.state, place, manner, sharing)
+    }
+
+    fn source_of(
+        &self,
+        state: &Path,
+        place: usize,
+        manner: Manner,
+        sharing: SharingName,
+    ) -> anyhow::Result<Process> {
         let upload = self.upload(place).to_string();
         let known = |link: &LinkSpeed| payload(link.down.min(self.links[place].up)).to_string();
         let ceilings: Vec<String> = self.links.iter().map(known).collect();
-        let state = self.state.to_string_lossy();
+        let state = state.to_string_lossy();
         let mut source = self.start(
             place,
             "source",
@@ -467,6 +500,47 @@ impl Rig {
             ("B7: fetched again, of the whole", again),
         ]))
     }
+
+    /// One account of a hundred has changed since the receiver's state.
+    fn delta(&self) -> anyhow::Result<Figures> {
+        let genesis = state::genesis(self.links.len());
+        let changed = self.folder.join("changed");
+        if !changed.exists() {
+            copy(&self.state, &changed)?;
+            state::change(&changed, &genesis, self.args.accounts, 100)?;
+        }
+        let _source = self.source_of(&changed, 0, Manner::Honest, SharingName::Need)?;
+        let whole = self.receiver(1)?.fetched()?;
+        let folder = tempfile::tempdir_in(&self.folder)?;
+        let database = folder.path().join("db");
+        copy(&self.state, &database)?;
+        let database = database.to_string_lossy().into_owned();
+        let fetched = self
+            .start(1, "receiver", &["--database", &database])?
+            .fetched()?;
+        Ok(figures([
+            ("whole state, MB", whole.bytes as f64 / 1e6),
+            ("changes, MB", fetched.bytes as f64 / 1e6),
+            (
+                "B8: changes / whole",
+                fetched.bytes as f64 / whole.bytes as f64,
+            ),
+            ("whole state, s", whole.took_s),
+            ("changes, s", fetched.took_s),
+        ]))
+    }
+}
+
+/// Copies a database.
+fn copy(from: &Path, to: &Path) -> anyhow::Result<()> {
+    fs::create_dir_all(to)?;
+    for entry in fs::read_dir(from)? {
+        let entry = entry?;
+        if entry.file_type()?.is_file() {
+            fs::copy(entry.path(), to.join(entry.file_name()))?;
+        }
+    }
+    Ok(())
 }
 
 /// A value's name on the command line.

@@ -370,7 +370,8 @@ impl Engine {
             | Message::SnapshotRequest
             | Message::SnapshotReply(_)
             | Message::ChunkRequest(_)
-            | Message::ChunkReply { .. } => {
+            | Message::ChunkReply { .. }
+            | Message::FollowRequest(_) => {
                 step.drop(from, DropReason::NotForEngine);
             }
         }

@@ -36,8 +36,9 @@ enum Lab {
 struct Faulty {
     #[command(flatten)]
     run: Run,
-    /// What is wrong with its votes: garbage-votes or equivocate, each with @ and milliseconds since
-    /// 1970 if it begins later
+    /// What is wrong with its votes (garbage-votes, equivocate), or with what it answers during state sync
+    /// (sync-offer, -stale, -garbage, -swapped, -too-many, -absent, -silent, -block); each with @ and
+    /// milliseconds since 1970 if it begins later
     #[arg(long, value_name = "FAULT")]
     misbehave: Option<Misbehaviour>,
     /// How votes are checked: together with blocking, together without it, or one by one
@@ -53,8 +54,8 @@ fn main() -> ExitCode {
         checking,
     } = *faulty;
     cli::run_changed(run, |config| {
-        only_chaos(&config.genesis)?;
-        config.consensus.checking = match checking.as_str() {
+        only_chaos(&config.node.genesis)?;
+        config.node.consensus.checking = match checking.as_str() {
             "eager" => VoteChecking::Eager,
             "unblocked" => VoteChecking::TogetherUnblocked,
             _ => VoteChecking::Together,
@@ -66,8 +67,9 @@ fn main() -> ExitCode {
 fn spoil(kind: Misbehaviour, config: &ValidatorConfig) -> WrapWire {
     let spoiler = Spoiler {
         kind,
-        chain: config.chain,
+        chain: config.node.chain,
         secret: config.vote_secret.clone(),
+        before: Arc::default(),
     };
     Arc::new(move |wire| spoiler.clone().wrap(wire))
 }

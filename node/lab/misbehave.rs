@@ -9,11 +9,12 @@ use quorate_crypto::{
 use quorate_machine::outlet::Wire;
 use quorate_p2p::Lane;
 use quorate_types::{
-    ChainId, Frame, Message, Subject, Vote, VoteKind, genesis::Genesis, limits::MAX_FRAME_MESSAGES,
+    Block, ChainId, ChunkAnswer, Frame, Message, Subject, Vote, VoteKind, genesis::Genesis,
+    limits::MAX_FRAME_MESSAGES,
 };
 use std::{
     str::FromStr,
-    sync::Arc,
+    sync::{Arc, Mutex, PoisonError},
     time::{SystemTime, UNIX_EPOCH},
 };
 
@@ -37,6 +38,42 @@ pub(crate) enum Fault {
     GarbageVotes,
     /// With every vote for a block goes a second, valid one for another block.
     Equivocate,
+    /// Its votes are right, and what it answers during state sync is not.
+    Sync(SyncLie),
+}
+
+/// What is wrong with its answers to a validator that fetches the state.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum SyncLie {
+    /// It offers a state with a finalization that nobody has signed.
+    Offer,
+    /// It goes on offering the first state that it has ever offered.
+    Stale,
+    /// One bit of each part is flipped.
+    Garbage,
+    /// It sends the part that was requested before.
+    Swapped,
+    /// It says that each part has too many accounts.
+    TooMany,
+    /// It says that it does not have what it has offered.
+    Absent,
+    /// It sends no part.
+    Silent,
+    /// It sends another block than the requested one.
+    Block,
+}
+
+impl SyncLie {
+    const ALL: [(&str, Self); 8] = [
+        ("sync-offer", Self::Offer),
+        ("sync-stale", Self::Stale),
+        ("sync-garbage", Self::Garbage),
+        ("sync-swapped", Self::Swapped),
+        ("sync-too-many", Self::TooMany),
+        ("sync-absent", Self::Absent),
+        ("sync-silent", Self::Silent),
+        ("sync-block", Self::Block),
+    ];
 }
 
 /// A flag that was refused.
@@ -44,8 +81,9 @@ pub(crate) enum Fault {
 pub(crate) enum MisbehaviourError {
     /// There is no such fault.
     #[error(
-        "unknown misbehaviour {name:?}; known: garbage-votes, equivocate, each with @ and \
-         milliseconds since 1970 if it begins later"
+        "unknown misbehaviour {name:?}; known: garbage-votes, equivocate, sync-offer, \
+         sync-stale, sync-garbage, sync-swapped, sync-too-many, sync-absent, sync-silent, sync-block, \
+         each with @ and milliseconds since 1970 if it begins later"
     )]
     Unknown {
         /// What was asked for.
@@ -70,7 +108,10 @@ impl FromStr for Misbehaviour {
         let fault = match name {
             "garbage-votes" => Some(Fault::GarbageVotes),
             "equivocate" => Some(Fault::Equivocate),
-            _ => None,
+            _ => {
+                let lie = SyncLie::ALL.iter().find(|(known, _)| *known == name);
+                lie.map(|(_, lie)| Fault::Sync(*lie))
+            }
         };
         match (fault, from.parse()) {
             (Some(fault), Ok(from_ms)) => Ok(Self { fault, from_ms }),
@@ -101,6 +142,15 @@ pub(crate) struct Spoiler {
     pub(crate) kind: Misbehaviour,
     pub(crate) chain: ChainId,
     pub(crate) secret: Arc<VoteSecret>,
+    pub(crate) before: Arc<Mutex<Before>>,
+}
+
+/// What it has answered before.
+#[derive(Default)]
+pub(crate) struct Before {
+    offer: Option<Message>,
+    part: Option<ChunkAnswer>,
+    block: Option<Arc<Block>>,
 }
 
 impl Spoiler {
@@ -115,8 +165,11 @@ impl Spoiler {
     }
 
     fn frames(&self, lane: Lane, frame: Bytes) -> Vec<Bytes> {
-        let decoded =
-            (lane == Lane::Votes && self.has_begun()).then(|| Frame::decode(frame.clone()));
+        let its_own = match self.kind.fault {
+            Fault::Sync(_) => Lane::Fetch,
+            Fault::GarbageVotes | Fault::Equivocate => Lane::Votes,
+        };
+        let decoded = (lane == its_own && self.has_begun()).then(|| Frame::decode(frame.clone()));
         let Some(Ok(Frame(mut messages))) = decoded else {
             return vec![frame];
         };
@@ -150,6 +203,10 @@ impl Spoiler {
                 let seconds: Vec<Message> = messages.iter().filter_map(second).collect();
                 messages.extend(seconds);
             }
+            Fault::Sync(lie) => {
+                let mut before = self.before.lock().unwrap_or_else(PoisonError::into_inner);
+                messages.retain_mut(|message| before.spoil(lie, message));
+            }
         }
     }
 
@@ -168,5 +225,49 @@ impl Spoiler {
             signature: self.secret.sign(&message),
             ..vote
         })
+    }
+}
+
+impl Before {
+    /// Spoils an answer. Returns whether it is sent at all.
+    fn spoil(&mut self, lie: SyncLie, message: &mut Message) -> bool {
+        match (message, lie) {
+            (Message::SnapshotReply(Some(proof)), SyncLie::Offer) => {
+                proof.finalization.subject.view = proof.finalization.subject.view.next();
+            }
+            (message @ Message::SnapshotReply(Some(_)), SyncLie::Stale) => {
+                *message = self.offer.get_or_insert_with(|| message.clone()).clone();
+            }
+            (Message::ChunkReply { .. }, SyncLie::Silent) => return false,
+            (Message::ChunkReply { answer, .. }, _) => self.spoil_part(lie, answer),
+            (Message::BlockReply(block), SyncLie::Block) => {
+                let other = self.block.replace(block.clone());
+                // The first one is withheld.
+                let Some(other) = other else { return false };
+                *block = other;
+            }
+            _ => {}
+        }
+        true
+    }
+
+    fn spoil_part(&mut self, lie: SyncLie, answer: &mut ChunkAnswer) {
+        match (lie, &mut *answer) {
+            (SyncLie::TooMany, _) => *answer = ChunkAnswer::TooMany,
+            (SyncLie::Absent, _) => *answer = ChunkAnswer::Absent,
+            (SyncLie::Swapped, _) => {
+                let this = answer.clone();
+                *answer = self.part.replace(this).unwrap_or(ChunkAnswer::Absent);
+            }
+            (SyncLie::Garbage, ChunkAnswer::Chunk(bytes)) => {
+                let mut spoiled = bytes.to_vec();
+                let middle = spoiled.len() / 2;
+                if let Some(byte) = spoiled.get_mut(middle) {
+                    *byte ^= 1;
+                }
+                *bytes = spoiled.into();
+            }
+            _ => {}
+        }
     }
 }

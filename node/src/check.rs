@@ -51,7 +51,8 @@ struct Checker<'a> {
 /// Reports progress: the part being checked, the amount done, and the total.
 pub type Progress<'a> = &'a mut dyn FnMut(&str, u64, u64);
 
-/// Checks a database and the vote journal beside it. Damage is reported, not returned as an error.
+/// Checks a database and, of a validator, the vote journal beside it. Damage is reported, not returned
+/// as an error.
 ///
 /// # Errors
 ///
@@ -60,6 +61,7 @@ pub fn database(
     store: &Store,
     data: &Path,
     genesis: &Genesis,
+    votes: bool,
     progress: Progress<'_>,
 ) -> anyhow::Result<CheckReport> {
     let first = store.pruned_below()?;
@@ -78,7 +80,9 @@ pub fn database(
     checker.blocks(first, last, progress)?;
     checker.indexes(first, last, progress)?;
     checker.accounts(progress)?;
-    checker.journal(data);
+    if votes {
+        checker.journal(data);
+    }
     Ok(checker.report)
 }
 

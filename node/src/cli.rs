@@ -12,6 +12,7 @@ mod evidence;
 mod explored;
 mod explorer;
 mod folders;
+mod follow;
 mod genesis;
 mod imports;
 mod init;
@@ -78,6 +79,8 @@ enum Command {
     Testnet(Box<testnet::Testnet>),
     /// Run a validator
     Run(run::Run),
+    /// Follow a chain without a vote: verify, execute and serve it
+    Follow(Box<follow::Follow>),
     /// Run a whole network on this machine, with load, and report its figures
     Localnet(localnet::Localnet),
     /// Send transfers at a fixed rate, and report how long they take to become final
@@ -135,6 +138,7 @@ impl Command {
             | Self::Testnet(_)
             | Self::Moving(_)
             | Self::Run(_)
+            | Self::Follow(_)
             | Self::Snapshot(_)
             | Self::Localnet(_)
             | Self::Load(_)
@@ -161,6 +165,7 @@ impl Command {
         matches!(
             self,
             Self::Run(_)
+                | Self::Follow(_)
                 | Self::Snapshot(_)
                 | Self::Db(_)
                 | Self::Reset(_)
@@ -177,6 +182,7 @@ impl Command {
             Self::Init(command) => command.run(),
             Self::Testnet(command) => command.run(),
             Self::Run(command) => command.run(),
+            Self::Follow(command) => command.run(),
             Self::Localnet(command) => command.run(),
             Self::Load(command) => command.run(),
             Self::Peers(command) => command.run(),

@@ -18,7 +18,7 @@ pub use error::ConfigError;
 pub use reload::{Changes, Reloader};
 pub use template::NewConfig;
 
-use self::ranges::Check;
+use self::ranges::{Check, Role, Values};
 use crate::keys::{self, KeyAccess};
 use quorate_crypto::{
     Identity, SecretKey,
@@ -29,7 +29,7 @@ use quorate_machine::{
     executor::Retention, machine::ConsensusConfig, mempool::MempoolLimits, serve::Upload,
 };
 use quorate_p2p::PeerAddress;
-use quorate_types::{ChainId, Committees, ValidatorIndex, genesis::Genesis};
+use quorate_types::{ChainId, Committee, Committees, ValidatorIndex, genesis::Genesis};
 use std::{
     fmt,
     net::{IpAddr, SocketAddr},
@@ -41,14 +41,17 @@ use std::{
 /// The default file name.
 pub const CONFIG_FILE: &str = "validator.toml";
 
+/// The default name of a follower's file.
+pub const FOLLOWER_FILE: &str = "follower.toml";
+
 /// Size limit of a configuration file.
 pub const MAX_CONFIG_BYTES: u64 = 1 << 20;
 
 /// Size limit of a genesis file: about a million accounts.
 const MAX_GENESIS_BYTES: u64 = 256 << 20;
 
-/// A validator's settings. Without `Debug`, because they contain secrets.
-pub struct ValidatorConfig {
+/// The settings of a validator or follower. Without `Debug`, because they contain secrets.
+pub struct NodeConfig {
     /// The configuration file.
     pub path: PathBuf,
     pub genesis: Genesis,
@@ -57,15 +60,11 @@ pub struct ValidatorConfig {
     /// The vote scheme with the keys of the genesis file, fully checked.
     pub scheme: Scheme,
     pub identity: SecretKey,
-    /// This validator's number in the committee.
-    pub place: ValidatorIndex,
-    /// This validator's share of the group key, or its own vote key.
-    pub vote_secret: Arc<VoteSecret>,
-    /// The files of the identity key and the vote key.
-    pub key_files: [PathBuf; 2],
+    /// The file of the identity key.
+    pub identity_file: PathBuf,
     /// The directory of the journal and the database. May not exist yet.
     pub data_dir: PathBuf,
-    /// Settings of the links to the other validators.
+    /// Settings of the links to other nodes.
     pub p2p: P2pConfig,
     /// Settings of the HTTP API.
     pub rpc: RpcConfig,
@@ -80,19 +79,33 @@ pub struct ValidatorConfig {
     pub log: LogConfig,
     /// The file's content, for comparison when it is reread.
     pub table: toml::Table,
+}
+
+/// A validator's settings.
+pub struct ValidatorConfig {
+    pub node: NodeConfig,
+    /// This validator's number in the committee.
+    pub place: ValidatorIndex,
+    /// This validator's share of the group key, or its own vote key.
+    pub vote_secret: Arc<VoteSecret>,
+    /// The file of the vote key.
+    pub vote_file: PathBuf,
     /// The operator's `--surviving-view`: the view that all validators with a journal are in, after
     /// the loss of more journals than the committee can do without. Not available in the
     /// configuration file.
     pub survivors: Option<quorate_types::Position>,
 }
 
-/// Settings of the links to the other validators.
+/// Settings of the links to other nodes.
 #[derive(Debug, Clone)]
 pub struct P2pConfig {
     /// The listen address.
     pub listen: SocketAddr,
-    /// Every other validator of the committee, exactly once, with its address.
+    /// A validator's: every other validator of the committee, exactly once, with its address. A
+    /// follower's: the nodes that it follows.
     pub peers: Vec<(Identity, PeerAddress)>,
+    /// The nodes that follow this one.
+    pub followers: Vec<(Identity, PeerAddress)>,
     /// Timing of connection attempts and timeouts.
     pub timing: quorate_p2p::Timing,
     /// What peers that fetch blocks or a snapshot get, all together.
@@ -199,6 +212,95 @@ impl fmt::Display for LogFormat {
     }
 }
 
+/// The genesis file and the keys that a configuration file refers to, checked.
+struct Referred {
+    genesis_path: PathBuf,
+    genesis: Genesis,
+    committee: Committee,
+    scheme: Scheme,
+    identity_path: PathBuf,
+    identity: SecretKey,
+}
+
+impl Referred {
+    fn read(
+        check: &Check<'_>,
+        file: &file::File,
+        keys_access: &KeyAccess,
+    ) -> Result<Self, ConfigError> {
+        let directory = check.path.parent().unwrap_or(Path::new(""));
+        let genesis_path = directory.join(&file.genesis);
+        let genesis = load_genesis(&genesis_path).map_err(|source| ConfigError::NamedGenesis {
+            path: check.path.into(),
+            source: Box::new(source),
+        })?;
+        let genesis_error = |source| ConfigError::Genesis {
+            path: genesis_path.clone(),
+            source,
+        };
+        let committee = genesis
+            .committee()
+            .map_err(|error| genesis_error(error.into()))?;
+        let scheme = genesis.scheme().map_err(genesis_error)?;
+        let identity_path = directory.join(&file.identity_key);
+        let identity = keys::load_identity(&identity_path, keys_access)
+            .map_err(|source| check.key("identity_key", source))?;
+        Ok(Self {
+            genesis_path,
+            genesis,
+            committee,
+            scheme,
+            identity_path,
+            identity,
+        })
+    }
+
+    /// The settings, once the values are checked.
+    fn with(
+        self,
+        data_dir: PathBuf,
+        values: Values,
+        path: &Path,
+        table: toml::Table,
+    ) -> NodeConfig {
+        NodeConfig {
+            chain: self.genesis.chain_id(),
+            p2p: values.p2p,
+            rpc: values.rpc,
+            admin: values.admin,
+            mempool: values.mempool,
+            consensus: values.consensus,
+            storage: values.storage,
+            log: values.log,
+            data_dir,
+            table,
+            path: path.into(),
+            genesis: self.genesis,
+            committees: Committees::fixed(self.committee),
+            scheme: self.scheme,
+            identity: self.identity,
+            identity_file: self.identity_path,
+        }
+    }
+}
+
+/// The data directory, which must hold neither the configuration nor keys.
+fn data_dir(
+    check: &Check<'_>,
+    file: &file::File,
+    key_files: &[&Path],
+) -> Result<PathBuf, ConfigError> {
+    let directory = check.path.parent().unwrap_or(Path::new(""));
+    let data_dir = directory.join(&file.data_dir);
+    let mut beside = key_files.iter().copied().chain([check.path]);
+    if beside.any(|other| is_folder_of(&data_dir, other)) {
+        let found = format!("{:?}", file.data_dir.display().to_string());
+        let expected = "a folder of its own, without keys and configuration, for instance \"data\"";
+        return Err(check.value("data_dir", found, expected.into()));
+    }
+    Ok(data_dir)
+}
+
 impl ValidatorConfig {
     /// Loads the file and everything that it refers to. Relative paths in it start from its own
     /// directory.
@@ -211,82 +313,112 @@ impl ValidatorConfig {
         let (file, table) = read_file(path)?;
         let directory = path.parent().unwrap_or(Path::new(""));
         let check = Check { path };
-
-        let genesis_path = directory.join(&file.genesis);
-        let genesis = load_genesis(&genesis_path).map_err(|source| ConfigError::NamedGenesis {
-            path: path.into(),
-            source: Box::new(source),
-        })?;
-        let genesis_error = |source| ConfigError::Genesis {
-            path: genesis_path.clone(),
-            source,
+        let Some(vote_key) = &file.vote_key else {
+            let expected = "the file of the vote key; a node without one does not vote, and is run by \
+                            `quorate follow`";
+            return Err(check.value("vote_key", "nothing", expected.into()));
         };
-        let committee = genesis
-            .committee()
-            .map_err(|error| genesis_error(error.into()))?;
-        let scheme = genesis.scheme().map_err(genesis_error)?;
-
-        let identity_path = directory.join(&file.identity_key);
-        let identity = keys::load_identity(&identity_path, keys_access)
-            .map_err(|source| check.key("identity_key", source))?;
+        let referred = Referred::read(&check, &file, keys_access)?;
+        let identity = referred.identity.identity();
         let place =
-            committee
-                .place(&identity.identity())
+            referred
+                .committee
+                .place(&identity)
                 .ok_or_else(|| ConfigError::NotAValidator {
-                    file: identity_path,
-                    genesis: genesis_path.clone(),
-                    identity: identity.identity(),
-                    validators: committee.size(),
+                    file: referred.identity_path.clone(),
+                    genesis: referred.genesis_path.clone(),
+                    identity,
+                    validators: referred.committee.size(),
                 })?;
-        let vote_path = directory.join(&file.vote_key);
-        let key_files = [directory.join(&file.identity_key), vote_path.clone()];
+        let vote_path = directory.join(vote_key);
         let vote_secret = keys::load_vote_secret(&vote_path, keys_access)
             .map_err(|source| check.key("vote_key", source))?;
-        let expected = &genesis.validators[place.as_usize()].vote_key;
+        let expected = &referred.genesis.validators[place.as_usize()].vote_key;
         let found = hex::encode(vote_secret.public_key());
         if !expected.eq_ignore_ascii_case(&found) {
             return Err(ConfigError::WrongVoteKey {
                 file: vote_path,
-                genesis: genesis_path,
+                genesis: referred.genesis_path,
                 place,
                 found: first_digits(&found),
                 expected: first_digits(expected),
             });
         }
-
-        let data_dir = directory.join(&file.data_dir);
-        let beside = key_files.iter().map(PathBuf::as_path).chain([path]);
-        if beside
-            .into_iter()
-            .any(|other| is_folder_of(&data_dir, other))
-        {
-            let found = format!("{:?}", file.data_dir.display().to_string());
-            let expected =
-                "a folder of its own, without keys and configuration, for instance \"data\"";
-            return Err(check.value("data_dir", found, expected.into()));
-        }
-        let values = check.values(file, &committee, place)?;
+        let data_dir = data_dir(&check, &file, &[&referred.identity_path, &vote_path])?;
+        let values = check.values(file, Role::Validator(&referred.committee, place))?;
         Ok(Self {
-            chain: genesis.chain_id(),
-            p2p: values.p2p,
-            rpc: values.rpc,
-            admin: values.admin,
-            mempool: values.mempool,
-            consensus: values.consensus,
-            storage: values.storage,
-            log: values.log,
-            data_dir,
-            table,
-            path: path.into(),
-            genesis,
-            committees: Committees::fixed(committee),
-            scheme,
-            identity,
+            node: referred.with(data_dir, values, path, table),
             place,
             vote_secret: Arc::new(vote_secret),
-            key_files,
+            vote_file: vote_path,
             survivors: None,
         })
+    }
+}
+
+/// The settings of a validator or of a follower: whichever a file is for.
+pub enum AnyConfig {
+    Validator(Box<ValidatorConfig>),
+    Follower(Box<NodeConfig>),
+}
+
+impl AnyConfig {
+    /// Loads the file of a validator, or of a follower if it names no vote key.
+    ///
+    /// # Errors
+    ///
+    /// As for [`ValidatorConfig::load`].
+    pub fn load(path: &Path, keys_access: &KeyAccess) -> Result<Self, ConfigError> {
+        let (file, _) = read_file(path)?;
+        Ok(match file.vote_key {
+            Some(_) => Self::Validator(Box::new(ValidatorConfig::load(path, keys_access)?)),
+            None => Self::Follower(Box::new(NodeConfig::load_follower(path, keys_access)?)),
+        })
+    }
+
+    pub fn node(&self) -> &NodeConfig {
+        match self {
+            Self::Validator(config) => &config.node,
+            Self::Follower(config) => config,
+        }
+    }
+
+    /// The validator's settings; `None` for a follower.
+    pub fn validator(&self) -> Option<&ValidatorConfig> {
+        match self {
+            Self::Validator(config) => Some(config),
+            Self::Follower(_) => None,
+        }
+    }
+}
+
+impl NodeConfig {
+    /// Loads a follower's file and everything that it refers to, like [`ValidatorConfig::load`].
+    ///
+    /// # Errors
+    ///
+    /// As there, and if the file names a vote key or the identity is a validator's.
+    pub fn load_follower(path: &Path, keys_access: &KeyAccess) -> Result<Self, ConfigError> {
+        let (file, table) = read_file(path)?;
+        let check = Check { path };
+        if let Some(vote_key) = &file.vote_key {
+            let found = format!("{:?}", vote_key.display().to_string());
+            let expected = "nothing: a follower has no vote. If this is a validator's configuration, \
+                            start it with `quorate run`";
+            return Err(check.value("vote_key", found, expected.into()));
+        }
+        let referred = Referred::read(&check, &file, keys_access)?;
+        let identity = referred.identity.identity();
+        if let Some(place) = referred.committee.place(&identity) {
+            let found = format!("{:?}", file.identity_key.display().to_string());
+            let expected = format!(
+                "a key of its own (`quorate keys generate`): this is the identity of validator {place}"
+            );
+            return Err(check.value("identity_key", found, expected));
+        }
+        let data_dir = data_dir(&check, &file, &[&referred.identity_path])?;
+        let values = check.values(file, Role::Follower(&referred.committee, identity))?;
+        Ok(referred.with(data_dir, values, path, table))
     }
 }
 

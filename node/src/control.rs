@@ -47,7 +47,8 @@ const MAX_SECONDS: u64 = 10 * 365 * 24 * 3_600;
 #[derive(Clone)]
 struct Control {
     live: Arc<LiveStatus>,
-    replica: Sender<Event>,
+    /// A follower has none.
+    replica: Option<Sender<Event>>,
     commands: Commands,
 }
 
@@ -104,7 +105,7 @@ impl ControlSocket {
         self,
         state: RpcState,
         live: Arc<LiveStatus>,
-        replica: Sender<Event>,
+        replica: Option<Sender<Event>>,
         commands: Commands,
         kept: KeptSnapshots,
     ) -> anyhow::Result<()> {
@@ -183,8 +184,13 @@ async fn stop(State(control): State<Control>) -> Json<serde_json::Value> {
 
 impl Control {
     async fn order(&self, order: OrderJson, what: Order) -> Result<Json<OrderAnswer>, RpcError> {
+        let Some(replica) = &self.replica else {
+            return Err(RpcError::conflict(
+                "this node follows the chain without a vote, and blocks no validator",
+            ));
+        };
         let validator = self.find(&order.peer)?;
-        if validator == self.live.own() {
+        if Some(validator) == self.live.own() {
             return Err(RpcError::bad_request(
                 "that is this validator itself; it cannot be blocked",
             ));
@@ -197,7 +203,7 @@ impl Control {
             reply: Some(reply),
         });
         let stopping = || RpcError::unavailable("stopping", "the node is stopping");
-        self.replica.send(event).map_err(|_| stopping())?;
+        replica.send(event).map_err(|_| stopping())?;
         match answer.await.map_err(|_| stopping())? {
             Ok(offender) => Ok(Json(OrderAnswer { offender })),
             Err(refusal) => Err(RpcError::conflict(&refusal)),

@@ -5,6 +5,7 @@
 
 mod durable;
 mod ending;
+mod following;
 mod importing;
 mod links;
 mod syncing;
@@ -15,6 +16,7 @@ pub(crate) use importing::{Imported, import_snapshot};
 use self::{
     durable::{OpenDurable, fresh_nonce, lock_vote_key, open_durable, own_data_directory},
     ending::{Failures, explain_full_disk, first_failure, join, watch_the_end},
+    following::follow_until_stopped,
     links::{
         LateLinks, address_lookup, link_watch, p2p_config, peers_of, wait_for_links, watch_links,
     },
@@ -22,7 +24,7 @@ use self::{
 };
 use crate::{
     cli::with_causes,
-    config::{Reloader, ValidatorConfig},
+    config::{NodeConfig, Reloader, ValidatorConfig},
     control::{CONTROL_SOCKET, Commands, ControlSocket, KeptSnapshots},
     descriptors, moved, pool, priority,
     reload::{self, LogLevel, Reloads},
@@ -53,9 +55,11 @@ use quorate_machine::{
     serve::Server,
     validate::Validator,
 };
-use quorate_p2p::{Inbound, Links};
+use quorate_p2p::{Inbound, Links, PeerAddress};
 use quorate_storage::{disk::SystemDisk, store::Store};
+use quorate_types::{Identity, ValidatorIndex};
 use std::{
+    fs::File,
     sync::{Arc, OnceLock},
     thread,
     time::Duration,
@@ -99,26 +103,71 @@ pub fn run(
     log_level: LogLevel,
     wrap_wire: Option<WrapWire>,
 ) -> anyhow::Result<()> {
-    moved::check(&config.data_dir, &config.key_files[1])
-        .with_context(|| config.path.display().to_string())?;
+    moved::check(&config.node.data_dir, &config.vote_file)
+        .with_context(|| config.node.path.display().to_string())?;
+    let lock = own_and_lock(&config.node)?;
+    let key_lock = lock_vote_key(&config.vote_file)?;
+    let asked = Asked::new(stop_with_stdin, log_level, wrap_wire);
+    let outcome = run_until_stopped(Node::Validator(&config), asked);
+    drop((lock, key_lock));
+    outcome
+}
+
+/// Runs a follower, as [`run`] runs a validator.
+///
+/// # Errors
+///
+/// As there.
+pub fn follow(
+    config: NodeConfig,
+    stop_with_stdin: bool,
+    log_level: LogLevel,
+) -> anyhow::Result<()> {
+    let lock = own_and_lock(&config)?;
+    let asked = Asked::new(stop_with_stdin, log_level, None);
+    let outcome = run_until_stopped(Node::Follower(&config), asked);
+    drop(lock);
+    outcome
+}
+
+/// Takes possession of the data directory.
+fn own_and_lock(config: &NodeConfig) -> anyhow::Result<File> {
     own_data_directory(&config.data_dir)?;
     // The admin listener has the same connection limit as the public one.
     let listeners = 1 + u64::from(config.admin.is_some());
     descriptors::raise_for(listeners * config.rpc.max_connections as u64);
     // Lock before the runtime starts: it would wait for the other process to end.
-    let lock = lock_directory(&config.data_dir)?;
-    let [_, vote_key] = &config.key_files;
-    let key_lock = lock_vote_key(vote_key)?;
-    let mut asked = Asked {
-        stop_with_stdin,
-        log_level: Arc::new(log_level),
-        wrap_wire,
-        prefers_state: true,
-        opened: Arc::default(),
-    };
+    lock_directory(&config.data_dir)
+}
+
+/// What runs.
+#[derive(Clone, Copy)]
+enum Node<'a> {
+    Validator(&'a ValidatorConfig),
+    Follower(&'a NodeConfig),
+}
+
+impl Node<'_> {
+    fn config(&self) -> &NodeConfig {
+        match self {
+            Self::Validator(config) => &config.node,
+            Self::Follower(config) => config,
+        }
+    }
+
+    fn place(&self) -> Option<ValidatorIndex> {
+        match self {
+            Self::Validator(config) => Some(config.place),
+            Self::Follower(_) => None,
+        }
+    }
+}
+
+/// Takes part or follows, or runs state sync, by turns.
+fn run_until_stopped(node: Node<'_>, mut asked: Asked) -> anyhow::Result<()> {
     let mut syncs = false;
     let outcome = loop {
-        let ended = run_once(&config, &asked, syncs);
+        let ended = run_once(node, &asked, syncs);
         let opened = std::mem::take(&mut asked.opened);
         if let Some(store) = Arc::into_inner(opened).and_then(OnceLock::into_inner)
             && !store.close(STOP_LIMIT)
@@ -136,21 +185,28 @@ pub fn run(
             Err(error) => break Err(error),
         };
     };
-    drop((lock, key_lock));
     outcome.map_err(explain_full_disk)
 }
 
 /// Takes part, or runs state sync, until that ends.
-fn run_once(config: &ValidatorConfig, asked: &Asked, syncs: bool) -> anyhow::Result<Ended> {
+fn run_once(node: Node<'_>, asked: &Asked, syncs: bool) -> anyhow::Result<Ended> {
     let runtime = commonware_runtime::tokio::Config::new()
         .with_worker_threads(2)
         .with_tcp_nodelay(Some(true))
         .with_catch_panics(false)
-        .with_storage_directory(config.data_dir.join("runtime"));
+        .with_storage_directory(node.config().data_dir.join("runtime"));
     commonware_runtime::tokio::Runner::new(runtime).start(|context| async move {
-        match syncs {
-            true => Box::pin(sync_until_whole(context, config, asked)).await,
-            false => Box::pin(serve_until_stopped(context, config, asked)).await,
+        match (syncs, node) {
+            (true, _) => {
+                let (config, place) = (node.config(), node.place());
+                Box::pin(sync_until_whole(context, config, place, asked)).await
+            }
+            (false, Node::Validator(config)) => {
+                Box::pin(serve_until_stopped(context, config, asked)).await
+            }
+            (false, Node::Follower(config)) => {
+                Box::pin(follow_until_stopped(context, config, asked)).await
+            }
         }
     })
 }
@@ -180,6 +236,18 @@ struct Asked {
     opened: Arc<OnceLock<Store>>,
 }
 
+impl Asked {
+    fn new(stop_with_stdin: bool, log_level: LogLevel, wrap_wire: Option<WrapWire>) -> Self {
+        Self {
+            stop_with_stdin,
+            log_level: Arc::new(log_level),
+            wrap_wire,
+            prefers_state: true,
+            opened: Arc::default(),
+        }
+    }
+}
+
 /// Starts all parts in the required order, waits, and stops them in the required order. The
 /// function is long because the order is its purpose.
 async fn serve_until_stopped(
@@ -188,7 +256,7 @@ async fn serve_until_stopped(
     asked: &Asked,
 ) -> anyhow::Result<Ended> {
     let registry = Registry::new();
-    let metrics = register_metrics(config, &registry)?;
+    let metrics = register_metrics(&config.node, Some(config.place), &registry)?;
     let (failures, mut failed) = unbounded_channel();
     let failures = Failures(failures);
     let clock: Arc<dyn Clock> = Arc::new(SystemClock::start());
@@ -208,8 +276,8 @@ async fn serve_until_stopped(
 
     // Everything that can fail is done before the first link: a validator that cannot run must not
     // join the network.
-    let control = ControlSocket::bind(&config.data_dir)?;
-    let listeners = listen(config)?;
+    let control = ControlSocket::bind(&config.node.data_dir)?;
+    let listeners = listen(&config.node)?;
 
     let (to_replica, executor) = (machine.to_replica.clone(), machine.executed.clone());
     let kept = KeptSnapshots {
@@ -230,7 +298,7 @@ async fn serve_until_stopped(
     let (inlet, executor_body) = (machine.inlet, machine.executor);
     let executor_thread = failures.thread("executor", move || executor_body.run())?;
     let inbound: Arc<Inbound> = Arc::new(move |from, lane, bytes| inlet.receive(from, lane, bytes));
-    let (context, p2p) = (context.child("p2p"), p2p_config(config));
+    let (context, p2p) = (context.child("p2p"), p2p_config(&config.node));
     let (links, network) = quorate_p2p::start(context, p2p, inbound, &registry).await?;
     late_links.set(&links);
     start_crypto(&failures, config, machine.jobs, &to_replica, &metrics)?;
@@ -244,23 +312,35 @@ async fn serve_until_stopped(
     )?;
 
     // A proposal sent before the links are up would be lost and cost a timeout.
-    wait_for_links(&links, config.committees.known().quorum()).await;
-    links.watch(link_watch(config.committees.clone(), to_replica.clone()));
+    wait_for_links(&links, config.node.committees.known().quorum()).await;
+    links.watch(link_watch(
+        config.node.committees.clone(),
+        to_replica.clone(),
+    ));
     let (replica, first, events) = (machine.replica, machine.first, machine.events);
     let replica = failures.thread("replica", move || replica.run(first, events))?;
     let forwarding = tokio::spawn(machine.forwarder.run());
-    let committees = config.committees.clone();
+    let committees = config.node.committees.clone();
     let watching = tokio::spawn(watch_links(links.clone(), committees, machine.conduct));
 
-    let background = Background::start(config, &handles, &links, asked.log_level.clone())?;
+    let background = Background::start(&config.node, &handles, &links, asked.log_level.clone())?;
     let commands = background.commands();
     let live = handles.live.clone();
-    let most = config.storage.retention.map(|retention| retention.blocks);
+    let most = config
+        .node
+        .storage
+        .retention
+        .map(|retention| retention.blocks);
     let most = most.filter(|_| asked.prefers_state);
     let far_behind = state_sync_is_due(live.clone(), links.clone(), most);
-    let state = rpc_state(config, handles, &links, registry);
-    let control =
-        tokio::spawn(control.serve(state.clone(), live, to_replica.clone(), commands, kept));
+    let state = rpc_state(&config.node, handles, &links, registry);
+    let control = tokio::spawn(control.serve(
+        state.clone(),
+        live,
+        Some(to_replica.clone()),
+        commands,
+        kept,
+    ));
     let servers = Servers::start(state, listeners);
 
     let outcome = tokio::select! {
@@ -286,7 +366,7 @@ async fn serve_until_stopped(
         watch_the_end();
     }
     // Remove the socket, so that nobody mistakes it for a running validator's.
-    let _ = std::fs::remove_file(config.data_dir.join(CONTROL_SOCKET));
+    let _ = std::fs::remove_file(config.node.data_dir.join(CONTROL_SOCKET));
     servers.tell_to_stop();
     let _ = to_replica.send(Event::Stop);
     executor.stop();
@@ -308,12 +388,7 @@ struct Handles {
     metrics: Arc<NodeMetrics>,
 }
 
-fn rpc_state(
-    config: &ValidatorConfig,
-    handles: Handles,
-    links: &Links,
-    registry: Registry,
-) -> RpcState {
+fn rpc_state(config: &NodeConfig, handles: Handles, links: &Links, registry: Registry) -> RpcState {
     let clients = rpc::clients(&config.rpc);
     let vitals = Vitals {
         clients: clients.clone(),
@@ -356,7 +431,7 @@ struct Background {
 
 impl Background {
     fn start(
-        config: &ValidatorConfig,
+        config: &NodeConfig,
         handles: &Handles,
         links: &Links,
         log_level: Arc<LogLevel>,
@@ -401,7 +476,8 @@ impl Background {
 }
 
 fn register_metrics(
-    config: &ValidatorConfig,
+    config: &NodeConfig,
+    place: Option<ValidatorIndex>,
     registry: &Registry,
 ) -> anyhow::Result<Arc<NodeMetrics>> {
     let metrics = Arc::new(NodeMetrics::register(registry)?);
@@ -409,7 +485,7 @@ fn register_metrics(
     metrics.introduce(
         &config.genesis,
         config.committees.known(),
-        config.place,
+        place,
         &config.mempool,
     );
     Ok(metrics)
@@ -425,18 +501,19 @@ fn assemble(
     let machine = Machine::assemble(
         Settings {
             genesis: durable.genesis,
-            committees: config.committees.clone(),
+            committees: config.node.committees.clone(),
             own: Own {
                 place: config.place,
                 secret: config.vote_secret.clone(),
             },
-            identity: config.identity.clone(),
-            consensus: config.consensus,
-            mempool: config.mempool,
-            retention: config.storage.retention,
-            snapshot_interval: config.storage.snapshot_interval,
-            upload: config.p2p.upload,
-            data_dir: config.data_dir.clone(),
+            identity: config.node.identity.clone(),
+            consensus: config.node.consensus,
+            mempool: config.node.mempool,
+            retention: config.node.storage.retention,
+            snapshot_interval: config.node.storage.snapshot_interval,
+            upload: config.node.p2p.upload,
+            followers: identities(&config.node.p2p.followers),
+            data_dir: config.node.data_dir.clone(),
         },
         Durables {
             disk: Arc::new(SystemDisk),
@@ -452,13 +529,18 @@ fn assemble(
         surroundings,
     )?;
     info!(
-        chain = %config.chain, validator = config.place.0, %height,
+        chain = %config.node.chain, validator = config.place.0, %height,
         view = %machine.replica.engine().view(), records, "starting"
     );
     Ok(machine)
 }
 
-fn listen(config: &ValidatorConfig) -> anyhow::Result<Vec<(Audience, TcpListener)>> {
+/// The identities of peers.
+fn identities(peers: &[(Identity, PeerAddress)]) -> Vec<Identity> {
+    peers.iter().map(|(identity, _)| *identity).collect()
+}
+
+fn listen(config: &NodeConfig) -> anyhow::Result<Vec<(Audience, TcpListener)>> {
     let public = rpc::listen(Audience::Public, config.rpc.listen)?;
     let mut listeners = vec![(Audience::Public, public)];
     match config.admin {
@@ -479,7 +561,7 @@ fn start_crypto(
     replica: &Sender<Event>,
     metrics: &Arc<NodeMetrics>,
 ) -> anyhow::Result<()> {
-    let worker = Worker::new(config.chain, config.scheme.clone());
+    let worker = Worker::new(config.node.chain, config.node.scheme.clone());
     // Unbounded: the engine itself limits the number of checks in progress.
     let (to_search, searches) = crossbeam_channel::unbounded();
     let searcher = worker.clone();

@@ -94,7 +94,7 @@ pub(crate) fn check(directory: &Path, own: &Owner) -> Result<bool, OwnerError> {
 pub(crate) fn claim(
     directory: &Path,
     own: &Owner,
-    place: ValidatorIndex,
+    place: Option<ValidatorIndex>,
     journal: &[Record],
 ) -> Result<(), OwnerError> {
     if check(directory, own)? {
@@ -104,12 +104,17 @@ pub(crate) fn claim(
         Record::Vote(vote) => Some(vote.signer),
         Record::Certificate(_) | Record::Block(_) | Record::Silence(_) => None,
     };
-    if let Some(other) = journal.iter().filter_map(signer).find(|s| *s != place) {
+    if let Some(other) = journal
+        .iter()
+        .filter_map(signer)
+        .find(|s| Some(*s) != place)
+    {
+        let own_name = place.map_or("a follower".to_owned(), |place| {
+            format!("validator {place}")
+        });
         return Err(OwnerError::Foreign {
             directory: directory.to_path_buf(),
-            what: format!(
-                "its journal holds votes of validator {other}, and this is validator {place}"
-            ),
+            what: format!("its journal holds votes of validator {other}, and this is {own_name}"),
         });
     }
     let path = directory.join(OWNER_FILE);
@@ -134,14 +139,14 @@ mod tests {
         };
         let place = ValidatorIndex(1);
         assert!(!check(folder.path(), &own).expect("empty"));
-        claim(folder.path(), &own, place, &[]).expect("nobody's yet");
+        claim(folder.path(), &own, Some(place), &[]).expect("nobody's yet");
         assert!(check(folder.path(), &own).expect("its own"));
-        claim(folder.path(), &own, place, &[]).expect("again");
+        claim(folder.path(), &own, Some(place), &[]).expect("again");
         let other = Owner {
             identity: Identity([3; 32]),
             ..own
         };
-        let refused = claim(folder.path(), &other, place, &[]).expect_err("another identity");
+        let refused = claim(folder.path(), &other, Some(place), &[]).expect_err("another identity");
         assert!(refused.to_string().contains("identity"), "{refused}");
         let other = Owner {
             chain_id: ChainId(Digest([4; 32])),
@@ -167,10 +172,10 @@ mod tests {
             signature: quorate_crypto::bls::PartialSignature([0; 96]),
         };
         let records = [Record::Vote(vote)];
-        let refused = claim(folder.path(), &own, ValidatorIndex(1), &records);
+        let refused = claim(folder.path(), &own, Some(ValidatorIndex(1)), &records);
         let refused = refused.expect_err("validator 2's");
         assert!(refused.to_string().contains("validator 2"), "{refused}");
         assert!(!folder.path().join(OWNER_FILE).exists());
-        claim(folder.path(), &own, ValidatorIndex(2), &records).expect("its own");
+        claim(folder.path(), &own, Some(ValidatorIndex(2)), &records).expect("its own");
     }
 }

@@ -123,12 +123,15 @@ fn reload(
         format!("the configuration is refused, and the old one stays in use: {error}")
     })?;
     let mut done = ReloadedJson {
-        peers: changes
-            .p2p
-            .map_or(Vec::new(), |p2p| move_peers(&p2p, links)),
         need_restart: changes.need_restart,
         ..ReloadedJson::default()
     };
+    if let Some(p2p) = &changes.p2p {
+        done.peers = move_peers(p2p, links);
+        if !are_linked(p2p, links) {
+            done.need_restart.push("p2p.peers".to_owned());
+        }
+    }
     if let Some(level) = changes.log_level {
         match log_level.change(&level) {
             Ok(()) => {
@@ -145,7 +148,7 @@ fn reload(
     if !done.need_restart.is_empty() {
         warn!(
             keys = done.need_restart.join(", "),
-            "changed in the configuration; restart the validator for these to take effect"
+            "changed in the configuration; restart the node for these to take effect"
         );
     }
     info!(
@@ -154,6 +157,13 @@ fn reload(
         "the configuration was read again"
     );
     Ok(done)
+}
+
+/// Whether the links are to exactly these peers. A follower's configuration may name others.
+fn are_linked(p2p: &P2pConfig, links: &Links) -> bool {
+    let all = p2p.peers.len() + p2p.followers.len();
+    let mut peers = p2p.peers.iter();
+    all == links.peers().len() && peers.all(|(identity, _)| links.peer(identity).is_some())
 }
 
 /// Updates the links of all peers whose address has changed.

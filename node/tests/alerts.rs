@@ -203,16 +203,16 @@ async fn validators_that_are_killed() {
 fn seat(net: &Net, place: usize) -> Seat {
     let path = net.config(place);
     let config = ValidatorConfig::load(path.as_ref(), &KeyAccess::plain()).unwrap();
-    let peers = config.p2p.peers.iter();
+    let peers = config.node.p2p.peers.iter();
     let others =
         peers.map(|(identity, address)| (identity.to_public_key().unwrap(), address.ip().unwrap()));
     Seat {
-        chain: config.chain,
-        committee: config.committees.known().clone(),
+        chain: config.node.chain,
+        committee: config.node.committees.known().clone(),
         place: ValidatorIndex(place as u32),
-        listen: config.p2p.listen,
+        listen: config.node.p2p.listen,
         others: others.collect(),
-        identity: config.identity.clone(),
+        identity: config.node.identity.clone(),
         funded: net.accounts()[0].identity(),
     }
 }

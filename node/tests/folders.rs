@@ -274,7 +274,7 @@ async fn a_validator_that_was_moved_runs_in_one_place_only() {
     let archive = archive.to_str().unwrap();
     let export = ["move", "export", "--config", &config, "--out", archive];
     let refused = net.fail(&export);
-    assert!(refused.contains("stop the validator first"), "{refused}");
+    assert!(refused.contains("stop the node first"), "{refused}");
     assert!(net.network.stop().is_empty());
     // No room, no folder: the validator is as it was.
     let nowhere = net.fail(&[
@@ -360,7 +360,7 @@ async fn a_database_is_removed_by_whoever_says_yes_and_the_journal_never() {
     net.grow(3, 20).await;
     let config = net.config(3);
     let refused = net.fail(&["reset", "--yes", "--config", &config]);
-    assert!(refused.contains("stop the validator first"), "{refused}");
+    assert!(refused.contains("stop the node first"), "{refused}");
     net.network.kill(3).unwrap();
     let refused = net.fail(&["reset", "--config", &config]);
     assert!(refused.contains("--yes"), "{refused}");

@@ -404,7 +404,7 @@ async fn a_stopped_validators_database_is_checked_measured_and_damage_is_found()
     let config = net.config(0);
     // Not while it runs.
     let refused = net.fail(&["db", "check", "--config", &config]);
-    assert!(refused.contains("stop the validator first"), "{refused}");
+    assert!(refused.contains("stop the node first"), "{refused}");
     load.stop().await;
     assert!(net.network.stop().is_empty());
     let checked = net.succeed(&["db", "check", "--config", &config, "--json"]);

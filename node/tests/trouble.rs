@@ -4,7 +4,7 @@
 
 mod common;
 
-use common::{BINARY, Net};
+use common::{BINARY, LAB, Net};
 use quorate_api::{
     SnapshotsJson, StatusJson,
     verdict::{Health, VerdictJson, Voter},
@@ -128,6 +128,60 @@ async fn who_was_away_for_longer_than_peers_keep_blocks_fetches_the_state() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn whatever_a_peer_answers_the_state_is_the_chains() {
+    let mut net = away_for_too_long("chaos-sync").await;
+    for place in [0, 1] {
+        net.network.spawn(place, &[]).unwrap();
+    }
+    let lies = [
+        "sync-offer",
+        "sync-stale",
+        "sync-garbage",
+        "sync-swapped",
+        "sync-too-many",
+        "sync-absent",
+        "sync-silent",
+        "sync-block",
+    ];
+    for lie in lies {
+        let arguments = ["--misbehave", lie];
+        let lab = Path::new(LAB);
+        net.network.spawn_program(lab, 2, &arguments).unwrap();
+        net.network.spawn(3, &[]).unwrap();
+        let began = net.height(0).await;
+        net.until(lie, async |net| {
+            let seen = verdict(net, 0).await;
+            let told = status(net, 3).await;
+            let verdicts = [&seen, &told.clone().and_then(|told| told.verdict)];
+            println!(
+                "{lie}: {:?}",
+                verdicts.map(|v| v.as_ref().map(|v| &v.summary))
+            );
+            let _ = fs::copy(net.path().join("validator-3/node.log"), "/tmp/v3.log");
+            let _ = fs::copy(net.path().join("validator-2/node.log"), "/tmp/v2.log");
+            is(net, 3, Health::Healthy).await
+                && told.is_some_and(|told| told.executed_height.0 > began)
+                && seen.is_some_and(|seen| seen.voters == 4)
+        })
+        .await;
+        net.network.kill(2).unwrap();
+        net.network.kill(3).unwrap();
+        fs::remove_dir_all(database(&net, 3)).unwrap();
+    }
+    let text = log(&net, 3);
+    let whole = text.matches("state sync: the state is whole").count();
+    assert_eq!(whole, lies.len(), "{text}");
+    // Nobody but the liar is blamed.
+    let liar = net.genesis.validators[2].identity.short();
+    let blamed = text
+        .lines()
+        .filter(|line| line.contains("a peer is faulty"));
+    let others: Vec<&str> = blamed.filter(|line| !line.contains(&liar)).collect();
+    assert!(others.is_empty(), "{others:?}");
+    stop_all(&mut net);
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn without_snapshots_it_says_so_and_the_remedy_works() {
     let mut net = away_for_too_long("none").await;
     for place in 0..4 {
@@ -138,7 +192,7 @@ async fn without_snapshots_it_says_so_and_the_remedy_works() {
     net.until("it says what it waits for", async |net| {
         let said = verdict(net, 3).await;
         is(net, 3, Health::StateSync).await
-            && said.is_some_and(|said| said.summary.contains("none of the 3 linked validators"))
+            && said.is_some_and(|said| said.summary.contains("none of the 3 linked peers"))
     })
     .await;
     let url = net.network.client(3).url().to_owned();
@@ -238,7 +292,7 @@ async fn a_snapshot_is_carried_in_a_file_and_nothing_in_it_is_believed() {
     })
     .await;
     assert!(!log(&net, 3).contains("state sync: the target"));
-    assert!(net.fail(&import).contains("stop the validator first"));
+    assert!(net.fail(&import).contains("stop the node first"));
     let told = status(&net, 3).await.unwrap();
     assert_eq!(told.first_height, newest.height.next());
     stop_all(&mut net);

@@ -185,6 +185,7 @@ fn config(identity: SecretKey, peers: Vec<(Identity, SocketAddr)>) -> Config {
             .into_iter()
             .map(|(identity, address)| (identity, address.into()))
             .collect(),
+        followers: Vec::new(),
         lookup: quorate_p2p::system_lookup(),
         timing: Timing::Local,
         max_frame_bytes: DEFAULT_FRAME_BYTES,

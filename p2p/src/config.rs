@@ -35,6 +35,9 @@ pub struct Config {
     /// Connections are accepted only from the IP addresses in this list, and from those of its host
     /// names.
     pub peers: Vec<(Identity, PeerAddress)>,
+    /// Nodes that follow this one without a vote, with their addresses. They are linked like `peers`,
+    /// and get nothing that is sent to all.
+    pub followers: Vec<(Identity, PeerAddress)>,
     /// Resolves the host names in `peers`.
     pub lookup: Arc<Lookup>,
     /// How eagerly to dial and how soon to give up.
@@ -61,8 +64,8 @@ pub enum Error {
     /// A peer's identity is not a point of the curve.
     #[error("peer {identity} is not a valid ed25519 public key")]
     InvalidPeer { identity: Identity },
-    /// A peer is listed twice with different addresses.
-    #[error("peer {identity} is listed as {first} and as {second}")]
+    /// A peer is listed twice, with different addresses or as a peer and as a follower.
+    #[error("peer {identity} is listed twice, at {first} and at {second}")]
     PeerTwice {
         identity: Identity,
         first: PeerAddress,
@@ -92,6 +95,7 @@ pub(crate) struct KnownPeer {
     pub(crate) identity: Identity,
     pub(crate) key: PublicKey,
     pub(crate) address: PeerAddress,
+    pub(crate) is_follower: bool,
 }
 
 impl Config {
@@ -109,17 +113,20 @@ impl Config {
         }
         let local = self.identity.identity();
         let mut addresses = BTreeMap::new();
-        for (identity, address) in &self.peers {
+        let peers = self.peers.iter().map(|peer| (peer, false));
+        let followers = self.followers.iter().map(|peer| (peer, true));
+        for ((identity, address), is_follower) in peers.chain(followers) {
             if *identity == local {
                 continue;
             }
-            if let Some(first) = addresses.insert(*identity, address.clone())
-                && first != *address
+            let listed = (address.clone(), is_follower);
+            if let Some(first) = addresses.insert(*identity, listed.clone())
+                && first != listed
             {
                 return Err(Error::PeerTwice {
                     identity: *identity,
-                    first,
-                    second: address.clone(),
+                    first: first.0,
+                    second: listed.0,
                 });
             }
         }
@@ -130,7 +137,7 @@ impl Config {
         }
         addresses
             .into_iter()
-            .map(|(identity, address)| {
+            .map(|(identity, (address, is_follower))| {
                 let key = identity
                     .to_public_key()
                     .ok_or(Error::InvalidPeer { identity })?;
@@ -138,6 +145,7 @@ impl Config {
                     identity,
                     key,
                     address,
+                    is_follower,
                 })
             })
             .collect()
@@ -159,6 +167,7 @@ mod tests {
             namespace: b"chain".to_vec(),
             frame_tag: [7; 8],
             peers,
+            followers: Vec::new(),
             lookup: crate::dialer::system_lookup(),
             timing: Timing::Local,
             max_frame_bytes: DEFAULT_FRAME_BYTES,

@@ -52,16 +52,22 @@ impl Links {
             return;
         }
         match to {
-            To::All => {
-                for place in 0..self.outbound.table().len() {
-                    self.outbound.send(place, lane, &frame);
-                }
-            }
+            To::All => self.send_to_all(false, lane, &frame),
+            To::Followers => self.send_to_all(true, lane, &frame),
             To::One(identity) => self.send_to(lane, identity, &frame),
             To::Some(identities) => {
                 for identity in identities {
                     self.send_to(lane, identity, &frame);
                 }
+            }
+        }
+    }
+
+    fn send_to_all(&self, followers: bool, lane: Lane, frame: &Bytes) {
+        let table = self.outbound.table();
+        for place in 0..table.len() {
+            if table.peer(place).is_follower == followers {
+                self.outbound.send(place, lane, frame);
             }
         }
     }
@@ -90,10 +96,11 @@ impl Links {
         Some(self.outbound.table().status(place))
     }
 
+    /// The number of connected peers, followers aside.
     pub fn connected(&self) -> usize {
         let table = self.outbound.table();
         (0..table.len())
-            .filter(|place| table.status(*place).connected)
+            .filter(|place| !table.peer(*place).is_follower && table.status(*place).connected)
             .count()
     }
 

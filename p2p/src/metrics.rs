@@ -114,8 +114,9 @@ pub(crate) struct Metrics {
     lanes: [LaneMetrics; LANES],
     refused_pings: [IntCounter; REFUSED.len()],
     handshakes: [IntCounter; HANDSHAKES.len()],
-    /// Peers that answer pings.
+    /// Peers that answer pings, followers aside.
     pub(crate) connected_peers: IntGauge,
+    pub(crate) connected_followers: IntGauge,
     /// Peers in the configuration.
     pub(crate) known_peers: IntGauge,
     pub(crate) blocked_peers: IntGauge,
@@ -185,7 +186,16 @@ impl Metrics {
             lanes,
             refused_pings: REFUSED.map(|(_, reason)| refused.with_label_values(&["pulse", reason])),
             handshakes: HANDSHAKES.map(|(_, outcome)| handshakes.with_label_values(&[outcome])),
-            connected_peers: gauge(registry, "connected_peers", "Peers that answer pings")?,
+            connected_peers: gauge(
+                registry,
+                "connected_peers",
+                "Peers that answer pings, followers aside",
+            )?,
+            connected_followers: gauge(
+                registry,
+                "connected_followers",
+                "Followers that answer pings",
+            )?,
             known_peers: gauge(registry, "known_peers", "Peers in the configuration")?,
             blocked_peers: gauge(registry, "blocked_peers", "Peers whose link is blocked")?,
             links_lost,

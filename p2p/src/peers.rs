@@ -54,6 +54,7 @@ pub(crate) struct PeerTable {
 /// One peer. The atomics are read for each frame; `pulse` changes only a few times a second.
 pub(crate) struct Peer {
     pub(crate) identity: Identity,
+    pub(crate) is_follower: bool,
     pub(crate) key: PublicKey,
     /// Number of authenticated connections. Briefly two when both sides dial; the library then
     /// keeps one.
@@ -104,12 +105,14 @@ const CLOCK_LASTS: Duration = Duration::from_secs(15);
 impl PeerTable {
     /// `peers` must be sorted by identity.
     pub(crate) fn new(peers: Vec<KnownPeer>, is_fetching: bool, metrics: Arc<Metrics>) -> Self {
-        metrics.known_peers.set(peers.len() as i64);
+        let known = peers.iter().filter(|peer| !peer.is_follower).count();
+        metrics.known_peers.set(known as i64);
         let budget = lane::inbound_budget(peers.len(), is_fetching);
         let peers = peers
             .into_iter()
             .map(|known| Peer {
                 identity: known.identity,
+                is_follower: known.is_follower,
                 key: known.key,
                 links: AtomicU32::new(0),
                 heard_ms: AtomicU64::new(0),
@@ -424,6 +427,7 @@ mod tests {
             .map(|seed| {
                 let identity = SecretKey::from_bytes(&[seed; 32]).identity();
                 KnownPeer {
+                    is_follower: false,
                     identity,
                     key: identity.to_public_key().expect("a key"),
                     address: SocketAddr::from(([127, 0, 0, 1], 1)).into(),

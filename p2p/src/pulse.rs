@@ -61,10 +61,13 @@ impl Pulse {
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
         loop {
             ticks.tick().await;
-            let (mut connected, mut blocked) = (0, 0);
+            let (mut connected, mut followers, mut blocked) = (0, 0, 0);
             for place in 0..self.table.len() {
                 let status = self.table.status(place);
-                connected += i64::from(status.connected);
+                match self.table.peer(place).is_follower {
+                    true => followers += i64::from(status.connected),
+                    false => connected += i64::from(status.connected),
+                }
                 blocked += i64::from(status.blocked);
                 if status.blocked && self.table.is_linked(place) {
                     cut(&self.oracle, &self.table, place);
@@ -74,6 +77,7 @@ impl Pulse {
                 }
             }
             self.metrics.connected_peers.set(connected);
+            self.metrics.connected_followers.set(followers);
             self.metrics.blocked_peers.set(blocked);
         }
     }

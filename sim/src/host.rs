@@ -12,6 +12,7 @@ use quorate_consensus::{Job, JobId, Moment, Own, ValidateRequest, Verdict, VoteS
 use quorate_crypto::bls::{HashedMessage, PartialSignature};
 use quorate_lanes::{Lane, To};
 use quorate_machine::{
+    directory::{Directory, PeerIndex},
     executor::{AccountProof, ProofRefused, Retention},
     machine::{
         ConsensusConfig, Durables, Machine, Settings, Surroundings, begin_after_loss,
@@ -305,8 +306,9 @@ impl Host {
         let authority = chain.authority.clone();
         let mut sync = StateSync::new(SyncParts {
             chain: chain.genesis.chain_id(),
-            committees: Committees::fixed(chain.committee.clone()),
-            own: ValidatorIndex(u32::try_from(self.validator)?),
+            peers: Directory::of_validator(&chain.committee, &[]),
+            own: Some(PeerIndex(self.validator)),
+            faults: chain.committee.faults(),
             store,
             clock: self.clock.clone(),
             wire,
@@ -399,6 +401,7 @@ impl Host {
                     penalty_lasts: scenario.penalty_lasts,
                     checking: scenario.checking,
                 },
+                followers: Vec::new(),
                 mempool: MempoolLimits {
                     max_transactions: 1_000,
                     max_bytes: 1 << 20,

@@ -76,6 +76,8 @@ pub enum Head {
     ChunkRequest,
     /// A part of a snapshot that was perhaps requested.
     ChunkReply,
+    /// A request for blocks that become final.
+    FollowRequest,
     /// A kind that this version does not know.
     Unknown {
         /// Its code.
@@ -138,6 +140,7 @@ impl Head {
             18 => Self::SnapshotReply,
             19 => Self::ChunkRequest,
             20 => Self::ChunkReply,
+            21 => Self::FollowRequest,
             code => Self::Unknown { code: *code },
         })
     }

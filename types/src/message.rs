@@ -106,7 +106,7 @@ impl Relayed {
     }
 }
 
-/// One message between validators.
+/// One message between nodes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Message {
     /// A leader's block.
@@ -173,6 +173,9 @@ pub enum Message {
         /// The part.
         answer: ChunkAnswer,
     },
+    /// "Send me finalised blocks from this height on, as soon as there are any." The answer is a
+    /// [`Message::RangeReply`] or [`Message::Pruned`].
+    FollowRequest(Height),
 }
 
 /// Messages that travel together: at most [`MAX_FRAME_MESSAGES`] of them.
@@ -203,6 +206,7 @@ impl Message {
             Self::SnapshotReply(_) => "snapshot_reply",
             Self::ChunkRequest(_) => "chunk_request",
             Self::ChunkReply { .. } => "chunk_reply",
+            Self::FollowRequest(_) => "follow_request",
         }
     }
 
@@ -228,6 +232,7 @@ impl Message {
             Self::SnapshotReply(_) => 18,
             Self::ChunkRequest(_) => 19,
             Self::ChunkReply { .. } => 20,
+            Self::FollowRequest(_) => 21,
         }
     }
 }
@@ -333,7 +338,7 @@ impl EncodeSize for Message {
             Self::Certificate(certificate) => certificate.encode_size(),
             Self::BlockRequest(_) => Digest::SIZE,
             Self::BlockReply(block) => block.encode_size(),
-            Self::RangeRequest(_) => Height::SIZE,
+            Self::RangeRequest(_) | Self::FollowRequest(_) => Height::SIZE,
             Self::RangeReply {
                 blocks,
                 finalization,
@@ -364,7 +369,7 @@ impl Write for Message {
             Self::Certificate(certificate) => certificate.write(buffer),
             Self::BlockRequest(id) => id.write(buffer),
             Self::BlockReply(block) => block.write(buffer),
-            Self::RangeRequest(height) => height.write(buffer),
+            Self::RangeRequest(height) | Self::FollowRequest(height) => height.write(buffer),
             Self::RangeReply {
                 blocks,
                 finalization,
@@ -437,6 +442,7 @@ impl Read for Message {
                 request: ChunkRequest::read(buffer)?,
                 answer: ChunkAnswer::read(buffer)?,
             },
+            21 => Self::FollowRequest(Height::read(buffer)?),
             other => return Err(Error::InvalidEnum(other)),
         })
     }

@@ -191,6 +191,7 @@ fn state_sync_messages() -> Vec<Message> {
         Message::SnapshotReply(None),
         Message::SnapshotReply(Some(Box::new(proof))),
         Message::ChunkRequest(request),
+        Message::FollowRequest(Height(77)),
     ];
     messages.extend(answers.map(|answer| Message::ChunkReply { request, answer }));
     messages

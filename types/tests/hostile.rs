@@ -265,6 +265,7 @@ fn message() -> impl Strategy<Value = Message> {
             }))
         }),
         chunk_request().prop_map(Message::ChunkRequest),
+        any::<u64>().prop_map(|height| Message::FollowRequest(Height(height))),
         (
             chunk_request(),
             option::of(vec(any::<u8>(), 0..64)),

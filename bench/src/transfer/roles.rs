@@ -14,9 +14,10 @@ use commonware_runtime::{Runner as _, Supervisor as _};
 use prometheus::Registry;
 use quorate_machine::{
     clock::{Clock, SystemClock},
+    directory::Directory,
     live::LiveStatus,
     metrics::NodeMetrics,
-    outlet::{Outlet, Wire},
+    outlet::Wire,
     replica::Cut,
     serve::{Request, Server, Sharing, Sources, Upload, requests},
     snapshots::Snapshots,
@@ -163,6 +164,7 @@ fn with_links(
         peers: others
             .map(|place| (key(place).identity(), address(place).into()))
             .collect(),
+        followers: Vec::new(),
         lookup: system_lookup(),
         timing: Timing::Wide,
         max_frame_bytes: quorate_p2p::DEFAULT_FRAME_BYTES,
@@ -209,13 +211,13 @@ fn source(args: &RoleArgs) -> anyhow::Result<()> {
                 Message::BlockRequest(id) => Request::Stored(id),
                 _ => continue,
             };
-            to_server.ask(place, request);
+            to_server.ask(place.into(), request);
         }
     };
     let args = args.clone();
     with_links(&args.clone(), false, Arc::new(inbound), move |links| {
         let flight = links.clone();
-        let outlet = Outlet::new(answering(args.manner, wire(&links)), committees.clone());
+        let wire = answering(args.manner, wire(&links));
         let upload = Upload {
             bytes_per_second: args.upload_mbit * 125_000,
             sharing: args.sharing.sharing(),
@@ -224,15 +226,15 @@ fn source(args: &RoleArgs) -> anyhow::Result<()> {
             store,
             snapshots,
             epoch_length: genesis.epoch_blocks,
-            live: Arc::new(LiveStatus::new(committees.clone(), ValidatorIndex(0))),
-            committees,
+            peers: Directory::of_validator(committees.known(), &[]),
+            live: Arc::new(LiveStatus::new(committees, ValidatorIndex(0))),
         };
         let mut server = Server::new(
             sources,
             upload,
             clock,
             (
-                outlet,
+                wire,
                 Arc::new(move |lane, peer| flight.waiting_bytes(lane, peer)),
             ),
             waiting,
@@ -311,8 +313,9 @@ fn receiver(args: &RoleArgs) -> anyhow::Result<()> {
         let cut = links.clone();
         let mut sync = StateSync::new(SyncParts {
             chain: genesis.chain_id(),
-            committees,
-            own,
+            peers: Directory::of_validator(committees.known(), &[]),
+            own: Some(own.into()),
+            faults: committees.known().faults(),
             store,
             clock: clock.clone(),
             wire: wire(&links),

@@ -58,14 +58,7 @@ pub(super) fn make(folder: &Path, genesis: &Genesis, accounts: u64) -> anyhow::R
     while made < accounts {
         let until = accounts.min(made + ACCOUNTS_PER_BLOCK);
         let new: BTreeMap<Identity, Account> = (made..until)
-            .map(|number| {
-                let identity = Identity(sha256(&[&number.to_be_bytes()]).0);
-                let account = Account {
-                    nonce: number % 100,
-                    balance: 1_000_000 + number,
-                };
-                (identity, account)
-            })
+            .map(|number| (identity(number), account(number, 0)))
             .collect();
         let changes = tree.prepare(&tree_updates(&new))?;
         let block = Arc::new(next_block(&store, genesis, tree.root())?);
@@ -89,7 +82,49 @@ pub(super) fn make(folder: &Path, genesis: &Genesis, accounts: u64) -> anyhow::R
     Ok(())
 }
 
-fn next_block(store: &Store, genesis: &Genesis, root: Digest) -> anyhow::Result<Block> {
+/// Changes one of so many accounts, in one more block.
+pub(super) fn change(
+    folder: &Path,
+    genesis: &Genesis,
+    accounts: u64,
+    one_of: u64,
+) -> anyhow::Result<()> {
+    let (store, mut tree) = Store::open(folder, genesis)?;
+    let numbers = (0..accounts).step_by(usize::try_from(one_of)?);
+    let changed: BTreeMap<Identity, Account> = numbers
+        .map(|number| (identity(number), account(number, 1)))
+        .collect();
+    let changes = tree.prepare(&tree_updates(&changed))?;
+    let block = Arc::new(next_block(&store, genesis, tree.root())?);
+    store.commit(
+        &tree,
+        Commit {
+            block,
+            certificate: None,
+            outcomes: Vec::new(),
+            accounts: &changed,
+            changes: &changes,
+            sync: true,
+        },
+    )?;
+    tree.commit(changes);
+    Ok(())
+}
+
+/// The identity of an account.
+pub(super) fn identity(number: u64) -> Identity {
+    Identity(sha256(&[&number.to_be_bytes()]).0)
+}
+
+/// An account after so many payments.
+pub(super) fn account(number: u64, payments: u64) -> Account {
+    Account {
+        nonce: number % 100 + payments,
+        balance: 1_000_000 + number - payments,
+    }
+}
+
+pub(super) fn next_block(store: &Store, genesis: &Genesis, root: Digest) -> anyhow::Result<Block> {
     let tip = store.tip();
     let header = Header {
         chain: genesis.chain_id(),

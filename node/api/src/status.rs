@@ -10,8 +10,9 @@ pub struct StatusJson {
     pub name: String,
     pub chain_id: ChainId,
     pub version: String,
-    /// This validator's number in the committee.
-    pub validator: ValidatorIndex,
+    /// This validator's number in the committee. Followers omit it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub validator: Option<ValidatorIndex>,
     /// The number of validators in the committee.
     pub validators: usize,
     /// The current epoch.

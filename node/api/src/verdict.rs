@@ -133,6 +133,8 @@ pub enum Voting {
     },
     /// It fetches the state and does not vote meanwhile.
     StateSync,
+    /// It is no validator: it follows the chain.
+    Follows,
     /// Another process votes with the same key.
     KeySeenElsewhere {
         /// The address of that process, if known.

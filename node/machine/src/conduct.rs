@@ -27,7 +27,11 @@ use parking_lot::Mutex;
 use quorate_api::{OffenderJson, Standing as Shown};
 use quorate_consensus::Moment;
 use quorate_types::{Committees, Identity, ValidatorIndex};
-use std::{collections::BTreeSet, sync::Arc, time::Duration};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+    time::Duration,
+};
 use tracing::warn;
 
 /// The score at which a peer is cut.
@@ -112,6 +116,7 @@ pub struct Conduct {
     cut: Cutter,
     started: Moment,
     peers: Mutex<Vec<Peer>>,
+    followers: Mutex<BTreeMap<Identity, Peer>>,
 }
 
 #[derive(Clone, Copy, Default)]
@@ -165,6 +170,7 @@ impl Conduct {
             cut,
             started,
             peers,
+            followers: Mutex::default(),
         }
     }
 
@@ -184,6 +190,45 @@ impl Conduct {
         let places = self.committees.known().places();
         let cut = places.filter(|place| self.listening(*place) == Listening::Cut);
         cut.collect()
+    }
+
+    /// Whether a follower's frames are accepted at the moment.
+    pub(crate) fn hears_follower(&self, follower: &Identity) -> bool {
+        let followers = self.followers.lock();
+        let held = followers.get(follower);
+        held.is_none_or(|held| held.penalty(self.clock.now()).is_none())
+    }
+
+    /// Counts a fault of a follower. Cutting followers costs the chain nothing, so any number may be
+    /// cut.
+    pub(crate) fn note_follower(&self, follower: Identity, fault: Fault, times: u64) {
+        let counter = self.metrics.faults.with_label_values(&[fault.name()]);
+        counter.inc_by(times);
+        let now = self.clock.now();
+        let mut followers = self.followers.lock();
+        let held = followers.entry(follower).or_default();
+        held.fall(now);
+        held.score = held.score.saturating_add(fault.weight() * times.min(LIMIT));
+        if held.score < LIMIT || held.penalty(now).is_some() {
+            return;
+        }
+        let since_ms = self.clock.wall_ms();
+        held.score = 0;
+        held.penalty = Some(Penalty {
+            until: now.after(CUT_LASTS),
+            until_ms: since_ms.saturating_add(CUT_LASTS.as_millis() as u64),
+            since_ms,
+            fault,
+            cut: true,
+        });
+        drop(followers);
+        warn!(
+            follower = follower.short(),
+            reason = fault.name(),
+            seconds = CUT_LASTS.as_secs(),
+            "a follower sends what no follower sends; its link is cut for a while"
+        );
+        (self.cut)(follower, Cut::Off);
     }
 
     /// Counts a fault of a peer, `times` times.

@@ -8,6 +8,7 @@
 //! Its queue is unbounded, but its input is not: the engine fetches no further blocks while 1,024
 //! wait, and new ones come only as fast as the validators agree on them.
 
+mod observed;
 mod proofs;
 #[cfg(test)]
 mod tests;
@@ -31,6 +32,7 @@ use std::{
 };
 use tokio::sync::{oneshot, watch};
 
+pub(crate) use observed::Observed;
 pub use proofs::{AccountProof, ProofRefused};
 
 use commonware_codec::DecodeExt;
@@ -64,6 +66,10 @@ pub struct ExecutedBlock {
     pub accounts: Arc<BTreeMap<Identity, Account>>,
     pub state_root: Digest,
 }
+
+/// Returns the height that the slowest of the validators that take part has executed; `None` if no
+/// other is known. Validators claim it, so little may depend on it.
+pub type Slowest = Box<dyn Fn() -> Option<Height> + Send>;
 
 /// Called for every executed block, in order. It runs on the executor's thread and must be fast.
 pub type Observer = Box<dyn Fn(&ExecutedBlock) + Send>;
@@ -146,6 +152,7 @@ pub struct Executor {
     proofs: Proofs,
     taker: SnapshotTaker,
     observer: Observer,
+    slowest: Slowest,
     /// Which blocks are kept; `None` for all.
     retention: Option<Retention>,
     pruned: Height,
@@ -187,7 +194,7 @@ impl Executor {
         taker: SnapshotTaker,
         committees: Committees,
         retention: Option<Retention>,
-        observer: Observer,
+        (observer, slowest): (Observer, Slowest),
         metrics: Arc<NodeMetrics>,
     ) -> anyhow::Result<(Self, ExecutorHandle)> {
         let tip = store.tip();
@@ -233,6 +240,7 @@ impl Executor {
             proofs: Proofs::default(),
             taker,
             observer,
+            slowest,
             metrics,
         };
         Ok((executor, handle))
@@ -429,6 +437,10 @@ impl Executor {
         let keep_from = (self.store.tip().height.0 + 1).saturating_sub(blocks);
         // A receiver continues from the snapshot's block.
         let keep_from = keep_from.min(self.taker.oldest().map_or(u64::MAX, |height| height.0));
+        // A validator that is catching up finds what it lacks. What it claims costs at most as many
+        // blocks again.
+        let lacks = (self.slowest)().map_or(u64::MAX, |height| height.0.saturating_add(1));
+        let keep_from = keep_from.min(lacks.max(keep_from.saturating_sub(blocks)));
         let before_ms = time.map_or(u64::MAX, |time| {
             let time = u64::try_from(time.as_millis()).unwrap_or(u64::MAX);
             newest_ms.saturating_sub(time)

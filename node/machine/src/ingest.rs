@@ -5,6 +5,7 @@ use crate::{
     accounts::Accounts,
     clock::Clock,
     conduct::{Conduct, Fault, Listening},
+    directory::{Directory, PeerIndex},
     live::LiveStatus,
     mempool::{MAX_NONCE_GAP, Mempool, Refusal},
     metrics::NodeMetrics,
@@ -45,9 +46,13 @@ const MAX_FORWARDED: usize = 1_000;
 /// Adds forwarded transactions to the mempool. Peers are not trusted: each signature is verified
 /// here. Forgeries count against the forwarding peer, which verifies too if it is honest; after a
 /// few of them its forwarded transactions are ignored for a while.
+///
+/// What a follower forwards counts as submitted here: it is forwarded to the leaders. The follower
+/// has it on disk and repeats it until it is final.
 pub struct Ingest {
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) chain: ChainId,
+    pub(crate) peers: Directory,
     pub(crate) fees: Fees,
     pub(crate) accounts: Accounts,
     pub(crate) mempool: Arc<Mempool>,
@@ -122,7 +127,7 @@ impl Ingest {
     fn take(
         &self,
         items: Vec<(Transaction, Vec<u8>)>,
-        batches: &[(ValidatorIndex, usize)],
+        batches: &[(PeerIndex, usize)],
     ) -> anyhow::Result<()> {
         let together = verify_signatures(&items);
         let mut items = items.into_iter();
@@ -131,19 +136,22 @@ impl Ingest {
             let all_hold = together || verify_signatures(&batch);
             for item in batch {
                 if all_hold || self.holds(*from, &item) {
-                    self.submit(item.0)?;
+                    self.submit(*from, item.0)?;
                 }
             }
         }
         Ok(())
     }
 
-    fn submit(&self, transaction: Transaction) -> anyhow::Result<()> {
+    fn submit(&self, from: PeerIndex, transaction: Transaction) -> anyhow::Result<()> {
         let account = self.accounts.read(&transaction.transfer().sender);
         let account = account.context("cannot read an account")?;
         let now = self.clock.now();
-        // A refusal concerns the client of the forwarding validator, which counts it too.
-        let taken = self.mempool.submit_forwarded(now, transaction, account);
+        // A refusal concerns the client of the forwarding peer, which counts it too.
+        let taken = match self.peers.validator(from) {
+            Some(_) => self.mempool.submit_forwarded(now, transaction, account),
+            None => self.mempool.submit(now, transaction, account),
+        };
         if taken.is_err() {
             self.metrics.dropped("refused_transaction");
         }
@@ -151,15 +159,25 @@ impl Ingest {
     }
 
     /// Verifies a batch with forgeries one by one, and stops after a few of them.
-    fn holds(&self, from: ValidatorIndex, item: &(Transaction, Vec<u8>)) -> bool {
-        if self.conduct.listening(from) != Listening::Fully {
+    fn holds(&self, from: PeerIndex, item: &(Transaction, Vec<u8>)) -> bool {
+        let follower = self.peers.identity(from);
+        let is_heard = match (self.peers.validator(from), follower) {
+            (Some(place), _) => self.conduct.listening(place) == Listening::Fully,
+            (None, Some(follower)) => self.conduct.hears_follower(&follower),
+            (None, None) => false,
+        };
+        if !is_heard {
             self.metrics.dropped("muted");
             return false;
         }
         let holds = verify_signatures(std::slice::from_ref(item));
         if !holds {
             self.metrics.dropped("invalid_transaction");
-            self.conduct.note(from, Fault::Forged, 1);
+            match (self.peers.validator(from), follower) {
+                (Some(place), _) => self.conduct.note(place, Fault::Forged, 1),
+                (None, Some(follower)) => self.conduct.note_follower(follower, Fault::Forged, 1),
+                (None, None) => {}
+            }
         }
         holds
     }
@@ -180,11 +198,11 @@ pub fn hopeless(account: &Account, transfer: &Transfer) -> Option<Refusal> {
     }
 }
 
-/// Forwards transactions that clients submitted here to the leaders of the next views.
+/// Forwards transactions that clients submitted here: a validator's to the leaders of the next views,
+/// a follower's to those that it follows.
 pub struct Forwarder {
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) committees: Committees,
-    pub(crate) own: ValidatorIndex,
     pub(crate) mempool: Arc<Mempool>,
     pub(crate) live: Arc<LiveStatus>,
     pub(crate) wire: Wire,
@@ -211,14 +229,21 @@ impl Forwarder {
         if transactions.is_empty() {
             return;
         }
+        let to = match self.live.own() {
+            Some(own) => self.leaders(own),
+            None => self.live.upstreams(self.committees.known().faults() + 1),
+        };
+        let frame = Frame(vec![Message::Transactions(transactions)]).encode();
+        (self.wire)(Lane::Transactions, &To::Some(to), frame);
+    }
+
+    fn leaders(&self, own: ValidatorIndex) -> Vec<Identity> {
         let (epoch, view) = (self.live.epoch(), self.live.view());
         let first = match self.live.awaits_proposal() {
             true => view,
             false => view.next(),
         };
-        let leaders = coming_leaders(self.committees.known(), self.own, epoch, first);
-        let frame = Frame(vec![Message::Transactions(transactions)]).encode();
-        (self.wire)(Lane::Transactions, &To::Some(leaders), frame);
+        coming_leaders(self.committees.known(), own, epoch, first)
     }
 }
 
@@ -285,6 +310,7 @@ mod tests {
         let ingest = Ingest {
             clock,
             chain: id,
+            peers: Directory::of_validator(&genesis.committee().expect("a committee"), &[]),
             fees: genesis.fees,
             accounts: Accounts::new(store),
             mempool: Arc::new(Mempool::new(limits, room, genesis.fees)),
@@ -303,9 +329,9 @@ mod tests {
         };
         let forged = |nonce| Transaction::new(transfer(nonce), IdentitySignature([3; 64]));
         let (forger, honest) = (ValidatorIndex(1), ValidatorIndex(2));
-        sender.send(forger, 16_000, (100..200).map(forged).collect());
+        sender.send(forger.into(), 16_000, (100..200).map(forged).collect());
         let valid = transfer(0).sign(&id, &accounts[0]);
-        sender.send(honest, 161, vec![valid.clone()]);
+        sender.send(honest.into(), 161, vec![valid.clone()]);
         ingest.take_waiting().expect("the store is there");
         assert!(ingest.mempool.contains(&valid.id()));
         assert_eq!(metrics.dropped_so_far("invalid_transaction"), 16);

@@ -22,6 +22,10 @@
 //! replica are bounded per peer, in number and in bytes; beyond that a frame is dropped and
 //! counted. So a peer that floods loses its own frames and nobody else's.
 
+mod followers;
+
+pub(crate) use followers::FollowerInlet;
+
 use crate::{
     across::{Across, Taken},
     asked::{Asked, Question},
@@ -143,6 +147,7 @@ enum Refusal {
 
 pub(crate) struct InletParts {
     pub(crate) committees: Committees,
+    pub(crate) followers: FollowerInlet,
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) live: Arc<LiveStatus>,
     pub(crate) conduct: Arc<Conduct>,
@@ -183,7 +188,7 @@ impl Inlet {
     /// Receives one frame.
     pub fn receive(&self, from: Identity, lane: Lane, bytes: Bytes) {
         let Some(place) = self.parts.committees.known().place(&from) else {
-            return self.parts.metrics.dropped("unknown_peer");
+            return self.parts.followers.receive(from, lane, bytes);
         };
         match self.parts.conduct.listening(place) {
             Listening::Fully => {}
@@ -287,6 +292,8 @@ impl Inlet {
             Head::BlockRequest => tokens.block_requests.take(now_us, 1),
             Head::RangeRequest => tokens.range_requests.take(now_us, 1),
             Head::SnapshotRequest | Head::ChunkRequest => tokens.chunk_requests.take(now_us, 1),
+            // Validators do not follow each other.
+            Head::FollowRequest => return Err(Refusal::UnknownKind),
             Head::CertificateRequest | Head::Inquiry | Head::Standing => {
                 tokens.certificate_requests.take(now_us, 1)
             }
@@ -333,7 +340,11 @@ impl Inlet {
                 Message::SnapshotRequest => self.ask(from, Request::Snapshot),
                 Message::ChunkRequest(request) => self.ask(from, Request::Chunk(request)),
                 Message::Transactions(transactions) => {
-                    for _ in 0..self.parts.transactions.send(from, size, transactions) {
+                    for _ in 0..self
+                        .parts
+                        .transactions
+                        .send(from.into(), size, transactions)
+                    {
                         self.parts.metrics.dropped("transaction_queue_full");
                     }
                 }
@@ -353,7 +364,7 @@ impl Inlet {
     }
 
     fn ask(&self, from: ValidatorIndex, request: Request) {
-        if !self.parts.requests.ask(from, request) {
+        if !self.parts.requests.ask(from.into(), request) {
             self.parts.metrics.dropped("request_queue_full");
         }
     }
@@ -386,14 +397,15 @@ pub(crate) fn lane_of(message: &Message) -> Lane {
         | Message::SnapshotRequest
         | Message::SnapshotReply(_)
         | Message::ChunkRequest(_)
-        | Message::ChunkReply { .. } => Lane::Fetch,
+        | Message::ChunkReply { .. }
+        | Message::FollowRequest(_) => Lane::Fetch,
         Message::Transactions(_) => Lane::Transactions,
         Message::Evidence(_) | Message::Inquiry(_) | Message::Standing(_) => Lane::Control,
     }
 }
 
 /// The same by a message's head; `None` for an unknown kind.
-fn lane_of_head(head: Head) -> Option<Lane> {
+pub(crate) fn lane_of_head(head: Head) -> Option<Lane> {
     Some(match head {
         Head::Proposal { .. }
         | Head::Vote
@@ -410,7 +422,8 @@ fn lane_of_head(head: Head) -> Option<Lane> {
         | Head::SnapshotRequest
         | Head::SnapshotReply
         | Head::ChunkRequest
-        | Head::ChunkReply => Lane::Fetch,
+        | Head::ChunkReply
+        | Head::FollowRequest => Lane::Fetch,
         Head::Transactions { .. } => Lane::Transactions,
         Head::Evidence | Head::Inquiry | Head::Standing => Lane::Control,
         Head::Unknown { .. } => return None,
@@ -422,9 +435,10 @@ mod tests {
     use super::*;
     use crate::{
         clock::testing::Hand,
+        directory::Directory,
         ingest::FORWARDED,
         serve::{WaitingRequests, requests},
-        turns::turns,
+        turns::{TurnReceiver, turns},
     };
     use commonware_codec::Encode as _;
     use crossbeam_channel::Receiver;
@@ -435,11 +449,15 @@ mod tests {
 
     const PEER: ValidatorIndex = ValidatorIndex(1);
 
+    /// A node that follows the validator.
+    const FOLLOWER: Identity = Identity([9; 32]);
+
     struct Scene {
         inlet: Inlet,
         asked: Arc<Asked>,
         events: Receiver<Event>,
         requests: WaitingRequests,
+        forwarded: TurnReceiver<Vec<Transaction>>,
         clock: Arc<Hand>,
         metrics: Arc<NodeMetrics>,
     }
@@ -455,8 +473,8 @@ mod tests {
         let live = Arc::new(LiveStatus::new(committees.clone(), ValidatorIndex(0)));
         let asked = Arc::new(Asked::new(committees.known().size()));
         let (replica, events) = crossbeam_channel::unbounded();
-        let (to_server, waiting) = requests(committees.known().size());
-        let (transactions, _) = turns(committees.known().size(), FORWARDED);
+        let (to_server, waiting) = requests(committees.known().size() + 1);
+        let (transactions, forwarded) = turns(committees.known().size() + 1, FORWARDED);
         let conduct = Arc::new(Conduct::new(
             committees.clone(),
             clock.clone(),
@@ -467,8 +485,16 @@ mod tests {
         let key = SecretKey::from_bytes(&[0; 32]);
         let own = (ValidatorIndex(0), key);
         let across = Across::new(ChainId(Digest::ZERO), committees.clone(), own, &*clock);
+        let followers = FollowerInlet::new(
+            Directory::of_validator(committees.known(), &[FOLLOWER]),
+            clock.clone(),
+            conduct.clone(),
+            (to_server.clone(), transactions.clone()),
+            metrics.clone(),
+        );
         let inlet = Inlet::new(InletParts {
             committees,
+            followers,
             clock: clock.clone(),
             live,
             conduct,
@@ -485,6 +511,7 @@ mod tests {
             asked,
             events,
             requests: waiting,
+            forwarded,
             clock,
             metrics,
         }
@@ -596,13 +623,56 @@ mod tests {
                 .requests
                 .take_bulk(PEER.as_usize())
                 .map(|(from, _)| from),
-            Some(PEER)
+            Some(PEER.into())
         );
         assert!(scene.requests.waiting_for_bulk().is_empty());
         let many = |from: u64| (from..from + 50).map(Height).map(Message::RangeRequest);
         scene.receive(Lane::Fetch, many(0).collect());
         scene.receive(Lane::Fetch, many(50).collect());
         assert_eq!(scene.dropped("too_many"), 1);
+    }
+
+    #[test]
+    fn nothing_of_a_follower_reaches_the_replica() {
+        let scene = scene();
+        let from = |lane, messages: Vec<Message>| {
+            let bytes = Frame(messages).encode();
+            scene.inlet.receive(FOLLOWER, lane, bytes);
+        };
+        from(Lane::Fetch, vec![Message::FollowRequest(Height(7))]);
+        from(Lane::Fetch, vec![Message::BlockRequest(Digest::ZERO)]);
+        assert_eq!(scene.requests.waiting_for_bulk().len(), 1);
+        assert_eq!(scene.requests.waiting_for_blocks(), [4]);
+        from(Lane::Transactions, vec![Message::Transactions(Vec::new())]);
+        assert!(!scene.forwarded.is_empty());
+        for _ in 0..4 {
+            from(Lane::Votes, vec![proposal(1)]);
+        }
+        from(
+            Lane::Control,
+            vec![Message::Inquiry(quorate_types::Nonce([0; 16]))],
+        );
+        assert_eq!(scene.dropped("misdirected"), 5);
+        assert!(scene.events.is_empty());
+        let conduct = &scene.inlet.parts.conduct;
+        assert!(conduct.hears_follower(&FOLLOWER));
+        for _ in 0..3 {
+            from(Lane::Fetch, vec![proposal(1)]);
+        }
+        assert!(!conduct.hears_follower(&FOLLOWER), "eight faults");
+        assert_eq!(conduct.listening(PEER), Listening::Fully);
+        from(Lane::Fetch, vec![Message::RangeRequest(Height(7))]);
+        assert_eq!(scene.dropped("cut"), 1);
+        scene.clock.0.store(61_000_000, Ordering::Relaxed);
+        assert!(conduct.hears_follower(&FOLLOWER));
+    }
+
+    #[test]
+    fn validators_do_not_follow_each_other() {
+        let scene = scene();
+        scene.receive(Lane::Fetch, vec![Message::FollowRequest(Height(7))]);
+        assert_eq!(scene.dropped("unknown_kind"), 1);
+        assert!(scene.requests.waiting_for_bulk().is_empty());
     }
 
     #[test]

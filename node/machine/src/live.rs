@@ -1,11 +1,13 @@
 //! What the replica publishes for RPC, so that neither waits for the other.
 
+pub mod following;
 mod progress;
 pub mod recent;
 pub mod verdict;
 
 use self::{
-    progress::{Others, Progress},
+    following::Upstream,
+    progress::{Growth, Others, Progress},
     recent::RecentCertificates,
     verdict::{Facts, Gone, Other, keeps_up},
 };
@@ -13,10 +15,11 @@ use crate::validate::MAX_CLOCK_AHEAD_MS;
 use parking_lot::{Mutex, RwLock};
 use quorate_api::{
     EvidenceJson, OffenderJson, Standing, SyncJson,
-    verdict::{VerdictJson, Voter, Voting},
+    verdict::{VerdictJson, Voter, Voting, grouped},
 };
+use quorate_consensus::Moment;
 use quorate_lanes::PeerStatus;
-use quorate_types::{Committees, Epoch, Height, Status, ValidatorIndex, View};
+use quorate_types::{Committees, Epoch, Height, Identity, Status, ValidatorIndex, View};
 use std::{
     collections::{BTreeMap, VecDeque},
     sync::atomic::{AtomicBool, AtomicU64, Ordering},
@@ -26,7 +29,10 @@ use std::{
 /// The replica's progress and what peers have told.
 pub struct LiveStatus {
     committees: Committees,
-    own: ValidatorIndex,
+    /// This node's place in the committee; `None` for a follower.
+    own: Option<ValidatorIndex>,
+    /// Those that a follower follows.
+    upstreams: RwLock<Vec<Upstream>>,
     started: Instant,
     epoch: AtomicU64,
     view: AtomicU64,
@@ -41,7 +47,8 @@ pub struct LiveStatus {
     offenders: RwLock<Vec<OffenderJson>>,
     cut: RwLock<Vec<OffenderJson>>,
     evidence: RwLock<Vec<EvidenceJson>>,
-    peers: RwLock<BTreeMap<ValidatorIndex, Status>>,
+    /// What each peer said last, and when.
+    peers: RwLock<BTreeMap<ValidatorIndex, (Status, Moment)>>,
     last_votes: Vec<LastVote>,
     participation: RwLock<Participation>,
     recent: RecentCertificates,
@@ -86,6 +93,16 @@ impl Room {
         Self::LOW_BYTES.min(self.size_bytes / Self::LOW_PART)
     }
 
+    /// What the operator is told when space is running out.
+    pub(crate) fn warning(&self) -> String {
+        format!(
+            "the disk of the data directory fills up: {} of {} MiB are free; on a full one the node stops. \
+             Make room, or set `storage.retention_blocks` or `storage.retention_time`",
+            grouped(self.free_bytes >> 20),
+            grouped(self.size_bytes >> 20)
+        )
+    }
+
     /// Whether space is running out.
     pub fn is_low(&self) -> bool {
         self.free_bytes < self.low_bytes()
@@ -115,6 +132,9 @@ const VOTE_PATIENCE: Duration = Duration::from_secs(10);
 /// The same for a validator without a link, whose votes may be relayed.
 const VOTE_PATIENCE_ACROSS: Duration = Duration::from_secs(3);
 
+/// A validator that said nothing of itself for so long is away.
+const SAYS_SOMETHING: Duration = Duration::from_secs(10);
+
 /// Votes of views that are this much older do not show that their author votes.
 const VOTE_VIEWS: u64 = 16;
 
@@ -136,7 +156,17 @@ struct Participation {
 }
 
 impl LiveStatus {
+    /// A validator's.
     pub fn new(committees: Committees, own: ValidatorIndex) -> Self {
+        Self::of(committees, Some(own))
+    }
+
+    /// A follower's.
+    pub fn of_follower(committees: Committees) -> Self {
+        Self::of(committees, None)
+    }
+
+    fn of(committees: Committees, own: Option<ValidatorIndex>) -> Self {
         let last_votes = committees
             .known()
             .places()
@@ -145,6 +175,7 @@ impl LiveStatus {
         Self {
             committees,
             own,
+            upstreams: RwLock::default(),
             last_votes,
             awaits_proposal: AtomicBool::new(false),
             behind: AtomicBool::new(false),
@@ -210,15 +241,26 @@ impl LiveStatus {
         let linked = |place: &ValidatorIndex| {
             let identity = committee.identity(*place);
             let mut linked = peers.iter().filter(|peer| peer.connected);
-            *place == self.own || linked.any(|peer| Some(peer.identity) == identity)
+            Some(*place) == self.own || linked.any(|peer| Some(peer.identity) == identity)
         };
         let missing: Vec<ValidatorIndex> = committee.places().filter(|p| !linked(p)).collect();
         let reachable = committee.size() - missing.len();
         let network_height = self.network_height();
-        let quorum = reachable >= committee.quorum();
+        // A follower needs one link.
+        let (quorum, heard) = match self.own {
+            Some(_) => (
+                reachable >= committee.quorum(),
+                self.peers.read().len() + 1 >= committee.quorum(),
+            ),
+            None => {
+                let upstreams = self.upstreams.read();
+                let heard = upstreams.iter().any(|one| one.claimed.is_some());
+                (upstreams.iter().any(|one| one.linked), heard)
+            }
+        };
         let others = Others {
             quorum,
-            heard: self.peers.read().len() + 1 >= committee.quorum(),
+            heard,
             blocks_behind: network_height.0.saturating_sub(height.0),
         };
         let ms = |time: Duration| u64::try_from(time.as_millis()).unwrap_or(u64::MAX);
@@ -241,19 +283,43 @@ impl LiveStatus {
 
     /// The verdict on this validator, given its links to the others.
     pub fn verdict(&self, peers: &[PeerStatus]) -> VerdictJson {
-        verdict::decide(&self.facts(peers))
+        match self.own {
+            Some(own) => verdict::decide(&self.facts(own, peers)),
+            None => following::decide(&self.following(peers)),
+        }
     }
 
-    fn facts(&self, peers: &[PeerStatus]) -> Facts {
+    fn following(&self, peers: &[PeerStatus]) -> following::Facts {
+        let (height, network_height) = (self.finalized_height(), self.network_height());
+        let (growth, closing_per_second) = self.growth(height, network_height);
+        let executed = *self.executed.read();
+        following::Facts {
+            growth,
+            height,
+            network_height,
+            closing_per_second,
+            upstreams: self.upstreams.read().clone(),
+            unexecuted: height.0.saturating_sub(executed.height.0),
+            now_ms: crate::clock::now_ms(),
+            block_ms: executed.timestamp_ms,
+            clocks_refused: peers.iter().any(|peer| peer.clock_refused),
+            low_disk: (*self.room.read()).filter(Room::is_low),
+        }
+    }
+
+    /// How the chain grows, and the blocks per second by which the distance to the others shrinks.
+    fn growth(&self, height: Height, network_height: Height) -> (Growth, Option<f64>) {
+        let now = Instant::now();
+        let mut progress = self.progress.lock();
+        let behind = network_height.0.saturating_sub(height.0);
+        let closing = progress.closing(now, behind);
+        (progress.look(now, self.view(), height), closing)
+    }
+
+    fn facts(&self, own: ValidatorIndex, peers: &[PeerStatus]) -> Facts {
         let committee = &self.committees.known();
         let (height, network_height) = (self.finalized_height(), self.network_height());
-        let now = Instant::now();
-        let (growth, closing_per_second) = {
-            let mut progress = self.progress.lock();
-            let behind = network_height.0.saturating_sub(height.0);
-            let closing = progress.closing(now, behind);
-            (progress.look(now, self.view(), height), closing)
-        };
+        let (growth, closing_per_second) = self.growth(height, network_height);
         let patience = VOTE_PATIENCE.max(3 * growth.usual);
         let own_clock = self.clock_ahead_ms(peers);
         let clock_behind = |ahead_ms: Option<i64>| {
@@ -261,7 +327,7 @@ impl LiveStatus {
             let own_is_right = own_clock.is_some_and(|own| own.unsigned_abs() < MAX_CLOCK_AHEAD_MS);
             own_is_right && ahead_ms.is_some_and(|ahead| ahead >= MAX_CLOCK_AHEAD_MS as i64)
         };
-        let places = committee.places().filter(|place| *place != self.own);
+        let places = committee.places().filter(|place| *place != own);
         let others = places
             .filter_map(|place| {
                 let identity = committee.identity(place)?;
@@ -482,17 +548,32 @@ impl LiveStatus {
     }
 
     /// Notes a peer's status. One entry per validator.
-    pub fn peer_status(&self, from: ValidatorIndex, status: &Status) {
-        self.peers.write().insert(from, *status);
+    pub fn peer_status(&self, from: ValidatorIndex, status: &Status, now: Moment) {
+        self.peers.write().insert(from, (*status, now));
+    }
+
+    /// The height that the slowest of the others has executed that said anything lately.
+    pub(crate) fn slowest(&self, now: Moment) -> Option<Height> {
+        let peers = self.peers.read();
+        let lately = peers
+            .values()
+            .filter(|(_, at)| now < at.after(SAYS_SOMETHING));
+        lately.map(|(status, _)| status.executed_height).min()
     }
 
     /// The greatest height that f + 1 validators claim to be final; this one may be among them.
     pub fn network_height(&self) -> Height {
+        if self.own.is_none() {
+            let faults = self.committees.known().faults();
+            let claimed = following::network_height(&self.upstreams.read(), faults);
+            let own = self.finalized_height();
+            return claimed.unwrap_or(own).max(own);
+        }
         let mut claims: Vec<Height> = {
             let peers = self.peers.read();
             peers
                 .values()
-                .map(|status| status.finalized_height)
+                .map(|(status, _)| status.finalized_height)
                 .collect()
         };
         let own = self.finalized_height();
@@ -500,6 +581,24 @@ impl LiveStatus {
         claims.sort_unstable_by(|a, b| b.cmp(a));
         let claimed = claims.get(self.committees.known().faults()).copied();
         claimed.unwrap_or(own).max(own)
+    }
+
+    /// Publishes what a follower knows of those that it follows.
+    pub(crate) fn set_upstreams(&self, upstreams: Vec<Upstream>) {
+        *self.upstreams.write() = upstreams;
+    }
+
+    /// The height that a node which this one follows says is final.
+    pub fn claimed(&self, peer: &Identity) -> Option<Height> {
+        let upstreams = self.upstreams.read();
+        upstreams.iter().find(|one| one.identity == *peer)?.claimed
+    }
+
+    /// So many of the linked nodes that a follower follows, and at least two.
+    pub(crate) fn upstreams(&self, count: usize) -> Vec<Identity> {
+        let upstreams = self.upstreams.read();
+        let linked = upstreams.iter().filter(|one| one.linked);
+        linked.take(count.max(2)).map(|one| one.identity).collect()
     }
 
     /// The newest certificates.
@@ -511,7 +610,8 @@ impl LiveStatus {
         &self.committees
     }
 
-    pub fn own(&self) -> ValidatorIndex {
+    /// This node's place in the committee; `None` for a follower.
+    pub fn own(&self) -> Option<ValidatorIndex> {
         self.own
     }
 
@@ -572,6 +672,7 @@ impl LiveStatus {
 
     /// A peer's newest status.
     pub fn peer(&self, place: ValidatorIndex) -> Option<Status> {
-        self.peers.read().get(&place).copied()
+        let peers = self.peers.read();
+        peers.get(&place).map(|(status, _)| *status)
     }
 }

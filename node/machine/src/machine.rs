@@ -38,7 +38,9 @@ use quorate_storage::{
     store::Store,
     tree::{TableRows, Tree},
 };
-use quorate_types::{Committees, Epoch, Nonce, Position, Record, Silence, genesis::Genesis};
+use quorate_types::{
+    Committees, Epoch, Identity, Nonce, Position, Record, Silence, genesis::Genesis,
+};
 use std::{
     path::{Path, PathBuf},
     sync::Arc,
@@ -55,6 +57,8 @@ pub struct Settings {
     pub mempool: MempoolLimits,
     /// Which blocks to keep; `None` for all.
     pub retention: Option<Retention>,
+    /// Nodes that follow this one.
+    pub followers: Vec<Identity>,
     /// Blocks between snapshots of the state; 0 for none.
     pub snapshot_interval: u64,
     /// What peers that fetch from this validator get.
@@ -211,7 +215,7 @@ impl Machine {
             journal,
             ..
         } = durables;
-        let size = settings.committees.known().size();
+        let size = settings.committees.known().size() + settings.followers.len();
         let (to_replica, events) = unbounded();
         let (to_pool, jobs) = unbounded();
         let (to_validator, proposals) = unbounded();
@@ -222,7 +226,7 @@ impl Machine {
 
         let first = recovered.first;
         let shared = Shared::new(settings, around, store, &recovered.engine, to_replica)?;
-        let (executor, executed) = shared.executor(tree)?;
+        let (executor, executed) = shared.executor(tree, to_server.clone())?;
         let inlet = shared.inlet(to_server.clone(), to_ingest);
         let validator = shared.validator(executed.clone());
         let server = shared.server(waiting_requests);

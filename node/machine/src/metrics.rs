@@ -414,25 +414,34 @@ impl NodeMetrics {
         &self,
         genesis: &Genesis,
         committee: &Committee,
-        own: ValidatorIndex,
+        own: Option<ValidatorIndex>,
         room: &MempoolLimits,
     ) {
-        self.verdict.introduce(committee);
-        self.validators.set(committee.size() as i64);
-        self.quorum.set(committee.quorum() as i64);
-        for place in committee.places() {
-            self.missed_slots.with_label_values(&[&place.0.to_string()]);
+        self.verdict.introduce(committee, own.is_some());
+        if own.is_some() {
+            self.validators.set(committee.size() as i64);
+            self.quorum.set(committee.quorum() as i64);
+            for place in committee.places() {
+                self.missed_slots.with_label_values(&[&place.0.to_string()]);
+            }
         }
         self.mempool_room.set(room.max_transactions as i64);
         self.mempool_room_bytes.set(room.max_bytes as i64);
-        let own = own.0.to_string();
+        let own = own.map_or(String::new(), |own| own.0.to_string());
         self.info
             .with_label_values(&[VERSION, &genesis.name, &genesis.scheme, &own])
             .set(1);
     }
 
+    /// A follower counts the nodes that it follows, and itself; it needs one of them. So the alerts about
+    /// missing links hold for it as well.
+    pub fn introduce_follower(&self, upstreams: usize) {
+        self.validators.set(upstreams as i64 + 1);
+        self.quorum.set(2);
+    }
+
     /// Publishes the verdict.
-    pub fn judged(&self, verdict: &VerdictJson, own: ValidatorIndex, usual: Duration) {
+    pub fn judged(&self, verdict: &VerdictJson, own: Option<ValidatorIndex>, usual: Duration) {
         self.verdict.show(verdict, own, usual);
     }
 

@@ -79,8 +79,10 @@ impl Outlet {
     }
 
     /// Lets a status leave with the next votes, in their frame. A frame of its own would cost more
-    /// than its content.
+    /// than its content. Followers, which get no votes, are told at once.
     pub(crate) fn hold(&mut self, status: Status) {
+        let told = Frame(vec![Message::Status(status)]).encode();
+        (self.wire)(Lane::Votes, &To::Followers, told);
         self.status = Some(status);
     }
 
@@ -138,6 +140,12 @@ impl Outlet {
             (self.wire)(lane, &to, frame);
         }
     }
+}
+
+/// Sends one message to one peer.
+pub(crate) fn send_to(wire: &Wire, peer: Identity, message: Message) {
+    let lane = lane_of(&message);
+    wire(lane, &To::One(peer), Frame(vec![message]).encode());
 }
 
 fn to_all(message: Message) -> Outbound {

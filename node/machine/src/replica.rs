@@ -292,7 +292,10 @@ impl Replica {
                 }
                 for message in &messages {
                     match message {
-                        Message::Status(status) => self.around.live.peer_status(from, status),
+                        Message::Status(status) => {
+                            let now = self.now();
+                            self.around.live.peer_status(from, status, now);
+                        }
                         // A validator that catches up receives old blocks too, which say nothing
                         // about clocks.
                         Message::Proposal(proposal) if !self.engine.is_behind() => {
@@ -334,7 +337,7 @@ impl Replica {
                     Some(block) => Request::Held(block),
                     None => Request::Stored(id),
                 };
-                if !self.around.requests.ask(from, request) {
+                if !self.around.requests.ask(from.into(), request) {
                     self.around.metrics.dropped("request_queue_full");
                 }
                 Ok(())

@@ -7,6 +7,9 @@
 //! requests what it has had, takes what the others leave. While one peer's share is used up, or too
 //! much of what it was sent is still unsent, its requests wait, and nobody else's. Nobody is
 //! penalised for requesting too much: a validator that catches up requests again and again.
+//!
+//! A follower's request for blocks that do not exist yet waits until the next one is executed: one
+//! request per follower, the newest.
 
 mod had;
 mod requests;
@@ -16,22 +19,22 @@ pub use requests::{Requests, WaitingRequests, requests};
 use self::had::Had;
 use crate::{
     clock::Clock,
+    directory::{Directory, PeerIndex},
     live::LiveStatus,
     metrics::NodeMetrics,
-    outlet::{InFlight, Outlet},
+    outlet::{InFlight, Wire, send_to},
     snapshots::Snapshots,
 };
 use anyhow::Context;
 use commonware_codec::{Encode, EncodeSize};
-use quorate_consensus::{Moment, Outbound, Target};
+use quorate_consensus::Moment;
 use quorate_lanes::{Bucket, Lane, Shaper, Waiting};
 use quorate_storage::store::{Served, Store};
 use quorate_types::{
-    Block, ChunkAnswer, ChunkRequest, Committees, Digest, EpochLength, Height, Message,
-    ValidatorIndex,
+    Block, Certificate, ChunkAnswer, ChunkRequest, Digest, EpochLength, Height, Message,
     limits::{MAX_RANGE_BLOCKS, RANGE_REPLY_BYTES},
 };
-use std::{sync::Arc, time::Duration};
+use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 pub use quorate_lanes::Sharing;
 
@@ -64,6 +67,8 @@ pub enum Request {
     Held(Arc<Block>),
     /// Finalised blocks from this height on.
     Range(Height),
+    /// The same, as soon as there are any.
+    Follow(Height),
     /// The newest snapshot.
     Snapshot,
     /// A part of a snapshot.
@@ -74,6 +79,7 @@ impl Request {
     fn is(&self, other: &Self) -> bool {
         match (self, other) {
             (Self::Range(one), Self::Range(other)) => one == other,
+            (Self::Follow(one), Self::Follow(other)) => one == other,
             (Self::Snapshot, Self::Snapshot) => true,
             (Self::Chunk(one), Self::Chunk(other)) => one == other,
             (one, other) => one.block_id().is_some() && one.block_id() == other.block_id(),
@@ -84,13 +90,13 @@ impl Request {
         match self {
             Self::Stored(id) => Some(*id),
             Self::Held(block) => Some(block.id()),
-            Self::Range(_) | Self::Snapshot | Self::Chunk(_) => None,
+            Self::Range(_) | Self::Follow(_) | Self::Snapshot | Self::Chunk(_) => None,
         }
     }
 
     /// Whether nothing but the requester's own progress waits for the answer, however large.
     fn is_bulk(&self) -> bool {
-        matches!(self, Self::Range(_) | Self::Chunk(_))
+        matches!(self, Self::Range(_) | Self::Follow(_) | Self::Chunk(_))
     }
 }
 
@@ -117,7 +123,7 @@ pub struct Sources {
     pub store: Store,
     pub snapshots: Arc<Snapshots>,
     pub epoch_length: EpochLength,
-    pub committees: Committees,
+    pub peers: Directory,
     /// Who votes.
     pub live: Arc<LiveStatus>,
 }
@@ -126,12 +132,16 @@ pub struct Sources {
 pub struct Server {
     sources: Sources,
     clock: Arc<dyn Clock>,
-    outlet: Outlet,
+    wire: Wire,
     in_flight: InFlight,
     requests: WaitingRequests,
     block_budgets: Vec<Bucket>,
     shaper: Shaper,
     had: Vec<Had>,
+    /// Followers that wait for the next final block, each with the height from which on.
+    held: BTreeMap<PeerIndex, Height>,
+    /// The newest block when `held` was last looked through.
+    tip: Height,
     metrics: Arc<NodeMetrics>,
 }
 
@@ -141,21 +151,23 @@ impl Server {
         sources: Sources,
         upload: Upload,
         clock: Arc<dyn Clock>,
-        (outlet, in_flight): (Outlet, InFlight),
+        (wire, in_flight): (Wire, InFlight),
         requests: WaitingRequests,
         metrics: Arc<NodeMetrics>,
     ) -> Self {
-        let size = sources.committees.known().size();
+        let size = sources.peers.size();
         let budget = Bucket::new(BLOCK_BYTES_PER_SECOND, BLOCK_BURST_BYTES);
         Self {
             sources,
             clock,
-            outlet,
+            wire,
             in_flight,
             requests,
             block_budgets: vec![budget; size],
             shaper: Shaper::new(size, upload.bytes_per_second, upload.sharing),
             had: (0..size).map(|_| Had::default()).collect(),
+            held: BTreeMap::new(),
+            tip: Height(0),
             metrics,
         }
     }
@@ -203,6 +215,7 @@ impl Server {
     ///
     /// If the database cannot be read.
     pub fn serve_waiting(&mut self) -> anyhow::Result<()> {
+        self.take_up_held();
         loop {
             let now = self.clock.now();
             let block = self.requests.take_block(|peer| {
@@ -224,9 +237,26 @@ impl Server {
         }
     }
 
-    fn serve_bulk(&mut self, from: ValidatorIndex, request: Request) -> anyhow::Result<()> {
+    /// Requests of followers count as new once there is a block that they do not have.
+    fn take_up_held(&mut self) {
+        let tip = self.sources.store.tip().height;
+        if std::mem::replace(&mut self.tip, tip) < tip {
+            for (peer, from) in std::mem::take(&mut self.held) {
+                self.requests.follow_again(peer, from);
+            }
+        }
+    }
+
+    fn serve_bulk(&mut self, from: PeerIndex, request: Request) -> anyhow::Result<()> {
         let began = self.clock.now();
+        let followed = match request {
+            Request::Follow(height) => Some(height),
+            _ => None,
+        };
         let answer = self.answer(request).context("cannot answer a peer")?;
+        if let (Some(height), None) = (followed, &answer) {
+            self.held.insert(from, height);
+        }
         let now = self.clock.now();
         let bytes = answer.as_ref().map_or(0, EncodeSize::encode_size);
         let price = answer.as_ref().map_or(BLOCK_PRICE_BYTES, price) as u64;
@@ -257,18 +287,15 @@ impl Server {
         Ok(())
     }
 
-    fn send(&self, to: ValidatorIndex, answer: Option<Message>) {
-        if let Some(message) = answer {
-            self.outlet.send(vec![Outbound {
-                to: Target::One(to),
-                message,
-            }]);
+    fn send(&self, to: PeerIndex, answer: Option<Message>) {
+        if let (Some(identity), Some(message)) = (self.sources.peers.identity(to), answer) {
+            send_to(&self.wire, identity, message);
         }
     }
 
     /// Bytes that a peer was sent, and that its connection has not taken.
     fn unsent(&self, peer: usize) -> usize {
-        let identity = self.sources.committees.known().identities()[peer];
+        let identity = self.sources.peers.identities()[peer];
         (self.in_flight)(Lane::Fetch, &identity)
     }
 
@@ -281,8 +308,9 @@ impl Server {
         waiting
             .map(|(peer, next)| {
                 let unsent = self.unsent(peer);
-                let place = ValidatorIndex::at(peer);
-                let votes = matches!(next, Request::Chunk(_)) && self.sources.live.votes_now(place);
+                let place = self.sources.peers.validator(PeerIndex(peer));
+                let votes = place.is_some_and(|place| self.sources.live.votes_now(place));
+                let votes = votes && matches!(next, Request::Chunk(_));
                 Waiting {
                     peer,
                     is_ready: unsent < IN_FLIGHT_BYTES,
@@ -308,11 +336,13 @@ impl Server {
                 Ok(block.map(|stored| Message::BlockReply(stored.block)))
             }
             Request::Range(from) => match range(store, self.sources.epoch_length, from)? {
-                Some(blocks) => Ok(Some(blocks)),
-                None => {
-                    let oldest = store.pruned_below()?;
-                    Ok((from < oldest).then_some(Message::Pruned { from, oldest }))
-                }
+                Some(blocks) => Ok(Some(blocks.into_message())),
+                None => pruned(store, from),
+            },
+            Request::Follow(from) => match range(store, self.sources.epoch_length, from)? {
+                Some(blocks) if blocks.is_of_use => Ok(Some(blocks.into_message())),
+                Some(_) => Ok(None),
+                None => pruned(store, from),
             },
             Request::Snapshot => {
                 let newest = snapshots.newest();
@@ -356,13 +386,33 @@ pub(crate) fn chunk(snapshots: &Snapshots, request: &ChunkRequest) -> anyhow::Re
     })
 }
 
+/// Word that a block is not kept any longer.
+fn pruned(store: &Store, from: Height) -> anyhow::Result<Option<Message>> {
+    let oldest = store.pruned_below()?;
+    Ok((from < oldest).then_some(Message::Pruned { from, oldest }))
+}
+
+/// Consecutive blocks.
+struct Range {
+    blocks: Vec<Arc<Block>>,
+    /// The last one's finalization.
+    finalization: Option<Certificate>,
+    /// Whether they end in a finalization, or there is no room for one.
+    is_of_use: bool,
+}
+
+impl Range {
+    fn into_message(self) -> Message {
+        Message::RangeReply {
+            blocks: self.blocks,
+            finalization: self.finalization,
+        }
+    }
+}
+
 /// Consecutive blocks up to the last one with a finalization of its own, within the limits and the
 /// epoch: the receiver verifies with the keys of the epoch that it is in.
-fn range(
-    store: &Store,
-    epoch_length: EpochLength,
-    from: Height,
-) -> anyhow::Result<Option<Message>> {
+fn range(store: &Store, epoch_length: EpochLength, from: Height) -> anyhow::Result<Option<Range>> {
     let mut blocks = Vec::new();
     let mut finalization = None;
     let mut closed = 0;
@@ -383,11 +433,13 @@ fn range(
         }
         height = height.next();
     }
+    let is_full = blocks.len() >= MAX_RANGE_BLOCKS || bytes >= RANGE_REPLY_BYTES;
     if closed > 0 {
         blocks.truncate(closed);
     }
-    Ok((!blocks.is_empty()).then_some(Message::RangeReply {
+    Ok((!blocks.is_empty()).then_some(Range {
         blocks,
+        is_of_use: finalization.is_some() || is_full,
         finalization,
     }))
 }
@@ -398,7 +450,7 @@ pub(crate) mod tests {
     use crate::{clock::testing::Hand, serve::requests::LIMITS, testing::chain};
     use parking_lot::Mutex;
     use quorate_lanes::To;
-    use quorate_types::{ChainId, Epoch, Header, Memo, Transaction, Transfer, View};
+    use quorate_types::{ChainId, Committees, Epoch, Header, Memo, Transaction, Transfer, View};
     use std::{
         collections::BTreeMap,
         sync::atomic::{AtomicUsize, Ordering::Relaxed},
@@ -437,7 +489,6 @@ pub(crate) mod tests {
             false => 0,
         });
         let (requests, receiver) = requests(committees.known().size());
-        let outlet = Outlet::new(wire, committees.clone());
         let metrics = NodeMetrics::register(&prometheus::Registry::new()).expect("empty");
         let metrics = Arc::new(metrics);
         let server = Server::new(
@@ -445,12 +496,15 @@ pub(crate) mod tests {
                 store,
                 snapshots: Arc::new(Snapshots::new(clock.clone())),
                 epoch_length: EpochLength::DEFAULT,
-                live: Arc::new(LiveStatus::new(committees.clone(), ValidatorIndex(0))),
-                committees,
+                live: Arc::new(LiveStatus::new(
+                    committees.clone(),
+                    quorate_types::ValidatorIndex(0),
+                )),
+                peers: Directory::of_validator(committees.known(), &[]),
             },
             Upload::default(),
             clock.clone(),
-            (outlet, flight),
+            (wire, flight),
             receiver,
             metrics,
         );
@@ -498,7 +552,7 @@ pub(crate) mod tests {
     fn who_asks_for_much_waits_for_its_budget_and_others_do_not() {
         let mut scene = scene();
         let blocks: Vec<_> = (1..=4).map(block).collect();
-        let (greedy, modest) = (ValidatorIndex(1), ValidatorIndex(2));
+        let (greedy, modest) = (PeerIndex(1), PeerIndex(2));
         for _ in 0..50 {
             for block in &blocks {
                 scene.requests.ask(greedy, Request::Held(block.clone()));
@@ -523,7 +577,7 @@ pub(crate) mod tests {
     #[test]
     fn who_does_not_read_its_answers_gets_no_more() {
         let mut scene = scene();
-        let reader = ValidatorIndex(0);
+        let reader = PeerIndex(0);
         scene.in_flight.store(IN_FLIGHT_BYTES, Relaxed);
         scene.requests.ask(reader, Request::Held(block(1)));
         scene.server.serve_waiting().expect("nothing is read");
@@ -536,7 +590,7 @@ pub(crate) mod tests {
     #[test]
     fn the_same_request_waits_once_and_a_queue_has_an_end() {
         let scene = scene();
-        let peer = ValidatorIndex(3);
+        let peer = PeerIndex(3);
         for _ in 0..1_000 {
             assert!(scene.requests.ask(peer, Request::Range(Height(1))));
             assert!(scene.requests.ask(peer, Request::Stored(Digest([1; 32]))));
@@ -545,7 +599,7 @@ pub(crate) mod tests {
             assert!(scene.requests.ask(peer, Request::Range(Height(height))));
         }
         assert!(!scene.requests.ask(peer, Request::Range(Height(1_000))));
-        let other = ValidatorIndex(2);
+        let other = PeerIndex(2);
         assert!(scene.requests.ask(other, Request::Range(Height(1_000))));
     }
 }

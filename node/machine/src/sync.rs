@@ -34,7 +34,7 @@ mod inbox;
 mod peers;
 mod progress;
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;
 mod work;
 
 pub use inbox::{Arrival, Arrivals, SyncInbox, inbox};
@@ -46,20 +46,21 @@ use self::{
 };
 use crate::{
     clock::Clock,
-    outlet::{Outlet, Wire},
+    directory::{Directory, PeerIndex},
+    outlet::{Wire, send_to},
     replica::{Cut, Cutter},
 };
 use anyhow::Context;
 use bytes::Bytes;
 use commonware_codec::DecodeExt;
-use quorate_consensus::{Moment, Outbound, Target};
+use quorate_consensus::Moment;
 use quorate_storage::{
     store::{ChunkError, Coverage, Store},
     tree::Chunk,
 };
 use quorate_types::{
-    Block, Certificate, ChainId, ChunkAnswer, ChunkRequest, Committees, Frame, Head, Height,
-    Identity, Message, SnapshotProof, SnapshotSubject, ValidatorIndex,
+    Block, Certificate, ChainId, ChunkAnswer, ChunkRequest, Frame, Head, Height, Identity, Message,
+    SnapshotProof, SnapshotSubject,
 };
 use std::{sync::Arc, time::Duration};
 use tracing::{info, warn};
@@ -102,8 +103,12 @@ pub type VerifyCertificate = Box<dyn Fn(&Certificate) -> bool + Send>;
 /// What state sync needs.
 pub struct SyncParts {
     pub chain: ChainId,
-    pub committees: Committees,
-    pub own: ValidatorIndex,
+    /// Whom to fetch from.
+    pub peers: Directory,
+    /// This node among the peers, if it is.
+    pub own: Option<PeerIndex>,
+    /// How many of the peers may be faulty.
+    pub faults: usize,
     pub store: Store,
     pub clock: Arc<dyn Clock>,
     pub wire: Wire,
@@ -114,7 +119,6 @@ pub struct SyncParts {
 /// State sync under way. Driven by frames, links and time.
 pub struct StateSync {
     parts: SyncParts,
-    outlet: Outlet,
     peers: Peers,
     coverage: Coverage,
     /// Whether the database holds the state of no block.
@@ -140,10 +144,8 @@ impl StateSync {
         let now = parts.clock.now();
         let coverage = parts.store.coverage()?;
         let begun = parts.store.is_syncing()?;
-        let outlet = Outlet::new(parts.wire.clone(), parts.committees.clone());
         Ok(Self {
-            peers: Peers::new(parts.committees.known().size(), parts.own),
-            outlet,
+            peers: Peers::new(parts.peers.size(), parts.own),
             coverage,
             begun,
             target: None,
@@ -165,8 +167,11 @@ impl StateSync {
     }
 
     /// The peers that were caught with something invalid.
-    pub fn blamed(&self) -> Vec<ValidatorIndex> {
-        self.peers.banned()
+    pub fn blamed(&self) -> Vec<Identity> {
+        let banned = self.peers.banned().into_iter();
+        banned
+            .filter_map(|peer| self.parts.peers.identity(peer))
+            .collect()
     }
 
     /// Whether anything was changed in the database. Before that, the sync can be given up.
@@ -194,7 +199,7 @@ impl StateSync {
 
     /// Upon a link that was made or lost.
     pub fn linked(&mut self, peer: Identity, up: bool) {
-        let Some(place) = self.parts.committees.known().place(&peer) else {
+        let Some(place) = self.parts.peers.find(&peer) else {
             return;
         };
         if up {
@@ -212,7 +217,7 @@ impl StateSync {
     ///
     /// If the database fails: halt.
     pub fn receive(&mut self, from: Identity, bytes: Bytes) -> anyhow::Result<()> {
-        let Some(place) = self.parts.committees.known().place(&from) else {
+        let Some(place) = self.parts.peers.find(&from) else {
             return Ok(());
         };
         if self.peers.at(place).banned || self.is_done {
@@ -264,19 +269,18 @@ impl StateSync {
         self.go_on()
     }
 
-    fn ask(&mut self, peer: ValidatorIndex) {
+    fn ask(&mut self, peer: PeerIndex) {
         self.peers.at(peer).asked = true;
         self.send(peer, Message::SnapshotRequest);
     }
 
-    fn send(&self, peer: ValidatorIndex, message: Message) {
-        self.outlet.send(vec![Outbound {
-            to: Target::One(peer),
-            message,
-        }]);
+    fn send(&self, peer: PeerIndex, message: Message) {
+        if let Some(identity) = self.parts.peers.identity(peer) {
+            send_to(&self.parts.wire, identity, message);
+        }
     }
 
-    fn on_snapshot(&mut self, from: ValidatorIndex, proof: Option<Box<SnapshotProof>>) {
+    fn on_snapshot(&mut self, from: PeerIndex, proof: Option<Box<SnapshotProof>>) {
         let peer = self.peers.at(from);
         if !std::mem::take(&mut peer.asked) {
             return;
@@ -354,7 +358,7 @@ impl StateSync {
         let floor = self.floor();
         // What a single peer offers may be a lure: a final state that nobody else keeps, and that it
         // does not serve. With f + 1 there is an honest one among them.
-        let enough = self.parts.committees.known().faults() + 1;
+        let enough = self.parts.faults + 1;
         let is_late = self
             .first_offer
             .is_some_and(|first| now >= first.after(LONE_OFFER_AFTER));
@@ -426,7 +430,7 @@ impl StateSync {
 
     fn on_chunk(
         &mut self,
-        from: ValidatorIndex,
+        from: PeerIndex,
         request: ChunkRequest,
         answer: ChunkAnswer,
     ) -> anyhow::Result<()> {
@@ -523,14 +527,14 @@ impl StateSync {
     }
 
     /// The peer is faulty. It is not asked again, and its link is cut.
-    fn blame(&mut self, place: ValidatorIndex, why: &str) {
-        let Some(identity) = self.parts.committees.known().identity(place) else {
+    fn blame(&mut self, place: PeerIndex, why: &str) {
+        let Some(identity) = self.parts.peers.identity(place) else {
             return;
         };
         if self.peers.at(place).banned {
             return;
         }
-        warn!(validator = place.0, why, "state sync: a peer is faulty");
+        warn!(peer = identity.short(), why, "state sync: a peer is faulty");
         let peer = self.peers.at(place);
         peer.banned = true;
         peer.offer = None;

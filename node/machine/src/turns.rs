@@ -1,9 +1,9 @@
 //! Channels from many peers to one thread, with a queue for each peer.
 
+use crate::directory::PeerIndex;
 use crossbeam_channel::{Receiver, RecvTimeoutError, Sender, bounded};
 use parking_lot::Mutex;
 use quorate_lanes::{FairLimits, FairQueue};
-use quorate_types::ValidatorIndex;
 use std::{sync::Arc, time::Duration};
 
 /// Wakes the thread that waits at a [`Bell`].
@@ -69,7 +69,7 @@ pub(crate) fn turns<T>(peers: usize, limits: FairLimits) -> (TurnSender<T>, Turn
 
 impl<T> TurnSender<T> {
     /// Adds items of a peer without waiting. Returns how many there was no room for.
-    pub(crate) fn send(&self, from: ValidatorIndex, bytes: usize, item: T) -> usize {
+    pub(crate) fn send(&self, from: PeerIndex, bytes: usize, item: T) -> usize {
         let lost = self.queue.lock().push(from.as_usize(), bytes, item);
         self.ringer.ring();
         lost.len()
@@ -83,9 +83,9 @@ impl<T> TurnReceiver<T> {
     }
 
     /// Takes the next item of the peers that may be served.
-    pub(crate) fn take(&self, may: impl Fn(usize) -> bool) -> Option<(ValidatorIndex, T)> {
+    pub(crate) fn take(&self, may: impl Fn(usize) -> bool) -> Option<(PeerIndex, T)> {
         let (peer, item) = self.queue.lock().pop_from(may)?;
-        Some((ValidatorIndex::at(peer), item))
+        Some((PeerIndex(peer), item))
     }
 
     pub(crate) fn is_empty(&self) -> bool {

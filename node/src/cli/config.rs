@@ -6,13 +6,14 @@ use super::{
     passphrases::Source,
 };
 use crate::{
-    config::{NewConfig, ValidatorConfig},
+    config::{AnyConfig, NewConfig},
     genesis::GENESIS_FILE,
     keys,
     owner::{self, Owner},
 };
 use anyhow::bail;
 use clap::{Args, Subcommand};
+use quorate_api::verdict::counted;
 use quorate_files::make_private_folder;
 use quorate_machine::machine::ConsensusConfig;
 use quorate_p2p::{PeerAddress, system_lookup};
@@ -76,38 +77,42 @@ impl Check {
     fn run(self) -> anyhow::Result<()> {
         let access = self.passphrase.access(true);
         let path = self.config.as_ref().unwrap_or(&self.file);
-        let config = ValidatorConfig::load(path, &access)?;
+        let config = AnyConfig::load(path, &access)?;
+        let (node, validator) = (config.node(), config.validator());
         let mut problems: Vec<String> = Vec::new();
         let mut warnings: Vec<String> = Vec::new();
-        for path in &config.key_files {
+        let vote_file = validator.map(|validator| &validator.vote_file);
+        for path in [Some(&node.identity_file), vote_file].into_iter().flatten() {
             if !keys::is_encrypted(path)? {
                 warnings.push(format!(
-                    "{} is not encrypted: `quorate run` takes it with --allow-plain-keys only",
-                    path.display()
+                    "{} is not encrypted: `quorate {}` takes it with --allow-plain-keys only",
+                    path.display(),
+                    if validator.is_some() { "run" } else { "follow" }
                 ));
             }
         }
-        match is_writable(&config.data_dir) {
+        match is_writable(&node.data_dir) {
             Err(problem) => problems.push(problem),
-            Ok(()) => warnings.extend(openness(&config.data_dir)),
+            Ok(()) => warnings.extend(openness(&node.data_dir)),
         }
-        problems.extend(data::problems(&config));
-        warnings.extend(data::warnings(&config));
-        warnings.extend(unresolved(&config.p2p.peers));
+        problems.extend(data::problems(node, validator));
+        warnings.extend(data::warnings(node, validator));
+        warnings.extend(unresolved(&node.p2p.peers));
+        warnings.extend(unresolved(&node.p2p.followers));
         let own = Owner {
-            chain_id: config.chain,
-            identity: config.identity.identity(),
+            chain_id: node.chain,
+            identity: node.identity.identity(),
         };
         problems.extend(
-            owner::check(&config.data_dir, &own)
+            owner::check(&node.data_dir, &own)
                 .err()
                 .map(|e| e.to_string()),
         );
         let listeners = [
-            ("p2p.listen", config.p2p.listen),
-            ("rpc.listen", config.rpc.listen),
+            ("p2p.listen", node.p2p.listen),
+            ("rpc.listen", node.rpc.listen),
         ];
-        let admin = config.admin.map(|listen| ("admin.listen", listen));
+        let admin = node.admin.map(|listen| ("admin.listen", listen));
         for (key, address) in listeners.into_iter().chain(admin) {
             match TcpListener::bind(address).map_err(|error| (error.kind(), error)) {
                 Ok(_) => {}
@@ -122,13 +127,13 @@ impl Check {
                 }
             }
         }
-        if !config.rpc.listen.ip().is_loopback() {
+        if !node.rpc.listen.ip().is_loopback() {
             warnings.push(format!(
                 "`rpc.listen` {} can be reached from other machines and has no authentication",
-                config.rpc.listen
+                node.rpc.listen
             ));
         }
-        match config.admin {
+        match node.admin {
             None => warnings.push(
                 "there is no `[admin]` section: metrics are served over the control socket only"
                     .to_owned(),
@@ -142,20 +147,25 @@ impl Check {
         if self.json {
             print_json(&json!({
                 "ok": problems.is_empty(),
-                "chain_id": config.chain,
-                "validator": config.place,
+                "chain_id": node.chain,
+                "validator": validator.map(|validator| validator.place),
                 "problems": problems,
                 "warnings": warnings,
                 "not_checked": NOT_CHECKED,
             }))?;
         } else {
             let mut lines: Vec<String> = warnings.iter().map(|w| format!("warning: {w}")).collect();
+            let size = node.committees.known().size();
+            let who = match validator {
+                Some(validator) => format!("validator {} of {size}", validator.place),
+                None => format!(
+                    "a follower of {}",
+                    counted(node.p2p.peers.len() as u64, "node")
+                ),
+            };
             lines.push(format!(
-                "validator {} of {} on the chain {} ({})",
-                config.place,
-                config.committees.known().size(),
-                config.genesis.name,
-                config.chain
+                "{who} on the chain {} ({})",
+                node.genesis.name, node.chain
             ));
             lines.push(format!("not checked: {}", NOT_CHECKED.join("; ")));
             print_lines(&lines)?;
@@ -228,11 +238,13 @@ impl ShowDefaults {
             SocketAddr::from((Ipv4Addr::new(192, 0, 2, 1), 26_600)).into(),
         );
         let text = NewConfig {
+            is_follower: false,
+            followers: &[],
             genesis: Path::new(GENESIS_FILE),
             p2p_listen: SocketAddr::from((Ipv4Addr::UNSPECIFIED, 26_600)),
             local: false,
             rpc_listen: SocketAddr::from((Ipv4Addr::LOCALHOST, 26_601)),
-            admin_listen: SocketAddr::from((Ipv4Addr::LOCALHOST, 26_701)),
+            admin_listen: Some(SocketAddr::from((Ipv4Addr::LOCALHOST, 26_701))),
             peers: &[peer],
             own: Identity([0xff; 32]),
             retention_blocks: None,

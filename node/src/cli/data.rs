@@ -1,25 +1,26 @@
 //! Checks of a data directory before a validator starts on it.
 
-use crate::{config::ValidatorConfig, marker, moved, node::lock_directory, space::room_of};
+use crate::{
+    config::{NodeConfig, ValidatorConfig},
+    marker, moved,
+    node::lock_directory,
+    space::room_of,
+};
 use quorate_machine::{live::Room, machine::journal_folder};
 use quorate_storage::store::Store;
 use std::{fs, os::unix::fs::MetadataExt as _, path::Path};
 
-/// Returns the problems that would keep the validator from starting.
-pub(super) fn problems(config: &ValidatorConfig) -> Vec<String> {
+/// Returns the problems that would keep the node from starting.
+pub(super) fn problems(node: &NodeConfig, validator: Option<&ValidatorConfig>) -> Vec<String> {
     let mut problems = Vec::new();
-    let [_, vote_key] = &config.key_files;
-    problems.extend(
-        moved::check(&config.data_dir, vote_key)
-            .err()
-            .map(|error| error.to_string()),
-    );
-    problems.extend(foreign_files(&config.data_dir));
-    if lacks_journal(config) && config.committees.known().size() == 1 {
+    let moved = validator.map(|config| moved::check(&node.data_dir, &config.vote_file));
+    problems.extend(moved.and_then(Result::err).map(|error| error.to_string()));
+    problems.extend(foreign_files(&node.data_dir));
+    if validator.is_some_and(lacks_journal) && node.committees.known().size() == 1 {
         problems.push(format!(
             "there is no vote journal in {}, although the vote key was used, and this is the only validator: see \
              `docs/OPERATING.md`, *The vote journal*. Restore nothing from a copy",
-            journal_folder(&config.data_dir).display()
+            journal_folder(&node.data_dir).display()
         ));
     }
     problems
@@ -27,24 +28,24 @@ pub(super) fn problems(config: &ValidatorConfig) -> Vec<String> {
 
 /// Whether the vote journal is missing although the validator has voted before.
 fn lacks_journal(config: &ValidatorConfig) -> bool {
-    let [_, vote_key] = &config.key_files;
+    let vote_key = &config.vote_file;
     // An interrupted write leaves an empty file, which does not count as a journal.
-    let entries = fs::read_dir(journal_folder(&config.data_dir));
+    let entries = fs::read_dir(journal_folder(&config.node.data_dir));
     let has_journal = entries
         .into_iter()
         .flatten()
         .flatten()
         .filter_map(|entry| entry.metadata().ok())
         .any(|data| data.len() > 0);
-    let was_used = marker::is_used(vote_key, config.chain).unwrap_or(true);
-    !has_journal && (was_used || !Store::is_absent(&config.data_dir.join("db")))
+    let was_used = marker::is_used(vote_key, config.node.chain).unwrap_or(true);
+    !has_journal && (was_used || !Store::is_absent(&config.node.data_dir.join("db")))
 }
 
-/// Returns the problems that would not keep the validator from starting.
-pub(super) fn warnings(config: &ValidatorConfig) -> Vec<String> {
+/// Returns the problems that would not keep the node from starting.
+pub(super) fn warnings(node: &NodeConfig, validator: Option<&ValidatorConfig>) -> Vec<String> {
     let mut warnings = Vec::new();
-    let data = &config.data_dir;
-    if lacks_journal(config) && config.committees.known().size() > 1 {
+    let data = &node.data_dir;
+    if validator.is_some_and(lacks_journal) && node.committees.known().size() > 1 {
         warnings.push(format!(
             "there is no vote journal in {}, although the vote key was used: the validator will follow, and vote \
              once the others have told from which view on it may (`docs/OPERATING.md`, *The vote journal*)",
@@ -53,14 +54,14 @@ pub(super) fn warnings(config: &ValidatorConfig) -> Vec<String> {
     }
     if let Some(room) = room_of(data).filter(Room::is_low) {
         warnings.push(format!(
-            "`data_dir`: {} MiB are free on the disk of {}; a validator stops on a full one",
+            "`data_dir`: {} MiB are free on the disk of {}; a node stops on a full one",
             room.free_bytes >> 20,
             data.display()
         ));
     }
     if data.join("LOCK").is_file() && lock_directory(data).is_err() {
         warnings.push(format!(
-            "{} is in use: the validator runs, or a `quorate db` command",
+            "{} is in use: the node runs, or a `quorate db` command",
             data.display()
         ));
     }

@@ -89,7 +89,7 @@ fn open(control: &Control, purpose: Use) -> anyhow::Result<Opened> {
         "{} holds no database: the validator never ran, or another --config is meant",
         data.display()
     );
-    let lock = lock_directory(&data).context("stop the validator first")?;
+    let lock = lock_directory(&data).context("stop the node first")?;
     let genesis = control.genesis()?;
     let path = data.join("db");
     let store = match purpose {
@@ -131,7 +131,9 @@ impl Check {
             let percent = (done * 100).checked_div(all).unwrap_or(100);
             line.show(format!("checking {what}: {percent} %"));
         };
-        let report = check::database(&opened.store, &opened.data, &opened.genesis, &mut progress)?;
+        let (store, genesis) = (&opened.store, &opened.genesis);
+        let votes = self.control.votes()?;
+        let report = check::database(store, &opened.data, genesis, votes, &mut progress)?;
         drop(line);
         if self.json {
             print_json(&report)?;

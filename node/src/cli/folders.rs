@@ -83,11 +83,13 @@ pub(super) fn write(
         false => Ipv4Addr::UNSPECIFIED,
     };
     let config = NewConfig {
+        is_follower: false,
+        followers: &[],
         genesis: Path::new(GENESIS_FILE),
         p2p_listen: SocketAddr::from((any, address.port())),
         local: address.ip().is_some_and(|at| at.ip().is_loopback()),
         rpc_listen: SocketAddr::from((Ipv4Addr::LOCALHOST, http_port)),
-        admin_listen: SocketAddr::from((Ipv4Addr::LOCALHOST, admin_port)),
+        admin_listen: Some(SocketAddr::from((Ipv4Addr::LOCALHOST, admin_port))),
         peers,
         own: *own,
         retention_blocks: None,

@@ -54,6 +54,7 @@ const LINE_INTERVAL: [Duration; 2] = [Duration::from_secs(1), Duration::from_sec
   quorate localnet
   quorate localnet --validators 7 --load 1000 --for 1m
   quorate localnet --busy --late 12000
+  quorate localnet --followers 1
   quorate localnet --dir /tmp/net --for 30s --json > figures.json")]
 pub(super) struct Localnet {
     /// How many validators; by default 4, or as many as the directory's network has
@@ -93,6 +94,10 @@ pub(super) struct Localnet {
     /// it fetches the state
     #[arg(long, value_name = "BLOCKS", conflicts_with = "kill_every")]
     late: Option<u64>,
+    /// How many followers to run: nodes without a vote that serve clients. The explorer then reads from them
+    /// (default: 0)
+    #[arg(long, value_name = "N")]
+    followers: Option<usize>,
     /// Plot memory, disk usage and block time over the run to this SVG file, and write a CSV file
     /// beside it
     #[arg(long, value_name = "FILE")]
@@ -107,7 +112,8 @@ pub(super) struct Localnet {
     #[arg(long, value_name = "N")]
     accounts: Option<u32>,
     /// The first port. Validator i uses ports P + 2i (peers) and P + 2i + 1 (HTTP); the next port
-    /// is the explorer's, and the ones after it serve metrics and the live pages (default: 26600)
+    /// is the explorer's, the ones after it serve metrics and the live pages, and the ones after those
+    /// are the followers' (default: 26600)
     #[arg(long, value_name = "P")]
     base_port: Option<u16>,
     /// The chain's name (default: localnet)
@@ -186,6 +192,7 @@ impl Localnet {
             idle_interval_ms: 1_000,
             block_limits: DEFAULT_LIMITS,
             accounts: 1_000,
+            followers: 0,
             base_port: 26_600,
         };
         let saved = setup::saved(&self.dir)?;
@@ -232,6 +239,7 @@ impl Localnet {
         }
         settings.validators = self.validators.unwrap_or(settings.validators);
         settings.accounts = self.accounts.unwrap_or(settings.accounts);
+        settings.followers = self.followers.unwrap_or(settings.followers);
         settings.base_port = self.base_port.unwrap_or(settings.base_port);
         Ok(settings)
     }
@@ -279,7 +287,12 @@ impl Localnet {
         if self.no_explorer {
             return None;
         }
-        match ExplorerProcess::start(binary, &self.dir, settings, &network.urls()) {
+        let followers = network.follower_urls();
+        let sources = match followers.is_empty() {
+            true => network.urls(),
+            false => followers,
+        };
+        match ExplorerProcess::start(binary, &self.dir, settings, &sources) {
             Ok(explorer) => Some(explorer),
             Err(error) => {
                 eprintln!("warning: no explorer: {error:#}");
@@ -292,6 +305,9 @@ impl Localnet {
         for (place, url) in network.urls().iter().enumerate() {
             let admin = network.settings().admin_address(place);
             eprintln!("validator {place}: {url}  live page http://{admin}/");
+        }
+        for (place, url) in network.follower_urls().iter().enumerate() {
+            eprintln!("follower {place}:  {url}");
         }
         if let Some(explorer) = explorer {
             eprintln!("explorer:    {}", explorer.url());

@@ -111,7 +111,7 @@ impl Export {
              ties it to this machine: copy its folder, and remove it here",
             data.display()
         );
-        let _lock = lock_directory(&data).context("stop the validator first")?;
+        let _lock = lock_directory(&data).context("stop the node first")?;
         let vote_key = self.control.path_at("vote_key")?;
         let marks = moved::marks(&data, &vote_key);
         if let Err(error) = moved::check(&data, &vote_key)

@@ -207,7 +207,7 @@ fn describe(mut peers: Vec<PeerDetailJson>, now_ms: u64, paint: Paint) -> Vec<St
         let link = &peer.peer;
         let mut row = vec![
             link.validator
-                .map_or_else(|| "?".to_owned(), |place| place.to_string()),
+                .map_or_else(|| "-".to_owned(), |place| place.to_string()),
             link.identity.short(),
             match link.connected {
                 true => "up".to_owned(),

@@ -37,7 +37,7 @@ impl Reset {
             "{} holds no database: there is nothing to remove",
             data.display()
         );
-        let lock = lock_directory(&data).context("stop the validator first")?;
+        let lock = lock_directory(&data).context("stop the node first")?;
         let bytes = folder_bytes(&database) as f64 / 1_048_576.0;
         if let Some(first) = self.first_block(&database) {
             eprintln!(

@@ -125,6 +125,15 @@ impl Control {
         self.path_at("data_dir")
     }
 
+    /// Whether the configuration is a validator's, and not a follower's.
+    pub(super) fn votes(&self) -> anyhow::Result<bool> {
+        let text = self.text()?;
+        let table: toml::Table = text
+            .parse()
+            .with_context(|| self.config.display().to_string())?;
+        Ok(table.contains_key("vote_key"))
+    }
+
     pub(super) fn genesis(&self) -> anyhow::Result<Genesis> {
         Ok(load_genesis(&self.path_at("genesis")?)?)
     }

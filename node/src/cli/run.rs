@@ -2,7 +2,7 @@
 
 use super::passphrases::Source;
 use crate::{
-    config::{LogFormat, ValidatorConfig},
+    config::{LogConfig, LogFormat, ValidatorConfig},
     node::{self, WrapWire},
     reload::{LogLevel, survive_hangups},
 };
@@ -58,29 +58,39 @@ impl Run {
         survive_hangups()?;
         let mut config =
             ValidatorConfig::load(&self.config, &self.passphrase.access(self.allow_plain_keys))?;
-        if let Some(format) = &self.log_format {
-            config.log.format = match format.as_str() {
-                "json" => LogFormat::Json,
-                _ => LogFormat::Text,
-            };
-        }
-        let is_level_given = self.log_level.is_some();
-        if let Some(level) = self.log_level {
-            crate::config::check_log_level(&level)
-                .map_err(|reason| anyhow::anyhow!("--log-level {level}: {reason}"))?;
-            config.log.level = level;
-        }
         config.survivors = self.surviving_view;
         let wrap_wire = change(&mut config)?;
-        let mut log_level = LogLevel::start(&config.log)?;
-        log_level.fixed = is_level_given;
-        for file in &config.key_files {
+        let log_level = apply_log(&mut config.node.log, self.log_format, self.log_level)?;
+        for file in [&config.node.identity_file, &config.vote_file] {
             if !crate::keys::is_encrypted(file)? {
                 tracing::warn!(file = %file.display(), "this key is NOT encrypted on disk");
             }
         }
         node::run(config, self.stop_with_stdin, log_level, wrap_wire)
     }
+}
+
+/// Starts logging, with the format and level of the command line if they are given.
+pub(super) fn apply_log(
+    config: &mut LogConfig,
+    format: Option<String>,
+    level: Option<String>,
+) -> anyhow::Result<LogLevel> {
+    if let Some(format) = format {
+        config.format = match format.as_str() {
+            "json" => LogFormat::Json,
+            _ => LogFormat::Text,
+        };
+    }
+    let is_level_given = level.is_some();
+    if let Some(level) = level {
+        crate::config::check_log_level(&level)
+            .map_err(|reason| anyhow::anyhow!("--log-level {level}: {reason}"))?;
+        config.level = level;
+    }
+    let mut log_level = LogLevel::start(config)?;
+    log_level.fixed = is_level_given;
+    Ok(log_level)
 }
 
 fn position(text: &str) -> Result<Position, String> {

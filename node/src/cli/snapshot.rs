@@ -6,7 +6,7 @@ use super::{
     rpc::{Control, block_on},
 };
 use crate::{
-    config::ValidatorConfig,
+    config::AnyConfig,
     node::{Imported, import_snapshot},
     snapshot_file::SnapshotWriter,
 };
@@ -186,7 +186,7 @@ fn share_before(span: &Span) -> f64 {
 impl Import {
     fn run(self) -> anyhow::Result<()> {
         let access = self.passphrase.access(self.allow_plain_keys);
-        let config = ValidatorConfig::load(&self.config, &access)?;
+        let config = AnyConfig::load(&self.config, &access)?;
         let started = Instant::now();
         let mut line = ProgressLine::new();
         let imported = import_snapshot(&config, &self.file, |share| {
@@ -204,6 +204,6 @@ impl Import {
             ("parts", format!("{parts}, all verified")),
             ("took", format!("{:.1} s", started.elapsed().as_secs_f64())),
         ])?;
-        print_lines(&["start the validator: it fetches the blocks after this one"])
+        print_lines(&["start the node: it fetches the blocks after this one"])
     }
 }

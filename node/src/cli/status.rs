@@ -162,10 +162,13 @@ fn fields(status: &StatusJson) -> Vec<String> {
     };
     field_lines(&[
         ("chain", format!("{} ({})", status.name, status.chain_id)),
-        (
-            "validator",
-            format!("{} of {}", status.validator, status.validators),
-        ),
+        match status.validator {
+            Some(place) => ("validator", format!("{place} of {}", status.validators)),
+            None => (
+                "follower",
+                format!("of a chain with {} validators", status.validators),
+            ),
+        },
         ("scheme", status.scheme.clone()),
         ("view", format!("{}.{}", status.epoch, status.view)),
         ("final height", height),
@@ -200,7 +203,7 @@ fn fields(status: &StatusJson) -> Vec<String> {
     ])
 }
 
-/// Formats a table of the other validators.
+/// Formats a table of the linked nodes. Those without a number are followers.
 fn peers(status: &StatusJson, paint: Paint) -> Vec<String> {
     if status.peers.is_empty() {
         return Vec::new();
@@ -216,7 +219,7 @@ fn peers(status: &StatusJson, paint: Paint) -> Vec<String> {
             .map(|other| other.state);
         vec![
             peer.validator
-                .map_or_else(|| "?".to_owned(), |place| place.to_string()),
+                .map_or_else(|| "-".to_owned(), |place| place.to_string()),
             peer.identity.short(),
             match peer.connected {
                 true => "up".to_owned(),

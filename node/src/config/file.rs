@@ -10,7 +10,7 @@ use std::{fmt, net::SocketAddr, path::PathBuf, time::Duration};
 pub(super) struct File {
     pub(super) genesis: PathBuf,
     pub(super) identity_key: PathBuf,
-    pub(super) vote_key: PathBuf,
+    pub(super) vote_key: Option<PathBuf>,
     pub(super) data_dir: PathBuf,
     pub(super) p2p: P2p,
     pub(super) rpc: Rpc,
@@ -35,6 +35,8 @@ pub(super) struct P2p {
     pub(super) upload_mbit: Option<u64>,
     #[serde(default)]
     pub(super) peers: Vec<Peer>,
+    #[serde(default)]
+    pub(super) followers: Vec<Peer>,
 }
 
 /// `p2p.timing`
@@ -45,7 +47,7 @@ pub(super) enum Timing {
     Wide,
 }
 
-/// `[[p2p.peers]]`
+/// `[[p2p.peers]]` and `[[p2p.followers]]`
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Peer {

@@ -7,6 +7,7 @@ use super::{
     file,
 };
 use crate::keys::KeyFileError;
+use quorate_crypto::Identity;
 use quorate_machine::{executor::Retention, machine::ConsensusConfig, mempool::MempoolLimits};
 use quorate_types::{Committee, ValidatorIndex};
 use std::{
@@ -51,6 +52,15 @@ pub(super) fn is_origin(text: &str) -> bool {
     })
 }
 
+/// Whose configuration it is.
+#[derive(Clone, Copy)]
+pub(super) enum Role<'a> {
+    /// A member of this committee, with its place.
+    Validator(&'a Committee, ValidatorIndex),
+    /// A node without a vote, with its identity.
+    Follower(&'a Committee, Identity),
+}
+
 /// Checks values against their ranges. Every error names the file.
 pub(super) struct Check<'a> {
     pub(super) path: &'a Path,
@@ -58,15 +68,10 @@ pub(super) struct Check<'a> {
 
 impl Check<'_> {
     /// Checks everything except keys and chain.
-    pub(super) fn values(
-        &self,
-        file: file::File,
-        committee: &Committee,
-        own: ValidatorIndex,
-    ) -> Result<Values, ConfigError> {
+    pub(super) fn values(&self, file: file::File, role: Role<'_>) -> Result<Values, ConfigError> {
         self.listeners(&file)?;
         Ok(Values {
-            p2p: self.p2p(file.p2p, committee, own)?,
+            p2p: self.p2p(file.p2p, role)?,
             rpc: self.rpc(file.rpc)?,
             admin: file.admin.map(|admin| admin.listen),
             mempool: self.mempool(&file.mempool)?,

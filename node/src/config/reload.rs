@@ -3,8 +3,8 @@
 //! Keys and the genesis file are not reread: that takes a passphrase, and neither can change. So
 //! the file is compared key by key. Two keys are applied at once; all others need a restart.
 
-use super::{Check, ConfigError, P2pConfig, ValidatorConfig, read_file};
-use quorate_types::{Committees, ValidatorIndex};
+use super::{Check, ConfigError, NodeConfig, P2pConfig, Role, read_file};
+use quorate_types::{Committees, Identity};
 use std::{
     collections::BTreeSet,
     path::{Path, PathBuf},
@@ -17,7 +17,7 @@ const TAKEN: [&str; 2] = ["p2p.peers", "log.level"];
 pub struct Reloader {
     path: PathBuf,
     committees: Committees,
-    place: ValidatorIndex,
+    identity: Identity,
     /// The content when the file was last read.
     table: toml::Table,
     started_with: toml::Table,
@@ -34,12 +34,12 @@ pub struct Changes {
 }
 
 impl Reloader {
-    /// Creates a reloader for a validator that runs with this configuration.
-    pub fn new(config: &ValidatorConfig) -> Self {
+    /// Creates a reloader for a node that runs with this configuration.
+    pub fn new(config: &NodeConfig) -> Self {
         Self {
             path: config.path.clone(),
             committees: config.committees.clone(),
-            place: config.place,
+            identity: config.identity.identity(),
             table: config.table.clone(),
             started_with: config.table.clone(),
         }
@@ -53,11 +53,16 @@ impl Reloader {
     ///
     /// # Errors
     ///
-    /// If a validator could not start with the file, keys and chain aside.
+    /// If the node could not start with the file, keys and chain aside.
     pub fn reload(&mut self) -> Result<Changes, ConfigError> {
         let (file, table) = read_file(&self.path)?;
         let check = Check { path: &self.path };
-        let values = check.values(file, self.committees.known(), self.place)?;
+        let committee = self.committees.known();
+        let role = match committee.place(&self.identity) {
+            Some(place) => Role::Validator(committee, place),
+            None => Role::Follower(committee, self.identity),
+        };
+        let values = check.values(file, role)?;
         let changed = differing(&self.table, &table);
         let mut need_restart = differing(&self.started_with, &table);
         need_restart.retain(|key| !TAKEN.contains(&key.as_str()));

@@ -1,4 +1,4 @@
-//! Generates a new `validator.toml`, with comments that explain every key.
+//! Generates a new `validator.toml` or `follower.toml`, with comments that explain every key.
 
 use super::{LogConfig, RpcConfig, SNAPSHOT_INTERVAL, format_duration, peers::BYTES_PER_MBIT};
 use quorate_crypto::Identity;
@@ -18,11 +18,16 @@ pub struct NewConfig<'a> {
     pub local: bool,
     /// The listen address of the HTTP API.
     pub rpc_listen: SocketAddr,
-    /// The listen address for metrics and other operator-only parts of the API.
-    pub admin_listen: SocketAddr,
-    /// The validators and their addresses. May include this validator.
+    /// The listen address for metrics and other operator-only parts of the API; `None` if they are
+    /// served over the control socket only.
+    pub admin_listen: Option<SocketAddr>,
+    /// A validator's: all validators and their addresses, perhaps with this one. A follower's: the
+    /// nodes that it follows.
     pub peers: &'a [(Identity, PeerAddress)],
+    /// The nodes that follow this one.
+    pub followers: &'a [(Identity, PeerAddress)],
     pub own: Identity,
+    pub is_follower: bool,
     /// How many final blocks to keep; `None` keeps all.
     pub retention_blocks: Option<u64>,
     /// How long to keep blocks.
@@ -44,100 +49,131 @@ impl NewConfig<'_> {
     }
 
     fn write(&self, text: &mut String) -> std::fmt::Result {
-        let Self {
-            genesis,
-            p2p_listen,
-            local,
-            rpc_listen,
-            admin_listen,
-            peers,
-            own,
-            retention_blocks,
-            retention_time,
-            min_block_interval,
-            idle_interval,
-        } = *self;
-        // A key with its default value is written as a comment.
-        let mark = |value: Duration, default: Duration| if value == default { "# " } else { "" };
-        let default = ConsensusConfig::default();
-        let interval = format_duration(min_block_interval);
-        let interval_mark = mark(min_block_interval, default.min_block_interval);
-        let idle = format_duration(idle_interval);
-        let idle_mark = mark(idle_interval, default.timing.idle_interval);
-        let retention = match retention_blocks {
-            Some(blocks) => format!("retention_blocks = {blocks}"),
-            None => "# retention_blocks = 0".to_owned(),
+        self.write_files(text)?;
+        self.write_links(text)?;
+        self.write_rpc(text)?;
+        self.write_consensus(text)?;
+        self.write_storage(text)
+    }
+
+    fn write_files(&self, text: &mut String) -> std::fmt::Result {
+        let genesis = toml_string(&self.genesis.display().to_string());
+        let own = self.own;
+        let (what, command) = match self.is_follower {
+            true => ("follower", "follow --config follower.toml"),
+            false => ("validator", "run --config validator.toml"),
         };
-        let retention_time = match retention_time {
-            Some(time) => format!("retention_time = \"{}\"", format_duration(time)),
-            None => "# retention_time = \"0s\"".to_owned(),
-        };
-        let consensus = ConsensusConfig::default();
-        let timing = consensus.timing;
-        let rpc = RpcConfig::new(rpc_listen);
-        let mempool = MempoolLimits::default();
-        let log = LogConfig::default();
-        let spans = [
-            timing.leader_timeout,
-            timing.view_timeout,
-            timing.max_timeout,
-            timing.resend_interval,
-            timing.fetch_timeout,
-            consensus.finalize_linger,
-            consensus.penalty_lasts,
-            rpc.request_timeout,
-            mempool.stranded_lasts,
-        ];
-        let [
-            leader,
-            view,
-            max,
-            resend,
-            fetch,
-            linger,
-            penalty,
-            request,
-            stranded,
-        ] = spans.map(format_duration);
-        let distance = if local { "local" } else { "wide" };
-        let upload_mbit = Upload::default().bytes_per_second / BYTES_PER_MBIT;
-        let genesis = toml_string(&genesis.display().to_string());
         write!(
             text,
-            r##"# A Quorate validator. Start it with:  quorate run --config validator.toml
+            r##"# A Quorate {what}. Start it with:  quorate {command}
 #
 # Paths are relative to this file. Durations are text with a unit (us, ms, s, m, h, d). A line that
 # begins with "# key =" shows that key's default.
 
-# The chain: all its validators have the same genesis file.
+# The chain: all its nodes have the same genesis file.
 genesis = {genesis}
-# Who this validator is ({own}), and the key with which it votes. Both of mode 0600.
+"##
+        )?;
+        match self.is_follower {
+            true => write!(
+                text,
+                r##"# Who this node is ({own}). Mode 0600.
+identity_key = "identity.key"
+# The database. It may be deleted: the node then downloads the chain again.
+data_dir = "data"
+
+"##
+            ),
+            false => write!(
+                text,
+                r##"# Who this validator is ({own}), and the key with which it votes. Both of mode 0600.
 identity_key = "identity.key"
 vote_key = "vote.key"
 # The vote journal and the database. Never restore it from a copy: a validator that forgets what
 # it voted for may vote twice.
 data_dir = "data"
 
-[p2p]
-# Where the other validators connect.
-listen = "{p2p_listen}"
+"##
+            ),
+        }
+    }
+
+    fn write_links(&self, text: &mut String) -> std::fmt::Result {
+        let listen = self.p2p_listen;
+        let distance = if self.local { "local" } else { "wide" };
+        let upload_mbit = Upload::default().bytes_per_second / BYTES_PER_MBIT;
+        write!(
+            text,
+            r##"[p2p]
+# Where other nodes connect.
+listen = "{listen}"
 # "local": all on one machine or in one rack. "wide" (the default): anything else.
 timing = "{distance}"
-# What validators that fetch blocks or a snapshot from this one get, all together, in megabits per second,
+# What nodes that fetch blocks or a snapshot from this one get, all together, in megabits per second,
 # 8 to 100000. Votes and proposals go first, whatever this is.
 # upload_mbit = {upload_mbit}
 
-# Every other validator of the genesis file, and where to reach it: an IP address or a host name, and a
+"##
+        )?;
+        text.push_str(match self.is_follower {
+            true => {
+                r##"# The nodes that this one follows, validators or followers, one at least, and where to reach them: an IP
+# address or a host name, and a port. Each of them must list this node under [[p2p.followers]].
+# Changed addresses are taken over upon SIGHUP.
+"##
+            }
+            false => {
+                r##"# Every other validator of the genesis file, and where to reach it: an IP address or a host name, and a
 # port. Connections are accepted from these IP addresses, and those of these names, only. Changes
 # are taken over upon SIGHUP.
 "##
-        )?;
-        for (identity, address) in peers.iter().filter(|(identity, _)| *identity != own) {
+            }
+        });
+        let others = self.peers.iter();
+        for (identity, address) in others.filter(|(identity, _)| *identity != self.own) {
             write!(
                 text,
                 "[[p2p.peers]]\nidentity = \"{identity}\"\naddress = \"{address}\"\n\n"
             )?;
         }
+        text.push_str(
+            r##"# Nodes without a vote that follow this one (`quorate follow`), at most 64, like this:
+#   [[p2p.followers]]
+#   identity = "64 hexadecimal digits"
+#   address = "follower.example.org:26600"
+"##,
+        );
+        for (identity, address) in self.followers {
+            write!(
+                text,
+                "[[p2p.followers]]\nidentity = \"{identity}\"\naddress = \"{address}\"\n"
+            )?;
+        }
+        text.push('\n');
+        Ok(())
+    }
+
+    fn write_rpc(&self, text: &mut String) -> std::fmt::Result {
+        let Self {
+            rpc_listen,
+            admin_listen,
+            ..
+        } = *self;
+        let rpc = RpcConfig::new(rpc_listen);
+        let mempool = MempoolLimits::default();
+        let admin = match admin_listen {
+            Some(admin_listen) => format!(
+                r##"[admin]
+# Metrics, the peers' addresses and penalties, and a page of curves: for the operator, never for the
+# public. Without this section they are served over the control socket only.
+listen = "{admin_listen}"
+
+"##
+            ),
+            None => String::new(),
+        };
+        let [request, stranded] =
+            [rpc.request_timeout, mempool.stranded_lasts].map(format_duration);
         write!(
             text,
             r##"[rpc]
@@ -160,12 +196,7 @@ listen = "{rpc_listen}"
 # Reverse proxies whose X-Forwarded-For tells who the client is: ["127.0.0.1"].
 # trusted_proxies = []
 
-[admin]
-# Metrics, the peers' addresses and penalties, and a page of curves: for the operator, never for the
-# public. Without this section they are served over the control socket only.
-listen = "{admin_listen}"
-
-# Transactions that wait for a block.
+{admin}# Transactions that wait for a block.
 [mempool]
 # 1 to 10000000.
 # max_transactions = {max_transactions}
@@ -176,7 +207,51 @@ listen = "{admin_listen}"
 # A transfer that waits for a nonce before it, or for money, is dropped after this; 1s to 168h.
 # stranded_lasts = "{stranded}"
 
+"##,
+            max_connections = rpc.max_connections,
+            max_connections_per_client = rpc.max_connections_per_client,
+            max_waiting_per_client = rpc.max_waiting_per_client,
+            max_in_flight_bytes = rpc.max_in_flight_bytes,
+            max_transactions = mempool.max_transactions,
+            max_bytes = mempool.max_bytes,
+            max_per_sender = mempool.max_per_sender,
+        )
+    }
+
+    fn write_consensus(&self, text: &mut String) -> std::fmt::Result {
+        // A key with its default value is written as a comment.
+        let mark = |value: Duration, default: Duration| if value == default { "# " } else { "" };
+        let default = ConsensusConfig::default();
+        let timing = default.timing;
+        let interval = format_duration(self.min_block_interval);
+        let interval_mark = mark(self.min_block_interval, default.min_block_interval);
+        let idle = format_duration(self.idle_interval);
+        let idle_mark = mark(self.idle_interval, timing.idle_interval);
+        if self.is_follower {
+            return write!(
+                text,
+                r##"# What is usual on this chain, as in the validators' configuration: a follower that has had no block
+# for five times as long says so.
 [consensus]
+{interval_mark}min_block_interval = "{interval}"
+{idle_mark}idle_interval = "{idle}"
+
+"##
+            );
+        }
+        let spans = [
+            timing.leader_timeout,
+            timing.view_timeout,
+            timing.max_timeout,
+            timing.resend_interval,
+            timing.fetch_timeout,
+            default.finalize_linger,
+            default.penalty_lasts,
+        ];
+        let [leader, view, max, resend, fetch, linger, penalty] = spans.map(format_duration);
+        write!(
+            text,
+            r##"[consensus]
 # From entering a view until its proposal must be there, 10ms to 10m, while it is not known how long
 # proposals take; from then on twice what they take, be it more or less.
 # leader_timeout = "{leader}"
@@ -201,13 +276,30 @@ listen = "{admin_listen}"
 # has provably voted twice stays blocked until `quorate peers unblock`.
 # penalty_lasts = "{penalty}"
 
-[storage]
-# Final blocks to keep, 10000 at least; older ones are forgotten as new ones come. 0 for all.
+"##
+        )
+    }
+
+    fn write_storage(&self, text: &mut String) -> std::fmt::Result {
+        let retention = match self.retention_blocks {
+            Some(blocks) => format!("retention_blocks = {blocks}"),
+            None => "# retention_blocks = 0".to_owned(),
+        };
+        let retention_time = match self.retention_time {
+            Some(time) => format!("retention_time = \"{}\"", format_duration(time)),
+            None => "# retention_time = \"0s\"".to_owned(),
+        };
+        let log = LogConfig::default();
+        write!(
+            text,
+            r##"[storage]
+# Final blocks to keep, 10000 at least; older ones are forgotten as new ones come. 0 for all. For a
+# validator that is catching up, up to as many again are kept.
 {retention}
 # For how long to keep them (7d), by the blocks' own timestamps, 1m to 100 years; 10000 are kept in any case,
 # or retention_blocks if that is more. 0s if no time counts.
 {retention_time}
-# A snapshot of the state is kept whenever this many blocks have come, 10 to 1000000, for validators
+# A snapshot of the state is kept whenever this many blocks have come, 10 to 1000000, for nodes
 # that were away longer than blocks are kept. It copies nothing. The same for all validators, so that
 # one can be fetched from all of them at once. 0 for none.
 # snapshot_interval = {snapshot_interval}
@@ -219,13 +311,6 @@ listen = "{admin_listen}"
 # "text" for people, "json" for programs.
 # format = "{format}"
 "##,
-            max_connections = rpc.max_connections,
-            max_connections_per_client = rpc.max_connections_per_client,
-            max_waiting_per_client = rpc.max_waiting_per_client,
-            max_in_flight_bytes = rpc.max_in_flight_bytes,
-            max_transactions = mempool.max_transactions,
-            max_bytes = mempool.max_bytes,
-            max_per_sender = mempool.max_per_sender,
             snapshot_interval = SNAPSHOT_INTERVAL,
             level = log.level,
             format = log.format,

@@ -4,8 +4,15 @@
 //! --stop-with-stdin`). Closing the pipe is how a child is stopped, and no child outlives this
 //! process, however it ends. This needs no `unsafe` process code.
 
-use super::{figures::Sample, setup::Settings};
-use crate::{config::CONFIG_FILE, control::CONTROL_SOCKET, genesis::validator_directory};
+use super::{
+    figures::Sample,
+    setup::{Settings, follower_directory},
+};
+use crate::{
+    config::{CONFIG_FILE, FOLLOWER_FILE},
+    control::CONTROL_SOCKET,
+    genesis::validator_directory,
+};
 use anyhow::{Context as _, bail};
 use quorate_api::RpcClient;
 use std::{
@@ -29,7 +36,7 @@ const LOG_TAIL_LINES: usize = 15;
 /// How much of the log's end is searched for these lines.
 const LOG_TAIL_BYTES: u64 = 64 << 10;
 
-/// A running validator, or one that has ended.
+/// A running validator or follower, or one that has ended.
 struct Validator {
     child: Option<Child>,
     log: PathBuf,
@@ -43,6 +50,7 @@ pub struct Network {
     directory: PathBuf,
     settings: Settings,
     validators: Vec<Validator>,
+    followers: Vec<Validator>,
 }
 
 /// Checks that nothing else listens on the validators' ports.
@@ -56,6 +64,16 @@ pub fn check_ports(settings: &Settings) -> anyhow::Result<()> {
             settings.p2p_address(place),
             settings.rpc_address(place),
             settings.admin_address(place),
+        ] {
+            TcpListener::bind(address).with_context(|| {
+                format!("{address} is taken: stop what uses it, or use another --base-port")
+            })?;
+        }
+    }
+    for place in 0..settings.followers {
+        for address in [
+            settings.follower_address(place),
+            settings.follower_rpc_address(place),
         ] {
             TcpListener::bind(address).with_context(|| {
                 format!("{address} is taken: stop what uses it, or use another --base-port")
@@ -91,6 +109,7 @@ impl Network {
             directory: directory.to_path_buf(),
             settings: settings.clone(),
             validators: Vec::new(),
+            followers: Vec::new(),
         };
         check_ports(settings)?;
         for place in 0..settings.validators {
@@ -109,6 +128,20 @@ impl Network {
             let own = arguments(place);
             let own: Vec<&str> = own.iter().map(String::as_str).collect();
             network.spawn(place, &own)?;
+        }
+        for place in 0..settings.followers {
+            let own = follower_directory(directory, place);
+            let control = own.join("data").join(CONTROL_SOCKET);
+            network.followers.push(Validator {
+                child: None,
+                log: own.join("node.log"),
+                client: RpcClient::new(&format!(
+                    "http://{}",
+                    settings.follower_rpc_address(place)
+                ))?,
+                operator: RpcClient::over_socket(&control)?,
+            });
+            network.spawn_follower(place)?;
         }
         Ok(network)
     }
@@ -134,26 +167,43 @@ impl Network {
         place: usize,
         arguments: &[&str],
     ) -> anyhow::Result<()> {
-        let own = validator_directory(&self.directory, place);
-        let validator = &mut self.validators[place];
-        let log = File::options()
-            .create(true)
-            .append(true)
-            .open(&validator.log)
-            .with_context(|| format!("cannot write {}", validator.log.display()))?;
-        let child = Command::new(binary)
-            .args(["run", "--allow-plain-keys"])
-            .arg("--config")
-            .arg(own.join(CONFIG_FILE))
-            .arg("--stop-with-stdin")
-            .args(arguments)
-            .stdin(Stdio::piped())
-            .stdout(log.try_clone()?)
-            .stderr(log)
-            .spawn()
-            .with_context(|| format!("cannot start {}", binary.display()))?;
-        validator.child = Some(child);
-        Ok(())
+        let config = validator_directory(&self.directory, place).join(CONFIG_FILE);
+        self.validators[place].start(binary, "run", &config, arguments)
+    }
+
+    /// Starts a follower that is not running.
+    ///
+    /// # Errors
+    ///
+    /// If the process cannot be started.
+    pub fn spawn_follower(&mut self, place: usize) -> anyhow::Result<()> {
+        let config = follower_directory(&self.directory, place).join(FOLLOWER_FILE);
+        self.followers[place].start(&self.binary, "follow", &config, &[])
+    }
+
+    /// Kills a follower immediately, like `kill -9`.
+    ///
+    /// # Errors
+    ///
+    /// If the system refuses.
+    pub fn kill_follower(&mut self, place: usize) -> anyhow::Result<()> {
+        self.followers[place].kill()
+    }
+
+    /// Returns a follower's process id if it is running.
+    pub fn follower_process(&self, place: usize) -> Option<u32> {
+        self.followers[place].child.as_ref().map(Child::id)
+    }
+
+    pub fn follower(&self, place: usize) -> &RpcClient {
+        &self.followers[place].client
+    }
+
+    /// Returns the followers' HTTP addresses.
+    pub fn follower_urls(&self) -> Vec<String> {
+        let urls = self.followers.iter();
+        urls.map(|follower| follower.client.url().to_owned())
+            .collect()
     }
 
     /// Waits until every running validator responds.
@@ -223,23 +273,20 @@ impl Network {
     ///
     /// If the system refuses.
     pub fn kill(&mut self, place: usize) -> anyhow::Result<()> {
-        if let Some(mut child) = self.validators[place].child.take() {
-            child.kill().context("cannot kill a validator")?;
-            child.wait().context("cannot wait for a validator")?;
-        }
-        Ok(())
+        self.validators[place].kill()
     }
 
-    /// Stops all validators gracefully. Returns those that had to be killed.
+    /// Stops all validators and followers gracefully. Returns those that had to be killed.
     pub fn stop(&mut self) -> Vec<usize> {
-        for validator in &mut self.validators {
+        for validator in self.followers.iter_mut().chain(&mut self.validators) {
             if let Some(child) = &mut validator.child {
                 drop(child.stdin.take());
             }
         }
         let deadline = Instant::now() + STOP_LIMIT;
         let mut killed = Vec::new();
-        for (place, validator) in self.validators.iter_mut().enumerate() {
+        let all = self.validators.iter_mut().chain(&mut self.followers);
+        for (place, validator) in all.enumerate() {
             let Some(mut child) = validator.child.take() else {
                 continue;
             };
@@ -309,6 +356,43 @@ fn end_of(path: &Path) -> io::Result<Vec<u8>> {
     let mut content = Vec::new();
     file.take(LOG_TAIL_BYTES).read_to_end(&mut content)?;
     Ok(content)
+}
+
+impl Validator {
+    fn kill(&mut self) -> anyhow::Result<()> {
+        if let Some(mut child) = self.child.take() {
+            child.kill().context("cannot kill a process")?;
+            child.wait().context("cannot wait for a process")?;
+        }
+        Ok(())
+    }
+
+    fn start(
+        &mut self,
+        binary: &Path,
+        command: &str,
+        config: &Path,
+        arguments: &[&str],
+    ) -> anyhow::Result<()> {
+        let log = File::options()
+            .create(true)
+            .append(true)
+            .open(&self.log)
+            .with_context(|| format!("cannot write {}", self.log.display()))?;
+        let child = Command::new(binary)
+            .args([command, "--allow-plain-keys"])
+            .arg("--config")
+            .arg(config)
+            .arg("--stop-with-stdin")
+            .args(arguments)
+            .stdin(Stdio::piped())
+            .stdout(log.try_clone()?)
+            .stderr(log)
+            .spawn()
+            .with_context(|| format!("cannot start {}", binary.display()))?;
+        self.child = Some(child);
+        Ok(())
+    }
 }
 
 impl Drop for Network {

@@ -1,7 +1,7 @@
 //! Creates the files of a local network.
 
 use crate::{
-    config::{CONFIG_FILE, NewConfig, format_duration},
+    config::{CONFIG_FILE, FOLLOWER_FILE, NewConfig, format_duration},
     genesis::{GENESIS_FILE, NewChain, NewChainError, validator_directory, write_new},
     keys::{self, IDENTITY_FILE, KeyAccess, KeyFileError, Protection},
 };
@@ -17,6 +17,7 @@ use quorate_types::{
 };
 use serde::{Deserialize, Serialize};
 use std::{
+    collections::BTreeSet,
     fs, io,
     net::{Ipv4Addr, SocketAddr},
     path::{Path, PathBuf},
@@ -61,9 +62,12 @@ pub struct Settings {
     pub block_limits: BlockLimits,
     /// The number of funded accounts for load.
     pub accounts: u32,
+    /// The number of followers; follower i follows two validators, i and i + 1.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub followers: usize,
     /// Validator i listens for peers on `base_port + 2 i` and for HTTP on the next port. The
-    /// explorer's port follows those of all validators, and then comes one metrics port per
-    /// validator.
+    /// explorer's port follows those of all validators, and then come one metrics port per
+    /// validator, and two ports per follower.
     pub base_port: u16,
 }
 
@@ -107,6 +111,14 @@ fn default_limits() -> BlockLimits {
     DEFAULT_LIMITS
 }
 
+#[expect(
+    clippy::trivially_copy_pass_by_ref,
+    reason = "serde passes a reference"
+)]
+fn is_zero(number: &usize) -> bool {
+    *number == 0
+}
+
 impl Settings {
     /// Returns the peer address of validator `place`.
     pub fn p2p_address(&self, place: usize) -> SocketAddr {
@@ -123,6 +135,22 @@ impl Settings {
         self.address(2 * self.validators + 1 + place)
     }
 
+    /// Returns the peer address of a follower.
+    pub fn follower_address(&self, place: usize) -> SocketAddr {
+        self.address(3 * self.validators + 1 + 2 * place)
+    }
+
+    /// Returns the HTTP address of a follower.
+    pub fn follower_rpc_address(&self, place: usize) -> SocketAddr {
+        self.address(3 * self.validators + 2 + 2 * place)
+    }
+
+    /// Returns the validators that a follower follows.
+    fn followed_by(&self, place: usize) -> BTreeSet<usize> {
+        let next = |offset| (place + offset) % self.validators;
+        [0, 1].map(next).into()
+    }
+
     fn address(&self, offset: usize) -> SocketAddr {
         let port = usize::from(self.base_port) + offset;
         let port = u16::try_from(port).expect("checked before the network is made");
@@ -135,15 +163,19 @@ impl Settings {
                 "--validators must be 1 to 100".to_owned(),
             ));
         }
-        if usize::from(self.base_port) + 3 * self.validators > usize::from(u16::MAX) {
+        if self.followers > 16 {
+            return Err(SetupError::Value("--followers must be 0 to 16".to_owned()));
+        }
+        let ports = 3 * self.validators + 2 * self.followers;
+        if usize::from(self.base_port) + ports > usize::from(u16::MAX) {
             return Err(SetupError::Value(format!(
                 "--base-port {} leaves no room for {} validators' ports; use a lower one",
                 self.base_port, self.validators
             )));
         }
-        if !(1..=100_000).contains(&self.accounts) {
+        if !(1..=1_000_000).contains(&self.accounts) {
             return Err(SetupError::Value(
-                "--accounts must be 1 to 100000".to_owned(),
+                "--accounts must be 1 to 1000000".to_owned(),
             ));
         }
         Ok(())
@@ -190,6 +222,11 @@ impl Settings {
                 "--accounts",
                 self.accounts.to_string(),
                 other.accounts.to_string(),
+            ),
+            (
+                "--followers",
+                self.followers.to_string(),
+                other.followers.to_string(),
             ),
             (
                 "--base-port",
@@ -280,15 +317,31 @@ fn make(directory: &Path, settings: &Settings) -> Result<(), SetupError> {
         .enumerate()
         .map(|(place, secret)| (secret.identity(), settings.p2p_address(place).into()))
         .collect();
+    let followers: Vec<SecretKey> = (0..settings.followers)
+        .map(|_| keys::generate_identity())
+        .collect();
     for (place, secret) in identities.iter().enumerate() {
+        let of_this = followers.iter().enumerate();
+        let of_this =
+            of_this.filter(|(follower, _)| settings.followed_by(*follower).contains(&place));
+        let of_this: Vec<(Identity, PeerAddress)> = of_this
+            .map(|(follower, secret)| {
+                (
+                    secret.identity(),
+                    settings.follower_address(follower).into(),
+                )
+            })
+            .collect();
         let own = validator_directory(directory, place);
         keys::save_secret(&own.join(IDENTITY_FILE), &secret.to_bytes(), plain)?;
         let config = NewConfig {
+            is_follower: false,
+            followers: &of_this,
             genesis: &Path::new("..").join(GENESIS_FILE),
             p2p_listen: settings.p2p_address(place),
             local: true,
             rpc_listen: settings.rpc_address(place),
-            admin_listen: settings.admin_address(place),
+            admin_listen: Some(settings.admin_address(place)),
             peers: &peers,
             own: secret.identity(),
             retention_blocks: settings.retention_blocks,
@@ -298,9 +351,39 @@ fn make(directory: &Path, settings: &Settings) -> Result<(), SetupError> {
         };
         write_new(&own.join(CONFIG_FILE), &config.to_toml())?;
     }
+    for (place, secret) in followers.iter().enumerate() {
+        let own = follower_directory(directory, place);
+        keys::save_secret(&own.join(IDENTITY_FILE), &secret.to_bytes(), plain)?;
+        let followed = settings.followed_by(place);
+        let followed: Vec<_> = followed
+            .into_iter()
+            .map(|place| peers[place].clone())
+            .collect();
+        let config = NewConfig {
+            is_follower: true,
+            followers: &[],
+            genesis: &Path::new("..").join(GENESIS_FILE),
+            p2p_listen: settings.follower_address(place),
+            local: true,
+            rpc_listen: settings.follower_rpc_address(place),
+            admin_listen: None,
+            peers: &followed,
+            own: secret.identity(),
+            retention_blocks: settings.retention_blocks,
+            retention_time: settings.retention_seconds.map(Duration::from_secs),
+            min_block_interval: Duration::from_millis(settings.block_interval_ms),
+            idle_interval: Duration::from_millis(settings.idle_interval_ms),
+        };
+        write_new(&own.join(FOLLOWER_FILE), &config.to_toml())?;
+    }
     dealt.write(directory, plain)?;
     let text = serde_json::to_string_pretty(settings).expect("settings have only text keys");
     Ok(write_new(&directory.join(SETTINGS_FILE), &text)?)
+}
+
+/// Returns a follower's folder.
+pub fn follower_directory(directory: &Path, place: usize) -> PathBuf {
+    directory.join(format!("follower-{place}"))
 }
 
 /// Returns the key file of a funded account that the load does not use, for manual experiments.

@@ -66,13 +66,13 @@ struct OpenJournal {
 /// Opens the vote journal. If it is missing although the key has voted, the first record of the new
 /// journal says so, even if a start is interrupted at any point.
 fn open_journal(config: &ValidatorConfig, store: &Store) -> anyhow::Result<OpenJournal> {
-    let directory = journal_folder(&config.data_dir);
-    let [_, vote_key] = &config.key_files;
-    let mut mark = Mark::of(vote_key, config.chain)?;
+    let directory = journal_folder(&config.node.data_dir);
+    let vote_key = &config.vote_file;
+    let mut mark = Mark::of(vote_key, config.node.chain)?;
     let absent = Journal::is_absent(&directory)?;
     let was_used = mark.was_used() || store.tip().height > Height(0);
     let lost = mark.says_lost() || (absent && was_used);
-    if lost && config.committees.known().size() == 1 {
+    if lost && config.node.committees.known().size() == 1 {
         bail!(
             "there is no vote journal in {}, and this is the only validator: nobody else knows what it \
              has voted, and without that it could vote twice in a view. Find the journal, or begin a new \
@@ -84,7 +84,7 @@ fn open_journal(config: &ValidatorConfig, store: &Store) -> anyhow::Result<OpenJ
     // one.
     let fresh = mark.is_fresh() || (absent && !was_used);
     mark.write(lost, fresh)?;
-    let (mut journal, mut recovered) = Journal::open(&directory, config.chain)?;
+    let (mut journal, mut recovered) = Journal::open(&directory, config.node.chain)?;
     if lost {
         begin_after_loss(&mut journal, &mut recovered.records).context("vote journal")?;
         warn!(
@@ -130,12 +130,13 @@ pub(super) struct OpenDurable {
 /// Opens the database and the vote journal, and makes sure that they belong to this validator.
 pub(super) fn open_durable(config: &ValidatorConfig) -> anyhow::Result<OpenDurable> {
     let own = Owner {
-        chain_id: config.chain,
-        identity: config.identity.identity(),
+        chain_id: config.node.chain,
+        identity: config.node.identity.identity(),
     };
-    owner::check(&config.data_dir, &own).with_context(|| config.path.display().to_string())?;
-    let genesis = Arc::new(config.genesis.clone());
-    let database = config.data_dir.join("db");
+    owner::check(&config.node.data_dir, &own)
+        .with_context(|| config.node.path.display().to_string())?;
+    let genesis = Arc::new(config.node.genesis.clone());
+    let database = config.node.data_dir.join("db");
     let is_new = Store::is_absent(&database);
     let (store, tree) = Store::open(&database, &genesis)?;
     let OpenJournal {
@@ -145,8 +146,13 @@ pub(super) fn open_durable(config: &ValidatorConfig) -> anyhow::Result<OpenDurab
         lost,
         fresh,
     } = open_journal(config, &store)?;
-    owner::claim(&config.data_dir, &own, config.place, &recovered.records)
-        .with_context(|| config.path.display().to_string())?;
+    owner::claim(
+        &config.node.data_dir,
+        &own,
+        Some(config.place),
+        &recovered.records,
+    )
+    .with_context(|| config.node.path.display().to_string())?;
     if is_new && (!recovered.created || lost) {
         warn!(
             folder = %database.display(),

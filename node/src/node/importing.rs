@@ -2,9 +2,14 @@
 
 use super::{
     durable::{lock_directory, lock_vote_key, open_durable, own_data_directory},
+    following::open_followers_store,
     syncing::verify,
 };
-use crate::{config::ValidatorConfig, moved, snapshot_file::SnapshotReader};
+use crate::{
+    config::{AnyConfig, NodeConfig},
+    moved,
+    snapshot_file::SnapshotReader,
+};
 use anyhow::{Context as _, bail, ensure};
 use quorate_storage::{
     store::{ChunkError, Store},
@@ -24,26 +29,29 @@ pub(crate) struct Imported {
     pub(crate) accounts: u64,
 }
 
-/// Replaces a validator's state by that of a file, verified with the chain's keys. An interrupted
+/// Replaces a node's state by that of a file, verified with the chain's keys. An interrupted
 /// import continues by the network or by another import.
 ///
 /// # Errors
 ///
-/// If the validator runs, the file is not a snapshot of its chain above its newest block, or
+/// If the node runs, the file is not a snapshot of its chain above its newest block, or
 /// anything in it does not verify. What was verified stays.
 pub(crate) fn import_snapshot(
-    config: &ValidatorConfig,
+    config: &AnyConfig,
     file: &Path,
     mut progress: impl FnMut(f64),
 ) -> anyhow::Result<Imported> {
-    moved::check(&config.data_dir, &config.key_files[1])
-        .with_context(|| config.path.display().to_string())?;
+    let node = config.node();
+    if let Some(validator) = config.validator() {
+        moved::check(&node.data_dir, &validator.vote_file)
+            .with_context(|| node.path.display().to_string())?;
+    }
     let mut reader = SnapshotReader::open(file)?;
     let shown = file.display();
     let proof: SnapshotProof = reader
         .next("what certifies it")?
         .with_context(|| format!("{shown} is empty"))?;
-    let subject = verified(config, &proof).with_context(|| format!("{shown} is refused"))?;
+    let subject = verified(node, &proof).with_context(|| format!("{shown} is refused"))?;
     let block: Block = reader
         .next("its block")?
         .with_context(|| format!("{shown} has no block"))?;
@@ -55,14 +63,20 @@ pub(crate) fn import_snapshot(
     check_parts(&mut reader, &subject).with_context(|| format!("{shown} is refused"))?;
     let mut reader = SnapshotReader::open(file)?;
     reader.skip(2)?;
-    own_data_directory(&config.data_dir)?;
-    let _lock = lock_directory(&config.data_dir).context("stop the validator first")?;
-    let _key = lock_vote_key(&config.key_files[1])?;
-    let store = open_durable(config)?.store;
+    own_data_directory(&node.data_dir)?;
+    let _lock = lock_directory(&node.data_dir).context("stop the node first")?;
+    let validator = config.validator();
+    let _key = validator
+        .map(|validator| lock_vote_key(&validator.vote_file))
+        .transpose()?;
+    let store = match validator {
+        Some(validator) => open_durable(validator)?.store,
+        None => open_followers_store(node)?.0,
+    };
     let tip = store.tip().height;
     ensure!(
         subject.height > tip,
-        "{shown} has the state after block {}, and this validator has block {tip} already",
+        "{shown} has the state after block {}, and this node has block {tip} already",
         subject.height
     );
     store.begin_sync()?;
@@ -80,7 +94,7 @@ pub(crate) fn import_snapshot(
 }
 
 /// What the proof certifies, by the chain's keys.
-fn verified(config: &ValidatorConfig, proof: &SnapshotProof) -> anyhow::Result<SnapshotSubject> {
+fn verified(config: &NodeConfig, proof: &SnapshotProof) -> anyhow::Result<SnapshotSubject> {
     let subject = proof.check(&config.chain)?;
     if !verify(config)(&proof.finalization) {
         bail!("its finalization does not verify: it is forged, or of another chain");

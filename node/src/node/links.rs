@@ -1,7 +1,7 @@
 //! Setting up and monitoring the links to the other validators.
 
 use super::{LINK_PATIENCE, LINK_WATCH, MAX_FRAME_BYTES, WrapWire};
-use crate::{config::ValidatorConfig, rpc::AddressOf};
+use crate::{config::NodeConfig, rpc::AddressOf};
 use crossbeam_channel::Sender;
 use quorate_machine::{
     clock::Clock,
@@ -123,13 +123,14 @@ pub(super) fn link_watch(committees: Committees, replica: Sender<Event>) -> Box<
     })
 }
 
-pub(super) fn p2p_config(config: &ValidatorConfig) -> quorate_p2p::Config {
+pub(super) fn p2p_config(config: &NodeConfig) -> quorate_p2p::Config {
     quorate_p2p::Config {
         identity: config.identity.clone(),
         listen: config.p2p.listen,
         namespace: config.chain.0.0.to_vec(),
         frame_tag: config.chain.tag(),
         peers: config.p2p.peers.clone(),
+        followers: config.p2p.followers.clone(),
         lookup: quorate_p2p::system_lookup(),
         timing: config.p2p.timing,
         max_frame_bytes: MAX_FRAME_BYTES,

@@ -11,7 +11,7 @@ use super::{
 };
 use crate::{
     cli::with_causes,
-    config::ValidatorConfig,
+    config::NodeConfig,
     control::{CONTROL_SOCKET, ControlSocket},
     reload,
     rpc::{self, Audience, syncing::SyncRpc},
@@ -22,6 +22,7 @@ use quorate_api::verdict::Health;
 use quorate_crypto::bls::HashedMessage;
 use quorate_machine::{
     clock::{Clock, SystemClock},
+    directory::{Directory, PeerIndex},
     live::LiveStatus,
     metrics::NodeMetrics,
     sync::{
@@ -31,6 +32,7 @@ use quorate_machine::{
 };
 use quorate_p2p::{Inbound, Lane, Links};
 use quorate_storage::store::Store;
+use quorate_types::ValidatorIndex;
 use std::{
     sync::{
         Arc, Mutex, PoisonError,
@@ -75,7 +77,8 @@ pub(super) async fn state_sync_is_due(live: Arc<LiveStatus>, links: Links, most:
 /// Fetches the state of a recent block. Returns whether the validator shall go on or stop.
 pub(super) async fn sync_until_whole(
     context: Runtime,
-    config: &ValidatorConfig,
+    config: &NodeConfig,
+    own: Option<ValidatorIndex>,
     asked: &Asked,
 ) -> anyhow::Result<Ended> {
     let registry = Registry::new();
@@ -83,7 +86,7 @@ pub(super) async fn sync_until_whole(
     metrics.introduce(
         &config.genesis,
         config.committees.known(),
-        config.place,
+        own,
         &config.mempool,
     );
     let (failures, mut failed) = unbounded_channel();
@@ -92,12 +95,17 @@ pub(super) async fn sync_until_whole(
     let (store, tree) = Store::open(&config.data_dir.join("db"), &config.genesis)?;
     drop(tree);
     let _ = asked.opened.set(store.clone());
+    let peers = match own {
+        Some(_) => Directory::of_validator(config.committees.known(), &[]),
+        None => Directory::of(config.p2p.peers.iter().map(|(peer, _)| *peer).collect()),
+    };
     let late_links = LateLinks::default();
     let around = late_links.surroundings(clock.clone(), metrics.clone(), asked.wrap_wire.clone());
     let sync = StateSync::new(SyncParts {
         chain: config.chain,
-        committees: config.committees.clone(),
-        own: config.place,
+        peers: peers.clone(),
+        own: own.map(PeerIndex::from),
+        faults: config.committees.known().faults(),
         store: store.clone(),
         clock: clock.clone(),
         wire: around.wire,
@@ -107,9 +115,12 @@ pub(super) async fn sync_until_whole(
     let control = ControlSocket::bind(&config.data_dir)?;
     let listeners = listen(config)?;
 
-    let live = Arc::new(LiveStatus::new(config.committees.clone(), config.place));
+    let live = Arc::new(match own {
+        Some(own) => LiveStatus::new(config.committees.clone(), own),
+        None => LiveStatus::of_follower(config.committees.clone()),
+    });
     let progress = Arc::new(Mutex::new(sync.progress().clone()));
-    let (inbox, arrivals) = inbox(config.committees.clone());
+    let (inbox, arrivals) = inbox(peers);
     let p2p_context = context.child("p2p");
     let p2p = quorate_p2p::Config {
         is_fetching: true,
@@ -194,7 +205,7 @@ pub(super) async fn sync_until_whole(
 }
 
 /// Verifies finalizations with the chain's keys.
-pub(super) fn verify(config: &ValidatorConfig) -> VerifyCertificate {
+pub(super) fn verify(config: &NodeConfig) -> VerifyCertificate {
     let (chain, scheme) = (config.chain, config.scheme.clone());
     Box::new(move |certificate| {
         let message = HashedMessage::new(&certificate.subject.signed_bytes(&chain));
@@ -235,7 +246,7 @@ fn run(
 ) -> anyhow::Result<Option<Ended>> {
     let started = Instant::now();
     let mut logged = Instant::now();
-    info!("state sync: fetching the state of a recent block from the other validators");
+    info!("state sync: fetching the state of a recent block from other nodes");
     while !shown.ending.load(Ordering::Relaxed) {
         match arrivals.take() {
             Some(Arrival::Frame(from, bytes)) => sync.receive(from, bytes)?,

@@ -20,7 +20,7 @@ use quorate_machine::{
     mempool::WaitingFor,
 };
 use quorate_p2p::PeerStatus;
-use quorate_types::{Account, Digest, Height, Identity, Receipt, Status, state_key};
+use quorate_types::{Account, Digest, Height, Identity, Receipt, state_key};
 use serde::Serialize;
 use std::{collections::VecDeque, time::Duration};
 
@@ -433,13 +433,18 @@ pub(super) fn blocked(live: &LiveStatus) -> Vec<BlockedJson> {
 /// Returns the state of a peer's link and what the peer claims about itself.
 pub(super) fn peer(live: &LiveStatus, peer: &PeerStatus) -> PeerJson {
     let validator = live.committees().known().place(&peer.identity);
-    let said: Option<Status> = validator.and_then(|place| live.peer(place));
+    let said = match live.own() {
+        Some(_) => validator
+            .and_then(|place| live.peer(place))
+            .map(|status| status.finalized_height),
+        None => live.claimed(&peer.identity),
+    };
     PeerJson {
         validator,
         identity: peer.identity,
         connected: peer.connected,
         round_trip_us: peer.round_trip_us,
-        finalized_height: said.map(|status| status.finalized_height),
+        finalized_height: said,
     }
 }
 

@@ -110,6 +110,7 @@ impl Net {
             block_limits: DEFAULT_LIMITS,
             accounts: ACCOUNTS,
             base_port: free_base_port(validators),
+            followers: 0,
         };
         change(&mut settings);
         let path = directory.path().join("net");

@@ -8,6 +8,8 @@ use std::time::Duration;
 pub enum To {
     /// Every other validator.
     All,
+    /// Every follower.
+    Followers,
     /// One validator.
     One(Identity),
     /// These validators; a repeated identity receives the frame twice.

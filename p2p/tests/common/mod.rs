@@ -72,6 +72,7 @@ pub(crate) fn config(seed: u8, listen: SocketAddr, peers: &[(Identity, SocketAdd
             .iter()
             .map(|(identity, address)| (*identity, (*address).into()))
             .collect(),
+        followers: Vec::new(),
         lookup: system_lookup(),
         timing: Timing::Local,
         max_frame_bytes: DEFAULT_FRAME_BYTES,

@@ -85,6 +85,7 @@ impl Simulation {
         };
         let receivers: Vec<usize> = match to {
             To::All => self.scenario.all(),
+            To::Followers => Vec::new(),
             To::One(identity) => place(identity).into_iter().collect(),
             To::Some(identities) => identities.iter().filter_map(place).collect(),
         };

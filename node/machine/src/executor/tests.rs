@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::{clock::testing::Hand, snapshots::Snapshots, testing::chain};
+use parking_lot::Mutex;
 use quorate_crypto::bls;
 use quorate_types::{Certificate, Epoch, Header, Subject, VoteKind, state_key};
 
@@ -12,6 +13,8 @@ struct Chain {
     header: Header,
     /// Whether each header names the state after its parent; else all name the first one.
     names_states: bool,
+    /// What the slowest other validator has executed.
+    slowest: Arc<Mutex<Option<Height>>>,
     _directory: tempfile::TempDir,
 }
 
@@ -27,6 +30,8 @@ impl Chain {
         drop(store);
         let opened = Store::open(&directory.path().join("db"), &genesis);
         let (store, tree) = opened.expect("a store");
+        let slowest: Arc<Mutex<Option<Height>>> = Arc::default();
+        let claimed = slowest.clone();
         let registry = prometheus::Registry::new();
         let snapshots = Arc::new(Snapshots::new(Arc::new(Hand::default())));
         let (executor, handle) = Executor::new(
@@ -35,7 +40,7 @@ impl Chain {
             SnapshotTaker::new(snapshots, interval),
             Committees::fixed(genesis.committee().expect("four")),
             retention,
-            Box::new(|_| {}),
+            (Box::new(|_| {}), Box::new(move || *claimed.lock())),
             Arc::new(NodeMetrics::register(&registry).expect("empty")),
         )
         .expect("a new database");
@@ -56,6 +61,7 @@ impl Chain {
             handle,
             header,
             names_states: false,
+            slowest,
             _directory: directory,
         }
     }
@@ -133,6 +139,37 @@ fn a_number_of_blocks_is_kept_whatever_their_age() {
     let mut all = Chain::new(None);
     all.grow(200, 3_600_000);
     assert_eq!(all.kept(), 200);
+}
+
+#[test]
+fn blocks_are_kept_for_a_slow_validator_but_not_for_ever() {
+    let keep = Retention {
+        blocks: 10,
+        time: None,
+    };
+    let mut chain = Chain::new(Some(keep));
+    *chain.slowest.lock() = Some(Height(25));
+    chain.grow(30, 1);
+    assert_eq!(
+        chain.executor.pruned,
+        Height(21),
+        "it has what it is to have"
+    );
+    chain.grow(10, 1);
+    assert_eq!(
+        chain.executor.pruned,
+        Height(26),
+        "the next block of the slow one"
+    );
+    chain.grow(20, 1);
+    assert_eq!(
+        chain.executor.pruned,
+        Height(41),
+        "twice as many, whatever it says"
+    );
+    *chain.slowest.lock() = None;
+    chain.grow(5, 1);
+    assert_eq!(chain.executor.pruned, Height(56));
 }
 
 #[test]

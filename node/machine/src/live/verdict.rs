@@ -323,7 +323,7 @@ impl Facts {
                         .to_owned()
                 }
                 Voting::Votes => "synchronise this machine's clock (NTP)".to_owned(),
-                Voting::StateSync | Voting::KeySeenElsewhere { .. } => return None,
+                Voting::StateSync | Voting::Follows | Voting::KeySeenElsewhere { .. } => return None,
             },
             Health::Stuck => {
                 "look at the links to those who have the blocks (`quorate peers list`), \
@@ -457,13 +457,7 @@ impl Facts {
             notes.push(format!("{waiting} to execute"));
         }
         if let Some(room) = self.low_disk {
-            notes.push(format!(
-                "the disk of the data directory fills up: {} of {} MiB are free; on a full one the \
-                 validator stops. Make room, or set `storage.retention_blocks` or \
-                 `storage.retention_time`",
-                grouped(room.free_bytes >> 20),
-                grouped(room.size_bytes >> 20)
-            ));
+            notes.push(room.warning());
         }
         let is_off = |ahead: i64| ahead.unsigned_abs() >= CLOCK_TOLD_MS;
         if self.clock_ahead_ms.is_none() {
@@ -548,6 +542,7 @@ impl Facts {
                  {needed} answers that it needs have come"
             ),
             Voting::StateSync => "it fetches the state".to_owned(),
+            Voting::Follows => "it has no vote".to_owned(),
             Voting::KeySeenElsewhere { .. } => "its key is used elsewhere".to_owned(),
         }
     }
@@ -595,7 +590,7 @@ impl Facts {
     }
 }
 
-fn ms(time: Duration) -> u64 {
+pub(super) fn ms(time: Duration) -> u64 {
     u64::try_from(time.as_millis()).unwrap_or(u64::MAX)
 }
 

@@ -7,11 +7,12 @@ use crate::{
     asked::Asked,
     clock::Clock,
     conduct::Conduct,
+    directory::Directory,
     evidence::EvidenceFolder,
-    executor::{ExecutedBlock, Executor, ExecutorHandle, Retention},
+    executor::{ExecutedBlock, Executor, ExecutorHandle, Observed, Retention, Slowest},
     forecast::Forecast,
     ingest::{Forwarder, Ingest},
-    inlet::{Inlet, InletParts},
+    inlet::{FollowerInlet, Inlet, InletParts},
     keeper::{self, Keeper},
     live::LiveStatus,
     mempool::Mempool,
@@ -38,7 +39,7 @@ pub(super) struct Shared {
     genesis: Arc<Genesis>,
     chain: ChainId,
     committees: Committees,
-    own: ValidatorIndex,
+    peers: Directory,
     consensus: ConsensusConfig,
     retention: Option<Retention>,
     snapshot_interval: u64,
@@ -90,6 +91,7 @@ impl Shared {
         let accounts = Accounts::new(store.clone());
         let now = clock.now();
         keeper::restore(now, &chain, &genesis.fees, &store, &accounts, &mempool)?;
+        let peers = Directory::of_validator(committees.known(), &settings.followers);
         let live = live_status(&committees, own, &settings.consensus, &store, engine);
         if !settings.consensus.timing.idle_interval.is_zero() {
             let to_replica = to_replica.clone();
@@ -107,7 +109,6 @@ impl Shared {
         let across = Across::new(chain, committees.clone(), identity, &*clock);
         Ok(Self {
             chain,
-            own,
             consensus: settings.consensus,
             retention: settings.retention,
             snapshot_interval: settings.snapshot_interval,
@@ -123,6 +124,7 @@ impl Shared {
             conduct: Arc::new(conduct),
             genesis,
             committees,
+            peers,
             clock,
             store,
             accounts,
@@ -135,6 +137,7 @@ impl Shared {
     pub(super) fn executor(
         &self,
         tree: Tree<TableRows>,
+        requests: Requests,
     ) -> anyhow::Result<(Executor, ExecutorHandle)> {
         Executor::new(
             self.accounts.clone(),
@@ -142,7 +145,7 @@ impl Shared {
             SnapshotTaker::new(self.snapshots.clone(), self.snapshot_interval),
             self.committees.clone(),
             self.retention,
-            self.observer(),
+            (self.observer(requests), self.slowest()),
             self.metrics.clone(),
         )
     }
@@ -152,8 +155,17 @@ impl Shared {
         requests: Requests,
         transactions: TurnSender<Vec<Transaction>>,
     ) -> Inlet {
+        let queues = (requests.clone(), transactions.clone());
+        let followers = FollowerInlet::new(
+            self.peers.clone(),
+            self.clock.clone(),
+            self.conduct.clone(),
+            queues,
+            self.metrics.clone(),
+        );
         Inlet::new(InletParts {
             committees: self.committees.clone(),
+            followers,
             clock: self.clock.clone(),
             live: self.live.clone(),
             conduct: self.conduct.clone(),
@@ -180,18 +192,17 @@ impl Shared {
     }
 
     pub(super) fn server(&self, requests: WaitingRequests) -> Server {
-        let outlet = Outlet::new(self.wire.clone(), self.committees.clone());
         Server::new(
             Sources {
                 store: self.store.clone(),
                 snapshots: self.snapshots.clone(),
                 epoch_length: self.genesis.epoch_blocks,
-                committees: self.committees.clone(),
+                peers: self.peers.clone(),
                 live: self.live.clone(),
             },
             self.upload,
             self.clock.clone(),
-            (outlet, self.in_flight.clone()),
+            (self.wire.clone(), self.in_flight.clone()),
             requests,
             self.metrics.clone(),
         )
@@ -209,6 +220,7 @@ impl Shared {
         Ingest {
             clock: self.clock.clone(),
             chain: self.chain,
+            peers: self.peers.clone(),
             fees: self.genesis.fees,
             accounts: self.accounts.clone(),
             mempool: self.mempool.clone(),
@@ -222,7 +234,6 @@ impl Shared {
         Forwarder {
             clock: self.clock.clone(),
             committees: self.committees.clone(),
-            own: self.own,
             mempool: self.mempool.clone(),
             live: self.live.clone(),
             wire: self.wire.clone(),
@@ -270,23 +281,24 @@ impl Shared {
         }
     }
 
+    fn slowest(&self) -> Slowest {
+        let (live, clock) = (self.live.clone(), self.clock.clone());
+        Box::new(move || live.slowest(clock.now()))
+    }
+
     /// The consequences of an executed block for other parts.
-    fn observer(&self) -> Box<dyn Fn(&ExecutedBlock) + Send> {
-        let (clock, mempool) = (self.clock.clone(), self.mempool.clone());
+    fn observer(&self, requests: Requests) -> Box<dyn Fn(&ExecutedBlock) + Send> {
+        let observed = Observed {
+            clock: self.clock.clone(),
+            mempool: self.mempool.clone(),
+            live: self.live.clone(),
+            metrics: self.metrics.clone(),
+            requests,
+        };
         let (metrics, committees) = (self.metrics.clone(), self.committees.clone());
-        let (replica, live) = (self.to_replica.clone(), self.live.clone());
+        let replica = self.to_replica.clone();
         Box::new(move |executed| {
-            let transactions = executed.block.transactions().iter();
-            let used = transactions.zip(&executed.outcomes);
-            let used = used.filter(|(_, outcome)| outcome.used_nonce());
-            let used = used.map(|(transaction, _)| transaction.id()).collect();
-            let height = executed.block.height();
-            live.set_executed(height, executed.block.header().timestamp_ms);
-            mempool.executed(clock.now(), height, &executed.accounts, &used);
-            let (count, bytes) = mempool.size();
-            metrics.mempool_transactions.set(count as i64);
-            metrics.mempool_bytes.set(bytes as i64);
-            metrics.executed(&executed.outcomes);
+            observed.executed(executed);
             metrics.count_missed_slots(executed.block.header(), &committees);
             // If the replica's thread has ended, that was reported.
             let _ = replica.send(Event::Executed(executed.block.height()));

@@ -53,9 +53,12 @@ impl VerdictMetrics {
         })
     }
 
-    pub(super) fn introduce(&self, committee: &Committee) {
+    /// A follower sees no votes.
+    pub(super) fn introduce(&self, committee: &Committee, votes: bool) {
         for place in committee.places() {
-            self.votes.with_label_values(&[&place.0.to_string()]);
+            if votes {
+                self.votes.with_label_values(&[&place.0.to_string()]);
+            }
             self.clock_refused(place, false);
         }
         for state in Health::ALL {
@@ -68,7 +71,7 @@ impl VerdictMetrics {
         gauge.set(i64::from(refused));
     }
 
-    pub(super) fn show(&self, verdict: &VerdictJson, own: ValidatorIndex, usual: Duration) {
+    pub(super) fn show(&self, verdict: &VerdictJson, own: Option<ValidatorIndex>, usual: Duration) {
         self.usual_interval.set(usual.as_secs_f64());
         for state in Health::ALL {
             let gauge = self.state.with_label_values(&[state.name()]);
@@ -80,10 +83,12 @@ impl VerdictMetrics {
             let gauge = self.votes.with_label_values(&[&place.0.to_string()]);
             gauge.set(i64::from(yes));
         };
-        votes(
-            own,
-            verdict.voting == Voting::Votes && keeps_up(verdict.blocks_behind),
-        );
+        if let Some(own) = own {
+            votes(
+                own,
+                verdict.voting == Voting::Votes && keeps_up(verdict.blocks_behind),
+            );
+        }
         for other in &verdict.others {
             votes(other.validator, other.state == Voter::Votes);
         }

@@ -80,7 +80,7 @@ impl Replica {
         self.around.metrics.evidence.inc();
         let committee = &self.config.committees.known();
         let signer = evidence.first.signer;
-        if signer == self.around.live.own() {
+        if Some(signer) == self.around.live.own() {
             error!(
                 ?evidence,
                 "THIS validator's key has signed two conflicting votes: another process uses the \

@@ -2,10 +2,13 @@
 //! consensus may be waiting for, and bulk.
 
 use super::Request;
-use crate::turns::{Bell, Ringer, bell};
+use crate::{
+    directory::PeerIndex,
+    turns::{Bell, Ringer, bell},
+};
 use parking_lot::Mutex;
 use quorate_lanes::{FairLimits, FairQueue};
-use quorate_types::ValidatorIndex;
+use quorate_types::Height;
 use std::{sync::Arc, time::Duration};
 
 /// Most requests that wait in one queue. Further ones of a peer are dropped; it requests again, here
@@ -50,7 +53,7 @@ pub fn requests(peers: usize) -> (Requests, WaitingRequests) {
 
 impl Requests {
     /// Queues a request. Returns whether there was room; a repeated request needs none.
-    pub fn ask(&self, from: ValidatorIndex, request: Request) -> bool {
+    pub fn ask(&self, from: PeerIndex, request: Request) -> bool {
         let mut queues = self.queues.lock();
         let queue = match request.is_bulk() {
             true => &mut queues.bulk,
@@ -67,9 +70,25 @@ impl Requests {
         self.ringer.ring();
         lost.is_empty()
     }
+
+    /// Has the requests looked at again, since there is a new block.
+    pub(crate) fn wake(&self) {
+        self.ringer.ring();
+    }
 }
 
 impl WaitingRequests {
+    /// Queues a follower's request again, unless it has sent another one meanwhile.
+    pub(crate) fn follow_again(&self, from: PeerIndex, height: Height) {
+        let mut queues = self.queues.lock();
+        let is_follow = |other: &Request| matches!(other, Request::Follow(_));
+        if !queues.bulk.of(from.as_usize()).any(is_follow) {
+            queues
+                .bulk
+                .push(from.as_usize(), 0, Request::Follow(height));
+        }
+    }
+
     /// Waits until there may be a request, at most this long. Returns whether any sender is left.
     pub(crate) fn wait(&self, limit: Option<Duration>) -> bool {
         self.bell.wait(limit)
@@ -90,17 +109,14 @@ impl WaitingRequests {
     }
 
     /// Takes a request for a block, of the peers that may be served.
-    pub(crate) fn take_block(
-        &self,
-        may: impl Fn(usize) -> bool,
-    ) -> Option<(ValidatorIndex, Request)> {
+    pub(crate) fn take_block(&self, may: impl Fn(usize) -> bool) -> Option<(PeerIndex, Request)> {
         let (peer, request) = self.queues.lock().blocks.pop_from(may)?;
-        Some((ValidatorIndex::at(peer), request))
+        Some((PeerIndex(peer), request))
     }
 
     /// Takes the next request for bulk of a peer.
-    pub(crate) fn take_bulk(&self, peer: usize) -> Option<(ValidatorIndex, Request)> {
+    pub(crate) fn take_bulk(&self, peer: usize) -> Option<(PeerIndex, Request)> {
         let (peer, request) = self.queues.lock().bulk.pop_from(|other| other == peer)?;
-        Some((ValidatorIndex::at(peer), request))
+        Some((PeerIndex(peer), request))
     }
 }

@@ -4,11 +4,12 @@
 //! wait behind them nor are dropped for them.
 
 use super::peers::MAX_WINDOW;
+use crate::directory::{Directory, PeerIndex};
 use crate::turns::{Bell, Ringer, bell};
 use bytes::Bytes;
 use parking_lot::Mutex;
 use quorate_lanes::{FairLimits, FairQueue};
-use quorate_types::{Committees, Identity, ValidatorIndex};
+use quorate_types::Identity;
 use std::{collections::VecDeque, sync::Arc, time::Duration};
 
 /// What an honest peer has under way at most: the parts requested from it, an offer and a block.
@@ -34,32 +35,32 @@ struct Queues {
 /// Where the network puts what arrives.
 #[derive(Clone)]
 pub struct SyncInbox {
-    committees: Committees,
+    peers: Directory,
     queues: Arc<Mutex<Queues>>,
     ringer: Ringer,
 }
 
 /// Where state sync takes it from.
 pub struct Arrivals {
-    committees: Committees,
+    peers: Directory,
     queues: Arc<Mutex<Queues>>,
     bell: Bell,
 }
 
-/// An empty inbox for the peers of a committee.
-pub fn inbox(committees: Committees) -> (SyncInbox, Arrivals) {
+/// An empty inbox for these peers.
+pub fn inbox(peers: Directory) -> (SyncInbox, Arrivals) {
     let queues = Arc::new(Mutex::new(Queues {
         links: VecDeque::new(),
-        frames: FairQueue::new(committees.known().size(), LIMITS),
+        frames: FairQueue::new(peers.size(), LIMITS),
     }));
     let (ringer, bell) = bell();
     let inbox = SyncInbox {
-        committees: committees.clone(),
+        peers: peers.clone(),
         queues: queues.clone(),
         ringer,
     };
     let arrivals = Arrivals {
-        committees,
+        peers,
         queues,
         bell,
     };
@@ -69,7 +70,7 @@ pub fn inbox(committees: Committees) -> (SyncInbox, Arrivals) {
 impl SyncInbox {
     /// Queues a frame. It is dropped if its sender has too many waiting.
     pub fn frame(&self, from: Identity, bytes: Bytes) {
-        let Some(place) = self.committees.known().place(&from) else {
+        let Some(place) = self.peers.find(&from) else {
             return;
         };
         let size = bytes.len();
@@ -96,7 +97,7 @@ impl Arrivals {
         }
         let (peer, bytes) = queues.frames.pop()?;
         drop(queues);
-        let from = self.committees.known().identity(ValidatorIndex::at(peer))?;
+        let from = self.peers.identity(PeerIndex(peer))?;
         Some(Arrival::Frame(from, bytes))
     }
 
@@ -116,9 +117,9 @@ mod tests {
     fn a_peer_that_floods_loses_its_own_frames_only() {
         let directory = tempfile::tempdir().expect("a directory");
         let (genesis, _) = chain(directory.path());
-        let committees = Committees::fixed(genesis.committee().expect("a committee"));
-        let identities = committees.known().identities().to_vec();
-        let (inbox, arrivals) = inbox(committees);
+        let committee = genesis.committee().expect("a committee");
+        let identities = committee.identities().to_vec();
+        let (inbox, arrivals) = inbox(Directory::of_validator(&committee, &[]));
         let flood = Bytes::from(vec![0; 1 << 20]);
         for _ in 0..1_000 {
             inbox.frame(identities[1], flood.clone());

@@ -1,8 +1,9 @@
 //! The peers that state sync fetches from.
 
 use super::work::Item;
+use crate::directory::PeerIndex;
 use quorate_consensus::Moment;
-use quorate_types::{ChunkRequest, Height, SnapshotProof, SnapshotSubject, ValidatorIndex};
+use quorate_types::{ChunkRequest, Height, SnapshotProof, SnapshotSubject};
 use std::time::Duration;
 
 /// Requests that a peer has at first.
@@ -103,24 +104,24 @@ fn item(request: &ChunkRequest) -> Item {
 /// All peers, by their places in the committee.
 pub(super) struct Peers {
     all: Vec<Peer>,
-    own: usize,
+    own: Option<usize>,
     next: usize,
 }
 
 impl Peers {
-    pub(super) fn new(size: usize, own: ValidatorIndex) -> Self {
+    pub(super) fn new(size: usize, own: Option<PeerIndex>) -> Self {
         let peer = || Peer {
             window: FIRST_WINDOW,
             ..Peer::default()
         };
         Self {
             all: (0..size).map(|_| peer()).collect(),
-            own: own.as_usize(),
+            own: own.map(PeerIndex::as_usize),
             next: 0,
         }
     }
 
-    pub(super) fn at(&mut self, place: ValidatorIndex) -> &mut Peer {
+    pub(super) fn at(&mut self, place: PeerIndex) -> &mut Peer {
         &mut self.all[place.as_usize()]
     }
 
@@ -130,7 +131,7 @@ impl Peers {
 
     fn usable(&self) -> impl Iterator<Item = (usize, &Peer)> {
         let all = self.all.iter().enumerate();
-        all.filter(|(place, peer)| *place != self.own && peer.linked && !peer.banned)
+        all.filter(|(place, peer)| Some(*place) != self.own && peer.linked && !peer.banned)
     }
 
     /// Number of requests under way.
@@ -139,23 +140,21 @@ impl Peers {
     }
 
     /// The peers that were caught with something invalid.
-    pub(super) fn banned(&self) -> Vec<ValidatorIndex> {
+    pub(super) fn banned(&self) -> Vec<PeerIndex> {
         let all = self.all.iter().enumerate();
         let banned = all.filter(|(_, peer)| peer.banned);
-        banned.map(|(place, _)| ValidatorIndex::at(place)).collect()
+        banned.map(|(place, _)| PeerIndex(place)).collect()
     }
 
     /// The peers with a link that were not caught with anything.
-    pub(super) fn linked(&self) -> Vec<ValidatorIndex> {
-        self.usable()
-            .map(|(place, _)| ValidatorIndex::at(place))
-            .collect()
+    pub(super) fn linked(&self) -> Vec<PeerIndex> {
+        self.usable().map(|(place, _)| PeerIndex(place)).collect()
     }
 
     /// Whether all others are linked and have answered.
     pub(super) fn all_answered(&self) -> bool {
         let mut others = self.all.iter().enumerate();
-        others.all(|(place, peer)| place == self.own || peer.banned || peer.answered)
+        others.all(|(place, peer)| Some(place) == self.own || peer.banned || peer.answered)
     }
 
     /// The newest verified snapshot from a height on that so many peers may have: they offer it or a
@@ -181,7 +180,7 @@ impl Peers {
     }
 
     /// The peers that may have this snapshot, the fastest first.
-    pub(super) fn serving(&self, height: Height) -> Vec<ValidatorIndex> {
+    pub(super) fn serving(&self, height: Height) -> Vec<PeerIndex> {
         let mut serving: Vec<_> = self
             .usable()
             .filter(|(_, peer)| peer.may_have(height))
@@ -190,7 +189,7 @@ impl Peers {
         serving.sort_unstable();
         serving
             .into_iter()
-            .map(|(_, place)| ValidatorIndex::at(place))
+            .map(|(_, place)| PeerIndex(place))
             .collect()
     }
 
@@ -201,7 +200,7 @@ impl Peers {
     }
 
     /// One linked peer after the other.
-    pub(super) fn next_in_turn(&mut self) -> Option<ValidatorIndex> {
+    pub(super) fn next_in_turn(&mut self) -> Option<PeerIndex> {
         let linked = self.linked();
         let place = linked.get(self.next % linked.len().max(1))?;
         self.next += 1;
@@ -211,26 +210,24 @@ impl Peers {
     /// What is waited for while there is no target above a height.
     pub(super) fn waiting_text(&self, above: Height) -> String {
         let linked = self.usable().count();
-        let others = self.all.len() - 1;
+        let others = self.all.len() - usize::from(self.own.is_some());
         let answered = self.usable().filter(|(_, peer)| peer.answered).count();
         let offering = self.usable().filter(|(_, peer)| peer.offer.is_some());
         let newest = self.newest_offer(1, Height(0));
         match newest {
-            _ if linked == 0 => format!("a link to another validator: none of {others} is linked"),
+            _ if linked == 0 => format!("a link to a peer: none of {others} is linked"),
             None if answered < linked => {
                 format!(
-                    "{} of {linked} linked validators to say which snapshots they have",
+                    "{} of {linked} linked peers to say which snapshots they have",
                     linked - answered
                 )
             }
             None => format!(
-                "a snapshot: none of the {linked} linked validators has one yet (see `snapshot_interval`)"
+                "a snapshot: none of the {linked} linked peers has one yet (see `snapshot_interval`)"
             ),
-            Some(newest) if newest.height > above => {
-                "the answers of the other validators".to_owned()
-            }
+            Some(newest) if newest.height > above => "the answers of the other peers".to_owned(),
             Some(newest) => format!(
-                "a snapshot above block {above}: the newest of {} validators is that of block {}",
+                "a snapshot above block {above}: the newest of {} peers is that of block {}",
                 offering.count(),
                 newest.height
             ),
@@ -261,13 +258,13 @@ mod tests {
             span: Span::ALL,
             since: Height(0),
         };
-        let mut peers = Peers::new(10, ValidatorIndex(0));
+        let mut peers = Peers::new(10, Some(PeerIndex(0)));
         for peer in peers.iter_mut() {
             peer.linked = true;
             peer.offer = Some(offer);
         }
         let limit = Duration::from_secs(30);
-        let silent: Vec<_> = (1..4).map(ValidatorIndex).collect();
+        let silent: Vec<_> = (1..4).map(PeerIndex).collect();
         for place in &silent {
             let peer = peers.at(*place);
             peer.outstanding.push((request, Moment(0)));
@@ -276,7 +273,7 @@ mod tests {
         }
         for place in 4..10 {
             peers
-                .at(ValidatorIndex(place))
+                .at(PeerIndex(place))
                 .delivered(Duration::from_secs(20));
         }
         assert_eq!(peers.serving(offer.height)[6..], silent);

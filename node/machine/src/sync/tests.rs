@@ -16,8 +16,8 @@ use quorate_crypto::{SecretKey, bls::Proof, sha256};
 use quorate_lanes::To;
 use quorate_storage::tree::CHUNK_MAX_ENTRIES;
 use quorate_types::{
-    Account, Digest, Epoch, EpochLength, Header, IdentitySignature, Memo, Subject, Transaction,
-    Transfer, View, VoteKind,
+    Account, Committees, Digest, Epoch, EpochLength, Header, IdentitySignature, Memo, Subject,
+    Transaction, Transfer, View, VoteKind,
     genesis::{BlockLimits, Fees, Genesis, GenesisAccount, GenesisValidator, Protocol},
 };
 use std::sync::atomic::Ordering::Relaxed;
@@ -62,28 +62,28 @@ fn genesis(accounts: u64) -> Genesis {
 }
 
 /// A validator that has the chain.
-struct Source {
-    genesis: Genesis,
-    store: Store,
+pub(crate) struct Source {
+    pub(crate) genesis: Genesis,
+    pub(crate) store: Store,
     executor: Executor,
     handle: ExecutorHandle,
     snapshots: Arc<Snapshots>,
     header: Header,
-    blocks: Vec<Arc<Block>>,
+    pub(crate) blocks: Vec<Arc<Block>>,
     nonces: std::collections::BTreeMap<u64, u64>,
     _folder: TempDir,
 }
 
-fn committees(genesis: &Genesis) -> Committees {
+pub(crate) fn committees(genesis: &Genesis) -> Committees {
     Committees::fixed(genesis.committee().expect("four"))
 }
 
-fn metrics() -> Arc<NodeMetrics> {
+pub(crate) fn metrics() -> Arc<NodeMetrics> {
     Arc::new(NodeMetrics::register(&prometheus::Registry::new()).expect("empty"))
 }
 
 impl Source {
-    fn new(accounts: u64) -> Self {
+    pub(crate) fn new(accounts: u64) -> Self {
         let genesis = genesis(accounts);
         let folder = tempfile::tempdir().expect("a directory");
         let (store, tree) = Store::open(&folder.path().join("db"), &genesis).expect("a store");
@@ -94,7 +94,7 @@ impl Source {
             SnapshotTaker::new(snapshots.clone(), INTERVAL),
             committees(&genesis),
             None,
-            Box::new(|_| {}),
+            (Box::new(|_| {}), Box::new(|| None)),
             metrics(),
         )
         .expect("a new database");
@@ -125,7 +125,7 @@ impl Source {
 
     /// Blocks in which these accounts pay a new one each. Every third has a finalization, and headers
     /// name the state of two blocks before, or three.
-    fn grow(&mut self, blocks: u64, payers: impl Fn(u64) -> Vec<u64>) {
+    pub(crate) fn grow(&mut self, blocks: u64, payers: impl Fn(u64) -> Vec<u64>) {
         for _ in 0..blocks {
             let above = self.header;
             let height = above.height.next();
@@ -175,9 +175,9 @@ impl Source {
     }
 }
 
-const VALID: Proof = Proof::Threshold([7; 48]);
+pub(crate) const VALID: Proof = Proof::Threshold([7; 48]);
 
-fn finalization(block: &Block) -> Certificate {
+pub(crate) fn finalization(block: &Block) -> Certificate {
     Certificate {
         subject: Subject {
             epoch: block.header().epoch,
@@ -267,8 +267,9 @@ impl World {
         let cut = self.cut.clone();
         let sync = StateSync::new(SyncParts {
             chain: self.genesis.chain_id(),
-            committees: places.clone(),
-            own: ValidatorIndex(0),
+            peers: Directory::of_validator(places.known(), &[]),
+            own: Some(PeerIndex(0)),
+            faults: places.known().faults(),
             store: self.open(),
             clock: self.clock.clone(),
             wire: Arc::new(move |_, to, bytes| {
@@ -633,10 +634,10 @@ fn it_says_what_it_waits_for() {
             .unwrap_or_default()
     };
     let text = waits(&mut world, &source, [Silent; 3]);
-    assert!(text.contains("3 of 3 linked validators to say"), "{text}");
+    assert!(text.contains("3 of 3 linked peers to say"), "{text}");
     let text = waits(&mut world, &source, [Nothing; 3]);
     assert!(
-        text.contains("none of the 3 linked validators has one"),
+        text.contains("none of the 3 linked peers has one"),
         "{text}"
     );
     for place in 1..4 {

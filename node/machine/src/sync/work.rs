@@ -1,8 +1,9 @@
 //! The parts of the state that are missing, and who is asked for them.
 
+use crate::directory::PeerIndex;
 use quorate_consensus::Moment;
 use quorate_storage::tree::CHUNK_MAX_ENTRIES;
-use quorate_types::{Height, Span, ValidatorIndex};
+use quorate_types::{Height, Span};
 use std::{
     collections::{BTreeMap, BTreeSet},
     time::Duration,
@@ -35,7 +36,7 @@ pub(super) struct Item {
 /// Who is asked for a part, and since when.
 #[derive(Default)]
 struct Asked {
-    holders: Vec<ValidatorIndex>,
+    holders: Vec<PeerIndex>,
     newest: Moment,
 }
 
@@ -50,11 +51,11 @@ pub(super) struct Work {
     /// The bits that are tried until then.
     probe: usize,
     /// Who said that the narrowest part that is tried has too many entries.
-    denied: BTreeSet<ValidatorIndex>,
+    denied: BTreeSet<PeerIndex>,
     /// Whose changes of a part did not verify.
-    doubted: BTreeMap<Item, Vec<ValidatorIndex>>,
+    doubted: BTreeMap<Item, Vec<PeerIndex>>,
     /// Who says that a narrow part has too many entries.
-    narrowed: BTreeMap<Item, BTreeSet<ValidatorIndex>>,
+    narrowed: BTreeMap<Item, BTreeSet<PeerIndex>>,
 }
 
 impl Work {
@@ -75,12 +76,7 @@ impl Work {
     }
 
     /// The next part for a peer: one that nobody is asked for, else one that others are late with.
-    pub(super) fn next(
-        &mut self,
-        peer: ValidatorIndex,
-        now: Moment,
-        usual: Duration,
-    ) -> Option<Item> {
+    pub(super) fn next(&mut self, peer: PeerIndex, now: Moment, usual: Duration) -> Option<Item> {
         let item = self.fresh(peer).or_else(|| self.late(peer, now, usual))?;
         let asked = self.asked.entry(item).or_default();
         asked.holders.push(peer);
@@ -88,7 +84,7 @@ impl Work {
         Some(item)
     }
 
-    fn fresh(&mut self, peer: ValidatorIndex) -> Option<Item> {
+    fn fresh(&mut self, peer: PeerIndex) -> Option<Item> {
         let bits = match self.depth {
             Some(depth) => depth,
             // One request of each peer finds out how dense the state is. The first part decides, so
@@ -114,13 +110,13 @@ impl Work {
     }
 
     /// Whether a peer is asked for a part.
-    fn holds(&self, peer: ValidatorIndex) -> bool {
+    fn holds(&self, peer: PeerIndex) -> bool {
         let mut asked = self.asked.values();
         asked.any(|asked| asked.holders.contains(&peer))
     }
 
     /// Whether a peer was asked for this part in vain.
-    fn refuses(&self, item: &Item, peer: ValidatorIndex) -> bool {
+    fn refuses(&self, item: &Item, peer: PeerIndex) -> bool {
         let doubted = self.doubted.get(item);
         doubted.is_some_and(|peers| peers.contains(&peer))
             || self
@@ -129,7 +125,7 @@ impl Work {
                 .is_some_and(|peers| peers.contains(&peer))
     }
 
-    fn late(&self, peer: ValidatorIndex, now: Moment, usual: Duration) -> Option<Item> {
+    fn late(&self, peer: PeerIndex, now: Moment, usual: Duration) -> Option<Item> {
         let limit = usual * STEAL_AFTER;
         let late = self.asked.iter().filter(|(item, asked)| {
             now >= asked.newest.after(limit)
@@ -142,7 +138,7 @@ impl Work {
     }
 
     /// Parts that a peer does not deliver. Those that others are asked for too are left to them.
-    pub(super) fn put_back(&mut self, peer: ValidatorIndex, items: Vec<Item>) {
+    pub(super) fn put_back(&mut self, peer: PeerIndex, items: Vec<Item>) {
         for item in items {
             let Some(asked) = self.asked.get_mut(&item) else {
                 continue;
@@ -156,7 +152,7 @@ impl Work {
     }
 
     /// A part is right. Returns who has sent changes of it that do not verify.
-    pub(super) fn done(&mut self, item: &Item) -> Vec<ValidatorIndex> {
+    pub(super) fn done(&mut self, item: &Item) -> Vec<PeerIndex> {
         self.asked.remove(item);
         self.narrowed.remove(item);
         // A wider part than was requested may make others right, which nobody was asked for yet.
@@ -165,7 +161,7 @@ impl Work {
 
     /// Changes of a part do not verify. Another peer is asked for them; if its changes do not verify
     /// either, or there is no other, for the whole part.
-    pub(super) fn doubt(&mut self, item: Item, from: ValidatorIndex, others: usize) {
+    pub(super) fn doubt(&mut self, item: Item, from: PeerIndex, others: usize) {
         self.asked.remove(&item);
         let doubted = self.doubted.entry(item).or_default();
         doubted.push(from);
@@ -181,7 +177,7 @@ impl Work {
     }
 
     /// A peer says that a part has too many entries for one message.
-    pub(super) fn too_many(&mut self, item: Item, from: ValidatorIndex, serving: usize) {
+    pub(super) fn too_many(&mut self, item: Item, from: PeerIndex, serving: usize) {
         let Some(asked) = self.asked.get_mut(&item) else {
             return;
         };
@@ -244,8 +240,8 @@ mod tests {
         work
     }
 
-    fn next(work: &mut Work, peer: u32, now: Moment) -> Option<Item> {
-        work.next(ValidatorIndex(peer), now, USUAL)
+    fn next(work: &mut Work, peer: usize, now: Moment) -> Option<Item> {
+        work.next(PeerIndex(peer), now, USUAL)
     }
 
     #[test]
@@ -254,10 +250,10 @@ mod tests {
         let first = next(&mut work, 1, START).expect("everything is missing");
         assert_eq!(first.span, Span::ALL);
         assert_eq!(next(&mut work, 2, START), None);
-        work.too_many(first, ValidatorIndex(1), 3);
+        work.too_many(first, PeerIndex(1), 3);
         let second = next(&mut work, 2, START).expect("a part");
         assert_eq!(second.span.bits(), PROBE_STEP);
-        work.too_many(second, ValidatorIndex(2), 3);
+        work.too_many(second, PeerIndex(2), 3);
         let third = next(&mut work, 1, START).expect("a part");
         assert_eq!(third.span.bits(), 2 * PROBE_STEP);
         // 256 parts of 1,000 entries: 23 full ones, so 32.
@@ -287,9 +283,9 @@ mod tests {
         assert_eq!(next(&mut work, 1, late), None, "it has it already");
         assert_eq!(next(&mut work, 2, late), Some(item));
         // One of the two fails: the other one is left.
-        work.put_back(ValidatorIndex(1), vec![item]);
+        work.put_back(PeerIndex(1), vec![item]);
         assert_eq!(next(&mut work, 3, late), None);
-        work.put_back(ValidatorIndex(2), vec![item]);
+        work.put_back(PeerIndex(2), vec![item]);
         assert_eq!(next(&mut work, 3, late), Some(item));
     }
 
@@ -297,20 +293,20 @@ mod tests {
     fn too_many_is_believed_from_two_once_the_density_is_known() {
         let mut work = work();
         while let Some(item) = next(&mut work, 1, START) {
-            work.too_many(item, ValidatorIndex(1), 3);
+            work.too_many(item, PeerIndex(1), 3);
         }
         let narrow = next(&mut work, 2, START).expect("another one is asked");
         assert_eq!(narrow.span.bits(), MAX_PROBE);
         work.learn(&Span::ALL, 10);
         let item = next(&mut work, 1, START).expect("what is beside it");
-        work.too_many(item, ValidatorIndex(1), 3);
+        work.too_many(item, PeerIndex(1), 3);
         assert_ne!(
             next(&mut work, 1, START),
             Some(item),
             "it is not asked again"
         );
         assert_eq!(next(&mut work, 2, START), Some(item));
-        work.too_many(item, ValidatorIndex(2), 3);
+        work.too_many(item, PeerIndex(2), 3);
         let half = next(&mut work, 3, START).expect("a half");
         assert_eq!(half.span.bits(), item.span.bits() + 1);
     }
@@ -320,7 +316,7 @@ mod tests {
         let mut work = work();
         let first = next(&mut work, 1, START).expect("everything");
         work.learn(&Span::ALL, 10);
-        work.too_many(first, ValidatorIndex(1), 1);
+        work.too_many(first, PeerIndex(1), 1);
         let half = next(&mut work, 1, START).expect("a half");
         assert_eq!(half.span.bits(), 1);
     }
@@ -331,14 +327,14 @@ mod tests {
         work.begin([(Span::ALL, Height(7))].into_iter());
         work.learn(&Span::ALL, 10);
         let item = next(&mut work, 1, START).expect("everything");
-        work.doubt(item, ValidatorIndex(1), 3);
+        work.doubt(item, PeerIndex(1), 3);
         assert_eq!(next(&mut work, 1, START), None);
         assert_eq!(next(&mut work, 2, START), Some(item));
-        assert_eq!(work.done(&item), [ValidatorIndex(1)], "who is to blame");
+        assert_eq!(work.done(&item), [PeerIndex(1)], "who is to blame");
         work.begin([(Span::ALL, Height(7))].into_iter());
         for peer in [1, 2] {
             let item = next(&mut work, peer, START).expect("everything");
-            work.doubt(item, ValidatorIndex(peer), 3);
+            work.doubt(item, PeerIndex(peer), 3);
         }
         let whole = next(&mut work, 1, START).expect("the whole part");
         assert_eq!(whole.since, Height(0));

@@ -1,0 +1,151 @@
+//! How long commits take beside snapshots that are taken and served.
+
+use super::{
+    Figures, copy, figures,
+    state::{account, genesis, identity, make, next_block},
+};
+use anyhow::Context;
+use commonware_codec::EncodeSize as _;
+use quorate_storage::{
+    store::{Commit, Served, StateSnapshot, Store, tree_updates},
+    tree::CHUNK_MAX_ENTRIES,
+};
+use quorate_types::{Account, Height, Identity, Span};
+use std::{
+    collections::BTreeMap,
+    path::Path,
+    sync::{
+        Arc, Mutex,
+        atomic::{AtomicBool, AtomicU64, Ordering::Relaxed},
+    },
+    thread,
+    time::{Duration, Instant},
+};
+
+/// Blocks that are committed.
+const BLOCKS: u64 = 400;
+
+/// Accounts that each changes.
+const CHANGED: u64 = 500;
+
+/// Blocks between snapshots.
+const INTERVAL: u64 = 10;
+
+/// Bytes a second that are served.
+const SERVED: u64 = 125_000_000;
+
+/// The times of commits without and with snapshots.
+pub(super) fn run(accounts: u64, folder: &Path) -> anyhow::Result<Figures> {
+    let genesis = genesis(1);
+    let made = folder.join("commits");
+    if !made.exists() {
+        make(&made, &genesis, accounts)?;
+    }
+    let without = commits(&made, accounts, false)?;
+    let with = commits(&made, accounts, true)?;
+    Ok(figures([
+        ("without snapshots: p50, ms", without.p50),
+        ("without snapshots: p99, ms", without.p99),
+        ("taken and served: p50, ms", with.p50),
+        ("taken and served: p99, ms", with.p99),
+        ("B9: p99 with - without, ms", with.p99 - without.p99),
+        ("longest pin, ms", with.longest_pin),
+        ("served meanwhile, MB/s", with.served_mb_per_s),
+    ]))
+}
+
+struct Times {
+    p50: f64,
+    p99: f64,
+    longest_pin: f64,
+    served_mb_per_s: f64,
+}
+
+fn commits(made: &Path, accounts: u64, snapshots: bool) -> anyhow::Result<Times> {
+    let folder = tempfile::tempdir_in(made.parent().context("a folder")?)?;
+    let database = folder.path().join("db");
+    copy(made, &database)?;
+    let genesis = genesis(1);
+    let (store, mut tree) = Store::open(&database, &genesis)?;
+    let newest: Arc<Mutex<Option<Arc<StateSnapshot>>>> = Arc::default();
+    let ending = Arc::new(AtomicBool::new(false));
+    let served = Arc::new(AtomicU64::new(0));
+    let server = snapshots.then(|| {
+        let (newest, ending, served) = (newest.clone(), ending.clone(), served.clone());
+        thread::spawn(move || serve(accounts, &newest, &ending, &served))
+    });
+    let began = Instant::now();
+    let mut took = Vec::new();
+    let mut longest_pin = Duration::ZERO;
+    for number in 0..BLOCKS {
+        let changed: BTreeMap<Identity, Account> = (0..CHANGED)
+            .map(|place| {
+                let one = (number * 7_919 + place * 104_729) % accounts;
+                (identity(one), account(one, 1 + number))
+            })
+            .collect();
+        let begin = Instant::now();
+        let changes = tree.prepare(&tree_updates(&changed))?;
+        let block = Arc::new(next_block(&store, &genesis, tree.root())?);
+        store.commit(
+            &tree,
+            Commit {
+                block,
+                certificate: None,
+                outcomes: Vec::new(),
+                accounts: &changed,
+                changes: &changes,
+                sync: true,
+            },
+        )?;
+        tree.commit(changes);
+        if snapshots && number % INTERVAL == 0 {
+            let pinning = Instant::now();
+            let state = Arc::new(store.pin());
+            longest_pin = longest_pin.max(pinning.elapsed());
+            *newest.lock().expect("no panic") = Some(state);
+        }
+        took.push(begin.elapsed().as_secs_f64() * 1e3);
+    }
+    let seconds = began.elapsed().as_secs_f64();
+    ending.store(true, Relaxed);
+    if let Some(server) = server {
+        server.join().expect("no panic")?;
+    }
+    took.sort_by(f64::total_cmp);
+    Ok(Times {
+        p50: took[took.len() / 2],
+        p99: took[took.len() * 99 / 100],
+        longest_pin: longest_pin.as_secs_f64() * 1e3,
+        served_mb_per_s: served.load(Relaxed) as f64 / 1e6 / seconds,
+    })
+}
+
+/// Reads and hashes one part after the other, as fast as a link of 1 Gbit/s takes them.
+fn serve(
+    accounts: u64,
+    newest: &Mutex<Option<Arc<StateSnapshot>>>,
+    ending: &AtomicBool,
+    served: &AtomicU64,
+) -> anyhow::Result<()> {
+    let full = accounts as f64 / (CHUNK_MAX_ENTRIES as f64 * 0.7);
+    let bits = full.log2().ceil().max(0.0) as usize;
+    let began = Instant::now();
+    let mut place = 0_u32;
+    while !ending.load(Relaxed) {
+        let state = newest.lock().expect("no panic").clone();
+        let due = Duration::from_secs_f64(served.load(Relaxed) as f64 / SERVED as f64);
+        let Some(state) = state.filter(|_| began.elapsed() >= due) else {
+            thread::sleep(Duration::from_millis(1));
+            continue;
+        };
+        let mut key = [0; 32];
+        key[..4].copy_from_slice(&place.reverse_bits().to_be_bytes());
+        place = (place + 1) % (1 << bits);
+        let span = Span::of(&key, bits).context("as many bits as a key has")?;
+        if let Served::Chunk(chunk) = state.chunk(&span, Height(0))? {
+            served.fetch_add(chunk.encode_size() as u64, Relaxed);
+        }
+    }
+    Ok(())
+}

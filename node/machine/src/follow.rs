@@ -1,0 +1,618 @@
+//! Following the chain without a vote: fetching final blocks as they come, verifying them, and handing
+//! them to the executor.
+//!
+//! One of the upstream nodes is asked for the blocks above the newest one here, and answers as soon as
+//! there are any (`Message::FollowRequest`). So a block costs one upstream node one copy, and reaches
+//! the follower one way after it was executed there. An answer is taken only if its blocks continue
+//! the chain and a quorum has finalized the last of them: which upstream node it comes from does not
+//! matter.
+//!
+//! # Hostile and slow upstream nodes
+//!
+//! - Blocks that do not verify are not executed. Their sender's link is cut, and others are asked.
+//! - Upstream nodes say once a second how far they are. If one says that it has blocks that the asked
+//!   one has not sent for a second, it is asked as well, and the first answer counts. Each further
+//!   attempt waits twice as long, and on slow links all wait longer, so that these are not filled with
+//!   answers to the same request.
+//! - Who was asked in vain is asked last, and its word counts less than that of those who deliver. So
+//!   a node that exaggerates how far it is delays blocks by a second, once.
+//! - A block in another's place that a quorum has finalized is a fork of the chain: more than f
+//!   validators are faulty, or this database is another chain's. The node stops.
+
+#[cfg(test)]
+mod tests;
+
+use crate::{
+    clock::Clock,
+    directory::{Directory, PeerIndex},
+    executor::ExecutorHandle,
+    live::{
+        Condition, LiveStatus,
+        following::{Upstream, network_height},
+    },
+    metrics::NodeMetrics,
+    outlet::{Wire, send_to},
+    replica::{Cut, Cutter},
+    sync::VerifyCertificate,
+};
+use anyhow::{bail, ensure};
+use bytes::Bytes;
+use commonware_codec::{Encode, EncodeSize};
+use quorate_consensus::{Finalized, Moment};
+use quorate_lanes::{Lane, To};
+use quorate_storage::store::Store;
+use quorate_types::{
+    Block, Certificate, ChainId, Digest, Epoch, EpochLength, Frame, Head, Height, Identity,
+    Message, Status, View, VoteKind,
+};
+use std::{sync::Arc, time::Duration};
+use tracing::{debug, warn};
+
+/// How long an upstream node may have blocks that the asked one does not send.
+const LAGS_AFTER: Duration = Duration::from_secs(1);
+
+/// The asked node is given up after so long if any other says that it has the block.
+const ASK_AGAIN: Duration = Duration::from_secs(30);
+
+/// How often a node is asked that lacks the next block.
+const RETRY_INTERVAL: Duration = Duration::from_secs(5);
+
+/// How often the time doubles after which another node is asked.
+const MAX_DOUBLINGS: u32 = 5;
+
+/// How long a node that sent something invalid is not asked.
+const BAN_LASTS: Duration = Duration::from_secs(60);
+
+/// How often those who follow this node are told how far it is.
+const STATUS_INTERVAL: Duration = Duration::from_secs(1);
+
+/// How often [`Follower::tick`] is due.
+const LOOK_INTERVAL: Duration = Duration::from_millis(100);
+
+/// Blocks handed to the executor, and not executed, at which no more are requested.
+const MAX_UNEXECUTED: u64 = 1_024;
+
+/// Most blocks, and bytes of them, that wait for a finalization.
+const MAX_STAGED_BLOCKS: usize = 4_096;
+const MAX_STAGED_BYTES: usize = 64 << 20;
+
+/// How long the state is found to be gone before it is fetched.
+const GONE_FOR: Duration = Duration::from_secs(2);
+
+/// What following needs.
+pub struct FollowParts {
+    pub chain: ChainId,
+    pub epoch_length: EpochLength,
+    /// The nodes that are followed.
+    pub upstreams: Directory,
+    /// How many validators may be faulty.
+    pub faults: usize,
+    /// More missing blocks than this are not fetched if the state can be.
+    pub most_missing: Option<u64>,
+    pub store: Store,
+    pub clock: Arc<dyn Clock>,
+    pub wire: Wire,
+    pub cut: Cutter,
+    pub verify: VerifyCertificate,
+    pub executor: ExecutorHandle,
+    pub live: Arc<LiveStatus>,
+    pub metrics: Arc<NodeMetrics>,
+}
+
+/// One of the nodes that are followed.
+struct Source {
+    linked: bool,
+    claimed: Option<Height>,
+    /// The oldest block that it says it keeps.
+    oldest: Option<Height>,
+    banned_until: Option<Moment>,
+    /// How often it was asked in vain, halved with each answer.
+    failures: u32,
+    /// The height from which on it was asked, until it answers.
+    asked: Option<Height>,
+    asked_at: Moment,
+}
+
+/// The request that was sent last.
+#[derive(Clone, Copy, Debug)]
+struct Asked {
+    source: PeerIndex,
+    at: Moment,
+}
+
+/// The newest final block that was handed to the executor.
+#[derive(Clone, Copy, Debug)]
+struct Tip {
+    height: Height,
+    id: Digest,
+    epoch: Epoch,
+    view: View,
+}
+
+/// A follower. Driven by frames, links and time.
+pub struct Follower {
+    parts: FollowParts,
+    sources: Vec<Source>,
+    tip: Tip,
+    /// Blocks above the tip that wait for a finalization.
+    staged: Vec<Arc<Block>>,
+    staged_bytes: usize,
+    /// Who sent them.
+    staged_by: Option<PeerIndex>,
+    asked: Option<Asked>,
+    /// Since when nodes say that they have the next block, and how many were asked for it in vain.
+    lags_since: Option<Moment>,
+    in_vain: u32,
+    /// How long blocks lately took to come that somebody had.
+    usual: Duration,
+    /// When nodes may be asked that lack the next block.
+    next_retry: Moment,
+    gone_since: Option<Moment>,
+    next_status: Moment,
+}
+
+impl Follower {
+    /// A follower that continues from the store's newest block.
+    pub fn new(parts: FollowParts) -> Self {
+        let now = parts.clock.now();
+        let tip = parts.store.tip();
+        let source = |_| Source {
+            linked: false,
+            claimed: None,
+            oldest: None,
+            banned_until: None,
+            failures: 0,
+            asked: None,
+            asked_at: now,
+        };
+        let follower = Self {
+            sources: (0..parts.upstreams.size()).map(source).collect(),
+            tip: Tip {
+                height: tip.height,
+                id: tip.id,
+                epoch: parts.epoch_length.epoch_of(tip.height),
+                view: tip.view,
+            },
+            staged: Vec::new(),
+            staged_bytes: 0,
+            staged_by: None,
+            asked: None,
+            lags_since: None,
+            in_vain: 0,
+            usual: Duration::ZERO,
+            next_retry: now,
+            gone_since: None,
+            next_status: now,
+            parts,
+        };
+        follower.publish();
+        follower
+    }
+
+    /// When [`Self::tick`] is due.
+    pub fn due(&self) -> Moment {
+        self.parts.clock.now().after(LOOK_INTERVAL)
+    }
+
+    /// Whether messages of this kind are read at all.
+    pub fn wants(head: &Head) -> bool {
+        matches!(
+            head,
+            Head::RangeReply { .. } | Head::Pruned { .. } | Head::Status
+        )
+    }
+
+    /// Whether the state of a recent block has to be fetched: no linked node keeps the next block, or
+    /// too many blocks are missing.
+    pub fn wants_state(&self) -> bool {
+        let now = self.parts.clock.now();
+        self.gone_since
+            .is_some_and(|since| now >= since.after(GONE_FOR))
+    }
+
+    /// Upon a link that was made or lost.
+    pub fn linked(&mut self, peer: Identity, up: bool) {
+        let Some(source) = self.parts.upstreams.find(&peer) else {
+            return;
+        };
+        let held = &mut self.sources[source.as_usize()];
+        held.linked = up;
+        held.claimed = held.claimed.filter(|_| up);
+        if !up {
+            held.oldest = None;
+            held.asked = None;
+            self.asked = self.asked.filter(|asked| asked.source != source);
+        }
+        self.ask();
+        self.publish();
+    }
+
+    /// Upon a frame.
+    ///
+    /// # Errors
+    ///
+    /// If a quorum has finalized another chain than the one here: halt.
+    pub fn receive(&mut self, from: Identity, bytes: Bytes) -> anyhow::Result<()> {
+        let Some(source) = self.parts.upstreams.find(&from) else {
+            return Ok(());
+        };
+        let now = self.parts.clock.now();
+        if self.sources[source.as_usize()].is_banned(now) {
+            return Ok(());
+        }
+        let judge = |head: Head| Self::wants(&head).then_some(()).ok_or(());
+        let Ok(messages) = Frame::read_judged(bytes, judge) else {
+            return Ok(());
+        };
+        for message in messages {
+            match message {
+                Message::Status(status) => {
+                    self.sources[source.as_usize()].claimed = Some(status.executed_height);
+                }
+                Message::RangeReply {
+                    blocks,
+                    finalization,
+                } => self.on_range(source, blocks, finalization)?,
+                Message::Pruned { from, oldest } => self.on_pruned(source, from, oldest),
+                _ => {}
+            }
+        }
+        self.look();
+        Ok(())
+    }
+
+    /// Does what is due.
+    pub fn tick(&mut self) {
+        let now = self.parts.clock.now();
+        if now >= self.next_status {
+            self.next_status = now.after(STATUS_INTERVAL);
+            self.tell();
+            self.report();
+        }
+        self.look();
+    }
+
+    fn next(&self) -> Height {
+        let staged = self.staged.last().map(|block| block.height());
+        staged.unwrap_or(self.tip.height).next()
+    }
+
+    /// Asks another node if the asked one lags behind, and any if none is asked.
+    fn look(&mut self) {
+        let now = self.parts.clock.now();
+        if let Some(asked) = self.asked {
+            self.note_lag(asked.source, now);
+            let patience = self.patience();
+            let lags = self
+                .lags_since
+                .is_some_and(|since| now >= since.after(patience));
+            let is_late = now >= asked.at.after(ASK_AGAIN);
+            if lags || (is_late && self.claims_next(u32::MAX, now)) {
+                let source = &mut self.sources[asked.source.as_usize()];
+                source.failures = source.failures.saturating_add(1);
+                self.in_vain += 1;
+                self.lags_since = None;
+                debug!(
+                    upstream = asked.source.as_usize(),
+                    "blocks that it should have do not come"
+                );
+                self.asked = None;
+            }
+            if is_late {
+                self.asked = None;
+            }
+        }
+        self.note_gone(now);
+        self.ask();
+        self.publish();
+    }
+
+    /// How long the next blocks may take once somebody has them.
+    fn patience(&self) -> Duration {
+        let usual = LAGS_AFTER.max(2 * self.usual);
+        usual * 2_u32.pow(self.in_vain.min(MAX_DOUBLINGS))
+    }
+
+    fn note_lag(&mut self, asked: PeerIndex, now: Moment) {
+        let worst = self.sources[asked.as_usize()].failures;
+        self.lags_since = match self.claims_next(worst, now) {
+            true => self.lags_since.or(Some(now)),
+            false => None,
+        };
+    }
+
+    /// Whether a node that was asked in vain at most so often says that it has the next block.
+    fn claims_next(&self, failures: u32, now: Moment) -> bool {
+        let next = self.next();
+        self.sources.iter().any(|source| {
+            source.linked
+                && !source.is_banned(now)
+                && source.failures <= failures
+                && source.oldest.is_none()
+                && source.claimed >= Some(next)
+        })
+    }
+
+    fn unstage(&mut self) {
+        self.staged.clear();
+        self.staged_bytes = 0;
+        self.staged_by = None;
+    }
+
+    fn note_gone(&mut self, now: Moment) {
+        let linked = || self.sources.iter().filter(|source| source.linked);
+        let nobody_keeps = linked().count() > 0 && linked().all(|source| source.oldest.is_some());
+        let missing = self.network_height().0.saturating_sub(self.tip.height.0);
+        let is_far = self.parts.most_missing.is_some_and(|most| missing > most);
+        self.gone_since = match (nobody_keeps || is_far, self.gone_since) {
+            (false, _) => None,
+            (true, None) => Some(now),
+            (true, since) => since,
+        };
+    }
+
+    fn network_height(&self) -> Height {
+        let claimed = network_height(&self.shown(), self.parts.faults);
+        claimed.unwrap_or(self.tip.height).max(self.tip.height)
+    }
+
+    /// Asks for the next blocks, unless somebody is asked or the executor is behind.
+    fn ask(&mut self) {
+        let executed = self.parts.executor.executed().borrow().height;
+        let unexecuted = self.tip.height.0.saturating_sub(executed.0);
+        if self.asked.is_some() || unexecuted > MAX_UNEXECUTED {
+            return;
+        }
+        let now = self.parts.clock.now();
+        let next = self.next();
+        // A request may have been lost with its link.
+        let resend = 2 * self.patience();
+        let usable = self.sources.iter().enumerate();
+        let usable = usable.filter(|(_, source)| source.linked && !source.is_banned(now));
+        let best = usable
+            .filter(|(_, source)| {
+                let is_asked = source.asked == Some(next);
+                !is_asked || now >= source.asked_at.after(resend)
+            })
+            .min_by_key(|(place, source)| {
+                // Nodes that lack the block are asked last: they may have said so wrongly.
+                let lacks = source.oldest.map(|_| source.asked_at);
+                let asked = (source.asked == Some(next)).then_some(source.asked_at);
+                (lacks, asked, source.failures, *place)
+            });
+        let Some((place, source)) = best else {
+            return;
+        };
+        if source.oldest.is_some() {
+            if now < self.next_retry {
+                return;
+            }
+            self.next_retry = now.after(RETRY_INTERVAL);
+        }
+        let source = PeerIndex(place);
+        // What was staged may be the invention of the one who sent it.
+        if self.staged_by.is_some_and(|by| by != source) {
+            self.unstage();
+        }
+        let from = self.next();
+        self.asked = Some(Asked { source, at: now });
+        self.sources[place].asked = Some(from);
+        self.sources[place].asked_at = now;
+        if let Some(identity) = self.parts.upstreams.identity(source) {
+            send_to(&self.parts.wire, identity, Message::FollowRequest(from));
+        }
+    }
+
+    fn on_pruned(&mut self, source: PeerIndex, from: Height, oldest: Height) {
+        if oldest > from && self.is_answer(source, from) {
+            self.sources[source.as_usize()].oldest = Some(oldest);
+        }
+    }
+
+    /// Whether this answers the node's last request, which is then settled, and is still of use.
+    fn is_answer(&mut self, source: PeerIndex, from: Height) -> bool {
+        let asked = &mut self.sources[source.as_usize()].asked;
+        if *asked != Some(from) {
+            return false;
+        }
+        *asked = None;
+        if self.asked.is_some_and(|asked| asked.source == source) {
+            self.asked = None;
+        }
+        from == self.next() && self.staged_by.is_none_or(|by| by == source)
+    }
+
+    fn on_range(
+        &mut self,
+        source: PeerIndex,
+        blocks: Vec<Arc<Block>>,
+        finalization: Option<Certificate>,
+    ) -> anyhow::Result<()> {
+        let Some(first) = blocks.first().map(|block| block.height()) else {
+            return Ok(());
+        };
+        if !self.is_answer(source, first) {
+            return Ok(());
+        }
+        if let Err(why) = self.stage(source, blocks) {
+            self.unstage();
+            self.blame(source, &why);
+            return Ok(());
+        }
+        let now = self.parts.clock.now();
+        let took = self
+            .lags_since
+            .map_or(Duration::ZERO, |since| now.since(since));
+        self.usual = took.max(self.usual * 3 / 4);
+        self.lags_since = None;
+        self.in_vain = 0;
+        let Some(finalization) = finalization else {
+            if self.staged.len() > MAX_STAGED_BLOCKS || self.staged_bytes > MAX_STAGED_BYTES {
+                self.unstage();
+                self.blame(source, "too many blocks without a finalization");
+            }
+            return Ok(());
+        };
+        if !self.finalizes(&finalization) {
+            self.unstage();
+            self.blame(source, "blocks that no quorum has finalized");
+            return Ok(());
+        }
+        let held = &mut self.sources[source.as_usize()];
+        held.failures /= 2;
+        held.oldest = None;
+        self.hand_over(finalization)
+    }
+
+    /// Adds blocks to those that wait for a finalization.
+    fn stage(&mut self, source: PeerIndex, blocks: Vec<Arc<Block>>) -> Result<(), String> {
+        self.staged_by = Some(source);
+        for block in blocks {
+            let header = *block.header();
+            let expected = self.next();
+            let last = self
+                .staged
+                .last()
+                .map(|last| (last.id(), last.header().epoch));
+            if header.chain != self.parts.chain {
+                return Err("a block of another chain".to_owned());
+            }
+            if header.height != expected
+                || last.is_some_and(|(id, _)| header.parent != id)
+                || last.is_some_and(|(_, epoch)| header.epoch != epoch)
+                || header.epoch != self.parts.epoch_length.epoch_of(header.height)
+            {
+                return Err(format!("a block in the place of block {expected}"));
+            }
+            self.staged_bytes += block.encode_size();
+            self.staged.push(block);
+        }
+        Ok(())
+    }
+
+    /// Whether a quorum has finalized the last staged block.
+    fn finalizes(&self, finalization: &Certificate) -> bool {
+        let subject = &finalization.subject;
+        let last = self.staged.last();
+        last.is_some_and(|last| {
+            subject.kind == VoteKind::Finalize
+                && subject.payload == last.id()
+                && subject.epoch == last.header().epoch
+        }) && (self.parts.verify)(finalization)
+    }
+
+    fn hand_over(&mut self, finalization: Certificate) -> anyhow::Result<()> {
+        let blocks = std::mem::take(&mut self.staged);
+        self.unstage();
+        let (Some(first), Some(last)) = (blocks.first(), blocks.last()) else {
+            bail!("nothing is staged");
+        };
+        ensure!(
+            first.header().parent == self.tip.id,
+            "a quorum has finalized a chain without block {} of height {}, which is final here: more \
+             than {} validators are faulty, or this database is another chain's",
+            self.tip.id,
+            self.tip.height,
+            self.parts.faults
+        );
+        self.tip = Tip {
+            height: last.height(),
+            id: last.id(),
+            epoch: last.header().epoch,
+            view: finalization.subject.view,
+        };
+        let newest = blocks.len() - 1;
+        let finalized = blocks.into_iter().enumerate();
+        let finalized = finalized.map(|(place, block)| Finalized {
+            block,
+            certificate: (place == newest).then(|| finalization.clone()),
+        });
+        self.parts.executor.submit(finalized.collect());
+        let Tip {
+            epoch,
+            view,
+            height,
+            ..
+        } = self.tip;
+        self.parts.live.set_progress(epoch, view, height);
+        Ok(())
+    }
+
+    fn blame(&mut self, source: PeerIndex, why: &str) {
+        let Some(identity) = self.parts.upstreams.identity(source) else {
+            return;
+        };
+        warn!(
+            upstream = identity.short(),
+            why, "an upstream node is faulty; its link is cut for a while"
+        );
+        let now = self.parts.clock.now();
+        let held = &mut self.sources[source.as_usize()];
+        held.banned_until = Some(now.after(BAN_LASTS));
+        held.claimed = None;
+        (self.parts.cut)(identity, Cut::Off);
+    }
+
+    /// Tells those who follow this node how far it is.
+    fn tell(&self) {
+        let executed = self.parts.executor.executed().borrow().height;
+        let status = Status {
+            epoch: self.tip.epoch,
+            view: self.tip.view,
+            finalized_height: self.tip.height,
+            executed_height: executed,
+            convicted: Digest::ZERO,
+        };
+        let frame = Frame(vec![Message::Status(status)]).encode();
+        (self.parts.wire)(Lane::Votes, &To::Followers, frame);
+    }
+
+    /// Publishes what changes slowly.
+    fn report(&self) {
+        let FollowParts {
+            executor,
+            live,
+            metrics,
+            ..
+        } = &self.parts;
+        let (database_bytes, pruned_below) = executor.disk();
+        live.set_condition(Condition {
+            behind: self.network_height() > self.tip.height,
+            journal_bytes: 0,
+            database_bytes,
+            pruned_below,
+            clock_ahead_ms: None,
+        });
+        let number = |number: u64| i64::try_from(number).unwrap_or(i64::MAX);
+        let executed = executor.executed().borrow().height;
+        metrics.executed_height.set(number(executed.0));
+        metrics.finalized_height.set(number(self.tip.height.0));
+        metrics.epoch.set(number(self.tip.epoch.0));
+        metrics.view.set(number(self.tip.view.0));
+        metrics.database_bytes.set(number(database_bytes));
+        metrics.pruned_below.set(number(pruned_below.0));
+    }
+
+    fn shown(&self) -> Vec<Upstream> {
+        let sources = self.sources.iter().enumerate();
+        let shown = sources.filter_map(|(place, source)| {
+            Some(Upstream {
+                identity: self.parts.upstreams.identity(PeerIndex(place))?,
+                linked: source.linked,
+                claimed: source.claimed,
+                oldest: source.oldest,
+            })
+        });
+        shown.collect()
+    }
+
+    fn publish(&self) {
+        self.parts.live.set_upstreams(self.shown());
+    }
+}
+
+impl Source {
+    fn is_banned(&self, now: Moment) -> bool {
+        self.banned_until.is_some_and(|until| now < until)
+    }
+}

@@ -1,0 +1,237 @@
+//! A node that follows the chain without a vote, without its threads: it verifies, executes, and serves
+//! clients, other followers, and those who fetch a snapshot.
+//!
+//! It has the parts of a validator ([`crate::machine`]) that come after consensus. In the place of the
+//! replica, [`Follower`] fetches final blocks from the nodes that it follows.
+
+use crate::{
+    accounts::Accounts,
+    conduct::Conduct,
+    directory::Directory,
+    executor::{Executor, ExecutorHandle, Observed, Retention},
+    follow::{FollowParts, Follower},
+    ingest::{FORWARDED, Forwarder, Ingest},
+    inlet::FollowerInlet,
+    keeper::{self, Keep, Keeper},
+    live::LiveStatus,
+    machine::Surroundings,
+    mempool::{Mempool, MempoolLimits},
+    serve::{Server, Sources, Upload, requests},
+    snapshots::{SnapshotTaker, Snapshots},
+    sync::{Arrivals, SyncInbox, VerifyCertificate, inbox},
+    turns::turns,
+};
+use bytes::Bytes;
+use crossbeam_channel::{Receiver, Sender, unbounded};
+use quorate_lanes::Lane;
+use quorate_storage::{
+    store::Store,
+    tree::{TableRows, Tree},
+};
+use quorate_types::{Committees, Identity, genesis::Genesis};
+use std::{sync::Arc, time::Duration};
+
+/// The settings of a follower.
+pub struct FollowerSettings {
+    pub genesis: Arc<Genesis>,
+    pub committees: Committees,
+    /// The nodes that it follows.
+    pub upstreams: Vec<Identity>,
+    /// The nodes that follow it.
+    pub followers: Vec<Identity>,
+    pub mempool: MempoolLimits,
+    /// Which blocks to keep; `None` for all.
+    pub retention: Option<Retention>,
+    /// Whether the state is fetched rather than more blocks than are to be kept.
+    pub prefers_state: bool,
+    /// Blocks between snapshots of the state; 0 for none.
+    pub snapshot_interval: u64,
+    /// What those who fetch from it get.
+    pub upload: Upload,
+    /// The longest that a block takes, by the configuration.
+    pub usual_interval: Duration,
+}
+
+/// Receives all frames from the links.
+pub struct FollowerFrames {
+    upstreams: Directory,
+    inbox: SyncInbox,
+    downstream: FollowerInlet,
+}
+
+impl FollowerFrames {
+    /// Receives one frame.
+    pub fn receive(&self, from: Identity, lane: Lane, bytes: Bytes) {
+        match self.upstreams.find(&from) {
+            Some(_) => self.inbox.frame(from, bytes),
+            None => self.downstream.receive(from, lane, bytes),
+        }
+    }
+}
+
+/// A follower in parts, each for a thread of its own.
+pub struct FollowerMachine {
+    pub follower: Follower,
+    /// What the follower waits for.
+    pub arrivals: Arrivals,
+    /// Where links are reported.
+    pub inbox: SyncInbox,
+    pub frames: FollowerFrames,
+    pub server: Server,
+    pub ingest: Ingest,
+    pub forwarder: Forwarder,
+    pub executor: Executor,
+    pub executed: ExecutorHandle,
+    pub accounts: Accounts,
+    pub mempool: Arc<Mempool>,
+    pub keeper: Keeper,
+    pub kept: Receiver<Keep>,
+    pub to_keeper: Sender<Keep>,
+    pub live: Arc<LiveStatus>,
+    pub snapshots: Arc<Snapshots>,
+}
+
+impl FollowerMachine {
+    /// Assembles a follower that continues from its database.
+    ///
+    /// # Errors
+    ///
+    /// If the database cannot be read.
+    pub fn assemble(
+        settings: FollowerSettings,
+        (store, tree): (Store, Tree<TableRows>),
+        around: Surroundings,
+        verify: VerifyCertificate,
+    ) -> anyhow::Result<Self> {
+        let genesis = settings.genesis;
+        let (clock, metrics) = (around.clock, around.metrics);
+        let chain = genesis.chain_id();
+        let upstreams = Directory::of(settings.upstreams);
+        let downstream = Directory::of(settings.followers);
+        let room = genesis.limits.transaction_bytes();
+        let mempool = Arc::new(Mempool::new(settings.mempool, room, genesis.fees));
+        let accounts = Accounts::new(store.clone());
+        let now = clock.now();
+        keeper::restore(now, &chain, &genesis.fees, &store, &accounts, &mempool)?;
+        let live = Arc::new(LiveStatus::of_follower(settings.committees.clone()));
+        let tip = store.tip();
+        live.begin_at(tip.height, settings.usual_interval);
+        live.set_progress(
+            genesis.epoch_blocks.epoch_of(tip.height),
+            tip.view,
+            tip.height,
+        );
+        let timestamp_ms = tip.block.map_or(0, |block| block.header().timestamp_ms);
+        live.set_executed(tip.height, timestamp_ms);
+        let conduct = Arc::new(Conduct::new(
+            settings.committees.clone(),
+            clock.clone(),
+            metrics.clone(),
+            live.clone(),
+            around.cut.clone(),
+        ));
+        let snapshots = Arc::new(Snapshots::new(clock.clone()));
+        let (to_server, waiting) = requests(downstream.size());
+        let (to_ingest, forwarded) = turns(downstream.size(), FORWARDED);
+        let (to_keeper, kept) = unbounded();
+        let observed = Observed {
+            clock: clock.clone(),
+            mempool: mempool.clone(),
+            live: live.clone(),
+            metrics: metrics.clone(),
+            requests: to_server.clone(),
+        };
+        let (executor, executed) = Executor::new(
+            accounts.clone(),
+            (store.clone(), tree),
+            SnapshotTaker::new(snapshots.clone(), settings.snapshot_interval),
+            settings.committees.clone(),
+            settings.retention,
+            (
+                Box::new(move |block| observed.executed(block)),
+                Box::new(|| None),
+            ),
+            metrics.clone(),
+        )?;
+        let follower = Follower::new(FollowParts {
+            chain,
+            epoch_length: genesis.epoch_blocks,
+            upstreams: upstreams.clone(),
+            faults: settings.committees.known().faults(),
+            most_missing: settings
+                .retention
+                .map(|retention| retention.blocks)
+                .filter(|_| settings.prefers_state),
+            store: store.clone(),
+            clock: clock.clone(),
+            wire: around.wire.clone(),
+            cut: around.cut,
+            verify,
+            executor: executed.clone(),
+            live: live.clone(),
+            metrics: metrics.clone(),
+        });
+        let (inbox, arrivals) = inbox(upstreams.clone());
+        Ok(Self {
+            follower,
+            arrivals,
+            frames: FollowerFrames {
+                upstreams,
+                inbox: inbox.clone(),
+                downstream: FollowerInlet::new(
+                    downstream.clone(),
+                    clock.clone(),
+                    conduct.clone(),
+                    (to_server, to_ingest),
+                    metrics.clone(),
+                ),
+            },
+            inbox,
+            server: Server::new(
+                Sources {
+                    store: store.clone(),
+                    snapshots: snapshots.clone(),
+                    epoch_length: genesis.epoch_blocks,
+                    peers: downstream.clone(),
+                    live: live.clone(),
+                },
+                settings.upload,
+                clock.clone(),
+                (around.wire.clone(), around.in_flight),
+                waiting,
+                metrics.clone(),
+            ),
+            ingest: Ingest {
+                clock: clock.clone(),
+                chain,
+                peers: downstream,
+                fees: genesis.fees,
+                accounts: accounts.clone(),
+                mempool: mempool.clone(),
+                metrics: metrics.clone(),
+                conduct,
+                forwarded,
+            },
+            forwarder: Forwarder {
+                clock,
+                committees: settings.committees,
+                mempool: mempool.clone(),
+                live: live.clone(),
+                wire: around.wire,
+            },
+            executor,
+            executed,
+            accounts,
+            keeper: Keeper {
+                store,
+                mempool: mempool.clone(),
+                metrics,
+            },
+            mempool,
+            kept,
+            to_keeper,
+            live,
+            snapshots,
+        })
+    }
+}

@@ -1,0 +1,223 @@
+//! The verdict on a follower: a node that executes the chain without a vote.
+
+use super::{
+    Room,
+    progress::{Growth, USUAL_LAG},
+    verdict::{clock_time, ms},
+};
+use quorate_api::verdict::{Health, VerdictJson, Voting, counted, grouped, spoken};
+use quorate_types::{Height, Identity};
+
+/// A node that a follower follows.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Upstream {
+    pub identity: Identity,
+    pub linked: bool,
+    /// The height that it says is final.
+    pub claimed: Option<Height>,
+    /// It says that it keeps no older block, and the next one that is missing here is older.
+    pub oldest: Option<Height>,
+}
+
+/// The height that so many faulty nodes cannot make up, if more than that have said one.
+pub(crate) fn network_height(upstreams: &[Upstream], faults: usize) -> Option<Height> {
+    let mut claims: Vec<Height> = upstreams.iter().filter_map(|one| one.claimed).collect();
+    claims.sort_unstable_by(|a, b| b.cmp(a));
+    // With few upstream nodes at most a minority of them is taken for faulty.
+    let doubted = faults.min(claims.len().saturating_sub(1) / 2);
+    claims.get(doubted).copied()
+}
+
+/// Everything that the verdict depends on.
+pub(super) struct Facts {
+    pub(super) growth: Growth,
+    pub(super) height: Height,
+    pub(super) network_height: Height,
+    pub(super) closing_per_second: Option<f64>,
+    pub(super) upstreams: Vec<Upstream>,
+    pub(super) unexecuted: u64,
+    pub(super) now_ms: u64,
+    /// The newest final block's timestamp; zero before the first.
+    pub(super) block_ms: u64,
+    pub(super) clocks_refused: bool,
+    pub(super) low_disk: Option<Room>,
+}
+
+impl Facts {
+    fn behind(&self) -> u64 {
+        self.network_height.0.saturating_sub(self.height.0)
+    }
+
+    fn linked(&self) -> impl Iterator<Item = &Upstream> {
+        self.upstreams.iter().filter(|one| one.linked)
+    }
+
+    /// The oldest block that a linked node keeps, if none of them keeps the next one.
+    fn gone(&self) -> Option<Height> {
+        let oldest: Option<Vec<Height>> = self.linked().map(|one| one.oldest).collect();
+        oldest?.into_iter().min()
+    }
+
+    fn state(&self) -> Health {
+        let is_behind = self.behind() > USUAL_LAG;
+        let since = self.growth.since_final;
+        let linked = self.linked().count();
+        if linked == 0 {
+            return match since > self.growth.usual {
+                true => Health::CutOff,
+                false => Health::Starting,
+            };
+        }
+        let is_late = since > self.growth.patience(true);
+        let is_heard = self.linked().any(|one| one.claimed.is_some());
+        match (is_behind, is_late) {
+            (true, _) if self.gone().is_some() => Health::BlocksGone,
+            (true, true) => Health::Stuck,
+            (true, false) => Health::CatchingUp,
+            (false, true) => Health::Halted,
+            (false, false) if !self.growth.final_since_start && !is_heard => Health::Starting,
+            (false, false) => Health::Healthy,
+        }
+    }
+
+    fn block_age(&self) -> Option<u64> {
+        match self.growth.final_since_start {
+            true => Some(ms(self.growth.since_final)),
+            false if self.block_ms > 0 => Some(self.now_ms.saturating_sub(self.block_ms)),
+            false => None,
+        }
+    }
+
+    fn seconds_left(&self) -> Option<u64> {
+        let closing = self.closing_per_second.filter(|closing| *closing > 0.0)?;
+        Some((self.behind() as f64 / closing).ceil() as u64)
+    }
+
+    fn distance(&self) -> String {
+        format!(
+            "{} behind (height {} of {})",
+            counted(self.behind(), "block"),
+            grouped(self.height.0),
+            grouped(self.network_height.0)
+        )
+    }
+
+    fn summary(&self, state: Health) -> String {
+        let age = match self.block_age() {
+            Some(age) => format!("newest block {} old", spoken(age)),
+            None => "no block yet".to_owned(),
+        };
+        let all = self.upstreams.len();
+        let links = format!(
+            "linked to {} of the {all} nodes that it follows",
+            self.linked().count()
+        );
+        match state {
+            Health::Starting => format!("starting: {links}; {age}"),
+            Health::CatchingUp => {
+                let rate = self.growth.blocks_per_second;
+                let left = match self.seconds_left() {
+                    Some(left) => format!("about {} left", spoken(left * 1_000)),
+                    None => "how long it takes is not known yet".to_owned(),
+                };
+                format!(
+                    "catching up: {}, {rate:.1} blocks/s, {left}; {age}",
+                    self.distance()
+                )
+            }
+            Health::Stuck => format!(
+                "stuck: {}, and none has come for {}; {links}; {age}",
+                self.distance(),
+                spoken(ms(self.growth.since_final))
+            ),
+            Health::BlocksGone => format!(
+                "cannot catch up: no linked node keeps block {}; the oldest is {}; {}",
+                grouped(self.height.next().0),
+                grouped(self.gone().unwrap_or_default().0),
+                self.distance()
+            ),
+            Health::CutOff => format!("cut off: {links}; {age}"),
+            Health::Halted => {
+                let since = self.block_age().map_or("the start".to_owned(), |age| {
+                    clock_time(self.now_ms.saturating_sub(age))
+                });
+                format!(
+                    "no block since {since}, and the nodes that it follows have none either: the chain \
+                     stands still, or they are cut off from it; {links}; {age}"
+                )
+            }
+            _ => format!("healthy: follows the chain without a vote; {age}"),
+        }
+    }
+
+    fn remedy(&self, state: Health) -> Option<String> {
+        let text = match state {
+            Health::CutOff if self.clocks_refused => {
+                "handshakes fail since clocks differ by more than 5 s: check this machine's clock (NTP)"
+            }
+            Health::CutOff => {
+                "check this machine's network, its firewall, and the addresses under `[[p2p.peers]]`; ask \
+                 the operators of those nodes whether they list this one, with its address, under \
+                 `[[p2p.followers]]`"
+            }
+            Health::Stuck => {
+                "look at the log, and at the links to those who have the blocks (`quorate peers list`)"
+            }
+            Health::BlocksGone => {
+                "nothing is to be done: it fetches the state of a recent block next (OPERATING.md, \"Away \
+                 for too long\")"
+            }
+            Health::Halted => "ask the validators' operators: `quorate status` there says why",
+            _ => return None,
+        };
+        Some(text.to_owned())
+    }
+
+    fn notes(&self) -> Vec<String> {
+        let mut notes = Vec::new();
+        let away: Vec<String> = self
+            .upstreams
+            .iter()
+            .filter(|one| !one.linked)
+            .map(|one| one.identity.short())
+            .collect();
+        if !away.is_empty() && away.len() < self.upstreams.len() {
+            notes.push(format!("not reachable: {}", away.join(", ")));
+        }
+        if self.unexecuted > USUAL_LAG {
+            let waiting = counted(self.unexecuted, "final block");
+            notes.push(format!("{waiting} to execute"));
+        }
+        if let Some(room) = self.low_disk {
+            notes.push(room.warning());
+        }
+        notes
+    }
+}
+
+/// The verdict.
+pub(super) fn decide(facts: &Facts) -> VerdictJson {
+    let state = facts.state();
+    let is_bad = matches!(
+        state,
+        Health::Halted | Health::CutOff | Health::Stuck | Health::BlocksGone
+    );
+    let began = |age| facts.now_ms.saturating_sub(age);
+    VerdictJson {
+        state,
+        summary: facts.summary(state),
+        remedy: facts.remedy(state),
+        notes: facts.notes(),
+        block_age_ms: facts.block_age(),
+        since_ms: facts.block_age().filter(|_| is_bad).map(began),
+        blocks_behind: facts.behind(),
+        seconds_left: (state == Health::CatchingUp)
+            .then(|| facts.seconds_left())
+            .flatten(),
+        voting: Voting::Follows,
+        voters: 0,
+        quorum: 0,
+        others: Vec::new(),
+        gone: facts.gone().map(|oldest| (facts.height.next(), oldest)),
+    }
+}

@@ -1,0 +1,207 @@
+//! Running a follower: a node that verifies, executes and serves the chain without a vote.
+
+use super::{
+    Asked, Background, Ended, Handles, Servers,
+    ending::{Failures, explain_full_disk, first_failure, join, watch_the_end},
+    identities,
+    links::{LateLinks, p2p_config},
+    listen, register_metrics, rpc_state, start_verifying, stop_signal,
+    syncing::verify,
+};
+use crate::{
+    cli::with_causes,
+    config::NodeConfig,
+    control::{CONTROL_SOCKET, ControlSocket, KeptSnapshots},
+    owner::{self, Owner},
+    priority,
+};
+use anyhow::Context as _;
+use commonware_runtime::{Supervisor as _, tokio::Context as Runtime};
+use prometheus::Registry;
+use quorate_machine::{
+    clock::{Clock, SystemClock},
+    follow::Follower,
+    follower::{FollowerMachine, FollowerSettings},
+    sync::{Arrival, Arrivals},
+};
+use quorate_p2p::Inbound;
+use quorate_storage::{
+    store::Store,
+    tree::{TableRows, Tree},
+};
+use std::sync::{
+    Arc,
+    atomic::{AtomicBool, Ordering},
+};
+use tokio::sync::{mpsc::unbounded_channel, oneshot};
+use tracing::{error, info};
+
+/// Starts all parts, waits, and stops them.
+pub(super) async fn follow_until_stopped(
+    context: Runtime,
+    config: &NodeConfig,
+    asked: &Asked,
+) -> anyhow::Result<Ended> {
+    let registry = Registry::new();
+    let metrics = register_metrics(config, None, &registry)?;
+    metrics.introduce_follower(config.p2p.peers.len());
+    let (failures, mut failed) = unbounded_channel();
+    let failures = Failures(failures);
+    let clock: Arc<dyn Clock> = Arc::new(SystemClock::start());
+    let (store, tree) = open_followers_store(config)?;
+    let _ = asked.opened.set(store.clone());
+    if store.is_syncing()? {
+        return Ok(Ended::FarBehind);
+    }
+    let late_links = LateLinks::default();
+    let around = late_links.surroundings(clock.clone(), metrics.clone(), asked.wrap_wire.clone());
+    let machine = FollowerMachine::assemble(
+        settings(config, asked),
+        (store.clone(), tree),
+        around,
+        verify(config),
+    )?;
+    info!(chain = %config.chain, height = %store.tip().height, "starting to follow");
+
+    // Everything that can fail is done before the first link.
+    let control = ControlSocket::bind(&config.data_dir)?;
+    let listeners = listen(config)?;
+    let kept = KeptSnapshots {
+        snapshots: machine.snapshots,
+        store: store.clone(),
+    };
+    let executor = machine.executed.clone();
+    let handles = Handles {
+        store,
+        clock: clock.clone(),
+        accounts: machine.accounts,
+        keeper: machine.to_keeper,
+        executor: executor.clone(),
+        live: machine.live,
+        mempool: machine.mempool,
+        verifying: start_verifying(&failures, clock.clone())?,
+        metrics,
+    };
+    let executor_body = machine.executor;
+    let executor_thread = failures.thread("executor", move || executor_body.run())?;
+    let (frames, inbox) = (machine.frames, machine.inbox);
+    let inbound: Arc<Inbound> =
+        Arc::new(move |from, lane, bytes| frames.receive(from, lane, bytes));
+    let (context, p2p) = (context.child("p2p"), p2p_config(config));
+    let (links, network) = quorate_p2p::start(context, p2p, inbound, &registry).await?;
+    late_links.set(&links);
+    links.watch(Box::new(move |identity, up| inbox.linked(identity, up)));
+    let (server, ingest) = (machine.server, machine.ingest);
+    failures.thread("serve", move || server.run())?;
+    failures.thread("ingest", move || {
+        priority::lower_this_thread();
+        ingest.run()
+    })?;
+    let (keeper, requests) = (machine.keeper, machine.kept);
+    failures.thread("keeper", move || keeper.run(requests))?;
+    let (follower, arrivals) = (machine.follower, machine.arrivals);
+    let ending = Arc::new(AtomicBool::new(false));
+    let (to_tell, far_behind) = oneshot::channel();
+    let ends = ending.clone();
+    let following = failures.thread("follow", move || {
+        if run(follower, &*clock, &arrivals, &ends)? {
+            let _ = to_tell.send(());
+        }
+        Ok(())
+    })?;
+    let forwarding = tokio::spawn(machine.forwarder.run());
+
+    let background = Background::start(config, &handles, &links, asked.log_level.clone())?;
+    let commands = background.commands();
+    let live = handles.live.clone();
+    let state = rpc_state(config, handles, &links, registry);
+    let control = tokio::spawn(control.serve(state.clone(), live, None, commands, kept));
+    let servers = Servers::start(state, listeners);
+
+    let outcome = tokio::select! {
+        signal = stop_signal(asked.stop_with_stdin) => signal.map(|()| Ended::Stopped),
+        () = background.stop.notified() => Ok(Ended::Stopped),
+        Ok(()) = far_behind => Ok(Ended::FarBehind),
+        error = network => Err(anyhow::Error::from(error).context("network")),
+        ended = control => Err(anyhow::anyhow!("the control socket ended: {ended:?}")),
+        ended = forwarding => Err(anyhow::anyhow!("forwarding ended: {ended:?}")),
+        error = first_failure(&mut failed) => Err(error),
+    };
+    let outcome = outcome.map_err(explain_full_disk);
+    match &outcome {
+        Ok(Ended::Stopped) => info!("stopping"),
+        Ok(_) => info!(
+            "no linked node keeps the blocks that are missing, or they are too many: state sync begins"
+        ),
+        Err(error) => error!("stopping: {}", with_causes(error)),
+    }
+    background.end();
+    if outcome.as_ref().ok() != Some(&Ended::FarBehind) {
+        watch_the_end();
+    }
+    let _ = std::fs::remove_file(config.data_dir.join(CONTROL_SOCKET));
+    servers.tell_to_stop();
+    ending.store(true, Ordering::Relaxed);
+    executor.stop();
+    join(vec![following, executor_thread]).await;
+    servers.end().await;
+    outcome
+}
+
+/// Opens a follower's database, and makes sure that it belongs to this node.
+pub(super) fn open_followers_store(
+    config: &NodeConfig,
+) -> anyhow::Result<(Store, Tree<TableRows>)> {
+    let own = Owner {
+        chain_id: config.chain,
+        identity: config.identity.identity(),
+    };
+    owner::claim(&config.data_dir, &own, None, &[])
+        .with_context(|| config.path.display().to_string())?;
+    Ok(Store::open(&config.data_dir.join("db"), &config.genesis)?)
+}
+
+fn settings(config: &NodeConfig, asked: &Asked) -> FollowerSettings {
+    let timing = config.consensus.timing;
+    let pause = config
+        .consensus
+        .min_block_interval
+        .max(timing.idle_interval);
+    FollowerSettings {
+        genesis: Arc::new(config.genesis.clone()),
+        committees: config.committees.clone(),
+        upstreams: identities(&config.p2p.peers),
+        followers: identities(&config.p2p.followers),
+        mempool: config.mempool,
+        retention: config.storage.retention,
+        prefers_state: asked.prefers_state,
+        snapshot_interval: config.storage.snapshot_interval,
+        upload: config.p2p.upload,
+        usual_interval: timing.view_timeout.max(pause),
+    }
+}
+
+/// Follows until told to end. Returns whether the state of a recent block has to be fetched.
+fn run(
+    mut follower: Follower,
+    clock: &dyn Clock,
+    arrivals: &Arrivals,
+    ending: &AtomicBool,
+) -> anyhow::Result<bool> {
+    while !ending.load(Ordering::Relaxed) {
+        match arrivals.take() {
+            Some(Arrival::Frame(from, bytes)) => follower.receive(from, bytes)?,
+            Some(Arrival::Linked(peer, up)) => follower.linked(peer, up),
+            None => {
+                if !arrivals.wait(follower.due().since(clock.now())) {
+                    return Ok(false);
+                }
+            }
+        }
+        follower.tick();
+        if follower.wants_state() {
+            return Ok(true);
+        }
+    }
+    Ok(false)
+}
