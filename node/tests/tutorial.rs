@@ -293,6 +293,9 @@ fn the_commands_of_the_operators_guide_work() {
                 "for port in 26601 26603 26605 26607; do quorate status --rpc http://127.0.0.1:$port; done",
             );
         }
+        if block.text.contains("quorate follow init") {
+            shell.meanwhile(Kind::Once, "cp mychain/genesis.json .");
+        }
         if block.text.contains("quorate db check") {
             shell.meanwhile(Kind::Once, "quorate stop --config me/validator.toml");
         }

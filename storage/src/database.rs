@@ -162,6 +162,11 @@ impl Batch {
         self.changes.is_empty()
     }
 
+    /// The bytes of all rows with their keys.
+    pub fn size_bytes(&self) -> usize {
+        self.bytes.len()
+    }
+
     /// How many changes there are.
     pub fn len(&self) -> usize {
         self.changes.len()

@@ -71,11 +71,17 @@ const ASK_INTERVAL: Duration = Duration::from_secs(2);
 /// How long the answers of further peers are waited for once there is one.
 const ANSWERS_WITHIN: Duration = Duration::from_secs(1);
 
-/// How long after the first offer one that only a single peer makes is taken.
+/// How long after the first offer one is taken that peers with newer ones may have as well.
+const SETTLED_AFTER: Duration = Duration::from_secs(3);
+
+/// How long after the first offer one is taken that too few peers make.
 const LONE_OFFER_AFTER: Duration = Duration::from_secs(10);
 
 /// A target of which no part comes for so long is given up.
 const GAINS_WITHIN: Duration = Duration::from_secs(60);
+
+/// The same if there is another offer.
+const GAINS_WITHIN_BESIDE: Duration = Duration::from_secs(15);
 
 /// How often a peer is asked for the target's block.
 const BLOCK_INTERVAL: Duration = Duration::from_secs(1);
@@ -89,10 +95,13 @@ const LOOK_INTERVAL: Duration = Duration::from_millis(50);
 /// Most requests under way: what their answers take up in memory.
 const MAX_OUTSTANDING: usize = 96;
 
-/// How many parts of so many are written at once. A crash costs what was not: less than a hundredth.
+/// How many parts of so many are written at once. A crash costs what was not: less than a hundredth, or a
+/// few parts. Each time the disk syncs some files, which takes as long as verifying a few parts.
 pub fn parts_per_save(parts: usize) -> usize {
-    (parts / 150).clamp(1, MOST_PARTS_PER_SAVE)
+    (parts / 150).clamp(LEAST_PARTS_PER_SAVE, MOST_PARTS_PER_SAVE)
 }
+
+const LEAST_PARTS_PER_SAVE: usize = 6;
 
 /// Most parts that are verified and not written: what they take up in memory is 1.5 MB each.
 const MOST_PARTS_PER_SAVE: usize = 32;
@@ -255,8 +264,15 @@ impl StateSync {
                 self.ask(place);
             }
         }
+        let floor = self.floor();
         if let Some(target) = self.target
-            && now >= self.gained.after(GAINS_WITHIN)
+            && now
+                >= self
+                    .gained
+                    .after(match self.peers.offer_beside(target.height, floor) {
+                        true => GAINS_WITHIN_BESIDE,
+                        false => GAINS_WITHIN,
+                    })
         {
             warn!(height = %target.height, "state sync: nobody delivers this state; looking for another one");
             self.peers.give_up(target.height);
@@ -362,13 +378,21 @@ impl StateSync {
         let is_late = self
             .first_offer
             .is_some_and(|first| now >= first.after(LONE_OFFER_AFTER));
+        let is_settled = self
+            .first_offer
+            .is_some_and(|first| now >= first.after(SETTLED_AFTER));
         // A whole state needs its block only, so it may be the target again.
         let least = match self.begun {
             true => floor,
             false => floor.next(),
         };
+        // Peers that offer a newer state may not have this one any longer, or never had it: after a
+        // start each takes a snapshot of its own.
+        let above = || self.peers.newest_offer(enough, least);
+        let above = || above().filter(|_| is_settled || self.target.is_some());
         let lone = || self.peers.newest_offer(1, least).filter(|_| is_late);
-        let newest = self.peers.newest_offer(enough, least).or_else(lone);
+        let agreed = self.peers.agreed_offer(enough, least);
+        let newest = agreed.or_else(above).or_else(lone);
         let Some(offer) = newest else {
             return Ok(());
         };

@@ -97,7 +97,7 @@ impl SyncRpc {
 /// One sentence about the progress.
 pub(crate) fn summary(progress: &Progress) -> String {
     let target = progress.target.map_or(0, |height| height.0);
-    let share = (progress.share * 1_000.0).floor() / 10.0;
+    let share = (progress.share.max(0.0) * 1_000.0).floor() / 10.0;
     match (progress.stage, &progress.waits_for) {
         (Stage::Searching, None) => "state sync: asking for snapshots".to_owned(),
         (Stage::Searching, Some(what)) => format!("state sync: waits for {what}"),

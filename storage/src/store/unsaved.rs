@@ -17,8 +17,9 @@ use std::{
     fmt,
 };
 
-/// Fewer rows in order than this go through the log: a file would cost more.
-const LEAST_FILE_ROWS: usize = 512;
+/// Fewer bytes in order than this go through the log: a file would cost more. What goes through the log
+/// is flushed into files that overlap others, which then have to be compacted.
+const LEAST_FILE_BYTES: usize = 32 << 10;
 
 /// Parts that were verified since the last save.
 #[derive(Default)]
@@ -125,7 +126,7 @@ fn put_run(run: &[&Part], files: &mut Vec<Batch>, rest: &mut Batch) {
         }
     }
     for rows in std::iter::once(accounts).chain(levels.into_values()) {
-        if rows.len() >= LEAST_FILE_ROWS {
+        if rows.size_bytes() >= LEAST_FILE_BYTES {
             files.push(rows);
         } else {
             rest.append(&rows);

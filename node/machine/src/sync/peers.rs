@@ -167,6 +167,25 @@ impl Peers {
         offers.get(peers.max(1) - 1).copied()
     }
 
+    /// The newest verified snapshot from a height on that so many peers offer.
+    pub(super) fn agreed_offer(&self, peers: usize, least: Height) -> Option<SnapshotSubject> {
+        let usable = || self.usable().map(|(_, peer)| peer);
+        let offers = usable().filter_map(|peer| peer.offer.filter(|o| peer.may_have(o.height)));
+        let agreed = offers.filter(|offer| {
+            let same = usable().filter(|peer| peer.offer == Some(*offer));
+            offer.height >= least && same.count() >= peers
+        });
+        agreed.max_by_key(|offer| offer.height)
+    }
+
+    /// Whether any peer offers another snapshot than this one, from a height on.
+    pub(super) fn offer_beside(&self, height: Height, least: Height) -> bool {
+        self.usable().any(|(_, peer)| {
+            let offer = peer.offer.filter(|offer| offer.height != height);
+            offer.is_some_and(|offer| offer.height >= least && peer.may_have(offer.height))
+        })
+    }
+
     /// Nobody has delivered anything of this snapshot for long: nobody is asked for it again.
     pub(super) fn give_up(&mut self, height: Height) {
         for peer in &mut self.all {

@@ -214,6 +214,10 @@ enum Manner {
     Lure,
     /// Has no newer state than that before the newest.
     Behind,
+    /// Offers that state and sends nothing of it.
+    LureOfOlder,
+    /// Has the newest state only.
+    OnlyNewest,
 }
 
 /// Messages that were sent, and to whom.
@@ -327,8 +331,9 @@ impl World {
     fn answer(&mut self, source: &Source, manner: Manner, message: Message) -> Option<Message> {
         let snapshots = &source.snapshots;
         match (message, manner) {
-            (_, Manner::Silent) | (Message::ChunkRequest(_), Manner::Lure) => None,
-            (Message::SnapshotRequest, Manner::Behind) => {
+            (_, Manner::Silent)
+            | (Message::ChunkRequest(_), Manner::Lure | Manner::LureOfOlder) => None,
+            (Message::SnapshotRequest, Manner::Behind | Manner::LureOfOlder) => {
                 let height = snapshots.heights().into_iter().rev().nth(1)?;
                 let older = snapshots.at(height)?;
                 Some(Message::SnapshotReply(Some(Box::new(older.proof.clone()))))
@@ -353,6 +358,11 @@ impl World {
                 let mut answer = chunk(snapshots, &asked).expect("it can be read");
                 match (&mut answer, manner) {
                     (answer, Manner::Absent) => *answer = ChunkAnswer::Absent,
+                    (answer, Manner::OnlyNewest)
+                        if Some(request.height) != snapshots.heights().last().copied() =>
+                    {
+                        *answer = ChunkAnswer::Absent;
+                    }
                     (answer, Manner::TooMany) => *answer = ChunkAnswer::TooMany,
                     (ChunkAnswer::Chunk(bytes), Manner::Garbage) => {
                         let mut changed = bytes.to_vec();
@@ -526,6 +536,26 @@ fn a_newer_state_that_one_peer_alone_offers_and_withholds_costs_one_request() {
     assert_eq!(world.sync().target.map(|target| target.height), Some(older));
     // The first part goes to another peer after four times the second that it is expected to take.
     assert!(took < without + 6_000, "{took} ms, {without} without it");
+}
+
+#[test]
+fn a_state_of_its_own_that_one_peer_withholds_is_not_what_others_with_newer_ones_have() {
+    let mut source = source();
+    source.grow(INTERVAL, some);
+    let [.., older, newest] = source.snapshots.heights()[..] else {
+        panic!("two snapshots");
+    };
+    let mut world = World::new(&source.genesis);
+    // One has a newer state and not the older one, of which the liar sends nothing.
+    let took = world.finish(&source, [LureOfOlder, OnlyNewest, OnlyNewest]);
+    let target = world.sync().target.map(|target| target.height);
+    assert_eq!(target, Some(newest), "not {older}");
+    assert!(took < 10_000, "{took} ms");
+    let mut world = World::new(&source.genesis);
+    let took = world.finish(&source, [LureOfOlder, OnlyNewest, Nothing]);
+    let target = world.sync().target.map(|target| target.height);
+    assert_eq!(target, Some(newest), "not {older}");
+    assert!(took < 30_000, "{took} ms");
 }
 
 #[test]
