@@ -8,11 +8,13 @@ mod commits;
 mod consensus;
 mod network;
 mod roles;
+mod spread;
 mod state;
 
 use self::{
     network::{LinkSpeed, Network},
     roles::{Fetched, Manner, RoleArgs, SharingName},
+    spread::Spread,
     state::ACCOUNT_BYTES,
 };
 use anyhow::{Context, bail};
@@ -75,6 +77,9 @@ enum Case {
     Kill,
     /// The receiver has an older state, of which one account of a hundred has changed.
     Delta,
+    /// Three sources, one of them near, and other ways to spread requests over them: with and without
+    /// garbage from the near one.
+    Spread,
     /// Commits of blocks beside snapshots that are taken and served; no network.
     Commits,
     /// Four validators on this machine, beside a follower that fetches the state again and again.
@@ -206,7 +211,9 @@ impl Rig {
             Case::Noisy | Case::Two => vec![even(link), even(link), even(slower)],
             // The receiver is node 3, and its link is not what limits.
             Case::Garbage => vec![even(link / 3), even(link / 3), even(link / 3), even(link)],
-            Case::Near => vec![even(link), even(link / 10), even(link / 10), even(link)],
+            Case::Near | Case::Spread => {
+                vec![even(link), even(link / 10), even(link / 10), even(link)]
+            }
             Case::Slow => vec![even(1), even(link / 2), even(link / 2), even(link)],
         };
         let genesis = state::genesis(links.len());
@@ -232,6 +239,7 @@ impl Rig {
             Case::Garbage => self.beside_liar(0, Manner::Garbage),
             Case::Near => self.beside_liar(0, Manner::Withholding),
             Case::Slow => self.beside_slow(),
+            Case::Spread => self.spread(),
             Case::Kill => self.kill(),
             Case::Delta => self.delta(),
             Case::Commits | Case::Consensus => bail!("it needs no network"),
@@ -317,9 +325,28 @@ impl Rig {
     }
 
     fn receiver(&self, place: usize) -> anyhow::Result<Process> {
+        self.receiver_by(place, Spread::Adaptive)
+    }
+
+    fn receiver_by(&self, place: usize, spread: Spread) -> anyhow::Result<Process> {
         let folder = tempfile::tempdir_in(&self.folder)?;
         let database = folder.path().join("db").to_string_lossy().into_owned();
-        self.start_on(place, "receiver", Some(folder), &["--database", &database])
+        let known = |(node, link): (usize, &LinkSpeed)| format!("{node}:{}", link.up);
+        let sources = self
+            .links
+            .iter()
+            .enumerate()
+            .filter(|(node, _)| *node != place);
+        let sources: Vec<String> = sources.map(known).collect();
+        let more = [
+            "--database",
+            &database,
+            "--source",
+            &sources.join(","),
+            "--spread",
+            &name_of(spread),
+        ];
+        self.start_on(place, "receiver", Some(folder), &more)
     }
 
     fn alone(&self) -> anyhow::Result<Figures> {
@@ -459,6 +486,29 @@ impl Rig {
                 fetched.bytes as f64 / best.bytes as f64,
             ),
         ]))
+    }
+
+    /// Each way to spread requests, with honest sources and with a faulty one that is near.
+    fn spread(&self) -> anyhow::Result<Figures> {
+        let mut all = Figures::new();
+        for (manner, what) in [(Manner::Honest, "honest"), (Manner::Garbage, "garbage")] {
+            let manner = |place| if place == 0 { manner } else { Manner::Honest };
+            let mut adaptive = None;
+            for spread in Spread::value_variants() {
+                let sources = (0..3).map(|at| self.source(at, manner(at), SharingName::Need));
+                let sources = sources.collect::<anyhow::Result<Vec<_>>>()?;
+                let fetched = self.receiver_by(3, *spread)?.fetched()?;
+                drop(sources);
+                let name = name_of(*spread);
+                let of = *adaptive.get_or_insert(fetched.took_s);
+                let ratio = fetched.took_s / of;
+                let mb = fetched.bytes as f64 / 1e6;
+                all.insert(format!("{what}, {name}, s"), fetched.took_s);
+                all.insert(format!("{what}, {name}, MB"), mb);
+                all.insert(format!("{what}, {name} / adaptive"), ratio);
+            }
+        }
+        Ok(all)
     }
 
     fn beside_slow(&self) -> anyhow::Result<Figures> {

@@ -17,6 +17,7 @@ mod pool;
 mod priority;
 pub mod reload;
 pub mod rpc;
+pub mod saving;
 mod snapshot_file;
 mod space;
 mod sync_log;

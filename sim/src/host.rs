@@ -24,7 +24,7 @@ use quorate_machine::{
     outlet::Wire,
     replica::{Cut, Cutter, Event},
     serve::Upload,
-    sync::{StateSync, SyncParts},
+    sync::{SaveInPlace, StateSync, SyncParts},
 };
 use quorate_storage::{disk::Disk as _, journal::Journal, store::Store};
 use quorate_types::{
@@ -309,6 +309,7 @@ impl Host {
             peers: Directory::of_validator(&chain.committee, &[]),
             own: Some(PeerIndex(self.validator)),
             faults: chain.committee.faults(),
+            saver: Box::new(SaveInPlace(store.clone())),
             store,
             clock: self.clock.clone(),
             wire,
@@ -319,6 +320,7 @@ impl Host {
                 let (_, verdict) = authority.work(Job { id, work }, [0; 32]);
                 matches!(verdict, Verdict::Verified(valid) if valid == [true])
             }),
+            may_ask: None,
         })?;
         for identity in chain.committee.identities() {
             if chain

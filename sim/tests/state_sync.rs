@@ -13,11 +13,11 @@ use std::time::Duration;
 /// More than are executed in one go, so that the checker sees each before it is pruned.
 const RETENTION: u64 = 250;
 
-/// A validator is away while several hundred blocks are made. Then all faults end.
+/// A validator is away for so long that the others no longer keep blocks for it. Then all faults end.
 fn scenario(seed: u64) -> (Scenario, ChaCha8Rng, usize) {
     let mut rng = ChaCha8Rng::seed_from_u64(seed ^ 0x57a7e);
     let validators = [4, 4, 5, 7][rng.random_range(0..4)];
-    let mut scenario = Scenario::new(seed, validators, Duration::from_secs(8));
+    let mut scenario = Scenario::new(seed, validators, Duration::from_secs(15));
     scenario.retention = Some(RETENTION);
     scenario.snapshot_interval = rng.random_range(5..30);
     scenario.epoch_blocks = [7, 60, 1_000_000][rng.random_range(0..3)];
@@ -37,9 +37,11 @@ fn who_was_away_for_too_long_fetches_the_state_and_goes_on() {
         let (mut scenario, mut rng, away) = scenario(seed);
         scenario.faults = vec![(ms(300), Fault::Crash(vec![away]))];
         if rng.random_bool(0.5) {
-            scenario.faults.push((ms(5_400), Fault::LoseDatabase(away)));
+            scenario
+                .faults
+                .push((ms(12_400), Fault::LoseDatabase(away)));
         }
-        scenario.faults.push((ms(5_500), Fault::Heal));
+        scenario.faults.push((ms(12_500), Fault::Heal));
         let report = run(scenario);
         assert!(
             report.coverage.state_syncs >= 1,
@@ -66,11 +68,13 @@ fn liars_crashes_and_disk_errors_cost_it_time_and_nothing_else() {
         }
         scenario.faults = vec![(ms(300), Fault::Crash(vec![away]))];
         if rng.random_bool(0.5) {
-            scenario.faults.push((ms(5_400), Fault::LoseDatabase(away)));
+            scenario
+                .faults
+                .push((ms(12_400), Fault::LoseDatabase(away)));
         }
         scenario
             .faults
-            .push((ms(5_500), Fault::Restart(vec![away])));
+            .push((ms(12_500), Fault::Restart(vec![away])));
         for _ in 0..rng.random_range(0..4) {
             let after = rng.random_range(1..60);
             let mishap = match rng.random_range(0..3) {
@@ -86,9 +90,9 @@ fn liars_crashes_and_disk_errors_cost_it_time_and_nothing_else() {
             };
             scenario
                 .faults
-                .push((ms(rng.random_range(5_500..6_200)), fault));
+                .push((ms(rng.random_range(12_500..13_200)), fault));
         }
-        scenario.faults.push((ms(6_500), Fault::Heal));
+        scenario.faults.push((ms(13_500), Fault::Heal));
         scenario.faults.sort_by_key(|(at, _)| *at);
         let report = run(scenario);
         syncs += report.coverage.state_syncs;

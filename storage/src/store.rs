@@ -39,7 +39,7 @@ mod unsaved;
 pub use error::StoreError;
 pub use prune::{PRUNE_KEYS_PER_CALL, TableSize};
 pub use scan::SCAN_ROWS;
-pub use sync::{ChunkError, Coverage, Covered, Served, StateSnapshot};
+pub use sync::{ChunkError, Coverage, Covered, Save, Served, StateSnapshot};
 
 use crate::{
     database::{Batch, Database, DatabaseError},

@@ -3,6 +3,7 @@
 
 use super::{
     network::address,
+    spread::{Shares, Spread},
     state::{ACCOUNT_BYTES, genesis, height, is_signed, key, snapshot},
 };
 use crate::state::process;
@@ -14,7 +15,7 @@ use commonware_runtime::{Runner as _, Supervisor as _};
 use prometheus::Registry;
 use quorate_machine::{
     clock::{Clock, SystemClock},
-    directory::Directory,
+    directory::{Directory, PeerIndex},
     live::LiveStatus,
     metrics::NodeMetrics,
     outlet::Wire,
@@ -23,6 +24,7 @@ use quorate_machine::{
     snapshots::Snapshots,
     sync::{StateSync, SyncParts},
 };
+use quorate_node::saving::SaveBeside;
 use quorate_p2p::{Inbound, Lane, Links, Timing, To, system_lookup};
 use quorate_storage::{store::Store, tree::CHUNK_MAX_ENTRIES};
 use quorate_types::{
@@ -106,10 +108,25 @@ pub(super) struct RoleArgs {
     /// What is known of each node's connection in Mbit/s.
     #[arg(long, hide = true, value_delimiter = ',')]
     pub(super) ceilings: Vec<u64>,
+    /// The sources that a receiver knows, as "node:bandwidth".
+    #[arg(long, hide = true, value_delimiter = ',')]
+    pub(super) source: Vec<String>,
+    #[arg(long, hide = true, value_enum, default_value_t)]
+    pub(super) spread: Spread,
     #[arg(long, hide = true, value_enum, default_value_t)]
     pub(super) sharing: SharingName,
     #[arg(long, hide = true, value_enum, default_value_t)]
     pub(super) manner: Manner,
+}
+
+impl RoleArgs {
+    fn sources(&self) -> anyhow::Result<Vec<(PeerIndex, f64)>> {
+        let source = |text: &String| {
+            let (node, bandwidth) = text.split_once(':').context("a source and its bandwidth")?;
+            Ok((PeerIndex(node.parse()?), bandwidth.parse()?))
+        };
+        self.source.iter().map(source).collect()
+    }
 }
 
 /// What a receiver prints, a line each.
@@ -299,7 +316,7 @@ fn say(line: &str) -> anyhow::Result<()> {
 fn receiver(args: &RoleArgs) -> anyhow::Result<()> {
     let genesis = genesis(args.nodes);
     let committees = Committees::fixed(genesis.committee()?);
-    let (store, _) = Store::open(database(args)?, &genesis)?;
+    let folder = database(args)?.clone();
     let clock: Arc<dyn Clock> = Arc::new(SystemClock::start());
     let (frames, arriving) = mpsc::channel();
     let inbound = move |from: Identity, _: Lane, bytes: Bytes| {
@@ -309,22 +326,39 @@ fn receiver(args: &RoleArgs) -> anyhow::Result<()> {
         .known()
         .place(&key(args.place).identity())
         .context("a node of the network")?;
-    with_links(args, true, Arc::new(inbound), move |links| {
-        let cut = links.clone();
-        let mut sync = StateSync::new(SyncParts {
-            chain: genesis.chain_id(),
-            peers: Directory::of_validator(committees.known(), &[]),
-            own: Some(own.into()),
-            faults: committees.known().faults(),
-            store,
-            clock: clock.clone(),
-            wire: wire(&links),
-            cut: Arc::new(move |identity, what| match what {
-                Cut::Off => cut.block(identity),
-                Cut::Allowed => cut.unblock(identity),
-            }),
-            verify: Box::new(is_signed),
-        })?;
+    let shares = Shares::new(args.spread, args.sources()?);
+    let args = args.clone();
+    with_links(&args.clone(), true, Arc::new(inbound), move |links| {
+        let mut syncs = Vec::new();
+        for (run, may_ask) in shares.runs().into_iter().enumerate() {
+            let folder = match run {
+                0 => folder.clone(),
+                run => folder.with_extension(run.to_string()),
+            };
+            let (store, _) = Store::open(&folder, &genesis)?;
+            let (cut, shares, known) = (links.clone(), shares.clone(), committees.clone());
+            syncs.push(StateSync::new(SyncParts {
+                chain: genesis.chain_id(),
+                peers: Directory::of_validator(committees.known(), &[]),
+                own: Some(own.into()),
+                faults: committees.known().faults(),
+                saver: Box::new(SaveBeside::new(store.clone())),
+                store,
+                clock: clock.clone(),
+                wire: wire(&links),
+                cut: Arc::new(move |identity, what| match what {
+                    Cut::Off => {
+                        cut.block(identity);
+                        if let Some(place) = known.known().place(&identity) {
+                            shares.is_faulty(place.into());
+                        }
+                    }
+                    Cut::Allowed => cut.unblock(identity),
+                }),
+                verify: Box::new(is_signed),
+                may_ask,
+            })?);
+        }
         let (to_sync, changes) = mpsc::channel();
         links.watch(Box::new(move |identity, up| {
             let _ = to_sync.send((identity, up));
@@ -332,28 +366,37 @@ fn receiver(args: &RoleArgs) -> anyhow::Result<()> {
         let mut started = None;
         let mut told = Instant::now();
         loop {
-            let wait = sync.due().since(clock.now()).min(Duration::from_millis(5));
-            match arriving.recv_timeout(wait) {
-                Ok((from, bytes)) => sync.receive(from, bytes)?,
+            let due = syncs.iter().map(StateSync::due).min();
+            let wait = due.map_or(Duration::ZERO, |due| due.since(clock.now()));
+            match arriving.recv_timeout(wait.min(Duration::from_millis(5))) {
+                Ok((from, bytes)) => {
+                    for sync in &mut syncs {
+                        sync.receive(from, bytes.clone())?;
+                    }
+                }
                 Err(mpsc::RecvTimeoutError::Timeout) => {}
                 Err(mpsc::RecvTimeoutError::Disconnected) => bail!("the links are gone"),
             }
             while let Ok((identity, up)) = changes.try_recv() {
                 started.get_or_insert_with(Instant::now);
-                sync.linked(identity, up);
+                for sync in &mut syncs {
+                    sync.linked(identity, up);
+                }
             }
-            sync.tick()?;
-            let is_done = sync.is_done();
+            for sync in &mut syncs {
+                sync.tick()?;
+            }
+            let is_done = syncs.iter().any(StateSync::is_done);
             if is_done || told.elapsed() >= PROGRESS_INTERVAL {
                 told = Instant::now();
-                let progress = sync.progress();
+                let progress = || syncs.iter().map(StateSync::progress);
                 let fetched = Fetched {
-                    share: progress.share,
+                    share: progress().map(|run| run.share).fold(0.0, f64::max),
                     is_done,
                     took_s: started.map_or(0.0, |started| started.elapsed().as_secs_f64()),
-                    bytes: progress.bytes,
-                    parts: progress.parts,
-                    blamed: progress.blamed,
+                    bytes: progress().map(|run| run.bytes).sum(),
+                    parts: progress().map(|run| run.parts).sum(),
+                    blamed: progress().map(|run| run.blamed).sum(),
                     round_trip_ms: round_trip_ms(&links),
                     thread_cpu_s: process::thread_cpu()?.as_secs_f64(),
                     cpu_s: process::cpu()?.as_secs_f64(),

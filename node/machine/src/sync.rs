@@ -14,6 +14,9 @@
 //! Parts that were right at an earlier height are brought up by their changes alone. So a validator
 //! that was away for a while, an interrupted sync, and a target that has moved on are one case.
 //!
+//! Verified parts are written some at a time, while the next ones are verified ([`Saver`]): on a fast link
+//! the disk's syncs take about as long as verifying does.
+//!
 //! # Hostile and slow peers
 //!
 //! - A part that does not verify is not written; its sender is not asked again, and its link is cut.
@@ -39,6 +42,7 @@ mod work;
 
 pub use inbox::{Arrival, Arrivals, SyncInbox, inbox};
 pub use progress::{Progress, Stage};
+pub use work::MayAsk;
 
 use self::{
     peers::Peers,
@@ -55,7 +59,7 @@ use bytes::Bytes;
 use commonware_codec::DecodeExt;
 use quorate_consensus::Moment;
 use quorate_storage::{
-    store::{ChunkError, Coverage, Store},
+    store::{ChunkError, Coverage, Save, Store},
     tree::Chunk,
 };
 use quorate_types::{
@@ -109,6 +113,36 @@ const MOST_PARTS_PER_SAVE: usize = 32;
 /// Verifies a finalization with the committee's keys.
 pub type VerifyCertificate = Box<dyn Fn(&Certificate) -> bool + Send>;
 
+/// Writes verified parts, in place or beside the verification of the next ones.
+pub trait Saver: Send {
+    /// Begins to write. What was begun before has been waited for.
+    ///
+    /// # Errors
+    ///
+    /// If the database fails: halt.
+    fn begin(&mut self, save: Save) -> anyhow::Result<()>;
+
+    /// Waits until what was begun is durable.
+    ///
+    /// # Errors
+    ///
+    /// If the database failed: halt.
+    fn wait(&mut self) -> anyhow::Result<()>;
+}
+
+/// Writes in place.
+pub struct SaveInPlace(pub Store);
+
+impl Saver for SaveInPlace {
+    fn begin(&mut self, save: Save) -> anyhow::Result<()> {
+        Ok(self.0.write_save(&save)?)
+    }
+
+    fn wait(&mut self) -> anyhow::Result<()> {
+        Ok(())
+    }
+}
+
 /// What state sync needs.
 pub struct SyncParts {
     pub chain: ChainId,
@@ -119,10 +153,14 @@ pub struct SyncParts {
     /// How many of the peers may be faulty.
     pub faults: usize,
     pub store: Store,
+    pub saver: Box<dyn Saver>,
     pub clock: Arc<dyn Clock>,
     pub wire: Wire,
     pub cut: Cutter,
     pub verify: VerifyCertificate,
+    /// Whom a part may be requested from, for comparisons with other ways to share out a state.
+    /// `None`: from everybody.
+    pub may_ask: Option<MayAsk>,
 }
 
 /// State sync under way. Driven by frames, links and time.
@@ -149,7 +187,7 @@ impl StateSync {
     /// # Errors
     ///
     /// If the database cannot be read.
-    pub fn new(parts: SyncParts) -> anyhow::Result<Self> {
+    pub fn new(mut parts: SyncParts) -> anyhow::Result<Self> {
         let now = parts.clock.now();
         let coverage = parts.store.coverage()?;
         let begun = parts.store.is_syncing()?;
@@ -158,7 +196,7 @@ impl StateSync {
             coverage,
             begun,
             target: None,
-            work: Work::default(),
+            work: Work::new(parts.may_ask.take()),
             next_ask: now,
             first_offer: None,
             next_block_request: now,
@@ -508,6 +546,9 @@ impl StateSync {
         };
         let at = (target.height, &target.root);
         let span = chunk.span();
+        if self.coverage.is_saving(&span) {
+            self.end_save()?;
+        }
         let taken = self.parts.store.take_chunk(chunk, at, &mut self.coverage);
         match taken {
             Ok(entries) => {
@@ -518,7 +559,7 @@ impl StateSync {
                 self.unsaved += 1;
                 let parts = self.progress.parts as usize + self.work.left();
                 if self.unsaved >= parts_per_save(parts) {
-                    self.save()?;
+                    self.begin_save()?;
                 }
                 for liar in self.work.done(&item) {
                     self.blame(liar, "changes that do not verify, while another peer's do");
@@ -539,15 +580,31 @@ impl StateSync {
         }
     }
 
-    /// Writes the parts that were verified.
+    /// Writes the parts that were verified, and waits until they are durable.
     ///
     /// # Errors
     ///
     /// If the database fails: halt.
     pub fn save(&mut self) -> anyhow::Result<()> {
+        self.begin_save()?;
+        self.end_save()
+    }
+
+    /// Begins to write the parts that were verified. One save at a time: if the disk is slower than
+    /// verification, verification waits here.
+    fn begin_save(&mut self) -> anyhow::Result<()> {
+        self.end_save()?;
         self.unsaved = 0;
-        let saved = self.parts.store.save_chunks(&mut self.coverage);
-        saved.context("state sync")
+        match self.coverage.begin_save() {
+            Some(save) => self.parts.saver.begin(save).context("state sync"),
+            None => Ok(()),
+        }
+    }
+
+    fn end_save(&mut self) -> anyhow::Result<()> {
+        self.parts.saver.wait().context("state sync")?;
+        self.coverage.end_save();
+        Ok(())
     }
 
     /// The peer is faulty. It is not asked again, and its link is cut.

@@ -15,6 +15,7 @@ use crate::{
     control::{CONTROL_SOCKET, ControlSocket},
     reload,
     rpc::{self, Audience, syncing::SyncRpc},
+    saving::SaveBeside,
 };
 use commonware_runtime::{Supervisor as _, tokio::Context as Runtime};
 use prometheus::{Encoder as _, Registry, TextEncoder};
@@ -106,11 +107,13 @@ pub(super) async fn sync_until_whole(
         peers: peers.clone(),
         own: own.map(PeerIndex::from),
         faults: config.committees.known().faults(),
+        saver: Box::new(SaveBeside::new(store.clone())),
         store: store.clone(),
         clock: clock.clone(),
         wire: around.wire,
         cut: around.cut,
         verify: verify(config),
+        may_ask: None,
     })?;
     let control = ControlSocket::bind(&config.data_dir)?;
     let listeners = listen(config)?;

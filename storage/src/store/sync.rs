@@ -167,6 +167,16 @@ pub struct Coverage {
     /// By their first keys.
     parts: BTreeMap<tree::Key, Covered>,
     unsaved: Unsaved,
+    /// What is being written.
+    saving: Option<Arc<Unsaved>>,
+}
+
+/// Chunks that were taken and are being written ([`Coverage::begin_save`]).
+#[derive(Debug)]
+pub struct Save {
+    unsaved: Arc<Unsaved>,
+    /// The rows of the coverage that changed.
+    coverage: Batch,
 }
 
 impl Covered {
@@ -193,6 +203,34 @@ impl Coverage {
         let share =
             |part: &Covered| 0.5_f64.powi(i32::try_from(part.span.bits()).unwrap_or(i32::MAX));
         parts.map(share).sum()
+    }
+
+    /// Hands over what is to be written by [`Store::write_save`], on another thread perhaps. Saves are
+    /// written in the order in which they were begun. `None` if there is nothing.
+    ///
+    /// # Panics
+    ///
+    /// If the save before was not [ended](Self::end_save).
+    pub fn begin_save(&mut self) -> Option<Save> {
+        assert!(self.saving.is_none(), "one save at a time");
+        if self.unsaved.is_empty() {
+            return None;
+        }
+        let unsaved = Arc::new(std::mem::take(&mut self.unsaved));
+        self.saving = Some(unsaved.clone());
+        let coverage = unsaved.coverage_rows(&self.parts);
+        Some(Save { unsaved, coverage })
+    }
+
+    /// The save that was begun is written.
+    pub fn end_save(&mut self) {
+        self.saving = None;
+    }
+
+    /// Whether any key of a span is being written.
+    pub fn is_saving(&self, span: &Span) -> bool {
+        let saving = self.saving.as_ref();
+        saving.is_some_and(|saving| saving.overlaps(span))
     }
 
     /// The parts that share keys with a span: those in it, or the one that it is in.
@@ -308,6 +346,7 @@ impl Store {
         Ok(Coverage {
             parts,
             unsaved: Unsaved::default(),
+            saving: None,
         })
     }
 
@@ -317,6 +356,10 @@ impl Store {
     /// # Errors
     ///
     /// [`ChunkError::Proof`] if it does not verify; nothing is changed then.
+    ///
+    /// # Panics
+    ///
+    /// If [its span is being written](Coverage::is_saving): rows are compared with those in the database.
     pub fn take_chunk(
         &self,
         chunk: Chunk,
@@ -324,6 +367,7 @@ impl Store {
         coverage: &mut Coverage,
     ) -> Result<usize, ChunkError> {
         let span = chunk.span();
+        assert!(!coverage.is_saving(&span), "the span is not being written");
         if coverage.unsaved.overlaps(&span) {
             self.save_chunks(coverage)?;
         }
@@ -363,15 +407,24 @@ impl Store {
     ///
     /// If the database fails: halt.
     pub fn save_chunks(&self, coverage: &mut Coverage) -> Result<(), StoreError> {
-        let unsaved = std::mem::take(&mut coverage.unsaved);
-        if unsaved.is_empty() {
-            return Ok(());
+        if let Some(save) = coverage.begin_save() {
+            self.write_save(&save)?;
+            coverage.end_save();
         }
-        let (files, mut rest) = unsaved.files();
+        Ok(())
+    }
+
+    /// Writes a save, durably.
+    ///
+    /// # Errors
+    ///
+    /// If the database fails: halt.
+    pub fn write_save(&self, save: &Save) -> Result<(), StoreError> {
+        let (files, mut rest) = save.unsaved.files();
         let loaded = self.database.load(&files);
         loaded.map_err(|source| failed(&self.path, source))?;
         // In one batch: the coverage may not be there before the rows.
-        rest.append(&unsaved.coverage_rows(&coverage.parts));
+        rest.append(&save.coverage);
         self.write(&rest, true)
     }
 

@@ -269,12 +269,14 @@ impl World {
         let places = committees(&self.genesis);
         let (sent, known) = (self.sent.clone(), places.clone());
         let cut = self.cut.clone();
+        let store = self.open();
         let sync = StateSync::new(SyncParts {
             chain: self.genesis.chain_id(),
             peers: Directory::of_validator(places.known(), &[]),
             own: Some(PeerIndex(0)),
             faults: places.known().faults(),
-            store: self.open(),
+            saver: Box::new(SaveInPlace(store.clone())),
+            store,
             clock: self.clock.clone(),
             wire: Arc::new(move |_, to, bytes| {
                 let To::One(identity) = to else { return };
@@ -285,6 +287,7 @@ impl World {
             }),
             cut: Arc::new(move |identity, _| cut.lock().push(identity)),
             verify: Box::new(|certificate| certificate.proof == VALID),
+            may_ask: None,
         });
         let mut sync = sync.expect("it can be read");
         for identity in &places.known().identities()[1..] {

@@ -40,9 +40,13 @@ struct Asked {
     newest: Moment,
 }
 
+/// Whether a peer may be asked for any of a span.
+pub type MayAsk = Box<dyn Fn(PeerIndex, &Span) -> bool + Send>;
+
 /// The missing parts.
 #[derive(Default)]
 pub(super) struct Work {
+    may_ask: Option<MayAsk>,
     /// Those that nobody is asked for; the next one last.
     todo: Vec<Item>,
     asked: BTreeMap<Item, Asked>,
@@ -59,6 +63,18 @@ pub(super) struct Work {
 }
 
 impl Work {
+    pub(super) fn new(may_ask: Option<MayAsk>) -> Self {
+        Self {
+            may_ask,
+            ..Self::default()
+        }
+    }
+
+    fn may_ask(&self, peer: PeerIndex, span: &Span) -> bool {
+        let may_ask = self.may_ask.as_ref();
+        may_ask.is_none_or(|may_ask| may_ask(peer, span))
+    }
+
     /// Begins with these parts. What is known of the state's density stays.
     pub(super) fn begin(&mut self, open: impl Iterator<Item = (Span, Height)>) {
         self.todo = open.map(|(span, since)| Item { span, since }).collect();
@@ -100,11 +116,15 @@ impl Work {
         while item.span.bits() < bits
             && let Some([left, right]) = item.span.halves()
         {
+            let (this, other) = match self.may_ask(peer, &left) {
+                true => (left, right),
+                false => (right, left),
+            };
             self.todo.push(Item {
-                span: right,
+                span: other,
                 ..item
             });
-            item.span = left;
+            item.span = this;
         }
         Some(item)
     }
@@ -115,10 +135,11 @@ impl Work {
         asked.any(|asked| asked.holders.contains(&peer))
     }
 
-    /// Whether a peer was asked for this part in vain.
+    /// Whether a peer was asked for this part in vain, or is not to be asked.
     fn refuses(&self, item: &Item, peer: PeerIndex) -> bool {
         let doubted = self.doubted.get(item);
-        doubted.is_some_and(|peers| peers.contains(&peer))
+        !self.may_ask(peer, &item.span)
+            || doubted.is_some_and(|peers| peers.contains(&peer))
             || self
                 .narrowed
                 .get(item)
