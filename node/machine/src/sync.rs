@@ -527,7 +527,8 @@ impl StateSync {
             }
             ChunkAnswer::Chunk(bytes) => bytes,
         };
-        self.progress.received(now, bytes.len() as u64);
+        let size = bytes.len();
+        self.progress.received(now, size as u64);
         if self.coverage.is_right_at(&item.span, target.height) {
             // Somebody else was faster.
             self.work.done(&item);
@@ -552,7 +553,7 @@ impl StateSync {
         let taken = self.parts.store.take_chunk(chunk, at, &mut self.coverage);
         match taken {
             Ok(entries) => {
-                self.peers.at(from).delivered(took);
+                self.peers.at(from).delivered(took, size);
                 self.gained = now;
                 self.progress.verified(entries);
                 self.work.learn(&span, entries);

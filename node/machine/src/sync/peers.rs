@@ -34,7 +34,9 @@ pub(super) struct Peer {
     pub(super) absent: Option<Height>,
     pub(super) outstanding: Vec<(ChunkRequest, Moment)>,
     pub(super) window: usize,
-    /// The shortest time that a part took, and the mean.
+    /// The bytes of the largest part that has come.
+    largest: usize,
+    /// The shortest time that a part of about that size took, and the mean.
     least: Option<Duration>,
     mean: Option<Duration>,
     /// Whether it was caught with something invalid.
@@ -80,9 +82,17 @@ impl Peer {
         Some(now.since(sent))
     }
 
-    /// Upon a verified part. The window grows as long as requests do not wait for each other, and
-    /// shrinks if they wait for long.
-    pub(super) fn delivered(&mut self, took: Duration) {
+    /// Upon a verified part of so many bytes. The window grows as long as requests do not wait for each
+    /// other, and shrinks if they wait for long. Small parts are no measure: the first one is often
+    /// small, and all others would seem to wait.
+    pub(super) fn delivered(&mut self, took: Duration, bytes: usize) {
+        if bytes > 2 * self.largest {
+            self.least = None;
+        }
+        self.largest = self.largest.max(bytes);
+        if 2 * bytes < self.largest {
+            return;
+        }
         let least = self.least.map_or(took, |least| least.min(took));
         self.least = Some(least);
         self.mean = Some(self.mean.map_or(took, |mean| (mean * 7 + took) / 8));
@@ -293,8 +303,27 @@ mod tests {
         for place in 4..10 {
             peers
                 .at(PeerIndex(place))
-                .delivered(Duration::from_secs(20));
+                .delivered(Duration::from_secs(20), 1_000);
         }
         assert_eq!(peers.serving(offer.height)[6..], silent);
+    }
+
+    #[test]
+    fn a_first_part_that_is_small_does_not_keep_the_window_small() {
+        let ms = Duration::from_millis;
+        let mut peer = Peer {
+            window: FIRST_WINDOW,
+            ..Peer::default()
+        };
+        peer.delivered(ms(2), 10_000);
+        for _ in 0..10 {
+            peer.delivered(ms(20), 800_000);
+        }
+        assert_eq!(peer.window, FIRST_WINDOW + 1 + 10);
+        // Small ones in between say nothing; parts that wait for long do.
+        peer.delivered(ms(2), 10_000);
+        assert_eq!(peer.window, FIRST_WINDOW + 1 + 10);
+        peer.delivered(ms(100), 800_000);
+        assert_eq!(peer.window, (FIRST_WINDOW + 1 + 10) / 2);
     }
 }
