@@ -31,6 +31,11 @@ impl Saver for SaveBeside {
         Ok(())
     }
 
+    fn is_busy(&self) -> bool {
+        let under_way = self.under_way.as_ref();
+        under_way.is_some_and(|thread| !thread.is_finished())
+    }
+
     fn wait(&mut self) -> anyhow::Result<()> {
         let Some(thread) = self.under_way.take() else {
             return Ok(());

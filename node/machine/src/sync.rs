@@ -99,13 +99,17 @@ const LOOK_INTERVAL: Duration = Duration::from_millis(50);
 /// Most requests under way: what their answers take up in memory.
 const MAX_OUTSTANDING: usize = 96;
 
-/// How many parts of so many are written at once. A crash costs what was not: less than a hundredth, or a
-/// few parts. Each time the disk syncs some files, which takes as long as verifying a few parts.
+/// How many parts of so many are written at once at most: those that come while others are being written.
+/// A crash costs both: about a hundredth, or a few parts. Each time the disk syncs some files, which takes
+/// as long as verifying a few parts.
 pub fn parts_per_save(parts: usize) -> usize {
-    (parts / 150).clamp(LEAST_PARTS_PER_SAVE, MOST_PARTS_PER_SAVE)
+    (parts / 200).clamp(LEAST_PARTS_PER_SAVE, MOST_PARTS_PER_SAVE)
 }
 
 const LEAST_PARTS_PER_SAVE: usize = 6;
+
+/// Parts are written in so many steps at most, even if the disk could follow: each leaves some files.
+const MOST_SAVES: usize = 500;
 
 /// Most parts that are verified and not written: what they take up in memory is 1.5 MB each.
 const MOST_PARTS_PER_SAVE: usize = 32;
@@ -122,6 +126,9 @@ pub trait Saver: Send {
     /// If the database fails: halt.
     fn begin(&mut self, save: Save) -> anyhow::Result<()>;
 
+    /// Whether something that was begun is still being written.
+    fn is_busy(&self) -> bool;
+
     /// Waits until what was begun is durable.
     ///
     /// # Errors
@@ -136,6 +143,10 @@ pub struct SaveInPlace(pub Store);
 impl Saver for SaveInPlace {
     fn begin(&mut self, save: Save) -> anyhow::Result<()> {
         Ok(self.0.write_save(&save)?)
+    }
+
+    fn is_busy(&self) -> bool {
+        false
     }
 
     fn wait(&mut self) -> anyhow::Result<()> {
@@ -559,7 +570,10 @@ impl StateSync {
                 self.work.learn(&span, entries);
                 self.unsaved += 1;
                 let parts = self.progress.parts as usize + self.work.left();
-                if self.unsaved >= parts_per_save(parts) {
+                let is_idle = !self.parts.saver.is_busy();
+                if self.unsaved >= parts_per_save(parts)
+                    || (is_idle && self.unsaved >= (parts / MOST_SAVES).max(1))
+                {
                     self.begin_save()?;
                 }
                 for liar in self.work.done(&item) {
