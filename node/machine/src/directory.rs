@@ -77,6 +77,10 @@ impl Directory {
         &self.list.identities
     }
 
+    pub fn has_followers(&self) -> bool {
+        self.list.validators < self.list.identities.len()
+    }
+
     /// A peer's place in the committee; `None` for a follower.
     pub fn validator(&self, peer: PeerIndex) -> Option<ValidatorIndex> {
         (peer.0 < self.list.validators).then(|| ValidatorIndex::at(peer.0))
@@ -95,6 +99,8 @@ mod tests {
         let follower = Identity([9; 32]);
         let directory = Directory::of_validator(&committee, &[follower]);
         assert_eq!(directory.size(), 5);
+        assert!(directory.has_followers());
+        assert!(!Directory::of_validator(&committee, &[]).has_followers());
         let third = directory.find(&Identity([3; 32])).expect("a member");
         assert_eq!(directory.validator(third), Some(ValidatorIndex(3)));
         assert_eq!(third, ValidatorIndex(3).into());

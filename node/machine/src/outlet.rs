@@ -20,6 +20,8 @@ pub type InFlight = Arc<dyn Fn(Lane, &Identity) -> usize + Send + Sync>;
 pub struct Outlet {
     wire: Wire,
     committees: Committees,
+    /// Whether any node may follow this validator.
+    has_followers: bool,
     /// Where requests are noted.
     asked: Option<Arc<Asked>>,
     /// Relays frames to all around missing links.
@@ -29,11 +31,12 @@ pub struct Outlet {
 }
 
 impl Outlet {
-    /// An outlet that notes no requests and relays nothing.
+    /// An outlet without followers, that notes no requests and relays nothing.
     pub fn new(wire: Wire, committees: Committees) -> Self {
         Self {
             wire,
             committees,
+            has_followers: false,
             asked: None,
             across: None,
             status: None,
@@ -43,6 +46,12 @@ impl Outlet {
     /// From now on notes which requests are sent to whom.
     pub(crate) fn noting(mut self, asked: Arc<Asked>) -> Self {
         self.asked = Some(asked);
+        self
+    }
+
+    /// From now on also tells followers of this validator's status, if it may have any.
+    pub(crate) fn followed(mut self, has_followers: bool) -> Self {
+        self.has_followers = has_followers;
         self
     }
 
@@ -81,8 +90,10 @@ impl Outlet {
     /// Lets a status leave with the next votes, in their frame. A frame of its own would cost more
     /// than its content. Followers, which get no votes, are told at once.
     pub(crate) fn hold(&mut self, status: Status) {
-        let told = Frame(vec![Message::Status(status)]).encode();
-        (self.wire)(Lane::Votes, &To::Followers, told);
+        if self.has_followers {
+            let told = Frame(vec![Message::Status(status)]).encode();
+            (self.wire)(Lane::Votes, &To::Followers, told);
+        }
         self.status = Some(status);
     }
 

@@ -241,6 +241,7 @@ impl Server {
     fn take_up_held(&mut self) {
         let tip = self.sources.store.tip().height;
         if std::mem::replace(&mut self.tip, tip) < tip {
+            self.requests.set_holds(false);
             for (peer, from) in std::mem::take(&mut self.held) {
                 self.requests.follow_again(peer, from);
             }
@@ -250,7 +251,10 @@ impl Server {
     fn serve_bulk(&mut self, from: PeerIndex, request: Request) -> anyhow::Result<()> {
         let began = self.clock.now();
         let followed = match request {
-            Request::Follow(height) => Some(height),
+            Request::Follow(height) => {
+                self.requests.set_holds(true);
+                Some(height)
+            }
             _ => None,
         };
         let answer = self.answer(request).context("cannot answer a peer")?;
@@ -453,7 +457,7 @@ pub(crate) mod tests {
     use quorate_types::{ChainId, Committees, Epoch, Header, Memo, Transaction, Transfer, View};
     use std::{
         collections::BTreeMap,
-        sync::atomic::{AtomicUsize, Ordering::Relaxed},
+        sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed},
     };
 
     struct Scene {
@@ -467,10 +471,15 @@ pub(crate) mod tests {
     }
 
     fn scene() -> Scene {
+        let clock = Arc::new(Hand::default());
+        scene_with(clock.clone(), clock)
+    }
+
+    /// `seen` is the clock that the server reads, `clock` the one that sets it.
+    fn scene_with(clock: Arc<Hand>, seen: Arc<dyn Clock>) -> Scene {
         let directory = tempfile::tempdir().expect("a directory");
         let (genesis, store) = chain(directory.path());
         let committees = Committees::fixed(genesis.committee().expect("a committee"));
-        let clock = Arc::new(Hand::default());
         let sent: Arc<Mutex<BTreeMap<usize, (usize, usize)>>> = Arc::default();
         let (noted, places) = (sent.clone(), committees.clone());
         let wire: crate::outlet::Wire = Arc::new(move |_, to, bytes| {
@@ -494,7 +503,7 @@ pub(crate) mod tests {
         let server = Server::new(
             Sources {
                 store,
-                snapshots: Arc::new(Snapshots::new(clock.clone())),
+                snapshots: Arc::new(Snapshots::new(seen.clone())),
                 epoch_length: EpochLength::DEFAULT,
                 live: Arc::new(LiveStatus::new(
                     committees.clone(),
@@ -503,7 +512,7 @@ pub(crate) mod tests {
                 peers: Directory::of_validator(committees.known(), &[]),
             },
             Upload::default(),
-            clock.clone(),
+            seen,
             (wire, flight),
             receiver,
             metrics,
@@ -585,6 +594,45 @@ pub(crate) mod tests {
         scene.in_flight.store(IN_FLIGHT_BYTES - 1, Relaxed);
         scene.server.serve_waiting().expect("nothing is read");
         assert_eq!(scene.sent.lock()[&0].0, 1);
+    }
+
+    /// A clock that is read once before the time passes that a read takes.
+    struct WhileReading {
+        clock: Arc<Hand>,
+        takes_us: AtomicU64,
+    }
+
+    impl Clock for WhileReading {
+        fn now(&self) -> Moment {
+            let now = self.clock.now();
+            let passes = self.takes_us.swap(0, Relaxed);
+            self.clock.0.fetch_add(passes, Relaxed);
+            now
+        }
+
+        fn wall_ms(&self) -> u64 {
+            self.clock.wall_ms()
+        }
+    }
+
+    #[test]
+    fn who_makes_the_server_read_for_long_waits_as_if_it_had_been_sent_bytes() {
+        let waits_after = |takes_us| {
+            let clock = Arc::new(Hand::default());
+            let seen = Arc::new(WhileReading {
+                clock: clock.clone(),
+                takes_us: AtomicU64::new(0),
+            });
+            let mut scene = scene_with(clock.clone(), seen.clone());
+            let request = Request::Range(Height(1_000));
+            seen.takes_us.store(takes_us, Relaxed);
+            let served = scene.server.serve_bulk(PeerIndex(1), request.clone());
+            served.expect("nothing is read");
+            scene.requests.ask(PeerIndex(1), request);
+            scene.server.due().expect("it waits") > clock.now()
+        };
+        assert!(!waits_after(0));
+        assert!(waits_after(1_000_000));
     }
 
     #[test]

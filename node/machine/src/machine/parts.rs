@@ -263,6 +263,7 @@ impl Shared {
             wire: self.wire.clone(),
             outlet: Outlet::new(self.wire.clone(), self.committees.clone())
                 .noting(self.asked.clone())
+                .followed(self.peers.has_followers())
                 .across(self.across.clone()),
             jobs: queues.jobs,
             validator: queues.validator,

@@ -9,7 +9,13 @@ use crate::{
 use parking_lot::Mutex;
 use quorate_lanes::{FairLimits, FairQueue};
 use quorate_types::Height;
-use std::{sync::Arc, time::Duration};
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering::SeqCst},
+    },
+    time::Duration,
+};
 
 /// Most requests that wait in one queue. Further ones of a peer are dropped; it requests again, here
 /// or elsewhere.
@@ -28,12 +34,15 @@ struct Queues {
 #[derive(Clone)]
 pub struct Requests {
     queues: Arc<Mutex<Queues>>,
+    holds: Arc<AtomicBool>,
     ringer: Ringer,
 }
 
 /// Where they are taken from.
 pub struct WaitingRequests {
     queues: Arc<Mutex<Queues>>,
+    /// Whether a request may be held until there is a new block.
+    holds: Arc<AtomicBool>,
     bell: Bell,
 }
 
@@ -43,12 +52,19 @@ pub fn requests(peers: usize) -> (Requests, WaitingRequests) {
         blocks: FairQueue::new(peers, LIMITS),
         bulk: FairQueue::new(peers, LIMITS),
     }));
+    let holds = Arc::new(AtomicBool::new(false));
     let (ringer, bell) = bell();
     let sender = Requests {
         queues: queues.clone(),
+        holds: holds.clone(),
         ringer,
     };
-    (sender, WaitingRequests { queues, bell })
+    let waiting = WaitingRequests {
+        queues,
+        holds,
+        bell,
+    };
+    (sender, waiting)
 }
 
 impl Requests {
@@ -71,9 +87,11 @@ impl Requests {
         lost.is_empty()
     }
 
-    /// Has the requests looked at again, since there is a new block.
+    /// Has held requests looked at again, since there is a new block.
     pub(crate) fn wake(&self) {
-        self.ringer.ring();
+        if self.holds.load(SeqCst) {
+            self.ringer.ring();
+        }
     }
 }
 
@@ -87,6 +105,12 @@ impl WaitingRequests {
                 .bulk
                 .push(from.as_usize(), 0, Request::Follow(height));
         }
+    }
+
+    /// Sets whether a request may be held until there is a new block. It is set before the store is
+    /// read: a block that is missed there wakes this side.
+    pub(crate) fn set_holds(&self, holds: bool) {
+        self.holds.store(holds, SeqCst);
     }
 
     /// Waits until there may be a request, at most this long. Returns whether any sender is left.
