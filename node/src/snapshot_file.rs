@@ -10,7 +10,7 @@ use bytes::Bytes;
 use commonware_codec::DecodeExt;
 use std::{
     fs::{self, File},
-    io::{BufReader, BufWriter, Read as _, Write as _},
+    io::{BufRead as _, BufReader, BufWriter, ErrorKind, Read as _, Write as _},
     path::{Path, PathBuf},
 };
 
@@ -20,12 +20,14 @@ const MAGIC: &[u8] = b"quorate snapshot 1\n";
 /// The longest record: a block, or a part of the state, with room.
 const MAX_RECORD_BYTES: usize = quorate_types::limits::MAX_FRAME_BYTES;
 
-/// A file that is being written. It has its name only when it is whole and on disk.
+/// A file that is being written. It has its name only when it is whole and on disk. What was written
+/// is removed when the writer is dropped before that.
 pub(crate) struct SnapshotWriter {
     file: BufWriter<File>,
     partial: PathBuf,
     path: PathBuf,
     bytes: u64,
+    is_whole: bool,
 }
 
 impl SnapshotWriter {
@@ -48,6 +50,7 @@ impl SnapshotWriter {
             partial,
             path: path.to_owned(),
             bytes: 0,
+            is_whole: false,
         };
         writer.write(MAGIC)?;
         Ok(writer)
@@ -86,14 +89,22 @@ impl SnapshotWriter {
             .and_then(|()| self.file.get_ref().sync_all())
             .and_then(|()| fs::rename(&self.partial, &self.path));
         named.with_context(|| format!("cannot write {}", self.path.display()))?;
+        self.is_whole = true;
         Ok(self.bytes)
     }
 }
 
-/// A file that is being read.
+impl Drop for SnapshotWriter {
+    fn drop(&mut self) {
+        if !self.is_whole {
+            let _ = fs::remove_file(&self.partial);
+        }
+    }
+}
+
+/// A file that is being read. Its errors do not name the file.
 pub(crate) struct SnapshotReader {
     file: BufReader<File>,
-    path: PathBuf,
     size: u64,
     read: u64,
 }
@@ -103,33 +114,30 @@ impl SnapshotReader {
     ///
     /// If the file cannot be read, or is something else.
     pub(crate) fn open(path: &Path) -> anyhow::Result<Self> {
-        let shown = || format!("cannot read {}", path.display());
-        let file = File::open(path).with_context(shown)?;
-        let size = file.metadata().with_context(shown)?.len();
+        let file = File::open(path).context("it cannot be read")?;
+        let about = file.metadata().context("it cannot be read")?;
+        ensure!(about.is_file(), "it is not a file");
         let mut reader = Self {
             file: BufReader::with_capacity(1 << 20, file),
-            path: path.to_owned(),
-            size,
+            size: about.len(),
             read: 0,
         };
+        let other = "it is no snapshot of this format; `quorate snapshot export` writes them";
         let mut magic = [0; MAGIC.len()];
-        if reader.fill(&mut magic).is_err() || magic != MAGIC {
-            bail!(
-                "{} is no snapshot of this format; `quorate snapshot export` writes them",
-                path.display()
-            );
-        }
+        ensure!(reader.size >= MAGIC.len() as u64, other);
+        reader.fill(&mut magic)?;
+        ensure!(magic == MAGIC, other);
         Ok(reader)
     }
 
     fn fill(&mut self, bytes: &mut [u8]) -> anyhow::Result<()> {
         self.read += bytes.len() as u64;
-        self.file.read_exact(bytes).with_context(|| {
-            format!(
-                "{} is cut off, or cannot be read: copy it again",
-                self.path.display()
-            )
-        })
+        match self.file.read_exact(bytes) {
+            Err(error) if error.kind() == ErrorKind::UnexpectedEof => {
+                bail!("it is cut off: copy it again")
+            }
+            read => read.context("it cannot be read"),
+        }
     }
 
     /// How much of the file has been read: 0 to 1.
@@ -142,12 +150,16 @@ impl SnapshotReader {
         self.fill(&mut length)?;
         let length = u32::from_be_bytes(length) as usize;
         if length == 0 {
+            let rest = self.file.fill_buf().context("it cannot be read")?;
+            ensure!(
+                rest.is_empty(),
+                "it is damaged: something follows its end; copy it again"
+            );
             return Ok(None);
         }
         ensure!(
             length <= MAX_RECORD_BYTES,
-            "{} is damaged: a record of {length} bytes",
-            self.path.display()
+            "it is damaged: a record of {length} bytes"
         );
         let mut record = vec![0; length];
         self.fill(&mut record)?;
@@ -170,15 +182,14 @@ impl SnapshotReader {
     ///
     /// # Errors
     ///
-    /// If the file is cut off, cannot be read, or holds something else here.
+    /// If the file is cut off, cannot be read, holds something else here, or does not end after its
+    /// last record.
     pub(crate) fn next<T: DecodeExt<()>>(&mut self, what: &str) -> anyhow::Result<Option<T>> {
         let Some(record) = self.record()? else {
             return Ok(None);
         };
         let decoded = T::decode(record);
-        let decoded = decoded.with_context(|| {
-            format!("{} is damaged: {what} does not decode", self.path.display())
-        })?;
+        let decoded = decoded.with_context(|| format!("it is damaged: {what} does not decode"))?;
         Ok(Some(decoded))
     }
 }
@@ -215,11 +226,34 @@ mod tests {
             let first = reader.next::<u64>("a number");
             assert!(first.is_err() || reader.next::<u64>("a number").is_err());
         }
+        fs::write(&path, [&whole[..], b"x"].concat()).expect("room");
+        let mut reader = SnapshotReader::open(&path).expect("a snapshot");
+        reader.skip(1).expect("its record is whole");
+        let refused = reader.next::<u64>("a number").expect_err("it goes on");
+        assert!(refused.to_string().contains("follows its end"), "{refused}");
         let mut long = MAGIC.to_vec();
         long.extend(u32::MAX.to_be_bytes());
         fs::write(&path, long).expect("room");
         let mut reader = SnapshotReader::open(&path).expect("the magic");
         let refused = reader.next::<u64>("a number").expect_err("too long");
         assert!(refused.to_string().contains("damaged"), "{refused}");
+    }
+
+    #[test]
+    fn what_is_not_finished_is_removed() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let path = folder.path().join("a.snapshot");
+        let mut writer = SnapshotWriter::create(&path).expect("a new file");
+        writer.record(b"a part").expect("room");
+        assert_eq!(fs::read_dir(folder.path()).expect("a folder").count(), 1);
+        drop(writer);
+        assert_eq!(fs::read_dir(folder.path()).expect("a folder").count(), 0);
+    }
+
+    #[test]
+    fn a_folder_is_not_taken_for_a_file_of_another_format() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let refused = SnapshotReader::open(folder.path()).err().expect("a folder");
+        assert_eq!(refused.to_string(), "it is not a file");
     }
 }

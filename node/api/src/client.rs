@@ -44,6 +44,8 @@ pub enum ClientError {
 #[derive(Clone)]
 pub struct RpcClient {
     base: String,
+    /// The control socket's path, which errors name instead of a URL.
+    socket: Option<String>,
     http: reqwest::Client,
 }
 
@@ -80,19 +82,26 @@ impl RpcClient {
             .map_err(|error| transport(base, &error))?;
         Ok(Self {
             base: base.trim_end_matches('/').to_owned(),
+            socket: None,
             http,
         })
     }
 
     /// Creates a client of a validator's control socket, which also accepts operator commands.
     pub fn over_socket(path: &Path) -> Result<Self, ClientError> {
+        // Servers want the name of a host. Nobody looks it up.
         let base = "http://validator".to_owned();
+        let socket = path.display().to_string();
         let http = reqwest::Client::builder()
             .timeout(TIMEOUT)
             .unix_socket(path)
             .build()
-            .map_err(|error| transport(&base, &error))?;
-        Ok(Self { base, http })
+            .map_err(|error| transport(&socket, &error))?;
+        Ok(Self {
+            base,
+            socket: Some(socket),
+            http,
+        })
     }
 
     /// Returns the peers, with their penalties.
@@ -110,7 +119,7 @@ impl RpcClient {
     pub async fn order(&self, what: &str, order: &OrderJson) -> Result<OrderAnswer, ClientError> {
         let url = format!("{}/v1/peers/{what}", self.base);
         let response = self.http.post(&url).json(order).send().await;
-        Self::read(&url, response).await
+        self.read(&url, response).await
     }
 
     /// Stops the validator. Only over the control socket.
@@ -146,12 +155,12 @@ impl RpcClient {
     async fn command<T: DeserializeOwned>(&self, what: &str) -> Result<T, ClientError> {
         let url = format!("{}/v1/{what}", self.base);
         let response = self.http.post(&url).send().await;
-        Self::read(&url, response).await
+        self.read(&url, response).await
     }
 
-    /// Returns the URL that the client was created with.
+    /// Returns the URL that the client was created with, or the control socket's path.
     pub fn url(&self) -> &str {
-        &self.base
+        self.named(&self.base)
     }
 
     /// Returns the validator's status.
@@ -221,30 +230,38 @@ impl RpcClient {
     pub async fn submit(&self, request: &SubmitRequest) -> Result<SubmitAnswer, ClientError> {
         let url = format!("{}/v1/transactions", self.base);
         let response = self.http.post(&url).json(request).send().await;
-        Self::read(&url, response).await
+        self.read(&url, response).await
     }
 
     /// Returns the validator's metrics as text.
     pub async fn metrics(&self) -> Result<String, ClientError> {
         let url = format!("{}/metrics", self.base);
         let response = self.http.get(&url).send().await;
-        let response = response.map_err(|error| transport(&url, &error))?;
+        let named = self.named(&url);
+        let response = response.map_err(|error| transport(named, &error))?;
         response
             .text()
             .await
-            .map_err(|error| transport(&url, &error))
+            .map_err(|error| transport(named, &error))
     }
 
     async fn get<T: DeserializeOwned>(&self, path: &str) -> Result<T, ClientError> {
         let url = format!("{}{path}", self.base);
         let response = self.http.get(&url).send().await;
-        Self::read(&url, response).await
+        self.read(&url, response).await
+    }
+
+    /// What errors name as the place that was asked.
+    fn named<'a>(&'a self, url: &'a str) -> &'a str {
+        self.socket.as_deref().unwrap_or(url)
     }
 
     async fn read<T: DeserializeOwned>(
+        &self,
         url: &str,
         response: Result<reqwest::Response, reqwest::Error>,
     ) -> Result<T, ClientError> {
+        let url = self.named(url);
         let mut response = response.map_err(|error| transport(url, &error))?;
         let status = response.status();
         let mut body = Vec::new();

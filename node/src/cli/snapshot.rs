@@ -126,7 +126,12 @@ impl Export {
         };
         let started = Instant::now();
         let mut writer = SnapshotWriter::create(&self.file)?;
-        let accounts = block_on(export(&client, height, &mut writer))?;
+        let accounts = block_on(async {
+            tokio::select! {
+                exported = export(&client, height, &mut writer) => exported,
+                _ = tokio::signal::ctrl_c() => bail!("interrupted: nothing was exported"),
+            }
+        })?;
         let bytes = writer.finish()?;
         print_fields(&[
             ("file", self.file.display().to_string()),

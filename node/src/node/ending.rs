@@ -49,15 +49,19 @@ const NO_SPACE: &str = "No space left on device";
 
 /// Adds advice to an error caused by a full disk.
 pub(super) fn explain_full_disk(error: anyhow::Error) -> anyhow::Error {
-    let is_full = error.chain().any(|cause| {
-        let by_kind = cause.downcast_ref::<io::Error>();
-        by_kind.is_some_and(|cause| cause.kind() == io::ErrorKind::StorageFull)
-            || cause.to_string().contains(NO_SPACE)
-    });
-    if is_full && !error.is::<DiskFull>() {
+    if is_full_disk(&error) && !error.is::<DiskFull>() {
         return error.context(DiskFull);
     }
     error
+}
+
+/// Whether an error comes from a full disk.
+pub(super) fn is_full_disk(error: &anyhow::Error) -> bool {
+    error.chain().any(|cause| {
+        let by_kind = cause.downcast_ref::<io::Error>();
+        by_kind.is_some_and(|cause| cause.kind() == io::ErrorKind::StorageFull)
+            || cause.to_string().contains(NO_SPACE)
+    })
 }
 
 /// Waits for the stopping threads, for at most [`STOP_LIMIT`].

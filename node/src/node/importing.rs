@@ -2,6 +2,7 @@
 
 use super::{
     durable::{lock_directory, lock_vote_key, open_durable, own_data_directory},
+    ending::is_full_disk,
     following::open_followers_store,
     syncing::verify,
 };
@@ -39,6 +40,17 @@ pub(crate) struct Imported {
 pub(crate) fn import_snapshot(
     config: &AnyConfig,
     file: &Path,
+    progress: impl FnMut(f64),
+) -> anyhow::Result<Imported> {
+    import(config, file, progress).map_err(|error| match is_full_disk(&error) {
+        true => error.context("the disk is full: make room, and import again"),
+        false => error,
+    })
+}
+
+fn import(
+    config: &AnyConfig,
+    file: &Path,
     mut progress: impl FnMut(f64),
 ) -> anyhow::Result<Imported> {
     let node = config.node();
@@ -46,23 +58,12 @@ pub(crate) fn import_snapshot(
         moved::check(&node.data_dir, &validator.vote_file)
             .with_context(|| node.path.display().to_string())?;
     }
-    let mut reader = SnapshotReader::open(file)?;
     let shown = file.display();
-    let proof: SnapshotProof = reader
-        .next("what certifies it")?
-        .with_context(|| format!("{shown} is empty"))?;
-    let subject = verified(node, &proof).with_context(|| format!("{shown} is refused"))?;
-    let block: Block = reader
-        .next("its block")?
-        .with_context(|| format!("{shown} has no block"))?;
-    ensure!(
-        block.id() == subject.id,
-        "{shown} is damaged: its block is not the certified one"
-    );
+    let refused = || format!("{shown} is refused");
     // Before anything is changed: a file that is not whole must not cost the state that is there.
-    check_parts(&mut reader, &subject).with_context(|| format!("{shown} is refused"))?;
-    let mut reader = SnapshotReader::open(file)?;
-    reader.skip(2)?;
+    let (subject, block) = check(node, file).with_context(refused)?;
+    let mut reader = SnapshotReader::open(file).with_context(refused)?;
+    reader.skip(2).with_context(refused)?;
     own_data_directory(&node.data_dir)?;
     let _lock = lock_directory(&node.data_dir).context("stop the node first")?;
     let validator = config.validator();
@@ -80,9 +81,8 @@ pub(crate) fn import_snapshot(
         subject.height
     );
     store.begin_sync()?;
-    let taken = take_parts(&store, &mut reader, &subject, &mut progress)
-        .with_context(|| format!("{shown} is refused"));
-    let (parts, accounts) = taken?;
+    let (parts, accounts) = take_parts(&store, &mut reader, &subject, &mut progress)
+        .with_context(|| format!("{shown} cannot be imported"))?;
     store
         .finish_sync(Arc::new(block), None, subject.root)
         .context("the imported state cannot be completed")?;
@@ -93,8 +93,31 @@ pub(crate) fn import_snapshot(
     })
 }
 
+/// Verifies the whole file. Returns what it certifies, and its block.
+fn check(config: &NodeConfig, file: &Path) -> anyhow::Result<(SnapshotSubject, Block)> {
+    let mut reader = SnapshotReader::open(file)?;
+    let proof: SnapshotProof = reader.next("what certifies it")?.context("it is empty")?;
+    let subject = verified(config, &proof)?;
+    let block: Block = reader.next("its block")?.context("it has no block")?;
+    ensure!(
+        block.id() == subject.id,
+        "it is damaged: its block is not the certified one"
+    );
+    check_parts(&mut reader, &subject)?;
+    Ok((subject, block))
+}
+
 /// What the proof certifies, by the chain's keys.
 fn verified(config: &NodeConfig, proof: &SnapshotProof) -> anyhow::Result<SnapshotSubject> {
+    let other = proof.headers.iter().find(|one| one.chain != config.chain);
+    if let Some(header) = other {
+        bail!(
+            "it is of chain {}, and this node is of chain {} (`genesis` in {})",
+            header.chain,
+            config.chain,
+            config.path.display()
+        );
+    }
     let subject = proof.check(&config.chain)?;
     if !verify(config)(&proof.finalization) {
         bail!("its finalization does not verify: it is forged, or of another chain");
