@@ -12,7 +12,8 @@ pub enum Health {
     Healthy,
     /// It has just started and does not know its peers' heights yet.
     Starting,
-    /// Its peers have final blocks that it lacks, and it is downloading them.
+    /// Its peers have final blocks that it lacks, and it is downloading them; or it executes blocks that
+    /// became final some time ago.
     CatchingUp,
     /// It has all final blocks but does not vote.
     NotVoting,

@@ -345,6 +345,7 @@ impl LiveStatus {
                     doubled: link.is_some_and(|link| link.doubled_for >= Some(DOUBLED_FOR)),
                     voter,
                     clock_ahead_ms,
+                    claimed: self.peer(place).map(|status| status.finalized_height),
                 })
             })
             .collect();

@@ -3,7 +3,7 @@
 use super::{
     Room,
     progress::{Growth, USUAL_LAG},
-    verdict::{clock_time, ms},
+    verdict::{clock_time, executes_late, ms},
 };
 use quorate_api::verdict::{Health, VerdictJson, Voting, counted, grouped, spoken};
 use quorate_types::{Height, Identity};
@@ -75,6 +75,9 @@ impl Facts {
             (true, true) => Health::Stuck,
             (true, false) => Health::CatchingUp,
             (false, true) => Health::Halted,
+            (false, false) if executes_late(self.unexecuted, self.now_ms, self.block_ms) => {
+                Health::CatchingUp
+            }
             (false, false) if !self.growth.final_since_start && !is_heard => Health::Starting,
             (false, false) => Health::Healthy,
         }
@@ -89,6 +92,9 @@ impl Facts {
     }
 
     fn seconds_left(&self) -> Option<u64> {
+        if self.behind() <= USUAL_LAG {
+            return None;
+        }
         let closing = self.closing_per_second.filter(|closing| *closing > 0.0)?;
         Some((self.behind() as f64 / closing).ceil() as u64)
     }
@@ -114,6 +120,10 @@ impl Facts {
         );
         match state {
             Health::Starting => format!("starting: {links}; {age}"),
+            Health::CatchingUp if self.behind() <= USUAL_LAG => {
+                let waiting = counted(self.unexecuted, "final block");
+                format!("catching up: {waiting} to execute; {age}")
+            }
             Health::CatchingUp => {
                 let rate = self.growth.blocks_per_second;
                 let left = match self.seconds_left() {
@@ -173,7 +183,7 @@ impl Facts {
         Some(text.to_owned())
     }
 
-    fn notes(&self) -> Vec<String> {
+    fn notes(&self, state: Health) -> Vec<String> {
         let mut notes = Vec::new();
         let away: Vec<String> = self
             .upstreams
@@ -184,7 +194,8 @@ impl Facts {
         if !away.is_empty() && away.len() < self.upstreams.len() {
             notes.push(format!("not reachable: {}", away.join(", ")));
         }
-        if self.unexecuted > USUAL_LAG {
+        let is_told = state == Health::CatchingUp && self.behind() <= USUAL_LAG;
+        if self.unexecuted > USUAL_LAG && !is_told {
             let waiting = counted(self.unexecuted, "final block");
             notes.push(format!("{waiting} to execute"));
         }
@@ -207,7 +218,7 @@ pub(super) fn decide(facts: &Facts) -> VerdictJson {
         state,
         summary: facts.summary(state),
         remedy: facts.remedy(state),
-        notes: facts.notes(),
+        notes: facts.notes(state),
         block_age_ms: facts.block_age(),
         since_ms: facts.block_age().filter(|_| is_bad).map(began),
         blocks_behind: facts.behind(),
@@ -219,5 +230,50 @@ pub(super) fn decide(facts: &Facts) -> VerdictJson {
         quorum: 0,
         others: Vec::new(),
         gone: facts.gone().map(|oldest| (facts.height.next(), oldest)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::time::Duration;
+
+    #[test]
+    fn final_blocks_that_wait_for_execution_are_caught_up_with() {
+        let upstream = Upstream {
+            identity: Identity([7; 32]),
+            linked: true,
+            claimed: Some(Height(900)),
+            oldest: None,
+        };
+        let now_ms = 1_800_000_000_000;
+        let executing = |unexecuted, age_ms| {
+            let verdict = decide(&Facts {
+                growth: Growth {
+                    since_final: Duration::from_millis(100),
+                    final_since_start: true,
+                    start_height: Height(0),
+                    views_without_block: 0,
+                    blocks_per_second: 50.0,
+                    slow: None,
+                    usual: Duration::from_secs(2),
+                    configured: Duration::from_secs(2),
+                },
+                height: Height(900),
+                network_height: Height(900),
+                closing_per_second: Some(0.0),
+                upstreams: vec![upstream.clone()],
+                unexecuted,
+                now_ms,
+                block_ms: now_ms - age_ms,
+                clocks_refused: false,
+                low_disk: None,
+            });
+            (verdict.state, verdict.summary, verdict.notes.len())
+        };
+        let summary = "catching up: 68 final blocks to execute; newest block 0.1 s old".to_owned();
+        assert_eq!(executing(68, 7_800), (Health::CatchingUp, summary, 0));
+        assert_eq!(executing(30, 1_500).0, Health::Healthy);
+        assert_eq!(executing(USUAL_LAG, 60_000).0, Health::Healthy);
     }
 }

@@ -20,6 +20,17 @@ const MAX_NAMED: usize = 8;
 /// A clock difference above this is reported. It is far above any network's delay.
 pub(crate) const CLOCK_TOLD_MS: u64 = 2_000;
 
+/// A node that has more final blocks to execute than are in flight at any time is catching up if the newest
+/// executed one is older than this. It is far above the time that a block takes, so that a busy node
+/// does not count as catching up.
+const EXECUTED_WITHIN_MS: u64 = 2_000;
+
+/// Whether final blocks wait for execution for longer than usual, given their number and the timestamp of the
+/// newest executed block.
+pub(super) fn executes_late(unexecuted: u64, now_ms: u64, block_ms: u64) -> bool {
+    unexecuted > USUAL_LAG && now_ms.saturating_sub(block_ms) > EXECUTED_WITHIN_MS
+}
+
 /// What is known of another validator.
 #[derive(Clone, Debug)]
 pub(super) struct Other {
@@ -33,6 +44,15 @@ pub(super) struct Other {
     pub(super) voter: Voter,
     /// By how much this clock is ahead of the peer's.
     pub(super) clock_ahead_ms: Option<i64>,
+    /// The height that it says is final.
+    pub(super) claimed: Option<Height>,
+}
+
+impl Other {
+    /// Whether it is linked, and its votes do not arrive though nothing here keeps them out.
+    fn runs_without_vote(&self) -> bool {
+        matches!(self.voter, Voter::Fresh | Voter::Silent | Voter::Behind)
+    }
 }
 
 /// Missing blocks and the peers that keep them, as far as known.
@@ -152,6 +172,10 @@ impl Facts {
         self.size().saturating_sub(lost) < self.quorum
     }
 
+    fn executes_late(&self) -> bool {
+        executes_late(self.unexecuted, self.now_ms, self.block_ms)
+    }
+
     /// Validators whose votes arrive.
     fn voters(&self) -> usize {
         let others = self.others.iter().filter(|o| o.voter == Voter::Votes);
@@ -210,7 +234,7 @@ impl Facts {
                 true => Health::Stuck,
                 false => Health::Halted,
             }
-        } else if is_behind {
+        } else if is_behind || self.executes_late() {
             Health::CatchingUp
         } else if !self.growth.final_since_start && !self.heard {
             Health::Starting
@@ -234,6 +258,10 @@ impl Facts {
             Health::Starting => format!(
                 "starting: not heard yet from enough validators to know where the chain is; {age}"
             ),
+            Health::CatchingUp if self.behind() <= USUAL_LAG => {
+                let waiting = counted(self.unexecuted, "final block");
+                format!("catching up: {waiting} to execute; {age}")
+            }
             Health::CatchingUp => {
                 let rate = self.growth.blocks_per_second;
                 let left = match self.seconds_left() {
@@ -370,18 +398,7 @@ impl Facts {
                 )
             }
             Health::Halted => match self.others.iter().any(|o| o.voter != Voter::Votes) {
-                true => format!(
-                    "bring back {}: {}{}",
-                    match self.quorum.saturating_sub(self.voters()) {
-                        0 | 1 => "one of them".to_owned(),
-                        more => format!("{more} of them"),
-                    },
-                    self.named(|other| other.voter != Voter::Votes),
-                    match self.others.iter().any(|o| o.linked && o.voter != Voter::Votes) {
-                        true => "; of those that run, their own `quorate status` says why they do not vote",
-                        false => "",
-                    }
-                ),
+                true => self.whom_to_bring_back(),
                 false => "all vote and no block becomes final: look at the log of the leaders for \
                           refused proposals, and report it"
                     .to_owned(),
@@ -391,6 +408,45 @@ impl Facts {
             }
         };
         Some(text)
+    }
+
+    /// The fewest validators that end a halt. Those that run may only wait for the others, as this one
+    /// does while it asks for votes of its key.
+    fn whom_to_bring_back(&self) -> String {
+        let so_many = |missing: usize| match missing {
+            0 | 1 => "one of them".to_owned(),
+            more => format!("{more} of them"),
+        };
+        let waiting = self.named(Other::runs_without_vote);
+        let checks = usize::from(matches!(self.voting, Voting::Checking { .. }));
+        let others = self.others.iter();
+        let silent = others.filter(|other| other.runs_without_vote()).count();
+        let missing = self.quorum.saturating_sub(self.voters() + checks + silent);
+        let away = |o: &Other| o.voter != Voter::Votes && !o.runs_without_vote();
+        match (missing, waiting.is_empty()) {
+            (0, false) => format!(
+                "bring back {}: {}; of those that run, their own `quorate status` says why they do not vote",
+                so_many(self.quorum.saturating_sub(self.voters() + checks)),
+                self.named(|other| other.voter != Voter::Votes)
+            ),
+            (_, true) => format!("bring back {}: {}", so_many(missing), self.named(away)),
+            (_, false) => format!(
+                "bring back {}: {}; if that is not enough, `quorate status` of those that run without a \
+                 vote says why: {waiting}",
+                so_many(missing),
+                self.named(away)
+            ),
+        }
+    }
+
+    /// The linked validator that says it has the most blocks, if this one cannot know yet whether that is
+    /// so, and how many it has.
+    fn ahead_by_its_own_word(&self) -> Option<(&Other, Height)> {
+        let linked = self.others.iter().filter(|other| other.linked);
+        let claims = linked.filter_map(|other| Some((other, other.claimed?)));
+        let (other, height) = claims.max_by_key(|(_, height)| *height)?;
+        let lacks = height.0.saturating_sub(self.height.0);
+        (lacks > USUAL_LAG && self.behind() <= USUAL_LAG).then_some((other, height))
     }
 
     /// Facts that do not change the verdict and that the operator should know.
@@ -430,6 +486,19 @@ impl Facts {
                 ));
             }
         }
+        if matches!(state, Health::Halted | Health::CutOff | Health::Starting)
+            && let Some((other, height)) = self.ahead_by_its_own_word()
+        {
+            notes.push(format!(
+                "{} says that it has {} more than this one (height {} of {}); this one fetches them, or the \
+                 state, once {} linked validators say so",
+                self.named(|one| one.validator == other.validator),
+                counted(height.0 - self.height.0, "block"),
+                grouped(self.height.0),
+                grouped(height.0),
+                self.faults + 1
+            ));
+        }
         let blocked = self.named(|other| other.voter == Voter::Blocked);
         if !blocked.is_empty() {
             notes.push(format!(
@@ -452,7 +521,8 @@ impl Facts {
                 spoken(ms(self.growth.configured))
             ));
         }
-        if self.unexecuted > USUAL_LAG {
+        let is_told = state == Health::CatchingUp && self.behind() <= USUAL_LAG;
+        if self.unexecuted > USUAL_LAG && !is_told {
             let waiting = counted(self.unexecuted, "final block");
             notes.push(format!("{waiting} to execute"));
         }
@@ -507,6 +577,9 @@ impl Facts {
     }
 
     fn seconds_left(&self) -> Option<u64> {
+        if self.behind() <= USUAL_LAG {
+            return None;
+        }
         let closing = self.closing_per_second.filter(|closing| *closing > 0.0)?;
         Some((self.behind() as f64 / closing).ceil() as u64)
     }
@@ -627,6 +700,7 @@ mod tests {
             doubled: false,
             voter: Voter::Votes,
             clock_ahead_ms: Some(0),
+            claimed: Some(Height(8_101)),
         }
     }
 
@@ -747,6 +821,94 @@ mod tests {
         assert_eq!(decide(&idle).state, Health::Halted);
         idle.growth.usual = 60 * SECOND;
         assert_eq!(decide(&idle).state, Health::Healthy);
+    }
+
+    #[test]
+    fn the_remedy_of_a_halt_names_the_fewest_that_end_it() {
+        let remedy = |facts: Facts| {
+            let halted = decide(&stands(facts, 11));
+            assert_eq!(halted.state, Health::Halted);
+            halted.remedy.expect("a remedy")
+        };
+        // Two of four run, and both ask for votes of their keys until one more comes.
+        let asks = Facts {
+            others: vec![away(1), away(2), silent(3)],
+            voting: Voting::Checking {
+                answers: 1,
+                needed: 2,
+            },
+            ..facts()
+        };
+        assert_eq!(
+            remedy(asks.clone()),
+            "bring back one of them: validators 1 (00000001), 2 (00000002); if that is not enough, \
+             `quorate status` of those that run without a vote says why: validator 3 (00000003)"
+        );
+        // The other one votes.
+        let others = vec![other(3), away(1), away(2)];
+        assert_eq!(
+            remedy(Facts { others, ..asks }),
+            "bring back one of them: validators 1 (00000001), 2 (00000002)"
+        );
+        // One that waits for an epoch does not count.
+        let follows = Facts {
+            others: vec![other(3), away(1), away(2)],
+            voting: Voting::SilentUntil {
+                epoch: 3,
+                view: View(1),
+            },
+            ..facts()
+        };
+        assert!(remedy(follows).starts_with("bring back 2 of them"));
+    }
+
+    #[test]
+    fn who_lacks_blocks_by_the_word_of_one_says_so_and_what_it_waits_for() {
+        let mut new = stands(
+            Facts {
+                height: Height(0),
+                network_height: Height(0),
+                block_ms: 0,
+                others: vec![other(1), away(2), away(3)],
+                ..facts()
+            },
+            11,
+        );
+        new.growth.final_since_start = false;
+        new.others[0].claimed = Some(Height(23_756));
+        let verdict = decide(&new);
+        assert_eq!(verdict.state, Health::Halted);
+        let told = "validator 1 (00000001) says that it has 23,756 blocks more than this one (height 0 of \
+                    23,756); this one fetches them, or the state, once 2 linked validators say so";
+        assert!(
+            verdict.notes.iter().any(|note| note == told),
+            "{:?}",
+            verdict.notes
+        );
+        new.others[0].claimed = Some(Height(USUAL_LAG));
+        assert!(!decide(&new).notes.iter().any(|note| note.contains("says")));
+    }
+
+    #[test]
+    fn final_blocks_that_wait_for_execution_are_caught_up_with() {
+        let executing = |unexecuted, age_ms| {
+            let now_ms = facts().now_ms;
+            decide(&Facts {
+                unexecuted,
+                block_ms: now_ms - age_ms,
+                ..facts()
+            })
+        };
+        let verdict = executing(406, 2_500);
+        assert_eq!(verdict.state, Health::CatchingUp);
+        assert_eq!(
+            verdict.summary,
+            "catching up: 406 final blocks to execute; newest block 0.1 s old"
+        );
+        assert_eq!((verdict.notes.len(), verdict.seconds_left), (0, None));
+        // A busy chain has some blocks in flight, and an idle one has old blocks.
+        assert_eq!(executing(30, 1_500).state, Health::Healthy);
+        assert_eq!(executing(USUAL_LAG, 60_000).state, Health::Healthy);
     }
 
     #[test]
