@@ -104,6 +104,8 @@ async fn who_was_away_for_longer_than_peers_keep_blocks_fetches_the_state() {
     })
     .await;
     let text = log(&net, 3);
+    let made = "making the state of the genesis file";
+    assert!(text.contains(made), "{text}");
     assert!(text.contains("no peer keeps the blocks"), "{text}");
     assert!(text.contains("state sync: the state is whole"), "{text}");
     let told = status(&net, 3).await.unwrap();
@@ -192,12 +194,24 @@ async fn without_snapshots_it_says_so_and_the_remedy_works() {
     net.until("it says what it waits for", async |net| {
         let said = verdict(net, 3).await;
         is(net, 3, Health::StateSync).await
-            && said.is_some_and(|said| said.summary.contains("none of the 3 linked peers"))
+            && said.is_some_and(|said| {
+                let remedy = said.remedy.unwrap_or_default();
+                said.summary.contains("none of the 3 linked peers has one")
+                    && remedy.contains("after its next block")
+            })
     })
     .await;
     let url = net.network.client(3).url().to_owned();
     let output = net.cli(&["status", "--rpc", &url]);
     assert_eq!(output.status.code(), Some(3));
+    // What it does not know is not shown.
+    let shown = String::from_utf8(output.stdout).unwrap();
+    assert!(shown.contains("database "), "{shown}");
+    assert!(!shown.contains("vote journal"), "{shown}");
+    assert!(
+        !shown.lines().any(|line| line.starts_with("view")),
+        "{shown}"
+    );
     let refused = net.network.client(3).ready().await.unwrap_err().to_string();
     assert!(refused.contains("a snapshot"), "{refused}");
     let identity = net.genesis.accounts[0].identity;
@@ -263,6 +277,10 @@ async fn a_snapshot_is_carried_in_a_file_and_nothing_in_it_is_believed() {
         &config(&net, 0),
     ]);
     assert!(again.contains("there is no snapshot of block 1"), "{again}");
+    assert!(
+        again.contains("control.sock") && !again.contains("http"),
+        "{again}"
+    );
 
     let own = config(&net, 3);
     let import = [
@@ -323,6 +341,7 @@ fn damaged(whole: &[u8]) -> Vec<(Vec<u8>, &'static str)> {
     vec![
         (b"something else".to_vec(), "no snapshot of this format"),
         (whole[..proof + 10].to_vec(), "cut off"),
+        (with(proof + 10), "and this node is of chain"),
         // A header's bytes: another id, so no chain of headers.
         (with(proof + 40), "is refused"),
         (with(proof_ends - 1), "is refused"),
@@ -332,6 +351,7 @@ fn damaged(whole: &[u8]) -> Vec<(Vec<u8>, &'static str)> {
             "parts of the state are missing",
         ),
         (whole[..whole.len() - 4].to_vec(), "cut off"),
+        ([whole, b"junk\n"].concat(), "something follows its end"),
     ]
 }
 

@@ -382,7 +382,8 @@ impl StateSync {
     fn go_on(&mut self) -> anyhow::Result<()> {
         self.choose_target()?;
         let Some(target) = self.target else {
-            self.progress.waiting(self.peers.waiting_text(self.floor()));
+            let text = self.peers.waiting_text(self.floor());
+            self.progress.waiting(text, self.peers.none_has_any());
             return Ok(());
         };
         let right = self.coverage.share_at(target.height);
@@ -448,12 +449,20 @@ impl StateSync {
         if self.target.is_some_and(|target| target == offer) {
             return Ok(());
         }
+        let continues = self.begun && self.target.is_none();
         if !self.begun {
             self.parts.store.begin_sync()?;
             self.coverage = self.parts.store.coverage()?;
             self.begun = true;
         }
         info!(height = %offer.height, root = %offer.root, "state sync: the target");
+        if continues {
+            // What has not come yet has the height of the genesis block.
+            let here = 100.0 * (1.0 - self.coverage.share_at(Height(0)));
+            info!(
+                "state sync: continues: {here:.1} % of the state is here, and of that only changes are fetched"
+            );
+        }
         self.target = Some(offer);
         self.gained = now;
         for peer in self.peers.iter_mut() {

@@ -17,13 +17,14 @@ use crate::{
 };
 use anyhow::{Context as _, bail, ensure};
 use clap::Args;
-use quorate_api::{ANSWER_TIMEOUT, RpcClient};
+use quorate_api::{ANSWER_TIMEOUT, ClientError, RpcClient};
 use quorate_crypto::SecretKey;
 use quorate_files::read_text;
+use quorate_http::client::shown;
 use quorate_load::{
     LatencySummary, LoadPlan, LoadReport, MAX_RATE, Pace, Row, Shape, Step, StepReport,
     derive_accounts, fund,
-    targets::{To, check_money, choose, wait_until_ready},
+    targets::{NotReady, To, check_money, choose, wait_until_ready},
 };
 use quorate_types::{ChainId, Identity};
 use serde::Serialize;
@@ -31,7 +32,7 @@ use std::{
     fs::{self, File},
     io::{IsTerminal as _, Write as _},
     path::{Path, PathBuf},
-    time::Duration,
+    time::{Duration, Instant},
 };
 use tokio::sync::watch;
 
@@ -45,6 +46,9 @@ const MAX_ACCOUNTS: u32 = 100_000;
 
 /// How often a line is printed without a terminal, in seconds.
 const PLAIN_EVERY: u64 = 5;
+
+/// How long to wait before a question that was not answered is put again.
+const TRY_AGAIN: Duration = Duration::from_secs(1);
 
 /// A warning is printed if a larger fraction of the transfers is late.
 const LATE_ALOUD: f64 = 0.001;
@@ -279,7 +283,7 @@ impl Load {
         eprintln!("waiting for {} validators", clients.len());
         let chain = wait_until_ready(&clients, expected, self.wait).await?;
         let chain = chain.context("there is no validator")?;
-        let chosen = choose(&clients, self.to).await?;
+        let chosen = patiently(self.wait, || choose(&clients, self.to)).await?;
         let identities: Vec<Identity> = accounts.iter().map(SecretKey::identity).collect();
         let mut funded = 0;
         if let Some(rich) = rich {
@@ -288,7 +292,7 @@ impl Load {
             funded = fund(client, &chain, &rich, &identities, self.fund, progress).await?;
         }
         let chosen_clients: Vec<RpcClient> = chosen.iter().map(|(c, _)| c.clone()).collect();
-        check_money(&chosen_clients, &identities).await?;
+        patiently(self.wait, || check_money(&chosen_clients, &identities)).await?;
         let targets: Vec<Target> = chosen
             .iter()
             .map(|(client, round_trip)| Target {
@@ -385,6 +389,31 @@ impl Load {
             "no transfer became final; look at `quorate status`, and at the refusals above"
         );
         Ok(())
+    }
+}
+
+/// Tries again for so long if a validator does not answer, which may be one that is started again.
+async fn patiently<T, E: Into<NotReady>>(
+    patience: Duration,
+    mut attempt: impl AsyncFnMut() -> Result<T, E>,
+) -> Result<T, NotReady> {
+    let start = Instant::now();
+    loop {
+        match attempt().await.map_err(Into::into) {
+            Err(NotReady::Client(error)) if is_brief(&error) && start.elapsed() < patience => {
+                eprintln!("trying again: {}", shown(&error.to_string()));
+                tokio::time::sleep(TRY_AGAIN).await;
+            }
+            result => return result,
+        }
+    }
+}
+
+/// Whether a validator that is being started again answers like this.
+fn is_brief(error: &ClientError) -> bool {
+    match error {
+        ClientError::Unreachable { .. } | ClientError::Transport { .. } => true,
+        ClientError::Refused { status, .. } => *status == 503,
     }
 }
 
@@ -585,4 +614,41 @@ fn print_steps(steps: &[&StepReport]) -> anyhow::Result<()> {
         ));
     }
     print_lines(&lines)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Answers that fail so many times first, and how often they were asked for.
+    async fn answered(error: ClientError, failing: u32) -> (bool, u32) {
+        let mut asked = 0;
+        let error = std::cell::Cell::new(Some(error));
+        let answer = patiently(Duration::from_secs(60), async || {
+            asked += 1;
+            match error.take().filter(|_| asked <= failing) {
+                Some(error) => Err(error),
+                None => Ok(()),
+            }
+        });
+        let is_answered = answer.await.is_ok();
+        (is_answered, asked)
+    }
+
+    #[tokio::test]
+    async fn a_validator_that_is_started_again_is_asked_again() {
+        let url = || "http://127.0.0.1:1".to_owned();
+        let lost = ClientError::Transport {
+            url: url(),
+            reason: "connection closed".to_owned(),
+        };
+        assert_eq!(answered(lost, 1).await, (true, 2));
+        let refused = ClientError::Refused {
+            url: url(),
+            status: 400,
+            code: "bad_request".to_owned(),
+            message: String::new(),
+        };
+        assert_eq!(answered(refused, 1).await, (false, 1));
+    }
 }

@@ -458,6 +458,12 @@ impl Localnet {
         blocked: Vec<Blocked>,
     ) -> anyhow::Result<()> {
         let load = load.map(|load| &load.total);
+        if load.is_some_and(|load| load.offered == 0) {
+            eprintln!(
+                "warning: no transfer was sent before the run ended: looking up many accounts takes a while. Let it \
+                 run for longer (--for), or make fewer accounts (--accounts)"
+            );
+        }
         let latency = load.map(|load| &load.latency);
         let finalized = load.map_or(0, |load| load.finalized);
         let report = Report {

@@ -142,6 +142,9 @@ fn verdict_lines(verdict: &VerdictJson, paint: Paint) -> Vec<String> {
 }
 
 fn fields(status: &StatusJson) -> Vec<String> {
+    // State sync knows neither its view nor its vote journal.
+    let state = status.verdict.as_ref().map(|verdict| verdict.state);
+    let syncs = state == Some(Health::StateSync);
     let connected = status.peers.iter().filter(|peer| peer.connected).count();
     let mib = |bytes: u64| format!("{:.1} MiB", bytes as f64 / 1_048_576.0);
     let kept = match status.executed_height.0 {
@@ -160,7 +163,12 @@ fn fields(status: &StatusJson) -> Vec<String> {
             counted(waiting, "block")
         ),
     };
-    field_lines(&[
+    let database = format!("database {} (its log included)", mib(status.database_bytes));
+    let disk = match syncs {
+        true => database,
+        false => format!("{database}, vote journal {}", mib(status.journal_bytes)),
+    };
+    let mut fields = vec![
         ("chain", format!("{} ({})", status.name, status.chain_id)),
         match status.validator {
             Some(place) => ("validator", format!("{place} of {}", status.validators)),
@@ -182,14 +190,7 @@ fn fields(status: &StatusJson) -> Vec<String> {
             "peers",
             format!("{connected} of {} connected", status.peers.len()),
         ),
-        (
-            "disk",
-            format!(
-                "database {} (its log included), vote journal {}",
-                mib(status.database_bytes),
-                mib(status.journal_bytes)
-            ),
-        ),
+        ("disk", disk),
         ("clock", clock(status.clock_ahead_ms)),
         (
             "evidence",
@@ -200,7 +201,9 @@ fn fields(status: &StatusJson) -> Vec<String> {
         ),
         ("up", spoken(status.uptime_seconds.saturating_mul(1_000))),
         ("version", status.version.clone()),
-    ])
+    ];
+    fields.retain(|(name, _)| !(syncs && *name == "view"));
+    field_lines(&fields)
 }
 
 /// Formats a table of the linked nodes. Those without a number are followers.

@@ -7,11 +7,12 @@ use crate::{
     owner::{self, Owner},
 };
 use anyhow::{Context, bail};
+use quorate_api::verdict::counted;
 use quorate_files::{Privacy, own_folder};
 use quorate_machine::machine::{begin_after_loss, journal_folder};
 use quorate_storage::{
     journal::{Journal, Recovered},
-    store::Store,
+    store::{Store, StoreError},
     tree::{TableRows, Tree},
 };
 use quorate_types::{Epoch, Height, Nonce, Record, genesis::Genesis};
@@ -127,6 +128,19 @@ pub(super) struct OpenDurable {
     pub(super) fresh: bool,
 }
 
+/// Opens a database. A new one gets the state of the genesis file, which takes some time if that has many
+/// accounts.
+pub(super) fn open_store(
+    path: &Path,
+    genesis: &Genesis,
+) -> Result<(Store, Tree<TableRows>), StoreError> {
+    if Store::is_absent(path) {
+        let accounts = counted(genesis.accounts.len() as u64, "account");
+        info!("new database: making the state of the genesis file ({accounts})");
+    }
+    Store::open(path, genesis)
+}
+
 /// Opens the database and the vote journal, and makes sure that they belong to this validator.
 pub(super) fn open_durable(config: &ValidatorConfig) -> anyhow::Result<OpenDurable> {
     let own = Owner {
@@ -138,7 +152,7 @@ pub(super) fn open_durable(config: &ValidatorConfig) -> anyhow::Result<OpenDurab
     let genesis = Arc::new(config.node.genesis.clone());
     let database = config.node.data_dir.join("db");
     let is_new = Store::is_absent(&database);
-    let (store, tree) = Store::open(&database, &genesis)?;
+    let (store, tree) = open_store(&database, &genesis)?;
     let OpenJournal {
         journal,
         recovered,

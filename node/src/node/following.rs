@@ -2,6 +2,7 @@
 
 use super::{
     Asked, Background, Ended, Handles, Servers,
+    durable::open_store,
     ending::{Failures, explain_full_disk, first_failure, join, watch_the_end},
     identities,
     links::{LateLinks, p2p_config},
@@ -158,7 +159,7 @@ pub(super) fn open_followers_store(
     };
     owner::claim(&config.data_dir, &own, None, &[])
         .with_context(|| config.path.display().to_string())?;
-    Ok(Store::open(&config.data_dir.join("db"), &config.genesis)?)
+    Ok(open_store(&config.data_dir.join("db"), &config.genesis)?)
 }
 
 fn settings(config: &NodeConfig, asked: &Asked) -> FollowerSettings {

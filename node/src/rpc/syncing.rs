@@ -12,7 +12,7 @@ use axum::{
 };
 use quorate_api::{
     StatusJson,
-    verdict::{Health, VerdictJson, Voter, VoterJson, Voting, grouped, spoken},
+    verdict::{Health, VerdictJson, Voter, VoterJson, Voting, counted, grouped, spoken},
 };
 use quorate_machine::{
     live::LiveStatus,
@@ -75,7 +75,7 @@ impl SyncRpc {
         VerdictJson {
             state: Health::StateSync,
             summary: summary(&progress),
-            remedy: None,
+            remedy: remedy(&progress),
             notes: Vec::new(),
             block_age_ms: None,
             since_ms: None,
@@ -92,6 +92,16 @@ impl SyncRpc {
     fn refusal(&self) -> RpcError {
         RpcError::unavailable("state_sync", &summary(&self.progress()))
     }
+}
+
+/// What the operator can do if no peer has a snapshot.
+fn remedy(progress: &Progress) -> Option<String> {
+    progress.lacks_snapshots.then(|| {
+        "a peer that was started again has a snapshot after its next block, and one with `snapshot_interval = \
+         0` has none. On a halted chain, copy the database of another node, or import a snapshot that a node \
+         which kept running exports (OPERATING.md, \"It waits for a snapshot\")"
+            .to_owned()
+    })
 }
 
 /// One sentence about the progress.
@@ -112,11 +122,11 @@ pub(crate) fn summary(progress: &Progress) -> String {
             };
             format!(
                 "state sync: {share:.1} % of the state after block {}, {:.1} MB at {:.1} MB/s from \
-                 {} peers{left}",
+                 {}{left}",
                 grouped(target),
                 progress.bytes as f64 / 1e6,
                 progress.bytes_per_second() / 1e6,
-                progress.peers,
+                counted(progress.peers as u64, "peer"),
             )
         }
         (Stage::Completing, _) => format!(

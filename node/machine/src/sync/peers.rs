@@ -1,7 +1,8 @@
 //! The peers that state sync fetches from.
 
-use super::work::Item;
+use super::{LONE_OFFER_AFTER, work::Item};
 use crate::directory::PeerIndex;
+use quorate_api::verdict::counted;
 use quorate_consensus::Moment;
 use quorate_types::{ChunkRequest, Height, SnapshotProof, SnapshotSubject};
 use std::time::Duration;
@@ -236,6 +237,12 @@ impl Peers {
         Some(*place)
     }
 
+    /// Whether all linked peers say that they have no snapshot.
+    pub(super) fn none_has_any(&self) -> bool {
+        let mut usable = self.usable().map(|(_, peer)| peer).peekable();
+        usable.peek().is_some() && usable.all(|peer| peer.answered && peer.offer.is_none())
+    }
+
     /// What is waited for while there is no target above a height.
     pub(super) fn waiting_text(&self, above: Height) -> String {
         let linked = self.usable().count();
@@ -245,19 +252,26 @@ impl Peers {
         let newest = self.newest_offer(1, Height(0));
         match newest {
             _ if linked == 0 => format!("a link to a peer: none of {others} is linked"),
+            None if answered < linked && linked == 1 => {
+                "the only linked peer to say which snapshots it has".to_owned()
+            }
             None if answered < linked => {
                 format!(
                     "{} of {linked} linked peers to say which snapshots they have",
                     linked - answered
                 )
             }
-            None => format!(
-                "a snapshot: none of the {linked} linked peers has one yet (see `snapshot_interval`)"
+            None if linked == 1 => "a snapshot: the only linked peer has none".to_owned(),
+            None => format!("a snapshot: none of the {linked} linked peers has one"),
+            Some(newest) if newest.height > above && linked == 1 => format!(
+                "a second peer with a snapshot; without one, that of block {} is taken after {} s",
+                newest.height,
+                LONE_OFFER_AFTER.as_secs()
             ),
             Some(newest) if newest.height > above => "the answers of the other peers".to_owned(),
             Some(newest) => format!(
-                "a snapshot above block {above}: the newest of {} peers is that of block {}",
-                offering.count(),
+                "a snapshot above block {above}: the newest of {} is that of block {}",
+                counted(offering.count() as u64, "peer"),
                 newest.height
             ),
         }
@@ -306,6 +320,29 @@ mod tests {
                 .delivered(Duration::from_secs(20), 1_000);
         }
         assert_eq!(peers.serving(offer.height)[6..], silent);
+    }
+
+    #[test]
+    fn what_is_waited_for_fits_the_number_of_peers() {
+        let mut peers = Peers::new(1, None);
+        let said = |peers: &Peers| peers.waiting_text(Height(0));
+        assert_eq!(said(&peers), "a link to a peer: none of 1 is linked");
+        peers.at(PeerIndex(0)).linked = true;
+        let asked = "the only linked peer to say which snapshots it has";
+        assert_eq!(
+            (said(&peers).as_str(), peers.none_has_any()),
+            (asked, false)
+        );
+        peers.at(PeerIndex(0)).answered = true;
+        let none = "a snapshot: the only linked peer has none";
+        assert_eq!((said(&peers).as_str(), peers.none_has_any()), (none, true));
+        peers.at(PeerIndex(0)).offer = Some(SnapshotSubject {
+            height: Height(9),
+            id: Digest::ZERO,
+            root: Digest::ZERO,
+        });
+        assert!(said(&peers).contains("that of block 9 is taken after 10 s"));
+        assert!(!peers.none_has_any());
     }
 
     #[test]

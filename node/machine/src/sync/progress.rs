@@ -53,6 +53,8 @@ pub struct Progress {
     pub blamed: u64,
     /// Why nothing is being fetched.
     pub waits_for: Option<String>,
+    /// Whether it waits since no linked peer has a snapshot.
+    pub lacks_snapshots: bool,
     pub started: Moment,
     chosen: Moment,
     now: Moment,
@@ -74,6 +76,7 @@ impl Progress {
             peers: 0,
             blamed: 0,
             waits_for: None,
+            lacks_snapshots: false,
             started: now,
             chosen: now,
             now,
@@ -96,13 +99,15 @@ impl Progress {
         Duration::try_from_secs_f64(left).ok()
     }
 
-    pub(super) fn waiting(&mut self, what: String) {
+    pub(super) fn waiting(&mut self, what: String, lacks_snapshots: bool) {
         self.stage = Stage::Searching;
         self.waits_for = Some(what);
+        self.lacks_snapshots = lacks_snapshots;
     }
 
     pub(super) fn fetching(&mut self, now: Moment, target: Height, share: f64, is_whole: bool) {
         self.now = now;
+        self.lacks_snapshots = false;
         if self.target != Some(target) {
             self.target = Some(target);
             self.begun_at = share;
