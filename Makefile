@@ -75,7 +75,7 @@ FUZZ_SECONDS ?= 60
 fuzz: tools ## fuzz every decoder of untrusted bytes and the consensus engine, FUZZ_SECONDS each
 	rustup toolchain install nightly --profile minimal
 	command -v cargo-fuzz >/dev/null || cargo install cargo-fuzz --locked --version 0.13.2
-	set -e; for target in frame stored client signatures engine; do \
+	set -e; for target in frame stored client signatures engine chunk; do \
 	  cargo +nightly fuzz run -s none $$target -- -max_total_time=$(FUZZ_SECONDS) -max_len=4096; \
 	done
 

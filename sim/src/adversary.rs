@@ -88,6 +88,9 @@ pub enum Attack {
     OtherBorder,
     /// It sends certificates with a valid signature, its own alone. Not part of [`Self::ALL`] either.
     ShortCertificates,
+    /// It offers the oldest snapshot that it ever had, and delivers nothing of it. Not part of
+    /// [`Self::ALL`]: it takes validators that fetch the state beside.
+    StaleSnapshots,
     /// It means well, but its disk lies: after a crash it may contradict itself. Not part of
     /// [`Self::ALL`], since it takes [`crate::Mishap::Lie`] beside.
     LyingDisk,
@@ -174,7 +177,7 @@ pub(crate) struct Adversary {
     /// Frames that may be sent again.
     memory: Vec<(Lane, Vec<u8>)>,
     lies: Lies,
-    /// The first snapshot that it offered.
+    /// The first snapshot that it offered, or had.
     snapshot: Option<Box<SnapshotProof>>,
 }
 
@@ -255,6 +258,13 @@ impl Adversary {
             }
         }
         parcels
+    }
+
+    /// It has a snapshot, which it may offer when it is old.
+    pub(crate) fn has_snapshot(&mut self, proof: &SnapshotProof) {
+        if self.does(Attack::StaleSnapshots) && self.snapshot.is_none() {
+            self.snapshot = Some(Box::new(proof.clone()));
+        }
     }
 
     /// What it sends from time to time in addition.
@@ -516,6 +526,11 @@ impl Adversary {
                 Message::RangeReply { blocks, .. } if self.does(Attack::GarbageReplies) => {
                     changed.push(self.garbage_range(facts, blocks));
                 }
+                Message::SnapshotReply(Some(proof)) if self.does(Attack::StaleSnapshots) => {
+                    let old = self.snapshot.get_or_insert(proof).clone();
+                    changed.push(Message::SnapshotReply(Some(old)));
+                }
+                Message::ChunkReply { .. } if self.does(Attack::StaleSnapshots) => {}
                 Message::SnapshotReply(proof) if self.does(Attack::GarbageReplies) => {
                     changed.push(Message::SnapshotReply(self.garbage_snapshot(proof)));
                 }

@@ -189,8 +189,9 @@ impl Checker {
         }
     }
 
-    /// An honest validator sends a frame.
-    pub(crate) fn sent(&mut self, host: usize, bytes: &[u8]) -> Result<(), String> {
+    /// An honest validator sends a frame. Returns whether a vote in it is cast for the first time.
+    pub(crate) fn sent(&mut self, host: usize, bytes: &[u8]) -> Result<bool, String> {
+        let mut votes = false;
         let Ok(Frame(messages)) = Frame::decode(Copying(bytes)) else {
             return Err(format!("host {host} sends what cannot be read"));
         };
@@ -199,6 +200,7 @@ impl Checker {
                 Message::Vote(vote) => {
                     let first = self.vote(host, vote)?;
                     self.journaled(host, vote)?;
+                    votes |= first;
                     if first && vote.subject.kind == VoteKind::Notarize {
                         self.builds_on_what_is_decided(host, vote.subject)?;
                     }
@@ -221,7 +223,7 @@ impl Checker {
                 _ => {}
             }
         }
-        Ok(())
+        Ok(votes)
     }
 
     /// A frame of a Byzantine validator reaches an honest one, which is in this epoch and view.
@@ -535,6 +537,21 @@ impl Checker {
             return Err(format!("host {host} went back to {height:?} by state sync"));
         }
         self.open.retain(|(of, _), _| *of != host);
+        self.told[host] = height;
+        Ok(())
+    }
+
+    /// A host has executed blocks up to this one in one go and keeps them no longer. What became of their
+    /// transactions cannot be looked up there.
+    pub(crate) fn passed(&mut self, host: usize, height: Height) -> Result<(), String> {
+        if !self.agreed.contains_key(&height) {
+            return Err(format!(
+                "host {host} no longer keeps {height:?}, which no other has executed"
+            ));
+        }
+        let finals = &self.finals;
+        let gone = |id: &Digest| finals.get(id).is_some_and(|(at, _)| at.height <= height);
+        self.open.retain(|(of, id), _| *of != host || !gone(id));
         self.told[host] = height;
         Ok(())
     }

@@ -127,6 +127,8 @@ pub(crate) struct Host {
     pub(crate) syncing: Option<Box<StateSync>>,
     /// Whether it is to fetch the state when it starts.
     wants_state: bool,
+    /// How many looks in a row found it far behind.
+    pub(crate) far_looks: u32,
     /// Counts lives, so that what was meant for a former one is dropped.
     pub(crate) life: u64,
     /// When each part runs next.
@@ -198,6 +200,7 @@ impl Host {
             running: None,
             syncing: None,
             wants_state: false,
+            far_looks: 0,
             life: 0,
             planned: [None; PARTS.len()],
             busy: [Moment(0); PARTS.len()],
@@ -218,6 +221,7 @@ impl Host {
         now: Moment,
     ) -> Result<(), String> {
         self.life += 1;
+        self.far_looks = 0;
         self.halted = false;
         self.planned = [None; PARTS.len()];
         self.busy = [now; PARTS.len()];

@@ -39,9 +39,11 @@ pub use coverage::Coverage;
 pub use crypto::Cryptography;
 pub use disk::Mishap;
 pub use network::{Latency, Links, MAPS, Map, UNITED_STATES, WORLD};
-pub use runner::{Failure, Outcome, run_many, run_one};
+pub use runner::{Failure, Outcome, StateSyncs, run_many, run_one};
 pub use scenario::{Costs, Fault, Scenario, timing_for};
 pub use shrink::shrink;
-pub use swarm::swarm;
+pub use swarm::{swarm, swarm_with_sync};
 pub use trace::{Line, What};
-pub use world::{BlockTimes, Checked, Report, Simulation, Timeline, TransferTimes, Violation};
+pub use world::{
+    BlockTimes, Checked, Report, Simulation, StateSyncTimes, Timeline, TransferTimes, Violation,
+};

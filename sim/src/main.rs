@@ -4,8 +4,8 @@ use clap::Parser;
 use quorate_crypto::bls::SchemeKind;
 use quorate_files::read_text;
 use quorate_sim::{
-    Coverage, Mishap, Outcome, Scenario, Simulation, run_many, script, shrink, svg, swarm, sweep,
-    twins,
+    Coverage, Mishap, Outcome, Scenario, Simulation, run_many, script, shrink, svg, swarm,
+    swarm_with_sync, sweep, twins,
 };
 use std::{
     io::{IsTerminal, Write},
@@ -33,6 +33,10 @@ struct Arguments {
     /// Run fresh seeds for this many minutes, or stop the seeds of --seeds after them
     #[arg(long, value_name = "MINUTES")]
     minutes: Option<f64>,
+    /// With --seeds, --minutes or --replay: in every run some validator has to fetch the state,
+    /// instead of in every fourth
+    #[arg(long)]
+    sync: bool,
     /// Run one seed and print what happens, a line for each event
     #[arg(long, value_name = "SEED")]
     replay: Option<u64>,
@@ -85,7 +89,8 @@ fn main() -> ExitCode {
         .unwrap_or_else(|| std::thread::available_parallelism().map_or(1, |threads| threads.get()));
     // A panic is a violation like any other.
     std::panic::set_hook(Box::new(|_| {}));
-    if let Some(scenario) = arguments.replay.map(swarm) {
+    let make = if arguments.sync { swarm_with_sync } else { swarm };
+    if let Some(scenario) = arguments.replay.map(make) {
         return replay(scenario, &arguments);
     }
     if let Some(path) = &arguments.script {
@@ -131,7 +136,7 @@ fn main() -> ExitCode {
     let seeds = arguments.seeds.unwrap_or_else(fresh);
     let progress = Progress::new(seeds.clone(), limit);
     let most = arguments.failures;
-    let outcome = run_many(seeds, threads, limit, most, swarm, |outcome| {
+    let outcome = run_many(seeds, threads, limit, most, make, |outcome| {
         progress.show(outcome);
     });
     progress.end();
@@ -206,6 +211,9 @@ fn summary(outcome: &Outcome, took: Duration) -> ExitCode {
         outcome.slowest.0.as_millis(),
         outcome.slowest.1.as_millis()
     );
+    if outcome.state_syncs.whole > 0 {
+        println!("{}", outcome.state_syncs);
+    }
     if outcome.failures.is_empty() {
         println!("no violation");
         return ExitCode::SUCCESS;

@@ -147,7 +147,7 @@ pub struct Scenario {
     /// How votes are checked. Not written down either.
     pub checking: VoteChecking,
     /// After how many blocks each validator keeps a snapshot; 0 for never, and then nobody fetches the
-    /// state. Not written down either.
+    /// state.
     pub snapshot_interval: u64,
     /// How long a finalize vote waits for company.
     pub linger: Duration,
@@ -175,6 +175,9 @@ pub struct Scenario {
     /// From when on the time to the next final block is measured, if not from healing.
     pub mark: Option<Duration>,
 }
+
+/// How long fetching a small state may take: the answers of peers that say nothing are waited for.
+const STATE_SYNC_LASTS: Duration = Duration::from_secs(15);
 
 /// Virtual time goes by in microseconds; so do the times of scenario files.
 pub(crate) fn whole_micros(duration: Duration) -> Duration {
@@ -275,9 +278,13 @@ impl Scenario {
     /// How long after healing every honest validator may take to finalise new blocks, with
     /// Byzantine ones about: some views with their time-outs, and what catching up takes.
     pub fn patience(&self) -> Duration {
+        let state_sync = match self.snapshot_interval {
+            0 => Duration::ZERO,
+            _ => STATE_SYNC_LASTS,
+        };
         let f = u32::try_from((self.validators - 1) / 3).expect("few validators");
         let blocks = self.timing.max_timeout * (2 * f + 4) + self.timing.idle_interval * 6;
-        blocks + self.links.bound() * 20 + Duration::from_secs(2)
+        blocks + self.links.bound() * 20 + Duration::from_secs(2) + state_sync
     }
 
     /// Validators that behave, whatever happens to their messages.

@@ -67,6 +67,12 @@ impl Display for Scenario {
         if !t.idle_interval.is_zero() {
             writeln!(f, "idle-interval {}", micros(t.idle_interval))?;
         }
+        if let Some(blocks) = self.retention {
+            writeln!(f, "retention {blocks}")?;
+        }
+        if self.snapshot_interval > 0 {
+            writeln!(f, "snapshots {}", self.snapshot_interval)?;
+        }
         writeln!(f, "linger {}", micros(self.linger))?;
         writeln!(f, "penalty-lasts {}", micros(self.penalty_lasts))?;
         match self.links.latency {
@@ -229,6 +235,8 @@ fn take_line(scenario: &mut Scenario, line: &str) -> Result<(), String> {
         }
         "block-interval" => scenario.block_interval = duration(rest, 0)?,
         "idle-interval" => scenario.timing.idle_interval = duration(rest, 0)?,
+        "retention" => scenario.retention = Some(number(rest, 0)?),
+        "snapshots" => scenario.snapshot_interval = number(rest, 0)?,
         "linger" => scenario.linger = duration(rest, 0)?,
         "penalty-lasts" => scenario.penalty_lasts = duration(rest, 0)?,
         "latency" if MAPS.iter().any(|map| rest.first() == Some(&map.name)) => {
@@ -294,6 +302,7 @@ fn attack(word: &str) -> Result<Attack, String> {
         Attack::LyingStandings,
         Attack::OtherBorder,
         Attack::ShortCertificates,
+        Attack::StaleSnapshots,
     ];
     let all = Attack::ALL.into_iter().chain(beside);
     let known = all.into_iter().find(named);

@@ -1,6 +1,9 @@
 //! Scenarios from seeds, by swarm testing (Groce et al., 2012): each run switches a random subset of
 //! all faults on, since some hide what others would show.
 
+mod lag;
+
+use self::lag::Lag;
 use crate::{
     adversary::Attack,
     clock::ClockFault,
@@ -32,8 +35,18 @@ struct Switches {
 
 /// The scenario of a seed.
 pub fn swarm(seed: u64) -> Scenario {
+    draw(seed, lag::drawn(seed))
+}
+
+/// The scenario of a seed in which some validator has to fetch the state.
+pub fn swarm_with_sync(seed: u64) -> Scenario {
+    draw(seed, Some(Lag::of(seed)))
+}
+
+fn draw(seed: u64, mut lag: Option<Lag>) -> Scenario {
     let mut rng = ChaCha8Rng::seed_from_u64(seed ^ 0x5_1a23);
     let validators = [4, 4, 4, 4, 5, 6, 7, 7, 10][rng.random_range(0..9)];
+    let validators = lag.as_mut().map_or(validators, Lag::validators);
     let mut scenario = Scenario::new(seed, validators, Duration::ZERO);
     let mut on = |percent: u32| rng.random_range(0..100) < percent;
     let switches = Switches {
@@ -95,7 +108,8 @@ pub fn swarm(seed: u64) -> Scenario {
     scenario.sync = Duration::from_micros(rng.random_range(50..3_000));
     scenario.transfers_per_second = rng.random_range(0..60);
     let healthy = bound * 3 + scenario.sync * 2 + Duration::from_millis(2);
-    let end = healthy * FAULTY_VIEWS;
+    let times = if lag.is_some() { lag::TIMES_AS_LONG } else { 1 };
+    let end = healthy * FAULTY_VIEWS * times;
     if glitches {
         let span = end.as_millis() as u64 / validators as u64;
         for validator in 0..rng.random_range(1..validators) {
@@ -106,13 +120,21 @@ pub fn swarm(seed: u64) -> Scenario {
             scenario.byzantine.insert(validator, [glitch].into());
         }
     }
+    let laggards = lag.as_mut().map_or(0, |lag| lag.keep_bound(&mut scenario));
     add_faults(&mut scenario, &mut rng, &switches, end);
-    lose_a_database(&mut scenario, end);
     scenario.must_recover = true;
-    lose_journals(&mut scenario, end);
-    lie_about_votes(&mut scenario, end);
+    if lag.is_none() {
+        lose_a_database(&mut scenario, end);
+    }
+    lose_journals(&mut scenario, end, laggards);
+    if lag.is_none() {
+        lie_about_votes(&mut scenario, end);
+    }
     lack_links(&mut scenario, end);
     forge_more(&mut scenario);
+    if let Some(lag) = &mut lag {
+        lag.add(&mut scenario, end);
+    }
     for (at, fault) in &mut scenario.faults {
         *at = whole_micros(*at);
         if let Fault::Disk { away, .. } = fault {
@@ -121,6 +143,11 @@ pub fn swarm(seed: u64) -> Scenario {
     }
     execute_slowly(&mut scenario);
     idle(&mut scenario);
+    if lag.is_some() {
+        // A state that is worth fetching takes many blocks.
+        let interval = &mut scenario.timing.idle_interval;
+        *interval = whole_micros((*interval).min(healthy * 2));
+    }
     scenario.duration = whole_micros(end);
     scenario
 }
@@ -178,11 +205,12 @@ fn lose_a_database(scenario: &mut Scenario, end: Duration) {
 }
 
 /// In every fifth run honest validators lose their journals, at most f with the faulty ones at a time: each is
-/// back and votes again before the next one is hit, or not. From chance of its own.
-fn lose_journals(scenario: &mut Scenario, end: Duration) {
+/// back and votes again before the next one is hit, or not. From chance of its own. `others` are as good as
+/// faulty for another reason.
+fn lose_journals(scenario: &mut Scenario, end: Duration, others: usize) {
     let mut rng = ChaCha8Rng::seed_from_u64(scenario.seed ^ 0x4a02);
     let most = (scenario.validators - 1) / 3;
-    let Some(can_lose) = most.checked_sub(scenario.byzantine.len()) else {
+    let Some(can_lose) = most.checked_sub(scenario.byzantine.len() + others) else {
         return;
     };
     if can_lose == 0 || rng.random_range(0..100) >= 20 {

@@ -5,7 +5,7 @@ use quorate_crypto::sha256;
 use quorate_types::Digest;
 
 /// Lines that are kept; later ones are counted only.
-const MAX_LINES: usize = 200_000;
+const MAX_LINES: usize = 1_000_000;
 
 /// One thing that happened, for people.
 #[derive(Clone, Debug, PartialEq, Eq)]

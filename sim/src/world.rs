@@ -20,6 +20,7 @@ use crate::{
     stock::{self, Stock},
     trace::{Line, Trace, What},
 };
+pub use sync::StateSyncTimes;
 pub use timeline::{BlockTimes, Checked, Timeline, TransferTimes};
 
 use bytes::Bytes;
@@ -43,6 +44,9 @@ const SPONTANEOUS_PER_TIMEOUT: u32 = 2;
 
 /// How often the world looks around, once all is healed.
 const WATCH: Duration = Duration::from_millis(100);
+
+/// A run that takes less time forgets nothing: a validator without a database may see old blocks again.
+const LONG_RUN: Duration = Duration::from_secs(600);
 
 /// New blocks that must be final everywhere after healing.
 const RECOVERY_BLOCKS: u64 = 3;
@@ -79,6 +83,8 @@ pub struct Report {
     pub first_progress: Option<Duration>,
     /// From healing until all honest validators had new final blocks.
     pub recovery: Option<Duration>,
+    /// The state syncs of honest validators.
+    pub state_syncs: Vec<StateSyncTimes>,
     /// What was covered.
     pub coverage: Coverage,
 }
@@ -159,6 +165,9 @@ pub struct Simulation {
     recorder: Option<timeline::Recorder>,
     /// The link states that each host was told.
     links: Vec<links::Told>,
+    /// The last state sync of each honest host, and those before.
+    syncs: BTreeMap<usize, sync::Watched>,
+    ended_syncs: Vec<StateSyncTimes>,
     topology: links::Topology,
     /// How long a validator that a mishap stopped stays away.
     away: Duration,
@@ -265,6 +274,8 @@ impl Simulation {
             crash_all_at: None,
             recorder: None,
             links: vec![links::Told::default(); places.len()],
+            syncs: BTreeMap::new(),
+            ended_syncs: Vec::new(),
             topology: links::Topology::default(),
             condemned: vec![BTreeSet::new(); places.len()],
             away: Duration::from_millis(100),
@@ -368,6 +379,7 @@ impl Simulation {
                 .as_ref()
                 .and_then(|healed| healed.first_progress),
             recovery: self.healed.as_ref().and_then(|healed| healed.recovery),
+            state_syncs: self.state_syncs(),
             coverage,
         }
     }
@@ -506,6 +518,7 @@ impl Simulation {
                         running.machine.forwarder.forward();
                         self.drain(host)?;
                         self.ask_again(host)?;
+                        self.look_how_far(host)?;
                     }
                 }
                 self.ask_for_proof()?;
@@ -624,6 +637,9 @@ impl Simulation {
         let Some(retention) = self.scenario.retention else {
             return;
         };
+        if self.scenario.duration < LONG_RUN {
+            return;
+        }
         let lowest = self.hosts.iter().map(|host| host.height().0).min();
         let below = Height(lowest.unwrap_or(0).saturating_sub(retention));
         if below.0 == 0 {

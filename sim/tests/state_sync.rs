@@ -5,7 +5,7 @@
 mod common;
 
 use common::{run, seeds};
-use quorate_sim::{Attack, Fault, Mishap, Scenario};
+use quorate_sim::{Attack, Fault, Latency, Mishap, Scenario, StateSyncTimes};
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use std::time::Duration;
@@ -98,4 +98,103 @@ fn liars_crashes_and_disk_errors_cost_it_time_and_nothing_else() {
         syncs += report.coverage.state_syncs;
     }
     assert!(syncs > 30, "{syncs}");
+}
+
+/// How long a validator may take from the last part of the state to its next vote.
+const TO_VOTE: Duration = Duration::from_secs(2);
+
+/// How often peers are asked before the target is found.
+const ROUNDS: u32 = 3;
+
+/// The first state sync of a run that came to its end.
+fn whole(syncs: &[StateSyncTimes]) -> &StateSyncTimes {
+    let mut whole = syncs.iter().filter(|times| times.whole.is_some());
+    whole.next().unwrap_or_else(|| panic!("no state was fetched: {syncs:?}"))
+}
+
+#[test]
+fn it_votes_two_seconds_after_the_last_part_at_most() {
+    for seed in seeds(20) {
+        let (mut scenario, mut rng, away) = scenario(seed + 2_000);
+        // A validator that fetched an old state has more blocks to execute.
+        scenario.snapshot_interval = rng.random_range(5..120);
+        scenario.costs.execute = ms(rng.random_range(0..20));
+        scenario.faults = vec![(ms(300), Fault::Crash(vec![away]))];
+        if rng.random_bool(0.5) {
+            scenario
+                .faults
+                .push((ms(12_400), Fault::LoseDatabase(away)));
+        }
+        scenario.faults.push((ms(12_500), Fault::Heal));
+        let report = run(scenario);
+        let times = whole(&report.state_syncs);
+        let took = times.to_vote().unwrap();
+        assert!(took <= TO_VOTE, "seed {seed}: {took:?}, {times:?}");
+        assert!(!times.disturbed, "seed {seed}: {times:?}");
+    }
+}
+
+/// How peers with an old snapshot come to have it.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Stale {
+    /// They lie.
+    Lying,
+    /// They have heard nothing since.
+    Stuck,
+}
+
+/// Thirteen validators, one of them away for too long, two with old snapshots, and two dead when it returns.
+fn stale_and_dead(seed: u64, stale: Stale) -> (Scenario, Duration) {
+    let mut rng = ChaCha8Rng::seed_from_u64(seed ^ 0x57a1e);
+    let one_way = ms(rng.random_range(5..40));
+    let mut scenario = Scenario::new(seed, 13, Duration::from_secs(25));
+    scenario.links.latency = Latency::Between(one_way, one_way);
+    scenario.retention = Some(40);
+    scenario.snapshot_interval = rng.random_range(5..20);
+    scenario.epoch_blocks = [7, 60, 1_000_000][rng.random_range(0..3)];
+    scenario.must_recover = true;
+    let mut places = scenario.all();
+    rand::seq::SliceRandom::shuffle(&mut places[..], &mut rng);
+    let (away, old, dead) = (places[0], &places[1..3], &places[3..5]);
+    let faults = &mut scenario.faults;
+    faults.push((ms(300), Fault::Crash(vec![away])));
+    for place in old {
+        if stale == Stale::Lying {
+            scenario
+                .byzantine
+                .insert(*place, [Attack::StaleSnapshots].into());
+            continue;
+        }
+        let others = places.iter().filter(|other| **other != away && *other != place);
+        faults.extend(others.map(|other| (ms(2_500), Fault::Cut(*other, *place))));
+    }
+    faults.push((ms(16_400), Fault::Crash(dead.to_vec())));
+    faults.push((ms(16_500), Fault::Restart(vec![away])));
+    faults.push((ms(24_000), Fault::Heal));
+    (scenario, one_way * 2)
+}
+
+#[test]
+fn among_stale_and_dead_peers_the_newest_state_is_found_in_three_rounds() {
+    for seed in seeds(8) {
+        let stale = [Stale::Lying, Stale::Stuck][seed as usize % 2];
+        let (scenario, round_trip) = stale_and_dead(seed, stale);
+        let interval = scenario.snapshot_interval;
+        if seed == 1 { std::fs::write("/tmp/q/sim/stuck1.txt", scenario.to_string()).unwrap(); }
+        let report = run(scenario);
+        let times = whole(&report.state_syncs);
+        let found = times.chosen.unwrap().since(times.began);
+        eprintln!("{stale:?}, {round_trip:?} there and back: {found:?}, {times:?}");
+        assert!(times.rounds <= ROUNDS, "seed {seed}: {times:?}");
+        // Silent peers are given a second.
+        let limit = ms(1_000) + round_trip * ROUNDS;
+        assert!(found <= limit, "seed {seed}: {found:?}, {times:?}");
+        let target = times.target.unwrap();
+        // The newest snapshot is at most two intervals old, and the stale ones are older than that.
+        assert!(
+            target.0 + 2 * interval + 8 >= times.head.0,
+            "seed {seed}: {times:?}"
+        );
+        assert!(times.to_vote().unwrap() <= TO_VOTE, "seed {seed}: {times:?}");
+    }
 }

@@ -264,6 +264,53 @@ fn only_what_changed_since_is_fetched_by_who_had_an_older_state() {
     assert_eq!(to.store.root(before.height).unwrap(), None);
 }
 
+/// Rows carry the height of their last change, those that came in parts too.
+#[test]
+fn who_fetched_a_state_serves_what_changed_before_it() {
+    let genesis = genesis(1_000);
+    for is_new in [true, false] {
+        let [mut from, mut middle, mut last] = [(); 3].map(|()| Node::new(&genesis));
+        from.commit(0..100);
+        last.commit(0..100);
+        if !is_new {
+            middle.commit(0..100);
+        }
+        let block = from.commit(50..200);
+        let bring = |to: &mut Node, from: &Node| {
+            let snapshot = from.store.pin();
+            to.fetch(&snapshot, usize::MAX);
+            let finished = to.store.finish_sync(block.clone(), None, snapshot.root());
+            to.tree = finished.unwrap();
+        };
+        bring(&mut middle, &from);
+        bring(&mut last, &middle);
+        last.equals(&from);
+    }
+}
+
+#[test]
+fn a_damaged_state_is_not_served() {
+    let genesis = genesis(1_000);
+    let mut node = Node::new(&genesis);
+    node.commit(0..10);
+    let Node { folder, store, .. } = node;
+    drop((store, node.tree));
+    let database = DB::open_cf(&Options::default(), path(&folder), COLUMNS).unwrap();
+    let accounts = database.cf_handle("accounts").unwrap();
+    let key = state_key(&identity(500)).0;
+    database.put_cf(accounts, key, [0; 24]).unwrap();
+    drop(database);
+    let (store, _tree) = Store::open(&path(&folder), &genesis).unwrap();
+    let snapshot = store.pin();
+    for since in [Height(0), Height(1)] {
+        let served = snapshot.chunk(&Span::ALL, since);
+        assert!(
+            matches!(served, Err(StoreError::Damaged { .. })),
+            "{served:?}"
+        );
+    }
+}
+
 #[test]
 fn accounts_that_no_state_has_are_gone_after_a_sync() {
     let genesis = genesis(ACCOUNTS);

@@ -3,7 +3,7 @@
 
 use quorate_storage::{
     database::{Batch, Database, DatabaseError, Rows},
-    store::{Commit, Store, StoreError, tree_updates},
+    store::{Commit, Coverage, Served, StateSnapshot, Store, StoreError, tree_updates},
     tree::{MemoryStore, TableRows, Tree},
 };
 use quorate_types::{
@@ -387,15 +387,18 @@ fn pruning_keeps_the_files_as_small_as_what_is_kept() {
     );
 }
 
-/// A database in memory that counts the writes which a power cut would take.
+/// A database in memory that counts the writes which a power cut would take, and fails on request.
 #[derive(Default)]
 struct Memory {
-    rows: Mutex<Columns>,
+    rows: Mutex<Moment>,
     unsynced: AtomicUsize,
+    /// After so many more writes all fail.
+    writes_left: Mutex<Option<usize>>,
 }
 
 type Columns = BTreeMap<&'static str, BTreeMap<Vec<u8>, Vec<u8>>>;
 
+#[derive(Clone, Default)]
 struct Moment(Columns);
 
 impl Rows for Moment {
@@ -432,7 +435,7 @@ impl Rows for Memory {
         column: &'static str,
         keys: &[&[u8]],
     ) -> Result<Vec<Option<Vec<u8>>>, DatabaseError> {
-        self.snapshot().get_sorted(column, keys)
+        self.rows.lock().unwrap().get_sorted(column, keys)
     }
 
     fn visit(
@@ -442,7 +445,8 @@ impl Rows for Memory {
         below: Option<&[u8]>,
         visit: &mut dyn FnMut(&[u8], &[u8]) -> bool,
     ) -> Result<(), DatabaseError> {
-        self.snapshot().visit(column, from, below, visit)
+        let rows = self.rows.lock().unwrap();
+        rows.visit(column, from, below, visit)
     }
 }
 
@@ -452,13 +456,23 @@ impl Database for Memory {
     }
 
     fn snapshot(&self) -> Arc<dyn Rows> {
-        Arc::new(Moment(self.rows.lock().unwrap().clone()))
+        Arc::new(self.rows.lock().unwrap().clone())
     }
 
     fn write(&self, batch: &Batch, sync: bool) -> Result<(), DatabaseError> {
+        if let Some(left) = &mut *self.writes_left.lock().unwrap() {
+            let Some(less) = left.checked_sub(1) else {
+                let message = "a crash".to_owned();
+                return Err(DatabaseError {
+                    damaged: false,
+                    message,
+                });
+            };
+            *left = less;
+        }
         let mut rows = self.rows.lock().unwrap();
         for (column, key, value) in batch.changes() {
-            let rows = rows.entry(column).or_default();
+            let rows = rows.0.entry(column).or_default();
             match value {
                 Some(value) => drop(rows.insert(key.to_vec(), value.to_vec())),
                 None => drop(rows.remove(key)),
@@ -496,4 +510,74 @@ fn what_a_start_finds_is_synced_before_it_is_used() {
     assert_eq!(memory.unsynced.load(Relaxed), 1);
     drop(open());
     assert_eq!(memory.unsynced.load(Relaxed), 0);
+}
+
+/// Takes the parts that are not right at the snapshot's height.
+fn take_missing(store: &Store, from: &StateSnapshot, coverage: &mut Coverage) {
+    let parts = coverage.parts();
+    let parts = parts.filter(|part| part.height != from.height());
+    let mut open: Vec<_> = parts.map(|part| (part.span, part.height)).collect();
+    let target = (from.height(), &from.root());
+    while let Some((span, since)) = open.pop() {
+        match from.chunk(&span, since).unwrap() {
+            Served::TooMany => open.extend(span.halves().unwrap().map(|half| (half, since))),
+            Served::Chunk(chunk) => {
+                store.take_chunk(chunk, target, coverage).unwrap();
+            }
+        }
+    }
+}
+
+fn all_accounts(store: &Store) -> Vec<([u8; 32], Account)> {
+    let mut all = Vec::new();
+    loop {
+        let last = all.last().map(|(key, _)| *key);
+        let more = store.accounts_after(last).unwrap();
+        if more.is_empty() {
+            return all;
+        }
+        all.extend(more);
+    }
+}
+
+/// The coverage may not say that a part is right before its rows are there.
+#[test]
+fn a_crash_at_any_write_of_a_save_leaves_no_part_without_its_rows() {
+    let genesis = genesis(1, ACCOUNTS);
+    let open = |memory: &Arc<Memory>| {
+        let opened = Store::open_on(memory.clone(), Path::new("memory"), &genesis);
+        opened.unwrap()
+    };
+    let (from, mut tree) = open(&Arc::default());
+    commit_next(&from, &mut tree).unwrap();
+    let snapshot = from.pin();
+    let block = from.tip().block.unwrap();
+    let new = Arc::new(Memory::default());
+    open(&new);
+    let new = new.rows.lock().unwrap().clone();
+    for writes in 0.. {
+        let memory = Arc::new(Memory {
+            rows: Mutex::new(new.clone()),
+            ..Memory::default()
+        });
+        let (store, _) = open(&memory);
+        store.begin_sync().unwrap();
+        let mut coverage = store.coverage().unwrap();
+        take_missing(&store, &snapshot, &mut coverage);
+        *memory.writes_left.lock().unwrap() = Some(writes);
+        let saved = store.save_chunks(&mut coverage);
+        *memory.writes_left.lock().unwrap() = None;
+        let (store, _) = open(&memory);
+        let mut coverage = store.coverage().unwrap();
+        take_missing(&store, &snapshot, &mut coverage);
+        store.save_chunks(&mut coverage).unwrap();
+        let finished = store.finish_sync(block.clone(), None, snapshot.root());
+        finished.unwrap();
+        let is_whole = all_accounts(&store) == all_accounts(&from);
+        assert!(is_whole, "a crash after {writes} writes");
+        if saved.is_ok() {
+            assert!(writes > 2, "files, and the coverage: {writes}");
+            return;
+        }
+    }
 }

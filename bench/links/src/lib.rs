@@ -68,6 +68,7 @@ pub use carrier::{KERNEL_BUFFER_BYTES, MAX_CONNECTIONS};
 pub use counters::{Counters, Lateness};
 pub use emulator::{Emulator, Error, MAX_ENDPOINTS};
 pub use link::{
-    Link, LinkError, MAX_DELAY, MAX_LOSS, MAX_WINDOW_BYTES, MIN_BITS_PER_SECOND, MIN_WINDOW_BYTES,
+    Link, LinkError, MAX_DELAY, MAX_LOSS, MAX_SET_WINDOW_BYTES, MAX_WINDOW_BYTES,
+    MIN_BITS_PER_SECOND, MIN_WINDOW_BYTES,
 };
 pub use regions::{Regions, RegionsError, UNITED_STATES, WORLD};

@@ -18,6 +18,9 @@ pub const MIN_WINDOW_BYTES: usize = 64 << 10;
 /// `net.ipv4.tcp_wmem`).
 pub const MAX_WINDOW_BYTES: usize = 4 << 20;
 
+/// The largest window that can be set: enough for 10 Gbit/s over 200 ms.
+pub const MAX_SET_WINDOW_BYTES: usize = 256 << 20;
+
 /// The payload of a TCP packet on an Ethernet path.
 pub(crate) const SEGMENT_BYTES: usize = 1_460;
 
@@ -35,6 +38,9 @@ pub struct Link {
     pub loss: f64,
     /// Whether connections use slow start, as TCP does.
     pub slow_start: bool,
+    /// The bytes that one connection may have in flight, from [`MIN_WINDOW_BYTES`] to
+    /// [`MAX_SET_WINDOW_BYTES`]. `None` for what Linux would allow by default; see [`Link::window`].
+    pub window_bytes: Option<usize>,
 }
 
 /// Why a link is invalid.
@@ -50,6 +56,9 @@ pub enum LinkError {
     /// The bandwidth is too low.
     #[error("{0} bits per second are fewer than {MIN_BITS_PER_SECOND}")]
     Bandwidth(u64),
+    /// The window is out of range.
+    #[error("a window of {0} bytes is not between {MIN_WINDOW_BYTES} and {MAX_SET_WINDOW_BYTES}")]
+    Window(usize),
     /// The loss is out of range.
     #[error("a loss of {0} is not between 0 and {MAX_LOSS}")]
     Loss(f64),
@@ -76,6 +85,11 @@ impl Link {
             }
         }
         check_bandwidth(self.bits_per_second)?;
+        if let Some(bytes) = self.window_bytes
+            && !(MIN_WINDOW_BYTES..=MAX_SET_WINDOW_BYTES).contains(&bytes)
+        {
+            return Err(LinkError::Window(bytes));
+        }
         // Written so that it rejects NaN.
         if !(0.0..=MAX_LOSS).contains(&self.loss) {
             return Err(LinkError::Loss(self.loss));
@@ -87,8 +101,11 @@ impl Link {
     ///
     /// Twice the product of bandwidth and round trip: once on the path, and as much in the queue
     /// before it, the classic size of a router's buffer. Never less than [`MIN_WINDOW_BYTES`],
-    /// never more than [`MAX_WINDOW_BYTES`].
+    /// never more than [`MAX_WINDOW_BYTES`]. [`Link::window_bytes`] replaces it.
     pub fn window(&self, back: &Self) -> usize {
+        if let Some(bytes) = self.window_bytes {
+            return bytes;
+        }
         let Some(bits) = self.bits_per_second else {
             return MAX_WINDOW_BYTES;
         };
@@ -140,12 +157,20 @@ mod tests {
         assert_eq!(link.window(&link), MAX_WINDOW_BYTES);
         // A window of 4 MiB each 100 ms.
         assert_eq!(link.reachable_bits_per_second(&link), Some(335_544_320));
+        link.window_bytes = Some(50_000_000);
+        assert_eq!(link.window(&link), 50_000_000);
+        assert_eq!(link.reachable_bits_per_second(&link), Some(4_000_000_000));
     }
 
     #[test]
     fn values_outside_their_ranges_are_named() {
         let late = Link::with_delay(MAX_DELAY + Duration::from_nanos(1));
         assert!(late.check().unwrap_err().to_string().contains("delay"));
+        let wide = Link {
+            window_bytes: Some(1 << 30),
+            ..Link::default()
+        };
+        assert_eq!(wide.check(), Err(LinkError::Window(1 << 30)));
         for loss in [-0.1, 0.6, f64::NAN, f64::INFINITY] {
             let link = Link {
                 loss,

@@ -1,7 +1,9 @@
 //! How long commits take beside snapshots that are taken and served.
 
 use super::{
-    Figures, copy, figures,
+    progress::Progress,
+    report::{Figures, figures},
+    rig::copy,
     state::{account, genesis, identity, make, next_block},
 };
 use anyhow::Context;
@@ -35,16 +37,16 @@ const INTERVAL: u64 = 10;
 const SERVED: u64 = 125_000_000;
 
 /// The times of commits without and with snapshots.
-pub(super) fn run(accounts: u64, folder: &Path) -> anyhow::Result<Figures> {
+pub(super) fn run(accounts: u64, folder: &Path, progress: &Progress) -> anyhow::Result<Figures> {
     let genesis = genesis(1);
     let made = folder.join("commits");
     if !made.exists() {
-        make(&made, &genesis, accounts)?;
+        make(&made, &genesis, accounts, progress)?;
     }
-    let without = commits(&made, accounts, None)?;
-    let taken = commits(&made, accounts, Some(0))?;
-    let some = commits(&made, accounts, Some(SERVED / 10))?;
-    let full = commits(&made, accounts, Some(SERVED))?;
+    let without = commits(&made, accounts, None, progress)?;
+    let taken = commits(&made, accounts, Some(0), progress)?;
+    let some = commits(&made, accounts, Some(SERVED / 10), progress)?;
+    let full = commits(&made, accounts, Some(SERVED), progress)?;
     Ok(figures([
         ("without snapshots: p50, ms", without.p50),
         ("without snapshots: p99, ms", without.p99),
@@ -73,7 +75,12 @@ struct Times {
 }
 
 /// Commits beside snapshots of which so many bytes a second are served; `None` without any.
-fn commits(made: &Path, accounts: u64, rate: Option<u64>) -> anyhow::Result<Times> {
+fn commits(
+    made: &Path,
+    accounts: u64,
+    rate: Option<u64>,
+    progress: &Progress,
+) -> anyhow::Result<Times> {
     let folder = tempfile::tempdir_in(made.parent().context("a folder")?)?;
     let database = folder.path().join("db");
     copy(made, &database)?;
@@ -118,6 +125,7 @@ fn commits(made: &Path, accounts: u64, rate: Option<u64>) -> anyhow::Result<Time
             *newest.lock().expect("no panic") = Some(state);
         }
         took.push(begin.elapsed().as_secs_f64() * 1e3);
+        progress.add(1.0 / BLOCKS as f64);
     }
     let seconds = began.elapsed().as_secs_f64();
     ending.store(true, Relaxed);

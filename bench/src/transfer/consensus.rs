@@ -4,7 +4,10 @@
 //! The follower stands for a machine of its own, so its process gets what processor time the others
 //! leave (`renice`). What remains is what serving it costs the validators, and the machine's caches.
 
-use super::{Figures, figures};
+use super::{
+    progress::Progress,
+    report::{Figures, figures},
+};
 use crate::ours::{OurNetwork, beside, end};
 use anyhow::{Context, ensure};
 use quorate_node::{
@@ -33,15 +36,15 @@ const HALF: Duration = Duration::from_secs(20);
 const SYNC_LIMIT: Duration = Duration::from_secs(60);
 
 /// One round: a half without, and a half beside the follower.
-pub(super) fn run(base_port: u16) -> anyhow::Result<Figures> {
+pub(super) fn run(base_port: u16, progress: &Progress) -> anyhow::Result<Figures> {
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(1)
         .enable_all()
         .build()?;
-    runtime.block_on(measure(base_port))
+    runtime.block_on(measure(base_port, progress))
 }
 
-async fn measure(base_port: u16) -> anyhow::Result<Figures> {
+async fn measure(base_port: u16, progress: &Progress) -> anyhow::Result<Figures> {
     let binary = beside("quorate")?;
     let net = OurNetwork::prepare("consensus", 4, base_port, None, |settings| {
         settings.accounts = ACCOUNTS;
@@ -72,13 +75,18 @@ async fn measure(base_port: u16) -> anyhow::Result<Figures> {
     }
 
     let first = Sample::take(&network).await;
-    tokio::time::sleep(HALF).await;
+    for _ in 0..HALF.as_secs() {
+        tokio::time::sleep(Duration::from_secs(1)).await;
+        progress.add(0.5 / HALF.as_secs_f64());
+    }
     let second = Sample::take(&network).await;
     let began = Instant::now();
     let mut syncs = 0;
     while began.elapsed() < HALF {
+        let fetching = Instant::now();
         fetch(&mut network, &net).await?;
         syncs += 1;
+        progress.add(0.5 * fetching.elapsed().as_secs_f64() / HALF.as_secs_f64());
     }
     let third = Sample::take(&network).await;
     let (without, with) = (second.since(&first), third.since(&second));

@@ -10,13 +10,15 @@ use std::{
 /// The port of every node.
 const PORT: u16 = 26_600;
 
-/// A link's bandwidth in Mbit/s.
+/// A link's bandwidth in Mbit/s, and its length.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct LinkSpeed {
     /// From the node.
     pub(super) up: u64,
     /// To the node.
     pub(super) down: u64,
+    /// The round trip to the node, in ms.
+    pub(super) round_trip_ms: u64,
 }
 
 /// Nodes 0 to n − 1. Taken down when dropped.

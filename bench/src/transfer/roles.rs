@@ -2,6 +2,7 @@
 //! fetches the state, prints its progress, and ends.
 
 use super::{
+    distance::{self, Distances},
     network::address,
     spread::{Shares, Spread},
     state::{ACCOUNT_BYTES, genesis, height, is_signed, key, snapshot},
@@ -55,6 +56,8 @@ pub(super) enum Role {
     Noise,
     TcpSource,
     TcpSink,
+    /// Delays what its node exchanges with those that it dials.
+    Delay,
 }
 
 /// How a source answers.
@@ -66,6 +69,8 @@ pub(super) enum Manner {
     Garbage,
     /// Answers everything but requests for parts.
     Withholding,
+    /// Has no snapshot, and says so.
+    Empty,
 }
 
 /// How a source shares its bandwidth.
@@ -100,6 +105,9 @@ pub(super) struct RoleArgs {
     pub(super) place: usize,
     #[arg(long, hide = true, default_value_t = 0)]
     pub(super) nodes: usize,
+    /// The round trips to each node, in ms.
+    #[arg(long, hide = true, value_delimiter = ',')]
+    pub(super) distances: Vec<u64>,
     /// Where its database is.
     #[arg(long, hide = true)]
     pub(super) database: Option<PathBuf>,
@@ -127,6 +135,10 @@ impl RoleArgs {
         };
         self.source.iter().map(source).collect()
     }
+
+    fn distances(&self) -> Distances {
+        Distances::new(self.distances.clone())
+    }
 }
 
 /// What a receiver prints, a line each.
@@ -146,13 +158,19 @@ pub(super) struct Fetched {
     pub(super) cpu_s: f64,
 }
 
-pub(super) fn run(args: &RoleArgs, role: Role, accounts: u64) -> anyhow::Result<()> {
+pub(super) fn run(
+    args: &RoleArgs,
+    role: Role,
+    accounts: u64,
+    link_mbit: u64,
+) -> anyhow::Result<()> {
     match role {
         Role::Source => source(args),
         Role::Receiver => receiver(args),
         Role::Noise => noise(args, accounts),
         Role::TcpSource => tcp_source(args, accounts),
-        Role::TcpSink => tcp_sink(accounts),
+        Role::TcpSink => tcp_sink(args, accounts),
+        Role::Delay => distance::run(args.place, &args.distances(), link_mbit),
     }
 }
 
@@ -173,13 +191,17 @@ fn with_links(
         .with_tcp_nodelay(Some(true))
         .with_storage_directory(storage.path());
     let others = (0..args.nodes).filter(|place| *place != args.place);
+    let distances = args.distances();
     let config = quorate_p2p::Config {
         identity: key(args.place),
         listen: address(args.place),
         namespace: b"transfer".to_vec(),
         frame_tag: *b"transfer",
         peers: others
-            .map(|place| (key(place).identity(), address(place).into()))
+            .map(|place| {
+                let at = distances.dialled(args.place, place);
+                (key(place).identity(), at.into())
+            })
             .collect(),
         followers: Vec::new(),
         lookup: system_lookup(),
@@ -210,8 +232,10 @@ fn source(args: &RoleArgs) -> anyhow::Result<()> {
     let store = Store::open_to_read(database(args)?, &genesis)?;
     let clock: Arc<dyn Clock> = Arc::new(SystemClock::start());
     let snapshots = Arc::new(Snapshots::new(clock.clone()));
-    let (state, proof) = snapshot(&store, &genesis)?;
-    snapshots.keep(state, proof);
+    if args.manner != Manner::Empty {
+        let (state, proof) = snapshot(&store, &genesis)?;
+        snapshots.keep(state, proof);
+    }
     let (to_server, waiting) = requests(args.nodes);
     let known = committees.clone();
     let inbound = move |from: Identity, _: Lane, bytes: Bytes| {
@@ -307,7 +331,7 @@ fn answering(manner: Manner, wire: Wire) -> Wire {
     })
 }
 
-fn say(line: &str) -> anyhow::Result<()> {
+pub(super) fn say(line: &str) -> anyhow::Result<()> {
     let mut out = std::io::stdout();
     writeln!(out, "{line}")?;
     Ok(out.flush()?)
@@ -480,9 +504,9 @@ fn tcp_source(args: &RoleArgs, accounts: u64) -> anyhow::Result<()> {
     Ok(())
 }
 
-fn tcp_sink(accounts: u64) -> anyhow::Result<()> {
+fn tcp_sink(args: &RoleArgs, accounts: u64) -> anyhow::Result<()> {
     let started = Instant::now();
-    let mut connection = TcpStream::connect(address(0))?;
+    let mut connection = TcpStream::connect(args.distances().dialled(args.place, 0))?;
     let mut block = vec![0; 1 << 20];
     let mut bytes = 0;
     loop {

@@ -14,13 +14,15 @@ pub(super) enum Spread {
     /// As a node does it: whoever has room is asked for the next part.
     #[default]
     Adaptive,
-    /// One source is asked for everything, and the next one if it is faulty.
+    /// "Naive1": one source is asked for everything, and the next one if it is faulty.
     OneByOne,
-    /// All sources are asked for everything.
+    /// "Naive2": all sources are asked for everything.
     All,
-    /// Each source is asked for an equal part.
+    /// "CST": each source is asked for an equal part, as in collaborative state transfer (Bessani et
+    /// al., USENIX ATC 2013).
     Equal,
-    /// Each source is asked for a part in proportion to its known bandwidth.
+    /// "Geo": each source is asked for a part in proportion to its bandwidth (Chiba et al., 2022). There
+    /// it is estimated again and again; here it is known and constant, which is the best case.
     ByBandwidth,
 }
 

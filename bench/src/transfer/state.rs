@@ -1,5 +1,6 @@
 //! The chain that is transferred: accounts that blocks without transactions have made.
 
+use super::progress::Progress;
 use anyhow::Context;
 use quorate_crypto::{SecretKey, bls::Proof, sha256};
 use quorate_storage::store::{Commit, StateSnapshot, Store, tree_updates};
@@ -19,9 +20,17 @@ pub(super) const ACCOUNT_BYTES: u64 = 48;
 /// What stands for a quorum's signature; its check costs one pairing, whatever the state's size.
 const SIGNED: Proof = Proof::Threshold([7; 48]);
 
-/// The key of a node.
+/// The most nodes of a network.
+const MAX_NODES: usize = 8;
+
+/// The key of a node. Of two nodes the one with the lower identity dials, so the identity is the lower
+/// the higher the place is: receivers, which come last, dial the sources.
 pub(super) fn key(place: usize) -> SecretKey {
-    SecretKey::from_bytes(&sha256(&[b"transfer", &place.to_be_bytes()]).0)
+    let keys = (0..MAX_NODES)
+        .map(|number| SecretKey::from_bytes(&sha256(&[b"transfer", &number.to_be_bytes()]).0));
+    let mut keys: Vec<SecretKey> = keys.collect();
+    keys.sort_by_key(|key| std::cmp::Reverse(key.identity()));
+    keys.swap_remove(place)
 }
 
 /// The chain of this many nodes. Its only account is of no use.
@@ -52,7 +61,12 @@ pub(super) fn genesis(nodes: usize) -> Genesis {
 }
 
 /// Makes a database with this many accounts.
-pub(super) fn make(folder: &Path, genesis: &Genesis, accounts: u64) -> anyhow::Result<()> {
+pub(super) fn make(
+    folder: &Path,
+    genesis: &Genesis,
+    accounts: u64,
+    progress: &Progress,
+) -> anyhow::Result<()> {
     let (store, mut tree) = Store::open(folder, genesis)?;
     let mut made = 0;
     while made < accounts {
@@ -75,9 +89,8 @@ pub(super) fn make(folder: &Path, genesis: &Genesis, accounts: u64) -> anyhow::R
         )?;
         tree.commit(changes);
         made = until;
-        eprint!("\rmaking the state: {made} of {accounts} accounts");
+        progress.prepare("making the state", made as f64 / accounts as f64);
     }
-    eprintln!();
     store.compact();
     Ok(())
 }
@@ -173,4 +186,16 @@ pub(super) fn is_signed(certificate: &Certificate) -> bool {
 /// The height of the state with this many accounts.
 pub(super) fn height(accounts: u64) -> Height {
     Height(accounts.div_ceil(ACCOUNTS_PER_BLOCK))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn later_nodes_dial_earlier_ones() {
+        for place in 1..MAX_NODES {
+            assert!(key(place).identity() < key(place - 1).identity());
+        }
+    }
 }

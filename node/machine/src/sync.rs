@@ -398,6 +398,7 @@ impl StateSync {
         } else {
             self.request_parts(target);
         }
+        self.progress.explain(now.since(self.gained));
         Ok(())
     }
 

@@ -220,10 +220,12 @@ impl Simulation {
     /// Upon a host's entering an epoch: perhaps it, or all of them, crash about now.
     pub(super) fn perhaps_crash(&mut self, host: usize) {
         let percent = self.scenario.border_crashes_percent;
+        // Fetching a state takes longer than many crashes would leave, and each ends its snapshots.
+        let fetches = self.scenario.snapshot_interval > 0;
         let calm = self
             .healed
             .as_ref()
-            .is_some_and(|healed| healed.calm.is_some());
+            .is_some_and(|healed| healed.calm.is_some() || fetches);
         if calm || percent == 0 || self.rng.random_range(0..100) >= percent {
             return;
         }

@@ -28,7 +28,10 @@ impl Simulation {
                 self.hosts[host].has_voted = true;
             }
             if honest {
-                self.checker.sent(host, &bytes)?;
+                self.sync_sends(host, &to, &bytes);
+                if self.checker.sent(host, &bytes)? {
+                    self.votes_again(host, at);
+                }
             }
             if self.adversaries.contains_key(&host) {
                 let facts = self.facts(host);
@@ -64,13 +67,17 @@ impl Simulation {
     }
 
     pub(super) fn spontaneous(&mut self, host: usize) {
-        if self.hosts[host].running.is_none() {
+        let Some(running) = &self.hosts[host].running else {
             return;
-        }
+        };
+        let snapshot = running.machine.snapshots.newest();
         let facts = self.facts(host);
         let Some(adversary) = self.adversaries.get_mut(&host) else {
             return;
         };
+        if let Some(snapshot) = snapshot {
+            adversary.has_snapshot(&snapshot.proof);
+        }
         for parcel in adversary.spontaneous(&facts) {
             let bytes = Bytes::from(parcel.bytes);
             self.carry(host, parcel.to, parcel.lane, bytes, self.now);

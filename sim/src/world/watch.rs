@@ -156,6 +156,10 @@ impl Simulation {
             return Ok(());
         };
         let store = running.store.clone();
+        let kept = store.pruned_below().map_err(|error| error.to_string())?;
+        if self.checker.told(host).next() < kept {
+            self.checker.passed(host, Height(kept.0 - 1))?;
+        }
         let (from, to) = (self.checker.told(host).next(), store.tip().height);
         for height in (from.0..=to.0).map(Height) {
             let stored = store.block(height).map_err(|error| error.to_string())?;
@@ -208,14 +212,13 @@ impl Simulation {
         // broke must go on all the same.
         let mut honest = self.honest_hosts();
         honest.retain(|host| self.scenario.is_honest(self.hosts[*host].validator));
-        let Some(healed) = &mut self.healed else {
+        let Some(Healed { at, height, .. }) = self.healed else {
             return Ok(());
         };
-        let goal = Height(healed.height.0 + RECOVERY_BLOCKS);
-        let since = self.now.since(healed.at);
-        let all_there = honest
-            .iter()
-            .all(|host| self.hosts[*host].running.is_some() && self.checker.told(*host) >= goal);
+        let goal = Height(height.0 + RECOVERY_BLOCKS);
+        let since = self.now.since(at);
+        let all_there = honest.iter().all(|host| self.is_back(*host, goal));
+        let healed = self.healed.as_mut().expect("just seen");
         if all_there && healed.recovery.is_none() {
             healed.recovery = Some(since);
         }
@@ -260,6 +263,12 @@ impl Simulation {
         }
         self.plan(WATCH, Event::Watch);
         Ok(())
+    }
+
+    /// Whether a host takes part and has executed up to a height.
+    fn is_back(&self, host: usize, goal: Height) -> bool {
+        let runs = self.hosts[host].running.is_some();
+        runs && self.checker.told(host) >= goal && !self.is_to_vote(host)
     }
 
     /// Whether all honest validators hold evidence against, and block, whomever one of them holds

@@ -7,6 +7,9 @@ use std::time::Duration;
 /// Over how long the rate is measured.
 const RATE_WINDOW: Duration = Duration::from_secs(5);
 
+/// After how long without a part or the block the progress says so.
+const EXPLAINED_AFTER: Duration = Duration::from_secs(3);
+
 /// What state sync is doing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Stage {
@@ -114,11 +117,23 @@ impl Progress {
             self.chosen = now;
         }
         self.share = share;
+        self.waits_for = None;
         self.stage = match is_whole {
             true => Stage::Completing,
             false => Stage::Fetching,
         };
         self.measure(now);
+    }
+
+    /// Says so if nothing has come for a while: a line about the progress tells something new, or why not.
+    pub(super) fn explain(&mut self, silence: Duration) {
+        if silence >= EXPLAINED_AFTER && self.waits_for.is_none() {
+            let what = match self.stage {
+                Stage::Completing => "the block",
+                _ => "a part of the state",
+            };
+            self.waits_for = Some(format!("{what}, for {} s now", silence.as_secs()));
+        }
     }
 
     fn measure(&mut self, now: Moment) {

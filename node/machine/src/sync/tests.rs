@@ -218,6 +218,8 @@ enum Manner {
     LureOfOlder,
     /// Has the newest state only.
     OnlyNewest,
+    /// Does not receive the request for a part of this number.
+    Loses(usize),
 }
 
 /// Messages that were sent, and to whom.
@@ -350,6 +352,10 @@ impl World {
                 }
                 Some(Message::SnapshotReply(Some(Box::new(proof))))
             }
+            (Message::ChunkRequest(_), Manner::Loses(number)) if self.requests == number => {
+                self.requests += 1;
+                None
+            }
             (Message::ChunkRequest(request), _) => {
                 self.requests += 1;
                 let mut asked = request;
@@ -385,6 +391,16 @@ impl World {
             }
             (Message::BlockRequest(id), _) => source.block(&id).map(Message::BlockReply),
             _ => None,
+        }
+    }
+
+    /// A link is lost with all that was on its way, and made again.
+    fn relink(&mut self, peer: usize) {
+        self.sent.lock().retain(|(to, _)| *to != peer);
+        self.arriving.retain(|(_, from, _)| *from != peer);
+        let identity = committees(&self.genesis).known().identities()[peer];
+        for up in [false, true] {
+            self.sync().linked(identity, up);
         }
     }
 
@@ -495,6 +511,25 @@ fn a_faulty_peer_costs_one_part() {
         );
         world.check(&source);
     }
+}
+
+#[test]
+fn a_faulty_peer_that_comes_back_is_not_asked_again() {
+    let mut source = source();
+    let mut world = World::new(&source.genesis);
+    // The others leave work for it.
+    let manners = [Slow(300), Garbage, Slow(300)];
+    while world.cut.lock().is_empty() {
+        world.step(&source, manners);
+    }
+    let sent = world.bytes[2];
+    world.relink(2);
+    // It offers a newer snapshot now.
+    source.grow(INTERVAL, some);
+    world.finish(&source, manners);
+    assert_eq!(world.bytes[2], sent);
+    assert_eq!(world.cut.lock().len(), 1);
+    world.check(&source);
 }
 
 #[test]
@@ -647,6 +682,75 @@ fn forged_changes_are_found_out_by_another_peers() {
         "{changes} of {state}: only what has changed"
     );
     world.check(&source);
+}
+
+#[test]
+fn changes_that_do_not_fit_its_own_state_blame_nobody_and_whole_parts_come() {
+    let before = source();
+    let mut world = World::new(&before.genesis);
+    world.finish(&before, [Honest; 3]);
+    // What it has is not the chain's state of that height, as if its database were damaged.
+    let mut source = Source::new(ACCOUNTS);
+    source.grow(100, |height| some(height + 5));
+    world.start();
+    world.finish(&source, [Honest; 3]);
+    assert!(world.cut.lock().is_empty());
+    world.check(&source);
+}
+
+#[test]
+fn a_request_that_is_lost_is_made_again() {
+    let source = source();
+    let mut world = World::new(&source.genesis);
+    let took = world.finish(&source, [Loses(3), Nothing, Nothing]);
+    assert!(world.cut.lock().is_empty());
+    // What one peer alone offers is fetched after ten seconds, and a request lasts for thirty.
+    assert!(took < 50_000, "{took} ms");
+    world.check(&source);
+}
+
+#[test]
+fn what_a_lost_link_took_with_it_is_requested_again() {
+    let source = source();
+    let mut world = World::new(&source.genesis);
+    let manners = [Honest, Nothing, Nothing];
+    while world.sync().progress().parts < 3 {
+        world.step(&source, manners);
+    }
+    assert!(world.sync().peers.outstanding() > 0);
+    world.relink(1);
+    let took = world.finish(&source, manners);
+    assert!(took < 5_000, "{took} ms");
+    world.check(&source);
+}
+
+#[test]
+fn a_late_part_of_a_target_that_was_given_up_blames_nobody() {
+    let mut source = Source::new(1_000);
+    source.grow(24 + INTERVAL, |height| vec![height]);
+    let mut world = World::new(&source.genesis);
+    while world.sync().target.is_none() {
+        world.step(&source, [Lure, Nothing, Nothing]);
+    }
+    let first = world.sync().target.expect("it was just there").height;
+    while world.sync().target.map(|target| target.height) == Some(first) {
+        world.step(&source, [Lure, LureOfOlder, LureOfOlder]);
+    }
+    // The part comes after all.
+    let request = ChunkRequest {
+        height: first,
+        span: Span::ALL,
+        since: Height(0),
+    };
+    let answer = chunk(&source.snapshots, &request).expect("it can be read");
+    assert!(matches!(answer, ChunkAnswer::Chunk(_)));
+    let late = Message::ChunkReply { request, answer };
+    let identity = committees(&source.genesis).known().identities()[1];
+    let received = world.sync().receive(identity, Frame(vec![late]).encode());
+    received.expect("no disk fails");
+    assert!(world.cut.lock().is_empty());
+    world.finish(&source, [Lure, Behind, Behind]);
+    assert!(world.cut.lock().is_empty());
 }
 
 #[test]
