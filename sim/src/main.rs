@@ -89,7 +89,11 @@ fn main() -> ExitCode {
         .unwrap_or_else(|| std::thread::available_parallelism().map_or(1, |threads| threads.get()));
     // A panic is a violation like any other.
     std::panic::set_hook(Box::new(|_| {}));
-    let make = if arguments.sync { swarm_with_sync } else { swarm };
+    let make = if arguments.sync {
+        swarm_with_sync
+    } else {
+        swarm
+    };
     if let Some(scenario) = arguments.replay.map(make) {
         return replay(scenario, &arguments);
     }

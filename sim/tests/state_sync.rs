@@ -106,10 +106,15 @@ const TO_VOTE: Duration = Duration::from_secs(2);
 /// How often peers are asked before the target is found.
 const ROUNDS: u32 = 3;
 
+/// How long the progress may say nothing new without a reason.
+const SILENCE: Duration = Duration::from_secs(5);
+
 /// The first state sync of a run that came to its end.
 fn whole(syncs: &[StateSyncTimes]) -> &StateSyncTimes {
     let mut whole = syncs.iter().filter(|times| times.whole.is_some());
-    whole.next().unwrap_or_else(|| panic!("no state was fetched: {syncs:?}"))
+    whole
+        .next()
+        .unwrap_or_else(|| panic!("no state was fetched: {syncs:?}"))
 }
 
 #[test]
@@ -131,6 +136,47 @@ fn it_votes_two_seconds_after_the_last_part_at_most() {
         let took = times.to_vote().unwrap();
         assert!(took <= TO_VOTE, "seed {seed}: {took:?}, {times:?}");
         assert!(!times.disturbed, "seed {seed}: {times:?}");
+    }
+}
+
+#[test]
+fn in_every_stage_it_shows_something_new_or_what_it_waits_for() {
+    for seed in seeds(4) {
+        let mut scenario = Scenario::new(seed, 4, Duration::from_secs(60));
+        scenario.links.latency = Latency::Between(ms(5), ms(5));
+        scenario.block_interval = ms(40);
+        scenario.retention = Some(40);
+        scenario.snapshot_interval = 10;
+        scenario.must_recover = true;
+        let away = seed as usize % 4;
+        let others = scenario.all().into_iter().filter(|other| *other != away);
+        let groups = vec![vec![away], others.collect()];
+        scenario.faults = vec![
+            (ms(300), Fault::Crash(vec![away])),
+            (ms(12_500), Fault::Restart(vec![away])),
+            (ms(15_000), Fault::Heal),
+        ];
+        let report = run(scenario.clone());
+        let calm = whole(&report.state_syncs);
+        let stages = [
+            ("searching", calm.began),
+            ("fetching", calm.chosen.unwrap()),
+            ("completing", calm.last_part.unwrap()),
+        ];
+        for (stage, begins) in stages {
+            // Nothing that is on its way now comes, nor anything in the next eight seconds.
+            let at = Duration::from_micros(begins.0 + 500);
+            scenario.faults.truncate(2);
+            let silence = Fault::Partition(groups.clone());
+            scenario.faults.push((at, silence));
+            scenario.faults.push((at + ms(8_000), Fault::Join));
+            scenario.faults.push((at + ms(20_000), Fault::Heal));
+            let report = run(scenario.clone());
+            let times = whole(&report.state_syncs);
+            let took = times.whole.unwrap().since(times.began);
+            assert!(took > ms(8_000), "seed {seed}, {stage}: {times:?}");
+            assert!(times.silence <= SILENCE, "seed {seed}, {stage}: {times:?}");
+        }
     }
 }
 
@@ -165,7 +211,9 @@ fn stale_and_dead(seed: u64, stale: Stale) -> (Scenario, Duration) {
                 .insert(*place, [Attack::StaleSnapshots].into());
             continue;
         }
-        let others = places.iter().filter(|other| **other != away && *other != place);
+        let others = places
+            .iter()
+            .filter(|other| **other != away && *other != place);
         faults.extend(others.map(|other| (ms(2_500), Fault::Cut(*other, *place))));
     }
     faults.push((ms(16_400), Fault::Crash(dead.to_vec())));
@@ -180,7 +228,6 @@ fn among_stale_and_dead_peers_the_newest_state_is_found_in_three_rounds() {
         let stale = [Stale::Lying, Stale::Stuck][seed as usize % 2];
         let (scenario, round_trip) = stale_and_dead(seed, stale);
         let interval = scenario.snapshot_interval;
-        if seed == 1 { std::fs::write("/tmp/q/sim/stuck1.txt", scenario.to_string()).unwrap(); }
         let report = run(scenario);
         let times = whole(&report.state_syncs);
         let found = times.chosen.unwrap().since(times.began);
@@ -195,6 +242,9 @@ fn among_stale_and_dead_peers_the_newest_state_is_found_in_three_rounds() {
             target.0 + 2 * interval + 8 >= times.head.0,
             "seed {seed}: {times:?}"
         );
-        assert!(times.to_vote().unwrap() <= TO_VOTE, "seed {seed}: {times:?}");
+        assert!(
+            times.to_vote().unwrap() <= TO_VOTE,
+            "seed {seed}: {times:?}"
+        );
     }
 }

@@ -62,7 +62,10 @@ impl Lag {
                 false => Attack::StaleSnapshots,
             };
             let attacks = scenario.byzantine.entry(liar).or_default();
-            if !attacks.iter().any(|attack| matches!(attack, Attack::Glitch(..))) {
+            if !attacks
+                .iter()
+                .any(|attack| matches!(attack, Attack::Glitch(..)))
+            {
                 attacks.insert(lie);
             }
         }

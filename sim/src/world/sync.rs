@@ -151,8 +151,7 @@ impl Simulation {
 
     /// Looks at the progress of a host that fetches the state.
     fn watch_sync(&mut self, host: usize) -> Result<(), String> {
-        let (Some(sync), Some(watched)) =
-            (&self.hosts[host].syncing, self.syncs.get_mut(&host))
+        let (Some(sync), Some(watched)) = (&self.hosts[host].syncing, self.syncs.get_mut(&host))
         else {
             return Ok(());
         };
@@ -221,7 +220,10 @@ impl Simulation {
             return Ok(());
         };
         let live = &running.machine.live;
-        let lacks = live.network_height().0.saturating_sub(live.finalized_height().0);
+        let lacks = live
+            .network_height()
+            .0
+            .saturating_sub(live.finalized_height().0);
         let looks = &mut self.hosts[host].far_looks;
         *looks = if lacks > retention { *looks + 1 } else { 0 };
         if self.scenario.snapshot_interval > 0 && *looks >= FAR_LOOKS {
