@@ -60,7 +60,9 @@ fn draw(seed: u64, mut lag: Option<Lag>) -> Scenario {
     };
     let (lossy, doubles, disorder, narrow, slow) = (on(40), on(30), on(50), on(15), on(15));
     let (skewed, regions, short_epochs, byzantine) = (on(40), on(10), on(40), on(70));
-    if seed.is_multiple_of(BLS_EVERY) {
+    // Runs with state sync are long.
+    let bls_every = BLS_EVERY * if lag.is_some() { 4 } else { 1 };
+    if seed.is_multiple_of(bls_every) {
         scenario.cryptography = Cryptography::Bls;
     }
     // The node's default, and finalize votes that wait for company.
