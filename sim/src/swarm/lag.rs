@@ -13,9 +13,6 @@ use rand::{RngExt, SeedableRng, seq::SliceRandom};
 use rand_chacha::ChaCha8Rng;
 use std::{ops::Range, time::Duration};
 
-/// Of 100 seeds, how many draw this.
-const PERCENT: u32 = 25;
-
 /// How many times as long as others such a run is: blocks must come and be deleted meanwhile.
 pub(super) const TIMES_AS_LONG: u32 = 3;
 
@@ -26,14 +23,8 @@ pub(super) struct Lag {
     count: usize,
 }
 
-/// The laggards of a seed, if it draws them.
-pub(super) fn drawn(seed: u64) -> Option<Lag> {
-    let mut rng = ChaCha8Rng::seed_from_u64(seed ^ 0x1a_99);
-    (rng.random_range(0..100) < PERCENT).then(|| Lag::of(seed))
-}
-
 impl Lag {
-    /// The laggards of a seed, whether it draws them or not.
+    /// The laggards of a seed.
     pub(super) fn of(seed: u64) -> Self {
         Self {
             rng: ChaCha8Rng::seed_from_u64(seed ^ 0x57_a7e5),
