@@ -1,10 +1,11 @@
 //! The database when something goes wrong: a half-made one, a full disk, files that are gone.
 #![allow(missing_docs, clippy::unwrap_used)]
 
+use commonware_codec::{Copying, DecodeExt};
 use quorate_storage::{
     database::{Batch, Database, DatabaseError, Rows},
-    store::{Commit, Coverage, Served, StateSnapshot, Store, StoreError, tree_updates},
-    tree::{MemoryStore, TableRows, Tree},
+    store::{ChunkError, Commit, Coverage, Served, StateSnapshot, Store, StoreError, tree_updates},
+    tree::{CHUNK_MAX_ENTRIES, Chunk, MemoryStore, TableRows, Tree},
 };
 use quorate_types::{
     Account, Block, Digest, Epoch, Header, Height, Identity, Outcome, Transaction, Transfer, View,
@@ -392,6 +393,8 @@ fn pruning_keeps_the_files_as_small_as_what_is_kept() {
 struct Memory {
     rows: Mutex<Moment>,
     unsynced: AtomicUsize,
+    /// How many rows were visited.
+    visited: AtomicUsize,
     /// After so many more writes all fail.
     writes_left: Mutex<Option<usize>>,
 }
@@ -446,7 +449,10 @@ impl Rows for Memory {
         visit: &mut dyn FnMut(&[u8], &[u8]) -> bool,
     ) -> Result<(), DatabaseError> {
         let rows = self.rows.lock().unwrap();
-        rows.visit(column, from, below, visit)
+        rows.visit(column, from, below, &mut |key, row| {
+            self.visited.fetch_add(1, Relaxed);
+            visit(key, row)
+        })
     }
 }
 
@@ -580,4 +586,23 @@ fn a_crash_at_any_write_of_a_save_leaves_no_part_without_its_rows() {
             return;
         }
     }
+}
+
+/// A peer may widen the part whose changes were requested, up to the whole state, with no effort.
+#[test]
+fn changes_of_a_wide_part_do_not_make_it_read_the_whole_state() {
+    let memory = Arc::new(Memory::default());
+    let genesis = genesis(1, ACCOUNTS);
+    let (store, _) = Store::open_on(memory.clone(), Path::new("memory"), &genesis).unwrap();
+    store.begin_sync().unwrap();
+    let mut coverage = store.coverage().unwrap();
+    // All keys, changed since block 1, none of them.
+    let lie = [1, 0, 0, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0, 0];
+    let lie = Chunk::decode(Copying(&lie[..])).unwrap();
+    memory.visited.store(0, Relaxed);
+    let target = (Height(9), &Digest([1; 32]));
+    let taken = store.take_chunk(lie, target, &mut coverage);
+    assert!(matches!(taken, Err(ChunkError::Proof(_))), "{taken:?}");
+    let visited = memory.visited.load(Relaxed);
+    assert!(visited <= CHUNK_MAX_ENTRIES + 1, "{visited} rows");
 }

@@ -227,10 +227,11 @@ impl Coverage {
         self.saving = None;
     }
 
-    /// Whether any key of a span is being written.
+    /// Whether a part of a span cannot be taken before the save under way has ended: because some of it
+    /// is being written, or must be written first, and there is one save at a time.
     pub fn is_saving(&self, span: &Span) -> bool {
         let saving = self.saving.as_ref();
-        saving.is_some_and(|saving| saving.overlaps(span))
+        saving.is_some_and(|saving| saving.overlaps(span) || self.unsaved.overlaps(span))
     }
 
     /// The parts that share keys with a span: those in it, or the one that it is in.
@@ -375,6 +376,10 @@ impl Store {
             0 => Vec::new(),
             _ => self.accounts_in(&span)?,
         };
+        // No part that is served has more. A peer may widen a part, up to the whole state.
+        if rows.len() > CHUNK_MAX_ENTRIES {
+            return Err(ProofError::OtherRoot.into());
+        }
         let held = rows.iter().map(|(key, row)| (key, &row[..Account::SIZE]));
         let verified = chunk.verify(root, held)?;
         if chunk.since() == 0 {
@@ -511,14 +516,14 @@ impl Store {
         self.visit_accounts(&chunk.span(), &mut compare)
     }
 
-    /// The accounts' rows in a span.
+    /// The accounts' rows in a span: if they are more than a part may have, only one more than that.
     fn accounts_in(&self, span: &Span) -> Result<Vec<(tree::Key, AccountRow)>, StoreError> {
         let mut held = Vec::new();
         let mut keep = |key: &[u8], row: &[u8]| {
             if let (Ok(key), Ok(row)) = (key.try_into(), row.try_into()) {
                 held.push((key, row));
             }
-            true
+            held.len() <= CHUNK_MAX_ENTRIES
         };
         self.visit_accounts(span, &mut keep)?;
         Ok(held)

@@ -220,6 +220,8 @@ enum Manner {
     OnlyNewest,
     /// Does not receive the request for a part of this number.
     Loses(usize),
+    /// Sends twice as wide a part as was requested.
+    Wider,
 }
 
 /// Messages that were sent, and to whom.
@@ -238,6 +240,29 @@ struct World {
     /// Bytes of parts that each peer has sent.
     bytes: [usize; 4],
     requests: usize,
+    /// Whether parts are written when they are waited for, as late as a disk may.
+    saves_late: bool,
+}
+
+/// Writes when it is waited for.
+struct SaveLate(Store, Option<Save>);
+
+impl Saver for SaveLate {
+    fn begin(&mut self, save: Save) -> anyhow::Result<()> {
+        self.1 = Some(save);
+        Ok(())
+    }
+
+    fn is_busy(&self) -> bool {
+        self.1.is_some()
+    }
+
+    fn wait(&mut self) -> anyhow::Result<()> {
+        match self.1.take() {
+            Some(save) => Ok(self.0.write_save(&save)?),
+            None => Ok(()),
+        }
+    }
 }
 
 impl World {
@@ -253,6 +278,7 @@ impl World {
             busy: [Moment(0); 4],
             bytes: [0; 4],
             requests: 0,
+            saves_late: false,
         };
         world.start();
         world
@@ -277,7 +303,10 @@ impl World {
             peers: Directory::of_validator(places.known(), &[]),
             own: Some(PeerIndex(0)),
             faults: places.known().faults(),
-            saver: Box::new(SaveInPlace(store.clone())),
+            saver: match self.saves_late {
+                true => Box::new(SaveLate(store.clone(), None)),
+                false => Box::new(SaveInPlace(store.clone())),
+            },
             store,
             clock: self.clock.clone(),
             wire: Arc::new(move |_, to, bytes| {
@@ -363,6 +392,10 @@ impl World {
                     let mut key = *request.span.first();
                     key[0] ^= 0x80;
                     asked.span = Span::of(&key, request.span.bits()).expect("as many bits");
+                }
+                if manner == Manner::Wider && request.span.bits() > 0 {
+                    let wider = Span::of(request.span.first(), request.span.bits() - 1);
+                    asked.span = wider.expect("fewer bits");
                 }
                 let mut answer = chunk(snapshots, &asked).expect("it can be read");
                 match (&mut answer, manner) {
@@ -694,6 +727,20 @@ fn changes_that_do_not_fit_its_own_state_blame_nobody_and_whole_parts_come() {
     source.grow(100, |height| some(height + 5));
     world.start();
     world.finish(&source, [Honest; 3]);
+    assert!(world.cut.lock().is_empty());
+    world.check(&source);
+}
+
+#[test]
+fn wider_parts_than_were_requested_stop_nothing() {
+    let mut source = source();
+    let mut world = World::new(&source.genesis);
+    world.finish(&source, [Honest; 3]);
+    source.grow(24, some);
+    world.saves_late = true;
+    world.start();
+    // The changes of two parts fit into one.
+    world.finish(&source, [Honest, Wider, Honest]);
     assert!(world.cut.lock().is_empty());
     world.check(&source);
 }
