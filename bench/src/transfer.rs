@@ -63,10 +63,10 @@ enum Case {
     Alone,
     /// 20 s: three sources far away, beside a plain TCP connection to one of them.
     Far,
-    /// 2 min: a receiver beside a peer that requests the same again and again, by three ways to share
+    /// 95 s: a receiver beside a peer that requests the same again and again, by three ways to share
     /// the source's bandwidth.
     Noisy,
-    /// 2 min: two receivers, of which one has a slower link, the second a fifth of its time later; both
+    /// 3 min: two receivers, of which one has a slower link, the second a fifth of its time later; both
     /// orders, by three ways to share.
     Two,
     /// 30 s: three sources, one of which sends garbage, beside two honest ones.
@@ -78,7 +78,7 @@ enum Case {
     Slow,
     /// 20 s: the receiver is killed when half of the state is there, and starts again.
     Kill,
-    /// 10 s: the receiver has an older state, of which one account of a hundred has changed.
+    /// 20 s: the receiver has an older state, of which one account of a hundred has changed.
     Delta,
     /// 6 min: three sources, one of them near and fast, and other ways to spread requests over them:
     /// all honest, then with garbage from the near one.

@@ -4,6 +4,7 @@
 use anyhow::{Context, bail};
 use std::{
     net::SocketAddr,
+    path::Path,
     process::{Command, Stdio},
 };
 
@@ -31,6 +32,7 @@ impl Network {
     /// # Errors
     /// If the commands `ip` and `tc` are missing, or not allowed.
     pub(super) fn new(links: &[LinkSpeed]) -> anyhow::Result<Self> {
+        remove_leftovers()?;
         let network = Self {
             tag: format!("q{}", std::process::id()),
             nodes: links.len(),
@@ -57,7 +59,7 @@ impl Network {
     }
 
     /// A command that runs at a node.
-    pub(super) fn at(&self, node: usize, program: &std::path::Path) -> Command {
+    pub(super) fn at(&self, node: usize, program: &Path) -> Command {
         let mut command = Command::new("ip");
         command.args(["netns", "exec", &self.name(node)]);
         command.arg(program);
@@ -99,6 +101,35 @@ impl Drop for Network {
     }
 }
 
+/// Takes down what a run that was killed has left: the namespaces' names have its process number.
+fn remove_leftovers() -> anyhow::Result<()> {
+    let output = Command::new("ip")
+        .args(["netns", "list"])
+        .output()
+        .context("starting `ip`, which this benchmark needs")?;
+    for line in String::from_utf8_lossy(&output.stdout).lines() {
+        let name = line.split_whitespace().next().unwrap_or_default();
+        if let Some(process) = maker(name)
+            && !Path::new(&format!("/proc/{process}")).exists()
+        {
+            run("ip", &["netns", "del", name])?;
+        }
+    }
+    Ok(())
+}
+
+/// The number of the process that made a namespace of this name.
+fn maker(name: &str) -> Option<u32> {
+    let rest = name.strip_prefix('q')?;
+    let digits = rest.find(|letter: char| !letter.is_ascii_digit())?;
+    let (process, node) = rest.split_at(digits);
+    let is_ours = node == "hub"
+        || node
+            .strip_prefix('n')
+            .is_some_and(|place| place.parse::<usize>().is_ok());
+    process.parse().ok().filter(|_| is_ours)
+}
+
 /// Where a node listens.
 pub(super) fn address(node: usize) -> SocketAddr {
     let last = u8::try_from(node + 1).expect("few nodes");
@@ -119,4 +150,18 @@ fn run(program: &str, args: &[&str]) -> anyhow::Result<()> {
         );
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_namespaces_of_this_benchmark_are_taken_down() {
+        assert_eq!(maker("q123n0"), Some(123));
+        assert_eq!(maker("q123hub"), Some(123));
+        for other in ["q123", "qn0", "quorate-1", "x123n0", "q123n", "q123hubs"] {
+            assert_eq!(maker(other), None, "{other}");
+        }
+    }
 }
