@@ -35,7 +35,7 @@ struct Switches {
 
 /// The scenario of a seed.
 pub fn swarm(seed: u64) -> Scenario {
-    draw(seed, None)
+    draw(seed, lag::drawn(seed))
 }
 
 /// The scenario of a seed in which some validator has to fetch the state.

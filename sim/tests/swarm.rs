@@ -29,6 +29,7 @@ fn random_scenarios_break_no_rule() {
         ("lost messages", coverage.lost),
         ("struck operations", coverage.mishaps),
         ("transactions", coverage.transactions),
+        ("state syncs", coverage.state_syncs),
     ] {
         assert!(count > coverage.runs / 50, "only {count} {what}");
     }

@@ -11,7 +11,7 @@
 //! | `nodes` | see [`crate::tree`] | rows of the authenticated tree |
 //! | `pool` | transaction id | a client's transaction that no final block holds yet |
 //! | `sync` | span | height at which it is right, and its nodes, while state sync is under way |
-//! | `meta` | name | chain id, format version, tip, the height below which blocks are pruned, the block that state sync ended with |
+//! | `meta` | name | chain id, format version, tip, the height below which blocks are pruned, the block that state sync ended with; `undo` and a height: what the block there has replaced, until a final header names its state |
 //!
 //! A transaction's place is where its nonce was used, if that is known: no later block in which it stands
 //! for nothing replaces it.
@@ -34,12 +34,14 @@ mod options;
 mod prune;
 mod scan;
 mod sync;
+mod undo;
 mod unsaved;
 
 pub use error::StoreError;
 pub use prune::{PRUNE_KEYS_PER_CALL, TableSize};
 pub use scan::SCAN_ROWS;
 pub use sync::{ChunkError, Coverage, Covered, Save, Served, StateSnapshot};
+pub use undo::Undo;
 
 use crate::{
     database::{Batch, Database, DatabaseError},
@@ -54,7 +56,7 @@ use quorate_types::{
 use std::{
     collections::BTreeMap,
     path::{Path, PathBuf},
-    sync::{Arc, RwLock},
+    sync::{Arc, Mutex, RwLock},
     thread,
     time::{Duration, Instant},
 };
@@ -131,6 +133,8 @@ pub struct Commit<'a> {
     pub outcomes: Vec<Outcome>,
     /// The new values of the accounts that it changed.
     pub accounts: &'a BTreeMap<Identity, Account>,
+    /// What these accounts were before.
+    pub undo: Undo,
     /// The tree's new rows, prepared from the same accounts.
     pub changes: &'a Changeset,
     /// Whether to return only when this and everything before is on disk.
@@ -144,6 +148,8 @@ pub struct Store {
     database: Arc<dyn Database>,
     path: Arc<PathBuf>,
     tip: Arc<RwLock<StoredTip>>,
+    /// The first height whose block's replaced values are kept. Changed by the thread that commits.
+    undo_from: Arc<Mutex<Height>>,
 }
 
 impl Store {
@@ -339,6 +345,7 @@ impl Store {
             certificate,
             outcomes,
             accounts,
+            undo,
             changes,
             sync,
         } = commit;
@@ -370,6 +377,7 @@ impl Store {
             }
         }
         stage_accounts(accounts, height, &mut batch);
+        self.stage_undo(&undo, block.header(), certificate.is_some(), &mut batch);
         tree.store().stage(changes, &mut batch);
         batch.put(META, b"tip", key);
         self.write(&batch, sync)?;

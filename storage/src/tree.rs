@@ -69,6 +69,7 @@ mod chunk;
 mod hash;
 mod path;
 mod proof;
+mod revert;
 mod row;
 mod rows;
 mod span;

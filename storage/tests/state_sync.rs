@@ -2,16 +2,17 @@
 #![allow(missing_docs, clippy::unwrap_used)]
 
 use commonware_codec::{Copying, DecodeExt, Encode, EncodeSize};
-use quorate_crypto::{Digest, sha256};
+use quorate_crypto::{Digest, bls::Proof, sha256};
 use quorate_storage::{
     store::{
         ChunkError, Commit, Coverage, Covered, Save, Served, StateSnapshot, Store, StoreError,
-        tree_updates,
+        Undo, tree_updates,
     },
     tree::{CHUNK_MAX_ENTRIES, Chunk, TableRows, Tree},
 };
 use quorate_types::{
-    Account, Block, Epoch, EpochLength, Header, Height, Identity, Span, View,
+    Account, Block, Certificate, Epoch, EpochLength, Header, Height, Identity, Span, Subject, View,
+    VoteKind,
     genesis::{BlockLimits, Fees, Genesis, GenesisAccount, Protocol},
     state_key,
 };
@@ -90,6 +91,17 @@ impl Node {
     /// A block that changes some accounts.
     fn commit(&mut self, changed: impl Iterator<Item = u64>) -> Arc<Block> {
         let tip = self.store.tip();
+        self.commit_naming((tip.height, tip.state_root), changed, false)
+    }
+
+    /// A block that names a state and changes some accounts.
+    fn commit_naming(
+        &mut self,
+        (executed_height, state_root): (Height, Digest),
+        changed: impl Iterator<Item = u64>,
+        is_certified: bool,
+    ) -> Arc<Block> {
+        let tip = self.store.tip();
         let height = tip.height.next();
         let header = Header {
             chain: self.genesis.chain_id(),
@@ -99,8 +111,8 @@ impl Node {
             parent: tip.id,
             parent_view: View(height.0 - 1),
             timestamp_ms: height.0,
-            executed_height: tip.height,
-            state_root: tip.state_root,
+            executed_height,
+            state_root,
             body_root: Header::body_root_of(&[]),
         };
         let block = Arc::new(Block::new(header, Vec::new()).unwrap());
@@ -110,11 +122,31 @@ impl Node {
         };
         let accounts: BTreeMap<_, _> = changed.map(|number| (identity(number), account)).collect();
         let changes = self.tree.prepare(&tree_updates(&accounts)).unwrap();
+        let before = |identity: &Identity| self.store.account(identity).unwrap();
+        let absent: Vec<Identity> = accounts
+            .keys()
+            .copied()
+            .filter(|identity| before(identity).is_none())
+            .collect();
+        let before = accounts
+            .keys()
+            .map(|identity| (*identity, before(identity).unwrap_or_default()))
+            .collect();
+        let certificate = Certificate {
+            subject: Subject {
+                epoch: Epoch(0),
+                view: View(height.0),
+                kind: VoteKind::Finalize,
+                payload: block.id(),
+            },
+            proof: Proof::Threshold([8; 48]),
+        };
         let commit = Commit {
             block: block.clone(),
-            certificate: None,
+            certificate: is_certified.then_some(certificate),
             outcomes: Vec::new(),
             accounts: &accounts,
+            undo: Undo::of(&before, &absent),
             changes: &changes,
             sync: false,
         };
@@ -233,6 +265,60 @@ fn a_new_validator_has_the_whole_state_by_chunks_and_executes_on() {
             node.commit(0..100);
         }
         to.equals(&from);
+    }
+}
+
+#[test]
+fn the_state_that_the_newest_header_names_is_served_after_a_restart() {
+    for accounts in [1, 3, 30, 400, ACCOUNTS] {
+        let genesis = genesis(accounts);
+        let mut node = Node::new(&genesis);
+        let mut states = vec![(Height(0), node.tree.root())];
+        // How many states before its own each block names, and whether it has a finalization.
+        let named = [
+            (1, true),
+            (2, true),
+            (1, false),
+            (3, true),
+            (4, true),
+            (1, true),
+        ];
+        for (block, (behind, is_certified)) in (0_u64..).zip(named) {
+            let old = (0..50.min(accounts)).map(|n| (n * 131 + block * 17) % accounts);
+            let new = (0..50).map(|n| accounts + block * 40 + n);
+            let named = states[states.len().saturating_sub(behind)];
+            let tip = node.commit_naming(named, old.chain(new), is_certified);
+            states.push((tip.height(), node.tree.root()));
+            node = node.restart();
+            let (height, root) = named;
+            let Some((state, proof)) = node.store.named_state().unwrap() else {
+                assert!(
+                    !is_certified || height == Height(0),
+                    "block {}",
+                    tip.height()
+                );
+                continue;
+            };
+            assert!(is_certified);
+            let subject = proof.check(&genesis.chain_id()).unwrap();
+            assert_eq!((subject.height, subject.root), named);
+            assert_eq!((state.height(), state.root()), named);
+
+            let named_block = node.store.block(height).unwrap().unwrap().block;
+            let mut to = Node::new(&genesis);
+            to.fetch(&state, usize::MAX);
+            to.tree = to.store.finish_sync(named_block, None, root).unwrap();
+            let mut to = to.restart();
+            let next = node.store.block(height.next()).unwrap().unwrap().block;
+            assert_eq!(next.header().parent, to.store.tip().id);
+            // Nothing that the later blocks have added is there.
+            for number in 0..accounts + 40 * block + 50 {
+                let account = to.store.account(&identity(number)).unwrap();
+                let nonce = account.map_or(0, |account| account.nonce);
+                assert!(nonce <= height.0, "account {number} after block {height}");
+            }
+            to.commit(0..3);
+        }
     }
 }
 

@@ -4,7 +4,7 @@
 use commonware_codec::Encode;
 use quorate_crypto::{SecretKey, bls::Proof, sha256};
 use quorate_storage::{
-    store::{Commit, Store, StoreError, TransactionPlace, tree_updates},
+    store::{Commit, Store, StoreError, TransactionPlace, Undo, tree_updates},
     tree::{TableRows, Tree},
 };
 use quorate_types::{
@@ -135,6 +135,7 @@ fn commit(
         outcomes: outcomes(&block),
         block: Arc::new(block),
         accounts: &accounts,
+        undo: Undo::default(),
         changes: &changes,
         sync,
     };
@@ -623,6 +624,7 @@ fn commit_transactions(
         certificate: None,
         outcomes: outcomes.to_vec(),
         accounts: &accounts,
+        undo: Undo::default(),
         changes: &changes,
         sync: false,
     };

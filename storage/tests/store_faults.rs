@@ -4,7 +4,9 @@
 use commonware_codec::{Copying, DecodeExt};
 use quorate_storage::{
     database::{Batch, Database, DatabaseError, Rows},
-    store::{ChunkError, Commit, Coverage, Served, StateSnapshot, Store, StoreError, tree_updates},
+    store::{
+        ChunkError, Commit, Coverage, Served, StateSnapshot, Store, StoreError, Undo, tree_updates,
+    },
     tree::{CHUNK_MAX_ENTRIES, Chunk, MemoryStore, TableRows, Tree},
 };
 use quorate_types::{
@@ -105,6 +107,7 @@ fn commit_next(store: &Store, tree: &mut Tree<TableRows>) -> Result<(), StoreErr
         certificate: None,
         outcomes: Vec::new(),
         accounts: &accounts,
+        undo: Undo::default(),
         changes: &changes,
         sync: true,
     };
@@ -301,6 +304,7 @@ fn commit_full(store: &Store, tree: &mut Tree<TableRows>, transfers: u64) {
         certificate: None,
         outcomes,
         accounts: &accounts,
+        undo: Undo::default(),
         changes: &changes,
         sync: false,
     };

@@ -9,7 +9,7 @@ use super::{
 use anyhow::Context;
 use commonware_codec::EncodeSize as _;
 use quorate_storage::{
-    store::{Commit, Served, StateSnapshot, Store, tree_updates},
+    store::{Commit, Served, StateSnapshot, Store, Undo, tree_updates},
     tree::CHUNK_MAX_ENTRIES,
 };
 use quorate_types::{Account, Height, Identity, Span};
@@ -113,6 +113,8 @@ fn commits(
                 certificate: None,
                 outcomes: Vec::new(),
                 accounts: &changed,
+                // As large as the values that it replaces.
+                undo: Undo::of(&changed, &[]),
                 changes: &changes,
                 sync: true,
             },

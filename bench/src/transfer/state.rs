@@ -3,7 +3,7 @@
 use super::progress::Progress;
 use anyhow::Context;
 use quorate_crypto::{SecretKey, bls::Proof, sha256};
-use quorate_storage::store::{Commit, StateSnapshot, Store, tree_updates};
+use quorate_storage::store::{Commit, StateSnapshot, Store, Undo, tree_updates};
 use quorate_types::{
     Account, Block, Certificate, Digest, Epoch, EpochLength, Header, Height, Identity,
     SnapshotProof, Subject, View, VoteKind,
@@ -83,6 +83,7 @@ pub(super) fn make(
                 certificate: None,
                 outcomes: Vec::new(),
                 accounts: &new,
+                undo: Undo::default(),
                 changes: &changes,
                 sync: false,
             },
@@ -116,6 +117,7 @@ pub(super) fn change(
             certificate: None,
             outcomes: Vec::new(),
             accounts: &changed,
+            undo: Undo::default(),
             changes: &changes,
             sync: true,
         },

@@ -19,7 +19,7 @@ use crossbeam_channel::{Receiver, Sender, unbounded};
 use parking_lot::RwLock;
 use quorate_consensus::Finalized;
 use quorate_storage::{
-    store::{Commit, Store, tree_updates},
+    store::{Commit, Store, Undo, tree_updates},
     tree::{TableRows, Tree},
 };
 use quorate_types::{
@@ -197,6 +197,7 @@ impl Executor {
         (observer, slowest): (Observer, Slowest),
         metrics: Arc<NodeMetrics>,
     ) -> anyhow::Result<(Self, ExecutorHandle)> {
+        taker.starts(&store)?;
         let tip = store.tip();
         let mut roots = BTreeMap::new();
         let oldest = tip.height.0.saturating_sub(RECENT_ROOTS - 1);
@@ -352,11 +353,16 @@ impl Executor {
         let keys: BTreeSet<_> = touched.iter().map(|id| state_key(id).0).collect();
         let loaded = self.tree.load(&keys)?;
         let mut before = BTreeMap::new();
+        let mut absent = Vec::new();
         for identity in touched {
             let value = self.tree.get_loaded(&loaded, &state_key(&identity).0)?;
+            if value.is_none() {
+                absent.push(identity);
+            }
             before.insert(identity, decode_account(value.as_deref())?);
         }
         let execution = ledger::execute(&block, &leader, before);
+        let undo = Undo::of(&execution.before, &absent);
         self.accounts.will_change(block.height(), execution.before);
         let changes = self
             .tree
@@ -368,6 +374,7 @@ impl Executor {
                 certificate: finalized.certificate.clone(),
                 outcomes: execution.outcomes.clone(),
                 accounts: &execution.accounts,
+                undo,
                 changes: &changes,
                 sync,
             },

@@ -12,8 +12,11 @@
 //! RocksDB snapshot: it copies nothing and takes microseconds, so no commit waits for it. If the
 //! named state is older than the window, no snapshot is kept this time.
 //!
-//! Pins end with the process. The first header after a start that names a pinned state makes a
-//! snapshot too, so that a network that was restarted as a whole can serve at once.
+//! Pins end with the process. At a start, the state that the newest final header names is made from
+//! what the store kept of it ([`Store::named_state`]): a chain that has halted, because validators
+//! without a state are missing, could not serve them after a restart otherwise. The first header after a
+//! start that names a pinned state makes a snapshot too, so that validators that were started together
+//! offer the same one.
 //!
 //! # How long
 //!
@@ -24,7 +27,7 @@
 use crate::clock::Clock;
 use parking_lot::Mutex;
 use quorate_consensus::{Finalized, Moment};
-use quorate_storage::store::{StateSnapshot, Store};
+use quorate_storage::store::{StateSnapshot, Store, StoreError};
 use quorate_types::{Header, Height, SnapshotProof, limits::MAX_SNAPSHOT_HEADERS};
 use std::{collections::VecDeque, sync::Arc, time::Duration};
 use tracing::debug;
@@ -167,6 +170,17 @@ impl SnapshotTaker {
             chosen: None,
             first: true,
         }
+    }
+
+    /// Upon a start: keeps the state that the newest final header names.
+    pub(crate) fn starts(&self, store: &Store) -> Result<(), StoreError> {
+        if self.interval > 0
+            && let Some((state, proof)) = store.named_state()?
+        {
+            debug!(height = %state.height(), "a snapshot for state sync, from before the start");
+            self.snapshots.keep(state, proof);
+        }
+        Ok(())
     }
 
     /// Upon a block that was executed and stored.

@@ -97,9 +97,8 @@ impl SyncRpc {
 /// What the operator can do if no peer has a snapshot.
 fn remedy(progress: &Progress) -> Option<String> {
     progress.lacks_snapshots.then(|| {
-        "a peer that was started again has a snapshot after its next block, and one with `snapshot_interval = \
-         0` has none. On a halted chain, copy the database of another node, or import a snapshot that a node \
-         which kept running exports (OPERATING.md, \"It waits for a snapshot\")"
+        "a peer with `snapshot_interval = 0` has none, nor one of an older version. Link another node, copy its \
+         database, or import a snapshot that it exports (OPERATING.md, \"It waits for a snapshot\")"
             .to_owned()
     })
 }

@@ -1,9 +1,9 @@
 //! Validators that fall so far behind that they have to fetch the state, while all other faults go on.
 //!
 //! From chance of its own: a seed without them draws the world that it always drew. A validator without a
-//! state counts as faulty, so there are at most f of them and of Byzantine ones that may fall silent:
-//! snapshots end with the processes that hold them, and if the others need a laggard for a quorum, no new
-//! one comes for it.
+//! state counts as faulty, so there are at most f of them and of Byzantine ones that may fall silent. Other
+//! faults may make more of them, and stop all processes: the chain halts then, until they have fetched the
+//! state from those that were started again with it.
 
 use crate::{
     adversary::Attack,
@@ -12,6 +12,9 @@ use crate::{
 use rand::{RngExt, SeedableRng, seq::SliceRandom};
 use rand_chacha::ChaCha8Rng;
 use std::{ops::Range, time::Duration};
+
+/// Of 100 seeds, how many draw this.
+const PERCENT: u32 = 25;
 
 /// How many times as long as others such a run is: blocks must come and be deleted meanwhile.
 pub(super) const TIMES_AS_LONG: u32 = 3;
@@ -23,8 +26,14 @@ pub(super) struct Lag {
     count: usize,
 }
 
+/// The laggards of a seed, if it draws them.
+pub(super) fn drawn(seed: u64) -> Option<Lag> {
+    let mut rng = ChaCha8Rng::seed_from_u64(seed ^ 0x1a_99);
+    (rng.random_range(0..100) < PERCENT).then(|| Lag::of(seed))
+}
+
 impl Lag {
-    /// The laggards of a seed.
+    /// The laggards of a seed, whether it draws them or not.
     pub(super) fn of(seed: u64) -> Self {
         Self {
             rng: ChaCha8Rng::seed_from_u64(seed ^ 0x57_a7e5),

@@ -170,6 +170,7 @@ impl Store {
                 block: None,
                 certificate: None,
             })),
+            undo_from: Arc::default(),
         }
     }
 
@@ -279,6 +280,8 @@ impl Store {
             let mut tip = self.tip.write().unwrap_or_else(|e| e.into_inner());
             tip.state_root = root;
         }
+        let first = self.first_undo()?;
+        *self.undo_from.lock().unwrap_or_else(|e| e.into_inner()) = first;
         Ok(())
     }
 }

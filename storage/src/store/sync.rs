@@ -15,13 +15,15 @@
 //! hash, not by nibbles, so that they have 8,192 to 16,384 accounts whatever the state's size. The
 //! rows of the account table are under the key hash, with the height of the last change, so that a
 //! chunk is one range of them. A snapshot is RocksDB's own, pinned between two commits: nothing is
-//! copied and no commit waits; it lasts as long as the process. Each served chunk is hashed against
-//! the root before it is sent.
+//! copied and no commit waits; it lasts as long as the process. After a start there is one of the state
+//! that the newest header names, made from the newest one and what was replaced since (`undo`). Each
+//! served chunk is hashed against the root before it is sent.
 
 use super::{
     ACCOUNTS, BLOCKS, IDS, META, NODES, ROOTS, SYNC, Store, StoreError, StoredTip, failed,
     height_key,
     prune::{BASE, PRUNED},
+    undo::{Replaced, Undone},
     unsaved::Unsaved,
 };
 use crate::{
@@ -45,8 +47,15 @@ pub struct StateSnapshot {
     root: Digest,
     path: Arc<PathBuf>,
     rows: Arc<dyn Rows>,
+    /// What blocks since have replaced, if the rows are those of a later state.
+    replaced: Replaced,
     /// Opened at the first chunk, since that reads the upper branches.
-    tree: OnceLock<Tree<SnapshotRows>>,
+    opened: OnceLock<Opened>,
+}
+
+struct Opened {
+    rows: Arc<dyn Rows>,
+    tree: Tree<SnapshotRows>,
 }
 
 /// A snapshot's answer for a span.
@@ -61,7 +70,7 @@ pub enum Served {
 /// An account, and the height of its last change.
 type AccountRow = [u8; Account::SIZE + Height::SIZE];
 
-struct SnapshotRows(Arc<dyn Rows>);
+pub(super) struct SnapshotRows(pub(super) Arc<dyn Rows>);
 
 impl NodeStore for SnapshotRows {
     fn get(&self, key: &RowKey) -> Result<Option<Vec<u8>>, DatabaseError> {
@@ -94,12 +103,11 @@ impl StateSnapshot {
     ///
     /// If the database cannot be read or is damaged.
     pub fn chunk(&self, span: &Span, since: Height) -> Result<Served, StoreError> {
-        let tree = match self.tree.get() {
-            Some(tree) => tree,
+        let Opened { rows, tree } = match self.opened.get() {
+            Some(opened) => opened,
             None => {
-                let opened = Tree::open(SnapshotRows(self.rows.clone()));
-                let opened = opened.map_err(|error| self.tree_error(error))?;
-                self.tree.get_or_init(|| opened)
+                let opened = self.open().map_err(|error| self.tree_error(error))?;
+                self.opened.get_or_init(|| opened)
             }
         };
         let way = tree.way_to(span);
@@ -113,7 +121,7 @@ impl StateSnapshot {
             }
             entries.len() <= CHUNK_MAX_ENTRIES
         };
-        let read = self.rows.visit(ACCOUNTS, span.first(), below, &mut collect);
+        let read = rows.visit(ACCOUNTS, span.first(), below, &mut collect);
         read.map_err(|source| failed(&self.path, source))?;
         if entries.len() > CHUNK_MAX_ENTRIES {
             return Ok(Served::TooMany);
@@ -137,6 +145,15 @@ impl StateSnapshot {
             .filter(|(_, row)| row[Account::SIZE..] > height_key(since)[..]);
         let changed = changed.map(|(key, row)| (key, &row[..Account::SIZE]));
         Ok(Served::Chunk(Chunk::new(span, siblings, since.0, changed)))
+    }
+
+    fn open(&self) -> Result<Opened, tree::TreeError> {
+        let mut rows = self.rows.clone();
+        if !self.replaced.is_empty() {
+            rows = Arc::new(Undone::open(rows, self.height, &self.replaced)?);
+        }
+        let tree = Tree::open(SnapshotRows(rows.clone()))?;
+        Ok(Opened { rows, tree })
     }
 
     fn tree_error(&self, error: tree::TreeError) -> StoreError {
@@ -288,12 +305,23 @@ impl Store {
     /// they like.
     pub fn pin(&self) -> StateSnapshot {
         let tip = self.tip();
+        self.pin_before(tip.height, tip.state_root, Replaced::new())
+    }
+
+    /// The state after an earlier block, given what was replaced since.
+    pub(super) fn pin_before(
+        &self,
+        height: Height,
+        root: Digest,
+        replaced: Replaced,
+    ) -> StateSnapshot {
         StateSnapshot {
-            height: tip.height,
-            root: tip.state_root,
+            height,
+            root,
             path: self.path.clone(),
             rows: self.database.snapshot(),
-            tree: OnceLock::new(),
+            replaced,
+            opened: OnceLock::new(),
         }
     }
 
@@ -311,6 +339,7 @@ impl Store {
         let tip = self.tip().height;
         while self.prune(tip, u64::MAX)? < tip {}
         let mut batch = Batch::default();
+        self.stage_undo_removal(&mut batch)?;
         batch.put(SYNC, Span::ALL.encode(), covered_row(tip, &[]));
         self.write(&batch, true)
     }
@@ -499,6 +528,7 @@ impl Store {
             block: Some(block),
             certificate,
         };
+        *self.undo_from.lock().unwrap_or_else(|e| e.into_inner()) = height.next();
         self.open_tree()
     }
 

@@ -21,9 +21,9 @@ const ROW_BYTES_PER_KEY: usize = 1536;
 ///
 /// Write the rows, then give it to [`Tree::commit`]; or drop it, and nothing has changed.
 pub struct Changeset {
-    before: Digest,
-    root: Digest,
-    rows: RowWriter,
+    pub(super) before: Digest,
+    pub(super) root: Digest,
+    pub(super) rows: RowWriter,
 }
 
 impl Changeset {
