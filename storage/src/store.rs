@@ -54,7 +54,7 @@ use quorate_types::{
     state_key,
 };
 use std::{
-    collections::BTreeMap,
+    collections::{BTreeMap, VecDeque},
     path::{Path, PathBuf},
     sync::{Arc, Mutex, RwLock},
     thread,
@@ -148,8 +148,8 @@ pub struct Store {
     database: Arc<dyn Database>,
     path: Arc<PathBuf>,
     tip: Arc<RwLock<StoredTip>>,
-    /// The first height whose block's replaced values are kept. Changed by the thread that commits.
-    undo_from: Arc<Mutex<Height>>,
+    /// The heights whose blocks' replaced values are kept, ascending.
+    kept_undo: Arc<Mutex<VecDeque<Height>>>,
 }
 
 impl Store {

@@ -56,6 +56,8 @@ struct Node {
     genesis: Genesis,
     store: Store,
     tree: Tree<TableRows>,
+    /// Whether it stores what blocks replace.
+    keeps_undo: bool,
 }
 
 impl Node {
@@ -67,6 +69,7 @@ impl Node {
             genesis: genesis.clone(),
             store,
             tree,
+            keeps_undo: true,
         }
     }
 
@@ -77,6 +80,7 @@ impl Node {
             genesis,
             store,
             tree,
+            keeps_undo,
         } = self;
         drop((store, tree));
         let (store, tree) = Store::open(&path(&folder), &genesis).unwrap();
@@ -85,6 +89,7 @@ impl Node {
             genesis,
             store,
             tree,
+            keeps_undo,
         }
     }
 
@@ -146,7 +151,10 @@ impl Node {
             certificate: is_certified.then_some(certificate),
             outcomes: Vec::new(),
             accounts: &accounts,
-            undo: Undo::of(&before, &absent),
+            undo: match self.keeps_undo {
+                true => Undo::of(&before, &absent),
+                false => Undo::default(),
+            },
             changes: &changes,
             sync: false,
         };
@@ -323,6 +331,25 @@ fn the_state_that_the_newest_header_names_is_served_after_a_restart() {
 }
 
 #[test]
+fn a_state_that_does_not_have_the_named_root_is_not_served_after_a_restart() {
+    let mut node = Node::new(&genesis(700));
+    let mut named = (Height(0), node.tree.root());
+    for keeps_undo in [true, true, false] {
+        node.keeps_undo = keeps_undo;
+        let tip = node.commit_naming(named, 0..50, true);
+        named = (tip.height(), node.tree.root());
+        node = node.restart();
+    }
+    assert!(node.store.named_state().unwrap().is_none());
+    node.keeps_undo = true;
+    for _ in 0..2 {
+        let tip = node.commit_naming(named, 10..60, true);
+        named = (tip.height(), node.tree.root());
+    }
+    assert!(node.restart().store.named_state().unwrap().is_some());
+}
+
+#[test]
 fn only_what_changed_since_is_fetched_by_who_had_an_older_state() {
     let genesis = genesis(ACCOUNTS);
     let mut to = Node::new(&genesis);
@@ -422,6 +449,7 @@ fn accounts_that_no_state_has_are_gone_after_a_sync() {
         genesis,
         store,
         tree,
+        keeps_undo: true,
     };
     to.fetch(&snapshot, usize::MAX);
     to.tree = to.store.finish_sync(block, None, snapshot.root()).unwrap();
@@ -678,6 +706,7 @@ fn a_database_of_the_version_before_is_brought_to_this_one() {
             genesis: genesis.clone(),
             store,
             tree,
+            keeps_undo: true,
         };
         upgraded.equals(&expected);
         let account = upgraded.store.account(&identity(7)).unwrap().unwrap();

@@ -109,6 +109,7 @@ impl Store {
         }
         let tree = store.open_tree()?;
         store.load_tip(tree.root())?;
+        store.load_undo()?;
         store.make_durable()?;
         Ok((store, tree))
     }
@@ -170,7 +171,7 @@ impl Store {
                 block: None,
                 certificate: None,
             })),
-            undo_from: Arc::default(),
+            kept_undo: Arc::default(),
         }
     }
 
@@ -280,8 +281,6 @@ impl Store {
             let mut tip = self.tip.write().unwrap_or_else(|e| e.into_inner());
             tip.state_root = root;
         }
-        let first = self.first_undo()?;
-        *self.undo_from.lock().unwrap_or_else(|e| e.into_inner()) = first;
         Ok(())
     }
 }

@@ -65,7 +65,7 @@ impl Store {
         Ok(self.height_in(PRUNED)?.unwrap_or(Height(1)))
     }
 
-    fn height_in(&self, name: &[u8]) -> Result<Option<Height>, StoreError> {
+    pub(super) fn height_in(&self, name: &[u8]) -> Result<Option<Height>, StoreError> {
         let bytes = self.get(META, name)?;
         let height = |bytes: Vec<u8>| Height::decode(Copying(&bytes));
         let height = bytes.map(height).transpose();

@@ -23,7 +23,6 @@ use super::{
     ACCOUNTS, BLOCKS, IDS, META, NODES, ROOTS, SYNC, Store, StoreError, StoredTip, failed,
     height_key,
     prune::{BASE, PRUNED},
-    undo::{Replaced, Undone},
     unsaved::Unsaved,
 };
 use crate::{
@@ -47,15 +46,8 @@ pub struct StateSnapshot {
     root: Digest,
     path: Arc<PathBuf>,
     rows: Arc<dyn Rows>,
-    /// What blocks since have replaced, if the rows are those of a later state.
-    replaced: Replaced,
     /// Opened at the first chunk, since that reads the upper branches.
-    opened: OnceLock<Opened>,
-}
-
-struct Opened {
-    rows: Arc<dyn Rows>,
-    tree: Tree<SnapshotRows>,
+    tree: OnceLock<Tree<SnapshotRows>>,
 }
 
 /// A snapshot's answer for a span.
@@ -103,11 +95,12 @@ impl StateSnapshot {
     ///
     /// If the database cannot be read or is damaged.
     pub fn chunk(&self, span: &Span, since: Height) -> Result<Served, StoreError> {
-        let Opened { rows, tree } = match self.opened.get() {
-            Some(opened) => opened,
+        let tree = match self.tree.get() {
+            Some(tree) => tree,
             None => {
-                let opened = self.open().map_err(|error| self.tree_error(error))?;
-                self.opened.get_or_init(|| opened)
+                let opened = Tree::open(SnapshotRows(self.rows.clone()));
+                let opened = opened.map_err(|error| self.tree_error(error))?;
+                self.tree.get_or_init(|| opened)
             }
         };
         let way = tree.way_to(span);
@@ -121,7 +114,7 @@ impl StateSnapshot {
             }
             entries.len() <= CHUNK_MAX_ENTRIES
         };
-        let read = rows.visit(ACCOUNTS, span.first(), below, &mut collect);
+        let read = self.rows.visit(ACCOUNTS, span.first(), below, &mut collect);
         read.map_err(|source| failed(&self.path, source))?;
         if entries.len() > CHUNK_MAX_ENTRIES {
             return Ok(Served::TooMany);
@@ -145,15 +138,6 @@ impl StateSnapshot {
             .filter(|(_, row)| row[Account::SIZE..] > height_key(since)[..]);
         let changed = changed.map(|(key, row)| (key, &row[..Account::SIZE]));
         Ok(Served::Chunk(Chunk::new(span, siblings, since.0, changed)))
-    }
-
-    fn open(&self) -> Result<Opened, tree::TreeError> {
-        let mut rows = self.rows.clone();
-        if !self.replaced.is_empty() {
-            rows = Arc::new(Undone::open(rows, self.height, &self.replaced)?);
-        }
-        let tree = Tree::open(SnapshotRows(rows.clone()))?;
-        Ok(Opened { rows, tree })
     }
 
     fn tree_error(&self, error: tree::TreeError) -> StoreError {
@@ -305,23 +289,21 @@ impl Store {
     /// they like.
     pub fn pin(&self) -> StateSnapshot {
         let tip = self.tip();
-        self.pin_before(tip.height, tip.state_root, Replaced::new())
+        self.state_of((tip.height, tip.state_root), self.database.snapshot())
     }
 
-    /// The state after an earlier block, given what was replaced since.
-    pub(super) fn pin_before(
+    /// The state after a block, in these rows.
+    pub(super) fn state_of(
         &self,
-        height: Height,
-        root: Digest,
-        replaced: Replaced,
+        (height, root): (Height, Digest),
+        rows: Arc<dyn Rows>,
     ) -> StateSnapshot {
         StateSnapshot {
             height,
             root,
             path: self.path.clone(),
-            rows: self.database.snapshot(),
-            replaced,
-            opened: OnceLock::new(),
+            rows,
+            tree: OnceLock::new(),
         }
     }
 
@@ -339,7 +321,6 @@ impl Store {
         let tip = self.tip().height;
         while self.prune(tip, u64::MAX)? < tip {}
         let mut batch = Batch::default();
-        self.stage_undo_removal(&mut batch)?;
         batch.put(SYNC, Span::ALL.encode(), covered_row(tip, &[]));
         self.write(&batch, true)
     }
@@ -516,6 +497,7 @@ impl Store {
         batch.put(IDS, block.id(), key);
         batch.put(ROOTS, key, root);
         batch.put(META, b"tip", key);
+        self.stage_undo_removal(height, &mut batch);
         for covered in coverage.parts() {
             batch.delete(SYNC, covered.span.encode());
         }
@@ -528,7 +510,6 @@ impl Store {
             block: Some(block),
             certificate,
         };
-        *self.undo_from.lock().unwrap_or_else(|e| e.into_inner()) = height.next();
         self.open_tree()
     }
 

@@ -16,27 +16,33 @@ use crate::{
     tree::{self, BUCKET_LIMIT, Prefix, SpanNodes as _, Tree, TreeError},
 };
 use bytes::BufMut;
-use commonware_codec::{Copying, Encode, ReadExt, Write};
+use commonware_codec::{Copying, Encode, FixedSize, ReadExt, Write};
 use quorate_types::{
-    Account, Certificate, Header, Height, Identity, SnapshotProof, Span,
+    Account, Certificate, Digest, Header, Height, Identity, SnapshotProof, Span,
     limits::MAX_SNAPSHOT_HEADERS, state_key,
 };
-use std::{collections::BTreeMap, sync::Arc};
+use std::{
+    collections::{BTreeMap, VecDeque},
+    sync::{Arc, MutexGuard},
+};
 
 /// In `meta`, followed by a block's height.
 const UNDO: &[u8] = b"undo";
+
+/// In `meta`: the height after which every block was stored with what it replaced.
+const UNDO_SINCE: &[u8] = b"since-undo";
 
 /// What the accounts that a block changes were before it, encoded.
 #[derive(Default)]
 pub struct Undo(Vec<u8>);
 
 /// By state keys; `None` for an account that there was not.
-pub(super) type Replaced = BTreeMap<tree::Key, Option<Account>>;
+type Replaced = BTreeMap<tree::Key, Option<Account>>;
 
 impl Undo {
     /// From the accounts before a block, of which some, ascending, are not in the state yet.
     pub fn of(before: &BTreeMap<Identity, Account>, absent: &[Identity]) -> Self {
-        let mut row = Vec::with_capacity(before.len() * (32 + 1 + 16));
+        let mut row = Vec::with_capacity(before.len() * (Identity::SIZE + 1 + Account::SIZE));
         for (identity, account) in before {
             identity.write(&mut row);
             if absent.binary_search(identity).is_ok() {
@@ -71,38 +77,51 @@ impl Store {
         is_certified: bool,
         batch: &mut Batch,
     ) {
-        batch.put(META, undo_key(header.height), &undo.0);
-        if is_certified {
-            let mut kept = self.undo_from.lock().unwrap_or_else(|e| e.into_inner());
-            while *kept <= header.executed_height {
-                batch.delete(META, undo_key(*kept));
-                *kept = kept.next();
-            }
+        let mut kept = self.kept_undo();
+        if !undo.0.is_empty() {
+            batch.put(META, undo_key(header.height), &undo.0);
+            kept.push_back(header.height);
+        }
+        while is_certified
+            && let Some(height) = kept.front().filter(|kept| **kept <= header.executed_height)
+        {
+            batch.delete(META, undo_key(*height));
+            kept.pop_front();
         }
     }
 
-    /// The first height whose replaced values are kept.
-    pub(super) fn first_undo(&self) -> Result<Height, StoreError> {
-        let rows = self.database.rows_from(META, UNDO, 1);
-        let rows = rows.map_err(|source| failed(&self.path, source))?;
-        let height = rows.first().and_then(|(key, _)| key.strip_prefix(UNDO));
-        let height = height.and_then(|height| height.try_into().ok());
-        Ok(height.map_or(self.tip().height.next(), |height| {
-            Height(u64::from_be_bytes(height))
-        }))
+    /// Learns at a start what is kept, and from which height on: a database of an earlier version has
+    /// blocks without it.
+    pub(super) fn load_undo(&self) -> Result<(), StoreError> {
+        let mut kept = self.kept_undo();
+        kept.clear();
+        let mut keep = |key: &[u8], _: &[u8]| {
+            let height = key.strip_prefix(UNDO);
+            if let Some(height) = height.and_then(|height| height.try_into().ok()) {
+                kept.push_back(Height(u64::from_be_bytes(height)));
+            }
+            height.is_some()
+        };
+        let read = self.database.visit(META, UNDO, None, &mut keep);
+        read.map_err(|source| failed(&self.path, source))?;
+        if self.get(META, UNDO_SINCE)?.is_none() {
+            let mut batch = Batch::default();
+            batch.put(META, UNDO_SINCE, height_key(self.tip().height));
+            self.write(&batch, false)?;
+        }
+        Ok(())
     }
 
-    /// Deletes all replaced values: the state is about to be another one.
-    pub(super) fn stage_undo_removal(&self, batch: &mut Batch) -> Result<(), StoreError> {
-        let mut remove = |key: &[u8], _: &[u8]| {
-            let is_one = key.starts_with(UNDO);
-            if is_one {
-                batch.delete(META, key);
-            }
-            is_one
-        };
-        let read = self.database.visit(META, UNDO, None, &mut remove);
-        read.map_err(|source| failed(&self.path, source))
+    fn kept_undo(&self) -> MutexGuard<'_, VecDeque<Height>> {
+        self.kept_undo.lock().unwrap_or_else(|e| e.into_inner())
+    }
+
+    /// Deletes all replaced values: what follows a height is about to be the state of other blocks.
+    pub(super) fn stage_undo_removal(&self, since: Height, batch: &mut Batch) {
+        for height in self.kept_undo().drain(..) {
+            batch.delete(META, undo_key(height));
+        }
+        batch.put(META, UNDO_SINCE, height_key(since));
     }
 
     /// The state that the newest block names, and what certifies it: for the time after a start, when no
@@ -123,7 +142,11 @@ impl Store {
             ..
         } = *block.header();
         let count = tip.height.0 - height.0 + 1;
-        if height == Height(0) || count > MAX_SNAPSHOT_HEADERS as u64 {
+        let since = self.height_in(UNDO_SINCE)?;
+        if height == Height(0)
+            || since.is_none_or(|since| height < since)
+            || count > MAX_SNAPSHOT_HEADERS as u64
+        {
             return Ok(None);
         }
         let mut headers = Vec::new();
@@ -135,9 +158,8 @@ impl Store {
         }
         let mut replaced = Replaced::new();
         for height in (height.next().0..=tip.height.0).rev().map(Height) {
-            let Some(row) = self.get(META, &undo_key(height))? else {
-                return Ok(None);
-            };
+            // A block that has changed nothing has none.
+            let row = self.get(META, &undo_key(height))?.unwrap_or_default();
             let read = Undo::read_into(&row, &mut replaced);
             read.map_err(|error| self.damaged("replaced values", &error))?;
         }
@@ -145,16 +167,28 @@ impl Store {
             headers,
             finalization: Certificate::clone(finalization),
         };
-        Ok(Some((self.pin_before(height, root, replaced), proof)))
+        let newest = self.database.snapshot();
+        let undone = Undone::open(newest, height, &replaced);
+        let (undone, made) = undone.map_err(|error| self.tree_error(error))?;
+        if made != root {
+            // A program that does not store what blocks replace has written some of them.
+            return Ok(None);
+        }
+        let state = self.state_of((height, root), Arc::new(undone));
+        Ok(Some((state, proof)))
     }
 }
 
-fn undo_key(height: Height) -> Vec<u8> {
-    [UNDO, &height_key(height)].concat()
+fn undo_key(height: Height) -> [u8; UNDO.len() + 8] {
+    let mut key = [0; UNDO.len() + 8];
+    let (name, number) = key.split_at_mut(UNDO.len());
+    name.copy_from_slice(UNDO);
+    number.copy_from_slice(&height_key(height));
+    key
 }
 
 /// Rows of an earlier state, over those of a later one.
-pub(super) struct Undone {
+struct Undone {
     later: Arc<dyn Rows>,
     /// Whole rows.
     accounts: BTreeMap<tree::Key, Option<Vec<u8>>>,
@@ -162,12 +196,12 @@ pub(super) struct Undone {
 }
 
 impl Undone {
-    /// The rows of the state after a block, some of whose accounts were replaced since.
-    pub(super) fn open(
+    /// The rows of the state after a block, some of whose accounts were replaced since; and its root.
+    fn open(
         later: Arc<dyn Rows>,
         height: Height,
         replaced: &Replaced,
-    ) -> Result<Self, TreeError> {
+    ) -> Result<(Self, Digest), TreeError> {
         // At that height at the latest they were changed: a receiver gets rather too many.
         let row = |account: &Account| (*account, height).encode().to_vec();
         let mut undone = Self {
@@ -185,7 +219,7 @@ impl Undone {
         undone.nodes = nodes
             .map(|(key, row)| (key.as_ref().to_vec(), row.to_vec()))
             .collect();
-        Ok(undone)
+        Ok((undone, changes.root()))
     }
 
     /// The entries under a prefix, or more than a bucket may have.
