@@ -349,7 +349,7 @@ impl Server {
                 None => pruned(store, from),
             },
             Request::Snapshot => {
-                let newest = snapshots.newest();
+                let newest = snapshots.offer();
                 let proof = newest.map(|snapshot| Box::new(snapshot.proof.clone()));
                 Ok(Some(Message::SnapshotReply(proof)))
             }

@@ -20,8 +20,10 @@
 //!
 //! # How long
 //!
-//! The two newest are kept, and each that was used within the last minute, for half an hour and six
-//! at most: overwritten rows stay on disk while a snapshot holds them, and the blocks since the oldest
+//! The two newest are kept, each that was used within the last minute, for half an hour, and each that was
+//! offered within the last seconds, since a receiver hears several peers before it chooses. Six are
+//! kept at most, and those in use before others: new ones may come faster than a state can be fetched.
+//! Overwritten rows stay on disk while a snapshot holds them, and the blocks since the oldest
 //! snapshot are kept whatever the retention, since the receiver needs them afterwards.
 
 use crate::clock::Clock;
@@ -44,6 +46,9 @@ const MAX_KEPT: usize = 6;
 /// How long a snapshot is kept after it was last used.
 const USE_LASTS: Duration = Duration::from_secs(60);
 
+/// How long a snapshot is kept after it was last offered.
+const OFFER_LASTS: Duration = Duration::from_secs(5);
+
 /// How long a snapshot is kept at most.
 const MAX_AGE: Duration = Duration::from_secs(30 * 60);
 
@@ -54,8 +59,40 @@ pub struct Snapshot {
     /// What certifies it.
     pub proof: SnapshotProof,
     taken: Moment,
-    /// When a part of it was last requested.
-    used: Mutex<Option<Moment>>,
+    last: Mutex<Last>,
+}
+
+/// When a snapshot was last of use to a peer.
+#[derive(Clone, Copy, Default)]
+struct Last {
+    /// When a part of it was requested.
+    used: Option<Moment>,
+    /// When it was offered.
+    offered: Option<Moment>,
+}
+
+/// What a snapshot is kept for. Those of the least are dropped first.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Need {
+    Spare,
+    Offered,
+    Used,
+}
+
+impl Snapshot {
+    fn need(&self, now: Moment) -> Need {
+        let last = *self.last.lock();
+        let within = |moment: Option<Moment>, lasts| moment.is_some_and(|at| now.since(at) < lasts);
+        if now.since(self.taken) >= MAX_AGE {
+            Need::Spare
+        } else if within(last.used, USE_LASTS) {
+            Need::Used
+        } else if within(last.offered, OFFER_LASTS) {
+            Need::Offered
+        } else {
+            Need::Spare
+        }
+    }
 }
 
 /// The snapshots, newest last.
@@ -78,11 +115,18 @@ impl Snapshots {
         self.kept.lock().back().cloned()
     }
 
+    /// The newest snapshot, which a peer is told of.
+    pub fn offer(&self) -> Option<Arc<Snapshot>> {
+        let newest = self.newest()?;
+        newest.last.lock().offered = Some(self.clock.now());
+        Some(newest)
+    }
+
     /// The snapshot of a height, which counts as used.
     pub fn at(&self, height: Height) -> Option<Arc<Snapshot>> {
         let kept = self.kept.lock();
         let snapshot = kept.iter().find(|kept| kept.state.height() == height)?;
-        *snapshot.used.lock() = Some(self.clock.now());
+        snapshot.last.lock().used = Some(self.clock.now());
         Some(snapshot.clone())
     }
 
@@ -104,7 +148,7 @@ impl Snapshots {
     pub(crate) fn forget_use(&self, height: Height) {
         for snapshot in self.kept.lock().iter() {
             if snapshot.state.height() == height {
-                *snapshot.used.lock() = None;
+                *snapshot.last.lock() = Last::default();
             }
         }
     }
@@ -113,13 +157,11 @@ impl Snapshots {
     fn expire(&self) -> Option<Height> {
         let now = self.clock.now();
         let mut kept = self.kept.lock();
-        let unused = kept.len().saturating_sub(KEPT_UNUSED);
+        let older = kept.len().saturating_sub(KEPT_UNUSED);
         let mut place = 0;
         kept.retain(|snapshot| {
             place += 1;
-            let is_young = now.since(snapshot.taken) < MAX_AGE;
-            let is_used = |used: Moment| now.since(used) < USE_LASTS;
-            place > unused || (is_young && snapshot.used.lock().is_some_and(is_used))
+            place > older || snapshot.need(now) > Need::Spare
         });
         kept.front().map(|snapshot| snapshot.state.height())
     }
@@ -133,10 +175,14 @@ impl Snapshots {
                 state,
                 proof,
                 taken,
-                used: Mutex::default(),
+                last: Mutex::default(),
             }));
             if kept.len() > MAX_KEPT {
-                kept.pop_front();
+                let older = kept.iter().take(MAX_KEPT).enumerate();
+                let least = older.min_by_key(|(_, snapshot)| snapshot.need(taken));
+                if let Some((place, _)) = least {
+                    kept.remove(place);
+                }
             }
         }
         self.expire();

@@ -670,6 +670,37 @@ fn it_goes_on_after_a_crash_and_when_nobody_has_the_target_any_longer() {
 }
 
 #[test]
+fn a_snapshot_that_is_of_use_outlasts_newer_ones_that_are_not() {
+    let mut source = source();
+    let snapshots = source.snapshots.clone();
+    let used = snapshots.newest().expect("there is one").state.height();
+    assert!(snapshots.at(used).is_some());
+    source.grow(INTERVAL, some);
+    let offered = snapshots.offer().expect("there is one").state.height();
+    assert!(offered > used);
+    for _ in 0..12 {
+        source.grow(INTERVAL, some);
+        let heights = snapshots.heights();
+        assert!(heights.contains(&used), "{heights:?}");
+        assert!(heights.contains(&offered), "{heights:?}");
+        assert!(heights.len() <= 4, "{heights:?}");
+    }
+    // More are in use than are kept: the newest is kept in any case.
+    for _ in 0..12 {
+        source.grow(INTERVAL, some);
+        let newest = snapshots.newest().expect("there is one").state.height();
+        assert!(snapshots.at(newest).is_some());
+        assert!(snapshots.heights().len() <= 6, "{:?}", snapshots.heights());
+    }
+    assert!(!snapshots.heights().contains(&offered));
+    for height in snapshots.heights() {
+        snapshots.forget_use(height);
+    }
+    source.grow(INTERVAL, some);
+    assert_eq!(snapshots.heights().len(), 2);
+}
+
+#[test]
 fn the_target_moves_while_it_syncs() {
     let mut source = source();
     let mut world = World::new(&source.genesis);
