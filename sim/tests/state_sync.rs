@@ -100,6 +100,33 @@ fn liars_crashes_and_disk_errors_cost_it_time_and_nothing_else() {
     assert!(syncs > 30, "{syncs}");
 }
 
+/// One validator lost its database, another one stays away, and the others have no snapshot from before
+/// their start. The newest state is named by no block yet, and no block can come.
+#[test]
+fn a_chain_that_halted_and_was_restarted_serves_the_state_that_it_lacks() {
+    for seed in seeds(10) {
+        let mut scenario = Scenario::new(seed, 4, Duration::from_secs(20));
+        scenario.retention = Some(40);
+        scenario.snapshot_interval = 1_000_000;
+        scenario.transfers_per_second = 40;
+        scenario.must_recover = true;
+        let lost = seed as usize % 4;
+        let away = (lost + 1 + seed as usize / 4 % 3) % 4;
+        let mut others = scenario.all();
+        others.retain(|validator| *validator != away);
+        scenario.faults = vec![
+            (ms(10_000), Fault::Crash(scenario.all())),
+            (ms(10_100), Fault::LoseDatabase(lost)),
+            (ms(10_200), Fault::Restart(others)),
+            (ms(18_000), Fault::Heal),
+        ];
+        let report = run(scenario);
+        let times = whole(&report.state_syncs);
+        let at = Duration::from_micros(times.voted.unwrap().0);
+        assert!(at < ms(17_000), "seed {seed}: {times:?}");
+    }
+}
+
 /// How long a validator may take from the last part of the state to its next vote.
 const TO_VOTE: Duration = Duration::from_secs(2);
 

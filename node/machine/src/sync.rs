@@ -408,10 +408,19 @@ impl StateSync {
         covered.unwrap_or(self.parts.store.tip().height)
     }
 
-    /// Chooses the newest snapshot, if there is no target or no peer has it.
+    /// Chooses the newest snapshot, if there is no target, if no peer has it, or if so few have it that all
+    /// of them may be faulty, while more offer a newer one.
     fn choose_target(&mut self) -> anyhow::Result<()> {
+        let enough = self.parts.faults + 1;
+        let is_deserted = self.target.is_some_and(|target| {
+            self.peers.serving(target.height).len() < enough
+                && (self.peers)
+                    .newest_offer(enough, target.height.next())
+                    .is_some()
+        });
         if let Some(target) = &self.target
             && self.peers.have(target.height)
+            && !is_deserted
         {
             return Ok(());
         }
@@ -425,7 +434,6 @@ impl StateSync {
         let floor = self.floor();
         // What a single peer offers may be a lure: a final state that nobody else keeps, and that it
         // does not serve. With f + 1 there is an honest one among them.
-        let enough = self.parts.faults + 1;
         let is_late = self
             .first_offer
             .is_some_and(|first| now >= first.after(LONE_OFFER_AFTER));
@@ -433,7 +441,7 @@ impl StateSync {
             .first_offer
             .is_some_and(|first| now >= first.after(SETTLED_AFTER));
         // A whole state needs its block only, so it may be the target again.
-        let least = match self.begun {
+        let least = match self.begun && !is_deserted {
             true => floor,
             false => floor.next(),
         };
@@ -543,7 +551,10 @@ impl StateSync {
             }
             ChunkAnswer::TooMany => {
                 let others = self.peers.serving(target.height).len();
-                self.work.too_many(item, from, others);
+                let believed = others.min(self.parts.faults + 1);
+                if !self.work.too_many(item, from, believed) {
+                    self.peers.at(from).refused();
+                }
                 return Ok(());
             }
             ChunkAnswer::Chunk(bytes) => bytes,

@@ -20,6 +20,9 @@ const QUEUED: u32 = 4;
 const FIRST_PART_TAKES: Duration = Duration::from_secs(1);
 const LEAST_PART_TAKES: Duration = Duration::from_millis(50);
 
+/// What counts as the time of a part that a peer does not deliver.
+const REFUSAL_COUNTS_AS: Duration = Duration::from_secs(5);
+
 /// One peer.
 #[derive(Default)]
 pub(super) struct Peer {
@@ -66,11 +69,20 @@ impl Peer {
             .partition::<Vec<_>, _>(|(_, sent)| is_late(sent));
         self.outstanding = rest;
         if !late.is_empty() {
-            self.window = 1;
-            // The fastest is asked first, and this one is not.
-            self.mean = Some(self.mean.map_or(limit, |mean| mean.max(limit)));
+            self.is_slow(limit);
         }
         late.iter().map(|(request, _)| item(request)).collect()
+    }
+
+    /// It says that a part cannot be had, for a reason that is unlikely.
+    pub(super) fn refused(&mut self) {
+        self.is_slow(REFUSAL_COUNTS_AS);
+    }
+
+    /// The fastest is asked first, and this one is not.
+    fn is_slow(&mut self, least: Duration) {
+        self.window = 1;
+        self.mean = Some(self.mean.map_or(least, |mean| mean.max(least)));
     }
 
     /// Upon an answer: how long it took; `None` if it was not requested.

@@ -222,6 +222,8 @@ enum Manner {
     Loses(usize),
     /// Sends twice as wide a part as was requested.
     Wider,
+    /// Sends a part every ten seconds, and says of all others that they have too many entries.
+    Trickle,
 }
 
 /// Messages that were sent, and to whom.
@@ -242,6 +244,8 @@ struct World {
     requests: usize,
     /// Whether parts are written when they are waited for, as late as a disk may.
     saves_late: bool,
+    /// When a part has trickled last.
+    trickled: Moment,
 }
 
 /// Writes when it is waited for.
@@ -279,6 +283,7 @@ impl World {
             bytes: [0; 4],
             requests: 0,
             saves_late: false,
+            trickled: Moment(0),
         };
         world.start();
         world
@@ -406,6 +411,14 @@ impl World {
                         *answer = ChunkAnswer::Absent;
                     }
                     (answer, Manner::TooMany) => *answer = ChunkAnswer::TooMany,
+                    (answer, Manner::Trickle) => {
+                        let now = Moment(self.clock.0.load(Relaxed));
+                        if now < self.trickled.after(Duration::from_secs(10)) {
+                            *answer = ChunkAnswer::TooMany;
+                        } else {
+                            self.trickled = now;
+                        }
+                    }
                     (ChunkAnswer::Chunk(bytes), Manner::Garbage) => {
                         let mut changed = bytes.to_vec();
                         let last = changed.len() - 1;
@@ -666,6 +679,23 @@ fn it_goes_on_after_a_crash_and_when_nobody_has_the_target_any_longer() {
         Some(target),
         source.snapshots.newest().map(|s| s.state.height())
     );
+    world.check(&source);
+}
+
+#[test]
+fn a_faulty_peer_that_alone_has_the_target_left_cannot_draw_it_out() {
+    let mut source = source();
+    let mut world = World::new(&source.genesis);
+    let manners = [Trickle, OnlyNewest, OnlyNewest];
+    while world.sync().target.is_none() || world.bytes.iter().sum::<usize>() < 1_000_000 {
+        world.step(&source, manners);
+    }
+    let first = world.sync().target.expect("there is one").height;
+    source.grow(2 * INTERVAL, some);
+    assert!(source.snapshots.heights().contains(&first));
+    let took = world.finish(&source, manners);
+    assert!(took < 20_000, "{took} ms");
+    assert!(world.sync().target.expect("it is done").height > first);
     world.check(&source);
 }
 

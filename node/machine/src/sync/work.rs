@@ -197,10 +197,11 @@ impl Work {
         }
     }
 
-    /// A peer says that a part has too many entries for one message.
-    pub(super) fn too_many(&mut self, item: Item, from: PeerIndex, serving: usize) {
+    /// A peer says that a part has too many entries for one message. If the state's density makes that
+    /// unlikely, so many peers have to say it. Returns whether it is believed.
+    pub(super) fn too_many(&mut self, item: Item, from: PeerIndex, enough: usize) -> bool {
         let Some(asked) = self.asked.get_mut(&item) else {
-            return;
+            return true;
         };
         let plausible = match self.depth {
             None => true,
@@ -208,13 +209,13 @@ impl Work {
         };
         let said = self.narrowed.entry(item).or_default();
         said.insert(from);
-        if !plausible && said.len() < 2 && serving > 1 {
+        if !plausible && said.len() < enough {
             asked.holders.retain(|holder| *holder != from);
             if asked.holders.is_empty() {
                 self.asked.remove(&item);
                 self.todo.push(item);
             }
-            return;
+            return false;
         }
         self.asked.remove(&item);
         self.narrowed.remove(&item);
@@ -235,6 +236,7 @@ impl Work {
             }
             (_, None) => self.todo.push(item),
         }
+        true
     }
 
     /// A verified part has so many entries: keys are hashes, so others are as dense.
@@ -311,7 +313,7 @@ mod tests {
     }
 
     #[test]
-    fn too_many_is_believed_from_two_once_the_density_is_known() {
+    fn too_many_is_believed_from_more_than_can_lie_once_the_density_is_known() {
         let mut work = work();
         while let Some(item) = next(&mut work, 1, START) {
             work.too_many(item, PeerIndex(1), 3);
@@ -320,15 +322,17 @@ mod tests {
         assert_eq!(narrow.span.bits(), MAX_PROBE);
         work.learn(&Span::ALL, 10);
         let item = next(&mut work, 1, START).expect("what is beside it");
-        work.too_many(item, PeerIndex(1), 3);
-        assert_ne!(
-            next(&mut work, 1, START),
-            Some(item),
-            "it is not asked again"
-        );
-        assert_eq!(next(&mut work, 2, START), Some(item));
-        work.too_many(item, PeerIndex(2), 3);
-        let half = next(&mut work, 3, START).expect("a half");
+        for peer in [1, 2] {
+            assert!(!work.too_many(item, PeerIndex(peer), 3));
+            assert_ne!(
+                next(&mut work, peer, START),
+                Some(item),
+                "it is not asked again"
+            );
+            assert_eq!(next(&mut work, peer + 1, START), Some(item));
+        }
+        assert!(work.too_many(item, PeerIndex(3), 3));
+        let half = next(&mut work, 4, START).expect("a half");
         assert_eq!(half.span.bits(), item.span.bits() + 1);
     }
 
