@@ -411,6 +411,8 @@ impl StateSync {
     /// Chooses the newest snapshot, if there is no target, if no peer has it, or if so few have it that all
     /// of them may be faulty, while more offer a newer one.
     fn choose_target(&mut self) -> anyhow::Result<()> {
+        // What a single peer offers may be a lure: a final state that nobody else keeps, and that it
+        // does not serve. With f + 1 there is an honest one among them.
         let enough = self.parts.faults + 1;
         let is_deserted = self.target.is_some_and(|target| {
             self.peers.serving(target.height).len() < enough
@@ -432,8 +434,6 @@ impl StateSync {
             return Ok(());
         }
         let floor = self.floor();
-        // What a single peer offers may be a lure: a final state that nobody else keeps, and that it
-        // does not serve. With f + 1 there is an honest one among them.
         let is_late = self
             .first_offer
             .is_some_and(|first| now >= first.after(LONE_OFFER_AFTER));
