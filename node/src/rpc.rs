@@ -41,12 +41,17 @@ use quorate_api::{
 use quorate_http::{Client, Clients, FREE_BYTES, Permit, Resource, forget_body, held};
 use quorate_machine::live::LiveStatus;
 use quorate_machine::{
-    accounts::Accounts, clock::Clock, executor::ExecutorHandle, keeper::Keep, mempool::Mempool,
-    metrics::NodeMetrics, validate::MAX_EXECUTION_LAG,
+    accounts::{AccountAt, Accounts},
+    clock::Clock,
+    executor::ExecutorHandle,
+    keeper::Keep,
+    mempool::Mempool,
+    metrics::NodeMetrics,
+    validate::MAX_EXECUTION_LAG,
 };
 use quorate_p2p::PeerStatus;
 use quorate_storage::store::Store;
-use quorate_types::{Account, ChainId, Digest, Height, Identity, genesis::Fees};
+use quorate_types::{ChainId, Digest, Height, Identity, genesis::Fees};
 use serde::Deserialize;
 use std::{sync::Arc, time::Duration};
 use verifying::Verifying;
@@ -292,9 +297,10 @@ async fn transaction(
         }
     }
     let result = result.ok_or_else(|| {
-        RpcError::not_found(
+        answers::unknown(
+            state.parts(),
             "unknown_transaction",
-            "neither a final block nor this validator's mempool holds this transaction",
+            "neither a final block nor this node's mempool holds this transaction",
         )
     })?;
     Ok(Json(result))
@@ -377,11 +383,12 @@ async fn account(
         .parse()
         .map_err(|_| RpcError::bad_request("an identity is 64 hexadecimal digits"))?;
     if query.proof != Some(true) {
-        let (account, free_nonce) = state
+        let (AccountAt { height, account }, free_nonce) = state
             .reading(&client, move |parts| newest_account(parts, &identity))
             .await?;
         return Ok(Json(AccountJson {
             identity,
+            executed_height: Some(height),
             nonce: account.nonce,
             balance: account.balance,
             free_nonce: (free_nonce > account.nonce).then_some(free_nonce),
@@ -408,6 +415,7 @@ async fn account(
         .await?;
     Ok(Json(AccountJson {
         identity,
+        executed_height: Some(proven.executed_height),
         nonce: account.nonce,
         balance: account.balance,
         free_nonce: (free_nonce > account.nonce).then_some(free_nonce),
@@ -422,12 +430,12 @@ async fn account(
 }
 
 /// Returns the current account, and the first nonce that its next transfer can have.
-fn newest_account(parts: &RpcParts, identity: &Identity) -> RpcResult<(Account, u64)> {
+fn newest_account(parts: &RpcParts, identity: &Identity) -> RpcResult<(AccountAt, u64)> {
     // The order matters: a transaction that leaves the mempool as executed is already in the
     // database.
     let waiting = parts.mempool.next_nonce(identity).unwrap_or(0);
-    let account = parts.store.account(identity)?.unwrap_or_default();
-    Ok((account, waiting.max(account.nonce)))
+    let newest = parts.accounts.read(identity)?;
+    Ok((newest, waiting.max(newest.account.nonce)))
 }
 
 async fn block(
@@ -470,8 +478,8 @@ async fn blocks(
 ) -> RpcResult<Response> {
     let Query(query) = query?;
     let (from, limit) = query.range(&state, &client).await?;
-    large::answer(&state, &client, move |_| {
-        Ok(answers::summaries(from, limit))
+    large::answer(&state, &client, move |parts| {
+        answers::summaries(parts, from, limit)
     })
     .await
 }

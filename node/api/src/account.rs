@@ -7,6 +7,9 @@ use serde::{Deserialize, Serialize};
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct AccountJson {
     pub identity: Identity,
+    /// The block after which the account has these values; nodes of an earlier version do not say it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub executed_height: Option<Height>,
     pub nonce: u64,
     pub balance: u64,
     /// The first free nonce, if it differs from `nonce`: transfers of the account are pending in

@@ -24,7 +24,7 @@ use anyhow::Context;
 use crossbeam_channel::{Receiver, RecvTimeoutError};
 use quorate_consensus::Moment;
 use quorate_storage::store::Store;
-use quorate_types::{ChainId, Digest, Transaction, genesis::Fees};
+use quorate_types::{ChainId, Digest, Height, Transaction, genesis::Fees};
 use std::{iter, sync::Arc, time::Duration};
 use tokio::sync::oneshot;
 use tracing::{info, warn};
@@ -115,6 +115,7 @@ pub(crate) fn restore(
     accounts: &Accounts,
     mempool: &Mempool,
 ) -> anyhow::Result<()> {
+    let lacks_blocks = store.pruned_below()? > Height(1);
     let mut after = None;
     let mut restored = 0_usize;
     let mut short = Shortage::default();
@@ -139,7 +140,12 @@ pub(crate) fn restore(
                 Ok(()) => restored += 1,
                 Err(refusal) => {
                     short.count(&refusal);
-                    mempool.not_restored(id, refusal);
+                    // It may have used its nonce itself, in a block that is not kept here, perhaps
+                    // because the state was fetched.
+                    let is_unclear = matches!(refusal, Refusal::StaleNonce { .. }) && lacks_blocks;
+                    if !is_unclear {
+                        mempool.not_restored(id, refusal);
+                    }
                     useless.push(id);
                 }
             }

@@ -98,6 +98,7 @@ pub(super) async fn account(
         .await?;
     let proof = &detail.proof;
     Ok(AccountJson {
+        executed_height: Some(Height(proof.executed_height.0)),
         identity: detail.identity.identity().context("the identity is none")?,
         nonce: detail.nonce.0,
         balance: detail.balance.0,

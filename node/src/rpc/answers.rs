@@ -20,7 +20,9 @@ use quorate_machine::{
     mempool::WaitingFor,
 };
 use quorate_p2p::PeerStatus;
-use quorate_types::{Account, Digest, Height, Identity, Receipt, state_key};
+use quorate_types::{
+    Account, Digest, Height, Identity, Receipt, limits::MAX_RANGE_BLOCKS, state_key,
+};
 use serde::Serialize;
 use std::{collections::VecDeque, time::Duration};
 
@@ -46,8 +48,9 @@ const LOOK_AGAIN: Duration = Duration::from_millis(20);
 /// Bytes of a range that are kept in memory from the first pass for the response.
 const MAX_KEPT_BYTES: usize = 512 << 10;
 
-/// Most headers between a block and the descendant whose finalization proves it.
-const MAX_DESCENDANTS: u64 = 64;
+/// Most headers between a block and the descendant whose finalization proves it: blocks that were fetched
+/// from a peer come in ranges, of which only the last has its own.
+const MAX_DESCENDANTS: usize = MAX_RANGE_BLOCKS;
 
 /// A range ends after the block that exceeds this many bytes of encodings.
 const MAX_CHAIN_BYTES: usize = 4 << 20;
@@ -207,19 +210,13 @@ pub(super) fn block(parts: &RpcParts, which: &str) -> RpcResult<Large> {
         parts
             .store
             .height_of(&id)?
-            .ok_or_else(|| RpcError::not_found("unknown_block", "no final block has this id"))?
+            .ok_or_else(|| unknown(parts, "unknown_block", "no final block has this id"))?
     } else {
         return Err(RpcError::bad_request(
             "a block is named by its height, its id (64 hexadecimal digits), or `latest`",
         ));
     };
-    let pruned = parts.store.pruned_below()?;
-    if height < pruned && height.0 > 0 {
-        return Err(RpcError::gone(&format!(
-            "block {height} is pruned: this validator keeps the blocks from {pruned} on; ask one \
-             that keeps more"
-        )));
-    }
+    check_kept(parts, height)?;
     let (stored, receipts) = parts
         .store
         .block(height)?
@@ -284,6 +281,32 @@ pub(super) fn block(parts: &RpcParts, which: &str) -> RpcResult<Large> {
     ))
 }
 
+/// What is not found may be in a block that is not kept.
+pub(super) fn unknown(parts: &RpcParts, code: &'static str, what: &str) -> RpcError {
+    match parts.store.pruned_below() {
+        Err(error) => error.into(),
+        Ok(Height(0 | 1)) => RpcError::not_found(code, what),
+        Ok(first) => RpcError::not_found(
+            code,
+            &format!(
+                "{what}; this node keeps the blocks from {first} on: about an older one, ask one that \
+                 keeps more"
+            ),
+        ),
+    }
+}
+
+/// Refuses what begins with a block that is not kept any longer.
+fn check_kept(parts: &RpcParts, from: Height) -> RpcResult<()> {
+    let first = parts.store.pruned_below()?;
+    if from >= first || from.0 == 0 {
+        return Ok(());
+    }
+    Err(RpcError::gone(&format!(
+        "block {from} is pruned: this node keeps the blocks from {first} on; ask one that keeps more"
+    )))
+}
+
 /// Returns the headers of the following blocks, up to the nearest one with a finalization, and that
 /// finalization.
 fn certificate(parts: &RpcParts, height: Height) -> RpcResult<(Vec<String>, Option<String>)> {
@@ -305,7 +328,8 @@ fn certificate(parts: &RpcParts, height: Height) -> RpcResult<(Vec<String>, Opti
 }
 
 /// Serves summaries of consecutive blocks.
-pub(super) fn summaries(from: Height, limit: u64) -> Large {
+pub(super) fn summaries(parts: &RpcParts, from: Height, limit: u64) -> RpcResult<Large> {
+    check_kept(parts, from)?;
     let mut height = from;
     let mut left = limit;
     let blocks = move |parts: &RpcParts| {
@@ -329,25 +353,21 @@ pub(super) fn summaries(from: Height, limit: u64) -> Large {
         left -= 1;
         json_bytes(&summary).map(Some)
     };
-    Large::list(
+    Ok(Large::list(
         MAX_SUMMARY_BYTES,
         "{\"blocks\":[".to_owned(),
         blocks,
         || "]}".to_owned(),
-    )
+    ))
 }
 
 /// Serves consecutive encoded blocks, for clients that follow the chain. The list continues beyond
 /// `limit` up to a block with its own finalization, so that all of it can be verified; blocks after
 /// the last such block are left out.
 pub(super) fn chain(parts: &RpcParts, from: Height, limit: u64) -> RpcResult<Large> {
+    check_kept(parts, from)?;
     let first_height = parts.store.pruned_below()?;
     let executed_height = parts.store.tip().height;
-    if from < first_height && first_height <= executed_height {
-        return Err(RpcError::gone(&format!(
-            "block {from} is pruned: this validator keeps the blocks from {first_height} on"
-        )));
-    }
     // The end of the list must be known before the response begins. Blocks read for that are kept
     // up to a size limit; the others are read again.
     let mut kept = VecDeque::new();

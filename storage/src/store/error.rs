@@ -55,6 +55,14 @@ pub enum StoreError {
         /// The database's folder.
         path: PathBuf,
     },
+    /// The genesis state was being written when the process that made the database ended.
+    #[error(
+        "database {path} was being made when that was interrupted: start the node, or import again"
+    )]
+    Unfinished {
+        /// The database's folder.
+        path: PathBuf,
+    },
     /// State sync is under way, so the database holds the state of no block.
     #[error(
         "database {path} is being filled by state sync, which a running validator completes: start it"

@@ -68,6 +68,11 @@ impl Store {
         let database = DB::open_cf_descriptors_read_only(&options, path, columns, false)
             .map_err(|source| failed(path, source.into()))?;
         let store = Self::on(Arc::new(RocksDatabase::new(Arc::new(database))), path);
+        if store.get(META, b"format")?.is_none() {
+            return Err(StoreError::Unfinished {
+                path: store.path.to_path_buf(),
+            });
+        }
         store.check_identity(genesis.chain_id())?;
         if store.format()? != FORMAT_VERSION || store.get(META, UPGRADING)?.is_some() {
             return Err(StoreError::NotUpgraded {

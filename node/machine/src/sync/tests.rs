@@ -5,6 +5,8 @@ use crate::{
     accounts::Accounts,
     clock::testing::Hand,
     executor::{Executor, ExecutorHandle},
+    keeper,
+    mempool::{Dropped, Mempool, MempoolLimits},
     metrics::NodeMetrics,
     serve::chunk,
     snapshots::{SnapshotTaker, Snapshots},
@@ -17,7 +19,7 @@ use quorate_lanes::To;
 use quorate_storage::tree::CHUNK_MAX_ENTRIES;
 use quorate_types::{
     Account, Committees, Digest, Epoch, EpochLength, Header, IdentitySignature, Memo, Subject,
-    Transaction, Transfer, View, VoteKind,
+    TRANSACTION_NAMESPACE, Transaction, Transfer, View, VoteKind,
     genesis::{BlockLimits, Fees, Genesis, GenesisAccount, GenesisValidator, Protocol},
 };
 use std::sync::atomic::Ordering::Relaxed;
@@ -31,6 +33,13 @@ const INTERVAL: u64 = 10;
 
 fn identity(number: u64) -> Identity {
     Identity(sha256(&[&number.to_be_bytes()]).0)
+}
+
+/// A payer without money, who can sign.
+const WITH_KEY: u64 = 1_000_000_000;
+
+fn key() -> SecretKey {
+    SecretKey::from_bytes(&[9; 32])
 }
 
 fn genesis(accounts: u64) -> Genesis {
@@ -159,7 +168,10 @@ impl Source {
         let nonce = self.nonces.entry(payer).or_default();
         let transfer = Transfer {
             chain_tag: [1; 8],
-            sender: identity(payer),
+            sender: match payer {
+                WITH_KEY => key().identity(),
+                _ => identity(payer),
+            },
             nonce: *nonce,
             to: identity(1_000_000 + payer * 1_000 + *nonce),
             amount: 1,
@@ -680,6 +692,44 @@ fn it_goes_on_after_a_crash_and_when_nobody_has_the_target_any_longer() {
         source.snapshots.newest().map(|s| s.state.height())
     );
     world.check(&source);
+}
+
+#[test]
+fn a_transfer_whose_nonce_was_used_in_blocks_that_are_not_here_is_not_called_dropped() {
+    let mut source = source();
+    source.grow(1, |_| vec![WITH_KEY]);
+    source.grow(30, some);
+    let mut world = World::new(&source.genesis);
+    world.finish(&source, [Honest; 3]);
+    world.sync = None;
+    let synced = world.open();
+    let chain = source.genesis.chain_id();
+    let transfer = Transfer {
+        chain_tag: chain.tag(),
+        sender: key().identity(),
+        nonce: 0,
+        to: identity(1),
+        amount: 1,
+        fee: 0,
+        memo: Memo::default(),
+    };
+    let signature = key().sign(TRANSACTION_NAMESPACE, &transfer.signed_bytes(&chain));
+    let kept = Transaction::new(transfer, signature);
+    for (store, why) in [
+        (&source.store, Some(Dropped::NonceUsed)),
+        // It may have been this one that used it.
+        (&synced, None),
+    ] {
+        store.keep([&kept].into_iter(), &[], true).expect("a disk");
+        let mempool = Mempool::new(MempoolLimits::default(), 10_000, Fees::NONE);
+        let accounts = Accounts::new(store.clone());
+        let account = accounts.read(&key().identity()).expect("a disk").account;
+        assert_eq!(account.nonce, 1);
+        let now = Moment(0);
+        keeper::restore(now, &chain, &Fees::NONE, store, &accounts, &mempool).expect("a disk");
+        assert_eq!(mempool.dropped(&kept.id()), why);
+        assert!(store.kept_after(None, 10).expect("a disk").is_empty());
+    }
 }
 
 #[test]
