@@ -118,6 +118,7 @@ impl NewChain {
             fees: self.fees,
             epoch_blocks: self.epoch_blocks,
             group_key: dealt.group_key,
+            registry: None,
             validators: dealt.validators,
             accounts: self.accounts,
         };
@@ -151,6 +152,7 @@ fn deal_shares(committee: &Committee) -> Dealt {
                 identity: *identity,
                 vote_key: hex::encode(key),
                 proof_of_possession: None,
+                stake: 0,
             })
             .collect(),
         secrets,
@@ -184,6 +186,7 @@ pub fn register(chain_name: &str, identity: Identity, secret: &VoteSecret) -> Ge
         proof_of_possession: Some(hex::encode(
             secret.prove_possession(chain_name, &identity.0),
         )),
+        stake: 0,
     }
 }
 

@@ -435,7 +435,8 @@ fn newest_account(parts: &RpcParts, identity: &Identity) -> RpcResult<(AccountAt
     // database.
     let waiting = parts.mempool.next_nonce(identity).unwrap_or(0);
     let newest = parts.accounts.read(identity)?;
-    Ok((newest, waiting.max(newest.account.nonce)))
+    let free = waiting.max(newest.account.nonce);
+    Ok((newest, free))
 }
 
 async fn block(

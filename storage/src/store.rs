@@ -28,6 +28,7 @@
 //! from it while RocksDB's globals were destroyed aborted one orderly stop in a hundred ("pthread
 //! lock: Invalid argument").
 
+mod account_rows;
 mod error;
 mod open;
 mod options;
@@ -50,8 +51,8 @@ use crate::{
 use bytes::Bytes;
 use commonware_codec::{Copying, DecodeExt, Encode, Error as CodecError, ReadExt};
 use quorate_types::{
-    Account, Block, Certificate, Digest, Height, Identity, Outcome, Receipt, Transaction, View,
-    state_key,
+    Account, Block, Bond, Certificate, Digest, Height, Identity, Outcome, Receipt, Transaction,
+    View, state_key,
 };
 use std::{
     collections::{BTreeMap, VecDeque},
@@ -71,8 +72,10 @@ const NODES: &str = "nodes";
 const META: &str = "meta";
 const POOL: &str = "pool";
 const SYNC: &str = "sync";
+/// The state keys of accounts that have, or once had, a bond. The values are empty.
+const BONDS: &str = "bonds";
 
-const COLUMNS: [&str; 10] = [
+const COLUMNS: [&str; 11] = [
     BLOCKS,
     IDS,
     RECEIPTS,
@@ -83,6 +86,7 @@ const COLUMNS: [&str; 10] = [
     META,
     POOL,
     SYNC,
+    BONDS,
 ];
 
 /// How often [`Store::close`] looks.
@@ -292,6 +296,34 @@ impl Store {
         Ok(row.map(|(account, _)| account))
     }
 
+    /// All bonds, in the order of their identities.
+    ///
+    /// # Errors
+    ///
+    /// If the database cannot be read or is damaged.
+    pub fn bonds(&self) -> Result<BTreeMap<Identity, Bond>, StoreError> {
+        let mut keys: Vec<Vec<u8>> = Vec::new();
+        let mut keep = |key: &[u8], _: &[u8]| {
+            keys.push(key.to_vec());
+            true
+        };
+        let read = self.database.visit(BONDS, &[], None, &mut keep);
+        read.map_err(|source| failed(&self.path, source))?;
+        let keys: Vec<&[u8]> = keys.iter().map(Vec::as_slice).collect();
+        let rows = self.database.get_sorted(ACCOUNTS, &keys);
+        let mut bonds = BTreeMap::new();
+        for row in rows
+            .map_err(|source| failed(&self.path, source))?
+            .into_iter()
+            .flatten()
+        {
+            if let Some(bond) = self.account_row(&row)?.0.bond {
+                bonds.insert(bond.identity, *bond);
+            }
+        }
+        Ok(bonds)
+    }
+
     /// The root of the accounts after the block at a height.
     ///
     /// # Errors
@@ -497,8 +529,11 @@ fn height_key(height: Height) -> [u8; 8] {
 
 fn stage_accounts(accounts: &BTreeMap<Identity, Account>, height: Height, batch: &mut Batch) {
     for (identity, account) in accounts {
-        let row = (*account, height).encode();
-        batch.put(ACCOUNTS, state_key(identity).0, row);
+        let key = state_key(identity).0;
+        batch.put(ACCOUNTS, key, (account.clone(), height).encode());
+        if account.bond.is_some() {
+            batch.put(BONDS, key, []);
+        }
     }
 }
 

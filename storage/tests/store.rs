@@ -47,6 +47,7 @@ fn genesis(name: &str) -> Genesis {
         },
         epoch_blocks: EpochLength::DEFAULT,
         group_key: None,
+        registry: None,
         validators: Vec::new(),
         accounts: (1..=3)
             .map(|seed| GenesisAccount {
@@ -103,10 +104,7 @@ fn finalization(block: &Block) -> Certificate {
 }
 
 fn accounts_after(height: u64) -> BTreeMap<Identity, Account> {
-    let value = |balance| Account {
-        nonce: height,
-        balance,
-    };
+    let value = |balance| Account::plain(height, balance);
     BTreeMap::from([
         (owner(1), value(1_000 - height)),
         (Identity([height as u8; 32]), value(height)),
@@ -199,10 +197,7 @@ fn check(store: &Store, tree: &Tree<TableRows>, blocks: &[(Block, Digest)]) {
         .accounts
         .iter()
         .map(|account| {
-            let value = Account {
-                nonce: 0,
-                balance: account.balance,
-            };
+            let value = Account::plain(0, account.balance);
             (account.identity, value)
         })
         .collect();
@@ -211,7 +206,7 @@ fn check(store: &Store, tree: &Tree<TableRows>, blocks: &[(Block, Digest)]) {
     }
     let rows = tree_updates(&accounts);
     for (identity, account) in &accounts {
-        assert_eq!(store.account(identity).unwrap(), Some(*account));
+        assert_eq!(store.account(identity).unwrap(), Some(account.clone()));
         let key = state_key(identity).0;
         assert_eq!(tree.get(&key).unwrap().as_ref(), rows.get(&key));
     }
@@ -587,7 +582,7 @@ fn read_all(
     for change in 1..=height as u64 {
         for identity in accounts_after(change).keys() {
             let newest = (1..=height as u64).rev();
-            let mut newest = newest.filter_map(|h| accounts_after(h).get(identity).copied());
+            let mut newest = newest.filter_map(|h| accounts_after(h).get(identity).cloned());
             let expected = newest.next();
             assert_eq!(store.account(identity)?, expected);
             let key = state_key(identity).0;

@@ -49,6 +49,7 @@ fn genesis(chain: u8, accounts: u64) -> Genesis {
         },
         epoch_blocks: quorate_types::EpochLength::DEFAULT,
         group_key: None,
+        registry: None,
         validators: Vec::new(),
         accounts: (0..accounts)
             .map(|number| GenesisAccount {
@@ -65,10 +66,7 @@ fn genesis_root(genesis: &Genesis) -> Digest {
         .accounts
         .iter()
         .map(|account| {
-            let value = Account {
-                nonce: 0,
-                balance: account.balance,
-            };
+            let value = Account::plain(0, account.balance);
             (account.identity, value)
         })
         .collect();
@@ -96,10 +94,7 @@ fn empty_block(height: u64, parent: Digest) -> Block {
 fn commit_next(store: &Store, tree: &mut Tree<TableRows>) -> Result<(), StoreError> {
     let tip = store.tip();
     let block = empty_block(tip.height.0 + 1, tip.id);
-    let value = Account {
-        nonce: block.height().0,
-        balance: 1,
-    };
+    let value = Account::plain(block.height().0, 1);
     let accounts = (0..1_000).map(|i| (identity(7, i), value)).collect();
     let changes = tree.prepare(&tree_updates(&accounts))?;
     let commit = Commit {

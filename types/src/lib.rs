@@ -23,6 +23,7 @@ pub mod limits;
 mod merkle;
 mod message;
 mod record;
+pub mod registry;
 mod snapshot;
 mod span;
 mod standing;
@@ -43,6 +44,9 @@ pub use ledger::{Account, Failure, Outcome, Receipt, state_key};
 pub use merkle::{merkle_path, merkle_root, merkle_verify};
 pub use message::{Frame, Message, Proposal, RELAY_NAMESPACE, Relayed, Status};
 pub use record::{Record, Silence};
+pub use registry::{
+    Bond, BondAddress, BondName, Operation, Possession, REGISTRY, RegistryRules, VoteKey,
+};
 pub use snapshot::{ChunkAnswer, ChunkRequest, SnapshotFlaw, SnapshotProof, SnapshotSubject};
 pub use span::{MAX_SPAN_BITS, Span};
 pub use standing::{JournalState, Nonce, Position, Standing};

@@ -380,7 +380,7 @@ proptest! {
     fn accounts_and_receipts_withstand_damage(
         account in any::<[u64; 2]>(), id in digest(), outcome in outcome(), flips in flips(),
     ) {
-        withstands(&Account { nonce: account[0], balance: account[1] }, &flips);
+        withstands(&Account::plain(account[0], account[1]), &flips);
         withstands(&outcome, &flips);
         withstands(&Receipt { transaction: id, outcome }, &flips);
     }

@@ -13,7 +13,12 @@ mod proofs;
 #[cfg(test)]
 mod tests;
 
-use crate::{accounts::Accounts, ledger, metrics::NodeMetrics, snapshots::SnapshotTaker};
+use crate::{
+    accounts::Accounts,
+    ledger::{self, Rules},
+    metrics::NodeMetrics,
+    snapshots::SnapshotTaker,
+};
 use anyhow::{Context, bail};
 use crossbeam_channel::{Receiver, Sender, unbounded};
 use parking_lot::RwLock;
@@ -146,6 +151,7 @@ pub struct Executor {
     accounts: Accounts,
     tree: Tree<TableRows>,
     committees: Committees,
+    rules: Rules,
     commands: Receiver<Command>,
     news: watch::Sender<Executed>,
     roots: Roots,
@@ -192,7 +198,7 @@ impl Executor {
         accounts: Accounts,
         (store, tree): (Store, Tree<TableRows>),
         taker: SnapshotTaker,
-        committees: Committees,
+        (committees, rules): (Committees, Rules),
         retention: Option<Retention>,
         (observer, slowest): (Observer, Slowest),
         metrics: Arc<NodeMetrics>,
@@ -235,6 +241,7 @@ impl Executor {
             store,
             tree,
             committees,
+            rules,
             commands,
             news,
             roots,
@@ -361,7 +368,7 @@ impl Executor {
             }
             before.insert(identity, decode_account(value.as_deref())?);
         }
-        let execution = ledger::execute(&block, &leader, before);
+        let execution = ledger::execute(&block, &leader, before, &self.rules);
         let undo = Undo::of(&execution.before, &absent);
         self.accounts.will_change(block.height(), execution.before);
         let changes = self

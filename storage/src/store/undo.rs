@@ -203,7 +203,7 @@ impl Undone {
         replaced: &Replaced,
     ) -> Result<(Self, Digest), TreeError> {
         // At that height at the latest they were changed: a receiver gets rather too many.
-        let row = |account: &Account| (*account, height).encode().to_vec();
+        let row = |account: &Account| (account.clone(), height).encode().to_vec();
         let mut undone = Self {
             later: later.clone(),
             accounts: replaced

@@ -69,7 +69,10 @@ impl World {
             Accounts::new(store.clone()),
             (store.clone(), tree),
             SnapshotTaker::new(Arc::new(Snapshots::new(clock.clone())), 0),
-            committees(&chain.genesis),
+            (
+                committees(&chain.genesis),
+                crate::ledger::Rules::of(&chain.genesis),
+            ),
             None,
             (Box::new(|_| {}), Box::new(|| None)),
             metrics(),

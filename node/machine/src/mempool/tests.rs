@@ -52,7 +52,7 @@ fn paying(seed: u8, nonce: u64, amount: u64, fee: u64, memo_bytes: usize) -> Tra
 fn at(height: u64, nonce: u64, balance: u64) -> AccountAt {
     AccountAt {
         height: Height(height),
-        account: Account { nonce, balance },
+        account: Account::plain(nonce, balance),
     }
 }
 
@@ -76,10 +76,7 @@ fn nonces(transactions: &[Transaction]) -> Vec<u64> {
 /// A block is executed that leaves accounts so, and these transactions used their nonces in it.
 fn execute(mempool: &Mempool, height: u64, accounts: &[(u8, u64, u64)], used: &[&Transaction]) {
     let accounts = accounts.iter().map(|(seed, nonce, balance)| {
-        let account = Account {
-            nonce: *nonce,
-            balance: *balance,
-        };
+        let account = Account::plain(*nonce, *balance);
         (owner(*seed), account)
     });
     let used = used.iter().map(|transaction| transaction.id()).collect();
@@ -147,7 +144,7 @@ fn what_ancestors_change_is_taken_into_account() {
         submit(&mempool, transfer(1, nonce), 0).expect("room");
     }
     submit(&mempool, transfer(2, 0), 0).expect("room");
-    let account = |nonce, balance| Account { nonce, balance };
+    let account = Account::plain;
     let changes = BTreeMap::from([(owner(1), account(2, 1_000)), (owner(2), account(0, 0))]);
     let outlook = Outlook::of(changes);
     // One's first two are in an ancestor; two has spent its money there.
