@@ -296,13 +296,11 @@ async fn transaction(
             result = waited.into_iter().next();
         }
     }
-    let result = result.ok_or_else(|| {
-        answers::unknown(
-            state.parts(),
-            "unknown_transaction",
-            "neither a final block nor this node's mempool holds this transaction",
-        )
-    })?;
+    let Some(result) = result else {
+        let what = "neither a final block nor this node's mempool holds this transaction";
+        let unknown = |parts: &RpcParts| Err(answers::unknown(parts, "unknown_transaction", what));
+        return state.reading(&client, unknown).await;
+    };
     Ok(Json(result))
 }
 

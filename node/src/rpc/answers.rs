@@ -296,11 +296,11 @@ pub(super) fn unknown(parts: &RpcParts, code: &'static str, what: &str) -> RpcEr
     }
 }
 
-/// Refuses what begins with a block that is not kept any longer.
-fn check_kept(parts: &RpcParts, from: Height) -> RpcResult<()> {
+/// Refuses what begins with a block that is not kept any longer. Returns the first one that is kept.
+fn check_kept(parts: &RpcParts, from: Height) -> RpcResult<Height> {
     let first = parts.store.pruned_below()?;
     if from >= first || from.0 == 0 {
-        return Ok(());
+        return Ok(first);
     }
     Err(RpcError::gone(&format!(
         "block {from} is pruned: this node keeps the blocks from {first} on; ask one that keeps more"
@@ -365,8 +365,7 @@ pub(super) fn summaries(parts: &RpcParts, from: Height, limit: u64) -> RpcResult
 /// `limit` up to a block with its own finalization, so that all of it can be verified; blocks after
 /// the last such block are left out.
 pub(super) fn chain(parts: &RpcParts, from: Height, limit: u64) -> RpcResult<Large> {
-    check_kept(parts, from)?;
-    let first_height = parts.store.pruned_below()?;
+    let first_height = check_kept(parts, from)?;
     let executed_height = parts.store.tip().height;
     // The end of the list must be known before the response begins. Blocks read for that are kept
     // up to a size limit; the others are read again.

@@ -231,7 +231,7 @@ impl Undone {
         let mut entries = Vec::new();
         let mut collect = |key: &[u8], row: &[u8]| {
             if let Ok(key) = key.try_into() {
-                let value = &row[..row.len().saturating_sub(8)];
+                let value = &row[..row.len().saturating_sub(Height::SIZE)];
                 entries.push((key, value.to_vec()));
             }
             entries.len() <= BUCKET_LIMIT

@@ -16,7 +16,7 @@ use quorate_crypto::Digest;
 type Entries = Vec<(Key, Vec<u8>)>;
 
 impl<S: NodeStore> Tree<S> {
-    /// What leads back to the tree before some keys were changed or added. `earlier` returns the entries
+    /// What leads back to the tree before some keys, ascending, were changed or added. `earlier` returns the entries
     /// that there were under a prefix: all, or more than [`BUCKET_LIMIT`] of them.
     ///
     /// # Errors
@@ -27,25 +27,17 @@ impl<S: NodeStore> Tree<S> {
         changed: &[Key],
         earlier: &mut dyn FnMut(&Prefix) -> Result<Entries, TreeError>,
     ) -> Result<Changeset, TreeError> {
-        let mut keys: Vec<EntryRef<'_>> = changed
+        let keys: Vec<EntryRef<'_>> = changed
             .iter()
             .map(|key| EntryRef { key, value: &[] })
             .collect();
-        keys.sort_unstable_by_key(|entry| entry.key);
         let mut revert = Revert {
             tree: self,
             earlier,
             rows: RowWriter::with_capacity(2 * keys.len() + 1, 0),
         };
         let root = revert.node(Prefix::ROOT, self.root, &keys)?;
-        let mut rows = revert.rows;
-        rows.put_root(&root);
-        rows.sort();
-        Ok(Changeset {
-            before: self.root,
-            root,
-            rows,
-        })
+        Ok(Changeset::new(self.root, root, revert.rows))
     }
 }
 

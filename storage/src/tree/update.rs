@@ -21,12 +21,19 @@ const ROW_BYTES_PER_KEY: usize = 1536;
 ///
 /// Write the rows, then give it to [`Tree::commit`]; or drop it, and nothing has changed.
 pub struct Changeset {
-    pub(super) before: Digest,
-    pub(super) root: Digest,
-    pub(super) rows: RowWriter,
+    before: Digest,
+    root: Digest,
+    rows: RowWriter,
 }
 
 impl Changeset {
+    /// These rows, which lead from one root to another.
+    pub(super) fn new(before: Digest, root: Digest, mut rows: RowWriter) -> Self {
+        rows.put_root(&root);
+        rows.sort();
+        Self { before, root, rows }
+    }
+
     /// The root before the changes.
     pub fn before(&self) -> Digest {
         self.before
@@ -149,14 +156,7 @@ impl<S: NodeStore> Tree<S> {
             ),
         };
         let root = update.apply(Prefix::ROOT, self.root, &updates)?;
-        let mut rows = update.rows;
-        rows.put_root(&root);
-        rows.sort();
-        Ok(Changeset {
-            before: self.root,
-            root,
-            rows,
-        })
+        Ok(Changeset::new(self.root, root, update.rows))
     }
 
     /// Adopts a changeset whose rows have been written.
