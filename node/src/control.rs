@@ -25,13 +25,13 @@ use quorate_machine::{
 use quorate_types::{Identity, ValidatorIndex};
 use std::{
     fs,
-    os::unix::fs::PermissionsExt as _,
+    os::unix::{fs::PermissionsExt as _, net::UnixListener},
     path::{Path, PathBuf},
     sync::Arc,
     time::Duration,
 };
 use tokio::{
-    net::UnixListener,
+    net::UnixListener as AsyncListener,
     sync::{Notify, oneshot},
 };
 
@@ -93,7 +93,27 @@ impl ControlSocket {
             .with_context(|| format!("cannot make the control socket {}", path.display()))?;
         fs::set_permissions(&path, fs::Permissions::from_mode(0o600))
             .with_context(|| format!("cannot restrict {} to its owner", path.display()))?;
+        let prepared = listener.set_nonblocking(true);
+        prepared.with_context(|| format!("control socket {}", path.display()))?;
         Ok(Self { listener, path })
+    }
+
+    /// Another handle to the socket.
+    ///
+    /// # Errors
+    ///
+    /// If the system refuses.
+    pub(crate) fn again(&self) -> anyhow::Result<Self> {
+        let listener = self.listener.try_clone();
+        Ok(Self {
+            listener: listener
+                .with_context(|| format!("control socket {}", self.path.display()))?,
+            path: self.path.clone(),
+        })
+    }
+
+    pub(crate) fn path(&self) -> &Path {
+        &self.path
     }
 
     /// Serves the commands and everything that the API offers to operators, until dropped.
@@ -130,9 +150,9 @@ impl ControlSocket {
     ///
     /// If the socket fails.
     pub(crate) async fn serve_router(self, router: Router) -> anyhow::Result<()> {
-        axum::serve(self.listener, router)
-            .await
-            .with_context(|| format!("control socket {}", self.path.display()))
+        let failed = || format!("control socket {}", self.path.display());
+        let listener = AsyncListener::from_std(self.listener).with_context(failed)?;
+        axum::serve(listener, router).await.with_context(failed)
     }
 }
 

@@ -8,6 +8,7 @@ mod ending;
 mod following;
 mod importing;
 mod links;
+mod sockets;
 mod syncing;
 
 pub(crate) use durable::lock_directory;
@@ -20,12 +21,13 @@ use self::{
     links::{
         LateLinks, address_lookup, link_watch, p2p_config, peers_of, wait_for_links, watch_links,
     },
+    sockets::Sockets,
     syncing::{state_sync_is_due, sync_until_whole},
 };
 use crate::{
     cli::with_causes,
     config::{NodeConfig, Reloader, ValidatorConfig},
-    control::{CONTROL_SOCKET, Commands, ControlSocket, KeptSnapshots},
+    control::{Commands, KeptSnapshots},
     descriptors, moved, pool, priority,
     reload::{self, LogLevel, Reloads},
     rpc::{
@@ -62,7 +64,7 @@ use std::{
     fs::File,
     sync::{Arc, OnceLock},
     thread,
-    time::Duration,
+    time::{Duration, Instant},
 };
 use tokio::{
     net::TcpListener,
@@ -234,6 +236,9 @@ struct Asked {
     prefers_state: bool,
     /// Receives the database, so that the caller can close it.
     opened: Arc<OnceLock<Store>>,
+    /// Opened by what runs first, and kept.
+    sockets: OnceLock<Sockets>,
+    started: Instant,
 }
 
 impl Asked {
@@ -244,7 +249,21 @@ impl Asked {
             wrap_wire,
             prefers_state: true,
             opened: Arc::default(),
+            sockets: OnceLock::new(),
+            started: Instant::now(),
         }
+    }
+
+    fn sockets(&self, config: &NodeConfig) -> anyhow::Result<&Sockets> {
+        if self.sockets.get().is_none() {
+            let _ = self.sockets.set(Sockets::open(config)?);
+        }
+        self.sockets.get().context("the sockets are not open")
+    }
+
+    /// When the process started, in seconds since 1970.
+    fn start_seconds(&self) -> f64 {
+        now_ms() as f64 / 1_000.0 - self.started.elapsed().as_secs_f64()
     }
 }
 
@@ -257,6 +276,7 @@ async fn serve_until_stopped(
 ) -> anyhow::Result<Ended> {
     let registry = Registry::new();
     let metrics = register_metrics(&config.node, Some(config.place), &registry)?;
+    metrics.start_seconds.set(asked.start_seconds());
     let (failures, mut failed) = unbounded_channel();
     let failures = Failures(failures);
     let clock: Arc<dyn Clock> = Arc::new(SystemClock::start());
@@ -276,8 +296,8 @@ async fn serve_until_stopped(
 
     // Everything that can fail is done before the first link: a validator that cannot run must not
     // join the network.
-    let control = ControlSocket::bind(&config.node.data_dir)?;
-    let listeners = listen(&config.node)?;
+    let sockets = asked.sockets(&config.node)?;
+    let (control, listeners) = (sockets.control()?, sockets.listeners()?);
 
     let (to_replica, executor) = (machine.to_replica.clone(), machine.executed.clone());
     let kept = KeptSnapshots {
@@ -333,7 +353,7 @@ async fn serve_until_stopped(
         .map(|retention| retention.blocks);
     let most = most.filter(|_| asked.prefers_state);
     let far_behind = state_sync_is_due(live.clone(), links.clone(), most);
-    let state = rpc_state(&config.node, handles, &links, registry);
+    let state = rpc_state(&config.node, handles, &links, registry, asked.started);
     let control = tokio::spawn(control.serve(
         state.clone(),
         live,
@@ -345,7 +365,10 @@ async fn serve_until_stopped(
 
     let outcome = tokio::select! {
         signal = stop_signal(asked.stop_with_stdin) => signal.map(|()| Ended::Stopped),
-        () = background.stop.notified() => Ok(Ended::Stopped),
+        () = background.stop.notified() => {
+            info!("an operator orders a stop, over the control socket");
+            Ok(Ended::Stopped)
+        }
         () = far_behind => Ok(Ended::FarBehind),
         error = network => Err(anyhow::Error::from(error).context("network")),
         ended = control => Err(anyhow::anyhow!("the control socket ended: {ended:?}")),
@@ -365,8 +388,6 @@ async fn serve_until_stopped(
     if outcome.as_ref().ok() != Some(&Ended::FarBehind) {
         watch_the_end();
     }
-    // Remove the socket, so that nobody mistakes it for a running validator's.
-    let _ = std::fs::remove_file(config.node.data_dir.join(CONTROL_SOCKET));
     servers.tell_to_stop();
     let _ = to_replica.send(Event::Stop);
     executor.stop();
@@ -388,7 +409,13 @@ struct Handles {
     metrics: Arc<NodeMetrics>,
 }
 
-fn rpc_state(config: &NodeConfig, handles: Handles, links: &Links, registry: Registry) -> RpcState {
+fn rpc_state(
+    config: &NodeConfig,
+    handles: Handles,
+    links: &Links,
+    registry: Registry,
+    started: Instant,
+) -> RpcState {
     let clients = rpc::clients(&config.rpc);
     let vitals = Vitals {
         clients: clients.clone(),
@@ -402,6 +429,7 @@ fn rpc_state(config: &NodeConfig, handles: Handles, links: &Links, registry: Reg
     RpcState::new(RpcParts {
         config: config.rpc.clone(),
         clients,
+        started,
         name: config.genesis.name.clone(),
         chain: config.chain,
         scheme: config.genesis.scheme.clone(),
@@ -481,7 +509,6 @@ fn register_metrics(
     registry: &Registry,
 ) -> anyhow::Result<Arc<NodeMetrics>> {
     let metrics = Arc::new(NodeMetrics::register(registry)?);
-    metrics.start_seconds.set(now_ms() as f64 / 1_000.0);
     metrics.introduce(
         &config.genesis,
         config.committees.known(),
@@ -538,19 +565,6 @@ fn assemble(
 /// The identities of peers.
 fn identities(peers: &[(Identity, PeerAddress)]) -> Vec<Identity> {
     peers.iter().map(|(identity, _)| *identity).collect()
-}
-
-fn listen(config: &NodeConfig) -> anyhow::Result<Vec<(Audience, TcpListener)>> {
-    let public = rpc::listen(Audience::Public, config.rpc.listen)?;
-    let mut listeners = vec![(Audience::Public, public)];
-    match config.admin {
-        Some(address) => {
-            let listener = rpc::listen(Audience::Operator, address)?;
-            listeners.push((Audience::Operator, listener));
-        }
-        None => info!("no `[admin]` section: metrics are served over the control socket only"),
-    }
-    Ok(listeners)
 }
 
 /// Starts the threads that verify votes and assemble and verify certificates.
@@ -667,9 +681,9 @@ pub(crate) async fn stop_signal(stop_with_stdin: bool) -> anyhow::Result<()> {
         std::mem::forget(closed);
     }
     tokio::select! {
-        _ = terminate.recv() => {}
-        _ = interrupt.recv() => {}
-        _ = input.recv() => {}
+        _ = terminate.recv() => info!("SIGTERM was received"),
+        _ = interrupt.recv() => info!("SIGINT was received"),
+        _ = input.recv() => info!("standard input was closed"),
     }
     Ok(())
 }

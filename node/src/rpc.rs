@@ -53,7 +53,10 @@ use quorate_p2p::PeerStatus;
 use quorate_storage::store::Store;
 use quorate_types::{ChainId, Digest, Height, Identity, genesis::Fees};
 use serde::Deserialize;
-use std::{sync::Arc, time::Duration};
+use std::{
+    sync::Arc,
+    time::{Duration, Instant},
+};
 use verifying::Verifying;
 
 pub use limits::clients;
@@ -85,6 +88,8 @@ pub type AddressOf = dyn Fn(&Identity) -> Option<String> + Send + Sync;
 pub struct RpcParts {
     pub config: RpcConfig,
     pub clients: Clients,
+    /// When the process started.
+    pub started: Instant,
     /// The chain's name.
     pub name: String,
     pub chain: ChainId,
@@ -331,7 +336,7 @@ async fn status(State(state): State<RpcState>) -> Json<StatusJson> {
         mempool_transactions: parts.mempool.size().0,
         peers: peers.collect(),
         blocked: answers::blocked(live),
-        uptime_seconds: live.started().elapsed().as_secs(),
+        uptime_seconds: parts.started.elapsed().as_secs(),
         behind: condition.behind,
         sync: Some(sync),
         verdict: Some(verdict),
@@ -458,7 +463,10 @@ impl BlocksQuery {
     /// exists or the wait is over.
     async fn range(self, state: &RpcState, client: &Client) -> RpcResult<(Height, u64)> {
         let from = Height(self.from.max(1));
-        let limit = self.limit.unwrap_or(MAX_BLOCKS).clamp(1, MAX_BLOCKS);
+        let limit = self.limit.unwrap_or(MAX_BLOCKS).min(MAX_BLOCKS);
+        if limit == 0 {
+            return Err(RpcError::bad_request("`limit` must be at least 1"));
+        }
         if let Some(wait_ms) = self.wait_ms {
             let place = client.wait()?;
             let timeout = Duration::from_millis(wait_ms).min(MAX_WAIT);

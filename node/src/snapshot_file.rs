@@ -159,7 +159,7 @@ impl SnapshotReader {
         }
         ensure!(
             length <= MAX_RECORD_BYTES,
-            "it is damaged: a record of {length} bytes"
+            "it is damaged: a record of {length} bytes; copy it again"
         );
         let mut record = vec![0; length];
         self.fill(&mut record)?;
@@ -189,7 +189,8 @@ impl SnapshotReader {
             return Ok(None);
         };
         let decoded = T::decode(record);
-        let decoded = decoded.with_context(|| format!("it is damaged: {what} does not decode"))?;
+        let decoded = decoded
+            .with_context(|| format!("it is damaged: {what} does not decode; copy it again"))?;
         Ok(Some(decoded))
     }
 }

@@ -89,8 +89,8 @@ pub(super) struct Localnet {
     /// Kill a validator (kill -9) this often, one after the other, and restart it
     #[arg(long, value_name = "TIME", value_parser = parse_duration)]
     kill_every: Option<Duration>,
-    /// Keep the last validator away until the chain has grown by this many blocks, then start it with an
-    /// empty database. If the others keep fewer blocks (--retention, with this option 10000 unless given),
+    /// Keep the last validator away until the chain has grown by this many blocks, then start it, in a new
+    /// network with an empty database, otherwise with what it has. If the others keep fewer blocks (--retention, with this option 10000 unless given),
     /// it fetches the state
     #[arg(long, value_name = "BLOCKS", conflicts_with = "kill_every")]
     late: Option<u64>,

@@ -6,13 +6,13 @@ use super::{
     ending::{Failures, explain_full_disk, first_failure, join, watch_the_end},
     identities,
     links::{LateLinks, p2p_config},
-    listen, register_metrics, rpc_state, start_verifying, stop_signal,
+    register_metrics, rpc_state, start_verifying, stop_signal,
     syncing::verify,
 };
 use crate::{
     cli::with_causes,
     config::NodeConfig,
-    control::{CONTROL_SOCKET, ControlSocket, KeptSnapshots},
+    control::KeptSnapshots,
     owner::{self, Owner},
     priority,
 };
@@ -45,6 +45,7 @@ pub(super) async fn follow_until_stopped(
 ) -> anyhow::Result<Ended> {
     let registry = Registry::new();
     let metrics = register_metrics(config, None, &registry)?;
+    metrics.start_seconds.set(asked.start_seconds());
     metrics.introduce_follower(config.p2p.peers.len());
     let (failures, mut failed) = unbounded_channel();
     let failures = Failures(failures);
@@ -65,8 +66,8 @@ pub(super) async fn follow_until_stopped(
     info!(chain = %config.chain, height = %store.tip().height, "starting to follow");
 
     // Everything that can fail is done before the first link.
-    let control = ControlSocket::bind(&config.data_dir)?;
-    let listeners = listen(config)?;
+    let sockets = asked.sockets(config)?;
+    let (control, listeners) = (sockets.control()?, sockets.listeners()?);
     let kept = KeptSnapshots {
         snapshots: machine.snapshots,
         store: store.clone(),
@@ -115,13 +116,16 @@ pub(super) async fn follow_until_stopped(
     let background = Background::start(config, &handles, &links, asked.log_level.clone())?;
     let commands = background.commands();
     let live = handles.live.clone();
-    let state = rpc_state(config, handles, &links, registry);
+    let state = rpc_state(config, handles, &links, registry, asked.started);
     let control = tokio::spawn(control.serve(state.clone(), live, None, commands, kept));
     let servers = Servers::start(state, listeners);
 
     let outcome = tokio::select! {
         signal = stop_signal(asked.stop_with_stdin) => signal.map(|()| Ended::Stopped),
-        () = background.stop.notified() => Ok(Ended::Stopped),
+        () = background.stop.notified() => {
+            info!("an operator orders a stop, over the control socket");
+            Ok(Ended::Stopped)
+        }
         Ok(()) = far_behind => Ok(Ended::FarBehind),
         error = network => Err(anyhow::Error::from(error).context("network")),
         ended = control => Err(anyhow::anyhow!("the control socket ended: {ended:?}")),
@@ -140,7 +144,6 @@ pub(super) async fn follow_until_stopped(
     if outcome.as_ref().ok() != Some(&Ended::FarBehind) {
         watch_the_end();
     }
-    let _ = std::fs::remove_file(config.data_dir.join(CONTROL_SOCKET));
     servers.tell_to_stop();
     ending.store(true, Ordering::Relaxed);
     executor.stop();

@@ -101,7 +101,7 @@ fn check(config: &NodeConfig, file: &Path) -> anyhow::Result<(SnapshotSubject, B
     let block: Block = reader.next("its block")?.context("it has no block")?;
     ensure!(
         block.id() == subject.id,
-        "it is damaged: its block is not the certified one"
+        "it is damaged: its block is not the certified one; copy it again"
     );
     check_parts(&mut reader, &subject)?;
     Ok((subject, block))
@@ -120,7 +120,9 @@ fn verified(config: &NodeConfig, proof: &SnapshotProof) -> anyhow::Result<Snapsh
     }
     let subject = proof.check(&config.chain)?;
     if !verify(config)(&proof.finalization) {
-        bail!("its finalization does not verify: it is forged, or of another chain");
+        bail!(
+            "its finalization does not verify: it is forged, damaged (copy it again), or of another chain"
+        );
     }
     Ok(subject)
 }
@@ -133,14 +135,17 @@ fn check_parts(reader: &mut SnapshotReader, subject: &SnapshotSubject) -> anyhow
         parts += 1;
         ensure!(
             chunk.since() == 0 && next == Some(*chunk.span().first()),
-            "part {parts} is not the next one of the state"
+            "it is damaged: part {parts} is not the next one of the state; copy it again"
         );
         if let Err(error) = chunk.verify(&subject.root, std::iter::empty()) {
-            bail!("part {parts} does not verify: {error}");
+            bail!("it is damaged: part {parts} does not verify ({error}); copy it again");
         }
         next = chunk.span().after();
     }
-    ensure!(next.is_none(), "parts of the state are missing");
+    ensure!(
+        next.is_none(),
+        "it is damaged: parts of the state are missing; copy it again"
+    );
     Ok(())
 }
 
@@ -172,6 +177,9 @@ fn take_parts(
     }
     store.save_chunks(&mut coverage)?;
     let is_whole = coverage.parts().all(|part| part.height == subject.height);
-    ensure!(is_whole, "parts of the state are missing");
+    ensure!(
+        is_whole,
+        "it is damaged: parts of the state are missing; copy it again"
+    );
     Ok((parts, accounts))
 }

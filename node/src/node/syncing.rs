@@ -7,12 +7,11 @@ use super::{
     Asked, Ended,
     ending::{Failures, explain_full_disk, first_failure, join, watch_the_end},
     links::{LateLinks, p2p_config, peers_of},
-    listen, stop_signal,
+    stop_signal,
 };
 use crate::{
     cli::with_causes,
     config::NodeConfig,
-    control::{CONTROL_SOCKET, ControlSocket},
     reload,
     rpc::{self, Audience, syncing::SyncRpc},
     saving::SaveBeside,
@@ -84,6 +83,7 @@ pub(super) async fn sync_until_whole(
 ) -> anyhow::Result<Ended> {
     let registry = Registry::new();
     let metrics = Arc::new(NodeMetrics::register(&registry)?);
+    metrics.start_seconds.set(asked.start_seconds());
     metrics.introduce(
         &config.genesis,
         config.committees.known(),
@@ -115,8 +115,8 @@ pub(super) async fn sync_until_whole(
         verify: verify(config),
         may_ask: None,
     })?;
-    let control = ControlSocket::bind(&config.data_dir)?;
-    let listeners = listen(config)?;
+    let sockets = asked.sockets(config)?;
+    let (control, listeners) = (sockets.control()?, sockets.listeners()?);
 
     let live = Arc::new(match own {
         Some(own) => LiveStatus::new(config.committees.clone(), own),
@@ -151,6 +151,7 @@ pub(super) async fn sync_until_whole(
     let stop = Arc::new(Notify::new());
     let state = SyncRpc::new(rpc::syncing::Parts {
         config: config.rpc.clone(),
+        started: asked.started,
         name: config.genesis.name.clone(),
         chain: config.chain,
         scheme: config.genesis.scheme.clone(),
@@ -181,7 +182,10 @@ pub(super) async fn sync_until_whole(
 
     let outcome = tokio::select! {
         signal = stop_signal(asked.stop_with_stdin) => signal.map(|()| Ended::Stopped),
-        () = stop.notified() => Ok(Ended::Stopped),
+        () = stop.notified() => {
+            info!("an operator orders a stop, over the control socket");
+            Ok(Ended::Stopped)
+        }
         error = network => Err(anyhow::Error::from(error).context("network")),
         ended = control => Err(anyhow::anyhow!("the control socket ended: {ended:?}")),
         Ok(ended) = whole => Ok(ended),
@@ -199,7 +203,6 @@ pub(super) async fn sync_until_whole(
             watch_the_end();
         }
     }
-    let _ = std::fs::remove_file(config.data_dir.join(CONTROL_SOCKET));
     let _ = stopping.send(());
     ending.store(true, Ordering::Relaxed);
     join(vec![thread]).await;

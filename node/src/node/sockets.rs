@@ -1,0 +1,71 @@
+//! The sockets on which clients and operators reach the node.
+//!
+//! They stay open while the node's parts are assembled anew, for state sync and after it: whoever
+//! connects meanwhile waits, and is not refused.
+
+use crate::{
+    config::NodeConfig,
+    control::ControlSocket,
+    rpc::{self, Audience},
+};
+use anyhow::Context as _;
+use std::net;
+use tokio::net::TcpListener;
+use tracing::info;
+
+/// Removes the control socket when dropped, so that nobody mistakes it for a running node's.
+pub(super) struct Sockets {
+    listeners: Vec<(Audience, net::TcpListener)>,
+    control: ControlSocket,
+}
+
+impl Sockets {
+    /// # Errors
+    ///
+    /// If an address is in use, or the system refuses.
+    pub(super) fn open(config: &NodeConfig) -> anyhow::Result<Self> {
+        let control = ControlSocket::bind(&config.data_dir)?;
+        let mut addresses = vec![(Audience::Public, config.rpc.listen)];
+        match config.admin {
+            Some(address) => addresses.push((Audience::Operator, address)),
+            None => info!("no `[admin]` section: metrics are served over the control socket only"),
+        }
+        let listeners = addresses.into_iter().map(|(audience, address)| {
+            let listener = rpc::listen(audience, address)?;
+            let listener = listener.into_std().context(CANNOT_KEEP)?;
+            Ok((audience, listener))
+        });
+        let listeners = listeners.collect::<anyhow::Result<_>>()?;
+        Ok(Self { listeners, control })
+    }
+
+    /// Handles to the listeners, for the current runtime.
+    ///
+    /// # Errors
+    ///
+    /// If the system refuses.
+    pub(super) fn listeners(&self) -> anyhow::Result<Vec<(Audience, TcpListener)>> {
+        let listeners = self.listeners.iter().map(|(audience, listener)| {
+            let listener = listener.try_clone().and_then(TcpListener::from_std);
+            Ok((*audience, listener.context(CANNOT_KEEP)?))
+        });
+        listeners.collect()
+    }
+
+    /// A handle to the control socket, for the current runtime.
+    ///
+    /// # Errors
+    ///
+    /// If the system refuses.
+    pub(super) fn control(&self) -> anyhow::Result<ControlSocket> {
+        self.control.again()
+    }
+}
+
+const CANNOT_KEEP: &str = "a listener cannot be kept";
+
+impl Drop for Sockets {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_file(self.control.path());
+    }
+}
