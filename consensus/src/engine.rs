@@ -95,7 +95,10 @@ impl Engine {
         }
         let mut convictions = Convictions::new(&config.pardons);
         for evidence in std::mem::take(&mut config.evidence) {
-            convictions.keep(evidence.canonical());
+            // R31
+            if config.committees.votes_alike(evidence.first.subject.epoch) {
+                convictions.keep(evidence.canonical());
+            }
         }
         let ended_by = tip.certificate.clone();
         Self {
@@ -139,10 +142,14 @@ impl Engine {
             Input::Pending(pending) => self.pacemaker.pending(step.now, pending),
             Input::Tick => {}
         }
-        while step.out.fatal.is_none() && self.epoch_is_over() {
+        while step.out.fatal.is_none() && self.may_cross() {
             self.hand_over(&mut step);
         }
-        self.on_time(&mut step);
+        if self.epoch_is_over() {
+            self.wait_at_border(&mut step);
+        } else {
+            self.on_time(&mut step);
+        }
         if self.views.len() > MAX_OPEN_VIEWS {
             step.halt(format!(
                 "{MAX_OPEN_VIEWS} views went by since view {} without a finalised block",
@@ -154,6 +161,9 @@ impl Engine {
 
     /// The latest time for the next step, with [`Input::Tick`] if there is no other input.
     pub fn next_deadline(&self) -> Option<Moment> {
+        if self.epoch_is_over() {
+            return None;
+        }
         [
             self.pacemaker.deadline(),
             self.fetcher.deadline(),
@@ -340,6 +350,9 @@ impl Engine {
         {
             return self.on_foreign_epoch(step, from, epoch, message);
         }
+        if self.epoch_is_over() {
+            return self.at_border(step, from, &message);
+        }
         match message {
             Message::Vote(vote) => self.on_vote(step, from, vote),
             Message::Proposal(proposal) => self.on_proposal(step, from, proposal),
@@ -385,7 +398,9 @@ impl Engine {
         message: Message,
     ) {
         if epoch > self.epoch() {
-            if epoch == self.epoch().next() {
+            // R31
+            let alike = self.config.committees.votes_alike(epoch);
+            if alike && epoch == self.epoch().next() {
                 self.keep_early(step, from, message);
             } else {
                 step.drop(from, DropReason::EpochAhead(epoch));

@@ -10,6 +10,9 @@
 //! - *late* ones, of the epoch before: their sender is sent the finalization that ended it;
 //! - claims to be *epochs ahead*: believed once f + 1 validators make them; then final blocks are
 //!   fetched in order, epoch by epoch.
+//!
+//! Where the validators change, this engine ends with its epoch, and another one starts on the same
+//! tip, for the next committee.
 
 use crate::{
     config::{LOOKAHEAD_VIEWS, PROPOSAL_LOOKAHEAD_VIEWS},
@@ -20,7 +23,7 @@ use crate::{
     staging::Staging,
 };
 use quorate_types::{
-    Block, Certificate, Epoch, Height, Message, Status, ValidatorIndex, View, VoteKind,
+    Block, Certificate, Epoch, Height, Message, Status, Succession, ValidatorIndex, View, VoteKind,
 };
 
 impl Engine {
@@ -42,6 +45,47 @@ impl Engine {
     /// Whether the epoch's last block is final.
     pub(crate) fn epoch_is_over(&self) -> bool {
         self.tip().height >= self.last_height()
+    }
+
+    /// Whether the epoch is over, and is known to be followed by one with the same validators, so that this engine goes on
+    /// with it.
+    pub(crate) fn may_cross(&self) -> bool {
+        // R31
+        self.epoch_is_over() && self.config.committees.succession(self.epoch()) == Succession::Stays
+    }
+
+    /// Waits until all of this epoch is executed. If the validators change, this engine has then done its
+    /// work.
+    pub(crate) fn wait_at_border(&mut self, step: &mut Step) {
+        // R31
+        if self.config.committees.succession(self.epoch()) == Succession::Changes {
+            step.out.ended = Some(self.epoch());
+        }
+    }
+
+    /// Upon a message of an epoch that is over here, while the next one has not begun: its sender may
+    /// lack the last finalization.
+    pub(crate) fn at_border(&mut self, step: &mut Step, from: ValidatorIndex, message: &Message) {
+        // R31
+        if let Message::Status(status) = message {
+            self.peers.claims(from, status.finalized_height);
+            if status.finalized_height >= self.last_height() {
+                return;
+            }
+        }
+        let waits = matches!(
+            message,
+            Message::Status(_)
+                | Message::Vote(_)
+                | Message::Proposal(_)
+                | Message::CertificateRequest { .. }
+        );
+        if waits
+            && self.may_help(step, from, self.tip().view)
+            && let Some(last) = self.tip().certificate.clone()
+        {
+            step.send(Target::One(from), Message::Certificate(last));
+        }
     }
 
     /// Leaves an epoch whose last block is final, and processes the early messages of the next.

@@ -48,6 +48,10 @@ impl Engine {
         let evidence = evidence.canonical();
         let Subject { epoch, .. } = evidence.first.subject;
         let signer = evidence.first.signer;
+        // R31: places and keys of another set mean nothing here, and its sender may be honest.
+        if !self.config.committees.votes_alike(epoch) {
+            return step.drop(from, DropReason::EpochOver(epoch));
+        }
         if evidence.conflict().is_none() || self.committee.identity(signer).is_none() {
             // No cryptography is needed to see that this proves nothing.
             step.drop(from, DropReason::NoEvidence);

@@ -133,9 +133,10 @@ pub(crate) fn is_beyond(newest: Position, at: Position) -> bool {
     }
 }
 
-/// Whether a chain with this newest certificate is old.
-fn is_established(newest: Position, epoch_length: EpochLength) -> bool {
-    let blocks = newest.epoch.0.saturating_mul(epoch_length.blocks());
+/// Whether a chain with this newest certificate is old for a validator that has a seat since an epoch.
+fn is_established(newest: Position, since: Epoch, epoch_length: EpochLength) -> bool {
+    let epochs = newest.epoch.0.saturating_sub(since.0);
+    let blocks = epochs.saturating_mul(epoch_length.blocks());
     blocks.saturating_add(newest.view.0) >= ESTABLISHED_VIEWS
 }
 
@@ -485,6 +486,10 @@ impl Engine {
     ) {
         let unknown = standing.vote.filter(|vote| self.is_unknown(vote));
         let (key_is_fresh, epoch_length) = (self.memory.fresh, self.config.epoch_length);
+        let own = self
+            .own_place()
+            .and_then(|own| self.committee.identity(own));
+        let since = own.map_or(Epoch(0), |own| self.config.committees.first_seat(&own));
         let Some(inquiry) = &mut self.memory.inquiry else {
             return;
         };
@@ -505,7 +510,7 @@ impl Engine {
             Purpose::Check | Purpose::Confirm => match (unknown, standing.newest) {
                 (Some(vote), _) => Some(Work::VerifyVotes(vec![vote])),
                 (None, Some(newest)) if key_is_fresh => {
-                    is_established(position_of(&newest.subject), epoch_length)
+                    is_established(position_of(&newest.subject), since, epoch_length)
                         .then(|| Work::VerifyCertificates(vec![newest]))
                 }
                 (None, _) => None,

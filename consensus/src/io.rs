@@ -330,6 +330,9 @@ pub struct Output {
     pub entered: Vec<View>,
     /// Epochs that have begun, oldest first.
     pub epochs: Vec<Epoch>,
+    /// The epoch that is over and executed, if the next one has other validators: this engine has
+    /// nothing more to do.
+    pub ended: Option<Epoch>,
     /// A leader that may not know the transactions for its block.
     pub remind: Option<ValidatorIndex>,
     /// What happened to this validator's key.

@@ -359,6 +359,18 @@
 //! notarization, at or below u, so nothing was finalized above u. The votes in memory are gone with the
 //! processes, and the validators with a journal are no quorum, so nothing is notarized in the views
 //! that the others nullify. All this holds only if none of them lies.
+//!
+//! **R31. Other validators.** On a chain with a registry, the state in the middle of an epoch fixes the
+//! validators of the next one; they stay if the epoch's last block names an older state. An engine serves one set
+//! of validators. At the end of an epoch it waits until the last block is executed. If the validators, their
+//! keys and addresses stay, it goes on by R12. Otherwise it is done: another engine starts on the same tip,
+//! for the next set, with the same journal. Until then it casts no vote, keeps nothing of the next epoch
+//! unless places and keys are known to stay, and sends the last finalization to whoever lacks it. A vote,
+//! certificate or evidence of an epoch with another set says nothing about the present places: it is
+//! dropped, and its sender is not blamed. In the journal, a vote has the place of its epoch.
+//!   *Why:* a place and a key mean another validator in another set. A border is crossed on a final block
+//!   whose state every validator has executed, so all have the same next set; and as a quorum of the old set
+//!   has signed a header that names that state, it can be proven to whoever knows the old set.
 //! # Bounds
 //!
 //! For n validators, in bytes: slots 25 views × 3 kinds × 136 × n ≈ 10,200 n (1.0 MB at n = 100);

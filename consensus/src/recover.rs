@@ -39,11 +39,20 @@ impl Engine {
         records: Vec<Record>,
         now: Moment,
     ) -> Result<(Self, Output), RecoverError> {
+        let committees = &config.committees;
         let own = config.own.as_ref().map(|own| own.place);
+        let identity = own.and_then(|own| committees.known().identity(own));
         for record in &records {
-            if let Record::Vote(vote) = record
-                && Some(vote.signer) != own
-            {
+            let Record::Vote(vote) = record else {
+                continue;
+            };
+            let epoch = vote.subject.epoch;
+            // R31: it may have had another place.
+            let place = match committees.votes_alike(epoch) {
+                true => own,
+                false => identity.and_then(|own| committees.of(epoch).place(&own)),
+            };
+            if committees.is_fixed(epoch) && Some(vote.signer) != place {
                 return Err(RecoverError::ForeignVote {
                     vote: Box::new(*vote),
                 });
@@ -63,7 +72,7 @@ impl Engine {
         let mut step = Step::new(now);
         engine.enforce_evidence(&mut step);
         engine.replay(&mut step)?;
-        while engine.epoch_is_over() {
+        while engine.may_cross() {
             engine.renew();
             engine.replay(&mut step)?;
         }

@@ -27,6 +27,9 @@
 //! | `build NAME` | the application builds the block that was asked for |
 //! | `time MS` | so many milliseconds go by |
 //! | `epochs N` | from now on started machines have epochs of N blocks (else 1,000) |
+//! | `registry` | machines started from now on are of a chain whose validators can change |
+//! | `fix stays`, `fix changes` | the application has executed the block that fixes the next validators |
+//! | `close stays`, `close changes` | the application has executed the epoch's last block (and that one) |
 //! | `silent EPOCH` | machines started from now on have lost their journal, and vote from EPOCH on |
 //! | `again VIEW NAME NOTARIZED` | VIEW's leader proposes NAME again, with its notarization in NOTARIZED |
 //! | `status WHO VIEW HEIGHT` | WHO says that it is in VIEW, with HEIGHT final |
@@ -57,8 +60,9 @@ use quorate_crypto::{
 };
 use quorate_types::{
     Block, Certificate, ChainId, Committee, Committees, Digest, Epoch, EpochLength, Evidence,
-    Header, Height, JournalState, Message, Nonce, Proposal, Record, Silence, Standing, Status,
-    Subject, ValidatorIndex, View, Vote, VoteKind, genesis::BlockLimits,
+    Header, Height, JournalState, Member, Message, Nonce, Proposal, Record, Roster, Silence,
+    Standing, Status, Subject, ValidatorIndex, ValidatorSet, View, Vote, VoteKey, VoteKind,
+    genesis::BlockLimits,
 };
 use rand_chacha::{ChaCha8Rng, rand_core::SeedableRng};
 use std::{
@@ -70,9 +74,23 @@ use std::{
     time::Duration,
 };
 
+/// The committee as a set of validators, the first of them at an address.
+fn set(committee: &Committee, epoch: Epoch, first: &str) -> ValidatorSet {
+    let members = committee.identities().iter().zip(0..);
+    let members = members.map(|(identity, place)| Member {
+        identity: *identity,
+        vote_key: VoteKey([place; 96]),
+        address: if place == 0 { first } else { "there:1" }.parse().unwrap(),
+        name: "".parse().unwrap(),
+    });
+    ValidatorSet::of_members(epoch, members.collect())
+}
+
 struct Story {
     chain: ChainId,
     committee: Committee,
+    /// Those of the machine.
+    committees: Committees,
     epoch_length: EpochLength,
     silent_before: Epoch,
     nonce: Option<Nonce>,
@@ -101,9 +119,11 @@ impl Story {
         let identities = (1..=4)
             .map(|i| SecretKey::from_bytes(&[i; 32]).identity())
             .collect();
+        let committee = Committee::new(Epoch(0), identities).unwrap();
         Self {
             chain,
-            committee: Committee::new(Epoch(0), identities).unwrap(),
+            committees: Committees::fixed(committee.clone()),
+            committee,
             epoch_length: EpochLength::new(1_000).unwrap(),
             silent_before: Epoch(0),
             nonce: None,
@@ -134,6 +154,16 @@ impl Story {
             "executed" => {
                 let height = Height(number(1));
                 self.step(Input::Executed { height });
+            }
+            "registry" => {
+                let sets = vec![set(&self.committee, Epoch(0), "here:1")];
+                let committees = Committees::changing(sets, Epoch(0), Epoch(0), Roster::new());
+                self.committees = committees.unwrap();
+            }
+            "fix" => self.fix(words[1]),
+            "close" => {
+                self.fix(words[1]);
+                self.committees.close(Epoch(0), &BTreeMap::new());
             }
             "epochs" => self.epoch_length = EpochLength::new(number(1)).unwrap(),
             "propose" => {
@@ -316,10 +346,19 @@ impl Story {
         }
     }
 
+    fn fix(&self, how: &str) {
+        let first = match how {
+            "stays" => "here:1",
+            "changes" => "elsewhere:1",
+            other => panic!("unknown succession {other}"),
+        };
+        self.committees.fix(set(&self.committee, Epoch(1), first));
+    }
+
     fn start(&mut self) {
         let config = Config {
             chain: self.chain,
-            committees: Committees::fixed(self.committee.clone()),
+            committees: self.committees.clone(),
             epoch_length: self.epoch_length,
             limits: BlockLimits {
                 max_transactions: 100,
@@ -515,6 +554,9 @@ impl Story {
         }
         for finalized in &output.finalized {
             self.say(&format!("final {}", self.names[&finalized.block.id()]));
+        }
+        if let Some(epoch) = output.ended {
+            self.say(&format!("epoch {} ends, and this machine with it", epoch.0));
         }
         for epoch in &output.epochs {
             self.say(&format!("epoch {epoch} begins"));

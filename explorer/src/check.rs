@@ -24,8 +24,9 @@ use quorate_storage::{
     tree::{TableRows, Tree, TreeError},
 };
 use quorate_types::{
-    Account, Height, execution,
-    genesis::{Genesis, GenesisAccount},
+    Account, Height, Identity,
+    execution::{self, Rules},
+    genesis::Genesis,
     state_key,
 };
 use std::{
@@ -108,6 +109,7 @@ pub(crate) struct Checker {
     index: Index,
     progress: Arc<Progress>,
     tree: Tree<TableRows>,
+    rules: Rules,
 }
 
 #[derive(PartialEq, Eq)]
@@ -132,11 +134,14 @@ impl Checker {
             index,
             progress,
             tree,
+            rules: Rules::of(genesis),
         };
         if checker.index.get(CHECKED, EXECUTED)?.is_none() {
-            checker.begin(&genesis.accounts)?;
+            let accounts = genesis.initial_accounts();
+            checker.begin(&accounts.map_err(|_| checker.index.damaged("the genesis file"))?)?;
         }
-        let supply = genesis.accounts.iter().map(|account| account.balance);
+        let balances = genesis.accounts.iter().map(|account| account.balance);
+        let supply = balances.chain(genesis.validators.iter().map(|v| v.stake));
         let known = Known {
             is_checking: true,
             diverged: None,
@@ -150,16 +155,10 @@ impl Checker {
         Ok(checker)
     }
 
-    fn begin(&mut self, accounts: &[GenesisAccount]) -> Result<(), IndexError> {
+    fn begin(&mut self, accounts: &BTreeMap<Identity, Account>) -> Result<(), IndexError> {
         let updates: BTreeMap<_, _> = accounts
             .iter()
-            .map(|account| {
-                let state = Account {
-                    nonce: 0,
-                    balance: account.balance,
-                };
-                (state_key(&account.identity).0, state.encode().to_vec())
-            })
+            .map(|(identity, account)| (state_key(identity).0, account.encode().to_vec()))
             .collect();
         let changes = self.tree.prepare(&updates);
         let changes = changes.map_err(|error| broken(&self.index, &error))?;
@@ -256,7 +255,7 @@ impl Checker {
             };
             before.insert(one, account);
         }
-        let done = execution::execute(&block, &leader, before);
+        let done = execution::execute(&block, &leader, before, &self.rules);
         let updates = done.accounts.iter();
         let updates = updates.map(|(one, account)| (state_key(one).0, account.encode().to_vec()));
         let changes = self.tree.prepare_loaded(loaded, &updates.collect());

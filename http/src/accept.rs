@@ -19,7 +19,7 @@ use std::{
 use tokio::{
     io::{AsyncReadExt as _, AsyncWriteExt as _},
     net::{TcpListener, TcpSocket, TcpStream},
-    sync::Semaphore,
+    sync::{Semaphore, mpsc, watch},
 };
 use tower::ServiceExt as _;
 
@@ -49,7 +49,11 @@ pub fn listen(address: SocketAddr) -> io::Result<TcpListener> {
     socket.listen(BACKLOG)
 }
 
-/// Serves a router until `shutdown` resolves. The router must have [`crate::hold_answers`] as a
+/// How long requests in progress may take once no more are accepted.
+const LAST_ANSWERS: Duration = Duration::from_millis(500);
+
+/// Serves a router until `shutdown` resolves. Requests in progress are then still answered, for at most
+/// 0.5 s, and each connection ends. The router must have [`crate::hold_answers`] as a
 /// layer and must limit the size of bodies. Handlers find a request's [`crate::Client`] in its
 /// extensions.
 ///
@@ -71,9 +75,12 @@ pub async fn serve(
     let router = router.layer(axum::middleware::from_fn_with_state(admission, admit));
     let mut refusing = Refusing::new(refuse);
     let mut shutdown = pin!(shutdown);
+    let (closing, closed) = watch::channel(());
+    // Each connection has a sender, so that the receiver ends with the last of them.
+    let (open, mut all_ended) = mpsc::channel::<()>(1);
     loop {
         let accepted = tokio::select! {
-            () = &mut shutdown => return,
+            () = &mut shutdown => break,
             accepted = listener.accept() => accepted,
         };
         let (stream, peer) = match accepted {
@@ -88,20 +95,33 @@ pub async fn serve(
         match clients.seat(peer.ip()) {
             Ok(seat) => {
                 let router = router.clone();
-                tokio::spawn(connection(stream, peer, seat, clients.clone(), router));
+                let serving = connection(
+                    stream,
+                    (peer, seat),
+                    clients.clone(),
+                    router,
+                    closed.clone(),
+                );
+                let open = open.clone();
+                tokio::spawn(async move {
+                    serving.await;
+                    drop(open);
+                });
             }
             Err(refusal) => refusing.refuse(stream, peer.ip(), &refusal),
         }
     }
+    drop((closing, open));
+    let _ = tokio::time::timeout(LAST_ANSWERS, all_ended.recv()).await;
 }
 
 /// Serves one connection until it ends, is evicted, or reaches its maximum lifetime.
 async fn connection(
     stream: TcpStream,
-    peer: SocketAddr,
-    seat: ConnectionSlot,
+    (peer, seat): (SocketAddr, ConnectionSlot),
     clients: Clients,
     router: Router,
+    mut closed: watch::Receiver<()>,
 ) {
     let times = clients.limits().times;
     let _ = stream.set_nodelay(true);
@@ -129,7 +149,11 @@ async fn connection(
             tracing::debug!(%peer, "a connection has made room for another client");
             return;
         }
-        () = tokio::time::sleep(times.life) => {
+        () = async {
+            // Its sender is dropped when the server ends.
+            let ends = async { while closed.changed().await.is_ok() {} };
+            let _ = tokio::time::timeout(times.life, ends).await;
+        } => {
             serving.as_mut().graceful_shutdown();
             let limit = async {
                 match times.last_answer {

@@ -24,6 +24,7 @@ mod moving;
 mod output;
 mod passphrases;
 mod peers;
+mod registry;
 mod report;
 mod reset;
 mod rpc;
@@ -93,6 +94,9 @@ enum Command {
     /// Show and verify evidence of equivocation: pairs of votes that no honest validator casts
     #[command(subcommand)]
     Evidence(evidence::Evidence),
+    /// Show the staking registry; become a validator, change what it says, and cease to be one
+    #[command(subcommand)]
+    Registry(registry::Registry),
     /// Show an account's balance and next nonce; with --proof, verify them
     Account(account::Account),
     /// Show a block; with --verify, verify its finality offline
@@ -143,6 +147,7 @@ impl Command {
             | Self::Localnet(_)
             | Self::Load(_)
             | Self::Config(_)
+            | Self::Registry(_)
             | Self::Tx(_) => true,
             Self::Status(_)
             | Self::Peers(_)
@@ -185,6 +190,7 @@ impl Command {
             Self::Follow(command) => command.run(),
             Self::Localnet(command) => command.run(),
             Self::Load(command) => command.run(),
+            Self::Registry(command) => command.run(),
             Self::Peers(command) => command.run(),
             Self::Evidence(command) => command.run(),
             Self::Account(command) => command.run(),

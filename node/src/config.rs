@@ -51,13 +51,15 @@ pub const MAX_CONFIG_BYTES: u64 = 1 << 20;
 const MAX_GENESIS_BYTES: u64 = 256 << 20;
 
 /// The settings of a validator or follower. Without `Debug`, because they contain secrets.
+#[derive(Clone)]
 pub struct NodeConfig {
     /// The configuration file.
     pub path: PathBuf,
-    pub genesis: Genesis,
+    pub genesis: Arc<Genesis>,
     pub chain: ChainId,
     pub committees: Committees,
-    /// The vote scheme with the keys of the genesis file, fully checked.
+    /// The vote scheme with the keys of the current epoch, which are the genesis file's unless there is a
+    /// registry.
     pub scheme: Scheme,
     pub identity: SecretKey,
     /// The file of the identity key.
@@ -82,10 +84,12 @@ pub struct NodeConfig {
 }
 
 /// A validator's settings.
+#[derive(Clone)]
 pub struct ValidatorConfig {
     pub node: NodeConfig,
-    /// This validator's number in the committee.
-    pub place: ValidatorIndex,
+    /// This validator's number in the committee. As the file is read, the genesis file's, which may not
+    /// name it on a chain with a registry.
+    pub place: Option<ValidatorIndex>,
     /// This validator's share of the group key, or its own vote key.
     pub vote_secret: Arc<VoteSecret>,
     /// The file of the vote key.
@@ -275,7 +279,7 @@ impl Referred {
             data_dir,
             table,
             path: path.into(),
-            genesis: self.genesis,
+            genesis: Arc::new(self.genesis),
             committees: Committees::fixed(self.committee),
             scheme: self.scheme,
             identity: self.identity,
@@ -320,22 +324,25 @@ impl ValidatorConfig {
         };
         let referred = Referred::read(&check, &file, keys_access)?;
         let identity = referred.identity.identity();
-        let place =
-            referred
-                .committee
-                .place(&identity)
-                .ok_or_else(|| ConfigError::NotAValidator {
-                    file: referred.identity_path.clone(),
-                    genesis: referred.genesis_path.clone(),
-                    identity,
-                    validators: referred.committee.size(),
-                })?;
+        let has_registry = referred.genesis.registry.is_some();
+        let place = referred.committee.place(&identity);
+        if place.is_none() && !has_registry {
+            return Err(ConfigError::NotAValidator {
+                file: referred.identity_path.clone(),
+                genesis: referred.genesis_path.clone(),
+                identity,
+                validators: referred.committee.size(),
+            });
+        }
         let vote_path = directory.join(vote_key);
         let vote_secret = keys::load_vote_secret(&vote_path, keys_access)
             .map_err(|source| check.key("vote_key", source))?;
-        let expected = &referred.genesis.validators[place.as_usize()].vote_key;
         let found = hex::encode(vote_secret.public_key());
-        if !expected.eq_ignore_ascii_case(&found) {
+        // With a registry, the state says whose key is which.
+        if let (Some(place), false) = (place, has_registry)
+            && let expected = &referred.genesis.validators[place.as_usize()].vote_key
+            && !expected.eq_ignore_ascii_case(&found)
+        {
             return Err(ConfigError::WrongVoteKey {
                 file: vote_path,
                 genesis: referred.genesis_path,
@@ -345,7 +352,11 @@ impl ValidatorConfig {
             });
         }
         let data_dir = data_dir(&check, &file, &[&referred.identity_path, &vote_path])?;
-        let values = check.values(file, Role::Validator(&referred.committee, place))?;
+        let role = match place {
+            Some(place) if !has_registry => Role::Validator(&referred.committee, place),
+            _ => Role::Registered(&referred.committee, identity),
+        };
+        let values = check.values(file, role)?;
         Ok(Self {
             node: referred.with(data_dir, values, path, table),
             place,

@@ -11,7 +11,7 @@ use quorate_crypto::{
     bls::{AggregateMember, SchemeKind, VoteSecret, deal},
 };
 use quorate_types::{
-    Committee, CommitteeError, Epoch, EpochLength,
+    Committee, CommitteeError, Epoch, EpochLength, RegistryRules,
     genesis::{
         BlockLimits, Fees, Genesis, GenesisAccount, GenesisError, GenesisValidator, Protocol, Trust,
     },
@@ -47,6 +47,8 @@ pub struct NewChain {
     /// empty if the keys are generated here. Only with `bls-aggregate`.
     pub registrations: Vec<GenesisValidator>,
     pub accounts: Vec<GenesisAccount>,
+    /// The staking registry's rules, and what each validator has at stake from the start.
+    pub registry: Option<(RegistryRules, u64)>,
 }
 
 /// A chain with its generated keys. Contains every validator's secret key or share: write it and
@@ -106,6 +108,12 @@ impl NewChain {
             SchemeKind::BlsThreshold => deal_shares(&committee),
             SchemeKind::BlsAggregate => make_keys(&self.name, &committee),
         };
+        let mut validators = dealt.validators;
+        if let Some((_, stake)) = self.registry {
+            for validator in &mut validators {
+                validator.stake = stake;
+            }
+        }
         let now = SystemTime::now().duration_since(UNIX_EPOCH);
         let genesis = Genesis {
             name: self.name,
@@ -118,7 +126,8 @@ impl NewChain {
             fees: self.fees,
             epoch_blocks: self.epoch_blocks,
             group_key: dealt.group_key,
-            validators: dealt.validators,
+            registry: self.registry.map(|(rules, _)| rules),
+            validators,
             accounts: self.accounts,
         };
         // Parse the result with the reader's own checks, so that no file is written that a reader
@@ -151,6 +160,7 @@ fn deal_shares(committee: &Committee) -> Dealt {
                 identity: *identity,
                 vote_key: hex::encode(key),
                 proof_of_possession: None,
+                stake: 0,
             })
             .collect(),
         secrets,
@@ -184,6 +194,7 @@ pub fn register(chain_name: &str, identity: Identity, secret: &VoteSecret) -> Ge
         proof_of_possession: Some(hex::encode(
             secret.prove_possession(chain_name, &identity.0),
         )),
+        stake: 0,
     }
 }
 
@@ -291,6 +302,7 @@ mod tests {
 
     fn chain(validators: usize) -> NewChain {
         NewChain {
+            registry: None,
             name: "test".into(),
             protocol: Protocol::Simplex,
             scheme: SchemeKind::BlsThreshold,

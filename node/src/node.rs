@@ -8,6 +8,8 @@ mod ending;
 mod following;
 mod importing;
 mod links;
+mod roles;
+mod serving;
 mod sockets;
 mod syncing;
 
@@ -21,6 +23,8 @@ use self::{
     links::{
         LateLinks, address_lookup, link_watch, p2p_config, peers_of, wait_for_links, watch_links,
     },
+    roles::{Role, assign, is_outdated},
+    serving::Servers,
     sockets::Sockets,
     syncing::{state_sync_is_due, sync_until_whole},
 };
@@ -31,7 +35,7 @@ use crate::{
     descriptors, moved, pool, priority,
     reload::{self, LogLevel, Reloads},
     rpc::{
-        self, Audience, RpcParts, RpcState,
+        self, RpcParts, RpcState,
         verifying::{self, Verifying},
     },
     space, sync_log,
@@ -67,13 +71,12 @@ use std::{
     time::{Duration, Instant},
 };
 use tokio::{
-    net::TcpListener,
     sync::{
         Notify,
         mpsc::{self, unbounded_channel},
-        watch,
+        oneshot, watch,
     },
-    task::{JoinHandle, JoinSet},
+    task::JoinHandle,
 };
 use tracing::{error, info};
 
@@ -109,6 +112,7 @@ pub fn run(
         .with_context(|| config.node.path.display().to_string())?;
     let lock = own_and_lock(&config.node)?;
     let key_lock = lock_vote_key(&config.vote_file)?;
+    check_port(&config.node)?;
     let asked = Asked::new(stop_with_stdin, log_level, wrap_wire);
     let outcome = run_until_stopped(Node::Validator(&config), asked);
     drop((lock, key_lock));
@@ -126,6 +130,7 @@ pub fn follow(
     log_level: LogLevel,
 ) -> anyhow::Result<()> {
     let lock = own_and_lock(&config)?;
+    check_port(&config)?;
     let asked = Asked::new(stop_with_stdin, log_level, None);
     let outcome = run_until_stopped(Node::Follower(&config), asked);
     drop(lock);
@@ -142,6 +147,19 @@ fn own_and_lock(config: &NodeConfig) -> anyhow::Result<File> {
     lock_directory(&config.data_dir)
 }
 
+/// Making the state of a large genesis file takes minutes, and the links start after it: an operator should
+/// not wait so long to learn that their port is taken.
+fn check_port(config: &NodeConfig) -> anyhow::Result<()> {
+    let listen = config.p2p.listen;
+    std::net::TcpListener::bind(listen)
+        .map(drop)
+        .map_err(|source| match source.kind() {
+            std::io::ErrorKind::AddrInUse => quorate_p2p::Error::AddressInUse { listen },
+            _ => quorate_p2p::Error::Listen { listen, source },
+        })
+        .map_err(anyhow::Error::from)
+}
+
 /// What runs.
 #[derive(Clone, Copy)]
 enum Node<'a> {
@@ -156,20 +174,15 @@ impl Node<'_> {
             Self::Follower(config) => config,
         }
     }
-
-    fn place(&self) -> Option<ValidatorIndex> {
-        match self {
-            Self::Validator(config) => Some(config.place),
-            Self::Follower(_) => None,
-        }
-    }
 }
 
 /// Takes part or follows, or runs state sync, by turns.
 fn run_until_stopped(node: Node<'_>, mut asked: Asked) -> anyhow::Result<()> {
     let mut syncs = false;
+    let (mut follows, mut starts) = (false, true);
     let outcome = loop {
-        let ended = run_once(node, &asked, syncs);
+        let ended = assign(node, follows, starts).and_then(|role| run_once(&role, &asked, syncs));
+        (follows, starts) = (false, false);
         let opened = std::mem::take(&mut asked.opened);
         if let Some(store) = Arc::into_inner(opened).and_then(OnceLock::into_inner)
             && !store.close(STOP_LIMIT)
@@ -183,6 +196,11 @@ fn run_until_stopped(node: Node<'_>, mut asked: Asked) -> anyhow::Result<()> {
                 asked.prefers_state = false;
                 false
             }
+            Ok(Ended::ValidatorsChange | Ended::InStep) => false,
+            Ok(Ended::Outdated) => {
+                follows = true;
+                false
+            }
             Ok(Ended::Stopped) => break Ok(()),
             Err(error) => break Err(error),
         };
@@ -191,23 +209,23 @@ fn run_until_stopped(node: Node<'_>, mut asked: Asked) -> anyhow::Result<()> {
 }
 
 /// Takes part, or runs state sync, until that ends.
-fn run_once(node: Node<'_>, asked: &Asked, syncs: bool) -> anyhow::Result<Ended> {
+fn run_once(role: &Role, asked: &Asked, syncs: bool) -> anyhow::Result<Ended> {
     let runtime = commonware_runtime::tokio::Config::new()
         .with_worker_threads(2)
         .with_tcp_nodelay(Some(true))
         .with_catch_panics(false)
-        .with_storage_directory(node.config().data_dir.join("runtime"));
+        .with_storage_directory(role.config().data_dir.join("runtime"));
     commonware_runtime::tokio::Runner::new(runtime).start(|context| async move {
-        match (syncs, node) {
+        match (syncs, role) {
             (true, _) => {
-                let (config, place) = (node.config(), node.place());
+                let (config, place) = (role.config(), role.place());
                 Box::pin(sync_until_whole(context, config, place, asked)).await
             }
-            (false, Node::Validator(config)) => {
-                Box::pin(serve_until_stopped(context, config, asked)).await
+            (false, Role::Validator(config, place)) => {
+                Box::pin(serve_until_stopped(context, config, *place, asked)).await
             }
-            (false, Node::Follower(config)) => {
-                Box::pin(follow_until_stopped(context, config, asked)).await
+            (false, Role::Follower(config, has_seat)) => {
+                Box::pin(follow_until_stopped(context, config, *has_seat, asked)).await
             }
         }
     })
@@ -225,11 +243,25 @@ enum Ended {
     StateIsWhole,
     /// No peer has a snapshot, and nothing was changed.
     NoSnapshot,
+    /// The epoch is over, and the next one has other validators.
+    ValidatorsChange,
+    /// A node with a seat that only followed has all blocks that there are.
+    InStep,
+    /// The validators of this node's epoch are gone: others may be epochs ahead.
+    Outdated,
+}
+
+impl Ended {
+    /// Whether other parts take over.
+    fn goes_on(self) -> bool {
+        self != Self::Stopped
+    }
 }
 
 /// The options of this run.
 struct Asked {
-    stop_with_stdin: bool,
+    /// Whether the process was told to end. Parts come and go, and a signal between them counts.
+    stopped: watch::Receiver<bool>,
     log_level: Arc<LogLevel>,
     wrap_wire: Option<WrapWire>,
     /// Whether the state is fetched rather than more blocks than this validator is to keep.
@@ -244,7 +276,7 @@ struct Asked {
 impl Asked {
     fn new(stop_with_stdin: bool, log_level: LogLevel, wrap_wire: Option<WrapWire>) -> Self {
         Self {
-            stop_with_stdin,
+            stopped: watch_signals(stop_with_stdin),
             log_level: Arc::new(log_level),
             wrap_wire,
             prefers_state: true,
@@ -252,6 +284,12 @@ impl Asked {
             sockets: OnceLock::new(),
             started: Instant::now(),
         }
+    }
+
+    /// Resolves once the process was told to end.
+    async fn stopped(&self) {
+        // Without its sender it was told so as well.
+        let _ = self.stopped.clone().wait_for(|stopped| *stopped).await;
     }
 
     fn sockets(&self, config: &NodeConfig) -> anyhow::Result<&Sockets> {
@@ -272,16 +310,17 @@ impl Asked {
 async fn serve_until_stopped(
     context: Runtime,
     config: &ValidatorConfig,
+    place: ValidatorIndex,
     asked: &Asked,
 ) -> anyhow::Result<Ended> {
     let registry = Registry::new();
-    let metrics = register_metrics(&config.node, Some(config.place), &registry)?;
+    let metrics = register_metrics(&config.node, Some(place), &registry)?;
     metrics.start_seconds.set(asked.start_seconds());
     let (failures, mut failed) = unbounded_channel();
     let failures = Failures(failures);
     let clock: Arc<dyn Clock> = Arc::new(SystemClock::start());
 
-    let durable = open_durable(config)?;
+    let durable = open_durable(config, Some(place))?;
     let store = durable.store.clone();
     let _ = asked.opened.set(store.clone());
     if store.is_syncing()? {
@@ -292,7 +331,7 @@ async fn serve_until_stopped(
     let late_links = LateLinks::default();
     let surroundings =
         late_links.surroundings(clock.clone(), metrics.clone(), asked.wrap_wire.clone());
-    let machine = assemble(config, durable, surroundings)?;
+    let machine = assemble(config, place, durable, surroundings)?;
 
     // Everything that can fail is done before the first link: a validator that cannot run must not
     // join the network.
@@ -338,7 +377,13 @@ async fn serve_until_stopped(
         to_replica.clone(),
     ));
     let (replica, first, events) = (machine.replica, machine.first, machine.events);
-    let replica = failures.thread("replica", move || replica.run(first, events))?;
+    let (to_tell, validators_change) = oneshot::channel();
+    let replica = failures.thread("replica", move || {
+        if replica.run(first, events)? {
+            let _ = to_tell.send(());
+        }
+        Ok(())
+    })?;
     let forwarding = tokio::spawn(machine.forwarder.run());
     let committees = config.node.committees.clone();
     let watching = tokio::spawn(watch_links(links.clone(), committees, machine.conduct));
@@ -353,6 +398,7 @@ async fn serve_until_stopped(
         .map(|retention| retention.blocks);
     let most = most.filter(|_| asked.prefers_state);
     let far_behind = state_sync_is_due(live.clone(), links.clone(), most);
+    let outdated = is_outdated(live.clone(), links.clone());
     let state = rpc_state(&config.node, handles, &links, registry, asked.started);
     let control = tokio::spawn(control.serve(
         state.clone(),
@@ -361,15 +407,17 @@ async fn serve_until_stopped(
         commands,
         kept,
     ));
-    let servers = Servers::start(state, listeners);
+    let servers = Servers::start(&state, listeners)?;
 
     let outcome = tokio::select! {
-        signal = stop_signal(asked.stop_with_stdin) => signal.map(|()| Ended::Stopped),
+        () = asked.stopped() => Ok(Ended::Stopped),
         () = background.stop.notified() => {
             info!("an operator orders a stop, over the control socket");
             Ok(Ended::Stopped)
         }
         () = far_behind => Ok(Ended::FarBehind),
+        Ok(()) = validators_change => Ok(Ended::ValidatorsChange),
+        () = outdated => Ok(Ended::Outdated),
         error = network => Err(anyhow::Error::from(error).context("network")),
         ended = control => Err(anyhow::anyhow!("the control socket ended: {ended:?}")),
         ended = forwarding => Err(anyhow::anyhow!("forwarding ended: {ended:?}")),
@@ -379,13 +427,17 @@ async fn serve_until_stopped(
     let outcome = outcome.map_err(explain_full_disk);
     match &outcome {
         Ok(Ended::Stopped) => info!("stopping"),
+        Ok(Ended::ValidatorsChange | Ended::InStep) => {}
+        Ok(Ended::Outdated) => info!(
+            "too few validators of this epoch are heard: looking for newer blocks, without voting"
+        ),
         Ok(_) => info!(
             "no peer keeps the blocks that are missing, or they are too many: state sync begins"
         ),
         Err(error) => error!("stopping: {}", with_causes(error)),
     }
     background.end();
-    if outcome.as_ref().ok() != Some(&Ended::FarBehind) {
+    if !matches!(&outcome, Ok(ended) if ended.goes_on()) {
         watch_the_end();
     }
     servers.tell_to_stop();
@@ -430,6 +482,7 @@ fn rpc_state(
         config: config.rpc.clone(),
         clients,
         started,
+        genesis: config.genesis.clone(),
         name: config.genesis.name.clone(),
         chain: config.chain,
         scheme: config.genesis.scheme.clone(),
@@ -520,6 +573,7 @@ fn register_metrics(
 
 fn assemble(
     config: &ValidatorConfig,
+    place: ValidatorIndex,
     durable: OpenDurable,
     surroundings: Surroundings,
 ) -> anyhow::Result<Machine> {
@@ -530,7 +584,7 @@ fn assemble(
             genesis: durable.genesis,
             committees: config.node.committees.clone(),
             own: Own {
-                place: config.place,
+                place,
                 secret: config.vote_secret.clone(),
             },
             identity: config.node.identity.clone(),
@@ -556,7 +610,7 @@ fn assemble(
         surroundings,
     )?;
     info!(
-        chain = %config.node.chain, validator = config.place.0, %height,
+        chain = %config.node.chain, validator = place.0, %height,
         view = %machine.replica.engine().view(), records, "starting"
     );
     Ok(machine)
@@ -623,36 +677,6 @@ fn start_verifying(failures: &Failures, clock: Arc<dyn Clock>) -> anyhow::Result
     Ok(verifying)
 }
 
-struct Servers {
-    stop: watch::Sender<()>,
-    tasks: JoinSet<()>,
-}
-
-impl Servers {
-    fn start(state: RpcState, listeners: Vec<(Audience, TcpListener)>) -> Self {
-        let (stop, stopped) = watch::channel(());
-        let mut tasks = JoinSet::new();
-        for (audience, listener) in listeners {
-            let state = state.clone();
-            let mut stopped = stopped.clone();
-            tasks.spawn(async move {
-                let shutdown = async { drop(stopped.changed().await) };
-                rpc::serve(state, audience, listener, shutdown).await;
-            });
-        }
-        Self { stop, tasks }
-    }
-
-    fn tell_to_stop(&self) {
-        let _ = self.stop.send(());
-    }
-
-    /// Waits until all requests are answered, for at most 2 s.
-    async fn end(self) {
-        let _ = tokio::time::timeout(Duration::from_secs(2), self.tasks.join_all()).await;
-    }
-}
-
 /// Returns a function that renders the text of `/metrics`.
 fn metrics_text(registry: Registry, vitals: Vitals) -> Box<dyn Fn() -> String + Send + Sync> {
     Box::new(move || {
@@ -663,6 +687,30 @@ fn metrics_text(registry: Registry, vitals: Vitals) -> Box<dyn Fn() -> String + 
         }
         String::from_utf8(text).unwrap_or_default()
     })
+}
+
+/// Watches for a signal to stop on a thread of its own.
+fn watch_signals(stop_with_stdin: bool) -> watch::Receiver<bool> {
+    let (tell, stopped) = watch::channel(false);
+    let waits = move || {
+        let runtime = tokio::runtime::Builder::new_current_thread();
+        let waited = { runtime }
+            .enable_all()
+            .build()
+            .map_err(anyhow::Error::from)
+            .and_then(|runtime| runtime.block_on(stop_signal(stop_with_stdin)));
+        if let Err(error) = waited {
+            error!("stopping: {}", with_causes(&error));
+        }
+        let _ = tell.send(true);
+    };
+    if let Err(error) = thread::Builder::new()
+        .name("signals".to_owned())
+        .spawn(waits)
+    {
+        error!(%error, "signals cannot be watched");
+    }
+    stopped
 }
 
 /// Waits for a signal to stop, or the end of standard input if requested.

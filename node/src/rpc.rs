@@ -15,6 +15,7 @@ pub(crate) mod error;
 mod large;
 mod limits;
 mod page;
+mod registry;
 mod server;
 mod submit;
 pub(crate) mod syncing;
@@ -35,8 +36,8 @@ use axum::{
 use error::{RpcError, RpcResult};
 use quorate_api::verdict::Health;
 use quorate_api::{
-    AccountJson, AccountProofJson, CertificatesJson, EvidenceListJson, PeersJson, StatusJson,
-    SubmitAnswer, TransactionResult, TransactionState, to_hex,
+    AccountJson, AccountProofJson, CertificatesJson, EvidenceListJson, PeersJson, RegistryJson,
+    StatusJson, SubmitAnswer, TransactionResult, TransactionState, to_hex,
 };
 use quorate_http::{Client, Clients, FREE_BYTES, Permit, Resource, forget_body, held};
 use quorate_machine::live::LiveStatus;
@@ -51,7 +52,10 @@ use quorate_machine::{
 };
 use quorate_p2p::PeerStatus;
 use quorate_storage::store::Store;
-use quorate_types::{ChainId, Digest, Height, Identity, genesis::Fees};
+use quorate_types::{
+    ChainId, Digest, Height, Identity,
+    genesis::{Fees, Genesis},
+};
 use serde::Deserialize;
 use std::{
     sync::Arc,
@@ -90,6 +94,7 @@ pub struct RpcParts {
     pub clients: Clients,
     /// When the process started.
     pub started: Instant,
+    pub genesis: Arc<Genesis>,
     /// The chain's name.
     pub name: String,
     pub chain: ChainId,
@@ -171,6 +176,7 @@ pub fn router(state: RpcState, audience: Audience) -> Router {
         .route("/v1/transactions/{id}", get(transaction))
         .route("/v1/status", get(status))
         .route("/v1/evidence", get(evidence))
+        .route("/v1/registry", get(registry))
         .route("/v1/accounts/{identity}", get(account))
         .route("/v1/blocks", get(blocks))
         .route("/v1/blocks/{which}", get(block))
@@ -438,7 +444,8 @@ fn newest_account(parts: &RpcParts, identity: &Identity) -> RpcResult<(AccountAt
     // database.
     let waiting = parts.mempool.next_nonce(identity).unwrap_or(0);
     let newest = parts.accounts.read(identity)?;
-    Ok((newest, waiting.max(newest.account.nonce)))
+    let free = waiting.max(newest.account.nonce);
+    Ok((newest, free))
 }
 
 async fn block(
@@ -475,6 +482,11 @@ impl BlocksQuery {
         }
         Ok((from, limit))
     }
+}
+
+async fn registry(State(state): State<RpcState>, client: Client) -> RpcResult<Json<RegistryJson>> {
+    let read = state.reading(&client, |parts| registry::registry(parts, &parts.genesis));
+    read.await.map(Json)
 }
 
 async fn blocks(

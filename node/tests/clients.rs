@@ -193,6 +193,45 @@ async fn who_does_not_read_costs_little_keeps_nobody_out_and_is_cut() {
     net.stop_and_check();
 }
 
+/// Requests for what is in memory have no rate. On the threads of the links, 250 connections of one client
+/// that sent them without a pause halted a chain that needed this validator.
+#[tokio::test(flavor = "multi_thread")]
+async fn requests_are_served_by_threads_that_yield_to_consensus() {
+    let net = Net::start("yielding", 4).await;
+    let mut stream = connect(OTHER, address(&net)).await.unwrap();
+    let many = "GET /v1/status HTTP/1.1\r\nHost: localhost\r\n\r\n".repeat(16);
+    stream.write_all(many.as_bytes()).await.unwrap();
+    let mut answer = [0; 15];
+    stream.read_exact(&mut answer).await.unwrap();
+    assert_eq!(&answer, b"HTTP/1.1 200 OK");
+
+    let process = net.network.process(0).unwrap();
+    let tasks = fs::read_dir(format!("/proc/{process}/task")).unwrap();
+    let mut nice = Vec::new();
+    for task in tasks {
+        let task = task.unwrap().path();
+        let Ok(stat) = fs::read_to_string(task.join("stat")) else {
+            continue;
+        };
+        // The name is in parentheses, and the nice value is the 17th field after it (proc(5)).
+        let (head, fields) = stat.rsplit_once(')').unwrap();
+        let name = head.split_once('(').unwrap().1.to_owned();
+        let fields: Vec<&str> = fields.split_whitespace().collect();
+        nice.push((name, fields[16].parse::<i32>().unwrap()));
+    }
+    let of = |wanted: &str| -> Vec<i32> {
+        let named = nice.iter().filter(|(name, _)| name == wanted);
+        named.map(|(_, nice)| *nice).collect()
+    };
+    let usual = of("replica")[0];
+    let serving = of("http");
+    assert!(serving.len() >= 2, "{nice:?}");
+    assert!(
+        serving.iter().all(|nice| *nice >= (usual + 10).min(19)),
+        "{nice:?}"
+    );
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn the_public_listener_tells_nothing_that_an_attacker_could_use() {
     let mut net = Net::start("audiences", 2).await;

@@ -1,15 +1,31 @@
 //! What blocks do to accounts: no money appears, none vanishes, and each rule holds.
 #![allow(missing_docs, clippy::unwrap_used)]
 
+use commonware_codec::Encode as _;
 use proptest::{collection::vec, prelude::*};
-use quorate_machine::ledger::{Execution, execute, touched};
+use quorate_crypto::bls::VoteSecret;
+use quorate_machine::ledger::{Execution, Rules, execute, touched};
 use quorate_types::{
-    Account, Block, ChainId, Digest, Epoch, Failure, Header, Height, Identity, IdentitySignature,
-    Memo, Outcome, Transaction, Transfer, View,
+    Account, Block, BondName, ChainId, Digest, Epoch, EpochLength, Failure, Header, Height,
+    Identity, IdentitySignature, Memo, Operation, Outcome, Possession, REGISTRY, RegistryRules,
+    Transaction, Transfer, View, VoteKey, limits::MAX_BLOCK_OPERATIONS,
 };
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, sync::Mutex};
 
 type Accounts = BTreeMap<Identity, Account>;
+
+/// The rules of a chain with a registry.
+fn rules() -> Rules {
+    Rules::new(
+        "test",
+        EpochLength::DEFAULT,
+        Some(RegistryRules {
+            min_stake: 10,
+            max_validators: 7,
+            unbond_epochs: 1,
+        }),
+    )
+}
 
 const ALICE: Identity = Identity([1; 32]);
 const BOB: Identity = Identity([2; 32]);
@@ -52,19 +68,19 @@ fn run(state: &mut Accounts, leader: &Identity, transfers: &[Transfer]) -> Execu
     let block = block(transfers);
     let before = touched(&block, leader)
         .into_iter()
-        .map(|identity| (identity, state.get(&identity).copied().unwrap_or_default()))
+        .map(|identity| (identity, state.get(&identity).cloned().unwrap_or_default()))
         .collect();
-    let execution = execute(&block, leader, before);
+    let execution = execute(&block, leader, before, &rules());
     state.extend(execution.accounts.clone());
     execution
 }
 
 fn holding(balance: u64) -> Account {
-    Account { nonce: 0, balance }
+    Account::plain(0, balance)
 }
 
 fn account(nonce: u64, balance: u64) -> Account {
-    Account { nonce, balance }
+    Account::plain(nonce, balance)
 }
 
 /// One transfer by Alice, who holds 100 at nonce 0.
@@ -221,12 +237,51 @@ fn money() -> impl Strategy<Value = u64> {
     ]
 }
 
+/// Turns a transfer into one of the operations on the registry.
+fn as_operation(transfer: Transfer, choice: u64) -> Transfer {
+    let owner = transfer.sender;
+    let (operation, amount) = match choice % 8 {
+        0..3 => (bond_of(owner), transfer.amount),
+        3 => (Operation::AddStake, transfer.amount),
+        4 | 5 => (
+            Operation::Unbond {
+                stake: transfer.amount,
+            },
+            0,
+        ),
+        6 => (Operation::Withdraw, 0),
+        _ => (Operation::Withdraw, 1),
+    };
+    Transfer {
+        to: REGISTRY,
+        amount,
+        memo: Memo::new(operation.encode()).unwrap(),
+        ..transfer
+    }
+}
+
+fn bond_of(owner: Identity) -> Operation {
+    static PROVEN: Mutex<BTreeMap<Identity, Operation>> = Mutex::new(BTreeMap::new());
+    let mut proven = PROVEN.lock().unwrap();
+    let bond = proven.entry(owner).or_insert_with(|| {
+        let secret = VoteSecret::from_bytes(&[owner.0[0]; 32]).unwrap();
+        Operation::Bond {
+            vote_key: VoteKey(secret.public_key()),
+            possession: Possession(secret.prove_possession("test", &owner.0)),
+            address: "host:1".parse().unwrap(),
+            name: BondName::default(),
+        }
+    });
+    bond.clone()
+}
+
 /// Transfers of which many have the right nonce, and balances whose sum may be the largest.
 fn scene() -> impl Strategy<Value = (Vec<Transfer>, Accounts, Identity)> {
     let wish = (person(), person(), money(), money(), 0..8_u8, any::<u64>());
     let balances = (vec(money(), 5), any::<bool>());
     (vec(wish, 0..40), balances, person()).prop_map(|(wishes, (balances, full), leader)| {
         let mut next = BTreeMap::new();
+        let mut operations = 0;
         let transfers = wishes
             .into_iter()
             .map(|(sender, to, amount, fee, luck, other)| {
@@ -235,7 +290,12 @@ fn scene() -> impl Strategy<Value = (Vec<Transfer>, Accounts, Identity)> {
                 // Right unless this one fails for its fee, which makes the others fail.
                 let fee = if luck > 2 { fee % 3 } else { fee };
                 *next += u64::from(luck > 1);
-                transfer(sender, nonce, to, amount, fee)
+                let transfer = transfer(sender, nonce, to, amount, fee);
+                if luck < 6 || operations == MAX_BLOCK_OPERATIONS {
+                    return transfer;
+                }
+                operations += 1;
+                as_operation(transfer, other)
             })
             .collect();
         let mut left = u64::MAX;
@@ -255,7 +315,10 @@ fn scene() -> impl Strategy<Value = (Vec<Transfer>, Accounts, Identity)> {
 fn supply(state: &Accounts) -> u128 {
     state
         .values()
-        .map(|account| u128::from(account.balance))
+        .map(|account| {
+            let bonded = account.bond.as_ref().map_or(0, |bond| bond.total());
+            u128::from(account.balance) + u128::from(bonded)
+        })
         .sum()
 }
 
@@ -269,14 +332,13 @@ proptest! {
         prop_assert_eq!(execution.outcomes.len(), transfers.len());
         prop_assert_eq!(supply(&state), total);
         for (identity, account) in &execution.accounts {
-            let old = before.get(identity).copied().unwrap_or_default();
-            prop_assert_ne!(old, *account, "an unchanged account is no change");
+            let old = before.get(identity).cloned().unwrap_or_default();
+            prop_assert_ne!(&old, account, "an unchanged account is no change");
             prop_assert!(old.nonce <= account.nonce);
         }
         // A nonce counts what was executed.
-        let charged = transfers.iter().zip(&execution.outcomes).filter(|(_, outcome)| {
-            matches!(outcome, Outcome::Applied | Outcome::Failed(Failure::InsufficientBalance))
-        });
+        let charged = transfers.iter().zip(&execution.outcomes);
+        let charged = charged.filter(|(_, outcome)| outcome.used_nonce());
         let nonces: u64 = state.values().map(|account| account.nonce).sum();
         prop_assert_eq!(nonces, charged.count() as u64);
     }
@@ -298,12 +360,12 @@ proptest! {
         let block = block(&transfers);
         let needed: Vec<(Identity, Account)> = touched(&block, &leader)
             .into_iter()
-            .map(|identity| (identity, state.get(&identity).copied().unwrap_or_default()))
+            .map(|identity| (identity, state.get(&identity).cloned().unwrap_or_default()))
             .collect();
-        let forwards = execute(&block, &leader, needed.iter().copied().collect());
+        let forwards = execute(&block, &leader, needed.iter().cloned().collect(), &rules());
         let mut backwards: Accounts = needed.into_iter().rev().collect();
         backwards.insert(Identity([0xff; 32]), holding(0));
         backwards.insert(Identity([0; 32]), account(9, 0));
-        prop_assert_eq!(execute(&block, &leader, backwards), forwards);
+        prop_assert_eq!(execute(&block, &leader, backwards, &rules()), forwards);
     }
 }

@@ -6,7 +6,6 @@
 mod common;
 
 use common::{BINARY, Net};
-use commonware_codec::FixedSize;
 use quorate_types::{Account, state_key};
 use std::{
     fs,
@@ -452,7 +451,7 @@ async fn a_stopped_validators_database_is_checked_measured_and_damage_is_found()
     let key = state_key(&net.genesis.accounts[3].identity).0;
     let mut row = database.get_cf(accounts, key).unwrap().unwrap();
     // The last byte of the balance; the height of its last change follows.
-    row[Account::SIZE - 1] ^= 1;
+    row[Account::PLAIN_SIZE - 1] ^= 1;
     database.put_cf(accounts, key, row).unwrap();
     let ids = database.cf_handle("ids").unwrap();
     let (id, _) = database

@@ -54,7 +54,9 @@ pub struct Config {
 /// Why links cannot start, or have ended.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    #[error("cannot listen on {listen}: the address is already in use")]
+    #[error(
+        "cannot listen on {listen}: the address is already in use; change `p2p.listen`, or end what uses it (`ss -tanp`)"
+    )]
     AddressInUse { listen: SocketAddr },
     #[error("cannot listen on {listen}: {source}")]
     Listen {

@@ -54,6 +54,7 @@ pub(crate) fn genesis(scenario: &Scenario) -> (Genesis, Committee) {
             identity,
             vote_key: String::new(),
             proof_of_possession: None,
+            stake: 0,
         })
         .collect();
     let accounts = (0..SENDERS)
@@ -71,6 +72,7 @@ pub(crate) fn genesis(scenario: &Scenario) -> (Genesis, Committee) {
         fees: DEFAULT_FEES,
         epoch_blocks: EpochLength::new(scenario.epoch_blocks).expect("at least one"),
         group_key: None,
+        registry: None,
         validators,
         accounts,
     };
@@ -80,10 +82,7 @@ pub(crate) fn genesis(scenario: &Scenario) -> (Genesis, Committee) {
 /// The genesis accounts.
 pub(crate) fn accounts(genesis: &Genesis) -> BTreeMap<Identity, Account> {
     let accounts = genesis.accounts.iter().map(|account| {
-        let held = Account {
-            nonce: 0,
-            balance: account.balance,
-        };
+        let held = Account::plain(0, account.balance);
         (account.identity, held)
     });
     accounts.collect()

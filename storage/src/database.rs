@@ -80,6 +80,11 @@ pub trait Database: Rows {
     /// deleted keep their space on disk as long as it is held.
     fn snapshot(&self) -> Arc<dyn Rows>;
 
+    /// Whether a snapshot is held, which keeps the database open.
+    fn is_pinned(&self) -> bool {
+        false
+    }
+
     /// Writes all of a batch or nothing. With `sync`, it and every batch before it is durable when
     /// this returns; without, a crash may lose it, but never an earlier batch and not this one.
     ///
@@ -333,6 +338,10 @@ impl Database for RocksDatabase {
         Arc::new(RocksSnapshot(Pinned::new(self.clone(), |database| {
             rocksdb::Snapshot::new(&database.rocks)
         })))
+    }
+
+    fn is_pinned(&self) -> bool {
+        Arc::strong_count(&self.rocks) > 1
     }
 
     fn write(&self, batch: &Batch, sync: bool) -> Result<(), DatabaseError> {

@@ -28,11 +28,13 @@
 //! from it while RocksDB's globals were destroyed aborted one orderly stop in a hundred ("pthread
 //! lock: Invalid argument").
 
+mod account_rows;
 mod error;
 mod open;
 mod options;
 mod prune;
 mod scan;
+mod sets;
 mod sync;
 mod undo;
 mod unsaved;
@@ -40,6 +42,7 @@ mod unsaved;
 pub use error::StoreError;
 pub use prune::{PRUNE_KEYS_PER_CALL, TableSize};
 pub use scan::SCAN_ROWS;
+pub use sets::Heard;
 pub use sync::{ChunkError, Coverage, Covered, Save, Served, StateSnapshot};
 pub use undo::Undo;
 
@@ -50,8 +53,8 @@ use crate::{
 use bytes::Bytes;
 use commonware_codec::{Copying, DecodeExt, Encode, Error as CodecError, ReadExt};
 use quorate_types::{
-    Account, Block, Certificate, Digest, Height, Identity, Outcome, Receipt, Transaction, View,
-    state_key,
+    Account, Block, Bond, Certificate, Digest, Height, Identity, Outcome, Receipt, Transaction,
+    ValidatorSet, View, state_key,
 };
 use std::{
     collections::{BTreeMap, VecDeque},
@@ -71,8 +74,10 @@ const NODES: &str = "nodes";
 const META: &str = "meta";
 const POOL: &str = "pool";
 const SYNC: &str = "sync";
+/// The state keys of accounts that have, or once had, a bond. The values are empty.
+const BONDS: &str = "bonds";
 
-const COLUMNS: [&str; 10] = [
+const COLUMNS: [&str; 11] = [
     BLOCKS,
     IDS,
     RECEIPTS,
@@ -83,6 +88,7 @@ const COLUMNS: [&str; 10] = [
     META,
     POOL,
     SYNC,
+    BONDS,
 ];
 
 /// How often [`Store::close`] looks.
@@ -135,6 +141,10 @@ pub struct Commit<'a> {
     pub accounts: &'a BTreeMap<Identity, Account>,
     /// What these accounts were before.
     pub undo: Undo,
+    /// The validators of the next epoch, if this block's state fixes them and they are others.
+    pub set: Option<&'a ValidatorSet>,
+    /// Who has led a block of the epoch, if that has changed and matters.
+    pub heard: Option<&'a Heard>,
     /// The tree's new rows, prepared from the same accounts.
     pub changes: &'a Changeset,
     /// Whether to return only when this and everything before is on disk.
@@ -153,7 +163,7 @@ pub struct Store {
 }
 
 impl Store {
-    /// Waits until no other handle to the database is left, and closes it. Returns whether that came
+    /// Waits until no other handle to the database and no snapshot of it is left, and closes it. Returns whether that came
     /// in time.
     ///
     /// A process that ends while another thread reads or closes the database is aborted: RocksDB's
@@ -161,7 +171,7 @@ impl Store {
     #[must_use]
     pub fn close(self, limit: Duration) -> bool {
         let deadline = Instant::now() + limit;
-        while Arc::strong_count(&self.database) > 1 {
+        while Arc::strong_count(&self.database) > 1 || self.database.is_pinned() {
             if Instant::now() > deadline {
                 return false;
             }
@@ -292,6 +302,34 @@ impl Store {
         Ok(row.map(|(account, _)| account))
     }
 
+    /// All bonds, in the order of their identities.
+    ///
+    /// # Errors
+    ///
+    /// If the database cannot be read or is damaged.
+    pub fn bonds(&self) -> Result<BTreeMap<Identity, Bond>, StoreError> {
+        let mut keys: Vec<Vec<u8>> = Vec::new();
+        let mut keep = |key: &[u8], _: &[u8]| {
+            keys.push(key.to_vec());
+            true
+        };
+        let read = self.database.visit(BONDS, &[], None, &mut keep);
+        read.map_err(|source| failed(&self.path, source))?;
+        let keys: Vec<&[u8]> = keys.iter().map(Vec::as_slice).collect();
+        let rows = self.database.get_sorted(ACCOUNTS, &keys);
+        let mut bonds = BTreeMap::new();
+        for row in rows
+            .map_err(|source| failed(&self.path, source))?
+            .into_iter()
+            .flatten()
+        {
+            if let Some(bond) = self.account_row(&row)?.0.bond {
+                bonds.insert(bond.identity, *bond);
+            }
+        }
+        Ok(bonds)
+    }
+
     /// The root of the accounts after the block at a height.
     ///
     /// # Errors
@@ -346,6 +384,8 @@ impl Store {
             outcomes,
             accounts,
             undo,
+            set,
+            heard,
             changes,
             sync,
         } = commit;
@@ -378,6 +418,12 @@ impl Store {
         }
         stage_accounts(accounts, height, &mut batch);
         self.stage_undo(&undo, block.header(), certificate.is_some(), &mut batch);
+        if let Some(set) = set {
+            sets::stage_set(set, &mut batch);
+        }
+        if let Some(heard) = heard {
+            sets::stage_heard(heard, &mut batch);
+        }
         tree.store().stage(changes, &mut batch);
         batch.put(META, b"tip", key);
         self.write(&batch, sync)?;
@@ -497,8 +543,11 @@ fn height_key(height: Height) -> [u8; 8] {
 
 fn stage_accounts(accounts: &BTreeMap<Identity, Account>, height: Height, batch: &mut Batch) {
     for (identity, account) in accounts {
-        let row = (*account, height).encode();
-        batch.put(ACCOUNTS, state_key(identity).0, row);
+        let key = state_key(identity).0;
+        batch.put(ACCOUNTS, key, (account.clone(), height).encode());
+        if account.bond.is_some() {
+            batch.put(BONDS, key, []);
+        }
     }
 }
 

@@ -99,7 +99,7 @@ use std::{borrow::Cow, collections::HashMap};
 pub type Key = [u8; 32];
 
 /// The longest value in bytes.
-pub const MAX_VALUE_BYTES: usize = 64;
+pub const MAX_VALUE_BYTES: usize = 255;
 
 /// The most entries in one row of the store.
 pub const BUCKET_LIMIT: usize = 32;

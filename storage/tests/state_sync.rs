@@ -11,8 +11,8 @@ use quorate_storage::{
     tree::{CHUNK_MAX_ENTRIES, Chunk, TableRows, Tree},
 };
 use quorate_types::{
-    Account, Block, Certificate, Epoch, EpochLength, Header, Height, Identity, Span, Subject, View,
-    VoteKind,
+    Account, Block, Bond, BondName, Certificate, Epoch, EpochLength, Header, Height, Identity,
+    Span, Subject, View, VoteKey, VoteKind,
     genesis::{BlockLimits, Fees, Genesis, GenesisAccount, Protocol},
     state_key,
 };
@@ -40,6 +40,7 @@ fn genesis(accounts: u64) -> Genesis {
         },
         epoch_blocks: EpochLength::DEFAULT,
         group_key: None,
+        registry: None,
         validators: Vec::new(),
         accounts: (0..accounts)
             .map(|number| GenesisAccount {
@@ -48,6 +49,24 @@ fn genesis(accounts: u64) -> Genesis {
             })
             .collect(),
     }
+}
+
+/// An account after a block that changes it. Some have bonds, of different lengths.
+fn account(number: u64, height: Height) -> Account {
+    let mut account = Account::plain(height.0, 1_000 + height.0);
+    if number.is_multiple_of(7) {
+        account.bond = Some(Box::new(Bond {
+            identity: identity(number),
+            stake: height.0,
+            leaving: number,
+            leaves_at: Epoch(1),
+            since: Epoch(0),
+            vote_key: VoteKey([number as u8; 96]),
+            address: format!("host:{number}").parse().unwrap(),
+            name: BondName::default(),
+        }));
+    }
+    account
 }
 
 /// A validator's database with its tree.
@@ -121,11 +140,9 @@ impl Node {
             body_root: Header::body_root_of(&[]),
         };
         let block = Arc::new(Block::new(header, Vec::new()).unwrap());
-        let account = Account {
-            nonce: height.0,
-            balance: 1_000 + height.0,
-        };
-        let accounts: BTreeMap<_, _> = changed.map(|number| (identity(number), account)).collect();
+        let accounts: BTreeMap<_, _> = changed
+            .map(|number| (identity(number), account(number, height)))
+            .collect();
         let changes = self.tree.prepare(&tree_updates(&accounts)).unwrap();
         let before = |identity: &Identity| self.store.account(identity).unwrap();
         let absent: Vec<Identity> = accounts
@@ -147,6 +164,8 @@ impl Node {
             proof: Proof::Threshold([8; 48]),
         };
         let commit = Commit {
+            set: None,
+            heard: None,
             block: block.clone(),
             certificate: is_certified.then_some(certificate),
             outcomes: Vec::new(),
@@ -223,6 +242,7 @@ impl Node {
         assert_eq!(self.tree.root(), other.tree.root());
         assert_eq!(self.store.tip().height, other.store.tip().height);
         assert_eq!(self.store.tip().id, other.store.tip().id);
+        assert_eq!(self.store.bonds().unwrap(), other.store.bonds().unwrap());
         let (mut after, mut seen) = (None, 0);
         loop {
             let own = self.store.accounts_after(after).unwrap();
@@ -645,7 +665,7 @@ fn a_chunk_with_too_many_entries_is_refused_before_memory_is_taken() {
     );
 }
 
-const COLUMNS: [&str; 10] = [
+const COLUMNS: [&str; 11] = [
     "blocks",
     "ids",
     "receipts",
@@ -656,6 +676,7 @@ const COLUMNS: [&str; 10] = [
     "meta",
     "pool",
     "sync",
+    "bonds",
 ];
 
 /// Makes of a database one as the version before wrote it: accounts under their identities, without a

@@ -47,6 +47,7 @@ fn genesis(name: &str) -> Genesis {
         },
         epoch_blocks: EpochLength::DEFAULT,
         group_key: None,
+        registry: None,
         validators: Vec::new(),
         accounts: (1..=3)
             .map(|seed| GenesisAccount {
@@ -103,10 +104,7 @@ fn finalization(block: &Block) -> Certificate {
 }
 
 fn accounts_after(height: u64) -> BTreeMap<Identity, Account> {
-    let value = |balance| Account {
-        nonce: height,
-        balance,
-    };
+    let value = |balance| Account::plain(height, balance);
     BTreeMap::from([
         (owner(1), value(1_000 - height)),
         (Identity([height as u8; 32]), value(height)),
@@ -131,6 +129,8 @@ fn commit(
     let accounts = accounts_after(height);
     let changes = tree.prepare(&tree_updates(&accounts)).unwrap();
     let commit = Commit {
+        set: None,
+        heard: None,
         certificate: height.is_multiple_of(3).then(|| finalization(&block)),
         outcomes: outcomes(&block),
         block: Arc::new(block),
@@ -199,10 +199,7 @@ fn check(store: &Store, tree: &Tree<TableRows>, blocks: &[(Block, Digest)]) {
         .accounts
         .iter()
         .map(|account| {
-            let value = Account {
-                nonce: 0,
-                balance: account.balance,
-            };
+            let value = Account::plain(0, account.balance);
             (account.identity, value)
         })
         .collect();
@@ -211,7 +208,7 @@ fn check(store: &Store, tree: &Tree<TableRows>, blocks: &[(Block, Digest)]) {
     }
     let rows = tree_updates(&accounts);
     for (identity, account) in &accounts {
-        assert_eq!(store.account(identity).unwrap(), Some(*account));
+        assert_eq!(store.account(identity).unwrap(), Some(account.clone()));
         let key = state_key(identity).0;
         assert_eq!(tree.get(&key).unwrap().as_ref(), rows.get(&key));
     }
@@ -238,11 +235,18 @@ fn closing_waits_for_every_other_handle() {
         !store.clone().close(Duration::from_millis(20)),
         "the tree reads it still"
     );
+    // A snapshot keeps the database open as well, without a handle to it.
+    let snapshot = store.pin();
+    drop(tree);
+    assert!(
+        !store.clone().close(Duration::from_millis(20)),
+        "a snapshot is held"
+    );
     let (let_go, told) = mpsc::channel::<()>();
     let reader = store.clone();
     let reading = thread::spawn(move || {
         told.recv().unwrap();
-        drop((reader, tree));
+        drop((reader, snapshot));
     });
     let_go.send(()).unwrap();
     assert!(store.close(Duration::from_secs(30)));
@@ -587,7 +591,7 @@ fn read_all(
     for change in 1..=height as u64 {
         for identity in accounts_after(change).keys() {
             let newest = (1..=height as u64).rev();
-            let mut newest = newest.filter_map(|h| accounts_after(h).get(identity).copied());
+            let mut newest = newest.filter_map(|h| accounts_after(h).get(identity).cloned());
             let expected = newest.next();
             assert_eq!(store.account(identity)?, expected);
             let key = state_key(identity).0;
@@ -620,6 +624,8 @@ fn commit_transactions(
     let accounts = accounts_after(height);
     let changes = tree.prepare(&tree_updates(&accounts)).unwrap();
     let commit = Commit {
+        set: None,
+        heard: None,
         block: Arc::new(Block::new(header, transactions.to_vec()).unwrap()),
         certificate: None,
         outcomes: outcomes.to_vec(),

@@ -49,6 +49,7 @@ fn genesis(chain: u8, accounts: u64) -> Genesis {
         },
         epoch_blocks: quorate_types::EpochLength::DEFAULT,
         group_key: None,
+        registry: None,
         validators: Vec::new(),
         accounts: (0..accounts)
             .map(|number| GenesisAccount {
@@ -65,10 +66,7 @@ fn genesis_root(genesis: &Genesis) -> Digest {
         .accounts
         .iter()
         .map(|account| {
-            let value = Account {
-                nonce: 0,
-                balance: account.balance,
-            };
+            let value = Account::plain(0, account.balance);
             (account.identity, value)
         })
         .collect();
@@ -96,13 +94,14 @@ fn empty_block(height: u64, parent: Digest) -> Block {
 fn commit_next(store: &Store, tree: &mut Tree<TableRows>) -> Result<(), StoreError> {
     let tip = store.tip();
     let block = empty_block(tip.height.0 + 1, tip.id);
-    let value = Account {
-        nonce: block.height().0,
-        balance: 1,
-    };
-    let accounts = (0..1_000).map(|i| (identity(7, i), value)).collect();
+    let value = Account::plain(block.height().0, 1);
+    let accounts = (0..1_000)
+        .map(|i| (identity(7, i), value.clone()))
+        .collect();
     let changes = tree.prepare(&tree_updates(&accounts))?;
     let commit = Commit {
+        set: None,
+        heard: None,
         block: Arc::new(block),
         certificate: None,
         outcomes: Vec::new(),
@@ -300,6 +299,8 @@ fn commit_full(store: &Store, tree: &mut Tree<TableRows>, transfers: u64) {
     let accounts = BTreeMap::new();
     let changes = tree.prepare(&tree_updates(&accounts)).unwrap();
     let commit = Commit {
+        set: None,
+        heard: None,
         block: Arc::new(Block::new(header, transactions).unwrap()),
         certificate: None,
         outcomes,

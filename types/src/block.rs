@@ -6,7 +6,7 @@
 use crate::{
     ChainId, Epoch, Height, Transaction, View,
     codec::{fixed_codec, list_size, read_list, read_version, write_list},
-    limits::{MAX_BLOCK_BYTES, MAX_BLOCK_TRANSACTIONS},
+    limits::{MAX_BLOCK_BYTES, MAX_BLOCK_OPERATIONS, MAX_BLOCK_TRANSACTIONS},
     merkle_root,
 };
 use bytes::BufMut;
@@ -70,6 +70,12 @@ pub enum BlockError {
     TooLarge {
         /// How many it would have.
         bytes: usize,
+    },
+    /// More than [`MAX_BLOCK_OPERATIONS`].
+    #[error("a block holds at most {MAX_BLOCK_OPERATIONS} operations on the registry, not {count}")]
+    TooManyOperations {
+        /// How many there were.
+        count: usize,
     },
     /// The header commits to other transactions.
     #[error("the transactions are not those that the header commits to")]
@@ -190,7 +196,7 @@ impl Block {
     ///
     /// # Errors
     ///
-    /// If there are too many transactions or bytes, or the header commits to others.
+    /// If there are too many transactions, operations or bytes, or the header commits to others.
     pub fn new(header: Header, transactions: Vec<Transaction>) -> Result<Self, BlockError> {
         if transactions.len() > MAX_BLOCK_TRANSACTIONS {
             return Err(BlockError::TooManyTransactions {
@@ -200,6 +206,10 @@ impl Block {
         let bytes = Header::SIZE + list_size(&transactions);
         if bytes > MAX_BLOCK_BYTES {
             return Err(BlockError::TooLarge { bytes });
+        }
+        let operations = transactions.iter().filter(|t| t.is_operation()).count();
+        if operations > MAX_BLOCK_OPERATIONS {
+            return Err(BlockError::TooManyOperations { count: operations });
         }
         if Header::body_root_of(&transactions) != header.body_root {
             return Err(BlockError::BodyMismatch);
@@ -269,6 +279,7 @@ impl Read for Block {
         Self::new(header, transactions).map_err(|error| match error {
             BlockError::TooManyTransactions { count } => Error::InvalidLength(count),
             BlockError::TooLarge { bytes } => Error::InvalidLength(bytes),
+            BlockError::TooManyOperations { count } => Error::InvalidLength(count),
             BlockError::BodyMismatch => Error::Invalid("block", "body does not match the header"),
         })
     }

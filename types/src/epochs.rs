@@ -1,6 +1,6 @@
 //! Which blocks belong to which epoch.
 
-use crate::{Epoch, Height};
+use crate::{Epoch, Header, Height};
 use serde::{Deserialize, Serialize};
 use std::num::NonZeroU64;
 
@@ -32,6 +32,19 @@ impl EpochLength {
     /// The height of the epoch's last block, on whose finality the next epoch starts.
     pub fn last_height(self, epoch: Epoch) -> Height {
         Height(epoch.0.saturating_add(1).saturating_mul(self.0.get()))
+    }
+
+    /// On a chain with a registry: the height in the middle of an epoch whose state fixes the validators
+    /// of the next one.
+    pub fn fixing_height(self, epoch: Epoch) -> Height {
+        Height(self.last_height(epoch).0.saturating_sub(self.0.get() / 2))
+    }
+
+    /// On a chain with a registry: whether a block, if it is the last of its epoch, names a state that fixes
+    /// the next validators. So a quorum of the old set has signed who the new one is. If it names an older
+    /// one, the validators stay.
+    pub fn names_next_set(self, header: &Header) -> bool {
+        !self.is_last(header.height) || header.executed_height >= self.fixing_height(header.epoch)
     }
 
     /// Whether the block of this height is the last of its epoch.

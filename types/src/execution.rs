@@ -9,16 +9,80 @@
 //! 2. the sender must hold the fee (and not be at the last nonce there is), or it fails and nothing
 //!    is charged;
 //! 3. the nonce is used, and the fee goes to the block's leader;
-//! 4. the sender must hold the amount, or it fails; otherwise the amount is moved.
+//! 4. the sender must hold the amount, or it fails; otherwise the amount is moved. A transfer to
+//!    [`REGISTRY`] is an operation instead, which changes its sender's bond (see [`crate::registry`]).
 //!
-//! The sum of all balances never changes. It fits in 64 bits, so no sum here overflows.
+//! The sum of all balances and bonds never changes. It fits in 64 bits, so no sum here overflows.
 //!
 //! Fees go to the block's leader, so the sum of all balances never changes. The header commits to
 //! the outcomes of transactions only by the accounts' root: an explorer without the genesis
 //! accounts shows outcomes as a validator's statement, balances with a proof.
 
-use crate::{Account, Block, Failure, Identity, Outcome, Transfer};
-use std::collections::{BTreeMap, BTreeSet};
+use crate::{
+    Account, Block, Epoch, EpochLength, Failure, Header, Identity, Operation, Outcome, REGISTRY,
+    RegistryRules, Transfer, genesis::Genesis, registry::RegistryContext,
+};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+};
+
+/// What is the same for all blocks of a chain. Cheap to clone.
+#[derive(Clone, Debug)]
+pub struct Rules {
+    chain_name: Arc<str>,
+    epoch_length: EpochLength,
+    registry: Option<RegistryRules>,
+}
+
+impl Rules {
+    /// The rules of a chain.
+    pub fn of(genesis: &Genesis) -> Self {
+        Self::new(&genesis.name, genesis.epoch_blocks, genesis.registry)
+    }
+
+    /// The rules of a chain of this name.
+    pub fn new(
+        chain_name: &str,
+        epoch_length: EpochLength,
+        registry: Option<RegistryRules>,
+    ) -> Self {
+        Self {
+            chain_name: chain_name.into(),
+            epoch_length,
+            registry,
+        }
+    }
+
+    /// The registry's rules; `None` if the chain has none.
+    pub fn registry(&self) -> Option<&RegistryRules> {
+        self.registry.as_ref()
+    }
+
+    /// Whether the state after a block fixes the validators of the next epoch.
+    pub fn fixes_set(&self, header: &Header) -> bool {
+        let height = self.epoch_length.fixing_height(header.epoch);
+        self.registry.is_some() && header.height == height
+    }
+
+    /// Whether a block ends an epoch whose validators may change.
+    pub fn ends_epoch(&self, header: &Header) -> bool {
+        self.registry.is_some() && self.epoch_length.is_last(header.height)
+    }
+
+    /// Whether a block ends an epoch and names no state that fixes the next validators: then they stay.
+    pub fn keeps_set(&self, header: &Header) -> bool {
+        self.ends_epoch(header) && !self.epoch_length.names_next_set(header)
+    }
+
+    fn context(&self, epoch: Epoch) -> RegistryContext<'_> {
+        RegistryContext {
+            rules: self.registry.as_ref(),
+            chain_name: &self.chain_name,
+            epoch,
+        }
+    }
+}
 
 /// What a block has changed.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -35,6 +99,7 @@ pub struct Execution {
 pub fn touched(block: &Block, leader: &Identity) -> BTreeSet<Identity> {
     let transfers = block.transactions().iter().map(|t| t.transfer());
     let mut identities: BTreeSet<Identity> = transfers.flat_map(|t| [t.sender, t.to]).collect();
+    identities.remove(&REGISTRY);
     if !identities.is_empty() {
         identities.insert(*leader);
     }
@@ -47,12 +112,14 @@ pub fn execute(
     block: &Block,
     leader: &Identity,
     mut before: BTreeMap<Identity, Account>,
+    rules: &Rules,
 ) -> Execution {
     let mut after = before.clone();
+    let context = rules.context(block.header().epoch);
     let outcomes = block
         .transactions()
         .iter()
-        .map(|transaction| apply(transaction.transfer(), leader, &mut after))
+        .map(|transaction| apply(transaction.transfer(), leader, &mut after, &context))
         .collect();
     after.retain(|identity, account| before.get(identity) != Some(account));
     before.retain(|identity, _| after.contains_key(identity));
@@ -67,6 +134,7 @@ fn apply(
     transfer: &Transfer,
     leader: &Identity,
     accounts: &mut BTreeMap<Identity, Account>,
+    context: &RegistryContext<'_>,
 ) -> Outcome {
     let sender = accounts.entry(transfer.sender).or_default();
     if sender.nonce != transfer.nonce {
@@ -82,6 +150,13 @@ fn apply(
     sender.nonce = nonce;
     credit(accounts, leader, transfer.fee);
     let sender = accounts.entry(transfer.sender).or_default();
+    if transfer.to == REGISTRY {
+        let Ok(operation) = Operation::from_memo(transfer.memo.as_bytes()) else {
+            return Outcome::Failed(Failure::BadOperation);
+        };
+        let applied = operation.apply(context, &transfer.sender, transfer.amount, sender);
+        return applied.map_or_else(Outcome::Failed, |()| Outcome::Applied);
+    }
     let Some(balance) = sender.balance.checked_sub(transfer.amount) else {
         return Outcome::Failed(Failure::InsufficientBalance);
     };

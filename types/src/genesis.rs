@@ -4,10 +4,13 @@
 //! threshold certificates: evidence is verified against a single validator's key.
 
 use crate::{
-    Certificate, ChainId, Committee, CommitteeError, Epoch, EpochLength, Header, Transfer,
-    ValidatorIndex, Vote,
+    Account, Bond, BondAddress, BondName, Certificate, ChainId, Committee, CommitteeError, Epoch,
+    EpochLength, Header, REGISTRY, RegistryRules, Transfer, ValidatorIndex, Vote, VoteKey,
     codec::LIST_COUNT_BYTES,
-    limits::{MAX_BLOCK_BYTES, MAX_BLOCK_TRANSACTIONS, MAX_CHAIN_NAME_BYTES},
+    limits::{
+        MAX_BLOCK_BYTES, MAX_BLOCK_TRANSACTIONS, MAX_BONDS, MAX_CHAIN_NAME_BYTES, MAX_VALIDATORS,
+        MIN_REGISTERED_EPOCH_BLOCKS, MIN_REGISTERED_VALIDATORS,
+    },
 };
 use commonware_codec::FixedSize;
 use quorate_crypto::{
@@ -16,7 +19,10 @@ use quorate_crypto::{
     sha256,
 };
 use serde::{Deserialize, Serialize};
-use std::{collections::BTreeSet, str::FromStr};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    str::FromStr,
+};
 
 /// Which protocol the validators run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -51,6 +57,9 @@ pub struct Genesis {
     /// The compressed group key in G2, 96 bytes in hexadecimal; with `bls-threshold` only.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub group_key: Option<String>,
+    /// The rules of the staking registry; without them the chain has none. With `bls-aggregate` only.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub registry: Option<RegistryRules>,
     /// The validators in the committee's order.
     pub validators: Vec<GenesisValidator>,
     /// The accounts that exist from the start. Each identity once; the sum fits in 64 bits.
@@ -130,6 +139,24 @@ pub struct GenesisValidator {
     /// hexadecimal; with `bls-aggregate` only. It is bound to the chain's name and the identity.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub proof_of_possession: Option<String>,
+    /// What it has at stake from the start, beside its account's balance; on a chain with a registry.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub stake: u64,
+}
+
+impl GenesisValidator {
+    /// Its vote key for `bls-aggregate`.
+    ///
+    /// # Errors
+    ///
+    /// If that is not hexadecimal of its length.
+    pub fn vote_key(&self) -> Result<VoteKey, GenesisError> {
+        Ok(VoteKey(parse_hex("validators[].vote_key", &self.vote_key)?))
+    }
+}
+
+fn is_zero(stake: &u64) -> bool {
+    *stake == 0
 }
 
 /// One account of the genesis state.
@@ -321,7 +348,100 @@ impl Genesis {
             ));
         }
         self.committee()?;
+        self.check_registry(total)
+    }
+
+    fn check_registry(&self, balances: u64) -> Result<(), GenesisError> {
+        let identities = self.validators.iter().map(|v| v.identity);
+        if (self.accounts.iter().map(|a| a.identity).chain(identities)).any(|id| id == REGISTRY) {
+            return Err(value_error("accounts", "of keys; the registry's is none"));
+        }
+        let stakes = || self.validators.iter().map(|v| v.stake);
+        let Some(rules) = &self.registry else {
+            return match stakes().any(|stake| stake > 0) {
+                true => Err(value_error(
+                    "validators[].stake",
+                    "left out without `registry`",
+                )),
+                false => Ok(()),
+            };
+        };
+        if self.scheme != SchemeKind::BlsAggregate.to_string() {
+            return Err(value_error(
+                "registry",
+                "left out unless `scheme` is bls-aggregate",
+            ));
+        }
+        let most = rules.max_validators as usize;
+        let fits = (MIN_REGISTERED_VALIDATORS..=MAX_VALIDATORS).contains(&most);
+        if !fits || most < self.validators.len() {
+            return Err(value_error(
+                "registry.max_validators",
+                format!(
+                    "{MIN_REGISTERED_VALIDATORS} to {MAX_VALIDATORS}, and at least as many as there are \
+                     validators"
+                ),
+            ));
+        }
+        if self.validators.len() < MIN_REGISTERED_VALIDATORS {
+            return Err(value_error(
+                "validators",
+                format!("at least {MIN_REGISTERED_VALIDATORS} with `registry`"),
+            ));
+        }
+        if self.epoch_blocks.blocks() < MIN_REGISTERED_EPOCH_BLOCKS {
+            return Err(value_error(
+                "epoch_blocks",
+                format!("at least {MIN_REGISTERED_EPOCH_BLOCKS} with `registry`"),
+            ));
+        }
+        if rules.unbond_epochs == 0 {
+            return Err(value_error("registry.unbond_epochs", "at least 1"));
+        }
+        let supply = stakes().try_fold(balances, u64::checked_add);
+        let supply = supply.ok_or_else(|| {
+            value_error("validators[].stake", "such that the supply is below 2^64")
+        })?;
+        let least = supply.div_ceil(MAX_BONDS).max(1);
+        if rules.min_stake < least {
+            return Err(value_error(
+                "registry.min_stake",
+                format!("at least {least}, a {MAX_BONDS}th of the supply"),
+            ));
+        }
+        if stakes().any(|stake| stake < rules.min_stake) {
+            return Err(value_error(
+                "validators[].stake",
+                format!("at least `registry.min_stake`, {}", rules.min_stake),
+            ));
+        }
         Ok(())
+    }
+
+    /// The accounts that exist from the start, in the order of their identities.
+    ///
+    /// # Errors
+    ///
+    /// If a bonded validator's vote key is not hexadecimal of its length.
+    pub fn initial_accounts(&self) -> Result<BTreeMap<Identity, Account>, GenesisError> {
+        let accounts = self.accounts.iter();
+        let mut all: BTreeMap<Identity, Account> = accounts
+            .map(|account| (account.identity, Account::plain(0, account.balance)))
+            .collect();
+        for validator in self.validators.iter().filter(|v| v.stake > 0) {
+            let bond = Bond {
+                identity: validator.identity,
+                stake: validator.stake,
+                leaving: 0,
+                leaves_at: Epoch(0),
+                since: Epoch(0),
+                vote_key: validator.vote_key()?,
+                address: BondAddress::default(),
+                name: BondName::default(),
+            };
+            all.entry(validator.identity).or_default().bond = Some(Box::new(bond));
+        }
+        Ok(all)
     }
 
     /// The chain's id: SHA-256 of `"quorate/genesis/2"` and the content as compact JSON with the

@@ -1,23 +1,37 @@
 //! Accounts and receipts: the state that blocks change, and the outcomes of transactions.
 
-use crate::codec::{fixed_codec, read_version};
+use crate::{Bond, SetNote, codec::fixed_codec};
 use bytes::BufMut;
-use commonware_codec::{Buf, Error, FixedSize, Read, Write, extensions::ReadExt};
+use commonware_codec::{Buf, EncodeSize, Error, FixedSize, Read, Write, extensions::ReadExt};
 use quorate_crypto::{Digest, Identity, sha256};
 use std::fmt;
 
-/// Version byte of an encoded [`Account`].
-const ACCOUNT_VERSION: u8 = 1;
+/// Version byte of an encoded [`Account`] without a bond.
+const PLAIN_VERSION: u8 = 1;
 
-/// An account's state. One that was never paid is the default: both zero.
+/// Version byte of an encoded [`Account`] with a bond.
+const BONDED_VERSION: u8 = 2;
+
+/// Version byte of an encoded [`Account`] with a note about a validator set.
+const NOTE_VERSION: u8 = 3;
+
+/// An account's state. One that was never paid is the default: both zero, no bond.
 ///
-/// Encoded in 17 bytes: version 1, nonce 8, balance 8.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+/// Encoded in 17 bytes: version 1, nonce 8, balance 8. With a bond the version is 2 and the bond
+/// follows: at most 251 bytes in all. The registry's own account has version 3 and a note.
+#[derive(Clone, Debug, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub struct Account {
     /// How many transactions of the account were executed; the next one carries this number.
     pub nonce: u64,
-    /// In the chain's smallest unit. The sum over all accounts never changes and fits in 64 bits.
+    /// In the chain's smallest unit. The sum over all accounts, with what is bonded, never changes
+    /// and fits in 64 bits.
     pub balance: u64,
+    /// What it has at stake; see [`crate::registry`].
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub bond: Option<Box<Bond>>,
+    /// What the state says about the next validator set; in the account [`crate::REGISTRY`] only.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub note: Option<Box<SetNote>>,
 }
 
 /// The key of an account in the authenticated state: SHA-256 of its identity.
@@ -25,15 +39,51 @@ pub fn state_key(identity: &Identity) -> Digest {
     sha256(&[&identity.0])
 }
 
-impl FixedSize for Account {
-    const SIZE: usize = 17;
+impl Account {
+    /// Bytes of an encoded account without a bond.
+    pub const PLAIN_SIZE: usize = 17;
+
+    /// An account without a bond.
+    pub fn plain(nonce: u64, balance: u64) -> Self {
+        Self {
+            nonce,
+            balance,
+            ..Self::default()
+        }
+    }
+
+    /// The registry's own account.
+    pub fn of_registry(note: SetNote) -> Self {
+        Self {
+            note: Some(Box::new(note)),
+            ..Self::default()
+        }
+    }
+}
+
+impl EncodeSize for Account {
+    fn encode_size(&self) -> usize {
+        let note = self.note.as_ref().map_or(0, |_| SetNote::SIZE);
+        let bond = self.bond.as_ref().map_or(0, |bond| bond.encode_size());
+        Self::PLAIN_SIZE + if note > 0 { note } else { bond }
+    }
 }
 
 impl Write for Account {
     fn write(&self, buffer: &mut impl BufMut) {
-        ACCOUNT_VERSION.write(buffer);
+        let version = match (&self.note, &self.bond) {
+            (Some(_), _) => NOTE_VERSION,
+            (None, Some(_)) => BONDED_VERSION,
+            (None, None) => PLAIN_VERSION,
+        };
+        version.write(buffer);
         self.nonce.write(buffer);
         self.balance.write(buffer);
+        match (&self.note, &self.bond) {
+            (Some(note), _) => note.write(buffer),
+            (None, Some(bond)) => bond.write(buffer),
+            (None, None) => {}
+        }
     }
 }
 
@@ -41,11 +91,15 @@ impl Read for Account {
     type Cfg = ();
 
     fn read_cfg(buffer: &mut impl Buf, _: &()) -> Result<Self, Error> {
-        read_version(buffer, ACCOUNT_VERSION, "account")?;
-        Ok(Self {
-            nonce: u64::read(buffer)?,
-            balance: u64::read(buffer)?,
-        })
+        let version = u8::read(buffer)?;
+        let mut account = Self::plain(u64::read(buffer)?, u64::read(buffer)?);
+        match version {
+            PLAIN_VERSION => {}
+            BONDED_VERSION => account.bond = Some(Box::new(Bond::read(buffer)?)),
+            NOTE_VERSION => account.note = Some(Box::new(SetNote::read(buffer)?)),
+            _ => return Err(Error::Invalid("account", "unknown version")),
+        }
+        Ok(account)
     }
 }
 
@@ -56,8 +110,45 @@ pub enum Failure {
     WrongNonce,
     /// The sender could not even pay the fee. Nothing was charged.
     CannotPayFee,
-    /// The sender could pay the fee but not the amount. The fee was charged and the nonce used.
+    /// The sender could pay the fee but not the amount. The fee was charged and the nonce used, as
+    /// for all that follow.
     InsufficientBalance,
+    /// An operation on a chain without a registry.
+    NoRegistry,
+    /// The memo is no operation, or the operation takes no amount.
+    BadOperation,
+    /// The account has a bond already.
+    AlreadyBonded,
+    /// The account has no bond.
+    NotBonded,
+    /// The stake, or what would be left of it, is below the least; or nothing is added or taken.
+    StakeTooSmall,
+    /// The proof of possession is not one of this vote key for this chain and account.
+    BadPossession,
+    /// Nothing was unbonded, or it is still held.
+    NothingToWithdraw,
+}
+
+impl Failure {
+    /// Every failure with its code on the wire and its name.
+    const TABLE: [(Self, u8, &'static str); 10] = [
+        (Self::WrongNonce, 1, "wrong_nonce"),
+        (Self::CannotPayFee, 2, "cannot_pay_fee"),
+        (Self::InsufficientBalance, 3, "insufficient_balance"),
+        (Self::NoRegistry, 4, "no_registry"),
+        (Self::BadOperation, 5, "bad_operation"),
+        (Self::AlreadyBonded, 6, "already_bonded"),
+        (Self::NotBonded, 7, "not_bonded"),
+        (Self::StakeTooSmall, 8, "stake_too_small"),
+        (Self::BadPossession, 9, "bad_possession"),
+        (Self::NothingToWithdraw, 10, "nothing_to_withdraw"),
+    ];
+
+    fn row(self) -> &'static (Self, u8, &'static str) {
+        let mut rows = Self::TABLE.iter();
+        rows.find(|row| row.0 == self)
+            .expect("all are in the table")
+    }
 }
 
 /// The outcome of a transaction.
@@ -80,12 +171,15 @@ pub struct Receipt {
 
 impl Outcome {
     /// Every outcome.
-    pub const ALL: [Self; 4] = [
-        Self::Applied,
-        Self::Failed(Failure::WrongNonce),
-        Self::Failed(Failure::CannotPayFee),
-        Self::Failed(Failure::InsufficientBalance),
-    ];
+    pub const ALL: [Self; 11] = {
+        let mut all = [Self::Applied; 11];
+        let mut place = 0;
+        while place < Failure::TABLE.len() {
+            all[place + 1] = Self::Failed(Failure::TABLE[place].0);
+            place += 1;
+        }
+        all
+    };
 
     /// The outcome of this name.
     pub fn from_name(name: &str) -> Option<Self> {
@@ -94,20 +188,17 @@ impl Outcome {
 
     /// Whether the transaction has used its sender's nonce and paid its fee, which it does once at most.
     pub fn used_nonce(&self) -> bool {
-        match self {
-            Self::Applied | Self::Failed(Failure::InsufficientBalance) => true,
-            Self::Failed(Failure::WrongNonce | Failure::CannotPayFee) => false,
-        }
+        !matches!(
+            self,
+            Self::Failed(Failure::WrongNonce | Failure::CannotPayFee)
+        )
     }
 
-    /// A short name for people and programs: `applied`, `wrong_nonce`, `cannot_pay_fee` or
-    /// `insufficient_balance`.
+    /// A short name for people and programs: `applied`, or the failure's, such as `wrong_nonce`.
     pub fn name(&self) -> &'static str {
         match self {
             Self::Applied => "applied",
-            Self::Failed(Failure::WrongNonce) => "wrong_nonce",
-            Self::Failed(Failure::CannotPayFee) => "cannot_pay_fee",
-            Self::Failed(Failure::InsufficientBalance) => "insufficient_balance",
+            Self::Failed(failure) => failure.row().2,
         }
     }
 }
@@ -126,9 +217,7 @@ impl Write for Outcome {
     fn write(&self, buffer: &mut impl BufMut) {
         let code: u8 = match self {
             Self::Applied => 0,
-            Self::Failed(Failure::WrongNonce) => 1,
-            Self::Failed(Failure::CannotPayFee) => 2,
-            Self::Failed(Failure::InsufficientBalance) => 3,
+            Self::Failed(failure) => failure.row().1,
         };
         code.write(buffer);
     }
@@ -138,13 +227,14 @@ impl Read for Outcome {
     type Cfg = ();
 
     fn read_cfg(buffer: &mut impl Buf, _: &()) -> Result<Self, Error> {
-        match u8::read(buffer)? {
-            0 => Ok(Self::Applied),
-            1 => Ok(Self::Failed(Failure::WrongNonce)),
-            2 => Ok(Self::Failed(Failure::CannotPayFee)),
-            3 => Ok(Self::Failed(Failure::InsufficientBalance)),
-            other => Err(Error::InvalidEnum(other)),
+        let code = u8::read(buffer)?;
+        if code == 0 {
+            return Ok(Self::Applied);
         }
+        let mut rows = Failure::TABLE.iter();
+        let row = rows.find(|row| row.1 == code);
+        row.map(|row| Self::Failed(row.0))
+            .ok_or(Error::InvalidEnum(code))
     }
 }
 

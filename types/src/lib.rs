@@ -23,6 +23,7 @@ pub mod limits;
 mod merkle;
 mod message;
 mod record;
+pub mod registry;
 mod snapshot;
 mod span;
 mod standing;
@@ -33,7 +34,7 @@ pub use block::{Block, BlockError, Header};
 pub use certificate::Certificate;
 pub use chain::ChainId;
 pub use committee::{Committee, CommitteeError};
-pub use committees::Committees;
+pub use committees::{Committees, Roster, Succession, roster};
 pub use durable::Durable;
 pub use epochs::EpochLength;
 pub use evidence::{Conflict, Evidence};
@@ -43,6 +44,10 @@ pub use ledger::{Account, Failure, Outcome, Receipt, state_key};
 pub use merkle::{merkle_path, merkle_root, merkle_verify};
 pub use message::{Frame, Message, Proposal, RELAY_NAMESPACE, Relayed, Status};
 pub use record::{Record, Silence};
+pub use registry::{
+    Bond, BondAddress, BondName, Member, Operation, Possession, REGISTRY, RegistryRules, SetNote,
+    ValidatorSet, VoteKey,
+};
 pub use snapshot::{ChunkAnswer, ChunkRequest, SnapshotFlaw, SnapshotProof, SnapshotSubject};
 pub use span::{MAX_SPAN_BITS, Span};
 pub use standing::{JournalState, Nonce, Position, Standing};

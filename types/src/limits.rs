@@ -40,13 +40,32 @@ pub const MAX_CERTIFICATE_REPLIES: usize = 64;
 pub const MAX_SNAPSHOT_HEADERS: usize = 256;
 
 /// Most bytes of an encoded part of the state.
-pub const MAX_CHUNK_BYTES: usize = 1024 * 1024;
+pub const MAX_CHUNK_BYTES: usize = 1280 * 1024;
 
 /// Most transactions in one forwarded batch.
 pub const MAX_FORWARDED_TRANSACTIONS: usize = 2_048;
 
 /// Bytes after which a forwarded batch takes no further transaction.
 pub const FORWARDED_BYTES: usize = 1024 * 1024;
+
+/// Most bytes of a bonded validator's address, `host:port`.
+pub const MAX_BOND_ADDRESS_BYTES: usize = 48;
+
+/// Most bytes of a bonded validator's name.
+pub const MAX_BOND_NAME_BYTES: usize = 24;
+
+/// Fewest validators of a chain with a registry: as many as it takes to tolerate one fault.
+pub const MIN_REGISTERED_VALIDATORS: usize = 4;
+
+/// Shortest epochs of a chain with a registry, in blocks. Half an epoch must suffice to execute the block
+/// that fixes the next validators, or the last block has to wait for that.
+pub const MIN_REGISTERED_EPOCH_BLOCKS: u64 = 16;
+
+/// Most bonds of a chain: the least stake is such a part of the supply.
+pub const MAX_BONDS: u64 = 1_024;
+
+/// Most operations on the registry in a block: some need a pairing check each.
+pub const MAX_BLOCK_OPERATIONS: usize = 16;
 
 /// Most bytes of a chain's name.
 pub const MAX_CHAIN_NAME_BYTES: usize = 64;

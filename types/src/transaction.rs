@@ -9,7 +9,7 @@
 //! makes no second transaction, and nobody can serve a block with other signatures under the same
 //! id.
 
-use crate::{ChainId, codec::fixed_codec, genesis::Fees, limits::MAX_MEMO_BYTES};
+use crate::{ChainId, REGISTRY, codec::fixed_codec, genesis::Fees, limits::MAX_MEMO_BYTES};
 use bytes::BufMut;
 use commonware_codec::{
     Buf, Encode, EncodeSize, Error, FixedSize, Read, Write, extensions::ReadExt,
@@ -204,6 +204,11 @@ impl Transaction {
     /// The sender's signature.
     pub fn signature(&self) -> &IdentitySignature {
         &self.signature
+    }
+
+    /// Whether it is an operation on the registry (see [`crate::registry`]).
+    pub fn is_operation(&self) -> bool {
+        self.transfer.to == REGISTRY
     }
 
     /// SHA-256 of the encoded transfer, without the signature.

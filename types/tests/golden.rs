@@ -112,10 +112,12 @@ fn genesis() -> Genesis {
         },
         epoch_blocks: EpochLength::DEFAULT,
         group_key: Some("ab".repeat(96)),
+        registry: None,
         validators: vec![GenesisValidator {
             identity: secret(1).identity(),
             vote_key: "cd".repeat(96),
             proof_of_possession: None,
+            stake: 0,
         }],
         accounts: vec![GenesisAccount {
             identity: secret(2).identity(),
@@ -215,10 +217,7 @@ fn vectors() -> BTreeMap<String, String> {
         ),
         (
             "account".into(),
-            both_ways(&Account {
-                nonce: 3,
-                balance: 0x0102_0304_0506_0708,
-            }),
+            both_ways(&Account::plain(3, 0x0102_0304_0506_0708)),
         ),
         (
             "evidence".into(),

@@ -109,6 +109,8 @@ fn commits(
         store.commit(
             &tree,
             Commit {
+                set: None,
+                heard: None,
                 block,
                 certificate: None,
                 outcomes: Vec::new(),

@@ -39,6 +39,7 @@ pub(super) fn genesis(nodes: usize) -> Genesis {
         identity: key(place).identity(),
         vote_key: String::new(),
         proof_of_possession: None,
+        stake: 0,
     });
     Genesis {
         name: "transfer".to_owned(),
@@ -52,6 +53,7 @@ pub(super) fn genesis(nodes: usize) -> Genesis {
         fees: Fees::NONE,
         epoch_blocks: EpochLength::DEFAULT,
         group_key: None,
+        registry: None,
         validators: validators.collect(),
         accounts: vec![GenesisAccount {
             identity: Identity(sha256(&[b"first"]).0),
@@ -79,6 +81,8 @@ pub(super) fn make(
         store.commit(
             &tree,
             Commit {
+                set: None,
+                heard: None,
                 block,
                 certificate: None,
                 outcomes: Vec::new(),
@@ -113,6 +117,8 @@ pub(super) fn change(
     store.commit(
         &tree,
         Commit {
+            set: None,
+            heard: None,
             block,
             certificate: None,
             outcomes: Vec::new(),
@@ -133,10 +139,7 @@ pub(super) fn identity(number: u64) -> Identity {
 
 /// An account after so many payments.
 pub(super) fn account(number: u64, payments: u64) -> Account {
-    Account {
-        nonce: number % 100 + payments,
-        balance: 1_000_000 + number - payments,
-    }
+    Account::plain(number % 100 + payments, 1_000_000 + number - payments)
 }
 
 pub(super) fn next_block(store: &Store, genesis: &Genesis, root: Digest) -> anyhow::Result<Block> {

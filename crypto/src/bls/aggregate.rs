@@ -156,27 +156,33 @@ fn all_hold(candidates: &[Candidate], seed: [u8; 32]) -> bool {
     pairing_product(&left.chain(right).collect::<Vec<_>>()).is_one()
 }
 
+/// There must be keys, not too many, and each once.
+fn check_list<'a>(keys: impl ExactSizeIterator<Item = &'a [u8; 96]>) -> Result<(), KeyError> {
+    let found = keys.len();
+    u32::try_from(found)
+        .ok()
+        .filter(|count| (1..=MAX_VALIDATORS).contains(count))
+        .ok_or(KeyError::Validators { found })?;
+    let mut seen = BTreeMap::new();
+    for (second, key) in (0..).zip(keys) {
+        if let Some(first) = seen.insert(key, second) {
+            return Err(KeyError::SameVoteKey { first, second });
+        }
+    }
+    Ok(())
+}
+
 impl Aggregate {
     /// Checks everything: see [`KeyError`]. About 0.4 ms for each member.
     pub(super) fn new(chain_name: &str, members: &[AggregateMember]) -> Result<Self, KeyError> {
-        let found = members.len();
-        u32::try_from(found)
-            .ok()
-            .filter(|count| (1..=MAX_VALIDATORS).contains(count))
-            .ok_or(KeyError::Validators { found })?;
-        let mut seen = BTreeMap::new();
-        for (second, member) in (0..).zip(members) {
-            if let Some(first) = seen.insert(member.key, second) {
-                return Err(KeyError::SameVoteKey { first, second });
-            }
-        }
+        check_list(members.iter().map(|member| &member.key))?;
         // The weights come from the members themselves: whoever made them cannot choose them.
         let mut hashed: Vec<&[u8]> = vec![b"QUORATE-V1-POSSESSION", chain_name.as_bytes()];
         for member in members {
             hashed.extend([&member.identity[..], &member.key, &member.possession]);
         }
         let seed = sha256(&hashed).0;
-        let mut keys = Vec::with_capacity(found);
+        let mut keys = Vec::with_capacity(members.len());
         let mut index = 0;
         for batch in members.chunks(POSSESSION_BATCH) {
             let first = index;
@@ -194,12 +200,27 @@ impl Aggregate {
             }
             keys.extend(candidates.iter().map(|candidate| candidate.key));
         }
+        Ok(Self::of(keys))
+    }
+
+    /// Checks everything but possession.
+    pub(super) fn of_proven(keys: &[[u8; 96]]) -> Result<Self, KeyError> {
+        check_list(keys.iter())?;
+        let keys = (0..).zip(keys).map(|(index, key)| {
+            G2Affine::from_compressed(key)
+                .filter(G2Affine::in_subgroup)
+                .ok_or(KeyError::VoteKey { index })
+        });
+        Ok(Self::of(keys.collect::<Result<_, _>>()?))
+    }
+
+    fn of(keys: Vec<G2Affine>) -> Self {
         let all: Vec<_> = keys.iter().map(|key| (*key, false)).collect();
-        Ok(Self {
+        Self {
             total: signed_sum(&all),
             keys,
             sums: Mutex::new(Vec::with_capacity(CACHED_SUMS)),
-        })
+        }
     }
 
     /// The Miller loop's lines of the sum of these members' keys (ascending, distinct, in range);

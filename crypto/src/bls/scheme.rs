@@ -128,6 +128,22 @@ impl Scheme {
         })))
     }
 
+    /// The aggregate scheme with these keys, whose possession was proven before: to whoever wrote
+    /// them where they come from. Takes about 0.2 ms per key.
+    ///
+    /// # Errors
+    ///
+    /// Unless every key is a point of G2, and the keys are distinct; see [`KeyError`].
+    pub fn aggregate_of_proven(keys: &[[u8; 96]]) -> Result<Self, KeyError> {
+        let aggregate = Aggregate::of_proven(keys)?;
+        let validators = aggregate.keys.len() as u32;
+        Ok(Self(Arc::new(Inner {
+            validators,
+            quorum: super::keys::quorum(validators),
+            keys: Keys::Aggregate(aggregate),
+        })))
+    }
+
     /// Which scheme this is.
     pub fn kind(&self) -> SchemeKind {
         match self.0.keys {

@@ -142,7 +142,7 @@ where
 }
 
 fn detail(identity: &Identity, proven: &ProvenAccount) -> AccountDetail {
-    let account = proven.account.unwrap_or_default();
+    let account = proven.account.clone().unwrap_or_default();
     let header = &proven.header;
     let proof = &proven.proof;
     AccountDetail {
@@ -152,7 +152,10 @@ fn detail(identity: &Identity, proven: &ProvenAccount) -> AccountDetail {
         nonce: Number(account.nonce),
         proof: AccountProof {
             key: state_key(identity).into(),
-            value: proven.account.map(|account| Hex(account.encode().to_vec())),
+            value: proven
+                .account
+                .as_ref()
+                .map(|account| Hex(account.encode().to_vec())),
             siblings: proof.siblings().iter().copied().map(Hex::from).collect(),
             leaf: proof
                 .entries()

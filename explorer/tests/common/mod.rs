@@ -14,7 +14,8 @@ use quorate_crypto::{
 use quorate_storage::tree::{MemoryStore, Proof, Tree};
 use quorate_types::{
     Account, Block, Certificate, ChainId, Digest, Epoch, EpochLength, Header, Height, Identity,
-    Memo, Outcome, Subject, Transaction, Transfer, ValidatorIndex, View, Vote, VoteKind, execution,
+    Memo, Outcome, Subject, Transaction, Transfer, ValidatorIndex, View, Vote, VoteKind,
+    execution::{self, Rules},
     genesis::{BlockLimits, Fees, Genesis, GenesisAccount, GenesisValidator, Protocol, Trust},
     state_key,
 };
@@ -81,6 +82,7 @@ impl TestChain {
                 identity: identities[place],
                 vote_key: hex::encode(keys[place]),
                 proof_of_possession: possession(place),
+                stake: 0,
             })
             .collect();
         let trust = Trust {
@@ -127,16 +129,14 @@ impl TestChain {
             fees: Fees::NONE,
             epoch_blocks: EpochLength::DEFAULT,
             group_key: chain.trust.group_key.clone(),
+            registry: None,
             validators: chain.trust.validators.clone(),
             accounts: accounts.clone(),
         };
         chain.trust = genesis.trust();
         chain.genesis = Some(genesis);
         let account = |one: GenesisAccount| {
-            let state = Account {
-                nonce: 0,
-                balance: one.balance,
-            };
+            let state = Account::plain(0, one.balance);
             (one.identity, state)
         };
         chain.accounts = accounts.into_iter().map(account).collect();
@@ -152,10 +152,15 @@ impl TestChain {
         let leader = verifier.identity(leader).unwrap();
         let before = execution::touched(&newest, &leader);
         let before = before.into_iter().map(|one| {
-            let account = self.accounts.get(&one).copied().unwrap_or_default();
+            let account = self.accounts.get(&one).cloned().unwrap_or_default();
             (one, account)
         });
-        let done = execution::execute(&newest, &leader, before.collect());
+        let done = execution::execute(
+            &newest,
+            &leader,
+            before.collect(),
+            &Rules::new(&self.trust.name, EpochLength::DEFAULT, None),
+        );
         let updates = done
             .accounts
             .iter()
@@ -177,7 +182,7 @@ impl TestChain {
     pub fn set_accounts(&mut self, balances: impl Iterator<Item = (u8, u64)>, nonce: u64) {
         let updates: BTreeMap<[u8; 32], Vec<u8>> = balances
             .map(|(seed, balance)| {
-                let account = Account { nonce, balance };
+                let account = Account::plain(nonce, balance);
                 let key = state_key(&secret(seed).identity()).0;
                 (key, account.encode().to_vec())
             })

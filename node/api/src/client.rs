@@ -2,8 +2,8 @@
 
 use crate::{
     AccountJson, BlockJson, BlocksJson, ErrorBody, EvidenceListJson, OrderAnswer, OrderJson,
-    PeersJson, ReloadedJson, SnapshotPartJson, SnapshotProofJson, SnapshotsJson, StatusJson,
-    SubmitAnswer, SubmitRequest, TransactionResult,
+    PeersJson, RegistryJson, ReloadedJson, SnapshotPartJson, SnapshotProofJson, SnapshotsJson,
+    StatusJson, SubmitAnswer, SubmitRequest, TransactionResult,
 };
 use quorate_http::client::{Roots, shown};
 use quorate_types::{Digest, Height, Identity};
@@ -112,6 +112,15 @@ impl RpcClient {
     /// Returns all evidence that the validator holds.
     pub async fn evidence(&self) -> Result<EvidenceListJson, ClientError> {
         self.get("/v1/evidence").await
+    }
+
+    /// The staking registry.
+    ///
+    /// # Errors
+    ///
+    /// If the validator cannot be reached, or the chain has none.
+    pub async fn registry(&self) -> Result<RegistryJson, ClientError> {
+        self.get("/v1/registry").await
     }
 
     /// Orders a validator to block another one (`block`), or to unblock it (`unblock`). Only over
@@ -229,8 +238,17 @@ impl RpcClient {
     /// Submits transactions. A refused transaction is not an error: its result says so.
     pub async fn submit(&self, request: &SubmitRequest) -> Result<SubmitAnswer, ClientError> {
         let url = format!("{}/v1/transactions", self.base);
-        let response = self.http.post(&url).json(request).send().await;
-        self.read(&url, response).await
+        let post = || self.http.post(&url).json(request).send();
+        let response = post().await;
+        if !response.as_ref().is_err_and(was_closed) {
+            return self.read(&url, response).await;
+        }
+        let mut answer: SubmitAnswer = self.read(&url, post().await).await?;
+        // Whether it was there before the first attempt is not known; it is the same transaction.
+        for result in &mut answer.results {
+            result.repeated = false;
+        }
+        Ok(answer)
     }
 
     /// Returns the validator's metrics as text.
@@ -247,7 +265,10 @@ impl RpcClient {
 
     async fn get<T: DeserializeOwned>(&self, path: &str) -> Result<T, ClientError> {
         let url = format!("{}{path}", self.base);
-        let response = self.http.get(&url).send().await;
+        let mut response = self.http.get(&url).send().await;
+        if response.as_ref().is_err_and(was_closed) {
+            response = self.http.get(&url).send().await;
+        }
         self.read(&url, response).await
     }
 
@@ -301,6 +322,12 @@ impl RpcClient {
 fn words(text: &str) -> String {
     let text: String = text.chars().take(MAX_WORDS).collect();
     shown(&text)
+}
+
+/// Whether the server has closed the connection instead of answering, as one does that is taken over by
+/// another part of its process just then. Such a request can be sent once more.
+fn was_closed(error: &reqwest::Error) -> bool {
+    error.is_request() && !error.is_connect() && !error.is_timeout()
 }
 
 /// Includes all causes: the innermost one (connection refused, timed out) is what the user needs.

@@ -9,6 +9,7 @@ mod client;
 mod encoding;
 mod error;
 mod peers;
+mod registry;
 mod snapshots;
 mod status;
 mod transaction;
@@ -27,6 +28,7 @@ pub use peers::{
     BlockedJson, EvidenceJson, EvidenceListJson, ExhibitJson, MovedPeerJson, OffenderJson,
     OrderAnswer, OrderJson, PeerDetailJson, PeerJson, PeersJson, ReloadedJson, Standing,
 };
+pub use registry::RegistryJson;
 pub use snapshots::{SnapshotJson, SnapshotPartJson, SnapshotProofJson, SnapshotsJson};
 pub use status::{StatusJson, SyncJson, SyncState};
 pub use transaction::{

@@ -25,7 +25,7 @@ const MAX_BLOCKS: usize = 512;
 const MAX_VALUES: usize = 131_072;
 
 /// An account in the state after the block of `height`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AccountAt {
     pub height: Height,
     pub account: Account,
@@ -90,7 +90,7 @@ impl Accounts {
         }
         let later = before.blocks.partition_point(|(of, _)| *of <= height);
         let mut later = before.blocks.range(later..);
-        let noted = later.find_map(|(_, values)| values.get(identity).copied());
+        let noted = later.find_map(|(_, values)| values.get(identity).cloned());
         Ok(Some(noted.unwrap_or(newest)))
     }
 }

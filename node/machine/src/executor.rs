@@ -13,17 +13,23 @@ mod proofs;
 #[cfg(test)]
 mod tests;
 
-use crate::{accounts::Accounts, ledger, metrics::NodeMetrics, snapshots::SnapshotTaker};
+use crate::{
+    accounts::Accounts,
+    ledger::{self, Rules},
+    metrics::NodeMetrics,
+    snapshots::SnapshotTaker,
+};
 use anyhow::{Context, bail};
 use crossbeam_channel::{Receiver, Sender, unbounded};
 use parking_lot::RwLock;
 use quorate_consensus::Finalized;
 use quorate_storage::{
-    store::{Commit, Store, Undo, tree_updates},
+    store::{Commit, Heard, Store, Undo, tree_updates},
     tree::{TableRows, Tree},
 };
 use quorate_types::{
-    Account, Block, Committees, Digest, Height, Identity, Outcome, View, state_key,
+    Account, Block, Bond, Committees, Digest, Epoch, Height, Identity, Outcome, REGISTRY,
+    ValidatorSet, View, state_key,
 };
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -146,6 +152,12 @@ pub struct Executor {
     accounts: Accounts,
     tree: Tree<TableRows>,
     committees: Committees,
+    rules: Rules,
+    /// Sets of validators that are fixed, but perhaps not durably.
+    fixed: Vec<ValidatorSet>,
+    /// Epochs that are executed, but perhaps not durably, and the bonds after them.
+    closed: Vec<(Epoch, BTreeMap<Identity, Bond>)>,
+    heard: Heard,
     commands: Receiver<Command>,
     news: watch::Sender<Executed>,
     roots: Roots,
@@ -192,12 +204,13 @@ impl Executor {
         accounts: Accounts,
         (store, tree): (Store, Tree<TableRows>),
         taker: SnapshotTaker,
-        committees: Committees,
+        (committees, rules): (Committees, Rules),
         retention: Option<Retention>,
         (observer, slowest): (Observer, Slowest),
         metrics: Arc<NodeMetrics>,
     ) -> anyhow::Result<(Self, ExecutorHandle)> {
         taker.starts(&store)?;
+        let heard = store.heard()?;
         let tip = store.tip();
         let mut roots = BTreeMap::new();
         let oldest = tip.height.0.saturating_sub(RECENT_ROOTS - 1);
@@ -235,6 +248,10 @@ impl Executor {
             store,
             tree,
             committees,
+            rules,
+            fixed: Vec::new(),
+            closed: Vec::new(),
+            heard,
             commands,
             news,
             roots,
@@ -349,7 +366,12 @@ impl Executor {
             .committees
             .leader_identity(header.epoch, header.view)
             .context("every view has a leader")?;
-        let touched = ledger::touched(&block, &leader);
+        let mut touched = ledger::touched(&block, &leader);
+        let fixes = self.rules.fixes_set(header);
+        let is_news = self.rules.registry().is_some() && self.heard.note(header.epoch, leader);
+        if fixes {
+            touched.insert(REGISTRY);
+        }
         let keys: BTreeSet<_> = touched.iter().map(|id| state_key(id).0).collect();
         let loaded = self.tree.load(&keys)?;
         let mut before = BTreeMap::new();
@@ -361,7 +383,26 @@ impl Executor {
             }
             before.insert(identity, decode_account(value.as_deref())?);
         }
-        let execution = ledger::execute(&block, &leader, before);
+        let registry = before.remove(&REGISTRY);
+        let mut execution = ledger::execute(&block, &leader, before, &self.rules);
+        let mut set = None;
+        if fixes {
+            let next = self.next_set(header.epoch, &execution.accounts)?;
+            let note = Account::of_registry(next.note());
+            execution
+                .before
+                .insert(REGISTRY, registry.unwrap_or_default());
+            execution.accounts.insert(REGISTRY, note);
+            set = Some(next);
+        }
+        // An epoch whose last block names no state that fixes the next validators keeps its own. No rule may
+        // forbid such a block: execution follows finality, and that may need it.
+        let kept = self.rules.keeps_set(header);
+        if kept {
+            let acting = self.committees.set(header.epoch);
+            let acting = acting.context("the validators of the epoch are not known")?;
+            set = Some(acting.of_epoch(header.epoch.next()));
+        }
         let undo = Undo::of(&execution.before, &absent);
         self.accounts.will_change(block.height(), execution.before);
         let changes = self
@@ -375,6 +416,10 @@ impl Executor {
                 outcomes: execution.outcomes.clone(),
                 accounts: &execution.accounts,
                 undo,
+                set: set
+                    .as_ref()
+                    .filter(|set| kept || !self.committees.repeats(set)),
+                heard: Some(&self.heard).filter(|_| is_news),
                 changes: &changes,
                 sync,
             },
@@ -383,6 +428,10 @@ impl Executor {
         self.tree.commit(changes);
         self.taker.executed(&self.store, &finalized);
         self.remember(block.height(), state_root);
+        self.fixed.extend(set);
+        if self.rules.ends_epoch(header) {
+            self.closed.push((header.epoch, self.store.bonds()?));
+        }
         let executed = ExecutedBlock {
             accounts: Arc::new(execution.accounts),
             outcomes: execution.outcomes,
@@ -390,6 +439,25 @@ impl Executor {
             block,
         };
         Ok((executed, finalized))
+    }
+
+    /// The validators of the epoch after this one, given the accounts that the block has changed.
+    fn next_set(
+        &self,
+        epoch: Epoch,
+        changed: &BTreeMap<Identity, Account>,
+    ) -> anyhow::Result<ValidatorSet> {
+        let rules = self.rules.registry().context("only with a registry")?;
+        let acting = self.committees.set(epoch);
+        let acting = acting.context("the validators of the epoch are not known")?;
+        let mut bonds = self.store.bonds()?;
+        for (identity, account) in changed {
+            match &account.bond {
+                Some(bond) => bonds.insert(*identity, Bond::clone(bond)),
+                None => bonds.remove(identity),
+            };
+        }
+        Ok(acting.following(&bonds, rules, &self.heard.leaders)?.0)
     }
 
     fn remember(&self, height: Height, root: Digest) {
@@ -412,6 +480,15 @@ impl Executor {
             state_root: last.state_root,
             timestamp_ms: last.block.header().timestamp_ms,
         };
+        for set in self.fixed.drain(..) {
+            match self.committees.is_fixed(set.epoch) {
+                true => self.committees.keep(set),
+                false => self.committees.fix(set),
+            }
+        }
+        for (epoch, bonds) in self.closed.drain(..) {
+            self.committees.close(epoch, &bonds);
+        }
         for (executed, finalized) in &blocks {
             self.proofs.settle(finalized);
             (self.observer)(executed);

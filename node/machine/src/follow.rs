@@ -42,8 +42,8 @@ use quorate_consensus::{Finalized, Moment};
 use quorate_lanes::{Lane, To};
 use quorate_storage::store::Store;
 use quorate_types::{
-    Block, Certificate, ChainId, Digest, Epoch, EpochLength, Frame, Head, Height, Identity,
-    Message, Status, View, VoteKind,
+    Block, Certificate, ChainId, Committees, Digest, Epoch, EpochLength, Frame, Head, Height,
+    Identity, Message, Status, View, VoteKind,
 };
 use std::{sync::Arc, time::Duration};
 use tracing::{debug, warn};
@@ -85,6 +85,7 @@ pub struct FollowParts {
     pub epoch_length: EpochLength,
     /// The nodes that are followed.
     pub upstreams: Directory,
+    pub committees: Committees,
     /// How many validators may be faulty.
     pub faults: usize,
     /// More missing blocks than this are not fetched if the state can be.
@@ -365,6 +366,9 @@ impl Follower {
         }
         let now = self.parts.clock.now();
         let next = self.next();
+        if !self.knows_validators(next) {
+            return;
+        }
         // A request may have been lost with its link.
         let resend = 2 * self.patience();
         let usable = self.sources.iter().enumerate();
@@ -401,6 +405,12 @@ impl Follower {
         if let Some(identity) = self.parts.upstreams.identity(source) {
             send_to(&self.parts.wire, identity, Message::FollowRequest(from));
         }
+    }
+
+    /// Whether it is known who has to finalize the block of a height.
+    fn knows_validators(&self, height: Height) -> bool {
+        let epoch = self.parts.epoch_length.epoch_of(height);
+        !self.parts.committees.can_change() || self.parts.committees.set(epoch).is_some()
     }
 
     fn on_pruned(&mut self, source: PeerIndex, from: Height, oldest: Height) {

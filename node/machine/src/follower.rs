@@ -13,6 +13,7 @@ use crate::{
     ingest::{FORWARDED, Forwarder, Ingest},
     inlet::FollowerInlet,
     keeper::{self, Keep, Keeper},
+    ledger::Rules,
     live::LiveStatus,
     machine::Surroundings,
     mempool::{Mempool, MempoolLimits},
@@ -145,7 +146,7 @@ impl FollowerMachine {
             accounts.clone(),
             (store.clone(), tree),
             SnapshotTaker::new(snapshots.clone(), settings.snapshot_interval),
-            settings.committees.clone(),
+            (settings.committees.clone(), Rules::of(&genesis)),
             settings.retention,
             (
                 Box::new(move |block| observed.executed(block)),
@@ -157,6 +158,7 @@ impl FollowerMachine {
             chain,
             epoch_length: genesis.epoch_blocks,
             upstreams: upstreams.clone(),
+            committees: settings.committees.clone(),
             faults: settings.committees.known().faults(),
             most_missing: settings
                 .retention
@@ -184,6 +186,7 @@ impl FollowerMachine {
                     conduct.clone(),
                     (to_server, to_ingest),
                     metrics.clone(),
+                    settings.committees.can_change(),
                 ),
             },
             inbox,

@@ -9,7 +9,10 @@
 //! The result is a function of the chain alone: every voter gets the same one, whatever it has
 //! executed.
 
-use crate::{accounts::Accounts, ledger};
+use crate::{
+    accounts::Accounts,
+    ledger::{self, Rules},
+};
 use anyhow::Context;
 use parking_lot::Mutex;
 use quorate_types::{Account, Block, Committees, Digest, Height, Identity, Outcome};
@@ -25,6 +28,7 @@ type Changes = Arc<BTreeMap<Identity, Account>>;
 pub struct Forecast {
     accounts: Accounts,
     committees: Committees,
+    rules: Rules,
     known: Mutex<BTreeMap<(Height, Digest), Changes>>,
 }
 
@@ -46,15 +50,16 @@ impl Outlook {
     /// An account after the ancestors, if one of them changes it.
     pub fn changed(&self, identity: &Identity) -> Option<Account> {
         let mut changes = self.changes.iter();
-        changes.find_map(|changes| changes.get(identity).copied())
+        changes.find_map(|changes| changes.get(identity).cloned())
     }
 }
 
 impl Forecast {
-    pub fn new(accounts: Accounts, committees: Committees) -> Self {
+    pub fn new(accounts: Accounts, committees: Committees, rules: Rules) -> Self {
         Self {
             accounts,
             committees,
+            rules,
             known: Mutex::default(),
         }
     }
@@ -130,7 +135,7 @@ impl Forecast {
             };
             accounts.insert(identity, account);
         }
-        let execution = ledger::execute(block, &leader, accounts);
+        let execution = ledger::execute(block, &leader, accounts, &self.rules);
         let changes: Changes = Arc::new(execution.accounts);
         let mut known = self.known.lock();
         known.insert((header.height, block.id()), changes.clone());

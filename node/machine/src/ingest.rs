@@ -342,10 +342,7 @@ mod tests {
 
     #[test]
     fn what_the_senders_account_rules_out_is_refused_before_its_signature_is_looked_at() {
-        let account = Account {
-            nonce: 7,
-            balance: 50,
-        };
+        let account = Account::plain(7, 50);
         let refusal = |nonce, fee| {
             let transfer = Transfer {
                 chain_tag: [1; 8],

@@ -41,15 +41,18 @@ use crate::{
 use bytes::Bytes;
 use crossbeam_channel::Sender;
 use parking_lot::Mutex;
-use quorate_consensus::{PROPOSAL_LOOKAHEAD_VIEWS, TAIL_VIEWS};
+use quorate_consensus::{Moment, PROPOSAL_LOOKAHEAD_VIEWS, TAIL_VIEWS};
 use quorate_lanes::{Bucket, Lane, To};
 use quorate_types::{
-    Committees, Epoch, Frame, Head, Identity, Message, Relayed, Transaction, Unread,
+    Committees, Epoch, Frame, Head, Identity, Message, Relayed, Succession, Transaction, Unread,
     ValidatorIndex, View,
 };
-use std::sync::{
-    Arc,
-    atomic::{AtomicU32, AtomicUsize, Ordering},
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicU32, AtomicUsize, Ordering},
+    },
+    time::Duration,
 };
 
 /// Most frames of one peer that wait for the replica.
@@ -65,6 +68,9 @@ const PEER_QUEUED_BYTES: [usize; 2] = [1 << 20, 8 << 20];
 
 /// The bytes that a request counts for while it waits for the replica.
 const REQUEST_BYTES: usize = 128;
+
+/// How long after the validators have changed frames may be about the ones before.
+const BORDER_GRACE: Duration = Duration::from_secs(10);
 
 /// One peer's share of the queue to the replica. It is dropped with the event, which frees the
 /// room.
@@ -164,6 +170,7 @@ pub(crate) struct InletParts {
 /// Receives all frames from the links.
 pub struct Inlet {
     parts: InletParts,
+    since: Moment,
     accounts: Vec<Arc<Account>>,
     tokens: Vec<Mutex<Tokens>>,
 }
@@ -181,6 +188,7 @@ impl Inlet {
         Self {
             accounts: places().map(|_| Arc::new(account())).collect(),
             tokens: places().map(|_| Mutex::new(Tokens::new())).collect(),
+            since: parts.clock.now(),
             parts,
         }
     }
@@ -219,6 +227,19 @@ impl Inlet {
         }
     }
 
+    /// A fault, unless the validators have just changed: then it may be about the places of other ones,
+    /// or answer a question of this node's parts for the epoch before.
+    fn or_late(&self, fault: Fault) -> Refusal {
+        let committees = &self.parts.committees;
+        let is_border = committees.can_change()
+            && (self.parts.clock.now().since(self.since) < BORDER_GRACE
+                || committees.succession(committees.known().epoch()) != Succession::Open);
+        match is_border {
+            true => Refusal::TooLate,
+            false => Refusal::Fault(fault),
+        }
+    }
+
     /// Receives a relayed frame.
     fn relayed(&self, from: ValidatorIndex, relayed: Relayed) {
         let author = relayed.author;
@@ -231,7 +252,7 @@ impl Inlet {
                 return (self.parts.wire)(Lane::Votes, &To::One(to), bytes);
             }
             Taken::Known => return self.parts.metrics.dropped("relayed_before"),
-            Taken::Forged => return self.refuse(from, Refusal::Fault(Fault::Forged)),
+            Taken::Forged => return self.refuse(from, self.or_late(Fault::Forged)),
         };
         let size = frame.len();
         // The author has signed it, so what is wrong with it is the author's fault.
@@ -266,15 +287,19 @@ impl Inlet {
         };
         if let Some(question) = answers {
             let asked = self.parts.asked.answered(from, question);
-            return asked.then_some(()).ok_or(Refusal::Fault(Fault::Unasked));
+            return asked.then_some(()).ok_or(self.or_late(Fault::Unasked));
         }
         if let Head::Relayed { author, to } = head
             && !self.parts.across.may_give(from, author, to)
         {
-            return Err(Refusal::Fault(Fault::Misdirected));
+            return Err(self.or_late(Fault::Misdirected));
         }
         let near = match head {
             Head::Proposal { epoch, view } => {
+                // In another set, the same place is somebody else's.
+                if !self.parts.committees.votes_alike(epoch) {
+                    return Err(Refusal::TooLate);
+                }
                 if self.parts.committees.leader(epoch, view) != from {
                     return Err(Refusal::Fault(Fault::NotTheLeader));
                 }
@@ -292,7 +317,10 @@ impl Inlet {
             Head::BlockRequest => tokens.block_requests.take(now_us, 1),
             Head::RangeRequest => tokens.range_requests.take(now_us, 1),
             Head::SnapshotRequest | Head::ChunkRequest => tokens.chunk_requests.take(now_us, 1),
-            // Validators do not follow each other.
+            // Validators follow each other only where the set of validators changes.
+            Head::FollowRequest if self.parts.committees.can_change() => {
+                tokens.range_requests.take(now_us, 1)
+            }
             Head::FollowRequest => return Err(Refusal::UnknownKind),
             Head::CertificateRequest | Head::Inquiry | Head::Standing => {
                 tokens.certificate_requests.take(now_us, 1)
@@ -337,6 +365,7 @@ impl Inlet {
                     });
                 }
                 Message::RangeRequest(height) => self.ask(from, Request::Range(height)),
+                Message::FollowRequest(height) => self.ask(from, Request::Follow(height)),
                 Message::SnapshotRequest => self.ask(from, Request::Snapshot),
                 Message::ChunkRequest(request) => self.ask(from, Request::Chunk(request)),
                 Message::Transactions(transactions) => {
@@ -491,6 +520,7 @@ mod tests {
             conduct.clone(),
             (to_server.clone(), transactions.clone()),
             metrics.clone(),
+            false,
         );
         let inlet = Inlet::new(InletParts {
             committees,

@@ -28,6 +28,7 @@ pub mod mempool;
 pub mod metrics;
 pub mod offenders;
 pub mod outlet;
+pub mod registry;
 pub mod replica;
 pub mod serve;
 pub mod snapshots;

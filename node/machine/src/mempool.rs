@@ -36,7 +36,9 @@ use commonware_codec::EncodeSize;
 use parking_lot::{Mutex, MutexGuard};
 use pool::{Pool, Waiting, pay};
 use quorate_consensus::Moment;
-use quorate_types::{Account, Digest, Height, Identity, Transaction, genesis::Fees};
+use quorate_types::{
+    Account, Digest, Height, Identity, Transaction, genesis::Fees, limits::MAX_BLOCK_OPERATIONS,
+};
 use std::{
     cmp::{Ordering, Reverse},
     collections::{BTreeMap, BTreeSet, BinaryHeap, binary_heap::PeekMut},
@@ -253,12 +255,14 @@ impl Mempool {
     pub fn take(&self, max_count: usize, max_bytes: usize, outlook: &Outlook) -> Vec<Transaction> {
         let limit = max_count.min(max_bytes / Transaction::MIN_SIZE);
         let mut room = max_bytes;
+        let mut operations = 0;
         let pool = self.pool.lock();
         let mut heads: BinaryHeap<Head> = pool
             .senders
             .iter()
             .filter_map(|(identity, sender)| {
-                let account = outlook.changed(identity).unwrap_or(sender.account);
+                let account = outlook.changed(identity);
+                let account = account.unwrap_or_else(|| sender.account.clone());
                 let first = sender.waiting.get(&account.nonce)?;
                 Some(self.head(first, (0, first.arrival), *identity, account))
             })
@@ -271,13 +275,16 @@ impl Mempool {
             let sender = sender.expect("heads are of senders, and the lock is held");
             let this = sender.waiting.get(&head.account.nonce);
             let this = this.expect("a head is a nonce that waits");
-            let after = pay(head.account, this.transaction.transfer());
+            let after = pay(&head.account, this.transaction.transfer());
             let left = room.checked_sub(this.transaction.encode_size());
-            let (Some(after), Some(left)) = (after, left) else {
+            let is_operation = this.transaction.is_operation();
+            let fits = !is_operation || operations < MAX_BLOCK_OPERATIONS;
+            let (Some(after), Some(left), true) = (after, left, fits) else {
                 PeekMut::pop(head);
                 continue;
             };
             room = left;
+            operations += usize::from(is_operation);
             taken.push(this.transaction.clone());
             match sender.waiting.get(&after.nonce) {
                 Some(next) => {

@@ -49,7 +49,8 @@ use quorate_crypto::bls::Proof;
 
 use quorate_storage::journal::Journal;
 use quorate_types::{
-    ChainId, Committees, Digest, Message, Record, ValidatorIndex, VoteKind, genesis::BlockLimits,
+    ChainId, Committees, Digest, Epoch, Message, Record, ValidatorIndex, VoteKind,
+    genesis::BlockLimits,
 };
 use std::{
     collections::{HashMap, VecDeque},
@@ -129,6 +130,8 @@ pub struct Replica {
     ordered: Option<Option<Duration>>,
     clock: ClockWatch,
     shown: voting::Shown,
+    /// The epoch with which this replica's work is done.
+    ended: Option<Epoch>,
     /// When an invalid block was last logged, and how many have come since.
     invalid: (Option<Moment>, u64),
 }
@@ -161,24 +164,37 @@ impl Replica {
             ordered: None,
             clock: ClockWatch::new(voices),
             shown: voting::Shown::default(),
+            ended: None,
             invalid: (None, 0),
         }
     }
 
-    /// Runs until [`Event::Stop`] or until going on would be unsafe.
+    /// The epoch that is over and executed, if the next one has other validators: another replica has to
+    /// take over.
+    pub fn ended(&self) -> Option<Epoch> {
+        self.ended
+    }
+
+    /// Runs until [`Event::Stop`], until its work is done ([`Self::ended`]), or until going on would be
+    /// unsafe. Returns whether its work is done.
     ///
     /// # Errors
     ///
     /// If the journal fails, another thread has ended, or the engine says that it must stop.
-    pub fn run(mut self, first: Output, events: Receiver<Event>) -> anyhow::Result<()> {
+    pub fn run(mut self, first: Output, events: Receiver<Event>) -> anyhow::Result<bool> {
         self.begin(first)?;
         loop {
             self.settle()?;
+            if self.ended.is_some() {
+                self.stop()?;
+                return Ok(true);
+            }
             let wait = self.wake_at().since(self.now());
             match events.recv_timeout(wait) {
                 Ok(event) => {
                     if !self.take_all(iter::once(event).chain(events.try_iter()))? {
-                        return self.stop();
+                        self.stop()?;
+                        return Ok(false);
                     }
                 }
                 Err(RecvTimeoutError::Timeout) => self.tick()?,
@@ -396,6 +412,11 @@ impl Replica {
             let entered = output.entered.len() as u64;
             self.around.metrics.views.inc_by(entered);
             debug!(%view, "entered");
+        }
+        if let Some(epoch) = output.ended
+            && self.ended.replace(epoch).is_none()
+        {
+            info!(%epoch, height = %self.engine.tip().height, "the epoch ends, and the validators change");
         }
         for epoch in output.epochs {
             self.around.metrics.epoch.set(as_i64(epoch.0));

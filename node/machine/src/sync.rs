@@ -382,7 +382,7 @@ impl StateSync {
     fn go_on(&mut self) -> anyhow::Result<()> {
         self.choose_target()?;
         let Some(target) = self.target else {
-            let text = self.peers.waiting_text(self.floor());
+            let text = self.peers.waiting_text(self.least());
             self.progress.waiting(text, self.peers.none_has_any());
             return Ok(());
         };
@@ -406,6 +406,15 @@ impl StateSync {
     fn floor(&self) -> Height {
         let covered = self.coverage.parts().map(|part| part.height).max();
         covered.unwrap_or(self.parts.store.tip().height)
+    }
+
+    /// The least height of a target. That of a state of which everything is here needs its block only, so
+    /// it may be the target again.
+    fn least(&self) -> Height {
+        match self.begun {
+            true => self.floor(),
+            false => self.floor().next(),
+        }
     }
 
     /// Chooses the newest snapshot, if there is no target, if no peer has it, or if so few have it that all
@@ -433,17 +442,14 @@ impl StateSync {
         if !waited && !self.peers.all_answered() {
             return Ok(());
         }
-        let floor = self.floor();
-        let is_late = self
-            .first_offer
-            .is_some_and(|first| now >= first.after(LONE_OFFER_AFTER));
+        let is_late = !self.peers.can_agree(enough)
+            || (self.first_offer).is_some_and(|first| now >= first.after(LONE_OFFER_AFTER));
         let is_settled = self
             .first_offer
             .is_some_and(|first| now >= first.after(SETTLED_AFTER));
-        // A whole state needs its block only, so it may be the target again.
-        let least = match self.begun && !is_deserted {
-            true => floor,
-            false => floor.next(),
+        let least = match is_deserted {
+            false => self.least(),
+            true => self.floor().next(),
         };
         // Peers that offer a newer state may not have this one any longer, or never had it: after a
         // start each takes a snapshot of its own.
@@ -490,7 +496,7 @@ impl StateSync {
         let count = serving.len().max(1);
         self.progress.peers = serving.len();
         if serving.is_empty() {
-            let text = self.peers.waiting_text(target.height);
+            let text = self.peers.waiting_text(target.height.next());
             self.progress.waits_for = Some(text);
             return;
         }

@@ -19,6 +19,7 @@ pub(crate) fn chain(directory: &Path) -> (Genesis, Store) {
         identity: SecretKey::from_bytes(&sha256(&[b"validator", &[place]]).0).identity(),
         vote_key: String::new(),
         proof_of_possession: None,
+        stake: 0,
     });
     let genesis = Genesis {
         name: "machine".to_owned(),
@@ -29,6 +30,7 @@ pub(crate) fn chain(directory: &Path) -> (Genesis, Store) {
         fees: DEFAULT_FEES,
         epoch_blocks: EpochLength::DEFAULT,
         group_key: None,
+        registry: None,
         validators: validators.collect(),
         accounts: vec![GenesisAccount {
             identity: account().identity(),

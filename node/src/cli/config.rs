@@ -6,7 +6,7 @@ use super::{
     passphrases::Source,
 };
 use crate::{
-    config::{AnyConfig, NewConfig},
+    config::{AnyConfig, NewConfig, ValidatorConfig},
     genesis::GENESIS_FILE,
     keys,
     owner::{self, Owner},
@@ -148,7 +148,7 @@ impl Check {
             print_json(&json!({
                 "ok": problems.is_empty(),
                 "chain_id": node.chain,
-                "validator": validator.map(|validator| validator.place),
+                "validator": validator.and_then(|validator| validator.place),
                 "problems": problems,
                 "warnings": warnings,
                 "not_checked": NOT_CHECKED,
@@ -157,7 +157,12 @@ impl Check {
             let mut lines: Vec<String> = warnings.iter().map(|w| format!("warning: {w}")).collect();
             let size = node.committees.known().size();
             let who = match validator {
-                Some(validator) => format!("validator {} of {size}", validator.place),
+                Some(ValidatorConfig {
+                    place: Some(place), ..
+                }) => {
+                    format!("validator {place} of {size}")
+                }
+                Some(_) => "a validator, if the registry gives it a seat".to_owned(),
                 None => format!(
                     "a follower of {}",
                     counted(node.p2p.peers.len() as u64, "node")

@@ -194,6 +194,7 @@ impl Create {
             );
         }
         let chain = NewChain {
+            registry: None,
             name: self.name.clone(),
             protocol: self.protocol,
             scheme: self.scheme,

@@ -218,6 +218,11 @@ impl Localnet {
                 Kept::Time(time) => Some(time.as_secs()),
             };
         }
+        let validators = self.validators.unwrap_or(settings.validators);
+        anyhow::ensure!(
+            self.late.is_none() || validators >= 4,
+            "--late keeps one validator away, and needs at least four"
+        );
         if self.late.is_some() && self.retention.is_none() && is_new {
             settings.retention_blocks = Some(MIN_RETENTION_BLOCKS);
         }

@@ -41,8 +41,9 @@ impl Reset {
         let bytes = folder_bytes(&database) as f64 / 1_048_576.0;
         if let Some(first) = self.first_block(&database) {
             eprintln!(
-                "warning: this validator has forgotten the blocks below {first}. If all others have, too, it cannot \
-                 fetch the chain again; look at *blocks kept* in their `quorate status`"
+                "note: this validator has forgotten the blocks below {first}. If all others have, too, it fetches the \
+                 state of a recent block instead of the chain; for that, one of them must keep a snapshot \
+                 (`quorate snapshot list` there)"
             );
         }
         if !self.yes {
@@ -64,7 +65,7 @@ impl Reset {
         fs::remove_dir_all(&gone).with_context(remove_error)?;
         drop(lock);
         print_lines(&[format!(
-            "{} is removed ({bytes:.1} MiB); the validator fetches the chain at its next start",
+            "{} is removed ({bytes:.1} MiB); the validator fetches the chain, or the state, at its next start",
             database.display()
         )])
     }

@@ -98,7 +98,8 @@ impl List {
         }
         if list.snapshots.is_empty() {
             return print_lines(&[
-                "none yet: one is kept when `storage.snapshot_interval` blocks have come, or soon after the start",
+                "none: one is kept when `storage.snapshot_interval` blocks have come, or soon after the start; with \
+                 `snapshot_interval = 0`, none ever",
             ]);
         }
         let line = |snapshot: &SnapshotJson| {

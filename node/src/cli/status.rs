@@ -287,6 +287,8 @@ fn exit_code(status: &StatusJson) -> ExitCode {
     let code = match (&status.verdict, &status.sync) {
         (Some(verdict), _) => match (verdict.state, verdict.state.severity()) {
             (Health::Unknown, _) => NOT_IN_SYNC,
+            // It lasts until its operator does what the remedy says.
+            (Health::StateSync, _) if verdict.remedy.is_some() => IN_TROUBLE,
             (_, Severity::Good) => 0,
             (_, Severity::Warning) => NOT_IN_SYNC,
             (_, Severity::Bad) => IN_TROUBLE,

@@ -16,7 +16,7 @@ use quorate_crypto::{Identity, SecretKey, bls::SchemeKind};
 use quorate_p2p::PeerAddress;
 use quorate_types::genesis::{DEFAULT_FEES, DEFAULT_LIMITS};
 use quorate_types::{
-    EpochLength,
+    EpochLength, RegistryRules,
     genesis::{GenesisAccount, Protocol},
 };
 use serde_json::json;
@@ -80,6 +80,8 @@ pub(super) struct Testnet {
     /// Further accounts that exist from the start, with their balances
     #[arg(long, value_name = "HEX=BALANCE", num_args = 1.., value_parser = parse_account)]
     account: Vec<GenesisAccount>,
+    #[command(flatten)]
+    registry: RegistryFlags,
     /// Encrypt each folder's keys under its own random passphrase, written to passphrases/.
     /// Transfer it to the machine separately from the folder
     #[arg(long, conflicts_with_all = ["plain", "passphrase_file", "passphrase_fd"])]
@@ -89,6 +91,43 @@ pub(super) struct Testnet {
     /// Print one JSON object
     #[arg(long)]
     json: bool,
+}
+
+/// A staking registry, by which the set of validators changes
+#[derive(Args)]
+pub(super) struct RegistryFlags {
+    /// Give the chain a staking registry, so that its validators can change (see docs/REGISTRY.md):
+    /// what each of them has at stake from the start. Needs --scheme bls-aggregate
+    #[arg(long, value_name = "N")]
+    stake: Option<u64>,
+    /// The least stake of a validator; by default, --stake
+    #[arg(long, value_name = "N", requires = "stake")]
+    min_stake: Option<u64>,
+    /// The most validators of an epoch: those with the most at stake
+    #[arg(long, value_name = "N", default_value_t = 64, requires = "stake")]
+    max_validators: u32,
+    /// For how many epochs stake is held after it was unbonded
+    #[arg(long, value_name = "N", default_value_t = 2, requires = "stake")]
+    unbond_epochs: u64,
+}
+
+impl RegistryFlags {
+    pub(super) fn rules(&self, scheme: SchemeKind) -> anyhow::Result<Option<(RegistryRules, u64)>> {
+        let Some(stake) = self.stake else {
+            return Ok(None);
+        };
+        ensure!(
+            scheme == SchemeKind::BlsAggregate,
+            "a chain with --stake needs --scheme bls-aggregate: with bls-threshold, the validators share one \
+             key, which cannot be given to others yet"
+        );
+        let rules = RegistryRules {
+            min_stake: self.min_stake.unwrap_or(stake),
+            max_validators: self.max_validators,
+            unbond_epochs: self.unbond_epochs,
+        };
+        Ok(Some((rules, stake)))
+    }
 }
 
 /// How the keys of each folder are protected.
@@ -245,6 +284,7 @@ impl Testnet {
             epoch_blocks: EpochLength::new(self.epoch_blocks).context("--epoch-blocks is zero")?,
             validators: secrets.iter().map(SecretKey::identity).collect(),
             registrations: Vec::new(),
+            registry: self.registry.rules(self.scheme)?,
             accounts: own
                 .into_iter()
                 .chain(self.account.iter().cloned())

@@ -77,21 +77,14 @@ impl ShowCommand {
 It signs for the chain that you name, never for one that a server names. With --trust, the account's
 nonce is proven; without it, and without --nonce, it is what the validator says.")]
 pub(super) struct TransferCommand {
-    /// The sender's key file (`quorate keys generate` creates one)
-    #[arg(long, value_name = "FILE")]
-    key: PathBuf,
     #[command(flatten)]
-    opening: Opening,
+    sending: Sending,
     /// The recipient's account: 64 hexadecimal digits of a valid public key
     #[arg(long, value_name = "HEX", value_parser = owned_account)]
     to: Identity,
     /// The amount to transfer, in the chain's smallest unit
     #[arg(long, value_parser = amount, allow_negative_numbers = true)]
     amount: u64,
-    /// The fee for the block's leader, in addition to the amount; by default 1, plus 1 for each
-    /// byte of the memo, which is the minimum unless the chain's genesis file sets another
-    #[arg(long, value_parser = amount, allow_negative_numbers = true)]
-    fee: Option<u64>,
     /// A text for the recipient, up to 4096 bytes, which everybody can read
     #[arg(
         long,
@@ -100,8 +93,22 @@ pub(super) struct TransferCommand {
         hide_default_value = true
     )]
     memo: String,
+}
+
+/// What every transaction needs.
+#[derive(Args)]
+pub(super) struct Sending {
+    /// The sender's key file (`quorate keys generate` creates one)
+    #[arg(long, value_name = "FILE")]
+    pub(super) key: PathBuf,
     #[command(flatten)]
-    chain: ForChain,
+    pub(super) opening: Opening,
+    /// The fee for the block's leader, in addition to the amount; by default 1, plus 1 for each
+    /// byte of the memo, which is the minimum unless the chain's genesis file sets another
+    #[arg(long, value_parser = amount, allow_negative_numbers = true)]
+    fee: Option<u64>,
+    #[command(flatten)]
+    pub(super) chain: ForChain,
     /// The sender's next nonce; by default the server is asked for it, with a proof if there is a
     /// trust file. If the nonce is given, the balance is not checked either
     #[arg(long)]
@@ -111,7 +118,7 @@ pub(super) struct TransferCommand {
     #[arg(long)]
     wait: bool,
     #[command(flatten)]
-    rpc: Rpc,
+    pub(super) rpc: Rpc,
     /// Print one JSON object
     #[arg(long)]
     json: bool,
@@ -158,8 +165,10 @@ impl Tx {
     pub(super) fn run(self) -> anyhow::Result<()> {
         match self {
             Self::Transfer(command) => {
-                let client = command.rpc.client()?;
-                block_on(command.submit(client))
+                let memo = Memo::new(&command.memo).context("--memo is too long")?;
+                let client = command.sending.rpc.client()?;
+                let (to, amount) = (command.to, command.amount);
+                block_on(command.sending.submit(client, to, amount, memo))
             }
             Self::Show(command) => {
                 let client = command.rpc.client()?;
@@ -169,7 +178,7 @@ impl Tx {
     }
 }
 
-impl TransferCommand {
+impl Sending {
     /// Returns the account's next nonce, and prints a note on standard error if it is not proven.
     /// Refuses a transfer of more than the balance: on the chain it would fail and still cost the
     /// fee.
@@ -177,7 +186,7 @@ impl TransferCommand {
         &self,
         client: &RpcClient,
         sender: &Identity,
-        fee: u64,
+        (amount, fee): (u64, u64),
     ) -> anyhow::Result<u64> {
         if let Some(nonce) = self.nonce {
             return Ok(nonce);
@@ -199,7 +208,7 @@ impl TransferCommand {
                 client.url()
             ),
         }
-        let cost = u128::from(self.amount) + u128::from(fee);
+        let cost = u128::from(amount) + u128::from(fee);
         ensure!(
             cost <= u128::from(answer.balance),
             "the account holds {}, and this transfer takes {cost} with its fee of {fee}: nothing was signed",
@@ -211,11 +220,21 @@ impl TransferCommand {
         Ok(free.clamp(answer.nonce, answer.nonce.saturating_add(MAX_NONCE_GAP)))
     }
 
-    async fn submit(self, client: RpcClient) -> anyhow::Result<()> {
+    /// Signs a transfer and submits it.
+    ///
+    /// # Errors
+    ///
+    /// If it is refused, dropped, or fails; with `wait`, also if it is not final in time.
+    pub(super) async fn submit(
+        self,
+        client: RpcClient,
+        to: Identity,
+        amount: u64,
+        memo: Memo,
+    ) -> anyhow::Result<()> {
         let secret = keys::load_identity(&self.key, &self.opening.access())?;
         let sender = secret.identity();
         let chain = self.chain.required()?;
-        let memo = Memo::new(self.memo.clone()).context("--memo is too long")?;
         // Ignore the fee that the server asks for: it could ask for the whole balance.
         let usual =
             DEFAULT_FEES.per_transfer + DEFAULT_FEES.per_memo_byte * memo.as_bytes().len() as u64;
@@ -241,13 +260,13 @@ impl TransferCommand {
             );
         }
         let fee = self.fee.unwrap_or(usual);
-        let nonce = self.next_nonce(&client, &sender, fee).await?;
+        let nonce = self.next_nonce(&client, &sender, (amount, fee)).await?;
         let transfer = Transfer {
             chain_tag: chain.tag(),
             sender,
             nonce,
-            to: self.to,
-            amount: self.amount,
+            to,
+            amount,
             fee,
             memo,
         };

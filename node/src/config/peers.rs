@@ -21,12 +21,16 @@ impl Check<'_> {
         };
         let peers = match role {
             Role::Validator(committee, own) => validators(file.peers, committee, own),
-            Role::Follower(committee, own) => upstreams(file.peers, committee, own),
+            Role::Registered(committee, own) | Role::Follower(committee, own) => {
+                upstreams(file.peers, committee, own)
+            }
         };
         let peers = peers.map_err(problem)?;
         let (committee, own) = match role {
             Role::Validator(committee, own) => (committee, committee.identity(own)),
-            Role::Follower(committee, own) => (committee, Some(own)),
+            Role::Registered(committee, own) | Role::Follower(committee, own) => {
+                (committee, Some(own))
+            }
         };
         let followers = followers(file.followers, committee, own, &peers).map_err(problem)?;
         let all: Vec<_> = peers.iter().chain(&followers).cloned().collect();

@@ -57,6 +57,8 @@ pub(super) fn is_origin(text: &str) -> bool {
 pub(super) enum Role<'a> {
     /// A member of this committee, with its place.
     Validator(&'a Committee, ValidatorIndex),
+    /// A validator of a chain whose registry says who is one, with its identity.
+    Registered(&'a Committee, Identity),
     /// A node without a vote, with its identity.
     Follower(&'a Committee, Identity),
 }

@@ -59,6 +59,7 @@ impl Reloader {
         let check = Check { path: &self.path };
         let committee = self.committees.known();
         let role = match committee.place(&self.identity) {
+            _ if self.committees.can_change() => Role::Registered(committee, self.identity),
             Some(place) => Role::Validator(committee, place),
             None => Role::Follower(committee, self.identity),
         };

@@ -57,8 +57,9 @@ pub struct Network {
 ///
 /// # Errors
 ///
-/// If something does.
+/// If something does, or a setting is out of range.
 pub fn check_ports(settings: &Settings) -> anyhow::Result<()> {
+    settings.check()?;
     for place in 0..settings.validators {
         for address in [
             settings.p2p_address(place),

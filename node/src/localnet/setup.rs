@@ -157,7 +157,7 @@ impl Settings {
         SocketAddr::from((Ipv4Addr::LOCALHOST, port))
     }
 
-    fn check(&self) -> Result<(), SetupError> {
+    pub(super) fn check(&self) -> Result<(), SetupError> {
         if !(1..=100).contains(&self.validators) {
             return Err(SetupError::Value(
                 "--validators must be 1 to 100".to_owned(),
@@ -294,6 +294,7 @@ fn make(directory: &Path, settings: &Settings) -> Result<(), SetupError> {
         .map(|_| keys::generate_identity())
         .collect();
     let chain = NewChain {
+        registry: None,
         name: settings.name.clone(),
         protocol: settings.protocol,
         scheme,

@@ -15,7 +15,7 @@ use quorate_storage::{
     store::{Store, StoreError},
     tree::{TableRows, Tree},
 };
-use quorate_types::{Epoch, Height, Nonce, Record, genesis::Genesis};
+use quorate_types::{Epoch, Height, Nonce, Record, ValidatorIndex, VoteKey, genesis::Genesis};
 use rand::Rng as _;
 use std::{
     fs::{File, TryLockError},
@@ -71,7 +71,12 @@ fn open_journal(config: &ValidatorConfig, store: &Store) -> anyhow::Result<OpenJ
     let vote_key = &config.vote_file;
     let mut mark = Mark::of(vote_key, config.node.chain)?;
     let absent = Journal::is_absent(&directory)?;
-    let was_used = mark.was_used() || store.tip().height > Height(0);
+    // A key that gets its first seat after the tip cannot have voted before.
+    let tip = store.tip().height;
+    let key = VoteKey(config.vote_secret.public_key());
+    let epoch = config.node.genesis.epoch_blocks.epoch_of(tip);
+    let may_have_voted = tip > Height(0) && config.node.committees.had_seat(&key, epoch);
+    let was_used = mark.was_used() || may_have_voted;
     let lost = mark.says_lost() || (absent && was_used);
     if lost && config.node.committees.known().size() == 1 {
         bail!(
@@ -142,14 +147,17 @@ pub(super) fn open_store(
 }
 
 /// Opens the database and the vote journal, and makes sure that they belong to this validator.
-pub(super) fn open_durable(config: &ValidatorConfig) -> anyhow::Result<OpenDurable> {
+pub(super) fn open_durable(
+    config: &ValidatorConfig,
+    place: Option<ValidatorIndex>,
+) -> anyhow::Result<OpenDurable> {
     let own = Owner {
         chain_id: config.node.chain,
         identity: config.node.identity.identity(),
     };
     owner::check(&config.node.data_dir, &own)
         .with_context(|| config.node.path.display().to_string())?;
-    let genesis = Arc::new(config.node.genesis.clone());
+    let genesis = config.node.genesis.clone();
     let database = config.node.data_dir.join("db");
     let is_new = Store::is_absent(&database);
     let (store, tree) = open_store(&database, &genesis)?;
@@ -160,13 +168,8 @@ pub(super) fn open_durable(config: &ValidatorConfig) -> anyhow::Result<OpenDurab
         lost,
         fresh,
     } = open_journal(config, &store)?;
-    owner::claim(
-        &config.node.data_dir,
-        &own,
-        Some(config.place),
-        &recovered.records,
-    )
-    .with_context(|| config.node.path.display().to_string())?;
+    owner::claim(&config.node.data_dir, &own, place, &recovered.records)
+        .with_context(|| config.node.path.display().to_string())?;
     if is_new && (!recovered.created || lost) {
         warn!(
             folder = %database.display(),

@@ -1,12 +1,14 @@
 //! Running a follower: a node that verifies, executes and serves the chain without a vote.
 
 use super::{
-    Asked, Background, Ended, Handles, Servers,
+    Asked, Background, Ended, Handles,
     durable::open_store,
     ending::{Failures, explain_full_disk, first_failure, join, watch_the_end},
     identities,
     links::{LateLinks, p2p_config},
-    register_metrics, rpc_state, start_verifying, stop_signal,
+    register_metrics, rpc_state,
+    serving::Servers,
+    start_verifying,
     syncing::verify,
 };
 use crate::{
@@ -20,7 +22,7 @@ use anyhow::Context as _;
 use commonware_runtime::{Supervisor as _, tokio::Context as Runtime};
 use prometheus::Registry;
 use quorate_machine::{
-    clock::{Clock, SystemClock},
+    clock::{Clock, SystemClock, now_ms},
     follow::Follower,
     follower::{FollowerMachine, FollowerSettings},
     sync::{Arrival, Arrivals},
@@ -30,9 +32,13 @@ use quorate_storage::{
     store::Store,
     tree::{TableRows, Tree},
 };
-use std::sync::{
-    Arc,
-    atomic::{AtomicBool, Ordering},
+use quorate_types::{Committees, Succession};
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::{Duration, Instant},
 };
 use tokio::sync::{mpsc::unbounded_channel, oneshot};
 use tracing::{error, info};
@@ -41,6 +47,7 @@ use tracing::{error, info};
 pub(super) async fn follow_until_stopped(
     context: Runtime,
     config: &NodeConfig,
+    has_seat: bool,
     asked: &Asked,
 ) -> anyhow::Result<Ended> {
     let registry = Registry::new();
@@ -103,11 +110,16 @@ pub(super) async fn follow_until_stopped(
     failures.thread("keeper", move || keeper.run(requests))?;
     let (follower, arrivals) = (machine.follower, machine.arrivals);
     let ending = Arc::new(AtomicBool::new(false));
-    let (to_tell, far_behind) = oneshot::channel();
+    let (to_tell, ends_itself) = oneshot::channel();
     let ends = ending.clone();
+    let borders = Borders {
+        committees: config.committees.clone(),
+        store: handles.store.clone(),
+        has_seat,
+    };
     let following = failures.thread("follow", move || {
-        if run(follower, &*clock, &arrivals, &ends)? {
-            let _ = to_tell.send(());
+        if let Some(ended) = run(follower, &*clock, &arrivals, &borders, &ends)? {
+            let _ = to_tell.send(ended);
         }
         Ok(())
     })?;
@@ -118,15 +130,15 @@ pub(super) async fn follow_until_stopped(
     let live = handles.live.clone();
     let state = rpc_state(config, handles, &links, registry, asked.started);
     let control = tokio::spawn(control.serve(state.clone(), live, None, commands, kept));
-    let servers = Servers::start(state, listeners);
+    let servers = Servers::start(&state, listeners)?;
 
     let outcome = tokio::select! {
-        signal = stop_signal(asked.stop_with_stdin) => signal.map(|()| Ended::Stopped),
+        () = asked.stopped() => Ok(Ended::Stopped),
         () = background.stop.notified() => {
             info!("an operator orders a stop, over the control socket");
             Ok(Ended::Stopped)
         }
-        Ok(()) = far_behind => Ok(Ended::FarBehind),
+        Ok(ended) = ends_itself => Ok(ended),
         error = network => Err(anyhow::Error::from(error).context("network")),
         ended = control => Err(anyhow::anyhow!("the control socket ended: {ended:?}")),
         ended = forwarding => Err(anyhow::anyhow!("forwarding ended: {ended:?}")),
@@ -135,13 +147,15 @@ pub(super) async fn follow_until_stopped(
     let outcome = outcome.map_err(explain_full_disk);
     match &outcome {
         Ok(Ended::Stopped) => info!("stopping"),
+        Ok(Ended::Outdated) => info!("the validators change"),
+        Ok(Ended::InStep) => info!("in step: takes part with a vote"),
         Ok(_) => info!(
             "no linked node keeps the blocks that are missing, or they are too many: state sync begins"
         ),
         Err(error) => error!("stopping: {}", with_causes(error)),
     }
     background.end();
-    if outcome.as_ref().ok() != Some(&Ended::FarBehind) {
+    if !matches!(&outcome, Ok(ended) if ended.goes_on()) {
         watch_the_end();
     }
     servers.tell_to_stop();
@@ -172,40 +186,83 @@ fn settings(config: &NodeConfig, asked: &Asked) -> FollowerSettings {
         .min_block_interval
         .max(timing.idle_interval);
     FollowerSettings {
-        genesis: Arc::new(config.genesis.clone()),
+        genesis: config.genesis.clone(),
         committees: config.committees.clone(),
         upstreams: identities(&config.p2p.peers),
         followers: identities(&config.p2p.followers),
         mempool: config.mempool,
         retention: config.storage.retention,
-        prefers_state: asked.prefers_state,
+        prefers_state: asked.prefers_state && !config.committees.can_change(),
         snapshot_interval: config.storage.snapshot_interval,
         upload: config.p2p.upload,
         usual_interval: timing.view_timeout.max(pause),
     }
 }
 
-/// Follows until told to end. Returns whether the state of a recent block has to be fetched.
+/// A node with a seat that found nothing newer for so long takes part again.
+const NOTHING_NEWER: Duration = Duration::from_secs(5);
+
+/// The age of the newest block up to which a node is in step.
+const IN_STEP_MS: u64 = 3_000;
+
+/// What says that the node's part has changed.
+struct Borders {
+    committees: Committees,
+    store: Store,
+    /// Whether the node could take part in the epoch, and only looks for newer blocks.
+    has_seat: bool,
+}
+
+impl Borders {
+    /// Whether the newest block has just been made.
+    fn is_in_step(&self) -> bool {
+        let newest = self.store.tip().block;
+        newest.is_some_and(|block| now_ms() < block.header().timestamp_ms + IN_STEP_MS)
+    }
+
+    fn are_crossed(&self) -> bool {
+        let epoch = self.committees.known().epoch();
+        self.committees.succession(epoch) == Succession::Changes
+    }
+}
+
+/// Follows until told to end (`None`), until the state of a recent block has to be fetched, or until the
+/// validators change.
 fn run(
     mut follower: Follower,
     clock: &dyn Clock,
     arrivals: &Arrivals,
+    borders: &Borders,
     ending: &AtomicBool,
-) -> anyhow::Result<bool> {
+) -> anyhow::Result<Option<Ended>> {
+    let mut newest = (borders.store.tip().height, Instant::now());
     while !ending.load(Ordering::Relaxed) {
         match arrivals.take() {
             Some(Arrival::Frame(from, bytes)) => follower.receive(from, bytes)?,
             Some(Arrival::Linked(peer, up)) => follower.linked(peer, up),
             None => {
                 if !arrivals.wait(follower.due().since(clock.now())) {
-                    return Ok(false);
+                    return Ok(None);
                 }
             }
         }
         follower.tick();
-        if follower.wants_state() {
-            return Ok(true);
+        if follower.wants_state() && !borders.committees.can_change() {
+            return Ok(Some(Ended::FarBehind));
+        }
+        let height = borders.store.tip().height;
+        if height > newest.0 {
+            newest = (height, Instant::now());
+        }
+        let is_idle = newest.1.elapsed() >= NOTHING_NEWER;
+        if borders.has_seat && (is_idle || borders.is_in_step()) {
+            return Ok(Some(Ended::InStep));
+        }
+        if borders.are_crossed() {
+            // With a seat in the next epoch it goes on following until it is in step: epochs that others
+            // have left must not hold it up.
+            return Ok(Some(Ended::Outdated));
         }
     }
-    Ok(false)
+    Ok(None)
 }

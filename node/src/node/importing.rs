@@ -54,6 +54,11 @@ fn import(
     mut progress: impl FnMut(f64),
 ) -> anyhow::Result<Imported> {
     let node = config.node();
+    ensure!(
+        node.genesis.registry.is_none(),
+        "the validators of this chain can change (it has a registry), and a snapshot does not prove who they \
+         are: let the node fetch the blocks, or copy the data directory of a follower that is stopped"
+    );
     if let Some(validator) = config.validator() {
         moved::check(&node.data_dir, &validator.vote_file)
             .with_context(|| node.path.display().to_string())?;
@@ -71,7 +76,7 @@ fn import(
         .map(|validator| lock_vote_key(&validator.vote_file))
         .transpose()?;
     let store = match validator {
-        Some(validator) => open_durable(validator)?.store,
+        Some(validator) => open_durable(validator, validator.place)?.store,
         None => open_followers_store(node)?.0,
     };
     let tip = store.tip().height;
@@ -112,13 +117,15 @@ fn verified(config: &NodeConfig, proof: &SnapshotProof) -> anyhow::Result<Snapsh
     let other = proof.headers.iter().find(|one| one.chain != config.chain);
     if let Some(header) = other {
         bail!(
-            "it is of chain {}, and this node is of chain {} (`genesis` in {})",
+            "it is of chain {}, and this node is of chain {} (`genesis` in {}): take a snapshot of this \
+             node's chain; if it should be one, copy it again",
             header.chain,
             config.chain,
             config.path.display()
         );
     }
-    let subject = proof.check(&config.chain)?;
+    let subject = proof.check(&config.chain);
+    let subject = subject.context("it is damaged: copy it again")?;
     if !verify(config)(&proof.finalization) {
         bail!(
             "its finalization does not verify: it is forged, damaged (copy it again), or of another chain"

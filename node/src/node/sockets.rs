@@ -3,19 +3,18 @@
 //! They stay open while the node's parts are assembled anew, for state sync and after it: whoever
 //! connects meanwhile waits, and is not refused.
 
+use super::serving::Listeners;
 use crate::{
     config::NodeConfig,
     control::ControlSocket,
     rpc::{self, Audience},
 };
 use anyhow::Context as _;
-use std::net;
-use tokio::net::TcpListener;
 use tracing::info;
 
 /// Removes the control socket when dropped, so that nobody mistakes it for a running node's.
 pub(super) struct Sockets {
-    listeners: Vec<(Audience, net::TcpListener)>,
+    listeners: Listeners,
     control: ControlSocket,
 }
 
@@ -39,15 +38,14 @@ impl Sockets {
         Ok(Self { listeners, control })
     }
 
-    /// Handles to the listeners, for the current runtime.
+    /// Handles to the listeners.
     ///
     /// # Errors
     ///
     /// If the system refuses.
-    pub(super) fn listeners(&self) -> anyhow::Result<Vec<(Audience, TcpListener)>> {
+    pub(super) fn listeners(&self) -> anyhow::Result<Listeners> {
         let listeners = self.listeners.iter().map(|(audience, listener)| {
-            let listener = listener.try_clone().and_then(TcpListener::from_std);
-            Ok((*audience, listener.context(CANNOT_KEEP)?))
+            Ok((*audience, listener.try_clone().context(CANNOT_KEEP)?))
         });
         listeners.collect()
     }

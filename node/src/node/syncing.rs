@@ -7,24 +7,24 @@ use super::{
     Asked, Ended,
     ending::{Failures, explain_full_disk, first_failure, join, watch_the_end},
     links::{LateLinks, p2p_config, peers_of},
-    stop_signal,
+    serving::Servers,
 };
 use crate::{
     cli::with_causes,
     config::NodeConfig,
     reload,
-    rpc::{self, Audience, syncing::SyncRpc},
+    rpc::{self, syncing::SyncRpc},
     saving::SaveBeside,
 };
 use commonware_runtime::{Supervisor as _, tokio::Context as Runtime};
 use prometheus::{Encoder as _, Registry, TextEncoder};
 use quorate_api::verdict::Health;
-use quorate_crypto::bls::HashedMessage;
 use quorate_machine::{
     clock::{Clock, SystemClock},
     directory::{Directory, PeerIndex},
     live::LiveStatus,
     metrics::NodeMetrics,
+    registry::EpochKeys,
     sync::{
         Arrival, Arrivals, Progress, Stage, StateSync, SyncInbox, SyncParts, VerifyCertificate,
         inbox,
@@ -40,11 +40,7 @@ use std::{
     },
     time::{Duration, Instant},
 };
-use tokio::{
-    net::TcpListener,
-    sync::{Notify, mpsc::unbounded_channel, oneshot, watch},
-    task::JoinSet,
-};
+use tokio::sync::{Notify, mpsc::unbounded_channel, oneshot};
 use tracing::{error, info, warn};
 
 /// How often progress is logged.
@@ -58,7 +54,13 @@ const SEARCH_LASTS: Duration = Duration::from_secs(60);
 
 /// Resolves once the verdict is, twice in a row, that no peer keeps the blocks that are missing, or
 /// that more are missing than this validator is to keep (`most`).
+///
+/// Never resolves on a chain whose validators can change: a state says who is chosen next, but not who
+/// acts, and a node that took the wrong ones for the validators could be shown a false chain.
 pub(super) async fn state_sync_is_due(live: Arc<LiveStatus>, links: Links, most: Option<u64>) {
+    if live.committees().can_change() {
+        return std::future::pending().await;
+    }
     let mut ticks = tokio::time::interval(LOOK_INTERVAL);
     let mut seen = 0;
     while seen < 2 {
@@ -171,7 +173,7 @@ pub(super) async fn sync_until_whole(
         }),
     });
     let control = tokio::spawn(control.serve_router(rpc::syncing::control_router(state.clone())));
-    let (stopping, servers) = serve(&state, listeners);
+    let servers = Servers::of_state_sync(&state, listeners)?;
     // A hangup would end the process otherwise. There is nothing to apply it to yet.
     let mut hangups = reload::hangups()?;
     tokio::spawn(async move {
@@ -181,7 +183,7 @@ pub(super) async fn sync_until_whole(
     });
 
     let outcome = tokio::select! {
-        signal = stop_signal(asked.stop_with_stdin) => signal.map(|()| Ended::Stopped),
+        () = asked.stopped() => Ok(Ended::Stopped),
         () = stop.notified() => {
             info!("an operator orders a stop, over the control socket");
             Ok(Ended::Stopped)
@@ -203,20 +205,18 @@ pub(super) async fn sync_until_whole(
             watch_the_end();
         }
     }
-    let _ = stopping.send(());
+    servers.tell_to_stop();
     ending.store(true, Ordering::Relaxed);
     join(vec![thread]).await;
-    let _ = tokio::time::timeout(Duration::from_secs(2), servers.join_all()).await;
+    servers.end().await;
     outcome
 }
 
 /// Verifies finalizations with the chain's keys.
 pub(super) fn verify(config: &NodeConfig) -> VerifyCertificate {
-    let (chain, scheme) = (config.chain, config.scheme.clone());
-    Box::new(move |certificate| {
-        let message = HashedMessage::new(&certificate.subject.signed_bytes(&chain));
-        scheme.verify(&message, &certificate.proof)
-    })
+    let committees = config.committees.clone();
+    let keys = EpochKeys::new(config.chain, committees, config.scheme.clone());
+    Box::new(move |certificate| keys.verify(certificate))
 }
 
 /// Passes on what may be an answer.
@@ -271,7 +271,10 @@ fn run(
         }
         if logged.elapsed() >= LOG_INTERVAL {
             logged = Instant::now();
-            info!("{}", rpc::syncing::summary(progress));
+            match rpc::syncing::remedy(progress) {
+                Some(remedy) => warn!("{}: {remedy}", rpc::syncing::summary(progress)),
+                None => info!("{}", rpc::syncing::summary(progress)),
+            }
         }
         let searches = progress.stage == Stage::Searching && !sync.has_begun();
         if searches && started.elapsed() >= SEARCH_LASTS {
@@ -283,23 +286,4 @@ fn run(
     }
     sync.save()?;
     Ok(None)
-}
-
-fn serve(
-    state: &SyncRpc,
-    listeners: Vec<(Audience, TcpListener)>,
-) -> (watch::Sender<()>, JoinSet<()>) {
-    let (stop, stopped) = watch::channel(());
-    let mut tasks = JoinSet::new();
-    for (audience, listener) in listeners {
-        let router = rpc::syncing::router(state.clone(), audience);
-        let config = state.config().clone();
-        let clients = rpc::clients(&config);
-        let mut stopped = stopped.clone();
-        tasks.spawn(async move {
-            let shutdown = async { drop(stopped.changed().await) };
-            rpc::serve_router(router, config, clients, listener, shutdown).await;
-        });
-    }
-    (stop, tasks)
 }

@@ -200,10 +200,27 @@ fn decimal(text: &str) -> Option<u64> {
     (number.to_string() == text).then_some(number)
 }
 
+/// The height of the newest block that is kept.
+fn newest(parts: &RpcParts) -> RpcResult<Height> {
+    let height = parts.store.tip().height;
+    if height == Height(0) {
+        return Err(RpcError::not_found(
+            "unknown_block",
+            "no block is final yet",
+        ));
+    }
+    if height < parts.store.pruned_below()? {
+        return Err(RpcError::gone(&format!(
+            "this node has fetched the state after block {height}, and no block since: ask again"
+        )));
+    }
+    Ok(height)
+}
+
 /// Serves a block by its height, its id, or `latest`.
 pub(super) fn block(parts: &RpcParts, which: &str) -> RpcResult<Large> {
     let height = if which == "latest" {
-        parts.store.tip().height
+        newest(parts)?
     } else if let Some(height) = decimal(which) {
         Height(height)
     } else if let Ok(id) = which.parse::<Digest>() {

@@ -100,7 +100,7 @@ impl SyncRpc {
 }
 
 /// What the operator can do if no peer has a snapshot.
-fn remedy(progress: &Progress) -> Option<String> {
+pub(crate) fn remedy(progress: &Progress) -> Option<String> {
     progress.lacks_snapshots.then(|| {
         "a peer with `snapshot_interval = 0` has none, nor one of an older version. Link another node, copy its \
          database, or import a snapshot that it exports (OPERATING.md, \"It waits for a snapshot\")"

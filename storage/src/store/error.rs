@@ -1,7 +1,7 @@
 //! Why the database cannot be used.
 
 use crate::{database::DatabaseError, tree::TreeError};
-use quorate_types::ChainId;
+use quorate_types::{ChainId, genesis::GenesisError};
 use std::path::PathBuf;
 
 /// Version of the column families and their rows.
@@ -21,6 +21,9 @@ pub enum StoreError {
         /// What it says.
         source: DatabaseError,
     },
+    /// The genesis file's accounts cannot be made.
+    #[error("genesis file: {0}")]
+    Genesis(GenesisError),
     /// The database belongs to another chain.
     #[error(
         "database {path} belongs to chain {found}, not to {expected}: use another data directory \

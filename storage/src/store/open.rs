@@ -12,7 +12,7 @@ use crate::{
     logs::find_endless,
     tree::{TableRows, Tree},
 };
-use commonware_codec::{Copying, DecodeExt, Encode, FixedSize};
+use commonware_codec::{Copying, DecodeExt, Encode};
 use quorate_crypto::sha256;
 use quorate_types::{Account, ChainId, Digest, Height, Identity, View, genesis::Genesis};
 use rocksdb::{DB, Options};
@@ -148,7 +148,7 @@ impl Store {
                 .map_err(|source| failed(&self.path, source))?;
             let mut batch = Batch::default();
             for (key, row) in &rows {
-                if row.len() == Account::SIZE {
+                if row.len() == Account::PLAIN_SIZE {
                     batch.delete(ACCOUNTS, key);
                     batch.put(ACCOUNTS, sha256(&[key]), [row, &height[..]].concat());
                 }
@@ -207,17 +207,10 @@ impl Store {
         batch.put(META, b"chain", chain.encode());
         self.write(&batch, false)?;
         let mut tree = self.open_tree()?;
-        for accounts in genesis.accounts.chunks(GENESIS_BATCH) {
-            let values: BTreeMap<Identity, Account> = accounts
-                .iter()
-                .map(|account| {
-                    let value = Account {
-                        nonce: 0,
-                        balance: account.balance,
-                    };
-                    (account.identity, value)
-                })
-                .collect();
+        let accounts = genesis.initial_accounts().map_err(StoreError::Genesis)?;
+        let accounts: Vec<_> = accounts.into_iter().collect();
+        for accounts in accounts.chunks(GENESIS_BATCH) {
+            let values: BTreeMap<Identity, Account> = accounts.iter().cloned().collect();
             let changes = tree
                 .prepare(&tree_updates(&values))
                 .map_err(|error| self.tree_error(error))?;

@@ -20,8 +20,9 @@
 //! served chunk is hashed against the root before it is sent.
 
 use super::{
-    ACCOUNTS, BLOCKS, IDS, META, NODES, ROOTS, SYNC, Store, StoreError, StoredTip, failed,
-    height_key,
+    ACCOUNTS, BLOCKS, IDS, META, NODES, ROOTS, SYNC, Store, StoreError, StoredTip,
+    account_rows::{AccountRow, AccountRows},
+    failed, height_key,
     prune::{BASE, PRUNED},
     unsaved::Unsaved,
 };
@@ -32,8 +33,8 @@ use crate::{
         Tree, assemble,
     },
 };
-use commonware_codec::{Copying, DecodeExt, Encode, FixedSize};
-use quorate_types::{Account, Block, Certificate, Digest, Height, Span};
+use commonware_codec::{Copying, DecodeExt, Encode};
+use quorate_types::{Block, Certificate, Digest, Height, Span};
 use std::{
     collections::BTreeMap,
     path::PathBuf,
@@ -58,9 +59,6 @@ pub enum Served {
     /// The span holds more than [`CHUNK_MAX_ENTRIES`]: request its halves.
     TooMany,
 }
-
-/// An account, and the height of its last change.
-type AccountRow = [u8; Account::SIZE + Height::SIZE];
 
 pub(super) struct SnapshotRows(pub(super) Arc<dyn Rows>);
 
@@ -105,13 +103,11 @@ impl StateSnapshot {
         };
         let way = tree.way_to(span);
         let (span, siblings) = way.map_err(|error| self.tree_error(error))?;
-        let mut entries: Vec<(tree::Key, AccountRow)> = Vec::new();
+        let mut entries = AccountRows::default();
         let after = span.after();
         let below = after.as_ref().map(|key| &key[..]);
         let mut collect = |key: &[u8], row: &[u8]| {
-            if let (Ok(key), Ok(row)) = (key.try_into(), row.try_into()) {
-                entries.push((key, row));
-            }
+            entries.add(key, row);
             entries.len() <= CHUNK_MAX_ENTRIES
         };
         let read = self.rows.visit(ACCOUNTS, span.first(), below, &mut collect);
@@ -119,9 +115,7 @@ impl StateSnapshot {
         if entries.len() > CHUNK_MAX_ENTRIES {
             return Ok(Served::TooMany);
         }
-        let all = entries
-            .iter()
-            .map(|(key, row)| (key, &row[..Account::SIZE]));
+        let all = entries.iter().map(|row| (row.key, row.account));
         let whole = Chunk::new(span, siblings.clone(), 0, all);
         if !whole.is_all_of_its_span(&self.root) {
             let what = format!("the accounts at {span} do not make the state's root");
@@ -135,8 +129,8 @@ impl StateSnapshot {
         }
         let changed = entries
             .iter()
-            .filter(|(_, row)| row[Account::SIZE..] > height_key(since)[..]);
-        let changed = changed.map(|(key, row)| (key, &row[..Account::SIZE]));
+            .filter(|row| *row.height > height_key(since)[..]);
+        let changed = changed.map(|row| (row.key, row.account));
         Ok(Served::Chunk(Chunk::new(span, siblings, since.0, changed)))
     }
 
@@ -383,14 +377,14 @@ impl Store {
             self.save_chunks(coverage)?;
         }
         let rows = match chunk.since() {
-            0 => Vec::new(),
+            0 => AccountRows::default(),
             _ => self.accounts_in(&span)?,
         };
         // No part that is served has more. A peer may widen a part, up to the whole state.
         if rows.len() > CHUNK_MAX_ENTRIES {
             return Err(ProofError::OtherRoot.into());
         }
-        let held = rows.iter().map(|(key, row)| (key, &row[..Account::SIZE]));
+        let held = rows.iter().map(|row| (row.key, row.account));
         let verified = chunk.verify(root, held)?;
         if chunk.since() == 0 {
             self.delete_strangers(&chunk, &mut coverage.unsaved)?;
@@ -471,8 +465,8 @@ impl Store {
             .collect();
         let mut bucket = |span: &Span| {
             let rows = self.accounts_in(span)?;
-            let entry = |(key, row): (tree::Key, AccountRow)| (key, row[..Account::SIZE].to_vec());
-            Ok::<_, StoreError>(rows.into_iter().map(entry).collect())
+            let entry = |row: AccountRow<'_>| (*row.key, row.account.to_vec());
+            Ok::<_, StoreError>(rows.iter().map(entry).collect())
         };
         let (made, upper) = assemble(&nodes, &mut bucket)?;
         if made != root {
@@ -528,12 +522,10 @@ impl Store {
     }
 
     /// The accounts' rows in a span: if they are more than a part may have, only one more than that.
-    fn accounts_in(&self, span: &Span) -> Result<Vec<(tree::Key, AccountRow)>, StoreError> {
-        let mut held = Vec::new();
+    fn accounts_in(&self, span: &Span) -> Result<AccountRows, StoreError> {
+        let mut held = AccountRows::default();
         let mut keep = |key: &[u8], row: &[u8]| {
-            if let (Ok(key), Ok(row)) = (key.try_into(), row.try_into()) {
-                held.push((key, row));
-            }
+            held.add(key, row);
             held.len() <= CHUNK_MAX_ENTRIES
         };
         self.visit_accounts(span, &mut keep)?;

@@ -42,7 +42,7 @@ type Replaced = BTreeMap<tree::Key, Option<Account>>;
 impl Undo {
     /// From the accounts before a block, of which some, ascending, are not in the state yet.
     pub fn of(before: &BTreeMap<Identity, Account>, absent: &[Identity]) -> Self {
-        let mut row = Vec::with_capacity(before.len() * (Identity::SIZE + 1 + Account::SIZE));
+        let mut row = Vec::with_capacity(before.len() * (Identity::SIZE + 1 + Account::PLAIN_SIZE));
         for (identity, account) in before {
             identity.write(&mut row);
             if absent.binary_search(identity).is_ok() {
@@ -203,7 +203,7 @@ impl Undone {
         replaced: &Replaced,
     ) -> Result<(Self, Digest), TreeError> {
         // At that height at the latest they were changed: a receiver gets rather too many.
-        let row = |account: &Account| (*account, height).encode().to_vec();
+        let row = |account: &Account| (account.clone(), height).encode().to_vec();
         let mut undone = Self {
             later: later.clone(),
             accounts: replaced

@@ -5,13 +5,13 @@
 //! rows are newer than the coverage says, which does no harm: changes since an older height put every
 //! such row right again, and are verified together with it.
 
-use super::{ACCOUNTS, Covered, NODES, SYNC, height_key, sync::covered_row};
+use super::{ACCOUNTS, BONDS, Covered, NODES, SYNC, height_key, sync::covered_row};
 use crate::{
     database::Batch,
     tree::{self, Chunk, Verified},
 };
 use commonware_codec::Encode;
-use quorate_types::{Height, Span};
+use quorate_types::{Account, Height, Span};
 use std::{
     collections::{BTreeMap, BTreeSet},
     fmt,
@@ -115,6 +115,9 @@ fn put_run(run: &[&Part], files: &mut Vec<Batch>, rest: &mut Batch) {
             row.extend_from_slice(value);
             row.extend_from_slice(&height_key(part.height));
             accounts.put(ACCOUNTS, key, &row);
+            if value.len() > Account::PLAIN_SIZE {
+                rest.put(BONDS, key, []);
+            }
         }
     }
     // The rows of the tree are ordered by their levels first.

@@ -45,7 +45,7 @@ impl From<&EntryRef<'_>> for Entry {
 ///
 /// On the wire: the version (1), the number of siblings, the siblings from the root down, the
 /// number of entries, then each entry as key, length of the value, value; every number is one byte.
-/// About 700 bytes with a million accounts, never more than 8,400.
+/// About 700 bytes with a million accounts, never more than 8,800.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Proof {
     siblings: Vec<Digest>,

@@ -38,7 +38,10 @@ impl Chain {
             Accounts::new(store.clone()),
             (store, tree),
             SnapshotTaker::new(snapshots, interval),
-            Committees::fixed(genesis.committee().expect("four")),
+            (
+                Committees::fixed(genesis.committee().expect("four")),
+                crate::ledger::Rules::of(&genesis),
+            ),
             retention,
             (Box::new(|_| {}), Box::new(move || *claimed.lock())),
             Arc::new(NodeMetrics::register(&registry).expect("empty")),

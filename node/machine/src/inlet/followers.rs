@@ -49,6 +49,8 @@ pub(crate) struct FollowerInlet {
     pub(crate) transactions: TurnSender<Vec<Transaction>>,
     pub(crate) metrics: Arc<NodeMetrics>,
     tokens: BTreeMap<PeerIndex, Mutex<Tokens>>,
+    /// Whether validators come and leave, so that one of another epoch may be among the followers.
+    changes: bool,
 }
 
 impl FollowerInlet {
@@ -59,6 +61,7 @@ impl FollowerInlet {
         conduct: Arc<Conduct>,
         (requests, transactions): (Requests, TurnSender<Vec<Transaction>>),
         metrics: Arc<NodeMetrics>,
+        changes: bool,
     ) -> Self {
         let numbers = (0..peers.size()).map(PeerIndex);
         let followers = numbers.filter(|peer| peers.validator(*peer).is_none());
@@ -72,6 +75,7 @@ impl FollowerInlet {
             requests,
             transactions,
             metrics,
+            changes,
         }
     }
 
@@ -115,6 +119,25 @@ impl FollowerInlet {
             | Head::SnapshotRequest
             | Head::ChunkRequest => tokens.requests.take(now_us, 1),
             Head::Transactions { count } => tokens.transactions.take(now_us, count as u64),
+            Head::Proposal { .. }
+            | Head::Vote
+            | Head::Certificate
+            | Head::BlockReply { .. }
+            | Head::RangeReply { .. }
+            | Head::CertificateRequest
+            | Head::Status
+            | Head::Evidence
+            | Head::Apart
+            | Head::Relayed { .. }
+            | Head::Pruned { .. }
+            | Head::Inquiry
+            | Head::Standing
+            | Head::SnapshotReply
+            | Head::ChunkReply
+                if self.changes =>
+            {
+                return Err(Refusal::UnknownKind);
+            }
             Head::Proposal { .. }
             | Head::Vote
             | Head::Certificate

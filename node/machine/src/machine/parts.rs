@@ -14,6 +14,7 @@ use crate::{
     ingest::{Forwarder, Ingest},
     inlet::{FollowerInlet, Inlet, InletParts},
     keeper::{self, Keeper},
+    ledger::Rules,
     live::LiveStatus,
     mempool::Mempool,
     metrics::NodeMetrics,
@@ -118,7 +119,11 @@ impl Shared {
             in_flight: around.in_flight,
             cut: around.cut,
             metrics: around.metrics,
-            forecast: Arc::new(Forecast::new(accounts.clone(), committees.clone())),
+            forecast: Arc::new(Forecast::new(
+                accounts.clone(),
+                committees.clone(),
+                Rules::of(&genesis),
+            )),
             asked: Arc::new(Asked::new(committees.known().size())),
             across: Arc::new(across),
             conduct: Arc::new(conduct),
@@ -143,7 +148,7 @@ impl Shared {
             self.accounts.clone(),
             (self.store.clone(), tree),
             SnapshotTaker::new(self.snapshots.clone(), self.snapshot_interval),
-            self.committees.clone(),
+            (self.committees.clone(), Rules::of(&self.genesis)),
             self.retention,
             (self.observer(requests), self.slowest()),
             self.metrics.clone(),
@@ -162,6 +167,7 @@ impl Shared {
             self.conduct.clone(),
             queues,
             self.metrics.clone(),
+            self.committees.can_change(),
         );
         Inlet::new(InletParts {
             committees: self.committees.clone(),

@@ -76,14 +76,14 @@ pub(super) struct Pool {
 
 /// The sender's account after a transfer when its turn comes: its nonce is used and its fee paid,
 /// and the amount too if there is enough. `None` if the transfer would not even use its nonce.
-pub(super) fn pay(account: Account, transfer: &Transfer) -> Option<Account> {
+pub(super) fn pay(account: &Account, transfer: &Transfer) -> Option<Account> {
     if account.nonce != transfer.nonce {
         return None;
     }
     let nonce = account.nonce.checked_add(1)?;
     let left = account.balance.checked_sub(transfer.fee)?;
     let balance = left.checked_sub(transfer.amount).unwrap_or(left);
-    Some(Account { nonce, balance })
+    Some(Account::plain(nonce, balance))
 }
 
 /// The bytes that a transaction counts for.
@@ -94,10 +94,10 @@ fn weight(transaction: &Transaction) -> usize {
 impl Sender {
     fn new(account: Account, as_of: Height) -> Self {
         Self {
-            account,
             as_of,
             run_end: account.nonce,
             run_left: account.balance,
+            account,
             waiting: BTreeMap::new(),
         }
     }
@@ -107,12 +107,12 @@ impl Sender {
         if nonce == self.run_end {
             return self.run_left;
         }
-        let mut account = self.account;
+        let mut account = self.account.clone();
         for waiting in self.waiting.range(..nonce).map(|(_, waiting)| waiting) {
             let transfer = waiting.transaction.transfer();
-            account = pay(account, transfer).unwrap_or(Account {
-                balance: account.balance.saturating_sub(transfer.fee),
-                ..account
+            account = pay(&account, transfer).unwrap_or_else(|| {
+                let left = account.balance.saturating_sub(transfer.fee);
+                Account::plain(account.nonce, left)
             });
         }
         account.balance
@@ -149,7 +149,7 @@ impl Pool {
         let transfer = transaction.transfer();
         let (identity, nonce) = (transfer.sender, transfer.nonce);
         let newest = self.newest(&identity, read)?;
-        self.learn(now, &identity, newest);
+        self.learn(now, &identity, newest.clone());
         let expected = newest.account.nonce;
         if nonce < expected {
             return Err(Refusal::StaleNonce { nonce, expected });
@@ -157,8 +157,15 @@ impl Pool {
         if nonce - expected > MAX_NONCE_GAP {
             return Err(Refusal::NonceTooFar { nonce, expected });
         }
-        let fresh = Sender::new(newest.account, newest.height);
-        let sender = self.senders.get(&identity).unwrap_or(&fresh);
+        let fresh = || Sender::new(newest.account.clone(), newest.height);
+        let new;
+        let sender = match self.senders.get(&identity) {
+            Some(sender) => sender,
+            None => {
+                new = fresh();
+                &new
+            }
+        };
         self.has_place(limits, now, &transaction, sender)?;
         let replaces = sender.waiting.contains_key(&nonce);
         if replaces {
@@ -174,10 +181,7 @@ impl Pool {
         self.ids.insert(id, (identity, nonce));
         self.bytes += weight(&transaction);
         self.stranded.insert(arrival, (identity, nonce));
-        let sender = self
-            .senders
-            .entry(identity)
-            .or_insert_with(|| Sender::new(newest.account, newest.height));
+        let sender = self.senders.entry(identity).or_insert_with(fresh);
         sender.waiting.insert(
             nonce,
             Waiting {
@@ -266,7 +270,7 @@ impl Pool {
         {
             return Ok(AccountAt {
                 height: sender.as_of,
-                account: sender.account,
+                account: sender.account.clone(),
             });
         }
         let oldest = self.recent.front().map(|(height, _)| *height);
@@ -277,7 +281,7 @@ impl Pool {
         let later = self.recent.iter().rev();
         let mut later = later.take_while(|(height, _)| *height > read.height);
         let changed = later.find_map(|(height, accounts)| {
-            let account = *accounts.get(identity)?;
+            let account = accounts.get(identity)?.clone();
             let height = *height;
             Some(AccountAt { height, account })
         });
@@ -301,7 +305,7 @@ impl Pool {
             }
         }
         for (identity, account) in accounts.iter() {
-            let account = *account;
+            let account = account.clone();
             self.learn(now, identity, AccountAt { height, account });
         }
     }
@@ -319,7 +323,7 @@ impl Pool {
             return;
         }
         sender.account = newest.account;
-        let Account { nonce, balance } = sender.account;
+        let Account { nonce, balance, .. } = sender.account;
         let used: Vec<u64> = sender.waiting.range(..nonce).map(|(n, _)| *n).collect();
         let head = sender.waiting.get(&nonce);
         let fee = head.map(|head| head.transaction.transfer().fee);
@@ -422,11 +426,8 @@ impl Pool {
             return;
         };
         while let Some(joined) = sender.waiting.get_mut(&sender.run_end) {
-            let account = Account {
-                nonce: sender.run_end,
-                balance: sender.run_left,
-            };
-            let Some(after) = pay(account, joined.transaction.transfer()) else {
+            let account = Account::plain(sender.run_end, sender.run_left);
+            let Some(after) = pay(&account, joined.transaction.transfer()) else {
                 return;
             };
             joined.stranded_since = None;

@@ -52,7 +52,7 @@ fn paying(seed: u8, nonce: u64, amount: u64, fee: u64, memo_bytes: usize) -> Tra
 fn at(height: u64, nonce: u64, balance: u64) -> AccountAt {
     AccountAt {
         height: Height(height),
-        account: Account { nonce, balance },
+        account: Account::plain(nonce, balance),
     }
 }
 
@@ -76,10 +76,7 @@ fn nonces(transactions: &[Transaction]) -> Vec<u64> {
 /// A block is executed that leaves accounts so, and these transactions used their nonces in it.
 fn execute(mempool: &Mempool, height: u64, accounts: &[(u8, u64, u64)], used: &[&Transaction]) {
     let accounts = accounts.iter().map(|(seed, nonce, balance)| {
-        let account = Account {
-            nonce: *nonce,
-            balance: *balance,
-        };
+        let account = Account::plain(*nonce, *balance);
         (owner(*seed), account)
     });
     let used = used.iter().map(|transaction| transaction.id()).collect();
@@ -147,7 +144,7 @@ fn what_ancestors_change_is_taken_into_account() {
         submit(&mempool, transfer(1, nonce), 0).expect("room");
     }
     submit(&mempool, transfer(2, 0), 0).expect("room");
-    let account = |nonce, balance| Account { nonce, balance };
+    let account = Account::plain;
     let changes = BTreeMap::from([(owner(1), account(2, 1_000)), (owner(2), account(0, 0))]);
     let outlook = Outlook::of(changes);
     // One's first two are in an ancestor; two has spent its money there.
@@ -195,7 +192,7 @@ fn what_has_replaced_another_one_is_not_replaced_at_once() {
         let now = NOW.after(Duration::from_secs(second));
         let transaction = paying(1, 5, 1, fee, 0);
         let account = at(0, 0, 1_000);
-        let refused = mempool.refuses(now, &transaction, account);
+        let refused = mempool.refuses(now, &transaction, account.clone());
         let result = mempool.submit(now, transaction, account);
         let expected = if taken {
             Ok(())
@@ -232,11 +229,11 @@ fn a_sender_is_trusted_with_as_much_as_it_can_pay_for_one_after_the_other() {
     let affordable = [paying(1, 0, 4, 2, 0), paying(1, 1, 9, 1, 0)];
     for transaction in &affordable {
         mempool
-            .submit(NOW, transaction.clone(), account)
+            .submit(NOW, transaction.clone(), account.clone())
             .expect("can pay");
     }
     let (left, fee) = (3, 4);
-    let refused = mempool.submit(NOW, paying(1, 2, 1, fee, 0), account);
+    let refused = mempool.submit(NOW, paying(1, 2, 1, fee, 0), account.clone());
     assert_eq!(refused, Err(Refusal::CannotPayFee { left, fee }));
     // Nor behind a gap, where it would only wait.
     let refused = mempool.submit(NOW, paying(1, 3, 1, fee, 0), account);
@@ -383,10 +380,10 @@ fn what_is_executed_while_it_is_taken_in_does_not_stay() {
     let (nonce, expected) = (0, 1);
     let stale = Err(Refusal::StaleNonce { nonce, expected });
     assert_eq!(
-        mempool.submit_forwarded(NOW, transfer(1, 0), read),
+        mempool.submit_forwarded(NOW, transfer(1, 0), read.clone()),
         stale.clone()
     );
-    assert_eq!(mempool.submit(NOW, transfer(1, 0), read), stale);
+    assert_eq!(mempool.submit(NOW, transfer(1, 0), read.clone()), stale);
     assert_eq!(mempool.size().0, 0);
     // An account that was looked at too long ago tells nothing.
     for height in 10..100 {

@@ -255,8 +255,13 @@ impl Peers {
         usable.peek().is_some() && usable.all(|peer| peer.answered && peer.offer.is_none())
     }
 
-    /// What is waited for while there is no target above a height.
-    pub(super) fn waiting_text(&self, above: Height) -> String {
+    /// Whether there are so many peers at all, linked or not.
+    pub(super) fn can_agree(&self, enough: usize) -> bool {
+        self.all.len() - usize::from(self.own.is_some()) >= enough
+    }
+
+    /// What is waited for while there is no target of at least this height.
+    pub(super) fn waiting_text(&self, least: Height) -> String {
         let linked = self.usable().count();
         let others = self.all.len() - usize::from(self.own.is_some());
         let answered = self.usable().filter(|(_, peer)| peer.answered).count();
@@ -275,14 +280,17 @@ impl Peers {
             }
             None if linked == 1 => "a snapshot: the only linked peer has none".to_owned(),
             None => format!("a snapshot: none of the {linked} linked peers has one"),
-            Some(newest) if newest.height > above && linked == 1 => format!(
-                "a second peer with a snapshot; without one, that of block {} is taken after {} s",
+            Some(newest) if newest.height >= least && answered < linked => {
+                "the answers of the other peers".to_owned()
+            }
+            Some(newest) if newest.height >= least => format!(
+                "a second peer with a snapshot of block {} or a later one: what a single one offers may be \
+                 a lure, and is taken {} s after it came",
                 newest.height,
                 LONE_OFFER_AFTER.as_secs()
             ),
-            Some(newest) if newest.height > above => "the answers of the other peers".to_owned(),
             Some(newest) => format!(
-                "a snapshot above block {above}: the newest of {} is that of block {}",
+                "a snapshot of block {least} or a later one: the newest of {} is that of block {}",
                 counted(offering.count() as u64, "peer"),
                 newest.height
             ),
@@ -353,7 +361,15 @@ mod tests {
             id: Digest::ZERO,
             root: Digest::ZERO,
         });
-        assert!(said(&peers).contains("that of block 9 is taken after 10 s"));
+        assert!(said(&peers).contains("of block 9 or a later one: what a single one offers"));
+        let resumed = peers.waiting_text(Height(9));
+        assert_eq!(resumed, said(&peers), "it may be the target again");
+        let later = peers.waiting_text(Height(10));
+        assert!(
+            later.starts_with("a snapshot of block 10 or a later one"),
+            "{later}"
+        );
+        assert!(peers.can_agree(1) && !peers.can_agree(2));
         assert!(!peers.none_has_any());
     }
 

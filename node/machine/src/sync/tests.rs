@@ -47,6 +47,7 @@ fn genesis(accounts: u64) -> Genesis {
         identity: SecretKey::from_bytes(&[place + 1; 32]).identity(),
         vote_key: String::new(),
         proof_of_possession: None,
+        stake: 0,
     });
     Genesis {
         name: "sync".to_owned(),
@@ -60,6 +61,7 @@ fn genesis(accounts: u64) -> Genesis {
         fees: Fees::NONE,
         epoch_blocks: EpochLength::DEFAULT,
         group_key: None,
+        registry: None,
         validators: validators.collect(),
         accounts: (0..accounts)
             .map(|number| GenesisAccount {
@@ -101,7 +103,7 @@ impl Source {
             Accounts::new(store.clone()),
             (store.clone(), tree),
             SnapshotTaker::new(snapshots.clone(), INTERVAL),
-            committees(&genesis),
+            (committees(&genesis), crate::ledger::Rules::of(&genesis)),
             None,
             (Box::new(|_| {}), Box::new(|| None)),
             metrics(),

@@ -1,0 +1,24 @@
+//! The staking registry.
+
+use quorate_types::{Bond, Epoch, Height, Member, RegistryRules};
+use serde::{Deserialize, Serialize};
+
+/// `GET /v1/registry`: what this node's newest executed state says.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct RegistryJson {
+    /// The block after which the state has these values.
+    pub executed_height: Height,
+    /// The epoch of the next block.
+    pub epoch: Epoch,
+    /// The block whose state fixes the validators of the next epoch.
+    pub fixing_height: Height,
+    /// The last block of the epoch.
+    pub last_height: Height,
+    pub rules: RegistryRules,
+    /// The validators of the epoch, in the committee's order.
+    pub acting: Vec<Member>,
+    /// The validators of the next epoch, once they are fixed.
+    pub coming: Option<Vec<Member>>,
+    /// Everything that is bonded, by stake: the greatest first.
+    pub bonds: Vec<Bond>,
+}

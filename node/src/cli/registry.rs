@@ -1,0 +1,432 @@
+//! `quorate registry`
+
+use super::{
+    output::{print_fields, print_json, print_lines},
+    rpc::{Rpc, amount, block_on},
+    tx::Sending,
+};
+use crate::keys;
+use anyhow::{Context as _, bail, ensure};
+use clap::{Args, Subcommand};
+use commonware_codec::Encode as _;
+use quorate_api::{RegistryJson, RpcClient};
+use quorate_p2p::PeerAddress;
+use quorate_types::{
+    Account, Bond, BondAddress, BondName, Epoch, Identity, Member, Memo, Operation, Possession,
+    REGISTRY, ValidatorSet, VoteKey,
+    registry::{NextSet, RegistryContext},
+};
+use std::{collections::BTreeMap, path::PathBuf};
+
+/// Show the staking registry; become a validator, change what it says, and cease to be one
+///
+/// On a chain with a registry, the validators of an epoch are those with the most at stake. The state in
+/// the middle of an epoch fixes the validators of the next one. Each change is a transaction of the
+/// validator's own account: the account of its identity key, which must hold the stake and the fee.
+#[derive(Subcommand)]
+pub(super) enum Registry {
+    /// Show the validators of this epoch and the next one, and everybody with a bond
+    List(List),
+    /// Show one bond
+    Show(Show),
+    /// Put stake up for a new validator, with its vote key and address
+    Bond(BondCommand),
+    /// Add stake to a bond
+    AddStake(StakeCommand),
+    /// Take stake out of a bond; it is held for some epochs, and can then be withdrawn
+    Unbond(StakeCommand),
+    /// Move unbonded stake that is no longer held back to the account's balance
+    Withdraw(PlainCommand),
+    /// Replace the vote key, from the next set of validators on
+    RotateKey(RotateCommand),
+    /// Replace the address and the name
+    Describe(DescribeCommand),
+}
+
+/// Show the validators of this epoch and the next one, and everybody with a bond
+///
+/// The answer is the node's statement; an account's bond is proven by `quorate account --trust`.
+#[derive(Args)]
+pub(super) struct List {
+    #[command(flatten)]
+    rpc: Rpc,
+    /// Print one JSON object
+    #[arg(long)]
+    json: bool,
+}
+
+/// Show one bond
+#[derive(Args)]
+pub(super) struct Show {
+    /// The validator's identity (64 hexadecimal digits)
+    identity: Identity,
+    #[command(flatten)]
+    rpc: Rpc,
+    /// Print one JSON object
+    #[arg(long)]
+    json: bool,
+}
+
+/// How to send an operation
+#[derive(Args)]
+struct How {
+    #[command(flatten)]
+    sending: Sending,
+    /// Send nothing: show whether it would be accepted now, and which validators the next set would have
+    #[arg(long)]
+    dry_run: bool,
+}
+
+/// Where a validator is, and what people call it
+#[derive(Args)]
+struct Described {
+    /// Where other validators reach it: host:port, at most 48 characters
+    #[arg(long, value_name = "HOST:PORT", value_parser = address)]
+    address: BondAddress,
+    /// What people call it: at most 24 characters, without spaces
+    #[arg(
+        long,
+        value_name = "NAME",
+        default_value = "",
+        hide_default_value = true
+    )]
+    name: BondName,
+}
+
+/// Put stake up for a new validator, with its vote key and address
+///
+/// `--key` is the validator's identity key, whose account pays. `quorate init` makes both keys.
+#[derive(Args)]
+#[command(after_help = "Example:
+  quorate registry bond --key validator/identity.key --vote-key validator/vote.key --stake 1000000 \\
+    --address v7.example.org:26600 --name seven --chain-id 9e3c… --wait")]
+pub(super) struct BondCommand {
+    #[command(flatten)]
+    how: How,
+    /// The vote key's file
+    #[arg(long, value_name = "FILE")]
+    vote_key: PathBuf,
+    /// The stake, in the chain's smallest unit
+    #[arg(long, value_name = "N", value_parser = amount, allow_negative_numbers = true)]
+    stake: u64,
+    #[command(flatten)]
+    described: Described,
+}
+
+/// Change the stake of a bond
+#[derive(Args)]
+pub(super) struct StakeCommand {
+    #[command(flatten)]
+    how: How,
+    /// How much, in the chain's smallest unit
+    #[arg(long, value_name = "N", value_parser = amount, allow_negative_numbers = true)]
+    stake: u64,
+}
+
+/// Move unbonded stake that is no longer held back to the account's balance
+#[derive(Args)]
+pub(super) struct PlainCommand {
+    #[command(flatten)]
+    how: How,
+}
+
+/// Replace the vote key, from the next set of validators on
+///
+/// Keep the old key in the validator's `vote_key` file until the epoch in which the new one counts
+/// (`quorate registry list`), then put the new one there and restart. A validator whose file has another
+/// key than the registry follows, and does not vote.
+#[derive(Args)]
+pub(super) struct RotateCommand {
+    #[command(flatten)]
+    how: How,
+    /// The file of the new vote key
+    #[arg(long, value_name = "FILE")]
+    vote_key: PathBuf,
+}
+
+/// Replace the address and the name
+#[derive(Args)]
+pub(super) struct DescribeCommand {
+    #[command(flatten)]
+    how: How,
+    #[command(flatten)]
+    described: Described,
+}
+
+fn address(text: &str) -> Result<BondAddress, String> {
+    let _: PeerAddress = text.parse().map_err(|error| format!("{error}"))?;
+    text.parse().map_err(|error| format!("{error}"))
+}
+
+impl Registry {
+    pub(super) fn run(self) -> anyhow::Result<()> {
+        match self {
+            Self::List(command) => command.run(),
+            Self::Show(command) => command.run(),
+            Self::Bond(command) => {
+                let BondCommand {
+                    how,
+                    vote_key,
+                    stake,
+                    described,
+                } = command;
+                let make = |key: &VoteKey, possession: &Possession| Operation::Bond {
+                    vote_key: *key,
+                    possession: *possession,
+                    address: described.address.clone(),
+                    name: described.name.clone(),
+                };
+                how.run(stake, Some(&vote_key), make)
+            }
+            Self::AddStake(command) => {
+                let stake = command.stake;
+                command.how.run(stake, None, |_, _| Operation::AddStake)
+            }
+            Self::Unbond(command) => {
+                let stake = command.stake;
+                command.how.run(0, None, |_, _| Operation::Unbond { stake })
+            }
+            Self::Withdraw(command) => command.how.run(0, None, |_, _| Operation::Withdraw),
+            Self::RotateKey(command) => {
+                let make = |key: &VoteKey, possession: &Possession| Operation::RotateKey {
+                    vote_key: *key,
+                    possession: *possession,
+                };
+                command.how.run(0, Some(&command.vote_key), make)
+            }
+            Self::Describe(command) => {
+                let Described { address, name } = command.described;
+                let make = |_: &VoteKey, _: &Possession| Operation::Describe {
+                    address: address.clone(),
+                    name: name.clone(),
+                };
+                command.how.run(0, None, make)
+            }
+        }
+    }
+}
+
+impl How {
+    /// Makes the operation, with a proof of possession of a vote key if it needs one, and sends it.
+    fn run(
+        self,
+        amount: u64,
+        vote_key: Option<&PathBuf>,
+        make: impl FnOnce(&VoteKey, &Possession) -> Operation,
+    ) -> anyhow::Result<()> {
+        let access = self.sending.opening.access();
+        let identity = keys::load_identity(&self.sending.key, &access)?.identity();
+        let vote_secret = vote_key
+            .map(|path| keys::load_vote_secret(path, &access))
+            .transpose()?;
+        let client = self.sending.rpc.client()?;
+        block_on(async move {
+            let status = client.status().await?;
+            let registry = client.registry().await?;
+            let (key, possession) = match &vote_secret {
+                Some(secret) => (
+                    VoteKey(secret.public_key()),
+                    Possession(secret.prove_possession(&status.name, &identity.0)),
+                ),
+                None => (VoteKey([0; 96]), Possession([0; 48])),
+            };
+            let operation = make(&key, &possession);
+            if self.dry_run {
+                return foresee(
+                    &client,
+                    &registry,
+                    &status.name,
+                    (identity, amount),
+                    &operation,
+                )
+                .await;
+            }
+            let memo = Memo::new(operation.encode()).context("the operation is too long")?;
+            self.sending.submit(client, REGISTRY, amount, memo).await
+        })
+    }
+}
+
+/// Shows what an operation would do, by what the node says.
+async fn foresee(
+    client: &RpcClient,
+    registry: &RegistryJson,
+    chain_name: &str,
+    (identity, amount): (Identity, u64),
+    operation: &Operation,
+) -> anyhow::Result<()> {
+    let answer = client.account(&identity, false).await?;
+    let mut bonds: BTreeMap<Identity, Bond> = registry
+        .bonds
+        .iter()
+        .map(|bond| (bond.identity, bond.clone()))
+        .collect();
+    let mut account = Account {
+        bond: bonds.get(&identity).cloned().map(Box::new),
+        ..Account::plain(answer.nonce, answer.balance)
+    };
+    let context = RegistryContext {
+        rules: Some(&registry.rules),
+        chain_name,
+        epoch: registry.epoch,
+    };
+    if let Err(failure) = operation.apply(&context, &identity, amount, &mut account) {
+        let name = quorate_types::Outcome::Failed(failure).name();
+        bail!("it would fail, and cost its fee: {name}");
+    }
+    match account.bond {
+        Some(bond) => drop(bonds.insert(identity, *bond)),
+        None => drop(bonds.remove(&identity)),
+    }
+    let (set, next, of) = next_set(registry, &bonds)?;
+    let mut lines = vec![format!(
+        "it would be applied. Nothing is sent. If all acting validators are there, those of epoch {of} would be:"
+    )];
+    lines.extend(
+        set.members()
+            .iter()
+            .enumerate()
+            .map(|(place, member)| format!("  {place:>3}  {}  {}", member.identity, member.name)),
+    );
+    lines.extend(
+        next.kept
+            .iter()
+            .map(|one| format!("  kept although its stake no longer suffices: {one}")),
+    );
+    lines.extend(
+        next.waiting
+            .iter()
+            .map(|one| format!("  has to wait for a later epoch: {one}")),
+    );
+    if !set
+        .members()
+        .iter()
+        .any(|member| member.identity == identity)
+        && let Some(bond) = bonds
+            .get(&identity)
+            .filter(|bond| bond.since > set.epoch.previous().unwrap_or_default())
+    {
+        lines.push(format!(
+            "{identity} can be chosen in epoch {} for epoch {} at the earliest",
+            bond.since,
+            bond.since.next()
+        ));
+    }
+    print_lines(&lines)
+}
+
+/// The set that the bonds make: the next one, or the one after it if the next one is fixed.
+fn next_set(
+    registry: &RegistryJson,
+    bonds: &BTreeMap<Identity, Bond>,
+) -> anyhow::Result<(ValidatorSet, NextSet, Epoch)> {
+    let (epoch, members) = match &registry.coming {
+        Some(coming) => (registry.epoch.next(), coming),
+        None => (registry.epoch, &registry.acting),
+    };
+    let acting = ValidatorSet::of_members(epoch, members.clone());
+    // Who is silent is not in the answer.
+    let everybody = members.iter().map(|member| member.identity).collect();
+    let (set, next) = acting.following(bonds, &registry.rules, &everybody)?;
+    Ok((set, next, epoch.next()))
+}
+
+impl List {
+    fn run(self) -> anyhow::Result<()> {
+        let client = self.rpc.client()?;
+        let registry = block_on(async { Ok(client.registry().await?) })?;
+        if self.json {
+            return print_json(&registry);
+        }
+        let names: BTreeMap<Identity, &Bond> = registry
+            .bonds
+            .iter()
+            .map(|bond| (bond.identity, bond))
+            .collect();
+        let line = |(place, member): (usize, &Member)| {
+            let stake = names.get(&member.identity).map_or(0, |bond| bond.stake);
+            format!(
+                "  {place:>3}  {}  stake {stake}  {} {}",
+                member.identity, member.address, member.name
+            )
+        };
+        let mut lines = vec![format!(
+            "epoch {}, after block {}: {} validators",
+            registry.epoch,
+            registry.executed_height,
+            registry.acting.len()
+        )];
+        lines.extend(registry.acting.iter().enumerate().map(line));
+        match &registry.coming {
+            Some(coming) => {
+                lines.push(format!(
+                    "epoch {}, from block {}: {} validators",
+                    registry.epoch.next(),
+                    registry.last_height.next(),
+                    coming.len()
+                ));
+                lines.extend(coming.iter().enumerate().map(line));
+            }
+            None => lines.push(format!(
+                "epoch {}: fixed by the state after block {}",
+                registry.epoch.next(),
+                registry.fixing_height
+            )),
+        }
+        lines.push(format!(
+            "bonds: {} (at least {} at stake; at most {} validators; unbonded stake is held for {} epochs)",
+            registry.bonds.len(),
+            registry.rules.min_stake,
+            registry.rules.max_validators,
+            registry.rules.unbond_epochs
+        ));
+        lines.extend(registry.bonds.iter().map(|bond| {
+            let leaving = match bond.leaving {
+                0 => String::new(),
+                leaving => format!("  leaving {leaving} from epoch {}", bond.leaves_at),
+            };
+            format!(
+                "  {}  stake {}{leaving}  {} {}",
+                bond.identity, bond.stake, bond.address, bond.name
+            )
+        }));
+        print_lines(&lines)
+    }
+}
+
+impl Show {
+    fn run(self) -> anyhow::Result<()> {
+        let client = self.rpc.client()?;
+        let registry = block_on(async { Ok(client.registry().await?) })?;
+        let bond = registry
+            .bonds
+            .iter()
+            .find(|bond| bond.identity == self.identity);
+        let bond = bond.with_context(|| format!("{} has no bond", self.identity))?;
+        if self.json {
+            return print_json(bond);
+        }
+        let place = |members: &[Member]| {
+            let place = members
+                .iter()
+                .position(|member| member.identity == self.identity);
+            place.map_or("no seat".to_owned(), |place| format!("validator {place}"))
+        };
+        let coming = registry.coming.as_deref().map(place);
+        ensure!(
+            bond.identity == self.identity,
+            "the answer is about another validator"
+        );
+        print_fields(&[
+            ("identity", bond.identity.to_string()),
+            ("name", bond.name.to_string()),
+            ("address", bond.address.to_string()),
+            ("stake", bond.stake.to_string()),
+            ("leaving", bond.leaving.to_string()),
+            ("leaves in", format!("epoch {}", bond.leaves_at)),
+            ("vote key", bond.vote_key.to_string()),
+            ("this epoch", place(&registry.acting)),
+            ("next epoch", coming.unwrap_or("not fixed yet".to_owned())),
+        ])
+    }
+}

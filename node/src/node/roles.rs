@@ -1,0 +1,270 @@
+//! Which part a node takes in the chain: with a vote or without, and whom it is linked with.
+//!
+//! On a chain without a registry, the genesis file and the configuration say so for good. On one with a
+//! registry, the state says who validates in an epoch, and the node's parts are assembled for that epoch.
+//! A validator without a seat follows the chain until it has one.
+
+use super::{Node, durable::open_store};
+use crate::{
+    config::{NodeConfig, ValidatorConfig},
+    owner::{self, Owner},
+};
+use anyhow::Context as _;
+use quorate_api::verdict::Voter;
+use quorate_machine::{clock::now_ms, live::LiveStatus, registry};
+use quorate_p2p::{Links, PeerAddress};
+use quorate_storage::store::Store;
+use quorate_types::{
+    BondAddress, Committees, Epoch, Identity, Roster, ValidatorIndex, ValidatorSet, VoteKey,
+};
+use std::{collections::BTreeMap, sync::Arc, time::Duration};
+use tracing::{info, warn};
+
+/// Most nodes beside the validators that a validator is linked with.
+const MAX_OTHERS: usize = 128;
+
+/// The age from which on a newest block is old.
+const OLD_MS: u64 = 10_000;
+
+/// How often it is looked at whether the epoch's validators are heard, and how often in a row they must
+/// not be.
+const LOOK_INTERVAL: Duration = Duration::from_secs(1);
+const ALONE_FOR: u32 = 15;
+
+/// How long the database may take to close.
+const CLOSE_LIMIT: Duration = Duration::from_secs(10);
+
+/// A node with all that it takes part with.
+pub(super) enum Role {
+    /// With a vote, at this place.
+    Validator(Box<ValidatorConfig>, ValidatorIndex),
+    /// Without one; whether it has a seat and only looks for newer blocks.
+    Follower(Box<NodeConfig>, bool),
+}
+
+impl Role {
+    pub(super) fn config(&self) -> &NodeConfig {
+        match self {
+            Self::Validator(config, _) => &config.node,
+            Self::Follower(config, _) => config,
+        }
+    }
+
+    pub(super) fn place(&self) -> Option<ValidatorIndex> {
+        match self {
+            Self::Validator(_, place) => Some(*place),
+            Self::Follower(..) => None,
+        }
+    }
+}
+
+/// The part that a node takes in the epoch of its next block. With `follows`, it takes no part with a
+/// vote, nor if it `starts` with a newest block that is old: the others may be epochs ahead.
+///
+/// # Errors
+///
+/// If the database cannot be read, or belongs to another node.
+pub(super) fn assign(node: Node<'_>, follows: bool, starts: bool) -> anyhow::Result<Role> {
+    let config = node.config();
+    if config.genesis.registry.is_none() {
+        return Ok(match node {
+            Node::Validator(config) => {
+                let place = config
+                    .place
+                    .context("not a validator of the genesis file")?;
+                Role::Validator(Box::new(config.clone()), place)
+            }
+            Node::Follower(config) => Role::Follower(Box::new(config.clone()), false),
+        });
+    }
+    let (committees, roster, newest_ms) = read_registry(config)?;
+    let age_ms = newest_ms.map(|newest| now_ms().saturating_sub(newest));
+    let follows = follows || (starts && age_ms.is_some_and(|age| age > OLD_MS));
+    let epoch = committees.known().epoch();
+    let set = committees
+        .set(epoch)
+        .context("the epoch's validators are not known")?;
+    let mut composed = NodeConfig {
+        scheme: set.scheme().context("the validators' vote keys")?,
+        committees: committees.clone(),
+        ..config.clone()
+    };
+    let own = config.identity.identity();
+    let Node::Validator(config) = node else {
+        return Ok(Role::Follower(Box::new(composed), false));
+    };
+    let links = Addresses::of(config, &set, roster);
+    let seat = seat(&set, &own, &VoteKey(config.vote_secret.public_key()));
+    if let (Some(place), false) = (seat, follows) {
+        composed.p2p.peers = links.to(set.members().iter().map(|member| member.identity));
+        composed.p2p.followers = links.others(&composed.p2p.peers, &committees, epoch);
+        info!(%epoch, place = place.0, validators = set.members().len(), "has a seat in this epoch");
+        let composed = ValidatorConfig {
+            node: composed,
+            place: Some(place),
+            ..config.clone()
+        };
+        return Ok(Role::Validator(Box::new(composed), place));
+    }
+    if seat.is_none() {
+        info!(%epoch, validators = set.members().len(), "has no seat in this epoch, and follows");
+    }
+    let members = set.members().iter().map(|member| member.identity);
+    let configured = config.node.p2p.peers.iter().map(|(peer, _)| *peer);
+    composed.p2p.peers = links.to(members.chain(configured));
+    let peers = &composed.p2p.peers;
+    (composed.p2p.followers).retain(|(one, _)| !peers.iter().any(|(peer, _)| peer == one));
+    Ok(Role::Follower(Box::new(composed), seat.is_some()))
+}
+
+/// The place of this identity with this key.
+fn seat(set: &ValidatorSet, own: &Identity, key: &VoteKey) -> Option<ValidatorIndex> {
+    let place = set
+        .members()
+        .iter()
+        .position(|member| member.identity == *own)?;
+    if set.members()[place].vote_key != *key {
+        warn!(
+            epoch = %set.epoch,
+            "the registry has another vote key for this validator than its `vote_key` file: it does not \
+             vote in this epoch"
+        );
+        return None;
+    }
+    Some(ValidatorIndex::at(place))
+}
+
+/// Resolves once so few validators of the epoch were heard for a while that no block of it can become
+/// final: perhaps the others are epochs ahead, with other validators. Never resolves if the validators
+/// cannot change.
+pub(super) async fn is_outdated(live: Arc<LiveStatus>, links: Links) {
+    let mut ticks = tokio::time::interval(LOOK_INTERVAL);
+    let (mut alone, mut newest) = (0, live.finalized_height());
+    while live.committees().can_change() && alone < ALONE_FOR {
+        ticks.tick().await;
+        let verdict = live.verdict(&links.peers());
+        let heard = verdict
+            .others
+            .iter()
+            .filter(|one| matches!(one.state, Voter::Votes | Voter::Fresh));
+        let is_alone = heard.count() + 1 < verdict.quorum && live.finalized_height() == newest;
+        newest = live.finalized_height();
+        alone = if is_alone { alone + 1 } else { 0 };
+    }
+    if !live.committees().can_change() {
+        std::future::pending().await
+    }
+}
+
+/// Reads who validates, who has a bond, and when the newest block was made.
+fn read_registry(config: &NodeConfig) -> anyhow::Result<(Committees, Roster, Option<u64>)> {
+    let path = config.data_dir.join("db");
+    if Store::is_absent(&path) {
+        let set = ValidatorSet::of_genesis(&config.genesis)?;
+        let accounts = config.genesis.initial_accounts()?;
+        let roster: Roster = accounts
+            .into_iter()
+            .filter_map(|(identity, account)| Some((identity, account.bond?.address)))
+            .collect();
+        let committees = Committees::changing(vec![set], Epoch(0), Epoch(0), roster.clone())?;
+        return Ok((committees, roster, None));
+    }
+    let own = Owner {
+        chain_id: config.chain,
+        identity: config.identity.identity(),
+    };
+    owner::check(&config.data_dir, &own).with_context(|| config.path.display().to_string())?;
+    let (store, tree) = open_store(&path, &config.genesis)?;
+    drop(tree);
+    let newest = store.tip().block;
+    let newest_ms = newest.map(|block| block.header().timestamp_ms);
+    let read = registry::committees(&config.genesis, &store).and_then(|committees| {
+        let roster = quorate_types::roster(&store.bonds()?);
+        Ok((committees, roster, newest_ms))
+    });
+    if !store.close(CLOSE_LIMIT) {
+        warn!("the database is still in use");
+    }
+    read
+}
+
+/// Where other nodes are.
+struct Addresses {
+    own: Identity,
+    addresses: BTreeMap<Identity, PeerAddress>,
+    followers: Vec<(Identity, PeerAddress)>,
+    roster: Roster,
+}
+
+impl Addresses {
+    /// What the registry says goes before the configuration.
+    fn of(config: &ValidatorConfig, set: &ValidatorSet, roster: Roster) -> Self {
+        let mut addresses: BTreeMap<Identity, PeerAddress> =
+            config.node.p2p.peers.iter().cloned().collect();
+        let mut take = |identity: &Identity, address: &BondAddress| {
+            if let Ok(address) = address.as_str().parse() {
+                addresses.insert(*identity, address);
+            }
+        };
+        for member in set.members() {
+            take(&member.identity, &member.address);
+        }
+        for (identity, address) in &roster {
+            take(identity, address);
+        }
+        Self {
+            own: config.node.identity.identity(),
+            addresses,
+            followers: config.node.p2p.followers.clone(),
+            roster,
+        }
+    }
+
+    /// The addresses of nodes, each once.
+    fn to(&self, nodes: impl Iterator<Item = Identity>) -> Vec<(Identity, PeerAddress)> {
+        let mut found = BTreeMap::new();
+        for identity in nodes.filter(|node| *node != self.own) {
+            match self.addresses.get(&identity) {
+                Some(address) => drop(found.insert(identity, address.clone())),
+                None => warn!(
+                    validator = identity.short(),
+                    "has no address in the registry, and none under [[p2p.peers]]: there is no link to it"
+                ),
+            }
+        }
+        found.into_iter().collect()
+    }
+
+    /// The nodes that may follow this one: those that the configuration names, the validators that come
+    /// and leave, and everybody else with a bond.
+    fn others(
+        &self,
+        peers: &[(Identity, PeerAddress)],
+        committees: &Committees,
+        epoch: Epoch,
+    ) -> Vec<(Identity, PeerAddress)> {
+        let members = |epoch: Option<Epoch>| {
+            let set = epoch.and_then(|epoch| committees.set(epoch));
+            let members = set.map(|set| set.members().to_vec()).unwrap_or_default();
+            members.into_iter().map(|member| member.identity)
+        };
+        let near = members(Some(epoch.next())).chain(members(epoch.previous()));
+        let bonded = self.roster.keys().copied();
+        let known = near.chain(bonded).filter_map(|identity| {
+            let address = self.addresses.get(&identity)?;
+            Some((identity, address.clone()))
+        });
+        let mut found: Vec<(Identity, PeerAddress)> = Vec::new();
+        for (identity, address) in self.followers.iter().cloned().chain(known) {
+            let is_new = identity != self.own
+                && !peers
+                    .iter()
+                    .chain(&found)
+                    .any(|(held, _)| *held == identity);
+            if is_new && found.len() < MAX_OTHERS {
+                found.push((identity, address));
+            }
+        }
+        found
+    }
+}

@@ -1,0 +1,113 @@
+//! Serving HTTP on threads of its own, which yield to everything else.
+//!
+//! Requests that only read memory have no rate: one client with 250 connections once had the two threads
+//! of the links so busy with them that the chain stood still. So clients have a runtime of their own, at
+//! a lower priority, and what they ask for takes only what consensus leaves.
+
+use crate::{
+    priority,
+    rpc::{self, Audience, RpcState, syncing::SyncRpc},
+};
+use anyhow::Context as _;
+use std::time::Duration;
+use tokio::{
+    net::TcpListener,
+    runtime::{Builder, Runtime},
+    sync::watch,
+    task::JoinSet,
+};
+
+/// Threads that read requests and write answers.
+const THREADS: usize = 2;
+
+/// How long requests may take to be answered at the end.
+const END_LIMIT: Duration = Duration::from_secs(2);
+
+/// Listeners that are not registered with a runtime yet.
+pub(super) type Listeners = Vec<(Audience, std::net::TcpListener)>;
+
+pub(super) struct Servers {
+    stop: watch::Sender<()>,
+    tasks: JoinSet<()>,
+    /// Taken at the end.
+    runtime: Option<Runtime>,
+}
+
+impl Servers {
+    /// Serves a node that takes part or follows.
+    ///
+    /// # Errors
+    ///
+    /// If the system refuses.
+    pub(super) fn start(state: &RpcState, listeners: Listeners) -> anyhow::Result<Self> {
+        Self::with(listeners, |audience, listener, mut stopped| {
+            let state = state.clone();
+            async move {
+                let shutdown = async { drop(stopped.changed().await) };
+                rpc::serve(state, audience, listener, shutdown).await;
+            }
+        })
+    }
+
+    /// Serves a node that fetches a state.
+    ///
+    /// # Errors
+    ///
+    /// If the system refuses.
+    pub(super) fn of_state_sync(state: &SyncRpc, listeners: Listeners) -> anyhow::Result<Self> {
+        Self::with(listeners, |audience, listener, mut stopped| {
+            let router = rpc::syncing::router(state.clone(), audience);
+            let config = state.config().clone();
+            let clients = rpc::clients(&config);
+            async move {
+                let shutdown = async { drop(stopped.changed().await) };
+                rpc::serve_router(router, config, clients, listener, shutdown).await;
+            }
+        })
+    }
+
+    fn with<F: Future<Output = ()> + Send + 'static>(
+        listeners: Listeners,
+        serve: impl Fn(Audience, TcpListener, watch::Receiver<()>) -> F,
+    ) -> anyhow::Result<Self> {
+        let runtime = Builder::new_multi_thread()
+            .worker_threads(THREADS)
+            .thread_name("http")
+            .on_thread_start(priority::lower_this_thread)
+            .enable_all()
+            .build()
+            .context("cannot start the threads that serve HTTP")?;
+        let (stop, stopped) = watch::channel(());
+        let mut tasks = JoinSet::new();
+        for (audience, listener) in listeners {
+            let entered = runtime.enter();
+            let listener = TcpListener::from_std(listener).context("a listener cannot be kept")?;
+            drop(entered);
+            tasks.spawn_on(serve(audience, listener, stopped.clone()), runtime.handle());
+        }
+        Ok(Self {
+            stop,
+            tasks,
+            runtime: Some(runtime),
+        })
+    }
+
+    pub(super) fn tell_to_stop(&self) {
+        let _ = self.stop.send(());
+    }
+
+    /// Waits until all requests are answered, for at most 2 s.
+    pub(super) async fn end(mut self) {
+        let tasks = std::mem::take(&mut self.tasks);
+        let _ = tokio::time::timeout(END_LIMIT, tasks.join_all()).await;
+    }
+}
+
+impl Drop for Servers {
+    fn drop(&mut self) {
+        if let Some(runtime) = self.runtime.take() {
+            // Without waiting: this may be a thread of another runtime.
+            runtime.shutdown_background();
+        }
+    }
+}

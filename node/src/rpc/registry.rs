@@ -1,0 +1,46 @@
+//! `GET /v1/registry`
+
+use super::{RpcParts, error::RpcError};
+use quorate_api::RegistryJson;
+use quorate_types::{Height, genesis::Genesis};
+use std::cmp::Reverse;
+
+type Answer = Result<RegistryJson, RpcError>;
+
+/// What the newest state says, read again if a block was executed meanwhile.
+pub(super) fn registry(parts: &RpcParts, genesis: &Genesis) -> Answer {
+    loop {
+        let before = parts.store.tip().height;
+        let answer = read(parts, genesis, before)?;
+        if parts.store.tip().height == before {
+            return Ok(answer);
+        }
+    }
+}
+
+fn read(parts: &RpcParts, genesis: &Genesis, height: Height) -> Answer {
+    let Some(rules) = genesis.registry else {
+        return Err(RpcError::not_found(
+            "no_registry",
+            "this chain has no staking registry: its validators are the genesis file's for ever",
+        ));
+    };
+    let length = genesis.epoch_blocks;
+    let epoch = length.epoch_of(height.next());
+    let bonds = parts.store.bonds();
+    let bonds = bonds.map_err(|error| RpcError::internal(&error))?;
+    let mut bonds: Vec<_> = bonds.into_values().collect();
+    bonds.sort_by_key(|bond| (Reverse(bond.stake), bond.identity));
+    let committees = parts.live.committees();
+    let members = |epoch| committees.set(epoch).map(|set| set.members().to_vec());
+    Ok(RegistryJson {
+        executed_height: height,
+        epoch,
+        fixing_height: length.fixing_height(epoch),
+        last_height: length.last_height(epoch),
+        rules,
+        acting: members(epoch).unwrap_or_default(),
+        coming: members(epoch.next()),
+        bonds,
+    })
+}

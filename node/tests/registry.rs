@@ -1,0 +1,409 @@
+//! A set of validators that changes, in real processes, by the commands of docs/REGISTRY.md: two validators
+//! come, two leave, while transfers are paid.
+#![allow(missing_docs, clippy::unwrap_used)]
+
+mod common;
+
+use common::{BINARY, free_base_port};
+use quorate_api::{BlocksJson, RegistryJson, RpcClient, StatusJson};
+use quorate_types::{Height, Identity, genesis::Genesis};
+use std::{
+    collections::BTreeMap,
+    fs::{self, File},
+    path::{Path, PathBuf},
+    process::{Child, Command, Output},
+    time::{Duration, Instant},
+};
+
+const STAKE: u64 = 1_000_000;
+const EPOCH_BLOCKS: u64 = 40;
+const PATIENCE: Duration = Duration::from_secs(120);
+
+struct Chain {
+    folder: tempfile::TempDir,
+    base: u16,
+    /// The chain's id.
+    id: String,
+    processes: BTreeMap<usize, Child>,
+}
+
+impl Drop for Chain {
+    fn drop(&mut self) {
+        for process in self.processes.values_mut() {
+            let _ = process.kill();
+            let _ = process.wait();
+        }
+    }
+}
+
+impl Chain {
+    /// Four validators with a registry.
+    fn start() -> Self {
+        let mut chain = Self {
+            folder: tempfile::tempdir().unwrap(),
+            base: free_base_port(8),
+            id: String::new(),
+            processes: BTreeMap::new(),
+        };
+        let out = chain.path("net");
+        let (base, stake) = (chain.base.to_string(), STAKE.to_string());
+        let epoch = EPOCH_BLOCKS.to_string();
+        chain.quorate(&[
+            "testnet",
+            "--out",
+            out.to_str().unwrap(),
+            "--plain",
+            "--scheme",
+            "bls-aggregate",
+            "--base-port",
+            &base,
+            "--stake",
+            &stake,
+            "--epoch-blocks",
+            &epoch,
+            "--max-validators",
+            "7",
+            "--unbond-epochs",
+            "1",
+        ]);
+        chain.id = genesis(&chain.path("net/genesis.json"))
+            .chain_id()
+            .to_string();
+        for place in 0..4 {
+            let file = chain.validator(place).join("validator.toml");
+            let text = fs::read_to_string(&file).unwrap();
+            fs::write(&file, quick(&text)).unwrap();
+            chain.run(place);
+        }
+        chain
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.folder.path().join(name)
+    }
+
+    fn validator(&self, place: usize) -> PathBuf {
+        self.path("net").join(format!("validator-{place}"))
+    }
+
+    fn address(&self, place: usize) -> String {
+        format!("127.0.0.1:{}", usize::from(self.base) + 2 * place)
+    }
+
+    fn url(&self, place: usize) -> String {
+        format!(
+            "http://127.0.0.1:{}",
+            usize::from(self.base) + 2 * place + 1
+        )
+    }
+
+    fn try_quorate(&self, arguments: &[&str]) -> Output {
+        let mut command = Command::new(BINARY);
+        command
+            .args(arguments)
+            .current_dir(self.folder.path())
+            .output()
+            .unwrap()
+    }
+
+    fn quorate(&self, arguments: &[&str]) -> String {
+        let output = self.try_quorate(arguments);
+        let error = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert!(output.status.success(), "{arguments:?}: {error}");
+        String::from_utf8(output.stdout).unwrap()
+    }
+
+    fn run(&mut self, place: usize) {
+        let folder = self.validator(place);
+        let log = File::options()
+            .append(true)
+            .create(true)
+            .open(folder.join("node.log"))
+            .unwrap();
+        let child = Command::new(BINARY)
+            .args(["run", "--allow-plain-keys", "--config"])
+            .arg(folder.join("validator.toml"))
+            .stdout(log.try_clone().unwrap())
+            .stderr(log)
+            .spawn();
+        self.processes.insert(place, child.unwrap());
+    }
+
+    fn identity(&self, place: usize) -> Identity {
+        let key = self.validator(place).join("identity.key");
+        let shown = self.quorate(&["keys", "show", key.to_str().unwrap()]);
+        shown
+            .split_whitespace()
+            .find_map(|word| word.parse().ok())
+            .unwrap()
+    }
+
+    /// Pays an account, by way of a validator.
+    fn pay(&self, by: usize, to: Identity, amount: u64) {
+        let (to, amount) = (to.to_string(), amount.to_string());
+        let paid = self.quorate(&[
+            "tx",
+            "transfer",
+            "--key",
+            "net/account/identity.key",
+            "--chain-id",
+            &self.id,
+            "--to",
+            &to,
+            "--amount",
+            &amount,
+            "--wait",
+            "--rpc",
+            &self.url(by),
+        ]);
+        assert!(paid.contains("applied"), "{paid}");
+    }
+
+    /// An operation of a validator's account, by way of another validator.
+    fn operate(&self, by: usize, place: usize, operation: &[&str]) -> String {
+        let key = self.validator(place).join("identity.key");
+        let url = self.url(by);
+        let mut arguments = vec!["registry"];
+        arguments.extend(operation);
+        arguments.extend([
+            "--key",
+            key.to_str().unwrap(),
+            "--chain-id",
+            &self.id,
+            "--rpc",
+            &url,
+        ]);
+        self.quorate(&arguments)
+    }
+
+    /// A new validator, by the steps of docs/REGISTRY.md. It knows two of the others.
+    fn join(&mut self, by: usize, place: usize) {
+        let folder = self.validator(place);
+        self.quorate(&[
+            "init",
+            "--chain",
+            "testnet",
+            "--plain",
+            "--out",
+            folder.to_str().unwrap(),
+        ]);
+        for name in ["genesis.json", "trust.json"] {
+            fs::copy(self.validator(0).join(name), folder.join(name)).unwrap();
+        }
+        let peers = [1, 3].map(|peer| {
+            let (identity, address) = (self.identity(peer), self.address(peer));
+            format!("[[p2p.peers]]\nidentity = \"{identity}\"\naddress = \"{address}\"\n")
+        });
+        let text = format!(
+            "genesis = \"genesis.json\"\nidentity_key = \"identity.key\"\nvote_key = \"vote.key\"\n\
+             data_dir = \"data\"\n[p2p]\nlisten = \"{}\"\ntiming = \"local\"\n{}\n[rpc]\nlisten = \"{}\"\n\
+             [consensus]\nidle_interval = \"0ms\"\nmin_block_interval = \"20ms\"\n",
+            self.address(place),
+            peers.concat(),
+            self.url(place).trim_start_matches("http://"),
+        );
+        fs::write(folder.join("validator.toml"), text).unwrap();
+        self.pay(by, self.identity(place), STAKE + 10_000);
+        let (stake, name, address) = (STAKE.to_string(), format!("v{place}"), self.address(place));
+        let key = folder.join("vote.key");
+        let bond = [
+            "bond",
+            "--vote-key",
+            key.to_str().unwrap(),
+            "--stake",
+            &stake,
+            "--address",
+            &address,
+            "--name",
+            &name,
+        ];
+        let foreseen = self.operate(by, place, &[&bond[..], &["--dry-run"]].concat());
+        assert!(
+            foreseen.contains(&self.identity(place).to_string()),
+            "{foreseen}"
+        );
+        let bonded = self.operate(by, place, &[&bond[..], &["--wait"]].concat());
+        assert!(bonded.contains("applied"), "{bonded}");
+        self.run(place);
+    }
+
+    fn client(&self, place: usize) -> RpcClient {
+        RpcClient::new(&self.url(place)).unwrap()
+    }
+
+    async fn status(&self, place: usize) -> Option<StatusJson> {
+        self.client(place).status().await.ok()
+    }
+
+    async fn registry(&self, place: usize) -> Option<RegistryJson> {
+        self.client(place).registry().await.ok()
+    }
+
+    async fn wait_for(&self, what: &str, mut holds: impl AsyncFnMut() -> bool) {
+        let started = Instant::now();
+        while !holds().await {
+            assert!(started.elapsed() < PATIENCE, "{what}: {}", self.logs());
+            tokio::time::sleep(Duration::from_millis(100)).await;
+        }
+    }
+
+    /// Waits until these are the validators, and all of them vote.
+    async fn wait_for_set(&self, seen_by: usize, places: &[usize]) {
+        let mut wanted: Vec<Identity> = places.iter().map(|place| self.identity(*place)).collect();
+        wanted.sort_unstable();
+        self.wait_for(&format!("validators {places:?}"), async || {
+            let Some(registry) = self.registry(seen_by).await else {
+                return false;
+            };
+            let mut acting: Vec<_> = registry
+                .acting
+                .iter()
+                .map(|member| member.identity)
+                .collect();
+            acting.sort_unstable();
+            acting == wanted
+        })
+        .await;
+        self.wait_for(&format!("votes of {places:?}"), async || {
+            let status = self.status(seen_by).await;
+            let verdict = status.and_then(|status| status.verdict);
+            verdict.is_some_and(|verdict| verdict.voters == places.len())
+        })
+        .await;
+    }
+
+    fn logs(&self) -> String {
+        let tails = self.processes.keys().map(|place| {
+            let log =
+                fs::read_to_string(self.validator(*place).join("node.log")).unwrap_or_default();
+            let lines: Vec<&str> = log.lines().rev().take(8).collect();
+            format!(
+                "\nvalidator {place}:\n{}",
+                lines.into_iter().rev().collect::<Vec<_>>().join("\n")
+            )
+        });
+        tails.collect()
+    }
+
+    /// The ids of all blocks up to a height.
+    async fn ids(&self, place: usize, up_to: Height) -> Vec<String> {
+        let mut ids = Vec::new();
+        while (ids.len() as u64) < up_to.0 {
+            let next = ids.len() as u64 + 1;
+            let blocks: BlocksJson = self
+                .client(place)
+                .blocks(Height(next), 100, Duration::ZERO)
+                .await
+                .unwrap();
+            ids.extend(blocks.blocks.iter().map(|block| block.id.to_string()));
+        }
+        ids.truncate(up_to.0 as usize);
+        ids
+    }
+
+    async fn balance(&self, place: usize, of: Identity) -> u64 {
+        self.client(place)
+            .account(&of, false)
+            .await
+            .unwrap()
+            .balance
+    }
+}
+
+/// Blocks as fast as they come, and no port for metrics.
+fn quick(text: &str) -> String {
+    let text = text.replace("# idle_interval = \"1s\"", "idle_interval = \"0ms\"");
+    let text = text.replace(
+        "# min_block_interval = \"0ms\"",
+        "min_block_interval = \"20ms\"",
+    );
+    let admin = text.find("[admin]").unwrap();
+    let after = text[admin..].find("listen").unwrap() + admin;
+    let end = text[after..].find('\n').unwrap() + after;
+    format!("{}{}", &text[..admin], &text[end..])
+}
+
+fn genesis(path: &Path) -> Genesis {
+    Genesis::from_json(&fs::read_to_string(path).unwrap()).unwrap()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn validators_come_and_leave_while_the_chain_goes_on() {
+    let mut chain = Chain::start();
+    chain.wait_for_set(0, &[0, 1, 2, 3]).await;
+    let payee = common::payee();
+    let mut paid = 0;
+    let mut pay = |chain: &Chain, by: usize| {
+        chain.pay(by, payee, 7);
+        paid += 7;
+    };
+
+    chain.join(1, 4);
+    chain.join(2, 5);
+    pay(&chain, 0);
+    chain.wait_for_set(1, &[0, 1, 2, 3, 4, 5]).await;
+    pay(&chain, 4);
+
+    // Two of the first leave. At most one may at each border.
+    for place in [0, 2] {
+        chain.pay(5, chain.identity(place), 1_000);
+        let unbonded = chain.operate(
+            5,
+            place,
+            &["unbond", "--stake", &STAKE.to_string(), "--wait"],
+        );
+        assert!(unbonded.contains("applied"), "{unbonded}");
+    }
+    chain.wait_for_set(1, &[1, 3, 4, 5]).await;
+    pay(&chain, 5);
+
+    // They follow now, and get their stake back.
+    let height = chain.status(1).await.unwrap().finalized_height;
+    chain
+        .wait_for("the left ones to follow", async || {
+            let heights = [chain.status(0).await, chain.status(2).await];
+            heights.iter().all(|status| {
+                status
+                    .as_ref()
+                    .is_some_and(|status| status.finalized_height > height)
+            })
+        })
+        .await;
+    let withdrawn = chain.operate(0, 0, &["withdraw", "--wait"]);
+    assert!(withdrawn.contains("applied"), "{withdrawn}");
+    assert!(chain.balance(1, chain.identity(0)).await >= STAKE);
+
+    // Without them the chain goes on; with a crash of one of the four as well.
+    for place in [0, 2, 4] {
+        chain.processes.get_mut(&place).unwrap().kill().unwrap();
+        chain.processes.get_mut(&place).unwrap().wait().unwrap();
+    }
+    pay(&chain, 3);
+    let height = chain.status(1).await.unwrap().finalized_height;
+    chain.run(4);
+    chain
+        .wait_for("the killed one to be back", async || {
+            let status = chain.status(4).await;
+            status.is_some_and(|status| status.executed_height > height)
+        })
+        .await;
+    chain.wait_for_set(4, &[1, 3, 4, 5]).await;
+    pay(&chain, 4);
+
+    // One that was away for some epochs finds the way back.
+    chain.run(2);
+    let height = chain.status(1).await.unwrap().finalized_height;
+    chain
+        .wait_for("the absent one to follow", async || {
+            let status = chain.status(2).await;
+            status.is_some_and(|status| status.executed_height > height)
+        })
+        .await;
+
+    // Everybody has the same chain, from the first block on, and every payment.
+    let first = chain.ids(1, height).await;
+    for place in [2, 3, 4, 5] {
+        assert_eq!(chain.ids(place, height).await, first, "validator {place}");
+        assert_eq!(chain.balance(place, payee).await, paid, "validator {place}");
+    }
+}

@@ -1,0 +1,784 @@
+//! The staking registry: bonded accounts, and the operations that change them.
+//!
+//! Whoever wants to validate locks stake in its own account, together with its vote key and where it
+//! can be reached: a [`Bond`]. The bond is part of the account's state, so each entry of the registry
+//! has the same proof as a balance. The account's key is the validator's identity.
+//!
+//! An operation is a transfer to [`REGISTRY`] whose memo holds an [`Operation`]. So it is signed,
+//! charged, ordered and stored as any transfer, and the format of transactions does not change. What
+//! it needs is checked in the order of [`Operation::apply`]; a refused one pays its fee and changes
+//! nothing else.
+//!
+//! Stake stays part of the supply: it moves from the balance into the bond and back.
+
+mod next;
+mod set;
+
+pub use next::{NextSet, next_set, ranked};
+pub use set::{Member, SetNote, ValidatorSet};
+
+use crate::{
+    Account, Epoch, Failure,
+    codec::{fixed_codec, read_version},
+    limits::{MAX_BOND_ADDRESS_BYTES, MAX_BOND_NAME_BYTES},
+};
+use bytes::BufMut;
+use commonware_codec::{
+    Buf, Copying, DecodeExt, EncodeSize, Error, FixedSize, Read, Write, extensions::ReadExt,
+};
+use quorate_crypto::{Identity, bls::AggregateMember};
+use serde::{Deserialize, Serialize};
+use std::{fmt, str::FromStr};
+
+/// The receiver of operations. It is a text, so nobody has its key, and it never holds money.
+pub const REGISTRY: Identity = Identity(*b"quorate/registry/operations/0001");
+
+/// Version byte of an encoded [`Operation`].
+const OPERATION_VERSION: u8 = 1;
+
+/// The registry's rules, in the genesis file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct RegistryRules {
+    /// The least stake of a bond, in the chain's smallest unit: at least a 1,024th of the supply, so
+    /// that there are at most 1,024 bonds.
+    pub min_stake: u64,
+    /// The most validators of an epoch: 4 to 1,024.
+    pub max_validators: u32,
+    /// For how many epochs stake is held after it was unbonded.
+    pub unbond_epochs: u64,
+}
+
+/// A vote key: a compressed point of G2. In JSON and for people: 192 hexadecimal digits.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub struct VoteKey(pub [u8; 96]);
+
+/// The proof that its author knows a vote key's secret: a compressed point of G1.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub struct Possession(pub [u8; 48]);
+
+/// A short text of an operator: an address or a name. Printable ASCII.
+#[derive(Clone, Default, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[serde(transparent)]
+pub struct Label<const MAX: usize>(Box<str>);
+
+/// Where a validator can be reached: `host:port`, or empty.
+pub type BondAddress = Label<MAX_BOND_ADDRESS_BYTES>;
+
+/// What people call a validator; may be empty.
+pub type BondName = Label<MAX_BOND_NAME_BYTES>;
+
+/// What an account has at stake, and the validator that it stands for.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Bond {
+    /// The account that it belongs to, which is the validator's identity. The state's keys are hashes,
+    /// so nothing else in it names an account.
+    pub identity: Identity,
+    /// What counts, in the chain's smallest unit.
+    pub stake: u64,
+    /// What was unbonded and is still held.
+    pub leaving: u64,
+    /// The first epoch in which `leaving` may be withdrawn.
+    pub leaves_at: Epoch,
+    /// The first epoch in which it can be chosen, for the next one: that after it was made, so that the
+    /// others have a link with the validator before it acts.
+    pub since: Epoch,
+    /// The key of its votes.
+    pub vote_key: VoteKey,
+    /// Where it can be reached.
+    pub address: BondAddress,
+    /// What people call it.
+    pub name: BondName,
+}
+
+/// What a transfer to [`REGISTRY`] does. Its amount is the stake that is added, and is zero for all
+/// others but `Bond` and `AddStake`.
+///
+/// Encoded as a memo: version 1, a tag, the fields.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Operation {
+    /// Makes the sender's bond with the transfer's amount as stake. Tag 0.
+    Bond {
+        vote_key: VoteKey,
+        possession: Possession,
+        address: BondAddress,
+        name: BondName,
+    },
+    /// Adds the transfer's amount to the stake. Tag 1.
+    AddStake,
+    /// Takes this much out of the stake; it is held for some epochs. Tag 2.
+    Unbond { stake: u64 },
+    /// Moves what is no longer held back to the balance. Tag 3.
+    Withdraw,
+    /// Replaces the vote key. Tag 4.
+    RotateKey {
+        vote_key: VoteKey,
+        possession: Possession,
+    },
+    /// Replaces the address and the name. Tag 5.
+    Describe {
+        address: BondAddress,
+        name: BondName,
+    },
+}
+
+/// What operations are checked with.
+#[derive(Clone, Debug)]
+pub struct RegistryContext<'a> {
+    /// The rules; `None` if the chain has no registry.
+    pub rules: Option<&'a RegistryRules>,
+    /// The chain's name, which proofs of possession are bound to.
+    pub chain_name: &'a str,
+    /// The epoch of the block.
+    pub epoch: Epoch,
+}
+
+impl Operation {
+    /// Reads the operation in a memo.
+    ///
+    /// # Errors
+    ///
+    /// If the memo is not exactly one operation.
+    pub fn from_memo(memo: &[u8]) -> Result<Self, Error> {
+        Self::decode(Copying(memo))
+    }
+
+    /// A short name for people and programs.
+    pub fn name(&self) -> &'static str {
+        match self {
+            Self::Bond { .. } => "bond",
+            Self::AddStake => "add_stake",
+            Self::Unbond { .. } => "unbond",
+            Self::Withdraw => "withdraw",
+            Self::RotateKey { .. } => "rotate_key",
+            Self::Describe { .. } => "describe",
+        }
+    }
+
+    fn takes_amount(&self) -> bool {
+        matches!(self, Self::Bond { .. } | Self::AddStake)
+    }
+
+    /// Applies the operation to its sender's account, which has paid the fee.
+    ///
+    /// # Errors
+    ///
+    /// Why it is refused. The account is then as it was.
+    pub fn apply(
+        &self,
+        context: &RegistryContext<'_>,
+        sender: &Identity,
+        amount: u64,
+        account: &mut Account,
+    ) -> Result<(), Failure> {
+        let rules = context.rules.ok_or(Failure::NoRegistry)?;
+        if amount > 0 && !self.takes_amount() {
+            return Err(Failure::BadOperation);
+        }
+        let balance = account.balance.checked_sub(amount);
+        let balance = balance.ok_or(Failure::InsufficientBalance)?;
+        let mut after = match (self, &account.bond) {
+            (Self::Bond { .. }, Some(_)) => return Err(Failure::AlreadyBonded),
+            (Self::Bond { .. }, None) => None,
+            (_, None) => return Err(Failure::NotBonded),
+            (_, Some(bond)) => Some(Bond::clone(bond)),
+        };
+        let mut returned = 0;
+        match (self, &mut after) {
+            (
+                Self::Bond {
+                    vote_key,
+                    possession,
+                    address,
+                    name,
+                },
+                _,
+            ) => {
+                if amount < rules.min_stake {
+                    return Err(Failure::StakeTooSmall);
+                }
+                context.verify(sender, vote_key, possession)?;
+                after = Some(Bond {
+                    identity: *sender,
+                    stake: amount,
+                    leaving: 0,
+                    leaves_at: Epoch(0),
+                    since: context.epoch.next(),
+                    vote_key: *vote_key,
+                    address: address.clone(),
+                    name: name.clone(),
+                });
+            }
+            (Self::AddStake, Some(bond)) => {
+                // Cannot overflow: the supply fits in 64 bits.
+                bond.stake = bond.stake.saturating_add(amount);
+                if amount == 0 || bond.stake < rules.min_stake {
+                    return Err(Failure::StakeTooSmall);
+                }
+            }
+            (Self::Unbond { stake }, Some(bond)) => {
+                let rest = bond.stake.checked_sub(*stake);
+                let rest = rest.ok_or(Failure::StakeTooSmall)?;
+                if *stake == 0 || (rest > 0 && rest < rules.min_stake) {
+                    return Err(Failure::StakeTooSmall);
+                }
+                bond.stake = rest;
+                bond.leaving = bond.leaving.saturating_add(*stake);
+                bond.leaves_at = Epoch(context.epoch.0.saturating_add(rules.unbond_epochs));
+            }
+            (Self::Withdraw, Some(bond)) => {
+                if bond.leaving == 0 || context.epoch < bond.leaves_at {
+                    return Err(Failure::NothingToWithdraw);
+                }
+                returned = std::mem::take(&mut bond.leaving);
+                if bond.stake == 0 {
+                    after = None;
+                }
+            }
+            (
+                Self::RotateKey {
+                    vote_key,
+                    possession,
+                },
+                Some(bond),
+            ) => {
+                context.verify(sender, vote_key, possession)?;
+                bond.vote_key = *vote_key;
+            }
+            (Self::Describe { address, name }, Some(bond)) => {
+                bond.address = address.clone();
+                bond.name = name.clone();
+            }
+            (_, None) => return Err(Failure::NotBonded),
+        }
+        account.balance = balance.saturating_add(returned);
+        account.bond = after.map(Box::new);
+        Ok(())
+    }
+}
+
+impl RegistryContext<'_> {
+    fn verify(
+        &self,
+        sender: &Identity,
+        key: &VoteKey,
+        possession: &Possession,
+    ) -> Result<(), Failure> {
+        let member = AggregateMember {
+            identity: sender.0,
+            key: key.0,
+            possession: possession.0,
+        };
+        match member.is_proven(self.chain_name) {
+            true => Ok(()),
+            false => Err(Failure::BadPossession),
+        }
+    }
+}
+
+impl Bond {
+    /// The stake that counts and what is still held.
+    pub fn total(&self) -> u64 {
+        self.stake.saturating_add(self.leaving)
+    }
+}
+
+impl<const MAX: usize> Label<MAX> {
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+/// A text that is no label.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("at most {max} printable ASCII characters without spaces, not {text:?}")]
+pub struct LabelError {
+    text: String,
+    max: usize,
+}
+
+impl<const MAX: usize> FromStr for Label<MAX> {
+    type Err = LabelError;
+
+    fn from_str(text: &str) -> Result<Self, LabelError> {
+        match text.len() <= MAX && text.bytes().all(|byte| byte.is_ascii_graphic()) {
+            true => Ok(Self(text.into())),
+            false => Err(LabelError {
+                text: text.chars().take(2 * MAX).collect(),
+                max: MAX,
+            }),
+        }
+    }
+}
+
+impl<const MAX: usize> fmt::Debug for Label<MAX> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Debug::fmt(&self.0, f)
+    }
+}
+
+impl<const MAX: usize> fmt::Display for Label<MAX> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl<'de, const MAX: usize> Deserialize<'de> for Label<MAX> {
+    fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let text = String::deserialize(deserializer)?;
+        text.parse().map_err(serde::de::Error::custom)
+    }
+}
+
+impl<const MAX: usize> EncodeSize for Label<MAX> {
+    fn encode_size(&self) -> usize {
+        1 + self.0.len()
+    }
+}
+
+impl<const MAX: usize> Write for Label<MAX> {
+    fn write(&self, buffer: &mut impl BufMut) {
+        buffer.put_u8(u8::try_from(self.0.len()).expect("labels are short"));
+        buffer.put_slice(self.0.as_bytes());
+    }
+}
+
+impl<const MAX: usize> Read for Label<MAX> {
+    type Cfg = ();
+
+    fn read_cfg(buffer: &mut impl Buf, _: &()) -> Result<Self, Error> {
+        let length = usize::from(u8::read(buffer)?);
+        if length > MAX {
+            return Err(Error::InvalidLength(length));
+        }
+        if buffer.remaining() < length {
+            return Err(Error::EndOfBuffer);
+        }
+        let mut bytes = vec![0; length];
+        buffer.copy_to_slice(&mut bytes);
+        let invalid = Error::Invalid("label", "not printable ASCII");
+        let Ok(text) = String::from_utf8(bytes) else {
+            return Err(invalid);
+        };
+        text.parse().map_err(|_| invalid)
+    }
+}
+
+macro_rules! point {
+    ($type:ident, $bytes:literal) => {
+        impl fmt::Debug for $type {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                fmt::Display::fmt(self, f)
+            }
+        }
+
+        impl fmt::Display for $type {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str(&hex::encode(self.0))
+            }
+        }
+
+        impl FromStr for $type {
+            type Err = hex::FromHexError;
+
+            fn from_str(text: &str) -> Result<Self, hex::FromHexError> {
+                let mut bytes = [0; $bytes];
+                hex::decode_to_slice(text, &mut bytes).map(|()| Self(bytes))
+            }
+        }
+
+        impl Serialize for $type {
+            fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+                serializer.collect_str(self)
+            }
+        }
+
+        impl<'de> Deserialize<'de> for $type {
+            fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+                let text = String::deserialize(deserializer)?;
+                text.parse().map_err(|_| {
+                    serde::de::Error::custom(concat!(
+                        stringify!($bytes),
+                        " bytes in hexadecimal are expected"
+                    ))
+                })
+            }
+        }
+
+        impl FixedSize for $type {
+            const SIZE: usize = $bytes;
+        }
+
+        impl Write for $type {
+            fn write(&self, buffer: &mut impl BufMut) {
+                buffer.put_slice(&self.0);
+            }
+        }
+
+        impl Read for $type {
+            type Cfg = ();
+
+            fn read_cfg(buffer: &mut impl Buf, _: &()) -> Result<Self, Error> {
+                Ok(Self(<[u8; $bytes]>::read(buffer)?))
+            }
+        }
+    };
+}
+point!(VoteKey, 96);
+point!(Possession, 48);
+
+struct BondNumbers {
+    identity: Identity,
+    stake: u64,
+    leaving: u64,
+    leaves_at: Epoch,
+    since: Epoch,
+    vote_key: VoteKey,
+}
+
+fixed_codec!(BondNumbers {
+    identity: Identity,
+    stake: u64,
+    leaving: u64,
+    leaves_at: Epoch,
+    since: Epoch,
+    vote_key: VoteKey,
+});
+
+impl EncodeSize for Bond {
+    fn encode_size(&self) -> usize {
+        BondNumbers::SIZE + self.address.encode_size() + self.name.encode_size()
+    }
+}
+
+impl Write for Bond {
+    fn write(&self, buffer: &mut impl BufMut) {
+        BondNumbers {
+            identity: self.identity,
+            stake: self.stake,
+            leaving: self.leaving,
+            leaves_at: self.leaves_at,
+            since: self.since,
+            vote_key: self.vote_key,
+        }
+        .write(buffer);
+        self.address.write(buffer);
+        self.name.write(buffer);
+    }
+}
+
+impl Read for Bond {
+    type Cfg = ();
+
+    fn read_cfg(buffer: &mut impl Buf, _: &()) -> Result<Self, Error> {
+        let numbers = BondNumbers::read(buffer)?;
+        Ok(Self {
+            identity: numbers.identity,
+            stake: numbers.stake,
+            leaving: numbers.leaving,
+            leaves_at: numbers.leaves_at,
+            since: numbers.since,
+            vote_key: numbers.vote_key,
+            address: BondAddress::read(buffer)?,
+            name: BondName::read(buffer)?,
+        })
+    }
+}
+
+impl EncodeSize for Operation {
+    fn encode_size(&self) -> usize {
+        2 + match self {
+            Self::Bond { address, name, .. } => {
+                VoteKey::SIZE + Possession::SIZE + address.encode_size() + name.encode_size()
+            }
+            Self::AddStake | Self::Withdraw => 0,
+            Self::Unbond { .. } => u64::SIZE,
+            Self::RotateKey { .. } => VoteKey::SIZE + Possession::SIZE,
+            Self::Describe { address, name } => address.encode_size() + name.encode_size(),
+        }
+    }
+}
+
+impl Write for Operation {
+    fn write(&self, buffer: &mut impl BufMut) {
+        OPERATION_VERSION.write(buffer);
+        match self {
+            Self::Bond {
+                vote_key,
+                possession,
+                address,
+                name,
+            } => {
+                0_u8.write(buffer);
+                vote_key.write(buffer);
+                possession.write(buffer);
+                address.write(buffer);
+                name.write(buffer);
+            }
+            Self::AddStake => 1_u8.write(buffer),
+            Self::Unbond { stake } => {
+                2_u8.write(buffer);
+                stake.write(buffer);
+            }
+            Self::Withdraw => 3_u8.write(buffer),
+            Self::RotateKey {
+                vote_key,
+                possession,
+            } => {
+                4_u8.write(buffer);
+                vote_key.write(buffer);
+                possession.write(buffer);
+            }
+            Self::Describe { address, name } => {
+                5_u8.write(buffer);
+                address.write(buffer);
+                name.write(buffer);
+            }
+        }
+    }
+}
+
+impl Read for Operation {
+    type Cfg = ();
+
+    fn read_cfg(buffer: &mut impl Buf, _: &()) -> Result<Self, Error> {
+        read_version(buffer, OPERATION_VERSION, "operation")?;
+        Ok(match u8::read(buffer)? {
+            0 => Self::Bond {
+                vote_key: VoteKey::read(buffer)?,
+                possession: Possession::read(buffer)?,
+                address: BondAddress::read(buffer)?,
+                name: BondName::read(buffer)?,
+            },
+            1 => Self::AddStake,
+            2 => Self::Unbond {
+                stake: u64::read(buffer)?,
+            },
+            3 => Self::Withdraw,
+            4 => Self::RotateKey {
+                vote_key: VoteKey::read(buffer)?,
+                possession: Possession::read(buffer)?,
+            },
+            5 => Self::Describe {
+                address: BondAddress::read(buffer)?,
+                name: BondName::read(buffer)?,
+            },
+            other => return Err(Error::InvalidEnum(other)),
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use commonware_codec::Encode;
+    use quorate_crypto::bls::VoteSecret;
+    use rand::SeedableRng as _;
+
+    const RULES: RegistryRules = RegistryRules {
+        min_stake: 100,
+        max_validators: 7,
+        unbond_epochs: 2,
+    };
+    const OWNER: Identity = Identity([7; 32]);
+    const CHAIN: &str = "test";
+
+    fn context(epoch: u64) -> RegistryContext<'static> {
+        RegistryContext {
+            rules: Some(&RULES),
+            chain_name: CHAIN,
+            epoch: Epoch(epoch),
+        }
+    }
+
+    fn secret(seed: u64) -> VoteSecret {
+        VoteSecret::random(rand::rngs::StdRng::seed_from_u64(seed))
+    }
+
+    fn keys(secret: &VoteSecret, chain: &str, identity: &Identity) -> (VoteKey, Possession) {
+        let possession = secret.prove_possession(chain, &identity.0);
+        (VoteKey(secret.public_key()), Possession(possession))
+    }
+
+    fn bond() -> Operation {
+        let (vote_key, possession) = keys(&secret(1), CHAIN, &OWNER);
+        Operation::Bond {
+            vote_key,
+            possession,
+            address: "host:9000".parse().expect("short"),
+            name: "one".parse().expect("short"),
+        }
+    }
+
+    fn rotation(secret: &VoteSecret, chain: &str, identity: &Identity) -> Operation {
+        let (vote_key, possession) = keys(secret, chain, identity);
+        Operation::RotateKey {
+            vote_key,
+            possession,
+        }
+    }
+
+    fn bonded(stake: u64) -> Account {
+        let mut account = Account::plain(3, 1_000);
+        let applied = bond().apply(&context(0), &OWNER, stake, &mut account);
+        applied.expect("enough stake");
+        account
+    }
+
+    fn total(account: &Account) -> u64 {
+        account.balance + account.bond.as_ref().map_or(0, |bond| bond.total())
+    }
+
+    /// A refused operation changes nothing.
+    fn refusal(
+        operation: &Operation,
+        context: &RegistryContext<'_>,
+        amount: u64,
+        account: &Account,
+    ) -> Option<Failure> {
+        let mut after = account.clone();
+        let refused = operation.apply(context, &OWNER, amount, &mut after).err();
+        assert!(refused.is_none() || after == *account);
+        refused
+    }
+
+    #[test]
+    fn a_bond_takes_stake_from_the_balance_and_gives_it_back_after_the_delay() {
+        let mut account = bonded(400);
+        assert_eq!((account.balance, total(&account)), (600, 1_000));
+        let bond = account.bond.clone().expect("bonded");
+        assert_eq!((bond.identity, bond.stake), (OWNER, 400));
+        let apply = |operation: Operation, epoch, amount, account: &mut Account| {
+            let applied = operation.apply(&context(epoch), &OWNER, amount, account);
+            assert_eq!(total(account), 1_000, "{operation:?}");
+            applied
+        };
+        apply(Operation::AddStake, 1, 100, &mut account).expect("there is money");
+        apply(Operation::Unbond { stake: 400 }, 1, 0, &mut account).expect("100 are left");
+        let bond = account.bond.clone().expect("bonded");
+        assert_eq!(
+            (bond.stake, bond.leaving, bond.leaves_at),
+            (100, 400, Epoch(3))
+        );
+        let early = apply(Operation::Withdraw, 2, 0, &mut account);
+        assert_eq!(early, Err(Failure::NothingToWithdraw));
+        apply(Operation::Withdraw, 3, 0, &mut account).expect("the delay is over");
+        assert_eq!(account.balance, 900);
+        apply(Operation::Unbond { stake: 100 }, 3, 0, &mut account).expect("all of it");
+        assert!(account.bond.is_some(), "held until it is withdrawn");
+        apply(Operation::Withdraw, 5, 0, &mut account).expect("the delay is over");
+        assert_eq!(account, Account::plain(3, 1_000));
+    }
+
+    #[test]
+    fn a_second_unbond_holds_all_for_the_whole_delay() {
+        let mut account = bonded(500);
+        for epoch in [1, 2] {
+            let unbond = Operation::Unbond { stake: 100 };
+            let applied = unbond.apply(&context(epoch), &OWNER, 0, &mut account);
+            applied.expect("enough is left");
+        }
+        let early = Operation::Withdraw.apply(&context(3), &OWNER, 0, &mut account);
+        assert_eq!(early, Err(Failure::NothingToWithdraw));
+    }
+
+    #[test]
+    fn each_rule_refuses_by_its_name() {
+        let plain = Account::plain(0, 1_000);
+        let with = bonded(400);
+        let now = context(0);
+        let none = RegistryContext {
+            rules: None,
+            ..context(0)
+        };
+        let is = |operation: &Operation, context: &_, amount, account: &Account, why| {
+            assert_eq!(
+                refusal(operation, context, amount, account),
+                Some(why),
+                "{operation:?}"
+            );
+        };
+        is(&bond(), &none, 400, &plain, Failure::NoRegistry);
+        is(&bond(), &now, 99, &plain, Failure::StakeTooSmall);
+        is(&bond(), &now, 1_001, &plain, Failure::InsufficientBalance);
+        is(&bond(), &now, 400, &with, Failure::AlreadyBonded);
+        for operation in [
+            Operation::AddStake,
+            Operation::Unbond { stake: 1 },
+            Operation::Withdraw,
+            rotation(&secret(2), CHAIN, &OWNER),
+        ] {
+            is(&operation, &now, 0, &plain, Failure::NotBonded);
+        }
+        is(&Operation::Withdraw, &now, 1, &with, Failure::BadOperation);
+        is(&Operation::AddStake, &now, 0, &with, Failure::StakeTooSmall);
+        for stake in [0, 301, 401, u64::MAX] {
+            is(
+                &Operation::Unbond { stake },
+                &now,
+                0,
+                &with,
+                Failure::StakeTooSmall,
+            );
+        }
+        is(
+            &Operation::Withdraw,
+            &now,
+            0,
+            &with,
+            Failure::NothingToWithdraw,
+        );
+        for (chain, identity) in [("other", OWNER), (CHAIN, Identity([8; 32]))] {
+            let foreign = rotation(&secret(2), chain, &identity);
+            is(&foreign, &now, 0, &with, Failure::BadPossession);
+        }
+        let own = rotation(&secret(2), CHAIN, &OWNER);
+        assert_eq!(refusal(&own, &now, 0, &with), None);
+    }
+
+    #[test]
+    fn operations_and_bonds_have_one_encoding_and_hostile_bytes_none() {
+        let longest = Bond {
+            identity: OWNER,
+            stake: u64::MAX,
+            leaving: u64::MAX,
+            leaves_at: Epoch(u64::MAX),
+            since: Epoch(u64::MAX),
+            vote_key: VoteKey([9; 96]),
+            address: "a".repeat(MAX_BOND_ADDRESS_BYTES).parse().expect("fits"),
+            name: "n".repeat(MAX_BOND_NAME_BYTES).parse().expect("fits"),
+        };
+        let mut account = Account::plain(1, 2);
+        account.bond = Some(Box::new(longest));
+        let bytes = account.encode();
+        assert_eq!(bytes.len(), 251);
+        assert_eq!(Account::decode(bytes).expect("its own encoding"), account);
+        for operation in [
+            bond(),
+            Operation::AddStake,
+            Operation::Unbond { stake: 5 },
+            Operation::Withdraw,
+            rotation(&secret(2), CHAIN, &OWNER),
+            Operation::Describe {
+                address: BondAddress::default(),
+                name: "n".parse().expect("short"),
+            },
+        ] {
+            let bytes = operation.encode();
+            assert_eq!(bytes.len(), operation.encode_size());
+            let read = Operation::from_memo(&bytes).expect("its own encoding");
+            assert_eq!(read, operation);
+            for cut in 0..bytes.len() {
+                assert!(Operation::from_memo(&bytes[..cut]).is_err());
+            }
+            assert!(Operation::from_memo(&[&bytes[..], &[0]].concat()).is_err());
+        }
+        assert!(Operation::from_memo(&[1, 6]).is_err());
+        assert!("with space".parse::<BondName>().is_err());
+        assert!(
+            "x".repeat(MAX_BOND_NAME_BYTES + 1)
+                .parse::<BondName>()
+                .is_err()
+        );
+    }
+}
