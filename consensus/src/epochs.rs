@@ -47,8 +47,8 @@ impl Engine {
         self.tip().height >= self.last_height()
     }
 
-    /// Whether the epoch is over, and is known to be followed by one with the same validators, so that this engine goes on
-    /// with it.
+    /// Whether the epoch is over, and is known to be followed by one with the same validators, so that
+    /// this engine goes on with it.
     pub(crate) fn may_cross(&self) -> bool {
         // R31
         self.epoch_is_over() && self.config.committees.succession(self.epoch()) == Succession::Stays

@@ -163,8 +163,8 @@ pub struct Store {
 }
 
 impl Store {
-    /// Waits until no other handle to the database and no snapshot of it is left, and closes it. Returns whether that came
-    /// in time.
+    /// Waits until no other handle to the database and no snapshot of it is left, and closes it.
+    /// Returns whether that came in time.
     ///
     /// A process that ends while another thread reads or closes the database is aborted: RocksDB's
     /// global state is gone before its last user is.

@@ -58,7 +58,7 @@ pub const MAX_BOND_NAME_BYTES: usize = 24;
 pub const MIN_REGISTERED_VALIDATORS: usize = 4;
 
 /// Shortest epochs of a chain with a registry, in blocks. Half an epoch must suffice to execute the block
-/// that fixes the next validators, or the last block has to wait for that.
+/// that fixes the next validators, or they stay for another epoch.
 pub const MIN_REGISTERED_EPOCH_BLOCKS: u64 = 16;
 
 /// Most bonds of a chain: the least stake is such a part of the supply.
