@@ -153,11 +153,7 @@ fn check_port(config: &NodeConfig) -> anyhow::Result<()> {
     let listen = config.p2p.listen;
     std::net::TcpListener::bind(listen)
         .map(drop)
-        .map_err(|source| match source.kind() {
-            std::io::ErrorKind::AddrInUse => quorate_p2p::Error::AddressInUse { listen },
-            _ => quorate_p2p::Error::Listen { listen, source },
-        })
-        .map_err(anyhow::Error::from)
+        .map_err(|source| quorate_p2p::Error::of_listening(listen, source).into())
 }
 
 /// What runs.

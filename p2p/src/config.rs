@@ -92,6 +92,16 @@ pub enum Error {
     Stopped,
 }
 
+impl Error {
+    /// Why this address cannot be listened on.
+    pub fn of_listening(listen: SocketAddr, source: io::Error) -> Self {
+        match source.kind() {
+            io::ErrorKind::AddrInUse => Self::AddressInUse { listen },
+            _ => Self::Listen { listen, source },
+        }
+    }
+}
+
 /// A configured peer with its decoded key.
 pub(crate) struct KnownPeer {
     pub(crate) identity: Identity,

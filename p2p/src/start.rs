@@ -28,7 +28,6 @@ use quorate_lanes::{LANES, Lane};
 use std::{
     convert::Infallible,
     future::poll_fn,
-    io,
     net::SocketAddr,
     num::{NonZeroU32, NonZeroUsize},
     pin::Pin,
@@ -120,10 +119,7 @@ pub async fn start(
     let listen = config.listen;
     let listener = TcpListener::bind(listen)
         .await
-        .map_err(|source| match source.kind() {
-            io::ErrorKind::AddrInUse => Error::AddressInUse { listen },
-            _ => Error::Listen { listen, source },
-        })?;
+        .map_err(|source| Error::of_listening(listen, source))?;
     start_on(context, listener, config, inbound, registry).await
 }
 

@@ -7,7 +7,7 @@ use crate::{
 use quorate_crypto::Identity;
 use std::{
     collections::BTreeMap,
-    sync::{Arc, PoisonError, RwLock},
+    sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard},
 };
 
 /// The committee of every epoch. All parts of a process share one value and ask it by epoch.
@@ -117,14 +117,14 @@ impl Committees {
         })
     }
 
-    fn with<T>(&self, epoch: Epoch, read: impl FnOnce(&Committee) -> T) -> T {
+    fn with<T>(&self, epoch: Epoch, look: impl FnOnce(&Committee) -> T) -> T {
         let Some(sets) = &self.sets else {
-            return read(&self.known);
+            return look(&self.known);
         };
-        let sets = sets.read().unwrap_or_else(PoisonError::into_inner);
+        let sets = read(sets);
         match sets.at(epoch) {
-            Some((_, committee)) => read(committee),
-            None => read(&self.known),
+            Some((_, committee)) => look(committee),
+            None => look(&self.known),
         }
     }
 
@@ -136,7 +136,7 @@ impl Committees {
     /// The set of an epoch, if it is fixed, and this is a chain with a registry.
     pub fn set(&self, epoch: Epoch) -> Option<ValidatorSet> {
         let sets = self.sets.as_ref()?;
-        let sets = sets.read().unwrap_or_else(PoisonError::into_inner);
+        let sets = read(sets);
         let (set, _) = sets.at(epoch).filter(|_| epoch <= sets.fixed_to)?;
         Some(ValidatorSet::clone(set).of_epoch(epoch))
     }
@@ -147,7 +147,7 @@ impl Committees {
         let (Some(sets), Ok(committee)) = (&self.sets, set.committee()) else {
             return;
         };
-        let mut sets = sets.write().unwrap_or_else(PoisonError::into_inner);
+        let mut sets = write(sets);
         if set.epoch != sets.fixed_to.next() {
             return;
         }
@@ -166,7 +166,7 @@ impl Committees {
         let Some(sets) = &self.sets else {
             return false;
         };
-        let sets = sets.read().unwrap_or_else(PoisonError::into_inner);
+        let sets = read(sets);
         (sets.at(sets.fixed_to)).is_some_and(|(last, _)| last.members() == set.members())
     }
 
@@ -175,7 +175,7 @@ impl Committees {
         let Some(sets) = &self.sets else {
             return;
         };
-        let mut sets = sets.write().unwrap_or_else(PoisonError::into_inner);
+        let mut sets = write(sets);
         let stays = match (sets.at(epoch), sets.at(epoch.next())) {
             (Some((now, _)), Some((next, _))) => next.is_reached_as(now),
             _ => false,
@@ -190,7 +190,7 @@ impl Committees {
         let (Some(sets), Ok(committee)) = (&self.sets, set.committee()) else {
             return;
         };
-        let mut sets = sets.write().unwrap_or_else(PoisonError::into_inner);
+        let mut sets = write(sets);
         if set.epoch == sets.fixed_to {
             let epoch = set.epoch;
             sets.by_epoch.insert(epoch, (Arc::new(set), committee));
@@ -202,7 +202,7 @@ impl Committees {
         let Some(sets) = &self.sets else {
             return Succession::Stays;
         };
-        let sets = sets.read().unwrap_or_else(PoisonError::into_inner);
+        let sets = read(sets);
         match sets.closed {
             Some((closed, true)) if closed >= epoch => Succession::Changes,
             Some((closed, false)) if closed >= epoch => Succession::Stays,
@@ -216,7 +216,7 @@ impl Committees {
         let Some(sets) = &self.sets else {
             return true;
         };
-        let sets = sets.read().unwrap_or_else(PoisonError::into_inner);
+        let sets = read(sets);
         let mut until = sets.by_epoch.range(..=epoch).map(|(_, (set, _))| set);
         until.any(|set| set.members().iter().any(|member| member.vote_key == *key))
     }
@@ -226,7 +226,7 @@ impl Committees {
         let Some(sets) = &self.sets else {
             return Epoch(0);
         };
-        let sets = sets.read().unwrap_or_else(PoisonError::into_inner);
+        let sets = read(sets);
         let mut seats = sets.by_epoch.iter();
         let first = seats.find(|(_, (_, committee))| committee.place(identity).is_some());
         first.map_or(Epoch(0), |(epoch, _)| *epoch)
@@ -237,7 +237,7 @@ impl Committees {
         let Some(sets) = &self.sets else {
             return true;
         };
-        epoch <= sets.read().unwrap_or_else(PoisonError::into_inner).fixed_to
+        epoch <= read(sets).fixed_to
     }
 
     /// Whether the validators and keys of an epoch are those of [`Self::known`], so that signatures of
@@ -246,12 +246,23 @@ impl Committees {
         let Some(sets) = &self.sets else {
             return true;
         };
-        let sets = sets.read().unwrap_or_else(PoisonError::into_inner);
+        let sets = read(sets);
         match (sets.at(epoch), sets.at(self.known.epoch())) {
-            (Some((then, _)), Some((now, _))) => epoch <= sets.fixed_to && then.votes_as(now),
+            (Some((then, _)), Some((now, _))) => {
+                epoch <= sets.fixed_to && (Arc::ptr_eq(then, now) || then.votes_as(now))
+            }
             _ => false,
         }
     }
+}
+
+/// No panic can leave the sets half-changed, so poisoning means nothing here.
+fn read(sets: &RwLock<Sets>) -> RwLockReadGuard<'_, Sets> {
+    sets.read().unwrap_or_else(PoisonError::into_inner)
+}
+
+fn write(sets: &RwLock<Sets>) -> RwLockWriteGuard<'_, Sets> {
+    sets.write().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl Sets {

@@ -119,13 +119,7 @@ impl Scheme {
     /// Unless every key is a point of G2, the keys are distinct, and each comes with a proof of
     /// possession that names the chain and the member's identity; see [`KeyError`].
     pub fn aggregate(chain_name: &str, members: &[AggregateMember]) -> Result<Self, KeyError> {
-        let aggregate = Aggregate::new(chain_name, members)?;
-        let validators = aggregate.keys.len() as u32;
-        Ok(Self(Arc::new(Inner {
-            validators,
-            quorum: super::keys::quorum(validators),
-            keys: Keys::Aggregate(aggregate),
-        })))
+        Ok(Self::of_aggregate(Aggregate::new(chain_name, members)?))
     }
 
     /// The aggregate scheme with these keys, whose possession was proven before: to whoever wrote
@@ -135,13 +129,16 @@ impl Scheme {
     ///
     /// Unless every key is a point of G2, and the keys are distinct; see [`KeyError`].
     pub fn aggregate_of_proven(keys: &[[u8; 96]]) -> Result<Self, KeyError> {
-        let aggregate = Aggregate::of_proven(keys)?;
+        Ok(Self::of_aggregate(Aggregate::of_proven(keys)?))
+    }
+
+    fn of_aggregate(aggregate: Aggregate) -> Self {
         let validators = aggregate.keys.len() as u32;
-        Ok(Self(Arc::new(Inner {
+        Self(Arc::new(Inner {
             validators,
             quorum: super::keys::quorum(validators),
             keys: Keys::Aggregate(aggregate),
-        })))
+        }))
     }
 
     /// Which scheme this is.

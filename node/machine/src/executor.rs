@@ -399,9 +399,7 @@ impl Executor {
         // forbid such a block: execution follows finality, and that may need it.
         let kept = self.rules.keeps_set(header);
         if kept {
-            let acting = self.committees.set(header.epoch);
-            let acting = acting.context("the validators of the epoch are not known")?;
-            set = Some(acting.of_epoch(header.epoch.next()));
+            set = Some(self.acting(header.epoch)?.of_epoch(header.epoch.next()));
         }
         let undo = Undo::of(&execution.before, &absent);
         self.accounts.will_change(block.height(), execution.before);
@@ -441,6 +439,12 @@ impl Executor {
         Ok((executed, finalized))
     }
 
+    /// The validators of an epoch.
+    fn acting(&self, epoch: Epoch) -> anyhow::Result<ValidatorSet> {
+        let acting = self.committees.set(epoch);
+        acting.context("the validators of the epoch are not known")
+    }
+
     /// The validators of the epoch after this one, given the accounts that the block has changed.
     fn next_set(
         &self,
@@ -448,8 +452,7 @@ impl Executor {
         changed: &BTreeMap<Identity, Account>,
     ) -> anyhow::Result<ValidatorSet> {
         let rules = self.rules.registry().context("only with a registry")?;
-        let acting = self.committees.set(epoch);
-        let acting = acting.context("the validators of the epoch are not known")?;
+        let acting = self.acting(epoch)?;
         let mut bonds = self.store.bonds()?;
         for (identity, account) in changed {
             match &account.bond {

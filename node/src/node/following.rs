@@ -29,7 +29,7 @@ use quorate_machine::{
 };
 use quorate_p2p::Inbound;
 use quorate_storage::{
-    store::Store,
+    store::{Store, StoredTip},
     tree::{TableRows, Tree},
 };
 use quorate_types::{Committees, Succession};
@@ -214,16 +214,16 @@ struct Borders {
 }
 
 impl Borders {
-    /// Whether the newest block has just been made.
-    fn is_in_step(&self) -> bool {
-        let newest = self.store.tip().block;
-        newest.is_some_and(|block| now_ms() < block.header().timestamp_ms + IN_STEP_MS)
-    }
-
     fn are_crossed(&self) -> bool {
         let epoch = self.committees.known().epoch();
         self.committees.succession(epoch) == Succession::Changes
     }
+}
+
+/// Whether the newest block has just been made.
+fn is_in_step(tip: &StoredTip) -> bool {
+    let newest = tip.block.as_ref();
+    newest.is_some_and(|block| now_ms() < block.header().timestamp_ms.saturating_add(IN_STEP_MS))
 }
 
 /// Follows until told to end (`None`), until the state of a recent block has to be fetched, or until the
@@ -250,13 +250,14 @@ fn run(
         if follower.wants_state() && !borders.committees.can_change() {
             return Ok(Some(Ended::FarBehind));
         }
-        let height = borders.store.tip().height;
-        if height > newest.0 {
-            newest = (height, Instant::now());
-        }
-        let is_idle = newest.1.elapsed() >= NOTHING_NEWER;
-        if borders.has_seat && (is_idle || borders.is_in_step()) {
-            return Ok(Some(Ended::InStep));
+        if borders.has_seat {
+            let tip = borders.store.tip();
+            if tip.height > newest.0 {
+                newest = (tip.height, Instant::now());
+            }
+            if newest.1.elapsed() >= NOTHING_NEWER || is_in_step(&tip) {
+                return Ok(Some(Ended::InStep));
+            }
         }
         if borders.are_crossed() {
             // With a seat in the next epoch it goes on following until it is in step: epochs that others

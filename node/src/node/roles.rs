@@ -4,7 +4,7 @@
 //! registry, the state says who validates in an epoch, and the node's parts are assembled for that epoch.
 //! A validator without a seat follows the chain until it has one.
 
-use super::{Node, durable::open_store};
+use super::{Node, STOP_LIMIT, durable::open_store};
 use crate::{
     config::{NodeConfig, ValidatorConfig},
     owner::{self, Owner},
@@ -30,9 +30,6 @@ const OLD_MS: u64 = 10_000;
 /// not be.
 const LOOK_INTERVAL: Duration = Duration::from_secs(1);
 const ALONE_FOR: u32 = 15;
-
-/// How long the database may take to close.
-const CLOSE_LIMIT: Duration = Duration::from_secs(10);
 
 /// A node with all that it takes part with.
 pub(super) enum Role {
@@ -182,7 +179,7 @@ fn read_registry(config: &NodeConfig) -> anyhow::Result<(Committees, Roster, Opt
         let roster = quorate_types::roster(&store.bonds()?);
         Ok((committees, roster, newest_ms))
     });
-    if !store.close(CLOSE_LIMIT) {
+    if !store.close(STOP_LIMIT) {
         warn!("the database is still in use");
     }
     read

@@ -133,26 +133,12 @@ impl FollowerInlet {
             | Head::Inquiry
             | Head::Standing
             | Head::SnapshotReply
-            | Head::ChunkReply
-                if self.changes =>
-            {
-                return Err(Refusal::UnknownKind);
+            | Head::ChunkReply => {
+                return Err(match self.changes {
+                    true => Refusal::UnknownKind,
+                    false => Refusal::Fault(Fault::Misdirected),
+                });
             }
-            Head::Proposal { .. }
-            | Head::Vote
-            | Head::Certificate
-            | Head::BlockReply { .. }
-            | Head::RangeReply { .. }
-            | Head::CertificateRequest
-            | Head::Status
-            | Head::Evidence
-            | Head::Apart
-            | Head::Relayed { .. }
-            | Head::Pruned { .. }
-            | Head::Inquiry
-            | Head::Standing
-            | Head::SnapshotReply
-            | Head::ChunkReply => return Err(Refusal::Fault(Fault::Misdirected)),
             Head::Unknown { .. } => return Err(Refusal::UnknownKind),
         };
         paid.then_some(()).ok_or(Refusal::TooMany)
