@@ -384,7 +384,9 @@ impl Engine {
             | Message::SnapshotReply(_)
             | Message::ChunkRequest(_)
             | Message::ChunkReply { .. }
-            | Message::FollowRequest(_) => {
+            | Message::FollowRequest(_)
+            | Message::HandoverRequest(_)
+            | Message::HandoverReply { .. } => {
                 step.drop(from, DropReason::NotForEngine);
             }
         }

@@ -154,6 +154,7 @@ fn routes() -> (Router<App>, utoipa::openapi::OpenApi) {
         .routes(routes!(views::one))
         .routes(routes!(validators::list))
         .routes(routes!(validators::one))
+        .routes(routes!(validators::handovers))
         .routes(routes!(chain::status))
         .routes(routes!(chain::stats))
         .routes(routes!(chain::history))

@@ -97,8 +97,16 @@ async fn first_range(
         match upstream.chain(from, RANGE_BLOCKS, Duration::ZERO).await {
             Ok(answer) => {
                 let claimed = answer.executed_height;
-                let verified =
-                    blocking(move || guard.blocks(&answer, from, None, rand::random())).await?;
+                let answer = Arc::new(answer);
+                let verify = || {
+                    let (guard, answer) = (guard.clone(), answer.clone());
+                    blocking(move || guard.blocks(&answer, from, None, rand::random()))
+                };
+                let mut verified = verify().await;
+                if verified.is_err() && guard.learn(upstream).await {
+                    verified = verify().await;
+                }
+                let verified = verified?;
                 let found = (!verified.is_empty()).then_some(Beginning {
                     source,
                     blocks: verified,

@@ -234,8 +234,8 @@ impl Checker {
             self.progress.known.lock().diverged = Some(height);
             return Ok(Step::Never);
         }
-        let leader = self.guard.leader(header.epoch, header.view);
-        let identity = self.guard.verifier().identity(leader);
+        let committees = self.guard.verifier().committees();
+        let identity = committees.leader_identity(header.epoch, header.view);
         let leader = identity.ok_or_else(|| self.index.damaged("a view without a leader"))?;
         let mut before = BTreeMap::new();
         let touched = execution::touched(&block, &leader);

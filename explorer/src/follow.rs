@@ -334,11 +334,20 @@ impl Follower {
         if source == self.current {
             self.ask(source, Height(expected.0.saturating_add(count)), WAIT);
         }
-        let guard = self.guard.clone();
-        let verified = blocking(move || {
-            Ok::<_, IndexError>(guard.blocks(&answer, expected, Some(&extent.tip), rand::random()))
-        });
-        match verified.await? {
+        let answer = Arc::new(answer);
+        let verify = || {
+            let (guard, answer) = (self.guard.clone(), answer.clone());
+            blocking(move || {
+                let tip = Some(&extent.tip);
+                Ok::<_, IndexError>(guard.blocks(&answer, expected, tip, rand::random()))
+            })
+        };
+        let mut verified = verify().await?;
+        // The validators may have changed.
+        if verified.is_err() && self.guard.learn(&self.sources[source].upstream).await {
+            verified = verify().await?;
+        }
+        match verified {
             Ok(blocks) => {
                 self.write(&blocks).await?;
                 self.delivered(source, claimed, is_all, &blocks)
@@ -355,7 +364,7 @@ impl Follower {
         let blocks = blocks.to_vec();
         blocking(move || {
             let verifier = guard.verifier();
-            index.append(verifier.committee(), &blocks, |certificate| {
+            index.append(verifier.committees(), &blocks, |certificate| {
                 verifier.signers(certificate)
             })
         })

@@ -46,7 +46,7 @@ use commonware_codec::{Encode, EncodeSize};
 use parking_lot::RwLock;
 use quorate_storage::database::{Batch, Database, DatabaseError};
 use quorate_types::{
-    Certificate, Committee, Digest, Epoch, Evidence, Header, Height, Identity, Outcome,
+    Certificate, Committee, Committees, Digest, Epoch, Evidence, Header, Height, Identity, Outcome,
     ValidatorIndex, View,
 };
 use rows::{height_key, pair, place_key};
@@ -133,7 +133,7 @@ impl Index {
     /// If the blocks do not follow each other or the tip; the caller has verified that they do.
     pub fn append(
         &self,
-        committee: &Committee,
+        committees: &Committees,
         blocks: &[FinalBlock],
         signers: impl Fn(&Certificate) -> Option<Vec<ValidatorIndex>>,
     ) -> Result<(), IndexError> {
@@ -152,7 +152,7 @@ impl Index {
                 assert_eq!(header.parent, parent.id(), "blocks make a chain");
             }
             stage_block(item, &mut batch);
-            counts.lead(committee, header);
+            counts.lead(&committees.of(header.epoch), header);
             if let Some(names) = item.certificate.as_ref().and_then(&signers) {
                 counts.sign(header.epoch, &names);
             }

@@ -273,7 +273,7 @@ impl Observer {
 
     /// The index, if it is in the committee.
     fn place(&self, place: Option<u32>) -> Option<u32> {
-        let size = self.guard.verifier().committee().size();
+        let size = self.guard.verifier().newest().size();
         place.filter(|place| (*place as usize) < size)
     }
 }

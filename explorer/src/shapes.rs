@@ -981,6 +981,25 @@ pub struct SearchHit {
     pub label: String,
 }
 
+/// Changes of the validators. The same shape as a node's answer, so that a trust file can be moved forward with
+/// either.
+#[derive(Clone, Debug, Serialize, Deserialize, ToSchema)]
+pub struct Handovers {
+    /// The epoch of the newest final block.
+    pub epoch: u64,
+    /// The changes, the oldest first.
+    pub handovers: Vec<HandoverItem>,
+}
+
+/// A change of the validators, with what proves it.
+#[derive(Clone, Debug, Serialize, Deserialize, ToSchema)]
+pub struct HandoverItem {
+    /// The first epoch of the new validators.
+    pub epoch: u64,
+    /// The encoding: `docs/FORMATS.md`, Handover.
+    pub handover: String,
+}
+
 /// The starting point of a light client.
 #[derive(Clone, Debug, Serialize, Deserialize, ToSchema)]
 pub struct Bootstrap {

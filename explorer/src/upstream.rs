@@ -9,7 +9,7 @@
 use commonware_codec::{Copying, DecodeExt};
 use parking_lot::Mutex;
 use quorate_http::client::{Roots, shown};
-use quorate_types::{Digest, Height, Identity};
+use quorate_types::{Digest, Epoch, Height, Identity};
 use serde::{Deserialize, de::DeserializeOwned};
 use std::{
     sync::Arc,
@@ -101,6 +101,18 @@ pub struct Blocked {
     /// Index in the committee.
     pub validator: u32,
     pub reason: String,
+}
+
+/// `GET /v1/handovers`.
+#[derive(Clone, Debug, Deserialize)]
+struct Handovers {
+    handovers: Vec<HandoverItem>,
+}
+
+#[derive(Clone, Debug, Deserialize)]
+struct HandoverItem {
+    /// The encoded change of validators.
+    handover: String,
 }
 
 /// `GET /v1/status`.
@@ -288,6 +300,17 @@ impl Upstream {
     pub async fn evidence(&self) -> Result<Vec<String>, UpstreamError> {
         let answer: EvidenceList = self.get("/v1/evidence", Duration::ZERO).await?;
         Ok(answer.evidence.into_iter().map(|item| item.hex).collect())
+    }
+
+    /// The encodings of the changes of the validators after an epoch, as many as fit.
+    pub async fn handovers(&self, after: Epoch) -> Result<Vec<String>, UpstreamError> {
+        let path = format!("/v1/handovers?after={after}");
+        let answer: Handovers = self.get(&path, Duration::ZERO).await?;
+        Ok(answer
+            .handovers
+            .into_iter()
+            .map(|item| item.handover)
+            .collect())
     }
 
     /// A proof of an account. The validator answers when one of the next blocks is final.

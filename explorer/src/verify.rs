@@ -4,20 +4,26 @@
 //! is that of a quorum: one pairing check, however long the range is. All other finalizations in it
 //! are then checked together, with one more pairing check and random weights.
 
-use crate::upstream::{Chain, ChainBlock, UpstreamError, from_hex};
+use crate::upstream::{Chain, ChainBlock, Upstream, UpstreamError, from_hex};
 use commonware_codec::{Copying, DecodeExt};
+use parking_lot::RwLock;
 use quorate_crypto::bls::Proof;
-use quorate_storage::tree;
+use quorate_storage::{store::adopt_handovers, tree};
 use quorate_types::{
-    Account, Block, Certificate, Digest, Epoch, Evidence, Header, Height, Identity, Outcome,
-    Subject, ValidatorIndex, VoteKind,
+    Account, Block, Certificate, Digest, Epoch, Evidence, Handover, Header, Height, Identity,
+    Outcome, Subject, ValidatorIndex, VoteKind,
     genesis::{GenesisError, Trust, Verifier},
     limits::MAX_BLOCK_BYTES,
     state_key,
 };
+use std::collections::BTreeMap;
+use tracing::info;
 
 /// Maximum size of an encoded certificate.
 const MAX_CERTIFICATE_BYTES: usize = 64 + Proof::MAX_BYTES;
+
+/// Maximum size of an encoded change of validators: of 1,024 of them, each with 230 bytes.
+const MAX_HANDOVER_BYTES: usize = 256 << 10;
 
 /// Maximum size of an encoded proof in the state tree.
 const MAX_PROOF_BYTES: usize = 8_448;
@@ -45,10 +51,12 @@ pub struct ProvenAccount {
     pub certificate: Certificate,
 }
 
-/// Verifies everything that a chain's trust file allows to verify.
+/// Verifies everything that a chain's trust file allows to verify. On a chain whose validators can change, it
+/// follows them by handovers, which upstreams deliver and which it keeps.
 pub struct Guard {
     trust: Trust,
     verifier: Verifier,
+    handovers: RwLock<BTreeMap<Epoch, String>>,
 }
 
 impl Guard {
@@ -59,7 +67,83 @@ impl Guard {
     /// If the trust file's keys are invalid.
     pub fn new(trust: Trust) -> Result<Self, GenesisError> {
         let verifier = trust.verifier()?;
-        Ok(Self { trust, verifier })
+        Ok(Self {
+            trust,
+            verifier,
+            handovers: RwLock::default(),
+        })
+    }
+
+    /// Whether the validators can change.
+    pub fn can_change(&self) -> bool {
+        self.verifier.epoch_blocks().is_some()
+    }
+
+    /// Asks an upstream for changes of the validators since the newest ones that are known, and adds those
+    /// that verify. Returns whether there was one.
+    pub async fn learn(&self, upstream: &Upstream) -> bool {
+        let newest = || self.verifier.committees().newest();
+        let first = newest();
+        while self.can_change() {
+            let before = newest();
+            match upstream.handovers(before).await {
+                Ok(texts) => self.adopt(&texts),
+                Err(_) => break,
+            }
+            if newest() == before {
+                break;
+            }
+        }
+        newest() > first
+    }
+
+    fn adopt(&self, texts: &[String]) {
+        let Some(length) = self.verifier.epoch_blocks() else {
+            return;
+        };
+        for text in texts {
+            let Ok(handover) = from_hex::<Handover>("a handover", text, MAX_HANDOVER_BYTES) else {
+                return;
+            };
+            let committees = self.verifier.committees();
+            let verify = |certificate: &_| self.verifier.verify(certificate);
+            let of = (&self.verifier.chain(), length);
+            let (adopted, flaw) = adopt_handovers(&[handover], committees, of, &verify);
+            for handover in adopted {
+                info!(epoch = %handover.set.epoch, validators = handover.set.members().len(), "the validators have changed");
+                self.handovers
+                    .write()
+                    .insert(handover.set.epoch, text.clone());
+            }
+            if flaw.is_some() {
+                return;
+            }
+        }
+    }
+
+    /// The changes of the validators after an epoch, the oldest first, until they have so many characters.
+    pub fn handovers(&self, after: Epoch, most: usize) -> Vec<(Epoch, String)> {
+        let mut length = 0;
+        let held = self.handovers.read();
+        let later = held.range(after.next()..);
+        later
+            .take_while(|(_, text)| {
+                let before = length;
+                length += text.len();
+                before < most
+            })
+            .map(|(epoch, text)| (*epoch, text.clone()))
+            .collect()
+    }
+
+    /// The validator at a place in an epoch: its identity and its vote key.
+    pub fn member(&self, epoch: Epoch, place: ValidatorIndex) -> Option<(Identity, String)> {
+        if let Some(set) = self.verifier.committees().set(epoch) {
+            let member = set.members().get(place.as_usize())?;
+            return Some((member.identity, member.vote_key.to_string()));
+        }
+        let validator = self.trust.validators.get(place.as_usize())?;
+        Some((validator.identity, validator.vote_key.clone()))
     }
 
     pub fn trust(&self) -> &Trust {
@@ -73,7 +157,7 @@ impl Guard {
 
     /// The leader of a view.
     pub fn leader(&self, epoch: Epoch, view: quorate_types::View) -> ValidatorIndex {
-        self.verifier.committee().leader_in(epoch, view)
+        self.verifier.committees().leader(epoch, view)
     }
 
     /// Verifies the blocks of a validator's answer, from a height on. `parent` is the block below,

@@ -310,7 +310,7 @@ fn first_vectors() -> Value {
         .into_iter()
         .map(|(epoch, view)| {
             let leader = verifier
-                .committee()
+                .newest()
                 .leader_in(quorate_types::Epoch(epoch), quorate_types::View(view));
             json!({"epoch": epoch, "view": view, "leader": leader.0})
         })

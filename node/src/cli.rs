@@ -34,6 +34,7 @@ mod snapshot;
 mod status;
 mod stop;
 mod testnet;
+mod trust;
 mod tx;
 
 use crate::{config::ValidatorConfig, guard, node::WrapWire};
@@ -97,6 +98,9 @@ enum Command {
     /// Show the staking registry; become a validator, change what it says, and cease to be one
     #[command(subcommand)]
     Registry(registry::Registry),
+    /// Show whom a trust file trusts; follow the changes of the validators from there on
+    #[command(subcommand)]
+    Trust(trust::TrustCommand),
     /// Show an account's balance and next nonce; with --proof, verify them
     Account(account::Account),
     /// Show a block; with --verify, verify its finality offline
@@ -152,6 +156,7 @@ impl Command {
             Self::Status(_)
             | Self::Peers(_)
             | Self::Evidence(_)
+            | Self::Trust(_)
             | Self::Account(_)
             | Self::Block(_)
             | Self::Explorer(_)
@@ -193,6 +198,7 @@ impl Command {
             Self::Registry(command) => command.run(),
             Self::Peers(command) => command.run(),
             Self::Evidence(command) => command.run(),
+            Self::Trust(command) => command.run(),
             Self::Account(command) => command.run(),
             Self::Block(command) => command.run(),
             Self::Explorer(command) => command.run(),

@@ -36,8 +36,8 @@ use axum::{
 use error::{RpcError, RpcResult};
 use quorate_api::verdict::Health;
 use quorate_api::{
-    AccountJson, AccountProofJson, CertificatesJson, EvidenceListJson, PeersJson, RegistryJson,
-    StatusJson, SubmitAnswer, TransactionResult, TransactionState, to_hex,
+    AccountJson, AccountProofJson, CertificatesJson, EvidenceListJson, HandoversJson, PeersJson,
+    RegistryJson, StatusJson, SubmitAnswer, TransactionResult, TransactionState, to_hex,
 };
 use quorate_http::{Client, Clients, FREE_BYTES, Permit, Resource, forget_body, held};
 use quorate_machine::live::LiveStatus;
@@ -53,7 +53,7 @@ use quorate_machine::{
 use quorate_p2p::PeerStatus;
 use quorate_storage::store::Store;
 use quorate_types::{
-    ChainId, Digest, Height, Identity,
+    ChainId, Digest, Epoch, Height, Identity,
     genesis::{Fees, Genesis},
 };
 use serde::Deserialize;
@@ -177,6 +177,7 @@ pub fn router(state: RpcState, audience: Audience) -> Router {
         .route("/v1/status", get(status))
         .route("/v1/evidence", get(evidence))
         .route("/v1/registry", get(registry))
+        .route("/v1/handovers", get(handovers))
         .route("/v1/accounts/{identity}", get(account))
         .route("/v1/blocks", get(blocks))
         .route("/v1/blocks/{which}", get(block))
@@ -486,6 +487,24 @@ impl BlocksQuery {
 
 async fn registry(State(state): State<RpcState>, client: Client) -> RpcResult<Json<RegistryJson>> {
     let read = state.reading(&client, |parts| registry::registry(parts, &parts.genesis));
+    read.await.map(Json)
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct HandoversQuery {
+    after: u64,
+}
+
+async fn handovers(
+    State(state): State<RpcState>,
+    client: Client,
+    query: Result<Query<HandoversQuery>, QueryRejection>,
+) -> RpcResult<Json<HandoversJson>> {
+    let Query(HandoversQuery { after }) = query?;
+    let read = state.reading(&client, move |parts| {
+        registry::handovers(parts, &parts.genesis, Epoch(after))
+    });
     read.await.map(Json)
 }
 

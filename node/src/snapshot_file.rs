@@ -1,6 +1,7 @@
 //! Snapshots in files, for validators that cannot fetch one over the network, and for copies.
 //!
-//! A file is [`MAGIC`], then records of 4 bytes of length (big-endian) and so many bytes: what
+//! A file is [`MAGIC`], then records of 4 bytes of length (big-endian) and so many bytes: how often the
+//! validators have changed since the genesis file's (`u32`) and what proves each change, what
 //! certifies the snapshot, its block, parts of the state in the order of the key space, and a record
 //! of length zero as the end. Nothing in it is believed: a reader verifies the finalization with the
 //! validators' keys, and each part against the root that it certifies.
@@ -15,7 +16,7 @@ use std::{
 };
 
 /// The first bytes of a file.
-const MAGIC: &[u8] = b"quorate snapshot 1\n";
+const MAGIC: &[u8] = b"quorate snapshot 2\n";
 
 /// The longest record: a block, or a part of the state, with room.
 const MAX_RECORD_BYTES: usize = quorate_types::limits::MAX_FRAME_BYTES;

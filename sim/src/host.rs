@@ -324,6 +324,7 @@ impl Host {
                 let (_, verdict) = authority.work(Job { id, work }, [0; 32]);
                 matches!(verdict, Verdict::Verified(valid) if valid == [true])
             }),
+            validators: None,
             may_ask: None,
         })?;
         for identity in chain.committee.identities() {

@@ -42,7 +42,7 @@ mod unsaved;
 pub use error::StoreError;
 pub use prune::{PRUNE_KEYS_PER_CALL, TableSize};
 pub use scan::SCAN_ROWS;
-pub use sets::Heard;
+pub use sets::{adopt_handovers, next_of_snapshot};
 pub use sync::{ChunkError, Coverage, Covered, Save, Served, StateSnapshot};
 pub use undo::Undo;
 
@@ -143,8 +143,6 @@ pub struct Commit<'a> {
     pub undo: Undo,
     /// The validators of the next epoch, if this block's state fixes them and they are others.
     pub set: Option<&'a ValidatorSet>,
-    /// Who has led a block of the epoch, if that has changed and matters.
-    pub heard: Option<&'a Heard>,
     /// The tree's new rows, prepared from the same accounts.
     pub changes: &'a Changeset,
     /// Whether to return only when this and everything before is on disk.
@@ -385,7 +383,6 @@ impl Store {
             accounts,
             undo,
             set,
-            heard,
             changes,
             sync,
         } = commit;
@@ -420,9 +417,6 @@ impl Store {
         self.stage_undo(&undo, block.header(), certificate.is_some(), &mut batch);
         if let Some(set) = set {
             sets::stage_set(set, &mut batch);
-        }
-        if let Some(heard) = heard {
-            sets::stage_heard(heard, &mut batch);
         }
         tree.store().stage(changes, &mut batch);
         batch.put(META, b"tip", key);

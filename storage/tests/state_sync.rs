@@ -165,7 +165,6 @@ impl Node {
         };
         let commit = Commit {
             set: None,
-            heard: None,
             block: block.clone(),
             certificate: is_certified.then_some(certificate),
             outcomes: Vec::new(),
@@ -286,7 +285,7 @@ fn a_new_validator_has_the_whole_state_by_chunks_and_executes_on() {
         let mut to = Node::new(&genesis);
         to.fetch(&snapshot, usize::MAX);
         let root = snapshot.root();
-        to.tree = to.store.finish_sync(block, None, root).unwrap();
+        to.tree = to.store.finish_sync(block, None, root, None).unwrap();
         to.equals(&from);
         let mut to = to.restart();
         for node in [&mut from, &mut to] {
@@ -335,7 +334,7 @@ fn the_state_that_the_newest_header_names_is_served_after_a_restart() {
             let named_block = node.store.block(height).unwrap().unwrap().block;
             let mut to = Node::new(&genesis);
             to.fetch(&state, usize::MAX);
-            to.tree = to.store.finish_sync(named_block, None, root).unwrap();
+            to.tree = to.store.finish_sync(named_block, None, root, None).unwrap();
             let mut to = to.restart();
             let next = node.store.block(height.next()).unwrap().unwrap().block;
             assert_eq!(next.header().parent, to.store.tip().id);
@@ -385,7 +384,10 @@ fn only_what_changed_since_is_fetched_by_who_had_an_older_state() {
     assert!(changes * 100 <= whole * 3, "{changes} of {whole} bytes");
     let before = to.store.tip();
     assert!(to.store.block(before.height).unwrap().is_some());
-    to.tree = to.store.finish_sync(block, None, snapshot.root()).unwrap();
+    to.tree = to
+        .store
+        .finish_sync(block, None, snapshot.root(), None)
+        .unwrap();
     to.equals(&from);
     // No block between the two is known, so the older one is gone, and its rows with it.
     assert_eq!(to.store.pruned_below().unwrap(), snapshot.height().next());
@@ -412,7 +414,9 @@ fn who_fetched_a_state_serves_what_changed_before_it() {
         let bring = |to: &mut Node, from: &Node| {
             let snapshot = from.store.pin();
             to.fetch(&snapshot, usize::MAX);
-            let finished = to.store.finish_sync(block.clone(), None, snapshot.root());
+            let finished = to
+                .store
+                .finish_sync(block.clone(), None, snapshot.root(), None);
             to.tree = finished.unwrap();
         };
         bring(&mut middle, &from);
@@ -472,7 +476,10 @@ fn accounts_that_no_state_has_are_gone_after_a_sync() {
         keeps_undo: true,
     };
     to.fetch(&snapshot, usize::MAX);
-    to.tree = to.store.finish_sync(block, None, snapshot.root()).unwrap();
+    to.tree = to
+        .store
+        .finish_sync(block, None, snapshot.root(), None)
+        .unwrap();
     to.equals(&from);
 }
 
@@ -500,7 +507,10 @@ fn a_save_that_a_crash_prevents_is_fetched_again() {
     let mut to = to.restart();
     assert_eq!(before, shown(&to.store.coverage().unwrap()));
     to.fetch(&snapshot, usize::MAX);
-    to.tree = to.store.finish_sync(block, None, snapshot.root()).unwrap();
+    to.tree = to
+        .store
+        .finish_sync(block, None, snapshot.root(), None)
+        .unwrap();
     to.equals(&from);
 }
 
@@ -535,7 +545,10 @@ fn a_target_that_moves_again_and_again_costs_little_more_than_the_state() {
     }
     let last = from.store.pin();
     bytes += to.fetch(&last, usize::MAX);
-    to.tree = to.store.finish_sync(block, None, last.root()).unwrap();
+    to.tree = to
+        .store
+        .finish_sync(block, None, last.root(), None)
+        .unwrap();
     to.equals(&from);
     let whole = Node::new(&genesis).fetch(&last, usize::MAX);
     println!("{bytes} of {whole} bytes, {parts} parts");
@@ -575,7 +588,10 @@ fn it_goes_on_after_a_restart_and_when_the_target_moves() {
         "{bytes} of {whole}: the first two are brought up by their changes"
     );
     let mut to = to;
-    to.tree = to.store.finish_sync(block, None, second.root()).unwrap();
+    to.tree = to
+        .store
+        .finish_sync(block, None, second.root(), None)
+        .unwrap();
     to.equals(&from);
 }
 

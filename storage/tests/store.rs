@@ -130,7 +130,6 @@ fn commit(
     let changes = tree.prepare(&tree_updates(&accounts)).unwrap();
     let commit = Commit {
         set: None,
-        heard: None,
         certificate: height.is_multiple_of(3).then(|| finalization(&block)),
         outcomes: outcomes(&block),
         block: Arc::new(block),
@@ -625,7 +624,6 @@ fn commit_transactions(
     let changes = tree.prepare(&tree_updates(&accounts)).unwrap();
     let commit = Commit {
         set: None,
-        heard: None,
         block: Arc::new(Block::new(header, transactions.to_vec()).unwrap()),
         certificate: None,
         outcomes: outcomes.to_vec(),

@@ -101,7 +101,6 @@ fn commit_next(store: &Store, tree: &mut Tree<TableRows>) -> Result<(), StoreErr
     let changes = tree.prepare(&tree_updates(&accounts))?;
     let commit = Commit {
         set: None,
-        heard: None,
         block: Arc::new(block),
         certificate: None,
         outcomes: Vec::new(),
@@ -300,7 +299,6 @@ fn commit_full(store: &Store, tree: &mut Tree<TableRows>, transfers: u64) {
     let changes = tree.prepare(&tree_updates(&accounts)).unwrap();
     let commit = Commit {
         set: None,
-        heard: None,
         block: Arc::new(Block::new(header, transactions).unwrap()),
         certificate: None,
         outcomes,
@@ -582,7 +580,7 @@ fn a_crash_at_any_write_of_a_save_leaves_no_part_without_its_rows() {
         let mut coverage = store.coverage().unwrap();
         take_missing(&store, &snapshot, &mut coverage);
         store.save_chunks(&mut coverage).unwrap();
-        let finished = store.finish_sync(block.clone(), None, snapshot.root());
+        let finished = store.finish_sync(block.clone(), None, snapshot.root(), None);
         finished.unwrap();
         let is_whole = all_accounts(&store) == all_accounts(&from);
         assert!(is_whole, "a crash after {writes} writes");

@@ -95,6 +95,44 @@ impl Committees {
         })
     }
 
+    /// The validators of a chain with a registry, for whoever learns of changes by handovers
+    /// ([`Self::adopt`]): from the set's epoch on it, and the newest set that is known for all later
+    /// epochs.
+    ///
+    /// # Errors
+    ///
+    /// If the set is no committee.
+    pub fn trusting(set: ValidatorSet) -> Result<Self, CommitteeError> {
+        let acting = set.epoch;
+        Self::changing(vec![set], Epoch(u64::MAX), acting, Roster::new())
+    }
+
+    /// Adds a later set. Has no effect if one as new is known.
+    pub fn adopt(&self, set: ValidatorSet) {
+        let (Some(sets), Ok(committee)) = (&self.sets, set.committee()) else {
+            return;
+        };
+        let mut sets = write(sets);
+        if sets.newest() < Some(set.epoch) {
+            sets.by_epoch.insert(set.epoch, (Arc::new(set), committee));
+        }
+    }
+
+    /// The first epoch of the newest set that is known; 0 if the validators never change.
+    pub fn newest(&self) -> Epoch {
+        let sets = self.sets.as_ref();
+        sets.and_then(|sets| read(sets).newest())
+            .unwrap_or_default()
+    }
+
+    /// The set of an epoch that is fixed, and its first epoch; `None` if the validators never change.
+    pub fn acting(&self, epoch: Epoch) -> Option<(Epoch, Arc<ValidatorSet>)> {
+        let sets = read(self.sets.as_ref()?);
+        let first = sets.by_epoch.range(..=epoch).next_back();
+        let (first, (set, _)) = first.filter(|_| epoch <= sets.fixed_to)?;
+        Some((*first, set.clone()))
+    }
+
     /// Whether the set can change.
     pub fn can_change(&self) -> bool {
         self.sets.is_some()
@@ -135,10 +173,8 @@ impl Committees {
 
     /// The set of an epoch, if it is fixed, and this is a chain with a registry.
     pub fn set(&self, epoch: Epoch) -> Option<ValidatorSet> {
-        let sets = self.sets.as_ref()?;
-        let sets = read(sets);
-        let (set, _) = sets.at(epoch).filter(|_| epoch <= sets.fixed_to)?;
-        Some(ValidatorSet::clone(set).of_epoch(epoch))
+        let (_, set) = self.acting(epoch)?;
+        Some(ValidatorSet::clone(&set).of_epoch(epoch))
     }
 
     /// Fixes the set of the epoch after the last one that is fixed. Has no effect on a set that is
@@ -266,6 +302,10 @@ fn write(sets: &RwLock<Sets>) -> RwLockWriteGuard<'_, Sets> {
 }
 
 impl Sets {
+    fn newest(&self) -> Option<Epoch> {
+        self.by_epoch.keys().next_back().copied()
+    }
+
     fn at(&self, epoch: Epoch) -> Option<&(Arc<ValidatorSet>, Committee)> {
         self.by_epoch
             .range(..=epoch)
@@ -306,6 +346,24 @@ mod tests {
         assert!(committees.had_seat(&VoteKey([1; 96]), Epoch(0)));
         assert!(!committees.had_seat(&VoteKey([9; 96]), Epoch(4)));
         assert!(committees.had_seat(&VoteKey([9; 96]), Epoch(5)));
+    }
+
+    #[test]
+    fn who_learns_by_handovers_believes_the_newest_set() {
+        let committees = Committees::trusting(set(3, &[1, 2, 3, 4])).expect("a committee");
+        assert_eq!(committees.set(Epoch(2)), None);
+        assert_eq!(committees.newest(), Epoch(3));
+        let members = |epoch| committees.of(Epoch(epoch)).identities()[0];
+        assert_eq!(members(900), Identity([1; 32]));
+        committees.adopt(set(7, &[5, 2, 3, 4]));
+        // Nothing that is known changes.
+        committees.adopt(set(7, &[6, 2, 3, 4]));
+        committees.adopt(set(5, &[6, 2, 3, 4]));
+        assert_eq!(committees.newest(), Epoch(7));
+        assert_eq!(
+            [6, 7, 900].map(members),
+            [1, 5, 5].map(|n| Identity([n; 32]))
+        );
     }
 
     #[test]

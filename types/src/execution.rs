@@ -59,6 +59,17 @@ impl Rules {
         self.registry.as_ref()
     }
 
+    /// The length of an epoch.
+    pub fn epoch_length(&self) -> EpochLength {
+        self.epoch_length
+    }
+
+    /// Whether the state after a block says who has led it: up to the middle of each epoch.
+    pub fn notes(&self, header: &Header) -> bool {
+        let middle = self.epoch_length.fixing_height(header.epoch);
+        self.registry.is_some() && header.height <= middle
+    }
+
     /// Whether the state after a block fixes the validators of the next epoch.
     pub fn fixes_set(&self, header: &Header) -> bool {
         let height = self.epoch_length.fixing_height(header.epoch);

@@ -4,8 +4,9 @@
 //! threshold certificates: evidence is verified against a single validator's key.
 
 use crate::{
-    Account, Bond, BondAddress, BondName, Certificate, ChainId, Committee, CommitteeError, Epoch,
-    EpochLength, Header, REGISTRY, RegistryRules, Transfer, ValidatorIndex, Vote, VoteKey,
+    Account, Bond, BondAddress, BondName, Certificate, ChainId, Committee, CommitteeError,
+    Committees, Epoch, EpochKeys, EpochLength, Header, Member, REGISTRY, RegistryRules, Transfer,
+    ValidatorIndex, ValidatorSet, Vote, VoteKey,
     codec::LIST_COUNT_BYTES,
     limits::{
         MAX_BLOCK_BYTES, MAX_BLOCK_TRANSACTIONS, MAX_BONDS, MAX_CHAIN_NAME_BYTES, MAX_VALIDATORS,
@@ -15,7 +16,7 @@ use crate::{
 use commonware_codec::FixedSize;
 use quorate_crypto::{
     Identity,
-    bls::{AggregateMember, HashedMessage, Scheme, SchemeKind, ThresholdKeys},
+    bls::{AggregateMember, Scheme, SchemeKind, ThresholdKeys},
     sha256,
 };
 use serde::{Deserialize, Serialize};
@@ -183,8 +184,18 @@ pub struct Trust {
     /// The compressed group key in G2, 96 bytes in hexadecimal; with `bls-threshold` only.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub group_key: Option<String>,
+    /// How many blocks an epoch has, on a chain whose validators can change.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub epoch_blocks: Option<EpochLength>,
+    /// The first epoch of these validators: 0 for those of the genesis file.
+    #[serde(default, skip_serializing_if = "is_first")]
+    pub epoch: Epoch,
     /// The validators in the committee's order, with their vote keys.
     pub validators: Vec<GenesisValidator>,
+}
+
+fn is_first(epoch: &Epoch) -> bool {
+    *epoch == Epoch(0)
 }
 
 /// A genesis or trust file that cannot be used.
@@ -479,6 +490,8 @@ impl Genesis {
             chain_id: self.chain_id(),
             scheme: self.scheme.clone(),
             group_key: self.group_key.clone(),
+            epoch_blocks: self.registry.map(|_| self.epoch_blocks),
+            epoch: Epoch(0),
             validators: self.validators.clone(),
         }
     }
@@ -505,8 +518,42 @@ impl Trust {
     ///
     /// If the scheme is unknown or the keys are none, or do not belong together.
     pub fn scheme(&self) -> Result<Scheme, GenesisError> {
+        if self.epoch > Epoch(0) {
+            // The chain has checked that each knows its key's secret, and whoever made this file has
+            // verified the chain.
+            let scheme = self.set()?.scheme();
+            return scheme.map_err(|error| GenesisError::Keys(error.to_string()));
+        }
         let group_key = self.group_key.as_deref();
         open_scheme(&self.scheme, &self.name, group_key, &self.validators)
+    }
+
+    fn set(&self) -> Result<ValidatorSet, GenesisError> {
+        let members = self.validators.iter().map(|validator| {
+            Ok(Member {
+                identity: validator.identity,
+                vote_key: validator.vote_key()?,
+                address: BondAddress::default(),
+                name: BondName::default(),
+            })
+        });
+        let members = members.collect::<Result<_, GenesisError>>()?;
+        Ok(ValidatorSet::of_members(self.epoch, members))
+    }
+
+    /// The trust file of the same chain with later validators.
+    pub fn with(&self, set: &ValidatorSet) -> Self {
+        let validators = set.members().iter().map(|member| GenesisValidator {
+            identity: member.identity,
+            vote_key: member.vote_key.to_string(),
+            proof_of_possession: None,
+            stake: 0,
+        });
+        Self {
+            epoch: set.epoch,
+            validators: validators.collect(),
+            ..self.clone()
+        }
     }
 
     /// A verifier of this chain's certificates and votes.
@@ -515,71 +562,73 @@ impl Trust {
     ///
     /// If the scheme is unknown or the keys are none, or do not belong together.
     pub fn verifier(&self) -> Result<Verifier, GenesisError> {
+        let scheme = self.scheme()?;
         let identities = self.validators.iter().map(|v| v.identity).collect();
+        let committees = match self.epoch_blocks {
+            Some(_) => Committees::trusting(self.set()?)?,
+            None => Committees::fixed(Committee::new(Epoch(0), identities)?),
+        };
         Ok(Verifier {
-            chain: self.chain_id,
-            committee: Committee::new(Epoch(0), identities)?,
-            scheme: self.scheme()?,
+            kind: scheme.kind(),
+            keys: EpochKeys::new(self.chain_id, committees, scheme),
+            epoch_blocks: self.epoch_blocks,
         })
     }
 }
 
-/// Verifies what one chain's validators have signed.
+/// Verifies what one chain's validators have signed. On a chain whose validators can change, it knows those of
+/// the trust file, and later ones by handovers.
 pub struct Verifier {
-    chain: ChainId,
-    committee: Committee,
-    scheme: Scheme,
+    keys: EpochKeys,
+    kind: SchemeKind,
+    epoch_blocks: Option<EpochLength>,
 }
 
 impl Verifier {
-    /// Whether a quorum of the chain's validators stands behind the certificate.
+    /// Whether a quorum of its epoch's validators stands behind the certificate.
     pub fn verify(&self, certificate: &Certificate) -> bool {
-        let message = HashedMessage::new(&certificate.subject.signed_bytes(&self.chain));
-        self.scheme.verify(&message, &certificate.proof)
+        self.keys.verify(certificate)
     }
 
-    /// Whether a quorum stands behind each of these certificates, with one pairing check for all;
-    /// `true` for none. `seed` must not be predictable for whoever made them.
+    /// Whether a quorum stands behind each of these certificates, with one pairing check for all of the same
+    /// validators; `true` for none. `seed` must not be predictable for whoever made them.
     pub fn verify_many(&self, certificates: &[&Certificate], seed: [u8; 32]) -> bool {
-        let hashed = |certificate: &&Certificate| {
-            HashedMessage::new(&certificate.subject.signed_bytes(&self.chain))
-        };
-        let messages: Vec<HashedMessage> = certificates.iter().map(hashed).collect();
-        let proofs = certificates.iter().map(|certificate| &certificate.proof);
-        let items: Vec<_> = messages.iter().zip(proofs).collect();
-        self.scheme.verify_many(&items, seed)
+        self.keys.verify_many(certificates, seed)
     }
 
     /// The signers of a certificate, if the scheme names them.
     pub fn signers(&self, certificate: &Certificate) -> Option<Vec<ValidatorIndex>> {
-        let signers = self.scheme.signers(&certificate.proof)?;
-        Some(signers.into_iter().map(ValidatorIndex).collect())
+        self.keys.signers(certificate)
     }
 
     /// Whether the vote is its signer's.
     pub fn verify_vote(&self, vote: &Vote) -> bool {
-        let message = HashedMessage::new(&vote.subject.signed_bytes(&self.chain));
-        self.scheme
-            .verify_partial(&message, vote.signer.0, &vote.signature)
+        self.keys.verify_vote(vote)
     }
 
-    /// The validators, who are the same in every epoch.
-    pub fn committee(&self) -> &Committee {
-        &self.committee
+    /// The validators of each epoch, as far as they are known.
+    pub fn committees(&self) -> &Committees {
+        self.keys.committees()
     }
 
-    /// The validator at this place.
-    pub fn identity(&self, place: ValidatorIndex) -> Option<Identity> {
-        self.committee.identity(place)
+    /// The newest validators that are known.
+    pub fn newest(&self) -> Committee {
+        let committees = self.committees();
+        committees.of(committees.newest())
+    }
+
+    /// How many blocks an epoch has, if the validators can change.
+    pub fn epoch_blocks(&self) -> Option<EpochLength> {
+        self.epoch_blocks
     }
 
     /// The vote scheme.
     pub fn scheme(&self) -> SchemeKind {
-        self.scheme.kind()
+        self.kind
     }
 
     /// The chain whose certificates it verifies.
     pub fn chain(&self) -> ChainId {
-        self.chain
+        *self.keys.chain()
     }
 }

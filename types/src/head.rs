@@ -78,6 +78,10 @@ pub enum Head {
     ChunkReply,
     /// A request for blocks that become final.
     FollowRequest,
+    /// A request for changes of the validators.
+    HandoverRequest,
+    /// Changes of the validators that were perhaps requested.
+    HandoverReply,
     /// A kind that this version does not know.
     Unknown {
         /// Its code.
@@ -141,6 +145,8 @@ impl Head {
             19 => Self::ChunkRequest,
             20 => Self::ChunkReply,
             21 => Self::FollowRequest,
+            22 => Self::HandoverRequest,
+            23 => Self::HandoverReply,
             code => Self::Unknown { code: *code },
         })
     }

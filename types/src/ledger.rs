@@ -1,6 +1,6 @@
 //! Accounts and receipts: the state that blocks change, and the outcomes of transactions.
 
-use crate::{Bond, SetNote, codec::fixed_codec};
+use crate::{Bond, RegistryNote, codec::fixed_codec};
 use bytes::BufMut;
 use commonware_codec::{Buf, EncodeSize, Error, FixedSize, Read, Write, extensions::ReadExt};
 use quorate_crypto::{Digest, Identity, sha256};
@@ -12,7 +12,7 @@ const PLAIN_VERSION: u8 = 1;
 /// Version byte of an encoded [`Account`] with a bond.
 const BONDED_VERSION: u8 = 2;
 
-/// Version byte of an encoded [`Account`] with a note about a validator set.
+/// Version byte of an encoded [`Account`] with a note about validators.
 const NOTE_VERSION: u8 = 3;
 
 /// An account's state. One that was never paid is the default: both zero, no bond.
@@ -29,9 +29,9 @@ pub struct Account {
     /// What it has at stake; see [`crate::registry`].
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub bond: Option<Box<Bond>>,
-    /// What the state says about the next validator set; in the account [`crate::REGISTRY`] only.
+    /// What the state says about an epoch's validators; in the account [`crate::REGISTRY`] only.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub note: Option<Box<SetNote>>,
+    pub note: Option<Box<RegistryNote>>,
 }
 
 /// The key of an account in the authenticated state: SHA-256 of its identity.
@@ -53,7 +53,7 @@ impl Account {
     }
 
     /// The registry's own account.
-    pub fn of_registry(note: SetNote) -> Self {
+    pub fn of_registry(note: RegistryNote) -> Self {
         Self {
             note: Some(Box::new(note)),
             ..Self::default()
@@ -63,9 +63,12 @@ impl Account {
 
 impl EncodeSize for Account {
     fn encode_size(&self) -> usize {
-        let note = self.note.as_ref().map_or(0, |_| SetNote::SIZE);
-        let bond = self.bond.as_ref().map_or(0, |bond| bond.encode_size());
-        Self::PLAIN_SIZE + if note > 0 { note } else { bond }
+        let rest = match (&self.note, &self.bond) {
+            (Some(note), _) => note.encode_size(),
+            (None, Some(bond)) => bond.encode_size(),
+            (None, None) => 0,
+        };
+        Self::PLAIN_SIZE + rest
     }
 }
 
@@ -96,7 +99,7 @@ impl Read for Account {
         match version {
             PLAIN_VERSION => {}
             BONDED_VERSION => account.bond = Some(Box::new(Bond::read(buffer)?)),
-            NOTE_VERSION => account.note = Some(Box::new(SetNote::read(buffer)?)),
+            NOTE_VERSION => account.note = Some(Box::new(RegistryNote::read(buffer)?)),
             _ => return Err(Error::Invalid("account", "unknown version")),
         }
         Ok(account)

@@ -12,10 +12,12 @@ mod codec;
 mod committee;
 mod committees;
 mod durable;
+mod epoch_keys;
 mod epochs;
 mod evidence;
 pub mod execution;
 pub mod genesis;
+mod handover;
 mod head;
 mod ids;
 mod ledger;
@@ -36,8 +38,10 @@ pub use chain::ChainId;
 pub use committee::{Committee, CommitteeError};
 pub use committees::{Committees, Roster, Succession, roster};
 pub use durable::Durable;
+pub use epoch_keys::EpochKeys;
 pub use epochs::EpochLength;
 pub use evidence::{Conflict, Evidence};
+pub use handover::{Handover, HandoverFlaw};
 pub use head::{Head, Unread};
 pub use ids::{Epoch, Height, ValidatorIndex, View};
 pub use ledger::{Account, Failure, Outcome, Receipt, state_key};
@@ -45,10 +49,12 @@ pub use merkle::{merkle_path, merkle_root, merkle_verify};
 pub use message::{Frame, Message, Proposal, RELAY_NAMESPACE, Relayed, Status};
 pub use record::{Record, Silence};
 pub use registry::{
-    Bond, BondAddress, BondName, Member, Operation, Possession, REGISTRY, RegistryRules, SetNote,
-    ValidatorSet, VoteKey,
+    Bond, BondAddress, BondName, Member, Operation, Possession, REGISTRY, RegistryNote,
+    RegistryRules, ValidatorSet, VoteKey,
 };
-pub use snapshot::{ChunkAnswer, ChunkRequest, SnapshotFlaw, SnapshotProof, SnapshotSubject};
+pub use snapshot::{
+    ChunkAnswer, ChunkRequest, SnapshotFlaw, SnapshotProof, SnapshotRegistry, SnapshotSubject,
+};
 pub use span::{MAX_SPAN_BITS, Span};
 pub use standing::{JournalState, Nonce, Position, Standing};
 pub use transaction::{

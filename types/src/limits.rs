@@ -69,3 +69,12 @@ pub const MAX_BLOCK_OPERATIONS: usize = 16;
 
 /// Most bytes of a chain's name.
 pub const MAX_CHAIN_NAME_BYTES: usize = 64;
+
+/// Most bytes of an encoded proof of an account in the state tree.
+pub const MAX_ACCOUNT_PROOF_BYTES: usize = 8_448;
+
+/// Bytes of handovers from which on one answer takes no more of them.
+pub const HANDOVER_REPLY_BYTES: usize = 1024 * 1024;
+
+/// Most handovers in one answer.
+pub const MAX_HANDOVERS: usize = 1_024;

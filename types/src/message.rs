@@ -1,13 +1,14 @@
 //! What validators send each other.
 
 use crate::{
-    Block, Certificate, ChainId, ChunkAnswer, ChunkRequest, Epoch, Evidence, Height, Nonce,
-    SnapshotProof, Standing, Transaction, ValidatorIndex, View, Vote,
+    Block, Certificate, ChainId, ChunkAnswer, ChunkRequest, Epoch, Evidence, Handover, Height,
+    Nonce, SnapshotProof, Standing, Transaction, ValidatorIndex, View, Vote,
     codec::{
         LIST_COUNT_BYTES, fixed_codec, list_size, read_list, read_option, write_list, write_option,
     },
+    handover::{read_bytes, write_bytes},
     limits::{
-        MAX_FORWARDED_TRANSACTIONS, MAX_FRAME_MESSAGES, MAX_PROPOSAL_NULLIFICATIONS,
+        MAX_FORWARDED_TRANSACTIONS, MAX_FRAME_MESSAGES, MAX_HANDOVERS, MAX_PROPOSAL_NULLIFICATIONS,
         MAX_RANGE_BLOCKS, MAX_RELAYED_BYTES, MAX_VALIDATORS,
     },
 };
@@ -176,6 +177,16 @@ pub enum Message {
     /// "Send me finalised blocks from this height on, as soon as there are any." The answer is a
     /// [`Message::RangeReply`] or [`Message::Pruned`].
     FollowRequest(Height),
+    /// "Who has validated since this epoch?"
+    HandoverRequest(Epoch),
+    /// The changes of the validators after an epoch, the oldest first, as many as fit; none if there are
+    /// none.
+    HandoverReply {
+        /// The epoch that was asked for.
+        after: Epoch,
+        /// The changes.
+        handovers: Vec<Handover>,
+    },
 }
 
 /// Messages that travel together: at most [`MAX_FRAME_MESSAGES`] of them.
@@ -207,6 +218,8 @@ impl Message {
             Self::ChunkRequest(_) => "chunk_request",
             Self::ChunkReply { .. } => "chunk_reply",
             Self::FollowRequest(_) => "follow_request",
+            Self::HandoverRequest(_) => "handover_request",
+            Self::HandoverReply { .. } => "handover_reply",
         }
     }
 
@@ -233,6 +246,8 @@ impl Message {
             Self::ChunkRequest(_) => 19,
             Self::ChunkReply { .. } => 20,
             Self::FollowRequest(_) => 21,
+            Self::HandoverRequest(_) => 22,
+            Self::HandoverReply { .. } => 23,
         }
     }
 }
@@ -299,9 +314,7 @@ impl Write for Relayed {
         self.to.write(buffer);
         self.number.write(buffer);
         self.signature.write(buffer);
-        let length = u32::try_from(self.frame.len()).expect("frames are far below 2^32 bytes");
-        length.write(buffer);
-        buffer.put_slice(&self.frame);
+        write_bytes(&self.frame, buffer);
     }
 }
 
@@ -313,18 +326,12 @@ impl Read for Relayed {
         let to = ValidatorIndex::read(buffer)?;
         let number = u64::read(buffer)?;
         let signature = IdentitySignature::read(buffer)?;
-        let length = u32::read(buffer)? as usize;
-        if length > MAX_RELAYED_BYTES {
-            return Err(Error::InvalidLength(length));
-        }
-        if length > buffer.remaining() {
-            return Err(Error::EndOfBuffer);
-        }
+        let frame = read_bytes(buffer, MAX_RELAYED_BYTES)?;
         Ok(Self {
             author,
             to,
             number,
-            frame: buffer.copy_to_bytes(length),
+            frame,
             signature,
         })
     }
@@ -356,6 +363,8 @@ impl EncodeSize for Message {
             Self::SnapshotReply(proof) => 1 + proof.as_ref().map_or(0, |proof| proof.encode_size()),
             Self::ChunkRequest(request) => request.encode_size(),
             Self::ChunkReply { request, answer } => request.encode_size() + answer.encode_size(),
+            Self::HandoverRequest(_) => Epoch::SIZE,
+            Self::HandoverReply { handovers, .. } => Epoch::SIZE + list_size(handovers),
         }
     }
 }
@@ -400,6 +409,11 @@ impl Write for Message {
                 request.write(buffer);
                 answer.write(buffer);
             }
+            Self::HandoverRequest(after) => after.write(buffer),
+            Self::HandoverReply { after, handovers } => {
+                after.write(buffer);
+                write_list(handovers, buffer);
+            }
         }
     }
 }
@@ -443,6 +457,11 @@ impl Read for Message {
                 answer: ChunkAnswer::read(buffer)?,
             },
             21 => Self::FollowRequest(Height::read(buffer)?),
+            22 => Self::HandoverRequest(Epoch::read(buffer)?),
+            23 => Self::HandoverReply {
+                after: Epoch::read(buffer)?,
+                handovers: read_list(buffer, MAX_HANDOVERS)?,
+            },
             other => return Err(Error::InvalidEnum(other)),
         })
     }

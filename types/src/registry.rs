@@ -15,7 +15,7 @@ mod next;
 mod set;
 
 pub use next::{NextSet, next_set, ranked};
-pub use set::{Member, SetNote, ValidatorSet};
+pub use set::{Member, RegistryNote, ValidatorSet};
 
 use crate::{
     Account, Epoch, Failure,

@@ -5,9 +5,10 @@
 //! one signature to the root, and to the block that the receiver continues on.
 
 use crate::{
-    Certificate, ChainId, Header, Height, Span, VoteKind,
-    codec::{list_size, read_list, write_list},
-    limits::{MAX_CHUNK_BYTES, MAX_SNAPSHOT_HEADERS},
+    Certificate, ChainId, Header, Height, Span, ValidatorSet, VoteKind,
+    codec::{list_size, read_list, read_option, write_list, write_option},
+    handover::{read_bytes, write_bytes},
+    limits::{MAX_ACCOUNT_PROOF_BYTES, MAX_CHUNK_BYTES, MAX_SNAPSHOT_HEADERS},
 };
 use bytes::{BufMut, Bytes};
 use commonware_codec::{Buf, EncodeSize, Error, FixedSize, Read, Write, extensions::ReadExt};
@@ -21,6 +22,17 @@ pub struct SnapshotProof {
     pub headers: Vec<Header>,
     /// The finalization of the last block.
     pub finalization: Certificate,
+    /// On a chain with a registry: what the state says about the validators.
+    pub registry: Option<SnapshotRegistry>,
+}
+
+/// What a snapshot's state says about the validators.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SnapshotRegistry {
+    /// The proof of the account [`crate::REGISTRY`] in the state, encoded.
+    pub proof: Bytes,
+    /// The validators of the next epoch, if the state fixes them and they are not those of this one.
+    pub next: Option<ValidatorSet>,
 }
 
 /// What a checked [`SnapshotProof`] says, provided that its finalization is verified.
@@ -49,6 +61,9 @@ pub enum SnapshotFlaw {
     /// A header must name the state after the first block.
     #[error("no header names the state")]
     Unnamed,
+    /// On a chain with a registry, the state says who validates next.
+    #[error("it does not prove the next validators")]
+    Registry,
 }
 
 impl SnapshotProof {
@@ -94,7 +109,8 @@ impl SnapshotProof {
 
 impl EncodeSize for SnapshotProof {
     fn encode_size(&self) -> usize {
-        list_size(&self.headers) + self.finalization.encode_size()
+        let registry = self.registry.as_ref().map_or(0, EncodeSize::encode_size);
+        list_size(&self.headers) + self.finalization.encode_size() + 1 + registry
     }
 }
 
@@ -102,6 +118,7 @@ impl Write for SnapshotProof {
     fn write(&self, buffer: &mut impl BufMut) {
         write_list(&self.headers, buffer);
         self.finalization.write(buffer);
+        write_option(self.registry.as_ref(), buffer);
     }
 }
 
@@ -112,6 +129,32 @@ impl Read for SnapshotProof {
         Ok(Self {
             headers: read_list(buffer, MAX_SNAPSHOT_HEADERS)?,
             finalization: Certificate::read(buffer)?,
+            registry: read_option(buffer)?,
+        })
+    }
+}
+
+impl EncodeSize for SnapshotRegistry {
+    fn encode_size(&self) -> usize {
+        let next = self.next.as_ref().map_or(0, EncodeSize::encode_size);
+        u32::SIZE + self.proof.len() + 1 + next
+    }
+}
+
+impl Write for SnapshotRegistry {
+    fn write(&self, buffer: &mut impl BufMut) {
+        write_bytes(&self.proof, buffer);
+        write_option(self.next.as_ref(), buffer);
+    }
+}
+
+impl Read for SnapshotRegistry {
+    type Cfg = ();
+
+    fn read_cfg(buffer: &mut impl Buf, _: &()) -> Result<Self, Error> {
+        Ok(Self {
+            proof: read_bytes(buffer, MAX_ACCOUNT_PROOF_BYTES)?,
+            next: read_option(buffer)?,
         })
     }
 }
@@ -179,9 +222,7 @@ impl Write for ChunkAnswer {
         match self {
             Self::Chunk(bytes) => {
                 buffer.put_u8(0);
-                let length = u32::try_from(bytes.len()).expect("chunks are far below 2^32 bytes");
-                length.write(buffer);
-                buffer.put_slice(bytes);
+                write_bytes(bytes, buffer);
             }
             Self::TooMany => buffer.put_u8(1),
             Self::Absent => buffer.put_u8(2),
@@ -194,16 +235,7 @@ impl Read for ChunkAnswer {
 
     fn read_cfg(buffer: &mut impl Buf, _: &()) -> Result<Self, Error> {
         match u8::read(buffer)? {
-            0 => {
-                let length = u32::read(buffer)? as usize;
-                if length > MAX_CHUNK_BYTES {
-                    return Err(Error::InvalidLength(length));
-                }
-                if length > buffer.remaining() {
-                    return Err(Error::EndOfBuffer);
-                }
-                Ok(Self::Chunk(buffer.copy_to_bytes(length)))
-            }
+            0 => Ok(Self::Chunk(read_bytes(buffer, MAX_CHUNK_BYTES)?)),
             1 => Ok(Self::TooMany),
             2 => Ok(Self::Absent),
             other => Err(Error::InvalidEnum(other)),
@@ -249,6 +281,7 @@ mod tests {
         SnapshotProof {
             headers,
             finalization,
+            registry: None,
         }
     }
 

@@ -13,9 +13,10 @@ use quorate_crypto::{
 };
 use quorate_types::{
     Account, Block, Certificate, ChainId, ChunkAnswer, ChunkRequest, Digest, Epoch, EpochLength,
-    Evidence, Failure, Frame, Header, Height, JournalState, Memo, Message, Nonce, Outcome,
-    Position, Proposal, Receipt, Record, Relayed, Silence, SnapshotProof, Span, Standing, Status,
-    Subject, Transaction, Transfer, ValidatorIndex, View, Vote, VoteKind,
+    Evidence, Failure, Frame, Handover, Header, Height, Identity, JournalState, Member, Memo,
+    Message, Nonce, Outcome, Position, Proposal, Receipt, Record, Relayed, Silence, SnapshotProof,
+    SnapshotRegistry, Span, Standing, Status, Subject, Transaction, Transfer, ValidatorIndex,
+    ValidatorSet, View, Vote, VoteKey, VoteKind,
     genesis::{BlockLimits, Fees, Genesis, GenesisAccount, GenesisValidator, Protocol},
     state_key,
 };
@@ -187,8 +188,35 @@ fn state_sync_messages() -> Vec<Message> {
     let proof = SnapshotProof {
         headers: vec![*block().header()],
         finalization: certificate(VoteKind::Finalize),
+        registry: None,
+    };
+    let member = |number: u8| Member {
+        identity: Identity([number; 32]),
+        vote_key: VoteKey([number; 96]),
+        address: "host:1".parse().unwrap(),
+        name: "one".parse().unwrap(),
+    };
+    let set = ValidatorSet::of_members(Epoch(2), vec![member(1), member(2)]);
+    let with_registry = SnapshotProof {
+        registry: Some(SnapshotRegistry {
+            proof: Bytes::from_static(b"a proof"),
+            next: Some(set.clone()),
+        }),
+        ..proof.clone()
+    };
+    let handover = Handover {
+        header: *block().header(),
+        finalization: certificate(VoteKind::Finalize),
+        proof: Bytes::from_static(b"a proof"),
+        set,
     };
     let mut messages = vec![
+        Message::SnapshotReply(Some(Box::new(with_registry))),
+        Message::HandoverRequest(Epoch(1)),
+        Message::HandoverReply {
+            after: Epoch(1),
+            handovers: vec![handover],
+        },
         Message::SnapshotRequest,
         Message::SnapshotReply(None),
         Message::SnapshotReply(Some(Box::new(proof))),

@@ -1,15 +1,16 @@
 //! Bytes from outside: no decoder panics, takes more than its limits, or has two forms of one value.
 #![allow(missing_docs, clippy::unwrap_used)]
 
+use bytes::Bytes;
 use commonware_codec::{Copying, DecodeExt, Encode, Error};
 use proptest::{collection::vec, option, prelude::*};
 use quorate_crypto::bls::{PartialSignature, Proof, Signers};
 use quorate_types::{
-    Account, Block, BlockError, Certificate, ChainId, ChunkAnswer, ChunkRequest, Digest, Epoch,
-    Evidence, Failure, Frame, Header, Height, Identity, IdentitySignature, JournalState,
-    MAX_SPAN_BITS, Memo, Message, Nonce, Outcome, Position, Proposal, Receipt, Record, Relayed,
-    Silence, SnapshotProof, Span, Standing, Status, Subject, Transaction, Transfer, ValidatorIndex,
-    View, Vote, VoteKind,
+    Account, Block, BlockError, BondAddress, Certificate, ChainId, ChunkAnswer, ChunkRequest,
+    Digest, Epoch, Evidence, Failure, Frame, Handover, Header, Height, Identity, IdentitySignature,
+    JournalState, MAX_SPAN_BITS, Member, Memo, Message, Nonce, Outcome, Position, Proposal,
+    Receipt, Record, Relayed, Silence, SnapshotProof, SnapshotRegistry, Span, Standing, Status,
+    Subject, Transaction, Transfer, ValidatorIndex, ValidatorSet, View, Vote, VoteKey, VoteKind,
     limits::{
         MAX_BLOCK_BYTES, MAX_BLOCK_TRANSACTIONS, MAX_FORWARDED_TRANSACTIONS, MAX_FRAME_BYTES,
         MAX_FRAME_MESSAGES, MAX_MEMO_BYTES, MAX_PROPOSAL_NULLIFICATIONS, MAX_RANGE_BLOCKS,
@@ -56,6 +57,28 @@ fn withstands<T: Wire>(value: &T, flips: &[usize]) {
     }
 }
 
+fn set() -> impl Strategy<Value = ValidatorSet> {
+    (any::<u64>(), 1..9_u8, "[!-~]{0,24}").prop_map(|(epoch, size, name)| {
+        let members = (0..size).map(|place| Member {
+            identity: Identity([place; 32]),
+            vote_key: VoteKey([place; 96]),
+            address: BondAddress::default(),
+            name: name.parse().unwrap(),
+        });
+        ValidatorSet::of_members(Epoch(epoch), members.collect())
+    })
+}
+
+fn handover() -> impl Strategy<Value = Handover> {
+    let proof = vec(any::<u8>(), 0..64);
+    (block(), certificate(), proof, set()).prop_map(|(block, finalization, proof, set)| Handover {
+        header: *block.header(),
+        finalization,
+        proof: proof.into(),
+        set,
+    })
+}
+
 fn all_decoders(bytes: &[u8]) {
     has_one_form::<Frame>(bytes);
     has_one_form::<Message>(bytes);
@@ -73,6 +96,7 @@ fn all_decoders(bytes: &[u8]) {
     has_one_form::<Receipt>(bytes);
     has_one_form::<Outcome>(bytes);
     has_one_form::<Status>(bytes);
+    has_one_form::<Handover>(bytes);
 }
 
 fn digest() -> impl Strategy<Value = Digest> {
@@ -256,13 +280,24 @@ fn message() -> impl Strategy<Value = Message> {
                 }))
             }),
         Just(Message::SnapshotRequest),
-        option::of((vec(block(), 0..3), certificate())).prop_map(|proof| {
-            Message::SnapshotReply(proof.map(|(blocks, finalization)| {
+        option::of((vec(block(), 0..3), certificate(), option::of(set()))).prop_map(|proof| {
+            Message::SnapshotReply(proof.map(|(blocks, finalization, next)| {
                 Box::new(SnapshotProof {
                     headers: blocks.iter().map(|block| *block.header()).collect(),
                     finalization,
+                    registry: next.map(|next| SnapshotRegistry {
+                        proof: Bytes::from_static(b"a proof"),
+                        next: Some(next),
+                    }),
                 })
             }))
+        }),
+        any::<u64>().prop_map(|epoch| Message::HandoverRequest(Epoch(epoch))),
+        (any::<u64>(), vec(handover(), 0..3)).prop_map(|(after, handovers)| {
+            Message::HandoverReply {
+                after: Epoch(after),
+                handovers,
+            }
         }),
         chunk_request().prop_map(Message::ChunkRequest),
         any::<u64>().prop_map(|height| Message::FollowRequest(Height(height))),

@@ -110,7 +110,6 @@ fn commits(
             &tree,
             Commit {
                 set: None,
-                heard: None,
                 block,
                 certificate: None,
                 outcomes: Vec::new(),

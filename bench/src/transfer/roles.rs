@@ -380,6 +380,7 @@ fn receiver(args: &RoleArgs) -> anyhow::Result<()> {
                     Cut::Allowed => cut.unblock(identity),
                 }),
                 verify: Box::new(is_signed),
+                validators: None,
                 may_ask,
             })?);
         }

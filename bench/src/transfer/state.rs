@@ -82,7 +82,6 @@ pub(super) fn make(
             &tree,
             Commit {
                 set: None,
-                heard: None,
                 block,
                 certificate: None,
                 outcomes: Vec::new(),
@@ -118,7 +117,6 @@ pub(super) fn change(
         &tree,
         Commit {
             set: None,
-            heard: None,
             block,
             certificate: None,
             outcomes: Vec::new(),
@@ -179,6 +177,7 @@ pub(super) fn snapshot(
     let proof = SnapshotProof {
         headers: vec![*block.header(), *above.header()],
         finalization,
+        registry: None,
     };
     Ok((store.pin(), proof))
 }

@@ -65,7 +65,7 @@ fn number_hits(parts: &Parts, number: u64) -> Result<Vec<SearchHit>, IndexError>
         let href = format!("/v1/views/{number}?epoch={epoch}");
         hits.push(hit("view", href, format!("View {number} of epoch {epoch}")));
     }
-    let size = parts.guard.verifier().committee().size() as u64;
+    let size = parts.guard.verifier().newest().size() as u64;
     if number < size {
         let href = format!("/v1/validators/{number}");
         hits.push(hit("validator", href, format!("Validator {number}")));
@@ -91,7 +91,7 @@ fn digest_hits(parts: &Parts, digest: &Digest) -> Result<Vec<SearchHit>, IndexEr
         ));
     }
     let identity = Identity(digest.0);
-    if let Some(place) = parts.guard.verifier().committee().place(&identity) {
+    if let Some(place) = parts.guard.verifier().newest().place(&identity) {
         let label = format!("Validator {place}");
         hits.push(hit("validator", format!("/v1/validators/{place}"), label));
     }

@@ -9,11 +9,16 @@ use super::{
 use crate::{
     answers,
     index::IndexError,
-    shapes::{EvidenceItem, Hex, Number, Participation, ValidatorDetail, ValidatorSet},
+    shapes::{
+        EvidenceItem, HandoverItem, Handovers, Hex, Number, Participation, ValidatorDetail,
+        ValidatorSet,
+    },
 };
 use axum::{extract::State, response::Response};
 use quorate_crypto::bls::SchemeKind;
 use quorate_types::{Epoch, Evidence, ValidatorIndex};
+use serde::Deserialize;
+use utoipa::IntoParams;
 
 /// The validators of an epoch, with statistics of that epoch.
 #[utoipa::path(get, path = "/v1/validators", operation_id = "validators", tag = "validators", params(EpochQuery),
@@ -25,7 +30,7 @@ pub(super) async fn list(
     let epoch = epoch(&app, &query)?;
     let set = app.read(move |parts| {
         let evidence = parts.index.evidence()?;
-        let committee = parts.guard.verifier().committee();
+        let committee = parts.guard.verifier().committees().of(epoch);
         let data = committee
             .places()
             .map(|place| detail(parts, epoch, place, &evidence))
@@ -50,7 +55,7 @@ pub(super) async fn one(
     Params(query): Params<EpochQuery>,
 ) -> Answer<Response> {
     let epoch = epoch(&app, &query)?;
-    let committee = app.parts().guard.verifier().committee();
+    let committee = app.parts().guard.verifier().committees().of(epoch);
     let named = query::identity(&which).map(|identity| committee.place(&identity));
     let place = match named {
         Some(place) => place,
@@ -74,6 +79,40 @@ pub(super) async fn one(
     fresh(&found.await?)
 }
 
+/// Number of characters of handovers from which on an answer takes no more of them.
+const HANDOVERS_LENGTH: usize = 128 << 10;
+
+#[derive(Deserialize, IntoParams)]
+#[serde(deny_unknown_fields)]
+#[into_params(parameter_in = Query)]
+pub(super) struct AfterQuery {
+    /// The epoch whose validators are known.
+    #[param(value_type = query::NumberParameter)]
+    after: String,
+}
+
+/// The changes of the validators after an epoch, with which a light client moves from a trust file's validators to
+/// later ones: the oldest first, as many as fit; none if there are none.
+#[utoipa::path(get, path = "/v1/handovers", operation_id = "handovers", tag = "validators", params(AfterQuery),
+    responses((status = 200, body = Handovers), Problems))]
+pub(super) async fn handovers(
+    State(app): State<App>,
+    Params(query): Params<AfterQuery>,
+) -> Answer<Response> {
+    let after = query::number(&query.after).map(Epoch);
+    let after = after.ok_or_else(|| Failure::bad_request("`after` is the number of an epoch"))?;
+    let newest = extent(&app)?.tip.epoch;
+    let held = app.parts().guard.handovers(after, HANDOVERS_LENGTH);
+    let handovers = held.into_iter().map(|(epoch, handover)| HandoverItem {
+        epoch: epoch.0,
+        handover,
+    });
+    fresh(&Handovers {
+        epoch: newest.0,
+        handovers: handovers.collect(),
+    })
+}
+
 fn epoch(app: &App, query: &EpochQuery) -> Answer<Epoch> {
     let newest = extent(app)?.tip.epoch;
     let epoch = query::optional("epoch", query.epoch.as_ref())?.map_or(newest, Epoch);
@@ -92,19 +131,25 @@ fn detail(
     place: ValidatorIndex,
     evidence: &[Evidence],
 ) -> Result<ValidatorDetail, IndexError> {
-    let keys = parts.guard.trust().validators.get(place.as_usize());
+    let member = parts.guard.member(epoch, place);
     let count = parts.index.leader_count(epoch, place)?;
     let opinion = parts.opinions.of(place.0);
     let (source, signed) = match parts.guard.verifier().scheme() {
         SchemeKind::BlsAggregate => ("certificate", Some(parts.index.signed(epoch, place)?)),
         SchemeKind::BlsThreshold => ("observed", None),
     };
-    let against = evidence.iter().filter(|pair| pair.first.signer == place);
+    let against = evidence.iter().filter(|pair| {
+        let signer = (parts.guard).member(pair.first.subject.epoch, pair.first.signer);
+        signer.map(|(identity, _)| identity) == member.as_ref().map(|(identity, _)| *identity)
+    });
     Ok(ValidatorDetail {
         index: place.0,
-        identity: keys.map_or_else(Hex::default, |keys| keys.identity.into()),
-        vote_key: keys
-            .and_then(|keys| keys.vote_key.parse().ok())
+        identity: member
+            .as_ref()
+            .map_or_else(Hex::default, |(identity, _)| (*identity).into()),
+        vote_key: member
+            .as_ref()
+            .and_then(|(_, key)| key.parse().ok())
             .unwrap_or_default(),
         votes: 1,
         stake: None,

@@ -90,6 +90,8 @@ impl TestChain {
             name,
             scheme: kind.name().to_owned(),
             group_key,
+            epoch_blocks: None,
+            epoch: Epoch(0),
             validators,
         };
         let mut chain = Self {
@@ -148,8 +150,9 @@ impl TestChain {
         let newest = self.blocks.last().unwrap().block.clone();
         let header = newest.header();
         let verifier = self.trust.verifier().unwrap();
-        let leader = verifier.committee().leader_in(header.epoch, header.view);
-        let leader = verifier.identity(leader).unwrap();
+        let committees = verifier.committees();
+        let leader = committees.leader_identity(header.epoch, header.view);
+        let leader = leader.unwrap();
         let before = execution::touched(&newest, &leader);
         let before = before.into_iter().map(|one| {
             let account = self.accounts.get(&one).cloned().unwrap_or_default();

@@ -1,12 +1,12 @@
 //! A client of the HTTP API.
 
 use crate::{
-    AccountJson, BlockJson, BlocksJson, ErrorBody, EvidenceListJson, OrderAnswer, OrderJson,
-    PeersJson, RegistryJson, ReloadedJson, SnapshotPartJson, SnapshotProofJson, SnapshotsJson,
-    StatusJson, SubmitAnswer, SubmitRequest, TransactionResult,
+    AccountJson, BlockJson, BlocksJson, ErrorBody, EvidenceListJson, HandoversJson, OrderAnswer,
+    OrderJson, PeersJson, RegistryJson, ReloadedJson, SnapshotPartJson, SnapshotProofJson,
+    SnapshotsJson, StatusJson, SubmitAnswer, SubmitRequest, TransactionResult,
 };
 use quorate_http::client::{Roots, shown};
-use quorate_types::{Digest, Height, Identity};
+use quorate_types::{Digest, Epoch, Height, Identity};
 use serde::de::DeserializeOwned;
 use std::{path::Path, time::Duration};
 
@@ -121,6 +121,32 @@ impl RpcClient {
     /// If the validator cannot be reached, or the chain has none.
     pub async fn registry(&self) -> Result<RegistryJson, ClientError> {
         self.get("/v1/registry").await
+    }
+
+    /// The changes of the validators after an epoch, as many as fit in an answer.
+    ///
+    /// # Errors
+    ///
+    /// If the node cannot be reached.
+    pub async fn handovers(&self, after: Epoch) -> Result<HandoversJson, ClientError> {
+        self.get(&format!("/v1/handovers?after={after}")).await
+    }
+
+    /// All changes of the validators after an epoch, encoded, the oldest first.
+    ///
+    /// # Errors
+    ///
+    /// If the node cannot be reached.
+    pub async fn all_handovers(&self, mut after: Epoch) -> Result<Vec<String>, ClientError> {
+        let mut all = Vec::new();
+        loop {
+            let page = self.handovers(after).await?.handovers;
+            let Some(last) = page.last().filter(|last| last.epoch > after) else {
+                return Ok(all);
+            };
+            after = last.epoch;
+            all.extend(page.into_iter().map(|one| one.handover));
+        }
     }
 
     /// Orders a validator to block another one (`block`), or to unblock it (`unblock`). Only over

@@ -3,6 +3,24 @@
 use quorate_types::{Bond, Epoch, Height, Member, RegistryRules};
 use serde::{Deserialize, Serialize};
 
+/// `GET /v1/handovers?after=EPOCH`: the changes of the validators after an epoch, the oldest first, as many as
+/// fit; none if there are none.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct HandoversJson {
+    /// The epoch of this node's next block.
+    pub epoch: Epoch,
+    pub handovers: Vec<HandoverJson>,
+}
+
+/// A change of the validators, with what proves it.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct HandoverJson {
+    /// The first epoch of the new validators.
+    pub epoch: Epoch,
+    /// An encoded [`quorate_types::Handover`], in hexadecimal.
+    pub handover: String,
+}
+
 /// `GET /v1/registry`: what this node's newest executed state says.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct RegistryJson {

@@ -24,12 +24,12 @@ use crossbeam_channel::{Receiver, Sender, unbounded};
 use parking_lot::RwLock;
 use quorate_consensus::Finalized;
 use quorate_storage::{
-    store::{Commit, Heard, Store, Undo, tree_updates},
+    store::{Commit, Store, Undo, tree_updates},
     tree::{TableRows, Tree},
 };
 use quorate_types::{
     Account, Block, Bond, Committees, Digest, Epoch, Height, Identity, Outcome, REGISTRY,
-    ValidatorSet, View, state_key,
+    RegistryNote, ValidatorSet, View, state_key,
 };
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -157,7 +157,6 @@ pub struct Executor {
     fixed: Vec<ValidatorSet>,
     /// Epochs that are executed, but perhaps not durably, and the bonds after them.
     closed: Vec<(Epoch, BTreeMap<Identity, Bond>)>,
-    heard: Heard,
     commands: Receiver<Command>,
     news: watch::Sender<Executed>,
     roots: Roots,
@@ -209,8 +208,10 @@ impl Executor {
         (observer, slowest): (Observer, Slowest),
         metrics: Arc<NodeMetrics>,
     ) -> anyhow::Result<(Self, ExecutorHandle)> {
+        if rules.registry().is_some() {
+            store.keep_handover(rules.epoch_length())?;
+        }
         taker.starts(&store)?;
-        let heard = store.heard()?;
         let tip = store.tip();
         let mut roots = BTreeMap::new();
         let oldest = tip.height.0.saturating_sub(RECENT_ROOTS - 1);
@@ -251,7 +252,6 @@ impl Executor {
             rules,
             fixed: Vec::new(),
             closed: Vec::new(),
-            heard,
             commands,
             news,
             roots,
@@ -368,8 +368,8 @@ impl Executor {
             .context("every view has a leader")?;
         let mut touched = ledger::touched(&block, &leader);
         let fixes = self.rules.fixes_set(header);
-        let is_news = self.rules.registry().is_some() && self.heard.note(header.epoch, leader);
-        if fixes {
+        let notes = self.rules.notes(header);
+        if notes {
             touched.insert(REGISTRY);
         }
         let keys: BTreeSet<_> = touched.iter().map(|id| state_key(id).0).collect();
@@ -386,14 +386,24 @@ impl Executor {
         let registry = before.remove(&REGISTRY);
         let mut execution = ledger::execute(&block, &leader, before, &self.rules);
         let mut set = None;
-        if fixes {
-            let next = self.next_set(header.epoch, &execution.accounts)?;
-            let note = Account::of_registry(next.note());
-            execution
-                .before
-                .insert(REGISTRY, registry.unwrap_or_default());
-            execution.accounts.insert(REGISTRY, note);
-            set = Some(next);
+        if notes {
+            let registry = registry.unwrap_or_default();
+            let mut note = registry.note.as_deref().cloned().unwrap_or_default();
+            let acting = self.acting(header.epoch)?;
+            note.hear(
+                header.epoch,
+                acting.committee()?.leader_in(header.epoch, header.view),
+            );
+            if fixes {
+                let next = self.next_set(&acting, &note, &execution.accounts)?;
+                note.next = Some(next.digest());
+                set = Some(next);
+            }
+            let noted = Account::of_registry(note);
+            if noted != registry {
+                execution.before.insert(REGISTRY, registry);
+                execution.accounts.insert(REGISTRY, noted);
+            }
         }
         // An epoch whose last block names no state that fixes the next validators keeps its own. No rule may
         // forbid such a block: execution follows finality, and that may need it.
@@ -417,14 +427,16 @@ impl Executor {
                 set: set
                     .as_ref()
                     .filter(|set| kept || !self.committees.repeats(set)),
-                heard: Some(&self.heard).filter(|_| is_news),
                 changes: &changes,
                 sync,
             },
         )?;
         let state_root = changes.root();
         self.tree.commit(changes);
-        self.taker.executed(&self.store, &finalized);
+        if self.rules.registry().is_some() {
+            self.store.keep_handover(self.rules.epoch_length())?;
+        }
+        self.taker.executed(&self.store, &finalized)?;
         self.remember(block.height(), state_root);
         self.fixed.extend(set);
         if self.rules.ends_epoch(header) {
@@ -445,14 +457,16 @@ impl Executor {
         acting.context("the validators of the epoch are not known")
     }
 
-    /// The validators of the epoch after this one, given the accounts that the block has changed.
+    /// The validators of the epoch after this one, given what the state says about this one and the accounts
+    /// that the block has changed.
     fn next_set(
         &self,
-        epoch: Epoch,
+        acting: &ValidatorSet,
+        note: &RegistryNote,
         changed: &BTreeMap<Identity, Account>,
     ) -> anyhow::Result<ValidatorSet> {
         let rules = self.rules.registry().context("only with a registry")?;
-        let acting = self.acting(epoch)?;
+        let heard = note.heard(&acting.committee()?);
         let mut bonds = self.store.bonds()?;
         for (identity, account) in changed {
             match &account.bond {
@@ -460,7 +474,7 @@ impl Executor {
                 None => bonds.remove(identity),
             };
         }
-        Ok(acting.following(&bonds, rules, &self.heard.leaders)?.0)
+        Ok(acting.following(&bonds, rules, &heard)?.0)
     }
 
     fn remember(&self, height: Height, root: Digest) {

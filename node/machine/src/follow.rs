@@ -195,11 +195,17 @@ impl Follower {
         self.parts.clock.now().after(LOOK_INTERVAL)
     }
 
-    /// Whether messages of this kind are read at all.
+    /// Whether frames with messages of this kind are read at all. To a validator that only follows, the
+    /// others send their status with their votes.
     pub fn wants(head: &Head) -> bool {
         matches!(
             head,
-            Head::RangeReply { .. } | Head::Pruned { .. } | Head::Status
+            Head::RangeReply { .. }
+                | Head::Pruned { .. }
+                | Head::Status
+                | Head::Vote
+                | Head::Certificate
+                | Head::Apart
         )
     }
 

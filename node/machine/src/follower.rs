@@ -145,7 +145,11 @@ impl FollowerMachine {
         let (executor, executed) = Executor::new(
             accounts.clone(),
             (store.clone(), tree),
-            SnapshotTaker::new(snapshots.clone(), settings.snapshot_interval),
+            SnapshotTaker::new(
+                snapshots.clone(),
+                settings.snapshot_interval,
+                settings.committees.can_change(),
+            ),
             (settings.committees.clone(), Rules::of(&genesis)),
             settings.retention,
             (

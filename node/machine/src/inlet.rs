@@ -316,7 +316,9 @@ impl Inlet {
             Head::Vote | Head::Certificate => tokens.votes.take(now_us, 1),
             Head::BlockRequest => tokens.block_requests.take(now_us, 1),
             Head::RangeRequest => tokens.range_requests.take(now_us, 1),
-            Head::SnapshotRequest | Head::ChunkRequest => tokens.chunk_requests.take(now_us, 1),
+            Head::SnapshotRequest | Head::ChunkRequest | Head::HandoverRequest => {
+                tokens.chunk_requests.take(now_us, 1)
+            }
             // Validators follow each other only where the set of validators changes.
             Head::FollowRequest if self.parts.committees.can_change() => {
                 tokens.range_requests.take(now_us, 1)
@@ -334,6 +336,7 @@ impl Inlet {
             | Head::Pruned { .. }
             | Head::SnapshotReply
             | Head::ChunkReply
+            | Head::HandoverReply
             | Head::Unknown { .. } => true,
         };
         paid.then_some(()).ok_or(Refusal::TooMany)
@@ -368,6 +371,7 @@ impl Inlet {
                 Message::FollowRequest(height) => self.ask(from, Request::Follow(height)),
                 Message::SnapshotRequest => self.ask(from, Request::Snapshot),
                 Message::ChunkRequest(request) => self.ask(from, Request::Chunk(request)),
+                Message::HandoverRequest(after) => self.ask(from, Request::Handovers(after)),
                 Message::Transactions(transactions) => {
                     for _ in 0..self
                         .parts
@@ -427,7 +431,9 @@ pub(crate) fn lane_of(message: &Message) -> Lane {
         | Message::SnapshotReply(_)
         | Message::ChunkRequest(_)
         | Message::ChunkReply { .. }
-        | Message::FollowRequest(_) => Lane::Fetch,
+        | Message::FollowRequest(_)
+        | Message::HandoverRequest(_)
+        | Message::HandoverReply { .. } => Lane::Fetch,
         Message::Transactions(_) => Lane::Transactions,
         Message::Evidence(_) | Message::Inquiry(_) | Message::Standing(_) => Lane::Control,
     }
@@ -452,7 +458,9 @@ pub(crate) fn lane_of_head(head: Head) -> Option<Lane> {
         | Head::SnapshotReply
         | Head::ChunkRequest
         | Head::ChunkReply
-        | Head::FollowRequest => Lane::Fetch,
+        | Head::FollowRequest
+        | Head::HandoverRequest
+        | Head::HandoverReply => Lane::Fetch,
         Head::Transactions { .. } => Lane::Transactions,
         Head::Evidence | Head::Inquiry | Head::Standing => Lane::Control,
         Head::Unknown { .. } => return None,

@@ -1,16 +1,10 @@
-//! The validators of each epoch, as the database knows them, and their keys.
+//! The validators of each epoch, as the database knows them.
 
-use parking_lot::Mutex;
-use quorate_crypto::bls::{HashedMessage, Scheme};
+use crate::sync::Validators;
 use quorate_storage::store::Store;
 use quorate_types::{
-    Certificate, ChainId, Committees, Epoch, EpochLength, Height, ValidatorSet, genesis::Genesis,
-    roster,
+    Committees, Epoch, EpochLength, Height, ValidatorSet, genesis::Genesis, roster,
 };
-use std::{collections::BTreeMap, sync::Arc};
-
-/// Schemes that are kept: of the newest epochs that were asked for.
-const MAX_SCHEMES: usize = 16;
 
 /// The committees of a chain for a process that takes part in the epoch of the next block.
 ///
@@ -30,6 +24,26 @@ pub fn committees(genesis: &Genesis, store: &Store) -> anyhow::Result<Committees
     Ok(Committees::changing(sets, fixed_to, acting, roster)?)
 }
 
+/// What a database knows of who validates, for state sync: its sets, which later ones can follow. `None` on a
+/// chain whose validators never change.
+///
+/// # Errors
+///
+/// If the database cannot be read, or the genesis file has no committee.
+pub fn known_validators(genesis: &Genesis, store: &Store) -> anyhow::Result<Option<Validators>> {
+    if genesis.registry.is_none() {
+        return Ok(None);
+    }
+    let committees = Committees::trusting(ValidatorSet::of_genesis(genesis)?)?;
+    for set in store.sets()? {
+        committees.adopt(set);
+    }
+    Ok(Some(Validators {
+        committees,
+        epoch_length: genesis.epoch_blocks,
+    }))
+}
+
 /// The last epoch whose validators the state after this height fixes.
 fn fixed_to(length: EpochLength, tip: Height) -> Epoch {
     let epoch = length.epoch_of(tip.next());
@@ -37,51 +51,6 @@ fn fixed_to(length: EpochLength, tip: Height) -> Epoch {
         epoch.next()
     } else {
         epoch
-    }
-}
-
-/// Verifies certificates of all epochs whose validators are known. Cheap to clone.
-#[derive(Clone)]
-pub struct EpochKeys {
-    chain: ChainId,
-    committees: Committees,
-    genesis: Scheme,
-    schemes: Arc<Mutex<BTreeMap<Epoch, Scheme>>>,
-}
-
-impl EpochKeys {
-    /// `genesis` is the scheme of the genesis file.
-    pub fn new(chain: ChainId, committees: Committees, genesis: Scheme) -> Self {
-        Self {
-            chain,
-            committees,
-            genesis,
-            schemes: Arc::default(),
-        }
-    }
-
-    /// The scheme of an epoch; `None` if its validators are not known here.
-    pub fn scheme(&self, epoch: Epoch) -> Option<Scheme> {
-        if !self.committees.can_change() {
-            return Some(self.genesis.clone());
-        }
-        if let Some(scheme) = self.schemes.lock().get(&epoch) {
-            return Some(scheme.clone());
-        }
-        let scheme = self.committees.set(epoch)?.scheme().ok()?;
-        let mut schemes = self.schemes.lock();
-        schemes.insert(epoch, scheme.clone());
-        while schemes.len() > MAX_SCHEMES {
-            schemes.pop_first();
-        }
-        Some(scheme)
-    }
-
-    /// Whether a quorum of its epoch's validators stands behind a certificate.
-    pub fn verify(&self, certificate: &Certificate) -> bool {
-        let message = HashedMessage::new(&certificate.subject.signed_bytes(&self.chain));
-        self.scheme(certificate.subject.epoch)
-            .is_some_and(|scheme| scheme.verify(&message, &certificate.proof))
     }
 }
 

@@ -31,8 +31,8 @@ use quorate_consensus::Moment;
 use quorate_lanes::{Bucket, Lane, Shaper, Waiting};
 use quorate_storage::store::{Served, Store};
 use quorate_types::{
-    Block, Certificate, ChunkAnswer, ChunkRequest, Digest, EpochLength, Height, Message,
-    limits::{MAX_RANGE_BLOCKS, RANGE_REPLY_BYTES},
+    Block, Certificate, ChunkAnswer, ChunkRequest, Digest, Epoch, EpochLength, Height, Message,
+    limits::{HANDOVER_REPLY_BYTES, MAX_RANGE_BLOCKS, RANGE_REPLY_BYTES},
 };
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
@@ -73,6 +73,8 @@ pub enum Request {
     Snapshot,
     /// A part of a snapshot.
     Chunk(ChunkRequest),
+    /// The changes of the validators after an epoch.
+    Handovers(Epoch),
 }
 
 impl Request {
@@ -82,6 +84,7 @@ impl Request {
             (Self::Follow(one), Self::Follow(other)) => one == other,
             (Self::Snapshot, Self::Snapshot) => true,
             (Self::Chunk(one), Self::Chunk(other)) => one == other,
+            (Self::Handovers(one), Self::Handovers(other)) => one == other,
             (one, other) => one.block_id().is_some() && one.block_id() == other.block_id(),
         }
     }
@@ -90,13 +93,20 @@ impl Request {
         match self {
             Self::Stored(id) => Some(*id),
             Self::Held(block) => Some(block.id()),
-            Self::Range(_) | Self::Follow(_) | Self::Snapshot | Self::Chunk(_) => None,
+            Self::Range(_)
+            | Self::Follow(_)
+            | Self::Snapshot
+            | Self::Chunk(_)
+            | Self::Handovers(_) => None,
         }
     }
 
     /// Whether nothing but the requester's own progress waits for the answer, however large.
     fn is_bulk(&self) -> bool {
-        matches!(self, Self::Range(_) | Self::Follow(_) | Self::Chunk(_))
+        matches!(
+            self,
+            Self::Range(_) | Self::Follow(_) | Self::Chunk(_) | Self::Handovers(_)
+        )
     }
 }
 
@@ -356,6 +366,10 @@ impl Server {
             Request::Chunk(request) => {
                 let answer = chunk(snapshots, &request)?;
                 Ok(Some(Message::ChunkReply { request, answer }))
+            }
+            Request::Handovers(after) => {
+                let handovers = store.handovers(after, HANDOVER_REPLY_BYTES)?;
+                Ok(Some(Message::HandoverReply { after, handovers }))
             }
         }
     }

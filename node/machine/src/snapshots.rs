@@ -200,6 +200,7 @@ pub(crate) struct SnapshotTaker {
     snapshots: Arc<Snapshots>,
     /// Blocks between deciding blocks; 0 for no snapshots.
     interval: u64,
+    has_registry: bool,
     /// The newest blocks, with their states if they are pinned.
     recent: VecDeque<(Header, Option<StateSnapshot>)>,
     chosen: Option<Chosen>,
@@ -208,10 +209,11 @@ pub(crate) struct SnapshotTaker {
 }
 
 impl SnapshotTaker {
-    pub(crate) fn new(snapshots: Arc<Snapshots>, interval: u64) -> Self {
+    pub(crate) fn new(snapshots: Arc<Snapshots>, interval: u64, has_registry: bool) -> Self {
         Self {
             snapshots,
             interval,
+            has_registry,
             recent: VecDeque::new(),
             chosen: None,
             first: true,
@@ -224,15 +226,37 @@ impl SnapshotTaker {
             && let Some((state, proof)) = store.named_state()?
         {
             debug!(height = %state.height(), "a snapshot for state sync, from before the start");
-            self.snapshots.keep(state, proof);
+            self.keep(store, state, proof)?;
         }
         Ok(())
     }
 
+    /// Keeps a state and what certifies it. On a chain with a registry it is of no use without what it says
+    /// about the validators.
+    fn keep(
+        &self,
+        store: &Store,
+        state: StateSnapshot,
+        mut proof: SnapshotProof,
+    ) -> Result<(), StoreError> {
+        if self.has_registry {
+            let Some(registry) = store.registry_of(&state)? else {
+                return Ok(());
+            };
+            proof.registry = Some(registry);
+        }
+        self.snapshots.keep(state, proof);
+        Ok(())
+    }
+
     /// Upon a block that was executed and stored.
-    pub(crate) fn executed(&mut self, store: &Store, finalized: &Finalized) {
+    pub(crate) fn executed(
+        &mut self,
+        store: &Store,
+        finalized: &Finalized,
+    ) -> Result<(), StoreError> {
         if self.interval == 0 {
-            return;
+            return Ok(());
         }
         let header = *finalized.block.header();
         let height = header.height.0;
@@ -247,7 +271,7 @@ impl SnapshotTaker {
             self.recent.pop_front();
         }
         let Some(chosen) = &mut self.chosen else {
-            return;
+            return Ok(());
         };
         chosen.headers.push(header);
         if let Some(finalization) = &finalized.certificate {
@@ -257,11 +281,13 @@ impl SnapshotTaker {
             let proof = SnapshotProof {
                 headers,
                 finalization: finalization.clone(),
+                registry: None,
             };
-            self.snapshots.keep(state, proof);
+            self.keep(store, state, proof)?;
         } else if chosen.headers.len() >= MAX_SNAPSHOT_HEADERS {
             self.chosen = None;
         }
+        Ok(())
     }
 
     /// Chooses the state that a header names, if it is pinned. The other pins are dropped.

@@ -5,7 +5,9 @@
 //!
 //! 1. asks all peers for their newest snapshots ([`crate::snapshots`]) and verifies what certifies
 //!    each: a finalization, and the headers from it back to the snapshot's block. Nothing is fetched
-//!    before. The newest one is the target;
+//!    before. The newest one is the target. On a chain with a registry, the validators may be others by
+//!    then: the peer is asked who has validated since the newest ones that are known, and proves it by
+//!    handovers ([`quorate_types::Handover`]), which are kept;
 //! 2. requests the parts of the state that are not right at the target's height from all peers that
 //!    have the snapshot, each of a size that fits one message. Each part is verified against the
 //!    root and written together with what is right now, so a crash costs what was on its way;
@@ -59,12 +61,13 @@ use bytes::Bytes;
 use commonware_codec::DecodeExt;
 use quorate_consensus::Moment;
 use quorate_storage::{
-    store::{ChunkError, Coverage, Save, Store},
+    store::{ChunkError, Coverage, Save, Store, adopt_handovers, next_of_snapshot},
     tree::Chunk,
 };
 use quorate_types::{
-    Block, Certificate, ChainId, ChunkAnswer, ChunkRequest, Frame, Head, Height, Identity, Message,
-    SnapshotProof, SnapshotSubject,
+    Block, Certificate, ChainId, ChunkAnswer, ChunkRequest, Committees, Epoch, EpochLength, Frame,
+    Handover, Head, Height, Identity, Message, SnapshotFlaw, SnapshotProof, SnapshotSubject,
+    ValidatorSet,
 };
 use std::{sync::Arc, time::Duration};
 use tracing::{info, warn};
@@ -116,6 +119,12 @@ const MOST_PARTS_PER_SAVE: usize = 32;
 
 /// Verifies a finalization with the committee's keys.
 pub type VerifyCertificate = Box<dyn Fn(&Certificate) -> bool + Send>;
+
+/// Who validates, on a chain with a registry: what is known by handovers, which `verify` uses too.
+pub struct Validators {
+    pub committees: Committees,
+    pub epoch_length: EpochLength,
+}
 
 /// Writes verified parts, in place or beside the verification of the next ones.
 pub trait Saver: Send {
@@ -169,6 +178,8 @@ pub struct SyncParts {
     pub wire: Wire,
     pub cut: Cutter,
     pub verify: VerifyCertificate,
+    /// `None` if the validators never change.
+    pub validators: Option<Validators>,
     /// Whom a part may be requested from, for comparisons with other ways to share out a state.
     /// `None`: from everybody.
     pub may_ask: Option<MayAsk>,
@@ -182,6 +193,8 @@ pub struct StateSync {
     /// Whether the database holds the state of no block.
     begun: bool,
     target: Option<SnapshotSubject>,
+    /// The validators of the epoch after the target's, if its state names others.
+    next: Option<ValidatorSet>,
     work: Work,
     next_ask: Moment,
     first_offer: Option<Moment>,
@@ -207,6 +220,7 @@ impl StateSync {
             coverage,
             begun,
             target: None,
+            next: None,
             work: Work::new(parts.may_ask.take()),
             next_ask: now,
             first_offer: None,
@@ -251,7 +265,7 @@ impl StateSync {
     pub fn wants(head: &Head) -> bool {
         matches!(
             head,
-            Head::SnapshotReply | Head::ChunkReply | Head::BlockReply { .. }
+            Head::SnapshotReply | Head::ChunkReply | Head::BlockReply { .. } | Head::HandoverReply
         )
     }
 
@@ -291,6 +305,9 @@ impl StateSync {
                 Message::SnapshotReply(proof) => self.on_snapshot(place, proof),
                 Message::ChunkReply { request, answer } => self.on_chunk(place, request, answer)?,
                 Message::BlockReply(block) => self.on_block(block)?,
+                Message::HandoverReply { after, handovers } => {
+                    self.on_handovers(place, after, &handovers)?;
+                }
                 _ => {}
             }
         }
@@ -359,30 +376,108 @@ impl StateSync {
         if peer.proof.as_ref() == Some(&*proof) {
             return;
         }
-        let checked = proof.check(&self.parts.chain);
-        let valid = checked
-            .map_err(|flaw| flaw.to_string())
-            .and_then(|subject| match (self.parts.verify)(&proof.finalization) {
-                true => Ok(subject),
-                false => Err("its finalization does not verify".to_owned()),
-            });
-        match valid {
-            Ok(subject) => {
+        self.judge_offer(from, proof);
+    }
+
+    fn judge_offer(&mut self, from: PeerIndex, proof: Box<SnapshotProof>) {
+        let subject = match proof.check(&self.parts.chain) {
+            Ok(subject) => subject,
+            Err(flaw) => return self.blame(from, &format!("a forged snapshot: {flaw}")),
+        };
+        if !(self.parts.verify)(&proof.finalization) {
+            if self.parts.validators.is_none() {
+                let why = "a forged snapshot: its finalization does not verify";
+                return self.blame(from, why);
+            }
+            self.peers.at(from).unproven = Some(proof);
+            return self.ask_who_validates(from);
+        }
+        let next = match &self.parts.validators {
+            None => Ok(None),
+            Some(validators) => {
+                let first = proof.headers.first().map(|header| header.epoch);
+                let acting = first.and_then(|epoch| validators.committees.set(epoch));
+                let acting = acting.ok_or(SnapshotFlaw::Registry);
+                acting.and_then(|acting| next_of_snapshot(&proof, &self.parts.chain, &acting))
+            }
+        };
+        match next {
+            Ok(next) => {
                 let now = self.parts.clock.now();
                 self.first_offer.get_or_insert(now);
                 let peer = self.peers.at(from);
                 peer.offer = Some(subject);
                 peer.proof = Some(*proof);
+                peer.next = next;
             }
-            Err(why) => self.blame(from, &format!("a forged snapshot: {why}")),
+            Err(flaw) => self.blame(from, &format!("a forged snapshot: {flaw}")),
         }
+    }
+
+    fn ask_who_validates(&mut self, peer: PeerIndex) {
+        let Some(validators) = &self.parts.validators else {
+            return;
+        };
+        let newest = validators.committees.newest();
+        if self.peers.at(peer).asked_after.is_none() {
+            self.peers.at(peer).asked_after = Some(newest);
+            self.send(peer, Message::HandoverRequest(newest));
+        }
+    }
+
+    /// Learns who has validated, as far as it is proven, and judges what could not be verified before.
+    fn on_handovers(
+        &mut self,
+        from: PeerIndex,
+        after: Epoch,
+        handovers: &[Handover],
+    ) -> anyhow::Result<()> {
+        let asked = self
+            .peers
+            .at(from)
+            .asked_after
+            .take_if(|asked| *asked == after);
+        let (Some(_), Some(validators)) = (asked, &self.parts.validators) else {
+            return Ok(());
+        };
+        let (taken, flaw) = adopt_handovers(
+            handovers,
+            &validators.committees,
+            (&self.parts.chain, validators.epoch_length),
+            &self.parts.verify,
+        );
+        let newest = validators.committees.newest();
+        if !taken.is_empty() {
+            info!(epoch = %newest, changes = taken.len(), "state sync: learnt who validates");
+            self.parts
+                .store
+                .take_handovers(&taken)
+                .context("state sync")?;
+        }
+        if let Some(flaw) = flaw {
+            self.blame(from, &format!("a forged handover: {flaw}"));
+        } else if newest <= after {
+            // It has said all that it knows.
+            if self.peers.at(from).unproven.take().is_some() {
+                self.blame(from, "a forged snapshot: its finalization does not verify");
+            }
+        }
+        for place in self.peers.linked() {
+            if let Some(proof) = self.peers.at(place).unproven.take() {
+                self.judge_offer(place, proof);
+            }
+        }
+        Ok(())
     }
 
     /// Does what can be done now.
     fn go_on(&mut self) -> anyhow::Result<()> {
         self.choose_target()?;
         let Some(target) = self.target else {
-            let text = self.peers.waiting_text(self.least());
+            let text = match self.peers.any_unproven() {
+                true => "who has validated since this node's newest block".to_owned(),
+                false => self.peers.waiting_text(self.least()),
+            };
             self.progress.waiting(text, self.peers.none_has_any());
             return Ok(());
         };
@@ -479,6 +574,7 @@ impl StateSync {
             );
         }
         self.target = Some(offer);
+        self.next = self.peers.next_of(&offer);
         self.gained = now;
         for peer in self.peers.iter_mut() {
             peer.forget_requests();
@@ -691,7 +787,10 @@ impl StateSync {
             return Ok(());
         }
         self.save()?;
-        let finished = self.parts.store.finish_sync(block, None, target.root);
+        let finished = self
+            .parts
+            .store
+            .finish_sync(block, None, target.root, self.next.as_ref());
         finished.context("state sync")?;
         info!(height = %target.height, bytes = self.progress.bytes, "state sync: the state is whole");
         self.progress.done();

@@ -5,6 +5,7 @@ use super::{
     explored,
     output::{print_fields, print_json},
     rpc::{Rpc, block_on},
+    trust::learn,
 };
 use anyhow::{Context as _, ensure};
 use clap::Args;
@@ -59,7 +60,13 @@ impl Account {
                 answer.identity == self.identity,
                 "the answer is for another account"
             );
-            let header = verify(&answer, &load_trust(trust)?)?;
+            let verifier = load_trust(trust)?;
+            let client = match &self.explorer {
+                Some(url) => self.rpc.client_of(url)?,
+                None => self.rpc.client()?,
+            };
+            block_on(learn(&client, &verifier))?;
+            let header = verify(&answer, &verifier)?;
             fields.push((
                 "verified",
                 format!(

@@ -4,6 +4,7 @@ use super::{
     explored,
     output::{print_fields, print_json, print_lines},
     rpc::{Rpc, block_on},
+    trust::{hint, learn},
 };
 use anyhow::{Context as _, bail, ensure};
 use clap::Args;
@@ -71,7 +72,15 @@ impl Block {
             block_on(self.ask(&client))?
         };
         let verified = match &self.trust {
-            Some(trust) => Some(self.check(&answer, &load_trust(trust)?)?),
+            Some(trust) => {
+                let verifier = load_trust(trust)?;
+                if let Some(url) = &self.explorer {
+                    block_on(learn(&self.rpc.client_of(url)?, &verifier))?;
+                } else if self.file.is_none() {
+                    block_on(learn(&self.rpc.client()?, &verifier))?;
+                }
+                Some(self.check(&answer, &verifier)?)
+            }
             None => None,
         };
         if self.json {
@@ -186,7 +195,10 @@ pub(super) fn verify_header(
         "the certificate does not finalise the block"
     );
     if !verifier.verify(certificate) {
-        bail!("NOT VERIFIED: no quorum of this chain's validators stands behind the certificate");
+        bail!(
+            "NOT VERIFIED: no quorum of this chain's validators stands behind the certificate{}",
+            hint(verifier, subject.epoch)
+        );
     }
     Ok(())
 }

@@ -4,6 +4,7 @@ use super::{
     block::load_trust,
     output::{print_fields, print_json, print_lines},
     rpc::{Rpc, block_on},
+    trust::hint,
 };
 use anyhow::bail;
 use clap::{Args, Subcommand};
@@ -135,10 +136,14 @@ impl Verify {
         };
         for (which, vote) in [("first", &pair.first), ("second", &pair.second)] {
             if !verifier.verify_vote(vote) {
-                bail!("{file}: the signature of the {which} vote does not verify");
+                bail!(
+                    "{file}: the signature of the {which} vote does not verify{}",
+                    hint(&verifier, vote.subject.epoch)
+                );
             }
         }
-        let identity = verifier
+        let committee = verifier.committees().of(pair.first.subject.epoch);
+        let identity = committee
             .identity(pair.first.signer)
             .map_or_else(|| "unknown".to_owned(), |identity| identity.to_string());
         let meaning = match verifier.scheme() {

@@ -88,9 +88,14 @@ impl Rpc {
         self.believed.roots()
     }
 
-    pub(super) fn client(&self) -> anyhow::Result<RpcClient> {
+    /// A client of another server, with the same certificates.
+    pub(super) fn client_of(&self, url: &str) -> anyhow::Result<RpcClient> {
         let roots = self.believed.roots()?;
-        Ok(RpcClient::with_roots(&self.rpc, ANSWER_TIMEOUT, &roots)?)
+        Ok(RpcClient::with_roots(url, ANSWER_TIMEOUT, &roots)?)
+    }
+
+    pub(super) fn client(&self) -> anyhow::Result<RpcClient> {
+        self.client_of(&self.rpc)
     }
 }
 

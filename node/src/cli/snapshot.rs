@@ -12,10 +12,11 @@ use crate::{
 };
 use anyhow::{Context as _, bail};
 use clap::{Args, Subcommand};
+use commonware_codec::Encode as _;
 use quorate_api::{RpcClient, SnapshotJson, from_hex, to_hex};
 use quorate_machine::live::verdict::clock_time;
 use quorate_storage::tree::Chunk;
-use quorate_types::{Height, SnapshotProof, Span};
+use quorate_types::{Epoch, Handover, Height, SnapshotProof, Span};
 use std::{path::PathBuf, time::Instant};
 
 /// List the snapshots that a validator keeps; carry one to another machine in a file
@@ -150,6 +151,13 @@ async fn export(
     height: Height,
     writer: &mut SnapshotWriter,
 ) -> anyhow::Result<u64> {
+    let handovers = client.all_handovers(Epoch(0)).await?;
+    let count = u32::try_from(handovers.len()).context("too many changes of the validators")?;
+    writer.record(&count.to_be_bytes())?;
+    for handover in &handovers {
+        let handover: Handover = from_hex("a change of the validators", handover)?;
+        writer.record(&handover.encode())?;
+    }
     let answer = client.snapshot(height).await?;
     // Decoded, so that nothing else comes into the file.
     let proof: SnapshotProof = from_hex("what certifies the snapshot", &answer.proof)?;

@@ -5,6 +5,7 @@ use super::{
     output::{print_fields, print_json},
     passphrases::Opening,
     rpc::{ForChain, Rpc, amount, block_on, owned_account},
+    trust::learn,
 };
 use crate::keys;
 use anyhow::{Context, bail, ensure};
@@ -192,6 +193,9 @@ impl Sending {
             return Ok(nonce);
         }
         let verifier = self.chain.verifier()?;
+        if let Some(verifier) = &verifier {
+            learn(client, verifier).await?;
+        }
         let answer = client.account(sender, verifier.is_some()).await?;
         ensure!(
             answer.identity == *sender,

@@ -192,7 +192,7 @@ fn settings(config: &NodeConfig, asked: &Asked) -> FollowerSettings {
         followers: identities(&config.p2p.followers),
         mempool: config.mempool,
         retention: config.storage.retention,
-        prefers_state: asked.prefers_state && !config.committees.can_change(),
+        prefers_state: asked.prefers_state,
         snapshot_interval: config.storage.snapshot_interval,
         upload: config.p2p.upload,
         usual_interval: timing.view_timeout.max(pause),
@@ -247,7 +247,7 @@ fn run(
             }
         }
         follower.tick();
-        if follower.wants_state() && !borders.committees.can_change() {
+        if follower.wants_state() {
             return Ok(Some(Ended::FarBehind));
         }
         if borders.has_seat {

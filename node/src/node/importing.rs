@@ -4,7 +4,7 @@ use super::{
     durable::{lock_directory, lock_vote_key, open_durable, own_data_directory},
     ending::is_full_disk,
     following::open_followers_store,
-    syncing::verify,
+    syncing::{verify, verify_with},
 };
 use crate::{
     config::{AnyConfig, NodeConfig},
@@ -12,11 +12,14 @@ use crate::{
     snapshot_file::SnapshotReader,
 };
 use anyhow::{Context as _, bail, ensure};
+use quorate_machine::{registry, sync::Validators};
 use quorate_storage::{
-    store::{ChunkError, Store},
+    store::{ChunkError, Store, adopt_handovers, next_of_snapshot},
     tree::Chunk,
 };
-use quorate_types::{Block, Height, SnapshotProof, SnapshotSubject, Span};
+use quorate_types::{
+    Block, Committees, Handover, Height, SnapshotProof, SnapshotSubject, Span, ValidatorSet,
+};
 use std::{path::Path, sync::Arc};
 
 /// Parts that are written at once.
@@ -54,11 +57,6 @@ fn import(
     mut progress: impl FnMut(f64),
 ) -> anyhow::Result<Imported> {
     let node = config.node();
-    ensure!(
-        node.genesis.registry.is_none(),
-        "the validators of this chain can change (it has a registry), and a snapshot does not prove who they \
-         are: let the node fetch the blocks, or copy the data directory of a follower that is stopped"
-    );
     if let Some(validator) = config.validator() {
         moved::check(&node.data_dir, &validator.vote_file)
             .with_context(|| node.path.display().to_string())?;
@@ -66,9 +64,10 @@ fn import(
     let shown = file.display();
     let refused = || format!("{shown} is refused");
     // Before anything is changed: a file that is not whole must not cost the state that is there.
-    let (subject, block) = check(node, file).with_context(refused)?;
+    let checked = check(node, file).with_context(refused)?;
+    let subject = checked.subject;
     let mut reader = SnapshotReader::open(file).with_context(refused)?;
-    reader.skip(2).with_context(refused)?;
+    reader.skip(checked.records).with_context(refused)?;
     own_data_directory(&node.data_dir)?;
     let _lock = lock_directory(&node.data_dir).context("stop the node first")?;
     let validator = config.validator();
@@ -85,11 +84,17 @@ fn import(
         "{shown} has the state after block {}, and this node has block {tip} already",
         subject.height
     );
+    let mut next = None;
+    if let Some(known) = registry::known_validators(&node.genesis, &store)? {
+        let news = proven(node, known, &checked.handovers, &checked.proof).with_context(refused)?;
+        store.take_handovers(&news.0)?;
+        next = news.1;
+    }
     store.begin_sync()?;
     let (parts, accounts) = take_parts(&store, &mut reader, &subject, &mut progress)
         .with_context(|| format!("{shown} cannot be imported"))?;
     store
-        .finish_sync(Arc::new(block), None, subject.root)
+        .finish_sync(Arc::new(checked.block), None, subject.root, next.as_ref())
         .context("the imported state cannot be completed")?;
     Ok(Imported {
         height: subject.height,
@@ -98,22 +103,80 @@ fn import(
     })
 }
 
-/// Verifies the whole file. Returns what it certifies, and its block.
-fn check(config: &NodeConfig, file: &Path) -> anyhow::Result<(SnapshotSubject, Block)> {
+/// What a file holds beside the parts of the state.
+struct Checked {
+    handovers: Vec<Handover>,
+    proof: SnapshotProof,
+    subject: SnapshotSubject,
+    block: Block,
+    /// The records before the parts.
+    records: usize,
+}
+
+/// Verifies the whole file, as far as that takes no database.
+fn check(config: &NodeConfig, file: &Path) -> anyhow::Result<Checked> {
     let mut reader = SnapshotReader::open(file)?;
+    let count: u32 = reader
+        .next("the number of changes of the validators")?
+        .context("it is empty")?;
+    let mut handovers = Vec::new();
+    for _ in 0..count {
+        let handover = reader.next("a change of the validators")?;
+        handovers.push(handover.context("it is damaged: it ends too early; copy it again")?);
+    }
     let proof: SnapshotProof = reader.next("what certifies it")?.context("it is empty")?;
-    let subject = verified(config, &proof)?;
+    let subject = of_this_chain(config, &proof)?;
+    if config.genesis.registry.is_none() {
+        ensure!(verify(config)(&proof.finalization), UNSIGNED);
+    } else {
+        let known = Validators {
+            committees: Committees::trusting(ValidatorSet::of_genesis(&config.genesis)?)?,
+            epoch_length: config.genesis.epoch_blocks,
+        };
+        proven(config, known, &handovers, &proof)?;
+    }
     let block: Block = reader.next("its block")?.context("it has no block")?;
     ensure!(
         block.id() == subject.id,
         "it is damaged: its block is not the certified one; copy it again"
     );
     check_parts(&mut reader, &subject)?;
-    Ok((subject, block))
+    Ok(Checked {
+        records: 3 + handovers.len(),
+        handovers,
+        proof,
+        subject,
+        block,
+    })
 }
 
-/// What the proof certifies, by the chain's keys.
-fn verified(config: &NodeConfig, proof: &SnapshotProof) -> anyhow::Result<SnapshotSubject> {
+const UNSIGNED: &str =
+    "its finalization does not verify: it is forged, damaged (copy it again), or of another chain";
+
+/// Verifies a snapshot from known validators on. Returns the changes since, and the validators of the epoch
+/// after the snapshot's block, if the state names others.
+fn proven(
+    config: &NodeConfig,
+    known: Validators,
+    handovers: &[Handover],
+    proof: &SnapshotProof,
+) -> anyhow::Result<(Vec<Handover>, Option<ValidatorSet>)> {
+    let verify = verify_with(config, known.committees.clone());
+    let of = (&config.chain, known.epoch_length);
+    let (news, flaw) = adopt_handovers(handovers, &known.committees, of, &verify);
+    if let Some(flaw) = flaw {
+        bail!("a change of the validators in it does not verify: {flaw}; copy it again");
+    }
+    ensure!(verify(&proof.finalization), UNSIGNED);
+    let first = proof.headers.first().map(|header| header.epoch);
+    let acting = first.and_then(|epoch| known.committees.set(epoch));
+    let acting = acting.context("it is older than the validators that are known here")?;
+    let next = next_of_snapshot(proof, &config.chain, &acting);
+    Ok((news, next.context("it is damaged: copy it again")?))
+}
+
+/// What the proof certifies, if it is signed.
+fn of_this_chain(config: &NodeConfig, proof: &SnapshotProof) -> anyhow::Result<SnapshotSubject> {
     let other = proof.headers.iter().find(|one| one.chain != config.chain);
     if let Some(header) = other {
         bail!(
@@ -125,13 +188,7 @@ fn verified(config: &NodeConfig, proof: &SnapshotProof) -> anyhow::Result<Snapsh
         );
     }
     let subject = proof.check(&config.chain);
-    let subject = subject.context("it is damaged: copy it again")?;
-    if !verify(config)(&proof.finalization) {
-        bail!(
-            "its finalization does not verify: it is forged, damaged (copy it again), or of another chain"
-        );
-    }
-    Ok(subject)
+    subject.context("it is damaged: copy it again")
 }
 
 /// Verifies that the parts are the whole state, in the order of the key space.

@@ -24,7 +24,7 @@ use quorate_machine::{
     directory::{Directory, PeerIndex},
     live::LiveStatus,
     metrics::NodeMetrics,
-    registry::EpochKeys,
+    registry,
     sync::{
         Arrival, Arrivals, Progress, Stage, StateSync, SyncInbox, SyncParts, VerifyCertificate,
         inbox,
@@ -32,7 +32,7 @@ use quorate_machine::{
 };
 use quorate_p2p::{Inbound, Lane, Links};
 use quorate_storage::store::Store;
-use quorate_types::ValidatorIndex;
+use quorate_types::{Committees, EpochKeys, ValidatorIndex};
 use std::{
     sync::{
         Arc, Mutex, PoisonError,
@@ -54,13 +54,7 @@ const SEARCH_LASTS: Duration = Duration::from_secs(60);
 
 /// Resolves once the verdict is, twice in a row, that no peer keeps the blocks that are missing, or
 /// that more are missing than this validator is to keep (`most`).
-///
-/// Never resolves on a chain whose validators can change: a state says who is chosen next, but not who
-/// acts, and a node that took the wrong ones for the validators could be shown a false chain.
 pub(super) async fn state_sync_is_due(live: Arc<LiveStatus>, links: Links, most: Option<u64>) {
-    if live.committees().can_change() {
-        return std::future::pending().await;
-    }
     let mut ticks = tokio::time::interval(LOOK_INTERVAL);
     let mut seen = 0;
     while seen < 2 {
@@ -98,6 +92,11 @@ pub(super) async fn sync_until_whole(
     let (store, tree) = Store::open(&config.data_dir.join("db"), &config.genesis)?;
     drop(tree);
     let _ = asked.opened.set(store.clone());
+    let validators = registry::known_validators(&config.genesis, &store)?;
+    let verify = match &validators {
+        None => verify(config),
+        Some(known) => verify_with(config, known.committees.clone()),
+    };
     let peers = match own {
         Some(_) => Directory::of_validator(config.committees.known(), &[]),
         None => Directory::of(config.p2p.peers.iter().map(|(peer, _)| *peer).collect()),
@@ -114,7 +113,8 @@ pub(super) async fn sync_until_whole(
         clock: clock.clone(),
         wire: around.wire,
         cut: around.cut,
-        verify: verify(config),
+        verify,
+        validators,
         may_ask: None,
     })?;
     let sockets = asked.sockets(config)?;
@@ -214,7 +214,10 @@ pub(super) async fn sync_until_whole(
 
 /// Verifies finalizations with the chain's keys.
 pub(super) fn verify(config: &NodeConfig) -> VerifyCertificate {
-    let committees = config.committees.clone();
+    verify_with(config, config.committees.clone())
+}
+
+pub(super) fn verify_with(config: &NodeConfig, committees: Committees) -> VerifyCertificate {
     let keys = EpochKeys::new(config.chain, committees, config.scheme.clone());
     Box::new(move |certificate| keys.verify(certificate))
 }

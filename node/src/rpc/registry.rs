@@ -1,9 +1,12 @@
-//! `GET /v1/registry`
+//! `GET /v1/registry` and `GET /v1/handovers`
 
 use super::{RpcParts, error::RpcError};
-use quorate_api::RegistryJson;
-use quorate_types::{Height, genesis::Genesis};
+use quorate_api::{HandoverJson, HandoversJson, RegistryJson, to_hex};
+use quorate_types::{Epoch, Height, genesis::Genesis};
 use std::cmp::Reverse;
+
+/// Bytes of handovers from which on an answer takes no more of them.
+const ANSWER_BYTES: usize = 64 << 10;
 
 type Answer = Result<RegistryJson, RpcError>;
 
@@ -42,5 +45,27 @@ fn read(parts: &RpcParts, genesis: &Genesis, height: Height) -> Answer {
         acting: members(epoch).unwrap_or_default(),
         coming: members(epoch.next()),
         bonds,
+    })
+}
+
+/// The changes of the validators after an epoch.
+pub(super) fn handovers(
+    parts: &RpcParts,
+    genesis: &Genesis,
+    after: Epoch,
+) -> Result<HandoversJson, RpcError> {
+    let handovers = parts.store.handovers(after, ANSWER_BYTES);
+    let handovers = handovers.map_err(|error| RpcError::internal(&error))?;
+    Ok(HandoversJson {
+        epoch: genesis
+            .epoch_blocks
+            .epoch_of(parts.store.tip().height.next()),
+        handovers: handovers
+            .iter()
+            .map(|handover| HandoverJson {
+                epoch: handover.set.epoch,
+                handover: to_hex(handover),
+            })
+            .collect(),
     })
 }

@@ -1,89 +1,235 @@
-//! The validator sets of a chain with a registry.
+//! The validator sets of a chain with a registry, and what proves them.
 
-use super::{META, Store, StoreError, failed};
-use crate::database::Batch;
-use commonware_codec::{Copying, Decode as _, DecodeExt as _, Encode, RangeCfg};
-use quorate_types::{Epoch, Identity, ValidatorSet, limits::MAX_VALIDATORS};
-use std::collections::BTreeSet;
+use super::{META, Store, StoreError, StoredTip, failed, sync::StateSnapshot};
+use crate::{database::Batch, tree};
+use bytes::Bytes;
+use commonware_codec::{Copying, DecodeExt as _, Encode};
+use quorate_types::{
+    Account, Certificate, ChainId, Committees, Digest, Epoch, EpochLength, Handover, HandoverFlaw,
+    REGISTRY, RegistryNote, SnapshotFlaw, SnapshotProof, SnapshotRegistry, ValidatorSet,
+    limits::MAX_HANDOVERS, state_key,
+};
 
 /// In `meta`, followed by the first epoch of a set.
 const SET: &[u8] = b"set";
 
-fn set_key(epoch: Epoch) -> Vec<u8> {
-    [SET, &epoch.0.to_be_bytes()].concat()
+/// In `meta`, followed by the first epoch of the new validators.
+const HANDOVER: &[u8] = b"handover";
+
+fn key(name: &[u8], epoch: Epoch) -> Vec<u8> {
+    [name, &epoch.0.to_be_bytes()].concat()
 }
 
 pub(super) fn stage_set(set: &ValidatorSet, batch: &mut Batch) {
-    batch.put(META, set_key(set.epoch), set.encode());
+    batch.put(META, key(SET, set.epoch), set.encode());
 }
 
-/// In `meta`: an epoch, and who has led a final block of it.
-const HEARD: &[u8] = b"heard";
-
-/// Who has led a final block of an epoch so far.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Heard {
-    pub epoch: Epoch,
-    pub leaders: BTreeSet<Identity>,
+pub(super) fn stage_handover(handover: &Handover, batch: &mut Batch) {
+    stage_set(&handover.set, batch);
+    batch.put(META, key(HANDOVER, handover.set.epoch), handover.encode());
 }
 
-impl Heard {
-    /// Notes the leader of a block. Returns whether that is news.
-    pub fn note(&mut self, epoch: Epoch, leader: Identity) -> bool {
-        if self.epoch != epoch {
-            self.epoch = epoch;
-            self.leaders.clear();
+/// What a proof of the account [`REGISTRY`] says about the validators of an epoch.
+///
+/// # Errors
+///
+/// If it is no proof of that account in the state with this root.
+fn proven_note(proof: &Bytes, root: &Digest) -> Option<RegistryNote> {
+    let proof = tree::Proof::decode(Copying(proof)).ok()?;
+    let value = proof.verify(root, &state_key(&REGISTRY).0).ok()?;
+    // Before any block of a leader is executed, the account is not there.
+    let account = value.map_or(Ok(Account::default()), |value| {
+        Account::decode(Copying(value))
+    });
+    Some(account.ok()?.note.map(|note| *note).unwrap_or_default())
+}
+
+/// Follows handovers from the newest validators that are known, and adds the sets that they prove. `verify`
+/// verifies a finalization with what `committees` knows. Returns those that were news, and the flaw of the
+/// first that proves nothing; what is behind it is not looked at.
+pub fn adopt_handovers(
+    handovers: &[Handover],
+    committees: &Committees,
+    (chain, length): (&ChainId, EpochLength),
+    verify: &dyn Fn(&Certificate) -> bool,
+) -> (Vec<Handover>, Option<HandoverFlaw>) {
+    let mut adopted = Vec::new();
+    for handover in handovers {
+        if handover.set.epoch <= committees.newest() {
+            continue;
         }
-        self.leaders.insert(leader)
+        let note = proven_note(&handover.proof, &handover.header.state_root);
+        let checked = note
+            .ok_or(HandoverFlaw::OtherSet)
+            .and_then(|note| handover.check(chain, length, &note))
+            .and_then(|()| match verify(&handover.finalization) {
+                true => Ok(()),
+                false => Err(HandoverFlaw::Unsigned),
+            });
+        if let Err(flaw) = checked {
+            return (adopted, Some(flaw));
+        }
+        committees.adopt(handover.set.clone());
+        adopted.push(handover.clone());
     }
+    (adopted, None)
 }
 
-pub(super) fn stage_heard(heard: &Heard, batch: &mut Batch) {
-    let leaders: Vec<Identity> = heard.leaders.iter().copied().collect();
-    batch.put(META, HEARD, (heard.epoch, leaders).encode());
+/// What a snapshot's state says about the next validators: the set, if it fixes them and they are not those
+/// of the snapshot's own epoch. Everything but the finalization is checked.
+///
+/// # Errors
+///
+/// [`SnapshotFlaw`] if the description is no proof, or the set is not the one that the state names.
+pub fn next_of_snapshot(
+    proof: &SnapshotProof,
+    chain: &ChainId,
+    acting: &ValidatorSet,
+) -> Result<Option<ValidatorSet>, SnapshotFlaw> {
+    let subject = proof.check(chain)?;
+    let registry = proof.registry.as_ref().ok_or(SnapshotFlaw::Registry)?;
+    let note = proven_note(&registry.proof, &subject.root).ok_or(SnapshotFlaw::Registry)?;
+    let Some(next) = note.next.filter(|_| note.epoch == acting.epoch) else {
+        return Ok(None);
+    };
+    if acting.clone().of_epoch(acting.epoch.next()).digest() == next {
+        return Ok(None);
+    }
+    let set = registry.next.as_ref();
+    let set = set.filter(|set| set.epoch == acting.epoch.next() && set.digest() == next);
+    set.cloned().map(Some).ok_or(SnapshotFlaw::Registry)
 }
 
 impl Store {
-    /// Who has led a final block of the newest epoch with a block.
-    ///
-    /// # Errors
-    ///
-    /// If the database cannot be read or is damaged.
-    pub fn heard(&self) -> Result<Heard, StoreError> {
-        let Some(row) = self.get(META, HEARD)? else {
-            return Ok(Heard::default());
-        };
-        let config = ((), (RangeCfg::from(0..=MAX_VALIDATORS), ()));
-        let read = <(Epoch, Vec<Identity>)>::decode_cfg(Copying(row.as_slice()), &config);
-        let (epoch, leaders) = read.map_err(|error| self.damaged("the epoch's leaders", &error))?;
-        Ok(Heard {
-            epoch,
-            leaders: leaders.into_iter().collect(),
-        })
-    }
-
     /// The sets that have followed the genesis file's, by their first epochs, ascending.
     ///
     /// # Errors
     ///
     /// If the database cannot be read or is damaged.
     pub fn sets(&self) -> Result<Vec<ValidatorSet>, StoreError> {
-        let mut rows: Vec<Vec<u8>> = Vec::new();
-        let mut keep = |key: &[u8], row: &[u8]| {
-            let is_set = key.starts_with(SET) && key.len() == set_key(Epoch(0)).len();
-            if is_set {
-                rows.push(row.to_vec());
-            }
-            is_set
-        };
-        let read = self
-            .database
-            .visit(META, &set_key(Epoch(0)), None, &mut keep);
-        read.map_err(|source| failed(&self.path, source))?;
+        let rows = self.rows_named(SET, Epoch(0), (usize::MAX, usize::MAX))?;
         let decode = |row: &Vec<u8>| {
             let set = ValidatorSet::decode(Copying(row.as_slice()));
             set.map_err(|error| self.damaged("a validator set", &error))
         };
         rows.iter().map(decode).collect()
+    }
+
+    /// The changes of the validators after an epoch, the oldest first, until they have so many
+    /// bytes.
+    ///
+    /// # Errors
+    ///
+    /// If the database cannot be read or is damaged.
+    pub fn handovers(&self, after: Epoch, most_bytes: usize) -> Result<Vec<Handover>, StoreError> {
+        let most = (MAX_HANDOVERS, most_bytes);
+        let rows = self.rows_named(HANDOVER, after.next(), most)?;
+        let decode = |row: &Vec<u8>| {
+            let handover = Handover::decode(Copying(row.as_slice()));
+            handover.map_err(|error| self.damaged("a handover", &error))
+        };
+        rows.iter().map(decode).collect()
+    }
+
+    /// The rows of a name from an epoch on, until they are so many or have so many bytes.
+    fn rows_named(
+        &self,
+        name: &[u8],
+        from: Epoch,
+        (most, most_bytes): (usize, usize),
+    ) -> Result<Vec<Vec<u8>>, StoreError> {
+        let mut rows: Vec<Vec<u8>> = Vec::new();
+        let mut bytes = 0;
+        let mut keep = |row_key: &[u8], row: &[u8]| {
+            let is_named = row_key.starts_with(name) && row_key.len() == name.len() + 8;
+            if is_named {
+                bytes += row.len();
+                rows.push(row.to_vec());
+            }
+            is_named && rows.len() < most && bytes < most_bytes
+        };
+        let read = (self.database).visit(META, &key(name, from), None, &mut keep);
+        read.map_err(|source| failed(&self.path, source))?;
+        Ok(rows)
+    }
+
+    /// Stores the handover to the validators of the next epoch, if the newest block is the last of its epoch
+    /// and they are others. For the thread that commits, after that block; a process that ends between the
+    /// two does it at its next start. Has no effect if it is stored already.
+    ///
+    /// # Errors
+    ///
+    /// If the database fails or is damaged: halt.
+    pub fn keep_handover(&self, length: EpochLength) -> Result<(), StoreError> {
+        let StoredTip {
+            block: Some(block),
+            certificate: Some(finalization),
+            ..
+        } = self.tip()
+        else {
+            return Ok(());
+        };
+        let header = *block.header();
+        let next = header.epoch.next();
+        if !length.is_last(header.height) || !length.names_next_set(&header) {
+            return Ok(());
+        }
+        let Some(row) = self.get(META, &key(SET, next))? else {
+            return Ok(());
+        };
+        if self.get(META, &key(HANDOVER, next))?.is_some() {
+            return Ok(());
+        }
+        let Some(state) = self.state_named_by_tip()? else {
+            return Ok(());
+        };
+        let set = ValidatorSet::decode(Copying(row.as_slice()));
+        let handover = Handover {
+            header,
+            finalization,
+            proof: state.prove(&state_key(&REGISTRY).0)?.encode(),
+            set: set.map_err(|error| self.damaged("a validator set", &error))?,
+        };
+        let mut batch = Batch::default();
+        stage_handover(&handover, &mut batch);
+        self.write(&batch, false)
+    }
+
+    /// Stores handovers that were verified, during state sync.
+    ///
+    /// # Errors
+    ///
+    /// If the database fails: halt.
+    pub fn take_handovers(&self, handovers: &[Handover]) -> Result<(), StoreError> {
+        let mut batch = Batch::default();
+        for handover in handovers {
+            stage_handover(handover, &mut batch);
+        }
+        self.write(&batch, true)
+    }
+
+    /// What a state says about the validators, for its snapshot's description. `None` if the set that it names
+    /// is not stored.
+    ///
+    /// # Errors
+    ///
+    /// If the database cannot be read or is damaged.
+    pub fn registry_of(
+        &self,
+        state: &StateSnapshot,
+    ) -> Result<Option<SnapshotRegistry>, StoreError> {
+        let proof = state.prove(&state_key(&REGISTRY).0)?.encode();
+        let note = proven_note(&proof, &state.root()).unwrap_or_default();
+        let Some(digest) = note.next else {
+            return Ok(Some(SnapshotRegistry { proof, next: None }));
+        };
+        let sets = self.sets()?;
+        if let Some(set) = sets.iter().find(|set| set.digest() == digest) {
+            let next = Some(set.clone());
+            return Ok(Some(SnapshotRegistry { proof, next }));
+        }
+        // Those of the epoch stay, and are stored at their first one, or in the genesis file.
+        let later = sets.iter().any(|set| set.epoch == note.epoch.next());
+        Ok((!later).then_some(SnapshotRegistry { proof, next: None }))
     }
 }

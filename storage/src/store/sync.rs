@@ -24,6 +24,7 @@ use super::{
     account_rows::{AccountRow, AccountRows},
     failed, height_key,
     prune::{BASE, PRUNED},
+    sets::stage_set,
     unsaved::Unsaved,
 };
 use crate::{
@@ -34,7 +35,7 @@ use crate::{
     },
 };
 use commonware_codec::{Copying, DecodeExt, Encode};
-use quorate_types::{Block, Certificate, Digest, Height, Span};
+use quorate_types::{Block, Certificate, Digest, Height, Span, ValidatorSet};
 use std::{
     collections::BTreeMap,
     path::PathBuf,
@@ -85,6 +86,25 @@ impl StateSnapshot {
         self.root
     }
 
+    fn tree(&self) -> Result<&Tree<SnapshotRows>, StoreError> {
+        if let Some(tree) = self.tree.get() {
+            return Ok(tree);
+        }
+        let opened = Tree::open(SnapshotRows(self.rows.clone()));
+        let opened = opened.map_err(|error| self.tree_error(error))?;
+        Ok(self.tree.get_or_init(|| opened))
+    }
+
+    /// The proof that an account is, or is not, in the state.
+    ///
+    /// # Errors
+    ///
+    /// If the database cannot be read or is damaged.
+    pub fn prove(&self, key: &tree::Key) -> Result<tree::Proof, StoreError> {
+        let proof = self.tree()?.prove(key);
+        proof.map_err(|error| self.tree_error(error))
+    }
+
     /// The entries of a span that changed after a height, or all if that is 0, with their proof.
     ///
     /// The span's whole content is hashed: what does not lead to the root never leaves this node.
@@ -93,15 +113,7 @@ impl StateSnapshot {
     ///
     /// If the database cannot be read or is damaged.
     pub fn chunk(&self, span: &Span, since: Height) -> Result<Served, StoreError> {
-        let tree = match self.tree.get() {
-            Some(tree) => tree,
-            None => {
-                let opened = Tree::open(SnapshotRows(self.rows.clone()));
-                let opened = opened.map_err(|error| self.tree_error(error))?;
-                self.tree.get_or_init(|| opened)
-            }
-        };
-        let way = tree.way_to(span);
+        let way = self.tree()?.way_to(span);
         let (span, siblings) = way.map_err(|error| self.tree_error(error))?;
         let mut entries = AccountRows::default();
         let after = span.after();
@@ -438,7 +450,8 @@ impl Store {
     }
 
     /// Ends a sync: every part of the key space is right at the target's height, and saved. The target becomes the
-    /// tip and the only stored block, and the tree is opened anew.
+    /// tip and the only stored block, and the tree is opened anew. `next`: the validators of the next epoch, if
+    /// the state names others.
     ///
     /// # Errors
     ///
@@ -452,6 +465,7 @@ impl Store {
         block: Arc<Block>,
         certificate: Option<Certificate>,
         root: Digest,
+        next: Option<&ValidatorSet>,
     ) -> Result<Tree<tree::TableRows>, StoreError> {
         let height = block.height();
         let coverage = self.coverage()?;
@@ -492,6 +506,9 @@ impl Store {
         batch.put(ROOTS, key, root);
         batch.put(META, b"tip", key);
         self.stage_undo_removal(height, &mut batch);
+        if let Some(next) = next {
+            stage_set(next, &mut batch);
+        }
         for covered in coverage.parts() {
             batch.delete(SYNC, covered.span.encode());
         }

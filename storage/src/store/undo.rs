@@ -136,17 +136,8 @@ impl Store {
         let (Some(block), Some(finalization)) = (&tip.block, &tip.certificate) else {
             return Ok(None);
         };
-        let Header {
-            executed_height: height,
-            state_root: root,
-            ..
-        } = *block.header();
-        let count = tip.height.0 - height.0 + 1;
-        let since = self.height_in(UNDO_SINCE)?;
-        if height == Height(0)
-            || since.is_none_or(|since| height < since)
-            || count > MAX_SNAPSHOT_HEADERS as u64
-        {
+        let height = block.header().executed_height;
+        if tip.height.0 - height.0 >= MAX_SNAPSHOT_HEADERS as u64 {
             return Ok(None);
         }
         let mut headers = Vec::new();
@@ -156,6 +147,31 @@ impl Store {
                 None => return Ok(None),
             }
         }
+        let proof = SnapshotProof {
+            headers,
+            finalization: Certificate::clone(finalization),
+            registry: None,
+        };
+        let state = self.state_named_by_tip()?;
+        Ok(state.map(|state| (state, proof)))
+    }
+
+    /// The state that the newest block names. `None` if what the blocks since have replaced is not known. For
+    /// the thread that commits.
+    pub(super) fn state_named_by_tip(&self) -> Result<Option<StateSnapshot>, StoreError> {
+        let tip = self.tip();
+        let Some(block) = &tip.block else {
+            return Ok(None);
+        };
+        let Header {
+            executed_height: height,
+            state_root: root,
+            ..
+        } = *block.header();
+        let since = self.height_in(UNDO_SINCE)?;
+        if height == Height(0) || since.is_none_or(|since| height < since) {
+            return Ok(None);
+        }
         let mut replaced = Replaced::new();
         for height in (height.next().0..=tip.height.0).rev().map(Height) {
             // A block that has changed nothing has none.
@@ -163,19 +179,11 @@ impl Store {
             let read = Undo::read_into(&row, &mut replaced);
             read.map_err(|error| self.damaged("replaced values", &error))?;
         }
-        let proof = SnapshotProof {
-            headers,
-            finalization: Certificate::clone(finalization),
-        };
         let newest = self.database.snapshot();
         let undone = Undone::open(newest, height, &replaced);
         let (undone, made) = undone.map_err(|error| self.tree_error(error))?;
-        if made != root {
-            // A program that does not store what blocks replace has written some of them.
-            return Ok(None);
-        }
-        let state = self.state_of((height, root), Arc::new(undone));
-        Ok(Some((state, proof)))
+        // If not, a program that does not store what blocks replace has written some of them.
+        Ok((made == root).then(|| self.state_of((height, root), Arc::new(undone))))
     }
 }
 

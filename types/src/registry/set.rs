@@ -2,8 +2,8 @@
 
 use super::{Bond, BondAddress, BondName, NextSet, RegistryRules, VoteKey, next_set, ranked};
 use crate::{
-    Committee, CommitteeError, Epoch,
-    codec::{list_size, read_list, read_version, write_list},
+    Committee, CommitteeError, Epoch, ValidatorIndex,
+    codec::{list_size, read_list, read_option, read_version, write_list, write_option},
     genesis::{Genesis, GenesisError},
     limits::MAX_VALIDATORS,
 };
@@ -39,19 +39,90 @@ pub struct ValidatorSet {
     members: Vec<Member>,
 }
 
-/// What the state says about the next epoch: kept in the account [`super::REGISTRY`], so that it is
+/// What the state says about an epoch's validators: kept in the account [`super::REGISTRY`], so that it is
 /// proven as any balance is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
-pub struct SetNote {
+///
+/// Encoded as the epoch, a `u16` count of bytes and as many bytes of `heard`, and 0, or 1 and the digest.
+#[derive(Clone, Debug, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+pub struct RegistryNote {
     pub epoch: Epoch,
-    /// The digest of that epoch's [`ValidatorSet`].
-    pub set: Digest,
+    /// Who has led a final block of the epoch, up to its middle: a bit for each place, the lowest bit of
+    /// the first byte for place 0.
+    #[serde(with = "hexadecimal")]
+    heard: Vec<u8>,
+    /// The digest of the next epoch's [`ValidatorSet`], once the middle of this one has fixed it.
+    pub next: Option<Digest>,
 }
 
-crate::codec::fixed_codec!(SetNote {
-    epoch: Epoch,
-    set: Digest,
-});
+impl RegistryNote {
+    /// Notes that the validator at a place has led a final block of an epoch. Returns whether that is news.
+    pub fn hear(&mut self, epoch: Epoch, place: ValidatorIndex) -> bool {
+        if self.epoch != epoch {
+            *self = Self {
+                epoch,
+                ..Self::default()
+            };
+        }
+        let (byte, bit) = (place.as_usize() / 8, 1 << (place.as_usize() % 8));
+        if self.heard.len() <= byte {
+            self.heard.resize(byte + 1, 0);
+        }
+        let is_news = self.heard[byte] & bit == 0;
+        self.heard[byte] |= bit;
+        is_news
+    }
+
+    /// Those of an epoch's validators that were heard in it.
+    pub fn heard(&self, acting: &Committee) -> BTreeSet<Identity> {
+        if self.epoch != acting.epoch() {
+            return BTreeSet::new();
+        }
+        let places = acting.identities().iter().enumerate();
+        places
+            .filter(|(place, _)| {
+                (self.heard.get(place / 8)).is_some_and(|byte| byte >> (place % 8) & 1 == 1)
+            })
+            .map(|(_, identity)| *identity)
+            .collect()
+    }
+}
+
+impl EncodeSize for RegistryNote {
+    fn encode_size(&self) -> usize {
+        Epoch::SIZE + 2 + self.heard.len() + 1 + self.next.map_or(0, |_| Digest::SIZE)
+    }
+}
+
+impl Write for RegistryNote {
+    fn write(&self, buffer: &mut impl BufMut) {
+        self.epoch.write(buffer);
+        buffer.put_u16(u16::try_from(self.heard.len()).expect("at most 128 bytes"));
+        buffer.put_slice(&self.heard);
+        write_option(self.next.as_ref(), buffer);
+    }
+}
+
+impl Read for RegistryNote {
+    type Cfg = ();
+
+    fn read_cfg(buffer: &mut impl Buf, _: &()) -> Result<Self, Error> {
+        let epoch = Epoch::read(buffer)?;
+        let length = usize::from(u16::read(buffer)?);
+        if length > MAX_VALIDATORS.div_ceil(8) {
+            return Err(Error::InvalidLength(length));
+        }
+        if buffer.remaining() < length {
+            return Err(Error::EndOfBuffer);
+        }
+        let mut heard = vec![0; length];
+        buffer.copy_to_slice(&mut heard);
+        Ok(Self {
+            epoch,
+            heard,
+            next: read_option(buffer)?,
+        })
+    }
+}
 
 impl ValidatorSet {
     /// The validators of the genesis file, which serve in epoch 0.
@@ -81,14 +152,6 @@ impl ValidatorSet {
 
     pub fn members(&self) -> &[Member] {
         &self.members
-    }
-
-    /// What the state says about it.
-    pub fn note(&self) -> SetNote {
-        SetNote {
-            epoch: self.epoch,
-            set: self.digest(),
-        }
     }
 
     /// The same validators in another epoch.
@@ -259,6 +322,18 @@ impl Read for ValidatorSet {
     }
 }
 
+mod hexadecimal {
+    use serde::{Deserialize as _, Deserializer, Serializer, de::Error as _};
+
+    pub(super) fn serialize<S: Serializer>(bytes: &[u8], serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_str(&hex::encode(bytes))
+    }
+
+    pub(super) fn deserialize<'de, D: Deserializer<'de>>(reader: D) -> Result<Vec<u8>, D::Error> {
+        hex::decode(String::deserialize(reader)?).map_err(D::Error::custom)
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -363,6 +438,34 @@ mod tests {
         // N1: three are too few, so nobody leaves.
         let bonds = [bond(1, 1, 0), bond(2, 2, 0), bond(3, 3, 0)];
         assert_eq!(following(&acting, &bonds)[3], (4, 4));
+    }
+
+    #[test]
+    fn a_note_says_who_was_heard_in_its_epoch() {
+        let mut note = RegistryNote::default();
+        assert!(note.hear(Epoch(3), ValidatorIndex(3)));
+        assert!(note.hear(Epoch(3), ValidatorIndex(9)));
+        assert!(!note.hear(Epoch(3), ValidatorIndex(3)));
+        note.next = Some(Digest([7; 32]));
+        let bytes = note.encode();
+        assert_eq!(bytes.len(), note.encode_size());
+        assert_eq!(
+            RegistryNote::decode(bytes.clone()).expect("its own encoding"),
+            note
+        );
+        for cut in 0..bytes.len() {
+            assert!(RegistryNote::decode(Copying(&bytes[..cut])).is_err());
+        }
+        let committee = |epoch| {
+            let identities = (0..12).map(id).collect();
+            Committee::new(Epoch(epoch), identities).expect("distinct")
+        };
+        assert_eq!(note.heard(&committee(3)), [id(3), id(9)].into());
+        assert!(note.heard(&committee(4)).is_empty());
+        // Another epoch begins with nobody, and with no next set.
+        assert!(note.hear(Epoch(4), ValidatorIndex(0)));
+        assert_eq!(note.heard(&committee(4)), [id(0)].into());
+        assert_eq!(note.next, None);
     }
 
     #[test]

@@ -37,7 +37,7 @@ impl Chain {
         let (executor, handle) = Executor::new(
             Accounts::new(store.clone()),
             (store, tree),
-            SnapshotTaker::new(snapshots, interval),
+            SnapshotTaker::new(snapshots, interval, false),
             (
                 Committees::fixed(genesis.committee().expect("four")),
                 crate::ledger::Rules::of(&genesis),

@@ -68,7 +68,7 @@ impl World {
         let (executor, executed) = Executor::new(
             Accounts::new(store.clone()),
             (store.clone(), tree),
-            SnapshotTaker::new(Arc::new(Snapshots::new(clock.clone())), 0),
+            SnapshotTaker::new(Arc::new(Snapshots::new(clock.clone())), 0, false),
             (
                 committees(&chain.genesis),
                 crate::ledger::Rules::of(&chain.genesis),

@@ -117,7 +117,8 @@ impl FollowerInlet {
             | Head::RangeRequest
             | Head::FollowRequest
             | Head::SnapshotRequest
-            | Head::ChunkRequest => tokens.requests.take(now_us, 1),
+            | Head::ChunkRequest
+            | Head::HandoverRequest => tokens.requests.take(now_us, 1),
             Head::Transactions { count } => tokens.transactions.take(now_us, count as u64),
             Head::Proposal { .. }
             | Head::Vote
@@ -133,7 +134,8 @@ impl FollowerInlet {
             | Head::Inquiry
             | Head::Standing
             | Head::SnapshotReply
-            | Head::ChunkReply => {
+            | Head::ChunkReply
+            | Head::HandoverReply => {
                 return Err(match self.changes {
                     true => Refusal::UnknownKind,
                     false => Refusal::Fault(Fault::Misdirected),
@@ -153,6 +155,7 @@ impl FollowerInlet {
                 Message::FollowRequest(height) => Request::Follow(height),
                 Message::SnapshotRequest => Request::Snapshot,
                 Message::ChunkRequest(request) => Request::Chunk(request),
+                Message::HandoverRequest(after) => Request::Handovers(after),
                 Message::Transactions(transactions) => {
                     for _ in 0..self.transactions.send(from, size, transactions) {
                         self.metrics.dropped("transaction_queue_full");

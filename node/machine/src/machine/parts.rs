@@ -147,7 +147,11 @@ impl Shared {
         Executor::new(
             self.accounts.clone(),
             (self.store.clone(), tree),
-            SnapshotTaker::new(self.snapshots.clone(), self.snapshot_interval),
+            SnapshotTaker::new(
+                self.snapshots.clone(),
+                self.snapshot_interval,
+                self.committees.can_change(),
+            ),
             (self.committees.clone(), Rules::of(&self.genesis)),
             self.retention,
             (self.observer(requests), self.slowest()),

@@ -36,7 +36,11 @@ impl Had {
             }
             Request::Chunk(request) => request.height < self.snapshot,
             Request::Range(from) => *from < self.range_end,
-            Request::Follow(_) | Request::Snapshot | Request::Stored(_) | Request::Held(_) => false,
+            Request::Follow(_)
+            | Request::Snapshot
+            | Request::Stored(_)
+            | Request::Held(_)
+            | Request::Handovers(_) => false,
         }
     }
 

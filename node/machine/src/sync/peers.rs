@@ -4,7 +4,7 @@ use super::{LONE_OFFER_AFTER, work::Item};
 use crate::directory::PeerIndex;
 use quorate_api::verdict::counted;
 use quorate_consensus::Moment;
-use quorate_types::{ChunkRequest, Height, SnapshotProof, SnapshotSubject};
+use quorate_types::{ChunkRequest, Epoch, Height, SnapshotProof, SnapshotSubject, ValidatorSet};
 use std::time::Duration;
 
 /// Requests that a peer has at first.
@@ -34,6 +34,12 @@ pub(super) struct Peer {
     /// Its newest snapshot, verified, and what it was verified by.
     pub(super) offer: Option<SnapshotSubject>,
     pub(super) proof: Option<SnapshotProof>,
+    /// The validators of the next epoch, if the offered state names others.
+    pub(super) next: Option<ValidatorSet>,
+    /// A snapshot that validators have certified who are not known yet.
+    pub(super) unproven: Option<Box<SnapshotProof>>,
+    /// The epoch after which it was asked who validates, as long as that is unanswered.
+    pub(super) asked_after: Option<Epoch>,
     /// The snapshot that it said it does not have.
     pub(super) absent: Option<Height>,
     pub(super) outstanding: Vec<(ChunkRequest, Moment)>,
@@ -52,6 +58,7 @@ impl Peer {
     pub(super) fn unlink(&mut self) -> Vec<Item> {
         self.linked = false;
         self.asked = false;
+        self.asked_after = None;
         self.forget_requests()
     }
 
@@ -167,6 +174,18 @@ impl Peers {
         let all = self.all.iter().enumerate();
         let banned = all.filter(|(_, peer)| peer.banned);
         banned.map(|(place, _)| PeerIndex(place)).collect()
+    }
+
+    /// Whether a peer offers a snapshot that cannot be verified yet.
+    pub(super) fn any_unproven(&self) -> bool {
+        self.all.iter().any(|peer| peer.unproven.is_some())
+    }
+
+    /// The validators after an offered state, if it names others.
+    pub(super) fn next_of(&self, offer: &SnapshotSubject) -> Option<ValidatorSet> {
+        let mut offering = self.all.iter();
+        let peer = offering.find(|peer| peer.offer.as_ref() == Some(offer))?;
+        peer.next.clone()
     }
 
     /// The peers with a link that were not caught with anything.

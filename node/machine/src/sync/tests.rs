@@ -102,7 +102,7 @@ impl Source {
         let (executor, handle) = Executor::new(
             Accounts::new(store.clone()),
             (store.clone(), tree),
-            SnapshotTaker::new(snapshots.clone(), INTERVAL),
+            SnapshotTaker::new(snapshots.clone(), INTERVAL, false),
             (committees(&genesis), crate::ledger::Rules::of(&genesis)),
             None,
             (Box::new(|_| {}), Box::new(|| None)),
@@ -337,6 +337,7 @@ impl World {
             }),
             cut: Arc::new(move |identity, _| cut.lock().push(identity)),
             verify: Box::new(|certificate| certificate.proof == VALID),
+            validators: None,
             may_ask: None,
         });
         let mut sync = sync.expect("it can be read");
