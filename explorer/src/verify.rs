@@ -11,7 +11,7 @@ use quorate_crypto::bls::Proof;
 use quorate_storage::{store::adopt_handovers, tree};
 use quorate_types::{
     Account, Block, Certificate, Digest, Epoch, Evidence, Handover, Header, Height, Identity,
-    Outcome, Subject, ValidatorIndex, VoteKind,
+    Outcome, Subject, ValidatorIndex,
     genesis::{GenesisError, Trust, Verifier},
     limits::MAX_BLOCK_BYTES,
     state_key,
@@ -213,8 +213,8 @@ impl Guard {
         parent: Option<&Header>,
     ) -> Result<(), UpstreamError> {
         let header = block.header();
-        if header.chain != self.verifier.chain() {
-            return Err(lied("a block of another chain"));
+        if !self.verifier.is_of_chain(header) {
+            return Err(lied("a block of another chain, or of another epoch"));
         }
         if header.height != expected {
             let height = header.height;
@@ -268,7 +268,7 @@ impl Guard {
     ) -> Result<ProvenAccount, UpstreamError> {
         let header: Header = from_hex("a header", &answer.header, 256)?;
         let certificate = self.certificate(&answer.certificate)?;
-        if header.chain != self.verifier.chain() || !finalizes(&certificate, &header.id()) {
+        if !self.verifier.is_of_chain(&header) || !certificate.finalizes(&header) {
             return Err(lied("the certificate does not finalise the proof's header"));
         }
         let proof: tree::Proof = from_hex("a proof", &answer.proof, MAX_PROOF_BYTES)?;
@@ -305,11 +305,6 @@ impl Guard {
     }
 }
 
-/// Whether this is a finalization of the block.
-pub fn finalizes(certificate: &Certificate, id: &Digest) -> bool {
-    certificate.subject.kind == VoteKind::Finalize && certificate.subject.payload == *id
-}
-
 /// Decodes a block with its finalization and outcomes. Decoding a block checks that its
 /// transactions are those that its header commits to.
 fn decode_block(item: &ChainBlock) -> Result<FinalBlock, UpstreamError> {
@@ -321,7 +316,7 @@ fn decode_block(item: &ChainBlock) -> Result<FinalBlock, UpstreamError> {
         .transpose()?;
     if certificate
         .as_ref()
-        .is_some_and(|certificate| !finalizes(certificate, &block.id()))
+        .is_some_and(|certificate| !certificate.finalizes(block.header()))
     {
         return Err(lied(&format!(
             "block {} comes with a certificate that does not finalise it",

@@ -7,7 +7,7 @@ mod common;
 use common::{TestChain, explorer::Running, fake::Fake, secret};
 use commonware_codec::{Copying, DecodeExt};
 use quorate_crypto::{bls::SchemeKind, sha256};
-use quorate_explorer::{shapes::Finality, verify::finalizes};
+use quorate_explorer::shapes::Finality;
 use quorate_storage::tree::Proof;
 use quorate_types::{
     Account, Block, Certificate, Header, Outcome, genesis::Trust, merkle_verify, state_key,
@@ -55,7 +55,7 @@ fn is_final(trust: &Trust, header: &Header, finality: &Finality) -> bool {
         last = next;
     }
     let certificate = Certificate::decode(Copying(&finality.certificate.0)).unwrap();
-    finalizes(&certificate, &last.id()) && trust.verifier().unwrap().verify(&certificate)
+    trust.verifier().unwrap().is_final(&last, &certificate)
 }
 
 #[tokio::test]

@@ -8,7 +8,7 @@ use quorate_storage::{
     store::Store,
     tree::{MemoryStore, Tree},
 };
-use quorate_types::{Certificate, ChainId, Digest, Height, VoteKind, genesis::Genesis};
+use quorate_types::{Certificate, ChainId, Digest, Height, genesis::Genesis};
 use serde::Serialize;
 use std::{fs, path::Path};
 
@@ -184,8 +184,7 @@ impl Checker<'_> {
         }
         match stored.certificate {
             Some(certificate) => {
-                let subject = certificate.subject;
-                if subject.kind != VoteKind::Finalize || subject.payload != id {
+                if !certificate.finalizes(stored.block.header()) {
                     self.problem(format!(
                         "block {height} is stored with {certificate:?}, which is not its own"
                     ));

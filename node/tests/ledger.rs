@@ -20,6 +20,7 @@ fn rules() -> Rules {
         "test",
         EpochLength::DEFAULT,
         Some(RegistryRules {
+            slashing: None,
             min_stake: 10,
             max_validators: 7,
             unbond_epochs: 1,

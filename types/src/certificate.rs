@@ -1,6 +1,6 @@
 //! Certificates: a quorum's votes as one proof.
 
-use crate::{Subject, codec::read_version};
+use crate::{Header, Subject, VoteKind, codec::read_version};
 use bytes::BufMut;
 use commonware_codec::{Buf, EncodeSize, Error, FixedSize, Read, Write, extensions::ReadExt};
 use quorate_crypto::bls::Proof;
@@ -20,6 +20,20 @@ pub struct Certificate {
     pub subject: Subject,
     /// The scheme's proof of it.
     pub proof: Proof,
+}
+
+impl Certificate {
+    /// Whether it is the finalization of this very block. The epoch must be the block's: it decides whose
+    /// signatures count, and former validators may not sign for blocks of later ones.
+    pub fn finalizes(&self, header: &Header) -> bool {
+        let Subject {
+            kind,
+            epoch,
+            payload,
+            ..
+        } = self.subject;
+        (kind, epoch, payload) == (VoteKind::Finalize, header.epoch, header.id())
+    }
 }
 
 impl fmt::Debug for Certificate {

@@ -19,8 +19,8 @@
 //! accounts shows outcomes as a validator's statement, balances with a proof.
 
 use crate::{
-    Account, Block, Epoch, EpochLength, Failure, Header, Identity, Operation, Outcome, REGISTRY,
-    RegistryRules, Transfer, genesis::Genesis, registry::RegistryContext,
+    Account, Block, Committees, EpochLength, Failure, Header, Identity, Operation, Outcome,
+    REGISTRY, RegistryRules, SLASHED, Transfer, genesis::Genesis, registry::RegistryContext,
 };
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -33,6 +33,8 @@ pub struct Rules {
     chain_name: Arc<str>,
     epoch_length: EpochLength,
     registry: Option<RegistryRules>,
+    /// Who validates in which epoch, on a chain with a registry.
+    committees: Option<Committees>,
 }
 
 impl Rules {
@@ -51,6 +53,17 @@ impl Rules {
             chain_name: chain_name.into(),
             epoch_length,
             registry,
+            committees: None,
+        }
+    }
+
+    /// The same rules with who validates in which epoch: whoever executes blocks of a chain with a registry needs
+    /// it, since anybody may be accused.
+    #[must_use]
+    pub fn knowing(self, committees: &Committees) -> Self {
+        Self {
+            committees: Some(committees.clone()),
+            ..self
         }
     }
 
@@ -86,11 +99,13 @@ impl Rules {
         self.ends_epoch(header) && !self.epoch_length.names_next_set(header)
     }
 
-    fn context(&self, epoch: Epoch) -> RegistryContext<'_> {
+    fn context(&self, header: &Header) -> RegistryContext<'_> {
         RegistryContext {
             rules: self.registry.as_ref(),
             chain_name: &self.chain_name,
-            epoch,
+            chain: header.chain,
+            epoch: header.epoch,
+            committees: self.committees.as_ref(),
         }
     }
 }
@@ -109,12 +124,24 @@ pub struct Execution {
 /// The accounts that a block may touch.
 pub fn touched(block: &Block, leader: &Identity) -> BTreeSet<Identity> {
     let transfers = block.transactions().iter().map(|t| t.transfer());
-    let mut identities: BTreeSet<Identity> = transfers.flat_map(|t| [t.sender, t.to]).collect();
+    let mut identities = BTreeSet::new();
+    for transfer in transfers {
+        identities.extend([transfer.sender, transfer.to]);
+        if let Some(Operation::Accuse { validator, .. }) = operation(transfer) {
+            identities.extend([validator, SLASHED]);
+        }
+    }
     identities.remove(&REGISTRY);
     if !identities.is_empty() {
         identities.insert(*leader);
     }
     identities
+}
+
+/// The operation of a transfer to [`REGISTRY`].
+fn operation(transfer: &Transfer) -> Option<Operation> {
+    let memo = Some(transfer.memo.as_bytes()).filter(|_| transfer.to == REGISTRY)?;
+    Operation::from_memo(memo).ok()
 }
 
 /// Executes a block on the accounts before it; `before` holds all that are [`touched`], those
@@ -126,7 +153,7 @@ pub fn execute(
     rules: &Rules,
 ) -> Execution {
     let mut after = before.clone();
-    let context = rules.context(block.header().epoch);
+    let context = rules.context(block.header());
     let outcomes = block
         .transactions()
         .iter()
@@ -162,9 +189,26 @@ fn apply(
     credit(accounts, leader, transfer.fee);
     let sender = accounts.entry(transfer.sender).or_default();
     if transfer.to == REGISTRY {
-        let Ok(operation) = Operation::from_memo(transfer.memo.as_bytes()) else {
+        let Some(operation) = operation(transfer) else {
             return Outcome::Failed(Failure::BadOperation);
         };
+        if let Operation::Accuse {
+            validator,
+            evidence,
+        } = &operation
+        {
+            if transfer.amount > 0 {
+                return Outcome::Failed(Failure::BadOperation);
+            }
+            let accused = accounts.entry(*validator).or_default();
+            return match context.punish(validator, evidence, accused) {
+                Ok(taken) => {
+                    credit(accounts, &SLASHED, taken);
+                    Outcome::Applied
+                }
+                Err(failure) => Outcome::Failed(failure),
+            };
+        }
         let applied = operation.apply(context, &transfer.sender, transfer.amount, sender);
         return applied.map_or_else(Outcome::Failed, |()| Outcome::Applied);
     }

@@ -5,8 +5,8 @@
 
 use crate::{
     Account, Bond, BondAddress, BondName, Certificate, ChainId, Committee, CommitteeError,
-    Committees, Epoch, EpochKeys, EpochLength, Header, Member, REGISTRY, RegistryRules, Transfer,
-    ValidatorIndex, ValidatorSet, Vote, VoteKey,
+    Committees, Epoch, EpochKeys, EpochLength, Header, Member, REGISTRY, RegistryRules, SLASHED,
+    Transfer, ValidatorIndex, ValidatorSet, Vote, VoteKey,
     codec::LIST_COUNT_BYTES,
     limits::{
         MAX_BLOCK_BYTES, MAX_BLOCK_TRANSACTIONS, MAX_BONDS, MAX_CHAIN_NAME_BYTES, MAX_VALIDATORS,
@@ -364,8 +364,10 @@ impl Genesis {
 
     fn check_registry(&self, balances: u64) -> Result<(), GenesisError> {
         let identities = self.validators.iter().map(|v| v.identity);
-        if (self.accounts.iter().map(|a| a.identity).chain(identities)).any(|id| id == REGISTRY) {
-            return Err(value_error("accounts", "of keys; the registry's is none"));
+        if (self.accounts.iter().map(|a| a.identity).chain(identities))
+            .any(|id| id == REGISTRY || id == SLASHED)
+        {
+            return Err(value_error("accounts", "of keys; the registry's are none"));
         }
         let stakes = || self.validators.iter().map(|v| v.stake);
         let Some(rules) = &self.registry else {
@@ -408,6 +410,14 @@ impl Genesis {
         }
         if rules.unbond_epochs == 0 {
             return Err(value_error("registry.unbond_epochs", "at least 1"));
+        }
+        if let Some(slashing) = rules.slashing
+            && (!(1..=100).contains(&slashing.percent) || slashing.jail_epochs == 0)
+        {
+            return Err(value_error(
+                "registry.slashing",
+                "a percentage of 1 to 100, and at least 1 epoch in jail",
+            ));
         }
         let supply = stakes().try_fold(balances, u64::checked_add);
         let supply = supply.ok_or_else(|| {
@@ -588,6 +598,20 @@ impl Verifier {
     /// Whether a quorum of its epoch's validators stands behind the certificate.
     pub fn verify(&self, certificate: &Certificate) -> bool {
         self.keys.verify(certificate)
+    }
+
+    /// Whether a header is final by this certificate: of this chain, in the epoch of its height, and signed by a
+    /// quorum of that epoch's validators.
+    pub fn is_final(&self, header: &Header, certificate: &Certificate) -> bool {
+        self.is_of_chain(header) && certificate.finalizes(header) && self.verify(certificate)
+    }
+
+    /// Whether a header is of this chain, and of the epoch of its height: otherwise former validators could sign
+    /// blocks of any height.
+    pub fn is_of_chain(&self, header: &Header) -> bool {
+        let epoch = |length: EpochLength| length.epoch_of(header.height);
+        header.chain == self.chain()
+            && (self.epoch_blocks).is_none_or(|length| epoch(length) == header.epoch)
     }
 
     /// Whether a quorum stands behind each of these certificates, with one pairing check for all of the same

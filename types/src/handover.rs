@@ -7,8 +7,8 @@
 //! every later one.
 
 use crate::{
-    Certificate, ChainId, EpochLength, Header, RegistryNote, ValidatorSet, VoteKind,
-    codec::read_version, limits::MAX_ACCOUNT_PROOF_BYTES,
+    Certificate, ChainId, EpochLength, Header, RegistryNote, ValidatorSet, codec::read_version,
+    limits::MAX_ACCOUNT_PROOF_BYTES,
 };
 use bytes::{BufMut, Bytes};
 use commonware_codec::{Buf, EncodeSize, Error, FixedSize, Read, Write, extensions::ReadExt};
@@ -76,10 +76,7 @@ impl Handover {
         if !length.names_next_set(header) {
             return Err(HandoverFlaw::TooEarly);
         }
-        let subject = &self.finalization.subject;
-        if (subject.kind, subject.epoch, subject.payload)
-            != (VoteKind::Finalize, header.epoch, header.id())
-        {
+        if !self.finalization.finalizes(header) {
             return Err(HandoverFlaw::NotFinal);
         }
         if note.epoch != header.epoch || note.next != Some(self.set.digest()) {

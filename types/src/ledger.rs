@@ -130,11 +130,15 @@ pub enum Failure {
     BadPossession,
     /// Nothing was unbonded, or it is still held.
     NothingToWithdraw,
+    /// The votes do not convict the accused validator, or nothing is punished on this chain.
+    BadEvidence,
+    /// The accused validator was punished since, or had no bond yet.
+    AlreadyPunished,
 }
 
 impl Failure {
     /// Every failure with its code on the wire and its name.
-    const TABLE: [(Self, u8, &'static str); 10] = [
+    const TABLE: [(Self, u8, &'static str); 12] = [
         (Self::WrongNonce, 1, "wrong_nonce"),
         (Self::CannotPayFee, 2, "cannot_pay_fee"),
         (Self::InsufficientBalance, 3, "insufficient_balance"),
@@ -145,6 +149,8 @@ impl Failure {
         (Self::StakeTooSmall, 8, "stake_too_small"),
         (Self::BadPossession, 9, "bad_possession"),
         (Self::NothingToWithdraw, 10, "nothing_to_withdraw"),
+        (Self::BadEvidence, 11, "bad_evidence"),
+        (Self::AlreadyPunished, 12, "already_punished"),
     ];
 
     fn row(self) -> &'static (Self, u8, &'static str) {
@@ -174,8 +180,8 @@ pub struct Receipt {
 
 impl Outcome {
     /// Every outcome.
-    pub const ALL: [Self; 11] = {
-        let mut all = [Self::Applied; 11];
+    pub const ALL: [Self; 13] = {
+        let mut all = [Self::Applied; 13];
         let mut place = 0;
         while place < Failure::TABLE.len() {
             all[place + 1] = Self::Failed(Failure::TABLE[place].0);

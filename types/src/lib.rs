@@ -50,7 +50,7 @@ pub use message::{Frame, Message, Proposal, RELAY_NAMESPACE, Relayed, Status};
 pub use record::{Record, Silence};
 pub use registry::{
     Bond, BondAddress, BondName, Member, Operation, Possession, REGISTRY, RegistryNote,
-    RegistryRules, ValidatorSet, VoteKey,
+    RegistryRules, SLASHED, Slashing, ValidatorSet, VoteKey,
 };
 pub use snapshot::{
     ChunkAnswer, ChunkRequest, SnapshotFlaw, SnapshotProof, SnapshotRegistry, SnapshotSubject,

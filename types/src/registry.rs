@@ -9,7 +9,21 @@
 //! it needs is checked in the order of [`Operation::apply`]; a refused one pays its fee and changes
 //! nothing else.
 //!
-//! Stake stays part of the supply: it moves from the balance into the bond and back.
+//! Stake stays part of the supply: it moves from the balance into the bond and back, and what is slashed to
+//! [`SLASHED`].
+//!
+//! # Slashing
+//!
+//! Who casts two votes that no honest validator casts together ([`Evidence`]) can be accused by anybody. The
+//! state then takes a part of what it has at stake, also of what it has unbonded and is still held, and it is
+//! not chosen for some epochs. Nothing else is punished: not silence, not a lost turn, and nothing that the
+//! protocol's rules allow after a partition heals, since the pairs are those that an honest journal never holds.
+//!
+//! - *S1*: a validator is punished once for all that it did before its bond's `since`. A second accusation needs a
+//!   vote of an epoch in which it could be chosen again: one mistake, such as a second machine with the same key,
+//!   makes many pairs within seconds.
+//! - *S2*: the vote key is that of the epoch's set, not the bond's, so that a rotated key does not protect.
+//! - *S3*: nobody gains by an accusation, or a validator could save its stake by accusing itself.
 
 mod next;
 mod set;
@@ -18,7 +32,7 @@ pub use next::{NextSet, next_set, ranked};
 pub use set::{Member, RegistryNote, ValidatorSet};
 
 use crate::{
-    Account, Epoch, Failure,
+    Account, ChainId, Committees, Epoch, Evidence, Failure,
     codec::{fixed_codec, read_version},
     limits::{MAX_BOND_ADDRESS_BYTES, MAX_BOND_NAME_BYTES},
 };
@@ -26,12 +40,18 @@ use bytes::BufMut;
 use commonware_codec::{
     Buf, Copying, DecodeExt, EncodeSize, Error, FixedSize, Read, Write, extensions::ReadExt,
 };
-use quorate_crypto::{Identity, bls::AggregateMember};
+use quorate_crypto::{
+    Identity,
+    bls::{AggregateMember, HashedMessage, Scheme},
+};
 use serde::{Deserialize, Serialize};
 use std::{fmt, str::FromStr};
 
 /// The receiver of operations. It is a text, so nobody has its key, and it never holds money.
 pub const REGISTRY: Identity = Identity(*b"quorate/registry/operations/0001");
+
+/// Where slashed stake goes. It is a text, so nobody has its key.
+pub const SLASHED: Identity = Identity(*b"quorate/registry/slashed/0000001");
 
 /// Version byte of an encoded [`Operation`].
 const OPERATION_VERSION: u8 = 1;
@@ -47,6 +67,19 @@ pub struct RegistryRules {
     pub max_validators: u32,
     /// For how many epochs stake is held after it was unbonded.
     pub unbond_epochs: u64,
+    /// How equivocation is punished; without it, not at all.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub slashing: Option<Slashing>,
+}
+
+/// How equivocation is punished.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Slashing {
+    /// How much of what is at stake or held is taken, rounded up: 1 to 100.
+    pub percent: u8,
+    /// For how many epochs the validator cannot be chosen: at least 1.
+    pub jail_epochs: u64,
 }
 
 /// A vote key: a compressed point of G2. In JSON and for people: 192 hexadecimal digits.
@@ -81,7 +114,7 @@ pub struct Bond {
     /// The first epoch in which `leaving` may be withdrawn.
     pub leaves_at: Epoch,
     /// The first epoch in which it can be chosen, for the next one: that after it was made, so that the
-    /// others have a link with the validator before it acts.
+    /// others have a link with the validator before it acts; later if it was punished.
     pub since: Epoch,
     /// The key of its votes.
     pub vote_key: VoteKey,
@@ -120,6 +153,11 @@ pub enum Operation {
         address: BondAddress,
         name: BondName,
     },
+    /// Accuses a validator of two votes that contradict each other. Anybody may. Tag 6.
+    Accuse {
+        validator: Identity,
+        evidence: Box<Evidence>,
+    },
 }
 
 /// What operations are checked with.
@@ -129,8 +167,11 @@ pub struct RegistryContext<'a> {
     pub rules: Option<&'a RegistryRules>,
     /// The chain's name, which proofs of possession are bound to.
     pub chain_name: &'a str,
+    pub chain: ChainId,
     /// The epoch of the block.
     pub epoch: Epoch,
+    /// The validators of all epochs up to this one; `None` where nobody can be accused.
+    pub committees: Option<&'a Committees>,
 }
 
 impl Operation {
@@ -152,6 +193,7 @@ impl Operation {
             Self::Withdraw => "withdraw",
             Self::RotateKey { .. } => "rotate_key",
             Self::Describe { .. } => "describe",
+            Self::Accuse { .. } => "accuse",
         }
     }
 
@@ -159,7 +201,8 @@ impl Operation {
         matches!(self, Self::Bond { .. } | Self::AddStake)
     }
 
-    /// Applies the operation to its sender's account, which has paid the fee.
+    /// Applies the operation to its sender's account, which has paid the fee. An accusation is about another's
+    /// account, and is not applied here: see [`RegistryContext::punish`].
     ///
     /// # Errors
     ///
@@ -172,6 +215,9 @@ impl Operation {
         account: &mut Account,
     ) -> Result<(), Failure> {
         let rules = context.rules.ok_or(Failure::NoRegistry)?;
+        if matches!(self, Self::Accuse { .. }) {
+            return Err(Failure::BadOperation);
+        }
         if amount > 0 && !self.takes_amount() {
             return Err(Failure::BadOperation);
         }
@@ -249,7 +295,7 @@ impl Operation {
                 bond.address = address.clone();
                 bond.name = name.clone();
             }
-            (_, None) => return Err(Failure::NotBonded),
+            (_, None) | (Self::Accuse { .. }, _) => return Err(Failure::NotBonded),
         }
         account.balance = balance.saturating_add(returned);
         account.bond = after.map(Box::new);
@@ -258,6 +304,61 @@ impl Operation {
 }
 
 impl RegistryContext<'_> {
+    /// Punishes an accused validator, if the evidence convicts it. Returns what was taken of its stake, which
+    /// belongs to [`SLASHED`].
+    ///
+    /// # Errors
+    ///
+    /// Why it is not punished. The account is then as it was.
+    pub fn punish(
+        &self,
+        validator: &Identity,
+        evidence: &Evidence,
+        account: &mut Account,
+    ) -> Result<u64, Failure> {
+        let rules = self.rules.ok_or(Failure::NoRegistry)?;
+        let slashing = rules.slashing.ok_or(Failure::BadEvidence)?;
+        let bond = account.bond.as_mut().ok_or(Failure::NotBonded)?;
+        let epoch = evidence.first.subject.epoch;
+        if epoch < bond.since {
+            return Err(Failure::AlreadyPunished);
+        }
+        if epoch > self.epoch || !self.convicts(validator, evidence) {
+            return Err(Failure::BadEvidence);
+        }
+        let part = |of: u64| {
+            let part = (u128::from(of) * u128::from(slashing.percent)).div_ceil(100);
+            u64::try_from(part).unwrap_or(of).min(of)
+        };
+        let taken = (part(bond.stake), part(bond.leaving));
+        bond.stake -= taken.0;
+        bond.leaving -= taken.1;
+        bond.since = Epoch(self.epoch.0.saturating_add(slashing.jail_epochs));
+        Ok(taken.0.saturating_add(taken.1))
+    }
+
+    /// Whether both votes are this validator's, by the key of their epoch, and contradict each other.
+    fn convicts(&self, validator: &Identity, evidence: &Evidence) -> bool {
+        let vote = &evidence.first;
+        let acting = self
+            .committees
+            .and_then(|sets| sets.acting(vote.subject.epoch));
+        let Some((_, set)) = acting.filter(|_| evidence.conflict().is_some()) else {
+            return false;
+        };
+        let member = set.members().get(vote.signer.as_usize());
+        let Some(member) = member.filter(|member| member.identity == *validator) else {
+            return false;
+        };
+        let Ok(key) = Scheme::aggregate_of_proven(&[member.vote_key.0]) else {
+            return false;
+        };
+        [vote, &evidence.second].iter().all(|vote| {
+            let message = HashedMessage::new(&vote.subject.signed_bytes(&self.chain));
+            key.verify_partial(&message, 0, &vote.signature)
+        })
+    }
+
     fn verify(
         &self,
         sender: &Identity,
@@ -495,6 +596,7 @@ impl EncodeSize for Operation {
             Self::Unbond { .. } => u64::SIZE,
             Self::RotateKey { .. } => VoteKey::SIZE + Possession::SIZE,
             Self::Describe { address, name } => address.encode_size() + name.encode_size(),
+            Self::Accuse { .. } => Identity::SIZE + Evidence::SIZE,
         }
     }
 }
@@ -534,6 +636,14 @@ impl Write for Operation {
                 address.write(buffer);
                 name.write(buffer);
             }
+            Self::Accuse {
+                validator,
+                evidence,
+            } => {
+                6_u8.write(buffer);
+                validator.write(buffer);
+                evidence.write(buffer);
+            }
         }
     }
 }
@@ -563,6 +673,10 @@ impl Read for Operation {
                 address: BondAddress::read(buffer)?,
                 name: BondName::read(buffer)?,
             },
+            6 => Self::Accuse {
+                validator: Identity::read(buffer)?,
+                evidence: Box::new(Evidence::read(buffer)?),
+            },
             other => return Err(Error::InvalidEnum(other)),
         })
     }
@@ -571,14 +685,19 @@ impl Read for Operation {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::{Subject, ValidatorIndex, View, Vote, VoteKind};
     use commonware_codec::Encode;
-    use quorate_crypto::bls::VoteSecret;
+    use quorate_crypto::{Digest, bls::VoteSecret};
     use rand::SeedableRng as _;
 
     const RULES: RegistryRules = RegistryRules {
         min_stake: 100,
         max_validators: 7,
         unbond_epochs: 2,
+        slashing: Some(Slashing {
+            percent: 10,
+            jail_epochs: 3,
+        }),
     };
     const OWNER: Identity = Identity([7; 32]);
     const CHAIN: &str = "test";
@@ -587,7 +706,9 @@ mod tests {
         RegistryContext {
             rules: Some(&RULES),
             chain_name: CHAIN,
+            chain: ChainId(Digest([5; 32])),
             epoch: Epoch(epoch),
+            committees: None,
         }
     }
 
@@ -736,6 +857,114 @@ mod tests {
         assert_eq!(refusal(&own, &now, 0, &with), None);
     }
 
+    /// Two votes of the validator at a place of the set below, for a view of an epoch.
+    fn pair(place: u32, epoch: u64, key: &VoteSecret, kinds: [VoteKind; 2]) -> Evidence {
+        let vote = |kind: VoteKind, payload: u8| {
+            let subject = Subject {
+                epoch: Epoch(epoch),
+                view: View(3),
+                kind,
+                payload: Digest([payload; 32]),
+            };
+            let message = HashedMessage::new(&subject.signed_bytes(&context(0).chain));
+            Vote {
+                subject,
+                signer: ValidatorIndex(place),
+                signature: key.sign(&message),
+            }
+        };
+        Evidence {
+            first: vote(kinds[0], 1),
+            second: vote(kinds[1], 2),
+        }
+    }
+
+    #[test]
+    fn two_contradicting_votes_cost_stake_and_some_epochs_and_only_once() {
+        let members = (0..4).map(|place| Member {
+            identity: Identity([place + 7; 32]),
+            vote_key: VoteKey(secret(u64::from(place)).public_key()),
+            address: BondAddress::default(),
+            name: BondName::default(),
+        });
+        let set = ValidatorSet::of_members(Epoch(0), members.collect());
+        let committees = Committees::trusting(set).expect("four");
+        let now = |epoch| RegistryContext {
+            committees: Some(&committees),
+            ..context(epoch)
+        };
+        let notarize = [VoteKind::Notarize; 2];
+        let guilty = pair(0, 6, &secret(0), notarize);
+        let mut account = bonded(401);
+        let unbond = Operation::Unbond { stake: 200 };
+        unbond
+            .apply(&now(5), &OWNER, 0, &mut account)
+            .expect("enough is left");
+        let before = account.clone();
+        let refused = |context: &RegistryContext<'_>, evidence: &Evidence, why| {
+            let mut account = before.clone();
+            let punished = context.punish(&OWNER, evidence, &mut account);
+            assert_eq!((punished, &account), (Err(why), &before), "{evidence:?}");
+        };
+        // Another's votes, another's key, votes that an honest validator casts, of an epoch to come, forged ones.
+        refused(
+            &now(6),
+            &pair(1, 6, &secret(1), notarize),
+            Failure::BadEvidence,
+        );
+        refused(
+            &now(6),
+            &pair(0, 6, &secret(1), notarize),
+            Failure::BadEvidence,
+        );
+        let honest = [VoteKind::Notarize, VoteKind::Nullify];
+        refused(
+            &now(6),
+            &pair(0, 6, &secret(0), honest),
+            Failure::BadEvidence,
+        );
+        refused(&now(5), &guilty, Failure::BadEvidence);
+        let mut forged = guilty;
+        forged.second.subject.payload = Digest([9; 32]);
+        refused(&now(6), &forged, Failure::BadEvidence);
+        let mut same = guilty;
+        same.second = same.first;
+        refused(&now(6), &same, Failure::BadEvidence);
+        refused(&context(6), &guilty, Failure::BadEvidence);
+        let spared = RegistryRules {
+            slashing: None,
+            ..RULES
+        };
+        let without = RegistryContext {
+            rules: Some(&spared),
+            ..now(6)
+        };
+        refused(&without, &guilty, Failure::BadEvidence);
+
+        // A tenth of both, rounded up, and three epochs.
+        let taken = now(6).punish(&OWNER, &guilty, &mut account);
+        assert_eq!(taken, Ok(21 + 20));
+        let bond = account.bond.clone().expect("it stays");
+        assert_eq!((bond.stake, bond.leaving, bond.since), (180, 180, Epoch(9)));
+        // Once for all that it did before.
+        for epoch in [0, 6, 8] {
+            let more = pair(0, epoch, &secret(0), notarize);
+            let again = now(9).punish(&OWNER, &more, &mut account);
+            assert_eq!(again, Err(Failure::AlreadyPunished));
+        }
+        let later = now(9).punish(&OWNER, &pair(0, 9, &secret(0), notarize), &mut account);
+        assert_eq!(later, Ok(18 + 18));
+        // The accused can do nothing about it by operations of its own.
+        let accuse = Operation::Accuse {
+            validator: OWNER,
+            evidence: Box::new(guilty),
+        };
+        let own = accuse.apply(&now(9), &OWNER, 0, &mut account);
+        assert_eq!(own, Err(Failure::BadOperation));
+        let nobody = now(6).punish(&OWNER, &guilty, &mut Account::plain(0, 9));
+        assert_eq!(nobody, Err(Failure::NotBonded));
+    }
+
     #[test]
     fn operations_and_bonds_have_one_encoding_and_hostile_bytes_none() {
         let longest = Bond {
@@ -763,6 +992,10 @@ mod tests {
                 address: BondAddress::default(),
                 name: "n".parse().expect("short"),
             },
+            Operation::Accuse {
+                validator: OWNER,
+                evidence: Box::new(pair(0, 1, &secret(0), [VoteKind::Notarize; 2])),
+            },
         ] {
             let bytes = operation.encode();
             assert_eq!(bytes.len(), operation.encode_size());
@@ -773,7 +1006,7 @@ mod tests {
             }
             assert!(Operation::from_memo(&[&bytes[..], &[0]].concat()).is_err());
         }
-        assert!(Operation::from_memo(&[1, 6]).is_err());
+        assert!(Operation::from_memo(&[1, 7]).is_err());
         assert!("with space".parse::<BondName>().is_err());
         assert!(
             "x".repeat(MAX_BOND_NAME_BYTES + 1)

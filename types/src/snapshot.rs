@@ -5,7 +5,7 @@
 //! one signature to the root, and to the block that the receiver continues on.
 
 use crate::{
-    Certificate, ChainId, Header, Height, Span, ValidatorSet, VoteKind,
+    Certificate, ChainId, Header, Height, Span, ValidatorSet,
     codec::{list_size, read_list, read_option, write_list, write_option},
     handover::{read_bytes, write_bytes},
     limits::{MAX_ACCOUNT_PROOF_BYTES, MAX_CHUNK_BYTES, MAX_SNAPSHOT_HEADERS},
@@ -52,6 +52,9 @@ pub enum SnapshotFlaw {
     /// Another chain's.
     #[error("a header is of another chain")]
     OtherChain,
+    /// On a chain with a registry.
+    #[error("a header is of another epoch than its height says")]
+    OtherEpoch,
     /// Each header must name the one before as its parent.
     #[error("the headers are not a chain")]
     NoChain,
@@ -85,15 +88,10 @@ impl SnapshotProof {
             }
             parent = Some((header.id(), header.height));
         }
-        let (Some(first), Some(last), Some((last_id, _))) =
-            (self.headers.first(), self.headers.last(), parent)
-        else {
+        let (Some(first), Some(last)) = (self.headers.first(), self.headers.last()) else {
             return Err(SnapshotFlaw::NoChain);
         };
-        let subject = &self.finalization.subject;
-        if (subject.kind, subject.epoch, subject.payload)
-            != (VoteKind::Finalize, last.epoch, last_id)
-        {
+        if !self.finalization.finalizes(last) {
             return Err(SnapshotFlaw::NotFinal);
         }
         let mut later = self.headers.iter().skip(1);
@@ -246,7 +244,7 @@ impl Read for ChunkAnswer {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{Epoch, Subject, View};
+    use crate::{Epoch, Subject, View, VoteKind};
     use quorate_crypto::bls::Proof;
 
     const CHAIN: ChainId = ChainId(Digest([1; 32]));

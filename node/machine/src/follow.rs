@@ -43,7 +43,7 @@ use quorate_lanes::{Lane, To};
 use quorate_storage::store::Store;
 use quorate_types::{
     Block, Certificate, ChainId, Committees, Digest, Epoch, EpochLength, Frame, Head, Height,
-    Identity, Message, Status, View, VoteKind,
+    Identity, Message, Status, View,
 };
 use std::{sync::Arc, time::Duration};
 use tracing::{debug, warn};
@@ -508,13 +508,9 @@ impl Follower {
 
     /// Whether a quorum has finalized the last staged block.
     fn finalizes(&self, finalization: &Certificate) -> bool {
-        let subject = &finalization.subject;
         let last = self.staged.last();
-        last.is_some_and(|last| {
-            subject.kind == VoteKind::Finalize
-                && subject.payload == last.id()
-                && subject.epoch == last.header().epoch
-        }) && (self.parts.verify)(finalization)
+        last.is_some_and(|last| finalization.finalizes(last.header()))
+            && (self.parts.verify)(finalization)
     }
 
     fn hand_over(&mut self, finalization: Certificate) -> anyhow::Result<()> {

@@ -150,7 +150,10 @@ impl FollowerMachine {
                 settings.snapshot_interval,
                 settings.committees.can_change(),
             ),
-            (settings.committees.clone(), Rules::of(&genesis)),
+            (
+                settings.committees.clone(),
+                Rules::of(&genesis).knowing(&settings.committees),
+            ),
             settings.retention,
             (
                 Box::new(move |block| observed.executed(block)),

@@ -35,6 +35,8 @@
 //! all faulty can be led to an old state of the chain, never to a forged one, and goes on from there
 //! as soon as it reaches an honest peer.
 
+#[cfg(test)]
+mod changing;
 mod inbox;
 mod peers;
 mod progress;
@@ -116,6 +118,8 @@ const MOST_SAVES: usize = 500;
 
 /// Most parts that are verified and not written: what they take up in memory is 1.5 MB each.
 const MOST_PARTS_PER_SAVE: usize = 32;
+
+const UNSIGNED: &str = "a forged snapshot: its finalization does not verify";
 
 /// Verifies a finalization with the committee's keys.
 pub type VerifyCertificate = Box<dyn Fn(&Certificate) -> bool + Send>;
@@ -376,6 +380,8 @@ impl StateSync {
         if peer.proof.as_ref() == Some(&*proof) {
             return;
         }
+        // The validators may have changed since it told.
+        peer.told_all = false;
         self.judge_offer(from, proof);
     }
 
@@ -384,13 +390,14 @@ impl StateSync {
             Ok(subject) => subject,
             Err(flaw) => return self.blame(from, &format!("a forged snapshot: {flaw}")),
         };
-        if !(self.parts.verify)(&proof.finalization) {
-            if self.parts.validators.is_none() {
-                let why = "a forged snapshot: its finalization does not verify";
-                return self.blame(from, why);
-            }
+        // What former validators have signed verifies with what is known as long as nobody has told who came
+        // after them. So each peer is asked first.
+        if self.parts.validators.is_some() && !self.peers.at(from).told_all {
             self.peers.at(from).unproven = Some(proof);
             return self.ask_who_validates(from);
+        }
+        if !(self.parts.verify)(&proof.finalization) {
+            return self.blame(from, UNSIGNED);
         }
         let next = match &self.parts.validators {
             None => Ok(None),
@@ -398,7 +405,8 @@ impl StateSync {
                 let first = proof.headers.first().map(|header| header.epoch);
                 let acting = first.and_then(|epoch| validators.committees.set(epoch));
                 let acting = acting.ok_or(SnapshotFlaw::Registry);
-                acting.and_then(|acting| next_of_snapshot(&proof, &self.parts.chain, &acting))
+                let of = (&self.parts.chain, validators.epoch_length);
+                acting.and_then(|acting| next_of_snapshot(&proof, of, &acting))
             }
         };
         match next {
@@ -456,15 +464,17 @@ impl StateSync {
         }
         if let Some(flaw) = flaw {
             self.blame(from, &format!("a forged handover: {flaw}"));
-        } else if newest <= after {
-            // It has said all that it knows.
-            if self.peers.at(from).unproven.take().is_some() {
-                self.blame(from, "a forged snapshot: its finalization does not verify");
-            }
+        } else {
+            self.peers.at(from).told_all = newest <= after;
         }
         for place in self.peers.linked() {
-            if let Some(proof) = self.peers.at(place).unproven.take() {
+            let peer = self.peers.at(place);
+            if let Some(proof) = peer.unproven.take() {
                 self.judge_offer(place, proof);
+            } else if let (Some(proof), false) = (&peer.proof, taken.is_empty())
+                && !(self.parts.verify)(&proof.finalization)
+            {
+                self.blame(place, UNSIGNED);
             }
         }
         Ok(())

@@ -13,7 +13,7 @@ use quorate_files::read_text;
 use quorate_http::client::shown;
 use quorate_machine::live::verdict::clock_time;
 use quorate_types::{
-    Certificate, Header, VoteKind,
+    Certificate, Header,
     genesis::{Trust, Verifier},
 };
 use std::{
@@ -181,8 +181,10 @@ pub(super) fn verify_header(
     certificate: &Certificate,
 ) -> anyhow::Result<()> {
     ensure!(
-        header.chain == verifier.chain(),
-        "the block is of another chain"
+        [header, last]
+            .into_iter()
+            .all(|one| verifier.is_of_chain(one)),
+        "the block is of another chain, or of another epoch than its height says"
     );
     let mut parent = header.id();
     for descendant in descendants {
@@ -191,7 +193,7 @@ pub(super) fn verify_header(
     }
     let subject = &certificate.subject;
     ensure!(
-        subject.kind == VoteKind::Finalize && subject.payload == last.id(),
+        certificate.finalizes(last),
         "the certificate does not finalise the block"
     );
     if !verifier.verify(certificate) {

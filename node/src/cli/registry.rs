@@ -3,6 +3,7 @@
 use super::{
     output::{print_fields, print_json, print_lines},
     rpc::{Rpc, amount, block_on},
+    trust::learn,
     tx::Sending,
 };
 use crate::keys;
@@ -10,10 +11,11 @@ use anyhow::{Context as _, bail, ensure};
 use clap::{Args, Subcommand};
 use commonware_codec::Encode as _;
 use quorate_api::{RegistryJson, RpcClient};
+use quorate_machine::evidence::{pair_of, read_file};
 use quorate_p2p::PeerAddress;
 use quorate_types::{
     Account, Bond, BondAddress, BondName, Epoch, Identity, Member, Memo, Operation, Possession,
-    REGISTRY, ValidatorSet, VoteKey,
+    REGISTRY, Slashing, ValidatorSet, VoteKey,
     registry::{NextSet, RegistryContext},
 };
 use std::{collections::BTreeMap, path::PathBuf};
@@ -41,6 +43,8 @@ pub(super) enum Registry {
     RotateKey(RotateCommand),
     /// Replace the address and the name
     Describe(DescribeCommand),
+    /// Accuse a validator of two votes that contradict each other: it is slashed, and not chosen for some epochs
+    Accuse(AccuseCommand),
 }
 
 /// Show the validators of this epoch and the next one, and everybody with a bond
@@ -153,6 +157,21 @@ pub(super) struct DescribeCommand {
     described: Described,
 }
 
+/// Accuse a validator of two votes that contradict each other: it is slashed, and not chosen for some epochs
+///
+/// Anybody may, and nobody gains by it. A chain punishes if its genesis file has `registry.slashing`.
+#[derive(Args)]
+#[command(after_help = "Example:
+  quorate evidence show 4f2a > pair.json
+  quorate registry accuse --evidence pair.json --key identity.key --trust trust.json --wait")]
+pub(super) struct AccuseCommand {
+    #[command(flatten)]
+    how: How,
+    /// The evidence, as `quorate evidence show` prints it
+    #[arg(long, value_name = "FILE")]
+    evidence: PathBuf,
+}
+
 fn address(text: &str) -> Result<BondAddress, String> {
     let _: PeerAddress = text.parse().map_err(|error| format!("{error}"))?;
     text.parse().map_err(|error| format!("{error}"))
@@ -202,7 +221,56 @@ impl Registry {
                 };
                 command.how.run(0, None, make)
             }
+            Self::Accuse(command) => command.run(),
         }
+    }
+}
+
+impl AccuseCommand {
+    fn run(self) -> anyhow::Result<()> {
+        let file = self.evidence.display().to_string();
+        let told = read_file(&self.evidence)?;
+        let evidence = pair_of(&told).context(file.clone())?;
+        ensure!(
+            evidence.conflict().is_some(),
+            "{file}: an honest validator may cast both votes, so they prove nothing"
+        );
+        let client = self.how.sending.rpc.client()?;
+        let verifier = self.how.sending.chain.verifier()?;
+        let epoch = evidence.first.subject.epoch;
+        let validator = block_on(async {
+            if let Some(verifier) = &verifier {
+                learn(&client, verifier).await?;
+                let known = verifier.committees().set(epoch);
+                let known = known
+                    .context("the trust file begins with later validators than these votes")?;
+                for vote in [&evidence.first, &evidence.second] {
+                    ensure!(
+                        verifier.verify_vote(vote),
+                        "{file}: a signature does not verify: it convicts nobody"
+                    );
+                }
+                let member = known.members().get(evidence.first.signer.as_usize());
+                return Ok(member.map(|member| member.identity));
+            }
+            // The place is known to the node only if the epoch is its own.
+            let registry = client.registry().await?;
+            let member = registry.acting.get(evidence.first.signer.as_usize());
+            Ok(member
+                .filter(|_| registry.epoch == epoch)
+                .map(|member| member.identity))
+        })?;
+        let validator = validator.with_context(|| {
+            format!(
+                "who validator {} of epoch {epoch} is, is not known: give the chain's trust file with --trust",
+                evidence.first.signer
+            )
+        })?;
+        let make = |_: &VoteKey, _: &Possession| Operation::Accuse {
+            validator,
+            evidence: Box::new(evidence),
+        };
+        self.how.run(0, None, make)
     }
 }
 
@@ -231,6 +299,9 @@ impl How {
                 None => (VoteKey([0; 96]), Possession([0; 48])),
             };
             let operation = make(&key, &possession);
+            if let (true, Operation::Accuse { validator, .. }) = (self.dry_run, &operation) {
+                return print_lines(&[format!("it would accuse {validator}. Nothing is sent")]);
+            }
             if self.dry_run {
                 return foresee(
                     &client,
@@ -255,6 +326,7 @@ async fn foresee(
     (identity, amount): (Identity, u64),
     operation: &Operation,
 ) -> anyhow::Result<()> {
+    let chain = client.status().await?.chain_id;
     let answer = client.account(&identity, false).await?;
     let mut bonds: BTreeMap<Identity, Bond> = registry
         .bonds
@@ -268,7 +340,9 @@ async fn foresee(
     let context = RegistryContext {
         rules: Some(&registry.rules),
         chain_name,
+        chain,
         epoch: registry.epoch,
+        committees: None,
     };
     if let Err(failure) = operation.apply(&context, &identity, amount, &mut account) {
         let name = quorate_types::Outcome::Failed(failure).name();
@@ -374,19 +448,29 @@ impl List {
             )),
         }
         lines.push(format!(
-            "bonds: {} (at least {} at stake; at most {} validators; unbonded stake is held for {} epochs)",
+            "bonds: {} (at least {} at stake; at most {} validators; unbonded stake is held for {} epochs; {})",
             registry.bonds.len(),
             registry.rules.min_stake,
             registry.rules.max_validators,
-            registry.rules.unbond_epochs
+            registry.rules.unbond_epochs,
+            match registry.rules.slashing {
+                Some(Slashing { percent, jail_epochs }) => format!(
+                    "equivocation costs {percent} % and {jail_epochs} epochs"
+                ),
+                None => "equivocation is not punished".to_owned(),
+            }
         ));
         lines.extend(registry.bonds.iter().map(|bond| {
             let leaving = match bond.leaving {
                 0 => String::new(),
                 leaving => format!("  leaving {leaving} from epoch {}", bond.leaves_at),
             };
+            let later = match bond.since > registry.epoch {
+                true => format!("  can be chosen from epoch {}", bond.since),
+                false => String::new(),
+            };
             format!(
-                "  {}  stake {}{leaving}  {} {}",
+                "  {}  stake {}{leaving}{later}  {} {}",
                 bond.identity, bond.stake, bond.address, bond.name
             )
         }));
@@ -424,6 +508,7 @@ impl Show {
             ("stake", bond.stake.to_string()),
             ("leaving", bond.leaving.to_string()),
             ("leaves in", format!("epoch {}", bond.leaves_at)),
+            ("can be chosen", format!("from epoch {}", bond.since)),
             ("vote key", bond.vote_key.to_string()),
             ("this epoch", place(&registry.acting)),
             ("next epoch", coming.unwrap_or("not fixed yet".to_owned())),

@@ -16,7 +16,7 @@ use quorate_crypto::{Identity, SecretKey, bls::SchemeKind};
 use quorate_p2p::PeerAddress;
 use quorate_types::genesis::{DEFAULT_FEES, DEFAULT_LIMITS};
 use quorate_types::{
-    EpochLength, RegistryRules,
+    EpochLength, RegistryRules, Slashing,
     genesis::{GenesisAccount, Protocol},
 };
 use serde_json::json;
@@ -109,6 +109,12 @@ pub(super) struct RegistryFlags {
     /// For how many epochs stake is held after it was unbonded
     #[arg(long, value_name = "N", default_value_t = 2, requires = "stake")]
     unbond_epochs: u64,
+    /// How much of its stake a validator loses that casts contradictory votes, in percent; 0 for no punishment
+    #[arg(long, value_name = "N", default_value_t = 5, requires = "stake", value_parser = clap::value_parser!(u8).range(..=100))]
+    slash_percent: u8,
+    /// For how many epochs it is not chosen then
+    #[arg(long, value_name = "N", default_value_t = 10, requires = "stake", value_parser = clap::value_parser!(u64).range(1..))]
+    jail_epochs: u64,
 }
 
 impl RegistryFlags {
@@ -125,6 +131,10 @@ impl RegistryFlags {
             min_stake: self.min_stake.unwrap_or(stake),
             max_validators: self.max_validators,
             unbond_epochs: self.unbond_epochs,
+            slashing: (self.slash_percent > 0).then_some(Slashing {
+                percent: self.slash_percent,
+                jail_epochs: self.jail_epochs,
+            }),
         };
         Ok(Some((rules, stake)))
     }

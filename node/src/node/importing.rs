@@ -171,7 +171,7 @@ fn proven(
     let first = proof.headers.first().map(|header| header.epoch);
     let acting = first.and_then(|epoch| known.committees.set(epoch));
     let acting = acting.context("it is older than the validators that are known here")?;
-    let next = next_of_snapshot(proof, &config.chain, &acting);
+    let next = next_of_snapshot(proof, of, &acting);
     Ok((news, next.context("it is damaged: copy it again")?))
 }
 

@@ -6,7 +6,7 @@ use bytes::Bytes;
 use commonware_codec::{Copying, DecodeExt as _, Encode};
 use quorate_types::{
     Account, Certificate, ChainId, Committees, Digest, Epoch, EpochLength, Handover, HandoverFlaw,
-    REGISTRY, RegistryNote, SnapshotFlaw, SnapshotProof, SnapshotRegistry, ValidatorSet,
+    Header, REGISTRY, RegistryNote, SnapshotFlaw, SnapshotProof, SnapshotRegistry, ValidatorSet,
     limits::MAX_HANDOVERS, state_key,
 };
 
@@ -83,10 +83,15 @@ pub fn adopt_handovers(
 /// [`SnapshotFlaw`] if the description is no proof, or the set is not the one that the state names.
 pub fn next_of_snapshot(
     proof: &SnapshotProof,
-    chain: &ChainId,
+    (chain, length): (&ChainId, EpochLength),
     acting: &ValidatorSet,
 ) -> Result<Option<ValidatorSet>, SnapshotFlaw> {
     let subject = proof.check(chain)?;
+    // Otherwise former validators could sign states of any height.
+    let in_epoch = |header: &Header| length.epoch_of(header.height) == header.epoch;
+    if !proof.headers.iter().all(in_epoch) {
+        return Err(SnapshotFlaw::OtherEpoch);
+    }
     let registry = proof.registry.as_ref().ok_or(SnapshotFlaw::Registry)?;
     let note = proven_note(&registry.proof, &subject.root).ok_or(SnapshotFlaw::Registry)?;
     let Some(next) = note.next.filter(|_| note.epoch == acting.epoch) else {

@@ -120,6 +120,7 @@ mod tests {
         min_stake: 10,
         max_validators: 7,
         unbond_epochs: 2,
+        slashing: None,
     };
 
     fn id(number: u8) -> Identity {

@@ -220,8 +220,7 @@ impl ValidatorSet {
             taken.extend(bonds.get(&member.identity).map(|bond| bond.vote_key));
         }
         let mut eligible = bonds.clone();
-        eligible
-            .retain(|identity, bond| acting.place(identity).is_some() || bond.since <= self.epoch);
+        eligible.retain(|_, bond| bond.since <= self.epoch);
         let joining: Vec<Identity> = ranked(&eligible, rules)
             .into_iter()
             .filter(|(identity, _)| acting.place(identity).is_none())
@@ -343,6 +342,7 @@ mod tests {
         min_stake: 10,
         max_validators: 7,
         unbond_epochs: 2,
+        slashing: None,
     };
 
     fn id(number: u8) -> Identity {

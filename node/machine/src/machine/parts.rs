@@ -122,7 +122,7 @@ impl Shared {
             forecast: Arc::new(Forecast::new(
                 accounts.clone(),
                 committees.clone(),
-                Rules::of(&genesis),
+                Rules::of(&genesis).knowing(&committees),
             )),
             asked: Arc::new(Asked::new(committees.known().size())),
             across: Arc::new(across),
@@ -152,7 +152,10 @@ impl Shared {
                 self.snapshot_interval,
                 self.committees.can_change(),
             ),
-            (self.committees.clone(), Rules::of(&self.genesis)),
+            (
+                self.committees.clone(),
+                Rules::of(&self.genesis).knowing(&self.committees),
+            ),
             self.retention,
             (self.observer(requests), self.slowest()),
             self.metrics.clone(),

@@ -36,7 +36,9 @@ pub(super) struct Peer {
     pub(super) proof: Option<SnapshotProof>,
     /// The validators of the next epoch, if the offered state names others.
     pub(super) next: Option<ValidatorSet>,
-    /// A snapshot that validators have certified who are not known yet.
+    /// Whether it has said all that it knows of who validates.
+    pub(super) told_all: bool,
+    /// A snapshot that cannot be judged before it has.
     pub(super) unproven: Option<Box<SnapshotProof>>,
     /// The epoch after which it was asked who validates, as long as that is unanswered.
     pub(super) asked_after: Option<Epoch>,
@@ -58,7 +60,7 @@ impl Peer {
     pub(super) fn unlink(&mut self) -> Vec<Item> {
         self.linked = false;
         self.asked = false;
-        self.asked_after = None;
+        (self.asked_after, self.told_all) = (None, false);
         self.forget_requests()
     }
 
