@@ -201,12 +201,13 @@ export function validatorsView(app: App, query: URLSearchParams): View {
   /** Links to the epochs around it, where they can have other validators. */
   function showSteps(epoch: bigint): void {
     const newest = app.chain.newest(1)[0]?.header.epoch ?? epoch;
+    const before = [view.previous, view.next].join();
     view.previous = app.verifier.canChange && epoch > 0n ? `#/validators?epoch=${epoch - 1n}` : undefined;
     view.next = app.verifier.canChange && epoch < newest ? `#/validators?epoch=${epoch + 1n}` : undefined;
     const step = (href: string | undefined, label: string, name: "left" | "right") =>
       href ? h("a", { class: "button", href, "aria-label": label, title: label }, icon(name)) : "";
-    if (element.firstElementChild!.contains(document.activeElement)) return;
-    element.firstElementChild!.replaceWith(heading("Validators", step(view.previous, "The epoch before", "left"), step(view.next, "The epoch after", "right")));
+    if ([view.previous, view.next].join() === before) return;
+    fill(element.querySelector<HTMLElement>(".heading-aside")!, step(view.previous, "The epoch before", "left"), step(view.next, "The epoch after", "right"));
   }
 
   async function show(): Promise<void> {
