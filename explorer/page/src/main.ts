@@ -50,7 +50,7 @@ const app: App = {
   verifier,
   trust,
   servers,
-  verify: (task, claim) => whenPinned.promise.then(() => verifier.check(task, claim)),
+  verify: (task, claim) => whenPinned.promise.then(() => verifier.check(task, claim, api)),
   async pin(file, source) {
     const parsed = typeof file === "string" ? parseTrust(file) : (file as ReturnType<typeof parseTrust>);
     trust.isChecking = true;
@@ -65,7 +65,7 @@ const app: App = {
     whenPinned.resolve();
     if (isFirst) {
       // What has come so far waits to be verified.
-      chain.ready(parsed.validators.length);
+      chain.ready();
       if (name() === "trust" || __STANDALONE__) open();
     } else {
       restart();
@@ -99,6 +99,11 @@ function draw(): void {
 
 const redraw = () => onFrame(draw);
 
+verifier.changed = () => chain.recount();
+verifier.refused = (base, epoch, report) => {
+  if (base === api.base) chain.refuse(`change of the validators${epoch === undefined ? "" : ` of epoch ${epoch}`}`, "#/validators", report);
+};
+
 /** Follows the server that is to be shown, from its tip on. */
 function restart(): void {
   chain?.close();
@@ -109,7 +114,7 @@ function restart(): void {
     void compareTrust(api);
     void fresh.open();
   }
-  if (trust.pinned && trust.error === undefined) fresh.ready(trust.pinned.trust.validators.length);
+  if (trust.pinned && trust.error === undefined) fresh.ready();
   redraw();
 }
 
@@ -118,7 +123,13 @@ async function compareTrust(from: Api): Promise<void> {
   for (let wait = 500; from === api; wait = Math.min(5_000, 2 * wait)) {
     try {
       const offered = await from.get<unknown>("/v1/trust");
-      trust.compare(offered);
+      if (trust.compare(offered) && trust.pinned && trust.offered) {
+        const [pinned, other] = [trust.pinned.trust, trust.offered.trust];
+        // The same chain's, moved forward: no other trust.
+        const agree = await verifier.agree(pinned, other, from).catch(() => false);
+        if (from !== api) return;
+        if (agree) trust.offered = undefined;
+      }
       if (!__STANDALONE__ && !trust.pinned && trust.offered) await app.pin(trust.offered.trust, `this server, on first sight (${location.host})`);
       redraw();
       return;
@@ -160,8 +171,8 @@ function make(name: string, argument: string, query: URLSearchParams): View {
   if (name === "view" && argument) return viewView(app, argument);
   if (name === "tx" && argument) return transactionView(app, argument);
   if (name === "account" && argument) return accountView(app, argument, query);
-  if (name === "validators") return validatorsView(app);
-  if (name === "validator" && argument) return validatorView(app, argument);
+  if (name === "validators") return validatorsView(app, query);
+  if (name === "validator" && argument) return validatorView(app, argument, query);
   if (name === "faults") return faultsView(app);
   if (name === "transactions") return transactionsView(app, query);
   if (name === "history") return historyView(app, query);
@@ -180,7 +191,7 @@ async function start(): Promise<void> {
     try {
       await verifier.trust(trust.pinned.trust);
       whenPinned.resolve();
-      chain.ready(trust.pinned.trust.validators.length);
+      chain.ready();
     } catch (error) {
       trust.error = error instanceof Error ? error.message : String(error);
       redraw();

@@ -57,7 +57,7 @@ function setup(known: Known = {}, holds: (from: bigint) => boolean = () => true)
       return Promise.resolve({ data: [], next: null });
     },
   } as unknown as Api;
-  const verifier = { check: (_: string, claim: { from: bigint }) => Promise.resolve({ report: { ok: holds(claim.from), checks: [], ms: 0 } }) } as unknown as Verifier;
+  const verifier = { validators: () => undefined, check: (_: string, claim: { from: bigint }) => Promise.resolve({ report: { ok: holds(claim.from), checks: [], ms: 0 } }) } as unknown as Verifier;
   const chain = new Chain(api, verifier, () => undefined, known);
   return { chain, asked };
 }
@@ -102,7 +102,7 @@ test("a block whose certificate does not hold moves the tip back", async () => {
   const far = header(1_000_000n, `0x${"11".repeat(32)}`);
   const { chain } = setup(known, (from) => from < 1_000n);
   await chain.open();
-  chain.ready(4);
+  chain.ready();
   const headers = chainOf(4);
   for (let i = 0; i < 4; i++) FakeSource.newest.send(event(i + 1, headers[i]!.text));
   await vi.waitFor(() => expect(chain.verified?.height).toBe(4n));
@@ -118,14 +118,14 @@ test("what was verified stays known when another server shows less", async () =>
   const known: Known = {};
   const first = setup(known);
   await first.chain.open();
-  first.chain.ready(4);
+  first.chain.ready();
   const headers = chainOf(6);
   for (let i = 0; i < 6; i++) FakeSource.newest.send(event(i + 1, headers[i]!.text));
   await vi.waitFor(() => expect(known.newest?.height).toBe(6n));
   first.chain.close();
   const second = setup(known);
   await second.chain.open();
-  second.chain.ready(4);
+  second.chain.ready();
   for (let i = 0; i < 2; i++) FakeSource.newest.send(event(i + 1, headers[i]!.text));
   await vi.waitFor(() => expect(second.chain.verified?.height).toBe(2n));
   expect(known.newest?.height).toBe(6n);

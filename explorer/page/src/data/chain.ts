@@ -105,9 +105,6 @@ export class Chain {
   doubles = 0;
   filled = 0;
   holes: { from: bigint; to: bigint }[] = [];
-  /** Which validators there are, from the pinned trust. */
-  committee = 0;
-
   readonly #api: Api;
   readonly #verifier: Verifier;
   readonly #stream: Stream;
@@ -139,12 +136,22 @@ export class Chain {
   }
 
   /** Verification may begin: the keys are pinned. */
-  ready(committee: number): void {
-    this.committee = committee;
+  ready(): void {
+    this.#ready = true;
+    this.recount();
+    this.#check();
+  }
+
+  /** More of the validators is known: says again who leads. */
+  recount(): void {
     for (const view of this.views.values()) view.leader = this.#leader(view.epoch, view.view, view.leader);
     for (const row of this.rows.values()) row.leader = this.#leader(row.header.epoch, row.header.view, row.leader);
-    this.#ready = true;
-    this.#check();
+    this.#changed();
+  }
+
+  /** How many validators an epoch has, as far as that is verified; 0 if it is not known. */
+  committee(epoch: bigint): number {
+    return this.#ready ? (this.#verifier.validators(epoch)?.members.length ?? 0) : 0;
   }
 
   /** Begins some way before the server's tip. */
@@ -367,12 +374,13 @@ export class Chain {
 
   /** Who leads a view, by the rule; undefined until the committee is known. */
   leaderOf(epoch: bigint, view: bigint): number | undefined {
-    return this.committee > 0 ? Number((view + epoch) % BigInt(this.committee)) : undefined;
+    const committee = this.committee(epoch);
+    return committee > 0 ? Number((view + epoch) % BigInt(committee)) : undefined;
   }
 
   /** Who leads a view, by the rule; what the server says only until the committee is known. */
   #leader(epoch: bigint, view: bigint, told: number): number {
-    return this.committee > 0 ? Number((view + epoch) % BigInt(this.committee)) : told;
+    return this.leaderOf(epoch, view) ?? told;
   }
 
   #blockTime(height: bigint, header: Header): number | undefined {
@@ -510,7 +518,7 @@ export class Chain {
     const claim = { headers, certificate: last.finality.certificate, from, below };
     let report: Report;
     try {
-      ({ report } = await this.#verifier.check("chain", claim));
+      ({ report } = await this.#verifier.check("chain", claim, this.#api));
     } catch {
       // The verifier was given other keys meanwhile, or is gone: the rows go on waiting.
       return;
@@ -535,7 +543,7 @@ export class Chain {
       if (row.certificate === undefined || row.mark !== "waiting") continue;
       const { epoch, view, certificate } = row;
       try {
-        const { report } = await this.#verifier.check("view", { epoch, view, kind: "nullify", certificate });
+        const { report } = await this.#verifier.check("view", { epoch, view, kind: "nullify", certificate }, this.#api);
         row.mark = report.ok ? "verified" : "refused";
         row.certificate = undefined;
         if (!report.ok) this.refuse(`nullification of view ${epoch}.${view}`, `#/view/${epoch}.${view}`, report);

@@ -100,8 +100,9 @@ export class Servers {
   async #ask(server: string, verifier: Verifier): Promise<Tip> {
     const at = Date.now();
     try {
-      const { id, header, finality } = await new Api(server).get<Block>("/v1/blocks/latest", AbortSignal.timeout(5_000));
-      const found = await verifier.check("block", { asked: "latest", id, header, finality });
+      const api = new Api(server);
+      const { id, header, finality } = await api.get<Block>("/v1/blocks/latest", AbortSignal.timeout(5_000));
+      const found = await verifier.check("block", { asked: "latest", id, header, finality }, api);
       return { at, report: found.report, ...(found.header && { header: found.header }) };
     } catch (error) {
       return { at, error: error instanceof Error ? error.message : String(error) };

@@ -16,13 +16,19 @@ const TITLES: Record<CheckName, string> = {
   state: "The proof leads to the state root",
   links: "The headers lead to the finalised one",
   certificate: "The certificate is of this very block",
-  quorum: "A quorum of the pinned validators",
+  quorum: "A quorum of the epoch’s validators",
   signature: "The quorum’s signature holds",
+  keys: "The new vote keys are valid",
   conflict: "The two votes exclude each other",
   votes: "Both votes are the validator’s",
 };
 
-const VIEW_TITLES: Partial<Record<CheckName, string>> = { certificate: "It says what is shown here" };
+/** What else is verified, and how its steps are called. */
+const OTHER_TITLES = {
+  block: {},
+  view: { certificate: "It says what is shown here" },
+  handover: { asked: "It is of the end of the epoch before", certificate: "The certificate is of its last block", state: "The state names these validators" },
+} satisfies Record<string, Partial<Record<CheckName, string>>>;
 
 const STATES = {
   passed: { icon: "check", word: "passed" },
@@ -50,12 +56,12 @@ export interface Card {
 }
 
 /** A card with a tick for each step of a verification. */
-export function checkCard(title: string, of: "block" | "view" = "block"): Card {
+export function checkCard(title: string, of: keyof typeof OTHER_TITLES = "block"): Card {
   const head = h("div", { class: "card-head" }, h("h2", {}, title));
   const verdict = h("p", { class: "verdict verdict-wait", role: "status" }, icon("wait"), "Verifying in your browser…");
   const list = h("ol", { class: "checks" });
   const element = h("section", { class: "card card-checks" }, head, verdict, list);
-  const titles = of === "view" ? VIEW_TITLES : {};
+  const titles = OTHER_TITLES[of];
   return {
     element,
     show(report) {
@@ -149,8 +155,9 @@ export function problem(title: string, error: unknown): HTMLElement {
 
 export const loading = (): HTMLElement => h("p", { class: "quiet", role: "status" }, "Loading…");
 
-export const validatorLink = (index: number): HTMLElement =>
-  h("a", { href: `#/validator/${index}`, class: "leader" }, dot(index), `${index}`);
+/** With the epoch where validators can change: an index is another one's, then. */
+export const validatorLink = (index: number, epoch?: bigint | string): HTMLElement =>
+  h("a", { href: `#/validator/${index}${epoch === undefined ? "" : `?epoch=${epoch}`}`, class: "leader" }, dot(index), `${index}`);
 
 /** A validator's colour. */
 export function dot(index: number): HTMLElement {

@@ -94,6 +94,11 @@ export class Reader {
     return this.#view(8).getBigUint64(0);
   }
 
+  /** Everything that has not been read. */
+  rest(): Uint8Array {
+    return this.take(this.#bytes.length - this.#at);
+  }
+
   /** One byte that must have this value. */
   version(expected: number): void {
     const found = this.u8();

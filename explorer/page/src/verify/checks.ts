@@ -39,6 +39,7 @@ export type CheckName =
   | "certificate"
   | "quorum"
   | "signature"
+  | "keys"
   | "conflict"
   | "votes";
 
@@ -68,12 +69,12 @@ export interface Finality {
 /** Thrown by a step that fails; the rest is skipped. */
 class Failed extends Error {}
 
-function require(holds: boolean, otherwise: string): asserts holds {
+export function require(holds: boolean, otherwise: string): asserts holds {
   if (!holds) throw new Failed(otherwise);
 }
 
 /** Takes steps in order until one fails. */
-class Steps {
+export class Steps {
   readonly checks: Check[] = [];
   readonly #started = performance.now();
   #failed = false;
@@ -116,8 +117,11 @@ function checkAsked(asked: Asked, header: Header): string {
 }
 
 function checkChain(keys: Keys, headers: Header[]): string {
-  for (const { chain, height } of headers) {
+  const length = keys.trust.epochBlocks;
+  for (const { chain, height, epoch } of headers) {
     require(chain === keys.trust.chainId, `header #${height} is of chain ${short(chain)}, pinned is ${short(keys.trust.chainId)}`);
+    // Otherwise former validators could sign blocks of any height, as ones of their own epoch.
+    if (length !== undefined) require((height - 1n) / length === epoch, `header #${height} is of epoch ${epoch}, its height of epoch ${(height - 1n) / length}`);
   }
   return `chain id ${short(keys.trust.chainId)}, as pinned`;
 }
@@ -132,7 +136,7 @@ function checkLinks(headers: Header[]): string {
   return steps === 0 ? "finalised directly" : `${steps} header${steps === 1 ? "" : "s"} lead to the finalised one by their hashes`;
 }
 
-function checkSubject(subject: Subject, last: Header): string {
+export function checkSubject(subject: Subject, last: Header): string {
   require(subject.kind === "finalize", `it is a certificate to ${subject.kind}, not to finalize`);
   require(subject.payload === last.id, `it finalises ${short(subject.payload)}, not ${short(last.id)}: a certificate of another block`);
   require(subject.epoch === last.epoch, `it is of epoch ${subject.epoch}, the block of epoch ${last.epoch}`);
@@ -150,14 +154,26 @@ async function takeFinality(steps: Steps, keys: Keys, headers: () => Header[], t
   await takeSignature(steps, keys, () => certificate);
 }
 
-async function takeSignature(steps: Steps, keys: Keys, certificate: () => Certificate): Promise<void> {
-  await steps.take("quorum", () => keys.describeQuorum(certificate().proof));
+/** A quorum of the validators of the certificate's epoch has signed it. */
+export async function takeSignature(steps: Steps, keys: Keys, certificate: () => Certificate): Promise<void> {
+  await steps.take("quorum", () => {
+    const { subject, proof } = certificate();
+    const committee = keys.at(subject.epoch);
+    try {
+      return committee.describeQuorum(proof);
+    } catch (error) {
+      throw error instanceof DecodeError ? new DecodeError(error.message + keys.hint(subject.epoch)) : error;
+    }
+  });
   await steps.take("signature", async () => {
     const { subject, proof } = certificate();
     const message = signedBytes(keys.chain, subject);
-    const key = await keys.of(proof);
-    require(await keys.signatures.verify(key, message, proof.signature), "the signature is not the quorum's over this subject");
-    return proof.scheme === "bls-threshold" ? "holds under the pinned group key" : "holds under the sum of the signers' pinned keys";
+    const committee = keys.at(subject.epoch);
+    const key = await committee.of(proof);
+    const holds = await keys.signatures.verify(key, message, proof.signature);
+    require(holds, `the signature is not the quorum's over this subject${keys.hint(subject.epoch)}`);
+    if (proof.scheme === "bls-threshold") return "holds under the pinned group key";
+    return `holds under the sum of the signers' ${committee.isPinned ? "pinned keys" : `keys, proven for the validators from epoch ${committee.epoch} on`}`;
   });
 }
 
@@ -423,12 +439,13 @@ export async function verifyEvidence(keys: Keys, claim: EvidenceClaim): Promise<
     return kind.replaceAll("_", " ");
   });
   await steps.take("votes", async () => {
-    const key = await keys.validator(claim.validator);
+    const committee = keys.at(votes[0]!.subject.epoch);
+    const key = await committee.validator(claim.validator);
     for (const vote of votes) {
       const message = signedBytes(keys.chain, vote.subject);
       require(await keys.signatures.verify(key, message, vote.signature), `the ${vote.subject.kind} vote is not signed by this validator`);
     }
-    return "both are signed with the validator's pinned key";
+    return `both are signed with the validator's ${committee.isPinned ? "pinned" : "proven"} key`;
   });
   return { report: steps.report(), ...(kind !== undefined && { conflict: kind }) };
 }

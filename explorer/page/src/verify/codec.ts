@@ -13,6 +13,9 @@ export const MAX_MEMO_BYTES = 4_096;
 export const VOTE_BYTES = 150;
 const MAX_BLOCK_TRANSACTIONS = 8_192;
 const MAX_VALIDATORS = 1_024;
+const MAX_ADDRESS_BYTES = 48;
+const MAX_NAME_BYTES = 24;
+const MAX_ACCOUNT_PROOF_BYTES = 8_448;
 export const ZERO = "0x" + "00".repeat(32);
 
 /** SHA-256 of the parts, one after the other. */
@@ -97,6 +100,54 @@ export interface Vote {
 export interface Account {
   nonce: bigint;
   balance: bigint;
+  /** What it has at stake. */
+  bond?: Bond;
+  /** In the registry's own account only. */
+  note?: RegistryNote;
+}
+
+export interface Bond {
+  identity: string;
+  stake: bigint;
+  /** What was unbonded and is still held, and the first epoch in which it may be withdrawn. */
+  leaving: bigint;
+  leavesAt: bigint;
+  since: bigint;
+  voteKey: string;
+  address: string;
+  name: string;
+}
+
+/** What the state says about the validators of an epoch and of the next one. */
+export interface RegistryNote {
+  epoch: bigint;
+  /** The digest of the next epoch's validator set, once it is fixed. */
+  next?: string;
+}
+
+/** A validator of an epoch. */
+export interface Member {
+  identity: string;
+  /** A compressed point of G2. */
+  voteKey: string;
+}
+
+/** The validators of an epoch, in the committee's order. */
+export interface ValidatorSet {
+  epoch: bigint;
+  members: Member[];
+  /** What the state of the chain names it by. */
+  digest: string;
+}
+
+/** The proof of who validates in the next epoch. Nothing is checked by decoding it. */
+export interface Handover {
+  /** The last block of the validators before. */
+  header: Header;
+  finalization: Certificate;
+  /** The proof of the registry's account in the state that the header names. */
+  proof: Uint8Array;
+  set: ValidatorSet;
 }
 
 export function decodeHeader(bytes: Uint8Array): Header {
@@ -205,11 +256,14 @@ export function signedBytes(chain: Uint8Array, subject: Subject): Uint8Array {
 
 export function decodeCertificate(bytes: Uint8Array): Certificate {
   const reader = new Reader(bytes, "certificate");
-  reader.version(1);
-  const subject = readSubject(reader);
-  const proof = readProof(reader);
+  const certificate = readCertificate(reader);
   reader.end();
-  return { subject, proof };
+  return certificate;
+}
+
+function readCertificate(reader: Reader): Certificate {
+  reader.version(1);
+  return { subject: readSubject(reader), proof: readProof(reader) };
 }
 
 function readProof(reader: Reader): Proof {
@@ -239,10 +293,71 @@ export function decodeVote(bytes: Uint8Array): Vote {
 
 export function decodeAccount(bytes: Uint8Array): Account {
   const reader = new Reader(bytes, "account");
-  reader.version(1);
-  const account = { nonce: reader.u64(), balance: reader.u64() };
+  const version = reader.u8();
+  const account: Account = { nonce: reader.u64(), balance: reader.u64() };
+  if (version === 2) account.bond = readBond(reader);
+  else if (version === 3) account.note = readNote(reader);
+  else if (version !== 1) throw new DecodeError(`account: version ${version}, not 1 to 3`);
   reader.end();
   return account;
+}
+
+function readBond(reader: Reader): Bond {
+  return {
+    identity: hex(reader.take(32)),
+    stake: reader.u64(),
+    leaving: reader.u64(),
+    leavesAt: reader.u64(),
+    since: reader.u64(),
+    voteKey: hex(reader.take(96)),
+    address: readLabel(reader, MAX_ADDRESS_BYTES),
+    name: readLabel(reader, MAX_NAME_BYTES),
+  };
+}
+
+/** Printable ASCII without spaces, after its length. */
+function readLabel(reader: Reader, most: number): string {
+  const length = reader.u8();
+  const text = String.fromCharCode(...reader.take(length));
+  if (length > most || !/^[!-~]*$/.test(text)) throw new DecodeError("label: too long, or not printable ASCII");
+  return text;
+}
+
+function readNote(reader: Reader): RegistryNote {
+  const epoch = reader.u64();
+  const heard = reader.u16();
+  if (heard > MAX_VALIDATORS / 8) throw new DecodeError(`note: ${heard} bytes of validators`);
+  reader.take(heard);
+  const tag = reader.u8();
+  if (tag > 1) throw new DecodeError("note: neither with a digest nor without");
+  return { epoch, ...(tag === 1 && { next: hex(reader.take(32)) }) };
+}
+
+export function decodeValidatorSet(bytes: Uint8Array): ValidatorSet {
+  const reader = new Reader(bytes, "validator set");
+  reader.version(1);
+  const epoch = reader.u64();
+  const count = reader.u32();
+  if (count < 1 || count > MAX_VALIDATORS) throw new DecodeError(`validator set: ${count} members`);
+  const members: Member[] = [];
+  for (let i = 0; i < count; i++) {
+    members.push({ identity: hex(reader.take(32)), voteKey: hex(reader.take(96)) });
+    readLabel(reader, MAX_ADDRESS_BYTES);
+    readLabel(reader, MAX_NAME_BYTES);
+  }
+  reader.end();
+  if (new Set(members.map(({ identity }) => identity)).size !== count) throw new DecodeError("validator set: a member is there twice");
+  return { epoch, members, digest: hex(sha256(utf8("quorate/validator-set/1"), bytes)) };
+}
+
+export function decodeHandover(bytes: Uint8Array): Handover {
+  const reader = new Reader(bytes, "handover");
+  reader.version(1);
+  const header = decodeHeader(reader.take(HEADER_BYTES));
+  const finalization = readCertificate(reader);
+  const length = reader.u32();
+  if (length > MAX_ACCOUNT_PROOF_BYTES) throw new DecodeError(`handover: a proof of ${length} bytes`);
+  return { header, finalization, proof: reader.take(length), set: decodeValidatorSet(reader.rest()) };
 }
 
 /** In which way two votes conflict, or nothing if an honest validator may cast both. */

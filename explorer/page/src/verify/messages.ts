@@ -1,6 +1,7 @@
 // What the page and its verifier say to each other.
 
 import type { verifyAccount, verifyBlock, verifyChain, verifyEvidence, verifyTransaction, verifyView } from "./checks.ts";
+import type { follow, leads } from "./handovers.ts";
 import type { Trust } from "./trust.ts";
 
 /** The tasks: what they take after the keys, and what they give. */
@@ -11,6 +12,9 @@ export interface Tasks {
   transaction: typeof verifyTransaction;
   account: typeof verifyAccount;
   evidence: typeof verifyEvidence;
+  /** Follows changes of the validators. */
+  follow: typeof follow;
+  leads: typeof leads;
 }
 
 export type TaskName = keyof Tasks;

@@ -5,7 +5,6 @@ import { DecodeError, Reader, concat, hex } from "./bytes.ts";
 import { type Account, decodeAccount, sha256 } from "./codec.ts";
 
 const LEAF_LIMIT = 2;
-const MAX_VALUE_BYTES = 64;
 
 export interface Entry {
   key: Uint8Array;
@@ -38,9 +37,7 @@ export function decodeTreeProof(bytes: Uint8Array): TreeProof {
   const entries: Entry[] = [];
   for (let i = 0; i < count; i++) {
     const key = reader.take(32);
-    const length = reader.u8();
-    if (length > MAX_VALUE_BYTES) throw new DecodeError(`proof: a value of ${length} bytes`);
-    entries.push({ key, value: reader.take(length) });
+    entries.push({ key, value: reader.take(reader.u8()) });
   }
   reader.end();
   const [first, last] = entries;

@@ -7,7 +7,7 @@ export interface TrustValidator {
   identity: string;
   /** A compressed point of G2. */
   voteKey: string;
-  /** With `bls-aggregate`: a compressed point of G1. */
+  /** With `bls-aggregate`, in a file from epoch 0: a compressed point of G1. */
   possession?: string;
 }
 
@@ -16,12 +16,16 @@ export interface Trust {
   chainId: string;
   scheme: "bls-threshold" | "bls-aggregate";
   groupKey?: string;
+  /** How many blocks an epoch has; there if the validators can change. */
+  epochBlocks?: bigint;
+  /** The first epoch of these validators. */
+  epoch: bigint;
   validators: TrustValidator[];
 }
 
 const MAX_VALIDATORS = 1_024;
-const KEYS = ["name", "chain_id", "scheme", "group_key", "validators"];
-const VALIDATOR_KEYS = ["identity", "vote_key", "proof_of_possession"];
+const KEYS = ["name", "chain_id", "scheme", "group_key", "epoch_blocks", "epoch", "validators"];
+const VALIDATOR_KEYS = ["identity", "vote_key", "proof_of_possession", "stake"];
 
 /** n − f, with f the largest number for which n ≥ 3f + 1. */
 export const quorum = (validators: number): number => validators - Math.floor((validators - 1) / 3);
@@ -34,6 +38,13 @@ function fields(value: unknown, known: string[], what: string): Record<string, u
     if (!known.includes(key)) throw new DecodeError(`${what}: unknown field “${key}”`);
   }
   return value as Record<string, unknown>;
+}
+
+/** A number that may be left out. */
+function optionalNumber(value: unknown, least: number, what: string): bigint | undefined {
+  if (value === undefined) return undefined;
+  if (!Number.isSafeInteger(value) || (value as number) < least) throw new DecodeError(`trust file: ${what} is not a number from ${least} on`);
+  return BigInt(value as number);
 }
 
 /** Reads a trust file's text, or the parsed value. */
@@ -52,6 +63,12 @@ export function parseTrust(source: unknown): Trust {
   if (scheme !== "bls-threshold" && scheme !== "bls-aggregate") {
     throw new DecodeError("trust file: unknown scheme");
   }
+  const epochBlocks = optionalNumber(file["epoch_blocks"], 1, "epoch_blocks");
+  const epoch = optionalNumber(file["epoch"], 0, "epoch") ?? 0n;
+  if (epochBlocks !== undefined && scheme !== "bls-aggregate") {
+    throw new DecodeError("trust file: validators that can change, but not with bls-aggregate");
+  }
+  if (epoch > 0n && epochBlocks === undefined) throw new DecodeError("trust file: an epoch, but no epoch_blocks");
   const count = Array.isArray(validators) ? validators.length : 0;
   if (!Array.isArray(validators) || count < 1 || count > MAX_VALIDATORS) {
     throw new DecodeError(`trust file: ${count} validators`);
@@ -60,7 +77,8 @@ export function parseTrust(source: unknown): Trust {
     const validator = fields(entry, VALIDATOR_KEYS, "trust file: validator");
     const identity = normal(validator["identity"], 32);
     const voteKey = normal(validator["vote_key"], 96);
-    if (scheme === "bls-threshold") return { identity, voteKey };
+    // A later set's keys were proven to the chain when they were bonded.
+    if (scheme === "bls-threshold" || epoch > 0n) return { identity, voteKey };
     return { identity, voteKey, possession: normal(validator["proof_of_possession"], 48) };
   });
   for (const field of ["identity", "voteKey"] as const) {
@@ -68,7 +86,8 @@ export function parseTrust(source: unknown): Trust {
       throw new DecodeError(`trust file: two validators with the same ${field}`);
     }
   }
-  const trust: Trust = { name, chainId: normal(file["chain_id"], 32), scheme, validators: read };
+  const trust: Trust = { name, chainId: normal(file["chain_id"], 32), scheme, epoch, validators: read };
+  if (epochBlocks !== undefined) trust.epochBlocks = epochBlocks;
   if (scheme === "bls-threshold") trust.groupKey = normal(file["group_key"], 96);
   return trust;
 }
@@ -81,6 +100,8 @@ export function trustJson(trust: Trust): string {
     chain_id: bare(trust.chainId),
     scheme: trust.scheme,
     ...(trust.groupKey === undefined ? {} : { group_key: bare(trust.groupKey) }),
+    ...(trust.epochBlocks === undefined ? {} : { epoch_blocks: Number(trust.epochBlocks) }),
+    ...(trust.epoch === 0n ? {} : { epoch: Number(trust.epoch) }),
     validators: trust.validators.map((v) => ({
       identity: bare(v.identity),
       vote_key: bare(v.voteKey),
@@ -91,11 +112,16 @@ export function trustJson(trust: Trust): string {
 }
 
 /**
- * Names everything that a trust file says, to be compared by eye or over another channel: SHA-256
- * over the file as compact JSON with its fields in their fixed order.
+ * Names everything that is verified with, to be compared by eye or over another channel: SHA-256
+ * over the trust file as compact JSON with its fields in their fixed order, without stakes.
  */
 export function fingerprint(trust: Trust): string {
   return hex(sha256(concat(utf8("quorate/trust/1"), utf8(JSON.stringify(JSON.parse(trustJson(trust)))))));
+}
+
+/** Whether these are the same validators with the same keys in the same order. */
+export function sameValidators(a: readonly { identity: string; voteKey: string }[], b: typeof a): boolean {
+  return a.length === b.length && a.every(({ identity, voteKey }, i) => identity === b[i]!.identity && voteKey === b[i]!.voteKey);
 }
 
 /** What a proof of possession signs: domain, chain name after its length, identity, key. */

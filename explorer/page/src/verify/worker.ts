@@ -1,6 +1,7 @@
 // The verifier: a Web Worker, so that a pairing never holds up a frame.
 
 import { verifyAccount, verifyBlock, verifyChain, verifyEvidence, verifyTransaction, verifyView } from "./checks.ts";
+import { follow, leads } from "./handovers.ts";
 import { Keys } from "./keys.ts";
 import type { Request, Response, Tasks } from "./messages.ts";
 import { Noble } from "./noble.ts";
@@ -12,6 +13,8 @@ const tasks: Tasks = {
   transaction: verifyTransaction,
   account: verifyAccount,
   evidence: verifyEvidence,
+  follow,
+  leads,
 };
 
 const signatures = new Noble();

@@ -46,6 +46,8 @@ export function accountView(app: App, identity: string, query: URLSearchParams):
             ["Identity", fullHash(identity, "the identity")],
             ["Balance", h("strong", { class: "big" }, count(account?.balance ?? 0n)), account ? "" : h("span", { class: "quiet" }, " proven to hold nothing: it was never paid")],
             ["Next nonce", count(account?.nonce ?? 0n)],
+            account?.bond && ["Stake", count(account.bond.stake), h("span", { class: "quiet" }, account.bond.leaving > 0n ? ` and ${count(account.bond.leaving)} that is held until epoch ${account.bond.leavesAt}` : "")],
+            account?.bond && ["Vote key", fullHash(account.bond.voteKey, "the vote key"), h("span", { class: "quiet" }, " of its bond")],
             header && ["Named by", h("a", { href: `#/block/${header.height}` }, `block ${count(header.height)}`)],
           ),
           h("h3", {}, "Verify it elsewhere"),

@@ -95,9 +95,11 @@ export function blockView(app: App, which: string): View {
     element.firstElementChild!.replaceWith(
       heading(`Block ${count(height)}`, step(view.previous, "The block before", "left"), step(view.next, "The block after", "right")),
     );
+    const { epoch } = found.header;
+    const leader = validatorLink(app.chain.leaderOf(epoch, found.header.view) ?? block.leader, app.verifier.canChange ? epoch : undefined);
     fill(
       content,
-      h("div", { class: "columns" }, summary(found.header, found.transactions, block, app.chain.leaderOf(found.header.epoch, found.header.view) ?? block.leader), card.element),
+      h("div", { class: "columns" }, summary(found.header, found.transactions, block, leader), card.element),
       certificateSection(app, block, found.header, found.certificate),
       transactionSection(app, found.header, found.transactions, gone.signal),
     );
@@ -110,7 +112,7 @@ export function blockView(app: App, which: string): View {
   return view;
 }
 
-function summary(header: Header, transactions: Transaction[], block: Block, leader: number): HTMLElement {
+function summary(header: Header, transactions: Transaction[], block: Block, leader: HTMLElement): HTMLElement {
   const fees = transactions.reduce((sum, transaction) => sum + transaction.fee, 0n);
   return h(
     "section",
@@ -120,7 +122,7 @@ function summary(header: Header, transactions: Transaction[], block: Block, lead
       ["Id", fullHash(header.id, "the id")],
       ["Parent", header.height > 1n ? fullHash(header.parent, "the parent’s id", `#/block/${header.parent}`) : "none: the first block"],
       ["View", h("a", { href: `#/view/${header.epoch}.${header.view}` }, `${header.epoch}.${header.view}`), h("span", { class: "quiet" }, ` parent in ${header.parentView}`)],
-      ["Leader", validatorLink(leader)],
+      ["Leader", leader],
       ["Time", moment(header.timestampMs), h("span", { class: "quiet" }, " leader’s clock")],
       ["Transactions", count(transactions.length), h("span", { class: "quiet" }, ` ${count(fees)} in fees, ${bytes(bare(block.block).length / 2)}`)],
       ["State root", fullHash(header.stateRoot, "the state root"), h("span", { class: "quiet" }, ` after block ${count(header.executedHeight)}`)],

@@ -101,7 +101,7 @@ function row(app: App, block: BlockSummary, headerHex: string, mark: HTMLElement
     h("td", { class: "number" }, h("a", { href: `#/block/${header.height}` }, count(header.height))),
     h("td", {}, hashLink(header.id, `#/block/${header.id}`)),
     h("td", { class: "number wide" }, h("a", { href: `#/view/${header.epoch}.${header.view}` }, `${header.epoch}.${header.view}`)),
-    h("td", {}, validatorLink(app.chain.leaderOf(header.epoch, header.view) ?? block.leader)),
+    h("td", {}, validatorLink(app.chain.leaderOf(header.epoch, header.view) ?? block.leader, app.verifier.canChange ? header.epoch : undefined)),
     h("td", { class: "number told", title: TOLD }, count(block.transactions)),
     h("td", { class: "number wide told", title: TOLD }, bytes(Number(block.bytes))),
     h("td", { class: "when" }, moment(header.timestampMs)),

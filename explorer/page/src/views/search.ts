@@ -8,7 +8,8 @@ import { heading, loading, pill, problem } from "../ui/parts.ts";
 
 /**
  * Where a hit is shown here. The server tells what kind of thing was searched for; which one it is,
- * is what was typed, so no search leads anywhere else. A validator is one of the pinned trust.
+ * is what was typed, so no search leads anywhere else. A validator is one of the newest that
+ * are verified.
  */
 export function hrefOf(hit: SearchHit, searched: string, validators: { identity: string }[] = []): string | undefined {
   const text = bare(searched.trim().toLowerCase());
@@ -44,7 +45,7 @@ export function searchView(app: App, text: string): View {
 
   app.api.get<SearchHit[]>(`/v1/search?q=${encodeURIComponent(text)}`, gone.signal).then(
     (answer) => {
-      const validators = app.trust.pinned?.trust.validators ?? [];
+      const validators = (app.verifier.newest()?.trust ?? app.trust.pinned?.trust)?.validators ?? [];
       const hits = answer.flatMap((hit) => {
         const href = hrefOf(hit, text, validators);
         return href === undefined ? [] : [{ kind: hit.kind, label: LABELS[hit.kind] ?? hit.kind, href }];

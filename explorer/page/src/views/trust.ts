@@ -45,6 +45,7 @@ export function trustView(app: App): View {
       return;
     }
     const { trust, fingerprint, since, source } = pin;
+    const followed = app.verifier.newest();
     fill(
       pinned,
       ...notices,
@@ -56,9 +57,10 @@ export function trustView(app: App): View {
           ["Fingerprint", fingerprintBlock(fingerprint)],
           ["Chain", trust.name],
           ["Chain id", fullHash(trust.chainId, "the chain’s id")],
-          ["Scheme", trust.scheme, h("span", { class: "quiet" }, trust.scheme === "bls-threshold" ? " one group key" : " each validator’s own key, possession proven")],
+          ["Scheme", trust.scheme, h("span", { class: "quiet" }, trust.scheme === "bls-threshold" ? " one group key" : trust.epoch > 0n ? " each validator’s own key" : " each validator’s own key, possession proven")],
           trust.groupKey !== undefined && ["Group key", fullHash(trust.groupKey, "the group key")],
-          ["Validators", `${trust.validators.length}, a quorum is ${quorum(trust.validators.length)}`],
+          ["Validators", `${trust.validators.length}, a quorum is ${quorum(trust.validators.length)}`, trust.epochBlocks === undefined ? "" : h("span", { class: "quiet" }, ` from epoch ${count(trust.epoch)} on; they can change every ${count(trust.epochBlocks)} blocks`)],
+          trust.epochBlocks !== undefined && ["Followed", followed ? `${count(followed.changes)} ${followed.changes === 1 ? "change" : "changes"} verified: ${followed.trust.validators.length} validators from epoch ${count(followed.trust.epoch)} on` : "not yet"],
           ["Pinned", `${moment(since)}, from ${source}`],
         ),
         h("details", { class: "raw" }, h("summary", {}, "Validators"), h("ol", { class: "plain-list", start: 0 }, ...trust.validators.map((validator, place) => h("li", {}, dot(place), ` ${place} `, h("code", { class: "hash" }, bare(validator.identity)))))),
@@ -74,6 +76,7 @@ export function trustView(app: App): View {
           "div",
           { class: "buttons" },
           saveButton("trust.json", "trust.json", () => trustJson(trust), "application/json"),
+          followed && followed.changes > 0 && saveButton("trust.json, moved forward", "trust.json", () => trustJson(followed.trust), "application/json"),
           h("button", { type: "button", class: "button button-small", onclick: () => app.forget() }, "Forget it"),
         ),
       ),
@@ -206,7 +209,7 @@ export function trustView(app: App): View {
   // The server's trust may come after this view.
   let shownState = "";
   function update(): void {
-    const state = `${app.trust.pinned?.fingerprint}${app.trust.offered?.fingerprint}${app.trust.error}`;
+    const state = `${app.trust.pinned?.fingerprint}${app.trust.offered?.fingerprint}${app.trust.error}${app.verifier.newest()?.trust.epoch}`;
     if (state === shownState) return;
     shownState = state;
     showPinned();

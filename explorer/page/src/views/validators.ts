@@ -2,9 +2,9 @@
 
 import type { App, View } from "../app.ts";
 import type { BlockSummary, Page, Validator, Validators, ViewAnswer } from "../data/types.ts";
-import { fill, h } from "../ui/dom.ts";
+import { fill, h, icon } from "../ui/dom.ts";
 import { bare, count, shortHash, words } from "../ui/format.ts";
-import { dot, facts, fullHash, heading, labelled, loading, pill, problem } from "../ui/parts.ts";
+import { checkCard, dot, facts, fullHash, heading, labelled, loading, pill, problem } from "../ui/parts.ts";
 
 const CELLS = 200;
 /** Views without a block that are asked for, one by one. */
@@ -39,7 +39,7 @@ async function newestViews(app: App, signal: AbortSignal): Promise<Cell[]> {
   for (const block of blocks) {
     const cell: Cell = { ...cellOf({ ...block, state: "finalized", reason: null }), height: block.height };
     for (let view = last && last.epoch === cell.epoch ? last.view + 1n : cell.view; view < cell.view; view++) {
-      const leader = app.chain.committee > 0 ? Number((view + cell.epoch) % BigInt(app.chain.committee)) : 0;
+      const leader = app.chain.leaderOf(cell.epoch, view) ?? 0;
       const between: Cell = { epoch: cell.epoch, view, leader, state: "skipped", reason: null };
       cells.push(between);
       if (asked.length < MAX_SINGLE) asked.push(app.api.get<ViewAnswer>(`/v1/views/${view}?epoch=${cell.epoch}`, signal).then((found) => { between.state = found.state; between.reason = found.reason; }, () => undefined));
@@ -127,11 +127,13 @@ export function silenceOf(validator: Validator, tip: { epoch: bigint; view: bigi
   return `no vote since view ${epoch}.${view}`;
 }
 
-function standing(app: App, validator: Validator): HTMLElement[] {
+/** In an epoch that has ended, votes are none that could be missing. */
+function standing(app: App, validator: Validator, epoch: bigint): HTMLElement[] {
   const marks: HTMLElement[] = [];
   if (validator.evidence.length > 0) marks.push(evidencePill(app, validator));
   if (validator.blocked.length > 0) marks.push(pill(`blocked by ${validator.blocked.length}`, "bad"));
-  const silent = silenceOf(validator, app.chain.newest(1)[0]?.header, app.chain.committee);
+  const tip = app.chain.newest(1)[0]?.header;
+  const silent = tip && tip.epoch > epoch && app.verifier.canChange ? undefined : silenceOf(validator, tip, app.chain.committee(epoch));
   if (silent !== undefined) marks.push(pill(silent, "bad"));
   else if (app.chain.silence().state === "stands") marks.push(pill("the chain stands", "warn"));
   return marks.length > 0 ? marks : [pill("good", "ok")];
@@ -152,30 +154,84 @@ function participation({ participation: { percent, signed, of, last_vote: last }
   return h("span", { class: "meter-line", title }, bar, `${percent.toFixed(1)} %`);
 }
 
-export function validatorsView(app: App): View {
+type Standing = [string, "ok" | "bad" | "warn" | "plain"];
+
+/** Whether validators of an epoch are those that this page has verified. The places are those of `listed`. */
+function agreement(app: App, epoch: bigint, listed: Validator[], isWhole: boolean): Standing {
+  const pinned = app.trust.pinned?.trust;
+  if (!pinned) return ["no trust is pinned yet", "plain"];
+  const set = app.verifier.validators(epoch);
+  if (!set) return epoch < pinned.epoch ? [`the pinned trust begins at epoch ${pinned.epoch}`, "warn"] : ["not verified yet", "plain"];
+  const what = set.epoch === pinned.epoch ? "in the pinned trust" : `proven from epoch ${set.epoch} on`;
+  const agrees = (!isWhole || listed.length === set.members.length) && listed.every(({ index, identity, vote_key: key }) => {
+    const own = set.members[index];
+    return own !== undefined && own.identity === identity && own.voteKey === key;
+  });
+  return agrees ? [`as ${what}`, "ok"] : [`not as ${what}`, "bad"];
+}
+
+/** The epoch that an address asks for. */
+const epochOf = (query: URLSearchParams): string | undefined => /^\d{1,20}$/.exec(query.get("epoch") ?? "")?.[0];
+
+export function validatorsView(app: App, query: URLSearchParams): View {
   const gone = new AbortController();
-  const place = h("div", {}, loading());
+  const wanted = epochOf(query);
+  const place = h("div", {}, wanted === undefined ? loading() : "");
   const list = h("div", {}, loading());
-  const element = h("div", {}, heading("Validators"), place, list);
+  const change = h("div", {});
+  const agrees = h("span", {});
+  const element = h("div", {}, heading("Validators"), place, list, change);
+  let shown: Validators | undefined;
+  const view: View = { title: "Validators", element, update, close };
+
+  /** More changes may have been verified since the last look. */
+  function update(): void {
+    if (!shown) return;
+    const [text, kind] = agreement(app, BigInt(shown.epoch), shown.data, true);
+    if (agrees.textContent !== text) fill(agrees, pill(text, kind));
+    const set = app.verifier.validators(BigInt(shown.epoch));
+    const name = set?.report ? set.epoch.toString() : "";
+    if (change.dataset["epoch"] === name) return;
+    change.dataset["epoch"] = name;
+    const card = checkCard(`The change to the validators from epoch ${name} on`, "handover");
+    if (set?.report) card.show(set.report);
+    fill(change, set?.report ? card.element : "");
+  }
+
+  /** Links to the epochs around it, where they can have other validators. */
+  function showSteps(epoch: bigint): void {
+    const newest = app.chain.newest(1)[0]?.header.epoch ?? epoch;
+    const before = [view.previous, view.next].join();
+    view.previous = app.verifier.canChange && epoch > 0n ? `#/validators?epoch=${epoch - 1n}` : undefined;
+    view.next = app.verifier.canChange && epoch < newest ? `#/validators?epoch=${epoch + 1n}` : undefined;
+    const step = (href: string | undefined, label: string, name: "left" | "right") =>
+      href ? h("a", { class: "button", href, "aria-label": label, title: label }, icon(name)) : "";
+    if ([view.previous, view.next].join() === before) return;
+    fill(element.querySelector<HTMLElement>(".heading-aside")!, step(view.previous, "The epoch before", "left"), step(view.next, "The epoch after", "right"));
+  }
 
   async function show(): Promise<void> {
-    const [cells, validators] = await Promise.all([newestViews(app, gone.signal), app.api.get<Validators>("/v1/validators", gone.signal)]);
+    const path = `/v1/validators${wanted === undefined ? "" : `?epoch=${wanted}`}`;
+    const [cells, validators] = await Promise.all([wanted === undefined ? newestViews(app, gone.signal) : undefined, app.api.get<Validators>(path, gone.signal)]);
+    const epoch = BigInt(validators.epoch);
+    await app.verifier.follow(app.api, epoch);
     const at = place.contains(document.activeElement) ? (document.activeElement as HTMLElement).getAttribute("href") : null;
-    fill(place, gridSection(cells));
+    if (cells) fill(place, gridSection(cells));
     if (at !== null) place.querySelector<HTMLElement>(`a[href="${at}"]`)?.focus();
     const column = (text: string, className = "") => h("th", { scope: "col", class: className }, text);
+    const link = (index: number) => `#/validator/${index}${app.verifier.canChange ? `?epoch=${epoch}` : ""}`;
     const rows = validators.data.map((validator) =>
       h(
         "tr",
         {},
-        h("td", {}, h("a", { class: "leader", href: `#/validator/${validator.index}` }, dot(validator.index), String(validator.index))),
-        h("td", { class: "full" }, h("a", { class: "hash", href: `#/validator/${validator.index}`, title: bare(validator.identity) }, shortHash(validator.identity))),
+        h("td", {}, h("a", { class: "leader", href: link(validator.index) }, dot(validator.index), String(validator.index))),
+        h("td", { class: "full" }, h("a", { class: "hash", href: link(validator.index), title: bare(validator.identity) }, shortHash(validator.identity))),
         h("td", { class: "number" }, count(validator.led)),
         h("td", { class: "number" }, count(validator.blocks)),
         h("td", { class: "number" }, count(validator.missed)),
         h("td", { class: "number wide" }, count(validator.nullified)),
         h("td", { class: "full" }, participation(validator)),
-        h("td", { class: "full" }, ...standing(app, validator)),
+        h("td", { class: "full" }, ...standing(app, validator, epoch)),
       ),
     );
     fill(
@@ -183,7 +239,7 @@ export function validatorsView(app: App): View {
       h(
         "section",
         { class: "card card-flush" },
-        h("div", { class: "card-head" }, h("h2", {}, `Epoch ${validators.epoch}`), h("span", { class: "quiet" }, `${validators.scheme}; a quorum is ${validators.quorum} of ${validators.data.length}; ${source(validators.data[0])}`)),
+        h("div", { class: "card-head" }, h("h2", {}, `Epoch ${validators.epoch}`), agrees, h("span", { class: "quiet" }, `${validators.scheme}; a quorum is ${validators.quorum} of ${validators.data.length}; ${source(validators.data[0])}`)),
         h(
           "div",
           { class: "table-box", tabindex: "0", role: "region", "aria-label": "Validators" },
@@ -197,6 +253,9 @@ export function validatorsView(app: App): View {
         ),
       ),
     );
+    shown = validators;
+    showSteps(epoch);
+    update();
   }
 
   const start = () =>
@@ -205,34 +264,33 @@ export function validatorsView(app: App): View {
     });
   void start();
   const timer = setInterval(() => void start(), REFRESH_MS);
-  return {
-    title: "Validators",
-    element,
-    close() {
-      clearInterval(timer);
-      gone.abort();
-    },
-  };
+  function close(): void {
+    clearInterval(timer);
+    gone.abort();
+  }
+  return view;
 }
 
-export function validatorView(app: App, which: string): View {
+export function validatorView(app: App, which: string, query: URLSearchParams): View {
   const gone = new AbortController();
   const content = h("div", {}, loading());
   // The server's trust may come after this view.
   const trusted = h("span", {});
-  let shown: Validator | undefined;
+  let shown: { validator: Validator; epoch: bigint } | undefined;
   const update = () => {
-    const { pinned } = app.trust;
-    const own = shown && pinned?.trust.validators[shown.index];
-    const agrees = own !== undefined && own.identity === shown?.identity && own.voteKey === shown.vote_key;
-    const [text, kind] = pinned === undefined ? (["no trust is pinned yet", "plain"] as const) : agrees ? (["as in the pinned trust", "ok"] as const) : (["not as in the pinned trust", "bad"] as const);
+    if (!shown) return;
+    const [text, kind] = agreement(app, shown.epoch, [shown.validator], false);
     if (trusted.textContent !== text) fill(trusted, pill(text, kind));
   };
   const element = h("div", {}, heading(/^\d+$/.test(which) ? `Validator ${which}` : "Validator"), content);
 
   async function show(): Promise<void> {
-    const validator = await app.api.get<Validator>(`/v1/validators/${which}`, gone.signal);
-    shown = validator;
+    // An index is another validator's in another epoch.
+    const asked = epochOf(query) ?? (await app.api.get<Validators>("/v1/validators", gone.signal)).epoch;
+    const epoch = BigInt(asked);
+    const validator = await app.api.get<Validator>(`/v1/validators/${which}?epoch=${epoch}`, gone.signal);
+    await app.verifier.follow(app.api, epoch);
+    shown = { validator, epoch };
     update();
     fill(
       content,
@@ -241,13 +299,13 @@ export function validatorView(app: App, which: string): View {
         { class: "card" },
         h("div", { class: "card-head" }, h("h2", {}, "Validator"), trusted),
         facts(
-          ["Place", h("span", { class: "leader" }, dot(validator.index), String(validator.index))],
+          ["Place", h("span", { class: "leader" }, dot(validator.index), String(validator.index)), h("span", { class: "quiet" }, ` in epoch ${epoch}`)],
           ["Identity", fullHash(validator.identity, "the identity")],
           ["Vote key", fullHash(validator.vote_key, "the vote key")],
           ["Account", h("a", { href: `#/account/${validator.identity}` }, "fees that it earned")],
           ["Led", `${count(validator.led)} views: ${count(validator.blocks)} blocks, ${count(validator.missed)} missed; a nullification was seen of ${count(validator.nullified)}`],
           ["Participation", participation(validator)],
-          ["Standing", ...standing(app, validator)],
+          ["Standing", ...standing(app, validator, epoch)],
           ...validator.blocked.map((entry): [string, string] => ["Blocked", `${words(entry.reason)}, says ${entry.by}`]),
           ...validator.evidence.map((entry): [string, Node] => ["Evidence", h("a", { href: "#/faults" }, `${words(entry.conflict)} in view ${entry.epoch}.${entry.view}`)]),
         ),

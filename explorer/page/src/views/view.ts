@@ -25,7 +25,8 @@ export function viewView(app: App, which: string): View {
     const [e, v] = [BigInt(answer.epoch), BigInt(answer.view)];
     view.previous = v > 1n ? `#/view/${e}.${v - 1n}` : undefined;
     view.next = `#/view/${e}.${v + 1n}`;
-    const leader = app.chain.committee > 0 ? Number((e + v) % BigInt(app.chain.committee)) : answer.leader;
+    await app.verifier.follow(app.api, e);
+    const leader = app.chain.leaderOf(e, v) ?? answer.leader;
     element.firstElementChild!.replaceWith(
       heading(
         `View ${e}.${v}`,
@@ -47,7 +48,7 @@ export function viewView(app: App, which: string): View {
           facts(
             ["State", pill(answer.state, tone), h("span", { class: "quiet" }, ` ${MEANING[answer.state]}`)],
             answer.state !== "finalized" && ["Reason", answer.reason === null ? "not known" : words(answer.reason)],
-            ["Leader", validatorLink(leader), h("span", { class: "quiet" }, " (view + epoch) mod validators")],
+            ["Leader", validatorLink(leader, app.verifier.canChange ? e : undefined), h("span", { class: "quiet" }, " (view + epoch) mod validators")],
             answer.block !== null && ["Block", h("a", { href: `#/block/${answer.block.height}` }, count(answer.block.height))],
             answer.block !== null && ["Id", fullHash(answer.block.id, "the id", `#/block/${answer.block.id}`)],
             answer.block !== null && ["Time", moment(BigInt(answer.block.timestamp_ms))],
