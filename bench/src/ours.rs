@@ -49,6 +49,8 @@ impl OurNetwork {
             block_interval_ms: 0,
             idle_interval_ms: 0,
             followers: 0,
+            registry: false,
+            spares: 0,
             block_limits: DEFAULT_LIMITS,
             accounts: 1,
             base_port,

@@ -5,6 +5,7 @@
 
 mod account;
 mod block;
+mod changing;
 mod config;
 mod data;
 mod db;
@@ -75,7 +76,7 @@ enum Command {
     /// Create and show genesis files, which define new chains
     #[command(subcommand)]
     Genesis(genesis::Genesis),
-    /// Create one validator's keys on its own machine, and its entry for a new chain's genesis file
+    /// Create one validator's keys on its own machine: for a new chain, or to join one with a registry
     Init(init::Init),
     /// Create a new chain: a folder for each validator's machine, and a funded account
     Testnet(Box<testnet::Testnet>),

@@ -16,7 +16,7 @@ mod template;
 pub use duration::{format_duration, parse_duration};
 pub use error::ConfigError;
 pub use reload::{Changes, Reloader};
-pub use template::NewConfig;
+pub use template::{NewConfig, NodeKind};
 
 use self::ranges::{Check, Role, Values};
 use crate::keys::{self, KeyAccess};

@@ -212,3 +212,69 @@ fn a_port_in_use_is_named() {
     ];
     refused(&arguments, 1, &[&port, "--base-port"]);
 }
+
+#[test]
+fn a_validator_joins_only_a_chain_with_a_registry() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = |name: &str| folder.path().join(name).to_str().unwrap().to_owned();
+    for (name, more) in [
+        ("fixed", &[][..]),
+        (
+            "open",
+            &["--scheme", "bls-aggregate", "--stake", "1000000"][..],
+        ),
+    ] {
+        let out = path(name);
+        let made = quorate(&[&["testnet", "--plain", "--out", &out], more].concat());
+        assert!(made.status.success(), "{made:?}");
+    }
+    let [fixed, open] = ["fixed/genesis.json", "open/genesis.json"].map(path);
+    let out = path("validator");
+    let peer = "0@127.0.0.1:26600";
+    let joins = |genesis: &str, peers: &[&str], address: &str| {
+        let mut arguments = vec![
+            "init",
+            "--plain",
+            "--out",
+            out.as_str(),
+            "--genesis",
+            genesis,
+        ];
+        arguments.extend(["--address", address, "--peer"]);
+        arguments.extend(peers);
+        arguments.into_iter().map(str::to_owned).collect::<Vec<_>>()
+    };
+    let here = "127.0.0.1:26608";
+    for (arguments, words) in [
+        (
+            joins(&fixed, &[peer], here),
+            &["--genesis", "no registry", "follow init"][..],
+        ),
+        (
+            joins(&open, &["9@127.0.0.1:26600"], here),
+            &["--peer", "no validator 9"][..],
+        ),
+        (joins(&open, &[peer, peer], here), &["--peer", "twice"][..]),
+        (
+            joins(&open, &[peer], "127.0.0.1:26600"),
+            &["--peer", "--address"][..],
+        ),
+        (
+            joins(&open, &[peer], "127.0.0.1:65535"),
+            &["65535", "lower"][..],
+        ),
+    ] {
+        let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
+        refused(&arguments, 1, words);
+    }
+    refused(&["init", "--out", &out], 2, &["--chain"]);
+    refused(&["init", "--genesis", &open], 2, &["--address"]);
+    assert!(
+        !std::path::Path::new(&out).exists(),
+        "nothing is left of a refused command"
+    );
+    let joined = joins(&open, &[peer], here);
+    let joined: Vec<&str> = joined.iter().map(String::as_str).collect();
+    assert!(quorate(&joined).status.success());
+    refused(&joined, 1, &["not written over", "--out"]);
+}

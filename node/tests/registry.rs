@@ -179,30 +179,24 @@ impl Chain {
     /// A new validator, by the steps of docs/REGISTRY.md. It knows two of the others.
     fn join(&mut self, by: usize, place: usize) {
         let folder = self.validator(place);
+        let peers = [1, 3].map(|peer| format!("{peer}@{}", self.address(peer)));
         self.quorate(&[
             "init",
-            "--chain",
-            "testnet",
+            "--genesis",
+            "net/genesis.json",
+            "--peer",
+            &peers[0],
+            &peers[1],
+            "--address",
+            &self.address(place),
             "--plain",
             "--out",
             folder.to_str().unwrap(),
         ]);
-        for name in ["genesis.json", "trust.json"] {
-            fs::copy(self.validator(0).join(name), folder.join(name)).unwrap();
-        }
-        let peers = [1, 3].map(|peer| {
-            let (identity, address) = (self.identity(peer), self.address(peer));
-            format!("[[p2p.peers]]\nidentity = \"{identity}\"\naddress = \"{address}\"\n")
-        });
-        let text = format!(
-            "genesis = \"genesis.json\"\nidentity_key = \"identity.key\"\nvote_key = \"vote.key\"\n\
-             data_dir = \"data\"\n[p2p]\nlisten = \"{}\"\ntiming = \"local\"\n{}\n[rpc]\nlisten = \"{}\"\n\
-             [consensus]\nidle_interval = \"0ms\"\nmin_block_interval = \"20ms\"\n",
-            self.address(place),
-            peers.concat(),
-            self.url(place).trim_start_matches("http://"),
-        );
-        fs::write(folder.join("validator.toml"), text).unwrap();
+        let file = folder.join("validator.toml");
+        let text = fs::read_to_string(&file).unwrap();
+        fs::write(&file, quick(&text)).unwrap();
+        self.quorate(&["config", "check", file.to_str().unwrap()]);
         self.pay(by, self.identity(place), STAKE + 10_000);
         let (stake, name, address) = (STAKE.to_string(), format!("v{place}"), self.address(place));
         let key = folder.join("vote.key");

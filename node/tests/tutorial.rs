@@ -1,4 +1,4 @@
-//! The commands of the tutorial and of the maintenance guide, run as they stand there: real processes in an
+//! The commands of the tutorial, of the maintenance guide and of other documents, run as they stand there: real processes in an
 //! empty folder.
 //!
 //! A block that begins with `sh` is run to its end and must succeed. In `sh until` it is repeated until it does.
@@ -306,6 +306,13 @@ fn the_commands_of_the_operators_guide_work() {
         Kind::Once,
         "for name in b c d; do quorate stop --config $name/validator.toml; done",
     );
+}
+
+/// REGISTRY.md tells how somebody joins a chain with four validators.
+#[test]
+fn the_commands_that_make_a_new_validator_work() {
+    let mut shell = Shell::new();
+    assert!(shell.run_all("REGISTRY.md") >= 7);
 }
 
 #[test]

@@ -13,14 +13,14 @@
 use crate::{
     LoadCounters,
     latencies::Latencies,
-    report::{LoadReport, Row, StepReport, Tally},
+    report::{LoadReport, MAX_NAMED, Row, StepReport, Tally},
     schedule::{Schedule, Step},
     senders::{Senders, Signed, Wallet},
 };
 use quorate_api::{TransactionResult, TransactionState};
 use quorate_types::Digest;
 use std::{
-    collections::{HashMap, VecDeque},
+    collections::{BTreeSet, HashMap, VecDeque},
     mem::take,
     sync::{Arc, atomic::Ordering::Relaxed},
     time::Duration,
@@ -146,6 +146,14 @@ struct Target {
     again: VecDeque<Order>,
     under_way: usize,
     down: bool,
+    /// It answers, and is not to get any load now.
+    aside: bool,
+}
+
+impl Target {
+    const fn is_open(&self) -> bool {
+        !self.down && !self.aside
+    }
 }
 
 #[derive(Default)]
@@ -169,6 +177,8 @@ pub(crate) struct Core {
     second: Second,
     seconds: u64,
     stopped: Option<Duration>,
+    /// Transfers that were accepted and are lost; the first ones.
+    lost: Vec<Digest>,
 }
 
 impl Core {
@@ -204,6 +214,7 @@ impl Core {
             second: Second::default(),
             seconds: 0,
             stopped: None,
+            lost: Vec::new(),
         }
     }
 
@@ -254,8 +265,8 @@ impl Core {
                 Source::Open(schedule) => {
                     let (_, step) = schedule.next().expect("it is due");
                     schedule.advance();
-                    self.turn = (self.turn + 1) % self.targets.len();
-                    let target = self.route(self.turn);
+                    let target = self.route((self.turn + 1) % self.targets.len());
+                    self.turn = target;
                     self.offer(due, step, target, None, now);
                 }
                 Source::Closed { ready, pausing } => {
@@ -366,18 +377,18 @@ impl Core {
     }
 
     /// The validator that gets the transfers of the accounts of `home`: always `home`, so that they
-    /// arrive in the order of their nonces, unless it is down.
-    fn route(&self, home: usize) -> usize {
+    /// arrive in the order of their nonces, unless it is down or set aside.
+    pub(crate) fn route(&self, home: usize) -> usize {
         let count = self.targets.len();
         (home..home + count)
             .map(|place| place % count)
-            .find(|place| !self.targets[*place].down)
+            .find(|place| self.targets[*place].is_open())
             .unwrap_or(home)
     }
 
     /// The homes whose accounts' transfers go to this validator.
     fn homes_of(&self, target: usize) -> Vec<usize> {
-        if self.targets.iter().all(|target| !target.down) {
+        if self.targets.iter().all(Target::is_open) {
             return vec![target];
         }
         let mut homes: Vec<usize> = (0..self.targets.len())
@@ -622,6 +633,9 @@ impl Core {
             .map(|(id, _)| *id)
             .collect();
         for id in lost {
+            if self.lost.len() < MAX_NAMED {
+                self.lost.push(id);
+            }
             self.lose(now, &id, None);
         }
     }
@@ -673,11 +687,23 @@ impl Core {
     /// Records whether a validator answers.
     pub(crate) fn set_down(&mut self, target: usize, down: bool) {
         self.targets[target].down = down;
+        self.hand_over(target);
+    }
+
+    /// Gives the load to these validators only.
+    pub(crate) fn use_only(&mut self, used: &BTreeSet<usize>) {
+        for (place, target) in self.targets.iter_mut().enumerate() {
+            target.aside = !used.contains(&place);
+        }
+        (0..self.targets.len()).for_each(|target| self.hand_over(target));
+    }
+
+    /// Queues what waits for a validator for the one that gets its transfers now.
+    fn hand_over(&mut self, target: usize) {
         let place = self.route(target);
         if place == target {
             return;
         }
-        // Transfers queued for it are rerouted with its accounts.
         let state = &mut self.targets[target];
         let (waiting, again) = (take(&mut state.waiting), take(&mut state.again));
         self.targets[place].again.extend(again);
@@ -735,7 +761,11 @@ impl Core {
         if steps.len() == 1 {
             steps.clear();
         }
+        let on_the_way = self.on_the_way.iter();
+        let on_the_way = on_the_way.filter(|(_, entry)| entry.taken);
+        let unsettled = self.lost.iter().chain(on_the_way.map(|(id, _)| id));
         LoadReport {
+            unsettled: unsettled.take(MAX_NAMED).copied().collect(),
             mode: mode.to_owned(),
             clients,
             total: total.report(rate, total_lasted, false),

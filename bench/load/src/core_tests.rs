@@ -347,3 +347,35 @@ fn the_total_is_the_sum_of_the_steps_that_count() {
     merged.merge(&last);
     assert_eq!(merged.summary(), total.latency);
 }
+
+#[test]
+fn a_load_goes_evenly_to_the_validators_that_are_used_and_takes_along_what_waited_for_others() {
+    let mut core = core(open(1_000.0, 2), NARROW, 12, 4);
+    let sent = |core: &mut Core, server: &mut Server, from: u64| {
+        let mut counts = [0; 4];
+        for now in (from..from + 500).map(|ms| ms as u32 * MS) {
+            for request in core.poll(now) {
+                counts[request.target] += 1;
+                core.sending(now, &request);
+                server.take(now, request);
+            }
+            server.go_on(now, core);
+        }
+        counts
+    };
+    let mut server = Server::new();
+    core.use_only(&[0, 1].into());
+    let first = sent(&mut core, &mut server, 0);
+    assert!(first[0] > 200 && first[1] > 200, "{first:?}");
+    assert_eq!(first[2..], [0, 0]);
+    core.targets[0].waiting.push_back(Due {
+        at: 500 * MS,
+        step: 0,
+        client: None,
+    });
+    core.use_only(&[1, 3].into());
+    assert!(core.targets[0].waiting.is_empty());
+    let second = sent(&mut core, &mut server, 500);
+    assert!(second[1] > 200 && second[3] > 200, "{second:?}");
+    assert_eq!([second[0], second[2]], [0, 0]);
+}

@@ -18,6 +18,7 @@ use quorate_crypto::{SecretKey, sha256};
 use quorate_http::client::Roots;
 use quorate_types::{ChainId, Height, Memo, limits::MAX_MEMO_BYTES};
 use std::{
+    collections::BTreeSet,
     sync::{
         Arc, Mutex, MutexGuard,
         atomic::{AtomicBool, AtomicU64, Ordering::Relaxed},
@@ -90,6 +91,9 @@ pub struct LoadPlan {
     pub pace: Pace,
     /// The longest wait at the end for transfers in flight.
     pub drain: Duration,
+    /// The validators that get the load at the moment, by their places in `urls`, at least one of them; `None`
+    /// for all.
+    pub used: Option<watch::Receiver<BTreeSet<usize>>>,
     /// Ends that wait when it becomes true.
     pub hurry: Option<watch::Receiver<bool>>,
     /// Called every second.
@@ -129,6 +133,7 @@ impl From<LoadConfig> for LoadPlan {
             shape: Shape::Open(vec![Step::new(config.rate, None)]),
             pace: Pace::default(),
             drain: DRAIN,
+            used: None,
             hurry: None,
             on_row: None,
         }
@@ -251,6 +256,9 @@ async fn drive(
         ..plan.pace
     };
     let mut core = Core::new(plan.shape, fitting, wallet.clone(), clients.len(), counters);
+    if let Some(used) = &plan.used {
+        core.use_only(&used.borrow());
+    }
     // Nothing is due before the nonces and the height from which to follow are known.
     let from = tokio::select! {
         from = prepare(&mut core, &wallet, &clients) => from,
@@ -273,7 +281,7 @@ async fn drive(
         let (shared, urls, roots) = (shared.clone(), plan.urls, plan.roots);
         move || run_follower(&shared, &urls, &roots, from)
     });
-    let keeper = tokio::spawn(keep(shared.clone()));
+    let keeper = tokio::spawn(keep(shared.clone(), plan.used));
     let rows = plan.on_row.map(|on_row| {
         let shared = shared.clone();
         spawn("load-rows", move || rows(&shared, on_row))
@@ -471,7 +479,7 @@ async fn follow(shared: &Arc<Shared>, clients: &[RpcClient], from: Height) {
     let mut next = from;
     let mut turn = 0;
     while !shared.stopped.load(Relaxed) {
-        let client = &clients[turn % clients.len()];
+        let client = &clients[shared.core().route(turn % clients.len())];
         match client
             .blocks(next, BLOCKS, Duration::from_millis(500))
             .await
@@ -505,13 +513,19 @@ async fn follow(shared: &Arc<Shared>, clients: &[RpcClient], from: Height) {
 }
 
 /// Handles failures.
-async fn keep(shared: Arc<Shared>) {
+async fn keep(shared: Arc<Shared>, mut used: Option<watch::Receiver<BTreeSet<usize>>>) {
     let mut ticks = tokio::time::interval(KEEP_EVERY);
     ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
     let mut turn: u32 = 0;
     loop {
         ticks.tick().await;
         turn = turn.wrapping_add(1);
+        if let Some(used) = &mut used
+            && used.has_changed().unwrap_or(false)
+        {
+            let used = used.borrow_and_update().clone();
+            shared.core().use_only(&used);
+        }
         if turn.is_multiple_of(SELDOM) {
             let now = shared.now();
             shared.core().give_up_lost(now);

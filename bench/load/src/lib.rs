@@ -17,5 +17,5 @@ pub use crate::core::{Pace, Shape};
 pub use fund::{FundError, derive_accounts, fund};
 pub use generator::{Load, LoadConfig, LoadCounters, LoadPlan, OnRow};
 pub use latencies::{Latencies, LatencySummary, NoHistogram};
-pub use report::{LoadReport, Row, StepReport};
+pub use report::{LoadReport, MAX_NAMED, Row, StepReport};
 pub use schedule::{MAX_RATE, MAX_STEPS, Step};

@@ -4,8 +4,12 @@
 //! unsent, unfinished.
 
 use crate::latencies::{Latencies, LatencySummary};
+use quorate_types::Digest;
 use serde::{Deserialize, Serialize};
 use std::{collections::BTreeMap, time::Duration};
+
+/// The most transfers that a report names.
+pub const MAX_NAMED: usize = 32;
 
 /// Counts for a step.
 #[derive(Clone, Debug, Default)]
@@ -189,6 +193,10 @@ pub struct LoadReport {
     pub total: StepReport,
     /// The steps, if there are several.
     pub steps: Vec<StepReport>,
+    /// Accepted transfers that are lost, and accepted ones that were on their way at the end: at most
+    /// [`MAX_NAMED`].
+    #[serde(skip)]
+    pub unsettled: Vec<Digest>,
 }
 
 /// One second of a load.

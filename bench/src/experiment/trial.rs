@@ -342,6 +342,7 @@ impl Bench<'_> {
             accounts: load_accounts(self.ours.folder(), ACCOUNTS)?,
             shape,
             drain: self.plan.drain,
+            used: None,
             hurry: None,
             on_row: Some(Box::new(move |row| {
                 rows.lock()

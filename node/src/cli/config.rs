@@ -6,7 +6,7 @@ use super::{
     passphrases::Source,
 };
 use crate::{
-    config::{AnyConfig, NewConfig, ValidatorConfig},
+    config::{AnyConfig, NewConfig, NodeKind, ValidatorConfig},
     genesis::GENESIS_FILE,
     keys,
     owner::{self, Owner},
@@ -243,7 +243,7 @@ impl ShowDefaults {
             SocketAddr::from((Ipv4Addr::new(192, 0, 2, 1), 26_600)).into(),
         );
         let text = NewConfig {
-            is_follower: false,
+            kind: NodeKind::Validator,
             followers: &[],
             genesis: Path::new(GENESIS_FILE),
             p2p_listen: SocketAddr::from((Ipv4Addr::UNSPECIFIED, 26_600)),

@@ -1,13 +1,13 @@
 //! Writes a complete validator folder that can be copied to the validator's machine.
 
 use crate::{
-    config::{CONFIG_FILE, NewConfig},
+    config::{CONFIG_FILE, NewConfig, NodeKind},
     genesis::{DealtChain, GENESIS_FILE, TRUST_FILE, write_new},
 };
 use anyhow::{Context as _, bail};
 use quorate_machine::machine::ConsensusConfig;
 use quorate_p2p::PeerAddress;
-use quorate_types::Identity;
+use quorate_types::{Committee, Identity, genesis::Genesis};
 use std::{
     collections::BTreeMap,
     net::{Ipv4Addr, SocketAddr},
@@ -67,6 +67,62 @@ pub(super) fn check_addresses(addresses: &[PeerAddress]) -> anyhow::Result<()> {
     Ok(())
 }
 
+/// Parses `IDENTITY@HOST:PORT`, or `PLACE@HOST:PORT` for a validator of the genesis file.
+pub(super) fn parse_peer(
+    text: &str,
+    genesis: &Committee,
+) -> anyhow::Result<(Identity, PeerAddress)> {
+    let (who, address) = text
+        .split_once('@')
+        .context("give an identity (or a validator's number), @, and an address with a port")?;
+    let identity = match who.parse::<usize>() {
+        Ok(place) => *genesis
+            .identities()
+            .get(place)
+            .with_context(|| format!("there is no validator {place}"))?,
+        Err(_) => who.parse().ok().context(
+            "an identity is 64 hexadecimal digits; a validator's number stands for it too",
+        )?,
+    };
+    Ok((identity, address.parse()?))
+}
+
+/// Writes the configuration of a validator that joins a chain with a registry, and the genesis and trust
+/// files beside it. `address` is where others reach it, and `peers` are the validators that it asks at first.
+pub(super) fn write_newcomer(
+    directory: &Path,
+    genesis: &Genesis,
+    own: Identity,
+    address: &PeerAddress,
+    peers: &[(Identity, PeerAddress)],
+) -> anyhow::Result<()> {
+    let [http_port, admin_port] = local_ports(address)?;
+    let is_here = address.ip().is_some_and(|at| at.ip().is_loopback());
+    let any = match is_here {
+        true => Ipv4Addr::LOCALHOST,
+        false => Ipv4Addr::UNSPECIFIED,
+    };
+    let config = NewConfig {
+        kind: NodeKind::Newcomer,
+        followers: &[],
+        genesis: Path::new(GENESIS_FILE),
+        p2p_listen: SocketAddr::from((any, address.port())),
+        local: is_here,
+        rpc_listen: SocketAddr::from((Ipv4Addr::LOCALHOST, http_port)),
+        admin_listen: Some(SocketAddr::from((Ipv4Addr::LOCALHOST, admin_port))),
+        peers,
+        own,
+        retention_blocks: None,
+        retention_time: None,
+        min_block_interval: Duration::ZERO,
+        idle_interval: ConsensusConfig::default().timing.idle_interval,
+    };
+    write_new(&directory.join(CONFIG_FILE), &config.to_toml())?;
+    write_new(&directory.join(TRUST_FILE), &genesis.trust().to_json())?;
+    write_new(&directory.join(GENESIS_FILE), &genesis.to_json())?;
+    Ok(())
+}
+
 /// Writes a validator's configuration, and the genesis and trust files beside it. With
 /// `one_machine` the validator listens for peers on 127.0.0.1, else on all interfaces.
 pub(super) fn write(
@@ -83,7 +139,7 @@ pub(super) fn write(
         false => Ipv4Addr::UNSPECIFIED,
     };
     let config = NewConfig {
-        is_follower: false,
+        kind: NodeKind::Validator,
         followers: &[],
         genesis: Path::new(GENESIS_FILE),
         p2p_listen: SocketAddr::from((any, address.port())),

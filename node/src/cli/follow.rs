@@ -1,12 +1,13 @@
 //! `quorate follow`
 
 use super::{
+    folders::parse_peer,
     output::{print_json, print_lines},
     passphrases::{NewKeys, Source, protection_of},
     run::apply_log,
 };
 use crate::{
-    config::{FOLLOWER_FILE, NewConfig, NodeConfig, load_genesis},
+    config::{FOLLOWER_FILE, NewConfig, NodeConfig, NodeKind, load_genesis},
     genesis::{GENESIS_FILE, TRUST_FILE, write_new},
     keys::{self, IDENTITY_FILE},
     node,
@@ -16,7 +17,6 @@ use anyhow::{Context as _, bail, ensure};
 use clap::{Args, Subcommand};
 use quorate_machine::machine::ConsensusConfig;
 use quorate_p2p::PeerAddress;
-use quorate_types::Identity;
 use serde_json::json;
 use std::{
     net::{Ipv4Addr, SocketAddr},
@@ -137,7 +137,7 @@ impl Init {
         let committee = genesis.committee()?;
         let mut peers = Vec::new();
         for text in &self.peers {
-            let peer = parse_peer(text, |place| committee.identities().get(place).copied());
+            let peer = parse_peer(text, &committee);
             peers.push(peer.with_context(|| format!("--peer {text}"))?);
         }
         let key = self.out.join(IDENTITY_FILE);
@@ -163,7 +163,7 @@ impl Init {
         let secret = keys::generate_identity();
         let own = secret.identity();
         let config = NewConfig {
-            is_follower: true,
+            kind: NodeKind::Follower,
             followers: &[],
             genesis: Path::new(GENESIS_FILE),
             p2p_listen: SocketAddr::from((any, port)),
@@ -206,21 +206,4 @@ impl Init {
             format!("  quorate follow --config {}{plain}", file.display()),
         ])
     }
-}
-
-/// Parses `IDENTITY@HOST:PORT`, or `PLACE@HOST:PORT` for a validator.
-fn parse_peer(
-    text: &str,
-    at: impl Fn(usize) -> Option<Identity>,
-) -> anyhow::Result<(Identity, PeerAddress)> {
-    let (who, address) = text
-        .split_once('@')
-        .context("give an identity (or a validator's number), @, and an address with a port")?;
-    let identity = match who.parse::<usize>() {
-        Ok(place) => at(place).with_context(|| format!("there is no validator {place}"))?,
-        Err(_) => who.parse().ok().context(
-            "an identity is 64 hexadecimal digits; a validator's number stands for it too",
-        )?,
-    };
-    Ok((identity, address.parse()?))
 }

@@ -1,6 +1,7 @@
 //! `quorate localnet`
 
 use super::{
+    changing::{Changing, How},
     kept::{Kept, parse_kept},
     output::{Paint, print_fields, print_json, print_lines},
     rpc::block_on,
@@ -11,6 +12,7 @@ use crate::{
     },
     localnet::{
         Curve, ExplorerProcess, Figures, Network, Sample, Settings, check_ports, prepare, setup,
+        show,
     },
 };
 use anyhow::Context as _;
@@ -19,6 +21,7 @@ use quorate_api::{
     BlockedJson,
     verdict::{Health, Severity, VerdictJson},
 };
+use quorate_crypto::bls::SchemeKind;
 use quorate_http::client::shown;
 use quorate_load::{Load, LoadConfig, LoadCounters, LoadReport};
 use quorate_types::genesis::DEFAULT_LIMITS;
@@ -43,6 +46,18 @@ const LINKS_LIMIT: Duration = Duration::from_secs(5);
 /// How often the status line is updated: on a terminal, and otherwise.
 const LINE_INTERVAL: [Duration; 2] = [Duration::from_secs(1), Duration::from_secs(5)];
 
+/// The usual epoch of a chain with a registry, in blocks: two seconds.
+const REGISTRY_EPOCH_BLOCKS: u64 = 40;
+
+/// The usual minimum time between its blocks.
+const REGISTRY_BLOCK_INTERVAL_MS: u64 = 50;
+
+/// The usual number of its funded accounts.
+const REGISTRY_ACCOUNTS: u32 = 200;
+
+/// The usual number of machines beside the first validators in a storm.
+const STORM_SPARES: usize = 4;
+
 /// Run a whole network on this machine, with load, and report its figures
 ///
 /// Each validator is a separate process with its own database and links. Their files are created in
@@ -55,6 +70,8 @@ const LINE_INTERVAL: [Duration; 2] = [Duration::from_secs(1), Duration::from_sec
   quorate localnet --validators 7 --load 1000 --for 1m
   quorate localnet --busy --late 12000
   quorate localnet --followers 1
+  quorate localnet --show-registry --dir /tmp/show
+  quorate localnet --storm --for 10m --dir /tmp/storm
   quorate localnet --dir /tmp/net --for 30s --json > figures.json")]
 pub(super) struct Localnet {
     /// How many validators; by default 4, or as many as the directory's network has
@@ -102,9 +119,9 @@ pub(super) struct Localnet {
     /// beside it
     #[arg(long, value_name = "FILE")]
     curve: Option<PathBuf>,
-    /// How many signed transfers to send per second; 0 for none
-    #[arg(long, default_value_t = 50.0, value_name = "TX_PER_S")]
-    load: f64,
+    /// How many signed transfers to send per second; 0 for none (default: 50; 300 with --show-registry or --storm)
+    #[arg(long, value_name = "TX_PER_S")]
+    load: Option<f64>,
     /// How long to run (30s, 5m); by default, until Ctrl-C
     #[arg(long = "for", value_name = "TIME", value_parser = parse_duration)]
     duration: Option<Duration>,
@@ -119,6 +136,25 @@ pub(super) struct Localnet {
     /// The chain's name (default: localnet)
     #[arg(long)]
     name: Option<String>,
+    /// Give a new network's chain a staking registry (see docs/REGISTRY.md). The defaults are then bls-aggregate,
+    /// epochs of 40 blocks, 50ms between blocks and 200 accounts
+    #[arg(long)]
+    registry: bool,
+    /// Make a new network whose validators change by the commands of `quorate registry` while transfers are sent:
+    /// four become seven, then five, and the first four are replaced one by one. Each epoch is a line. It ends by
+    /// itself, with a report, and fails if an accepted transfer or a block is lost
+    #[arg(long, conflicts_with_all = ["storm", "duration", "kill_every", "late", "followers", "curve", "validators"])]
+    show_registry: bool,
+    /// Make the validators change at random and kill processes (kill -9), on a chain with a registry; the report is
+    /// that of --show-registry
+    #[arg(long, conflicts_with_all = ["kill_every", "late", "followers", "curve"])]
+    storm: bool,
+    /// What the choices of --storm are made from; by default a random number, which is shown
+    #[arg(long, value_name = "N", requires = "storm")]
+    seed: Option<u64>,
+    /// How many machines beside the first validators can become validators in a --storm (default: 4)
+    #[arg(long, value_name = "N", requires = "storm")]
+    spares: Option<usize>,
     /// Start no explorer, to measure the validators alone
     #[arg(long)]
     no_explorer: bool,
@@ -167,14 +203,43 @@ struct Blocked {
 
 impl Localnet {
     pub(super) fn run(self) -> anyhow::Result<()> {
+        let load = self.rate();
         anyhow::ensure!(
-            self.load.is_finite() && (0.0..=100_000.0).contains(&self.load),
+            load.is_finite() && (0.0..=100_000.0).contains(&load),
             "--load must be 0 to 100000"
         );
         let settings = self.settings()?;
         check_ports(&settings)?;
         prepare(&self.dir, &settings)?;
-        block_on(self.drive(settings))
+        let how = match (self.show_registry, self.storm) {
+            (true, _) => How::Show,
+            (_, true) => How::Storm {
+                seed: self.seed.unwrap_or_else(rand::random),
+                lasts: self.duration,
+            },
+            _ => return block_on(self.drive(settings)),
+        };
+        let changing = Changing {
+            how,
+            dir: self.dir,
+            load,
+            json: self.json,
+        };
+        block_on(changing.run(&settings))
+    }
+
+    /// Transfers per second.
+    fn rate(&self) -> f64 {
+        let usual = match self.changes() {
+            true => 300.0,
+            false => 50.0,
+        };
+        self.load.unwrap_or(usual)
+    }
+
+    /// Whether the validators are to change.
+    const fn changes(&self) -> bool {
+        self.show_registry || self.storm
     }
 
     /// Returns the settings from the command line. Options that are not given come from the
@@ -193,11 +258,20 @@ impl Localnet {
             block_limits: DEFAULT_LIMITS,
             accounts: 1_000,
             followers: 0,
+            registry: false,
+            spares: 0,
             base_port: 26_600,
         };
         let saved = setup::saved(&self.dir)?;
         let is_new = saved.is_none();
         let mut settings = saved.unwrap_or(usual);
+        anyhow::ensure!(
+            is_new || !self.show_registry,
+            "{} holds a network already, and --show-registry begins with a new one: use another --dir, or delete the \
+             folder",
+            self.dir.display()
+        );
+        self.choose_registry(&mut settings, is_new)?;
         let ms = |time: Duration| u64::try_from(time.as_millis()).unwrap_or(u64::MAX);
         if let Some(name) = &self.name {
             settings.name.clone_from(name);
@@ -247,6 +321,39 @@ impl Localnet {
         settings.followers = self.followers.unwrap_or(settings.followers);
         settings.base_port = self.base_port.unwrap_or(settings.base_port);
         Ok(settings)
+    }
+
+    /// The settings of a chain with a registry, where options do not name others.
+    fn choose_registry(&self, settings: &mut Settings, is_new: bool) -> anyhow::Result<()> {
+        let wanted = self.registry || self.changes();
+        if wanted && is_new {
+            SchemeKind::BlsAggregate
+                .name()
+                .clone_into(&mut settings.scheme);
+            settings.registry = true;
+            settings.epoch_blocks = EpochLength::new(REGISTRY_EPOCH_BLOCKS).expect("not zero");
+            settings.block_interval_ms = REGISTRY_BLOCK_INTERVAL_MS;
+            settings.idle_interval_ms = 0;
+            settings.accounts = REGISTRY_ACCOUNTS;
+            settings.spares = match (self.show_registry, self.storm) {
+                (true, _) => show::SPARES,
+                (_, true) => STORM_SPARES,
+                _ => 0,
+            };
+        }
+        anyhow::ensure!(
+            !wanted || settings.registry,
+            "{} holds a network without a registry: use another --dir, or delete the folder to start anew",
+            self.dir.display()
+        );
+        settings.spares = self.spares.unwrap_or(settings.spares);
+        anyhow::ensure!(
+            settings.spares == 0 || (self.late.is_none() && self.kill_every.is_none()),
+            "{} holds a network of --show-registry or --storm, where --late and --kill-every do not work; kill with \
+             --storm",
+            self.dir.display()
+        );
+        Ok(())
     }
 
     async fn drive(self, settings: Settings) -> anyhow::Result<()> {
@@ -354,16 +461,18 @@ impl Localnet {
         Arc<LoadCounters>,
         Option<tokio::task::JoinHandle<LoadReport>>,
     )> {
-        if self.load == 0.0 {
+        if self.rate() == 0.0 {
             return Ok((Arc::default(), None));
         }
         let path = self.dir.join(crate::genesis::GENESIS_FILE);
         let genesis = load_genesis(&path)?;
         let load = Load::new(LoadConfig {
-            urls: network.urls(),
+            urls: (network.running().into_iter())
+                .map(|place| network.client(place).url().to_owned())
+                .collect(),
             chain: genesis.chain_id(),
             accounts: setup::load_accounts(&self.dir, network.settings().accounts)?,
-            rate: self.load,
+            rate: self.rate(),
         })?;
         Ok((load.counters(), Some(tokio::spawn(load.run(stop)))))
     }
@@ -473,7 +582,7 @@ impl Localnet {
         let finalized = load.map_or(0, |load| load.finalized);
         let report = Report {
             validators,
-            load: self.load,
+            load: self.rate(),
             tx_latency_ms: Latency {
                 p50: latency.and_then(|latency| latency.p50_ms),
                 p90: latency.and_then(|latency| latency.p90_ms),

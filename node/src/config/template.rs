@@ -6,6 +6,16 @@ use quorate_machine::{machine::ConsensusConfig, mempool::MempoolLimits, serve::U
 use quorate_p2p::PeerAddress;
 use std::{fmt::Write as _, net::SocketAddr, path::Path, time::Duration};
 
+/// Whom a new configuration file is for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum NodeKind {
+    /// A validator of the genesis file.
+    Validator,
+    /// A validator that joins a chain with a registry.
+    Newcomer,
+    Follower,
+}
+
 /// The values of a new configuration file. All other keys are written as comments with their
 /// defaults.
 #[derive(Debug, Clone, Copy)]
@@ -21,13 +31,13 @@ pub struct NewConfig<'a> {
     /// The listen address for metrics and other operator-only parts of the API; `None` if they are
     /// served over the control socket only.
     pub admin_listen: Option<SocketAddr>,
-    /// A validator's: all validators and their addresses, perhaps with this one. A follower's: the
-    /// nodes that it follows.
+    /// A validator's: all validators and their addresses, perhaps with this one. A newcomer's: some
+    /// of them. A follower's: the nodes that it follows.
     pub peers: &'a [(Identity, PeerAddress)],
     /// The nodes that follow this one.
     pub followers: &'a [(Identity, PeerAddress)],
     pub own: Identity,
-    pub is_follower: bool,
+    pub kind: NodeKind,
     /// How many final blocks to keep; `None` keeps all.
     pub retention_blocks: Option<u64>,
     /// How long to keep blocks.
@@ -59,9 +69,11 @@ impl NewConfig<'_> {
     fn write_files(&self, text: &mut String) -> std::fmt::Result {
         let genesis = toml_string(&self.genesis.display().to_string());
         let own = self.own;
-        let (what, command) = match self.is_follower {
-            true => ("follower", "follow --config follower.toml"),
-            false => ("validator", "run --config validator.toml"),
+        let (what, command) = match self.kind {
+            NodeKind::Follower => ("follower", "follow --config follower.toml"),
+            NodeKind::Validator | NodeKind::Newcomer => {
+                ("validator", "run --config validator.toml")
+            }
         };
         write!(
             text,
@@ -74,8 +86,8 @@ impl NewConfig<'_> {
 genesis = {genesis}
 "##
         )?;
-        match self.is_follower {
-            true => write!(
+        match self.kind {
+            NodeKind::Follower => write!(
                 text,
                 r##"# Who this node is ({own}). Mode 0600.
 identity_key = "identity.key"
@@ -84,7 +96,7 @@ data_dir = "data"
 
 "##
             ),
-            false => write!(
+            NodeKind::Validator | NodeKind::Newcomer => write!(
                 text,
                 r##"# Who this validator is ({own}), and the key with which it votes. Both of mode 0600.
 identity_key = "identity.key"
@@ -115,14 +127,19 @@ timing = "{distance}"
 
 "##
         )?;
-        text.push_str(match self.is_follower {
-            true => {
+        text.push_str(match self.kind {
+            NodeKind::Follower => {
                 r##"# The nodes that this one follows, validators or followers, one at least, and where to reach them: an IP
 # address or a host name, and a port. Each of them must list this node under [[p2p.followers]].
 # Changed addresses are taken over upon SIGHUP.
 "##
             }
-            false => {
+            NodeKind::Newcomer => {
+                r##"# Validators of the chain that this one asks until the registry tells where all are, one at least, and
+# where to reach them: an IP address or a host name, and a port. Changes are taken over upon SIGHUP.
+"##
+            }
+            NodeKind::Validator => {
                 r##"# Every other validator of the genesis file, and where to reach it: an IP address or a host name, and a
 # port. Connections are accepted from these IP addresses, and those of these names, only. Changes
 # are taken over upon SIGHUP.
@@ -227,7 +244,7 @@ listen = "{rpc_listen}"
         let interval_mark = mark(self.min_block_interval, default.min_block_interval);
         let idle = format_duration(self.idle_interval);
         let idle_mark = mark(self.idle_interval, timing.idle_interval);
-        if self.is_follower {
+        if self.kind == NodeKind::Follower {
             return write!(
                 text,
                 r##"# What is usual on this chain, as in the validators' configuration: a follower that has had no block

@@ -6,7 +6,7 @@ use anyhow::Context as _;
 use quorate_files::make_private_folder;
 use std::{
     fs::File,
-    net::{Ipv4Addr, SocketAddr, TcpListener},
+    net::{SocketAddr, TcpListener},
     path::{Path, PathBuf},
     process::{Child, Command, ExitStatus, Stdio},
     time::{Duration, Instant},
@@ -35,8 +35,7 @@ impl ExplorerProcess {
         settings: &Settings,
         upstreams: &[String],
     ) -> anyhow::Result<Self> {
-        let port = settings.p2p_address(settings.validators).port();
-        let address = SocketAddr::from((Ipv4Addr::LOCALHOST, port));
+        let address = settings.explorer_address();
         TcpListener::bind(address).with_context(|| format!("{address} is taken"))?;
         let data = directory.join("explorer");
         make_private_folder(&data).with_context(|| format!("cannot create {}", data.display()))?;

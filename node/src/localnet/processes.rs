@@ -19,6 +19,7 @@ use std::{
     fs::File,
     io::{self, Read as _, Seek as _, SeekFrom},
     net::TcpListener,
+    os::unix::process::CommandExt as _,
     path::{Path, PathBuf},
     process::{Child, Command, ExitStatus, Stdio},
     time::{Duration, Instant},
@@ -44,7 +45,7 @@ struct Validator {
     operator: RpcClient,
 }
 
-/// The running validators.
+/// The running validators, and the spares, which run once they are spawned.
 pub struct Network {
     binary: PathBuf,
     directory: PathBuf,
@@ -60,7 +61,7 @@ pub struct Network {
 /// If something does, or a setting is out of range.
 pub fn check_ports(settings: &Settings) -> anyhow::Result<()> {
     settings.check()?;
-    for place in 0..settings.validators {
+    for place in 0..settings.machines() {
         for address in [
             settings.p2p_address(place),
             settings.rpc_address(place),
@@ -85,7 +86,8 @@ pub fn check_ports(settings: &Settings) -> anyhow::Result<()> {
 }
 
 impl Network {
-    /// Starts all validators of a prepared folder, using the given binary.
+    /// Starts all validators of a prepared folder, using the given binary. Of the spares, those are started that have run
+    /// before.
     ///
     /// # Errors
     ///
@@ -113,7 +115,7 @@ impl Network {
             followers: Vec::new(),
         };
         check_ports(settings)?;
-        for place in 0..settings.validators {
+        for place in 0..settings.machines() {
             let own = validator_directory(directory, place);
             let control = own.join("data").join(CONTROL_SOCKET);
             network.validators.push(Validator {
@@ -125,7 +127,11 @@ impl Network {
                 operator: RpcClient::over_socket(&control)?,
             });
         }
-        for place in 0..settings.validators {
+        // A spare that has run before may validate by now.
+        let spares = settings.validators..settings.machines();
+        let begun = spares.filter(|place| network.data_directory(*place).exists());
+        let begun: Vec<usize> = (0..settings.validators).chain(begun).collect();
+        for place in begun {
             let own = arguments(place);
             let own: Vec<&str> = own.iter().map(String::as_str).collect();
             network.spawn(place, &own)?;
@@ -214,7 +220,7 @@ impl Network {
     /// If a validator dies or takes too long; the error includes the end of its log.
     pub async fn wait_until_up(&mut self) -> anyhow::Result<()> {
         let deadline = Instant::now() + START_LIMIT;
-        for place in 0..self.validators.len() {
+        for place in self.running() {
             while self.validators[place].client.status().await.is_err() {
                 if let Some((dead, status)) = self.newly_dead().into_iter().next() {
                     bail!(
@@ -239,10 +245,11 @@ impl Network {
     /// miss the proposals of leaders that they are not linked to.
     pub async fn wait_until_linked(&self, limit: Duration) -> bool {
         let deadline = Instant::now() + limit;
-        let others = self.validators.len().saturating_sub(1) as u64;
+        let running = self.running().len();
+        let others = running.saturating_sub(1) as u64;
         loop {
             let (fewest, answering) = Sample::take(self).await.connected();
-            if fewest == others && answering == self.validators.len() {
+            if fewest == others && answering == running {
                 return true;
             }
             if Instant::now() > deadline {
@@ -329,7 +336,14 @@ impl Network {
         crate::genesis::validator_directory(&self.directory, place).join("data")
     }
 
-    /// Returns the number of validators, running or not.
+    /// Returns the validators and spares whose processes were started and have not ended, as far as is known.
+    pub fn running(&self) -> Vec<usize> {
+        (0..self.size())
+            .filter(|place| self.process(*place).is_some())
+            .collect()
+    }
+
+    /// Returns the number of validators and spares, running or not.
     pub fn size(&self) -> usize {
         self.validators.len()
     }
@@ -386,6 +400,8 @@ impl Validator {
             .arg(config)
             .arg("--stop-with-stdin")
             .args(arguments)
+            // Ctrl-C is for this process, which ends its children in order.
+            .process_group(0)
             .stdin(Stdio::piped())
             .stdout(log.try_clone()?)
             .stderr(log)

@@ -1,18 +1,21 @@
 //! Creates the files of a local network.
 
 use crate::{
-    config::{CONFIG_FILE, FOLLOWER_FILE, NewConfig, format_duration},
+    config::{CONFIG_FILE, FOLLOWER_FILE, NewConfig, NodeKind, format_duration},
     genesis::{GENESIS_FILE, NewChain, NewChainError, validator_directory, write_new},
-    keys::{self, IDENTITY_FILE, KeyAccess, KeyFileError, Protection},
+    keys::{self, IDENTITY_FILE, KeyAccess, KeyFileError, KeyKind, Protection, VOTE_FILE},
 };
-use quorate_crypto::{Identity, SecretKey, bls::SchemeKind};
+use quorate_crypto::{
+    Identity, SecretKey,
+    bls::{SchemeKind, VoteSecret},
+};
 use quorate_files::read_text;
 use quorate_load::derive_accounts;
 use quorate_machine::machine::ConsensusConfig;
 use quorate_p2p::PeerAddress;
 use quorate_types::genesis::{DEFAULT_FEES, DEFAULT_LIMITS};
 use quorate_types::{
-    EpochLength,
+    EpochLength, RegistryRules, Slashing,
     genesis::{BlockLimits, GenesisAccount, Protocol},
 };
 use serde::{Deserialize, Serialize};
@@ -36,6 +39,21 @@ pub(crate) const MAX_SETTINGS_BYTES: u64 = 64 << 10;
 
 /// The initial balance of each load account.
 const LOAD_BALANCE: u64 = 1_000_000_000;
+
+/// The same on a chain with a registry, whose stakes are parts of the supply.
+const LOAD_BALANCE_WITH_REGISTRY: u64 = 1_000_000;
+
+/// The most load accounts of a chain with a registry, so that [`STAKE`] is a sufficient part of the supply.
+const MAX_ACCOUNTS_WITH_REGISTRY: u32 = 8_000;
+
+/// What each validator of a chain with a registry has at stake, and the least stake of a bond.
+pub const STAKE: u64 = 10_000_000;
+
+/// For how many epochs unbonded stake is held.
+const UNBOND_EPOCHS: u64 = 1;
+
+/// The most validators of an epoch of a chain with a registry, unless it begins with more.
+const MAX_REGISTERED: usize = 7;
 
 /// The settings of a local network.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -65,9 +83,16 @@ pub struct Settings {
     /// The number of followers; follower i follows two validators, i and i + 1.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub followers: usize,
+    /// Whether the chain has a staking registry.
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub registry: bool,
+    /// The number of machines that can become validators while the chain runs. Their places follow those
+    /// of the validators.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub spares: usize,
     /// Validator i listens for peers on `base_port + 2 i` and for HTTP on the next port. The
     /// explorer's port follows those of all validators, and then come one metrics port per
-    /// validator, and two ports per follower.
+    /// validator, two ports per follower, and three per spare.
     pub base_port: u16,
 }
 
@@ -119,20 +144,52 @@ fn is_zero(number: &usize) -> bool {
     *number == 0
 }
 
+#[expect(
+    clippy::trivially_copy_pass_by_ref,
+    reason = "serde passes a reference"
+)]
+fn is_false(flag: &bool) -> bool {
+    !flag
+}
+
 impl Settings {
-    /// Returns the peer address of validator `place`.
+    /// The number of validators and spares.
+    pub fn machines(&self) -> usize {
+        self.validators + self.spares
+    }
+
+    /// Returns the peer address of a validator or spare.
     pub fn p2p_address(&self, place: usize) -> SocketAddr {
-        self.address(2 * place)
+        match self.first_port_of_spare(place) {
+            Some(offset) => self.address(offset),
+            None => self.address(2 * place),
+        }
     }
 
-    /// Returns the HTTP address of validator `place`.
+    /// Returns the HTTP address of a validator or spare.
     pub fn rpc_address(&self, place: usize) -> SocketAddr {
-        self.address(2 * place + 1)
+        match self.first_port_of_spare(place) {
+            Some(offset) => self.address(offset + 1),
+            None => self.address(2 * place + 1),
+        }
     }
 
-    /// Returns the metrics address of validator `place`.
+    /// Returns the metrics address of a validator or spare.
     pub fn admin_address(&self, place: usize) -> SocketAddr {
-        self.address(2 * self.validators + 1 + place)
+        match self.first_port_of_spare(place) {
+            Some(offset) => self.address(offset + 2),
+            None => self.address(2 * self.validators + 1 + place),
+        }
+    }
+
+    /// The explorer's address.
+    pub fn explorer_address(&self) -> SocketAddr {
+        self.address(2 * self.validators)
+    }
+
+    fn first_port_of_spare(&self, place: usize) -> Option<usize> {
+        let spare = place.checked_sub(self.validators)?;
+        Some(3 * self.validators + 2 * self.followers + 1 + 3 * spare)
     }
 
     /// Returns the peer address of a follower.
@@ -166,7 +223,10 @@ impl Settings {
         if self.followers > 16 {
             return Err(SetupError::Value("--followers must be 0 to 16".to_owned()));
         }
-        let ports = 3 * self.validators + 2 * self.followers;
+        if self.spares > 16 {
+            return Err(SetupError::Value("--spares must be 0 to 16".to_owned()));
+        }
+        let ports = 3 * self.validators + 2 * self.followers + 3 * self.spares;
         if usize::from(self.base_port) + ports > usize::from(u16::MAX) {
             return Err(SetupError::Value(format!(
                 "--base-port {} leaves no room for {} validators' ports; use a lower one",
@@ -178,7 +238,41 @@ impl Settings {
                 "--accounts must be 1 to 1000000".to_owned(),
             ));
         }
-        Ok(())
+        self.check_registry()
+    }
+
+    fn check_registry(&self) -> Result<(), SetupError> {
+        let problem = if !self.registry {
+            None
+        } else if self.scheme != SchemeKind::BlsAggregate.name() {
+            Some("--registry needs --scheme bls-aggregate".to_owned())
+        } else if self.validators < 4 {
+            Some("--registry needs at least four validators: give --validators 4".to_owned())
+        } else if self.accounts > MAX_ACCOUNTS_WITH_REGISTRY {
+            Some(format!(
+                "--registry: --accounts must be 1 to {MAX_ACCOUNTS_WITH_REGISTRY}"
+            ))
+        } else {
+            None
+        };
+        match problem {
+            Some(problem) => Err(SetupError::Value(problem)),
+            None => Ok(()),
+        }
+    }
+
+    fn registry_rules(&self) -> Option<(RegistryRules, u64)> {
+        let most = self.validators.max(MAX_REGISTERED);
+        let rules = RegistryRules {
+            min_stake: STAKE,
+            max_validators: u32::try_from(most).expect("checked to be 100 at most"),
+            unbond_epochs: UNBOND_EPOCHS,
+            slashing: Some(Slashing {
+                percent: 5,
+                jail_epochs: 10,
+            }),
+        };
+        self.registry.then_some((rules, STAKE))
     }
 
     fn retention(&self) -> String {
@@ -227,6 +321,16 @@ impl Settings {
                 "--followers",
                 self.followers.to_string(),
                 other.followers.to_string(),
+            ),
+            (
+                "--registry",
+                self.registry.to_string(),
+                other.registry.to_string(),
+            ),
+            (
+                "--spares",
+                self.spares.to_string(),
+                other.spares.to_string(),
             ),
             (
                 "--base-port",
@@ -293,8 +397,16 @@ fn make(directory: &Path, settings: &Settings) -> Result<(), SetupError> {
     let identities: Vec<SecretKey> = (0..settings.validators)
         .map(|_| keys::generate_identity())
         .collect();
+    let load_balance = match settings.registry {
+        true => LOAD_BALANCE_WITH_REGISTRY,
+        false => LOAD_BALANCE,
+    };
+    let account = |secret: &SecretKey, balance| GenesisAccount {
+        identity: secret.identity(),
+        balance,
+    };
     let chain = NewChain {
-        registry: None,
+        registry: settings.registry_rules(),
         name: settings.name.clone(),
         protocol: settings.protocol,
         scheme,
@@ -305,11 +417,8 @@ fn make(directory: &Path, settings: &Settings) -> Result<(), SetupError> {
         registrations: Vec::new(),
         accounts: accounts
             .iter()
-            .chain([&payer])
-            .map(|secret| GenesisAccount {
-                identity: secret.identity(),
-                balance: LOAD_BALANCE,
-            })
+            .map(|secret| account(secret, load_balance))
+            .chain([account(&payer, LOAD_BALANCE)])
             .collect(),
     };
     let dealt = chain.deal()?;
@@ -336,7 +445,7 @@ fn make(directory: &Path, settings: &Settings) -> Result<(), SetupError> {
         let own = validator_directory(directory, place);
         keys::save_secret(&own.join(IDENTITY_FILE), &secret.to_bytes(), plain)?;
         let config = NewConfig {
-            is_follower: false,
+            kind: NodeKind::Validator,
             followers: &of_this,
             genesis: &Path::new("..").join(GENESIS_FILE),
             p2p_listen: settings.p2p_address(place),
@@ -361,7 +470,7 @@ fn make(directory: &Path, settings: &Settings) -> Result<(), SetupError> {
             .map(|place| peers[place].clone())
             .collect();
         let config = NewConfig {
-            is_follower: true,
+            kind: NodeKind::Follower,
             followers: &[],
             genesis: &Path::new("..").join(GENESIS_FILE),
             p2p_listen: settings.follower_address(place),
@@ -377,9 +486,53 @@ fn make(directory: &Path, settings: &Settings) -> Result<(), SetupError> {
         };
         write_new(&own.join(FOLLOWER_FILE), &config.to_toml())?;
     }
+    for place in settings.validators..settings.machines() {
+        make_spare(directory, settings, place, &peers)?;
+    }
     dealt.write(directory, plain)?;
     let text = serde_json::to_string_pretty(settings).expect("settings have only text keys");
     Ok(write_new(&directory.join(SETTINGS_FILE), &text)?)
+}
+
+/// Creates the keys and the configuration of a machine that is no validator yet.
+fn make_spare(
+    directory: &Path,
+    settings: &Settings,
+    place: usize,
+    peers: &[(Identity, PeerAddress)],
+) -> Result<(), SetupError> {
+    let own = validator_directory(directory, place);
+    let secret = keys::generate_identity();
+    let vote = VoteSecret::random(keys::system_rng());
+    let plain = Protection::Plain;
+    keys::save_secret(&own.join(IDENTITY_FILE), &secret.to_bytes(), plain)?;
+    keys::save_key(&own.join(VOTE_FILE), KeyKind::Vote, &vote.to_bytes(), plain)?;
+    let config = NewConfig {
+        kind: NodeKind::Newcomer,
+        followers: &[],
+        genesis: &Path::new("..").join(GENESIS_FILE),
+        p2p_listen: settings.p2p_address(place),
+        local: true,
+        rpc_listen: settings.rpc_address(place),
+        admin_listen: Some(settings.admin_address(place)),
+        peers,
+        own: secret.identity(),
+        retention_blocks: settings.retention_blocks,
+        retention_time: settings.retention_seconds.map(Duration::from_secs),
+        min_block_interval: Duration::from_millis(settings.block_interval_ms),
+        idle_interval: Duration::from_millis(settings.idle_interval_ms),
+    };
+    Ok(write_new(&own.join(CONFIG_FILE), &config.to_toml())?)
+}
+
+/// Returns the identity of a validator or spare.
+///
+/// # Errors
+///
+/// If its key file cannot be read.
+pub fn identity_of(directory: &Path, place: usize) -> Result<Identity, SetupError> {
+    let key = validator_directory(directory, place).join(IDENTITY_FILE);
+    Ok(keys::load_identity(&key, &KeyAccess::plain())?.identity())
 }
 
 /// Returns a follower's folder.

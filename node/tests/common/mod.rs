@@ -111,6 +111,8 @@ impl Net {
             accounts: ACCOUNTS,
             base_port: free_base_port(validators),
             followers: 0,
+            registry: false,
+            spares: 0,
         };
         change(&mut settings);
         let path = directory.path().join("net");

@@ -1,0 +1,97 @@
+//! `quorate localnet --show-registry`: four validators become seven, then five, and the first four are replaced, under
+//! load, without a lost block or transfer.
+#![allow(missing_docs, clippy::unwrap_used)]
+
+mod common;
+
+use common::{BINARY, free_base_port};
+use serde_json::Value;
+use std::{
+    collections::BTreeSet,
+    process::{Command, Output},
+};
+
+fn localnet(directory: &std::path::Path, arguments: &[&str]) -> Output {
+    let port = free_base_port(9).to_string();
+    Command::new(BINARY)
+        .args(["localnet", "--json", "--base-port", &port, "--dir"])
+        .arg(directory)
+        .args(arguments)
+        .output()
+        .unwrap()
+}
+
+fn report(output: &Output) -> Value {
+    let told = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{told}");
+    serde_json::from_slice(&output.stdout).unwrap()
+}
+
+/// Nothing is lost, and no machine has other blocks than another.
+fn is_whole(report: &Value) {
+    for name in [
+        "missing_heights",
+        "contradictions",
+        "tx_lost",
+        "tx_unfinished",
+        "tx_failed",
+    ] {
+        assert_eq!(report[name], 0, "{name}: {report}");
+    }
+    assert_eq!(report["tx_submitted"], report["tx_applied"], "{report}");
+    assert!(report["tx_applied"].as_u64().unwrap() > 0, "{report}");
+    assert_eq!(report["complete"], true, "{report}");
+    // Each epoch goes on where the one before has ended.
+    let rows = report["rows"].as_array().unwrap();
+    for pair in rows.windows(2) {
+        let last = pair[0]["last_height"].as_u64().unwrap();
+        assert_eq!(pair[1]["first_height"], last + 1, "{report}");
+    }
+}
+
+fn sets(report: &Value) -> Vec<BTreeSet<u64>> {
+    let rows = report["rows"].as_array().unwrap().iter();
+    let sets = rows.map(|row| {
+        let validators = row["validators"].as_array().unwrap().iter();
+        validators.map(|place| place.as_u64().unwrap()).collect()
+    });
+    sets.collect()
+}
+
+#[test]
+fn a_set_grows_shrinks_and_is_replaced_under_load() {
+    let folder = tempfile::tempdir().unwrap();
+    let arguments = [
+        "--show-registry",
+        "--block-interval",
+        "25ms",
+        "--load",
+        "100",
+    ];
+    let report = report(&localnet(&folder.path().join("net"), &arguments));
+    is_whole(&report);
+    let sets = sets(&report);
+    assert_eq!(sets[0], (0..4).collect(), "{report}");
+    let stages = [
+        (0..7).collect(),
+        (0..5).collect(),
+        [1, 2, 3, 4, 7].into(),
+        [2, 3, 4, 7, 8].into(),
+        [3, 4, 5, 7, 8].into(),
+        [4, 5, 6, 7, 8].into(),
+    ];
+    let mut rest = sets.iter();
+    for stage in stages {
+        assert!(rest.any(|set| *set == stage), "{stage:?}: {report}");
+    }
+}
+
+#[test]
+fn a_storm_of_changes_and_kills_loses_nothing() {
+    let folder = tempfile::tempdir().unwrap();
+    let arguments = ["--storm", "--for", "20s", "--load", "100", "--seed", "7"];
+    let report = report(&localnet(&folder.path().join("net"), &arguments));
+    is_whole(&report);
+    assert_eq!(report["seed"], 7, "{report}");
+    assert!(report["operations"].as_u64().unwrap() > 0, "{report}");
+}
