@@ -176,6 +176,10 @@
 //! - *Who comes back* is waited for at its first turn after its first vote, if its failures were one or
 //!   two lately; else within 32 turns for each time-out that it has cost beyond that, and from then on
 //!   for as long as it does not fail.
+//! - *Who begins later* owes nothing for the time before its first vote here. At a start, and at a border where the
+//!   validators change, each begins when it is ready, and the first turn of a leader that nobody knows yet may take as
+//!   long as configured: 16 time-outs, or 512 turns. A validator that never leads is not counted among those who
+//!   stay (`types::registry`, N3), so thousands of blocks without it kept newcomers out.
 //! - *Who is slow* beyond what is usual gets twice the time after each failure, up to the configured
 //!   time-out or 16 times the usual one, and owes for what it takes. So it leads now and then.
 //! - *No livelock.* If more than f views in a row bring no block, so many leaders cannot all be faulty: all

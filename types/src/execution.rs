@@ -200,7 +200,10 @@ fn apply(
             if transfer.amount > 0 {
                 return Outcome::Failed(Failure::BadOperation);
             }
-            let accused = accounts.entry(*validator).or_default();
+            // Those that are touched are here; the registry's own account is not.
+            let Some(accused) = accounts.get_mut(validator) else {
+                return Outcome::Failed(Failure::NotBonded);
+            };
             return match context.punish(validator, evidence, accused) {
                 Ok(taken) => {
                     credit(accounts, &SLASHED, taken);

@@ -24,6 +24,8 @@
 //!   makes many pairs within seconds.
 //! - *S2*: the vote key is that of the epoch's set, not the bond's, so that a rotated key does not protect.
 //! - *S3*: nobody gains by an accusation, or a validator could save its stake by accusing itself.
+//! - *S4*: votes older than `unbond_epochs` epochs are not punished: by then the stake may be gone anyway, and a key that
+//!   was rotated away long ago, and found by somebody, must not cost its former owner anything.
 
 mod next;
 mod set;
@@ -323,7 +325,8 @@ impl RegistryContext<'_> {
         if epoch < bond.since {
             return Err(Failure::AlreadyPunished);
         }
-        if epoch > self.epoch || !self.convicts(validator, evidence) {
+        let is_old = epoch.0.saturating_add(rules.unbond_epochs) < self.epoch.0;
+        if is_old || epoch > self.epoch || !self.convicts(validator, evidence) {
             return Err(Failure::BadEvidence);
         }
         let part = |of: u64| {
@@ -931,6 +934,7 @@ mod tests {
         same.second = same.first;
         refused(&now(6), &same, Failure::BadEvidence);
         refused(&context(6), &guilty, Failure::BadEvidence);
+        refused(&now(9), &guilty, Failure::BadEvidence);
         let spared = RegistryRules {
             slashing: None,
             ..RULES

@@ -65,6 +65,8 @@ struct Leader {
     apart: bool,
     /// Its frames are relayed.
     reached: bool,
+    /// It has taken part since this engine began.
+    met: bool,
     /// Turns that it owes for timeouts.
     debt: u32,
     /// Its last view with a proposal.
@@ -128,9 +130,13 @@ impl Leaders {
         self.leaders.entry(validator).or_default().reached = true;
     }
 
-    /// Notes that a validator takes part.
+    /// Notes that a validator takes part. The first time, it owes nothing: it may have begun later than this one.
     pub(crate) fn heard(&mut self, validator: ValidatorIndex) {
-        self.leaders.entry(validator).or_default().silent = false;
+        let known = self.leaders.entry(validator).or_default();
+        known.silent = false;
+        if !std::mem::replace(&mut known.met, true) {
+            known.debt = 0;
+        }
     }
 
     /// Notes that a leader let its view pass.

@@ -675,6 +675,21 @@ mod tests {
     }
 
     #[test]
+    fn who_begins_later_owes_nothing_for_the_time_before() {
+        let mut pacemaker = Pacemaker::new(QUIET, 4, 1);
+        let leader = ValidatorIndex(2);
+        pacemaker.leaders.cost(leader, 16 * SECOND, SECOND);
+        pacemaker.missed(leader);
+        assert!(!pacemaker.leaders.is_waited_for(leader));
+        pacemaker.heard(leader);
+        assert!(pacemaker.leaders.is_waited_for(leader));
+        // Once.
+        pacemaker.leaders.cost(leader, 16 * SECOND, SECOND);
+        pacemaker.heard(leader);
+        assert!(!pacemaker.leaders.is_waited_for(leader));
+    }
+
+    #[test]
     fn silence_ends_with_taking_part_and_debts_when_all_fail() {
         let mut pacemaker = Pacemaker::new(QUIET, 4, 1);
         let leader = ValidatorIndex(2);

@@ -102,6 +102,9 @@ pub struct FollowParts {
 
 /// One of the nodes that are followed.
 struct Source {
+    /// Whether it validates in this epoch, on a chain whose validators can change. Who has left or not come yet
+    /// follows as well, and may follow this node.
+    acts: bool,
     linked: bool,
     claimed: Option<Height>,
     /// The oldest block that it says it keeps.
@@ -157,7 +160,14 @@ impl Follower {
     pub fn new(parts: FollowParts) -> Self {
         let now = parts.clock.now();
         let tip = parts.store.tip();
-        let source = |_| Source {
+        let acts = |place| {
+            let identity = parts.upstreams.identity(PeerIndex(place));
+            let committees = &parts.committees;
+            committees.can_change()
+                && identity.is_some_and(|one| committees.known().place(&one).is_some())
+        };
+        let source = |place| Source {
+            acts: acts(place),
             linked: false,
             claimed: None,
             oldest: None,
@@ -388,7 +398,7 @@ impl Follower {
                 // Nodes that lack the block are asked last: they may have said so wrongly.
                 let lacks = source.oldest.map(|_| source.asked_at);
                 let asked = (source.asked == Some(next)).then_some(source.asked_at);
-                (lacks, asked, source.failures, *place)
+                (lacks, asked, !source.acts, source.failures, *place)
             });
         let Some((place, source)) = best else {
             return;

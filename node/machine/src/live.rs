@@ -595,11 +595,15 @@ impl LiveStatus {
         upstreams.iter().find(|one| one.identity == *peer)?.claimed
     }
 
-    /// So many of the linked nodes that a follower follows, and at least two.
+    /// So many of the linked nodes that a follower follows, and at least two: validators of the epoch before others.
     pub(crate) fn upstreams(&self, count: usize) -> Vec<Identity> {
         let upstreams = self.upstreams.read();
         let linked = upstreams.iter().filter(|one| one.linked);
-        linked.take(count.max(2)).map(|one| one.identity).collect()
+        let mut linked: Vec<Identity> = linked.map(|one| one.identity).collect();
+        // Where validators come and leave, some of the others follow this node in turn, and pass nothing on.
+        linked.sort_by_key(|one| self.committees.known().place(one).is_none());
+        linked.truncate(count.max(2));
+        linked
     }
 
     /// The newest certificates.

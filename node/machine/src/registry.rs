@@ -34,13 +34,17 @@ pub fn known_validators(genesis: &Genesis, store: &Store) -> anyhow::Result<Opti
     if genesis.registry.is_none() {
         return Ok(None);
     }
+    // The process may have ended between the last block of an epoch and this.
+    store.keep_handover(genesis.epoch_blocks)?;
     let committees = Committees::trusting(ValidatorSet::of_genesis(genesis)?)?;
-    for set in store.sets()? {
+    let begun = genesis.epoch_blocks.epoch_of(store.tip().height.next());
+    for set in store.certain_sets(begun)? {
         committees.adopt(set);
     }
     Ok(Some(Validators {
         committees,
         epoch_length: genesis.epoch_blocks,
+        begun,
     }))
 }
 

@@ -128,6 +128,8 @@ pub type VerifyCertificate = Box<dyn Fn(&Certificate) -> bool + Send>;
 pub struct Validators {
     pub committees: Committees,
     pub epoch_length: EpochLength,
+    /// The last epoch that has begun in this database.
+    pub begun: Epoch,
 }
 
 /// Writes verified parts, in place or beside the verification of the next ones.
@@ -189,6 +191,15 @@ pub struct SyncParts {
     pub may_ask: Option<MayAsk>,
 }
 
+impl SyncParts {
+    fn forget_coming_sets(&self) -> anyhow::Result<()> {
+        match &self.validators {
+            Some(validators) => Ok(self.store.forget_coming_sets(validators.begun)?),
+            None => Ok(()),
+        }
+    }
+}
+
 /// State sync under way. Driven by frames, links and time.
 pub struct StateSync {
     parts: SyncParts,
@@ -219,6 +230,9 @@ impl StateSync {
         let now = parts.clock.now();
         let coverage = parts.store.coverage()?;
         let begun = parts.store.is_syncing()?;
+        if begun {
+            parts.forget_coming_sets()?;
+        }
         Ok(Self {
             peers: Peers::new(parts.peers.size(), parts.own),
             coverage,
@@ -572,6 +586,7 @@ impl StateSync {
         let continues = self.begun && self.target.is_none();
         if !self.begun {
             self.parts.store.begin_sync()?;
+            self.parts.forget_coming_sets()?;
             self.coverage = self.parts.store.coverage()?;
             self.begun = true;
         }

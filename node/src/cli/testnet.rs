@@ -107,7 +107,7 @@ pub(super) struct RegistryFlags {
     #[arg(long, value_name = "N", default_value_t = 64, requires = "stake")]
     max_validators: u32,
     /// For how many epochs stake is held after it was unbonded
-    #[arg(long, value_name = "N", default_value_t = 2, requires = "stake")]
+    #[arg(long, value_name = "N", default_value_t = 3, requires = "stake")]
     unbond_epochs: u64,
     /// How much of its stake a validator loses that casts contradictory votes, in percent; 0 for no punishment
     #[arg(long, value_name = "N", default_value_t = 5, requires = "stake", value_parser = clap::value_parser!(u8).range(..=100))]

@@ -15,7 +15,11 @@ use quorate_types::{
     genesis::{Trust, Verifier},
 };
 use serde_json::json;
-use std::{fs, path::PathBuf};
+use std::{
+    fs::{self, File},
+    io::{self, Write as _},
+    path::{Path, PathBuf},
+};
 
 /// Most bytes of a file with handovers.
 const MAX_HANDOVERS_BYTES: u64 = 64 << 20;
@@ -131,10 +135,8 @@ impl Update {
             None => trust.clone(),
         };
         if newest > trust.epoch {
-            let beside = self.file.with_extension("json.new");
-            fs::write(&beside, moved.to_json() + "\n")
-                .and_then(|()| fs::rename(&beside, &self.file))
-                .with_context(|| format!("cannot write {file}"))?;
+            replace(&self.file, &(moved.to_json() + "\n"))
+                .with_context(|| format!("cannot write {file}; it is as it was"))?;
         }
         if self.json {
             return print_json(&json!({"from": trust.epoch, "to": moved.epoch, "trust": moved}));
@@ -151,6 +153,24 @@ impl Update {
             ),
         ])
     }
+}
+
+/// Replaces a file's content, or leaves it as it was. A link stays one, and who may read it.
+fn replace(path: &Path, text: &str) -> io::Result<()> {
+    let path = path.canonicalize()?;
+    let mut name = path.as_os_str().to_owned();
+    name.push(".new");
+    let beside = PathBuf::from(name);
+    let written = File::create(&beside).and_then(|mut file| {
+        file.set_permissions(path.metadata()?.permissions())?;
+        file.write_all(text.as_bytes())?;
+        file.sync_all()
+    });
+    let replaced = written.and_then(|()| fs::rename(&beside, &path));
+    if replaced.is_err() {
+        let _ = fs::remove_file(&beside);
+    }
+    replaced
 }
 
 /// Follows the changes of the validators that a node knows, each verified with those before it. Does nothing

@@ -18,7 +18,7 @@ use quorate_storage::{
     tree::Chunk,
 };
 use quorate_types::{
-    Block, Committees, Handover, Height, SnapshotProof, SnapshotSubject, Span, ValidatorSet,
+    Block, Committees, Epoch, Handover, Height, SnapshotProof, SnapshotSubject, Span, ValidatorSet,
 };
 use std::{path::Path, sync::Arc};
 
@@ -84,13 +84,17 @@ fn import(
         "{shown} has the state after block {}, and this node has block {tip} already",
         subject.height
     );
-    let mut next = None;
+    let (mut next, mut begun) = (None, None);
     if let Some(known) = registry::known_validators(&node.genesis, &store)? {
+        begun = Some(known.begun);
         let news = proven(node, known, &checked.handovers, &checked.proof).with_context(refused)?;
         store.take_handovers(&news.0)?;
         next = news.1;
     }
     store.begin_sync()?;
+    if let Some(begun) = begun {
+        store.forget_coming_sets(begun)?;
+    }
     let (parts, accounts) = take_parts(&store, &mut reader, &subject, &mut progress)
         .with_context(|| format!("{shown} cannot be imported"))?;
     store
@@ -132,6 +136,7 @@ fn check(config: &NodeConfig, file: &Path) -> anyhow::Result<Checked> {
         let known = Validators {
             committees: Committees::trusting(ValidatorSet::of_genesis(&config.genesis)?)?,
             epoch_length: config.genesis.epoch_blocks,
+            begun: Epoch(0),
         };
         proven(config, known, &handovers, &proof)?;
     }

@@ -200,6 +200,41 @@ impl Store {
         self.write(&batch, false)
     }
 
+    /// Forgets the sets of epochs after this one that no handover proves: this node's own state fixed them, and is
+    /// given up for a later one, of a chain on which the validators may have stayed. For a database in state sync
+    /// only: execution needs them.
+    ///
+    /// # Errors
+    ///
+    /// If the database fails or is damaged: halt.
+    pub fn forget_coming_sets(&self, acting: Epoch) -> Result<(), StoreError> {
+        let mut batch = Batch::default();
+        for set in self.sets()? {
+            if set.epoch > acting && self.get(META, &key(HANDOVER, set.epoch))?.is_none() {
+                batch.delete(META, key(SET, set.epoch));
+            }
+        }
+        self.write(&batch, true)
+    }
+
+    /// The sets that this database knows for certain, by their first epochs, ascending: those up to an epoch that
+    /// has begun here, and those that handovers prove. What the state has fixed for the next one is not handed over
+    /// before its last block is final.
+    ///
+    /// # Errors
+    ///
+    /// If the database cannot be read or is damaged.
+    pub fn certain_sets(&self, acting: Epoch) -> Result<Vec<ValidatorSet>, StoreError> {
+        let mut sets = self.sets()?;
+        let mut proven = Vec::with_capacity(sets.len());
+        for set in sets.drain(..) {
+            let is_certain =
+                set.epoch <= acting || self.get(META, &key(HANDOVER, set.epoch))?.is_some();
+            proven.extend(is_certain.then_some(set));
+        }
+        Ok(proven)
+    }
+
     /// Stores handovers that were verified, during state sync.
     ///
     /// # Errors

@@ -513,7 +513,11 @@ struct Receiver {
 
 impl Receiver {
     fn new(genesis: &Genesis) -> Self {
-        let folder = tempfile::tempdir().expect("a directory");
+        Self::at(tempfile::tempdir().expect("a directory"), genesis)
+    }
+
+    /// A node with this folder's database.
+    fn at(folder: TempDir, genesis: &Genesis) -> Self {
         let (store, _) = Store::open(&folder.path().join("db"), genesis).expect("a store");
         let sent: Arc<Mutex<Vec<(usize, Message)>>> = Arc::default();
         let clock = Arc::new(Hand::default());
@@ -694,6 +698,56 @@ fn who_has_only_the_genesis_file_learns_who_validates_and_goes_on() {
     assert!(receiver.run(&chain, [Manner::Honest; 3], 400));
     assert_eq!(receiver.sync.blamed(), []);
     goes_on(receiver, &mut chain);
+}
+
+#[test]
+fn who_stopped_between_the_choice_of_validators_and_the_border_learns_of_that_border_too() {
+    let mut chain = Chain::new();
+    chain.change();
+    let folder = tempfile::tempdir().expect("a directory");
+    let path = folder.path().join("db");
+    {
+        let (store, tree) = Store::open(&path, &chain.genesis).expect("a store");
+        let mut absent = Chain::open(&chain.genesis, store, tree);
+        let stopped_at = 2 * EPOCH_BLOCKS - 2;
+        for finalized in chain.blocks[..stopped_at as usize].to_vec() {
+            absent.execute(finalized);
+        }
+        let sets = absent.store.sets().expect("it can be read");
+        assert_eq!(sets.len(), 1, "the middle of the epoch has fixed others");
+        assert!(absent.handovers().is_empty());
+    }
+    let mut receiver = Receiver::at(folder, &chain.genesis);
+    assert!(receiver.run(&chain, [Manner::Honest; 3], 400));
+    assert_eq!(receiver.sync.blamed(), []);
+    goes_on(receiver, &mut chain);
+}
+
+#[test]
+fn nobody_can_accuse_the_registry_itself() {
+    let mut chain = Chain::new();
+    let bonds = [4, 5].map(|number| chain.bond(number));
+    chain.grow_to(2, bonds.to_vec());
+    chain.grow_to(2 * EPOCH_BLOCKS - 4, Vec::new());
+    let note = chain.account(&REGISTRY);
+    assert!(note.note.is_some());
+    for accused in [REGISTRY, SLASHED, Identity([9; 32])] {
+        let accuse = Operation::Accuse {
+            validator: accused,
+            evidence: Box::new(chain.evidence(0, Epoch(1))),
+        };
+        let transaction = chain.operation(6, 0, &accuse);
+        let height = chain.header.height.next();
+        chain.grow_to(height.0, vec![transaction]);
+        let place = quorate_storage::store::TransactionPlace { height, index: 0 };
+        let outcome = chain.store.outcome(place).expect("it can be read");
+        assert_eq!(outcome.expect("it is stored").name(), "not_bonded");
+        assert_eq!(chain.account(&REGISTRY), note);
+        let untouched = chain.store.account(&Identity([9; 32]));
+        assert_eq!(untouched.expect("it can be read"), None);
+    }
+    chain.grow_to(3 * EPOCH_BLOCKS, Vec::new());
+    assert!(!chain.handovers().is_empty() && chain.adopts(&chain.handovers()));
 }
 
 #[test]
