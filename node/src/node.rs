@@ -17,7 +17,9 @@ pub(crate) use durable::lock_directory;
 pub(crate) use importing::{Imported, import_snapshot};
 
 use self::{
-    durable::{OpenDurable, fresh_nonce, lock_vote_key, open_durable, own_data_directory},
+    durable::{
+        KeptStore, OpenDurable, fresh_nonce, lock_vote_key, open_durable, own_data_directory,
+    },
     ending::{Failures, explain_full_disk, first_failure, join, watch_the_end},
     following::follow_until_stopped,
     links::{
@@ -177,13 +179,16 @@ fn run_until_stopped(node: Node<'_>, mut asked: Asked) -> anyhow::Result<()> {
     let mut syncs = false;
     let (mut follows, mut starts) = (false, true);
     let outcome = loop {
-        let ended = assign(node, follows, starts).and_then(|role| run_once(&role, &asked, syncs));
+        let ended = assign(node, &asked.kept, follows, starts)
+            .and_then(|role| run_once(&role, &asked, syncs));
         (follows, starts) = (false, false);
         let opened = std::mem::take(&mut asked.opened);
-        if let Some(store) = Arc::into_inner(opened).and_then(OnceLock::into_inner)
-            && !store.close(STOP_LIMIT)
-        {
-            error!("the database is still in use at the end; what is synced is safe");
+        if let Some(store) = Arc::into_inner(opened).and_then(OnceLock::into_inner) {
+            if !store.settle(STOP_LIMIT) {
+                error!("the database is still in use at the end; what is synced is safe");
+            } else if matches!(&ended, Ok(ended) if ended.goes_on()) {
+                asked.kept.keep(store);
+            }
         }
         syncs = match ended {
             Ok(Ended::FarBehind) => true,
@@ -264,6 +269,8 @@ struct Asked {
     prefers_state: bool,
     /// Receives the database, so that the caller can close it.
     opened: Arc<OnceLock<Store>>,
+    /// The database between two parts of a run.
+    kept: KeptStore,
     /// Opened by what runs first, and kept.
     sockets: OnceLock<Sockets>,
     started: Instant,
@@ -277,6 +284,7 @@ impl Asked {
             wrap_wire,
             prefers_state: true,
             opened: Arc::default(),
+            kept: KeptStore::default(),
             sockets: OnceLock::new(),
             started: Instant::now(),
         }
@@ -316,7 +324,7 @@ async fn serve_until_stopped(
     let failures = Failures(failures);
     let clock: Arc<dyn Clock> = Arc::new(SystemClock::start());
 
-    let durable = open_durable(config, Some(place))?;
+    let durable = open_durable(config, Some(place), &asked.kept)?;
     let store = durable.store.clone();
     let _ = asked.opened.set(store.clone());
     if store.is_syncing()? {

@@ -5,8 +5,8 @@
 mod common;
 
 use common::{BINARY, free_base_port};
-use quorate_api::{BlocksJson, RegistryJson, RpcClient, StatusJson};
-use quorate_types::{Height, Identity, genesis::Genesis};
+use quorate_api::{BlocksJson, RegistryJson, RpcClient, StatusJson, from_hex};
+use quorate_types::{Epoch, Handover, Height, Identity, ValidatorSet, genesis::Genesis};
 use std::{
     collections::BTreeMap,
     fs::{self, File},
@@ -279,6 +279,63 @@ impl Chain {
         tails.collect()
     }
 
+    /// Who knows only the genesis file's validators verifies blocks of later ones, by what a node serves.
+    fn is_verified_from_outside(&self, by: usize, height: Height) {
+        let (url, newest) = (self.url(by), height.to_string());
+        let block = |which: &str, trust: &str| {
+            self.try_quorate(&["block", which, "--verify", "--trust", trust, "--rpc", &url])
+        };
+        for which in ["5", &newest] {
+            let shown = block(which, "net/trust.json");
+            let text = String::from_utf8_lossy(&shown.stdout).into_owned();
+            assert!(text.contains("a quorum finalised"), "{which}: {shown:?}");
+        }
+        let account = self.identity(4).to_string();
+        let shown = self.quorate(&[
+            "account",
+            &account,
+            "--trust",
+            "net/trust.json",
+            "--rpc",
+            &url,
+        ]);
+        assert!(shown.contains("verified"), "{shown}");
+        fs::copy(self.path("net/trust.json"), self.path("moved.json")).unwrap();
+        let moved = self.quorate(&["trust", "update", "moved.json", "--rpc", &url]);
+        assert!(moved.contains("(it was 0)"), "{moved}");
+        assert!(block(&newest, "moved.json").status.success());
+        let old = block("5", "moved.json");
+        let error = String::from_utf8_lossy(&old.stderr).into_owned();
+        assert!(!old.status.success(), "block 5 is of before");
+        assert!(error.contains("later validators"), "{error}");
+    }
+
+    /// A node that has lost its data gets the state from a file, and goes on from there.
+    fn starts_from_a_file(&mut self, place: usize, of: usize) {
+        let mut process = self.processes.remove(&place).unwrap();
+        process.kill().unwrap();
+        process.wait().unwrap();
+        fs::remove_dir_all(self.validator(place).join("data")).unwrap();
+        let config = |place| self.validator(place).join("validator.toml");
+        let (from, to) = (config(of), config(place));
+        self.quorate(&[
+            "snapshot",
+            "export",
+            "--config",
+            from.to_str().unwrap(),
+            "s.snapshot",
+        ]);
+        self.quorate(&[
+            "snapshot",
+            "import",
+            "--config",
+            to.to_str().unwrap(),
+            "--allow-plain-keys",
+            "s.snapshot",
+        ]);
+        self.run(place);
+    }
+
     /// The ids of all blocks up to a height.
     async fn ids(&self, place: usize, up_to: Height) -> Vec<String> {
         let mut ids = Vec::new();
@@ -293,6 +350,16 @@ impl Chain {
         }
         ids.truncate(up_to.0 as usize);
         ids
+    }
+
+    /// The validators since the genesis file's, by a node's handovers. Their certificates differ from node to
+    /// node: each names the quorum that it has heard.
+    async fn sets(&self, place: usize) -> Vec<ValidatorSet> {
+        let handovers = self.client(place).all_handovers(Epoch(0)).await.unwrap();
+        handovers
+            .iter()
+            .map(|text| from_hex::<Handover>("a handover", text).unwrap().set)
+            .collect()
     }
 
     async fn balance(&self, place: usize, of: Identity) -> u64 {
@@ -400,4 +467,17 @@ async fn validators_come_and_leave_while_the_chain_goes_on() {
         assert_eq!(chain.ids(place, height).await, first, "validator {place}");
         assert_eq!(chain.balance(place, payee).await, paid, "validator {place}");
     }
+    chain.is_verified_from_outside(3, height);
+    chain.starts_from_a_file(2, 4);
+    let height = chain.status(1).await.unwrap().finalized_height;
+    chain
+        .wait_for("the one without data to follow", async || {
+            let status = chain.status(2).await;
+            status.is_some_and(|status| status.executed_height > height)
+        })
+        .await;
+    assert_eq!(chain.balance(2, payee).await, paid);
+    let known = chain.sets(1).await;
+    assert!(!known.is_empty());
+    assert_eq!(chain.sets(2).await, known);
 }

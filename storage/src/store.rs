@@ -168,6 +168,13 @@ impl Store {
     /// global state is gone before its last user is.
     #[must_use]
     pub fn close(self, limit: Duration) -> bool {
+        self.settle(limit)
+    }
+
+    /// Waits until this is the only handle to the database, and no snapshot of it is left. Returns whether that
+    /// came in time.
+    #[must_use]
+    pub fn settle(&self, limit: Duration) -> bool {
         let deadline = Instant::now() + limit;
         while Arc::strong_count(&self.database) > 1 || self.database.is_pinned() {
             if Instant::now() > deadline {

@@ -20,7 +20,7 @@ use rand::Rng as _;
 use std::{
     fs::{File, TryLockError},
     path::Path,
-    sync::Arc,
+    sync::{Arc, Mutex, PoisonError},
 };
 use tracing::{info, warn};
 
@@ -133,12 +133,36 @@ pub(super) struct OpenDurable {
     pub(super) fresh: bool,
 }
 
+/// A node's database, which stays open while the node's parts are assembled anew.
+#[derive(Default)]
+pub(super) struct KeptStore(Mutex<Option<Store>>);
+
+impl KeptStore {
+    /// Takes up the database that is open, or opens it.
+    pub(super) fn open(
+        &self,
+        path: &Path,
+        genesis: &Genesis,
+    ) -> Result<(Store, Tree<TableRows>), StoreError> {
+        let kept = self.0.lock().unwrap_or_else(PoisonError::into_inner).take();
+        match kept {
+            Some(store) => {
+                let tree = store.open_tree()?;
+                Ok((store, tree))
+            }
+            None => open_store(path, genesis),
+        }
+    }
+
+    /// Keeps a database open that nobody else uses.
+    pub(super) fn keep(&self, store: Store) {
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Some(store);
+    }
+}
+
 /// Opens a database. A new one gets the state of the genesis file, which takes some time if that has many
 /// accounts.
-pub(super) fn open_store(
-    path: &Path,
-    genesis: &Genesis,
-) -> Result<(Store, Tree<TableRows>), StoreError> {
+fn open_store(path: &Path, genesis: &Genesis) -> Result<(Store, Tree<TableRows>), StoreError> {
     if Store::is_absent(path) {
         let accounts = counted(genesis.accounts.len() as u64, "account");
         info!("new database: making the state of the genesis file ({accounts})");
@@ -150,6 +174,7 @@ pub(super) fn open_store(
 pub(super) fn open_durable(
     config: &ValidatorConfig,
     place: Option<ValidatorIndex>,
+    kept: &KeptStore,
 ) -> anyhow::Result<OpenDurable> {
     let own = Owner {
         chain_id: config.node.chain,
@@ -160,7 +185,7 @@ pub(super) fn open_durable(
     let genesis = config.node.genesis.clone();
     let database = config.node.data_dir.join("db");
     let is_new = Store::is_absent(&database);
-    let (store, tree) = open_store(&database, &genesis)?;
+    let (store, tree) = kept.open(&database, &genesis)?;
     let OpenJournal {
         journal,
         recovered,

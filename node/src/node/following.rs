@@ -2,7 +2,7 @@
 
 use super::{
     Asked, Background, Ended, Handles,
-    durable::open_store,
+    durable::KeptStore,
     ending::{Failures, explain_full_disk, first_failure, join, watch_the_end},
     identities,
     links::{LateLinks, p2p_config},
@@ -57,7 +57,7 @@ pub(super) async fn follow_until_stopped(
     let (failures, mut failed) = unbounded_channel();
     let failures = Failures(failures);
     let clock: Arc<dyn Clock> = Arc::new(SystemClock::start());
-    let (store, tree) = open_followers_store(config)?;
+    let (store, tree) = open_followers_store(config, &asked.kept)?;
     let _ = asked.opened.set(store.clone());
     if store.is_syncing()? {
         return Ok(Ended::FarBehind);
@@ -169,6 +169,7 @@ pub(super) async fn follow_until_stopped(
 /// Opens a follower's database, and makes sure that it belongs to this node.
 pub(super) fn open_followers_store(
     config: &NodeConfig,
+    kept: &KeptStore,
 ) -> anyhow::Result<(Store, Tree<TableRows>)> {
     let own = Owner {
         chain_id: config.chain,
@@ -176,7 +177,7 @@ pub(super) fn open_followers_store(
     };
     owner::claim(&config.data_dir, &own, None, &[])
         .with_context(|| config.path.display().to_string())?;
-    Ok(open_store(&config.data_dir.join("db"), &config.genesis)?)
+    Ok(kept.open(&config.data_dir.join("db"), &config.genesis)?)
 }
 
 fn settings(config: &NodeConfig, asked: &Asked) -> FollowerSettings {

@@ -4,7 +4,7 @@
 //! registry, the state says who validates in an epoch, and the node's parts are assembled for that epoch.
 //! A validator without a seat follows the chain until it has one.
 
-use super::{Node, STOP_LIMIT, durable::open_store};
+use super::{Node, STOP_LIMIT, durable::KeptStore};
 use crate::{
     config::{NodeConfig, ValidatorConfig},
     owner::{self, Owner},
@@ -61,7 +61,12 @@ impl Role {
 /// # Errors
 ///
 /// If the database cannot be read, or belongs to another node.
-pub(super) fn assign(node: Node<'_>, follows: bool, starts: bool) -> anyhow::Result<Role> {
+pub(super) fn assign(
+    node: Node<'_>,
+    kept: &KeptStore,
+    follows: bool,
+    starts: bool,
+) -> anyhow::Result<Role> {
     let config = node.config();
     if config.genesis.registry.is_none() {
         return Ok(match node {
@@ -74,7 +79,7 @@ pub(super) fn assign(node: Node<'_>, follows: bool, starts: bool) -> anyhow::Res
             Node::Follower(config) => Role::Follower(Box::new(config.clone()), false),
         });
     }
-    let (committees, roster, newest_ms) = read_registry(config)?;
+    let (committees, roster, newest_ms) = read_registry(config, kept)?;
     let age_ms = newest_ms.map(|newest| now_ms().saturating_sub(newest));
     let follows = follows || (starts && age_ms.is_some_and(|age| age > OLD_MS));
     let epoch = committees.known().epoch();
@@ -154,7 +159,10 @@ pub(super) async fn is_outdated(live: Arc<LiveStatus>, links: Links) {
 }
 
 /// Reads who validates, who has a bond, and when the newest block was made.
-fn read_registry(config: &NodeConfig) -> anyhow::Result<(Committees, Roster, Option<u64>)> {
+fn read_registry(
+    config: &NodeConfig,
+    kept: &KeptStore,
+) -> anyhow::Result<(Committees, Roster, Option<u64>)> {
     let path = config.data_dir.join("db");
     if Store::is_absent(&path) {
         let set = ValidatorSet::of_genesis(&config.genesis)?;
@@ -171,7 +179,7 @@ fn read_registry(config: &NodeConfig) -> anyhow::Result<(Committees, Roster, Opt
         identity: config.identity.identity(),
     };
     owner::check(&config.data_dir, &own).with_context(|| config.path.display().to_string())?;
-    let (store, tree) = open_store(&path, &config.genesis)?;
+    let (store, tree) = kept.open(&path, &config.genesis)?;
     drop(tree);
     let newest = store.tip().block;
     let newest_ms = newest.map(|block| block.header().timestamp_ms);
@@ -179,7 +187,9 @@ fn read_registry(config: &NodeConfig) -> anyhow::Result<(Committees, Roster, Opt
         let roster = quorate_types::roster(&store.bonds()?);
         Ok((committees, roster, newest_ms))
     });
-    if !store.close(STOP_LIMIT) {
+    if store.settle(STOP_LIMIT) {
+        kept.keep(store);
+    } else {
         warn!("the database is still in use");
     }
     read

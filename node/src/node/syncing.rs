@@ -31,7 +31,6 @@ use quorate_machine::{
     },
 };
 use quorate_p2p::{Inbound, Lane, Links};
-use quorate_storage::store::Store;
 use quorate_types::{Committees, EpochKeys, ValidatorIndex};
 use std::{
     sync::{
@@ -89,7 +88,9 @@ pub(super) async fn sync_until_whole(
     let (failures, mut failed) = unbounded_channel();
     let failures = Failures(failures);
     let clock: Arc<dyn Clock> = Arc::new(SystemClock::start());
-    let (store, tree) = Store::open(&config.data_dir.join("db"), &config.genesis)?;
+    let (store, tree) = asked
+        .kept
+        .open(&config.data_dir.join("db"), &config.genesis)?;
     drop(tree);
     let _ = asked.opened.set(store.clone());
     let validators = registry::known_validators(&config.genesis, &store)?;

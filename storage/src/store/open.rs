@@ -188,7 +188,12 @@ impl Store {
         self.write(&batch, true)
     }
 
-    pub(super) fn open_tree(&self) -> Result<Tree<TableRows>, StoreError> {
+    /// The state's tree, read anew: for the thread that commits from now on.
+    ///
+    /// # Errors
+    ///
+    /// If the database cannot be read or is damaged.
+    pub fn open_tree(&self) -> Result<Tree<TableRows>, StoreError> {
         let rows = TableRows::new(self.database.clone(), NODES);
         Tree::open(rows).map_err(|error| self.tree_error(error))
     }

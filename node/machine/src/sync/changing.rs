@@ -456,7 +456,7 @@ fn who_contradicts_itself_is_slashed_leaves_and_may_come_back() {
     // Two accuse it of the same, in one block, and one of them once more.
     let accusations = vec![
         chain.accuse(6, 5, Epoch(3)),
-        chain.accuse(7, 5, Epoch(2)),
+        chain.accuse(7, 5, Epoch(3)),
         chain.accuse(6, 5, Epoch(3)),
     ];
     let height = chain.header.height.next();
