@@ -360,14 +360,17 @@ fn damaged(whole: &[u8]) -> Vec<(Vec<u8>, &'static str)> {
         bytes[place] ^= 1;
         bytes
     };
-    let proof = 19 + 4;
     let length = |at: usize| u32::from_be_bytes(whole[at..at + 4].try_into().unwrap()) as usize;
-    let proof_ends = proof + length(19);
+    // Behind the number of changes of the validators, which is 0 here.
+    let begins = 19 + 4 + length(19);
+    let proof = begins + 4;
+    let proof_ends = proof + length(begins);
     let block_ends = proof_ends + 4 + length(proof_ends);
     let first_part = block_ends + 4;
     vec![
         (b"something else".to_vec(), "no snapshot of this format"),
         (whole[..proof + 10].to_vec(), "cut off"),
+        (with(begins - 1), "is refused"),
         (with(proof + 10), "and this node is of chain"),
         // A header's bytes: another id, so no chain of headers.
         (with(proof + 40), "is refused"),
