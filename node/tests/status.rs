@@ -76,8 +76,12 @@ async fn status_tells_a_lost_quorum_and_that_it_is_back() {
     fs::remove_dir_all(net.path().join("validator-3/data/db")).unwrap();
     assert!(!log(&net, 3).contains("the database is a new one"));
     net.network.spawn(3, &[]).unwrap();
-    net.until("it catches up", async |net| status(net, 3).0 == Some(0))
-        .await;
+    net.until("it catches up", async |net| {
+        let executed = net.network.client(3).status().await;
+        let executed = executed.map(|status| status.executed_height.0);
+        status(net, 3).0 == Some(0) && executed.is_ok_and(|height| height > 0)
+    })
+    .await;
     assert!(log(&net, 3).contains("the database is a new one"));
     let told = net.network.client(3).status().await.unwrap().sync.unwrap();
     assert_eq!((told.state, told.start_height.0), (SyncState::InSync, 0));

@@ -710,7 +710,7 @@ fn who_stopped_between_the_choice_of_validators_and_the_border_learns_of_that_bo
         let (store, tree) = Store::open(&path, &chain.genesis).expect("a store");
         let mut absent = Chain::open(&chain.genesis, store, tree);
         let stopped_at = 2 * EPOCH_BLOCKS - 2;
-        for finalized in chain.blocks[..stopped_at as usize].to_vec() {
+        for finalized in chain.blocks[..stopped_at as usize].iter().cloned() {
             absent.execute(finalized);
         }
         let sets = absent.store.sets().expect("it can be read");
