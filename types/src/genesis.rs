@@ -154,6 +154,20 @@ impl GenesisValidator {
     pub fn vote_key(&self) -> Result<VoteKey, GenesisError> {
         Ok(VoteKey(parse_hex("validators[].vote_key", &self.vote_key)?))
     }
+
+    /// The validator as a member of a set.
+    ///
+    /// # Errors
+    ///
+    /// As for [`Self::vote_key`].
+    pub fn member(&self) -> Result<Member, GenesisError> {
+        Ok(Member {
+            identity: self.identity,
+            vote_key: self.vote_key()?,
+            address: BondAddress::default(),
+            name: BondName::default(),
+        })
+    }
 }
 
 fn is_zero(stake: &u64) -> bool {
@@ -539,14 +553,7 @@ impl Trust {
     }
 
     fn set(&self) -> Result<ValidatorSet, GenesisError> {
-        let members = self.validators.iter().map(|validator| {
-            Ok(Member {
-                identity: validator.identity,
-                vote_key: validator.vote_key()?,
-                address: BondAddress::default(),
-                name: BondName::default(),
-            })
-        });
+        let members = self.validators.iter().map(GenesisValidator::member);
         let members = members.collect::<Result<_, GenesisError>>()?;
         Ok(ValidatorSet::of_members(self.epoch, members))
     }

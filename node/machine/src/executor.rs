@@ -389,12 +389,10 @@ impl Executor {
         if notes {
             let registry = registry.unwrap_or_default();
             let mut note = registry.note.as_deref().cloned().unwrap_or_default();
-            let acting = self.acting(header.epoch)?;
-            note.hear(
-                header.epoch,
-                acting.committee()?.leader_in(header.epoch, header.view),
-            );
+            let place = self.committees.leader(header.epoch, header.view);
+            note.hear(header.epoch, place);
             if fixes {
+                let acting = self.acting(header.epoch)?;
                 let next = self.next_set(&acting, &note, &execution.accounts)?;
                 note.next = Some(next.digest());
                 set = Some(next);
@@ -433,13 +431,11 @@ impl Executor {
         )?;
         let state_root = changes.root();
         self.tree.commit(changes);
-        if self.rules.registry().is_some() {
-            self.store.keep_handover(self.rules.epoch_length())?;
-        }
         self.taker.executed(&self.store, &finalized)?;
         self.remember(block.height(), state_root);
         self.fixed.extend(set);
         if self.rules.ends_epoch(header) {
+            self.store.keep_handover(self.rules.epoch_length())?;
             self.closed.push((header.epoch, self.store.bonds()?));
         }
         let executed = ExecutedBlock {

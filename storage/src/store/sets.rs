@@ -182,7 +182,7 @@ impl Store {
         let Some(row) = self.get(META, &key(SET, next))? else {
             return Ok(());
         };
-        if self.get(META, &key(HANDOVER, next))?.is_some() {
+        if self.is_handed_over(next)? {
             return Ok(());
         }
         let Some(state) = self.state_named_by_tip()? else {
@@ -210,7 +210,7 @@ impl Store {
     pub fn forget_coming_sets(&self, acting: Epoch) -> Result<(), StoreError> {
         let mut batch = Batch::default();
         for set in self.sets()? {
-            if set.epoch > acting && self.get(META, &key(HANDOVER, set.epoch))?.is_none() {
+            if set.epoch > acting && !self.is_handed_over(set.epoch)? {
                 batch.delete(META, key(SET, set.epoch));
             }
         }
@@ -225,14 +225,18 @@ impl Store {
     ///
     /// If the database cannot be read or is damaged.
     pub fn certain_sets(&self, acting: Epoch) -> Result<Vec<ValidatorSet>, StoreError> {
-        let mut sets = self.sets()?;
-        let mut proven = Vec::with_capacity(sets.len());
-        for set in sets.drain(..) {
-            let is_certain =
-                set.epoch <= acting || self.get(META, &key(HANDOVER, set.epoch))?.is_some();
-            proven.extend(is_certain.then_some(set));
+        let mut certain = Vec::new();
+        for set in self.sets()? {
+            if set.epoch <= acting || self.is_handed_over(set.epoch)? {
+                certain.push(set);
+            }
         }
-        Ok(proven)
+        Ok(certain)
+    }
+
+    /// Whether a handover proves the set of an epoch.
+    fn is_handed_over(&self, epoch: Epoch) -> Result<bool, StoreError> {
+        Ok(self.get(META, &key(HANDOVER, epoch))?.is_some())
     }
 
     /// Stores handovers that were verified, during state sync.

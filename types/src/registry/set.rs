@@ -4,7 +4,7 @@ use super::{Bond, BondAddress, BondName, NextSet, RegistryRules, VoteKey, next_s
 use crate::{
     Committee, CommitteeError, Epoch, ValidatorIndex,
     codec::{list_size, read_list, read_option, read_version, write_list, write_option},
-    genesis::{Genesis, GenesisError},
+    genesis::{Genesis, GenesisError, GenesisValidator},
     limits::MAX_VALIDATORS,
 };
 use bytes::BufMut;
@@ -131,14 +131,7 @@ impl ValidatorSet {
     ///
     /// If a vote key is not hexadecimal of its length.
     pub fn of_genesis(genesis: &Genesis) -> Result<Self, GenesisError> {
-        let members = genesis.validators.iter().map(|validator| {
-            Ok(Member {
-                identity: validator.identity,
-                vote_key: validator.vote_key()?,
-                address: BondAddress::default(),
-                name: BondName::default(),
-            })
-        });
+        let members = genesis.validators.iter().map(GenesisValidator::member);
         Ok(Self {
             epoch: Epoch(0),
             members: members.collect::<Result<_, GenesisError>>()?,
