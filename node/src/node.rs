@@ -8,10 +8,12 @@ mod ending;
 mod following;
 mod importing;
 mod links;
+mod mesh;
 mod roles;
 mod serving;
 mod sockets;
 mod syncing;
+mod task;
 
 pub(crate) use durable::lock_directory;
 pub(crate) use importing::{Imported, import_snapshot};
@@ -22,13 +24,13 @@ use self::{
     },
     ending::{Failures, explain_full_disk, first_failure, join, watch_the_end},
     following::follow_until_stopped,
-    links::{
-        LateLinks, address_lookup, link_watch, p2p_config, peers_of, wait_for_links, watch_links,
-    },
+    links::{LateLinks, address_lookup, link_watch, peers_of, wait_for_links, watch_links},
+    mesh::KeptLinks,
     roles::{Role, assign, is_outdated},
     serving::Servers,
     sockets::Sockets,
     syncing::{state_sync_is_due, sync_until_whole},
+    task::Task,
 };
 use crate::{
     cli::with_causes,
@@ -44,7 +46,7 @@ use crate::{
     vitals::Vitals,
 };
 use anyhow::Context;
-use commonware_runtime::{Runner as _, Supervisor as _, tokio::Context as Runtime};
+use commonware_runtime::{Runner as _, tokio::Context as Runtime};
 use crossbeam_channel::{Receiver, Sender};
 use prometheus::{Encoder as _, Registry, TextEncoder};
 use quorate_consensus::{Job, Own, ValidateRequest, Worker};
@@ -72,13 +74,10 @@ use std::{
     thread,
     time::{Duration, Instant},
 };
-use tokio::{
-    sync::{
-        Notify,
-        mpsc::{self, unbounded_channel},
-        oneshot, watch,
-    },
-    task::JoinHandle,
+use tokio::sync::{
+    Notify,
+    mpsc::{self, unbounded_channel},
+    oneshot, watch,
 };
 use tracing::{error, info};
 
@@ -174,13 +173,27 @@ impl Node<'_> {
     }
 }
 
+/// Runs a node in a runtime of its own.
+fn run_until_stopped(node: Node<'_>, asked: Asked) -> anyhow::Result<()> {
+    let runtime = commonware_runtime::tokio::Config::new()
+        .with_worker_threads(2)
+        .with_tcp_nodelay(Some(true))
+        .with_catch_panics(false)
+        .with_storage_directory(node.config().data_dir.join("runtime"));
+    let outcome = commonware_runtime::tokio::Runner::new(runtime)
+        .start(|context| Box::pin(run_parts(context, node, asked)));
+    outcome.map_err(explain_full_disk)
+}
+
 /// Takes part or follows, or runs state sync, by turns.
-fn run_until_stopped(node: Node<'_>, mut asked: Asked) -> anyhow::Result<()> {
+async fn run_parts(context: Runtime, node: Node<'_>, mut asked: Asked) -> anyhow::Result<()> {
     let mut syncs = false;
     let (mut follows, mut starts) = (false, true);
-    let outcome = loop {
-        let ended = assign(node, &asked.kept, follows, starts)
-            .and_then(|role| run_once(&role, &asked, syncs));
+    loop {
+        let ended = match assign(node, &asked.kept, follows, starts) {
+            Ok(role) => run_once(&context, &role, &asked, syncs).await,
+            Err(error) => Err(error),
+        };
         (follows, starts) = (false, false);
         let opened = std::mem::take(&mut asked.opened);
         if let Some(store) = Arc::into_inner(opened).and_then(OnceLock::into_inner) {
@@ -202,34 +215,31 @@ fn run_until_stopped(node: Node<'_>, mut asked: Asked) -> anyhow::Result<()> {
                 follows = true;
                 false
             }
-            Ok(Ended::Stopped) => break Ok(()),
-            Err(error) => break Err(error),
+            Ok(Ended::Stopped) => return Ok(()),
+            Err(error) => return Err(error),
         };
-    };
-    outcome.map_err(explain_full_disk)
+    }
 }
 
 /// Takes part, or runs state sync, until that ends.
-fn run_once(role: &Role, asked: &Asked, syncs: bool) -> anyhow::Result<Ended> {
-    let runtime = commonware_runtime::tokio::Config::new()
-        .with_worker_threads(2)
-        .with_tcp_nodelay(Some(true))
-        .with_catch_panics(false)
-        .with_storage_directory(role.config().data_dir.join("runtime"));
-    commonware_runtime::tokio::Runner::new(runtime).start(|context| async move {
-        match (syncs, role) {
-            (true, _) => {
-                let (config, place) = (role.config(), role.place());
-                Box::pin(sync_until_whole(context, config, place, asked)).await
-            }
-            (false, Role::Validator(config, place)) => {
-                Box::pin(serve_until_stopped(context, config, *place, asked)).await
-            }
-            (false, Role::Follower(config, has_seat)) => {
-                Box::pin(follow_until_stopped(context, config, *has_seat, asked)).await
-            }
+async fn run_once(
+    context: &Runtime,
+    role: &Role,
+    asked: &Asked,
+    syncs: bool,
+) -> anyhow::Result<Ended> {
+    match (syncs, role) {
+        (true, _) => {
+            let (config, place) = (role.config(), role.place());
+            Box::pin(sync_until_whole(context, config, place, asked)).await
         }
-    })
+        (false, Role::Validator(config, place)) => {
+            Box::pin(serve_until_stopped(context, config, *place, asked)).await
+        }
+        (false, Role::Follower(config, has_seat)) => {
+            Box::pin(follow_until_stopped(context, config, *has_seat, asked)).await
+        }
+    }
 }
 
 /// Why a part of the run ended.
@@ -271,6 +281,8 @@ struct Asked {
     opened: Arc<OnceLock<Store>>,
     /// The database between two parts of a run.
     kept: KeptStore,
+    /// The links between two parts of a run.
+    mesh: KeptLinks,
     /// Opened by what runs first, and kept.
     sockets: OnceLock<Sockets>,
     started: Instant,
@@ -285,6 +297,7 @@ impl Asked {
             prefers_state: true,
             opened: Arc::default(),
             kept: KeptStore::default(),
+            mesh: KeptLinks::default(),
             sockets: OnceLock::new(),
             started: Instant::now(),
         }
@@ -312,7 +325,7 @@ impl Asked {
 /// Starts all parts in the required order, waits, and stops them in the required order. The
 /// function is long because the order is its purpose.
 async fn serve_until_stopped(
-    context: Runtime,
+    context: &Runtime,
     config: &ValidatorConfig,
     place: ValidatorIndex,
     asked: &Asked,
@@ -361,8 +374,11 @@ async fn serve_until_stopped(
     let (inlet, executor_body) = (machine.inlet, machine.executor);
     let executor_thread = failures.thread("executor", move || executor_body.run())?;
     let inbound: Arc<Inbound> = Arc::new(move |from, lane, bytes| inlet.receive(from, lane, bytes));
-    let (context, p2p) = (context.child("p2p"), p2p_config(&config.node));
-    let (links, network) = quorate_p2p::start(context, p2p, inbound, &registry).await?;
+    let mut mesh = asked
+        .mesh
+        .join(context, &config.node, false, inbound)
+        .await?;
+    let links = mesh.links.clone();
     late_links.set(&links);
     start_crypto(&failures, config, machine.jobs, &to_replica, &metrics)?;
     let (validator, proposals) = (machine.validator, machine.proposals);
@@ -388,9 +404,9 @@ async fn serve_until_stopped(
         }
         Ok(())
     })?;
-    let forwarding = tokio::spawn(machine.forwarder.run());
+    let forwarding = Task::spawn(machine.forwarder.run());
     let committees = config.node.committees.clone();
-    let watching = tokio::spawn(watch_links(links.clone(), committees, machine.conduct));
+    let watching = Task::spawn(watch_links(links.clone(), committees, machine.conduct));
 
     let background = Background::start(&config.node, &handles, &links, asked.log_level.clone())?;
     let commands = background.commands();
@@ -403,8 +419,9 @@ async fn serve_until_stopped(
     let most = most.filter(|_| asked.prefers_state);
     let far_behind = state_sync_is_due(live.clone(), links.clone(), most);
     let outdated = is_outdated(live.clone(), links.clone());
-    let state = rpc_state(&config.node, handles, &links, registry, asked.started);
-    let control = tokio::spawn(control.serve(
+    let registries = [registry, mesh.registry.clone()];
+    let state = rpc_state(&config.node, handles, &links, registries, asked.started);
+    let control = Task::spawn(control.serve(
         state.clone(),
         live,
         Some(to_replica.clone()),
@@ -422,7 +439,7 @@ async fn serve_until_stopped(
         () = far_behind => Ok(Ended::FarBehind),
         Ok(()) = validators_change => Ok(Ended::ValidatorsChange),
         () = outdated => Ok(Ended::Outdated),
-        error = network => Err(anyhow::Error::from(error).context("network")),
+        error = mesh.ended() => Err(error),
         ended = control => Err(anyhow::anyhow!("the control socket ended: {ended:?}")),
         ended = forwarding => Err(anyhow::anyhow!("forwarding ended: {ended:?}")),
         ended = watching => Err(anyhow::anyhow!("watching the links ended: {ended:?}")),
@@ -440,7 +457,7 @@ async fn serve_until_stopped(
         ),
         Err(error) => error!("stopping: {}", with_causes(error)),
     }
-    background.end();
+    drop(background);
     if !matches!(&outcome, Ok(ended) if ended.goes_on()) {
         watch_the_end();
     }
@@ -449,6 +466,7 @@ async fn serve_until_stopped(
     executor.stop();
     join(vec![replica, executor_thread]).await;
     servers.end().await;
+    asked.mesh.keep(mesh);
     outcome
 }
 
@@ -469,7 +487,7 @@ fn rpc_state(
     config: &NodeConfig,
     handles: Handles,
     links: &Links,
-    registry: Registry,
+    registries: [Registry; 2],
     started: Instant,
 ) -> RpcState {
     let clients = rpc::clients(&config.rpc);
@@ -502,13 +520,13 @@ fn rpc_state(
         address: address_lookup(links),
         peers: peers_of(links),
         node_metrics: handles.metrics,
-        metrics: metrics_text(registry, vitals),
+        metrics: metrics_text(registries, vitals),
     })
 }
 
 /// Tasks that only observe: the end of one does not stop the node.
 struct Background {
-    tasks: Vec<JoinHandle<()>>,
+    _tasks: [Task<()>; 3],
     reloads: Reloads,
     /// Notified when an operator orders a stop.
     stop: Arc<Notify>,
@@ -537,10 +555,10 @@ impl Background {
         };
         let sync_log = sync_log::watch(told, peers_of(links));
         Ok(Self {
-            tasks: vec![
-                tokio::spawn(reloading),
-                tokio::spawn(space),
-                tokio::spawn(sync_log),
+            _tasks: [
+                Task::spawn(reloading),
+                Task::spawn(space),
+                Task::spawn(sync_log),
             ],
             reloads,
             stop: Arc::default(),
@@ -553,10 +571,6 @@ impl Background {
             reloads: self.reloads.clone(),
             stop: self.stop.clone(),
         }
-    }
-
-    fn end(&self) {
-        self.tasks.iter().for_each(JoinHandle::abort);
     }
 }
 
@@ -682,15 +696,23 @@ fn start_verifying(failures: &Failures, clock: Arc<dyn Clock>) -> anyhow::Result
 }
 
 /// Returns a function that renders the text of `/metrics`.
-fn metrics_text(registry: Registry, vitals: Vitals) -> Box<dyn Fn() -> String + Send + Sync> {
+fn metrics_text(
+    registries: [Registry; 2],
+    vitals: Vitals,
+) -> Box<dyn Fn() -> String + Send + Sync> {
     Box::new(move || {
         vitals.renew();
-        let mut text = Vec::new();
-        if let Err(error) = TextEncoder::new().encode(&registry.gather(), &mut text) {
-            error!(%error, "metrics cannot be encoded");
-        }
-        String::from_utf8(text).unwrap_or_default()
+        encoded(&registries)
     })
+}
+
+fn encoded(registries: &[Registry]) -> String {
+    let families: Vec<_> = registries.iter().flat_map(Registry::gather).collect();
+    let mut text = Vec::new();
+    if let Err(error) = TextEncoder::new().encode(&families, &mut text) {
+        error!(%error, "metrics cannot be encoded");
+    }
+    String::from_utf8(text).unwrap_or_default()
 }
 
 /// Watches for a signal to stop on a thread of its own.

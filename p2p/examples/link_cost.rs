@@ -186,6 +186,7 @@ fn config(identity: SecretKey, peers: Vec<(Identity, SocketAddr)>) -> Config {
             .map(|(identity, address)| (identity, address.into()))
             .collect(),
         followers: Vec::new(),
+        room: 0,
         lookup: quorate_p2p::system_lookup(),
         timing: Timing::Local,
         max_frame_bytes: DEFAULT_FRAME_BYTES,

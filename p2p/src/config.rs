@@ -38,6 +38,8 @@ pub struct Config {
     /// Nodes that follow this one without a vote, with their addresses. They are linked like `peers`,
     /// and get nothing that is sent to all.
     pub followers: Vec<(Identity, PeerAddress)>,
+    /// How many more peers may come later ([`Links::set_peers`](crate::Links::set_peers)).
+    pub room: usize,
     /// Resolves the host names in `peers`.
     pub lookup: Arc<Lookup>,
     /// How eagerly to dial and how soon to give up.
@@ -116,52 +118,60 @@ impl Config {
         u32::try_from(self.max_frame_bytes + HEADER_BYTES).expect("checked by known_peers")
     }
 
-    /// Checks the limits and returns the peers, without this node, sorted by identity.
+    /// Checks the limits and returns the peers.
     pub(crate) fn known_peers(&self) -> Result<Vec<KnownPeer>, Error> {
         if self.max_frame_bytes == 0 || self.max_frame_bytes > MAX_FRAME_BYTES {
             return Err(Error::FrameLimit {
                 bytes: self.max_frame_bytes,
             });
         }
-        let local = self.identity.identity();
-        let mut addresses = BTreeMap::new();
-        let peers = self.peers.iter().map(|peer| (peer, false));
-        let followers = self.followers.iter().map(|peer| (peer, true));
-        for ((identity, address), is_follower) in peers.chain(followers) {
-            if *identity == local {
-                continue;
-            }
-            let listed = (address.clone(), is_follower);
-            if let Some(first) = addresses.insert(*identity, listed.clone())
-                && first != listed
-            {
-                return Err(Error::PeerTwice {
-                    identity: *identity,
-                    first: first.0,
-                    second: listed.0,
-                });
-            }
+        known_peers(&self.identity.identity(), &self.peers, &self.followers)
+    }
+}
+
+/// Checks lists of peers, and returns all but this node, sorted by identity.
+pub(crate) fn known_peers(
+    own: &Identity,
+    peers: &[(Identity, PeerAddress)],
+    followers: &[(Identity, PeerAddress)],
+) -> Result<Vec<KnownPeer>, Error> {
+    let mut addresses = BTreeMap::new();
+    let peers = peers.iter().map(|peer| (peer, false));
+    let followers = followers.iter().map(|peer| (peer, true));
+    for ((identity, address), is_follower) in peers.chain(followers) {
+        if identity == own {
+            continue;
         }
-        if addresses.len() + 1 > MAX_VALIDATORS {
-            return Err(Error::TooManyValidators {
-                count: addresses.len() + 1,
+        let listed = (address.clone(), is_follower);
+        if let Some(first) = addresses.insert(*identity, listed.clone())
+            && first != listed
+        {
+            return Err(Error::PeerTwice {
+                identity: *identity,
+                first: first.0,
+                second: listed.0,
             });
         }
-        addresses
-            .into_iter()
-            .map(|(identity, (address, is_follower))| {
-                let key = identity
-                    .to_public_key()
-                    .ok_or(Error::InvalidPeer { identity })?;
-                Ok(KnownPeer {
-                    identity,
-                    key,
-                    address,
-                    is_follower,
-                })
-            })
-            .collect()
     }
+    if addresses.len() + 1 > MAX_VALIDATORS {
+        return Err(Error::TooManyValidators {
+            count: addresses.len() + 1,
+        });
+    }
+    addresses
+        .into_iter()
+        .map(|(identity, (address, is_follower))| {
+            let key = identity
+                .to_public_key()
+                .ok_or(Error::InvalidPeer { identity })?;
+            Ok(KnownPeer {
+                identity,
+                key,
+                address,
+                is_follower,
+            })
+        })
+        .collect()
 }
 
 #[cfg(test)]
@@ -180,6 +190,7 @@ mod tests {
             frame_tag: [7; 8],
             peers,
             followers: Vec::new(),
+            room: 0,
             lookup: crate::dialer::system_lookup(),
             timing: Timing::Local,
             max_frame_bytes: DEFAULT_FRAME_BYTES,

@@ -22,14 +22,14 @@
 //! eleven seconds and more. A peer that can be reached from one side only is dialled after four
 //! seconds.
 
-use crate::{address::PeerAddress, peers::PeerTable};
+use crate::{address::PeerAddress, config::KnownPeer, peers::PeerTable};
 use commonware_cryptography::ed25519::PublicKey;
 use commonware_p2p::{Address, AddressableManager as _, Ingress, authenticated::lookup::Oracle};
 use commonware_utils::{Hostname, ordered::Map};
 use parking_lot::Mutex;
 use quorate_crypto::Identity;
 use std::{
-    collections::BTreeMap,
+    collections::{BTreeMap, BTreeSet},
     io,
     net::{IpAddr, Ipv4Addr, SocketAddr, ToSocketAddrs as _},
     sync::Arc,
@@ -94,8 +94,13 @@ impl Turn {
 /// Each peer's address, as configured and as resolved.
 pub(crate) type AddressTable = Mutex<BTreeMap<Identity, (PeerAddress, Option<SocketAddr>)>>;
 
-/// New addresses of peers, by index in the peer table.
-pub(crate) type AddressChanges = Vec<(usize, PeerAddress)>;
+/// What changes, by places in the peer table.
+pub(crate) enum Change {
+    /// These peers are elsewhere.
+    Addresses(Vec<(usize, PeerAddress)>),
+    /// These are all peers.
+    Peers(Vec<(usize, KnownPeer)>),
+}
 
 /// The result of resolving a name.
 struct Found {
@@ -122,6 +127,8 @@ struct Target {
     look_at: Instant,
     /// Whether the failure to resolve its name has been logged.
     lost: bool,
+    /// It is no peer any more.
+    is_gone: bool,
 }
 
 impl Target {
@@ -140,6 +147,7 @@ impl Target {
             looking: false,
             look_at: now,
             lost: false,
+            is_gone: false,
         }
     }
 
@@ -239,11 +247,15 @@ impl Target {
 pub(crate) struct Dialer {
     /// In the order of the peer table.
     targets: Vec<Target>,
+    /// Whose identity is below this one's dial it; `None` if all dial.
+    below: Option<Identity>,
+    /// The number of the library's present set of peers.
+    set: u64,
     table: Arc<PeerTable>,
     oracle: Oracle<PublicKey>,
     lookup: Arc<Lookup>,
     known_addresses: Arc<AddressTable>,
-    moves: UnboundedReceiver<AddressChanges>,
+    changes: UnboundedReceiver<Change>,
     finds: (UnboundedSender<Found>, UnboundedReceiver<Found>),
 }
 
@@ -264,35 +276,55 @@ fn library_address(at: Option<SocketAddr>, port: u16, dial: bool) -> Address {
 }
 
 impl Dialer {
-    /// `peers` are those of the table, in its order; the flag tells whether the peer should dial
-    /// this node.
+    /// With `take_turns`, the one of two nodes with the lower identity dials.
     pub(crate) fn new(
-        peers: Vec<(Identity, PublicKey, PeerAddress, bool)>,
+        (own, take_turns): (Identity, bool),
         table: Arc<PeerTable>,
         oracle: Oracle<PublicKey>,
         lookup: Arc<Lookup>,
-        moves: UnboundedReceiver<AddressChanges>,
+        changes: UnboundedReceiver<Change>,
     ) -> Self {
-        let targets: Vec<Target> = peers
-            .into_iter()
-            .map(|(identity, key, address, waits)| Target::new(identity, key, address, waits))
-            .collect();
-        let dialer = Self {
-            targets,
+        Self {
+            targets: Vec::new(),
+            below: take_turns.then_some(own),
+            set: 0,
             table,
             oracle,
             lookup,
             known_addresses: Arc::default(),
-            moves,
+            changes,
             finds: unbounded_channel(),
-        };
-        dialer.note_addresses();
-        dialer
+        }
     }
 
-    /// The addresses to give to the library at startup.
-    pub(crate) fn addresses(&self) -> Map<PublicKey, Address> {
-        let targets = self.targets.iter();
+    /// Makes these all peers. The links to those that stay are kept.
+    pub(crate) fn set_peers(&mut self, mut peers: Vec<(usize, KnownPeer)>) {
+        peers.sort_by_key(|(place, _)| *place);
+        let mut absent: BTreeSet<usize> = (0..self.targets.len()).collect();
+        let mut moves = Vec::new();
+        for (place, peer) in peers {
+            absent.remove(&place);
+            let waits = self.below.is_some_and(|own| peer.identity < own);
+            let new = || Target::new(peer.identity, peer.key.clone(), peer.address.clone(), waits);
+            match self.targets.get_mut(place) {
+                Some(target) if target.is_gone => *target = new(),
+                Some(target) if target.configured == peer.address => {}
+                Some(_) => moves.push((place, peer.address)),
+                None => self.targets.push(new()),
+            }
+        }
+        for place in absent {
+            self.targets[place].is_gone = true;
+        }
+        // A closed mailbox is noticed when the network's task ends.
+        let _ = self.oracle.track(self.set, self.addresses());
+        self.set += 1;
+        self.move_to(moves);
+        self.note_addresses();
+    }
+
+    fn addresses(&self) -> Map<PublicKey, Address> {
+        let targets = self.targets.iter().filter(|target| !target.is_gone);
         Map::from_iter_dedup(targets.map(|target| (target.key.clone(), target.told.clone())))
     }
 
@@ -302,10 +334,10 @@ impl Dialer {
     }
 
     fn note_addresses(&self) {
-        let mut noted = self.known_addresses.lock();
-        for target in &self.targets {
-            noted.insert(target.identity, (target.configured.clone(), target.at));
-        }
+        let present = self.targets.iter().filter(|target| !target.is_gone);
+        *self.known_addresses.lock() = present
+            .map(|target| (target.identity, (target.configured.clone(), target.at)))
+            .collect();
     }
 
     /// Runs forever.
@@ -315,7 +347,10 @@ impl Dialer {
         loop {
             tokio::select! {
                 _ = ticks.tick() => {}
-                Some(moves) = self.moves.recv() => self.move_to(moves),
+                Some(change) = self.changes.recv() => match change {
+                    Change::Addresses(moves) => self.move_to(moves),
+                    Change::Peers(peers) => self.set_peers(peers),
+                },
                 Some(found) = self.finds.1.recv() => {
                     if let Some(target) = self.targets.get_mut(found.place) {
                         target.found(found, rand::random_range(0..MAX_FOUND), Instant::now());
@@ -326,7 +361,7 @@ impl Dialer {
         }
     }
 
-    fn move_to(&mut self, moves: AddressChanges) {
+    fn move_to(&mut self, moves: Vec<(usize, PeerAddress)>) {
         for (place, address) in moves {
             let Some(target) = self.targets.get_mut(place) else {
                 continue;
@@ -345,7 +380,8 @@ impl Dialer {
     fn look(&mut self) {
         let now = Instant::now();
         let mut changed = Vec::new();
-        for (place, target) in self.targets.iter_mut().enumerate() {
+        let targets = self.targets.iter_mut().enumerate();
+        for (place, target) in targets.filter(|(_, target)| !target.is_gone) {
             let linked = self.table.is_linked(place);
             if let Some(host) = target.next_lookup(linked, now) {
                 let (lookup, finds) = (self.lookup.clone(), self.finds.0.clone());

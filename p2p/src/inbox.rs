@@ -55,7 +55,7 @@ pub(crate) struct Inbox {
 impl Inbox {
     pub(crate) fn new(table: Arc<PeerTable>, metrics: Arc<Metrics>) -> Self {
         Self {
-            waiting: Mutex::new(FairQueue::new(table.len(), LIMITS)),
+            waiting: Mutex::new(FairQueue::new(table.capacity(), LIMITS)),
             more: Notify::new(),
             table,
             metrics,

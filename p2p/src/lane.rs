@@ -24,7 +24,7 @@
 //! 48 MiB in total wait for the node, separately for the urgent lanes and for the others.
 
 use commonware_runtime::Quota;
-use quorate_lanes::{Bucket, LANES, Lane};
+use quorate_lanes::{LANES, Lane};
 use std::num::NonZeroU32;
 
 /// The channel of the pings that measure latency. It is not a [`Lane`], so no other traffic can use
@@ -37,7 +37,7 @@ const PULSE_BURST: NonZeroU32 = nonzero(8);
 
 /// Number of peer sets for which the library keeps links: this epoch's and the previous or next
 /// one.
-pub(crate) const TRACKED_PEER_SETS: usize = 2;
+pub(crate) const TRACKED_PEER_SETS: usize = 1;
 
 /// Slots in each of a connection's two send queues, and in the mailboxes of the library's actors.
 /// The frame limits of the lanes that share a queue add up to less, so the queue itself, where the
@@ -66,7 +66,7 @@ const READ_PEER: [u64; 2] = [4 << 20, 16 << 20];
 const READ_FETCHING: u64 = 1_250_000_000;
 
 /// Bytes that one peer may send in a burst: eight frames of maximum size.
-const READ_BURST: u64 = 32 << 20;
+pub(crate) const READ_BURST: u64 = 32 << 20;
 
 const TRANSACTIONS_FRAME_BYTES: usize = 1 << 20;
 const CONTROL_FRAME_BYTES: usize = 64 << 10;
@@ -146,14 +146,13 @@ const fn queue_frames(lane: Lane) -> usize {
     }
 }
 
-/// The inbound byte budget of one of `peers` peers.
-pub(crate) fn inbound_budget(peers: usize, is_fetching: bool) -> Bucket {
+/// How many bytes a second are read from one of `peers` peers, with bursts of [`READ_BURST`].
+pub(crate) fn inbound_rate(peers: usize, is_fetching: bool) -> u64 {
     let share = READ_ALL_PEERS / (peers.max(1) as u64);
-    let per_second = match is_fetching {
+    match is_fetching {
         true => READ_FETCHING,
         false => share.clamp(READ_PEER[0], READ_PEER[1]),
-    };
-    Bucket::new(per_second, READ_BURST)
+    }
 }
 
 pub(crate) const fn pulse_quota() -> Quota {

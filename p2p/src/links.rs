@@ -2,7 +2,8 @@
 
 use crate::{
     address::PeerAddress,
-    dialer::{AddressChanges, AddressTable},
+    config::{Error, known_peers},
+    dialer::{AddressTable, Change},
     metrics::Unsent,
     outbound::Outbound,
     peers::{LinkWatch, PeerTable},
@@ -10,6 +11,7 @@ use crate::{
 use bytes::Bytes;
 use commonware_cryptography::ed25519::PublicKey;
 use commonware_p2p::{Blocker as _, authenticated::lookup::Oracle};
+use parking_lot::Mutex;
 use quorate_crypto::Identity;
 use quorate_lanes::{Lane, PeerStatus, To};
 use std::{net::SocketAddr, sync::Arc};
@@ -23,21 +25,25 @@ use tokio::sync::mpsc::UnboundedSender;
 pub struct Links {
     outbound: Arc<Outbound>,
     oracle: Oracle<PublicKey>,
-    address_changes: UnboundedSender<AddressChanges>,
+    own: Identity,
+    /// Locked, so that changes arrive in the order in which they are made.
+    changes: Arc<Mutex<UnboundedSender<Change>>>,
     known_addresses: Arc<AddressTable>,
 }
 
 impl Links {
-    pub(crate) const fn new(
+    pub(crate) fn new(
         outbound: Arc<Outbound>,
         oracle: Oracle<PublicKey>,
-        address_changes: UnboundedSender<AddressChanges>,
+        own: Identity,
+        changes: UnboundedSender<Change>,
         known_addresses: Arc<AddressTable>,
     ) -> Self {
         Self {
             outbound,
             oracle,
-            address_changes,
+            own,
+            changes: Arc::new(Mutex::new(changes)),
             known_addresses,
         }
     }
@@ -65,8 +71,8 @@ impl Links {
 
     fn send_to_all(&self, followers: bool, lane: Lane, frame: &Bytes) {
         let table = self.outbound.table();
-        for place in 0..table.len() {
-            if table.peer(place).is_follower == followers {
+        for place in table.places() {
+            if table.peer(place).is_follower() == followers {
                 self.outbound.send(place, lane, frame);
             }
         }
@@ -99,13 +105,15 @@ impl Links {
     /// The number of connected peers, followers aside.
     pub fn connected(&self) -> usize {
         let table = self.outbound.table();
-        (0..table.len())
-            .filter(|place| !table.peer(*place).is_follower && table.status(*place).connected)
-            .count()
+        let linked = table
+            .places()
+            .into_iter()
+            .filter(|place| !table.peer(*place).is_follower() && table.status(*place).connected);
+        linked.count()
     }
 
     /// Calls `watch` with the present state of every link, and again whenever a link comes up or
-    /// goes down. Only the first call has an effect.
+    /// goes down, instead of the function before.
     pub fn watch(&self, watch: Box<LinkWatch>) {
         self.outbound.table().watch(watch);
     }
@@ -120,12 +128,35 @@ impl Links {
     /// a peer whose IP address has changed is cut. Identities that are not peers are ignored.
     pub fn set_addresses(&self, addresses: &[(Identity, PeerAddress)]) {
         let table = self.outbound.table();
-        let changes: AddressChanges = addresses
+        let changes = addresses
             .iter()
             .filter_map(|(identity, address)| Some((table.find(identity)?, address.clone())))
             .collect();
         // A closed channel means that the network is stopping.
-        let _ = self.address_changes.send(changes);
+        let _ = self.changes.lock().send(Change::Addresses(changes));
+    }
+
+    /// Makes these the peers and followers. The links to those that stay are kept, unless their IP address
+    /// is another one. Returns whether there is room for them ([`Config::room`](crate::Config::room)); if
+    /// not, nothing is changed.
+    ///
+    /// # Errors
+    ///
+    /// If the lists are inconsistent or too long.
+    pub fn set_peers(
+        &self,
+        peers: &[(Identity, PeerAddress)],
+        followers: &[(Identity, PeerAddress)],
+        is_fetching: bool,
+    ) -> Result<bool, Error> {
+        let known = known_peers(&self.own, peers, followers)?;
+        let changes = self.changes.lock();
+        let Some(places) = self.outbound.table().set(&known, is_fetching) else {
+            return Ok(false);
+        };
+        // A closed channel means that the network is stopping.
+        let _ = changes.send(Change::Peers(places.into_iter().zip(known).collect()));
+        Ok(true)
     }
 
     /// Cuts the link to a peer and refuses it for 60 s from now; calling again restarts the 60 s.

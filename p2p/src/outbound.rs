@@ -46,7 +46,7 @@ pub(crate) struct Outbound {
     senders: [Sender<PublicKey, Wire>; LANES],
     header: IoBuf,
     max_frame_bytes: usize,
-    /// Indexed by the peer's index in the table.
+    /// Indexed by the peer's place in the table.
     queues: Vec<PeerQueues>,
 }
 
@@ -94,7 +94,7 @@ impl Outbound {
         header: IoBuf,
         max_frame_bytes: usize,
     ) -> Self {
-        let peers = table.len();
+        let peers = table.capacity();
         let queues = (0..peers)
             .map(|_| PeerQueues {
                 rooms: Lane::by_index().map(|lane| Room::new(lane, peers, max_frame_bytes)),

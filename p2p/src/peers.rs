@@ -11,13 +11,13 @@
 
 use crate::{config::KnownPeer, lane, metrics::Metrics};
 use commonware_cryptography::ed25519::PublicKey;
-use parking_lot::Mutex;
+use parking_lot::{Mutex, RwLock};
 use quorate_crypto::Identity;
 use quorate_lanes::{Bucket, PeerStatus};
 use std::{
-    collections::VecDeque,
+    collections::{BTreeMap, VecDeque},
     sync::{
-        Arc, OnceLock,
+        Arc,
         atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::Relaxed},
     },
     time::{Duration, Instant},
@@ -43,18 +43,30 @@ const PINGS_IN_FLIGHT: usize = 8;
 /// when the last one ends. Runs on the runtime's tasks and must not block.
 pub type LinkWatch = dyn Fn(Identity, bool) + Send + Sync;
 
-/// All peers, sorted by identity. The set is fixed at startup.
+/// All peers that there have been since the network was started.
+///
+/// A peer keeps its place for good, whether it is still a peer or not: frames that wait know their peer by
+/// its place alone.
 pub(crate) struct PeerTable {
     start: Instant,
-    peers: Vec<Peer>,
+    known: RwLock<Known>,
+    capacity: usize,
     metrics: Arc<Metrics>,
-    watch: OnceLock<Box<LinkWatch>>,
+    watch: RwLock<Option<Box<LinkWatch>>>,
+}
+
+#[derive(Default)]
+struct Known {
+    peers: Vec<Arc<Peer>>,
+    places: BTreeMap<Identity, usize>,
 }
 
 /// One peer. The atomics are read for each frame; `pulse` changes only a few times a second.
 pub(crate) struct Peer {
     pub(crate) identity: Identity,
-    pub(crate) is_follower: bool,
+    is_follower: AtomicBool,
+    /// It is no peer any more.
+    is_gone: AtomicBool,
     pub(crate) key: PublicKey,
     /// Number of authenticated connections. Briefly two when both sides dial; the library then
     /// keeps one.
@@ -103,103 +115,134 @@ const CLOCKS: usize = 8;
 const CLOCK_LASTS: Duration = Duration::from_secs(15);
 
 impl PeerTable {
-    /// `peers` must be sorted by identity.
-    pub(crate) fn new(peers: Vec<KnownPeer>, is_fetching: bool, metrics: Arc<Metrics>) -> Self {
-        let known = peers.iter().filter(|peer| !peer.is_follower).count();
-        metrics.known_peers.set(known as i64);
-        let budget = lane::inbound_budget(peers.len(), is_fetching);
-        let peers = peers
-            .into_iter()
-            .map(|known| Peer {
-                identity: known.identity,
-                is_follower: known.is_follower,
-                key: known.key,
-                links: AtomicU32::new(0),
-                heard_ms: AtomicU64::new(0),
-                blocked_until_ms: AtomicU64::new(0),
-                oversized: AtomicU64::new(0),
-                refusals: AtomicU32::new(0),
-                asked_again: Mutex::default(),
-                clock_failed_ms: AtomicU64::new(0),
-                clock_refused: AtomicBool::new(false),
-                budget: Mutex::new(budget),
-                pulse: Mutex::default(),
-            })
-            .collect();
+    /// A table with room for `capacity` peers.
+    pub(crate) fn new(capacity: usize, metrics: Arc<Metrics>) -> Self {
         Self {
             start: Instant::now(),
-            peers,
+            known: RwLock::default(),
+            capacity,
             metrics,
-            watch: OnceLock::new(),
+            watch: RwLock::default(),
         }
+    }
+
+    /// Makes these the peers. Returns their places, or `None`, and changes nothing, if there is no room for
+    /// them.
+    pub(crate) fn set(&self, peers: &[KnownPeer], is_fetching: bool) -> Option<Vec<usize>> {
+        let mut known = self.known.write();
+        let is_new = |peer: &&KnownPeer| !known.places.contains_key(&peer.identity);
+        if known.peers.len() + peers.iter().filter(is_new).count() > self.capacity {
+            return None;
+        }
+        let rate = lane::inbound_rate(peers.len(), is_fetching);
+        let now_us = self.now_us();
+        known.peers.iter().for_each(|peer| {
+            peer.is_gone.store(true, Relaxed);
+        });
+        let mut places = Vec::with_capacity(peers.len());
+        for told in peers {
+            let place = match known.places.get(&told.identity) {
+                Some(place) => *place,
+                None => {
+                    let place = known.peers.len();
+                    known.peers.push(Arc::new(Peer::new(told, rate)));
+                    known.places.insert(told.identity, place);
+                    place
+                }
+            };
+            places.push(place);
+            let peer = &known.peers[place];
+            peer.is_follower.store(told.is_follower, Relaxed);
+            peer.is_gone.store(false, Relaxed);
+            peer.budget.lock().set_rate(now_us, rate, lane::READ_BURST);
+        }
+        let validators = peers.iter().filter(|peer| !peer.is_follower).count();
+        self.metrics.known_peers.set(validators as i64);
+        Some(places)
     }
 
     /// Calls `watch` with the present state of every link, and again whenever a link comes up or
-    /// goes down. Only the first call has an effect.
+    /// goes down, instead of the function before.
     pub(crate) fn watch(&self, watch: Box<LinkWatch>) {
+        let peers = self.known.read().peers.clone();
         // All pulses are locked so that no link can change meanwhile; otherwise the callback could
         // see an older state last.
-        let pulses: Vec<_> = self.peers.iter().map(|peer| peer.pulse.lock()).collect();
-        if self.watch.set(watch).is_ok() {
-            (0..self.len()).for_each(|place| self.tell(place, self.is_linked(place)));
-        }
+        let pulses: Vec<_> = peers.iter().map(|peer| peer.pulse.lock()).collect();
+        *self.watch.write() = Some(watch);
+        peers
+            .iter()
+            .for_each(|peer| self.tell(peer, peer.is_linked()));
         drop(pulses);
     }
 
-    fn tell(&self, place: usize, up: bool) {
-        if let Some(watch) = self.watch.get() {
-            watch(self.peers[place].identity, up);
+    fn tell(&self, peer: &Peer, up: bool) {
+        if let Some(watch) = &*self.watch.read()
+            && !peer.is_gone()
+        {
+            watch(peer.identity, up);
         }
     }
 
-    /// Index of a peer in the table.
+    /// The place of a peer in the table.
     pub(crate) fn find(&self, identity: &Identity) -> Option<usize> {
-        self.peers
-            .binary_search_by(|peer| peer.identity.cmp(identity))
-            .ok()
+        let known = self.known.read();
+        let place = *known.places.get(identity)?;
+        (!known.peers[place].is_gone()).then_some(place)
     }
 
-    /// The peer at an index returned by [`Self::find`] or below [`Self::len`].
-    pub(crate) fn peer(&self, place: usize) -> &Peer {
-        &self.peers[place]
+    /// The peer at a place returned by [`Self::find`] or [`Self::places`].
+    pub(crate) fn peer(&self, place: usize) -> Arc<Peer> {
+        self.known.read().peers[place].clone()
     }
 
-    pub(crate) fn len(&self) -> usize {
-        self.peers.len()
+    /// The places of all peers, in the order in which they became peers.
+    pub(crate) fn places(&self) -> Vec<usize> {
+        let known = self.known.read();
+        let present = |place: &usize| !known.peers[*place].is_gone();
+        (0..known.peers.len()).filter(present).collect()
+    }
+
+    /// The number of places, taken or not.
+    pub(crate) fn capacity(&self) -> usize {
+        self.capacity
     }
 
     fn now_ms(&self) -> u64 {
         u64::try_from(self.start.elapsed().as_millis()).unwrap_or(u64::MAX)
     }
 
+    fn now_us(&self) -> u64 {
+        u64::try_from(self.start.elapsed().as_micros()).unwrap_or(u64::MAX)
+    }
+
     /// Whether at least one authenticated connection exists.
     pub(crate) fn is_linked(&self, place: usize) -> bool {
-        self.peers[place].links.load(Relaxed) > 0
+        self.peer(place).is_linked()
     }
 
     /// Blocks a peer for [`BLOCK`] from now.
     pub(crate) fn block(&self, place: usize) {
         let until = self.now_ms() + BLOCK.as_millis() as u64;
-        self.peers[place].blocked_until_ms.store(until, Relaxed);
+        self.peer(place).blocked_until_ms.store(until, Relaxed);
     }
 
     /// Lifts a block.
     pub(crate) fn unblock(&self, place: usize) {
-        self.peers[place].blocked_until_ms.store(0, Relaxed);
+        self.peer(place).blocked_until_ms.store(0, Relaxed);
     }
 
     pub(crate) fn is_blocked(&self, place: usize) -> bool {
-        let until = self.peers[place].blocked_until_ms.load(Relaxed);
+        let until = self.peer(place).blocked_until_ms.load(Relaxed);
         until != 0 && until > self.now_ms()
     }
 
     /// Counts a frame that was larger than its lane allows.
     pub(crate) fn oversized(&self, place: usize) {
-        self.peers[place].oversized.fetch_add(1, Relaxed);
+        self.peer(place).oversized.fetch_add(1, Relaxed);
     }
 
     pub(crate) fn status(&self, place: usize) -> PeerStatus {
-        let peer = &self.peers[place];
+        let peer = self.peer(place);
         let silent_ms = self.now_ms().saturating_sub(peer.heard_ms.load(Relaxed));
         let heard = u128::from(silent_ms) < SILENCE.as_millis();
         let blocked = self.is_blocked(place);
@@ -224,18 +267,19 @@ impl PeerTable {
 
     /// Records that a peer accepted a connection and then aborted the handshake.
     pub(crate) fn refused_by(&self, place: usize) {
-        self.peers[place].refusals.fetch_add(1, Relaxed);
+        self.peer(place).refusals.fetch_add(1, Relaxed);
     }
 
     /// Records that someone asked for another link in the name of a peer that already has one.
     /// Attempts answered while the present link is dying unnoticed do not count: [`PeerStatus`]
     /// checks whether the peer still answers.
     pub(crate) fn asked_again(&self, place: usize) {
-        if !self.is_linked(place) {
+        let peer = self.peer(place);
+        if !peer.is_linked() {
             return;
         }
         let now = Instant::now();
-        let mut asked = self.peers[place].asked_again.lock();
+        let mut asked = peer.asked_again.lock();
         let first = match *asked {
             Some((first, last)) if now.duration_since(last) < ASKS_AGAIN => first,
             _ => now,
@@ -245,7 +289,7 @@ impl PeerTable {
 
     /// Records that a handshake with a peer failed because of clock differences.
     pub(crate) fn clock_refused(&self, place: usize) {
-        let peer = &self.peers[place];
+        let peer = self.peer(place);
         let now = self.now_ms().max(1);
         let first = peer
             .clock_failed_ms
@@ -263,7 +307,8 @@ impl PeerTable {
 
     /// Takes a peer's clock reading, in milliseconds since 1970. It follows an answer to a ping.
     pub(crate) fn told_time(&self, place: usize, peer_ms: u64, now_ms: u64) {
-        let mut pulse = self.peers[place].pulse.lock();
+        let peer = self.peer(place);
+        let mut pulse = peer.pulse.lock();
         let Some(trip) = pulse.newest_trip else {
             return;
         };
@@ -278,7 +323,12 @@ impl PeerTable {
     }
 
     pub(crate) fn statuses(&self) -> Vec<PeerStatus> {
-        (0..self.len()).map(|place| self.status(place)).collect()
+        let mut statuses: Vec<_> = { self.places() }
+            .into_iter()
+            .map(|place| self.status(place))
+            .collect();
+        statuses.sort_by_key(|peer| peer.identity);
+        statuses
     }
 
     /// Returns the nonce of the ping to send if one is due: at every call until the peer has
@@ -287,7 +337,8 @@ impl PeerTable {
         if !self.is_linked(place) || self.is_blocked(place) {
             return None;
         }
-        let mut pulse = self.peers[place].pulse.lock();
+        let peer = self.peer(place);
+        let mut pulse = peer.pulse.lock();
         let now = Instant::now();
         let recent = |last: Instant| now.duration_since(last) < confirmed;
         if pulse.answered_since.is_some() && pulse.last_ping.is_some_and(recent) {
@@ -303,7 +354,8 @@ impl PeerTable {
     /// Handles the answer to a ping. An answer with an unknown nonce is ignored, so a peer can
     /// pretend to be farther away than it is, never nearer.
     pub(crate) fn pong(&self, place: usize, nonce: u64) {
-        let mut pulse = self.peers[place].pulse.lock();
+        let peer = self.peer(place);
+        let mut pulse = peer.pulse.lock();
         let awaited = pulse
             .in_flight
             .iter_mut()
@@ -321,7 +373,7 @@ impl PeerTable {
         });
         if pulse.answered_since.is_none() {
             pulse.answered_since = Some(Instant::now());
-            let peer = self.peers[place].identity.short();
+            let peer = peer.identity.short();
             tracing::debug!(peer, round_trip_us = sample, "peer connected");
         }
         drop(pulse);
@@ -330,6 +382,38 @@ impl PeerTable {
 }
 
 impl Peer {
+    fn new(told: &KnownPeer, rate: u64) -> Self {
+        Self {
+            identity: told.identity,
+            is_follower: AtomicBool::new(told.is_follower),
+            is_gone: AtomicBool::new(false),
+            key: told.key.clone(),
+            links: AtomicU32::new(0),
+            heard_ms: AtomicU64::new(0),
+            blocked_until_ms: AtomicU64::new(0),
+            oversized: AtomicU64::new(0),
+            refusals: AtomicU32::new(0),
+            asked_again: Mutex::default(),
+            clock_failed_ms: AtomicU64::new(0),
+            clock_refused: AtomicBool::new(false),
+            budget: Mutex::new(Bucket::new(rate, lane::READ_BURST)),
+            pulse: Mutex::default(),
+        }
+    }
+
+    pub(crate) fn is_follower(&self) -> bool {
+        self.is_follower.load(Relaxed)
+    }
+
+    fn is_gone(&self) -> bool {
+        self.is_gone.load(Relaxed)
+    }
+
+    /// Whether at least one authenticated connection exists.
+    fn is_linked(&self) -> bool {
+        self.links.load(Relaxed) > 0
+    }
+
     fn doubled_for(&self) -> Option<Duration> {
         let (first, last) = (*self.asked_again.lock())?;
         (last.elapsed() < ASKS_AGAIN).then(|| last.duration_since(first))
@@ -356,39 +440,39 @@ impl Pulse {
 /// which the library drops when the link ends.
 pub(crate) struct LinkToken {
     table: Arc<PeerTable>,
-    place: usize,
+    peer: Arc<Peer>,
 }
 
 impl LinkToken {
     /// Registers a new connection.
     pub(crate) fn new(table: Arc<PeerTable>, place: usize) -> Self {
+        let peer = table.peer(place);
         // Done under the lock, so that the watcher is called in the order of the events.
-        let pulse = table.peers[place].pulse.lock();
-        table.peers[place].refusals.store(0, Relaxed);
-        table.peers[place].clock_failed_ms.store(0, Relaxed);
-        table.peers[place].clock_refused.store(false, Relaxed);
-        *table.peers[place].asked_again.lock() = None;
-        if table.peers[place].links.fetch_add(1, Relaxed) == 0 {
-            table.tell(place, true);
+        let pulse = peer.pulse.lock();
+        peer.refusals.store(0, Relaxed);
+        peer.clock_failed_ms.store(0, Relaxed);
+        peer.clock_refused.store(false, Relaxed);
+        *peer.asked_again.lock() = None;
+        if peer.links.fetch_add(1, Relaxed) == 0 {
+            table.tell(&peer, true);
         }
         drop(pulse);
-        let token = Self { table, place };
+        let token = Self { table, peer };
         token.heard();
         token
     }
 
     /// Records that authentic data arrived over the connection.
     pub(crate) fn heard(&self) {
-        self.table.peers[self.place]
-            .heard_ms
-            .store(self.table.now_ms(), Relaxed);
+        let now = self.table.now_ms();
+        self.peer.heard_ms.store(now, Relaxed);
     }
 
     /// Charges received bytes to the peer's budget. Returns how long to wait before reading more if
     /// the budget is exhausted.
     pub(crate) fn pay(&self, bytes: usize) -> Option<Duration> {
-        let now_us = u64::try_from(self.table.start.elapsed().as_micros()).unwrap_or(u64::MAX);
-        let mut budget = self.table.peers[self.place].budget.lock();
+        let now_us = self.table.now_us();
+        let mut budget = self.peer.budget.lock();
         budget.spend(now_us, bytes as u64);
         match budget.empty_for_us(now_us) {
             0 => None,
@@ -399,7 +483,7 @@ impl LinkToken {
 
 impl Drop for LinkToken {
     fn drop(&mut self) {
-        let peer = &self.table.peers[self.place];
+        let peer = &self.peer;
         // Done under the lock, so that no ping of a new link is recorded and lost in between.
         let mut pulse = peer.pulse.lock();
         if peer.links.fetch_sub(1, Relaxed) == 1 {
@@ -407,7 +491,7 @@ impl Drop for LinkToken {
                 tracing::debug!(peer = peer.identity.short(), "peer disconnected");
             }
             *pulse = Pulse::default();
-            self.table.tell(self.place, false);
+            self.table.tell(peer, false);
         }
         drop(pulse);
         self.table.metrics.links_lost.inc();
@@ -435,7 +519,9 @@ mod tests {
             })
             .collect();
         known.sort_by_key(|peer| peer.identity);
-        Arc::new(PeerTable::new(known, false, metrics))
+        let table = PeerTable::new(known.len() + 1, metrics);
+        table.set(&known, false).expect("there is room");
+        Arc::new(table)
     }
 
     #[test]
@@ -501,13 +587,13 @@ mod tests {
         table.told_time(0, 1_000_000, 1_003_000);
         assert_eq!(table.status(0).clock_ahead_ms, Some(3_000));
         // A measurement with a longer round trip does not replace one with a shorter round trip.
-        table.peers[0].pulse.lock().newest_trip = Some(Duration::from_secs(4));
+        table.peer(0).pulse.lock().newest_trip = Some(Duration::from_secs(4));
         table.told_time(0, 1_000_000, 1_007_000);
         assert_eq!(table.status(0).clock_ahead_ms, Some(3_000));
-        table.peers[0].pulse.lock().clocks.clear();
+        table.peer(0).pulse.lock().clocks.clear();
         table.told_time(0, 1_000_000, 1_003_000);
         assert_eq!(table.status(0).clock_ahead_ms, Some(0), "4 s on the way");
-        table.peers[0].pulse.lock().clocks.clear();
+        table.peer(0).pulse.lock().clocks.clear();
         table.told_time(0, u64::MAX, 0);
         assert!(table.status(0).clock_ahead_ms.is_some_and(|ms| ms < 0));
     }

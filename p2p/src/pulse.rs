@@ -62,9 +62,9 @@ impl Pulse {
         loop {
             ticks.tick().await;
             let (mut connected, mut followers, mut blocked) = (0, 0, 0);
-            for place in 0..self.table.len() {
+            for place in self.table.places() {
                 let status = self.table.status(place);
-                match self.table.peer(place).is_follower {
+                match self.table.peer(place).is_follower() {
                     true => followers += i64::from(status.connected),
                     false => connected += i64::from(status.connected),
                 }

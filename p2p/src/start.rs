@@ -17,10 +17,7 @@ use crate::{
 };
 use bytes::Bytes;
 use commonware_cryptography::ed25519::PublicKey;
-use commonware_p2p::{
-    AddressableManager as _,
-    authenticated::lookup::{self, Network, Receiver, Sender},
-};
+use commonware_p2p::authenticated::lookup::{self, Network, Receiver, Sender};
 use commonware_runtime::{Handle, Spawner as _, Supervisor as _, tokio::Context};
 use prometheus::Registry;
 use quorate_crypto::Identity;
@@ -182,25 +179,25 @@ fn build(
     pace: Pace,
     metrics: Arc<Metrics>,
 ) -> (Parts, Links) {
-    let validators = NonZeroUsize::MIN.saturating_add(peers.len());
+    let capacity = peers.len().saturating_add(config.room);
+    let validators = NonZeroUsize::MIN.saturating_add(capacity);
     let own = config.identity.identity();
-    let known: Vec<_> = peers
-        .iter()
-        .map(|peer| {
-            let waits = pace.take_turns && peer.identity < own;
-            (peer.identity, peer.key.clone(), peer.address.clone(), waits)
-        })
-        .collect();
-    let table = Arc::new(PeerTable::new(peers, config.is_fetching, metrics.clone()));
+    let table = Arc::new(PeerTable::new(capacity, metrics.clone()));
     let signer = config.identity.to_private_key();
     let handshake = Watched::new(signer, table.clone(), metrics.clone());
     let network_config = network_config(config, handshake, listen, validators, pace);
-    let (mut network, mut oracle) = Network::new(wire.child("network"), network_config);
-    let (address_changes, changes) = unbounded_channel();
-    let lookup = config.lookup.clone();
-    let dialer = Dialer::new(known, table.clone(), oracle.clone(), lookup, changes);
-    // A closed mailbox is noticed when the network's task ends.
-    let _ = oracle.track(0, dialer.addresses());
+    let (mut network, oracle) = Network::new(wire.child("network"), network_config);
+    let (to_dialer, changes) = unbounded_channel();
+    let mut dialer = Dialer::new(
+        (own, pace.take_turns),
+        table.clone(),
+        oracle.clone(),
+        config.lookup.clone(),
+        changes,
+    );
+    if let Some(places) = table.set(&peers, config.is_fetching) {
+        dialer.set_peers(places.into_iter().zip(peers).collect());
+    }
 
     let mut receivers = Vec::with_capacity(LANES);
     let senders: [Sender<PublicKey, Wire>; LANES] = Lane::by_index().map(|lane| {
@@ -222,7 +219,8 @@ fn build(
     let links = Links::new(
         Arc::new(outbound),
         oracle,
-        address_changes,
+        own,
+        to_dialer,
         dialer.known_addresses(),
     );
     let parts = Parts {

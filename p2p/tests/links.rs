@@ -614,3 +614,95 @@ fn a_link_is_read_no_faster_than_its_peer_may_send_and_nothing_is_lost() {
         assert_eq!(receiver.refused(Lane::Fetch, "queue_full"), 0);
     });
 }
+
+#[test]
+fn links_to_peers_that_stay_are_kept_when_the_peers_change() {
+    run(|context| async move {
+        let mut sockets = Vec::new();
+        for _ in 1..=4 {
+            sockets.push(socket().await);
+        }
+        let all: Vec<_> = (1..)
+            .zip(&sockets)
+            .map(|(seed, (_, address))| (key(seed).identity(), *address))
+            .collect();
+        let mut nodes = Vec::new();
+        for (seed, (listener, address)) in (1..).zip(sockets) {
+            // The first knows two of the others and has room for one more. They all know it.
+            let known = if seed == 1 { &all[..3] } else { &all };
+            let config = Config {
+                room: 1,
+                ..config(seed, address, known)
+            };
+            nodes.push(Node::start_on(&context, listener, config).await);
+        }
+        let node = &nodes[0];
+        until("two links", || node.links.connected() == 2).await;
+        let told = Arc::new(std::sync::Mutex::new(Vec::new()));
+        let noted = told.clone();
+        (node.links).watch(Box::new(move |peer, up| {
+            noted.lock().unwrap().push((peer, up))
+        }));
+        let named = |seeds: &[usize]| -> Vec<_> {
+            let peer = |seed: &usize| (all[seed - 1].0, all[seed - 1].1.into());
+            seeds.iter().map(peer).collect()
+        };
+        let is_linked = |seed: u8| {
+            let peer = node.links.peer(&key(seed).identity());
+            peer.is_some_and(|peer| peer.connected)
+        };
+
+        // One leaves and one comes; the third stays, and follows from now on.
+        assert!(
+            node.links
+                .set_peers(&named(&[4]), &named(&[2]), false)
+                .unwrap()
+        );
+        until("the newcomer's link", || is_linked(4)).await;
+        assert!(is_linked(2) && !is_linked(3));
+        node.links.send(Lane::Votes, &To::All, "vote".into());
+        until("the vote", || {
+            nodes[3].has(node.identity(), Lane::Votes, b"vote")
+        })
+        .await;
+        let gone = To::One(key(3).identity());
+        node.links.send(Lane::Votes, &gone, "late".into());
+        assert_eq!(node.unsent(Lane::Votes, "unknown_peer"), 1);
+        nodes[2].links.send(Lane::Control, &To::All, "gone".into());
+        until("the end of the link", || {
+            let peer = nodes[2].links.peer(&node.identity()).unwrap();
+            !peer.connected
+        })
+        .await;
+
+        // No place is left for another one, and nothing changes.
+        let stranger = vec![(key(9).identity(), all[1].1.into())];
+        assert!(!node.links.set_peers(&stranger, &[], false).unwrap());
+        assert!(is_linked(2) && is_linked(4));
+
+        let is_down = |seed: u8| {
+            let down = (key(seed).identity(), false);
+            told.lock().unwrap().contains(&down)
+        };
+        assert!(!is_down(2), "who stays has lost its link");
+
+        // Who was a peer before has its place still.
+        told.lock().unwrap().clear();
+        assert!(
+            node.links
+                .set_peers(&named(&[2, 3, 4]), &[], false)
+                .unwrap()
+        );
+        until("three links", || node.links.connected() == 3).await;
+        assert!(!is_down(2) && !is_down(4), "who stays has lost its link");
+        node.links.send(Lane::Votes, &To::All, "again".into());
+        for other in &nodes[1..] {
+            until("a vote for all", || {
+                other.has(node.identity(), Lane::Votes, b"again")
+            })
+            .await;
+        }
+        assert!(!node.has(key(3).identity(), Lane::Control, b"gone"));
+        assert!(!nodes[1].has(node.identity(), Lane::Votes, b"vote"));
+    });
+}

@@ -31,14 +31,14 @@ pub enum Cryptography {
     Bls,
 }
 
-const PRIME: u64 = (1 << 61) - 1;
+pub(crate) const PRIME: u64 = (1 << 61) - 1;
 
-fn multiply(a: u64, b: u64) -> u64 {
+pub(crate) fn multiply(a: u64, b: u64) -> u64 {
     let product = u128::from(a) * u128::from(b) % u128::from(PRIME);
     u64::try_from(product).expect("below the prime")
 }
 
-fn add(a: u64, b: u64) -> u64 {
+pub(crate) fn add(a: u64, b: u64) -> u64 {
     (a + b) % PRIME
 }
 
@@ -58,19 +58,19 @@ fn inverse(a: u64) -> u64 {
     result
 }
 
-fn hash(message: &[u8]) -> u64 {
+pub(crate) fn hash(message: &[u8]) -> u64 {
     let Digest(digest) = sha256(&[message]);
     let number = u64::from_be_bytes(digest[..8].try_into().expect("eight bytes"));
     number % (PRIME - 1) + 1
 }
 
-fn cheap_signature(value: u64) -> PartialSignature {
+pub(crate) fn cheap_signature(value: u64) -> PartialSignature {
     let mut bytes = [0; 96];
     bytes[..8].copy_from_slice(&value.to_be_bytes());
     PartialSignature(bytes)
 }
 
-fn cheap_value(bytes: &[u8]) -> Option<u64> {
+pub(crate) fn cheap_value(bytes: &[u8]) -> Option<u64> {
     let (value, rest) = bytes.split_at(8);
     let value = u64::from_be_bytes(value.try_into().expect("eight bytes"));
     (value < PRIME && rest.iter().all(|byte| *byte == 0)).then_some(value)

@@ -12,6 +12,7 @@
 //! patch applies; `make mistakes` shows that each mistake is detected.
 
 mod adversary;
+mod borders;
 mod checker;
 mod clock;
 mod coverage;
@@ -34,6 +35,7 @@ pub mod twins;
 mod world;
 
 pub use adversary::Attack;
+pub use borders::{BorderReport, BorderScenario, run_borders};
 pub use clock::ClockFault;
 pub use coverage::Coverage;
 pub use crypto::Cryptography;

@@ -4,8 +4,8 @@ use clap::Parser;
 use quorate_crypto::bls::SchemeKind;
 use quorate_files::read_text;
 use quorate_sim::{
-    Coverage, Mishap, Outcome, Scenario, Simulation, run_many, script, shrink, svg, swarm,
-    swarm_with_sync, sweep, twins,
+    BorderReport, BorderScenario, Coverage, Mishap, Outcome, Scenario, Simulation, run_borders,
+    run_many, script, shrink, svg, swarm, swarm_with_sync, sweep, twins,
 };
 use std::{
     io::{IsTerminal, Write},
@@ -13,7 +13,10 @@ use std::{
     panic::AssertUnwindSafe,
     path::PathBuf,
     process::ExitCode,
-    sync::Mutex,
+    sync::{
+        Mutex, PoisonError,
+        atomic::{AtomicU64, Ordering},
+    },
     time::{Duration, Instant},
 };
 
@@ -59,6 +62,10 @@ struct Arguments {
     /// validators at every N-th step of some views
     #[arg(long, value_name = "N")]
     crash_sweep: Option<u64>,
+    /// Run chains whose validators come and leave, until so many borders between epochs are crossed; with
+    /// --seeds only those
+    #[arg(long, value_name = "COUNT", conflicts_with_all = ["replay", "script", "twins", "crash_sweep"])]
+    borders: Option<u64>,
     /// How many runs at once [default: the number of cores]
     #[arg(long, value_name = "COUNT")]
     threads: Option<usize>,
@@ -126,6 +133,10 @@ fn main() -> ExitCode {
         );
         return summary(&outcome, start.elapsed());
     }
+    if let Some(count) = arguments.borders {
+        let seeds = arguments.seeds.unwrap_or(0..u64::MAX);
+        return borders(count, seeds, threads);
+    }
     if let Some(every) = arguments.crash_sweep {
         return crash_sweep(every.max(1), threads);
     }
@@ -145,6 +156,58 @@ fn main() -> ExitCode {
     });
     progress.end();
     summary(&outcome, start.elapsed())
+}
+
+/// Borders of one run.
+const BORDERS_PER_RUN: u64 = 100;
+
+fn borders(count: u64, seeds: Range<u64>, threads: usize) -> ExitCode {
+    let start = Instant::now();
+    let next = AtomicU64::new(seeds.start);
+    let total = Mutex::new((BorderReport::default(), 0_u64, Vec::new()));
+    let run = || {
+        loop {
+            let seed = next.fetch_add(1, Ordering::Relaxed);
+            {
+                let total = total.lock().unwrap_or_else(PoisonError::into_inner);
+                if seed >= seeds.end || total.0.borders >= count || !total.2.is_empty() {
+                    return;
+                }
+            }
+            let scenario = BorderScenario::of(seed, BORDERS_PER_RUN.min(count));
+            let result = std::panic::catch_unwind(|| run_borders(&scenario, |_| {}));
+            let result = result.unwrap_or_else(|_| Err(format!("seed {seed}: panic")));
+            let mut total = total.lock().unwrap_or_else(PoisonError::into_inner);
+            total.1 += 1;
+            match result {
+                Ok(report) => total.0.add(&report),
+                Err(violation) => total.2.push(violation),
+            }
+            eprintln!(
+                "{} of {count} borders, {} changes, {} crashes, {} violations",
+                total.0.borders,
+                total.0.changes,
+                total.0.crashes,
+                total.2.len()
+            );
+        }
+    };
+    std::thread::scope(|scope| {
+        for _ in 0..threads {
+            scope.spawn(run);
+        }
+    });
+    let (report, runs, violations) = total.into_inner().unwrap_or_else(PoisonError::into_inner);
+    println!("{report}");
+    println!("{runs} runs in {:.1} s", start.elapsed().as_secs_f64());
+    for violation in &violations {
+        eprintln!("VIOLATION: {violation}");
+    }
+    if violations.is_empty() {
+        println!("no violation");
+        return ExitCode::SUCCESS;
+    }
+    ExitCode::FAILURE
 }
 
 fn crash_sweep(every: u64, threads: usize) -> ExitCode {

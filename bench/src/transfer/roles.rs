@@ -204,6 +204,7 @@ fn with_links(
             })
             .collect(),
         followers: Vec::new(),
+        room: 0,
         lookup: system_lookup(),
         timing: Timing::Wide,
         max_frame_bytes: quorate_p2p::DEFAULT_FRAME_BYTES,

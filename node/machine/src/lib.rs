@@ -9,6 +9,7 @@
 pub mod accounts;
 pub mod across;
 mod asked;
+pub mod between;
 pub mod clock;
 pub mod conduct;
 pub mod directory;
@@ -30,6 +31,7 @@ pub mod offenders;
 pub mod outlet;
 pub mod registry;
 pub mod replica;
+pub mod roles;
 pub mod serve;
 pub mod snapshots;
 pub mod sync;

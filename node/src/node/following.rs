@@ -5,11 +5,12 @@ use super::{
     durable::KeptStore,
     ending::{Failures, explain_full_disk, first_failure, join, watch_the_end},
     identities,
-    links::{LateLinks, p2p_config},
+    links::LateLinks,
     register_metrics, rpc_state,
     serving::Servers,
     start_verifying,
     syncing::verify,
+    task::Task,
 };
 use crate::{
     cli::with_causes,
@@ -19,33 +20,30 @@ use crate::{
     priority,
 };
 use anyhow::Context as _;
-use commonware_runtime::{Supervisor as _, tokio::Context as Runtime};
+use commonware_runtime::tokio::Context as Runtime;
 use prometheus::Registry;
 use quorate_machine::{
-    clock::{Clock, SystemClock, now_ms},
+    clock::{Clock, SystemClock},
     follow::Follower,
     follower::{FollowerMachine, FollowerSettings},
+    roles::{Borders, Crossed},
     sync::{Arrival, Arrivals},
 };
 use quorate_p2p::Inbound;
 use quorate_storage::{
-    store::{Store, StoredTip},
+    store::Store,
     tree::{TableRows, Tree},
 };
-use quorate_types::{Committees, Succession};
-use std::{
-    sync::{
-        Arc,
-        atomic::{AtomicBool, Ordering},
-    },
-    time::{Duration, Instant},
+use std::sync::{
+    Arc,
+    atomic::{AtomicBool, Ordering},
 };
 use tokio::sync::{mpsc::unbounded_channel, oneshot};
 use tracing::{error, info};
 
 /// Starts all parts, waits, and stops them.
 pub(super) async fn follow_until_stopped(
-    context: Runtime,
+    context: &Runtime,
     config: &NodeConfig,
     has_seat: bool,
     asked: &Asked,
@@ -96,8 +94,8 @@ pub(super) async fn follow_until_stopped(
     let (frames, inbox) = (machine.frames, machine.inbox);
     let inbound: Arc<Inbound> =
         Arc::new(move |from, lane, bytes| frames.receive(from, lane, bytes));
-    let (context, p2p) = (context.child("p2p"), p2p_config(config));
-    let (links, network) = quorate_p2p::start(context, p2p, inbound, &registry).await?;
+    let mut mesh = asked.mesh.join(context, config, false, inbound).await?;
+    let links = mesh.links.clone();
     late_links.set(&links);
     links.watch(Box::new(move |identity, up| inbox.linked(identity, up)));
     let (server, ingest) = (machine.server, machine.ingest);
@@ -112,24 +110,26 @@ pub(super) async fn follow_until_stopped(
     let ending = Arc::new(AtomicBool::new(false));
     let (to_tell, ends_itself) = oneshot::channel();
     let ends = ending.clone();
-    let borders = Borders {
-        committees: config.committees.clone(),
-        store: handles.store.clone(),
+    let mut borders = Borders::new(
+        config.committees.clone(),
+        handles.store.clone(),
+        clock.clone(),
         has_seat,
-    };
+    );
     let following = failures.thread("follow", move || {
-        if let Some(ended) = run(follower, &*clock, &arrivals, &borders, &ends)? {
+        if let Some(ended) = run(follower, &*clock, &arrivals, &mut borders, &ends)? {
             let _ = to_tell.send(ended);
         }
         Ok(())
     })?;
-    let forwarding = tokio::spawn(machine.forwarder.run());
+    let forwarding = Task::spawn(machine.forwarder.run());
 
     let background = Background::start(config, &handles, &links, asked.log_level.clone())?;
     let commands = background.commands();
     let live = handles.live.clone();
-    let state = rpc_state(config, handles, &links, registry, asked.started);
-    let control = tokio::spawn(control.serve(state.clone(), live, None, commands, kept));
+    let registries = [registry, mesh.registry.clone()];
+    let state = rpc_state(config, handles, &links, registries, asked.started);
+    let control = Task::spawn(control.serve(state.clone(), live, None, commands, kept));
     let servers = Servers::start(&state, listeners)?;
 
     let outcome = tokio::select! {
@@ -139,7 +139,7 @@ pub(super) async fn follow_until_stopped(
             Ok(Ended::Stopped)
         }
         Ok(ended) = ends_itself => Ok(ended),
-        error = network => Err(anyhow::Error::from(error).context("network")),
+        error = mesh.ended() => Err(error),
         ended = control => Err(anyhow::anyhow!("the control socket ended: {ended:?}")),
         ended = forwarding => Err(anyhow::anyhow!("forwarding ended: {ended:?}")),
         error = first_failure(&mut failed) => Err(error),
@@ -154,7 +154,7 @@ pub(super) async fn follow_until_stopped(
         ),
         Err(error) => error!("stopping: {}", with_causes(error)),
     }
-    background.end();
+    drop(background);
     if !matches!(&outcome, Ok(ended) if ended.goes_on()) {
         watch_the_end();
     }
@@ -163,6 +163,7 @@ pub(super) async fn follow_until_stopped(
     executor.stop();
     join(vec![following, executor_thread]).await;
     servers.end().await;
+    asked.mesh.keep(mesh);
     outcome
 }
 
@@ -200,43 +201,15 @@ fn settings(config: &NodeConfig, asked: &Asked) -> FollowerSettings {
     }
 }
 
-/// A node with a seat that found nothing newer for so long takes part again.
-const NOTHING_NEWER: Duration = Duration::from_secs(5);
-
-/// The age of the newest block up to which a node is in step.
-const IN_STEP_MS: u64 = 3_000;
-
-/// What says that the node's part has changed.
-struct Borders {
-    committees: Committees,
-    store: Store,
-    /// Whether the node could take part in the epoch, and only looks for newer blocks.
-    has_seat: bool,
-}
-
-impl Borders {
-    fn are_crossed(&self) -> bool {
-        let epoch = self.committees.known().epoch();
-        self.committees.succession(epoch) == Succession::Changes
-    }
-}
-
-/// Whether the newest block has just been made.
-fn is_in_step(tip: &StoredTip) -> bool {
-    let newest = tip.block.as_ref();
-    newest.is_some_and(|block| now_ms() < block.header().timestamp_ms.saturating_add(IN_STEP_MS))
-}
-
 /// Follows until told to end (`None`), until the state of a recent block has to be fetched, or until the
 /// validators change.
 fn run(
     mut follower: Follower,
     clock: &dyn Clock,
     arrivals: &Arrivals,
-    borders: &Borders,
+    borders: &mut Borders,
     ending: &AtomicBool,
 ) -> anyhow::Result<Option<Ended>> {
-    let mut newest = (borders.store.tip().height, Instant::now());
     while !ending.load(Ordering::Relaxed) {
         match arrivals.take() {
             Some(Arrival::Frame(from, bytes)) => follower.receive(from, bytes)?,
@@ -251,19 +224,10 @@ fn run(
         if follower.wants_state() {
             return Ok(Some(Ended::FarBehind));
         }
-        if borders.has_seat {
-            let tip = borders.store.tip();
-            if tip.height > newest.0 {
-                newest = (tip.height, Instant::now());
-            }
-            if newest.1.elapsed() >= NOTHING_NEWER || is_in_step(&tip) {
-                return Ok(Some(Ended::InStep));
-            }
-        }
-        if borders.are_crossed() {
-            // With a seat in the next epoch it goes on following until it is in step: epochs that others
-            // have left must not hold it up.
-            return Ok(Some(Ended::Outdated));
+        match borders.look() {
+            Some(Crossed::InStep) => return Ok(Some(Ended::InStep)),
+            Some(Crossed::ValidatorsChange) => return Ok(Some(Ended::Outdated)),
+            None => {}
         }
     }
     Ok(None)

@@ -131,6 +131,7 @@ pub(super) fn p2p_config(config: &NodeConfig) -> quorate_p2p::Config {
         frame_tag: config.chain.tag(),
         peers: config.p2p.peers.clone(),
         followers: config.p2p.followers.clone(),
+        room: 0,
         lookup: quorate_p2p::system_lookup(),
         timing: config.p2p.timing,
         max_frame_bytes: MAX_FRAME_BYTES,

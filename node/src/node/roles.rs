@@ -10,8 +10,12 @@ use crate::{
     owner::{self, Owner},
 };
 use anyhow::Context as _;
-use quorate_api::verdict::Voter;
-use quorate_machine::{clock::now_ms, live::LiveStatus, registry};
+use quorate_machine::{
+    clock::now_ms,
+    live::LiveStatus,
+    registry,
+    roles::{self, Alone, OLD_MS, Seat},
+};
 use quorate_p2p::{Links, PeerAddress};
 use quorate_storage::store::Store;
 use quorate_types::{
@@ -23,13 +27,8 @@ use tracing::{info, warn};
 /// Most nodes beside the validators that a validator is linked with.
 const MAX_OTHERS: usize = 128;
 
-/// The age from which on a newest block is old.
-const OLD_MS: u64 = 10_000;
-
-/// How often it is looked at whether the epoch's validators are heard, and how often in a row they must
-/// not be.
+/// How often it is looked at whether the epoch's validators are heard.
 const LOOK_INTERVAL: Duration = Duration::from_secs(1);
-const ALONE_FOR: u32 = 15;
 
 /// A node with all that it takes part with.
 pub(super) enum Role {
@@ -121,40 +120,32 @@ pub(super) fn assign(
 
 /// The place of this identity with this key.
 fn seat(set: &ValidatorSet, own: &Identity, key: &VoteKey) -> Option<ValidatorIndex> {
-    let place = set
-        .members()
-        .iter()
-        .position(|member| member.identity == *own)?;
-    if set.members()[place].vote_key != *key {
-        warn!(
-            epoch = %set.epoch,
-            "the registry has another vote key for this validator than its `vote_key` file: it does not \
-             vote in this epoch"
-        );
-        return None;
+    match roles::seat(set, own, key) {
+        Seat::At(place) => Some(place),
+        Seat::None => None,
+        Seat::OtherKey => {
+            warn!(
+                epoch = %set.epoch,
+                "the registry has another vote key for this validator than its `vote_key` file: it does \
+                 not vote in this epoch"
+            );
+            None
+        }
     }
-    Some(ValidatorIndex::at(place))
 }
 
 /// Resolves once so few validators of the epoch were heard for a while that no block of it can become
-/// final: perhaps the others are epochs ahead, with other validators. Never resolves if the validators
-/// cannot change.
+/// final ([`Alone`]). Never resolves if the validators cannot change.
 pub(super) async fn is_outdated(live: Arc<LiveStatus>, links: Links) {
+    let Some(mut alone) = Alone::new(live) else {
+        return std::future::pending().await;
+    };
     let mut ticks = tokio::time::interval(LOOK_INTERVAL);
-    let (mut alone, mut newest) = (0, live.finalized_height());
-    while live.committees().can_change() && alone < ALONE_FOR {
+    loop {
         ticks.tick().await;
-        let verdict = live.verdict(&links.peers());
-        let heard = verdict
-            .others
-            .iter()
-            .filter(|one| matches!(one.state, Voter::Votes | Voter::Fresh));
-        let is_alone = heard.count() + 1 < verdict.quorum && live.finalized_height() == newest;
-        newest = live.finalized_height();
-        alone = if is_alone { alone + 1 } else { 0 };
-    }
-    if !live.committees().can_change() {
-        std::future::pending().await
+        if alone.look(&links.peers()) {
+            return;
+        }
     }
 }
 

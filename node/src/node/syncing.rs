@@ -4,10 +4,11 @@
 //! refused everything else, since the database holds the state of no block.
 
 use super::{
-    Asked, Ended,
+    Asked, Ended, encoded,
     ending::{Failures, explain_full_disk, first_failure, join, watch_the_end},
-    links::{LateLinks, p2p_config, peers_of},
+    links::{LateLinks, peers_of},
     serving::Servers,
+    task::Task,
 };
 use crate::{
     cli::with_causes,
@@ -16,8 +17,8 @@ use crate::{
     rpc::{self, syncing::SyncRpc},
     saving::SaveBeside,
 };
-use commonware_runtime::{Supervisor as _, tokio::Context as Runtime};
-use prometheus::{Encoder as _, Registry, TextEncoder};
+use commonware_runtime::tokio::Context as Runtime;
+use prometheus::Registry;
 use quorate_api::verdict::Health;
 use quorate_machine::{
     clock::{Clock, SystemClock},
@@ -71,7 +72,7 @@ pub(super) async fn state_sync_is_due(live: Arc<LiveStatus>, links: Links, most:
 
 /// Fetches the state of a recent block. Returns whether the validator shall go on or stop.
 pub(super) async fn sync_until_whole(
-    context: Runtime,
+    context: &Runtime,
     config: &NodeConfig,
     own: Option<ValidatorIndex>,
     asked: &Asked,
@@ -127,13 +128,9 @@ pub(super) async fn sync_until_whole(
     });
     let progress = Arc::new(Mutex::new(sync.progress().clone()));
     let (inbox, arrivals) = inbox(peers);
-    let p2p_context = context.child("p2p");
-    let p2p = quorate_p2p::Config {
-        is_fetching: true,
-        ..p2p_config(config)
-    };
-    let (links, network) =
-        quorate_p2p::start(p2p_context, p2p, inbound(inbox.clone()), &registry).await?;
+    let frames = inbound(inbox.clone());
+    let mut mesh = asked.mesh.join(context, config, true, frames).await?;
+    let (links, registries) = (mesh.links.clone(), [registry, mesh.registry.clone()]);
     late_links.set(&links);
     links.watch(Box::new(move |identity, up| inbox.linked(identity, up)));
     let (done, whole) = oneshot::channel();
@@ -166,18 +163,14 @@ pub(super) async fn sync_until_whole(
         stop: stop.clone(),
         metrics: Box::new(move |verdict| {
             metrics.judged(verdict, live.own(), live.usual_interval());
-            let mut text = Vec::new();
-            if let Err(error) = TextEncoder::new().encode(&registry.gather(), &mut text) {
-                error!(%error, "metrics cannot be encoded");
-            }
-            String::from_utf8(text).unwrap_or_default()
+            encoded(&registries)
         }),
     });
-    let control = tokio::spawn(control.serve_router(rpc::syncing::control_router(state.clone())));
+    let control = Task::spawn(control.serve_router(rpc::syncing::control_router(state.clone())));
     let servers = Servers::of_state_sync(&state, listeners)?;
     // A hangup would end the process otherwise. There is nothing to apply it to yet.
     let mut hangups = reload::hangups()?;
-    tokio::spawn(async move {
+    let _hangups = Task::spawn(async move {
         while hangups.recv().await.is_some() {
             warn!("state sync is under way: the configuration is reread after it");
         }
@@ -189,7 +182,7 @@ pub(super) async fn sync_until_whole(
             info!("an operator orders a stop, over the control socket");
             Ok(Ended::Stopped)
         }
-        error = network => Err(anyhow::Error::from(error).context("network")),
+        error = mesh.ended() => Err(error),
         ended = control => Err(anyhow::anyhow!("the control socket ended: {ended:?}")),
         Ok(ended) = whole => Ok(ended),
         error = first_failure(&mut failed) => Err(error),
@@ -210,6 +203,7 @@ pub(super) async fn sync_until_whole(
     ending.store(true, Ordering::Relaxed);
     join(vec![thread]).await;
     servers.end().await;
+    asked.mesh.keep(mesh);
     outcome
 }
 

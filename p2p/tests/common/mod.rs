@@ -73,6 +73,7 @@ pub(crate) fn config(seed: u8, listen: SocketAddr, peers: &[(Identity, SocketAdd
             .map(|(identity, address)| (*identity, (*address).into()))
             .collect(),
         followers: Vec::new(),
+        room: 0,
         lookup: system_lookup(),
         timing: Timing::Local,
         max_frame_bytes: DEFAULT_FRAME_BYTES,

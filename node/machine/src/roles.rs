@@ -1,0 +1,139 @@
+//! Which part a node takes in an epoch of a chain with a registry, and when it takes another one.
+
+use crate::{clock::Clock, live::LiveStatus};
+use quorate_api::verdict::Voter;
+use quorate_consensus::Moment;
+use quorate_lanes::PeerStatus;
+use quorate_storage::store::{Store, StoredTip};
+use quorate_types::{
+    Committees, Height, Identity, Succession, ValidatorIndex, ValidatorSet, VoteKey,
+};
+use std::{sync::Arc, time::Duration};
+
+/// The age of the newest block from which on a node that starts follows first: the others may be epochs
+/// ahead, with other validators.
+pub const OLD_MS: u64 = 10_000;
+
+/// The age of the newest block up to which a node is in step.
+const IN_STEP_MS: u64 = 3_000;
+
+/// A node with a seat that found nothing newer for so long takes part again.
+const NOTHING_NEWER: Duration = Duration::from_secs(5);
+
+/// How often in a row, once a second, too few validators of the epoch must be heard.
+const ALONE_FOR: u32 = 15;
+
+/// A validator's place in an epoch.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Seat {
+    At(ValidatorIndex),
+    /// The registry has another vote key for this validator.
+    OtherKey,
+    None,
+}
+
+/// The place of this identity with this vote key.
+pub fn seat(set: &ValidatorSet, own: &Identity, key: &VoteKey) -> Seat {
+    let mut members = set.members().iter();
+    match members.position(|member| member.identity == *own) {
+        None => Seat::None,
+        Some(place) if set.members()[place].vote_key == *key => Seat::At(ValidatorIndex::at(place)),
+        Some(_) => Seat::OtherKey,
+    }
+}
+
+/// Why a node that follows takes another part.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Crossed {
+    /// It has a seat, and all blocks that there are.
+    InStep,
+    /// The validators that it follows are not the next epoch's.
+    ValidatorsChange,
+}
+
+/// Finds out when a node that follows takes another part.
+pub struct Borders {
+    committees: Committees,
+    store: Store,
+    clock: Arc<dyn Clock>,
+    /// Whether it could take part in the epoch, and only looks for newer blocks.
+    has_seat: bool,
+    newest: (Height, Moment),
+}
+
+impl Borders {
+    pub fn new(
+        committees: Committees,
+        store: Store,
+        clock: Arc<dyn Clock>,
+        has_seat: bool,
+    ) -> Self {
+        Self {
+            newest: (store.tip().height, clock.now()),
+            committees,
+            store,
+            clock,
+            has_seat,
+        }
+    }
+
+    /// To be called whenever the follower has run.
+    pub fn look(&mut self) -> Option<Crossed> {
+        if self.has_seat {
+            let (tip, now) = (self.store.tip(), self.clock.now());
+            if tip.height > self.newest.0 {
+                self.newest = (tip.height, now);
+            }
+            if now.since(self.newest.1) >= NOTHING_NEWER || self.is_in_step(&tip) {
+                return Some(Crossed::InStep);
+            }
+        }
+        let epoch = self.committees.known().epoch();
+        // With a seat in the next epoch it goes on following until it is in step: epochs that others have left
+        // must not hold it up.
+        let changes = self.committees.succession(epoch) == Succession::Changes;
+        changes.then_some(Crossed::ValidatorsChange)
+    }
+
+    /// Whether the newest block has just been made.
+    fn is_in_step(&self, tip: &StoredTip) -> bool {
+        let newest = tip.block.as_ref();
+        newest.is_some_and(|block| {
+            let made = block.header().timestamp_ms;
+            self.clock.wall_ms() < made.saturating_add(IN_STEP_MS)
+        })
+    }
+}
+
+/// Finds out that so few validators of the epoch are heard that no block of it can become final: perhaps the
+/// others are epochs ahead, with other validators.
+pub struct Alone {
+    live: Arc<LiveStatus>,
+    seconds: u32,
+    newest: Height,
+}
+
+impl Alone {
+    /// `None` if the validators cannot change.
+    pub fn new(live: Arc<LiveStatus>) -> Option<Self> {
+        live.committees().can_change().then(|| Self {
+            newest: live.finalized_height(),
+            seconds: 0,
+            live,
+        })
+    }
+
+    /// To be called once a second.
+    pub fn look(&mut self, peers: &[PeerStatus]) -> bool {
+        let verdict = self.live.verdict(peers);
+        let heard = verdict
+            .others
+            .iter()
+            .filter(|one| matches!(one.state, Voter::Votes | Voter::Fresh));
+        let newest = self.live.finalized_height();
+        let is_alone = heard.count() + 1 < verdict.quorum && newest == self.newest;
+        self.newest = newest;
+        self.seconds = if is_alone { self.seconds + 1 } else { 0 };
+        self.seconds >= ALONE_FOR
+    }
+}
