@@ -56,6 +56,7 @@ sim: build ## run whole validators under injected faults in virtual time: seeds,
 	$(SIM) --seeds 0..1200 --minutes 5
 	$(SIM) --twins 20000
 	$(SIM) --crash-sweep 4
+	$(SIM) --borders 1000
 
 nightly: page lint ## run the long tests: kill storms, 10,000 damaged files, 10,000 seeds, every mistake, fuzzing
 	@deploy/install-tools --try prometheus
@@ -63,6 +64,7 @@ nightly: page lint ## run the long tests: kill storms, 10,000 damaged files, 10,
 	$(SIM) --seeds 0..10000
 	$(SIM) --twins 1000000
 	$(SIM) --crash-sweep 1
+	$(SIM) --borders 10000
 	$(MAKE) --no-print-directory mistakes
 	$(MAKE) --no-print-directory fuzz
 	if command -v npm >/dev/null && command -v chromium >/dev/null; then $(MAKE) --no-print-directory page-test; fi

@@ -3,7 +3,7 @@
 //! # Memory that is allocated before the first frame
 //!
 //! The library allocates its mailboxes at startup and touches every slot. With `n` validators, `B`
-//! the sum of the bursts below ([`TOTAL_BURST`] = 280), `S` = [`TRACKED_PEER_SETS`] = 2, and `M` =
+//! the sum of the bursts below ([`TOTAL_BURST`] = 280), `S` = [`TRACKED_PEER_SETS`] = 1, and `M` =
 //! [`QUEUE_SLOTS`] = 320:
 //!
 //! | what | slots | bytes per slot |
@@ -14,8 +14,9 @@
 //! | actors' mailboxes | about `2·M` | 400 |
 //! | read buffers | `n − 1` | 16 KiB |
 //!
-//! [`preallocated_bytes`] adds this up: 1.8 MB for 4 validators, 4.1 MB for 10, 38.6 MB for 100.
-//! (Measured total resident memory per node with a full mesh of idle links: 2.6, 4.8 and 42.5 MB.)
+//! [`preallocated_bytes`] adds this up: 1.2 MB for 4 validators, 2.6 MB for 10, 23.6 MB for 100.
+//! (Measured total resident memory per node with a full mesh of idle links, when two sets of peers were
+//! kept: 2.6, 4.8 and 42.5 MB.)
 //! The public key in each slot dominates the cost, so the bursts are small and the sustained rates
 //! generous: a mailbox only has to bridge the time until the lane's task runs.
 //!
@@ -35,8 +36,8 @@ pub(crate) const PULSE_CHANNEL: u64 = LANES as u64;
 const PULSE_RATE: NonZeroU32 = nonzero(20);
 const PULSE_BURST: NonZeroU32 = nonzero(8);
 
-/// Number of peer sets for which the library keeps links: this epoch's and the previous or next
-/// one.
+/// Number of peer sets for which the library keeps links. A set is replaced as a whole, and links to
+/// peers that are in both stay.
 pub(crate) const TRACKED_PEER_SETS: usize = 1;
 
 /// Slots in each of a connection's two send queues, and in the mailboxes of the library's actors.

@@ -339,7 +339,7 @@ impl World {
             }
             Event::Fault => {
                 self.fault();
-                let factor = self.rng.random_range(1..=4);
+                let factor = self.rng.random_range(1..=10);
                 self.plan(FAULT_EVERY * factor, Event::Fault);
             }
             Event::Heal => {
