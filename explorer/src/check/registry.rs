@@ -1,0 +1,250 @@
+//! Who validates, as executing the blocks of a chain with a registry tells.
+
+use super::CHECKED;
+use crate::index::{Index, IndexError};
+use commonware_codec::{Copying, DecodeExt, Encode};
+use quorate_storage::{
+    database::Batch,
+    execution::{Decision, Executed},
+};
+use quorate_types::{
+    Account, Block, Bond, Committees, Epoch, EpochLength, Height, Identity, Operation, Outcome,
+    RegistryRules, Roster, ValidatorSet, execution, genesis::Genesis,
+};
+use std::{collections::BTreeMap, sync::Arc};
+
+/// In `checked`, followed by the first epoch of a set that is not the genesis file's.
+const SET: &[u8] = b"set:";
+
+/// In `checked`, followed by an identity: its bond.
+const BOND: &[u8] = b"bond:";
+
+/// Rows per read.
+const ROWS_PER_READ: usize = 256;
+
+/// A bond, and whether it was punished.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct HeldBond {
+    pub(crate) bond: Bond,
+    /// Whether `since` says until when it is jailed.
+    punished: bool,
+}
+
+impl HeldBond {
+    /// Whether it cannot be chosen in an epoch because it was punished.
+    pub(crate) fn is_jailed(&self, epoch: Epoch) -> bool {
+        self.punished && epoch < self.bond.since
+    }
+
+    fn row(&self) -> Vec<u8> {
+        let mut row = vec![u8::from(self.punished)];
+        row.extend_from_slice(&self.bond.encode());
+        row
+    }
+
+    fn read(row: &[u8]) -> Option<Self> {
+        let (punished, bond) = row.split_first()?;
+        Some(Self {
+            bond: Bond::decode(Copying(bond)).ok()?,
+            punished: *punished == 1,
+        })
+    }
+}
+
+/// The registry after a block.
+pub(crate) struct RegistryState {
+    pub(crate) executed: Height,
+    /// The epoch of the next block.
+    pub(crate) epoch: Epoch,
+    pub(crate) length: EpochLength,
+    pub(crate) rules: RegistryRules,
+    pub(crate) acting: Arc<ValidatorSet>,
+    /// The validators of the next epoch, once they are fixed.
+    pub(crate) coming: Option<Arc<ValidatorSet>>,
+    pub(crate) bonds: Arc<BTreeMap<Identity, HeldBond>>,
+}
+
+/// The registry after the newest executed block.
+pub(super) struct Registry {
+    rules: RegistryRules,
+    length: EpochLength,
+    pub(super) committees: Committees,
+    bonds: Arc<BTreeMap<Identity, HeldBond>>,
+}
+
+/// What a block makes of the registry.
+pub(super) struct Change {
+    /// The bonds that it has changed; `None` for those that are gone.
+    bonds: BTreeMap<Identity, Option<HeldBond>>,
+    decided: Option<ValidatorSet>,
+}
+
+impl Registry {
+    /// The stored registry after the block at a height; `None` if the chain has none.
+    pub(super) fn open(
+        index: &Index,
+        genesis: &Genesis,
+        executed: Height,
+    ) -> Result<Option<Self>, IndexError> {
+        let Some(rules) = genesis.registry else {
+            return Ok(None);
+        };
+        let length = genesis.epoch_blocks;
+        let set = ValidatorSet::of_genesis(genesis);
+        let mut sets = vec![set.map_err(|_| index.damaged("the genesis file"))?];
+        for (_, row) in named(index, SET)? {
+            let set = ValidatorSet::decode(Copying(row.as_slice()));
+            sets.push(set.map_err(|_| index.damaged("a validator set"))?);
+        }
+        let mut bonds = BTreeMap::new();
+        for (_, row) in named(index, BOND)? {
+            let held = HeldBond::read(&row).ok_or_else(|| index.damaged("a bond"))?;
+            bonds.insert(held.bond.identity, held);
+        }
+        let (fixed_to, acting) = (length.fixed_to(executed), length.epoch_of(executed.next()));
+        let committees = Committees::changing(sets, fixed_to, acting, Roster::new());
+        Ok(Some(Self {
+            rules,
+            length,
+            committees: committees.map_err(|_| index.damaged("the validators"))?,
+            bonds: Arc::new(bonds),
+        }))
+    }
+
+    /// All bonds.
+    pub(super) fn bonds(&self) -> BTreeMap<Identity, Bond> {
+        let bonds = self.bonds.iter();
+        bonds
+            .map(|(identity, held)| (*identity, held.bond.clone()))
+            .collect()
+    }
+
+    /// What an executed block makes of it.
+    pub(super) fn change(&self, block: &Block, executed: &Executed) -> Change {
+        let mut bonds = BTreeMap::new();
+        for (identity, account) in &executed.execution.accounts {
+            let held = self.bonds.get(identity);
+            let bond = account.bond.as_deref();
+            if bond != held.map(|held| &held.bond) {
+                let punished = held.is_some_and(|held| held.punished);
+                let changed = bond.cloned().map(|bond| HeldBond { bond, punished });
+                bonds.insert(*identity, changed);
+            }
+        }
+        let transfers = block.transactions().iter().map(|one| one.transfer());
+        let applied = transfers
+            .zip(&executed.execution.outcomes)
+            .filter(|(_, outcome)| **outcome == Outcome::Applied);
+        for (transfer, _) in applied {
+            let (who, punished) = match execution::operation(transfer) {
+                Some(Operation::Bond { .. }) => (transfer.sender, false),
+                Some(Operation::Accuse { validator, .. }) => (validator, true),
+                _ => continue,
+            };
+            if let Some(Some(held)) = bonds.get_mut(&who) {
+                held.punished = punished;
+            }
+        }
+        Change {
+            bonds,
+            decided: executed.decision.as_ref().map(|one| one.set.clone()),
+        }
+    }
+
+    /// Adds the rows of a change to a batch.
+    pub(super) fn stage(&self, change: &Change, decision: Option<&Decision>, batch: &mut Batch) {
+        for (identity, held) in &change.bonds {
+            match held {
+                Some(held) => batch.put(CHECKED, key(BOND, &identity.0), held.row()),
+                None => batch.delete(CHECKED, key(BOND, &identity.0)),
+            }
+        }
+        if let Some(decision) = decision.filter(|one| one.is_news(&self.committees)) {
+            let set = &decision.set;
+            batch.put(CHECKED, key(SET, &set.epoch.0.to_be_bytes()), set.encode());
+        }
+    }
+
+    /// Takes a change whose rows are written.
+    pub(super) fn take(&mut self, change: Change) {
+        if !change.bonds.is_empty() {
+            let bonds = Arc::make_mut(&mut self.bonds);
+            for (identity, held) in change.bonds {
+                match held {
+                    Some(held) => bonds.insert(identity, held),
+                    None => bonds.remove(&identity),
+                };
+            }
+        }
+        if let Some(set) = change.decided {
+            self.committees.decide(set);
+        }
+    }
+
+    /// The registry after the block at a height, which is the newest executed one.
+    pub(super) fn state(&self, executed: Height) -> Option<RegistryState> {
+        let epoch = self.length.epoch_of(executed.next());
+        let set = |epoch| self.committees.acting(epoch).map(|(_, set)| set);
+        Some(RegistryState {
+            executed,
+            epoch,
+            length: self.length,
+            rules: self.rules,
+            acting: set(epoch)?,
+            coming: set(epoch.next()),
+            bonds: self.bonds.clone(),
+        })
+    }
+
+    /// Whether the validators that handovers prove for an epoch are those that the executed blocks lead to.
+    /// `proven_after` is the trust file's epoch: it names no addresses.
+    pub(super) fn agrees(&self, proven: &Committees, proven_after: Epoch, epoch: Epoch) -> bool {
+        let (Some((first, told)), Some((own_first, own))) =
+            (proven.acting(epoch), self.committees.acting(epoch))
+        else {
+            return true;
+        };
+        let is_handed_over = first > proven_after && first == own_first;
+        told.votes_as(&own) && (!is_handed_over || told.members() == own.members())
+    }
+}
+
+/// Adds the genesis accounts' bonds to a batch.
+pub(super) fn stage_first(accounts: &BTreeMap<Identity, Account>, batch: &mut Batch) {
+    for (identity, account) in accounts {
+        if let Some(bond) = &account.bond {
+            let held = HeldBond {
+                bond: Bond::clone(bond),
+                punished: false,
+            };
+            batch.put(CHECKED, key(BOND, &identity.0), held.row());
+        }
+    }
+}
+
+fn key(name: &[u8], rest: &[u8]) -> Vec<u8> {
+    [name, rest].concat()
+}
+
+/// All rows of `checked` whose keys begin with a name.
+fn named(index: &Index, name: &[u8]) -> Result<Vec<(Vec<u8>, Vec<u8>)>, IndexError> {
+    let mut found = Vec::new();
+    let mut start = name.to_vec();
+    loop {
+        let rows = index.rows(CHECKED, &start, ROWS_PER_READ)?;
+        let count = rows.len();
+        let before = found.len();
+        found.extend(
+            rows.into_iter()
+                .take_while(|(key, _)| key.starts_with(name)),
+        );
+        match found.last() {
+            Some((last, _)) if found.len() - before == count && count == ROWS_PER_READ => {
+                // The smallest key above the last one.
+                start.clone_from(last);
+                start.push(0);
+            }
+            _ => return Ok(found),
+        }
+    }
+}
