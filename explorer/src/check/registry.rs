@@ -4,7 +4,7 @@ use super::CHECKED;
 use crate::index::{Index, IndexError};
 use commonware_codec::{Copying, DecodeExt, Encode};
 use quorate_storage::{
-    database::Batch,
+    database::{Batch, Row},
     execution::{Decision, Executed},
 };
 use quorate_types::{
@@ -227,7 +227,7 @@ fn key(name: &[u8], rest: &[u8]) -> Vec<u8> {
 }
 
 /// All rows of `checked` whose keys begin with a name.
-fn named(index: &Index, name: &[u8]) -> Result<Vec<(Vec<u8>, Vec<u8>)>, IndexError> {
+fn named(index: &Index, name: &[u8]) -> Result<Vec<Row>, IndexError> {
     let mut found = Vec::new();
     let mut start = name.to_vec();
     loop {
@@ -246,5 +246,79 @@ fn named(index: &Index, name: &[u8]) -> Result<Vec<(Vec<u8>, Vec<u8>)>, IndexErr
             }
             _ => return Ok(found),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use quorate_types::{BondAddress, BondName, Member, VoteKey};
+
+    const RULES: RegistryRules = RegistryRules {
+        min_stake: 10,
+        max_validators: 7,
+        unbond_epochs: 2,
+        slashing: None,
+    };
+
+    fn set(epoch: u64, keys: &[u8], address: &str) -> ValidatorSet {
+        let members = (0..).zip(keys).map(|(number, key)| Member {
+            identity: Identity([number; 32]),
+            vote_key: VoteKey([*key; 96]),
+            address: address.parse::<BondAddress>().expect("short"),
+            name: BondName::default(),
+        });
+        ValidatorSet::of_members(Epoch(epoch), members.collect())
+    }
+
+    fn committees(sets: Vec<ValidatorSet>) -> Committees {
+        let first = sets[0].epoch;
+        Committees::changing(sets, Epoch(9), first, Roster::new()).expect("committees")
+    }
+
+    #[test]
+    fn other_validators_than_the_executed_ones_are_noticed() {
+        let own = vec![set(0, &[1, 2, 3, 4], ""), set(3, &[1, 2, 3, 5], "b:1")];
+        let registry = Registry {
+            rules: RULES,
+            length: EpochLength::DEFAULT,
+            committees: committees(own.clone()),
+            bonds: Arc::default(),
+        };
+        let agrees = |proven: Vec<ValidatorSet>, after: u64, epoch: u64| {
+            registry.agrees(&committees(proven), Epoch(after), Epoch(epoch))
+        };
+        assert!(agrees(own.clone(), 0, 2) && agrees(own.clone(), 0, 3) && agrees(own, 0, 4));
+        // Another key, another address, and a change that did not come.
+        let other = |later| vec![set(0, &[1, 2, 3, 4], ""), later];
+        assert!(!agrees(other(set(3, &[1, 2, 3, 6], "b:1")), 0, 3));
+        assert!(!agrees(other(set(3, &[1, 2, 3, 5], "c:1")), 0, 3));
+        assert!(!agrees(other(set(4, &[1, 2, 3, 5], "b:1")), 0, 3));
+        // A trust file names no addresses, and says nothing of before its epoch.
+        assert!(agrees(vec![set(3, &[1, 2, 3, 5], "")], 3, 3));
+        assert!(agrees(vec![set(3, &[1, 2, 3, 5], "")], 3, 2));
+        assert!(!agrees(vec![set(3, &[1, 2, 3, 6], "")], 3, 3));
+    }
+
+    #[test]
+    fn a_bond_is_read_as_it_was_written() {
+        let bond = Bond {
+            identity: Identity([1; 32]),
+            stake: 100,
+            leaving: 3,
+            leaves_at: Epoch(8),
+            since: Epoch(5),
+            vote_key: VoteKey([2; 96]),
+            address: "a:1".parse().expect("short"),
+            name: BondName::default(),
+        };
+        for punished in [false, true] {
+            let bond = bond.clone();
+            let held = HeldBond { bond, punished };
+            assert_eq!(HeldBond::read(&held.row()), Some(held.clone()));
+            assert_eq!([4, 5].map(|e| held.is_jailed(Epoch(e))), [punished, false]);
+        }
+        assert_eq!(HeldBond::read(&[]), None);
+        assert_eq!(HeldBond::read(&[1, 2]), None);
     }
 }

@@ -113,7 +113,7 @@ impl TestChain {
 
     /// A vote key for a bond of an account, with the proof that its secret is known.
     pub fn vote_key(&mut self, from: u8, number: u8) -> (VoteKey, Possession) {
-        let vote = VoteSecret::random(&mut rng(number));
+        let vote = VoteSecret::random(rng(number));
         let key = VoteKey(vote.public_key());
         let possession = vote.prove_possession(&self.trust.name, &secret(from).identity().0);
         self.registry.as_mut().unwrap().secrets.insert(key, vote);
