@@ -26,6 +26,12 @@ export function prospects(entry: Entry, { epoch, rules, acting, coming }: Regist
   return found;
 }
 
+/** What is no longer at stake, and until when it is held. */
+function unbonded({ leaving = "0", leaves_at: at = "0" }: Entry, epoch: string): string {
+  if (leaving === "0") return "";
+  return `${count(leaving)} ${BigInt(at) > BigInt(epoch) ? `until epoch ${at}` : "to withdraw"}`;
+}
+
 export function registryView(app: App): View {
   const state = h("p", { class: "quiet totals", role: "status" });
   const content = h("div", {}, loading());
@@ -44,8 +50,8 @@ export function registryView(app: App): View {
       line(
         ["full", label(entry.name) || h("span", { class: "quiet" }, "no name")],
         ["full", accountLink(entry.identity)],
-        ["number", count(entry.stake ?? 0)],
-        ["number", BigInt(entry.leaving ?? 0) > 0n ? `${count(entry.leaving!)} to epoch ${entry.leaves_at}` : ""],
+        ["number full", count(entry.stake ?? 0)],
+        ["number full", unbonded(entry, epoch)],
         ["full", label(entry.address)],
         ["full", ...prospects(entry, registry).map(([text, tone]) => pill(text, tone))],
       );
@@ -53,17 +59,18 @@ export function registryView(app: App): View {
       h(
         "section",
         { class: "card card-flush" },
-        h("div", { class: "card-head" }, h("h2", {}, `${title}: ${entries.length}`), h("span", { class: "quiet" }, aside)),
-        entries.length > 0 && table(title, ["Name", "Account", "Stake|number", "Held|number", "Address", "Standing"], entries.map(row)),
+        h("div", { class: "card-head" }, h("h2", {}, title), h("span", { class: "quiet" }, aside)),
+        entries.length > 0 && table(title, ["Name", "Account", "Stake|number", "Unbonded|number", "Address", "Standing"], entries.map(row)),
       );
     const own = (set: Entry[]) => set.map((member) => ({ ...held.get(member.identity), ...member }));
     const seated = new Set([...acting, ...(coming ?? [])].map(({ identity }) => identity));
+    const others = bonds.filter(({ identity }) => !seated.has(identity));
     const focused = content.contains(document.activeElement) ? document.activeElement?.getAttribute("href") : undefined;
     fill(
       content,
-      section("Acting", `validators of epoch ${epoch}`, own(acting)),
-      section("Coming", coming === null ? `the state after block ${count(registry.fixing_height)} fixes the validators of epoch ${BigInt(epoch) + 1n}` : `validators of epoch ${BigInt(epoch) + 1n}`, own(coming ?? [])),
-      section("Registered only", "stake up, and no seat", bonds.filter(({ identity }) => !seated.has(identity))),
+      section(`Acting: ${acting.length}`, `validators of epoch ${epoch}`, own(acting)),
+      section(`Coming: ${coming?.length ?? "not fixed yet"}`, coming === null ? `the state after block ${count(registry.fixing_height)} fixes the validators of epoch ${BigInt(epoch) + 1n}` : `validators of epoch ${BigInt(epoch) + 1n}`, own(coming ?? [])),
+      section(`Registered only: ${others.length}`, "a bond, and no seat", others),
       h("p", { class: "quiet" }, `At most ${count(rules.max_validators)} validate: those with the most at stake, of at least ${count(rules.min_stake)}. Names and addresses are their operators’ words.`),
     );
     if (focused) content.querySelector<HTMLElement>(`a[href="${CSS.escape(focused)}"]`)?.focus();
