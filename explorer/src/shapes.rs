@@ -1159,3 +1159,20 @@ pub struct Bootstrap {
     /// The newest block that has its own finalization.
     pub latest: Anchor,
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use commonware_codec::{Copying, DecodeExt};
+    use quorate_types::Outcome;
+
+    #[test]
+    fn every_outcome_is_in_the_schema() {
+        let schema = serde_json::to_string(&outcomes()).expect("text keys");
+        let all = (0..=u8::MAX).filter_map(|code| Outcome::decode(Copying(&[code])).ok());
+        for outcome in all {
+            let name = format!("\"{}\"", outcome.name());
+            assert!(schema.contains(&name), "{name}");
+        }
+    }
+}

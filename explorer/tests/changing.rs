@@ -326,6 +326,11 @@ async fn a_wrong_root_after_a_border_ends_checking_and_is_told() {
     assert_eq!(outcomes.diverged_by.unwrap(), "state_root");
     assert_eq!(outcomes.checked_to.0, 49);
     assert_eq!(explorer.json("/v1/registry").await["code"], "diverged");
+    let metrics = explorer.get("/metrics").await.text().await.unwrap();
+    assert!(
+        metrics.contains("\nquorate_explorer_diverged 1"),
+        "{metrics}"
+    );
     explorer.stop().await;
 }
 

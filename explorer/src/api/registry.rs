@@ -46,7 +46,7 @@ pub(super) async fn registry(
             "this explorer does not execute blocks: start it with --genesis genesis.json, and with an \
              upstream that keeps all blocks",
         ),
-        NotTold::Diverged(height) => Failure::not_found(
+        NotTold::Diverged(height) => Failure::unavailable(
             "diverged",
             &format!(
                 "this explorer and the chain's validators disagree from block {height} on; see its log"
