@@ -31,7 +31,9 @@ use quorate_storage::{
     store::tree_updates,
     tree::{TableRows, Tree},
 };
-use quorate_types::{Account, Committees, Height, Identity, execution::Rules, genesis::Genesis};
+use quorate_types::{
+    Account, Committees, Header, Height, Identity, execution::Rules, genesis::Genesis,
+};
 use registry::{Registry, stage_first};
 use std::{collections::BTreeMap, convert::Infallible, fmt::Display, sync::Arc, time::Duration};
 use tracing::{error, info, warn};
@@ -274,36 +276,13 @@ impl Checker {
         let header = *block.header();
         let ours = self.index.get(CHECKED, &root_key(header.executed_height))?;
         let is_confirmed = ours.as_deref() == Some(&header.state_root.0);
-        if ours.is_some() && !is_confirmed {
-            error!(
-                %height, executed_height = %header.executed_height, said = %header.state_root,
-                "a final header names another state than executing the blocks leads to: outcomes \
-                 are not checked from here on"
-            );
-            return Ok(self.diverge(height, Divergence::StateRoot));
+        let differs = ours.is_some() && !is_confirmed;
+        if let Some(by) = self.divergence(&header, differs) {
+            self.progress.known.lock().diverged = Some((height, by));
+            return Ok(Step::Never);
         }
-        if let Some(registry) = &self.registry
-            && self.rules.epoch_length().is_last(Height(height.0 - 1))
-            && !registry.agrees(
-                self.guard.verifier().committees(),
-                self.guard.trust().epoch,
-                header.epoch,
-            )
-        {
-            error!(
-                %height, epoch = %header.epoch,
-                "handovers prove other validators of this epoch than executing the blocks leads to: \
-                 outcomes are not checked from here on"
-            );
-            return Ok(self.diverge(height, Divergence::Validators));
-        }
-        let bonds = || {
-            Ok(self
-                .registry
-                .as_ref()
-                .map(Registry::bonds)
-                .unwrap_or_default())
-        };
+        let registry = self.registry.as_ref();
+        let bonds = || Ok(registry.map(Registry::bonds).unwrap_or_default());
         let done = execution::execute(&self.tree, &block, &self.committees, &self.rules, bonds);
         let done = done.map_err(|error| broken(&self.index, &error))?;
         let outcomes = &done.execution.outcomes;
@@ -356,9 +335,31 @@ impl Checker {
         Ok(Step::More)
     }
 
-    fn diverge(&self, height: Height, by: Divergence) -> Step {
-        self.progress.known.lock().diverged = Some((height, by));
-        Step::Never
+    /// What a final header, whose state root differs from ours or not, and handovers say otherwise than executing the
+    /// blocks before it.
+    fn divergence(&mut self, header: &Header, differs: bool) -> Option<Divergence> {
+        let height = header.height;
+        if differs {
+            error!(
+                %height, executed_height = %header.executed_height, said = %header.state_root,
+                "a final header names another state than executing the blocks leads to: outcomes \
+                 are not checked from here on"
+            );
+            return Some(Divergence::StateRoot);
+        }
+        let registry = self.registry.as_mut()?;
+        if !self.rules.epoch_length().is_last(Height(height.0 - 1)) {
+            return None;
+        }
+        let proven = self.guard.verifier().committees();
+        let trusted = self.guard.trust().epoch;
+        let epoch = registry.disagrees(proven, trusted, header.epoch)?;
+        error!(
+            %height, %epoch,
+            "a handover proves other validators of this epoch than executing the blocks leads to: \
+             outcomes are not checked from here on"
+        );
+        Some(Divergence::Validators)
     }
 
     fn show_registry(&self, executed: Height) {

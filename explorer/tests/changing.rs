@@ -306,6 +306,26 @@ async fn an_index_without_checks_catches_up_and_each_restart_continues() {
 }
 
 #[tokio::test]
+async fn an_index_of_several_sets_catches_up_before_handovers_are_known() {
+    let whole = Arc::new(Mutex::new(chain(70)));
+    let trust = whole.lock().unwrap().trust.clone();
+    let fake = Fake::new(&whole);
+    let folder = tempfile::tempdir().unwrap();
+    let unchecked = Running::start(&trust, folder.path(), &[fake.serve().await]).await;
+    unchecked.reach(70).await;
+    unchecked.stop().await;
+    // Nobody tells anything.
+    fake.hangs.store(true, std::sync::atomic::Ordering::SeqCst);
+    let explorer = explorer(&whole, folder.path(), &fake).await;
+    checked(&explorer, 69).await;
+    let registry = explorer.json("/v1/registry").await;
+    let acting = whole.lock().unwrap().validators_of(4);
+    let acting: Vec<String> = acting.iter().map(named).collect();
+    assert_eq!(identities(&registry["acting"]), acting);
+    explorer.stop().await;
+}
+
+#[tokio::test]
 async fn a_wrong_root_after_a_border_ends_checking_and_is_told() {
     let whole = Arc::new(Mutex::new(chain(0)));
     let plan = plan(&mut whole.lock().unwrap());
