@@ -4,13 +4,15 @@ use crate::{
     check::Progress,
     index::{Index, IndexError, TransactionPlace},
     shapes::{
-        Anchor, BlockCertificate, BlockDetail, BlockName, BlockSummary, BlockTransaction, Finality,
-        FinalizedEvent, Hex, Number,
+        Anchor, BlockCertificate, BlockDetail, BlockName, BlockSummary, BlockTransaction, Bond,
+        Finality, FinalizedEvent, Hex, Number, RegistryOperation,
     },
     verify::Guard,
 };
 use commonware_codec::{Copying, DecodeExt, Encode, FixedSize};
-use quorate_types::{Certificate, Header, Height, Outcome, Transaction};
+use quorate_types::{
+    Certificate, Header, Height, Operation, Outcome, Transaction, VoteKey, execution,
+};
 use serde::Serialize;
 
 /// Maximum number of headers between a block and the one whose finalization covers it. A range that
@@ -192,12 +194,71 @@ pub(crate) fn transaction(
         amount: Number(transfer.amount),
         fee: Number(transfer.fee),
         memo: (!transfer.memo.is_empty()).then(|| Hex(transfer.memo.as_bytes().to_vec())),
+        operation: execution::operation(transfer).map(operation),
         signature: Hex(transaction.signature().encode().to_vec()),
         height: Number(header.height.0),
         index,
         outcome: outcome.name().to_owned(),
         outcome_checked: checks.is_checked(header.height),
         timestamp_ms: Number(header.timestamp_ms),
+    }
+}
+
+fn operation(operation: Operation) -> RegistryOperation {
+    let kind = operation.name().to_owned();
+    let named = RegistryOperation {
+        kind,
+        ..RegistryOperation::default()
+    };
+    let key = |key: VoteKey| Some(Hex(key.0.to_vec()));
+    match operation {
+        Operation::Bond {
+            vote_key,
+            address,
+            name,
+            ..
+        } => RegistryOperation {
+            vote_key: key(vote_key),
+            address: Some(address.to_string()),
+            name: Some(name.to_string()),
+            ..named
+        },
+        Operation::RotateKey { vote_key, .. } => RegistryOperation {
+            vote_key: key(vote_key),
+            ..named
+        },
+        Operation::Describe { address, name } => RegistryOperation {
+            address: Some(address.to_string()),
+            name: Some(name.to_string()),
+            ..named
+        },
+        Operation::Unbond { stake } => RegistryOperation {
+            stake: Some(Number(stake)),
+            ..named
+        },
+        Operation::Accuse {
+            validator,
+            evidence,
+        } => RegistryOperation {
+            validator: Some(validator.into()),
+            evidence: Some(encoding(&*evidence)),
+            ..named
+        },
+        Operation::AddStake | Operation::Withdraw => named,
+    }
+}
+
+/// A bond.
+pub(crate) fn bond(bond: &quorate_types::Bond) -> Bond {
+    Bond {
+        identity: bond.identity.into(),
+        stake: Number(bond.stake),
+        leaving: Number(bond.leaving),
+        leaves_at: Number(bond.leaves_at.0),
+        since: Number(bond.since.0),
+        vote_key: Hex(bond.vote_key.0.to_vec()),
+        address: bond.address.to_string(),
+        name: bond.name.to_string(),
     }
 }
 

@@ -12,6 +12,7 @@ mod docs;
 mod page;
 mod problem;
 mod query;
+mod registry;
 mod respond;
 mod search;
 mod server;
@@ -83,6 +84,7 @@ struct Inner {
     clients: Clients,
     blocking: Semaphore,
     stats: chain::StatsCache,
+    registry: registry::RegistryCache,
     openapi: std::sync::OnceLock<String>,
 }
 
@@ -95,6 +97,7 @@ impl App {
                 blocking: Semaphore::new(MAX_BLOCKING),
                 clients: Clients::new(server::limits(config)),
                 stats: chain::StatsCache::default(),
+                registry: registry::RegistryCache::default(),
                 openapi: std::sync::OnceLock::new(),
                 parts,
             }),
@@ -155,6 +158,7 @@ fn routes() -> (Router<App>, utoipa::openapi::OpenApi) {
         .routes(routes!(validators::list))
         .routes(routes!(validators::one))
         .routes(routes!(validators::handovers))
+        .routes(routes!(registry::registry))
         .routes(routes!(chain::status))
         .routes(routes!(chain::stats))
         .routes(routes!(chain::history))

@@ -6,9 +6,16 @@
 //! a header. Outcomes count as checked up to the newest executed block whose state a final header
 //! has confirmed. An outcome that a validator reported differently is replaced, counted and logged.
 //!
-//! If a root differs, this program and a quorum do not agree on the rules, or the index is damaged:
-//! checking stops there, and the log and the status say so. Outcomes of later blocks remain as
+//! On a chain with a registry the state also says who validates. The validators of each epoch are then computed
+//! here as a validator computes them, and compared with those that handovers prove.
+//!
+//! If a root or a set of validators differs, this program and a quorum do not agree on the rules, or the index is
+//! damaged: checking stops there, and the log and the status say so. Outcomes of later blocks remain as
 //! reported by a validator.
+
+mod registry;
+
+pub(crate) use registry::RegistryState;
 
 use crate::{
     hub::Hub,
@@ -17,24 +24,18 @@ use crate::{
     task::blocking,
     verify::Guard,
 };
-use commonware_codec::{Copying, DecodeExt, Encode};
 use parking_lot::Mutex;
 use quorate_storage::{
     database::Batch,
-    tree::{TableRows, Tree, TreeError},
+    execution,
+    store::tree_updates,
+    tree::{TableRows, Tree},
 };
 use quorate_types::{
-    Account, Height, Identity,
-    execution::{self, Rules},
-    genesis::Genesis,
-    state_key,
+    Account, Committees, Header, Height, Identity, execution::Rules, genesis::Genesis,
 };
-use std::{
-    collections::{BTreeMap, BTreeSet},
-    convert::Infallible,
-    sync::Arc,
-    time::Duration,
-};
+use registry::{Registry, stage_first};
+use std::{collections::BTreeMap, convert::Infallible, fmt::Display, sync::Arc, time::Duration};
 use tracing::{error, info, warn};
 
 /// Number of blocks executed before other tasks may use the thread.
@@ -60,12 +61,14 @@ pub(crate) const STATE: &str = "state";
 #[derive(Default)]
 pub struct Progress {
     known: Mutex<Known>,
+    /// After the newest executed block, on a chain with a registry.
+    registry: Mutex<Option<Arc<RegistryState>>>,
 }
 
 #[derive(Clone, Copy, Default)]
 struct Known {
     is_checking: bool,
-    diverged: Option<Height>,
+    diverged: Option<(Height, Divergence)>,
     executed: Height,
     confirmed: Height,
     accounts: u64,
@@ -73,7 +76,43 @@ struct Known {
     corrected: u64,
 }
 
+/// What this program and a quorum do not agree on.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Divergence {
+    StateRoot,
+    Validators,
+}
+
+impl Divergence {
+    fn name(self) -> &'static str {
+        match self {
+            Self::StateRoot => "state_root",
+            Self::Validators => "validators",
+        }
+    }
+}
+
+/// Why this explorer cannot tell the registry.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum NotTold {
+    /// Blocks are not executed here.
+    NotExecuted,
+    /// This explorer's state is not the one that final headers name, from this height on.
+    Diverged(Height),
+}
+
 impl Progress {
+    /// The registry after the newest executed block, and the height to which final headers confirm the state.
+    pub(crate) fn registry(&self) -> Result<(Arc<RegistryState>, Height), NotTold> {
+        let known = *self.known.lock();
+        if let Some((height, _)) = known.diverged {
+            return Err(NotTold::Diverged(height));
+        }
+        let state = self.registry.lock().clone();
+        let state = state.filter(|_| known.is_checking);
+        Ok((state.ok_or(NotTold::NotExecuted)?, known.confirmed))
+    }
+
     /// Whether the outcomes of the block at a height were executed here and confirmed.
     pub fn is_checked(&self, height: Height) -> bool {
         let known = self.known.lock();
@@ -92,11 +131,12 @@ impl Progress {
             state: state.to_owned(),
             checked_to: Number(known.confirmed.0),
             corrected: Number(known.corrected),
-            diverged_at: known.diverged.map(|height| Number(height.0)),
+            diverged_at: known.diverged.map(|(height, _)| Number(height.0)),
+            diverged_by: known.diverged.map(|(_, by)| by.name().to_owned()),
         }
     }
 
-    /// The number of accounts after the newest executed block, and the sum of all balances.
+    /// The number of accounts after the newest executed block, and the sum of all balances and stakes.
     pub(crate) fn totals(&self) -> Option<(u64, u64)> {
         let known = self.known.lock();
         known.is_checking.then_some((known.accounts, known.supply))
@@ -110,6 +150,9 @@ pub(crate) struct Checker {
     progress: Arc<Progress>,
     tree: Tree<TableRows>,
     rules: Rules,
+    /// Who validates in which epoch, by the genesis file and the executed blocks alone.
+    committees: Committees,
+    registry: Option<Registry>,
 }
 
 #[derive(PartialEq, Eq)]
@@ -129,41 +172,49 @@ impl Checker {
     ) -> Result<Self, IndexError> {
         let rows = TableRows::new(index.database(), STATE);
         let tree = Tree::open(rows).map_err(|error| broken(&index, &error))?;
+        let no_genesis = || index.damaged("the genesis file");
+        let committee = genesis.committee().map_err(|_| no_genesis())?;
         let mut checker = Self {
             guard,
-            index,
+            index: index.clone(),
             progress,
             tree,
             rules: Rules::of(genesis),
+            committees: Committees::fixed(committee),
+            registry: None,
         };
-        if checker.index.get(CHECKED, EXECUTED)?.is_none() {
+        if index.get(CHECKED, EXECUTED)?.is_none() {
             let accounts = genesis.initial_accounts();
-            checker.begin(&accounts.map_err(|_| checker.index.damaged("the genesis file"))?)?;
+            checker.begin(&accounts.map_err(|_| no_genesis())?)?;
+        }
+        let executed = Height(index.count(CHECKED, EXECUTED)?);
+        checker.registry = Registry::open(&index, genesis, executed)?;
+        if let Some(registry) = &checker.registry {
+            checker.committees = registry.committees.clone();
+            checker.rules = checker.rules.knowing(&checker.committees);
         }
         let balances = genesis.accounts.iter().map(|account| account.balance);
         let supply = balances.chain(genesis.validators.iter().map(|v| v.stake));
         let known = Known {
             is_checking: true,
             diverged: None,
-            executed: Height(checker.index.count(CHECKED, EXECUTED)?),
+            executed,
             confirmed: Height(checker.index.count(CHECKED, CONFIRMED)?),
             accounts: checker.index.count(CHECKED, ACCOUNTS)?,
             supply: supply.fold(0, u64::saturating_add),
             corrected: checker.index.count(CHECKED, CORRECTED)?,
         };
         *checker.progress.known.lock() = known;
+        checker.show_registry(executed);
         Ok(checker)
     }
 
     fn begin(&mut self, accounts: &BTreeMap<Identity, Account>) -> Result<(), IndexError> {
-        let updates: BTreeMap<_, _> = accounts
-            .iter()
-            .map(|(identity, account)| (state_key(identity).0, account.encode().to_vec()))
-            .collect();
-        let changes = self.tree.prepare(&updates);
+        let changes = self.tree.prepare(&tree_updates(accounts));
         let changes = changes.map_err(|error| broken(&self.index, &error))?;
         let mut batch = Batch::default();
         self.tree.store().stage(&changes, &mut batch);
+        stage_first(accounts, &mut batch);
         batch.put(CHECKED, EXECUTED, 0_u64.to_be_bytes());
         let count = accounts.len() as u64;
         batch.put(CHECKED, ACCOUNTS, count.to_be_bytes());
@@ -225,46 +276,22 @@ impl Checker {
         let header = *block.header();
         let ours = self.index.get(CHECKED, &root_key(header.executed_height))?;
         let is_confirmed = ours.as_deref() == Some(&header.state_root.0);
-        if ours.is_some() && !is_confirmed {
-            error!(
-                %height, executed_height = %header.executed_height, said = %header.state_root,
-                "a final header names another state than executing the blocks leads to: outcomes \
-                 are not checked from here on"
-            );
-            self.progress.known.lock().diverged = Some(height);
+        let differs = ours.is_some() && !is_confirmed;
+        if let Some(by) = self.divergence(&header, differs) {
+            self.progress.known.lock().diverged = Some((height, by));
             return Ok(Step::Never);
         }
-        let committees = self.guard.verifier().committees();
-        let identity = committees.leader_identity(header.epoch, header.view);
-        let leader = identity.ok_or_else(|| self.index.damaged("a view without a leader"))?;
-        let mut before = BTreeMap::new();
-        let touched = execution::touched(&block, &leader);
-        let keys: BTreeSet<_> = touched.iter().map(|one| state_key(one).0).collect();
-        let mut added = BTreeSet::new();
-        let tree = |error: TreeError| broken(&self.index, &error);
-        let loaded = self.tree.load(&keys).map_err(tree)?;
-        for one in touched {
-            let value = self.tree.get_loaded(&loaded, &state_key(&one).0);
-            let account = match value.map_err(tree)? {
-                Some(bytes) => Account::decode(Copying(&bytes))
-                    .map_err(|_| self.index.damaged("an account"))?,
-                None => {
-                    added.insert(one);
-                    Account::default()
-                }
-            };
-            before.insert(one, account);
-        }
-        let done = execution::execute(&block, &leader, before, &self.rules);
-        let updates = done.accounts.iter();
-        let updates = updates.map(|(one, account)| (state_key(one).0, account.encode().to_vec()));
-        let changes = self.tree.prepare_loaded(loaded, &updates.collect());
-        let changes = changes.map_err(tree)?;
-
+        let registry = self.registry.as_ref();
+        let bonds = || Ok(registry.map(Registry::bonds).unwrap_or_default());
+        let done = execution::execute(&self.tree, &block, &self.committees, &self.rules, bonds);
+        let done = done.map_err(|error| broken(&self.index, &error))?;
+        let outcomes = &done.execution.outcomes;
         let told = self.index.outcomes(height)?;
-        let wrong = told.iter().zip(&done.outcomes).filter(|(a, b)| a != b);
+        let wrong = told.iter().zip(outcomes).filter(|(a, b)| a != b);
         let wrong = wrong.count() as u64;
-        added.retain(|one| done.accounts.contains_key(one));
+        let accounts = &done.execution.accounts;
+        let added = done.absent.iter().filter(|one| accounts.contains_key(one));
+        let added = added.count() as u64;
         let next = Known {
             executed: height,
             confirmed: if is_confirmed {
@@ -272,32 +299,73 @@ impl Checker {
             } else {
                 known.confirmed
             },
-            accounts: known.accounts + added.len() as u64,
+            accounts: known.accounts + added,
             corrected: known.corrected + wrong,
             ..known
         };
         let mut batch = Batch::default();
-        self.tree.store().stage(&changes, &mut batch);
+        self.tree.store().stage(&done.changes, &mut batch);
+        let change = self.registry.as_ref().map(|registry| {
+            let change = registry.change(&block, &done);
+            registry.stage(&change, done.decision.as_ref(), &mut batch);
+            change
+        });
         if wrong > 0 {
             warn!(%height, transactions = wrong, "a validator told wrong outcomes of this block");
-            self.index
-                .stage_outcomes(height, &done.outcomes, &mut batch);
+            self.index.stage_outcomes(height, outcomes, &mut batch);
         }
         batch.put(CHECKED, EXECUTED, height.0.to_be_bytes());
         batch.put(CHECKED, CONFIRMED, next.confirmed.0.to_be_bytes());
         batch.put(CHECKED, ACCOUNTS, next.accounts.to_be_bytes());
         batch.put(CHECKED, CORRECTED, next.corrected.to_be_bytes());
-        batch.put(CHECKED, root_key(height), changes.root());
+        batch.put(CHECKED, root_key(height), done.changes.root());
         if let Some(old) = height.0.checked_sub(ROOTS) {
             batch.delete(CHECKED, root_key(Height(old)));
         }
         self.index.write(&batch)?;
-        self.tree.commit(changes);
+        self.tree.commit(done.changes);
+        if let Some((registry, change)) = self.registry.as_mut().zip(change) {
+            registry.take(change);
+        }
         *self.progress.known.lock() = next;
+        self.show_registry(height);
         if height.0.is_multiple_of(10_000) {
             info!(%height, "outcomes are checked");
         }
         Ok(Step::More)
+    }
+
+    /// What a final header, whose state root differs from ours or not, and handovers say otherwise than executing the
+    /// blocks before it.
+    fn divergence(&mut self, header: &Header, differs: bool) -> Option<Divergence> {
+        let height = header.height;
+        if differs {
+            error!(
+                %height, executed_height = %header.executed_height, said = %header.state_root,
+                "a final header names another state than executing the blocks leads to: outcomes \
+                 are not checked from here on"
+            );
+            return Some(Divergence::StateRoot);
+        }
+        let registry = self.registry.as_mut()?;
+        if !self.rules.epoch_length().is_last(Height(height.0 - 1)) {
+            return None;
+        }
+        let proven = self.guard.verifier().committees();
+        let trusted = self.guard.trust().epoch;
+        let epoch = registry.disagrees(proven, trusted, header.epoch)?;
+        error!(
+            %height, %epoch,
+            "a handover proves other validators of this epoch than executing the blocks leads to: \
+             outcomes are not checked from here on"
+        );
+        Some(Divergence::Validators)
+    }
+
+    fn show_registry(&self, executed: Height) {
+        if let Some(registry) = &self.registry {
+            *self.progress.registry.lock() = registry.state(executed).map(Arc::new);
+        }
     }
 }
 
@@ -305,6 +373,6 @@ fn root_key(height: Height) -> Vec<u8> {
     [b"root:".as_slice(), &height.0.to_be_bytes()].concat()
 }
 
-fn broken(index: &Index, error: &TreeError) -> IndexError {
+fn broken(index: &Index, error: &dyn Display) -> IndexError {
     index.damaged(&format!("the accounts' state: {error}"))
 }

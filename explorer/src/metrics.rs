@@ -22,6 +22,8 @@ pub struct Metrics {
     pub tip_age_seconds: Gauge,
     /// Number of upstreams whose last answer failed verification.
     pub lying_upstreams: IntGauge,
+    /// 1 if executing the blocks leads elsewhere than final headers or handovers say.
+    pub diverged: IntGauge,
 }
 
 impl Metrics {
@@ -63,6 +65,10 @@ impl Metrics {
             lying_upstreams: gauge(
                 "lying_upstreams",
                 "Validators that are read from and whose answers did not verify",
+            ),
+            diverged: gauge(
+                "diverged",
+                "1 if executing the blocks leads to another state or other validators than the chain's",
             ),
             registry,
         }

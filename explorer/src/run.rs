@@ -185,9 +185,7 @@ impl Explorer {
         parts.spawn(observer.follow_certificates(self.upstreams.clone()));
         let telling = hub.clone();
         parts.spawn(async move { Ok(tell_stats(telling).await) });
-        // The state of a chain with a registry also says who validates, which is not derived here yet.
-        let genesis = self.config.genesis.clone();
-        if let Some(genesis) = genesis.filter(|genesis| genesis.registry.is_none()) {
+        if let Some(genesis) = self.config.genesis.clone() {
             let (guard, index) = (self.guard.clone(), self.index.clone());
             let checker = blocking(move || Checker::open(guard, index, &genesis, checks)).await?;
             parts.spawn(checker.run(hub.clone()));

@@ -9,7 +9,7 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer, de::Error as _};
 use std::{borrow::Cow, fmt, str::FromStr};
 use utoipa::{
     PartialSchema, ToSchema,
-    openapi::{ObjectBuilder, RefOr, Schema, schema::Type},
+    openapi::{ObjectBuilder, OneOfBuilder, RefOr, Schema, schema::Type},
 };
 
 /// A 64-bit number, as a decimal string.
@@ -147,7 +147,11 @@ words! {
     sources: "certificate" "chain";
     vote_sources: "certificate" "observed";
     hit_kinds: "block" "view" "transaction" "account" "validator";
-    outcomes: "applied" "wrong_nonce" "cannot_pay_fee" "insufficient_balance";
+    outcomes: "applied" "wrong_nonce" "cannot_pay_fee" "insufficient_balance" "no_registry" "bad_operation"
+        "already_bonded" "not_bonded" "stake_too_small" "bad_possession" "nothing_to_withdraw" "bad_evidence"
+        "already_punished";
+    operations: "bond" "add_stake" "unbond" "withdraw" "rotate_key" "describe" "accuse";
+    divergences: "state_root" "validators";
     finalized_type: "finalized";
     notarized_type: "notarized";
     nullified_type: "nullified";
@@ -155,6 +159,13 @@ words! {
     gap_type: "gap";
     pruned_type: "pruned";
     transaction_type: "transaction";
+}
+
+fn nullable_divergences() -> RefOr<Schema> {
+    OneOfBuilder::new()
+        .item(ObjectBuilder::new().schema_type(Type::Null))
+        .item(divergences())
+        .into()
 }
 
 /// An error (RFC 9457), as `application/problem+json`.
@@ -231,9 +242,13 @@ pub struct OutcomeChecks {
     pub checked_to: Number,
     /// Number of outcomes that a validator had reported differently, and that were replaced.
     pub corrected: Number,
-    /// The block whose header has a different state root than the executed one.
+    /// The block from which on outcomes are not checked, because this explorer and a quorum disagree.
     #[schema(required)]
     pub diverged_at: Option<Number>,
+    /// What they disagree on: `state_root` (the header names another state than the executed one) or
+    /// `validators` (handovers prove other validators of its epoch than the executed blocks lead to).
+    #[schema(schema_with = nullable_divergences, required)]
+    pub diverged_by: Option<String>,
 }
 
 /// Totals over the chain.
@@ -244,7 +259,7 @@ pub struct Totals {
     /// Number of accounts after the newest executed block; `null` if blocks are not executed here.
     #[schema(required)]
     pub accounts: Option<Number>,
-    /// The sum of all balances, which never changes; `null` if blocks are not executed here.
+    /// The sum of all balances and stakes, which never changes; `null` if blocks are not executed here.
     #[schema(required)]
     pub supply: Option<Number>,
 }
@@ -402,13 +417,17 @@ pub struct BlockTransaction {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(nullable = false)]
     pub memo: Option<Hex>,
+    /// What a transfer to the staking registry does, as its memo says; omitted for any other.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false)]
+    pub operation: Option<RegistryOperation>,
     /// The sender's signature.
     pub signature: Hex,
     /// The block's height.
     pub height: Number,
     /// Its index in the block, from 0.
     pub index: u32,
-    /// `applied`, `wrong_nonce`, `cannot_pay_fee` or `insufficient_balance`.
+    /// `applied`, or why not. Those from `no_registry` on are of operations of the staking registry.
     #[schema(schema_with = outcomes)]
     pub outcome: String,
     /// Whether this explorer has executed the block itself and a final header confirms the result;
@@ -668,6 +687,10 @@ pub struct TransactionDetail {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(nullable = false)]
     pub memo: Option<Hex>,
+    /// What a transfer to the staking registry does, as its memo says.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false)]
+    pub operation: Option<RegistryOperation>,
     /// The sender's signature.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(nullable = false)]
@@ -680,7 +703,7 @@ pub struct TransactionDetail {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(nullable = false)]
     pub index: Option<u32>,
-    /// `applied`, `wrong_nonce`, `cannot_pay_fee` or `insufficient_balance`.
+    /// `applied`, or why not.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(nullable = false)]
     pub outcome: Option<String>,
@@ -774,7 +797,7 @@ pub struct LeafEntry {
 pub struct AccountProof {
     /// SHA-256 of the identity.
     pub key: Hex,
-    /// The encoded account: version 1, nonce and balance, 17 bytes; `null` if it does not exist.
+    /// The encoded account (17 bytes without a bond); `null` if it does not exist.
     #[schema(required)]
     pub value: Option<Hex>,
     /// The sibling hashes, from the root down.
@@ -804,6 +827,9 @@ pub struct AccountDetail {
     pub balance: Number,
     /// Its next nonce.
     pub nonce: Number,
+    /// What it has at stake; `null` if nothing. Part of what is proven.
+    #[schema(required)]
+    pub bond: Option<Bond>,
     /// The proof.
     pub proof: AccountProof,
 }
@@ -894,8 +920,8 @@ pub struct ValidatorDetail {
     pub vote_key: Hex,
     /// Its number of votes in a quorum.
     pub votes: u32,
-    /// Its stake; `null` on chains whose validators are listed in the genesis file, which have no
-    /// staking.
+    /// What it has at stake after the newest executed block; `null` if nothing, if this explorer does not execute
+    /// blocks, and on chains without a staking registry. It does not change its number of votes.
     #[schema(required)]
     pub stake: Option<Number>,
     /// Number of views of the epoch that it led, up to the tip.
@@ -1000,6 +1026,130 @@ pub struct HandoverItem {
     pub handover: String,
 }
 
+/// What a transfer to the staking registry does. Each operation has the fields that it takes; the stake of `bond` and
+/// `add_stake` is the transfer's amount.
+#[derive(Clone, Debug, Default, Serialize, Deserialize, ToSchema)]
+pub struct RegistryOperation {
+    /// `bond`, `add_stake`, `unbond`, `withdraw`, `rotate_key`, `describe` or `accuse`.
+    #[schema(schema_with = operations)]
+    pub kind: String,
+    /// `unbond`: how much is taken out.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false)]
+    pub stake: Option<Number>,
+    /// `bond`, `rotate_key`: the vote key.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false)]
+    pub vote_key: Option<Hex>,
+    /// `bond`, `describe`: where the validator can be reached. Printable ASCII of its operator's choice.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false)]
+    pub address: Option<String>,
+    /// `bond`, `describe`: what people call it. Printable ASCII of its operator's choice.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false)]
+    pub name: Option<String>,
+    /// `accuse`: the accused validator.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false)]
+    pub validator: Option<Hex>,
+    /// `accuse`: the two encoded votes, 150 bytes each.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false)]
+    pub evidence: Option<Hex>,
+}
+
+/// What an account has at stake, and the validator that it stands for.
+#[derive(Clone, Debug, Serialize, Deserialize, ToSchema)]
+pub struct Bond {
+    /// The account, which is the validator's identity.
+    pub identity: Hex,
+    /// What counts, in the chain's smallest unit.
+    pub stake: Number,
+    /// What was unbonded and is still held.
+    pub leaving: Number,
+    /// The first epoch in which `leaving` may be withdrawn.
+    pub leaves_at: Number,
+    /// The first epoch in which it can be chosen, for the next one.
+    pub since: Number,
+    /// The key of its votes, a compressed point of G2.
+    pub vote_key: Hex,
+    /// Where it can be reached. Printable ASCII of its operator's choice.
+    pub address: String,
+    /// What people call it. Printable ASCII of its operator's choice.
+    pub name: String,
+}
+
+/// A bond in the registry.
+#[derive(Clone, Debug, Serialize, Deserialize, ToSchema)]
+pub struct RegistryBond {
+    #[serde(flatten)]
+    pub bond: Bond,
+    /// Whether it was punished, and cannot be chosen before epoch `since`.
+    pub jailed: bool,
+}
+
+/// A validator of an epoch.
+#[derive(Clone, Debug, Serialize, Deserialize, ToSchema)]
+pub struct RegistryMember {
+    /// Its identity.
+    pub identity: Hex,
+    /// The key of its votes in that epoch.
+    pub vote_key: Hex,
+    /// Where it can be reached; empty if the registry does not say.
+    pub address: String,
+    /// What people call it; may be empty.
+    pub name: String,
+}
+
+/// The registry's rules, from the genesis file.
+#[derive(Clone, Debug, Serialize, Deserialize, ToSchema)]
+pub struct RegistryLimits {
+    /// The least stake of a bond.
+    pub min_stake: Number,
+    /// The most validators of an epoch.
+    pub max_validators: u32,
+    /// For how many epochs stake is held after it was unbonded.
+    pub unbond_epochs: Number,
+    /// How equivocation is punished; `null` if it is not.
+    #[schema(required)]
+    pub slashing: Option<RegistrySlashing>,
+}
+
+/// How equivocation is punished.
+#[derive(Clone, Debug, Serialize, Deserialize, ToSchema)]
+pub struct RegistrySlashing {
+    /// How much of what is at stake or held is taken, in percent.
+    pub percent: u8,
+    /// For how many epochs the validator cannot be chosen.
+    pub jail_epochs: Number,
+}
+
+/// The staking registry, as the blocks that this explorer has executed leave it. The fields are those of a
+/// validator's `/v1/registry`.
+#[derive(Clone, Debug, Serialize, Deserialize, ToSchema)]
+pub struct RegistryDetail {
+    /// The block after which the state has these values.
+    pub executed_height: Number,
+    /// Final headers confirm the explorer's state up to this height.
+    pub checked_to: Number,
+    /// The epoch of the next block.
+    pub epoch: Number,
+    /// The block whose state fixes the validators of the next epoch.
+    pub fixing_height: Number,
+    /// The last block of the epoch.
+    pub last_height: Number,
+    /// The registry's rules.
+    pub rules: RegistryLimits,
+    /// The validators of the epoch, in the committee's order.
+    pub acting: Vec<RegistryMember>,
+    /// The validators of the next epoch, once they are fixed.
+    #[schema(required)]
+    pub coming: Option<Vec<RegistryMember>>,
+    /// Everything that is bonded, by stake: the greatest first.
+    pub bonds: Vec<RegistryBond>,
+}
+
 /// The starting point of a light client.
 #[derive(Clone, Debug, Serialize, Deserialize, ToSchema)]
 pub struct Bootstrap {
@@ -1008,4 +1158,21 @@ pub struct Bootstrap {
     pub trust: serde_json::Value,
     /// The newest block that has its own finalization.
     pub latest: Anchor,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use commonware_codec::{Copying, DecodeExt};
+    use quorate_types::Outcome;
+
+    #[test]
+    fn every_outcome_is_in_the_schema() {
+        let schema = serde_json::to_string(&outcomes()).expect("text keys");
+        let all = (0..=u8::MAX).filter_map(|code| Outcome::decode(Copying(&[code])).ok());
+        for outcome in all {
+            let name = format!("\"{}\"", outcome.name());
+            assert!(schema.contains(&name), "{name}");
+        }
+    }
 }

@@ -11,8 +11,8 @@ use commonware_codec::Encode;
 use quorate_crypto::{bls::SchemeKind, sha256};
 use quorate_storage::tree::Proof;
 use quorate_types::{
-    Block, Certificate, Evidence, Identity, Memo, Transaction, VoteKind, merkle_path, merkle_root,
-    state_key,
+    Block, Certificate, Digest, Epoch, Evidence, Identity, Memo, Operation, Subject, Transaction,
+    View, VoteKind, merkle_path, merkle_root, state_key,
 };
 use serde_json::{Value, json};
 use std::{
@@ -267,6 +267,59 @@ fn evidence(chain: &TestChain) -> Vec<Value> {
     ]
 }
 
+/// Operations of the registry, as memos, with the fields that are shown of them.
+fn operations() -> Vec<Value> {
+    let mut chain = TestChain::registered();
+    let (vote_key, possession) = chain.vote_key(30, 90);
+    let key = hex0x(vote_key.0);
+    let (address, name) = ("192.0.2.7:26600", "<b>seven");
+    let guilt = [7, 8].map(|payload| Subject {
+        epoch: Epoch(0),
+        view: View(41),
+        kind: VoteKind::Finalize,
+        payload: Digest([payload; 32]),
+    });
+    let validator = secret(103).identity();
+    let case = |operation: Operation, fields: Value| json!({"kind": operation.name(), "memo": encoded(&operation), "fields": fields});
+    let labels = || (address.parse().unwrap(), name.parse().unwrap());
+    let bond = Operation::Bond {
+        vote_key,
+        possession,
+        address: labels().0,
+        name: labels().1,
+    };
+    let rotate = Operation::RotateKey {
+        vote_key,
+        possession,
+    };
+    let describe = Operation::Describe {
+        address: labels().0,
+        name: labels().1,
+    };
+    let accuse = Operation::Accuse {
+        validator,
+        evidence: Box::new(chain.guilt(0, 2, guilt)),
+    };
+    vec![
+        case(
+            bond,
+            json!({"voteKey": key, "address": address, "name": name}),
+        ),
+        case(Operation::AddStake, json!({})),
+        case(
+            Operation::Unbond { stake: u64::MAX },
+            json!({"stake": u64::MAX.to_string()}),
+        ),
+        case(Operation::Withdraw, json!({})),
+        case(rotate, json!({"voteKey": key})),
+        case(describe, json!({"address": address, "name": name})),
+        case(
+            accuse,
+            json!({"validator": hex0x(validator.0), "view": "41", "signer": 2}),
+        ),
+    ]
+}
+
 fn vectors() -> Value {
     let threshold = chain(SchemeKind::BlsThreshold, 1);
     let aggregate = chain(SchemeKind::BlsAggregate, 2);
@@ -279,6 +332,7 @@ fn vectors() -> Value {
         "inclusions": inclusions(&threshold),
         "accounts": accounts(&threshold),
         "evidence": evidence(&threshold),
+        "operations": operations(),
     })
 }
 

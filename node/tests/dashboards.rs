@@ -21,10 +21,11 @@ use std::{
 const PATIENCE: Duration = Duration::from_secs(60);
 
 /// What Prometheus has beside the validators' metrics: its own, and the explorer's.
-const BUILT_IN: [&str; 6] = [
+const BUILT_IN: [&str; 7] = [
     "up",
     "ALERTS",
     "quorate_explorer_claimed_height",
+    "quorate_explorer_diverged",
     "quorate_explorer_lying_upstreams",
     "quorate_explorer_tip_age_seconds",
     "quorate_explorer_tip_height",

@@ -70,6 +70,14 @@ fn a_set_grows_shrinks_and_is_replaced_under_load() {
     ];
     let report = report(&localnet(&folder.path().join("net"), &arguments));
     is_whole(&report);
+    // An explorer has executed all of it, and agrees.
+    let explorer = &report["explorer"];
+    assert_eq!(explorer["state"], "executed", "{report}");
+    let checked: u64 = explorer["checked_to"].as_str().unwrap().parse().unwrap();
+    assert!(
+        checked + 100 > report["last_height"].as_u64().unwrap(),
+        "{report}"
+    );
     let sets = sets(&report);
     assert_eq!(sets[0], (0..4).collect(), "{report}");
     let stages = [

@@ -5,6 +5,7 @@
 
 pub mod database;
 pub mod disk;
+pub mod execution;
 pub mod journal;
 pub mod logs;
 pub mod store;

@@ -13,7 +13,7 @@ use std::{
 /// The committee of every epoch. All parts of a process share one value and ask it by epoch.
 ///
 /// On a chain with a registry, the set of an epoch is fixed by the state in the middle of the epoch
-/// before ([`Self::fix`]). The parts of a process are assembled for one set of validators
+/// before ([`Self::decide`]). The parts of a process are assembled for one set of validators
 /// ([`Self::known`]), and anew where the set changes.
 #[derive(Clone, Debug)]
 pub struct Committees {
@@ -179,7 +179,7 @@ impl Committees {
 
     /// Fixes the set of the epoch after the last one that is fixed. Has no effect on a set that is
     /// fixed already, or if it is no committee.
-    pub fn fix(&self, set: ValidatorSet) {
+    fn fix(&self, set: ValidatorSet) {
         let (Some(sets), Ok(committee)) = (&self.sets, set.committee()) else {
             return;
         };
@@ -222,7 +222,7 @@ impl Committees {
     }
 
     /// Says that the validators of the last epoch whose set is fixed are these after all.
-    pub fn keep(&self, set: ValidatorSet) {
+    fn keep(&self, set: ValidatorSet) {
         let (Some(sets), Ok(committee)) = (&self.sets, set.committee()) else {
             return;
         };
@@ -230,6 +230,15 @@ impl Committees {
         if set.epoch == sets.fixed_to {
             let epoch = set.epoch;
             sets.by_epoch.insert(epoch, (Arc::new(set), committee));
+        }
+    }
+
+    /// Takes what the state after a block says of the next epoch: fixes its validators, or says that those that are
+    /// fixed are others after all.
+    pub fn decide(&self, set: ValidatorSet) {
+        match self.is_fixed(set.epoch) {
+            true => self.keep(set),
+            false => self.fix(set),
         }
     }
 

@@ -47,6 +47,16 @@ impl EpochLength {
         !self.is_last(header.height) || header.executed_height >= self.fixing_height(header.epoch)
     }
 
+    /// On a chain with a registry: the last epoch whose validators the state after a block fixes.
+    pub fn fixed_to(self, executed: Height) -> Epoch {
+        let epoch = self.epoch_of(executed.next());
+        if executed >= self.fixing_height(epoch) {
+            epoch.next()
+        } else {
+            epoch
+        }
+    }
+
     /// Whether the block of this height is the last of its epoch.
     pub fn is_last(self, height: Height) -> bool {
         height.0 > 0 && height.0.is_multiple_of(self.0.get())
@@ -74,5 +84,14 @@ mod tests {
         assert_eq!(longest.last_height(Epoch(u64::MAX)), Height(u64::MAX));
         assert_eq!(longest.epoch_of(Height(0)), Epoch(0));
         assert!(EpochLength::new(0).is_none() && !longest.is_last(Height(0)));
+    }
+
+    #[test]
+    fn the_middle_of_an_epoch_fixes_the_next_one() {
+        let length = EpochLength::new(16).expect("not zero");
+        let fixed = |height| length.fixed_to(Height(height)).0;
+        assert_eq!([0, 7].map(fixed), [0, 0]);
+        assert_eq!([8, 15, 16, 23].map(fixed), [1, 1, 1, 1]);
+        assert_eq!([24, 32, 39, 40].map(fixed), [2, 2, 2, 3]);
     }
 }

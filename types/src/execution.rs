@@ -138,8 +138,8 @@ pub fn touched(block: &Block, leader: &Identity) -> BTreeSet<Identity> {
     identities
 }
 
-/// The operation of a transfer to [`REGISTRY`].
-fn operation(transfer: &Transfer) -> Option<Operation> {
+/// The operation of a transfer to [`REGISTRY`]; `None` if it is no such transfer, or its memo is no operation.
+pub fn operation(transfer: &Transfer) -> Option<Operation> {
     let memo = Some(transfer.memo.as_bytes()).filter(|_| transfer.to == REGISTRY)?;
     Operation::from_memo(memo).ok()
 }

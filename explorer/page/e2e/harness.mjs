@@ -165,14 +165,15 @@ export class Proxy {
       response.on("data", (part) => parts.push(part));
       response.on("end", async () => {
         let text = Buffer.concat(parts).toString();
+        let status = response.statusCode;
         try {
           const changed = await this.answer(path, JSON.parse(text));
-          if (changed !== undefined) text = JSON.stringify(changed);
+          if (changed !== undefined) [text, status] = [JSON.stringify(changed), 200];
         } catch {
           // Not JSON: as it is.
         }
         const { "content-length": _, ...kept } = response.headers;
-        outgoing.writeHead(response.statusCode, kept);
+        outgoing.writeHead(status, kept);
         outgoing.end(text);
       });
     });

@@ -416,10 +416,41 @@ test("the page asks for at most one redraw per frame at 100 blocks per second", 
   });
 });
 
+/** The registry of a chain with six bonds, whose owners are hostile. */
+function registry(epoch = 7) {
+  const names = ["<img/src=x/onerror=alert(1)>", "W".repeat(24), "", "'\"><svg/onload=alert(1)>", "javascript:alert(1)", "\u202eevil"];
+  const identity = (i) => `0x${String(i).repeat(64)}`;
+  const member = (i) => ({ identity: identity(i), vote_key: `0x${"ab".repeat(96)}`, address: "x".repeat(43) + ":9999", name: names[i] });
+  const bond = (i) => ({ ...member(i), stake: String(6_000_000 - i), leaving: i === 2 ? "5" : "0", leaves_at: "9", since: i > 3 ? "9" : "0", jailed: i === 5 });
+  return {
+    executed_height: "60", checked_to: "59", epoch: String(epoch), fixing_height: "72", last_height: "80",
+    rules: { min_stake: "1000000", max_validators: 4, unbond_epochs: "3", slashing: null },
+    acting: [0, 1].map(member), coming: [1, 2].map(member), bonds: [0, 1, 2, 3, 4, 5].map(bond),
+  };
+}
+
+test("the registry shows who acts, comes and waits, and follows it; nothing in a name is markup", async () => {
+  let epoch = 7;
+  proxy.answer = (path) => (path === "/v1/registry" ? registry(epoch) : undefined);
+  await withPage(async (page) => {
+    await page.waitForSelector("text=Acting: 2");
+    const rows = (at) => page.locator("section.card").nth(at).locator("tbody tr");
+    assert.deepEqual(await Promise.all([0, 1, 2].map((at) => rows(at).count())), [2, 2, 3]);
+    assert.match(await rows(0).nth(0).textContent(), /<img\/src=x\/onerror=alert\(1\)>.*leaves/);
+    assert.match(await rows(1).nth(1).textContent(), /no name.*joins/);
+    assert.match(await rows(2).nth(2).textContent(), /unreadable.*jailed until epoch 9/);
+    assert.equal(await page.locator("main img, main svg").count(), 0);
+    assert.deepEqual(await page.$$eval("main a", (links) => links.filter((link) => !link.getAttribute("href").startsWith("#/account/0x")).length), 0);
+    epoch = 8;
+    await page.waitForSelector("text=validators of epoch 8");
+  }, { path: "/registry" });
+});
+
 test("every view passes axe, light and dark, wide and narrow", async () => {
   const transaction = (await network.api(`/v1/blocks/${(await network.api("/v1/blocks?limit=50")).data.find((block) => block.transactions > 0).height}/transactions`)).data[0];
   const source = readFileSync(axeFile, "utf8");
-  const paths = ["/", "/blocks", "/transactions", "/history", "/block/5", "/view/0.5", `/tx/${transaction.id}`, `/account/${transaction.sender}`, "/validators", "/validator/1", "/faults", "/trust", "/search/nothing"];
+  const paths = ["/", "/blocks", "/transactions", "/history", "/block/5", "/view/0.5", `/tx/${transaction.id}`, `/account/${transaction.sender}`, "/validators", "/validator/1", "/registry", "/faults", "/trust", "/search/nothing"];
+  proxy.answer = (path) => (path === "/v1/registry" ? registry() : undefined);
   const found = [];
   for (const colorScheme of ["light", "dark"]) {
     for (const viewport of colorScheme === "light" ? [{ width: 1280, height: 900 }, { width: 390, height: 844 }] : [{ width: 1280, height: 900 }]) {

@@ -18,6 +18,7 @@ import { blocksView } from "./views/blocks.ts";
 import { faultsView } from "./views/faults.ts";
 import { historyView } from "./views/history.ts";
 import { liveView } from "./views/live.ts";
+import { registryView } from "./views/registry.ts";
 import { direct, searchView } from "./views/search.ts";
 import { transactionView } from "./views/transaction.ts";
 import { transactionsView } from "./views/transactions.ts";
@@ -173,6 +174,7 @@ function make(name: string, argument: string, query: URLSearchParams): View {
   if (name === "account" && argument) return accountView(app, argument, query);
   if (name === "validators") return validatorsView(app, query);
   if (name === "validator" && argument) return validatorView(app, argument, query);
+  if (name === "registry") return registryView(app);
   if (name === "faults") return faultsView(app);
   if (name === "transactions") return transactionsView(app, query);
   if (name === "history") return historyView(app, query);

@@ -1,8 +1,9 @@
 import { expect, test } from "vitest";
 import { normalServer } from "../src/data/servers.ts";
 import { age, bytes, count, duration, shortHash } from "../src/ui/format.ts";
-import type { Validator } from "../src/data/types.ts";
+import type { Registry, Validator } from "../src/data/types.ts";
 import { filled } from "../src/views/history.ts";
+import { label, prospects } from "../src/views/registry.ts";
 import { direct, hrefOf } from "../src/views/search.ts";
 import { silenceOf } from "../src/views/validators.ts";
 
@@ -68,4 +69,25 @@ test("a validator whose votes were not heard lately is not called good", () => {
   expect(silenceOf(validator(null), tip, 4)).toBe("no vote seen");
   expect(silenceOf(validator(null, "certificate"), tip, 4)).toBeUndefined();
   expect(silenceOf(validator(["2", "1"]), undefined, 4)).toBeUndefined();
+});
+
+test("the registry says what becomes of a bond in words", () => {
+  const rules = { min_stake: "1000", max_validators: 5, unbond_epochs: "2", slashing: null };
+  const set = (...names: string[]) => names.map((identity) => ({ identity, vote_key: "0x", address: "", name: "" }));
+  const registry = (coming: string[] | null) => ({ epoch: "7", rules, acting: set("a", "b"), coming: coming && set(...coming) }) as Registry;
+  const entry = (identity: string, stake: string, since = "0", jailed = false) => ({ identity, stake, since, jailed, address: "", name: "" });
+  const texts = (...given: Parameters<typeof prospects>) => prospects(...given).map(([text]) => text.replace(/\D000/, "000"));
+  expect(texts(entry("a", "1000"), registry(null))).toEqual([]);
+  expect(texts(entry("a", "1000"), registry(["b"]))).toEqual(["leaves"]);
+  expect(texts(entry("c", "1000"), registry(["b", "c"]))).toEqual(["joins"]);
+  expect(texts(entry("b", "999"), registry(["b"]))).toEqual(["less than 1000 at stake"]);
+  expect(texts(entry("d", "2000", "8"), registry(["b"]))).toEqual(["can be chosen in epoch 8"]);
+  expect(texts(entry("d", "2000", "9", true), registry(["b"]))).toEqual(["jailed until epoch 9"]);
+  // Who has withdrawn everything keeps a seat for some time.
+  expect(texts({ identity: "a", address: "", name: "" }, registry(["a", "b"]))).toEqual(["less than 1000 at stake"]);
+});
+
+test("what a server sends as a name is shown if the chain could have it", () => {
+  expect(label("<b>seven")).toBe("<b>seven");
+  for (const bad of ["a b", "\u202eb", "x".repeat(49), "é"]) expect(label(bad)).toBe("unreadable");
 });

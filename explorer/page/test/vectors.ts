@@ -33,6 +33,7 @@ interface Vectors {
     value: string | null;
     valid: boolean;
   }[];
+  operations: { kind: string; memo: string; fields: Record<string, string | number> }[];
   evidence: { name: string; validator: number; conflict: string; hex: string; trust: unknown; valid: boolean }[];
 }
 

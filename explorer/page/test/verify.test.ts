@@ -10,7 +10,7 @@ import {
   verifyTransaction,
   verifyView,
 } from "../src/verify/checks.ts";
-import { decodeAccount, decodeBlock, decodeCertificate, decodeHeader, decodeTransaction, merkleRoot, sha256 } from "../src/verify/codec.ts";
+import { REGISTRY, ZERO, decodeAccount, decodeBlock, decodeCertificate, decodeHeader, decodeOperation, decodeTransaction, merkleRoot, operationOf, sha256 } from "../src/verify/codec.ts";
 import { Keys } from "../src/verify/keys.ts";
 import { Noble } from "../src/verify/noble.ts";
 import { accountIn, decodeTreeProof, rootOf, stateKey } from "../src/verify/tree.ts";
@@ -222,6 +222,30 @@ describe("inclusions", () => {
     }
     const empty = Uint8Array.of(...bytes.subarray(0, 97), 0, 0, ...bytes.subarray(-64));
     expect(() => decodeTransaction(empty)).toThrow("a memo of 0 bytes");
+  });
+
+  test.each(vectors.operations)("the operation $kind is read from its memo, whole or not at all", ({ kind, memo, fields }) => {
+    const bytes = unhex(memo);
+    const { votes, ...operation } = decodeOperation(bytes);
+    const [first, second] = votes ?? [];
+    const guilt = first && second && { view: first.subject.view.toString(), signer: second.signer };
+    const stake = operation.stake !== undefined && { stake: operation.stake.toString() };
+    expect({ ...operation, ...stake, ...guilt }).toEqual({ kind, ...fields });
+    for (let end = 0; end < bytes.length; end++) expect(() => decodeOperation(bytes.subarray(0, end))).toThrow();
+    expect(() => decodeOperation(Uint8Array.of(...bytes, 0))).toThrow();
+    // Only what is sent to the registry is one.
+    expect(operationOf({ to: REGISTRY, memo: bytes })?.kind).toBe(kind);
+    expect(operationOf({ to: ZERO, memo: bytes })).toBeUndefined();
+    expect(operationOf({ to: REGISTRY, memo: bytes.subarray(1) })).toBeUndefined();
+  });
+
+  test("an address that is no printable text makes a memo no operation", () => {
+    const bytes = unhex(vectors.operations.find(({ kind }) => kind === "describe")!.memo);
+    for (const bad of [0x20, 0x0a, 0x7f, 0xe2]) {
+      const changed = Uint8Array.from(bytes);
+      changed[4] = bad;
+      expect(() => decodeOperation(changed)).toThrow("printable");
+    }
   });
 
   test("paths of all shapes lead to the root of the list, and to no other place", () => {

@@ -150,6 +150,7 @@ fn detail(identity: &Identity, proven: &ProvenAccount) -> AccountDetail {
         exists: proven.account.is_some(),
         balance: Number(account.balance),
         nonce: Number(account.nonce),
+        bond: account.bond.as_deref().map(answers::bond),
         proof: AccountProof {
             key: state_key(identity).into(),
             value: proven

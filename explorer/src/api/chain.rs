@@ -244,6 +244,8 @@ pub(super) async fn metrics(State(app): State<App>) -> Response {
         .iter()
         .filter(|upstream| upstream.state == "lying");
     metrics.lying_upstreams.set(as_i64(lying.count() as u64));
+    let diverged = parts.checks.shown().diverged_at.is_some();
+    metrics.diverged.set(i64::from(diverged));
     let kind = [(header::CONTENT_TYPE, "text/plain; version=0.0.4")];
     (kind, metrics.text()).into_response()
 }

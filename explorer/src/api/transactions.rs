@@ -148,6 +148,7 @@ fn find(parts: &Parts, id: &Digest) -> Result<Option<TransactionDetail>, IndexEr
         amount: Some(transaction.amount),
         fee: Some(transaction.fee),
         memo: transaction.memo,
+        operation: transaction.operation,
         signature: Some(transaction.signature),
         height: Some(transaction.height),
         index: Some(transaction.index),

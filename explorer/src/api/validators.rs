@@ -138,6 +138,9 @@ fn detail(
         SchemeKind::BlsAggregate => ("certificate", Some(parts.index.signed(epoch, place)?)),
         SchemeKind::BlsThreshold => ("observed", None),
     };
+    let bonds = parts.checks.registry().ok().map(|(state, _)| state);
+    let held = bonds.as_ref().zip(member.as_ref());
+    let held = held.and_then(|(state, (identity, _))| state.bonds.get(identity));
     let against = evidence.iter().filter(|pair| {
         let signer = (parts.guard).member(pair.first.subject.epoch, pair.first.signer);
         signer.map(|(identity, _)| identity) == member.as_ref().map(|(identity, _)| *identity)
@@ -152,7 +155,7 @@ fn detail(
             .and_then(|(_, key)| key.parse().ok())
             .unwrap_or_default(),
         votes: 1,
-        stake: None,
+        stake: held.map(|held| Number(held.bond.stake)),
         led: Number(count.led),
         blocks: Number(count.blocks),
         missed: Number(count.led.saturating_sub(count.blocks)),

@@ -269,7 +269,7 @@ impl Index {
         row.map_err(|source| self.failed(source))
     }
 
-    pub(super) fn rows(
+    pub(crate) fn rows(
         &self,
         column: &'static str,
         start: &[u8],

@@ -98,6 +98,7 @@ impl Fake {
             .route("/v1/status", get(status))
             .route("/v1/certificates", get(certificates))
             .route("/v1/evidence", get(evidence))
+            .route("/v1/handovers", get(handovers))
             .route("/v1/peers", get(peers))
             .route("/v1/accounts/{identity}", get(account))
             .route("/v1/transactions/{id}", get(transaction))
@@ -217,6 +218,17 @@ async fn evidence(State(fake): State<Arc<Fake>>) -> Json<Value> {
     let held = fake.evidence.lock().unwrap().clone();
     let held: Vec<Value> = held.iter().map(|hex| json!({"hex": hex})).collect();
     Json(json!({"evidence": held}))
+}
+
+async fn handovers(State(fake): State<Arc<Fake>>, Query(query): Params) -> Json<Value> {
+    let after = query.get("after").copied().unwrap_or(0);
+    let chain = fake.chain.lock().unwrap();
+    let later = chain.handovers().iter();
+    let later = later.filter(|one| one.set.epoch.0 > after);
+    let items: Vec<Value> = later
+        .map(|one| json!({"epoch": one.set.epoch, "handover": hex(one)}))
+        .collect();
+    Json(json!({"epoch": 0, "handovers": items}))
 }
 
 async fn peers() -> Json<Value> {

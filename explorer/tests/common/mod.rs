@@ -4,6 +4,7 @@
 
 pub mod explorer;
 pub mod fake;
+pub mod registry;
 
 use commonware_codec::Encode;
 use quorate_crypto::{
@@ -42,6 +43,8 @@ pub struct TestChain {
     /// Set for a chain whose blocks are executed.
     pub genesis: Option<Genesis>,
     accounts: BTreeMap<Identity, Account>,
+    /// Set for a chain with a registry.
+    registry: Option<registry::Parts>,
 }
 
 /// The secret key of an account or a validator.
@@ -104,6 +107,7 @@ impl TestChain {
             state: (Height(0), Digest::ZERO),
             genesis: None,
             accounts: BTreeMap::new(),
+            registry: None,
         };
         chain.set_accounts((1..40).map(|seed| (seed, 1_000 * u64::from(seed))), 0);
         chain
@@ -147,6 +151,9 @@ impl TestChain {
 
     /// Executes the newest block. The next header contains the resulting state root.
     fn execute(&mut self) {
+        if self.registry.is_some() {
+            return self.execute_registered();
+        }
         let newest = self.blocks.last().unwrap().block.clone();
         let header = newest.header();
         let verifier = self.trust.verifier().unwrap();
@@ -225,15 +232,18 @@ impl TestChain {
     /// Extends the newest block; `skipped` views before the new block were nullified.
     pub fn extend(&mut self, transactions: Vec<Transaction>, skipped: u64, certified: bool) {
         let parent = self.blocks.last().map(|last| *last.block.header());
-        let parent_view = parent.map_or(View(0), |parent| parent.view);
+        let height = Height(self.blocks.len() as u64 + 1);
+        let epoch = self.epoch_of(height);
+        // Each epoch begins with view 1.
+        let parent_view = parent.filter(|parent| parent.epoch == epoch);
+        let parent_view = parent_view.map_or(View(0), |parent| parent.view);
         for view in parent_view.0 + 1..=parent_view.0 + skipped {
-            let certificate = self.certify(Subject::nullify(Epoch(0), View(view)));
+            let certificate = self.certify(Subject::nullify(epoch, View(view)));
             self.nullified.push(certificate);
         }
-        let height = Height(self.blocks.len() as u64 + 1);
         let header = Header {
             chain: self.trust.chain_id,
-            epoch: Epoch(0),
+            epoch,
             view: View(parent_view.0 + skipped + 1),
             height,
             parent: parent.map_or(Digest::ZERO, |parent| parent.id()),
@@ -269,6 +279,9 @@ impl TestChain {
 
     /// A certificate of a quorum for a subject.
     pub fn certify(&self, subject: Subject) -> Certificate {
+        if let Some(registry) = &self.registry {
+            return registry.certify(&self.trust.chain_id, subject);
+        }
         let message = HashedMessage::new(&subject.signed_bytes(&self.trust.chain_id));
         let quorum = self.scheme.quorum();
         let parts: Vec<_> = (0..quorum)

@@ -13,26 +13,21 @@ mod proofs;
 #[cfg(test)]
 mod tests;
 
-use crate::{
-    accounts::Accounts,
-    ledger::{self, Rules},
-    metrics::NodeMetrics,
-    snapshots::SnapshotTaker,
-};
+use crate::{accounts::Accounts, ledger::Rules, metrics::NodeMetrics, snapshots::SnapshotTaker};
 use anyhow::{Context, bail};
 use crossbeam_channel::{Receiver, Sender, unbounded};
 use parking_lot::RwLock;
 use quorate_consensus::Finalized;
 use quorate_storage::{
-    store::{Commit, Store, Undo, tree_updates},
+    execution::{self, Executed as ExecutedOnTree},
+    store::{Commit, Store, Undo},
     tree::{TableRows, Tree},
 };
 use quorate_types::{
-    Account, Block, Bond, Committees, Digest, Epoch, Height, Identity, Outcome, REGISTRY,
-    RegistryNote, ValidatorSet, View, state_key,
+    Account, Block, Bond, Committees, Digest, Epoch, Height, Identity, Outcome, ValidatorSet, View,
 };
 use std::{
-    collections::{BTreeMap, BTreeSet},
+    collections::BTreeMap,
     sync::Arc,
     time::{Duration, Instant},
 };
@@ -41,7 +36,6 @@ use tokio::sync::{oneshot, watch};
 pub(crate) use observed::Observed;
 pub use proofs::{AccountProof, ProofRefused};
 
-use commonware_codec::DecodeExt;
 use proofs::Proofs;
 
 /// Heights whose state roots are kept in memory, for proposers and voters.
@@ -153,8 +147,8 @@ pub struct Executor {
     tree: Tree<TableRows>,
     committees: Committees,
     rules: Rules,
-    /// Sets of validators that are fixed, but perhaps not durably.
-    fixed: Vec<ValidatorSet>,
+    /// Sets of validators that blocks have decided on, but perhaps not durably.
+    decided: Vec<ValidatorSet>,
     /// Epochs that are executed, but perhaps not durably, and the bonds after them.
     closed: Vec<(Epoch, BTreeMap<Identity, Bond>)>,
     commands: Receiver<Command>,
@@ -250,7 +244,7 @@ impl Executor {
             tree,
             committees,
             rules,
-            fixed: Vec::new(),
+            decided: Vec::new(),
             closed: Vec::new(),
             commands,
             news,
@@ -362,58 +356,19 @@ impl Executor {
                 header.state_root
             );
         }
-        let leader = self
-            .committees
-            .leader_identity(header.epoch, header.view)
-            .context("every view has a leader")?;
-        let mut touched = ledger::touched(&block, &leader);
-        let fixes = self.rules.fixes_set(header);
-        let notes = self.rules.notes(header);
-        if notes {
-            touched.insert(REGISTRY);
-        }
-        let keys: BTreeSet<_> = touched.iter().map(|id| state_key(id).0).collect();
-        let loaded = self.tree.load(&keys)?;
-        let mut before = BTreeMap::new();
-        let mut absent = Vec::new();
-        for identity in touched {
-            let value = self.tree.get_loaded(&loaded, &state_key(&identity).0)?;
-            if value.is_none() {
-                absent.push(identity);
-            }
-            before.insert(identity, decode_account(value.as_deref())?);
-        }
-        let registry = before.remove(&REGISTRY);
-        let mut execution = ledger::execute(&block, &leader, before, &self.rules);
-        let mut set = None;
-        if notes {
-            let registry = registry.unwrap_or_default();
-            let mut note = registry.note.as_deref().cloned().unwrap_or_default();
-            let place = self.committees.leader(header.epoch, header.view);
-            note.hear(header.epoch, place);
-            if fixes {
-                let acting = self.acting(header.epoch)?;
-                let next = self.next_set(&acting, &note, &execution.accounts)?;
-                note.next = Some(next.digest());
-                set = Some(next);
-            }
-            let noted = Account::of_registry(note);
-            if noted != registry {
-                execution.before.insert(REGISTRY, registry);
-                execution.accounts.insert(REGISTRY, noted);
-            }
-        }
-        // An epoch whose last block names no state that fixes the next validators keeps its own. No rule may
-        // forbid such a block: execution follows finality, and that may need it.
-        let kept = self.rules.keeps_set(header);
-        if kept {
-            set = Some(self.acting(header.epoch)?.of_epoch(header.epoch.next()));
-        }
+        let ExecutedOnTree {
+            execution,
+            absent,
+            decision,
+            changes,
+        } = execution::execute(&self.tree, &block, &self.committees, &self.rules, || {
+            self.store.bonds()
+        })?;
         let undo = Undo::of(&execution.before, &absent);
         self.accounts.will_change(block.height(), execution.before);
-        let changes = self
-            .tree
-            .prepare_loaded(loaded, &tree_updates(&execution.accounts))?;
+        let news = decision
+            .as_ref()
+            .filter(|decision| decision.is_news(&self.committees));
         self.store.commit(
             &self.tree,
             Commit {
@@ -422,9 +377,7 @@ impl Executor {
                 outcomes: execution.outcomes.clone(),
                 accounts: &execution.accounts,
                 undo,
-                set: set
-                    .as_ref()
-                    .filter(|set| kept || !self.committees.repeats(set)),
+                set: news.map(|decision| &decision.set),
                 changes: &changes,
                 sync,
             },
@@ -433,7 +386,7 @@ impl Executor {
         self.tree.commit(changes);
         self.taker.executed(&self.store, &finalized)?;
         self.remember(block.height(), state_root);
-        self.fixed.extend(set);
+        self.decided.extend(decision.map(|decision| decision.set));
         if self.rules.ends_epoch(header) {
             self.store.keep_handover(self.rules.epoch_length())?;
             self.closed.push((header.epoch, self.store.bonds()?));
@@ -445,32 +398,6 @@ impl Executor {
             block,
         };
         Ok((executed, finalized))
-    }
-
-    /// The validators of an epoch.
-    fn acting(&self, epoch: Epoch) -> anyhow::Result<ValidatorSet> {
-        let acting = self.committees.set(epoch);
-        acting.context("the validators of the epoch are not known")
-    }
-
-    /// The validators of the epoch after this one, given what the state says about this one and the accounts
-    /// that the block has changed.
-    fn next_set(
-        &self,
-        acting: &ValidatorSet,
-        note: &RegistryNote,
-        changed: &BTreeMap<Identity, Account>,
-    ) -> anyhow::Result<ValidatorSet> {
-        let rules = self.rules.registry().context("only with a registry")?;
-        let heard = note.heard(&acting.committee()?);
-        let mut bonds = self.store.bonds()?;
-        for (identity, account) in changed {
-            match &account.bond {
-                Some(bond) => bonds.insert(*identity, Bond::clone(bond)),
-                None => bonds.remove(identity),
-            };
-        }
-        Ok(acting.following(&bonds, rules, &heard)?.0)
     }
 
     fn remember(&self, height: Height, root: Digest) {
@@ -493,11 +420,8 @@ impl Executor {
             state_root: last.state_root,
             timestamp_ms: last.block.header().timestamp_ms,
         };
-        for set in self.fixed.drain(..) {
-            match self.committees.is_fixed(set.epoch) {
-                true => self.committees.keep(set),
-                false => self.committees.fix(set),
-            }
+        for set in self.decided.drain(..) {
+            self.committees.decide(set);
         }
         for (epoch, bonds) in self.closed.drain(..) {
             self.committees.close(epoch, &bonds);
@@ -561,10 +485,4 @@ impl Executor {
         }
         Ok(())
     }
-}
-
-fn decode_account(bytes: Option<&[u8]>) -> anyhow::Result<Account> {
-    bytes.map_or(Ok(Account::default()), |bytes| {
-        Account::decode(commonware_codec::Copying(bytes)).context("an account is damaged")
-    })
 }

@@ -2,9 +2,7 @@
 
 use crate::sync::Validators;
 use quorate_storage::store::Store;
-use quorate_types::{
-    Committees, Epoch, EpochLength, Height, ValidatorSet, genesis::Genesis, roster,
-};
+use quorate_types::{Committees, ValidatorSet, genesis::Genesis, roster};
 
 /// The committees of a chain for a process that takes part in the epoch of the next block.
 ///
@@ -19,7 +17,7 @@ pub fn committees(genesis: &Genesis, store: &Store) -> anyhow::Result<Committees
     sets.extend(store.sets()?);
     let tip = store.tip().height;
     let acting = genesis.epoch_blocks.epoch_of(tip.next());
-    let fixed_to = fixed_to(genesis.epoch_blocks, tip);
+    let fixed_to = genesis.epoch_blocks.fixed_to(tip);
     let roster = roster(&store.bonds()?);
     Ok(Committees::changing(sets, fixed_to, acting, roster)?)
 }
@@ -46,28 +44,4 @@ pub fn known_validators(genesis: &Genesis, store: &Store) -> anyhow::Result<Opti
         epoch_length: genesis.epoch_blocks,
         begun,
     }))
-}
-
-/// The last epoch whose validators the state after this height fixes.
-fn fixed_to(length: EpochLength, tip: Height) -> Epoch {
-    let epoch = length.epoch_of(tip.next());
-    if tip >= length.fixing_height(epoch) {
-        epoch.next()
-    } else {
-        epoch
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_middle_of_an_epoch_fixes_the_next_one() {
-        let length = EpochLength::new(16).expect("not zero");
-        let fixed = |height| fixed_to(length, Height(height)).0;
-        assert_eq!([0, 7].map(fixed), [0, 0]);
-        assert_eq!([8, 15, 16, 23].map(fixed), [1, 1, 1, 1]);
-        assert_eq!([24, 32, 39, 40].map(fixed), [2, 2, 2, 3]);
-    }
 }

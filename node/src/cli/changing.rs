@@ -5,7 +5,7 @@ use crate::{
     config::load_genesis,
     genesis::GENESIS_FILE,
     localnet::{
-        Changes, EpochRow, Network, Settings, Watcher,
+        Changes, EpochRow, ExplorerProcess, Network, Settings, Watcher,
         changes::{Say, name_of, names_of},
         chronicle::{Chronicle, median},
         setup,
@@ -14,6 +14,7 @@ use crate::{
 use anyhow::{Context as _, bail};
 use parking_lot::Mutex;
 use quorate_api::ClientError;
+use quorate_explorer::{client::ExplorerClient, shapes::OutcomeChecks};
 use quorate_load::{Load, LoadConfig, LoadCounters, LoadPlan, LoadReport};
 use quorate_types::Digest;
 use serde::Serialize;
@@ -31,6 +32,9 @@ const VIEW_INTERVAL: Duration = Duration::from_millis(200);
 
 /// How long transfers on their way may take at the end, and after which time an accepted one is lost.
 const TRANSFER_LIMIT: Duration = Duration::from_secs(60);
+
+/// How long the explorer may take at the end to check the newest blocks.
+const EXPLORER_LIMIT: Duration = Duration::from_secs(10);
 
 /// How long it may take until the registry is told at the start.
 const START_LIMIT: Duration = Duration::from_secs(30);
@@ -51,6 +55,8 @@ pub(super) struct Changing {
     /// Transfers per second.
     pub(super) load: f64,
     pub(super) json: bool,
+    /// Whether an explorer runs, which executes every block and so finds out who validates.
+    pub(super) explorer: bool,
 }
 
 /// The JSON object that `--json` prints.
@@ -94,6 +100,8 @@ struct Report {
     tx_unfinished: u64,
     /// What each machine says of some of these at the end.
     unsettled: Vec<Unsettled>,
+    /// How far the explorer has checked the blocks at the end; none without one.
+    explorer: Option<OutcomeChecks>,
     rows: Vec<EpochRow>,
 }
 
@@ -131,6 +139,22 @@ async fn unsettled(changes: &Changes, ids: &[Digest]) -> Vec<Unsettled> {
     told
 }
 
+/// How far an explorer has checked the blocks, once it has checked the one at a height or has had some time for it.
+async fn checks(explorer: &ExplorerProcess, height: u64) -> Option<OutcomeChecks> {
+    let client = ExplorerClient::new(&explorer.url()).ok()?;
+    let deadline = Instant::now() + EXPLORER_LIMIT;
+    loop {
+        let status = client.status().await;
+        let outcomes = status.ok().map(|status| status.outcomes);
+        let is_done = (outcomes.as_ref())
+            .is_some_and(|one| one.checked_to.0 >= height || one.state == "diverged");
+        if is_done || Instant::now() > deadline {
+            return outcomes;
+        }
+        tokio::time::sleep(VIEW_INTERVAL).await;
+    }
+}
+
 impl Changing {
     pub(super) async fn run(self, settings: &Settings) -> anyhow::Result<()> {
         let binary = std::env::current_exe().context("cannot find this program's own file")?;
@@ -151,7 +175,11 @@ impl Changing {
             Ok(told) => drop(told.context("the registry's reader ended")?),
             Err(_) => bail!("no validator tells the registry\n{}", network.log_tail(0)),
         }
-        self.greet(&network);
+        let explorer = match self.explorer {
+            true => ExplorerProcess::start_or_warn(&binary, &self.dir, settings, &network.urls()),
+            false => None,
+        };
+        self.greet(&network, explorer.as_ref());
         let (stop, stopped) = watch::channel(false);
         let load = Load::new(LoadPlan {
             drain: TRANSFER_LIMIT,
@@ -180,7 +208,16 @@ impl Changing {
         view.abort();
         clear_line();
         let unsettled = unsettled(&changes, &load.unsettled).await;
-        let report = self.report(&changes, &load, unsettled, outcome.as_ref().err());
+        let last = changes.watcher().chronicle().tip();
+        let checks = match &explorer {
+            Some(explorer) => checks(explorer, last.map_or(0, |(height, _)| height)).await,
+            None => None,
+        };
+        drop(explorer);
+        let report = Report {
+            explorer: checks,
+            ..self.report(&changes, &load, unsettled, outcome.as_ref().err())
+        };
         for place in changes.network.stop() {
             eprintln!(
                 "warning: {} did not stop in time and was killed",
@@ -221,17 +258,18 @@ impl Changing {
         })
     }
 
-    fn greet(&self, network: &Network) {
+    fn greet(&self, network: &Network, explorer: Option<&ExplorerProcess>) {
         for place in network.running() {
             eprintln!("{}: {}", name_of(place), network.client(place).url());
+        }
+        if let Some(explorer) = explorer {
+            eprintln!("explorer: {}", explorer.url());
         }
         eprintln!("files and logs: {}", self.dir.display());
         if let How::Storm { seed, .. } = self.how {
             eprintln!("seed of this storm: {seed} (--seed {seed} makes the same choices)");
         }
-        eprintln!(
-            "Ctrl-C stops. Explorers do not follow a changing set yet, so none is started.\n"
-        );
+        eprintln!("Ctrl-C stops.\n");
         eprintln!("{HEADING}");
     }
 
@@ -280,6 +318,7 @@ impl Changing {
             tx_lost: load.lost,
             tx_unfinished: load.unfinished,
             unsettled,
+            explorer: None,
             rows,
         }
     }
@@ -344,6 +383,15 @@ impl Changing {
                 ),
             ),
         ]);
+        if let Some(checks) = &report.explorer {
+            lines.extend(field_lines(&[(
+                "explorer",
+                format!(
+                    "outcomes {} to block {}, {} told wrong",
+                    checks.state, checks.checked_to, checks.corrected
+                ),
+            )]));
+        }
         lines.push("validators".to_owned());
         lines.extend(sets);
         lines.extend(report.faults.iter().cloned());
@@ -361,7 +409,7 @@ impl Changing {
 impl Report {
     /// # Errors
     ///
-    /// If a block or an accepted transfer is missing, or machines contradict each other.
+    /// If a block or an accepted transfer is missing, or machines contradict each other or the explorer.
     fn verdict(&self) -> anyhow::Result<()> {
         let problems = [
             (self.missing_heights, "heights have no block"),
@@ -373,11 +421,15 @@ impl Report {
             (self.tx_unfinished, "transfers are not final"),
             (self.tx_failed, "transfers are final and failed"),
         ];
-        let problems: Vec<String> = problems
-            .iter()
-            .filter(|(count, _)| *count > 0)
+        let problems = problems.iter().filter(|(count, _)| *count > 0);
+        let mut problems: Vec<String> = problems
             .map(|(count, what)| format!("{count} {what}"))
             .collect();
+        if let Some(checks) = &self.explorer
+            && (checks.state != "executed" || checks.corrected.0 > 0)
+        {
+            problems.push("the explorer and the validators disagree on the state".to_owned());
+        }
         match problems.is_empty() {
             true => Ok(()),
             false => bail!("{}", problems.join(", ")),

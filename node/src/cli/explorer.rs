@@ -238,8 +238,12 @@ impl Status {
             match outcomes.state.as_str() {
                 "executed" => format!("checked up to block {}", outcomes.checked_to),
                 "diverged" => format!(
-                    "NOT checked beyond block {}: a final header names another state",
-                    outcomes.checked_to
+                    "NOT checked beyond block {}: {}",
+                    outcomes.checked_to,
+                    match outcomes.diverged_by.as_deref() {
+                        Some("validators") => "handovers prove other validators",
+                        _ => "a final header names another state",
+                    }
                 ),
                 _ => "told by validators; give --genesis FILE to check them".to_owned(),
             },

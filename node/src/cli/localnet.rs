@@ -224,6 +224,7 @@ impl Localnet {
             dir: self.dir,
             load,
             json: self.json,
+            explorer: !self.no_explorer,
         };
         block_on(changing.run(&settings))
     }
@@ -404,13 +405,7 @@ impl Localnet {
             true => network.urls(),
             false => followers,
         };
-        match ExplorerProcess::start(binary, &self.dir, settings, &sources) {
-            Ok(explorer) => Some(explorer),
-            Err(error) => {
-                eprintln!("warning: no explorer: {error:#}");
-                None
-            }
-        }
+        ExplorerProcess::start_or_warn(binary, &self.dir, settings, &sources)
     }
 
     fn greet(&self, network: &Network, explorer: Option<&ExplorerProcess>) {

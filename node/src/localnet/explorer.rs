@@ -71,6 +71,22 @@ impl ExplorerProcess {
         })
     }
 
+    /// Starts it as [`Self::start`] does. If that fails, says so: the network runs without one.
+    pub fn start_or_warn(
+        binary: &Path,
+        directory: &Path,
+        settings: &Settings,
+        upstreams: &[String],
+    ) -> Option<Self> {
+        match Self::start(binary, directory, settings, upstreams) {
+            Ok(explorer) => Some(explorer),
+            Err(error) => {
+                eprintln!("warning: no explorer: {error:#}");
+                None
+            }
+        }
+    }
+
     /// Returns the URL that it serves on.
     pub fn url(&self) -> String {
         format!("http://{}", self.address)

@@ -18,6 +18,7 @@ export type ViewAnswer = Schemas["ViewDetail"];
 export type Evidence = Schemas["EvidenceItem"];
 export type Validator = Schemas["ValidatorDetail"];
 export type Validators = Schemas["ValidatorSet"];
+export type Registry = Schemas["RegistryDetail"];
 export type Quantiles = Schemas["Quantiles"];
 export type Stats = Schemas["Stats"];
 export type Upstream = Schemas["UpstreamStatus"];

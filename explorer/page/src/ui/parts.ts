@@ -3,7 +3,8 @@
 import type { Check, CheckName, Report } from "../verify/checks.ts";
 import { ApiError } from "../data/api.ts";
 import { fill, h, hidden, icon } from "./dom.ts";
-import { bare, duration, shortHash } from "./format.ts";
+import { bare, duration, shortHash, words } from "./format.ts";
+import { REGISTRY } from "../verify/codec.ts";
 
 const TITLES: Record<CheckName, string> = {
   encoding: "The bytes decode",
@@ -165,7 +166,7 @@ export function dot(index: number): HTMLElement {
 }
 
 /** Says in each cell what its column is: on narrow screens, lines are shown as cards. */
-export function labelled<T extends HTMLElement>(table: T): T {
+function labelled<T extends HTMLElement>(table: T): T {
   const names = [...table.querySelectorAll("thead th")].map((cell) => cell.textContent ?? "");
   for (const line of table.querySelectorAll<HTMLElement>("tbody tr")) {
     [...line.children].forEach((cell, i) => (cell as HTMLElement).setAttribute("data-label", names[i] ?? ""));
@@ -174,17 +175,42 @@ export function labelled<T extends HTMLElement>(table: T): T {
   return table;
 }
 
-/** A table within a box that scrolls by itself. */
-export function table(caption: string, columns: string[], rows: HTMLElement[], className = ""): HTMLElement {
+/** A table within a box that scrolls by itself. A column is its name and, after a bar, its classes; or what stands for it. */
+export function table(caption: string, columns: (string | Node)[], rows: HTMLElement[], className = ""): HTMLElement {
+  const head = columns.map((column) => {
+    if (typeof column !== "string") return h("th", { scope: "col" }, column);
+    const [name, classes = ""] = column.split("|");
+    return h("th", { scope: "col", class: classes }, name);
+  });
   return h(
     "div",
     { class: "table-box", tabindex: "0", role: "region", "aria-label": caption },
-    h(
-      "table",
-      { class: className },
-      h("caption", { class: "visually-hidden" }, caption),
-      h("thead", {}, h("tr", {}, ...columns.map((column) => h("th", { scope: "col" }, column)))),
-      h("tbody", {}, ...rows),
-    ),
+    labelled(h("table", { class: className }, h("caption", { class: "visually-hidden" }, caption), h("thead", {}, h("tr", {}, ...head)), h("tbody", {}, ...rows))),
   );
+}
+
+/** A line of a table: its cells, with their classes. */
+export const line = (...cells: [string, ...(Node | string)[]][]): HTMLElement => h("tr", {}, ...cells.map(([classes, ...content]) => h("td", { class: classes }, ...content)));
+
+/** An account; the registry's own one leads to what it says, by what is done there. */
+export const accountLink = (identity: string, operation?: { kind: string }): HTMLElement =>
+  identity === REGISTRY ? h("a", { href: "#/registry" }, operation ? words(operation.kind) : "registry") : hashLink(identity, `#/account/${identity}`);
+
+/** Whether it was executed, with a tick if the server says that it has executed the block itself. */
+export const outcomePill = (outcome: string, checked: boolean | undefined): HTMLElement => pill(`${words(outcome)}${checked === true ? " ✓" : ""}`, outcome === "applied" ? "plain" : "warn");
+
+/** Shows something now and every so often, until what it returns is called. */
+export function repeat(ms: number, show: (signal: AbortSignal) => Promise<void>, failed: (error: unknown) => void): () => void {
+  const gone = new AbortController();
+  const start = () => {
+    show(gone.signal).catch((error: unknown) => {
+      if (!gone.signal.aborted) failed(error);
+    });
+  };
+  start();
+  const timer = setInterval(start, ms);
+  return () => {
+    clearInterval(timer);
+    gone.abort();
+  };
 }

@@ -13,6 +13,7 @@ const LINKS: [string, string][] = [
   ["transactions", "Transactions"],
   ["history", "History"],
   ["validators", "Validators"],
+  ["registry", "Registry"],
   ["faults", "Faults"],
   ["trust", "Trust"],
 ];

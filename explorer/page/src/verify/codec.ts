@@ -16,6 +16,8 @@ const MAX_VALIDATORS = 1_024;
 const MAX_ADDRESS_BYTES = 48;
 const MAX_NAME_BYTES = 24;
 const MAX_ACCOUNT_PROOF_BYTES = 8_448;
+/** The account that operations of the staking registry are sent to: a text, so nobody has its key. */
+export const REGISTRY = hex(utf8("quorate/registry/operations/0001"));
 export const ZERO = "0x" + "00".repeat(32);
 
 /** SHA-256 of the parts, one after the other. */
@@ -331,6 +333,54 @@ function readNote(reader: Reader): RegistryNote {
   const tag = reader.u8();
   if (tag > 1) throw new DecodeError("note: neither with a digest nor without");
   return { epoch, ...(tag === 1 && { next: hex(reader.take(32)) }) };
+}
+
+/** What a transfer to the registry does. The stake of a bond is the transfer's amount. */
+export interface Operation {
+  kind: string;
+  stake?: bigint;
+  voteKey?: string;
+  address?: string;
+  name?: string;
+  /** Who is accused, and of what: two votes. */
+  validator?: string;
+  votes?: Vote[];
+}
+
+const OPERATIONS = ["bond", "add_stake", "unbond", "withdraw", "rotate_key", "describe", "accuse"];
+
+/** The operation in a memo. A proof of possession is not looked at. */
+export function decodeOperation(memo: Uint8Array): Operation {
+  const reader = new Reader(memo, "operation");
+  reader.version(1);
+  const tag = reader.u8();
+  const kind = OPERATIONS[tag];
+  if (kind === undefined) throw new DecodeError(`operation: unknown tag ${tag}`);
+  const operation: Operation = { kind };
+  if (tag === 0 || tag === 4) {
+    operation.voteKey = hex(reader.take(96));
+    reader.take(48);
+  }
+  if (tag === 0 || tag === 5) {
+    operation.address = readLabel(reader, MAX_ADDRESS_BYTES);
+    operation.name = readLabel(reader, MAX_NAME_BYTES);
+  }
+  if (tag === 2) operation.stake = reader.u64();
+  if (tag === 6) {
+    operation.validator = hex(reader.take(32));
+    operation.votes = [decodeVote(reader.take(VOTE_BYTES)), decodeVote(reader.take(VOTE_BYTES))];
+  }
+  reader.end();
+  return operation;
+}
+
+/** The operation of a transfer to the registry; nothing if its memo is none. */
+export function operationOf({ to, memo }: { to: string; memo: Uint8Array }): Operation | undefined {
+  try {
+    return to === REGISTRY ? decodeOperation(memo) : undefined;
+  } catch {
+    return undefined;
+  }
 }
 
 export function decodeValidatorSet(bytes: Uint8Array): ValidatorSet {

@@ -1,13 +1,11 @@
 // Who validates next, for whoever knows who validates now (docs/FORMATS.md, “Following the validators”).
 
-import { hex, unhex, utf8 } from "./bytes.ts";
+import { hex, unhex } from "./bytes.ts";
 import { type Report, Steps, checkSubject, require, takeSignature } from "./checks.ts";
-import { type Handover, type Member, decodeHandover } from "./codec.ts";
+import { type Handover, type Member, REGISTRY, decodeHandover } from "./codec.ts";
 import { Keys } from "./keys.ts";
 import { accountIn, decodeTreeProof, rootOf, stateKey } from "./tree.ts";
 import { type Trust, sameValidators } from "./trust.ts";
-
-const REGISTRY = utf8("quorate/registry/operations/0001");
 
 /** The validators from an epoch on. */
 export interface EpochSet {
@@ -44,7 +42,7 @@ export async function verifyHandover(keys: Keys, encoded: string): Promise<{ rep
   await steps.take("certificate", () => checkSubject(handover.finalization.subject, handover.header));
   await steps.take("state", () => {
     const { header, proof, set } = handover;
-    const [key, tree] = [stateKey(REGISTRY), decodeTreeProof(proof)];
+    const [key, tree] = [stateKey(unhex(REGISTRY)), decodeTreeProof(proof)];
     require(rootOf(tree, key) === header.stateRoot, "the proof does not lead to the state root of the header");
     const note = accountIn(tree, key)?.note;
     require(note?.epoch === header.epoch && note.next !== undefined, "the state does not name the validators of the next epoch");

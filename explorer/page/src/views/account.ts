@@ -3,8 +3,8 @@
 import type { App, View } from "../app.ts";
 import type { AccountAnswer, BlockTransaction, Page } from "../data/types.ts";
 import { fill, h } from "../ui/dom.ts";
-import { age, bare, count, moment, words } from "../ui/format.ts";
-import { checkCard, command, facts, fullHash, hashLink, heading, labelled, loading, pill, problem, saveButton } from "../ui/parts.ts";
+import { age, bare, count, moment } from "../ui/format.ts";
+import { accountLink, checkCard, command, facts, fullHash, hashLink, heading, line, loading, outcomePill, pill, problem, saveButton, table } from "../ui/parts.ts";
 import { rawBytes } from "./block.ts";
 
 /** The least time between two looks at an account that has new transactions. */
@@ -63,38 +63,25 @@ export function accountView(app: App, identity: string, query: URLSearchParams):
     const before = query.get("before");
     const page = await app.api.get<Page<BlockTransaction>>(`/v1/accounts/${identity}/transactions?limit=25${before === null ? "" : `&before=${before}`}`, gone.signal);
     const next = page.next === null ? undefined : /before=([\d.]+)/.exec(page.next)?.[1];
-    const column = (text: string, className = "") => h("th", { scope: "col", class: className }, text);
     const rows = page.data.map((transaction) => {
       const isSender = transaction.role !== "receiver";
       const other = isSender ? transaction.to : transaction.sender;
       const moved = transaction.outcome === "applied" && transaction.role !== "both";
-      const paid = isSender && (transaction.outcome === "applied" || transaction.outcome === "insufficient_balance");
-      return h(
-        "tr",
-        {},
-        h("td", { class: "number" }, h("a", { href: `#/block/${transaction.height}` }, count(transaction.height))),
-        h("td", {}, hashLink(transaction.id, `#/tx/${transaction.id}`)),
-        h("td", {}, pill(transaction.role === "both" ? "to itself" : isSender ? "sent" : "received", "plain")),
-        h("td", { class: "full" }, hashLink(other, `#/account/${other}`)),
-        h("td", { class: "number", ...(moved ? {} : { title: "nothing was moved" }) }, moved ? `${isSender ? "−" : "+"}${count(transaction.amount)}` : h("span", { class: "quiet" }, count(transaction.amount))),
-        h("td", { class: "number" }, paid ? `−${count(transaction.fee)}` : ""),
-        h("td", {}, pill(`${words(transaction.outcome)}${transaction.outcome_checked === true ? " ✓" : ""}`, transaction.outcome === "applied" ? "plain" : "warn")),
-        h("td", { class: "when wide" }, moment(BigInt(transaction.timestamp_ms))),
+      const paid = isSender && transaction.outcome !== "wrong_nonce" && transaction.outcome !== "cannot_pay_fee";
+      return line(
+        ["number", h("a", { href: `#/block/${transaction.height}` }, count(transaction.height))],
+        ["", hashLink(transaction.id, `#/tx/${transaction.id}`)],
+        ["", pill(transaction.role === "both" ? "to itself" : isSender ? "sent" : "received", "plain")],
+        ["full", accountLink(other, transaction.operation)],
+        ["number", moved ? `${isSender ? "−" : "+"}${count(transaction.amount)}` : h("span", { class: "quiet", title: "nothing was moved" }, count(transaction.amount))],
+        ["number", paid ? `−${count(transaction.fee)}` : ""],
+        ["", outcomePill(transaction.outcome, transaction.outcome_checked)],
+        ["when wide", moment(BigInt(transaction.timestamp_ms))],
       );
     });
     fill(
       history,
-      h(
-        "div",
-        { class: "table-box", tabindex: "0", role: "region", "aria-label": "Transactions of the account" },
-        labelled(h(
-          "table",
-          {},
-          h("caption", { class: "visually-hidden" }, "Transactions of the account, newest first"),
-          h("thead", {}, h("tr", {}, column("Block", "number"), column("Id"), column("Role"), column("Other side"), column("Amount", "number"), column("Fee", "number"), column("Outcome"), column("Time", "wide"))),
-          h("tbody", {}, ...rows),
-        )),
-      ),
+      table("Transactions of the account, newest first", ["Block|number", "Id", "Role", "Other side", "Amount|number", "Fee|number", "Outcome", "Time|wide"], rows),
       rows.length === 0 && h("p", { class: "quiet pad" }, "No transaction of this account is in the index."),
       h("p", { class: "quiet pad" }, "This list is the server’s word; each transaction’s own page proves that it is in a block. Fees that a validator earns as a leader are not in it."),
       h("nav", { class: "pager pad", "aria-label": "Pages" }, before !== null && h("a", { class: "button", href: `#/account/${identity}` }, "Newest"), next !== undefined && h("a", { class: "button", href: `#/account/${identity}?before=${next}` }, "Older")),

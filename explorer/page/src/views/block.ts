@@ -2,10 +2,10 @@
 
 import type { App, View } from "../app.ts";
 import type { Block, BlockTransaction, Page } from "../data/types.ts";
-import type { Certificate, Header, Transaction } from "../verify/codec.ts";
+import { type Certificate, type Header, type Transaction, operationOf } from "../verify/codec.ts";
 import { fill, h, icon } from "../ui/dom.ts";
-import { bare, bytes, count, moment, words } from "../ui/format.ts";
-import { checkCard, command, copyButton, facts, fullHash, hashLink, heading, labelled, loading, pill, problem, saveButton, validatorLink } from "../ui/parts.ts";
+import { bare, bytes, count, moment } from "../ui/format.ts";
+import { accountLink, checkCard, command, copyButton, facts, fullHash, hashLink, heading, line, loading, outcomePill, problem, saveButton, table, validatorLink } from "../ui/parts.ts";
 
 const PAGE = 50;
 
@@ -167,34 +167,21 @@ function transactionSection(app: App, header: Header, transactions: Transaction[
     const rows = shown.map((transaction, i) => {
       const index = from + i;
       const outcome = outcomes.get(index);
-      return h(
-        "tr",
-        {},
-        h("td", { class: "number" }, count(index)),
-        h("td", {}, hashLink(transaction.id, `#/tx/${transaction.id}`)),
-        h("td", { class: "wide" }, hashLink(transaction.sender, `#/account/${transaction.sender}`)),
-        h("td", {}, hashLink(transaction.to, `#/account/${transaction.to}`)),
-        h("td", { class: "number" }, count(transaction.amount)),
-        h("td", { class: "number wide" }, count(transaction.fee)),
-        h("td", {}, outcome === undefined ? "–" : pill(`${words(outcome.outcome)}${outcome.checked ? " ✓" : ""}`, outcome.outcome === "applied" ? "plain" : "warn")),
+      return line(
+        ["number", count(index)],
+        ["", hashLink(transaction.id, `#/tx/${transaction.id}`)],
+        ["wide", accountLink(transaction.sender)],
+        ["", accountLink(transaction.to, operationOf(transaction))],
+        ["number", count(transaction.amount)],
+        ["number wide", count(transaction.fee)],
+        ["", outcome === undefined ? "–" : outcomePill(outcome.outcome, outcome.checked)],
       );
     });
-    const column = (text: string, className = "") => h("th", { scope: "col", class: className }, text);
     const turn = (by: number, label: string, possible: boolean) =>
       h("button", { type: "button", class: "button", ...(possible ? {} : { disabled: true }), onclick: () => { from += by; draw(); void load(); } }, label);
     fill(
       place,
-      h(
-        "div",
-        { class: "table-box", tabindex: "0", role: "region", "aria-label": "Transactions" },
-        labelled(h(
-          "table",
-          {},
-          h("caption", { class: "visually-hidden" }, "Transactions of the block"),
-          h("thead", {}, h("tr", {}, column("#", "number"), column("Id"), column("From", "wide"), column("To"), column("Amount", "number"), column("Fee", "number wide"), column("Outcome"))),
-          h("tbody", {}, ...rows),
-        )),
-      ),
+      table("Transactions of the block", ["#|number", "Id", "From|wide", "To", "Amount|number", "Fee|number wide", "Outcome"], rows),
       total > PAGE &&
         h("nav", { class: "pager pad", "aria-label": "Pages of transactions" }, turn(-PAGE, "Back", from > 0), h("span", { class: "quiet" }, `${count(from)} to ${count(Math.min(total, from + PAGE) - 1)} of ${count(total)}`), turn(PAGE, "On", from + PAGE < total)),
     );

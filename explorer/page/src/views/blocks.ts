@@ -7,7 +7,7 @@ import { HEADER_BYTES, decodeHeader } from "../verify/codec.ts";
 import type { Report } from "../verify/checks.ts";
 import { fill, h, hidden, icon } from "../ui/dom.ts";
 import { bytes, count, duration, moment } from "../ui/format.ts";
-import { hashLink, heading, labelled, loading, problem, validatorLink } from "../ui/parts.ts";
+import { hashLink, heading, line, loading, problem, table, validatorLink } from "../ui/parts.ts";
 import { markCell } from "./live.ts";
 
 const LIMIT = 25;
@@ -44,7 +44,6 @@ export function blocksView(app: App, query: URLSearchParams): View {
     marks.forEach((mark) => mark.set("waiting"));
     const verdict = h("p", { class: "verdict verdict-wait", role: "status" }, icon("wait"), "Verifying this page in your browser…");
     const rows = page.data.map((block, i) => row(app, block, headers[i]!, marks[i]!.element));
-    const column = (text: string, className = "") => h("th", { scope: "col", class: className }, text);
     const newest = page.data[0] ? BigInt(page.data[0].height) : 0n;
     const oldest = page.data.at(-1) ? BigInt(page.data.at(-1)!.height) : 0n;
     const tip = BigInt(page.tip ?? newest);
@@ -60,17 +59,7 @@ export function blocksView(app: App, query: URLSearchParams): View {
       h(
         "section",
         { class: "card card-flush" },
-        h(
-          "div",
-          { class: "table-box", tabindex: "0", role: "region", "aria-label": "Blocks" },
-          labelled(h(
-            "table",
-            { class: "blocks" },
-            h("caption", { class: "visually-hidden" }, `Blocks ${oldest} to ${newest}, newest first`),
-            h("thead", {}, h("tr", {}, h("th", { scope: "col" }, hidden("Verified")), column("Height", "number"), column("Id"), column("View", "number wide"), column("Leader"), column("Txs", "number"), column("Size", "number wide"), column("Time"))),
-            h("tbody", {}, ...rows),
-          )),
-        ),
+        table(`Blocks ${oldest} to ${newest}, newest first`, [hidden("Verified"), "Height|number", "Id", "View|number wide", "Leader", "Txs|number", "Size|number wide", "Time"], rows, "blocks"),
         page.data.length === 0 && h("p", { class: "quiet pad" }, "No block here."),
       ),
       h("nav", { class: "pager", "aria-label": "Pages" }, link(newer ? "#/blocks" : undefined, "Newest"), link(newer, icon("left"), "Newer"), link(older, "Older", icon("right")), !page.next && page.data.length > 0 && h("span", { class: "quiet" }, oldest > 1n ? `History begins at block ${count(oldest)}` : "This is where the chain begins")),
@@ -94,18 +83,19 @@ export function blocksView(app: App, query: URLSearchParams): View {
 
 function row(app: App, block: BlockSummary, headerHex: string, mark: HTMLElement): HTMLElement {
   const header = decodeHeader(unhex(headerHex, HEADER_BYTES));
-  return h(
-    "tr",
-    { "data-height": header.height.toString() },
-    h("td", {}, mark),
-    h("td", { class: "number" }, h("a", { href: `#/block/${header.height}` }, count(header.height))),
-    h("td", {}, hashLink(header.id, `#/block/${header.id}`)),
-    h("td", { class: "number wide" }, h("a", { href: `#/view/${header.epoch}.${header.view}` }, `${header.epoch}.${header.view}`)),
-    h("td", {}, validatorLink(app.chain.leaderOf(header.epoch, header.view) ?? block.leader, app.verifier.canChange ? header.epoch : undefined)),
-    h("td", { class: "number told", title: TOLD }, count(block.transactions)),
-    h("td", { class: "number wide told", title: TOLD }, bytes(Number(block.bytes))),
-    h("td", { class: "when" }, moment(header.timestampMs)),
+  const told = (text: string) => h("span", { class: "told", title: TOLD }, text);
+  const shown = line(
+    ["", mark],
+    ["number", h("a", { href: `#/block/${header.height}` }, count(header.height))],
+    ["", hashLink(header.id, `#/block/${header.id}`)],
+    ["number wide", h("a", { href: `#/view/${header.epoch}.${header.view}` }, `${header.epoch}.${header.view}`)],
+    ["", validatorLink(app.chain.leaderOf(header.epoch, header.view) ?? block.leader, app.verifier.canChange ? header.epoch : undefined)],
+    ["number", told(count(block.transactions))],
+    ["number wide", told(bytes(Number(block.bytes)))],
+    ["when", moment(header.timestampMs)],
   );
+  shown.dataset["height"] = header.height.toString();
+  return shown;
 }
 
 function conclude(verdict: HTMLElement, report: Report, blocks: number): void {

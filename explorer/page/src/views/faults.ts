@@ -4,7 +4,7 @@ import type { App, View } from "../app.ts";
 import type { Evidence, Status, Validators } from "../data/types.ts";
 import { fill, h, icon } from "../ui/dom.ts";
 import { bare, count, moment, words } from "../ui/format.ts";
-import { checkCard, heading, loading, pill, problem, saveButton, validatorLink } from "../ui/parts.ts";
+import { checkCard, heading, loading, pill, problem, repeat, saveButton, validatorLink } from "../ui/parts.ts";
 import { rawBytes } from "./block.ts";
 
 const REFRESH_MS = 5_000;
@@ -22,7 +22,6 @@ function evidenceCard(app: App, evidence: Evidence): HTMLElement {
 }
 
 export function faultsView(app: App): View {
-  const gone = new AbortController();
   const refusals = h("div", {});
   const blocked = h("div", {}, loading());
   const evidence = h("div", { class: "stack" });
@@ -60,8 +59,8 @@ export function faultsView(app: App): View {
     );
   }
 
-  async function show(): Promise<void> {
-    const [validators, status] = await Promise.all([app.api.get<Validators>("/v1/validators", gone.signal), app.api.get<Status>("/v1/status", gone.signal)]);
+  async function show(signal: AbortSignal): Promise<void> {
+    const [validators, status] = await Promise.all([app.api.get<Validators>("/v1/validators", signal), app.api.get<Status>("/v1/status", signal)]);
     const key = JSON.stringify([validators.data.map((v) => [v.blocked, v.evidence]), status.upstreams.map((u) => [u.url, u.state, u.error])]);
     const bad = validators.data.filter((validator) => validator.blocked.length > 0);
     if (key === shown) return;
@@ -87,19 +86,8 @@ export function faultsView(app: App): View {
     );
   }
 
-  const start = () =>
-    show().catch((error: unknown) => {
-      if (!gone.signal.aborted && shown === "") fill(blocked, problem("This server does not tell.", error));
-    });
-  void start();
-  const timer = setInterval(() => void start(), REFRESH_MS);
-  return {
-    title: "Faults",
-    element,
-    update,
-    close() {
-      clearInterval(timer);
-      gone.abort();
-    },
-  };
+  const close = repeat(REFRESH_MS, show, (error) => {
+    if (shown === "") fill(blocked, problem("This server does not tell.", error));
+  });
+  return { title: "Faults", element, update, close };
 }

@@ -5,7 +5,7 @@ import { type Mark, type Row } from "../data/chain.ts";
 import { curve } from "../ui/chart.ts";
 import { fill, h, hidden, icon, setClass, setText } from "../ui/dom.ts";
 import { age, bytes, count, duration, rate, shortHash } from "../ui/format.ts";
-import { heading, labelled } from "../ui/parts.ts";
+import { heading, table } from "../ui/parts.ts";
 import { strip } from "../ui/strip.ts";
 import { timeline } from "../ui/timeline.ts";
 import { TOLD } from "./blocks.ts";
@@ -142,33 +142,9 @@ export function liveView(app: App): View {
   let lines = Array.from({ length: LINES }, makeLine);
   for (const { element } of lines) element.hidden = true;
   for (const { element } of lines) for (const cell of element.querySelectorAll(".told")) cell.setAttribute("title", TOLD);
-  const body = h("tbody", {}, ...lines.map(({ element }) => element));
-  const column = (text: string, className = "") => h("th", { scope: "col", class: className }, text);
-  const blocks = h(
-    "table",
-    { class: "blocks" },
-    h("caption", { class: "visually-hidden" }, "The newest blocks, newest first"),
-    h(
-      "thead",
-      {},
-      h(
-        "tr",
-        {},
-        h("th", { scope: "col" }, hidden("Verified")),
-        column("Height", "number"),
-        column("Id", "wide"),
-        column("View", "number wide"),
-        column("Leader"),
-        column("Txs", "number"),
-        column("Size", "number wide"),
-        column("Block time", "number"),
-        column("Finality", "number wide"),
-        column("Age", "number"),
-      ),
-    ),
-    body,
-  );
-  labelled(blocks);
+  const columns = ["Height|number", "Id|wide", "View|number wide", "Leader", "Txs|number", "Size|number wide", "Block time|number", "Finality|number wide", "Age|number"];
+  const blocks = table("The newest blocks, newest first", [hidden("Verified"), ...columns], lines.map(({ element }) => element), "blocks");
+  const body = blocks.querySelector("tbody")!;
   const notes = h("div", { class: "notes" });
   const pauseLabel = h("span", {}, "Pause");
   const pauseIcon = h("span", { class: "icon-slot" }, icon("pause"));
@@ -197,7 +173,7 @@ export function liveView(app: App): View {
     h("dl", { class: "tiles" }, ...Object.values(tiles).map((each) => each.element)),
     h("div", { class: "columns" }, views.element, h("div", { class: "stack" }, leaders.element, rateCurve.element)),
     blockCurve.element,
-    h("section", { class: "card card-flush" }, h("div", { class: "card-head" }, h("h2", {}, "Newest blocks"), h("a", { href: "#/blocks" }, "All blocks")), notes, h("div", { class: "table-box", tabindex: "0", role: "region", "aria-label": "The newest blocks" }, blocks)),
+    h("section", { class: "card card-flush" }, h("div", { class: "card-head" }, h("h2", {}, "Newest blocks"), h("a", { href: "#/blocks" }, "All blocks")), notes, blocks),
   );
 
   function updateTiles(): void {

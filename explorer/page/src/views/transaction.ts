@@ -5,8 +5,9 @@ import { ApiError } from "../data/api.ts";
 import type { TransactionAnswer, TransactionProof } from "../data/types.ts";
 import { fill, h } from "../ui/dom.ts";
 import { age, bare, count, moment, words } from "../ui/format.ts";
-import { checkCard, facts, fullHash, heading, loading, pill, problem, saveButton } from "../ui/parts.ts";
+import { type Fact, checkCard, facts, fullHash, heading, loading, pill, problem, saveButton } from "../ui/parts.ts";
 import { hex } from "../verify/bytes.ts";
+import { type Operation, REGISTRY, conflict, operationOf } from "../verify/codec.ts";
 import { rawBytes } from "./block.ts";
 
 const POLL_MS = 1_000;
@@ -40,6 +41,20 @@ function memo(bytes: Uint8Array): [string, ...(Node | string)[]] {
   return ["Memo", folded, h("span", { class: "quiet" }, " the sender's words; nobody has checked them")];
 }
 
+/** The fields of an operation. Addresses and names are a stranger's: shown, never followed. */
+function operationFacts({ kind, stake, voteKey, address, name, validator, votes }: Operation): Fact[] {
+  const [first, second] = votes ?? [];
+  return [
+    ["Operation", pill(words(kind)), h("span", { class: "quiet" }, " of the staking registry")],
+    stake !== undefined && ["Takes out", h("strong", {}, count(stake))],
+    name !== undefined && ["Name", name || "none"],
+    address !== undefined && ["Address", address || "none"],
+    voteKey !== undefined && ["Vote key", fullHash(voteKey, "the vote key")],
+    validator !== undefined && ["Accused", fullHash(validator, "the accused validator", `#/account/${validator}`)],
+    first && second && ["Of", `${words(conflict(first, second) ?? "votes that exclude nothing")} in view ${first.subject.epoch}.${first.subject.view}`],
+  ];
+}
+
 /** What a validator says of a transaction that is in no block yet. */
 export function waiting(answer: TransactionAnswer): string {
   if (answer.state === "dropped") return `a validator kept it no longer${answer.reason ? `: ${words(answer.reason)}` : ""}. Another one may hold it still.`;
@@ -70,6 +85,7 @@ export function transactionView(app: App, id: string): View {
     const { transaction, header } = found;
     if (!transaction || !header) return fill(content, card.element);
     const outcome = answer.outcome ?? "";
+    const operation = operationOf(transaction);
     fill(
       content,
       h(
@@ -78,15 +94,16 @@ export function transactionView(app: App, id: string): View {
         h(
           "section",
           { class: "card" },
-          h("div", { class: "card-head" }, h("h2", {}, "Transfer")),
+          h("div", { class: "card-head" }, h("h2", {}, operation ? "Operation" : "Transfer")),
           facts(
             ["Id", fullHash(transaction.id, "the id")],
             ["Outcome", pill(words(outcome), outcome === "applied" ? "plain" : "warn"), h("span", { class: "quiet" }, answer.outcome_checked === true ? " this server has executed the block itself, and a final header confirms the state; your browser has verified inclusion only" : " told by a validator; the proof covers inclusion")],
+            ...(operation ? operationFacts(operation) : []),
             ["Amount", h("strong", {}, count(transaction.amount))],
             ["Fee", count(transaction.fee)],
-            ...(transaction.memo.length > 0 ? [memo(transaction.memo)] : []),
+            ...(transaction.memo.length > 0 && !operation ? [memo(transaction.memo)] : []),
             ["From", fullHash(transaction.sender, "the sender", `#/account/${transaction.sender}`)],
-            ["To", fullHash(transaction.to, "the receiver", `#/account/${transaction.to}`)],
+            ["To", transaction.to === REGISTRY ? h("a", { href: "#/registry" }, "the staking registry") : fullHash(transaction.to, "the receiver", `#/account/${transaction.to}`)],
             ["Nonce", count(transaction.nonce)],
             ["Block", h("a", { href: `#/block/${header.height}` }, count(header.height)), h("span", { class: "quiet" }, ` index ${proof.index} of ${proof.count} ${proof.count === 1 ? "transaction" : "transactions"}, ${moment(header.timestampMs)}`)],
           ),

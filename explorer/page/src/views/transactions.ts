@@ -4,7 +4,7 @@ import type { App, View } from "../app.ts";
 import type { BlockTransaction, Page, SubmissionResults } from "../data/types.ts";
 import { fill, h } from "../ui/dom.ts";
 import { count, moment, words } from "../ui/format.ts";
-import { hashLink, heading, labelled, loading, pill, problem } from "../ui/parts.ts";
+import { accountLink, hashLink, heading, line, loading, outcomePill, pill, problem, table } from "../ui/parts.ts";
 
 const LIMIT = 25;
 
@@ -28,18 +28,15 @@ export function transactionsView(app: App, query: URLSearchParams): View {
   async function show(): Promise<void> {
     const bound = before !== null ? `&before=${encodeURIComponent(before)}` : until !== null ? `&until_ms=${encodeURIComponent(until)}` : "";
     const page = await app.api.get<Page<BlockTransaction>>(`/v1/transactions?limit=${LIMIT}${bound}`, gone.signal);
-    const column = (text: string, className = "") => h("th", { scope: "col", class: className }, text);
     const rows = page.data.map((transaction) =>
-      h(
-        "tr",
-        {},
-        h("td", {}, hashLink(transaction.id, `#/tx/${transaction.id}`)),
-        h("td", { class: "number" }, h("a", { href: `#/block/${transaction.height}` }, count(transaction.height))),
-        h("td", { class: "wide" }, hashLink(transaction.sender, `#/account/${transaction.sender}`)),
-        h("td", {}, hashLink(transaction.to, `#/account/${transaction.to}`)),
-        h("td", { class: "number" }, count(transaction.amount)),
-        h("td", {}, pill(`${words(transaction.outcome)}${transaction.outcome_checked === true ? " ✓" : ""}`, transaction.outcome === "applied" ? "plain" : "warn")),
-        h("td", { class: "when" }, moment(BigInt(transaction.timestamp_ms))),
+      line(
+        ["", hashLink(transaction.id, `#/tx/${transaction.id}`)],
+        ["number", h("a", { href: `#/block/${transaction.height}` }, count(transaction.height))],
+        ["wide", accountLink(transaction.sender)],
+        ["", accountLink(transaction.to, transaction.operation)],
+        ["number", count(transaction.amount)],
+        ["", outcomePill(transaction.outcome, transaction.outcome_checked)],
+        ["when", moment(BigInt(transaction.timestamp_ms))],
       ),
     );
     const next = placeIn(page.next);
@@ -48,17 +45,7 @@ export function transactionsView(app: App, query: URLSearchParams): View {
       h(
         "section",
         { class: "card card-flush" },
-        h(
-          "div",
-          { class: "table-box", tabindex: "0", role: "region", "aria-label": "Transactions" },
-          labelled(h(
-            "table",
-            {},
-            h("caption", { class: "visually-hidden" }, "Transactions, newest first"),
-            h("thead", {}, h("tr", {}, column("Id"), column("Block", "number"), column("From", "wide"), column("To"), column("Amount", "number"), column("Outcome"), column("Time"))),
-            h("tbody", {}, ...rows),
-          )),
-        ),
+        table("Transactions, newest first", ["Id", "Block|number", "From|wide", "To", "Amount|number", "Outcome", "Time"], rows),
         rows.length === 0 && h("p", { class: "quiet pad" }, "No transaction here."),
         h("p", { class: "quiet pad" }, "This list is the server’s word; each transaction’s own page proves that it is in a block. ✓: this server has executed the block itself."),
         h("nav", { class: "pager pad", "aria-label": "Pages" }, (before !== null || until !== null) && h("a", { class: "button", href: "#/transactions" }, "Newest"), next !== undefined && h("a", { class: "button", href: `#/transactions?before=${next}` }, "Older")),

@@ -3,8 +3,8 @@
 import type { App, View } from "../app.ts";
 import type { BlockSummary, Page, Validator, Validators, ViewAnswer } from "../data/types.ts";
 import { fill, h, icon } from "../ui/dom.ts";
-import { bare, count, shortHash, words } from "../ui/format.ts";
-import { checkCard, dot, facts, fullHash, heading, labelled, loading, pill, problem } from "../ui/parts.ts";
+import { count, words } from "../ui/format.ts";
+import { checkCard, dot, facts, fullHash, hashLink, heading, line, loading, pill, problem, repeat, table } from "../ui/parts.ts";
 
 const CELLS = 200;
 /** Views without a block that are asked for, one by one. */
@@ -174,7 +174,6 @@ function agreement(app: App, epoch: bigint, listed: Validator[], isWhole: boolea
 const epochOf = (query: URLSearchParams): string | undefined => /^\d{1,20}$/.exec(query.get("epoch") ?? "")?.[0];
 
 export function validatorsView(app: App, query: URLSearchParams): View {
-  const gone = new AbortController();
   const wanted = epochOf(query);
   const place = h("div", {}, wanted === undefined ? loading() : "");
   const list = h("div", {}, loading());
@@ -182,7 +181,7 @@ export function validatorsView(app: App, query: URLSearchParams): View {
   const agrees = h("span", {});
   const element = h("div", {}, heading("Validators"), place, list, change);
   let shown: Validators | undefined;
-  const view: View = { title: "Validators", element, update, close };
+  const view: View = { title: "Validators", element, update };
 
   /** More changes may have been verified since the last look. */
   function update(): void {
@@ -210,28 +209,25 @@ export function validatorsView(app: App, query: URLSearchParams): View {
     fill(element.querySelector<HTMLElement>(".heading-aside")!, step(view.previous, "The epoch before", "left"), step(view.next, "The epoch after", "right"));
   }
 
-  async function show(): Promise<void> {
+  async function show(signal: AbortSignal): Promise<void> {
     const path = `/v1/validators${wanted === undefined ? "" : `?epoch=${wanted}`}`;
-    const [cells, validators] = await Promise.all([wanted === undefined ? newestViews(app, gone.signal) : undefined, app.api.get<Validators>(path, gone.signal)]);
+    const [cells, validators] = await Promise.all([wanted === undefined ? newestViews(app, signal) : undefined, app.api.get<Validators>(path, signal)]);
     const epoch = BigInt(validators.epoch);
     await app.verifier.follow(app.api, epoch);
     const at = place.contains(document.activeElement) ? (document.activeElement as HTMLElement).getAttribute("href") : null;
     if (cells) fill(place, gridSection(cells));
     if (at !== null) place.querySelector<HTMLElement>(`a[href="${at}"]`)?.focus();
-    const column = (text: string, className = "") => h("th", { scope: "col", class: className }, text);
     const link = (index: number) => `#/validator/${index}${app.verifier.canChange ? `?epoch=${epoch}` : ""}`;
     const rows = validators.data.map((validator) =>
-      h(
-        "tr",
-        {},
-        h("td", {}, h("a", { class: "leader", href: link(validator.index) }, dot(validator.index), String(validator.index))),
-        h("td", { class: "full" }, h("a", { class: "hash", href: link(validator.index), title: bare(validator.identity) }, shortHash(validator.identity))),
-        h("td", { class: "number" }, count(validator.led)),
-        h("td", { class: "number" }, count(validator.blocks)),
-        h("td", { class: "number" }, count(validator.missed)),
-        h("td", { class: "number wide" }, count(validator.nullified)),
-        h("td", { class: "full" }, participation(validator)),
-        h("td", { class: "full" }, ...standing(app, validator, epoch)),
+      line(
+        ["", h("a", { class: "leader", href: link(validator.index) }, dot(validator.index), String(validator.index))],
+        ["full", hashLink(validator.identity, link(validator.index))],
+        ["number", count(validator.led)],
+        ["number", count(validator.blocks)],
+        ["number", count(validator.missed)],
+        ["number wide", count(validator.nullified)],
+        ["full", participation(validator)],
+        ["full", ...standing(app, validator, epoch)],
       ),
     );
     fill(
@@ -240,17 +236,7 @@ export function validatorsView(app: App, query: URLSearchParams): View {
         "section",
         { class: "card card-flush" },
         h("div", { class: "card-head" }, h("h2", {}, `Epoch ${validators.epoch}`), agrees, h("span", { class: "quiet" }, `${validators.scheme}; a quorum is ${validators.quorum} of ${validators.data.length}; ${source(validators.data[0])}`)),
-        h(
-          "div",
-          { class: "table-box", tabindex: "0", role: "region", "aria-label": "Validators" },
-          labelled(h(
-            "table",
-            {},
-            h("caption", { class: "visually-hidden" }, "Validators of the epoch"),
-            h("thead", {}, h("tr", {}, column("Place"), column("Identity"), column("Led", "number"), column("Blocks", "number"), column("Missed", "number"), column("Nullified", "number wide"), column("Participation"), column("Standing"))),
-            h("tbody", {}, ...rows),
-          )),
-        ),
+        table("Validators of the epoch", ["Place", "Identity", "Led|number", "Blocks|number", "Missed|number", "Nullified|number wide", "Participation", "Standing"], rows),
       ),
     );
     shown = validators;
@@ -258,16 +244,9 @@ export function validatorsView(app: App, query: URLSearchParams): View {
     update();
   }
 
-  const start = () =>
-    show().catch((error: unknown) => {
-      if (!gone.signal.aborted && list.querySelector("table") === null) fill(list, problem("The validators cannot be shown.", error));
-    });
-  void start();
-  const timer = setInterval(() => void start(), REFRESH_MS);
-  function close(): void {
-    clearInterval(timer);
-    gone.abort();
-  }
+  view.close = repeat(REFRESH_MS, show, (error) => {
+    if (list.querySelector("table") === null) fill(list, problem("The validators cannot be shown.", error));
+  });
   return view;
 }
 
