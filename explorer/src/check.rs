@@ -140,15 +140,13 @@ impl Checker {
             let accounts = genesis.initial_accounts();
             checker.begin(&accounts.map_err(|_| checker.index.damaged("the genesis file"))?)?;
         }
-        let balances = genesis.accounts.iter().map(|account| account.balance);
-        let supply = balances.chain(genesis.validators.iter().map(|v| v.stake));
         let known = Known {
             is_checking: true,
             diverged: None,
             executed: Height(checker.index.count(CHECKED, EXECUTED)?),
             confirmed: Height(checker.index.count(CHECKED, CONFIRMED)?),
             accounts: checker.index.count(CHECKED, ACCOUNTS)?,
-            supply: supply.fold(0, u64::saturating_add),
+            supply: genesis.supply(),
             corrected: checker.index.count(CHECKED, CORRECTED)?,
         };
         *checker.progress.known.lock() = known;
@@ -238,7 +236,7 @@ impl Checker {
         let identity = committees.leader_identity(header.epoch, header.view);
         let leader = identity.ok_or_else(|| self.index.damaged("a view without a leader"))?;
         let mut before = BTreeMap::new();
-        let touched = execution::touched(&block, &leader);
+        let touched = execution::touched(&block, &leader, &self.rules);
         let keys: BTreeSet<_> = touched.iter().map(|one| state_key(one).0).collect();
         let mut added = BTreeSet::new();
         let tree = |error: TreeError| broken(&self.index, &error);

@@ -34,7 +34,9 @@ use crate::{
     cli::with_causes,
     config::{NodeConfig, Reloader, ValidatorConfig},
     control::{Commands, KeptSnapshots},
-    descriptors, moved, pool, priority,
+    descriptors,
+    external::{External, ExternalParts},
+    moved, pool, priority,
     reload::{self, LogLevel, Reloads},
     rpc::{
         self, RpcParts, RpcState,
@@ -273,6 +275,8 @@ struct Asked {
     kept: KeptStore,
     /// Opened by what runs first, and kept.
     sockets: OnceLock<Sockets>,
+    /// What is read of a registry outside the chain.
+    external: External,
     started: Instant,
 }
 
@@ -286,6 +290,7 @@ impl Asked {
             opened: Arc::default(),
             kept: KeptStore::default(),
             sockets: OnceLock::new(),
+            external: External::default(),
             started: Instant::now(),
         }
     }
@@ -357,6 +362,7 @@ async fn serve_until_stopped(
         mempool: machine.mempool,
         verifying: start_verifying(&failures, clock)?,
         metrics: metrics.clone(),
+        external: asked.external.clone(),
     };
     let (inlet, executor_body) = (machine.inlet, machine.executor);
     let executor_thread = failures.thread("executor", move || executor_body.run())?;
@@ -392,7 +398,7 @@ async fn serve_until_stopped(
     let committees = config.node.committees.clone();
     let watching = tokio::spawn(watch_links(links.clone(), committees, machine.conduct));
 
-    let background = Background::start(&config.node, &handles, &links, asked.log_level.clone())?;
+    let background = Background::start((&config.node, true), &handles, &links, asked)?;
     let commands = background.commands();
     let live = handles.live.clone();
     let most = config
@@ -463,6 +469,7 @@ struct Handles {
     mempool: Arc<Mempool>,
     verifying: Verifying,
     metrics: Arc<NodeMetrics>,
+    external: External,
 }
 
 fn rpc_state(
@@ -498,6 +505,7 @@ fn rpc_state(
         verifying: handles.verifying,
         keeper: handles.keeper,
         executor: handles.executor,
+        external: handles.external,
         live: handles.live,
         address: address_lookup(links),
         peers: peers_of(links),
@@ -516,10 +524,10 @@ struct Background {
 
 impl Background {
     fn start(
-        config: &NodeConfig,
+        (config, votes): (&NodeConfig, bool),
         handles: &Handles,
         links: &Links,
-        log_level: Arc<LogLevel>,
+        options: &Asked,
     ) -> anyhow::Result<Self> {
         let (reloads, asked) = mpsc::channel(1);
         let reloading = reload::watch(
@@ -527,7 +535,7 @@ impl Background {
             asked,
             Reloader::new(config),
             links.clone(),
-            log_level,
+            options.log_level.clone(),
         );
         let space = space::watch(config.data_dir.clone(), handles.live.clone());
         let told = sync_log::Told {
@@ -536,11 +544,22 @@ impl Background {
             finality: handles.metrics.mean_finality(),
         };
         let sync_log = sync_log::watch(told, peers_of(links));
+        let parts = ExternalParts {
+            store: handles.store.clone(),
+            accounts: handles.accounts.clone(),
+            mempool: handles.mempool.clone(),
+            live: handles.live.clone(),
+            clock: handles.clock.clone(),
+            metrics: handles.metrics.clone(),
+            votes,
+        };
+        let external = handles.external.clone().run(config.clone(), parts);
         Ok(Self {
             tasks: vec![
                 tokio::spawn(reloading),
                 tokio::spawn(space),
                 tokio::spawn(sync_log),
+                tokio::spawn(external),
             ],
             reloads,
             stop: Arc::default(),

@@ -366,7 +366,7 @@ impl Executor {
             .committees
             .leader_identity(header.epoch, header.view)
             .context("every view has a leader")?;
-        let mut touched = ledger::touched(&block, &leader);
+        let mut touched = ledger::touched(&block, &leader, &self.rules);
         let fixes = self.rules.fixes_set(header);
         let notes = self.rules.notes(header);
         if notes {

@@ -30,6 +30,7 @@ pub mod offenders;
 pub mod outlet;
 pub mod registry;
 pub mod replica;
+pub mod reports;
 pub mod serve;
 pub mod snapshots;
 pub mod sync;

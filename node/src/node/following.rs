@@ -90,6 +90,7 @@ pub(super) async fn follow_until_stopped(
         mempool: machine.mempool,
         verifying: start_verifying(&failures, clock.clone())?,
         metrics,
+        external: asked.external.clone(),
     };
     let executor_body = machine.executor;
     let executor_thread = failures.thread("executor", move || executor_body.run())?;
@@ -125,7 +126,7 @@ pub(super) async fn follow_until_stopped(
     })?;
     let forwarding = tokio::spawn(machine.forwarder.run());
 
-    let background = Background::start(config, &handles, &links, asked.log_level.clone())?;
+    let background = Background::start((config, false), &handles, &links, asked)?;
     let commands = background.commands();
     let live = handles.live.clone();
     let state = rpc_state(config, handles, &links, registry, asked.started);
