@@ -244,6 +244,17 @@ fn operation(operation: Operation) -> RegistryOperation {
             evidence: Some(encoding(&*evidence)),
             ..named
         },
+        Operation::Report { validator, entry } => {
+            let entry = entry.as_deref();
+            RegistryOperation {
+                validator: Some(validator.into()),
+                stake: entry.map(|entry| Number(entry.stake)),
+                vote_key: entry.and_then(|entry| key(entry.vote_key)),
+                address: entry.map(|entry| entry.address.to_string()),
+                name: entry.map(|entry| entry.name.to_string()),
+                ..named
+            }
+        }
         Operation::AddStake | Operation::Withdraw => named,
     }
 }

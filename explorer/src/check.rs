@@ -193,15 +193,13 @@ impl Checker {
             checker.committees = registry.committees.clone();
             checker.rules = checker.rules.knowing(&checker.committees);
         }
-        let balances = genesis.accounts.iter().map(|account| account.balance);
-        let supply = balances.chain(genesis.validators.iter().map(|v| v.stake));
         let known = Known {
             is_checking: true,
             diverged: None,
             executed,
             confirmed: Height(checker.index.count(CHECKED, CONFIRMED)?),
             accounts: checker.index.count(CHECKED, ACCOUNTS)?,
-            supply: supply.fold(0, u64::saturating_add),
+            supply: genesis.supply(),
             corrected: checker.index.count(CHECKED, CORRECTED)?,
         };
         *checker.progress.known.lock() = known;

@@ -150,7 +150,7 @@ words! {
     outcomes: "applied" "wrong_nonce" "cannot_pay_fee" "insufficient_balance" "no_registry" "bad_operation"
         "already_bonded" "not_bonded" "stake_too_small" "bad_possession" "nothing_to_withdraw" "bad_evidence"
         "already_punished";
-    operations: "bond" "add_stake" "unbond" "withdraw" "rotate_key" "describe" "accuse";
+    operations: "bond" "add_stake" "unbond" "withdraw" "rotate_key" "describe" "accuse" "report";
     divergences: "state_root" "validators";
     finalized_type: "finalized";
     notarized_type: "notarized";
@@ -1027,29 +1027,30 @@ pub struct HandoverItem {
 }
 
 /// What a transfer to the staking registry does. Each operation has the fields that it takes; the stake of `bond` and
-/// `add_stake` is the transfer's amount.
+/// `add_stake` is the transfer's amount. A `report` without stake, key, address and name says that the registry outside
+/// the chain has no such validator.
 #[derive(Clone, Debug, Default, Serialize, Deserialize, ToSchema)]
 pub struct RegistryOperation {
-    /// `bond`, `add_stake`, `unbond`, `withdraw`, `rotate_key`, `describe` or `accuse`.
+    /// `bond`, `add_stake`, `unbond`, `withdraw`, `rotate_key`, `describe`, `accuse` or `report`.
     #[schema(schema_with = operations)]
     pub kind: String,
-    /// `unbond`: how much is taken out.
+    /// `unbond`: how much is taken out. `report`: what the validator has at stake.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(nullable = false)]
     pub stake: Option<Number>,
-    /// `bond`, `rotate_key`: the vote key.
+    /// `bond`, `rotate_key`, `report`: the vote key.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(nullable = false)]
     pub vote_key: Option<Hex>,
-    /// `bond`, `describe`: where the validator can be reached. Printable ASCII of its operator's choice.
+    /// `bond`, `describe`, `report`: where the validator can be reached. Printable ASCII of its operator's choice.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(nullable = false)]
     pub address: Option<String>,
-    /// `bond`, `describe`: what people call it. Printable ASCII of its operator's choice.
+    /// `bond`, `describe`, `report`: what people call it. Printable ASCII of its operator's choice.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(nullable = false)]
     pub name: Option<String>,
-    /// `accuse`: the accused validator.
+    /// `accuse`: the accused validator. `report`: whom it is about.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(nullable = false)]
     pub validator: Option<Hex>,

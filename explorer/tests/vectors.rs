@@ -11,8 +11,8 @@ use commonware_codec::Encode;
 use quorate_crypto::{bls::SchemeKind, sha256};
 use quorate_storage::tree::Proof;
 use quorate_types::{
-    Block, Certificate, Digest, Epoch, Evidence, Identity, Memo, Operation, Subject, Transaction,
-    View, VoteKind, merkle_path, merkle_root, state_key,
+    Block, Certificate, Digest, Epoch, Evidence, ExternalEntry, Identity, Memo, Operation, Subject,
+    Transaction, View, VoteKind, merkle_path, merkle_root, state_key,
 };
 use serde_json::{Value, json};
 use std::{
@@ -316,6 +316,26 @@ fn operations() -> Vec<Value> {
         case(
             accuse,
             json!({"validator": hex0x(validator.0), "view": "41", "signer": 2}),
+        ),
+        case(
+            Operation::Report {
+                validator,
+                entry: Some(Box::new(ExternalEntry {
+                    stake: 7,
+                    vote_key,
+                    possession,
+                    address: labels().0,
+                    name: labels().1,
+                })),
+            },
+            json!({"validator": hex0x(validator.0), "stake": "7", "voteKey": key, "address": address, "name": name}),
+        ),
+        case(
+            Operation::Report {
+                validator,
+                entry: None,
+            },
+            json!({"validator": hex0x(validator.0)}),
         ),
     ]
 }

@@ -79,6 +79,8 @@ pub struct NodeConfig {
     pub consensus: ConsensusConfig,
     pub storage: StorageConfig,
     pub log: LogConfig,
+    /// Where the registry outside the chain is read, on a chain that has one.
+    pub registry: Option<quorate_registry::SourceConfig>,
     /// The file's content, for comparison when it is reread.
     pub table: toml::Table,
 }
@@ -259,6 +261,19 @@ impl Referred {
         })
     }
 
+    /// Only a registry outside the chain is read.
+    fn has_such_a_registry(&self, check: &Check<'_>, values: &Values) -> Result<(), ConfigError> {
+        let is_external = (self.genesis.registry).is_some_and(|rules| rules.external.is_some());
+        if values.registry.is_none() || is_external {
+            return Ok(());
+        }
+        let expected = format!(
+            "left out: {} has no `registry.external`, so this chain's validators are not listed elsewhere",
+            self.genesis_path.display()
+        );
+        Err(check.value("registry", "there", expected))
+    }
+
     /// The settings, once the values are checked.
     fn with(
         self,
@@ -276,6 +291,7 @@ impl Referred {
             consensus: values.consensus,
             storage: values.storage,
             log: values.log,
+            registry: values.registry,
             data_dir,
             table,
             path: path.into(),
@@ -357,6 +373,7 @@ impl ValidatorConfig {
             _ => Role::Registered(&referred.committee, identity),
         };
         let values = check.values(file, role)?;
+        referred.has_such_a_registry(&check, &values)?;
         Ok(Self {
             node: referred.with(data_dir, values, path, table),
             place,
@@ -429,6 +446,7 @@ impl NodeConfig {
         }
         let data_dir = data_dir(&check, &file, &[&referred.identity_path])?;
         let values = check.values(file, Role::Follower(&referred.committee, identity))?;
+        referred.has_such_a_registry(&check, &values)?;
         Ok(referred.with(data_dir, values, path, table))
     }
 }

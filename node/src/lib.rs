@@ -5,6 +5,7 @@ pub mod cli;
 pub mod config;
 pub mod control;
 mod descriptors;
+mod external;
 pub mod genesis;
 mod guard;
 pub mod keys;

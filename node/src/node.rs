@@ -36,7 +36,9 @@ use crate::{
     cli::with_causes,
     config::{NodeConfig, Reloader, ValidatorConfig},
     control::{Commands, KeptSnapshots},
-    descriptors, moved, pool, priority,
+    descriptors,
+    external::{External, ExternalParts},
+    moved, pool, priority,
     reload::{self, LogLevel, Reloads},
     rpc::{
         self, RpcParts, RpcState,
@@ -285,6 +287,8 @@ struct Asked {
     mesh: KeptLinks,
     /// Opened by what runs first, and kept.
     sockets: OnceLock<Sockets>,
+    /// What is read of a registry outside the chain.
+    external: External,
     started: Instant,
 }
 
@@ -299,6 +303,7 @@ impl Asked {
             kept: KeptStore::default(),
             mesh: KeptLinks::default(),
             sockets: OnceLock::new(),
+            external: External::default(),
             started: Instant::now(),
         }
     }
@@ -370,6 +375,7 @@ async fn serve_until_stopped(
         mempool: machine.mempool,
         verifying: start_verifying(&failures, clock)?,
         metrics: metrics.clone(),
+        external: asked.external.clone(),
     };
     let (inlet, executor_body) = (machine.inlet, machine.executor);
     let executor_thread = failures.thread("executor", move || executor_body.run())?;
@@ -408,7 +414,7 @@ async fn serve_until_stopped(
     let committees = config.node.committees.clone();
     let watching = Task::spawn(watch_links(links.clone(), committees, machine.conduct));
 
-    let background = Background::start(&config.node, &handles, &links, asked.log_level.clone())?;
+    let background = Background::start((&config.node, true), &handles, &links, asked)?;
     let commands = background.commands();
     let live = handles.live.clone();
     let most = config
@@ -481,6 +487,7 @@ struct Handles {
     mempool: Arc<Mempool>,
     verifying: Verifying,
     metrics: Arc<NodeMetrics>,
+    external: External,
 }
 
 fn rpc_state(
@@ -516,6 +523,7 @@ fn rpc_state(
         verifying: handles.verifying,
         keeper: handles.keeper,
         executor: handles.executor,
+        external: handles.external,
         live: handles.live,
         address: address_lookup(links),
         peers: peers_of(links),
@@ -526,7 +534,7 @@ fn rpc_state(
 
 /// Tasks that only observe: the end of one does not stop the node.
 struct Background {
-    _tasks: [Task<()>; 3],
+    _tasks: [Task<()>; 4],
     reloads: Reloads,
     /// Notified when an operator orders a stop.
     stop: Arc<Notify>,
@@ -534,10 +542,10 @@ struct Background {
 
 impl Background {
     fn start(
-        config: &NodeConfig,
+        (config, votes): (&NodeConfig, bool),
         handles: &Handles,
         links: &Links,
-        log_level: Arc<LogLevel>,
+        options: &Asked,
     ) -> anyhow::Result<Self> {
         let (reloads, asked) = mpsc::channel(1);
         let reloading = reload::watch(
@@ -545,7 +553,7 @@ impl Background {
             asked,
             Reloader::new(config),
             links.clone(),
-            log_level,
+            options.log_level.clone(),
         );
         let space = space::watch(config.data_dir.clone(), handles.live.clone());
         let told = sync_log::Told {
@@ -554,11 +562,22 @@ impl Background {
             finality: handles.metrics.mean_finality(),
         };
         let sync_log = sync_log::watch(told, peers_of(links));
+        let parts = ExternalParts {
+            store: handles.store.clone(),
+            accounts: handles.accounts.clone(),
+            mempool: handles.mempool.clone(),
+            live: handles.live.clone(),
+            clock: handles.clock.clone(),
+            metrics: handles.metrics.clone(),
+            votes,
+        };
+        let external = handles.external.clone().run(config.clone(), parts);
         Ok(Self {
             _tasks: [
                 Task::spawn(reloading),
                 Task::spawn(space),
                 Task::spawn(sync_log),
+                Task::spawn(external),
             ],
             reloads,
             stop: Arc::default(),

@@ -21,7 +21,7 @@ mod submit;
 pub(crate) mod syncing;
 pub(crate) mod verifying;
 
-use crate::config::RpcConfig;
+use crate::{config::RpcConfig, external::External};
 use axum::{
     Json, Router,
     extract::{
@@ -114,6 +114,8 @@ pub struct RpcParts {
     /// Stores accepted transactions on disk.
     pub keeper: crossbeam_channel::Sender<Keep>,
     pub executor: ExecutorHandle,
+    /// What the node reads of a registry outside the chain.
+    pub(crate) external: External,
     /// The replica's progress.
     pub live: Arc<LiveStatus>,
     /// Where each peer is, by the configuration.

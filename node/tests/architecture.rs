@@ -41,6 +41,15 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ("quorate-history", &["quorate-files", "quorate-picture"]),
     ("quorate-http", &[]),
     (
+        "quorate-registry",
+        &[
+            "quorate-files",
+            "quorate-crypto",
+            "quorate-types",
+            "quorate-http",
+        ],
+    ),
+    (
         "quorate-explorer",
         &[
             "quorate-crypto",
@@ -63,6 +72,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
             "quorate-load",
             "quorate-explorer",
             "quorate-http",
+            "quorate-registry",
         ],
     ),
     (

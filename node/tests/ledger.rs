@@ -6,9 +6,10 @@ use proptest::{collection::vec, prelude::*};
 use quorate_crypto::bls::VoteSecret;
 use quorate_machine::ledger::{Execution, Rules, execute, touched};
 use quorate_types::{
-    Account, Block, BondName, ChainId, Digest, Epoch, EpochLength, Failure, Header, Height,
-    Identity, IdentitySignature, Memo, Operation, Outcome, Possession, REGISTRY, RegistryRules,
-    Transaction, Transfer, View, VoteKey, limits::MAX_BLOCK_OPERATIONS,
+    Account, Block, BondAddress, BondName, ChainId, Committees, Digest, Epoch, EpochLength,
+    ExternalEntry, ExternalRules, Failure, Header, Height, Identity, IdentitySignature, Member,
+    Memo, Operation, Outcome, Possession, REGISTRY, RegistryRules, Transaction, Transfer,
+    ValidatorSet, View, VoteKey, limits::MAX_BLOCK_OPERATIONS,
 };
 use std::{collections::BTreeMap, sync::Mutex};
 
@@ -21,6 +22,7 @@ fn rules() -> Rules {
         EpochLength::DEFAULT,
         Some(RegistryRules {
             slashing: None,
+            external: None,
             min_stake: 10,
             max_validators: 7,
             unbond_epochs: 1,
@@ -67,7 +69,7 @@ fn block(transfers: &[Transfer]) -> Block {
 /// Executes as the executor does: with the touched accounts, those never paid as their default.
 fn run(state: &mut Accounts, leader: &Identity, transfers: &[Transfer]) -> Execution {
     let block = block(transfers);
-    let before = touched(&block, leader)
+    let before = touched(&block, leader, &rules())
         .into_iter()
         .map(|identity| (identity, state.get(&identity).cloned().unwrap_or_default()))
         .collect();
@@ -220,9 +222,90 @@ fn money_received_in_a_block_is_spent_in_the_same_block() {
 
 #[test]
 fn an_empty_block_touches_nobody() {
-    assert!(touched(&block(&[]), &LEADER).is_empty());
+    assert!(touched(&block(&[]), &LEADER, &rules()).is_empty());
     let execution = run(&mut Accounts::new(), &LEADER, &[]);
     assert_eq!(execution, Execution::default());
+}
+
+/// On a chain whose registry is elsewhere, stake is no money: reports cost their fees and move nothing else.
+#[test]
+fn reports_make_bonds_and_no_money() {
+    let members = [1, 2, 3, 4].map(|seed| Member {
+        identity: Identity([seed; 32]),
+        vote_key: VoteKey([seed; 96]),
+        address: BondAddress::default(),
+        name: BondName::default(),
+    });
+    let set = ValidatorSet::of_members(Epoch(0), members.to_vec());
+    let committees = Committees::trusting(set).unwrap();
+    let external = RegistryRules {
+        external: Some(ExternalRules { report_epochs: 1 }),
+        ..*rules().registry().unwrap()
+    };
+    let rules = Rules::new("test", EpochLength::DEFAULT, Some(external)).knowing(&committees);
+    let fifth = Identity([5; 32]);
+    let Operation::Bond {
+        vote_key,
+        possession,
+        address,
+        name,
+    } = bond_of(fifth)
+    else {
+        unreachable!()
+    };
+    let entry = ExternalEntry {
+        stake: u64::MAX,
+        vote_key,
+        possession,
+        address,
+        name,
+    };
+    let operation = |sender: u8, operation: &Operation, amount| Transfer {
+        memo: Memo::new(operation.encode()).unwrap(),
+        ..transfer(Identity([sender; 32]), 0, REGISTRY, amount, 3)
+    };
+    let report = Operation::Report {
+        validator: fifth,
+        entry: Some(Box::new(entry)),
+    };
+    let transfers = [
+        operation(5, &report, 0),
+        operation(1, &report, 0),
+        operation(2, &report, 1),
+        operation(3, &report, 0),
+        operation(6, &bond_of(Identity([6; 32])), 50),
+        operation(4, &report, 0),
+        Transfer {
+            nonce: 1,
+            ..operation(2, &report, 0)
+        },
+    ];
+    let mut state: Accounts = (1..=6)
+        .map(|seed| (Identity([seed; 32]), holding(100)))
+        .collect();
+    let block = block(&transfers);
+    let before = touched(&block, &LEADER, &rules).into_iter();
+    let before = before.map(|one| (one, state.get(&one).cloned().unwrap_or_default()));
+    let execution = execute(&block, &LEADER, before.collect(), &rules);
+    let failed = |failure| Outcome::Failed(failure);
+    assert_eq!(
+        execution.outcomes,
+        [
+            failed(Failure::NotActing),
+            Outcome::Applied,
+            failed(Failure::BadOperation),
+            Outcome::Applied,
+            failed(Failure::WrongRegistry),
+            Outcome::Applied,
+            Outcome::Applied,
+        ]
+    );
+    state.extend(execution.accounts);
+    let balances: u64 = state.values().map(|account| account.balance).sum();
+    assert_eq!(balances, 600);
+    let bond = state[&fifth].bond.as_ref().unwrap();
+    assert_eq!((bond.stake, bond.since), (u64::MAX, Epoch(1)));
+    assert!(state.values().all(|account| account.report.is_none()));
 }
 
 fn person() -> impl Strategy<Value = Identity> {
@@ -359,7 +442,7 @@ proptest! {
     #[test]
     fn neither_the_order_of_the_accounts_nor_strangers_matter((transfers, state, leader) in scene()) {
         let block = block(&transfers);
-        let needed: Vec<(Identity, Account)> = touched(&block, &leader)
+        let needed: Vec<(Identity, Account)> = touched(&block, &leader, &rules())
             .into_iter()
             .map(|identity| (identity, state.get(&identity).cloned().unwrap_or_default()))
             .collect();

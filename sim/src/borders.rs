@@ -707,6 +707,7 @@ fn genesis(scenario: &BorderScenario, keys: &Keys) -> Genesis {
             max_validators: u32::try_from(scenario.nodes).unwrap_or(u32::MAX),
             unbond_epochs: 1,
             slashing: None,
+            external: None,
         }),
         validators: validators.collect(),
         accounts: accounts.collect(),

@@ -79,7 +79,7 @@ pub fn execute<S: NodeStore>(
         let acting = committees.set(header.epoch);
         acting.ok_or(ExecutionError::UnknownValidators(header.epoch))
     };
-    let mut touched = execution::touched(block, &leader);
+    let mut touched = execution::touched(block, &leader, rules);
     let notes = rules.notes(header);
     if notes {
         touched.insert(REGISTRY);

@@ -12,7 +12,7 @@
 //! 4. the sender must hold the amount, or it fails; otherwise the amount is moved. A transfer to
 //!    [`REGISTRY`] is an operation instead, which changes its sender's bond (see [`crate::registry`]).
 //!
-//! The sum of all balances and bonds never changes. It fits in 64 bits, so no sum here overflows.
+//! The sum of all balances and bonds never changes (of the balances alone, if the registry is outside the chain). It fits in 64 bits, so no sum here overflows.
 //!
 //! Fees go to the block's leader, so the sum of all balances never changes. The header commits to
 //! the outcomes of transactions only by the accounts' root: an explorer without the genesis
@@ -20,7 +20,9 @@
 
 use crate::{
     Account, Block, Committees, EpochLength, Failure, Header, Identity, Operation, Outcome,
-    REGISTRY, RegistryRules, SLASHED, Transfer, genesis::Genesis, registry::RegistryContext,
+    REGISTRY, RegistryRules, SLASHED, Transfer,
+    genesis::Genesis,
+    registry::{RegistryContext, report_slot},
 };
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -122,13 +124,20 @@ pub struct Execution {
 }
 
 /// The accounts that a block may touch.
-pub fn touched(block: &Block, leader: &Identity) -> BTreeSet<Identity> {
+pub fn touched(block: &Block, leader: &Identity, rules: &Rules) -> BTreeSet<Identity> {
     let transfers = block.transactions().iter().map(|t| t.transfer());
     let mut identities = BTreeSet::new();
     for transfer in transfers {
         identities.extend([transfer.sender, transfer.to]);
-        if let Some(Operation::Accuse { validator, .. }) = operation(transfer) {
-            identities.extend([validator, SLASHED]);
+        match operation(transfer) {
+            Some(Operation::Accuse { validator, .. }) => identities.extend([validator, SLASHED]),
+            Some(Operation::Report { validator, .. }) => {
+                let reporters = rules.context(block.header()).reporters();
+                let places = reporters.map_or(0, |set| set.members().len());
+                identities.insert(validator);
+                identities.extend((0..places).map(report_slot));
+            }
+            _ => {}
         }
     }
     identities.remove(&REGISTRY);
@@ -192,6 +201,14 @@ fn apply(
         let Some(operation) = operation(transfer) else {
             return Outcome::Failed(Failure::BadOperation);
         };
+        if let Operation::Report { validator, entry } = &operation {
+            if transfer.amount > 0 {
+                return Outcome::Failed(Failure::BadOperation);
+            }
+            let reported = (validator, entry.as_deref());
+            let applied = context.report(&transfer.sender, reported, accounts);
+            return applied.map_or_else(Outcome::Failed, |()| Outcome::Applied);
+        }
         if let Operation::Accuse {
             validator,
             evidence,

@@ -5,13 +5,14 @@
 
 use crate::{
     Account, Bond, BondAddress, BondName, Certificate, ChainId, Committee, CommitteeError,
-    Committees, Epoch, EpochKeys, EpochLength, Header, Member, REGISTRY, RegistryRules, SLASHED,
+    Committees, Epoch, EpochKeys, EpochLength, ExternalRules, Header, Member, RegistryRules,
     Transfer, ValidatorIndex, ValidatorSet, Vote, VoteKey,
     codec::LIST_COUNT_BYTES,
     limits::{
         MAX_BLOCK_BYTES, MAX_BLOCK_TRANSACTIONS, MAX_BONDS, MAX_CHAIN_NAME_BYTES, MAX_VALIDATORS,
         MIN_REGISTERED_EPOCH_BLOCKS, MIN_REGISTERED_VALIDATORS,
     },
+    registry::{MAX_REPORT_EPOCHS, is_reserved},
 };
 use commonware_codec::FixedSize;
 use quorate_crypto::{
@@ -168,6 +169,22 @@ impl GenesisValidator {
             name: BondName::default(),
         })
     }
+}
+
+fn check_external(rules: &RegistryRules, external: &ExternalRules) -> Result<(), GenesisError> {
+    if !(1..=MAX_REPORT_EPOCHS).contains(&external.report_epochs) {
+        return Err(value_error(
+            "registry.external.report_epochs",
+            format!("1 to {MAX_REPORT_EPOCHS}"),
+        ));
+    }
+    if rules.slashing.is_some() {
+        return Err(value_error(
+            "registry.slashing",
+            "left out with `registry.external`: the stake is not on this chain, so nothing can be taken of it",
+        ));
+    }
+    Ok(())
 }
 
 fn is_zero(stake: &u64) -> bool {
@@ -378,9 +395,7 @@ impl Genesis {
 
     fn check_registry(&self, balances: u64) -> Result<(), GenesisError> {
         let identities = self.validators.iter().map(|v| v.identity);
-        if (self.accounts.iter().map(|a| a.identity).chain(identities))
-            .any(|id| id == REGISTRY || id == SLASHED)
-        {
+        if (self.accounts.iter().map(|a| a.identity).chain(identities)).any(|id| is_reserved(&id)) {
             return Err(value_error("accounts", "of keys; the registry's are none"));
         }
         let stakes = || self.validators.iter().map(|v| v.stake);
@@ -433,15 +448,26 @@ impl Genesis {
                 "a percentage of 1 to 100, and at least 1 epoch in jail",
             ));
         }
-        let supply = stakes().try_fold(balances, u64::checked_add);
-        let supply = supply.ok_or_else(|| {
-            value_error("validators[].stake", "such that the supply is below 2^64")
-        })?;
-        let least = supply.div_ceil(MAX_BONDS).max(1);
+        let least = match &rules.external {
+            Some(external) => {
+                check_external(rules, external)?;
+                1
+            }
+            None => {
+                let supply = stakes().try_fold(balances, u64::checked_add);
+                let supply = supply.ok_or_else(|| {
+                    value_error("validators[].stake", "such that the supply is below 2^64")
+                })?;
+                supply.div_ceil(MAX_BONDS).max(1)
+            }
+        };
         if rules.min_stake < least {
             return Err(value_error(
                 "registry.min_stake",
-                format!("at least {least}, a {MAX_BONDS}th of the supply"),
+                match rules.external {
+                    Some(_) => "at least 1".to_owned(),
+                    None => format!("at least {least}, a {MAX_BONDS}th of the supply"),
+                },
             ));
         }
         if stakes().any(|stake| stake < rules.min_stake) {
@@ -451,6 +477,14 @@ impl Genesis {
             ));
         }
         Ok(())
+    }
+
+    /// The sum of all balances, and of what is bonded unless the registry is outside the chain. It never changes.
+    pub fn supply(&self) -> u64 {
+        let is_external = self.registry.is_some_and(|rules| rules.external.is_some());
+        let staking = self.validators.iter().filter(|_| !is_external);
+        let balances = self.accounts.iter().map(|account| account.balance);
+        (balances.chain(staking.map(|validator| validator.stake))).fold(0, u64::saturating_add)
     }
 
     /// The accounts that exist from the start, in the order of their identities.

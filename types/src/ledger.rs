@@ -1,6 +1,6 @@
 //! Accounts and receipts: the state that blocks change, and the outcomes of transactions.
 
-use crate::{Bond, RegistryNote, codec::fixed_codec};
+use crate::{Bond, RegistryNote, codec::fixed_codec, registry::Report};
 use bytes::BufMut;
 use commonware_codec::{Buf, EncodeSize, Error, FixedSize, Read, Write, extensions::ReadExt};
 use quorate_crypto::{Digest, Identity, sha256};
@@ -15,10 +15,14 @@ const BONDED_VERSION: u8 = 2;
 /// Version byte of an encoded [`Account`] with a note about validators.
 const NOTE_VERSION: u8 = 3;
 
+/// Version byte of an encoded [`Account`] with a validator's report.
+const REPORT_VERSION: u8 = 4;
+
 /// An account's state. One that was never paid is the default: both zero, no bond.
 ///
 /// Encoded in 17 bytes: version 1, nonce 8, balance 8. With a bond the version is 2 and the bond
-/// follows: at most 251 bytes in all. The registry's own account has version 3 and a note.
+/// follows: at most 251 bytes in all. The registry's own account has version 3 and a note; those that hold the
+/// reports of validators have version 4 and the report.
 #[derive(Clone, Debug, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub struct Account {
     /// How many transactions of the account were executed; the next one carries this number.
@@ -32,6 +36,9 @@ pub struct Account {
     /// What the state says about an epoch's validators; in the account [`crate::REGISTRY`] only.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub note: Option<Box<RegistryNote>>,
+    /// What a validator says about an external registry; in a [`crate::registry::report_slot`] only.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub report: Option<Report>,
 }
 
 /// The key of an account in the authenticated state: SHA-256 of its identity.
@@ -63,10 +70,10 @@ impl Account {
 
 impl EncodeSize for Account {
     fn encode_size(&self) -> usize {
-        let rest = match (&self.note, &self.bond) {
-            (Some(note), _) => note.encode_size(),
-            (None, Some(bond)) => bond.encode_size(),
-            (None, None) => 0,
+        let rest = match (&self.note, &self.bond, &self.report) {
+            (Some(note), ..) => note.encode_size(),
+            (None, Some(bond), _) => bond.encode_size(),
+            (None, None, report) => report.map_or(0, |_| Report::SIZE),
         };
         Self::PLAIN_SIZE + rest
     }
@@ -74,18 +81,20 @@ impl EncodeSize for Account {
 
 impl Write for Account {
     fn write(&self, buffer: &mut impl BufMut) {
-        let version = match (&self.note, &self.bond) {
-            (Some(_), _) => NOTE_VERSION,
-            (None, Some(_)) => BONDED_VERSION,
-            (None, None) => PLAIN_VERSION,
+        let version = match (&self.note, &self.bond, &self.report) {
+            (Some(_), ..) => NOTE_VERSION,
+            (None, Some(_), _) => BONDED_VERSION,
+            (None, None, Some(_)) => REPORT_VERSION,
+            (None, None, None) => PLAIN_VERSION,
         };
         version.write(buffer);
         self.nonce.write(buffer);
         self.balance.write(buffer);
-        match (&self.note, &self.bond) {
-            (Some(note), _) => note.write(buffer),
-            (None, Some(bond)) => bond.write(buffer),
-            (None, None) => {}
+        match (&self.note, &self.bond, &self.report) {
+            (Some(note), ..) => note.write(buffer),
+            (None, Some(bond), _) => bond.write(buffer),
+            (None, None, Some(report)) => report.write(buffer),
+            (None, None, None) => {}
         }
     }
 }
@@ -100,6 +109,7 @@ impl Read for Account {
             PLAIN_VERSION => {}
             BONDED_VERSION => account.bond = Some(Box::new(Bond::read(buffer)?)),
             NOTE_VERSION => account.note = Some(Box::new(RegistryNote::read(buffer)?)),
+            REPORT_VERSION => account.report = Some(Report::read(buffer)?),
             _ => return Err(Error::Invalid("account", "unknown version")),
         }
         Ok(account)
@@ -134,11 +144,15 @@ pub enum Failure {
     BadEvidence,
     /// The accused validator was punished since, or had no bond yet.
     AlreadyPunished,
+    /// The operation is of the other kind of registry: this chain's is outside of it, or is not.
+    WrongRegistry,
+    /// A report of somebody who is no validator of the epoch.
+    NotActing,
 }
 
 impl Failure {
     /// Every failure with its code on the wire and its name.
-    const TABLE: [(Self, u8, &'static str); 12] = [
+    const TABLE: [(Self, u8, &'static str); 14] = [
         (Self::WrongNonce, 1, "wrong_nonce"),
         (Self::CannotPayFee, 2, "cannot_pay_fee"),
         (Self::InsufficientBalance, 3, "insufficient_balance"),
@@ -151,6 +165,8 @@ impl Failure {
         (Self::NothingToWithdraw, 10, "nothing_to_withdraw"),
         (Self::BadEvidence, 11, "bad_evidence"),
         (Self::AlreadyPunished, 12, "already_punished"),
+        (Self::WrongRegistry, 13, "wrong_registry"),
+        (Self::NotActing, 14, "not_acting"),
     ];
 
     fn row(self) -> &'static (Self, u8, &'static str) {
@@ -180,8 +196,8 @@ pub struct Receipt {
 
 impl Outcome {
     /// Every outcome.
-    pub const ALL: [Self; 13] = {
-        let mut all = [Self::Applied; 13];
+    pub const ALL: [Self; 15] = {
+        let mut all = [Self::Applied; 15];
         let mut place = 0;
         while place < Failure::TABLE.len() {
             all[place + 1] = Self::Failed(Failure::TABLE[place].0);

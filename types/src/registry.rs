@@ -12,6 +12,9 @@
 //! Stake stays part of the supply: it moves from the balance into the bond and back, and what is slashed to
 //! [`SLASHED`].
 //!
+//! On a chain whose registry is outside of it ([`ExternalRules`]), bonds are made by what validators report, and the
+//! operations above are refused.
+//!
 //! # Slashing
 //!
 //! Who casts two votes that no honest validator casts together ([`Evidence`]) can be accused by anybody. The
@@ -27,15 +30,20 @@
 //! - *S4*: votes older than `unbond_epochs` epochs are not punished: by then the stake may be gone anyway, and a key that
 //!   was rotated away long ago, and found by somebody, must not cost its former owner anything.
 
+mod external;
 mod next;
 mod set;
 
+pub use external::{
+    ExternalEntry, ExternalRules, MAX_REPORT_EPOCHS, Report, entry_digest, is_known, is_reserved,
+    report_slot,
+};
 pub use next::{NextSet, next_set, ranked};
 pub use set::{Member, RegistryNote, ValidatorSet};
 
 use crate::{
     Account, ChainId, Committees, Epoch, Evidence, Failure,
-    codec::{fixed_codec, read_version},
+    codec::{fixed_codec, read_option, read_version, write_option},
     limits::{MAX_BOND_ADDRESS_BYTES, MAX_BOND_NAME_BYTES},
 };
 use bytes::BufMut;
@@ -72,6 +80,9 @@ pub struct RegistryRules {
     /// How equivocation is punished; without it, not at all.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub slashing: Option<Slashing>,
+    /// That the registry is outside the chain; without it, bonds are made by operations of their owners.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub external: Option<ExternalRules>,
 }
 
 /// How equivocation is punished.
@@ -160,6 +171,11 @@ pub enum Operation {
         validator: Identity,
         evidence: Box<Evidence>,
     },
+    /// Says what an acting validator has read about an identity in the external registry. Tag 7.
+    Report {
+        validator: Identity,
+        entry: Option<Box<ExternalEntry>>,
+    },
 }
 
 /// What operations are checked with.
@@ -196,6 +212,7 @@ impl Operation {
             Self::RotateKey { .. } => "rotate_key",
             Self::Describe { .. } => "describe",
             Self::Accuse { .. } => "accuse",
+            Self::Report { .. } => "report",
         }
     }
 
@@ -203,8 +220,8 @@ impl Operation {
         matches!(self, Self::Bond { .. } | Self::AddStake)
     }
 
-    /// Applies the operation to its sender's account, which has paid the fee. An accusation is about another's
-    /// account, and is not applied here: see [`RegistryContext::punish`].
+    /// Applies the operation to its sender's account, which has paid the fee. Accusations and reports are about
+    /// others' accounts, and are not applied here: see [`RegistryContext::punish`], [`RegistryContext::report`].
     ///
     /// # Errors
     ///
@@ -217,8 +234,11 @@ impl Operation {
         account: &mut Account,
     ) -> Result<(), Failure> {
         let rules = context.rules.ok_or(Failure::NoRegistry)?;
-        if matches!(self, Self::Accuse { .. }) {
+        if matches!(self, Self::Accuse { .. } | Self::Report { .. }) {
             return Err(Failure::BadOperation);
+        }
+        if rules.external.is_some() {
+            return Err(Failure::WrongRegistry);
         }
         if amount > 0 && !self.takes_amount() {
             return Err(Failure::BadOperation);
@@ -297,7 +317,9 @@ impl Operation {
                 bond.address = address.clone();
                 bond.name = name.clone();
             }
-            (_, None) | (Self::Accuse { .. }, _) => return Err(Failure::NotBonded),
+            (_, None) | (Self::Accuse { .. } | Self::Report { .. }, _) => {
+                return Err(Failure::NotBonded);
+            }
         }
         account.balance = balance.saturating_add(returned);
         account.bond = after.map(Box::new);
@@ -600,6 +622,9 @@ impl EncodeSize for Operation {
             Self::RotateKey { .. } => VoteKey::SIZE + Possession::SIZE,
             Self::Describe { address, name } => address.encode_size() + name.encode_size(),
             Self::Accuse { .. } => Identity::SIZE + Evidence::SIZE,
+            Self::Report { entry, .. } => {
+                Identity::SIZE + 1 + entry.as_ref().map_or(0, |entry| entry.encode_size())
+            }
         }
     }
 }
@@ -647,6 +672,11 @@ impl Write for Operation {
                 validator.write(buffer);
                 evidence.write(buffer);
             }
+            Self::Report { validator, entry } => {
+                7_u8.write(buffer);
+                validator.write(buffer);
+                write_option(entry.as_deref(), buffer);
+            }
         }
     }
 }
@@ -680,6 +710,10 @@ impl Read for Operation {
                 validator: Identity::read(buffer)?,
                 evidence: Box::new(Evidence::read(buffer)?),
             },
+            7 => Self::Report {
+                validator: Identity::read(buffer)?,
+                entry: read_option(buffer)?.map(Box::new),
+            },
             other => return Err(Error::InvalidEnum(other)),
         })
     }
@@ -701,6 +735,7 @@ mod tests {
             percent: 10,
             jail_epochs: 3,
         }),
+        external: None,
     };
     const OWNER: Identity = Identity([7; 32]);
     const CHAIN: &str = "test";
@@ -1000,6 +1035,20 @@ mod tests {
                 validator: OWNER,
                 evidence: Box::new(pair(0, 1, &secret(0), [VoteKind::Notarize; 2])),
             },
+            Operation::Report {
+                validator: OWNER,
+                entry: None,
+            },
+            Operation::Report {
+                validator: OWNER,
+                entry: Some(Box::new(ExternalEntry {
+                    stake: 5,
+                    vote_key: VoteKey([9; 96]),
+                    possession: Possession([8; 48]),
+                    address: "host:9000".parse().expect("short"),
+                    name: "one".parse().expect("short"),
+                })),
+            },
         ] {
             let bytes = operation.encode();
             assert_eq!(bytes.len(), operation.encode_size());
@@ -1010,7 +1059,7 @@ mod tests {
             }
             assert!(Operation::from_memo(&[&bytes[..], &[0]].concat()).is_err());
         }
-        assert!(Operation::from_memo(&[1, 7]).is_err());
+        assert!(Operation::from_memo(&[1, 8]).is_err());
         assert!("with space".parse::<BondName>().is_err());
         assert!(
             "x".repeat(MAX_BOND_NAME_BYTES + 1)

@@ -13,11 +13,12 @@ use quorate_crypto::{
 };
 use quorate_types::{
     Account, Block, Certificate, ChainId, ChunkAnswer, ChunkRequest, Digest, Epoch, EpochLength,
-    Evidence, Failure, Frame, Handover, Header, Height, Identity, JournalState, Member, Memo,
-    Message, Nonce, Outcome, Position, Proposal, Receipt, Record, Relayed, Silence, SnapshotProof,
-    SnapshotRegistry, Span, Standing, Status, Subject, Transaction, Transfer, ValidatorIndex,
-    ValidatorSet, View, Vote, VoteKey, VoteKind,
+    Evidence, ExternalEntry, Failure, Frame, Handover, Header, Height, Identity, JournalState,
+    Member, Memo, Message, Nonce, Operation, Outcome, Position, Possession, Proposal, Receipt,
+    Record, Relayed, Silence, SnapshotProof, SnapshotRegistry, Span, Standing, Status, Subject,
+    Transaction, Transfer, ValidatorIndex, ValidatorSet, View, Vote, VoteKey, VoteKind,
     genesis::{BlockLimits, Fees, Genesis, GenesisAccount, GenesisValidator, Protocol},
+    registry::{Report, entry_digest, report_slot},
     state_key,
 };
 use std::{collections::BTreeMap, env, fmt::Debug, fs, sync::Arc};
@@ -227,6 +228,16 @@ fn state_sync_messages() -> Vec<Message> {
     messages
 }
 
+fn external_entry() -> ExternalEntry {
+    ExternalEntry {
+        stake: 0x0102_0304_0506_0708,
+        vote_key: VoteKey([3; 96]),
+        possession: Possession([4; 48]),
+        address: "host:1".parse().unwrap(),
+        name: "one".parse().unwrap(),
+    }
+}
+
 fn vectors() -> BTreeMap<String, String> {
     let mut all: Vec<(String, Vec<u8>)> = vec![
         ("header".into(), both_ways(block().header())),
@@ -247,6 +258,33 @@ fn vectors() -> BTreeMap<String, String> {
             "account".into(),
             both_ways(&Account::plain(3, 0x0102_0304_0506_0708)),
         ),
+        (
+            "account_with_a_report".into(),
+            both_ways(&Account {
+                report: Some(Report {
+                    reporter: Identity([1; 32]),
+                    validator: Identity([2; 32]),
+                    entry: entry_digest(&Identity([2; 32]), Some(&external_entry())),
+                    epoch: Epoch(0x0102_0304),
+                }),
+                ..Account::plain(0, 7)
+            }),
+        ),
+        (
+            "operation_report".into(),
+            both_ways(&Operation::Report {
+                validator: Identity([2; 32]),
+                entry: Some(Box::new(external_entry())),
+            }),
+        ),
+        (
+            "operation_report_of_none".into(),
+            both_ways(&Operation::Report {
+                validator: Identity([2; 32]),
+                entry: None,
+            }),
+        ),
+        ("report_slot".into(), report_slot(1_023).0.to_vec()),
         (
             "evidence".into(),
             both_ways(&Evidence {

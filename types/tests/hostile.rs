@@ -7,15 +7,17 @@ use proptest::{collection::vec, option, prelude::*};
 use quorate_crypto::bls::{PartialSignature, Proof, Signers};
 use quorate_types::{
     Account, Block, BlockError, BondAddress, Certificate, ChainId, ChunkAnswer, ChunkRequest,
-    Digest, Epoch, Evidence, Failure, Frame, Handover, Header, Height, Identity, IdentitySignature,
-    JournalState, MAX_SPAN_BITS, Member, Memo, Message, Nonce, Outcome, Position, Proposal,
-    Receipt, Record, Relayed, Silence, SnapshotProof, SnapshotRegistry, Span, Standing, Status,
-    Subject, Transaction, Transfer, ValidatorIndex, ValidatorSet, View, Vote, VoteKey, VoteKind,
+    Digest, Epoch, Evidence, ExternalEntry, Failure, Frame, Handover, Header, Height, Identity,
+    IdentitySignature, JournalState, MAX_SPAN_BITS, Member, Memo, Message, Nonce, Operation,
+    Outcome, Position, Possession, Proposal, Receipt, Record, Relayed, Silence, SnapshotProof,
+    SnapshotRegistry, Span, Standing, Status, Subject, Transaction, Transfer, ValidatorIndex,
+    ValidatorSet, View, Vote, VoteKey, VoteKind,
     limits::{
         MAX_BLOCK_BYTES, MAX_BLOCK_TRANSACTIONS, MAX_FORWARDED_TRANSACTIONS, MAX_FRAME_BYTES,
         MAX_FRAME_MESSAGES, MAX_MEMO_BYTES, MAX_PROPOSAL_NULLIFICATIONS, MAX_RANGE_BLOCKS,
         RANGE_REPLY_BYTES,
     },
+    registry::Report,
 };
 use std::{fmt::Debug, sync::Arc};
 
@@ -94,6 +96,7 @@ fn all_decoders(bytes: &[u8]) {
     has_one_form::<Record>(bytes);
     has_one_form::<Account>(bytes);
     has_one_form::<Receipt>(bytes);
+    has_one_form::<Operation>(bytes);
     has_one_form::<Outcome>(bytes);
     has_one_form::<Status>(bytes);
     has_one_form::<Handover>(bytes);
@@ -416,6 +419,23 @@ proptest! {
         account in any::<[u64; 2]>(), id in digest(), outcome in outcome(), flips in flips(),
     ) {
         withstands(&Account::plain(account[0], account[1]), &flips);
+        let report = Report {
+            reporter: Identity(id.0),
+            validator: Identity(id.0),
+            entry: id,
+            epoch: Epoch(account[1]),
+        };
+        withstands(&Account { report: Some(report), ..Account::plain(0, account[0]) }, &flips);
+        let entry = ExternalEntry {
+            stake: account[0],
+            vote_key: VoteKey([7; 96]),
+            possession: Possession([8; 48]),
+            address: BondAddress::default(),
+            name: "one".parse().unwrap(),
+        };
+        for entry in [None, Some(Box::new(entry))] {
+            withstands(&Operation::Report { validator: Identity(id.0), entry }, &flips);
+        }
         withstands(&outcome, &flips);
         withstands(&Receipt { transaction: id, outcome }, &flips);
     }

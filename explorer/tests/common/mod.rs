@@ -160,17 +160,13 @@ impl TestChain {
         let committees = verifier.committees();
         let leader = committees.leader_identity(header.epoch, header.view);
         let leader = leader.unwrap();
-        let before = execution::touched(&newest, &leader);
+        let rules = Rules::new(&self.trust.name, EpochLength::DEFAULT, None);
+        let before = execution::touched(&newest, &leader, &rules);
         let before = before.into_iter().map(|one| {
             let account = self.accounts.get(&one).cloned().unwrap_or_default();
             (one, account)
         });
-        let done = execution::execute(
-            &newest,
-            &leader,
-            before.collect(),
-            &Rules::new(&self.trust.name, EpochLength::DEFAULT, None),
-        );
+        let done = execution::execute(&newest, &leader, before.collect(), &rules);
         let updates = done
             .accounts
             .iter()

@@ -28,7 +28,9 @@ pub use peers::{
     BlockedJson, EvidenceJson, EvidenceListJson, ExhibitJson, MovedPeerJson, OffenderJson,
     OrderAnswer, OrderJson, PeerDetailJson, PeerJson, PeersJson, ReloadedJson, Standing,
 };
-pub use registry::{HandoverJson, HandoversJson, RegistryJson};
+pub use registry::{
+    DifferenceJson, ExternalJson, ExternalSourceJson, HandoverJson, HandoversJson, RegistryJson,
+};
 pub use snapshots::{SnapshotJson, SnapshotPartJson, SnapshotProofJson, SnapshotsJson};
 pub use status::{StatusJson, SyncJson, SyncState};
 pub use transaction::{

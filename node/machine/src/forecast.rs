@@ -125,7 +125,7 @@ impl Forecast {
             .leader_identity(header.epoch, header.view)
             .context("every view has a leader")?;
         let mut accounts = BTreeMap::new();
-        for identity in ledger::touched(block, &leader) {
+        for identity in ledger::touched(block, &leader, &self.rules) {
             let account = match before.changed(&identity) {
                 Some(account) => account,
                 None => match self.accounts.at(Height(executed), &identity)? {

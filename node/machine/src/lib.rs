@@ -31,6 +31,7 @@ pub mod offenders;
 pub mod outlet;
 pub mod registry;
 pub mod replica;
+pub mod reports;
 pub mod roles;
 pub mod serve;
 pub mod snapshots;

@@ -1,10 +1,11 @@
 //! The node's own metrics. Benchmarks and dashboards read these, never the log.
 
+mod registry;
 mod sync;
 mod verdict;
 
-pub use self::sync::SyncMetrics;
 use self::verdict::VerdictMetrics;
+pub use self::{registry::RegistryMetrics, sync::SyncMetrics};
 use crate::conduct::Fault;
 use crate::mempool::MempoolLimits;
 use prometheus::{
@@ -78,6 +79,7 @@ pub struct NodeMetrics {
     waits: IntCounterVec,
     verdict: VerdictMetrics,
     pub sync: SyncMetrics,
+    pub registry: RegistryMetrics,
     last: Mutex<Counters>,
 }
 
@@ -382,6 +384,7 @@ impl NodeMetrics {
             )?,
             verdict: VerdictMetrics::register(registry)?,
             sync: SyncMetrics::register(registry)?,
+            registry: RegistryMetrics::register(registry)?,
             last: Mutex::default(),
         };
         for answer in ANSWERS {

@@ -256,6 +256,7 @@ impl ShowDefaults {
             retention_time: None,
             min_block_interval: Duration::ZERO,
             idle_interval: ConsensusConfig::default().timing.idle_interval,
+            registry_file: None,
         }
         .to_toml();
         print_lines(&[text.trim_end()])

@@ -7,13 +7,19 @@ use crate::{
 use anyhow::{Context as _, bail};
 use quorate_machine::machine::ConsensusConfig;
 use quorate_p2p::PeerAddress;
-use quorate_types::{Committee, Identity, genesis::Genesis};
+use quorate_types::{BondName, Committee, ExternalEntry, Identity, genesis::Genesis};
 use std::{
     collections::BTreeMap,
     net::{Ipv4Addr, SocketAddr},
     path::Path,
     time::Duration,
 };
+
+/// The list of validators of a registry outside the chain.
+pub(super) const REGISTRY_FILE: &str = "registry.toml";
+
+/// The same, if all validators are on one machine.
+const SHARED_REGISTRY_FILE: &str = "../registry.toml";
 
 /// The metrics port is the HTTP port plus this offset.
 const ADMIN_OFFSET: u16 = 100;
@@ -116,11 +122,33 @@ pub(super) fn write_newcomer(
         retention_time: None,
         min_block_interval: Duration::ZERO,
         idle_interval: ConsensusConfig::default().timing.idle_interval,
+        registry_file: (genesis.registry.and_then(|rules| rules.external))
+            .map(|_| Path::new(REGISTRY_FILE)),
     };
     write_new(&directory.join(CONFIG_FILE), &config.to_toml())?;
     write_new(&directory.join(TRUST_FILE), &genesis.trust().to_json())?;
     write_new(&directory.join(GENESIS_FILE), &genesis.to_json())?;
     Ok(())
+}
+
+/// What the genesis validators' entries in a registry outside the chain are.
+pub(super) fn registry_of_genesis(
+    genesis: &Genesis,
+    peers: &[(Identity, PeerAddress)],
+) -> anyhow::Result<String> {
+    let mut entries = BTreeMap::new();
+    for (validator, (_, address)) in genesis.validators.iter().zip(peers) {
+        let possession = validator.proof_of_possession.as_deref().unwrap_or("");
+        let entry = ExternalEntry {
+            stake: validator.stake,
+            vote_key: validator.vote_key()?,
+            possession: possession.parse().context("a proof of possession")?,
+            address: address.to_string().parse()?,
+            name: BondName::default(),
+        };
+        entries.insert(validator.identity, entry);
+    }
+    quorate_registry::to_toml(&entries).context("--stake is too large for a TOML file")
 }
 
 /// Writes a validator's configuration, and the genesis and trust files beside it. With
@@ -152,6 +180,14 @@ pub(super) fn write(
         retention_time: None,
         min_block_interval: Duration::ZERO,
         idle_interval: ConsensusConfig::default().timing.idle_interval,
+        registry_file: dealt
+            .genesis()
+            .registry
+            .and_then(|rules| rules.external)
+            .map(|_| match one_machine {
+                true => Path::new(SHARED_REGISTRY_FILE),
+                false => Path::new(REGISTRY_FILE),
+            }),
     };
     write_new(&directory.join(CONFIG_FILE), &config.to_toml())?;
     write_new(&directory.join(TRUST_FILE), &dealt.trust().to_json())?;

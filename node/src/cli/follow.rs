@@ -176,6 +176,7 @@ impl Init {
             retention_time: None,
             min_block_interval: Duration::ZERO,
             idle_interval: ConsensusConfig::default().timing.idle_interval,
+            registry_file: None,
         };
         keys::save_secret(&key, &secret.to_bytes(), protection_of(passphrase.as_ref()))?;
         let file = self.out.join(FOLLOWER_FILE);

@@ -179,6 +179,31 @@ impl Init {
             true => " --allow-plain-keys",
             false => "",
         };
+        if genesis
+            .registry
+            .is_some_and(|rules| rules.external.is_some())
+        {
+            return print_lines(&[
+                format!("identity  {own}"),
+                format!("chain     {chain} ({})", genesis.name),
+                format!("folder    {out}"),
+                String::new(),
+                format!(
+                    "Have the account {own} paid some fees, and this entry put into the registry that the validators \
+                     read:"
+                ),
+                format!(
+                    "  quorate registry entry --genesis {out}/{GENESIS_FILE} --key {out}/{IDENTITY_FILE} \\"
+                ),
+                format!(
+                    "    --vote-key {out}/{VOTE_FILE} --stake {stake} --address {address} --name NAME"
+                ),
+                format!(
+                    "Let `file` under [registry] in {out}/{CONFIG_FILE} name that registry. Then:"
+                ),
+                format!("  quorate run --config {out}/{CONFIG_FILE}{plain}"),
+            ]);
+        }
         print_lines(&[
             format!("identity  {own}"),
             format!("chain     {chain} ({})", genesis.name),

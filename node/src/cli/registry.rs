@@ -2,20 +2,25 @@
 
 use super::{
     output::{print_fields, print_json, print_lines},
+    passphrases::Opening,
     rpc::{Rpc, amount, block_on},
     trust::learn,
     tx::Sending,
 };
-use crate::keys;
+use crate::{config::load_genesis, keys};
 use anyhow::{Context as _, bail, ensure};
 use clap::{Args, Subcommand};
 use commonware_codec::Encode as _;
-use quorate_api::{RegistryJson, RpcClient};
-use quorate_machine::evidence::{pair_of, read_file};
+use quorate_api::{ExternalJson, RegistryJson, RpcClient};
+use quorate_http::client::shown;
+use quorate_machine::{
+    clock::now_ms,
+    evidence::{pair_of, read_file},
+};
 use quorate_p2p::PeerAddress;
 use quorate_types::{
-    Account, Bond, BondAddress, BondName, Epoch, Identity, Member, Memo, Operation, Possession,
-    REGISTRY, Slashing, ValidatorSet, VoteKey,
+    Account, Bond, BondAddress, BondName, Epoch, ExternalEntry, Identity, Member, Memo, Operation,
+    Possession, REGISTRY, Slashing, ValidatorSet, VoteKey,
     registry::{NextSet, RegistryContext},
 };
 use std::{collections::BTreeMap, path::PathBuf};
@@ -45,6 +50,38 @@ pub(super) enum Registry {
     Describe(DescribeCommand),
     /// Accuse a validator of two votes that contradict each other: it is slashed, and not chosen for some epochs
     Accuse(AccuseCommand),
+    /// Print a validator's entry for a registry outside the chain
+    Entry(EntryCommand),
+}
+
+/// Print a validator's entry for a registry outside the chain
+///
+/// It holds the vote key with a proof that its secret is known, for this chain's name and the validator's
+/// identity. Nothing is sent.
+#[derive(Args)]
+#[command(after_help = "Example:
+  quorate registry entry --genesis validator/genesis.json --key validator/identity.key \\
+    --vote-key validator/vote.key --stake 1000000 --address v7.example.org:26600 --name seven >> registry.toml")]
+pub(super) struct EntryCommand {
+    /// The chain's genesis file
+    #[arg(long, value_name = "FILE")]
+    genesis: PathBuf,
+    /// The file of the validator's identity key
+    #[arg(long, value_name = "FILE")]
+    key: PathBuf,
+    /// The file of its vote key
+    #[arg(long, value_name = "FILE")]
+    vote_key: PathBuf,
+    /// Its stake, in whatever unit the registry counts
+    #[arg(long, value_name = "N", value_parser = amount, allow_negative_numbers = true)]
+    stake: u64,
+    #[command(flatten)]
+    described: Described,
+    #[command(flatten)]
+    opening: Opening,
+    /// Print one JSON object
+    #[arg(long)]
+    json: bool,
 }
 
 /// Show the validators of this epoch and the next one, and everybody with a bond
@@ -222,7 +259,31 @@ impl Registry {
                 command.how.run(0, None, make)
             }
             Self::Accuse(command) => command.run(),
+            Self::Entry(command) => command.run(),
         }
+    }
+}
+
+impl EntryCommand {
+    fn run(self) -> anyhow::Result<()> {
+        let access = self.opening.access();
+        let genesis = load_genesis(&self.genesis)?;
+        let identity = keys::load_identity(&self.key, &access)?.identity();
+        let secret = keys::load_vote_secret(&self.vote_key, &access)?;
+        let entry = ExternalEntry {
+            stake: self.stake,
+            vote_key: VoteKey(secret.public_key()),
+            possession: Possession(secret.prove_possession(&genesis.name, &identity.0)),
+            address: self.described.address,
+            name: self.described.name,
+        };
+        let entries = BTreeMap::from([(identity, entry)]);
+        let text = quorate_registry::to_toml(&entries).context("--stake is too large for TOML")?;
+        if self.json {
+            let table: toml::Value = toml::from_str(&text)?;
+            return print_json(&table["validators"][0]);
+        }
+        print_lines(&[text.trim_end()])
     }
 }
 
@@ -474,19 +535,70 @@ impl List {
                 bond.identity, bond.stake, bond.address, bond.name
             )
         }));
+        lines.extend(registry.external.iter().flat_map(external_lines));
         print_lines(&lines)
     }
+}
+
+/// What the node says of the registry outside the chain.
+fn external_lines(external: &ExternalJson) -> Vec<String> {
+    let ago = |at_ms: Option<u64>| match at_ms {
+        Some(at) => {
+            let ms = now_ms().saturating_sub(at);
+            format!("read {} s ago", ms / 1_000)
+        }
+        None => "never read".to_owned(),
+    };
+    let mut lines = vec![format!(
+        "external registry: {} validators, {}",
+        external.entries.unwrap_or(0),
+        ago(external.read_at_ms)
+    )];
+    let trouble = |what: &str, trouble: &Option<String>| {
+        trouble
+            .as_ref()
+            .map(|trouble| format!("  {what}: {}", shown(trouble)))
+    };
+    lines.extend(trouble("not in order", &external.trouble));
+    lines.extend(trouble("cannot report", &external.report_trouble));
+    lines.extend(external.sources.iter().map(|source| {
+        let state = match &source.trouble {
+            Some(trouble) => shown(trouble),
+            None => "good".to_owned(),
+        };
+        let when = ago(source.last_good_ms);
+        format!("  source {}: {when}; {state}", shown(&source.name))
+    }));
+    lines.extend(external.differences.iter().map(|one| {
+        format!(
+            "  differs from the chain: {}  {}, reported by {} validators",
+            one.validator,
+            shown(&one.kind),
+            one.reporters
+        )
+    }));
+    lines
 }
 
 impl Show {
     fn run(self) -> anyhow::Result<()> {
         let client = self.rpc.client()?;
         let registry = block_on(async { Ok(client.registry().await?) })?;
+        let differs = registry.external.as_ref().and_then(|external| {
+            let mut differences = external.differences.iter();
+            differences.find(|one| one.validator == self.identity)
+        });
         let bond = registry
             .bonds
             .iter()
             .find(|bond| bond.identity == self.identity);
-        let bond = bond.with_context(|| format!("{} has no bond", self.identity))?;
+        let bond = bond.with_context(|| match differs {
+            Some(one) => format!(
+                "{} has no bond yet: the external registry lists it, which {} validators report",
+                self.identity, one.reporters
+            ),
+            None => format!("{} has no bond", self.identity),
+        })?;
         if self.json {
             return print_json(bond);
         }
@@ -501,7 +613,7 @@ impl Show {
             bond.identity == self.identity,
             "the answer is about another validator"
         );
-        print_fields(&[
+        let mut fields = vec![
             ("identity", bond.identity.to_string()),
             ("name", bond.name.to_string()),
             ("address", bond.address.to_string()),
@@ -512,6 +624,14 @@ impl Show {
             ("vote key", bond.vote_key.to_string()),
             ("this epoch", place(&registry.acting)),
             ("next epoch", coming.unwrap_or("not fixed yet".to_owned())),
-        ])
+        ];
+        if registry.external.is_some() {
+            let differs = differs.map_or("as here".to_owned(), |one| {
+                let kind = shown(&one.kind);
+                format!("{kind}, which {} validators report", one.reporters)
+            });
+            fields.push(("external", differs));
+        }
+        print_fields(&fields)
     }
 }

@@ -1,7 +1,7 @@
 //! `quorate testnet`
 
 use super::{
-    folders::{self, NO_ACCOUNT, local_ports},
+    folders::{self, NO_ACCOUNT, REGISTRY_FILE, local_ports},
     genesis::parse_account,
     output::{print_json, print_lines},
     passphrases::NewKeys,
@@ -16,8 +16,9 @@ use quorate_crypto::{Identity, SecretKey, bls::SchemeKind};
 use quorate_p2p::PeerAddress;
 use quorate_types::genesis::{DEFAULT_FEES, DEFAULT_LIMITS};
 use quorate_types::{
-    EpochLength, RegistryRules, Slashing,
+    EpochLength, ExternalRules, RegistryRules, Slashing,
     genesis::{GenesisAccount, Protocol},
+    registry::MAX_REPORT_EPOCHS,
 };
 use serde_json::json;
 use std::{
@@ -28,6 +29,9 @@ use std::{
 
 /// The folder of the funded account.
 const ACCOUNT_FOLDER: &str = "account";
+
+/// What the account of each validator holds that has reports to pay for.
+const REPORTING_BALANCE: u64 = 1_000_000;
 
 /// The folder of the passphrases.
 const PASSPHRASE_FOLDER: &str = "passphrases";
@@ -112,6 +116,15 @@ pub(super) struct RegistryFlags {
     /// How much of its stake a validator loses that casts contradictory votes, in percent; 0 for no punishment
     #[arg(long, value_name = "N", default_value_t = 5, requires = "stake", value_parser = clap::value_parser!(u8).range(..=100))]
     slash_percent: u8,
+    /// Keep the registry outside the chain: validators read it from a file, registry.toml, and what a quorum of
+    /// them reports takes effect. --stake is then what the file says of each. Nobody is slashed, and each
+    /// validator's account holds 1000000 to pay for its reports
+    #[arg(long, requires = "stake")]
+    external_registry: bool,
+    /// For how many epochs a report counts: 1 to 1000
+    #[arg(long, value_name = "N", default_value_t = 4, requires = "external_registry",
+          value_parser = clap::value_parser!(u64).range(1..=MAX_REPORT_EPOCHS))]
+    report_epochs: u64,
     /// For how many epochs it is not chosen then
     #[arg(long, value_name = "N", default_value_t = 10, requires = "stake", value_parser = clap::value_parser!(u64).range(1..))]
     jail_epochs: u64,
@@ -131,9 +144,12 @@ impl RegistryFlags {
             min_stake: self.min_stake.unwrap_or(stake),
             max_validators: self.max_validators,
             unbond_epochs: self.unbond_epochs,
-            slashing: (self.slash_percent > 0).then_some(Slashing {
+            slashing: (self.slash_percent > 0 && !self.external_registry).then_some(Slashing {
                 percent: self.slash_percent,
                 jail_epochs: self.jail_epochs,
+            }),
+            external: self.external_registry.then_some(ExternalRules {
+                report_epochs: self.report_epochs,
             }),
         };
         Ok(Some((rules, stake)))
@@ -194,6 +210,13 @@ impl Testnet {
             })?;
             folders::write(&directory, &dealt, &peers, place, self.hosts.is_empty())?;
             made.push(folder);
+        }
+        if self.registry.external_registry {
+            let text = folders::registry_of_genesis(dealt.genesis(), &peers)?;
+            write_new(&self.out.join(REGISTRY_FILE), &text)?;
+            for made in made.iter().filter(|_| !self.hosts.is_empty()) {
+                write_new(&made.directory.join(REGISTRY_FILE), &text)?;
+            }
         }
         let paying = account.as_ref().map(|secret| {
             let directory = self.out.join(ACCOUNT_FOLDER);
@@ -285,6 +308,11 @@ impl Testnet {
             identity: secret.identity(),
             balance: self.balance,
         });
+        let reporting = secrets.iter().filter(|_| self.registry.external_registry);
+        let reporting = reporting.map(|secret| GenesisAccount {
+            identity: secret.identity(),
+            balance: REPORTING_BALANCE,
+        });
         Ok(NewChain {
             name: self.name.clone(),
             protocol: Protocol::Simplex,
@@ -297,6 +325,7 @@ impl Testnet {
             registry: self.registry.rules(self.scheme)?,
             accounts: own
                 .into_iter()
+                .chain(reporting)
                 .chain(self.account.iter().cloned())
                 .collect(),
         })

@@ -23,6 +23,29 @@ pub(super) struct File {
     pub(super) storage: Storage,
     #[serde(default)]
     pub(super) log: Log,
+    pub(super) registry: Option<Registry>,
+}
+
+/// `[registry]`
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Registry {
+    pub(super) file: Option<PathBuf>,
+    #[serde(default, deserialize_with = "span")]
+    pub(super) interval: Option<Duration>,
+    pub(super) http: Option<RegistryHttp>,
+}
+
+/// `[registry.http]`
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct RegistryHttp {
+    pub(super) urls: Vec<String>,
+    pub(super) agree: Option<u64>,
+    #[serde(default, deserialize_with = "span")]
+    pub(super) interval: Option<Duration>,
+    #[serde(default, deserialize_with = "span")]
+    pub(super) timeout: Option<Duration>,
 }
 
 /// `[p2p]`

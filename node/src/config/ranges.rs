@@ -9,6 +9,7 @@ use super::{
 use crate::keys::KeyFileError;
 use quorate_crypto::Identity;
 use quorate_machine::{executor::Retention, machine::ConsensusConfig, mempool::MempoolLimits};
+use quorate_registry::SourceConfig;
 use quorate_types::{Committee, ValidatorIndex};
 use std::{
     net::{IpAddr, SocketAddr},
@@ -16,6 +17,9 @@ use std::{
     path::Path,
     time::Duration,
 };
+
+/// Most URLs under `[registry.http]`.
+const MAX_REGISTRY_URLS: usize = 16;
 
 /// The checked values of the file, except for keys and chain.
 pub(super) struct Values {
@@ -26,6 +30,7 @@ pub(super) struct Values {
     pub(super) consensus: ConsensusConfig,
     pub(super) storage: StorageConfig,
     pub(super) log: LogConfig,
+    pub(super) registry: Option<SourceConfig>,
 }
 
 pub(super) fn is_of_a_name(character: char) -> bool {
@@ -80,6 +85,73 @@ impl Check<'_> {
             consensus: self.consensus(&file.consensus)?,
             storage: self.storage(&file.storage)?,
             log: self.log(file.log)?,
+            registry: file.registry.map(|one| self.registry(one)).transpose()?,
+        })
+    }
+
+    /// Where a registry outside the chain is read.
+    fn registry(&self, registry: file::Registry) -> Result<SourceConfig, ConfigError> {
+        let span = |key, value, default, from, to| {
+            let [from, to] = [from, to].map(Duration::from_millis);
+            self.span(key, value, Duration::from_millis(default), from..=to)
+        };
+        let http = match (registry.file, registry.http) {
+            (Some(path), None) => {
+                let directory = self.path.parent().unwrap_or(Path::new(""));
+                return Ok(SourceConfig::File {
+                    path: directory.join(path),
+                    interval: span(
+                        "registry.interval",
+                        registry.interval,
+                        1_000,
+                        100,
+                        3_600_000,
+                    )?,
+                });
+            }
+            (None, Some(http)) if registry.interval.is_none() => http,
+            (None, Some(_)) => {
+                let expected = "left out beside [registry.http], which has its own";
+                return Err(self.value("registry.interval", "there", expected.into()));
+            }
+            (Some(_), Some(_)) => {
+                let expected = "left out beside [registry.http]: one of both is read";
+                return Err(self.value("registry.file", "there", expected.into()));
+            }
+            (None, None) => {
+                let expected =
+                    "a path, for instance \"registry.toml\", unless there is [registry.http]";
+                return Err(self.value("registry.file", "nothing", expected.into()));
+            }
+        };
+        let count = http.urls.len();
+        if !(1..=MAX_REGISTRY_URLS).contains(&count) {
+            let expected = format!("a list of 1 to {MAX_REGISTRY_URLS}");
+            return Err(self.value("registry.http.urls", format!("a list of {count}"), expected));
+        }
+        for (place, url) in http.urls.iter().enumerate() {
+            let rest = (url.strip_prefix("https://")).or_else(|| url.strip_prefix("http://"));
+            // The interface shows the URLs, so they must hold no password.
+            let is_fine = rest.is_some_and(|rest| !rest.is_empty() && !rest.contains('@'));
+            if !is_fine || http.urls[..place].contains(url) {
+                let expected =
+                    "different URLs that begin with http:// or https:// and hold no password";
+                return Err(self.value("registry.http.urls", format!("{url:?}"), expected.into()));
+            }
+        }
+        let range = (count as u64 / 2 + 1)..=count as u64;
+        let majority = count / 2 + 1;
+        Ok(SourceConfig::Http {
+            agree: self.number("registry.http.agree", http.agree, majority, range)?,
+            interval: span(
+                "registry.http.interval",
+                http.interval,
+                5_000,
+                100,
+                3_600_000,
+            )?,
+            timeout: span("registry.http.timeout", http.timeout, 2_000, 100, 60_000)?,
+            urls: http.urls,
         })
     }
 

@@ -46,6 +46,8 @@ pub struct NewConfig<'a> {
     pub min_block_interval: Duration,
     /// The time between blocks while there are no transactions.
     pub idle_interval: Duration,
+    /// On a chain whose registry is outside of it: the file that lists the validators.
+    pub registry_file: Option<&'a Path>,
 }
 
 impl NewConfig<'_> {
@@ -63,7 +65,33 @@ impl NewConfig<'_> {
         self.write_links(text)?;
         self.write_rpc(text)?;
         self.write_consensus(text)?;
-        self.write_storage(text)
+        self.write_storage(text)?;
+        self.write_registry(text)
+    }
+
+    fn write_registry(&self, text: &mut String) -> std::fmt::Result {
+        let Some(file) = self.registry_file else {
+            return Ok(());
+        };
+        let file = toml_string(&file.display().to_string());
+        write!(
+            text,
+            r##"
+[registry]
+# The list of validators, TOML or JSON (if its name ends with .json). This validator reports to the chain where
+# it differs from the chain's; what a quorum reports takes effect.
+file = {file}
+# How often it is read, 100ms to 1h.
+# interval = "1s"
+# Instead of a file, HTTP servers that answer with JSON: 1 to 16 URLs, of which `agree` (more than half) must say
+# the same; how often they are asked, and how long an answer may take, 100ms to 1m.
+# [registry.http]
+# urls = ["https://registry.example.org/validators.json"]
+# agree = 1
+# interval = "5s"
+# timeout = "2s"
+"##
+        )
     }
 
     fn write_files(&self, text: &mut String) -> std::fmt::Result {

@@ -271,6 +271,7 @@ impl Settings {
                 percent: 5,
                 jail_epochs: 10,
             }),
+            external: None,
         };
         self.registry.then_some((rules, STAKE))
     }
@@ -458,6 +459,7 @@ fn make(directory: &Path, settings: &Settings) -> Result<(), SetupError> {
             retention_time: settings.retention_seconds.map(Duration::from_secs),
             min_block_interval: Duration::from_millis(settings.block_interval_ms),
             idle_interval: Duration::from_millis(settings.idle_interval_ms),
+            registry_file: None,
         };
         write_new(&own.join(CONFIG_FILE), &config.to_toml())?;
     }
@@ -483,6 +485,7 @@ fn make(directory: &Path, settings: &Settings) -> Result<(), SetupError> {
             retention_time: settings.retention_seconds.map(Duration::from_secs),
             min_block_interval: Duration::from_millis(settings.block_interval_ms),
             idle_interval: Duration::from_millis(settings.idle_interval_ms),
+            registry_file: None,
         };
         write_new(&own.join(FOLLOWER_FILE), &config.to_toml())?;
     }
@@ -521,6 +524,7 @@ fn make_spare(
         retention_time: settings.retention_seconds.map(Duration::from_secs),
         min_block_interval: Duration::from_millis(settings.block_interval_ms),
         idle_interval: Duration::from_millis(settings.idle_interval_ms),
+        registry_file: None,
     };
     Ok(write_new(&own.join(CONFIG_FILE), &config.to_toml())?)
 }

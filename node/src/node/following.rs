@@ -88,6 +88,7 @@ pub(super) async fn follow_until_stopped(
         mempool: machine.mempool,
         verifying: start_verifying(&failures, clock.clone())?,
         metrics,
+        external: asked.external.clone(),
     };
     let executor_body = machine.executor;
     let executor_thread = failures.thread("executor", move || executor_body.run())?;
@@ -124,7 +125,7 @@ pub(super) async fn follow_until_stopped(
     })?;
     let forwarding = Task::spawn(machine.forwarder.run());
 
-    let background = Background::start(config, &handles, &links, asked.log_level.clone())?;
+    let background = Background::start((config, false), &handles, &links, asked)?;
     let commands = background.commands();
     let live = handles.live.clone();
     let registries = [registry, mesh.registry.clone()];

@@ -45,6 +45,7 @@ fn read(parts: &RpcParts, genesis: &Genesis, height: Height) -> Answer {
         acting: members(epoch).unwrap_or_default(),
         coming: members(epoch.next()),
         bonds,
+        external: rules.external.map(|_| parts.external.shown()),
     })
 }
 

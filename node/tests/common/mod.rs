@@ -303,7 +303,10 @@ impl Net {
 /// applied twice; no money was made or lost.
 pub fn check_databases(path: &Path, genesis: &Genesis, places: impl Iterator<Item = usize>) {
     let mut blocks: BTreeMap<Height, (Digest, Digest)> = BTreeMap::new();
-    let supply: u64 = genesis.accounts.iter().map(|account| account.balance).sum();
+    let supply = genesis.supply();
+    let is_external = genesis
+        .registry
+        .is_some_and(|rules| rules.external.is_some());
     for place in places {
         let database = path.join(format!("validator-{place}")).join("data/db");
         let (store, _tree) = Store::open(&database, genesis).unwrap();
@@ -336,7 +339,11 @@ pub fn check_databases(path: &Path, genesis: &Genesis, places: impl Iterator<Ite
         owners.extend(genesis.validators.iter().map(|v| v.identity));
         let total: u64 = owners
             .iter()
-            .map(|owner| store.account(owner).unwrap().unwrap_or_default().balance)
+            .map(|owner| {
+                let account = store.account(owner).unwrap().unwrap_or_default();
+                let staked = account.bond.filter(|_| !is_external);
+                account.balance + staked.map_or(0, |bond| bond.total())
+            })
             .sum();
         assert_eq!(total, supply, "validator {place}");
     }

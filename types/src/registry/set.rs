@@ -336,6 +336,7 @@ mod tests {
         max_validators: 7,
         unbond_epochs: 2,
         slashing: None,
+        external: None,
     };
 
     fn id(number: u8) -> Identity {

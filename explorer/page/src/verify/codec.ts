@@ -342,12 +342,12 @@ export interface Operation {
   voteKey?: string;
   address?: string;
   name?: string;
-  /** Who is accused, and of what: two votes. */
+  /** Who is accused, and of what: two votes. Or whom a report is about; without a stake, that there is none. */
   validator?: string;
   votes?: Vote[];
 }
 
-const OPERATIONS = ["bond", "add_stake", "unbond", "withdraw", "rotate_key", "describe", "accuse"];
+const OPERATIONS = ["bond", "add_stake", "unbond", "withdraw", "rotate_key", "describe", "accuse", "report"];
 
 /** The operation in a memo. A proof of possession is not looked at. */
 export function decodeOperation(memo: Uint8Array): Operation {
@@ -357,17 +357,19 @@ export function decodeOperation(memo: Uint8Array): Operation {
   const kind = OPERATIONS[tag];
   if (kind === undefined) throw new DecodeError(`operation: unknown tag ${tag}`);
   const operation: Operation = { kind };
-  if (tag === 0 || tag === 4) {
+  if (tag > 5) operation.validator = hex(reader.take(32));
+  const entry = tag === 7 ? reader.u8() : 0;
+  if (entry > 1) throw new DecodeError("operation: neither with an entry nor without");
+  if (tag === 2 || entry) operation.stake = reader.u64();
+  if (tag === 0 || tag === 4 || entry) {
     operation.voteKey = hex(reader.take(96));
     reader.take(48);
   }
-  if (tag === 0 || tag === 5) {
+  if (tag === 0 || tag === 5 || entry) {
     operation.address = readLabel(reader, MAX_ADDRESS_BYTES);
     operation.name = readLabel(reader, MAX_NAME_BYTES);
   }
-  if (tag === 2) operation.stake = reader.u64();
   if (tag === 6) {
-    operation.validator = hex(reader.take(32));
     operation.votes = [decodeVote(reader.take(VOTE_BYTES)), decodeVote(reader.take(VOTE_BYTES))];
   }
   reader.end();

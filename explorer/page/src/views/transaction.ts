@@ -46,11 +46,11 @@ function operationFacts({ kind, stake, voteKey, address, name, validator, votes 
   const [first, second] = votes ?? [];
   return [
     ["Operation", pill(words(kind)), h("span", { class: "quiet" }, " of the staking registry")],
-    stake !== undefined && ["Takes out", h("strong", {}, count(stake))],
+    stake !== undefined && [kind === "report" ? "Stake" : "Takes out", h("strong", {}, count(stake))],
     name !== undefined && ["Name", name || "none"],
     address !== undefined && ["Address", address || "none"],
     voteKey !== undefined && ["Vote key", fullHash(voteKey, "the vote key")],
-    validator !== undefined && ["Accused", fullHash(validator, "the accused validator", `#/account/${validator}`)],
+    validator !== undefined && [kind === "report" ? (stake === undefined ? "Not a validator" : "About") : "Accused", fullHash(validator, "the validator", `#/account/${validator}`)],
     first && second && ["Of", `${words(conflict(first, second) ?? "votes that exclude nothing")} in view ${first.subject.epoch}.${first.subject.view}`],
   ];
 }

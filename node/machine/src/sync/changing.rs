@@ -77,6 +77,7 @@ fn genesis() -> Genesis {
                 percent: 5,
                 jail_epochs: 2,
             }),
+            external: None,
         }),
         validators: validators.collect(),
         accounts: (0..MACHINES)

@@ -1,0 +1,206 @@
+//! What a source says, parsed and checked.
+
+use quorate_crypto::{Digest, Identity, bls::AggregateMember, sha256};
+use quorate_types::{
+    ExternalEntry, VoteKey,
+    limits::{MAX_BONDS, MIN_REGISTERED_VALIDATORS},
+    registry::{entry_digest, is_reserved},
+};
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+
+/// Most bytes that a source may say.
+pub const MAX_SOURCE_BYTES: u64 = 1 << 20;
+
+/// Most entries of a source.
+pub const MAX_ENTRIES: usize = MAX_BONDS as usize;
+
+/// Most characters of a parser's message that are shown, since it quotes the source.
+const MAX_MESSAGE_CHARACTERS: usize = 300;
+
+/// What readings are checked with.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Terms {
+    /// The chain's name, which proofs of possession are bound to.
+    pub chain_name: String,
+    /// The least stake that counts. Entries with less are read as if they were not there.
+    pub min_stake: u64,
+}
+
+/// How a source is written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Format {
+    Toml,
+    Json,
+}
+
+/// A source's entries, checked.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Reading {
+    /// Those whose stake suffices.
+    pub entries: BTreeMap<Identity, ExternalEntry>,
+    /// What readings are compared by.
+    pub digest: Digest,
+}
+
+/// The shape of a source.
+#[derive(Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Document {
+    validators: Vec<Row>,
+}
+
+/// [`ExternalEntry`] with its identity. Written out, since serde cannot flatten and refuse unknown fields.
+#[derive(Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Row {
+    identity: Identity,
+    stake: u64,
+    vote_key: VoteKey,
+    possession: quorate_types::Possession,
+    address: quorate_types::BondAddress,
+    #[serde(default)]
+    name: quorate_types::BondName,
+}
+
+/// Why a source's words are no reading.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Flaw {
+    #[error("not a list of validators: {0}")]
+    Syntax(String),
+    #[error("it lists {0} validators, and at most {MAX_ENTRIES} are read")]
+    TooMany(usize),
+    #[error(
+        "only {0} of its validators have the least stake, {1}; fewer than {MIN_REGISTERED_VALIDATORS} change nothing"
+    )]
+    TooFew(usize, u64),
+    #[error("validator {0} is there twice")]
+    Doubled(Identity),
+    #[error("validators {0} and {1} have the same vote key")]
+    SameKey(Identity, Identity),
+    #[error("{0} is no validator's identity: it is not a key that somebody has the secret of")]
+    NoIdentity(Identity),
+    #[error("validator {identity}: the address {address:?} is not host:port")]
+    Address { identity: Identity, address: String },
+    #[error(
+        "validator {0}: the proof of possession is not one of its vote key for this chain's name and its identity \
+         (`quorate registry entry` makes one)"
+    )]
+    Possession(Identity),
+}
+
+/// A list of validators as a source has it.
+///
+/// # Errors
+///
+/// If a stake is 2^63 or more, which TOML has no numbers for.
+pub fn to_toml(entries: &BTreeMap<Identity, ExternalEntry>) -> Result<String, toml::ser::Error> {
+    let rows = entries.iter().map(|(identity, entry)| Row {
+        identity: *identity,
+        stake: entry.stake,
+        vote_key: entry.vote_key,
+        possession: entry.possession,
+        address: entry.address.clone(),
+        name: entry.name.clone(),
+    });
+    let document = Document {
+        validators: rows.collect(),
+    };
+    toml::to_string(&document)
+}
+
+impl Reading {
+    /// Parses and checks what a source says. `known` is an earlier reading, whose proofs were verified.
+    ///
+    /// # Errors
+    ///
+    /// The first [`Flaw`] that is found.
+    pub fn parse(
+        text: &str,
+        format: Format,
+        terms: &Terms,
+        known: Option<&Self>,
+    ) -> Result<Self, Flaw> {
+        let document: Document = match format {
+            Format::Toml => toml::from_str(text).map_err(|error| syntax(&error.to_string()))?,
+            Format::Json => {
+                serde_json::from_str(text).map_err(|error| syntax(&error.to_string()))?
+            }
+        };
+        if document.validators.len() > MAX_ENTRIES {
+            return Err(Flaw::TooMany(document.validators.len()));
+        }
+        let mut entries = BTreeMap::new();
+        let mut keys: BTreeMap<VoteKey, Identity> = BTreeMap::new();
+        for row in document.validators {
+            let identity = row.identity;
+            if identity.is_small_order() || is_reserved(&identity) {
+                return Err(Flaw::NoIdentity(identity));
+            }
+            if let Some(other) = keys.insert(row.vote_key, identity)
+                && other != identity
+            {
+                return Err(Flaw::SameKey(other, identity));
+            }
+            if !is_address(row.address.as_str()) {
+                let address = row.address.to_string();
+                return Err(Flaw::Address { identity, address });
+            }
+            let entry = ExternalEntry {
+                stake: row.stake,
+                vote_key: row.vote_key,
+                possession: row.possession,
+                address: row.address,
+                name: row.name,
+            };
+            if entries.insert(identity, entry).is_some() {
+                return Err(Flaw::Doubled(identity));
+            }
+        }
+        // The expensive part comes last, and only for what is new.
+        for (identity, entry) in &entries {
+            let before = known.and_then(|known| known.entries.get(identity));
+            let is_proven = before.is_some_and(|before| {
+                (before.vote_key, before.possession) == (entry.vote_key, entry.possession)
+            });
+            if !is_proven && !proves(identity, entry, &terms.chain_name) {
+                return Err(Flaw::Possession(*identity));
+            }
+        }
+        entries.retain(|_, entry| entry.stake >= terms.min_stake.max(1));
+        if entries.len() < MIN_REGISTERED_VALIDATORS {
+            return Err(Flaw::TooFew(entries.len(), terms.min_stake));
+        }
+        let digests: Vec<u8> = entries
+            .iter()
+            .flat_map(|(identity, entry)| entry_digest(identity, Some(entry)).0)
+            .collect();
+        Ok(Self {
+            entries,
+            digest: sha256(&[b"quorate/external-reading/1", &digests]),
+        })
+    }
+}
+
+fn proves(identity: &Identity, entry: &ExternalEntry, chain_name: &str) -> bool {
+    let member = AggregateMember {
+        identity: identity.0,
+        key: entry.vote_key.0,
+        possession: entry.possession.0,
+    };
+    member.is_proven(chain_name)
+}
+
+/// Whether it is a host and a port. Whoever dials it parses it again.
+fn is_address(text: &str) -> bool {
+    let parts = text.rsplit_once(':');
+    parts.is_some_and(|(host, port)| {
+        !host.is_empty() && port.parse::<u16>().is_ok_and(|port| port > 0)
+    })
+}
+
+fn syntax(message: &str) -> Flaw {
+    let words = message.split_whitespace().collect::<Vec<_>>().join(" ");
+    let words: String = words.chars().take(MAX_MESSAGE_CHARACTERS).collect();
+    Flaw::Syntax(quorate_http::client::shown(&words))
+}
