@@ -13,6 +13,8 @@ export const MAX_MEMO_BYTES = 4_096;
 export const VOTE_BYTES = 150;
 const MAX_BLOCK_TRANSACTIONS = 8_192;
 const MAX_VALIDATORS = 1_024;
+/** What a validator says of a registry outside the chain, in an account of its own: docs/FORMATS.md. */
+const REPORT_BYTES = 104;
 const MAX_ADDRESS_BYTES = 48;
 const MAX_NAME_BYTES = 24;
 const MAX_ACCOUNT_PROOF_BYTES = 8_448;
@@ -299,7 +301,8 @@ export function decodeAccount(bytes: Uint8Array): Account {
   const account: Account = { nonce: reader.u64(), balance: reader.u64() };
   if (version === 2) account.bond = readBond(reader);
   else if (version === 3) account.note = readNote(reader);
-  else if (version !== 1) throw new DecodeError(`account: version ${version}, not 1 to 3`);
+  else if (version === 4) reader.take(REPORT_BYTES);
+  else if (version !== 1) throw new DecodeError(`account: version ${version}, not 1 to 4`);
   reader.end();
   return account;
 }
