@@ -333,8 +333,8 @@ impl Checker {
         Ok(Step::More)
     }
 
-    /// What a final header, whose state root differs from ours or not, and handovers say otherwise than executing the
-    /// blocks before it.
+    /// What a final header or a handover contradicts of what executing the blocks before it leads to. `differs` says
+    /// whether the header names another state root.
     fn divergence(&mut self, header: &Header, differs: bool) -> Option<Divergence> {
         let height = header.height;
         if differs {
