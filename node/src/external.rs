@@ -207,14 +207,12 @@ impl Reporter {
             .is_some_and(|until| Instant::now() < until);
         // What is not confirmed any more is kept, but is no ground for a report.
         let is_confirmed = view.trouble.is_none();
-        match &plan.report {
-            Some(report) if self.parts.votes && is_confirmed => {
-                if self.pending.is_none() && !is_paused {
-                    self.trouble = self.submit(report)?;
-                }
-            }
-            _ if !is_paused => self.trouble = None,
-            _ => {}
+        let report = plan.report.as_ref();
+        match report.filter(|_| self.parts.votes && is_confirmed) {
+            _ if is_paused => {}
+            Some(report) if self.pending.is_none() => self.trouble = self.submit(report)?,
+            Some(_) => {}
+            None => self.trouble = None,
         }
         Ok(plan)
     }
