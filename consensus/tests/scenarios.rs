@@ -352,7 +352,8 @@ impl Story {
             "changes" => "elsewhere:1",
             other => panic!("unknown succession {other}"),
         };
-        self.committees.fix(set(&self.committee, Epoch(1), first));
+        self.committees
+            .decide(set(&self.committee, Epoch(1), first));
     }
 
     fn start(&mut self) {

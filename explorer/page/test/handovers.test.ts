@@ -247,7 +247,7 @@ test("notes, sets and labels have one form", () => {
   expect(() => decodeAccount(note(2))).toThrow("digest");
   expect(() => decodeAccount(note(1))).toThrow();
   expect(() => decodeAccount(note(0, Uint8Array.of(0)))).toThrow();
-  expect(() => decodeAccount(Uint8Array.of(4, ...zero))).toThrow("version 4");
+  expect(() => decodeAccount(Uint8Array.of(5, ...zero))).toThrow("version 5");
   const label = (text: Uint8Array) => concat(Uint8Array.of(1), u64(1n), u32(1), new Uint8Array(128), text, Uint8Array.of(0));
   expect(decodeValidatorSet(label(Uint8Array.of(1, 65))).members).toHaveLength(1);
   expect(() => decodeValidatorSet(label(Uint8Array.of(1, 32)))).toThrow("label");

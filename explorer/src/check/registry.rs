@@ -280,6 +280,7 @@ mod tests {
         max_validators: 7,
         unbond_epochs: 2,
         slashing: None,
+        external: None,
     };
 
     fn set(epoch: u64, keys: &[u8], address: &str) -> ValidatorSet {

@@ -60,6 +60,7 @@ impl TestChain {
                 percent: 10,
                 jail_epochs: 3,
             }),
+            external: None,
         });
         for validator in &mut genesis.validators {
             validator.stake = FIRST_STAKE;
