@@ -149,7 +149,7 @@ words! {
     hit_kinds: "block" "view" "transaction" "account" "validator";
     outcomes: "applied" "wrong_nonce" "cannot_pay_fee" "insufficient_balance" "no_registry" "bad_operation"
         "already_bonded" "not_bonded" "stake_too_small" "bad_possession" "nothing_to_withdraw" "bad_evidence"
-        "already_punished";
+        "already_punished" "wrong_registry" "not_acting";
     operations: "bond" "add_stake" "unbond" "withdraw" "rotate_key" "describe" "accuse" "report";
     divergences: "state_root" "validators";
     finalized_type: "finalized";
