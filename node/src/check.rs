@@ -2,13 +2,13 @@
 
 use anyhow::Context as _;
 use commonware_codec::Encode as _;
-use quorate_crypto::bls::{HashedMessage, Scheme};
+use quorate_machine::registry;
 use quorate_storage::{
     journal::Journal,
     store::Store,
     tree::{MemoryStore, Tree},
 };
-use quorate_types::{Certificate, ChainId, Digest, Height, genesis::Genesis};
+use quorate_types::{Certificate, ChainId, Digest, EpochKeys, Height, genesis::Genesis};
 use serde::Serialize;
 use std::{fs, path::Path};
 
@@ -43,7 +43,8 @@ pub struct CheckReport {
 struct Checker<'a> {
     store: &'a Store,
     chain: ChainId,
-    scheme: Scheme,
+    /// Of each epoch's validators: its own blocks are verified with them.
+    keys: EpochKeys,
     report: CheckReport,
     pending: Vec<(Height, Certificate)>,
 }
@@ -66,10 +67,13 @@ pub fn database(
 ) -> anyhow::Result<CheckReport> {
     let first = store.pruned_below()?;
     let last = store.tip().height;
+    let chain = genesis.chain_id();
+    let committees =
+        registry::committees(genesis, store).context("who validates in which epoch")?;
     let mut checker = Checker {
         store,
-        chain: genesis.chain_id(),
-        scheme: genesis.scheme()?,
+        chain,
+        keys: EpochKeys::new(chain, committees, genesis.scheme()?),
         report: CheckReport {
             first: first.0,
             last: last.0,
@@ -202,20 +206,12 @@ impl Checker<'_> {
     fn verify_pending(&mut self) {
         let pending = std::mem::take(&mut self.pending);
         self.report.finalizations += pending.len() as u64;
-        let messages: Vec<HashedMessage> = pending
-            .iter()
-            .map(|(_, held)| HashedMessage::new(&held.subject.signed_bytes(&self.chain)))
-            .collect();
-        let items: Vec<_> = messages
-            .iter()
-            .zip(&pending)
-            .map(|(message, (_, held))| (message, &held.proof))
-            .collect();
-        if self.scheme.verify_many(&items, rand::random()) {
+        let held: Vec<&Certificate> = pending.iter().map(|(_, held)| held).collect();
+        if self.keys.verify_many(&held, rand::random()) {
             return;
         }
-        for ((height, held), message) in pending.iter().zip(&messages) {
-            if !self.scheme.verify(message, &held.proof) {
+        for (height, held) in &pending {
+            if !self.keys.verify(held) {
                 self.problem(format!(
                     "the finalization of block {height} does not verify"
                 ));

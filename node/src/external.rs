@@ -261,10 +261,11 @@ impl Reporter {
             memo: Memo::new(report.encode()).context("a report is short")?,
         };
         transfer.fee = self.config.genesis.fees.minimum(&transfer);
-        let (balance, fee) = (account.account.balance, transfer.fee);
-        if balance < fee {
+        let fee = transfer.fee;
+        if account.account.balance < fee {
+            // Without the balance, which changes with each block that the validator leads: the same trouble is told once.
             return Ok(Some(format!(
-                "this validator's account {own} holds {balance}, and a report costs {fee}: pay it some \
+                "this validator's account {own} cannot pay {fee} for a report: pay it some \
                  (`quorate tx transfer --to {own}`)"
             )));
         }

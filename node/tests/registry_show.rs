@@ -68,8 +68,19 @@ fn a_set_grows_shrinks_and_is_replaced_under_load() {
         "--load",
         "100",
     ];
-    let report = report(&localnet(&folder.path().join("net"), &arguments));
+    let network = folder.path().join("net");
+    let report = report(&localnet(&network, &arguments));
     is_whole(&report);
+    // Each block is verified with the keys of its own epoch.
+    for place in [0, 4] {
+        let config = network.join(format!("validator-{place}/validator.toml"));
+        let checked = Command::new(BINARY)
+            .args(["db", "check", "--config"])
+            .arg(config)
+            .output()
+            .unwrap();
+        assert!(checked.status.success(), "{checked:?}");
+    }
     // An explorer has executed all of it, and agrees.
     let explorer = &report["explorer"];
     assert_eq!(explorer["state"], "executed", "{report}");

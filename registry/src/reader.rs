@@ -111,8 +111,19 @@ impl Reader {
         // More than half must agree, so there is one such reading at most.
         let agreed = said.values().find(|(count, _)| *count >= self.agree);
         self.view.trouble = match agreed {
-            Some((_, reading)) => {
+            Some((count, reading)) => {
                 let reading = reading.clone();
+                for (view, other) in self.view.sources.iter_mut().zip(&readings) {
+                    if let Ok(other) = other
+                        && other.digest != reading.digest
+                    {
+                        view.trouble = Some(format!(
+                            "it differs from what {count} others say: it lists {} validators, they {}",
+                            other.entries.len(),
+                            reading.entries.len()
+                        ));
+                    }
+                }
                 self.take(reading, now_ms)
             }
             None => {

@@ -15,8 +15,20 @@ pub const MAX_SOURCE_BYTES: u64 = 1 << 20;
 /// Most entries of a source.
 pub const MAX_ENTRIES: usize = MAX_BONDS as usize;
 
-/// Most characters of a parser's message that are shown, since it quotes the source.
-const MAX_MESSAGE_CHARACTERS: usize = 300;
+/// Words of a source that a message may show. What else a parser quotes may be anything: whoever names the
+/// wrong file must not publish a key.
+const SHOWN_WORDS: [&str; 7] = [
+    "validators",
+    "identity",
+    "stake",
+    "vote_key",
+    "possession",
+    "address",
+    "name",
+];
+
+/// The longest word of a message that is shown.
+const MAX_WORD_CHARACTERS: usize = 32;
 
 /// What readings are checked with.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -66,6 +78,8 @@ struct Row {
 /// Why a source's words are no reading.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Flaw {
+    #[error("it is empty")]
+    Empty,
     #[error("not a list of validators: {0}")]
     Syntax(String),
     #[error("it lists {0} validators, and at most {MAX_ENTRIES} are read")]
@@ -122,7 +136,12 @@ impl Reading {
         known: Option<&Self>,
     ) -> Result<Self, Flaw> {
         let document: Document = match format {
-            Format::Toml => toml::from_str(text).map_err(|error| syntax(&error.to_string()))?,
+            _ if text.trim().is_empty() => return Err(Flaw::Empty),
+            Format::Toml => toml::from_str(text).map_err(|error| {
+                let before = text.get(..error.span().map_or(0, |span| span.start));
+                let line = before.unwrap_or("").matches('\n').count() + 1;
+                syntax(&format!("{} at line {line}", error.message()))
+            })?,
             Format::Json => {
                 serde_json::from_str(text).map_err(|error| syntax(&error.to_string()))?
             }
@@ -199,8 +218,25 @@ fn is_address(text: &str) -> bool {
     })
 }
 
+/// A parser's message without what it quotes of the source.
 fn syntax(message: &str) -> Flaw {
-    let words = message.split_whitespace().collect::<Vec<_>>().join(" ");
-    let words: String = words.chars().take(MAX_MESSAGE_CHARACTERS).collect();
-    Flaw::Syntax(quorate_http::client::shown(&words))
+    const QUOTES: [char; 3] = ['`', '"', '\''];
+    let plain = |text: &str| {
+        let words = text.split(' ').map(|word| {
+            let is_long = word.chars().count() > MAX_WORD_CHARACTERS;
+            if is_long { "…" } else { word }
+        });
+        words.collect::<Vec<_>>().join(" ")
+    };
+    // From the first quote to the last, since what is quoted may hold quotes.
+    let shown = match (message.find(QUOTES), message.rfind(QUOTES)) {
+        (Some(first), Some(last)) if first < last => {
+            let (before, quoted) = (&message[..first], &message[first + 1..last]);
+            let is_known = SHOWN_WORDS.contains(&quoted);
+            let quoted = if is_known { quoted } else { "…" };
+            format!("{}`{quoted}`{}", plain(before), plain(&message[last + 1..]))
+        }
+        _ => plain(message),
+    };
+    Flaw::Syntax(quorate_http::client::shown(&shown))
 }

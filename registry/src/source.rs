@@ -5,7 +5,11 @@ use quorate_crypto::{Digest, sha256};
 use quorate_files::read_text;
 use quorate_http::client::{Roots, shown};
 use reqwest::{StatusCode, header};
-use std::{path::PathBuf, sync::Arc, time::Duration};
+use std::{
+    path::{Path, PathBuf},
+    sync::Arc,
+    time::Duration,
+};
 use tokio::task::JoinHandle;
 
 /// Most bytes of a server's ETag. A longer one is ignored, and the list is fetched whole each time.
@@ -46,7 +50,7 @@ impl SourceConfig {
 pub enum SourceError {
     #[error("{0}")]
     Unreadable(String),
-    #[error("it has not answered for {} ms", .0.as_millis())]
+    #[error("it could not be read within {} ms", .0.as_millis())]
     Slow(Duration),
     #[error("it says more than the {MAX_SOURCE_BYTES} bytes that are read")]
     TooLarge,
@@ -54,6 +58,8 @@ pub enum SourceError {
     Status(u16),
     #[error("it says that nothing has changed, and it was not asked whether something has")]
     Unasked,
+    #[error("it is no regular file")]
+    NoFile,
     #[error("its answer is no text")]
     NotText,
     #[error("{0}")]
@@ -170,10 +176,8 @@ impl Source {
                 let is_json = path.extension().is_some_and(|end| end == "json");
                 let format = if is_json { Format::Json } else { Format::Toml };
                 Ok(Some(tokio::task::spawn_blocking(move || {
-                    let text = read_text(&path, MAX_SOURCE_BYTES);
-                    let judged = text
-                        .map(|text| judge(&text, format, &terms, known.as_deref(), judged))
-                        .map_err(|error| SourceError::Unreadable(error.to_string()));
+                    let judged = read_regular(&path)
+                        .map(|text| judge(&text, format, &terms, known.as_deref(), judged));
                     (judged, None)
                 })))
             }
@@ -191,6 +195,18 @@ impl Source {
             }
         }
     }
+}
+
+/// Reads a file, if it is one: opening a pipe that nobody writes to would take for ever.
+fn read_regular(path: &Path) -> Result<String, SourceError> {
+    let unreadable = |error: &dyn std::fmt::Display| SourceError::Unreadable(error.to_string());
+    let kind = std::fs::metadata(path);
+    let kind =
+        kind.map_err(|error| unreadable(&format!("cannot read {}: {error}", path.display())))?;
+    if !kind.is_file() {
+        return Err(SourceError::NoFile);
+    }
+    read_text(path, MAX_SOURCE_BYTES).map_err(|error| unreadable(&error))
 }
 
 /// Parses and checks words, unless they are those of before.

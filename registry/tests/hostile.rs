@@ -76,8 +76,8 @@ fn what_is_written_is_read_and_small_stakes_do_not_count() {
 
 #[test]
 fn each_flaw_spoils_the_whole_list_and_is_named() {
+    assert_eq!(flaw(" \n"), "it is empty");
     for garbage in [
-        "",
         "[]",
         "{}",
         "{\"validators\": 7}",
@@ -157,6 +157,64 @@ impl File {
 
 fn count(view: &View) -> Option<usize> {
     view.reading.as_ref().map(|reading| reading.entries.len())
+}
+
+/// Whoever names the wrong file must not publish what is in it.
+#[test]
+fn nothing_that_a_source_says_is_quoted() {
+    const SECRET: &str = "fa4cde4c00112233";
+    for (format, text) in [
+        (
+            Format::Toml,
+            format!("quorate-identity-key:{SECRET}{SECRET}{SECRET}"),
+        ),
+        (Format::Toml, format!("\n\n{SECRET}")),
+        (Format::Toml, format!("{SECRET} = 1")),
+        (Format::Toml, format!("password = \"{SECRET}\"")),
+        (Format::Toml, format!("validators = \"{SECRET}\"")),
+        (
+            Format::Toml,
+            format!("[[validators]]\nidentity = \"{SECRET}\""),
+        ),
+        (Format::Toml, format!("[[validators]]\nstake = '{SECRET}'")),
+        (Format::Toml, format!("\"{SECRET}\"")),
+        (Format::Json, format!("{SECRET}")),
+        (Format::Json, format!("{{\"{SECRET}\": 1}}")),
+        (Format::Json, format!("{{\"validators\": \"{SECRET}\"}}")),
+        (
+            Format::Json,
+            format!("{{\"validators\": [{{\"identity\": \"{SECRET}\"}}]}}"),
+        ),
+        (
+            Format::Json,
+            format!("{{\"validators\": [{{\"stake\": \"a`b{SECRET}\\\"\"}}]}}"),
+        ),
+    ] {
+        let told = Reading::parse(&text, format, &terms(), None).unwrap_err();
+        let told = told.to_string();
+        assert!(told.contains("line"), "{text}: {told}");
+        assert!(!told.contains(&SECRET[..6]), "{text}: {told}");
+    }
+    let missing = flaw("{\"validators\": [{\"stake\": 7}]}");
+    assert!(missing.contains("missing field `identity`"), "{missing}");
+}
+
+#[tokio::test]
+async fn a_pipe_is_refused_and_the_file_in_its_place_is_read() {
+    let mut file = File::new();
+    let four = json(&entries(4));
+    file.says(&four).await;
+    file.says(&four).await;
+    fs::remove_file(&file.path).unwrap();
+    let made = std::process::Command::new("mkfifo")
+        .arg(&file.path)
+        .status();
+    assert!(made.unwrap().success());
+    let view = file.reader.read(8).await.clone();
+    assert_eq!(count(&view), Some(4));
+    assert!(view.trouble.unwrap().contains("no regular file"));
+    fs::remove_file(&file.path).unwrap();
+    assert_eq!(file.says(&four).await.trouble, None);
 }
 
 #[tokio::test]
@@ -420,7 +478,12 @@ async fn of_three_servers_two_must_agree() {
     let [a, b, c] = &servers;
     let mut reader = http(&[a, b, c], 2);
     reader.read(1).await;
-    assert_eq!(count(reader.read(2).await), Some(4), "one lies");
+    let view = reader.read(2).await.clone();
+    assert_eq!(count(&view), Some(4), "one lies");
+    assert_eq!(view.trouble, None);
+    let told = view.sources[2].trouble.clone().unwrap();
+    assert!(told.contains("differs from what 2 others say"), "{told}");
+    assert!(view.sources[0].trouble.is_none() && view.sources[1].trouble.is_none());
     a.now(Way::Stalls);
     let view = reader.read(3).await.clone();
     assert_eq!(count(&view), Some(4));
