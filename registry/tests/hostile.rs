@@ -178,7 +178,7 @@ fn nothing_that_a_source_says_is_quoted() {
         ),
         (Format::Toml, format!("[[validators]]\nstake = '{SECRET}'")),
         (Format::Toml, format!("\"{SECRET}\"")),
-        (Format::Json, format!("{SECRET}")),
+        (Format::Json, SECRET.to_owned()),
         (Format::Json, format!("{{\"{SECRET}\": 1}}")),
         (Format::Json, format!("{{\"validators\": \"{SECRET}\"}}")),
         (
