@@ -90,6 +90,7 @@ async fn first_range(
     for _ in 0..ATTEMPTS {
         let status = upstream.status().await?;
         let least = after.map_or(1, |tip| tip.0.saturating_add(1));
+        let least = least.max(guard.first_height().0);
         let bound = status.first_height.0.max(least);
         // Never beyond the existing blocks: at worst, a short history begins in its middle.
         let most = status.executed_height.0.saturating_sub(bound) / 2;

@@ -150,6 +150,15 @@ impl Guard {
         &self.trust
     }
 
+    /// The first block that the trust file's validators, or later ones, have made final. Those before cannot be
+    /// verified.
+    pub fn first_height(&self) -> Height {
+        match (self.trust.epoch_blocks, self.trust.epoch.previous()) {
+            (Some(length), Some(before)) => length.last_height(before).next(),
+            _ => Height(1),
+        }
+    }
+
     /// The verifier with the trust file's keys.
     pub fn verifier(&self) -> &Verifier {
         &self.verifier

@@ -175,6 +175,29 @@ fn identities(list: &Value) -> Vec<String> {
         .collect()
 }
 
+/// With a trust file that was moved forward, blocks from before it cannot be verified, and nobody lies.
+#[tokio::test]
+async fn history_begins_with_the_validators_of_the_trust_file() {
+    let chain = Arc::new(Mutex::new(chain(100)));
+    let (trust, first) = {
+        let chain = chain.lock().unwrap();
+        let handover = &chain.handovers()[1];
+        let trust = chain.trust.with(&handover.set);
+        (trust, handover.header.height.next())
+    };
+    assert!(first.0 > 20, "{first}");
+    let fake = Fake::new(&chain);
+    let folder = tempfile::tempdir().unwrap();
+    let urls = [fake.serve().await];
+    let explorer = Running::start(&trust, folder.path(), &urls).await;
+    explorer.reach(100).await;
+    let status = explorer.client.status().await.unwrap();
+    assert_eq!(status.oldest.map(|oldest| oldest.0), Some(first.0));
+    let states = status.upstreams.iter().map(|one| one.state.as_str());
+    assert_eq!(states.collect::<Vec<_>>(), ["following"]);
+    explorer.stop().await;
+}
+
 #[tokio::test]
 async fn outcomes_of_operations_are_checked_over_changes_of_the_validators() {
     let chain = Arc::new(Mutex::new(chain(100)));
