@@ -15,7 +15,6 @@ use quorate_types::{
 use serde_json::{Value, json};
 use std::{
     collections::BTreeMap,
-    path::Path,
     sync::{Arc, Mutex},
 };
 
@@ -143,14 +142,6 @@ fn grow(chain: &mut TestChain, plan: &Plan, blocks: u64) {
     }
 }
 
-async fn explorer(chain: &Arc<Mutex<TestChain>>, folder: &Path, fake: &Arc<Fake>) -> Running {
-    let (trust, genesis) = {
-        let chain = chain.lock().unwrap();
-        (chain.trust.clone(), chain.genesis.clone())
-    };
-    Running::start_checking(&trust, genesis, folder, &[fake.serve().await], 64).await
-}
-
 async fn checked(explorer: &Running, height: u64) {
     explorer
         .until(&format!("outcomes checked to {height}"), async |e| {
@@ -213,7 +204,7 @@ async fn outcomes_of_operations_are_checked_over_changes_of_the_validators() {
     };
     let fake = Fake::liar(&chain, Box::new(lie));
     let folder = tempfile::tempdir().unwrap();
-    let explorer = explorer(&chain, folder.path(), &fake).await;
+    let explorer = Running::checking(&chain, folder.path(), &fake).await;
     explorer.reach(100).await;
     checked(&explorer, 99).await;
     let status = explorer.client.status().await.unwrap();
@@ -303,7 +294,7 @@ async fn an_index_without_checks_catches_up_and_each_restart_continues() {
     for to in [39, 40, 41, 48, 49, 56, 64, 66, 88, 98] {
         let more = to - whole.lock().unwrap().blocks.len() as u64;
         grow(&mut whole.lock().unwrap(), &plan, more);
-        let explorer = explorer(&whole, folder.path(), &fake).await;
+        let explorer = Running::checking(&whole, folder.path(), &fake).await;
         explorer.reach(to).await;
         checked(&explorer, to - 1).await;
         let registry = explorer.json("/v1/registry").await;
@@ -339,7 +330,7 @@ async fn an_index_of_several_sets_catches_up_before_handovers_are_known() {
     unchecked.stop().await;
     // Nobody tells anything.
     fake.hangs.store(true, std::sync::atomic::Ordering::SeqCst);
-    let explorer = explorer(&whole, folder.path(), &fake).await;
+    let explorer = Running::checking(&whole, folder.path(), &fake).await;
     checked(&explorer, 69).await;
     let registry = explorer.json("/v1/registry").await;
     let acting = whole.lock().unwrap().validators_of(4);
@@ -357,7 +348,7 @@ async fn a_wrong_root_after_a_border_ends_checking_and_is_told() {
     grow(&mut whole.lock().unwrap(), &plan, 5);
     let fake = Fake::new(&whole);
     let folder = tempfile::tempdir().unwrap();
-    let explorer = explorer(&whole, folder.path(), &fake).await;
+    let explorer = Running::checking(&whole, folder.path(), &fake).await;
     explorer.reach(55).await;
     explorer
         .until("the other state is noticed", async |e| {
@@ -382,7 +373,7 @@ async fn an_account_is_shown_with_its_bond() {
     let whole = Arc::new(Mutex::new(chain(40)));
     let fake = Fake::new(&whole);
     let folder = tempfile::tempdir().unwrap();
-    let explorer = explorer(&whole, folder.path(), &fake).await;
+    let explorer = Running::checking(&whole, folder.path(), &fake).await;
     explorer.reach(40).await;
     // The newest header names the state before its own block.
     whole.lock().unwrap().extend(Vec::new(), 0, true);
@@ -402,7 +393,7 @@ async fn a_chain_without_a_registry_says_so() {
     let plain = Arc::new(Mutex::new(plain));
     let fake = Fake::new(&plain);
     let folder = tempfile::tempdir().unwrap();
-    let explorer = explorer(&plain, folder.path(), &fake).await;
+    let explorer = Running::checking(&plain, folder.path(), &fake).await;
     explorer.reach(1).await;
     assert_eq!(explorer.json("/v1/registry").await["code"], "no_registry");
     explorer.stop().await;

@@ -8,10 +8,7 @@ mod common;
 use common::{TestBlock, TestChain, explorer::Running, fake::Fake};
 use quorate_crypto::bls::SchemeKind;
 use quorate_types::{Failure, Outcome};
-use std::{
-    path::Path,
-    sync::{Arc, Mutex},
-};
+use std::sync::{Arc, Mutex};
 
 /// Every third block holds a transfer that its sender cannot pay.
 fn chain(blocks: u64) -> Arc<Mutex<TestChain>> {
@@ -29,14 +26,6 @@ fn grow(chain: &mut TestChain, blocks: u64) {
         let transfer = chain.transfer(sender, done / 30, 99, amount);
         chain.extend(vec![transfer], 0, true);
     }
-}
-
-async fn explorer(chain: &Arc<Mutex<TestChain>>, folder: &Path, fake: &Arc<Fake>) -> Running {
-    let (trust, genesis) = {
-        let chain = chain.lock().unwrap();
-        (chain.trust.clone(), chain.genesis.clone())
-    };
-    Running::start_checking(&trust, genesis, folder, &[fake.serve().await], 64).await
 }
 
 async fn checked(explorer: &Running, height: u64) {
@@ -65,7 +54,7 @@ async fn a_wrong_outcome_is_replaced_by_the_executed_one() {
     };
     let fake = Fake::liar(&chain, Box::new(lie));
     let folder = tempfile::tempdir().unwrap();
-    let explorer = explorer(&chain, folder.path(), &fake).await;
+    let explorer = Running::checking(&chain, folder.path(), &fake).await;
     explorer.reach(40).await;
     // The newest header contains the state root before its own block.
     checked(&explorer, 39).await;
@@ -114,7 +103,7 @@ async fn checking_goes_on_after_a_restart_and_with_an_index_that_was_not_checked
     for more in [5, 0, 7] {
         grow(&mut chain.lock().unwrap(), more);
         let height = chain.lock().unwrap().blocks.len() as u64;
-        let explorer = explorer(&chain, folder.path(), &fake).await;
+        let explorer = Running::checking(&chain, folder.path(), &fake).await;
         explorer.reach(height).await;
         checked(&explorer, height - 1).await;
         let status = explorer.client.status().await.unwrap();
@@ -133,7 +122,7 @@ async fn another_state_than_the_executed_one_ends_checking_and_is_told() {
     }
     let fake = Fake::new(&chain);
     let folder = tempfile::tempdir().unwrap();
-    let explorer = explorer(&chain, folder.path(), &fake).await;
+    let explorer = Running::checking(&chain, folder.path(), &fake).await;
     explorer.reach(15).await;
     explorer
         .until("the other state is noticed", async |e| {

@@ -14,11 +14,12 @@ mod keys;
 
 use self::{
     checker::Checker,
-    host::{Host, Sent, Shared},
+    host::{Host, Shared},
     keys::Keys,
 };
 use crate::{
     disk::Mishap,
+    host::Sent,
     network::{Latency, Links, Network},
     scenario::timing_for,
     stock,
@@ -442,7 +443,10 @@ impl World {
         self.checker.look_at_sets(&self.hosts[host], host)?;
         let honest = !self.misbehave.contains_key(&host);
         let fault = self.misbehave.get(&host).copied();
-        for Sent { lane, to, bytes } in self.hosts[host].sent() {
+        for Sent {
+            lane, to, bytes, ..
+        } in self.hosts[host].sent()
+        {
             if honest {
                 self.checker.sent(host, &bytes)?;
             }

@@ -160,6 +160,38 @@ pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(|broken| broken.into_inner())
 }
 
+/// The network of a host, and the cutting of its links.
+pub(crate) fn wire(
+    outbox: &Arc<Mutex<Outbox>>,
+    clock: &Arc<SimClock>,
+    disk: &SimDisk,
+) -> (Wire, Cutter) {
+    let (sending, sent_at, disk) = (outbox.clone(), clock.clone(), disk.clone());
+    let wire: Wire = Arc::new(move |lane, to, bytes| {
+        // Nothing leaves a machine without power.
+        if !disk.has_crashed() {
+            lock(&sending).sent.push(Sent {
+                at: sent_at.world(),
+                lane,
+                to: to.clone(),
+                bytes,
+            });
+        }
+    });
+    let (outbox, clock) = (outbox.clone(), clock.clone());
+    let cut: Cutter = Arc::new(move |identity, what| {
+        let mut outbox = lock(&outbox);
+        match what {
+            Cut::Off => {
+                let until = clock.world().after(CUT_LASTS);
+                outbox.cuts.insert(identity, until);
+            }
+            Cut::Allowed => drop(outbox.cuts.remove(&identity)),
+        }
+    });
+    (wire, cut)
+}
+
 /// What a check takes, when nothing is wrong with what it checks.
 fn cost_of(work: &Work, costs: &Costs) -> Duration {
     let times = |one: Duration, items: usize| one * u32::try_from(items).unwrap_or(u32::MAX);
@@ -306,7 +338,7 @@ impl Host {
         if !wanted && !store.is_syncing()? {
             return Ok(None);
         }
-        let (wire, cut) = self.wire();
+        let (wire, cut) = wire(&self.outbox, &self.clock, &self.disk);
         let authority = chain.authority.clone();
         let mut sync = StateSync::new(SyncParts {
             chain: chain.genesis.chain_id(),
@@ -340,34 +372,6 @@ impl Host {
         Ok(Some(sync))
     }
 
-    /// The network, and the cutting of links.
-    fn wire(&self) -> (Wire, Cutter) {
-        let (outbox, clock, disk) = (self.outbox.clone(), self.clock.clone(), self.disk.clone());
-        let wire: Wire = Arc::new(move |lane, to, bytes| {
-            // Nothing leaves a machine without power.
-            if !disk.has_crashed() {
-                lock(&outbox).sent.push(Sent {
-                    at: clock.world(),
-                    lane,
-                    to: to.clone(),
-                    bytes,
-                });
-            }
-        });
-        let (outbox, clock) = (self.outbox.clone(), self.clock.clone());
-        let cut: Cutter = Arc::new(move |identity, what| {
-            let mut outbox = lock(&outbox);
-            match what {
-                Cut::Off => {
-                    let until = clock.world().after(CUT_LASTS);
-                    outbox.cuts.insert(identity, until);
-                }
-                Cut::Allowed => drop(outbox.cuts.remove(&identity)),
-            }
-        });
-        (wire, cut)
-    }
-
     fn open(&mut self, scenario: &Scenario, chain: &Chain) -> anyhow::Result<Running> {
         let disk = Arc::new(self.disk.clone());
         let path = Path::new("/validator/db");
@@ -386,7 +390,7 @@ impl Host {
         let mut nonce = [0; 16];
         nonce[..8].copy_from_slice(&self.life.to_be_bytes());
         nonce[8..].copy_from_slice(&(scenario.seed ^ self.validator as u64).to_be_bytes());
-        let (wire, cut) = self.wire();
+        let (wire, cut) = wire(&self.outbox, &self.clock, &self.disk);
         let stored = store.tip().height;
         let mut machine = Machine::assemble(
             Settings {

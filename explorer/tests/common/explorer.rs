@@ -1,10 +1,12 @@
 //! Runs an explorer in the test's process.
 
+use super::{TestChain, fake::Fake};
 use quorate_explorer::{Config, Explorer, client::ExplorerClient};
 use quorate_http::client::Roots;
 use quorate_types::genesis::{Genesis, Trust};
 use std::{
     path::{Path, PathBuf},
+    sync::{Arc, Mutex},
     time::{Duration, Instant},
 };
 use tokio::{sync::oneshot, task::JoinHandle};
@@ -31,6 +33,15 @@ impl Running {
         max_streams: usize,
     ) -> Self {
         Self::start_checking(trust, None, folder, upstreams, max_streams).await
+    }
+
+    /// One that executes a test chain's blocks.
+    pub async fn checking(chain: &Arc<Mutex<TestChain>>, folder: &Path, fake: &Arc<Fake>) -> Self {
+        let (trust, genesis) = {
+            let chain = chain.lock().unwrap();
+            (chain.trust.clone(), chain.genesis.clone())
+        };
+        Self::start_checking(&trust, genesis, folder, &[fake.serve().await], 64).await
     }
 
     pub async fn start_checking(

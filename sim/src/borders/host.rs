@@ -4,7 +4,7 @@ use super::keys::Keys;
 use crate::{
     clock::{ClockFault, SimClock},
     disk::SimDisk,
-    host::lock,
+    host::{Outbox, Sent, lock, wire},
     stock,
 };
 use anyhow::Context as _;
@@ -17,9 +17,8 @@ use quorate_machine::{
     machine::{ConsensusConfig, Durables, Machine, Settings, Surroundings, journal_folder},
     mempool::{Mempool, MempoolLimits},
     metrics::NodeMetrics,
-    outlet::Wire,
     registry,
-    replica::{Cut, Cutter, Event},
+    replica::Event,
     roles::{self, Alone, Borders, Crossed, OLD_MS, Seat},
     serve::Upload,
     sync::Arrival,
@@ -34,8 +33,6 @@ use std::{
     sync::{Arc, Mutex},
     time::Duration,
 };
-
-const CUT_LASTS: Duration = Duration::from_secs(60);
 
 /// The most rounds of a step; what is left waits for the next.
 const ROUNDS: usize = 8;
@@ -53,19 +50,6 @@ pub(super) struct Shared {
     pub(super) chain: ChainId,
     pub(super) keys: Arc<Keys>,
     pub(super) timing: Timing,
-}
-
-/// A frame that leaves a node.
-pub(super) struct Sent {
-    pub(super) lane: Lane,
-    pub(super) to: To,
-    pub(super) bytes: Bytes,
-}
-
-#[derive(Default)]
-struct Outbox {
-    sent: Vec<Sent>,
-    cuts: BTreeMap<Identity, Moment>,
 }
 
 enum Parts {
@@ -219,7 +203,7 @@ impl Host {
             .map(|node| shared.keys.identity(node))
             .filter(|identity| *identity != own)
             .collect();
-        let (wire, cut) = self.wire();
+        let (wire, cut) = wire(&self.outbox, &self.clock, &self.disk);
         let around = Surroundings {
             clock: self.clock.clone(),
             wire,
@@ -339,32 +323,6 @@ impl Host {
             Some(Parts::Validator { machine, .. }) => machine.replica.stop(),
             _ => Ok(()),
         }
-    }
-
-    fn wire(&self) -> (Wire, Cutter) {
-        let (outbox, disk) = (self.outbox.clone(), self.disk.clone());
-        let wire: Wire = Arc::new(move |lane, to, bytes| {
-            // Nothing leaves a machine without power.
-            if !disk.has_crashed() {
-                lock(&outbox).sent.push(Sent {
-                    lane,
-                    to: to.clone(),
-                    bytes,
-                });
-            }
-        });
-        let (outbox, clock) = (self.outbox.clone(), self.clock.clone());
-        let cut: Cutter = Arc::new(move |identity, what| {
-            let mut outbox = lock(&outbox);
-            match what {
-                Cut::Off => {
-                    let until = clock.world().after(CUT_LASTS);
-                    outbox.cuts.insert(identity, until);
-                }
-                Cut::Allowed => drop(outbox.cuts.remove(&identity)),
-            }
-        });
-        (wire, cut)
     }
 
     /// What it has sent since the last call.
