@@ -57,6 +57,7 @@ sim: build ## run whole validators under injected faults in virtual time: seeds,
 	$(SIM) --twins 20000
 	$(SIM) --crash-sweep 4
 	$(SIM) --borders 1000
+	$(SIM) --resharings 300
 
 nightly: page lint ## run the long tests: kill storms, 10,000 damaged files, 10,000 seeds, every mistake, fuzzing
 	@deploy/install-tools --try prometheus
@@ -65,6 +66,7 @@ nightly: page lint ## run the long tests: kill storms, 10,000 damaged files, 10,
 	$(SIM) --twins 1000000
 	$(SIM) --crash-sweep 1
 	$(SIM) --borders 10000
+	$(SIM) --resharings 10000
 	$(MAKE) --no-print-directory mistakes
 	$(MAKE) --no-print-directory fuzz
 	if command -v npm >/dev/null && command -v chromium >/dev/null; then $(MAKE) --no-print-directory page-test; fi

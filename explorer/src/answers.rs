@@ -255,7 +255,12 @@ fn operation(operation: Operation) -> RegistryOperation {
                 ..named
             }
         }
-        Operation::AddStake | Operation::Withdraw => named,
+        Operation::AddStake
+        | Operation::Withdraw
+        | Operation::Announce { .. }
+        | Operation::Deal { .. }
+        | Operation::Object { .. }
+        | Operation::Prove { .. } => named,
     }
 }
 

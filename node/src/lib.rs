@@ -17,6 +17,7 @@ mod owner;
 mod pool;
 mod priority;
 pub mod reload;
+mod resharing;
 pub mod rpc;
 pub mod saving;
 mod snapshot_file;

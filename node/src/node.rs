@@ -40,6 +40,7 @@ use crate::{
     external::{External, ExternalParts},
     moved, pool, priority,
     reload::{self, LogLevel, Reloads},
+    resharing::{Resharing, ResharingParts},
     rpc::{
         self, RpcParts, RpcState,
         verifying::{self, Verifying},
@@ -116,7 +117,10 @@ pub fn run(
     let lock = own_and_lock(&config.node)?;
     let key_lock = lock_vote_key(&config.vote_file)?;
     check_port(&config.node)?;
-    let asked = Asked::new(stop_with_stdin, log_level, wrap_wire);
+    let asked = Asked {
+        resharing: Resharing::of(&config)?,
+        ..Asked::new(stop_with_stdin, log_level, wrap_wire)
+    };
     let outcome = run_until_stopped(Node::Validator(&config), asked);
     drop((lock, key_lock));
     outcome
@@ -192,7 +196,7 @@ async fn run_parts(context: Runtime, node: Node<'_>, mut asked: Asked) -> anyhow
     let mut syncs = false;
     let (mut follows, mut starts) = (false, true);
     loop {
-        let ended = match assign(node, &asked.kept, follows, starts) {
+        let ended = match assign(node, &asked.kept, &asked.resharing, follows, starts) {
             Ok(role) => run_once(&context, &role, &asked, syncs).await,
             Err(error) => Err(error),
         };
@@ -289,6 +293,8 @@ struct Asked {
     sockets: OnceLock<Sockets>,
     /// What is read of a registry outside the chain.
     external: External,
+    /// The validator's shares of a group key that is passed on.
+    resharing: Resharing,
     started: Instant,
 }
 
@@ -304,6 +310,7 @@ impl Asked {
             mesh: KeptLinks::default(),
             sockets: OnceLock::new(),
             external: External::default(),
+            resharing: Resharing::default(),
             started: Instant::now(),
         }
     }
@@ -534,7 +541,7 @@ fn rpc_state(
 
 /// Tasks that only observe: the end of one does not stop the node.
 struct Background {
-    _tasks: [Task<()>; 4],
+    _tasks: [Task<()>; 5],
     reloads: Reloads,
     /// Notified when an operator orders a stop.
     stop: Arc<Notify>,
@@ -572,12 +579,22 @@ impl Background {
             votes,
         };
         let external = handles.external.clone().run(config.clone(), parts);
+        let parts = ResharingParts {
+            store: handles.store.clone(),
+            accounts: handles.accounts.clone(),
+            mempool: handles.mempool.clone(),
+            live: handles.live.clone(),
+            clock: handles.clock.clone(),
+            metrics: handles.metrics.clone(),
+        };
+        let resharing = options.resharing.clone().run(config.clone(), parts);
         Ok(Self {
             _tasks: [
                 Task::spawn(reloading),
                 Task::spawn(space),
                 Task::spawn(sync_log),
                 Task::spawn(external),
+                Task::spawn(resharing),
             ],
             reloads,
             stop: Arc::default(),

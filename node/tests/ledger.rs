@@ -23,6 +23,7 @@ fn rules() -> Rules {
         Some(RegistryRules {
             slashing: None,
             external: None,
+            resharing: false,
             min_stake: 10,
             max_validators: 7,
             unbond_epochs: 1,
@@ -240,6 +241,7 @@ fn reports_make_bonds_and_no_money() {
     let committees = Committees::trusting(set).unwrap();
     let external = RegistryRules {
         external: Some(ExternalRules { report_epochs: 1 }),
+        resharing: false,
         ..*rules().registry().unwrap()
     };
     let rules = Rules::new("test", EpochLength::DEFAULT, Some(external)).knowing(&committees);

@@ -712,6 +712,7 @@ fn genesis(scenario: &BorderScenario, keys: &Keys) -> Genesis {
             unbond_epochs: 1,
             slashing: None,
             external: None,
+            resharing: false,
         }),
         validators: validators.collect(),
         accounts: accounts.collect(),

@@ -4,8 +4,9 @@ use clap::Parser;
 use quorate_crypto::bls::SchemeKind;
 use quorate_files::read_text;
 use quorate_sim::{
-    BorderReport, BorderScenario, Coverage, Mishap, Outcome, Scenario, Simulation, run_borders,
-    run_many, script, shrink, svg, swarm, swarm_with_sync, sweep, twins,
+    BorderReport, BorderScenario, Coverage, Mishap, Outcome, ResharingReport, ResharingScenario,
+    Scenario, Simulation, run_borders, run_many, run_resharing, script, shrink, svg, swarm,
+    swarm_with_sync, sweep, twins,
 };
 use std::{
     io::{IsTerminal, Write},
@@ -66,6 +67,10 @@ struct Arguments {
     /// --seeds only those
     #[arg(long, value_name = "COUNT", conflicts_with_all = ["replay", "script", "twins", "crash_sweep"])]
     borders: Option<u64>,
+    /// Pass the shares of a group key on for so many epochs, with faulty dealers and players, crashes and
+    /// transactions that come late; with --seeds only those
+    #[arg(long, value_name = "COUNT", conflicts_with_all = ["replay", "script", "twins", "crash_sweep", "borders"])]
+    resharings: Option<u64>,
     /// How many runs at once [default: the number of cores]
     #[arg(long, value_name = "COUNT")]
     threads: Option<usize>,
@@ -137,6 +142,10 @@ fn main() -> ExitCode {
         let seeds = arguments.seeds.unwrap_or(0..u64::MAX);
         return borders(count, seeds, threads);
     }
+    if let Some(count) = arguments.resharings {
+        let seeds = arguments.seeds.unwrap_or(0..u64::MAX);
+        return resharings(count, seeds, threads);
+    }
     if let Some(every) = arguments.crash_sweep {
         return crash_sweep(every.max(1), threads);
     }
@@ -161,43 +170,74 @@ fn main() -> ExitCode {
 /// Borders of one run.
 const BORDERS_PER_RUN: u64 = 100;
 
+/// Epochs of one run in which shares are passed on.
+const RESHARINGS_PER_RUN: u64 = 40;
+
 fn borders(count: u64, seeds: Range<u64>, threads: usize) -> ExitCode {
+    let run = |seed| {
+        let scenario = BorderScenario::of(seed, BORDERS_PER_RUN.min(count));
+        run_borders(&scenario, |_| {})
+    };
+    let add = |total: &mut BorderReport, report: &BorderReport| {
+        total.add(report);
+        total.borders
+    };
+    until_so_many(("borders", count), seeds, threads, run, add)
+}
+
+fn resharings(count: u64, seeds: Range<u64>, threads: usize) -> ExitCode {
+    let run = |seed| {
+        let epochs = RESHARINGS_PER_RUN;
+        run_resharing(ResharingScenario { seed, epochs }).map_err(|broken| broken.to_string())
+    };
+    let add = |total: &mut ResharingReport, report: &ResharingReport| {
+        total.add(report);
+        total.epochs
+    };
+    until_so_many(("epochs", count), seeds, threads, run, add)
+}
+
+/// Runs seeds until so many of something were seen; `add` returns how many there are.
+fn until_so_many<R: Default + Send + std::fmt::Display>(
+    (what, count): (&str, u64),
+    seeds: Range<u64>,
+    threads: usize,
+    run: impl Fn(u64) -> Result<R, String> + Sync + std::panic::RefUnwindSafe,
+    add: impl Fn(&mut R, &R) -> u64 + Sync,
+) -> ExitCode {
     let start = Instant::now();
     let next = AtomicU64::new(seeds.start);
-    let total = Mutex::new((BorderReport::default(), 0_u64, Vec::new()));
-    let run = || {
+    let total = Mutex::new((R::default(), 0_u64, 0_u64, Vec::new()));
+    let work = || {
         loop {
             let seed = next.fetch_add(1, Ordering::Relaxed);
             {
                 let total = total.lock().unwrap_or_else(PoisonError::into_inner);
-                if seed >= seeds.end || total.0.borders >= count || !total.2.is_empty() {
+                if seed >= seeds.end || total.1 >= count || !total.3.is_empty() {
                     return;
                 }
             }
-            let scenario = BorderScenario::of(seed, BORDERS_PER_RUN.min(count));
-            let result = std::panic::catch_unwind(|| run_borders(&scenario, |_| {}));
+            let result = std::panic::catch_unwind(|| run(seed));
             let result = result.unwrap_or_else(|_| Err(format!("seed {seed}: panic")));
             let mut total = total.lock().unwrap_or_else(PoisonError::into_inner);
-            total.1 += 1;
+            let (sum, seen, runs, violations) = &mut *total;
+            *runs += 1;
             match result {
-                Ok(report) => total.0.add(&report),
-                Err(violation) => total.2.push(violation),
+                Ok(report) => *seen = add(sum, &report),
+                Err(violation) => violations.push(violation),
             }
             eprintln!(
-                "{} of {count} borders, {} changes, {} crashes, {} violations",
-                total.0.borders,
-                total.0.changes,
-                total.0.crashes,
-                total.2.len()
+                "{seen} of {count} {what}, {runs} runs, {} violations",
+                violations.len()
             );
         }
     };
     std::thread::scope(|scope| {
         for _ in 0..threads {
-            scope.spawn(run);
+            scope.spawn(work);
         }
     });
-    let (report, runs, violations) = total.into_inner().unwrap_or_else(PoisonError::into_inner);
+    let (report, _, runs, violations) = total.into_inner().unwrap_or_else(PoisonError::into_inner);
     println!("{report}");
     println!("{runs} runs in {:.1} s", start.elapsed().as_secs_f64());
     for violation in &violations {

@@ -7,9 +7,10 @@ use crate::{
 };
 use commonware_codec::{Copying, DecodeExt};
 use quorate_types::{
-    Account, Block, Bond, CommitteeError, Committees, Epoch, Identity, REGISTRY, RegistryNote,
-    ValidatorSet,
+    Account, Block, Bond, CommitteeError, Committees, Epoch, Identity, Phase, REGISTRY,
+    RegistryNote, ValidatorSet,
     execution::{self, Execution, Rules},
+    registry::resharing,
     state_key,
 };
 use std::collections::{BTreeMap, BTreeSet};
@@ -84,6 +85,21 @@ pub fn execute<S: NodeStore>(
     if notes {
         touched.insert(REGISTRY);
     }
+    // What ends a phase of passing on shares is decided by accounts that the block may not touch.
+    let closes = rules.closes_phase(header);
+    let closes = closes.filter(|phase| notes && *phase != Phase::Deal);
+    let mut bonds = Some(bonds);
+    let mut known_bonds = BTreeMap::new();
+    let mut closing = BTreeSet::new();
+    if let Some(phase) = closes {
+        known_bonds = bonds
+            .take()
+            .map_or_else(|| Ok(BTreeMap::new()), |bonds| bonds())?;
+        let note = tree.get(&state_key(&REGISTRY).0)?;
+        let note = decode(note.as_deref())?.note.unwrap_or_default();
+        closing = resharing::needed_to_close(&acting()?, &note, phase, &known_bonds);
+        touched.extend(&closing);
+    }
     let keys: BTreeSet<_> = touched.iter().map(|id| state_key(id).0).collect();
     let loaded = tree.load(&keys)?;
     let mut before = BTreeMap::new();
@@ -95,20 +111,62 @@ pub fn execute<S: NodeStore>(
         }
         before.insert(identity, decode(value.as_deref())?);
     }
-    let registry = before.remove(&REGISTRY);
+    let registry = before.get(&REGISTRY).cloned().unwrap_or_default();
+    let unclosed: Vec<_> = closing
+        .iter()
+        .filter_map(|identity| Some((*identity, before.get(identity)?.clone())))
+        .collect();
     let mut execution = execution::execute(block, &leader, before, rules);
     let mut decision = None;
     if notes {
-        let registry = registry.unwrap_or_default();
-        let mut note = registry.note.as_deref().cloned().unwrap_or_default();
+        let noted = execution.accounts.get(&REGISTRY).unwrap_or(&registry);
+        let mut note = noted.note.as_deref().cloned().unwrap_or_default();
         let place = committees.leader(header.epoch, header.view);
         note.hear(header.epoch, place);
-        if rules.fixes_set(header) {
-            let set = following(&acting()?, &note, bonds()?, &execution.accounts, rules)?;
+        if let (Some(phase), Some(registry_rules)) = (closes, rules.registry()) {
+            update_bonds(&mut known_bonds, &execution.accounts);
+            let mut accounts: BTreeMap<_, _> = unclosed.iter().cloned().collect();
+            for (identity, account) in &mut accounts {
+                if let Some(changed) = execution.accounts.get(identity) {
+                    account.clone_from(changed);
+                }
+            }
+            let set = resharing::close(
+                phase,
+                &header.chain,
+                &acting()?,
+                &mut note,
+                &known_bonds,
+                registry_rules,
+                &mut accounts,
+            );
+            for (identity, old) in unclosed {
+                if let Some(account) = accounts.remove(&identity)
+                    && account != *execution.accounts.get(&identity).unwrap_or(&old)
+                {
+                    execution.before.entry(identity).or_insert(old);
+                    execution.accounts.insert(identity, account);
+                }
+            }
+            if let Some(set) = set {
+                note.next = Some(set.digest());
+                decision = Some(Decision { set, kept: false });
+            }
+        } else if let (true, Some(bonds)) = (rules.fixes_set(header), bonds) {
+            let bonds = bonds()?;
+            let set = following(&acting()?, &note, bonds, &execution.accounts, rules)?;
             note.next = Some(set.digest());
             decision = Some(Decision { set, kept: false });
         }
-        let noted = Account::of_registry(note);
+        // Whoever pays it loses the money.
+        let noted = Account {
+            note: Some(Box::new(note)),
+            ..execution
+                .accounts
+                .get(&REGISTRY)
+                .unwrap_or(&registry)
+                .clone()
+        };
         if noted != registry {
             execution.before.insert(REGISTRY, registry);
             execution.accounts.insert(REGISTRY, noted);

@@ -255,15 +255,19 @@ impl Committees {
         }
     }
 
-    /// Whether a vote key has had a seat in this epoch or before, and so may have voted. On a chain whose
-    /// validators never change, every key has.
-    pub fn had_seat(&self, key: &VoteKey, epoch: Epoch) -> bool {
+    /// Whether a validator's vote key has had a seat in this epoch or before, and so may have voted; where validators
+    /// share a key, and have another share in each epoch, whether the validator has. On a chain whose validators
+    /// never change, every key has.
+    pub fn had_seat(&self, own: &Identity, key: &VoteKey, epoch: Epoch) -> bool {
         let Some(sets) = &self.sets else {
             return true;
         };
         let sets = read(sets);
         let mut until = sets.by_epoch.range(..=epoch).map(|(_, (set, _))| set);
-        until.any(|set| set.members().iter().any(|member| member.vote_key == *key))
+        until.any(|set| match set.group_key() {
+            Some(_) => set.place(own).is_some(),
+            None => set.members().iter().any(|member| member.vote_key == *key),
+        })
     }
 
     /// The first epoch in which a validator has a seat; 0 on a chain whose validators never change.
@@ -352,9 +356,9 @@ mod tests {
         );
         assert!(committees.votes_alike(Epoch(0)) && !committees.votes_alike(Epoch(5)));
         assert!(committees.is_fixed(Epoch(5)) && !committees.is_fixed(Epoch(6)));
-        assert!(committees.had_seat(&VoteKey([1; 96]), Epoch(0)));
-        assert!(!committees.had_seat(&VoteKey([9; 96]), Epoch(4)));
-        assert!(committees.had_seat(&VoteKey([9; 96]), Epoch(5)));
+        assert!(committees.had_seat(&Identity([77; 32]), &VoteKey([1; 96]), Epoch(0)));
+        assert!(!committees.had_seat(&Identity([77; 32]), &VoteKey([9; 96]), Epoch(4)));
+        assert!(committees.had_seat(&Identity([77; 32]), &VoteKey([9; 96]), Epoch(5)));
     }
 
     #[test]

@@ -1,7 +1,7 @@
 //! The keys of each epoch's validators.
 
 use crate::{Certificate, ChainId, Committees, Epoch, ValidatorIndex, ValidatorSet, Vote};
-use quorate_crypto::bls::{HashedMessage, Scheme};
+use quorate_crypto::bls::{HashedMessage, Scheme, SchemeKind};
 use std::{
     collections::BTreeMap,
     sync::{Arc, Mutex, PoisonError},
@@ -63,10 +63,19 @@ impl EpochKeys {
         Some(scheme)
     }
 
+    /// The scheme that certificates of an epoch are verified with. Where validators share a key, it is that key
+    /// whoever they are.
+    fn certifying(&self, epoch: Epoch) -> Option<Scheme> {
+        match self.fixed.kind() {
+            SchemeKind::BlsThreshold => Some(self.fixed.clone()),
+            SchemeKind::BlsAggregate => self.scheme(epoch),
+        }
+    }
+
     /// Whether a quorum of its epoch's validators stands behind a certificate.
     pub fn verify(&self, certificate: &Certificate) -> bool {
         let message = HashedMessage::new(&certificate.subject.signed_bytes(&self.chain));
-        self.scheme(certificate.subject.epoch)
+        self.certifying(certificate.subject.epoch)
             .is_some_and(|scheme| scheme.verify(&message, &certificate.proof))
     }
 
@@ -75,7 +84,11 @@ impl EpochKeys {
     pub fn verify_many(&self, certificates: &[&Certificate], seed: [u8; 32]) -> bool {
         let mut by_set: BTreeMap<Option<Epoch>, Vec<&Certificate>> = BTreeMap::new();
         for certificate in certificates {
-            let acting = self.committees.acting(certificate.subject.epoch);
+            // Of one key all at once.
+            let acting = match self.fixed.kind() {
+                SchemeKind::BlsThreshold => None,
+                SchemeKind::BlsAggregate => self.committees.acting(certificate.subject.epoch),
+            };
             let first = acting.map(|(first, _)| first);
             by_set.entry(first).or_default().push(certificate);
         }
@@ -83,7 +96,7 @@ impl EpochKeys {
             let Some(first) = certificates.first() else {
                 return true;
             };
-            let Some(scheme) = self.scheme(first.subject.epoch) else {
+            let Some(scheme) = self.certifying(first.subject.epoch) else {
                 return false;
             };
             let hashed = |certificate: &&Certificate| {

@@ -19,10 +19,10 @@
 //! accounts shows outcomes as a validator's statement, balances with a proof.
 
 use crate::{
-    Account, Block, Committees, EpochLength, Failure, Header, Identity, Operation, Outcome,
+    Account, Block, Committees, EpochLength, Failure, Header, Identity, Operation, Outcome, Phase,
     REGISTRY, RegistryRules, SLASHED, Transfer,
     genesis::Genesis,
-    registry::{RegistryContext, report_slot},
+    registry::{RegistryContext, report_slot, resharing},
 };
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -79,6 +79,13 @@ impl Rules {
         self.epoch_length
     }
 
+    /// The phase of passing on shares that a block ends, on a chain whose validators share a key.
+    pub fn closes_phase(&self, header: &Header) -> Option<Phase> {
+        let (phase, is_last) = self.epoch_length.phase(header.height);
+        let shares = self.registry.is_some_and(|rules| rules.resharing);
+        (shares && is_last).then_some(phase)
+    }
+
     /// Whether the state after a block says who has led it: up to the middle of each epoch.
     pub fn notes(&self, header: &Header) -> bool {
         let middle = self.epoch_length.fixing_height(header.epoch);
@@ -107,6 +114,7 @@ impl Rules {
             chain_name: &self.chain_name,
             chain: header.chain,
             epoch: header.epoch,
+            phase: self.epoch_length.phase(header.height).0,
             committees: self.committees.as_ref(),
         }
     }
@@ -127,6 +135,7 @@ pub struct Execution {
 pub fn touched(block: &Block, leader: &Identity, rules: &Rules) -> BTreeSet<Identity> {
     let transfers = block.transactions().iter().map(|t| t.transfer());
     let mut identities = BTreeSet::new();
+    let mut notes = false;
     for transfer in transfers {
         identities.extend([transfer.sender, transfer.to]);
         match operation(transfer) {
@@ -137,10 +146,20 @@ pub fn touched(block: &Block, leader: &Identity, rules: &Rules) -> BTreeSet<Iden
                 identities.insert(validator);
                 identities.extend((0..places).map(report_slot));
             }
+            Some(operation) if !operation.is_own() => {
+                if let Some(acting) = rules.context(block.header()).dealers() {
+                    notes = true;
+                    let slots = resharing::touched(&operation, &transfer.sender, &acting);
+                    identities.extend(slots);
+                }
+            }
             _ => {}
         }
     }
     identities.remove(&REGISTRY);
+    if notes {
+        identities.insert(REGISTRY);
+    }
     if !identities.is_empty() {
         identities.insert(*leader);
     }
@@ -228,6 +247,26 @@ fn apply(
                 }
                 Err(failure) => Outcome::Failed(failure),
             };
+        }
+        if !operation.is_own() {
+            if transfer.amount > 0 {
+                return Outcome::Failed(Failure::BadOperation);
+            }
+            let sender = &transfer.sender;
+            let applied = match &operation {
+                Operation::Announce { key } => context.announce(sender, key, accounts),
+                Operation::Deal { part, bytes } => context.deal(sender, *part, bytes, accounts),
+                Operation::Object {
+                    player,
+                    dealer,
+                    complaint,
+                } => context.object(sender, (*player, *dealer), complaint, accounts),
+                Operation::Prove { player, signature } => {
+                    context.prove(sender, *player, signature, accounts)
+                }
+                _ => Err(Failure::BadOperation),
+            };
+            return applied.map_or_else(Outcome::Failed, |()| Outcome::Applied);
         }
         let applied = operation.apply(context, &transfer.sender, transfer.amount, sender);
         return applied.map_or_else(Outcome::Failed, |()| Outcome::Applied);

@@ -12,7 +12,10 @@ use crate::{
         MAX_BLOCK_BYTES, MAX_BLOCK_TRANSACTIONS, MAX_BONDS, MAX_CHAIN_NAME_BYTES, MAX_VALIDATORS,
         MIN_REGISTERED_EPOCH_BLOCKS, MIN_REGISTERED_VALIDATORS,
     },
-    registry::{MAX_REPORT_EPOCHS, is_reserved},
+    registry::{
+        MAX_REPORT_EPOCHS, is_reserved,
+        resharing::{MAX_SHARING_VALIDATORS, MIN_SHARING_EPOCH_BLOCKS},
+    },
 };
 use commonware_codec::FixedSize;
 use quorate_crypto::{
@@ -59,7 +62,7 @@ pub struct Genesis {
     /// The compressed group key in G2, 96 bytes in hexadecimal; with `bls-threshold` only.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub group_key: Option<String>,
-    /// The rules of the staking registry; without them the chain has none. With `bls-aggregate` only.
+    /// The rules of the staking registry; without them the chain has none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub registry: Option<RegistryRules>,
     /// The validators in the committee's order.
@@ -258,6 +261,11 @@ fn value_error(key: &'static str, expected: impl Into<String>) -> GenesisError {
     }
 }
 
+fn shared_key(text: Option<&str>) -> Result<Option<VoteKey>, GenesisError> {
+    text.map(|text| parse_hex("group_key", text).map(VoteKey))
+        .transpose()
+}
+
 fn parse_hex<const N: usize>(key: &'static str, text: &str) -> Result<[u8; N], GenesisError> {
     let mut bytes = [0; N];
     hex::decode_to_slice(text, &mut bytes)
@@ -408,20 +416,32 @@ impl Genesis {
                 false => Ok(()),
             };
         };
-        if self.scheme != SchemeKind::BlsAggregate.to_string() {
+        let shares_key = self.scheme == SchemeKind::BlsThreshold.to_string();
+        if rules.resharing != shares_key {
             return Err(value_error(
-                "registry",
-                "left out unless `scheme` is bls-aggregate",
+                "registry.resharing",
+                "true with bls-threshold, and left out with bls-aggregate",
             ));
         }
+        if rules.resharing && rules.external.is_some() {
+            return Err(value_error(
+                "registry.external",
+                "left out with bls-threshold, whose validators get their vote keys from each other",
+            ));
+        }
+        let (limit, shortest) = match rules.resharing {
+            true => (MAX_SHARING_VALIDATORS, MIN_SHARING_EPOCH_BLOCKS),
+            false => (MAX_VALIDATORS, MIN_REGISTERED_EPOCH_BLOCKS),
+        };
         let most = rules.max_validators as usize;
-        let fits = (MIN_REGISTERED_VALIDATORS..=MAX_VALIDATORS).contains(&most);
+        let fits = (MIN_REGISTERED_VALIDATORS..=limit).contains(&most);
         if !fits || most < self.validators.len() {
             return Err(value_error(
                 "registry.max_validators",
                 format!(
-                    "{MIN_REGISTERED_VALIDATORS} to {MAX_VALIDATORS}, and at least as many as there are \
-                     validators"
+                    "{MIN_REGISTERED_VALIDATORS} to {limit} with {}, and at least as many as there are \
+                     validators",
+                    self.scheme
                 ),
             ));
         }
@@ -431,10 +451,10 @@ impl Genesis {
                 format!("at least {MIN_REGISTERED_VALIDATORS} with `registry`"),
             ));
         }
-        if self.epoch_blocks.blocks() < MIN_REGISTERED_EPOCH_BLOCKS {
+        if self.epoch_blocks.blocks() < shortest {
             return Err(value_error(
                 "epoch_blocks",
-                format!("at least {MIN_REGISTERED_EPOCH_BLOCKS} with `registry`"),
+                format!("at least {shortest} with `registry` and {}", self.scheme),
             ));
         }
         if rules.unbond_epochs == 0 {
@@ -479,6 +499,15 @@ impl Genesis {
         Ok(())
     }
 
+    /// The key that the validators share, if they do.
+    ///
+    /// # Errors
+    ///
+    /// If it is not hexadecimal of its length.
+    pub fn shared_key(&self) -> Result<Option<VoteKey>, GenesisError> {
+        shared_key(self.group_key.as_deref())
+    }
+
     /// The sum of all balances, and of what is bonded unless the registry is outside the chain. It never changes.
     pub fn supply(&self) -> u64 {
         let is_external = self.registry.is_some_and(|rules| rules.external.is_some());
@@ -504,7 +533,10 @@ impl Genesis {
                 leaving: 0,
                 leaves_at: Epoch(0),
                 since: Epoch(0),
-                vote_key: validator.vote_key()?,
+                vote_key: match self.registry.is_some_and(|rules| rules.resharing) {
+                    true => VoteKey::NONE,
+                    false => validator.vote_key()?,
+                },
                 address: BondAddress::default(),
                 name: BondName::default(),
             };
@@ -589,7 +621,8 @@ impl Trust {
     fn set(&self) -> Result<ValidatorSet, GenesisError> {
         let members = self.validators.iter().map(GenesisValidator::member);
         let members = members.collect::<Result<_, GenesisError>>()?;
-        Ok(ValidatorSet::of_members(self.epoch, members))
+        let group_key = shared_key(self.group_key.as_deref())?;
+        Ok(ValidatorSet::of_members(self.epoch, members).sharing(group_key))
     }
 
     /// The trust file of the same chain with later validators.

@@ -1,6 +1,10 @@
 //! Accounts and receipts: the state that blocks change, and the outcomes of transactions.
 
-use crate::{Bond, RegistryNote, codec::fixed_codec, registry::Report};
+use crate::{
+    Bond, RegistryNote,
+    codec::fixed_codec,
+    registry::{Report, Slot},
+};
 use bytes::BufMut;
 use commonware_codec::{Buf, EncodeSize, Error, FixedSize, Read, Write, extensions::ReadExt};
 use quorate_crypto::{Digest, Identity, sha256};
@@ -18,11 +22,15 @@ const NOTE_VERSION: u8 = 3;
 /// Version byte of an encoded [`Account`] with a validator's report.
 const REPORT_VERSION: u8 = 4;
 
+/// Version byte of an encoded [`Account`] with a part of the passing on of shares.
+const SLOT_VERSION: u8 = 5;
+
 /// An account's state. One that was never paid is the default: both zero, no bond.
 ///
 /// Encoded in 17 bytes: version 1, nonce 8, balance 8. With a bond the version is 2 and the bond
 /// follows: at most 251 bytes in all. The registry's own account has version 3 and a note; those that hold the
-/// reports of validators have version 4 and the report.
+/// reports of validators have version 4 and the report, and those of [`crate::registry::resharing`] version 5
+/// and the [`Slot`].
 #[derive(Clone, Debug, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub struct Account {
     /// How many transactions of the account were executed; the next one carries this number.
@@ -39,6 +47,9 @@ pub struct Account {
     /// What a validator says about an external registry; in a [`crate::registry::report_slot`] only.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub report: Option<Report>,
+    /// A part of the passing on of shares; in accounts of [`crate::registry::resharing`] only.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub slot: Option<Box<Slot>>,
 }
 
 /// The key of an account in the authenticated state: SHA-256 of its identity.
@@ -70,10 +81,11 @@ impl Account {
 
 impl EncodeSize for Account {
     fn encode_size(&self) -> usize {
-        let rest = match (&self.note, &self.bond, &self.report) {
+        let rest = match (&self.note, &self.bond, &self.report, &self.slot) {
             (Some(note), ..) => note.encode_size(),
-            (None, Some(bond), _) => bond.encode_size(),
-            (None, None, report) => report.map_or(0, |_| Report::SIZE),
+            (None, Some(bond), ..) => bond.encode_size(),
+            (None, None, Some(_), _) => Report::SIZE,
+            (None, None, None, slot) => slot.as_ref().map_or(0, |slot| slot.encode_size()),
         };
         Self::PLAIN_SIZE + rest
     }
@@ -81,20 +93,22 @@ impl EncodeSize for Account {
 
 impl Write for Account {
     fn write(&self, buffer: &mut impl BufMut) {
-        let version = match (&self.note, &self.bond, &self.report) {
+        let version = match (&self.note, &self.bond, &self.report, &self.slot) {
             (Some(_), ..) => NOTE_VERSION,
-            (None, Some(_), _) => BONDED_VERSION,
-            (None, None, Some(_)) => REPORT_VERSION,
-            (None, None, None) => PLAIN_VERSION,
+            (None, Some(_), ..) => BONDED_VERSION,
+            (None, None, Some(_), _) => REPORT_VERSION,
+            (None, None, None, Some(_)) => SLOT_VERSION,
+            (None, None, None, None) => PLAIN_VERSION,
         };
         version.write(buffer);
         self.nonce.write(buffer);
         self.balance.write(buffer);
-        match (&self.note, &self.bond, &self.report) {
+        match (&self.note, &self.bond, &self.report, &self.slot) {
             (Some(note), ..) => note.write(buffer),
-            (None, Some(bond), _) => bond.write(buffer),
-            (None, None, Some(report)) => report.write(buffer),
-            (None, None, None) => {}
+            (None, Some(bond), ..) => bond.write(buffer),
+            (None, None, Some(report), _) => report.write(buffer),
+            (None, None, None, Some(slot)) => slot.write(buffer),
+            (None, None, None, None) => {}
         }
     }
 }
@@ -110,6 +124,7 @@ impl Read for Account {
             BONDED_VERSION => account.bond = Some(Box::new(Bond::read(buffer)?)),
             NOTE_VERSION => account.note = Some(Box::new(RegistryNote::read(buffer)?)),
             REPORT_VERSION => account.report = Some(Report::read(buffer)?),
+            SLOT_VERSION => account.slot = Some(Box::new(Slot::read(buffer)?)),
             _ => return Err(Error::Invalid("account", "unknown version")),
         }
         Ok(account)
@@ -146,13 +161,21 @@ pub enum Failure {
     AlreadyPunished,
     /// The operation is of the other kind of registry: this chain's is outside of it, or is not.
     WrongRegistry,
-    /// A report of somebody who is no validator of the epoch.
+    /// A report, or a dealing, of somebody who is no validator of the epoch.
     NotActing,
+    /// Not at this time of the epoch, or not again, or nothing is dealt in this epoch.
+    WrongPhase,
+    /// The dealing is not one of the sender's share for this epoch's players.
+    BadDealing,
+    /// The complaint does not show that the dealer has given the sender something wrong.
+    BadComplaint,
+    /// The signature is not one of the sender's new share.
+    BadShare,
 }
 
 impl Failure {
     /// Every failure with its code on the wire and its name.
-    const TABLE: [(Self, u8, &'static str); 14] = [
+    const TABLE: [(Self, u8, &'static str); 18] = [
         (Self::WrongNonce, 1, "wrong_nonce"),
         (Self::CannotPayFee, 2, "cannot_pay_fee"),
         (Self::InsufficientBalance, 3, "insufficient_balance"),
@@ -167,6 +190,10 @@ impl Failure {
         (Self::AlreadyPunished, 12, "already_punished"),
         (Self::WrongRegistry, 13, "wrong_registry"),
         (Self::NotActing, 14, "not_acting"),
+        (Self::WrongPhase, 15, "wrong_phase"),
+        (Self::BadDealing, 16, "bad_dealing"),
+        (Self::BadComplaint, 17, "bad_complaint"),
+        (Self::BadShare, 18, "bad_share"),
     ];
 
     fn row(self) -> &'static (Self, u8, &'static str) {
@@ -196,8 +223,8 @@ pub struct Receipt {
 
 impl Outcome {
     /// Every outcome.
-    pub const ALL: [Self; 15] = {
-        let mut all = [Self::Applied; 15];
+    pub const ALL: [Self; 19] = {
+        let mut all = [Self::Applied; 19];
         let mut place = 0;
         while place < Failure::TABLE.len() {
             all[place + 1] = Self::Failed(Failure::TABLE[place].0);

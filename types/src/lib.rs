@@ -49,8 +49,9 @@ pub use merkle::{merkle_path, merkle_root, merkle_verify};
 pub use message::{Frame, Message, Proposal, RELAY_NAMESPACE, Relayed, Status};
 pub use record::{Record, Silence};
 pub use registry::{
-    Bond, BondAddress, BondName, ExternalEntry, ExternalRules, Member, Operation, Possession,
-    REGISTRY, RegistryNote, RegistryRules, SLASHED, Slashing, ValidatorSet, VoteKey,
+    Bond, BondAddress, BondName, ExternalEntry, ExternalRules, Member, OpeningKey, Operation,
+    Phase, Possession, REGISTRY, RegistryNote, RegistryRules, RoundNote, SLASHED, Slashing,
+    ValidatorSet, VoteKey,
 };
 pub use snapshot::{
     ChunkAnswer, ChunkRequest, SnapshotFlaw, SnapshotProof, SnapshotRegistry, SnapshotSubject,

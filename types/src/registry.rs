@@ -32,6 +32,7 @@
 
 mod external;
 mod next;
+pub mod resharing;
 mod set;
 
 pub use external::{
@@ -39,6 +40,7 @@ pub use external::{
     report_slot,
 };
 pub use next::{NextSet, next_set, ranked};
+pub use resharing::{OpeningKey, Phase, RoundNote, Slot};
 pub use set::{Member, RegistryNote, ValidatorSet};
 
 use crate::{
@@ -52,7 +54,7 @@ use commonware_codec::{
 };
 use quorate_crypto::{
     Identity,
-    bls::{AggregateMember, HashedMessage, Scheme},
+    bls::{AggregateMember, Complaint, HashedMessage, PartialSignature, Scheme},
 };
 use serde::{Deserialize, Serialize};
 use std::{fmt, str::FromStr};
@@ -83,6 +85,17 @@ pub struct RegistryRules {
     /// That the registry is outside the chain; without it, bonds are made by operations of their owners.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub external: Option<ExternalRules>,
+    /// That the validators share one vote key, whose shares are passed on at each border: with `bls-threshold`.
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub resharing: bool,
+}
+
+#[expect(
+    clippy::trivially_copy_pass_by_ref,
+    reason = "serde passes a reference"
+)]
+fn is_false(value: &bool) -> bool {
+    !value
 }
 
 /// How equivocation is punished.
@@ -176,6 +189,22 @@ pub enum Operation {
         validator: Identity,
         entry: Option<Box<ExternalEntry>>,
     },
+    /// Says that a validator, or who is to be one, is there and wants a share of the next epoch. Tag 8, see
+    /// [`resharing`] for this one and those that follow.
+    Announce { key: OpeningKey },
+    /// A part of a dealer's dealing. Tag 9.
+    Deal { part: u8, bytes: Vec<u8> },
+    /// Shows that a dealer has given a player something else than its dealing demands. Both by place. Tag 10.
+    Object {
+        player: u16,
+        dealer: u16,
+        complaint: Box<Complaint>,
+    },
+    /// Proves that a player, by place, has its new share. Tag 11.
+    Prove {
+        player: u16,
+        signature: PartialSignature,
+    },
 }
 
 /// What operations are checked with.
@@ -188,6 +217,8 @@ pub struct RegistryContext<'a> {
     pub chain: ChainId,
     /// The epoch of the block.
     pub epoch: Epoch,
+    /// The part of the epoch that the block is in.
+    pub phase: Phase,
     /// The validators of all epochs up to this one; `None` where nobody can be accused.
     pub committees: Option<&'a Committees>,
 }
@@ -213,6 +244,10 @@ impl Operation {
             Self::Describe { .. } => "describe",
             Self::Accuse { .. } => "accuse",
             Self::Report { .. } => "report",
+            Self::Announce { .. } => "announce",
+            Self::Deal { .. } => "deal",
+            Self::Object { .. } => "object",
+            Self::Prove { .. } => "prove",
         }
     }
 
@@ -220,8 +255,21 @@ impl Operation {
         matches!(self, Self::Bond { .. } | Self::AddStake)
     }
 
-    /// Applies the operation to its sender's account, which has paid the fee. Accusations and reports are about
-    /// others' accounts, and are not applied here: see [`RegistryContext::punish`], [`RegistryContext::report`].
+    /// Whether it changes nothing but its sender's account.
+    pub fn is_own(&self) -> bool {
+        matches!(
+            self,
+            Self::Bond { .. }
+                | Self::AddStake
+                | Self::Unbond { .. }
+                | Self::Withdraw
+                | Self::RotateKey { .. }
+                | Self::Describe { .. }
+        )
+    }
+
+    /// Applies the operation to its sender's account, which has paid the fee. Those that change others' accounts
+    /// are not applied here: see [`RegistryContext::punish`], [`RegistryContext::report`] and [`resharing`].
     ///
     /// # Errors
     ///
@@ -234,7 +282,7 @@ impl Operation {
         account: &mut Account,
     ) -> Result<(), Failure> {
         let rules = context.rules.ok_or(Failure::NoRegistry)?;
-        if matches!(self, Self::Accuse { .. } | Self::Report { .. }) {
+        if !self.is_own() {
             return Err(Failure::BadOperation);
         }
         if rules.external.is_some() {
@@ -317,9 +365,7 @@ impl Operation {
                 bond.address = address.clone();
                 bond.name = name.clone();
             }
-            (_, None) | (Self::Accuse { .. } | Self::Report { .. }, _) => {
-                return Err(Failure::NotBonded);
-            }
+            _ => return Err(Failure::NotBonded),
         }
         account.balance = balance.saturating_add(returned);
         account.bond = after.map(Box::new);
@@ -390,6 +436,11 @@ impl RegistryContext<'_> {
         key: &VoteKey,
         possession: &Possession,
     ) -> Result<(), Failure> {
+        // Where validators share a key, they get their shares from each other.
+        if self.rules.is_some_and(|rules| rules.resharing) {
+            let is_none = *key == VoteKey::NONE && *possession == Possession::NONE;
+            return is_none.then_some(()).ok_or(Failure::BadPossession);
+        }
         let member = AggregateMember {
             identity: sender.0,
             key: key.0,
@@ -552,6 +603,17 @@ macro_rules! point {
 }
 point!(VoteKey, 96);
 point!(Possession, 48);
+point!(OpeningKey, 48);
+
+impl VoteKey {
+    /// What a bond has where validators share a key.
+    pub const NONE: Self = Self([0; 96]);
+}
+
+impl Possession {
+    /// What proves [`VoteKey::NONE`].
+    pub const NONE: Self = Self([0; 48]);
+}
 
 struct BondNumbers {
     identity: Identity,
@@ -625,6 +687,10 @@ impl EncodeSize for Operation {
             Self::Report { entry, .. } => {
                 Identity::SIZE + 1 + entry.as_ref().map_or(0, |entry| entry.encode_size())
             }
+            Self::Announce { .. } => OpeningKey::SIZE,
+            Self::Deal { bytes, .. } => 1 + u16::SIZE + bytes.len(),
+            Self::Object { .. } => 2 * u16::SIZE + Complaint::SIZE,
+            Self::Prove { .. } => u16::SIZE + PartialSignature::SIZE,
         }
     }
 }
@@ -677,6 +743,31 @@ impl Write for Operation {
                 validator.write(buffer);
                 write_option(entry.as_deref(), buffer);
             }
+            Self::Announce { key } => {
+                8_u8.write(buffer);
+                key.write(buffer);
+            }
+            Self::Deal { part, bytes } => {
+                9_u8.write(buffer);
+                part.write(buffer);
+                buffer.put_u16(u16::try_from(bytes.len()).expect("a memo has 4,096 bytes"));
+                buffer.put_slice(bytes);
+            }
+            Self::Object {
+                player,
+                dealer,
+                complaint,
+            } => {
+                10_u8.write(buffer);
+                player.write(buffer);
+                dealer.write(buffer);
+                complaint.write(buffer);
+            }
+            Self::Prove { player, signature } => {
+                11_u8.write(buffer);
+                player.write(buffer);
+                signature.write(buffer);
+            }
         }
     }
 }
@@ -714,6 +805,33 @@ impl Read for Operation {
                 validator: Identity::read(buffer)?,
                 entry: read_option(buffer)?.map(Box::new),
             },
+            8 => Self::Announce {
+                key: OpeningKey::read(buffer)?,
+            },
+            9 => Self::Deal {
+                part: u8::read(buffer)?,
+                bytes: {
+                    let length = usize::from(u16::read(buffer)?);
+                    if length > resharing::DEALING_PART_BYTES {
+                        return Err(Error::InvalidLength(length));
+                    }
+                    if buffer.remaining() < length {
+                        return Err(Error::EndOfBuffer);
+                    }
+                    let mut bytes = vec![0; length];
+                    buffer.copy_to_slice(&mut bytes);
+                    bytes
+                },
+            },
+            10 => Self::Object {
+                player: u16::read(buffer)?,
+                dealer: u16::read(buffer)?,
+                complaint: Box::new(Complaint::read(buffer)?),
+            },
+            11 => Self::Prove {
+                player: u16::read(buffer)?,
+                signature: PartialSignature::read(buffer)?,
+            },
             other => return Err(Error::InvalidEnum(other)),
         })
     }
@@ -736,6 +854,7 @@ mod tests {
             jail_epochs: 3,
         }),
         external: None,
+        resharing: false,
     };
     const OWNER: Identity = Identity([7; 32]);
     const CHAIN: &str = "test";
@@ -746,6 +865,7 @@ mod tests {
             chain_name: CHAIN,
             chain: ChainId(Digest([5; 32])),
             epoch: Epoch(epoch),
+            phase: Phase::Over,
             committees: None,
         }
     }

@@ -34,6 +34,7 @@ fn genesis() -> Genesis {
             unbond_epochs: 1,
             slashing: None,
             external: Some(ExternalRules { report_epochs: 4 }),
+            resharing: false,
         }),
         validators: validators.to_vec(),
         accounts: vec![GenesisAccount {

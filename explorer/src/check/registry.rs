@@ -281,6 +281,7 @@ mod tests {
         unbond_epochs: 2,
         slashing: None,
         external: None,
+        resharing: false,
     };
 
     fn set(epoch: u64, keys: &[u8], address: &str) -> ValidatorSet {

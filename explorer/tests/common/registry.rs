@@ -61,6 +61,7 @@ impl TestChain {
                 jail_epochs: 3,
             }),
             external: None,
+            resharing: false,
         });
         for validator in &mut genesis.validators {
             validator.stake = FIRST_STAKE;

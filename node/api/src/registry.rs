@@ -60,6 +60,25 @@ pub struct DifferenceJson {
     pub reporters: usize,
 }
 
+/// How far passing on the shares of the common vote key is, on a chain whose validators share one.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ResharingJson {
+    /// `announce`, `deal`, `object`, `prove` or `over`.
+    pub phase: String,
+    /// Who has announced itself for a share of the next epoch.
+    pub announced: Vec<Identity>,
+    /// Who is to get a share; empty until they are chosen, or if none can be.
+    pub players: Vec<Identity>,
+    /// The acting validators that have dealt.
+    pub dealt: Vec<Identity>,
+    /// Those of them that have given somebody something wrong.
+    pub convicted: Vec<Identity>,
+    /// The players that have proven their new shares.
+    pub proven: Vec<Identity>,
+    /// For how many epochs in a row the validators have kept their shares.
+    pub kept_epochs: u64,
+}
+
 /// `GET /v1/registry`: what this node's newest executed state says.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct RegistryJson {
@@ -81,4 +100,7 @@ pub struct RegistryJson {
     /// The registry outside the chain, on a chain that has one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub external: Option<ExternalJson>,
+    /// How far passing on shares is; absent where validators have vote keys of their own.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub resharing: Option<ResharingJson>,
 }

@@ -32,6 +32,7 @@ pub mod outlet;
 pub mod registry;
 pub mod replica;
 pub mod reports;
+pub mod resharing;
 pub mod roles;
 pub mod serve;
 pub mod snapshots;

@@ -49,6 +49,9 @@ const LINE_INTERVAL: [Duration; 2] = [Duration::from_secs(1), Duration::from_sec
 /// The usual epoch of a chain with a registry, in blocks: two seconds.
 const REGISTRY_EPOCH_BLOCKS: u64 = 40;
 
+/// The same where shares are passed on in each epoch.
+const SHARING_EPOCH_BLOCKS: u64 = 96;
+
 /// The usual minimum time between its blocks.
 const REGISTRY_BLOCK_INTERVAL_MS: u64 = 50;
 
@@ -328,11 +331,17 @@ impl Localnet {
     fn choose_registry(&self, settings: &mut Settings, is_new: bool) -> anyhow::Result<()> {
         let wanted = self.registry || self.changes();
         if wanted && is_new {
-            SchemeKind::BlsAggregate
-                .name()
-                .clone_into(&mut settings.scheme);
+            if self.scheme.is_none() {
+                SchemeKind::BlsAggregate
+                    .name()
+                    .clone_into(&mut settings.scheme);
+            }
             settings.registry = true;
-            settings.epoch_blocks = EpochLength::new(REGISTRY_EPOCH_BLOCKS).expect("not zero");
+            let blocks = match settings.scheme == SchemeKind::BlsThreshold.name() {
+                true => SHARING_EPOCH_BLOCKS,
+                false => REGISTRY_EPOCH_BLOCKS,
+            };
+            settings.epoch_blocks = EpochLength::new(blocks).expect("not zero");
             settings.block_interval_ms = REGISTRY_BLOCK_INTERVAL_MS;
             settings.idle_interval_ms = 0;
             settings.accounts = REGISTRY_ACCOUNTS;

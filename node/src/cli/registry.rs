@@ -11,7 +11,7 @@ use crate::{config::load_genesis, keys};
 use anyhow::{Context as _, bail, ensure};
 use clap::{Args, Subcommand};
 use commonware_codec::Encode as _;
-use quorate_api::{ExternalJson, RegistryJson, RpcClient};
+use quorate_api::{ExternalJson, RegistryJson, ResharingJson, RpcClient};
 use quorate_http::client::shown;
 use quorate_machine::{
     clock::now_ms,
@@ -20,8 +20,8 @@ use quorate_machine::{
 use quorate_p2p::PeerAddress;
 use quorate_types::{
     Account, Bond, BondAddress, BondName, Epoch, ExternalEntry, Identity, Member, Memo, Operation,
-    Possession, REGISTRY, Slashing, ValidatorSet, VoteKey,
-    registry::{NextSet, RegistryContext},
+    Phase, Possession, REGISTRY, Slashing, ValidatorSet, VoteKey,
+    registry::{NextSet, RegistryContext, resharing},
 };
 use std::{collections::BTreeMap, path::PathBuf};
 
@@ -144,9 +144,9 @@ struct Described {
 pub(super) struct BondCommand {
     #[command(flatten)]
     how: How,
-    /// The vote key's file
+    /// The vote key's file; not needed where validators share a key (bls-threshold)
     #[arg(long, value_name = "FILE")]
-    vote_key: PathBuf,
+    vote_key: Option<PathBuf>,
     /// The stake, in the chain's smallest unit
     #[arg(long, value_name = "N", value_parser = amount, allow_negative_numbers = true)]
     stake: u64,
@@ -232,7 +232,7 @@ impl Registry {
                     address: described.address.clone(),
                     name: described.name.clone(),
                 };
-                how.run(stake, Some(&vote_key), make)
+                how.run(stake, vote_key.as_ref(), make)
             }
             Self::AddStake(command) => {
                 let stake = command.stake;
@@ -352,14 +352,27 @@ impl How {
         block_on(async move {
             let status = client.status().await?;
             let registry = client.registry().await?;
+            let shares = registry.rules.resharing;
             let (key, possession) = match &vote_secret {
-                Some(secret) => (
+                Some(secret) if !shares => (
                     VoteKey(secret.public_key()),
                     Possession(secret.prove_possession(&status.name, &identity.0)),
                 ),
-                None => (VoteKey([0; 96]), Possession([0; 48])),
+                _ => (VoteKey::NONE, Possession::NONE),
             };
             let operation = make(&key, &possession);
+            match &operation {
+                Operation::Bond { .. } if vote_secret.is_none() && !shares => {
+                    bail!(
+                        "--vote-key is missing: on this chain each validator has a vote key of its own"
+                    )
+                }
+                Operation::RotateKey { .. } if shares => bail!(
+                    "this chain's validators share one vote key, and get new shares of it at each border: there is \
+                     nothing to rotate"
+                ),
+                _ => {}
+            }
             if let (true, Operation::Accuse { validator, .. }) = (self.dry_run, &operation) {
                 return print_lines(&[format!("it would accuse {validator}. Nothing is sent")]);
             }
@@ -403,6 +416,7 @@ async fn foresee(
         chain_name,
         chain,
         epoch: registry.epoch,
+        phase: Phase::Over,
         committees: None,
     };
     if let Err(failure) = operation.apply(&context, &identity, amount, &mut account) {
@@ -461,7 +475,32 @@ fn next_set(
     };
     let acting = ValidatorSet::of_members(epoch, members.clone());
     // Who is silent is not in the answer.
-    let everybody = members.iter().map(|member| member.identity).collect();
+    let everybody = members.iter().map(|member| member.identity);
+    if registry.rules.resharing {
+        let everybody = everybody.chain(bonds.keys().copied()).collect();
+        let next = resharing::players(&acting, bonds, &registry.rules, &everybody);
+        let next = next.context("nothing can be passed on to these validators")?;
+        let members = next.members.iter().map(|identity| {
+            let bond = bonds.get(identity);
+            let own = members.iter().find(|one| one.identity == *identity);
+            Member {
+                identity: *identity,
+                // Its share is not dealt yet.
+                vote_key: VoteKey::NONE,
+                address: bond
+                    .map(|bond| bond.address.clone())
+                    .or(own.map(|own| own.address.clone()))
+                    .unwrap_or_default(),
+                name: bond
+                    .map(|bond| bond.name.clone())
+                    .or(own.map(|own| own.name.clone()))
+                    .unwrap_or_default(),
+            }
+        });
+        let set = ValidatorSet::of_members(epoch.next(), members.collect());
+        return Ok((set, next, epoch.next()));
+    }
+    let everybody = everybody.collect();
     let (set, next) = acting.following(bonds, &registry.rules, &everybody)?;
     Ok((set, next, epoch.next()))
 }
@@ -536,8 +575,64 @@ impl List {
             )
         }));
         lines.extend(registry.external.iter().flat_map(external_lines));
+        lines.extend(
+            registry
+                .resharing
+                .iter()
+                .flat_map(|state| resharing_lines(state, &registry)),
+        );
         print_lines(&lines)
     }
+}
+
+/// How far passing on the shares of the common vote key is.
+fn resharing_lines(state: &ResharingJson, registry: &RegistryJson) -> Vec<String> {
+    let mut lines = vec![match state.kept_epochs {
+        0 => format!(
+            "shares of the common vote key: phase {}",
+            shown(&state.phase)
+        ),
+        kept => format!(
+            "shares of the common vote key: phase {}; the validators have kept theirs for {kept} epochs",
+            shown(&state.phase)
+        ),
+    }];
+    let acting: Vec<Identity> = registry.acting.iter().map(|one| one.identity).collect();
+    let mut line = |what: &str, of: &[Identity], all: &[Identity]| {
+        let missing: Vec<String> = (all.iter())
+            .filter(|one| !of.contains(one))
+            .map(Identity::short)
+            .collect();
+        let rest = match missing.is_empty() {
+            true => String::new(),
+            false => format!("; not: {}", missing.join(", ")),
+        };
+        lines.push(format!("  {what}: {} of {}{rest}", of.len(), all.len()));
+    };
+    let announced: Vec<Identity> = (state.announced.iter().copied())
+        .filter(|one| acting.contains(one))
+        .collect();
+    line(
+        "validators that have announced themselves",
+        &announced,
+        &acting,
+    );
+    let newcomers = state.announced.len() - announced.len();
+    if !state.players.is_empty() {
+        line("validators that have dealt", &state.dealt, &acting);
+        line(
+            "players that have proven their new shares",
+            &state.proven,
+            &state.players,
+        );
+    }
+    lines.push(format!(
+        "  newcomers that have announced themselves: {newcomers}"
+    ));
+    for convicted in &state.convicted {
+        lines.push(format!("  has dealt something wrong: {convicted}"));
+    }
+    lines
 }
 
 /// What the node says of the registry outside the chain.

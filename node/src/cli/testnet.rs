@@ -101,7 +101,8 @@ pub(super) struct Testnet {
 #[derive(Args)]
 pub(super) struct RegistryFlags {
     /// Give the chain a staking registry, so that its validators can change (see docs/REGISTRY.md):
-    /// what each of them has at stake from the start. Needs --scheme bls-aggregate
+    /// what each of them has at stake from the start. With bls-threshold each has some money, too, to pay for
+    /// passing on the shares of the common key
     #[arg(long, value_name = "N")]
     stake: Option<u64>,
     /// The least stake of a validator; by default, --stake
@@ -135,10 +136,11 @@ impl RegistryFlags {
         let Some(stake) = self.stake else {
             return Ok(None);
         };
+        let resharing = scheme == SchemeKind::BlsThreshold;
         ensure!(
-            scheme == SchemeKind::BlsAggregate,
-            "a chain with --stake needs --scheme bls-aggregate: with bls-threshold, the validators share one \
-             key, which cannot be given to others yet"
+            !(resharing && self.external_registry),
+            "--external-registry needs --scheme bls-aggregate: with bls-threshold, validators get their vote keys \
+             from each other"
         );
         let rules = RegistryRules {
             min_stake: self.min_stake.unwrap_or(stake),
@@ -151,6 +153,7 @@ impl RegistryFlags {
             external: self.external_registry.then_some(ExternalRules {
                 report_epochs: self.report_epochs,
             }),
+            resharing,
         };
         Ok(Some((rules, stake)))
     }
@@ -308,7 +311,8 @@ impl Testnet {
             identity: secret.identity(),
             balance: self.balance,
         });
-        let reporting = secrets.iter().filter(|_| self.registry.external_registry);
+        let shares = self.registry.stake.is_some() && self.scheme == SchemeKind::BlsThreshold;
+        let reporting = (secrets.iter()).filter(|_| self.registry.external_registry || shares);
         let reporting = reporting.map(|secret| GenesisAccount {
             identity: secret.identity(),
             balance: REPORTING_BALANCE,

@@ -43,6 +43,9 @@ const LOAD_BALANCE: u64 = 1_000_000_000;
 /// The same on a chain with a registry, whose stakes are parts of the supply.
 const LOAD_BALANCE_WITH_REGISTRY: u64 = 1_000_000;
 
+/// What each validator pays for passing on shares with.
+const SHARING_BALANCE: u64 = 1_000_000;
+
 /// The most load accounts of a chain with a registry, so that [`STAKE`] is a sufficient part of the supply.
 const MAX_ACCOUNTS_WITH_REGISTRY: u32 = 8_000;
 
@@ -244,8 +247,6 @@ impl Settings {
     fn check_registry(&self) -> Result<(), SetupError> {
         let problem = if !self.registry {
             None
-        } else if self.scheme != SchemeKind::BlsAggregate.name() {
-            Some("--registry needs --scheme bls-aggregate".to_owned())
         } else if self.validators < 4 {
             Some("--registry needs at least four validators: give --validators 4".to_owned())
         } else if self.accounts > MAX_ACCOUNTS_WITH_REGISTRY {
@@ -272,6 +273,7 @@ impl Settings {
                 jail_epochs: 10,
             }),
             external: None,
+            resharing: self.scheme == SchemeKind::BlsThreshold.name(),
         };
         self.registry.then_some((rules, STAKE))
     }
@@ -406,6 +408,8 @@ fn make(directory: &Path, settings: &Settings) -> Result<(), SetupError> {
         identity: secret.identity(),
         balance,
     };
+    let shares = settings.registry && scheme == SchemeKind::BlsThreshold;
+    let paying = identities.iter().filter(|_| shares);
     let chain = NewChain {
         registry: settings.registry_rules(),
         name: settings.name.clone(),
@@ -420,6 +424,7 @@ fn make(directory: &Path, settings: &Settings) -> Result<(), SetupError> {
             .iter()
             .map(|secret| account(secret, load_balance))
             .chain([account(&payer, LOAD_BALANCE)])
+            .chain(paying.map(|secret| account(secret, SHARING_BALANCE)))
             .collect(),
     };
     let dealt = chain.deal()?;

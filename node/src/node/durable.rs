@@ -75,7 +75,10 @@ fn open_journal(config: &ValidatorConfig, store: &Store) -> anyhow::Result<OpenJ
     let tip = store.tip().height;
     let key = VoteKey(config.vote_secret.public_key());
     let epoch = config.node.genesis.epoch_blocks.epoch_of(tip);
-    let may_have_voted = tip > Height(0) && config.node.committees.had_seat(&key, epoch);
+    let may_have_voted = tip > Height(0) && {
+        let own = config.node.identity.identity();
+        config.node.committees.had_seat(&own, &key, epoch)
+    };
     let was_used = mark.was_used() || may_have_voted;
     let lost = mark.says_lost() || (absent && was_used);
     if lost && config.node.committees.known().size() == 1 {

@@ -8,6 +8,7 @@ use super::{Node, STOP_LIMIT, durable::KeptStore};
 use crate::{
     config::{NodeConfig, ValidatorConfig},
     owner::{self, Owner},
+    resharing::Resharing,
 };
 use anyhow::Context as _;
 use quorate_machine::{
@@ -63,6 +64,7 @@ impl Role {
 pub(super) fn assign(
     node: Node<'_>,
     kept: &KeptStore,
+    resharing: &Resharing,
     follows: bool,
     starts: bool,
 ) -> anyhow::Result<Role> {
@@ -95,7 +97,9 @@ pub(super) fn assign(
         return Ok(Role::Follower(Box::new(composed), false));
     };
     let links = Addresses::of(config, &set, roster);
-    let seat = seat(&set, &own, &VoteKey(config.vote_secret.public_key()));
+    let secret = resharing.secret_in(&set, &own);
+    let secret = secret.unwrap_or_else(|| config.vote_secret.clone());
+    let seat = seat(&set, &own, &VoteKey(secret.public_key()));
     if let (Some(place), false) = (seat, follows) {
         composed.p2p.peers = links.to(set.members().iter().map(|member| member.identity));
         composed.p2p.followers = links.others(&composed.p2p.peers, &committees, epoch);
@@ -103,6 +107,7 @@ pub(super) fn assign(
         let composed = ValidatorConfig {
             node: composed,
             place: Some(place),
+            vote_secret: secret,
             ..config.clone()
         };
         return Ok(Role::Validator(Box::new(composed), place));
@@ -126,8 +131,8 @@ fn seat(set: &ValidatorSet, own: &Identity, key: &VoteKey) -> Option<ValidatorIn
         Seat::OtherKey => {
             warn!(
                 epoch = %set.epoch,
-                "the registry has another vote key for this validator than its `vote_key` file: it does \
-                 not vote in this epoch"
+                "the registry has another vote key for this validator than its `vote_key` file, or its share \
+                 of the group key was lost: it does not vote in this epoch"
             );
             None
         }

@@ -1,9 +1,16 @@
 //! `GET /v1/registry` and `GET /v1/handovers`
 
 use super::{RpcParts, error::RpcError};
-use quorate_api::{HandoverJson, HandoversJson, RegistryJson, to_hex};
-use quorate_types::{Epoch, Height, genesis::Genesis};
-use std::cmp::Reverse;
+use quorate_api::{HandoverJson, HandoversJson, RegistryJson, ResharingJson, to_hex};
+use quorate_types::{
+    Epoch, Height, Identity, REGISTRY,
+    genesis::Genesis,
+    registry::{
+        Slot,
+        resharing::{Places, announcement_slot, player_slot},
+    },
+};
+use std::{cmp::Reverse, collections::BTreeSet};
 
 /// Bytes of handovers from which on an answer takes no more of them.
 const ANSWER_BYTES: usize = 64 << 10;
@@ -46,8 +53,74 @@ fn read(parts: &RpcParts, genesis: &Genesis, height: Height) -> Answer {
         coming: members(epoch.next()),
         bonds,
         external: rules.external.map(|_| parts.external.shown()),
+        resharing: match rules.resharing {
+            true => Some(resharing(parts, genesis, height)?),
+            false => None,
+        },
     })
 }
+
+/// How far passing on shares is in the state after a block.
+fn resharing(
+    parts: &RpcParts,
+    genesis: &Genesis,
+    height: Height,
+) -> Result<ResharingJson, RpcError> {
+    let length = genesis.epoch_blocks;
+    let epoch = length.epoch_of(height.next());
+    let store = &parts.store;
+    let account = |identity: &Identity| {
+        let account = store.account(identity);
+        account.map_err(|error| RpcError::internal(&error))
+    };
+    let committees = parts.live.committees();
+    let acting = committees.set(epoch);
+    let acting = acting.as_ref().map_or(&[][..], |set| set.members());
+    let bonds = store.bonds();
+    let bonds = bonds.map_err(|error| RpcError::internal(&error))?;
+    let candidates = acting.iter().map(|member| &member.identity);
+    let candidates: BTreeSet<&Identity> = candidates.chain(bonds.keys()).collect();
+    let mut announced = Vec::new();
+    for identity in candidates {
+        let slot = account(&announcement_slot(identity))?.and_then(|account| account.slot);
+        let is_of = |slot: &Slot| matches!(slot, Slot::Announced { epoch: of, .. } if *of == epoch);
+        if slot.as_deref().is_some_and(is_of) {
+            announced.push(*identity);
+        }
+    }
+    let note = account(&REGISTRY)?.and_then(|account| account.note);
+    let note = note.filter(|note| note.epoch == epoch);
+    let (mut players, mut places) = (Vec::new(), RoundPlaces::default());
+    if let Some(round) = note.and_then(|note| note.round) {
+        for place in 0..round.players {
+            let slot = account(&player_slot(place))?.and_then(|account| account.slot);
+            if let Some(Slot::Player { identity, .. }) = slot.as_deref() {
+                players.push(*identity);
+            }
+        }
+        places = (round.dealt, round.convicted, round.proven);
+    }
+    let member = |place: u16| Some(acting.get(usize::from(place))?.identity);
+    let last_fixed = [epoch.next(), epoch];
+    let serving = last_fixed
+        .into_iter()
+        .find_map(|of| Some((of, committees.acting(of)?.0)));
+    let kept = serving.map_or(0, |(of, first)| of.0.saturating_sub(first.0));
+    Ok(ResharingJson {
+        phase: length.phase(height.next()).0.name().to_owned(),
+        announced,
+        dealt: places.0.iter().filter_map(member).collect(),
+        convicted: places.1.iter().filter_map(member).collect(),
+        proven: (places.2.iter())
+            .filter_map(|place| players.get(usize::from(place)).copied())
+            .collect(),
+        players,
+        kept_epochs: kept,
+    })
+}
+
+/// Dealers that have dealt and that were convicted, and players that have proven their shares.
+type RoundPlaces = (Places, Places, Places);
 
 /// The changes of the validators after an epoch.
 pub(super) fn handovers(

@@ -33,7 +33,7 @@ use serde::{Deserialize, Serialize};
 use std::{collections::BTreeMap, sync::Arc};
 
 /// How the accounts that hold reports, and the registry's own, begin. They are texts, so nobody has their keys.
-const RESERVED: &[u8] = b"quorate/registry/";
+pub(super) const RESERVED: &[u8] = b"quorate/registry/";
 
 /// The longest lag of reports that a genesis file may state, in epochs.
 pub const MAX_REPORT_EPOCHS: u64 = 1_000;
@@ -265,7 +265,7 @@ impl Read for ExternalEntry {
 mod tests {
     use super::*;
     use crate::{
-        ChainId, Committees, RegistryRules,
+        ChainId, Committees, Phase, RegistryRules,
         registry::{Member, Operation},
     };
     use quorate_crypto::bls::VoteSecret;
@@ -278,6 +278,7 @@ mod tests {
         unbond_epochs: 2,
         slashing: None,
         external: Some(ExternalRules { report_epochs: 2 }),
+        resharing: false,
     };
 
     type Accounts = BTreeMap<Identity, Account>;
@@ -302,6 +303,7 @@ mod tests {
             chain_name: CHAIN,
             chain: ChainId(Digest([5; 32])),
             epoch: Epoch(epoch),
+            phase: Phase::Over,
             committees: Some(committees),
         }
     }

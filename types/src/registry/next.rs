@@ -122,6 +122,7 @@ mod tests {
         unbond_epochs: 2,
         slashing: None,
         external: None,
+        resharing: false,
     };
 
     fn id(number: u8) -> Identity {

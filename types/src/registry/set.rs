@@ -1,9 +1,11 @@
 //! The validators of an epoch on a chain with a registry: who they are, with which keys, and where.
 
-use super::{Bond, BondAddress, BondName, NextSet, RegistryRules, VoteKey, next_set, ranked};
+use super::{
+    Bond, BondAddress, BondName, NextSet, RegistryRules, RoundNote, VoteKey, next_set, ranked,
+};
 use crate::{
     Committee, CommitteeError, Epoch, ValidatorIndex,
-    codec::{list_size, read_list, read_option, read_version, write_list, write_option},
+    codec::{list_size, read_list, read_option, write_list, write_option},
     genesis::{Genesis, GenesisError, GenesisValidator},
     limits::MAX_VALIDATORS,
 };
@@ -13,13 +15,16 @@ use commonware_codec::{
 };
 use quorate_crypto::{
     Digest, Identity,
-    bls::{KeyError, Scheme},
+    bls::{KeyError, Scheme, ThresholdKeys},
     sha256,
 };
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Version byte of an encoded [`ValidatorSet`].
+/// Version byte of an encoded [`ValidatorSet`] whose validators have keys of their own.
 const SET_VERSION: u8 = 1;
+
+/// Version byte of an encoded [`ValidatorSet`] whose validators share a key.
+const SHARING_VERSION: u8 = 2;
 
 /// A validator of an epoch.
 #[derive(Clone, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
@@ -33,16 +38,22 @@ pub struct Member {
 }
 
 /// The validators of an epoch, in the committee's order.
+///
+/// Encoded as version 1, the epoch and the list of members; or, if they share a key, as version 2, the
+/// epoch, the key and the members.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ValidatorSet {
     pub epoch: Epoch,
+    /// The key that they share, of which each member's vote key is a share's. It is the same in all epochs.
+    group_key: Option<VoteKey>,
     members: Vec<Member>,
 }
 
 /// What the state says about an epoch's validators: kept in the account [`super::REGISTRY`], so that it is
 /// proven as any balance is.
 ///
-/// Encoded as the epoch, a `u16` count of bytes and as many bytes of `heard`, and 0, or 1 and the digest.
+/// Encoded as the epoch, a `u16` count of bytes and as many bytes of `heard`, 0, or 1 and the digest, and, if there is
+/// one, the round.
 #[derive(Clone, Debug, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub struct RegistryNote {
     pub epoch: Epoch,
@@ -52,6 +63,9 @@ pub struct RegistryNote {
     heard: Vec<u8>,
     /// The digest of the next epoch's [`ValidatorSet`], once the middle of this one has fixed it.
     pub next: Option<Digest>,
+    /// How far passing on the shares of the group key is, on a chain whose validators share one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub round: Option<RoundNote>,
 }
 
 impl RegistryNote {
@@ -89,7 +103,8 @@ impl RegistryNote {
 
 impl EncodeSize for RegistryNote {
     fn encode_size(&self) -> usize {
-        Epoch::SIZE + 2 + self.heard.len() + 1 + self.next.map_or(0, |_| Digest::SIZE)
+        let round = self.round.as_ref().map_or(0, EncodeSize::encode_size);
+        Epoch::SIZE + 2 + self.heard.len() + 1 + self.next.map_or(0, |_| Digest::SIZE) + round
     }
 }
 
@@ -99,6 +114,9 @@ impl Write for RegistryNote {
         buffer.put_u16(u16::try_from(self.heard.len()).expect("at most 128 bytes"));
         buffer.put_slice(&self.heard);
         write_option(self.next.as_ref(), buffer);
+        if let Some(round) = &self.round {
+            round.write(buffer);
+        }
     }
 }
 
@@ -120,6 +138,10 @@ impl Read for RegistryNote {
             epoch,
             heard,
             next: read_option(buffer)?,
+            round: match buffer.has_remaining() {
+                true => Some(RoundNote::read(buffer)?),
+                false => None,
+            },
         })
     }
 }
@@ -134,13 +156,50 @@ impl ValidatorSet {
         let members = genesis.validators.iter().map(GenesisValidator::member);
         Ok(Self {
             epoch: Epoch(0),
+            group_key: genesis.shared_key()?,
             members: members.collect::<Result<_, GenesisError>>()?,
         })
     }
 
     /// A set of these validators. Whether they make a committee is not checked.
     pub fn of_members(epoch: Epoch, members: Vec<Member>) -> Self {
-        Self { epoch, members }
+        Self {
+            epoch,
+            group_key: None,
+            members,
+        }
+    }
+
+    /// The same validators, who share this key.
+    pub fn sharing(self, group_key: Option<VoteKey>) -> Self {
+        Self { group_key, ..self }
+    }
+
+    /// Those who get the shares of this set's key for the next epoch.
+    pub fn passed_on(&self, members: Vec<Member>) -> Self {
+        Self {
+            epoch: self.epoch.next(),
+            group_key: self.group_key,
+            members,
+        }
+    }
+
+    /// The key that the validators share, if they do.
+    pub fn group_key(&self) -> Option<VoteKey> {
+        self.group_key
+    }
+
+    /// The place of a validator.
+    pub fn place(&self, identity: &Identity) -> Option<u16> {
+        let mut members = self.members.iter();
+        let place = members.position(|member| member.identity == *identity)?;
+        u16::try_from(place).ok()
+    }
+
+    /// How many of them make a certificate: n − f.
+    pub fn quorum(&self) -> usize {
+        let size = self.members.len();
+        size - size.saturating_sub(1) / 3
     }
 
     pub fn members(&self) -> &[Member] {
@@ -165,14 +224,22 @@ impl ValidatorSet {
         Committee::new(self.epoch, identities.collect())
     }
 
-    /// The scheme of their votes. Possession of the keys was proven when they were bonded.
+    /// The scheme of their votes. Possession of the keys was proven when they were bonded, or the shares of the
+    /// group key when they were dealt.
     ///
     /// # Errors
     ///
     /// If a key is none, or there twice: the set is not one that was proven.
     pub fn scheme(&self) -> Result<Scheme, KeyError> {
         let keys: Vec<[u8; 96]> = self.members.iter().map(|one| one.vote_key.0).collect();
-        Scheme::aggregate_of_proven(&keys)
+        let Some(group_key) = self.group_key else {
+            return Scheme::aggregate_of_proven(&keys);
+        };
+        Scheme::threshold(&ThresholdKeys {
+            quorum: u32::try_from(self.quorum()).unwrap_or(u32::MAX),
+            group_key: group_key.0,
+            share_keys: keys,
+        })
     }
 
     /// Whether the same validators with the same keys are in the same places, so that nothing changes
@@ -248,11 +315,7 @@ impl ValidatorSet {
             }
             Some(member)
         });
-        let set = Self {
-            epoch: self.epoch.next(),
-            members: members.collect(),
-        };
-        Ok((set, next))
+        Ok((self.passed_on(members.collect()), next))
     }
 }
 
@@ -286,14 +349,24 @@ impl Read for Member {
 
 impl EncodeSize for ValidatorSet {
     fn encode_size(&self) -> usize {
-        1 + Epoch::SIZE + list_size(&self.members)
+        let group_key = self.group_key.map_or(0, |_| VoteKey::SIZE);
+        1 + Epoch::SIZE + group_key + list_size(&self.members)
     }
 }
 
 impl Write for ValidatorSet {
     fn write(&self, buffer: &mut impl BufMut) {
-        SET_VERSION.write(buffer);
-        self.epoch.write(buffer);
+        match &self.group_key {
+            None => {
+                SET_VERSION.write(buffer);
+                self.epoch.write(buffer);
+            }
+            Some(group_key) => {
+                SHARING_VERSION.write(buffer);
+                self.epoch.write(buffer);
+                group_key.write(buffer);
+            }
+        }
         write_list(&self.members, buffer);
     }
 }
@@ -302,9 +375,16 @@ impl Read for ValidatorSet {
     type Cfg = ();
 
     fn read_cfg(buffer: &mut impl Buf, _: &()) -> Result<Self, Error> {
-        read_version(buffer, SET_VERSION, "validator set")?;
+        let version = u8::read(buffer)?;
+        if ![SET_VERSION, SHARING_VERSION].contains(&version) {
+            return Err(Error::Invalid("validator set", "unknown version"));
+        }
         let set = Self {
             epoch: Epoch::read(buffer)?,
+            group_key: match version == SHARING_VERSION {
+                true => Some(VoteKey::read(buffer)?),
+                false => None,
+            },
             members: read_list(buffer, MAX_VALIDATORS)?,
         };
         match set.committee() {
@@ -314,14 +394,19 @@ impl Read for ValidatorSet {
     }
 }
 
-mod hexadecimal {
+pub(super) mod hexadecimal {
     use serde::{Deserialize as _, Deserializer, Serializer, de::Error as _};
 
-    pub(super) fn serialize<S: Serializer>(bytes: &[u8], serializer: S) -> Result<S::Ok, S::Error> {
+    pub(in super::super) fn serialize<S: Serializer>(
+        bytes: &[u8],
+        serializer: S,
+    ) -> Result<S::Ok, S::Error> {
         serializer.serialize_str(&hex::encode(bytes))
     }
 
-    pub(super) fn deserialize<'de, D: Deserializer<'de>>(reader: D) -> Result<Vec<u8>, D::Error> {
+    pub(in super::super) fn deserialize<'de, D: Deserializer<'de>>(
+        reader: D,
+    ) -> Result<Vec<u8>, D::Error> {
         hex::decode(String::deserialize(reader)?).map_err(D::Error::custom)
     }
 }
@@ -337,6 +422,7 @@ mod tests {
         unbond_epochs: 2,
         slashing: None,
         external: None,
+        resharing: false,
     };
 
     fn id(number: u8) -> Identity {

@@ -350,7 +350,7 @@ export interface Operation {
   votes?: Vote[];
 }
 
-const OPERATIONS = ["bond", "add_stake", "unbond", "withdraw", "rotate_key", "describe", "accuse", "report"];
+const OPERATIONS = ["bond", "add_stake", "unbond", "withdraw", "rotate_key", "describe", "accuse", "report", "announce", "deal", "object", "prove"];
 
 /** The operation in a memo. A proof of possession is not looked at. */
 export function decodeOperation(memo: Uint8Array): Operation {
@@ -360,6 +360,8 @@ export function decodeOperation(memo: Uint8Array): Operation {
   const kind = OPERATIONS[tag];
   if (kind === undefined) throw new DecodeError(`operation: unknown tag ${tag}`);
   const operation: Operation = { kind };
+  // What passes shares on is not looked at.
+  if (tag > 7) return operation;
   if (tag > 5) operation.validator = hex(reader.take(32));
   const entry = tag === 7 ? reader.u8() : 0;
   if (entry > 1) throw new DecodeError("operation: neither with an entry nor without");
@@ -390,8 +392,11 @@ export function operationOf({ to, memo }: { to: string; memo: Uint8Array }): Ope
 
 export function decodeValidatorSet(bytes: Uint8Array): ValidatorSet {
   const reader = new Reader(bytes, "validator set");
-  reader.version(1);
+  // With a key that they share, or without.
+  const shares = bytes[0] === 2;
+  reader.version(shares ? 2 : 1);
   const epoch = reader.u64();
+  if (shares) reader.take(96);
   const count = reader.u32();
   if (count < 1 || count > MAX_VALIDATORS) throw new DecodeError(`validator set: ${count} members`);
   const members: Member[] = [];

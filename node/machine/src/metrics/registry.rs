@@ -1,8 +1,8 @@
-//! A registry outside the chain as metrics.
+//! A registry outside the chain, and the passing on of shares, as metrics.
 
 use prometheus::{Gauge, IntCounter, IntGauge, IntGaugeVec, Opts, Registry};
 
-/// What a validator counts that reads such a registry.
+/// What a validator counts that reads such a registry, or shares a vote key with the others.
 pub struct RegistryMetrics {
     trouble: IntGaugeVec,
     /// Validators for which the last reading and the state differ.
@@ -11,6 +11,8 @@ pub struct RegistryMetrics {
     pub reports: IntCounter,
     /// When the last reading was confirmed, in seconds since 1970.
     pub read_seconds: Gauge,
+    /// Epochs in a row at whose ends no new shares counted.
+    pub not_passed_on: IntGauge,
 }
 
 impl RegistryMetrics {
@@ -36,11 +38,16 @@ impl RegistryMetrics {
                 "quorate_registry_read_seconds",
                 "When the external registry was last read, in seconds since 1970; 0 if it never was",
             )?,
+            not_passed_on: IntGauge::new(
+                "quorate_registry_epochs_without_new_shares",
+                "Epochs in a row for which the shares of the common vote key were not passed on",
+            )?,
         };
         registry.register(Box::new(metrics.trouble.clone()))?;
         registry.register(Box::new(metrics.differences.clone()))?;
         registry.register(Box::new(metrics.reports.clone()))?;
         registry.register(Box::new(metrics.read_seconds.clone()))?;
+        registry.register(Box::new(metrics.not_passed_on.clone()))?;
         metrics.source_trouble(false);
         metrics.report_trouble(false);
         Ok(metrics)

@@ -78,6 +78,7 @@ fn genesis() -> Genesis {
                 jail_epochs: 2,
             }),
             external: None,
+            resharing: false,
         }),
         validators: validators.collect(),
         accounts: (0..MACHINES)

@@ -1,0 +1,342 @@
+//! Passing shares of the group key on: keeps a validator's shares in a file, and sends what
+//! [`quorate_machine::resharing`] says, paid from the validator's own account.
+//!
+//! The file, `vote.key.shares` beside `vote.key`, is encrypted under a key that is derived from the vote key's file, so
+//! it is protected as that one is, and needs no passphrase of its own. It is replaced as a whole, and old
+//! secrets are not in the new one; what a disk keeps of replaced files is not in our hands.
+
+use crate::config::{NodeConfig, ValidatorConfig};
+use anyhow::Context as _;
+use commonware_codec::Encode as _;
+use parking_lot::Mutex;
+use quorate_crypto::{
+    bls::{OpeningSecret, VoteSecret},
+    sha256,
+};
+use quorate_files::read_bounded;
+use quorate_machine::{
+    accounts::Accounts,
+    clock::Clock,
+    live::LiveStatus,
+    mempool::Mempool,
+    metrics::NodeMetrics,
+    resharing::{Keep, Known, MAX_SHARES_BYTES, Shares, duties},
+};
+use quorate_storage::{
+    disk::{SystemDisk, write_atomically},
+    store::Store,
+};
+use quorate_types::{
+    Digest, Epoch, Identity, Memo, Operation, Outcome, REGISTRY, Transfer, ValidatorSet,
+};
+use std::{
+    path::{Path, PathBuf},
+    sync::Arc,
+    time::{Duration, Instant},
+};
+use tracing::{debug, info, warn};
+use zeroize::Zeroizing;
+
+/// How often the state is looked at.
+const LOOK_INTERVAL: Duration = Duration::from_millis(100);
+
+/// How long nothing is sent after the chain has refused something: each costs a fee.
+const REFUSED_PAUSE: Duration = Duration::from_secs(2);
+
+/// scrypt's work factor: the passphrase is a 256-bit key, which needs no slowing down.
+const WORK_FACTOR: u8 = 2;
+
+/// Most bytes of the file: the shares, encrypted, with age's header.
+const MAX_FILE_BYTES: u64 = MAX_SHARES_BYTES as u64 + (4 << 10);
+
+/// A validator's shares, over all parts that it takes in the chain. Cheap to clone; empty for followers and on
+/// chains whose validators share no key.
+#[derive(Clone, Default)]
+pub(crate) struct Resharing(Option<Arc<Kept>>);
+
+struct Kept {
+    shares: Mutex<Shares>,
+    /// The share of the genesis file, or a newcomer's key, which is none.
+    first: Arc<VoteSecret>,
+}
+
+/// What the task works with.
+pub(crate) struct ResharingParts {
+    pub(crate) store: Store,
+    pub(crate) accounts: Accounts,
+    pub(crate) mempool: Arc<Mempool>,
+    pub(crate) live: Arc<LiveStatus>,
+    pub(crate) clock: Arc<dyn Clock>,
+    pub(crate) metrics: Arc<NodeMetrics>,
+}
+
+struct SharesFile {
+    path: PathBuf,
+    passphrase: age::secrecy::SecretString,
+}
+
+impl Keep for SharesFile {
+    fn keep(&mut self, content: &[u8]) -> anyhow::Result<()> {
+        let mut recipient = age::scrypt::Recipient::new(self.passphrase.clone());
+        recipient.set_work_factor(WORK_FACTOR);
+        let sealed = age::encrypt(&recipient, content).context("cannot encrypt the shares")?;
+        write_atomically(&SystemDisk, &self.path, &sealed)
+            .with_context(|| format!("cannot write {}", self.path.display()))
+    }
+}
+
+/// The file with a validator's shares.
+pub(crate) fn shares_file(vote_file: &Path) -> PathBuf {
+    let mut name = vote_file.as_os_str().to_owned();
+    name.push(".shares");
+    name.into()
+}
+
+impl Resharing {
+    /// Opens the validator's shares, on a chain whose validators share a key.
+    ///
+    /// # Errors
+    ///
+    /// If the file cannot be read or opened.
+    pub(crate) fn of(config: &ValidatorConfig) -> anyhow::Result<Self> {
+        let rules = config.node.genesis.registry;
+        if !rules.is_some_and(|rules| rules.resharing) {
+            return Ok(Self::default());
+        }
+        let path = shares_file(&config.vote_file);
+        let secret = config.vote_secret.to_bytes();
+        let key = Zeroizing::new(sha256(&[b"quorate/shares-file/1", &*secret]).0);
+        let passphrase = age::secrecy::SecretString::from(hex::encode(*key));
+        let content = read_shares(&path, &passphrase)?;
+        let file = SharesFile {
+            path: path.clone(),
+            passphrase,
+        };
+        let make = || OpeningSecret::random(crate::keys::system_rng());
+        let shares = Shares::open(&content, Box::new(file), Box::new(make))
+            .with_context(|| path.display().to_string())?;
+        Ok(Self(Some(Arc::new(Kept {
+            shares: Mutex::new(shares),
+            first: config.vote_secret.clone(),
+        }))))
+    }
+
+    /// The secret that the validator votes with in an epoch: its share there, if it has it.
+    pub(crate) fn secret_in(&self, set: &ValidatorSet, own: &Identity) -> Option<Arc<VoteSecret>> {
+        let kept = self.0.as_ref()?;
+        let place = set.place(own)?;
+        let key = set.members().get(usize::from(place))?.vote_key;
+        if kept.first.public_key() == key.0 {
+            return Some(kept.first.clone());
+        }
+        let shares = kept.shares.lock();
+        let bytes = shares.share(&key)?.to_bytes();
+        VoteSecret::from_bytes(&bytes).ok().map(Arc::new)
+    }
+
+    /// Sends what is to be sent, until it is dropped. Ends at once where nothing ever is.
+    pub(crate) async fn run(self, config: NodeConfig, parts: ResharingParts) {
+        let Some(kept) = self.0 else { return };
+        let mut sender = Sender {
+            kept,
+            parts: Arc::new(parts),
+            config: Arc::new(config),
+            pending: Vec::new(),
+            paused_until: None,
+            trouble: None,
+            judged: None,
+        };
+        let mut ticks = tokio::time::interval(LOOK_INTERVAL);
+        ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+        loop {
+            ticks.tick().await;
+            if let Err(error) = sender.look().await {
+                sender.tell(Some(format!("{error:#}")));
+            }
+        }
+    }
+}
+
+/// Reads and decrypts the shares; nothing if there is no file.
+fn read_shares(
+    path: &Path,
+    passphrase: &age::secrecy::SecretString,
+) -> anyhow::Result<Zeroizing<Vec<u8>>> {
+    if !path.exists() {
+        return Ok(Zeroizing::default());
+    }
+    let sealed = read_bounded(path, MAX_FILE_BYTES)
+        .with_context(|| format!("cannot read {}", path.display()))?;
+    let mut identity = age::scrypt::Identity::new(passphrase.clone());
+    identity.set_max_work_factor(WORK_FACTOR);
+    let opened = age::decrypt(&identity, &sealed).map_err(|error| {
+        anyhow::anyhow!(
+            "{} cannot be opened ({error}): it belongs to another vote key, or is damaged. Put the right one \
+             there, or move it away: then this validator gets a new share at the next border, and does not vote \
+             before",
+            path.display()
+        )
+    });
+    opened.map(Zeroizing::new)
+}
+
+struct Sender {
+    kept: Arc<Kept>,
+    parts: Arc<ResharingParts>,
+    config: Arc<NodeConfig>,
+    /// What is in the mempool or was.
+    pending: Vec<Digest>,
+    paused_until: Option<Instant>,
+    /// Why nothing can be sent, as it was told last.
+    trouble: Option<String>,
+    /// The last epoch of which it was told whether shares were passed on.
+    judged: Option<Epoch>,
+}
+
+impl Sender {
+    async fn look(&mut self) -> anyhow::Result<()> {
+        self.judge();
+        self.look_at_pending()?;
+        let is_paused = self
+            .paused_until
+            .is_some_and(|until| Instant::now() < until);
+        if is_paused || !self.pending.is_empty() {
+            return Ok(());
+        }
+        // Opening many dealings takes a second.
+        let (kept, parts, config) = (self.kept.clone(), self.parts.clone(), self.config.clone());
+        let found = tokio::task::spawn_blocking(move || find(&kept, &parts, &config)).await?;
+        let operations = found?;
+        if operations.is_empty() {
+            return Ok(());
+        }
+        for operation in operations {
+            if let Some(trouble) = self.submit(&operation)? {
+                self.tell(Some(trouble));
+                return Ok(());
+            }
+        }
+        self.tell(None);
+        Ok(())
+    }
+
+    /// Says once in each epoch whether its shares were passed on.
+    fn judge(&mut self) {
+        let height = self.parts.store.tip().height.next();
+        let epoch = self.config.genesis.epoch_blocks.epoch_of(height);
+        let committees = self.parts.live.committees();
+        if self.judged == Some(epoch) || !committees.is_fixed(epoch.next()) {
+            return;
+        }
+        let Some((first, set)) = committees.acting(epoch.next()) else {
+            return;
+        };
+        self.judged = Some(epoch);
+        let kept = epoch.next().0.saturating_sub(first.0);
+        let shown = i64::try_from(kept).unwrap_or(i64::MAX);
+        self.parts.metrics.registry.not_passed_on.set(shown);
+        if kept == 0 {
+            info!(%epoch, validators = set.members().len(), "shares were passed on: the next epoch has new ones");
+        } else {
+            warn!(
+                %epoch, epochs = kept,
+                "shares were not passed on: the validators stay as they are. `quorate registry list` shows who has \
+                 not announced itself, dealt or proven its share"
+            );
+        }
+    }
+
+    fn tell(&mut self, trouble: Option<String>) {
+        if let Some(trouble) = trouble
+            .as_ref()
+            .filter(|now| self.trouble.as_ref() != Some(*now))
+        {
+            warn!(trouble, "this validator takes no part in passing shares on");
+        }
+        self.trouble = trouble;
+    }
+
+    /// Learns what became of what was sent, once it is no longer in the mempool.
+    fn look_at_pending(&mut self) -> anyhow::Result<()> {
+        let mut still = Vec::new();
+        for id in std::mem::take(&mut self.pending) {
+            if self.parts.mempool.contains(&id) {
+                still.push(id);
+                continue;
+            }
+            let store = &self.parts.store;
+            let Some(place) = store.transaction(&id)? else {
+                continue;
+            };
+            let receipts = store.receipts(place.height)?.unwrap_or_default();
+            let outcome = receipts.get(place.index as usize).map(|one| one.outcome);
+            if let Some(outcome @ Outcome::Failed(_)) = outcome {
+                // Usually it came too late.
+                debug!(%id, %outcome, "an operation to pass shares on was refused");
+                self.paused_until = Some(Instant::now() + REFUSED_PAUSE);
+            }
+        }
+        self.pending = still;
+        Ok(())
+    }
+
+    /// Puts an operation into the mempool. Returns why it cannot.
+    fn submit(&mut self, operation: &Operation) -> anyhow::Result<Option<String>> {
+        let own = self.config.identity.identity();
+        let account = self.parts.accounts.read(&own)?;
+        let next = self.parts.mempool.next_nonce(&own).unwrap_or(0);
+        let mut transfer = Transfer {
+            chain_tag: self.config.chain.tag(),
+            sender: own,
+            nonce: next.max(account.account.nonce),
+            to: REGISTRY,
+            amount: 0,
+            fee: 0,
+            memo: Memo::new(operation.encode()).context("an operation fits in a memo")?,
+        };
+        transfer.fee = self.config.genesis.fees.minimum(&transfer);
+        if account.account.balance < transfer.fee {
+            return Ok(Some(format!(
+                "this validator's account {own} cannot pay {} to pass shares on: pay it some (`quorate tx \
+                 transfer --to {own}`); without, it gets no share of the next epoch",
+                transfer.fee
+            )));
+        }
+        let transaction = transfer.sign(&self.config.chain, &self.config.identity);
+        let id = transaction.id();
+        let now = self.parts.clock.now();
+        if let Err(refusal) = self.parts.mempool.submit(now, transaction, account) {
+            return Ok(Some(format!("the mempool refuses an operation: {refusal}")));
+        }
+        info!(operation = operation.name(), %id, "passes shares on");
+        self.pending.push(id);
+        Ok(None)
+    }
+}
+
+/// What is to be sent now.
+fn find(
+    kept: &Kept,
+    parts: &ResharingParts,
+    config: &NodeConfig,
+) -> anyhow::Result<Vec<Operation>> {
+    let length = config.genesis.epoch_blocks;
+    let height = parts.store.tip().height.next();
+    let epoch = length.epoch_of(height);
+    let acting = parts.live.committees().set(epoch);
+    let acting = acting.context("the epoch's validators are not known")?;
+    let own = config.identity.identity();
+    let account = parts.store.account(&own)?;
+    let bond = account.and_then(|account| account.bond);
+    let known = Known {
+        own: &own,
+        chain: &config.chain,
+        epoch,
+        phase: length.phase(height).0,
+        acting: &acting,
+        bond: bond.as_deref(),
+        first_share: Some(&kept.first),
+    };
+    let mut read = |identity: &Identity| Ok(parts.store.account(identity)?);
+    duties(known, &mut kept.shares.lock(), &mut read)
+}

@@ -1,0 +1,508 @@
+//! Passing shares of a group key on, rule by rule: an epoch by hand, in which one thing is wrong.
+
+#![allow(missing_docs)]
+
+use commonware_codec::{Copying, DecodeExt as _, Encode as _};
+use quorate_crypto::{
+    Digest,
+    bls::{Complaint, OpeningSecret, PartialSignature, Sum, VoteSecret, deal},
+};
+use quorate_types::{
+    Account, Bond, BondAddress, BondName, ChainId, Committees, Epoch, EpochLength, Failure, Height,
+    Identity, Member, OpeningKey, Phase, REGISTRY, RegistryNote, RegistryRules, ValidatorSet,
+    VoteKey,
+    registry::{
+        RegistryContext, Slot,
+        resharing::{
+            self, announcement_slot, chosen_dealers, close, dealing_parts, needed_to_close,
+            proof_message, read_dealing, read_player, round_of,
+        },
+    },
+};
+use rand::{SeedableRng as _, rngs::StdRng};
+use std::collections::BTreeMap;
+
+const RULES: RegistryRules = RegistryRules {
+    min_stake: 10,
+    max_validators: 7,
+    unbond_epochs: 1,
+    slashing: None,
+    external: None,
+    resharing: true,
+};
+const CHAIN: ChainId = ChainId(Digest([3; 32]));
+
+fn id(number: u8) -> Identity {
+    Identity([number + 1; 32])
+}
+
+fn opening(number: u8) -> OpeningSecret {
+    OpeningSecret::random(StdRng::seed_from_u64(number.into()))
+}
+
+/// The state, and what validators 0 to 3 and newcomer 4 know.
+struct Round {
+    accounts: BTreeMap<Identity, Account>,
+    acting: ValidatorSet,
+    committees: Committees,
+    secrets: Vec<VoteSecret>,
+    note: RegistryNote,
+    phase: Phase,
+}
+
+impl Round {
+    fn new() -> Self {
+        let (keys, secrets) = deal(4, StdRng::seed_from_u64(1));
+        let members = (0..).zip(&keys.share_keys).map(|(number, key)| Member {
+            identity: id(number),
+            vote_key: VoteKey(*key),
+            address: BondAddress::default(),
+            name: BondName::default(),
+        });
+        let acting = ValidatorSet::of_members(Epoch(0), members.collect())
+            .sharing(Some(VoteKey(keys.group_key)));
+        let committees =
+            Committees::changing(vec![acting.clone()], Epoch(0), Epoch(0), BTreeMap::new());
+        let bonded = |number: u8| {
+            let bond = Bond {
+                identity: id(number),
+                stake: 100 - u64::from(number),
+                leaving: 0,
+                leaves_at: Epoch(0),
+                since: Epoch(0),
+                vote_key: VoteKey::NONE,
+                address: BondAddress::default(),
+                name: BondName::default(),
+            };
+            let account = Account {
+                bond: Some(Box::new(bond)),
+                ..Account::plain(0, 100)
+            };
+            (id(number), account)
+        };
+        Self {
+            accounts: (0..5).map(bonded).collect(),
+            acting,
+            committees: committees.expect("a committee"),
+            secrets,
+            note: RegistryNote::default(),
+            phase: Phase::Announce,
+        }
+    }
+
+    fn context(&self) -> RegistryContext<'_> {
+        RegistryContext {
+            rules: Some(&RULES),
+            chain_name: "test",
+            chain: CHAIN,
+            epoch: Epoch(0),
+            phase: self.phase,
+            committees: Some(&self.committees),
+        }
+    }
+
+    fn operate(
+        &mut self,
+        act: impl FnOnce(&RegistryContext<'_>, &mut BTreeMap<Identity, Account>) -> Result<(), Failure>,
+    ) -> Result<(), Failure> {
+        let mut accounts = std::mem::take(&mut self.accounts);
+        accounts.insert(REGISTRY, Account::of_registry(self.note.clone()));
+        let before = accounts.clone();
+        let done = act(&self.context(), &mut accounts);
+        if done.is_err() {
+            accounts.retain(|identity, account| {
+                before.contains_key(identity) || *account != Account::default()
+            });
+            assert_eq!(accounts, before, "a refused operation changes nothing");
+        }
+        let registry = accounts.remove(&REGISTRY).expect("it is there");
+        self.note = *registry.note.expect("a note");
+        self.accounts = accounts;
+        done
+    }
+
+    fn announce(&mut self, number: u8) -> Result<(), Failure> {
+        let key = OpeningKey(opening(number).key().0);
+        self.operate(|context, accounts| context.announce(&id(number), &key, accounts))
+    }
+
+    fn dealing(&self, number: u8) -> Vec<u8> {
+        let round = self.note.round.as_ref().expect("a round");
+        let parties = round_of(round, &self.accounts, Epoch(0)).expect("players");
+        let share = &self.secrets[usize::from(number)];
+        let dealing = parties.deal_share(number.into(), share).expect("keys");
+        dealing.encode().to_vec()
+    }
+
+    fn deal(&mut self, number: u8, bytes: &[u8]) -> Result<(), Failure> {
+        self.operate(|context, accounts| context.deal(&id(number), 0, bytes, accounts))
+    }
+
+    /// What a player got from a dealer.
+    fn open(&self, player: u8, dealer: u16) -> Result<VoteSecret, Complaint> {
+        let round = self.note.round.as_ref().expect("a round");
+        let parties = round_of(round, &self.accounts, Epoch(0)).expect("players");
+        let dealing = read_dealing(&self.accounts, dealer, round.players, Epoch(0));
+        let key = self.acting.members()[usize::from(dealer)].vote_key;
+        let checked = dealing
+            .expect("dealt")
+            .check(&parties, dealer.into(), Some(&key.0));
+        checked
+            .expect("it was checked")
+            .open(&parties, player.into(), &opening(player))
+    }
+
+    fn share(&self, player: u8) -> VoteSecret {
+        let round = self.note.round.as_ref().expect("a round");
+        let chosen = chosen_dealers(round, &self.acting).expect("a quorum");
+        let values = chosen.into_iter().map(|dealer| {
+            let value = self.open(player, dealer);
+            (
+                u32::from(dealer),
+                value.unwrap_or_else(|_| panic!("opened")),
+            )
+        });
+        Sum::Shares
+            .share(&values.collect::<Vec<_>>())
+            .expect("a share")
+    }
+
+    fn prove(&mut self, player: u8, share: &VoteSecret) -> Result<(), Failure> {
+        let round = self.note.round.clone().expect("a round");
+        let message = proof_message(&CHAIN, Epoch(0), &round, player.into());
+        let signature = share.sign(&message);
+        self.operate(|context, accounts| {
+            context.prove(&id(player), player.into(), &signature, accounts)
+        })
+    }
+
+    /// Ends the phase, and begins the next one.
+    fn end(&mut self) -> Option<ValidatorSet> {
+        let bonds: BTreeMap<Identity, Bond> = self
+            .accounts
+            .iter()
+            .filter_map(|(identity, account)| {
+                Some((*identity, Bond::clone(account.bond.as_ref()?)))
+            })
+            .collect();
+        // Nothing but what is asked for is needed.
+        let needed = needed_to_close(&self.acting, &self.note, self.phase, &bonds);
+        let mut accounts: BTreeMap<Identity, Account> = needed
+            .into_iter()
+            .map(|one| (one, self.accounts.get(&one).cloned().unwrap_or_default()))
+            .collect();
+        let set = close(
+            self.phase,
+            &CHAIN,
+            &self.acting,
+            &mut self.note,
+            &bonds,
+            &RULES,
+            &mut accounts,
+        );
+        self.accounts.extend(accounts);
+        self.phase = match self.phase {
+            Phase::Announce => Phase::Deal,
+            Phase::Deal => Phase::Object,
+            Phase::Object => Phase::Prove,
+            Phase::Prove | Phase::Over => Phase::Over,
+        };
+        set
+    }
+
+    /// All announce themselves.
+    fn announced() -> Self {
+        let mut round = Self::new();
+        for number in 0..5 {
+            round.announce(number).expect("it has a bond");
+        }
+        assert!(round.end().is_none());
+        assert_eq!(round.note.round.as_ref().map(|one| one.players), Some(5));
+        round
+    }
+
+    /// These deal.
+    fn dealt(dealers: &[u8]) -> Self {
+        let mut round = Self::announced();
+        for dealer in dealers {
+            let bytes = round.dealing(*dealer);
+            round.deal(*dealer, &bytes).expect("its own share");
+        }
+        round.end();
+        round
+    }
+
+    fn since(&self, number: u8) -> Epoch {
+        let bond = self.accounts[&id(number)].bond.as_ref();
+        bond.expect("bonded").since
+    }
+}
+
+#[test]
+fn a_set_that_has_proven_its_shares_follows_with_the_same_group_key() {
+    let mut round = Round::dealt(&[0, 1, 2, 3]);
+    round.end();
+    for player in 0..5 {
+        let share = round.share(player);
+        assert_eq!(round.prove(player, &share), Ok(()));
+    }
+    let set = round.end().expect("the next set");
+    assert_eq!((set.epoch, set.members().len()), (Epoch(1), 5));
+    assert_eq!(set.group_key(), round.acting.group_key());
+    assert!(set.scheme().is_ok());
+    for (player, member) in (0..).zip(set.members()) {
+        assert_eq!(member.identity, id(player));
+        assert_eq!(member.vote_key.0, round.share(player).public_key());
+        assert_ne!(
+            Some(member.vote_key),
+            round
+                .acting
+                .members()
+                .get(usize::from(player))
+                .map(|one| one.vote_key)
+        );
+    }
+}
+
+#[test]
+fn one_player_without_a_proof_keeps_the_old_set_and_is_left_out_next_time() {
+    for silent in [4, 2] {
+        let mut round = Round::dealt(&[0, 1, 2, 3]);
+        round.end();
+        for player in (0..5).filter(|player| *player != silent) {
+            let share = round.share(player);
+            round.prove(player, &share).expect("its share");
+        }
+        let set = round.end().expect("the next set");
+        assert!(set.votes_as(&round.acting));
+        // A newcomer stays out for long, a validator for as many epochs as there are validators.
+        let expected = if silent == 4 { 65 } else { 5 };
+        assert_eq!(round.since(silent), Epoch(expected));
+        assert_eq!(round.since(1), Epoch(0));
+    }
+}
+
+#[test]
+fn who_does_not_announce_itself_gets_no_share() {
+    let mut round = Round::new();
+    for number in [0, 1, 2, 4] {
+        round.announce(number).expect("it has a bond");
+    }
+    round.end();
+    let players: Vec<Identity> = (0..4)
+        .map(|place| {
+            read_player(&round.accounts, place, Epoch(0))
+                .expect("a player")
+                .identity
+        })
+        .collect();
+    assert_eq!(players, [id(0), id(1), id(2), id(4)]);
+    // If the rules keep somebody who has not, nothing is dealt.
+    let mut round = Round::new();
+    for number in [0, 1, 2] {
+        round.announce(number).expect("it has a bond");
+    }
+    round.end();
+    assert_eq!(round.note.round, None);
+    for _ in 0..2 {
+        round.end();
+    }
+    assert!(round.end().expect("a set").votes_as(&round.acting));
+}
+
+#[test]
+fn with_fewer_dealings_than_a_quorum_nothing_changes_and_nobody_is_blamed() {
+    let mut round = Round::dealt(&[0, 3]);
+    round.end();
+    assert!(!round.note.round.as_ref().expect("a round").has_keys);
+    let signature = PartialSignature([1; 96]);
+    let refused = round.operate(|context, accounts| context.prove(&id(0), 0, &signature, accounts));
+    assert_eq!(refused, Err(Failure::WrongPhase));
+    assert!(round.end().expect("a set").votes_as(&round.acting));
+    assert_eq!(round.since(0), Epoch(0));
+}
+
+#[test]
+fn a_dealer_that_seals_something_else_is_convicted_and_the_others_suffice() {
+    let mut round = Round::announced();
+    for dealer in 0..4 {
+        let mut bytes = round.dealing(dealer);
+        if dealer == 1 {
+            // The seal of player 4 is the end.
+            let last = bytes.len() - 1;
+            bytes[last] ^= 1;
+        }
+        round.deal(dealer, &bytes).expect("nobody can see it");
+    }
+    round.end();
+    let Err(complaint) = round.open(4, 1) else {
+        panic!("opened");
+    };
+    let object = |round: &mut Round, who: u8, player: u16, dealer: u16, complaint: &Complaint| {
+        round.operate(|context, accounts| {
+            context.object(&id(who), (player, dealer), complaint, accounts)
+        })
+    };
+    let refused = Err(Failure::BadComplaint);
+    assert_eq!(object(&mut round, 4, 4, 0, &complaint), refused);
+    assert_eq!(object(&mut round, 3, 4, 1, &complaint), refused);
+    assert_eq!(object(&mut round, 3, 3, 1, &complaint), refused);
+    assert_eq!(object(&mut round, 4, 4, 9, &complaint), refused);
+    assert_eq!(object(&mut round, 4, 9, 1, &complaint), refused);
+    assert_eq!(object(&mut round, 4, 4, 1, &complaint), Ok(()));
+    assert_eq!(object(&mut round, 4, 4, 1, &complaint), refused);
+    round.end();
+    let note = round.note.round.clone().expect("a round");
+    assert_eq!(chosen_dealers(&note, &round.acting), Some(vec![0, 2, 3]));
+    for player in 0..5 {
+        let share = round.share(player);
+        round.prove(player, &share).expect("its share");
+    }
+    let set = round.end().expect("the next set");
+    assert!(!set.votes_as(&round.acting) && set.scheme().is_ok());
+    assert_eq!(round.since(1), Epoch(65));
+}
+
+#[test]
+fn a_dealing_is_checked_when_it_comes() {
+    let mut round = Round::announced();
+    let own = round.dealing(0);
+    let others = round.dealing(1);
+    assert_eq!(round.deal(0, &others), Err(Failure::BadDealing));
+    assert_eq!(round.deal(0, &own[1..]), Err(Failure::BadDealing));
+    assert_eq!(round.deal(0, &[]), Err(Failure::BadDealing));
+    assert_eq!(round.deal(4, &own), Err(Failure::NotActing));
+    let part = round.operate(|context, accounts| context.deal(&id(0), 1, &own, accounts));
+    assert_eq!(part, Err(Failure::BadDealing));
+    let mut off = own.clone();
+    off[100] ^= 1;
+    assert_eq!(round.deal(0, &off), Err(Failure::BadDealing));
+    assert_eq!(round.deal(0, &own), Ok(()));
+    assert_eq!(round.deal(0, &own), Err(Failure::WrongPhase));
+}
+
+#[test]
+fn only_the_own_share_proves() {
+    let mut round = Round::dealt(&[0, 1, 2]);
+    round.end();
+    let (own, others) = (round.share(0), round.share(1));
+    assert_eq!(round.prove(0, &others), Err(Failure::BadShare));
+    let old = VoteSecret::from_bytes(&round.secrets[0].to_bytes()).expect("a share");
+    assert_eq!(round.prove(0, &old), Err(Failure::BadShare));
+    assert_eq!(round.prove(0, &own), Ok(()));
+    // In the place of another.
+    let message = proof_message(&CHAIN, Epoch(0), round.note.round.as_ref().expect("one"), 1);
+    let signature = own.sign(&message);
+    let refused = round.operate(|context, accounts| context.prove(&id(0), 1, &signature, accounts));
+    assert_eq!(refused, Err(Failure::WrongPhase));
+}
+
+#[test]
+fn everything_has_its_time_and_its_chain() {
+    let mut round = Round::new();
+    let stranger = Identity([99; 32]);
+    let key = OpeningKey(opening(9).key().0);
+    let refused = round.operate(|context, accounts| context.announce(&stranger, &key, accounts));
+    assert_eq!(refused, Err(Failure::NotBonded));
+    let none = OpeningKey([1; 48]);
+    let refused = round.operate(|context, accounts| context.announce(&id(0), &none, accounts));
+    assert_eq!(refused, Err(Failure::BadOperation));
+    assert_eq!(round.deal(0, &[1]), Err(Failure::WrongPhase));
+    let mut late = Round::announced();
+    assert_eq!(late.announce(0), Err(Failure::WrongPhase));
+    let without = RegistryRules {
+        resharing: false,
+        ..RULES
+    };
+    let other = RegistryContext {
+        rules: Some(&without),
+        ..round.context()
+    };
+    let mut accounts = round.accounts.clone();
+    let refused = other.announce(&id(0), &key, &mut accounts);
+    assert_eq!(refused, Err(Failure::WrongRegistry));
+}
+
+#[test]
+fn an_epoch_has_its_phases() {
+    for blocks in [64, 65, 100, 1_000] {
+        let length = EpochLength::new(blocks).expect("not zero");
+        for epoch in [Epoch(0), Epoch(3)] {
+            let phases: Vec<(Phase, bool)> = (1..=blocks)
+                .map(|offset| length.phase(Height(epoch.0 * blocks + offset)))
+                .collect();
+            assert!(phases.is_sorted_by_key(|(phase, _)| *phase));
+            let ends = phases.iter().filter(|(_, is_last)| *is_last);
+            let ends: Vec<Phase> = ends.map(|(phase, _)| *phase).collect();
+            assert_eq!(
+                ends,
+                [Phase::Announce, Phase::Deal, Phase::Object, Phase::Prove]
+            );
+            let middle = length.fixing_height(epoch);
+            assert_eq!(length.phase(middle), (Phase::Prove, true));
+        }
+    }
+}
+
+#[test]
+fn what_is_kept_fits_in_a_value_of_the_state_and_survives_it() {
+    let round = Round::dealt(&[0, 1, 2]);
+    let mut most = round.note.clone();
+    let places = most.round.as_mut().expect("a round");
+    for place in 0..resharing::MAX_SHARING_VALIDATORS as u16 {
+        places.dealt.add(place);
+        places.convicted.add(place);
+        places.proven.add(place);
+    }
+    for place in 0..resharing::MAX_SHARING_VALIDATORS as u32 {
+        most.hear(Epoch(0), quorate_types::ValidatorIndex(place));
+    }
+    most.next = Some(Digest([9; 32]));
+    let largest = Slot::Player {
+        identity: id(1),
+        key: OpeningKey([1; 48]),
+        epoch: Epoch(u64::MAX),
+        share_key: Some(VoteKey([2; 96])),
+    };
+    let of = |slot: Slot| Account {
+        slot: Some(Box::new(slot)),
+        ..Account::plain(u64::MAX, u64::MAX)
+    };
+    let piece = Slot::Piece {
+        epoch: Epoch(u64::MAX),
+        bytes: vec![7; 224],
+    };
+    let registry = Account {
+        nonce: u64::MAX,
+        balance: u64::MAX,
+        ..Account::of_registry(most)
+    };
+    let held = round.accounts.into_values();
+    for account in held.chain([registry, of(largest), of(piece)]) {
+        let bytes = account.encode();
+        assert!(bytes.len() <= 255, "{account:?}");
+        assert_eq!(Account::decode(Copying(&bytes)).expect("the same"), account);
+        let json = serde_json::to_string(&account).expect("JSON");
+        assert_eq!(
+            serde_json::from_str::<Account>(&json).expect("the same"),
+            account
+        );
+    }
+}
+
+#[test]
+fn the_accounts_of_a_round_are_apart() {
+    let mut all = std::collections::BTreeSet::from([REGISTRY]);
+    let places = 0..resharing::MAX_SHARING_VALIDATORS as u16;
+    let mut slots: Vec<Identity> = places.clone().map(resharing::player_slot).collect();
+    for dealer in places {
+        slots.extend(resharing::dealing_slots(dealer, 100));
+    }
+    slots.extend((0..100).map(|number| announcement_slot(&id(number))));
+    for slot in slots {
+        assert!(all.insert(slot), "{slot}");
+        assert!(quorate_types::registry::is_reserved(&slot));
+    }
+    assert_eq!(dealing_parts(4), 1);
+    assert_eq!(dealing_parts(100), 3);
+}
