@@ -27,7 +27,8 @@ use quorate_storage::{
     store::Store,
 };
 use quorate_types::{
-    Digest, Epoch, Identity, Memo, Operation, Outcome, REGISTRY, Transfer, ValidatorSet,
+    Digest, Epoch, Height, Identity, Memo, Operation, Outcome, Phase, REGISTRY, Transfer,
+    ValidatorSet,
 };
 use std::{
     path::{Path, PathBuf},
@@ -37,11 +38,11 @@ use std::{
 use tracing::{debug, info, warn};
 use zeroize::Zeroizing;
 
-/// How often the state is looked at.
-const LOOK_INTERVAL: Duration = Duration::from_millis(100);
+/// How often it is looked at whether there is a new block: a part of an epoch may have a few only.
+const LOOK_INTERVAL: Duration = Duration::from_millis(10);
 
-/// How long nothing is sent after the chain has refused something: each costs a fee.
-const REFUSED_PAUSE: Duration = Duration::from_secs(2);
+/// How often everything is looked at without one.
+const IDLE_INTERVAL: Duration = Duration::from_millis(500);
 
 /// scrypt's work factor: the passphrase is a 256-bit key, which needs no slowing down.
 const WORK_FACTOR: u8 = 2;
@@ -142,7 +143,8 @@ impl Resharing {
             parts: Arc::new(parts),
             config: Arc::new(config),
             pending: Vec::new(),
-            paused_until: None,
+            refused: None,
+            looked: None,
             trouble: None,
             judged: None,
         };
@@ -186,7 +188,10 @@ struct Sender {
     config: Arc<NodeConfig>,
     /// What is in the mempool or was.
     pending: Vec<Digest>,
-    paused_until: Option<Instant>,
+    /// The part of an epoch in which the chain has refused something: nothing more is sent in it, since it costs a fee.
+    refused: Option<(Epoch, Phase)>,
+    /// The newest block, and when, at the last look.
+    looked: Option<(Height, Instant)>,
     /// Why nothing can be sent, as it was told last.
     trouble: Option<String>,
     /// The last epoch of which it was told whether shares were passed on.
@@ -195,12 +200,18 @@ struct Sender {
 
 impl Sender {
     async fn look(&mut self) -> anyhow::Result<()> {
+        let tip = self.parts.store.tip().height;
+        let is_fresh =
+            |(height, at): (Height, Instant)| height == tip && at.elapsed() < IDLE_INTERVAL;
+        if self.looked.is_some_and(is_fresh) {
+            return Ok(());
+        }
+        self.looked = Some((tip, Instant::now()));
         self.judge();
         self.look_at_pending()?;
-        let is_paused = self
-            .paused_until
-            .is_some_and(|until| Instant::now() < until);
-        if is_paused || !self.pending.is_empty() {
+        let length = self.config.genesis.epoch_blocks;
+        let now = (length.epoch_of(tip.next()), length.phase(tip.next()).0);
+        if self.refused == Some(now) || !self.pending.is_empty() {
             return Ok(());
         }
         // Opening many dealings takes a second.
@@ -273,7 +284,9 @@ impl Sender {
             if let Some(outcome @ Outcome::Failed(_)) = outcome {
                 // Usually it came too late.
                 debug!(%id, %outcome, "an operation to pass shares on was refused");
-                self.paused_until = Some(Instant::now() + REFUSED_PAUSE);
+                let length = self.config.genesis.epoch_blocks;
+                let height = place.height;
+                self.refused = Some((length.epoch_of(height), length.phase(height).0));
             }
         }
         self.pending = still;

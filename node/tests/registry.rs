@@ -16,7 +16,8 @@ use std::{
 };
 
 const STAKE: u64 = 1_000_000;
-const EPOCH_BLOCKS: u64 = 40;
+/// Short epochs, and longer ones where there must be time to pass shares on.
+const EPOCH_BLOCKS: [(&str, &str); 2] = [("bls-aggregate", "40"), ("bls-threshold", "160")];
 const PATIENCE: Duration = Duration::from_secs(120);
 
 struct Chain {
@@ -24,6 +25,8 @@ struct Chain {
     base: u16,
     /// The chain's id.
     id: String,
+    /// Whether the validators share a vote key.
+    shares: bool,
     processes: BTreeMap<usize, Child>,
 }
 
@@ -38,8 +41,10 @@ impl Drop for Chain {
 
 impl Chain {
     /// Four validators with a registry.
-    fn start() -> Self {
+    fn start(shares: bool) -> Self {
+        let (scheme, epoch) = EPOCH_BLOCKS[usize::from(shares)];
         let mut chain = Self {
+            shares,
             folder: tempfile::tempdir().unwrap(),
             base: free_base_port(8),
             id: String::new(),
@@ -47,20 +52,19 @@ impl Chain {
         };
         let out = chain.path("net");
         let (base, stake) = (chain.base.to_string(), STAKE.to_string());
-        let epoch = EPOCH_BLOCKS.to_string();
         chain.quorate(&[
             "testnet",
             "--out",
             out.to_str().unwrap(),
             "--plain",
             "--scheme",
-            "bls-aggregate",
+            scheme,
             "--base-port",
             &base,
             "--stake",
             &stake,
             "--epoch-blocks",
-            &epoch,
+            epoch,
             "--max-validators",
             "7",
             "--unbond-epochs",
@@ -197,13 +201,12 @@ impl Chain {
         let text = fs::read_to_string(&file).unwrap();
         fs::write(&file, quick(&text)).unwrap();
         self.quorate(&["config", "check", file.to_str().unwrap()]);
-        self.pay(by, self.identity(place), STAKE + 10_000);
+        self.pay(by, self.identity(place), STAKE + 100_000);
         let (stake, name, address) = (STAKE.to_string(), format!("v{place}"), self.address(place));
         let key = folder.join("vote.key");
-        let bond = [
+        let vote_key = ["--vote-key", key.to_str().unwrap()];
+        let mut bond = vec![
             "bond",
-            "--vote-key",
-            key.to_str().unwrap(),
             "--stake",
             &stake,
             "--address",
@@ -211,6 +214,7 @@ impl Chain {
             "--name",
             &name,
         ];
+        bond.extend(vote_key.iter().filter(|_| !self.shares));
         let foreseen = self.operate(by, place, &[&bond[..], &["--dry-run"]].concat());
         assert!(
             foreseen.contains(&self.identity(place).to_string()),
@@ -390,7 +394,7 @@ fn genesis(path: &Path) -> Genesis {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn validators_come_and_leave_while_the_chain_goes_on() {
-    let mut chain = Chain::start();
+    let mut chain = Chain::start(false);
     chain.wait_for_set(0, &[0, 1, 2, 3]).await;
     let payee = common::payee();
     let mut paid = 0;
@@ -480,4 +484,72 @@ async fn validators_come_and_leave_while_the_chain_goes_on() {
     let known = chain.sets(1).await;
     assert!(!known.is_empty());
     assert_eq!(chain.sets(2).await, known);
+}
+
+/// The same where the validators share a key: a newcomer gets a share, one that has lost its own gets another, one
+/// leaves, and the key of the genesis file verifies all of it.
+#[tokio::test(flavor = "multi_thread")]
+async fn shares_are_passed_on_to_who_comes_and_the_key_stays() {
+    let mut chain = Chain::start(true);
+    chain.wait_for_set(0, &[0, 1, 2, 3]).await;
+    let payee = common::payee();
+    chain.pay(0, payee, 7);
+    chain.join(1, 4);
+    chain.wait_for_set(1, &[0, 1, 2, 3, 4]).await;
+    chain.pay(4, payee, 7);
+
+    // Without its share a validator follows until it gets a new one.
+    let mut process = chain.processes.remove(&2).unwrap();
+    process.kill().unwrap();
+    process.wait().unwrap();
+    fs::remove_file(chain.validator(2).join("vote.key.shares")).unwrap();
+    chain.pay(3, payee, 7);
+    chain.run(2);
+    chain.wait_for_set(2, &[0, 1, 2, 3, 4]).await;
+
+    chain.pay(3, chain.identity(0), 1_000);
+    let stake = STAKE.to_string();
+    let unbonded = chain.operate(3, 0, &["unbond", "--stake", &stake, "--wait"]);
+    assert!(unbonded.contains("applied"), "{unbonded}");
+    chain.wait_for_set(1, &[1, 2, 3, 4]).await;
+    chain.pay(2, payee, 7);
+
+    // Whoever has the genesis file's key needs nothing else to verify blocks of all epochs.
+    let sets = chain.sets(1).await;
+    let group_key = genesis(&chain.path("net/genesis.json"))
+        .shared_key()
+        .unwrap();
+    assert!(group_key.is_some() && sets.len() > 2);
+    assert!(sets.iter().all(|set| set.group_key() == group_key));
+    let keys: std::collections::BTreeSet<_> = (sets.iter().flat_map(ValidatorSet::members))
+        .map(|member| member.vote_key)
+        .collect();
+    let seats: usize = sets.iter().map(|set| set.members().len()).sum();
+    assert_eq!(keys.len(), seats, "no share counts in two epochs");
+    let height = chain.status(1).await.unwrap().finalized_height;
+    for which in ["5".to_owned(), height.to_string()] {
+        let url = chain.url(3);
+        let verify = [
+            "block",
+            &which,
+            "--verify",
+            "--trust",
+            "net/trust.json",
+            "--rpc",
+            &url,
+        ];
+        let shown = chain.quorate(&verify);
+        assert!(shown.contains("a quorum finalised"), "{shown}");
+    }
+    let first = chain.ids(1, height).await;
+    for place in [2, 3, 4] {
+        chain
+            .wait_for("all blocks", async || {
+                let status = chain.status(place).await;
+                status.is_some_and(|status| status.executed_height >= height)
+            })
+            .await;
+        assert_eq!(chain.ids(place, height).await, first, "validator {place}");
+        assert_eq!(chain.balance(place, payee).await, 28, "validator {place}");
+    }
 }

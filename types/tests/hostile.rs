@@ -4,20 +4,20 @@
 use bytes::Bytes;
 use commonware_codec::{Copying, DecodeExt, Encode, Error};
 use proptest::{collection::vec, option, prelude::*};
-use quorate_crypto::bls::{PartialSignature, Proof, Signers};
+use quorate_crypto::bls::{Complaint, PartialSignature, Proof, Signers};
 use quorate_types::{
     Account, Block, BlockError, BondAddress, Certificate, ChainId, ChunkAnswer, ChunkRequest,
     Digest, Epoch, Evidence, ExternalEntry, Failure, Frame, Handover, Header, Height, Identity,
-    IdentitySignature, JournalState, MAX_SPAN_BITS, Member, Memo, Message, Nonce, Operation,
-    Outcome, Position, Possession, Proposal, Receipt, Record, Relayed, Silence, SnapshotProof,
-    SnapshotRegistry, Span, Standing, Status, Subject, Transaction, Transfer, ValidatorIndex,
-    ValidatorSet, View, Vote, VoteKey, VoteKind,
+    IdentitySignature, JournalState, MAX_SPAN_BITS, Member, Memo, Message, Nonce, OpeningKey,
+    Operation, Outcome, Position, Possession, Proposal, Receipt, Record, Relayed, Silence,
+    SnapshotProof, SnapshotRegistry, Span, Standing, Status, Subject, Transaction, Transfer,
+    ValidatorIndex, ValidatorSet, View, Vote, VoteKey, VoteKind,
     limits::{
         MAX_BLOCK_BYTES, MAX_BLOCK_TRANSACTIONS, MAX_FORWARDED_TRANSACTIONS, MAX_FRAME_BYTES,
         MAX_FRAME_MESSAGES, MAX_MEMO_BYTES, MAX_PROPOSAL_NULLIFICATIONS, MAX_RANGE_BLOCKS,
         RANGE_REPLY_BYTES,
     },
-    registry::Report,
+    registry::{Report, Slot},
 };
 use std::{fmt::Debug, sync::Arc};
 
@@ -435,6 +435,24 @@ proptest! {
         };
         for entry in [None, Some(Box::new(entry))] {
             withstands(&Operation::Report { validator: Identity(id.0), entry }, &flips);
+        }
+        let (epoch, key) = (Epoch(account[0]), OpeningKey([account[1] as u8; 48]));
+        for slot in [
+            Slot::Announced { identity: Identity(id.0), key, epoch },
+            Slot::Player { identity: Identity(id.0), key, epoch, share_key: Some(VoteKey([6; 96])) },
+            Slot::Piece { epoch, bytes: vec![5; (account[1] % 225) as usize] },
+        ] {
+            withstands(&Account { slot: Some(Box::new(slot)), ..Account::plain(1, account[0]) }, &flips);
+        }
+        let bytes = vec![account[0] as u8; (account[1] % 500) as usize];
+        let complaint = Complaint { opened: [1; 48], challenge: [2; 32], response: id.0 };
+        for operation in [
+            Operation::Announce { key },
+            Operation::Deal { part: 1, bytes },
+            Operation::Object { player: 3, dealer: 4, complaint: Box::new(complaint) },
+            Operation::Prove { player: 5, signature: PartialSignature([4; 96]) },
+        ] {
+            withstands(&operation, &flips);
         }
         withstands(&outcome, &flips);
         withstands(&Receipt { transaction: id, outcome }, &flips);

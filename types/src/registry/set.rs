@@ -5,7 +5,7 @@ use super::{
 };
 use crate::{
     Committee, CommitteeError, Epoch, ValidatorIndex,
-    codec::{list_size, read_list, read_option, write_list, write_option},
+    codec::{list_size, read_list, write_list},
     genesis::{Genesis, GenesisError, GenesisValidator},
     limits::MAX_VALIDATORS,
 };
@@ -52,8 +52,8 @@ pub struct ValidatorSet {
 /// What the state says about an epoch's validators: kept in the account [`super::REGISTRY`], so that it is
 /// proven as any balance is.
 ///
-/// Encoded as the epoch, a `u16` count of bytes and as many bytes of `heard`, 0, or 1 and the digest, and, if there is
-/// one, the round.
+/// Encoded as the epoch, a `u16` count of bytes and as many bytes of `heard`, and a byte whose lowest bit says that the
+/// digest follows, and whose second that a round does.
 #[derive(Clone, Debug, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub struct RegistryNote {
     pub epoch: Epoch,
@@ -113,7 +113,11 @@ impl Write for RegistryNote {
         self.epoch.write(buffer);
         buffer.put_u16(u16::try_from(self.heard.len()).expect("at most 128 bytes"));
         buffer.put_slice(&self.heard);
-        write_option(self.next.as_ref(), buffer);
+        let follows = u8::from(self.next.is_some()) | u8::from(self.round.is_some()) << 1;
+        follows.write(buffer);
+        if let Some(next) = &self.next {
+            next.write(buffer);
+        }
         if let Some(round) = &self.round {
             round.write(buffer);
         }
@@ -134,13 +138,20 @@ impl Read for RegistryNote {
         }
         let mut heard = vec![0; length];
         buffer.copy_to_slice(&mut heard);
+        let follows = u8::read(buffer)?;
+        if follows > 3 {
+            return Err(Error::InvalidEnum(follows));
+        }
         Ok(Self {
             epoch,
             heard,
-            next: read_option(buffer)?,
-            round: match buffer.has_remaining() {
-                true => Some(RoundNote::read(buffer)?),
-                false => None,
+            next: match follows & 1 {
+                0 => None,
+                _ => Some(Digest::read(buffer)?),
+            },
+            round: match follows & 2 {
+                0 => None,
+                _ => Some(RoundNote::read(buffer)?),
             },
         })
     }
