@@ -29,7 +29,8 @@ pub use peers::{
     OrderAnswer, OrderJson, PeerDetailJson, PeerJson, PeersJson, ReloadedJson, Standing,
 };
 pub use registry::{
-    DifferenceJson, ExternalJson, ExternalSourceJson, HandoverJson, HandoversJson, RegistryJson,
+    DifferenceJson, ExternalJson, ExternalSourceJson, HandoverJson, HandoversJson, LeftOutJson,
+    RegistryJson,
 };
 pub use snapshots::{SnapshotJson, SnapshotPartJson, SnapshotProofJson, SnapshotsJson};
 pub use status::{StatusJson, SyncJson, SyncState};

@@ -79,6 +79,10 @@ pub(super) struct EntryCommand {
     described: Described,
     #[command(flatten)]
     opening: Opening,
+    /// Print the data of a transaction that bonds for it in a staking contract (deploy/staking), in hexadecimal; the
+    /// stake is the ether that the transaction brings
+    #[arg(long, conflicts_with = "json")]
+    calldata: bool,
     /// Print one JSON object
     #[arg(long)]
     json: bool,
@@ -277,6 +281,10 @@ impl EntryCommand {
             address: self.described.address,
             name: self.described.name,
         };
+        if self.calldata {
+            let call = quorate_registry::bond_call(&identity, &entry);
+            return print_lines(&[format!("0x{}", hex::encode(call))]);
+        }
         let entries = BTreeMap::from([(identity, entry)]);
         let text = quorate_registry::to_toml(&entries).context("--stake is too large for TOML")?;
         if self.json {
@@ -549,10 +557,12 @@ fn external_lines(external: &ExternalJson) -> Vec<String> {
         }
         None => "never read".to_owned(),
     };
+    let at = |block: Option<u64>| block.map_or(String::new(), |block| format!(", block {block}"));
     let mut lines = vec![format!(
-        "external registry: {} validators, {}",
+        "external registry: {} validators, {}{}",
         external.entries.unwrap_or(0),
-        ago(external.read_at_ms)
+        ago(external.read_at_ms),
+        at(external.block)
     )];
     let trouble = |what: &str, trouble: &Option<String>| {
         trouble
@@ -567,8 +577,10 @@ fn external_lines(external: &ExternalJson) -> Vec<String> {
             None => "good".to_owned(),
         };
         let when = ago(source.last_good_ms);
-        format!("  source {}: {when}; {state}", shown(&source.name))
+        let block = at(source.block);
+        format!("  source {}: {when}{block}; {state}", shown(&source.name))
     }));
+    lines.extend((external.left_out.iter()).map(|one| format!("  left out: {}", shown(&one.why))));
     lines.extend(external.differences.iter().map(|one| {
         format!(
             "  differs from the chain: {}  {}, reported by {} validators",

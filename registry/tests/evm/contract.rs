@@ -3,7 +3,6 @@
 use alloy_sol_types::{SolCall, sol};
 use quorate_crypto::Identity;
 use quorate_types::ExternalEntry;
-use std::path::PathBuf;
 
 sol! {
     struct Entry {
@@ -48,16 +47,6 @@ pub(crate) fn listed(identity: &Identity, entry: &ExternalEntry, key_serial: u64
     }
 }
 
-pub(crate) fn folder() -> PathBuf {
-    PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../deploy/staking")
-}
-
-/// The committed bytecode and ABI.
-pub(crate) fn built() -> serde_json::Value {
-    let text = std::fs::read_to_string(folder().join("QuorateStaking.json")).unwrap();
-    serde_json::from_str(&text).unwrap()
-}
-
 /// A function's name and the types of its parameters, as in its selector.
 fn signature(function: &serde_json::Value) -> String {
     let inputs = function["inputs"].as_array().unwrap();
@@ -74,7 +63,7 @@ fn signature(function: &serde_json::Value) -> String {
 
 #[test]
 fn what_is_asked_is_what_the_committed_contract_answers() {
-    let built = built();
+    let built = crate::anvil::built();
     let abi = built["abi"].as_array().unwrap();
     let functions: Vec<String> = (abi.iter())
         .filter(|one| one["type"] == "function")

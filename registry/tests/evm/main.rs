@@ -2,11 +2,13 @@
 //! real node with the real contract.
 #![allow(missing_docs, clippy::unwrap_used)]
 
+mod anvil;
 mod contract;
 mod endpoint;
 mod hostile;
 mod node;
 
+use anvil::CHAIN_ID;
 use quorate_crypto::{Identity, bls::VoteSecret};
 use quorate_registry::{Address, Reader, SourceConfig, Terms, View};
 use quorate_types::{BondName, ExternalEntry, Possession, VoteKey};
@@ -14,7 +16,6 @@ use rand::SeedableRng as _;
 use std::time::Duration;
 
 const MIN_STAKE: u64 = 100;
-const CHAIN_ID: u64 = 31_337;
 const TIMEOUT: Duration = Duration::from_millis(1_000);
 
 fn terms() -> Terms {

@@ -1,202 +1,90 @@
 //! The committed contract on a real node (anvil), and what is read of it there.
 
 use crate::{
-    CHAIN_ID, MIN_STAKE,
-    contract::{Staking, built, folder},
+    MIN_STAKE,
+    anvil::{Anvil, folder, skipped},
+    contract::Staking,
     count, entry, entry_of, identity, reader,
 };
-use alloy_primitives::{Address, hex};
-use alloy_sol_types::{SolCall, SolValue as _};
+use alloy_primitives::{Address, hex, keccak256};
+use alloy_sol_types::SolCall;
 use quorate_crypto::Identity;
 use quorate_registry::{MAX_ENTRIES, Reader, View, bond_call};
 use quorate_types::ExternalEntry;
 use serde_json::{Value, json};
-use std::{
-    io::{BufRead as _, BufReader, Write as _},
-    path::PathBuf,
-    process::{Child, Command, Stdio},
-    time::{Duration, Instant},
-};
+use std::{process::Command, time::Instant};
 
 const DELAY_SECONDS: u64 = 3_600;
-const UNIT: u128 = 1_000_000_000;
 
-/// More than any call needs, and what one transaction may have at most (EIP-7825).
-const GAS: u64 = 16_000_000;
-
-/// Tells what is not tested, so that it is seen although the test passes: what `eprintln` says is not.
-fn skipped(why: &str) {
-    let _ = writeln!(std::io::stderr(), "\nSKIPPED: {why}");
-}
-
-fn anvil_program() -> Option<PathBuf> {
-    let packages = folder().join("node_modules/@foundry-rs");
-    let packages = std::fs::read_dir(packages).into_iter().flatten().flatten();
-    let mut programs = packages.map(|package| package.path().join("bin/anvil"));
-    let paths = std::env::var_os("PATH").unwrap_or_default();
-    let mut installed = std::env::split_paths(&paths).map(|path| path.join("anvil"));
-    let program = programs.find(|program| program.is_file());
-    program.or_else(|| installed.find(|program| program.is_file()))
-}
-
-struct Node {
-    process: Child,
-    url: String,
-    http: reqwest::Client,
-    accounts: Vec<Address>,
-    contract: Address,
-}
-
-impl Drop for Node {
-    fn drop(&mut self) {
-        let _ = self.process.kill();
-        let _ = self.process.wait();
-    }
-}
+struct Node(Anvil);
 
 impl Node {
-    /// With the contract; `None` if there is no anvil.
     async fn start() -> Option<Self> {
-        let Some(program) = anvil_program() else {
-            skipped("there is no anvil, so the contract runs nowhere: deploy/install-tools anvil");
-            return None;
-        };
-        // A block is final once there are two more, and each transaction makes one.
-        let mut process = Command::new(program)
-            .args(["--port", "0", "--slots-in-an-epoch", "1"])
-            .args(["--chain-id", &CHAIN_ID.to_string()])
-            .stdin(Stdio::null())
-            .stdout(Stdio::piped())
-            .spawn()
-            .unwrap();
-        let mut lines = BufReader::new(process.stdout.take().unwrap()).lines();
-        let listening = lines.by_ref().map(Result::unwrap);
-        let address = listening
-            .filter_map(|line| line.strip_prefix("Listening on ").map(str::to_owned))
-            .next()
-            .unwrap();
-        // What it prints for each request would fill the pipe.
-        std::thread::spawn(move || lines.for_each(drop));
-        let mut node = Self {
-            process,
-            url: format!("http://{address}"),
-            http: reqwest::Client::new(),
-            accounts: Vec::new(),
-            contract: Address::ZERO,
-        };
-        let accounts = node.ask("eth_accounts", json!([])).await.unwrap();
-        let accounts: Vec<String> = serde_json::from_value(accounts).unwrap();
-        node.accounts = accounts.iter().map(|one| one.parse().unwrap()).collect();
-        let built = built();
-        let code = built["bytecode"].as_str().unwrap();
-        let rules = hex::encode((MIN_STAKE, DELAY_SECONDS).abi_encode());
-        let from = node.accounts[0];
-        let deploy = json!({ "from": from.to_string(), "data": format!("{code}{rules}") });
-        let receipt = node.send(deploy).await;
-        node.contract = receipt["contractAddress"]
-            .as_str()
-            .unwrap()
-            .parse()
-            .unwrap();
-        Some(node)
+        Anvil::start(MIN_STAKE, DELAY_SECONDS).await.map(Self)
     }
 
-    async fn ask(&self, method: &str, params: Value) -> Result<Value, String> {
-        let request = json!({ "jsonrpc": "2.0", "id": 1, "method": method, "params": params });
-        let answer = self
-            .http
-            .post(&self.url)
-            .json(&request)
-            .send()
-            .await
-            .unwrap();
-        let answer: Value = answer.json().await.unwrap();
-        match answer.get("error") {
-            Some(error) => Err(error.to_string()),
-            None => Ok(answer["result"].clone()),
-        }
+    fn address(&self, by: usize) -> Address {
+        self.0.accounts[by].parse().unwrap()
     }
 
-    /// The receipt of a transaction that succeeds.
-    async fn send(&self, mut transaction: Value) -> Value {
-        transaction["gas"] = json!(format!("{GAS:#x}"));
-        let hash = self.ask("eth_sendTransaction", json!([transaction])).await;
-        let hash = hash.unwrap();
-        loop {
-            let receipt = self.ask("eth_getTransactionReceipt", json!([hash])).await;
-            let receipt = receipt.unwrap();
-            if !receipt.is_null() {
-                assert_eq!(receipt["status"], "0x1", "{receipt}");
-                return receipt;
-            }
-            tokio::time::sleep(Duration::from_millis(1)).await;
-        }
-    }
-
-    /// Why a transaction would fail: that is said by a call only.
-    async fn failure(&self, transaction: &Value) -> String {
-        let call = json!([transaction, "latest"]);
-        self.ask("eth_call", call).await.unwrap_err()
-    }
-
-    /// A call of the contract by an account, with stake.
-    fn call(&self, by: usize, call: &[u8], stake: u64) -> Value {
-        json!({
-            "from": self.accounts[by].to_string(),
-            "to": self.contract.to_string(),
-            "data": hex::encode_prefixed(call),
-            "value": format!("{:#x}", u128::from(stake) * UNIT),
-        })
+    fn contract(&self) -> Address {
+        self.0.contract.parse().unwrap()
     }
 
     async fn act(&self, by: usize, call: &[u8], stake: u64) -> Value {
-        self.send(self.call(by, call, stake)).await
+        let call = self.0.call(by, &hex::encode_prefixed(call), stake);
+        self.0.send(call).await
     }
 
     async fn bond(&self, by: usize, (identity, entry): &(Identity, ExternalEntry)) {
         self.act(by, &bond_call(identity, entry), entry.stake).await;
     }
 
+    /// Why a transaction would fail: that is said by a call only.
+    async fn failure(&self, transaction: &Value) -> String {
+        let call = json!([transaction, "latest"]);
+        self.0.ask("eth_call", call).await.unwrap_err()
+    }
+
     /// Why a call fails: the name of the contract's error.
     async fn refused(&self, by: usize, call: &[u8], stake: u64) -> String {
-        let why = self.failure(&self.call(by, call, stake)).await;
+        let call = self.0.call(by, &hex::encode_prefixed(call), stake);
+        let why = self.failure(&call).await;
         let error = ERRORS.iter().find(|error| {
-            let hash = alloy_primitives::keccak256(error.as_bytes());
+            let hash = keccak256(error.as_bytes());
             why.contains(&hex::encode(&hash[..4]))
         });
         let error = error.unwrap_or_else(|| panic!("{why}"));
         error.split('(').next().unwrap().to_owned()
     }
 
-    /// Makes all that has happened final.
     async fn finish(&self) {
-        self.ask("anvil_mine", json!(["0x3"])).await.unwrap();
+        self.0.finish().await;
     }
 
     async fn held(&self, identity: &Identity, by: usize) -> u64 {
         let call = Staking::heldOfCall {
             identity: identity.0.into(),
-            owner: self.accounts[by],
+            owner: self.address(by),
         };
-        let call = json!({
-            "to": self.contract.to_string(),
-            "data": hex::encode_prefixed(call.abi_encode()),
-        });
-        let answer = self.ask("eth_call", json!([call, "latest"])).await.unwrap();
-        let answer = hex::decode(answer.as_str().unwrap()).unwrap();
-        Staking::heldOfCall::abi_decode_returns(&answer)
-            .unwrap()
-            .stake
+        let call = self.0.call(by, &hex::encode_prefixed(call.abi_encode()), 0);
+        let answer = self.0.ask("eth_call", json!([call, "latest"])).await;
+        let answer = hex::decode(answer.unwrap().as_str().unwrap()).unwrap();
+        let held = Staking::heldOfCall::abi_decode_returns(&answer).unwrap();
+        held.stake
     }
 
+    /// An account's ether, in units of stake.
     async fn balance(&self, of: Address) -> u128 {
         let params = json!([of.to_string(), "latest"]);
-        let balance = self.ask("eth_getBalance", params).await.unwrap();
-        u128::from_str_radix(&balance.as_str().unwrap()[2..], 16).unwrap()
+        let balance = self.0.ask("eth_getBalance", params).await.unwrap();
+        let wei = u128::from_str_radix(&balance.as_str().unwrap()[2..], 16).unwrap();
+        assert_eq!(wei % 1_000_000_000, 0);
+        wei / 1_000_000_000
     }
 
     fn reader(&self) -> Reader {
-        reader(vec![self.url.clone()], 1, self.contract)
+        reader(vec![self.0.url.clone()], 1, self.contract())
     }
 }
 
@@ -300,14 +188,14 @@ async fn what_is_bonded_on_a_real_node_is_read_once_it_is_final() {
 
     // The chain goes back behind what was final: that is told, and changes nothing.
     let block = reader.view().block.unwrap();
-    let old = node.ask("evm_snapshot", json!([])).await.unwrap();
+    let old = node.0.ask("evm_snapshot", json!([])).await.unwrap();
     node.act(1, &unbond(&bonds[0].0, MIN_STAKE), 0).await;
     node.finish().await;
     let trouble = twice(&mut reader).await.trouble.unwrap();
     assert!(trouble.contains("fewer than 4"), "{trouble}");
     let later = reader.view().sources[0].block.unwrap();
     assert!(later > block);
-    node.ask("evm_revert", json!([old])).await.unwrap();
+    node.0.ask("evm_revert", json!([old])).await.unwrap();
     let view = twice(&mut reader).await;
     let trouble = view.trouble.unwrap();
     assert!(
@@ -369,17 +257,13 @@ async fn the_contract_keeps_its_rules() {
     ] {
         assert_eq!(node.refused(1, &call, stake).await, why);
     }
-    // Less than a unit is no stake.
-    let wei = json!({
-        "from": node.accounts[1].to_string(), "to": node.contract.to_string(),
-        "data": hex::encode_prefixed(bond_call(&own, &good)), "value": "0x174876e801",
-    });
-    node.failure(&wei).await;
-    // Ether without a call is refused.
-    let plain = json!({
-        "from": node.accounts[1].to_string(), "to": node.contract.to_string(), "value": "0x1",
-    });
-    node.failure(&plain).await;
+    // Less than a unit is no stake, and ether without a call is refused.
+    let mut call = node
+        .0
+        .call(1, &hex::encode_prefixed(bond_call(&own, &good)), MIN_STAKE);
+    call["value"] = json!("0x174876e801");
+    node.failure(&call).await;
+    node.failure(&node.0.call(1, "0x", 1)).await;
 
     node.bond(1, &(own, good.clone())).await;
     assert_eq!(
@@ -406,18 +290,18 @@ async fn the_contract_keeps_its_rules() {
     let withdraw = |to| Staking::withdrawCall { identity, to }.abi_encode();
     assert_eq!(node.refused(1, &withdraw(to), 0).await, "StillHeld");
     let wait = json!([format!("{DELAY_SECONDS:#x}")]);
-    node.ask("evm_increaseTime", wait).await.unwrap();
+    node.0.ask("evm_increaseTime", wait).await.unwrap();
     node.finish().await;
     assert_eq!(node.refused(2, &withdraw(to), 0).await, "NothingHeld");
     // The contract itself takes nothing, and the stake stays its owner's.
     assert_eq!(
-        node.refused(1, &withdraw(node.contract), 0).await,
+        node.refused(1, &withdraw(node.contract()), 0).await,
         "PaymentRefused"
     );
     node.act(1, &withdraw(to), 0).await;
-    assert_eq!(node.balance(to).await, u128::from(3 * MIN_STAKE) * UNIT);
+    assert_eq!(node.balance(to).await, u128::from(3 * MIN_STAKE));
     assert_eq!(node.refused(1, &withdraw(to), 0).await, "NothingHeld");
-    assert_eq!(node.balance(node.contract).await, 0);
+    assert_eq!(node.balance(node.contract()).await, 0);
     // The identity is free, for anybody.
     node.bond(2, &(own, good)).await;
 }
@@ -481,7 +365,7 @@ async fn of_a_full_list_the_smallest_stake_is_displaced_by_a_greater_one() {
 #[test]
 fn the_committed_bytecode_is_that_of_the_source() {
     if !folder().join("node_modules/solc").is_dir() {
-        skipped("there is no solc: deploy/install-tools anvil");
+        skipped("there is no solc, so the bytecode is not made again (deploy/install-tools anvil)");
         return;
     }
     let checked = Command::new("node")
