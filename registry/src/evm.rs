@@ -5,10 +5,10 @@
 //!
 //! 1. Each endpoint says which chain it serves and which of its blocks is final (tag `finalized`). One that serves
 //!    another chain, or whose final block is below one that it named before, does not count.
-//! 2. The block that is read is the highest one that `agree` of the endpoints have reached. Of those that claim more
-//!    than others, so many honest ones remain that a single liar cannot name a block that nobody has.
+//! 2. The block that is read is the highest one that `agree` of the endpoints have reached.
 //! 3. Endpoints that have reached it say its hash, and the contract's list in its state, named by that hash. Hash and
-//!    list of `agree` must be equal.
+//!    list of `agree` must be equal. If they are not, the next lower block that an endpoint has named is read in the same
+//!    way: who claims a block that nobody has would otherwise set the mark so high that too few honest ones reach it.
 //!
 //! - *The block never goes back*: none is read below one that `agree` endpoints have agreed on. So whoever feeds this
 //!   validator an old state of the chain is noticed, and one who was lied to by too many endpoints at once has to be
@@ -34,7 +34,11 @@ use alloy_primitives::Address;
 use futures_util::future::{join_all, try_join, try_join_all};
 use quorate_crypto::Digest;
 use rpc::{Block, Rpc};
-use std::{collections::BTreeMap, sync::Arc, time::Duration};
+use std::{
+    collections::BTreeMap,
+    sync::Arc,
+    time::{Duration, Instant},
+};
 
 /// How many blocks an endpoint may be behind those that are read before that is a trouble: two of Ethereum's epochs.
 /// Endpoints learn of a final block some seconds apart.
@@ -52,8 +56,10 @@ pub(crate) struct Answer {
     /// Its newest final block.
     pub(crate) block: Option<u64>,
     /// Its list at the block that is read; `None` if it is on its way there.
-    pub(crate) said: Result<Option<Arc<List>>, SourceError>,
+    pub(crate) said: Said,
 }
+
+type Said = Result<Option<Arc<List>>, SourceError>;
 
 /// A contract and its endpoints.
 pub(crate) struct Evm {
@@ -77,7 +83,7 @@ struct Endpoint {
     name: String,
     rpc: Rpc,
     /// The final block that it named last.
-    named: Option<u64>,
+    named: Option<Block>,
     heard: Option<Heard>,
 }
 
@@ -148,9 +154,44 @@ impl Evm {
         self.held = self.reading.filter(|_| holds);
     }
 
-    /// Asks all endpoints once, in two steps of half the time-out each.
+    /// Asks all endpoints once. It takes half the time-out for the final blocks, half of it for the lists, and as long
+    /// again where they do not agree at first.
     pub(crate) async fn read(&mut self) -> Vec<Answer> {
-        let (chain_id, limit) = (self.chain_id, self.timeout);
+        let heads = self.heads().await;
+        let newest = self.newest(&heads);
+        let mut said: Vec<Said> = (heads.iter())
+            .map(|head| match (head, newest) {
+                (Err(error), _) => Err(error.clone()),
+                (Ok(head), Some(newest)) if head.saturating_add(MAX_LAG_BLOCKS) < newest => {
+                    Err(SourceError::Behind {
+                        block: *head,
+                        others: newest,
+                    })
+                }
+                (Ok(_), _) => Ok(None),
+            })
+            .collect();
+        self.reading = None;
+        let deadline = Instant::now() + self.timeout;
+        for target in self.targets(&heads) {
+            self.reading = Some(target);
+            let limit = deadline.saturating_duration_since(Instant::now());
+            self.lists(target, limit.min(self.timeout / 2), &heads, &mut said)
+                .await;
+            if self.do_agree(&said) {
+                break;
+            }
+        }
+        let named = self.endpoints.iter().map(|endpoint| endpoint.named);
+        let answers = named.map(|named| named.map(|head| head.number));
+        (answers.zip(said))
+            .map(|(block, said)| Answer { block, said })
+            .collect()
+    }
+
+    /// The newest final blocks.
+    async fn heads(&mut self) -> Vec<Result<u64, SourceError>> {
+        let (chain_id, limit) = (self.chain_id, self.timeout / 2);
         let heads = self.endpoints.iter().map(|endpoint| {
             let rpc = &endpoint.rpc;
             within(limit, async {
@@ -164,66 +205,71 @@ impl Evm {
                 Ok(block)
             })
         });
-        let heads: Vec<Result<Block, SourceError>> = join_all(heads).await;
-        let heads: Vec<Result<Block, SourceError>> = (self.endpoints.iter_mut().zip(heads))
+        let heads = join_all(heads).await.into_iter();
+        (self.endpoints.iter_mut().zip(heads))
             .map(|(endpoint, head)| endpoint.forward(head?))
-            .collect();
-        self.reading = self.target(&heads);
-        let (contract, newest) = (self.contract, self.newest(&heads));
-        let target = self.reading;
-        let lists = (self.endpoints.iter_mut().zip(&heads)).map(|(endpoint, head)| async move {
-            let said = match (head, target) {
-                (Err(error), _) => Err(error.clone()),
-                (Ok(head), Some(target)) if head.number >= target => {
-                    within(limit, endpoint.list(contract, target, *head))
-                        .await
-                        .map(Some)
-                }
-                (Ok(head), _) => match newest {
-                    Some(newest) if head.number + MAX_LAG_BLOCKS < newest => {
-                        Err(SourceError::Behind {
-                            block: head.number,
-                            others: newest,
-                        })
-                    }
-                    _ => Ok(None),
-                },
-            };
-            Answer {
-                block: head
-                    .as_ref()
-                    .ok()
-                    .map(|head| head.number)
-                    .or(endpoint.named),
-                said,
-            }
+            .collect()
+    }
+
+    /// Asks all that have reached a block for their list there, unless they have failed before.
+    async fn lists(
+        &mut self,
+        target: u64,
+        limit: Duration,
+        heads: &[Result<u64, SourceError>],
+        said: &mut [Said],
+    ) {
+        let contract = self.contract;
+        let endpoints = self.endpoints.iter_mut().zip(heads).zip(said);
+        let asked = endpoints.filter(|((_, head), said)| {
+            let has_reached = head.as_ref().is_ok_and(|head| *head >= target);
+            has_reached && said.is_ok()
         });
-        join_all(lists).await
+        let asked = asked.map(|((endpoint, _), said)| async move {
+            let list = within(limit, endpoint.list(contract, target)).await;
+            *said = list.map(Some);
+        });
+        join_all(asked).await;
+    }
+
+    fn do_agree(&self, said: &[Said]) -> bool {
+        let lists = || said.iter().flatten().flatten();
+        lists().any(|one| {
+            let same = lists().filter(|other| other.digest == one.digest);
+            same.count() >= self.agree
+        })
     }
 
     /// The final blocks that count, the highest first: none below the one that was agreed on.
-    fn counting(&self, heads: &[Result<Block, SourceError>]) -> Vec<u64> {
-        let numbers = heads.iter().flatten().map(|head| head.number);
+    fn counting(&self, heads: &[Result<u64, SourceError>]) -> Vec<u64> {
+        let numbers = heads.iter().flatten().copied();
         let mut numbers: Vec<u64> = numbers.filter(|one| Some(*one) >= self.agreed).collect();
         numbers.sort_unstable_by(|one, other| other.cmp(one));
         numbers
     }
 
-    /// The highest block that enough endpoints have reached. Where there are too few of them, the one that all of these
-    /// have reached: they cannot agree, but it is seen whether they can be read.
-    fn target(&self, heads: &[Result<Block, SourceError>]) -> Option<u64> {
+    /// The blocks to read, until there is agreement: from the highest one that enough endpoints have reached. Where there
+    /// are too few endpoints it is the one that all of these have reached: they cannot agree, but it is seen whether they
+    /// can be read.
+    fn targets(&self, heads: &[Result<u64, SourceError>]) -> Vec<u64> {
+        if let Some(held) = self.held {
+            // It was agreed on, so that none that counts is below it.
+            return vec![held];
+        }
         let numbers = self.counting(heads);
-        let reached = numbers.get(self.agree.min(numbers.len()).checked_sub(1)?)?;
-        // The held one was agreed on, so that none that counts is below it.
-        Some(self.held.unwrap_or(*reached))
+        let enough = self.agree.min(numbers.len());
+        let mut targets = numbers[enough.saturating_sub(1)..].to_vec();
+        targets.dedup();
+        targets
     }
 
-    fn newest(&self, heads: &[Result<Block, SourceError>]) -> Option<u64> {
-        let numbers = self.counting(heads);
-        numbers
-            .get(self.agree.checked_sub(1)?)
-            .copied()
-            .or(self.agreed)
+    /// What others are behind of.
+    fn newest(&self, heads: &[Result<u64, SourceError>]) -> Option<u64> {
+        let reached = self
+            .counting(heads)
+            .get(self.agree.saturating_sub(1))
+            .copied();
+        reached.or(self.agreed)
     }
 
     /// Makes a reading of a list that enough endpoints agree on.
@@ -251,30 +297,26 @@ impl Evm {
 }
 
 impl Endpoint {
-    /// Its final block, unless it is below one that it named, or whose list it has said.
-    fn forward(&mut self, head: Block) -> Result<Block, SourceError> {
+    /// Its final block's number, unless it is below one that it named, or whose list it has said.
+    fn forward(&mut self, head: Block) -> Result<u64, SourceError> {
+        let named = self.named.map(|named| named.number);
         let said = self.heard.as_ref().map(|heard| heard.block.number);
-        let before = self.named.max(said).unwrap_or(0);
+        let before = named.max(said).unwrap_or(0);
         // What it names now is what it is measured by the next time: one mistake must not disqualify it for ever.
-        self.named = Some(head.number);
+        self.named = Some(head);
         if head.number < before {
             return Err(SourceError::WentBack {
                 block: head.number,
                 before,
             });
         }
-        Ok(head)
+        Ok(head.number)
     }
 
-    async fn list(
-        &mut self,
-        contract: Address,
-        target: u64,
-        head: Block,
-    ) -> Result<Arc<List>, SourceError> {
-        let block = match &self.heard {
-            _ if head.number == target => head,
-            Some(heard) if heard.block.number == target => heard.block,
+    async fn list(&mut self, contract: Address, target: u64) -> Result<Arc<List>, SourceError> {
+        let block = match (&self.named, &self.heard) {
+            (Some(named), _) if named.number == target => *named,
+            (_, Some(heard)) if heard.block.number == target => heard.block,
             _ => self.rpc.block_at(target).await?,
         };
         let before = (self.heard.as_mut()).filter(|heard| heard.block.number == target);
@@ -311,13 +353,12 @@ impl Heard {
     }
 }
 
-/// Half of the time-out for one of two steps.
 async fn within<T>(
-    timeout: Duration,
+    limit: Duration,
     step: impl Future<Output = Result<T, SourceError>>,
 ) -> Result<T, SourceError> {
-    let done = tokio::time::timeout(timeout / 2, step).await;
-    done.unwrap_or(Err(SourceError::Slow(timeout / 2)))
+    let done = tokio::time::timeout(limit, step).await;
+    done.unwrap_or(Err(SourceError::Slow(limit)))
 }
 
 /// The contract's whole list in the state after a block, page by page.

@@ -44,7 +44,7 @@ pub enum SourceConfig {
         agree: usize,
         /// How often they are asked. Two rounds ask about one block, whose state nodes keep for some minutes only.
         interval: Duration,
-        /// How long one round may take.
+        /// Half of it is for the newest final blocks, half for the lists; one and a half are what a round may take.
         timeout: Duration,
     },
 }

@@ -181,4 +181,17 @@ mod tests {
         assert_eq!(count(&[0; 31]), None);
         assert_eq!(count(&[0; 64]), None);
     }
+
+    #[test]
+    fn no_byte_of_an_answer_can_do_harm() {
+        let page = page();
+        for at in 0..page.len() {
+            for byte in [0, 1, 0x20, 0x7f, 0x80, 0xff] {
+                let mut page = page.clone();
+                page[at] = byte;
+                let listed = entries(&page, 2);
+                assert!(listed.is_none_or(|listed| listed.len() == 2));
+            }
+        }
+    }
 }

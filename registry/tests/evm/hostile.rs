@@ -322,6 +322,42 @@ async fn endpoints_at_different_final_blocks_are_compared_at_one() {
     assert!(view.trouble.unwrap().contains("2 of 3 sources"));
 }
 
+/// Whoever claims a block that nobody has must not raise the block that is read above what the honest ones have reached.
+#[tokio::test]
+async fn a_liar_that_claims_newer_blocks_does_not_keep_the_others_from_agreeing() {
+    for way in [Way::Honest, Way::StallsAt("eth_call"), Way::Closes] {
+        let [liar, a, b] = several().await;
+        let mut reader = read_by(&[&liar, &a, &b], 2);
+        twice(&mut reader).await;
+        {
+            let mut state = liar.state.lock().unwrap();
+            state.finalized = u64::MAX;
+            state.lists = [(0, list(&entries(9)))].into();
+        }
+        // The honest ones are never at the same block.
+        for round in 0..3_u8 {
+            let now = 101 + 2 * u64::from(round);
+            for (endpoint, ahead) in [(&a, 0), (&b, 1)] {
+                let mut state = endpoint.state.lock().unwrap();
+                state.finalized = now + ahead;
+                state.lists.insert(now, list(&entries(5 + round)));
+                state.lists.insert(now + 1, list(&entries(20)));
+            }
+            liar.now(way.clone());
+            let started = Instant::now();
+            let view = twice(&mut reader).await;
+            assert!(started.elapsed() < 2 * SEEN_WITHIN);
+            assert_eq!(
+                (view.trouble.clone(), view.block),
+                (None, Some(now)),
+                "{way:?}"
+            );
+            assert_eq!(count(&view), Some(5 + usize::from(round)));
+            assert!(view.sources[0].trouble.is_some());
+        }
+    }
+}
+
 #[tokio::test]
 async fn an_endpoint_that_goes_back_does_not_count_until_it_is_there_again() {
     let [a, b, c] = several().await;

@@ -361,7 +361,9 @@ async fn of_a_full_list_the_smallest_stake_is_displaced_by_a_greater_one() {
     assert!(reading.entries.contains_key(&newcomer));
     assert_eq!(reading.left_out.len(), MAX_ENTRIES - 5);
     assert!(!reading.left_out.contains_key(&displaced));
-    println!("a bond took {plain} gas, and {used} when it displaced another; two readings of {MAX_ENTRIES} entries took {took:?}");
+    println!(
+        "a bond took {plain} gas, and {used} when it displaced another; two readings of {MAX_ENTRIES} entries took {took:?}"
+    );
 }
 
 /// Nobody needs a compiler, so the committed bytecode is to be that of the committed source.
