@@ -73,8 +73,14 @@ pub(super) struct EntryCommand {
     #[arg(long, value_name = "FILE")]
     vote_key: PathBuf,
     /// Its stake, in whatever unit the registry counts
-    #[arg(long, value_name = "N", value_parser = amount, allow_negative_numbers = true)]
-    stake: u64,
+    #[arg(
+        long,
+        value_name = "N",
+        value_parser = amount,
+        allow_negative_numbers = true,
+        required_unless_present = "calldata"
+    )]
+    stake: Option<u64>,
     #[command(flatten)]
     described: Described,
     #[command(flatten)]
@@ -275,7 +281,7 @@ impl EntryCommand {
         let identity = keys::load_identity(&self.key, &access)?.identity();
         let secret = keys::load_vote_secret(&self.vote_key, &access)?;
         let entry = ExternalEntry {
-            stake: self.stake,
+            stake: self.stake.unwrap_or(0),
             vote_key: VoteKey(secret.public_key()),
             possession: Possession(secret.prove_possession(&genesis.name, &identity.0)),
             address: self.described.address,

@@ -53,9 +53,9 @@ async fn an_endpoint_that_misbehaves_changes_nothing_and_is_told_in_time() {
     other.lists(list(&entries(9)));
     let mut reader = read_by(&[&endpoint], 1);
     assert_eq!(count(&twice(&mut reader).await), Some(4));
-    let nested = |depth: usize| {
+    let nested = |field: &str, depth: usize| {
         let (open, close) = ("[".repeat(depth), "]".repeat(depth));
-        Way::Says(format!("{{\"id\":1,\"result\":{open}{close}}}"))
+        Way::Says(format!("{{\"id\":1,\"{field}\":{open}{close}}}"))
     };
     let says = |text: &str| Way::Says(text.to_owned());
     let block = |number: &str, hash: &str| {
@@ -93,7 +93,8 @@ async fn an_endpoint_that_misbehaves_changes_nothing_and_is_told_in_time() {
             "error 3",
         ),
         // Deeper than a parser's stack may be, and as wide as an answer may be.
-        (nested(100_000), answer),
+        (nested("result", 100_000), answer),
+        (nested("whatever", 100_000), answer),
         (
             says(&format!(
                 "{{\"id\":1,\"result\":[{}0]}}",
