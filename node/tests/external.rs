@@ -562,7 +562,7 @@ async fn validators_follow_a_contract_on_a_real_evm_node() {
     // by another name, and the third is away.
     let port = anvil.url.rsplit(':').next().unwrap();
     let section = format!(
-        "[registry.evm]\nurls = [\"{}\", \"http://localhost:{port}/a-key\", \"http://127.0.0.1:1/\"]\n\
+        "[registry.evm]\nurls = [\"{}\", \"http://localhost:{port}/?a-key\", \"http://127.0.0.1:1/\"]\n\
          contract = \"{}\"\nchain_id = {}\ninterval = \"200ms\"\n",
         anvil.url,
         anvil.contract,
@@ -724,7 +724,7 @@ fn a_source_that_cannot_be_is_refused_by_its_key() {
         "{native}"
     );
     let evm = "[registry.evm]\nurls = [\"http://x\"]\nchain_id = 1\n\
-               contract = \"0x00000000000000000000000000000000000000Aa\"";
+               contract = \"0x5aAeb6053F3E94C9b9A09f33669435E7Ef1BeAed\"";
     for (section, key) in [
         ("[registry]", "`registry.file`"),
         ("[registry.http]\nurls = []", "`registry.http.urls`"),
@@ -766,12 +766,15 @@ fn a_source_that_cannot_be_is_refused_by_its_key() {
         ),
         (&evm.replace("http://x", "x"), "`registry.evm.urls`"),
         (
-            &evm.replace("0x00000000000000000000000000000000000000Aa", "0x1"),
+            &evm.replace("0x5aAeb6053F3E94C9b9A09f33669435E7Ef1BeAed", "0x1"),
             "`registry.evm.contract`",
         ),
         // A letter of the wrong case, and no contract.
-        (&evm.replace("Aa", "Ab"), "`registry.evm.contract`"),
-        (&evm.replace("Aa", "00"), "`registry.evm.contract`"),
+        (&evm.replace("BeAed", "BeAeD"), "`registry.evm.contract`"),
+        (
+            &evm.replace("5aAeb6053F3E94C9b9A09f33669435E7Ef1BeAed", &"0".repeat(40)),
+            "`registry.evm.contract`",
+        ),
         (
             &evm.replace("chain_id = 1", "chain_id = 0"),
             "`registry.evm.chain_id`",
