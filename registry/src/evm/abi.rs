@@ -129,6 +129,7 @@ pub(super) fn digest(block: &[u8; 32], listed: &[Listed]) -> Digest {
 }
 
 #[cfg(test)]
+#[allow(clippy::unwrap_used)]
 mod tests {
     use super::*;
 
