@@ -5,7 +5,7 @@ SHELL := /bin/bash
 export CARGO_TARGET_DIR ?= $(HOME)/.cache/quorate/target
 QUORATE := $(CARGO_TARGET_DIR)/release/quorate
 
-.PHONY: help deny sbom tools page page-types page-test build localnet observe test sim nightly fuzz mistakes bench-verify bench-engines chaos bench bench-dashboard gate cryptography-off others experiments lint
+.PHONY: help deny staking sbom tools page page-types page-test build localnet observe test sim nightly fuzz mistakes bench-verify bench-engines chaos bench bench-dashboard gate cryptography-off others experiments lint
 
 help: ## show this list
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
@@ -44,7 +44,7 @@ observe: build ## run a local network with Prometheus and live pages, until Ctrl
 	@QUORATE=$(QUORATE) deploy/observe
 
 test: page lint deny ## run the formatter check, clippy, dependency policy, all tests, and the simulator's budget
-	@deploy/install-tools --try prometheus
+	@deploy/install-tools --try prometheus anvil
 	cargo test --release --locked --workspace --no-fail-fast
 	$(MAKE) --no-print-directory gate
 	$(MAKE) --no-print-directory sim
@@ -60,7 +60,7 @@ sim: build ## run whole validators under injected faults in virtual time: seeds,
 	$(SIM) --resharings 300
 
 nightly: page lint ## run the long tests: kill storms, 10,000 damaged files, 10,000 seeds, every mistake, fuzzing
-	@deploy/install-tools --try prometheus
+	@deploy/install-tools --try prometheus anvil
 	QUORATE_NIGHTLY=1 cargo test --release --locked --workspace --no-fail-fast
 	$(SIM) --seeds 0..10000
 	$(SIM) --twins 1000000
@@ -136,6 +136,10 @@ deny: tools ## check dependencies: licences, banned crates, sources, advisories 
 	  cargo install cargo-deny --locked --version $(DENY_VERSION) --no-default-features
 	deploy/check-dependencies
 	deploy/test-check-dependencies
+
+staking: ## compile the staking contract (deploy/staking) into the committed bytecode (needs npm)
+	@deploy/install-tools anvil
+	npm --prefix deploy/staking run -s build
 
 sbom: tools ## write quorate.cdx.json, a bill of materials of the program (CycloneDX)
 	[ "$$(cargo cyclonedx --version 2>/dev/null)" = "cargo-cyclonedx-cyclonedx $(CYCLONEDX_VERSION)" ] || \

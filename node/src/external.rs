@@ -8,7 +8,7 @@ use crate::config::NodeConfig;
 use anyhow::Context as _;
 use commonware_codec::Encode as _;
 use parking_lot::RwLock;
-use quorate_api::{DifferenceJson, ExternalJson, ExternalSourceJson};
+use quorate_api::{DifferenceJson, ExternalJson, ExternalSourceJson, LeftOutJson};
 use quorate_machine::{
     accounts::Accounts,
     clock::{Clock, now_ms},
@@ -36,7 +36,7 @@ const COMPARE_INTERVAL: Duration = Duration::from_millis(500);
 /// How long nothing is reported after a report that the chain has refused: each costs a fee.
 const REFUSED_PAUSE: Duration = Duration::from_secs(30);
 
-/// Most differences that are shown.
+/// Most differences, and most entries that are left out, that are shown.
 const MAX_SHOWN: usize = 100;
 
 /// What a node knows of a registry outside its chain, over all parts that it takes in the chain. Cheap to clone.
@@ -99,7 +99,7 @@ impl External {
 
     fn has_no_source(&self, config: &NodeConfig, parts: &ExternalParts) {
         let trouble = format!(
-            "no source is configured, so this validator reports nothing: set `file` or `http` under [registry] in {}",
+            "no source is configured, so this validator reports nothing: set `file`, `http` or `evm` under [registry] in {}",
             config.path.display()
         );
         warn!(trouble, "the external registry is not read");
@@ -290,13 +290,23 @@ impl Reporter {
             trouble: trouble.clone(),
             report_trouble: self.trouble.clone(),
             read_at_ms: view.read_at_ms,
+            block: view.block,
             entries: view.reading.as_ref().map(|reading| reading.entries.len()),
             sources: (view.sources.iter())
                 .map(|source| ExternalSourceJson {
                     name: source.name.clone(),
+                    block: source.block,
                     last_good_ms: source.last_good_ms,
                     entries: source.entries,
                     trouble: source.trouble.clone(),
+                })
+                .collect(),
+            left_out: (view.reading.iter())
+                .flat_map(|reading| reading.left_out.iter())
+                .take(MAX_SHOWN)
+                .map(|(validator, flaw)| LeftOutJson {
+                    validator: *validator,
+                    why: flaw.to_string(),
                 })
                 .collect(),
             differences: (plan.differences.iter().take(MAX_SHOWN))

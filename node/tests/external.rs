@@ -1,12 +1,17 @@
 //! A chain whose list of validators is in files, in real processes: one is added, one is removed, files are spoiled,
-//! one validator reads over HTTP, and one reads another file than the rest; all while transfers are paid.
+//! one validator reads over HTTP, and one reads another file than the rest; all while transfers are paid. And one whose
+//! list is in a staking contract.
 #![allow(missing_docs, clippy::unwrap_used)]
 
+#[path = "../../registry/tests/evm/anvil.rs"]
+mod anvil;
 mod common;
 
+use anvil::Anvil;
 use common::{BINARY, free_base_port};
 use quorate_api::{ExternalJson, RegistryJson, RpcClient, SubmitRequest, to_hex};
 use quorate_node::keys::{KeyAccess, load_identity};
+use quorate_registry::{Format, Reading, bond_call};
 use quorate_types::{Height, Identity, Memo, Transfer, genesis::Genesis};
 use std::{
     collections::BTreeMap,
@@ -54,6 +59,24 @@ impl Chain {
 
     /// The same, with words of the genesis file replaced.
     fn start_changed(apart: usize, over_http: usize, changes: &[(&str, &str)]) -> Self {
+        let mut chain = Self::make_all(changes);
+        fs::copy(chain.shared(), chain.apart()).unwrap();
+        chain.change(apart, |text| {
+            text.replace("../registry.toml", "../apart.toml")
+        });
+        let url = serve(chain.shared());
+        chain.reads(
+            over_http,
+            &format!("[registry.http]\nurls = [\"{url}\"]\ninterval = \"200ms\"\n"),
+        );
+        for place in 0..4 {
+            chain.run(place);
+        }
+        chain
+    }
+
+    /// Four validators that read the common file, and do not run yet.
+    fn make_all(changes: &[(&str, &str)]) -> Self {
         let folder = tempfile::tempdir().unwrap();
         let base = free_base_port(8);
         let net = folder.path().join("net");
@@ -87,30 +110,30 @@ impl Chain {
             let copy = net.join(format!("validator-{place}/genesis.json"));
             fs::write(copy, &text).unwrap();
         }
-        let mut chain = Self {
+        let chain = Self {
             folder,
             base,
             genesis: Genesis::from_json(&text).unwrap(),
             processes: BTreeMap::new(),
         };
-        fs::copy(chain.shared(), chain.apart()).unwrap();
         for place in 0..4 {
-            let file = chain.validator(place).join("validator.toml");
-            let mut text = quick(&fs::read_to_string(&file).unwrap());
-            if place == apart {
-                text = text.replace("../registry.toml", "../apart.toml");
-            }
-            if place == over_http {
-                let url = serve(chain.shared());
-                let at = text.find("\n[registry]").unwrap();
-                let section =
-                    format!("\n[registry.http]\nurls = [\"{url}\"]\ninterval = \"200ms\"\n");
-                text.replace_range(at.., &section);
-            }
-            fs::write(&file, text).unwrap();
-            chain.run(place);
+            chain.change(place, quick);
         }
         chain
+    }
+
+    fn change(&self, place: usize, change: impl Fn(&str) -> String) {
+        let file = self.validator(place).join("validator.toml");
+        let text = fs::read_to_string(&file).unwrap();
+        fs::write(&file, change(&text)).unwrap();
+    }
+
+    /// Replaces where a validator reads the list.
+    fn reads(&self, place: usize, section: &str) {
+        self.change(place, |text| {
+            let at = text.find("\n[registry]").unwrap();
+            format!("{}\n{section}", &text[..at])
+        });
     }
 
     fn path(&self, name: &str) -> PathBuf {
@@ -189,6 +212,11 @@ impl Chain {
 
     /// The folder of a new validator, by the steps of docs/REGISTRY.md, and its entry.
     fn make(&self, place: usize) -> String {
+        self.init(place);
+        self.entry(place, &[])
+    }
+
+    fn init(&self, place: usize) {
         let folder = format!("validator-{place}");
         let peers = [1, 2].map(|peer| format!("{peer}@{}", self.address(peer)));
         let address = self.address(place);
@@ -213,7 +241,13 @@ impl Chain {
         )
         .unwrap();
         self.quorate(&["config", "check", file.to_str().unwrap()]);
-        self.quorate(&[
+    }
+
+    fn entry(&self, place: usize, more: &[&str]) -> String {
+        let folder = format!("validator-{place}");
+        let address = self.address(place);
+        let stake = (2 * STAKE).to_string();
+        let arguments = [
             "registry",
             "entry",
             "--genesis",
@@ -223,12 +257,13 @@ impl Chain {
             "--vote-key",
             &format!("{folder}/vote.key"),
             "--stake",
-            &(2 * STAKE).to_string(),
+            &stake,
             "--address",
             &address,
             "--name",
             "five",
-        ])
+        ];
+        self.quorate(&[&arguments, more].concat())
     }
 
     async fn registry(&self, place: usize) -> Option<RegistryJson> {
@@ -507,6 +542,121 @@ async fn what_a_quorum_reads_takes_effect_and_nothing_else() {
     }
 }
 
+/// The first four bytes of a call's data, by the name of the function and the types of its parameters.
+async fn selector(anvil: &Anvil, function: &str) -> String {
+    let name = format!("0x{}", hex::encode(function));
+    let hash = anvil
+        .ask("web3_sha3", serde_json::json!([name]))
+        .await
+        .unwrap();
+    hash.as_str().unwrap()[..10].to_owned()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn validators_follow_a_contract_on_a_real_evm_node() {
+    let Some(anvil) = Anvil::start(1, 60).await else {
+        return;
+    };
+    let mut chain = Chain::make_all(&[]);
+    // One endpoint that is there, and one that is not: one of two is not more than half, so the second is the same node
+    // by another name, and the third is away.
+    let port = anvil.url.rsplit(':').next().unwrap();
+    let section = format!(
+        "[registry.evm]\nurls = [\"{}\", \"http://localhost:{port}/?a-key\", \"http://127.0.0.1:1/\"]\n\
+         contract = \"{}\"\nchain_id = {}\ninterval = \"200ms\"\n",
+        anvil.url,
+        anvil.contract,
+        anvil::CHAIN_ID
+    );
+    // The genesis validators bond, each by an account of its own.
+    let text = fs::read_to_string(chain.shared()).unwrap();
+    let terms = quorate_registry::Terms {
+        chain_name: chain.genesis.name.clone(),
+        min_stake: 1,
+    };
+    let listed = Reading::parse(&text, Format::Toml, &terms, None).unwrap();
+    for (by, (identity, entry)) in listed.entries.iter().enumerate() {
+        let data = format!("0x{}", hex::encode(bond_call(identity, entry)));
+        anvil.send(anvil.call(by, &data, entry.stake)).await;
+    }
+    anvil.finish().await;
+    for place in 0..4 {
+        chain.reads(place, &section);
+        chain.run(place);
+    }
+    chain.wait_for_set(1, &[0, 1, 2, 3]).await;
+    chain
+        .wait_for("the list", PATIENCE, async || {
+            let external = chain.external(1).await;
+            external.entries == Some(4) && external.trouble.is_none()
+        })
+        .await;
+    let block = chain.external(1).await.block.unwrap();
+
+    // A fifth bonds, and somebody with a proof for another identity.
+    chain.init(4);
+    chain.reads(4, &section);
+    let data = chain.entry(4, &["--calldata"]);
+    anvil.send(anvil.call(5, data.trim(), 2 * STAKE)).await;
+    let stranger = Identity([9; 32]);
+    let (_, copied) = listed.entries.first_key_value().unwrap();
+    let data = format!("0x{}", hex::encode(bond_call(&stranger, copied)));
+    anvil.send(anvil.call(6, &data, 9 * STAKE)).await;
+    anvil.finish().await;
+    chain.pay(chain.identity(4), 100_000);
+    chain.run(4);
+    chain.wait_for_set(1, &[0, 1, 2, 3, 4]).await;
+
+    // What operators see: each endpoint with its block, who is left out, and no key of an account.
+    let external = chain.external(1).await;
+    assert_eq!((external.trouble, external.entries), (None, Some(5)));
+    assert!(external.block.unwrap() > block);
+    let blocks: Vec<_> = external.sources.iter().map(|source| source.block).collect();
+    assert!(blocks[0].is_some() && blocks[0] == blocks[1] && blocks[2].is_none());
+    assert!(external.sources[2].trouble.is_some());
+    let left_out = external.left_out;
+    assert!(left_out.len() == 1 && left_out[0].validator == stranger);
+    let url = format!("http://127.0.0.1:{}", chain.base + 3);
+    let shown = chain.quorate(&["registry", "list", "--rpc", &url]);
+    for words in [
+        format!(
+            "external registry: 5 validators, read 0 s ago, block {}",
+            external.block.unwrap()
+        ),
+        format!(
+            "source http://localhost:{port}: read 0 s ago, block {}; good",
+            blocks[1].unwrap()
+        ),
+        "source http://127.0.0.1:1: never read; ".to_owned(),
+        format!("left out: validator {stranger}: the proof of possession"),
+    ] {
+        assert!(shown.contains(&words), "{words}: {shown}");
+    }
+    assert!(!shown.contains("a-key") && !chain.log(1).contains("a-key"));
+
+    // One leaves.
+    let gone = chain.identity(0);
+    let by = listed.entries.keys().position(|identity| *identity == gone);
+    let unbond = selector(&anvil, "unbond(bytes32,uint64)").await;
+    let data = format!("{unbond}{gone}{STAKE:064x}");
+    anvil.send(anvil.call(by.unwrap(), &data, 0)).await;
+    anvil.finish().await;
+    chain.wait_for_set(1, &[1, 2, 3, 4]).await;
+
+    // The node goes away: that is seen in time, and the chain goes on.
+    drop(anvil);
+    for place in [1, 2, 4] {
+        chain
+            .wait_for("trouble with the endpoints", SEEN_WITHIN, async || {
+                let trouble = chain.external(place).await.trouble;
+                trouble.is_some_and(|trouble| trouble.contains("2 of 3 sources must say the same"))
+            })
+            .await;
+    }
+    chain.two_epochs(1).await;
+    assert_eq!(chain.external(1).await.entries, Some(4));
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn an_account_that_cannot_pay_for_reports_is_named_until_it_can() {
     let none = [("\"balance\": 1000000\n", "\"balance\": 0\n")];
@@ -573,6 +723,8 @@ fn a_source_that_cannot_be_is_refused_by_its_key() {
         native.contains("`registry`") && native.contains("registry.external"),
         "{native}"
     );
+    let evm = "[registry.evm]\nurls = [\"http://x\"]\nchain_id = 1\n\
+               contract = \"0x5aAeb6053F3E94C9b9A09f33669435E7Ef1BeAed\"";
     for (section, key) in [
         ("[registry]", "`registry.file`"),
         ("[registry.http]\nurls = []", "`registry.http.urls`"),
@@ -599,6 +751,42 @@ fn a_source_that_cannot_be_is_refused_by_its_key() {
         (
             "[registry]\nfile = \"x\"\ninterval = \"0ms\"",
             "`registry.interval`",
+        ),
+        (
+            "[registry]\ninterval = \"1s\"\n[registry.http]\nurls = [\"http://x\"]",
+            "`registry.interval`",
+        ),
+        (
+            &format!("[registry.http]\nurls = [\"http://x\"]\n{evm}"),
+            "`registry.evm`",
+        ),
+        (
+            &format!("[registry]\nfile = \"x\"\n{evm}"),
+            "`registry.file`",
+        ),
+        (&evm.replace("http://x", "x"), "`registry.evm.urls`"),
+        (
+            &evm.replace("0x5aAeb6053F3E94C9b9A09f33669435E7Ef1BeAed", "0x1"),
+            "`registry.evm.contract`",
+        ),
+        // A letter of the wrong case, and no contract.
+        (&evm.replace("BeAed", "BeAeD"), "`registry.evm.contract`"),
+        (
+            &evm.replace("5aAeb6053F3E94C9b9A09f33669435E7Ef1BeAed", &"0".repeat(40)),
+            "`registry.evm.contract`",
+        ),
+        (
+            &evm.replace("chain_id = 1", "chain_id = 0"),
+            "`registry.evm.chain_id`",
+        ),
+        (&format!("{evm}\nagree = 2"), "`registry.evm.agree`"),
+        (
+            &format!("{evm}\ninterval = \"6m\""),
+            "`registry.evm.interval`",
+        ),
+        (
+            &format!("{evm}\ntimeout = \"100ms\""),
+            "`registry.evm.timeout`",
         ),
     ] {
         let error = check(section);

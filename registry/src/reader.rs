@@ -1,6 +1,7 @@
 //! Reading all sources of a validator, and what is kept of it.
 
 use crate::{
+    evm::{Evm, List},
     reading::{Reading, Terms},
     source::{Source, SourceConfig, SourceError},
 };
@@ -18,6 +19,8 @@ pub struct View {
     pub reading: Option<Arc<Reading>>,
     /// When it was last confirmed, in milliseconds since 1970.
     pub read_at_ms: Option<u64>,
+    /// The block of the contract's chain at which it was confirmed.
+    pub block: Option<u64>,
     /// Why the newest attempt did not confirm it or bring another.
     pub trouble: Option<String>,
     pub sources: Vec<SourceView>,
@@ -26,8 +29,10 @@ pub struct View {
 /// What is known of one source.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct SourceView {
-    /// Its path or URL.
+    /// Its path or URL; of an endpoint of JSON-RPC without the path, which is often a key.
     pub name: String,
+    /// The newest final block of an endpoint.
+    pub block: Option<u64>,
     /// When it was last good, in milliseconds since 1970.
     pub last_good_ms: Option<u64>,
     /// How many entries it had then.
@@ -40,12 +45,99 @@ pub struct SourceView {
 pub struct Reader {
     terms: Terms,
     agree: usize,
-    sources: Vec<Source>,
+    sources: Sources,
     /// What was agreed on once, and counts if it is again.
     candidate: Option<Digest>,
     /// New readings in a row.
     changes: u32,
     view: View,
+}
+
+enum Sources {
+    /// Each is read on its own.
+    Apart(Vec<Source>),
+    /// All are read at one block.
+    Evm(Box<Evm>),
+}
+
+/// What a source says. It becomes a reading if enough others say the same.
+#[derive(Clone)]
+enum Said {
+    Reading(Arc<Reading>),
+    List(Arc<List>),
+}
+
+impl Said {
+    fn digest(&self) -> Digest {
+        match self {
+            Self::Reading(reading) => reading.digest,
+            Self::List(list) => list.digest,
+        }
+    }
+
+    fn entries(&self) -> usize {
+        match self {
+            Self::Reading(reading) => reading.entries.len(),
+            Self::List(list) => list.listed.len(),
+        }
+    }
+}
+
+impl Sources {
+    fn names(&self) -> Vec<String> {
+        match self {
+            Self::Apart(sources) => sources.iter().map(|source| source.name.clone()).collect(),
+            Self::Evm(evm) => evm.names().collect(),
+        }
+    }
+
+    /// What each of them says, if it has to say something, with its newest block.
+    async fn read(
+        &mut self,
+        terms: &Terms,
+    ) -> Vec<(Option<u64>, Result<Option<Said>, SourceError>)> {
+        match self {
+            Self::Apart(sources) => {
+                let readings = sources.iter_mut().map(|source| source.read(terms));
+                let readings = join_all(readings).await.into_iter();
+                let said = |reading: Arc<Reading>| Some(Said::Reading(reading));
+                readings.map(|reading| (None, reading.map(said))).collect()
+            }
+            Self::Evm(evm) => {
+                let answers = evm.read().await.into_iter();
+                let said = |list: Option<Arc<List>>| list.map(Said::List);
+                answers
+                    .map(|answer| (answer.block, answer.said.map(said)))
+                    .collect()
+            }
+        }
+    }
+
+    /// The reading that enough of them say.
+    async fn agreed(&mut self, said: &Said, terms: &Terms) -> Result<Arc<Reading>, SourceError> {
+        match (self, said) {
+            (Self::Evm(evm), Said::List(list)) => {
+                evm.agreed();
+                evm.judge(list, terms).await
+            }
+            (_, Said::Reading(reading)) => Ok(reading.clone()),
+            (Self::Apart(_), Said::List(_)) => unreachable!("only contracts have lists"),
+        }
+    }
+
+    fn block(&self) -> Option<u64> {
+        match self {
+            Self::Apart(_) => None,
+            Self::Evm(evm) => evm.block(),
+        }
+    }
+
+    /// Whether what was read is to be read once more.
+    fn hold(&mut self, holds: bool) {
+        if let Self::Evm(evm) = self {
+            evm.hold(holds);
+        }
+    }
 }
 
 impl Reader {
@@ -54,7 +146,9 @@ impl Reader {
     /// If no HTTP client can be made.
     pub fn new(config: &SourceConfig, terms: Terms) -> Result<Self, SourceError> {
         let (sources, agree) = match config {
-            SourceConfig::File { path, .. } => (vec![Source::file(path.clone())], 1),
+            SourceConfig::File { path, .. } => {
+                (Sources::Apart(vec![Source::file(path.clone())]), 1)
+            }
             SourceConfig::Http {
                 urls,
                 agree,
@@ -62,11 +156,22 @@ impl Reader {
                 ..
             } => {
                 let sources = urls.iter().map(|url| Source::http(url, *timeout));
-                (sources.collect::<Result<_, _>>()?, *agree)
+                (Sources::Apart(sources.collect::<Result<_, _>>()?), *agree)
+            }
+            SourceConfig::Evm {
+                urls,
+                contract,
+                chain_id,
+                agree,
+                timeout,
+                ..
+            } => {
+                let evm = Evm::new(urls, *contract, *chain_id, *agree, *timeout)?;
+                (Sources::Evm(Box::new(evm)), *agree)
             }
         };
-        let views = sources.iter().map(|source: &Source| SourceView {
-            name: source.name.clone(),
+        let views = sources.names().into_iter().map(|name| SourceView {
+            name,
             ..SourceView::default()
         });
         let view = View {
@@ -90,47 +195,53 @@ impl Reader {
 
     /// Reads all sources once, at a time in milliseconds since 1970.
     pub async fn read(&mut self, now_ms: u64) -> &View {
-        let terms = &self.terms;
-        let readings = self.sources.iter_mut().map(|source| source.read(terms));
-        let readings = join_all(readings).await;
-        let mut said: BTreeMap<Digest, (usize, Arc<Reading>)> = BTreeMap::new();
-        for (view, reading) in self.view.sources.iter_mut().zip(&readings) {
-            match reading {
-                Ok(reading) => {
+        let answers = self.sources.read(&self.terms).await;
+        let mut said: BTreeMap<Digest, (usize, Said)> = BTreeMap::new();
+        for (view, (block, answer)) in self.view.sources.iter_mut().zip(&answers) {
+            view.block = *block;
+            view.trouble = None;
+            match answer {
+                Ok(Some(words)) => {
                     view.last_good_ms = Some(now_ms);
-                    view.entries = Some(reading.entries.len());
-                    view.trouble = None;
+                    view.entries = Some(words.entries());
                     let (count, _) = said
-                        .entry(reading.digest)
-                        .or_insert_with(|| (0, reading.clone()));
+                        .entry(words.digest())
+                        .or_insert_with(|| (0, words.clone()));
                     *count += 1;
                 }
+                Ok(None) => {}
                 Err(error) => view.trouble = Some(error.to_string()),
             }
         }
         // More than half must agree, so there is one such reading at most.
         let agreed = said.values().find(|(count, _)| *count >= self.agree);
         self.view.trouble = match agreed {
-            Some((count, reading)) => {
-                let reading = reading.clone();
-                for (view, other) in self.view.sources.iter_mut().zip(&readings) {
-                    if let Ok(other) = other
-                        && other.digest != reading.digest
+            Some((count, words)) => {
+                for (view, (_, other)) in self.view.sources.iter_mut().zip(&answers) {
+                    if let Ok(Some(other)) = other
+                        && other.digest() != words.digest()
                     {
                         view.trouble = Some(format!(
                             "it differs from what {count} others say: it lists {} validators, they {}",
-                            other.entries.len(),
-                            reading.entries.len()
+                            other.entries(),
+                            words.entries()
                         ));
                     }
                 }
-                self.take(reading, now_ms)
+                match self.sources.agreed(words, &self.terms).await {
+                    Ok(reading) => self.take(reading, now_ms),
+                    Err(error) => {
+                        self.candidate = None;
+                        Some(error.to_string())
+                    }
+                }
             }
             None => {
                 self.candidate = None;
                 Some(self.disagreement(&said))
             }
         };
+        self.sources.hold(self.candidate.is_some());
         &self.view
     }
 
@@ -141,6 +252,7 @@ impl Reader {
             let flapped = is_known && self.candidate.is_some_and(|one| one != reading.digest);
             self.candidate = None;
             self.view.read_at_ms = Some(now_ms);
+            self.view.block = self.sources.block();
             self.view.reading = Some(reading);
             // Back and forth is flapping as well; only what is said twice in a row ends it.
             self.changes = if flapped {
@@ -164,7 +276,7 @@ impl Reader {
         })
     }
 
-    fn disagreement(&self, said: &BTreeMap<Digest, (usize, Arc<Reading>)>) -> String {
+    fn disagreement(&self, said: &BTreeMap<Digest, (usize, Said)>) -> String {
         if let [only] = self.view.sources.as_slice() {
             return only.trouble.clone().unwrap_or_default();
         }
@@ -172,7 +284,7 @@ impl Reader {
         format!(
             "{} of {} sources must say the same; {good} can be read, and at most {} of them agree",
             self.agree,
-            self.sources.len(),
+            self.view.sources.len(),
             said.values().map(|(count, _)| *count).max().unwrap_or(0)
         )
     }

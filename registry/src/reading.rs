@@ -1,8 +1,9 @@
 //! What a source says, parsed and checked.
 
+use crate::evm::abi::Listed;
 use quorate_crypto::{Digest, Identity, bls::AggregateMember, sha256};
 use quorate_types::{
-    ExternalEntry, VoteKey,
+    BondAddress, BondName, ExternalEntry, VoteKey,
     limits::{MAX_BONDS, MIN_REGISTERED_VALIDATORS},
     registry::{entry_digest, is_reserved},
 };
@@ -53,7 +54,14 @@ pub struct Reading {
     pub entries: BTreeMap<Identity, ExternalEntry>,
     /// What readings are compared by.
     pub digest: Digest,
+    /// Entries of a contract that do not count, and why. Files and servers have none.
+    pub left_out: BTreeMap<Identity, Flaw>,
 }
+
+/// Which proofs of possession hold, of those in a contract's newest list. Without it, entries that somebody has bonded
+/// with wrong proofs would cost all validators a check at each reading.
+#[derive(Default)]
+pub(crate) struct Proofs(BTreeMap<Digest, bool>);
 
 /// The shape of a source.
 #[derive(Serialize, Deserialize)]
@@ -70,9 +78,9 @@ struct Row {
     stake: u64,
     vote_key: VoteKey,
     possession: quorate_types::Possession,
-    address: quorate_types::BondAddress,
+    address: BondAddress,
     #[serde(default)]
-    name: quorate_types::BondName,
+    name: BondName,
 }
 
 /// Why a source's words are no reading.
@@ -94,6 +102,8 @@ pub enum Flaw {
     SameKey(Identity, Identity),
     #[error("{0} is no validator's identity: it is not a key that somebody has the secret of")]
     NoIdentity(Identity),
+    #[error("validator {0}: its address or name is not printable ASCII")]
+    Text(Identity),
     #[error("validator {identity}: the address {address:?} is not host:port")]
     Address { identity: Identity, address: String },
     #[error(
@@ -187,6 +197,70 @@ impl Reading {
             }
         }
         entries.retain(|_, entry| entry.stake >= terms.min_stake.max(1));
+        Self::of_entries(entries, terms)
+    }
+
+    /// Checks the list of a contract, in which anybody can put an entry: one whose owner has put nonsense there is left
+    /// out, and does not spoil the others.
+    ///
+    /// - Entries with less than the least stake are not even looked at, so that a check costs its author that stake.
+    /// - Of two entries with the same vote key, both proven, the one counts that has had it longer: who brings a key
+    ///   that is in use already displaces nobody.
+    ///
+    /// # Errors
+    ///
+    /// If too few entries are left.
+    pub(crate) fn of_contract(
+        listed: &[Listed],
+        terms: &Terms,
+        proofs: &mut Proofs,
+    ) -> Result<Self, Flaw> {
+        let mut left_out = BTreeMap::new();
+        let mut holders: BTreeMap<VoteKey, (u64, Identity)> = BTreeMap::new();
+        let mut entries = BTreeMap::new();
+        let mut proven = BTreeMap::new();
+        for one in listed {
+            if one.stake < terms.min_stake.max(1) {
+                continue;
+            }
+            let checked = listed_entry(one).and_then(|entry| {
+                let subject = [&one.identity.0, &entry.vote_key.0[..], &entry.possession.0];
+                let subject = sha256(&subject);
+                let is_proven = match proofs.0.get(&subject) {
+                    Some(is_proven) => *is_proven,
+                    None => proves(&one.identity, &entry, &terms.chain_name),
+                };
+                proven.insert(subject, is_proven);
+                let entry = is_proven.then_some(entry);
+                entry.ok_or(Flaw::Possession(one.identity))
+            });
+            let entry = match checked {
+                Ok(entry) => entry,
+                Err(flaw) => {
+                    left_out.insert(one.identity, flaw);
+                    continue;
+                }
+            };
+            let own = (one.key_serial, one.identity);
+            let holder = holders.entry(entry.vote_key).or_insert(own);
+            let later = own.max(*holder);
+            *holder = own.min(*holder);
+            if later != *holder {
+                left_out.insert(later.1, Flaw::SameKey(holder.1, later.1));
+            }
+            entries.insert(one.identity, entry);
+        }
+        proofs.0 = proven;
+        entries.retain(|identity, _| !left_out.contains_key(identity));
+        let reading = Self::of_entries(entries, terms)?;
+        Ok(Self {
+            left_out,
+            ..reading
+        })
+    }
+
+    /// A reading of entries that are checked.
+    fn of_entries(entries: BTreeMap<Identity, ExternalEntry>, terms: &Terms) -> Result<Self, Flaw> {
         if entries.len() < MIN_REGISTERED_VALIDATORS {
             return Err(Flaw::TooFew(entries.len(), terms.min_stake));
         }
@@ -197,8 +271,33 @@ impl Reading {
         Ok(Self {
             entries,
             digest: sha256(&[b"quorate/external-reading/1", &digests]),
+            left_out: BTreeMap::new(),
         })
     }
+}
+
+/// An entry of a contract, without its proof.
+fn listed_entry(listed: &Listed) -> Result<ExternalEntry, Flaw> {
+    let identity = listed.identity;
+    if identity.is_small_order() || is_reserved(&identity) {
+        return Err(Flaw::NoIdentity(identity));
+    }
+    let text = |bytes| std::str::from_utf8(bytes).map_err(|_| Flaw::Text(identity));
+    let address = text(&listed.address)?;
+    let address: BondAddress = address.parse().map_err(|_| Flaw::Text(identity))?;
+    let name = text(&listed.name)?;
+    let name: BondName = name.parse().map_err(|_| Flaw::Text(identity))?;
+    if !is_address(address.as_str()) {
+        let address = address.to_string();
+        return Err(Flaw::Address { identity, address });
+    }
+    Ok(ExternalEntry {
+        stake: listed.stake,
+        vote_key: listed.vote_key,
+        possession: listed.possession,
+        address,
+        name,
+    })
 }
 
 fn proves(identity: &Identity, entry: &ExternalEntry, chain_name: &str) -> bool {

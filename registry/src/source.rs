@@ -1,6 +1,7 @@
-//! Where entries are read: a file, or an HTTP server.
+//! Where entries are read: a file, an HTTP server, or a contract ([`crate::evm`]).
 
 use crate::reading::{Flaw, Format, MAX_SOURCE_BYTES, Reading, Terms};
+use alloy_primitives::Address;
 use quorate_crypto::{Digest, sha256};
 use quorate_files::read_text;
 use quorate_http::client::{Roots, shown};
@@ -34,13 +35,27 @@ pub enum SourceConfig {
         /// How long one answer may take.
         timeout: Duration,
     },
+    /// A staking contract on an EVM chain, read through endpoints of its JSON-RPC.
+    Evm {
+        urls: Vec<String>,
+        contract: Address,
+        chain_id: u64,
+        /// How many endpoints must say the same: more than half.
+        agree: usize,
+        /// How often they are asked. Two rounds ask about one block, whose state nodes keep for some minutes only.
+        interval: Duration,
+        /// Half of it is for the newest final blocks, half for the lists; one and a half are what a round may take.
+        timeout: Duration,
+    },
 }
 
 impl SourceConfig {
     /// How often it is read.
     pub fn interval(&self) -> Duration {
         match self {
-            Self::File { interval, .. } | Self::Http { interval, .. } => *interval,
+            Self::File { interval, .. }
+            | Self::Http { interval, .. }
+            | Self::Evm { interval, .. } => *interval,
         }
     }
 }
@@ -62,6 +77,25 @@ pub enum SourceError {
     NoFile,
     #[error("its answer is no text")]
     NotText,
+    #[error("it serves chain {found}, and `chain_id` is {wanted}")]
+    WrongChain { found: u64, wanted: u64 },
+    #[error("its answer is no answer to a JSON-RPC request")]
+    NotRpc,
+    #[error("it refuses a request with JSON-RPC error {0}")]
+    Refused(i64),
+    #[error("it has no final block, or not the one that is read")]
+    NoBlock,
+    #[error("it goes back: block {block} is its newest final one, and was {before} before")]
+    WentBack { block: u64, before: u64 },
+    #[error("it is behind: block {block} is its newest final one, and others are at {others}")]
+    Behind { block: u64, others: u64 },
+    #[error("it has said something else about block {0} before")]
+    Contradiction(u64),
+    #[error(
+        "what it says of `contract` is no list of a staking contract (deploy/staking): the address is another one, \
+         or its block is older than the contract"
+    )]
+    NoContract,
     #[error("{0}")]
     Flaw(#[from] Flaw),
 }
@@ -111,12 +145,8 @@ impl Source {
     ///
     /// If no HTTP client can be made.
     pub(crate) fn http(url: &str, timeout: Duration) -> Result<Self, SourceError> {
-        // No connection is kept: the runtime that it belongs to may be gone by the next reading.
-        let client = Roots::default().client().pool_max_idle_per_host(0);
-        let client = client.timeout(timeout).connect_timeout(timeout).build();
-        let client = client.map_err(|error| unreadable(&error))?;
         let place = Place::Http {
-            client: Box::new(client),
+            client: Box::new(client(timeout)?),
             url: url.to_owned(),
             etag: None,
         };
@@ -237,7 +267,7 @@ async fn fetch(
     if let Some(etag) = etag {
         request = request.header(header::IF_NONE_MATCH, etag);
     }
-    let mut response = request.send().await.map_err(|error| unreadable(&error))?;
+    let response = request.send().await.map_err(|error| unreadable(&error))?;
     match (response.status(), etag) {
         (StatusCode::OK, _) => {}
         (StatusCode::NOT_MODIFIED, Some(_)) => return Ok(None),
@@ -247,18 +277,32 @@ async fn fetch(
     let tag = response.headers().get(header::ETAG);
     let tag = tag.and_then(|tag| tag.to_str().ok()).map(str::to_owned);
     let tag = tag.filter(|tag| tag.len() <= MAX_ETAG_BYTES);
+    Ok(Some((read_body(response).await?, tag)))
+}
+
+/// A client for one source.
+pub(crate) fn client(timeout: Duration) -> Result<reqwest::Client, SourceError> {
+    // No connection is kept: the runtime that it belongs to may be gone by the next reading.
+    let client = Roots::default().client().pool_max_idle_per_host(0);
+    let client = client.timeout(timeout).connect_timeout(timeout).build();
+    client.map_err(|error| unreadable(&error))
+}
+
+/// The body of an answer, if it is not larger than it may be.
+pub(crate) async fn read_body(mut response: reqwest::Response) -> Result<Vec<u8>, SourceError> {
+    let unread = |error: reqwest::Error| unreadable(&error.without_url());
     let mut body: Vec<u8> = Vec::new();
-    while let Some(chunk) = response.chunk().await.map_err(|error| unreadable(&error))? {
+    while let Some(chunk) = response.chunk().await.map_err(unread)? {
         if (body.len() + chunk.len()) as u64 > MAX_SOURCE_BYTES {
             return Err(SourceError::TooLarge);
         }
         body.extend_from_slice(&chunk);
     }
-    Ok(Some((body, tag)))
+    Ok(body)
 }
 
 /// An error with its causes, since the first one alone often says nothing.
-fn unreadable(error: &dyn std::error::Error) -> SourceError {
+pub(crate) fn unreadable(error: &dyn std::error::Error) -> SourceError {
     let mut words = error.to_string();
     let mut cause = error.source();
     while let Some(error) = cause {

@@ -29,8 +29,8 @@ pub use peers::{
     OrderAnswer, OrderJson, PeerDetailJson, PeerJson, PeersJson, ReloadedJson, Standing,
 };
 pub use registry::{
-    DifferenceJson, ExternalJson, ExternalSourceJson, HandoverJson, HandoversJson, RegistryJson,
-    ResharingJson,
+    DifferenceJson, ExternalJson, ExternalSourceJson, HandoverJson, HandoversJson, LeftOutJson,
+    RegistryJson, ResharingJson,
 };
 pub use snapshots::{SnapshotJson, SnapshotPartJson, SnapshotProofJson, SnapshotsJson};
 pub use status::{StatusJson, SyncJson, SyncState};

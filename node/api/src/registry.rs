@@ -30,9 +30,15 @@ pub struct ExternalJson {
     pub report_trouble: Option<String>,
     /// When the last good reading was confirmed, in milliseconds since 1970.
     pub read_at_ms: Option<u64>,
+    /// The block of the contract's chain at which it was confirmed, if it is a contract.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub block: Option<u64>,
     /// How many validators it lists whose stake suffices.
     pub entries: Option<usize>,
     pub sources: Vec<ExternalSourceJson>,
+    /// Entries of a contract that do not count, at most 100.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub left_out: Vec<LeftOutJson>,
     /// Where it and the chain's state differ, at most 100.
     pub differences: Vec<DifferenceJson>,
 }
@@ -40,14 +46,24 @@ pub struct ExternalJson {
 /// One source of a registry outside the chain.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ExternalSourceJson {
-    /// Its path or URL.
+    /// Its path or URL; of an endpoint of JSON-RPC only scheme, host and port.
     pub name: String,
+    /// The newest final block of an endpoint.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub block: Option<u64>,
     /// When it was last good, in milliseconds since 1970.
     pub last_good_ms: Option<u64>,
     /// How many validators it listed then.
     pub entries: Option<usize>,
     /// Why it is not good now.
     pub trouble: Option<String>,
+}
+
+/// An entry of a contract that does not count.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LeftOutJson {
+    pub validator: Identity,
+    pub why: String,
 }
 
 /// A validator for which a registry outside the chain and the state differ.

@@ -73,12 +73,22 @@ pub(super) struct EntryCommand {
     #[arg(long, value_name = "FILE")]
     vote_key: PathBuf,
     /// Its stake, in whatever unit the registry counts
-    #[arg(long, value_name = "N", value_parser = amount, allow_negative_numbers = true)]
-    stake: u64,
+    #[arg(
+        long,
+        value_name = "N",
+        value_parser = amount,
+        allow_negative_numbers = true,
+        required_unless_present = "calldata"
+    )]
+    stake: Option<u64>,
     #[command(flatten)]
     described: Described,
     #[command(flatten)]
     opening: Opening,
+    /// Print the data of a transaction that bonds for it in a staking contract (deploy/staking), in hexadecimal; the
+    /// stake is the ether that the transaction brings
+    #[arg(long, conflicts_with = "json")]
+    calldata: bool,
     /// Print one JSON object
     #[arg(long)]
     json: bool,
@@ -271,12 +281,16 @@ impl EntryCommand {
         let identity = keys::load_identity(&self.key, &access)?.identity();
         let secret = keys::load_vote_secret(&self.vote_key, &access)?;
         let entry = ExternalEntry {
-            stake: self.stake,
+            stake: self.stake.unwrap_or(0),
             vote_key: VoteKey(secret.public_key()),
             possession: Possession(secret.prove_possession(&genesis.name, &identity.0)),
             address: self.described.address,
             name: self.described.name,
         };
+        if self.calldata {
+            let call = quorate_registry::bond_call(&identity, &entry);
+            return print_lines(&[format!("0x{}", hex::encode(call))]);
+        }
         let entries = BTreeMap::from([(identity, entry)]);
         let text = quorate_registry::to_toml(&entries).context("--stake is too large for TOML")?;
         if self.json {
@@ -644,10 +658,12 @@ fn external_lines(external: &ExternalJson) -> Vec<String> {
         }
         None => "never read".to_owned(),
     };
+    let at = |block: Option<u64>| block.map_or(String::new(), |block| format!(", block {block}"));
     let mut lines = vec![format!(
-        "external registry: {} validators, {}",
+        "external registry: {} validators, {}{}",
         external.entries.unwrap_or(0),
-        ago(external.read_at_ms)
+        ago(external.read_at_ms),
+        at(external.block)
     )];
     let trouble = |what: &str, trouble: &Option<String>| {
         trouble
@@ -662,8 +678,10 @@ fn external_lines(external: &ExternalJson) -> Vec<String> {
             None => "good".to_owned(),
         };
         let when = ago(source.last_good_ms);
-        format!("  source {}: {when}; {state}", shown(&source.name))
+        let block = at(source.block);
+        format!("  source {}: {when}{block}; {state}", shown(&source.name))
     }));
+    lines.extend((external.left_out.iter()).map(|one| format!("  left out: {}", shown(&one.why))));
     lines.extend(external.differences.iter().map(|one| {
         format!(
             "  differs from the chain: {}  {}, reported by {} validators",

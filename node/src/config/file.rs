@@ -34,6 +34,7 @@ pub(super) struct Registry {
     #[serde(default, deserialize_with = "span")]
     pub(super) interval: Option<Duration>,
     pub(super) http: Option<RegistryHttp>,
+    pub(super) evm: Option<RegistryEvm>,
 }
 
 /// `[registry.http]`
@@ -41,6 +42,20 @@ pub(super) struct Registry {
 #[serde(deny_unknown_fields)]
 pub(super) struct RegistryHttp {
     pub(super) urls: Vec<String>,
+    pub(super) agree: Option<u64>,
+    #[serde(default, deserialize_with = "span")]
+    pub(super) interval: Option<Duration>,
+    #[serde(default, deserialize_with = "span")]
+    pub(super) timeout: Option<Duration>,
+}
+
+/// `[registry.evm]`
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct RegistryEvm {
+    pub(super) urls: Vec<String>,
+    pub(super) contract: String,
+    pub(super) chain_id: u64,
     pub(super) agree: Option<u64>,
     #[serde(default, deserialize_with = "span")]
     pub(super) interval: Option<Duration>,

@@ -9,7 +9,7 @@ use super::{
 use crate::keys::KeyFileError;
 use quorate_crypto::Identity;
 use quorate_machine::{executor::Retention, machine::ConsensusConfig, mempool::MempoolLimits};
-use quorate_registry::SourceConfig;
+use quorate_registry::{Address, SourceConfig};
 use quorate_types::{Committee, ValidatorIndex};
 use std::{
     net::{IpAddr, SocketAddr},
@@ -18,7 +18,7 @@ use std::{
     time::Duration,
 };
 
-/// Most URLs under `[registry.http]`.
+/// Most URLs under `[registry.http]` or `[registry.evm]`.
 const MAX_REGISTRY_URLS: usize = 16;
 
 /// The checked values of the file, except for keys and chain.
@@ -57,6 +57,33 @@ pub(super) fn is_origin(text: &str) -> bool {
     })
 }
 
+/// How many of some sources must say the same: by default, and from how many to how many. More than half, so that no two
+/// lists have so many.
+fn agreeing(count: usize) -> (usize, RangeInclusive<u64>) {
+    let majority = count / 2 + 1;
+    (majority, majority as u64..=count as u64)
+}
+
+/// A contract's address. If it has letters of both cases, they are its checksum (EIP-55).
+fn parse_contract(text: &str) -> Result<Address, &'static str> {
+    let digits = text.strip_prefix("0x").filter(|digits| digits.len() == 40);
+    let address = digits.and_then(|digits| digits.parse::<Address>().ok());
+    let (Some(digits), Some(address)) = (digits, address) else {
+        return Err("0x and the 40 hexadecimal digits of the contract's address");
+    };
+    let has = |is_such: fn(&u8) -> bool| digits.as_bytes().iter().any(is_such);
+    let is_mixed = has(u8::is_ascii_lowercase) && has(u8::is_ascii_uppercase);
+    if is_mixed && address.to_checksum(None) != text {
+        return Err(
+            "an address whose upper and lower case letters are its checksum: a digit is wrong",
+        );
+    }
+    if address.is_zero() {
+        return Err("the address of the staking contract, which is not zero");
+    }
+    Ok(address)
+}
+
 /// Whose configuration it is.
 #[derive(Clone, Copy)]
 pub(super) enum Role<'a> {
@@ -91,68 +118,118 @@ impl Check<'_> {
 
     /// Where a registry outside the chain is read.
     fn registry(&self, registry: file::Registry) -> Result<SourceConfig, ConfigError> {
-        let span = |key, value, default, from, to| {
-            let [from, to] = [from, to].map(Duration::from_millis);
-            self.span(key, value, Duration::from_millis(default), from..=to)
-        };
-        let http = match (registry.file, registry.http) {
-            (Some(path), None) => {
+        let of_its_own = registry.http.is_some() || registry.evm.is_some();
+        if of_its_own && registry.interval.is_some() {
+            let expected =
+                "left out beside [registry.http] and [registry.evm], which have their own";
+            return Err(self.value("registry.interval", "there", expected.into()));
+        }
+        match (registry.file, registry.http, registry.evm) {
+            (Some(path), None, None) => {
                 let directory = self.path.parent().unwrap_or(Path::new(""));
-                return Ok(SourceConfig::File {
+                let interval = registry.interval;
+                Ok(SourceConfig::File {
                     path: directory.join(path),
-                    interval: span(
+                    interval: self.span_ms(
                         "registry.interval",
-                        registry.interval,
+                        interval,
                         1_000,
-                        100,
-                        3_600_000,
+                        100..=3_600_000,
                     )?,
-                });
+                })
             }
-            (None, Some(http)) if registry.interval.is_none() => http,
-            (None, Some(_)) => {
-                let expected = "left out beside [registry.http], which has its own";
-                return Err(self.value("registry.interval", "there", expected.into()));
+            (None, Some(http), None) => self.registry_http(http),
+            (None, None, Some(evm)) => self.registry_evm(evm),
+            (None, None, None) => {
+                let expected = "a path, for instance \"registry.toml\", unless there is [registry.http] or \
+                                [registry.evm]";
+                Err(self.value("registry.file", "nothing", expected.into()))
             }
-            (Some(_), Some(_)) => {
+            (Some(_), ..) => {
+                let expected =
+                    "left out beside [registry.http] and [registry.evm]: one of them is read";
+                Err(self.value("registry.file", "there", expected.into()))
+            }
+            (None, Some(_), Some(_)) => {
                 let expected = "left out beside [registry.http]: one of both is read";
-                return Err(self.value("registry.file", "there", expected.into()));
-            }
-            (None, None) => {
-                let expected =
-                    "a path, for instance \"registry.toml\", unless there is [registry.http]";
-                return Err(self.value("registry.file", "nothing", expected.into()));
-            }
-        };
-        let count = http.urls.len();
-        if !(1..=MAX_REGISTRY_URLS).contains(&count) {
-            let expected = format!("a list of 1 to {MAX_REGISTRY_URLS}");
-            return Err(self.value("registry.http.urls", format!("a list of {count}"), expected));
-        }
-        for (place, url) in http.urls.iter().enumerate() {
-            let rest = (url.strip_prefix("https://")).or_else(|| url.strip_prefix("http://"));
-            // The interface shows the URLs, so they must hold no password.
-            let is_fine = rest.is_some_and(|rest| !rest.is_empty() && !rest.contains('@'));
-            if !is_fine || http.urls[..place].contains(url) {
-                let expected =
-                    "different URLs that begin with http:// or https:// and hold no password";
-                return Err(self.value("registry.http.urls", format!("{url:?}"), expected.into()));
+                Err(self.value("registry.evm", "there", expected.into()))
             }
         }
-        let range = (count as u64 / 2 + 1)..=count as u64;
-        let majority = count / 2 + 1;
+    }
+
+    fn registry_http(&self, http: file::RegistryHttp) -> Result<SourceConfig, ConfigError> {
+        self.registry_urls("registry.http.urls", &http.urls)?;
+        let (majority, range) = agreeing(http.urls.len());
         Ok(SourceConfig::Http {
             agree: self.number("registry.http.agree", http.agree, majority, range)?,
-            interval: span(
+            interval: self.span_ms(
                 "registry.http.interval",
                 http.interval,
                 5_000,
-                100,
-                3_600_000,
+                100..=3_600_000,
             )?,
-            timeout: span("registry.http.timeout", http.timeout, 2_000, 100, 60_000)?,
+            timeout: self.span_ms("registry.http.timeout", http.timeout, 2_000, 100..=60_000)?,
             urls: http.urls,
         })
+    }
+
+    fn registry_evm(&self, evm: file::RegistryEvm) -> Result<SourceConfig, ConfigError> {
+        self.registry_urls("registry.evm.urls", &evm.urls)?;
+        let contract = parse_contract(&evm.contract).map_err(|expected| {
+            let found = format!("{:?}", evm.contract);
+            self.value("registry.evm.contract", found, expected.into())
+        })?;
+        if evm.chain_id == 0 {
+            let expected = "the number of the chain that the contract is on, for instance 1";
+            return Err(self.value("registry.evm.chain_id", 0, expected.into()));
+        }
+        let (majority, range) = agreeing(evm.urls.len());
+        Ok(SourceConfig::Evm {
+            contract,
+            chain_id: evm.chain_id,
+            agree: self.number("registry.evm.agree", evm.agree, majority, range)?,
+            interval: self.span_ms(
+                "registry.evm.interval",
+                evm.interval,
+                12_000,
+                // A list is read twice at one block, and nodes keep the states of some minutes only.
+                100..=300_000,
+            )?,
+            timeout: self.span_ms("registry.evm.timeout", evm.timeout, 2_000, 200..=60_000)?,
+            urls: evm.urls,
+        })
+    }
+
+    fn registry_urls(&self, key: &'static str, urls: &[String]) -> Result<(), ConfigError> {
+        let count = urls.len();
+        if !(1..=MAX_REGISTRY_URLS).contains(&count) {
+            let expected = format!("a list of 1 to {MAX_REGISTRY_URLS}");
+            return Err(self.value(key, format!("a list of {count}"), expected));
+        }
+        for (place, url) in urls.iter().enumerate() {
+            let rest = (url.strip_prefix("https://")).or_else(|| url.strip_prefix("http://"));
+            // The interface shows the URLs, so they must hold no password.
+            let is_fine = rest.is_some_and(|rest| !rest.is_empty() && !rest.contains('@'));
+            if !is_fine || urls[..place].contains(url) {
+                let expected =
+                    "different URLs that begin with http:// or https:// and hold no password";
+                return Err(self.value(key, format!("{url:?}"), expected.into()));
+            }
+        }
+        Ok(())
+    }
+
+    /// A duration, with its default and range in milliseconds.
+    fn span_ms(
+        &self,
+        key: &'static str,
+        value: Option<Duration>,
+        default: u64,
+        range: RangeInclusive<u64>,
+    ) -> Result<Duration, ConfigError> {
+        let [default, from, to] =
+            [default, *range.start(), *range.end()].map(Duration::from_millis);
+        self.span(key, value, default, from..=to)
     }
 
     pub(super) fn value(

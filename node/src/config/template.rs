@@ -90,6 +90,16 @@ file = {file}
 # agree = 1
 # interval = "5s"
 # timeout = "2s"
+# Or a staking contract on an EVM chain (deploy/staking), read at final blocks through 1 to 16 endpoints of its JSON-RPC:
+# the contract's address, the chain's number, how many endpoints must say the same (more than half), how often they are
+# asked, 100ms to 5m, and how long they may take, 200ms to 1m. Of these URLs only the host is shown to others.
+# [registry.evm]
+# urls = ["https://ethereum.example.org"]
+# contract = "0x0000000000000000000000000000000000000000"
+# chain_id = 1
+# agree = 1
+# interval = "12s"
+# timeout = "2s"
 "##
         )
     }
