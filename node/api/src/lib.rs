@@ -30,6 +30,7 @@ pub use peers::{
 };
 pub use registry::{
     DifferenceJson, ExternalJson, ExternalSourceJson, HandoverJson, HandoversJson, RegistryJson,
+    TooSmallJson,
 };
 pub use snapshots::{SnapshotJson, SnapshotPartJson, SnapshotProofJson, SnapshotsJson};
 pub use status::{StatusJson, SyncJson, SyncState};
