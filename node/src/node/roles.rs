@@ -12,7 +12,7 @@ use crate::{
 use anyhow::Context as _;
 use quorate_machine::{
     clock::now_ms,
-    live::LiveStatus,
+    live::{LiveStatus, following::Part},
     registry,
     roles::{self, Alone, OLD_MS, Seat},
 };
@@ -34,8 +34,8 @@ const LOOK_INTERVAL: Duration = Duration::from_secs(1);
 pub(super) enum Role {
     /// With a vote, at this place.
     Validator(Box<ValidatorConfig>, ValidatorIndex),
-    /// Without one; whether it has a seat and only looks for newer blocks.
-    Follower(Box<NodeConfig>, bool),
+    /// Without one, and why.
+    Follower(Box<NodeConfig>, Part),
 }
 
 impl Role {
@@ -75,7 +75,7 @@ pub(super) fn assign(
                     .context("not a validator of the genesis file")?;
                 Role::Validator(Box::new(config.clone()), place)
             }
-            Node::Follower(config) => Role::Follower(Box::new(config.clone()), false),
+            Node::Follower(config) => Role::Follower(Box::new(config.clone()), Part::Follows),
         });
     }
     let (committees, roster, newest_ms) = read_registry(config, kept)?;
@@ -92,11 +92,12 @@ pub(super) fn assign(
     };
     let own = config.identity.identity();
     let Node::Validator(config) = node else {
-        return Ok(Role::Follower(Box::new(composed), false));
+        return Ok(Role::Follower(Box::new(composed), Part::Follows));
     };
+    let bonded = roster.contains_key(&own);
     let links = Addresses::of(config, &set, roster);
     let seat = seat(&set, &own, &VoteKey(config.vote_secret.public_key()));
-    if let (Some(place), false) = (seat, follows) {
+    if let (Seat::At(place), false) = (seat, follows) {
         composed.p2p.peers = links.to(set.members().iter().map(|member| member.identity));
         composed.p2p.followers = links.others(&composed.p2p.peers, &committees, epoch);
         info!(%epoch, place = place.0, validators = set.members().len(), "has a seat in this epoch");
@@ -107,7 +108,12 @@ pub(super) fn assign(
         };
         return Ok(Role::Validator(Box::new(composed), place));
     }
-    if seat.is_none() {
+    let part = match seat {
+        Seat::At(_) => Part::LooksForNewer,
+        Seat::OtherKey => Part::OtherKey,
+        Seat::None => Part::WithoutSeat { bonded },
+    };
+    if seat == Seat::None {
         info!(%epoch, validators = set.members().len(), "has no seat in this epoch, and follows");
     }
     let members = set.members().iter().map(|member| member.identity);
@@ -115,23 +121,20 @@ pub(super) fn assign(
     composed.p2p.peers = links.to(members.chain(configured));
     let peers = &composed.p2p.peers;
     (composed.p2p.followers).retain(|(one, _)| !peers.iter().any(|(peer, _)| peer == one));
-    Ok(Role::Follower(Box::new(composed), seat.is_some()))
+    Ok(Role::Follower(Box::new(composed), part))
 }
 
 /// The place of this identity with this key.
-fn seat(set: &ValidatorSet, own: &Identity, key: &VoteKey) -> Option<ValidatorIndex> {
-    match roles::seat(set, own, key) {
-        Seat::At(place) => Some(place),
-        Seat::None => None,
-        Seat::OtherKey => {
-            warn!(
-                epoch = %set.epoch,
-                "the registry has another vote key for this validator than its `vote_key` file: it does \
-                 not vote in this epoch"
-            );
-            None
-        }
+fn seat(set: &ValidatorSet, own: &Identity, key: &VoteKey) -> Seat {
+    let seat = roles::seat(set, own, key);
+    if seat == Seat::OtherKey {
+        warn!(
+            epoch = %set.epoch,
+            "the registry has another vote key for this validator than its `vote_key` file: it does \
+             not vote in this epoch"
+        );
     }
+    seat
 }
 
 /// Resolves once so few validators of the epoch were heard for a while that no block of it can become
