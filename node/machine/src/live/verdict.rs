@@ -116,6 +116,10 @@ pub(crate) fn keeps_up(blocks_behind: u64) -> bool {
 /// The verdict.
 pub(super) fn decide(facts: &Facts) -> VerdictJson {
     let state = facts.state();
+    let facts = &match state {
+        Health::Halted => facts.without_former_votes(),
+        _ => facts.clone(),
+    };
     let behind = facts.behind();
     let since_ms = match state {
         Health::Halted | Health::CutOff | Health::Refused | Health::Stuck | Health::BlocksGone => {
@@ -176,6 +180,18 @@ impl Facts {
     fn clock_behind(&self) -> bool {
         let limit = -(MAX_CLOCK_AHEAD_MS as i64);
         self.clock_ahead_ms.is_some_and(|ahead| ahead <= limit)
+    }
+
+    /// In a halt for want of links, votes of those without one are from before: others would pass on newer ones, and
+    /// the chain would go on.
+    fn without_former_votes(&self) -> Self {
+        let mut now = self.clone();
+        if self.linked() < self.quorum {
+            let former = |other: &&mut Other| !other.linked && other.voter == Voter::Votes;
+            let former = now.others.iter_mut().filter(former);
+            former.for_each(|other| other.voter = Voter::Unreachable);
+        }
+        now
     }
 
     /// Whether votes of so few validators arrive, this one's included, that no block can become final.
@@ -1274,6 +1290,16 @@ mod tests {
         let away = two_of_four(vec![other(1), away(2), away(3)]);
         assert_eq!(state(&away, 1_400), Health::Healthy);
         assert_eq!(state(&away, 1_600), Health::Halted);
+        // Their last votes are a moment old, and no reason to look elsewhere.
+        let mut lately = stands(away.clone(), 2);
+        for gone in &mut lately.others[1..] {
+            gone.voter = Voter::Votes;
+        }
+        let remedy = decide(&lately).remedy.expect("a remedy");
+        assert_eq!(
+            remedy,
+            "bring back one of them: validators 2 (00000002), 3 (00000003)"
+        );
         let silent = two_of_four(vec![other(1), silent(2), silent(3)]);
         assert_eq!(state(&silent, 1_600), Health::Healthy);
         assert_eq!(state(&silent, 2_100), Health::Halted);
