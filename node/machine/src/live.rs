@@ -142,6 +142,9 @@ const VOTE_PATIENCE: Duration = Duration::from_secs(10);
 /// The same for a validator without a link, whose votes may be relayed.
 const VOTE_PATIENCE_ACROSS: Duration = Duration::from_secs(3);
 
+/// A link shows as one once it has answered a ping. What comes over it before comes within this time.
+const LINK_SHOWS: Duration = Duration::from_millis(500);
+
 /// A validator that said nothing of itself for so long is away.
 const SAYS_SOMETHING: Duration = Duration::from_secs(10);
 
@@ -446,7 +449,8 @@ impl LiveStatus {
             return Voter::Blocked;
         }
         match linked_for {
-            Some(_) if within(patience) => Voter::Votes,
+            // A vote of before the link is one of the process before.
+            Some(since) if within(patience.min(since + LINK_SHOWS)) => Voter::Votes,
             Some(since) => {
                 let claimed = self.peer(place).map(|status| status.finalized_height.0);
                 let lacks = |height: u64| !keeps_up(network_height.0.saturating_sub(height));
