@@ -133,9 +133,12 @@ pub(crate) fn is_beyond(newest: Position, at: Position) -> bool {
     }
 }
 
-/// Whether a chain with this newest certificate is old for a validator that has a seat since an epoch.
+/// Whether a chain with this newest certificate is old for a validator that has a seat since an epoch. Before
+/// that epoch the key had no vote, so a certificate of an earlier one says nothing, whatever its view.
 fn is_established(newest: Position, since: Epoch, epoch_length: EpochLength) -> bool {
-    let epochs = newest.epoch.0.saturating_sub(since.0);
+    let Some(epochs) = newest.epoch.0.checked_sub(since.0) else {
+        return false;
+    };
     let blocks = epochs.saturating_mul(epoch_length.blocks());
     blocks.saturating_add(newest.view.0) >= ESTABLISHED_VIEWS
 }
@@ -665,5 +668,31 @@ impl Engine {
     fn vote_again(&mut self, step: &mut Step) {
         self.pace(step.now, true);
         self.on_new_block(step);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    // R28
+    #[test]
+    fn a_chain_is_old_for_a_newcomer_only_by_what_came_since_its_first_seat() {
+        let length = EpochLength::new(1_000).expect("not zero");
+        let is_old = |epoch, view, since| {
+            let newest = Position {
+                epoch: Epoch(epoch),
+                view: View(view),
+            };
+            is_established(newest, Epoch(since), length)
+        };
+        // The genesis file's validators.
+        assert!(!is_old(0, 499, 0));
+        assert!(is_old(0, 500, 0) && is_old(1, 1, 0) && is_old(9, 0, 0));
+        // A newcomer of epoch 7: the others show the end of epoch 6, or are further behind.
+        assert!(!is_old(6, 1_004, 7) && !is_old(2, 700, 7));
+        assert!(!is_old(7, 499, 7));
+        // In these it has a seat, and may have voted on a machine that is gone.
+        assert!(is_old(7, 500, 7) && is_old(8, 0, 7));
     }
 }

@@ -341,8 +341,17 @@
 //!
 //! *Restored.* Keys can come from a backup without a journal and without anything that says that they
 //! were used. If an answer to the first inquiry shows a certificate at least 500 blocks or views after
-//! the chain's beginning, such a journal counts as lost. Before that, a validator that starts for the
-//! first time joins at once: at the beginning a peer that never answers could keep it silent for ever.
+//! the beginning of the first epoch in which the key has a seat, such a journal counts as lost. Before
+//! that, a validator that starts for the first time joins at once: at the beginning a peer that never
+//! answers could keep it silent for ever.
+//!   *Why from its first seat:* a vote needs a seat (R14), so nothing that came before tells of a lost
+//!   vote. A newcomer that is there for its first epoch is whole from its first view on, however old
+//!   the chain. Otherwise as many newcomers as may join at one border would count as lost together,
+//!   and one lost journal among the others would halt the chain.
+//!   *Why not for ever:* who starts later than that cannot be told from a key that has voted
+//!   elsewhere, and R27 rests on journals that hold all votes. That no certificate names the key proves
+//!   nothing, since a vote need not end up in one. Nor does a journal that is as old as the machine: its
+//!   database may have begun long after the key's first vote, and read the chain from its beginning.
 //!
 //! *Apart.* A validator without links to a quorum cannot see whether another process votes with its
 //! key. So when a link comes up again, it sends one more inquiry, as with a journal, before it votes.

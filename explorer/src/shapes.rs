@@ -831,6 +831,10 @@ pub struct AccountDetail {
     /// What it has at stake; `null` if nothing. Part of what is proven.
     #[schema(required)]
     pub bond: Option<Bond>,
+    /// Whether it was punished, and cannot be chosen before epoch `since` of its bond; by what this explorer has
+    /// executed. `null` without a bond, or if this explorer executes no blocks.
+    #[schema(required)]
+    pub jailed: Option<bool>,
     /// The proof.
     pub proof: AccountProof,
 }

@@ -381,8 +381,23 @@ async fn an_account_is_shown_with_its_bond() {
     let account = explorer.json(&path).await;
     assert_eq!(account["bond"]["stake"], "22000", "{account}");
     assert_eq!(account["bond"]["name"], "<b>new");
+    assert_eq!(
+        (&account["bond"]["since"], &account["jailed"]),
+        (&json!("1"), &json!(false))
+    );
+    // Slashed in epoch 2, in which the chain still is.
+    let path = format!("/v1/accounts/{}", secret(104).identity());
+    let account = explorer.json(&path).await;
+    assert_eq!(
+        (&account["bond"]["since"], &account["jailed"]),
+        (&json!("5"), &json!(true))
+    );
     let path = format!("/v1/accounts/{}", secret(WATCHER).identity());
-    assert_eq!(explorer.json(&path).await["bond"], Value::Null);
+    let account = explorer.json(&path).await;
+    assert_eq!(
+        (&account["bond"], &account["jailed"]),
+        (&Value::Null, &Value::Null)
+    );
     explorer.stop().await;
 }
 

@@ -8,7 +8,7 @@ use crate::config::NodeConfig;
 use anyhow::Context as _;
 use commonware_codec::Encode as _;
 use parking_lot::RwLock;
-use quorate_api::{DifferenceJson, ExternalJson, ExternalSourceJson, LeftOutJson};
+use quorate_api::{DifferenceJson, ExternalJson, ExternalSourceJson, LeftOutJson, TooSmallJson};
 use quorate_machine::{
     accounts::Accounts,
     clock::{Clock, now_ms},
@@ -104,6 +104,7 @@ impl External {
         );
         warn!(trouble, "the external registry is not read");
         parts.metrics.registry.source_trouble(true);
+        parts.live.set_registry_troubles(vec![trouble.clone()]);
         self.shown.write().trouble = Some(trouble);
     }
 
@@ -292,6 +293,14 @@ impl Reporter {
             read_at_ms: view.read_at_ms,
             block: view.block,
             entries: view.reading.as_ref().map(|reading| reading.entries.len()),
+            too_small: (view.reading.iter())
+                .flat_map(|reading| &reading.too_small)
+                .take(MAX_SHOWN)
+                .map(|(validator, stake)| TooSmallJson {
+                    validator: *validator,
+                    stake: *stake,
+                })
+                .collect(),
             sources: (view.sources.iter())
                 .map(|source| ExternalSourceJson {
                     name: source.name.clone(),
@@ -320,6 +329,8 @@ impl Reporter {
         let metrics = &self.parts.metrics.registry;
         metrics.source_trouble(now.trouble.is_some());
         metrics.report_trouble(now.report_trouble.is_some());
+        let troubles = now.trouble.iter().chain(&now.report_trouble).cloned();
+        self.parts.live.set_registry_troubles(troubles.collect());
         metrics.differences.set(plan.differences.len() as i64);
         let read_at = now.read_at_ms.unwrap_or(0) as f64 / 1_000.0;
         metrics.read_seconds.set(read_at);

@@ -51,6 +51,7 @@ use crate::{
 use anyhow::Context;
 use commonware_runtime::{Runner as _, tokio::Context as Runtime};
 use crossbeam_channel::{Receiver, Sender};
+use parking_lot::Mutex;
 use prometheus::{Encoder as _, Registry, TextEncoder};
 use quorate_consensus::{Job, Own, ValidateRequest, Worker};
 use quorate_machine::{
@@ -197,7 +198,7 @@ async fn run_parts(context: Runtime, node: Node<'_>, mut asked: Asked) -> anyhow
     let (mut follows, mut starts) = (false, true);
     loop {
         let ended = match assign(node, &asked.kept, &asked.resharing, follows, starts) {
-            Ok(role) => run_once(&context, &role, &asked, syncs).await,
+            Ok(role) => run_once(&context, (node, &role), &asked, syncs).await,
             Err(error) => Err(error),
         };
         (follows, starts) = (false, false);
@@ -230,7 +231,7 @@ async fn run_parts(context: Runtime, node: Node<'_>, mut asked: Asked) -> anyhow
 /// Takes part, or runs state sync, until that ends.
 async fn run_once(
     context: &Runtime,
-    role: &Role,
+    (node, role): (Node<'_>, &Role),
     asked: &Asked,
     syncs: bool,
 ) -> anyhow::Result<Ended> {
@@ -242,8 +243,18 @@ async fn run_once(
         (false, Role::Validator(config, place)) => {
             Box::pin(serve_until_stopped(context, config, *place, asked)).await
         }
-        (false, Role::Follower(config, has_seat)) => {
-            Box::pin(follow_until_stopped(context, config, *has_seat, asked)).await
+        (false, Role::Follower(config, part)) => {
+            let validator = match node {
+                Node::Validator(config) => Some(config),
+                Node::Follower(_) => None,
+            };
+            Box::pin(follow_until_stopped(
+                context,
+                config,
+                (validator, *part),
+                asked,
+            ))
+            .await
         }
     }
 }
@@ -295,7 +306,16 @@ struct Asked {
     external: External,
     /// The validator's shares of a group key that is passed on.
     resharing: Resharing,
+    /// What the parts that ran before have seen of the chain's growth.
+    before: Mutex<Option<Before>>,
     started: Instant,
+}
+
+/// What the parts of a node that ended last have seen.
+struct Before {
+    live: Arc<LiveStatus>,
+    /// The remedy that they showed.
+    remedy: Option<String>,
 }
 
 impl Asked {
@@ -311,7 +331,27 @@ impl Asked {
             sockets: OnceLock::new(),
             external: External::default(),
             resharing: Resharing::default(),
+            before: Mutex::default(),
             started: Instant::now(),
+        }
+    }
+
+    /// Has what begins continue from what ended, so that a halt is not forgotten at a border.
+    fn continue_from_before(&self, live: &LiveStatus) {
+        if let Some(before) = self.before.lock().take() {
+            live.continue_from(&before.live, before.remedy);
+        }
+    }
+
+    /// Keeps what was seen for the parts that come next. State sync, which jumps over blocks, begins anew.
+    fn keep_for_later(&self, ended: &anyhow::Result<Ended>, live: Arc<LiveStatus>, links: &Links) {
+        let goes_on = matches!(
+            ended,
+            Ok(Ended::ValidatorsChange | Ended::InStep | Ended::Outdated)
+        );
+        if goes_on {
+            let remedy = live.verdict(&links.peers()).remedy;
+            *self.before.lock() = Some(Before { live, remedy });
         }
     }
 
@@ -361,6 +401,8 @@ async fn serve_until_stopped(
     let surroundings =
         late_links.surroundings(clock.clone(), metrics.clone(), asked.wrap_wire.clone());
     let machine = assemble(config, place, durable, surroundings)?;
+    let seen = machine.live.clone();
+    asked.continue_from_before(&seen);
 
     // Everything that can fail is done before the first link: a validator that cannot run must not
     // join the network.
@@ -459,6 +501,7 @@ async fn serve_until_stopped(
         error = first_failure(&mut failed) => Err(error),
     };
     let outcome = outcome.map_err(explain_full_disk);
+    asked.keep_for_later(&outcome, seen, &links);
     match &outcome {
         Ok(Ended::Stopped) => info!("stopping"),
         Ok(Ended::ValidatorsChange | Ended::InStep) => {}

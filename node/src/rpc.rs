@@ -404,6 +404,7 @@ async fn account(
             nonce: account.nonce,
             balance: account.balance,
             free_nonce: (free_nonce > account.nonce).then_some(free_nonce),
+            bond: account.bond.map(|bond| *bond),
             proof: None,
         }));
     }
@@ -431,6 +432,7 @@ async fn account(
         nonce: account.nonce,
         balance: account.balance,
         free_nonce: (free_nonce > account.nonce).then_some(free_nonce),
+        bond: account.bond.map(|bond| *bond),
         proof: Some(AccountProofJson {
             executed_height: proven.executed_height,
             state_root: proven.state_root,

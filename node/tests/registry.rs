@@ -5,7 +5,10 @@
 mod common;
 
 use common::{BINARY, free_base_port};
-use quorate_api::{BlocksJson, RegistryJson, RpcClient, StatusJson, from_hex};
+use quorate_api::{
+    BlocksJson, RegistryJson, RpcClient, StatusJson, from_hex,
+    verdict::{Health, VerdictJson},
+};
 use quorate_types::{Epoch, Handover, Height, Identity, ValidatorSet, genesis::Genesis};
 use std::{
     collections::BTreeMap,
@@ -40,13 +43,17 @@ impl Drop for Chain {
 }
 
 impl Chain {
-    /// Four validators with a registry.
+    /// Four validators with a registry, and blocks as fast as they come.
     fn start(shares: bool) -> Self {
+        Self::start_with(shares, 4, "20ms")
+    }
+
+    fn start_with(shares: bool, validators: usize, block_interval: &str) -> Self {
         let (scheme, epoch) = EPOCH_BLOCKS[usize::from(shares)];
         let mut chain = Self {
             shares,
             folder: tempfile::tempdir().unwrap(),
-            base: free_base_port(8),
+            base: free_base_port(validators + 4),
             id: String::new(),
             processes: BTreeMap::new(),
         };
@@ -61,25 +68,37 @@ impl Chain {
             scheme,
             "--base-port",
             &base,
+            "--validators",
+            &validators.to_string(),
             "--stake",
             &stake,
             "--epoch-blocks",
             epoch,
             "--max-validators",
-            "7",
+            "10",
             "--unbond-epochs",
             "1",
         ]);
         chain.id = genesis(&chain.path("net/genesis.json"))
             .chain_id()
             .to_string();
-        for place in 0..4 {
+        for place in 0..validators {
             let file = chain.validator(place).join("validator.toml");
-            let text = fs::read_to_string(&file).unwrap();
-            fs::write(&file, quick(&text)).unwrap();
+            let text = quick(&fs::read_to_string(&file).unwrap());
+            fs::write(
+                &file,
+                text.replace("\"20ms\"", &format!("\"{block_interval}\"")),
+            )
+            .unwrap();
             chain.run(place);
         }
         chain
+    }
+
+    fn kill(&mut self, place: usize) {
+        let mut process = self.processes.remove(&place).unwrap();
+        process.kill().unwrap();
+        process.wait().unwrap();
     }
 
     fn path(&self, name: &str) -> PathBuf {
@@ -182,6 +201,12 @@ impl Chain {
 
     /// A new validator, by the steps of docs/REGISTRY.md. It knows two of the others.
     fn join(&mut self, by: usize, place: usize) {
+        self.bond(by, place);
+        self.run(place);
+    }
+
+    /// The same, up to where its machine would be started.
+    fn bond(&mut self, by: usize, place: usize) {
         let folder = self.validator(place);
         let peers = [1, 3].map(|peer| format!("{peer}@{}", self.address(peer)));
         self.quorate(&[
@@ -222,7 +247,6 @@ impl Chain {
         );
         let bonded = self.operate(by, place, &[&bond[..], &["--wait"]].concat());
         assert!(bonded.contains("applied"), "{bonded}");
-        self.run(place);
     }
 
     fn client(&self, place: usize) -> RpcClient {
@@ -552,4 +576,93 @@ async fn shares_are_passed_on_to_who_comes_and_the_key_stays() {
         assert_eq!(chain.ids(place, height).await, first, "validator {place}");
         assert_eq!(chain.balance(place, payee).await, 28, "validator {place}");
     }
+
+/// Seven validators, three seats whose machines never start, and an old copy of a data directory: each node says
+/// within seconds that the chain stands still, goes on saying so while it looks for newer blocks, and names what
+/// helps. That is one machine of the three.
+#[tokio::test(flavor = "multi_thread")]
+async fn seats_without_machines_and_an_old_journal_halt_the_chain_and_all_say_what_helps() {
+    let mut chain = Chain::start_with(false, 7, "100ms");
+    chain.wait_for_set(0, &[0, 1, 2, 3, 4, 5, 6]).await;
+    chain.kill(6);
+    let (data, old) = (chain.validator(6).join("data"), chain.path("old"));
+    let copy = |from: &Path, to: &Path| {
+        let copied = Command::new("cp").arg("-r").arg(from).arg(to).status();
+        assert!(copied.unwrap().success());
+    };
+    copy(&data, &old);
+    chain.run(6);
+    for place in 7..10 {
+        chain.bond(0, place);
+    }
+    let seats = async |place| chain.registry(place).await.map(|one| one.acting.len());
+    chain
+        .wait_for("ten seats", async || seats(0).await == Some(10))
+        .await;
+    // With ten seats the seven are a quorum, and none of them can be spared.
+    let verdict = async |place| chain.status(place).await.and_then(|status| status.verdict);
+    chain
+        .wait_for("seven votes", async || {
+            let verdict: Option<VerdictJson> = verdict(0).await;
+            verdict.is_some_and(|one| one.voters == 7 && one.quorum == 7)
+        })
+        .await;
+
+    let halted_at = Instant::now();
+    chain.kill(6);
+    let verdict = async |chain: &Chain, place| chain.status(place).await?.verdict;
+    let mut told = BTreeMap::new();
+    while told.len() < 6 {
+        for place in 0..6 {
+            let state = verdict(&chain, place).await.map(|one| one.state);
+            if state == Some(Health::Halted) {
+                told.entry(place).or_insert_with(|| halted_at.elapsed());
+            }
+        }
+        tokio::time::sleep(Duration::from_millis(20)).await;
+        assert!(halted_at.elapsed() < PATIENCE, "{told:?}");
+    }
+    println!("halted, as told by each: {told:?}");
+    assert!(told.values().all(|after| *after < Duration::from_secs(3)));
+
+    fs::remove_dir_all(&data).unwrap();
+    fs::rename(&old, &data).unwrap();
+    chain.run(6);
+    let started = Instant::now();
+    let mut named = BTreeMap::new();
+    let mut looked = 0;
+    // Twice as long as a node waits before it looks for newer blocks.
+    while started.elapsed() < Duration::from_secs(32) {
+        for place in 0..7 {
+            let Some(verdict) = verdict(&chain, place).await else {
+                continue;
+            };
+            let is_new = started.elapsed() < Duration::from_secs(4);
+            assert!(
+                verdict.state == Health::Halted || place == 6 && is_new,
+                "{place} after {:?}: {verdict:?}",
+                started.elapsed()
+            );
+            looked += usize::from(verdict.summary.contains("looks for newer blocks"));
+            let remedy = verdict.remedy.unwrap_or_default();
+            if remedy.contains("bring back one of them with its journal: validators 7 (") {
+                *named.entry(place).or_insert(0) += 1;
+            }
+        }
+        tokio::time::sleep(Duration::from_millis(100)).await;
+    }
+    println!("remedy named by each, so often: {named:?}; looking for newer blocks: {looked}");
+    assert_eq!(named.len(), 7, "{named:?}");
+    assert!(looked > 0, "nobody has looked for newer blocks");
+
+    let height = chain.status(0).await.unwrap().finalized_height;
+    chain.run(7);
+    chain
+        .wait_for("blocks, with one of the three", async || {
+            let status = chain.status(0).await;
+            status.is_some_and(|one| one.finalized_height.0 > height.0 + 20)
+        })
+        .await;
+    let log = fs::read_to_string(chain.validator(6).join("node.log")).unwrap();
+    assert!(log.contains("the journal is an old copy"), "{log}");
 }

@@ -34,6 +34,10 @@ pub(crate) const BLOCK: Duration = Duration::from_secs(60);
 /// A process that asks for a second link has given up if it makes no further attempt for this long.
 const ASKS_AGAIN: Duration = Duration::from_secs(15);
 
+/// For so long after this node reached itself, others that ask for a second link are taken for lost callers of that
+/// address. They give up no sooner than [`ASKS_AGAIN`] after the last call, and this node calls at least as often.
+const LEADS_HERE: Duration = ASKS_AGAIN.saturating_mul(3);
+
 /// Number of pings in flight; when exceeded, the oldest is forgotten. Before the first answer four
 /// pings are sent per second, so this covers 2 seconds, the longest round trip that can be
 /// measured.
@@ -53,6 +57,8 @@ pub(crate) struct PeerTable {
     capacity: usize,
     metrics: Arc<Metrics>,
     watch: RwLock<Option<Box<LinkWatch>>>,
+    /// When this node last reached itself at the address of a peer.
+    reached_itself: Mutex<Option<Instant>>,
 }
 
 #[derive(Default)]
@@ -123,6 +129,7 @@ impl PeerTable {
             capacity,
             metrics,
             watch: RwLock::default(),
+            reached_itself: Mutex::default(),
         }
     }
 
@@ -259,7 +266,8 @@ impl PeerTable {
             blocked,
             oversized: peer.oversized.load(Relaxed),
             refusals: peer.refusals.load(Relaxed),
-            doubled_for: peer.doubled_for().filter(|_| connected_for.is_some()),
+            doubled_for: (peer.doubled_for())
+                .filter(|_| connected_for.is_some() && !self.leads_here()),
             clock_refused: peer.clock_refused.load(Relaxed),
             clock_ahead_ms: pulse.clock_ahead_ms().filter(|_| connected_for.is_some()),
         }
@@ -285,6 +293,23 @@ impl PeerTable {
             _ => now,
         };
         *asked = Some((first, now));
+    }
+
+    /// Records that this node has called itself: the address of a peer, or of a name that it is found by, leads
+    /// here. All who look for that peer then call here too, in their own names, although their links are up.
+    pub(crate) fn reached_itself(&self) {
+        let before = self.reached_itself.lock().replace(Instant::now());
+        if before.is_none_or(|before| before.elapsed() >= LEADS_HERE) {
+            tracing::warn!(
+                "the address of another node leads to this one: its operator must correct it (`quorate peers \
+                 list` and `quorate registry list` show addresses)"
+            );
+        }
+    }
+
+    /// Whether the address of a peer has led here lately.
+    fn leads_here(&self) -> bool {
+        (*self.reached_itself.lock()).is_some_and(|last| last.elapsed() < LEADS_HERE)
     }
 
     /// Records that a handshake with a peer failed because of clock differences.
@@ -613,6 +638,14 @@ mod tests {
         table.ping(0, SILENCE, 2);
         table.pong(0, 2);
         assert_eq!(table.status(0).doubled_for, None, "a new link");
+        table.asked_again(0);
+        assert!(table.status(0).doubled_for.is_some());
+        table.reached_itself();
+        assert_eq!(
+            table.status(0).doubled_for,
+            None,
+            "it looks for another peer, whose address leads here"
+        );
     }
 
     #[test]

@@ -211,6 +211,9 @@ impl Upgrader for Watched {
                     let blocked = self.is_blocked(&peer);
                     let place = self.table.find(&Identity::from_public_key(&peer));
                     let table = self.table.clone();
+                    if peer == self.secure.public_key() {
+                        table.reached_itself();
+                    }
                     let admitted = bouncer(peer);
                     async move {
                         let admitted = admitted.await;

@@ -291,6 +291,30 @@ fn a_peer_that_has_moved_is_linked_again_at_the_address_that_is_named_for_it() {
     });
 }
 
+/// All look for the third one where the first is, and it is the first's own calls that tell it so.
+#[test]
+fn a_peer_with_the_address_of_another_one_makes_nobody_look_doubled() {
+    run(|context| async move {
+        let ([lower, higher], peers) = lower_and_higher().await;
+        let known = [peers[0], peers[1], (key(9).identity(), peers[0].1)];
+        let first = start_wide(&context, lower, &known).await;
+        let second = start_wide(&context, higher, &known).await;
+        until("a link", || linked(&first, &second)).await;
+        let doubled = || {
+            let peer = first.links.peer(&second.identity()).unwrap();
+            peer.doubled_for.unwrap_or_default()
+        };
+        // Without its own calls it would count from the second's first call on.
+        for _ in 0..60 {
+            tokio::time::sleep(Duration::from_millis(250)).await;
+            assert!(doubled() < Duration::from_secs(9));
+        }
+        assert_eq!(doubled(), Duration::ZERO);
+        let refused = [("outcome", "refused")];
+        assert!(first.count("quorate_p2p_handshakes_total", &refused) > 2);
+    });
+}
+
 #[test]
 fn block_stops_delivery_in_both_directions_until_it_is_lifted() {
     run(|context| async move {

@@ -52,6 +52,9 @@ pub enum Format {
 pub struct Reading {
     /// Those whose stake suffices.
     pub entries: BTreeMap<Identity, ExternalEntry>,
+    /// The stakes of the others, which count as if they were not there: for operators only, and no part of the
+    /// digest.
+    pub too_small: BTreeMap<Identity, u64>,
     /// What readings are compared by.
     pub digest: Digest,
     /// Entries of a contract that do not count, and why. Files and servers have none.
@@ -186,6 +189,10 @@ impl Reading {
                 return Err(Flaw::Doubled(identity));
             }
         }
+        let stakes: Vec<(Identity, u64)> = entries
+            .iter()
+            .map(|(identity, entry)| (*identity, entry.stake))
+            .collect();
         // The expensive part comes last, and only for what is new.
         for (identity, entry) in &entries {
             let before = known.and_then(|known| known.entries.get(identity));
@@ -269,6 +276,9 @@ impl Reading {
             .flat_map(|(identity, entry)| entry_digest(identity, Some(entry)).0)
             .collect();
         Ok(Self {
+            too_small: (stakes.into_iter())
+                .filter(|(identity, _)| !entries.contains_key(identity))
+                .collect(),
             entries,
             digest: sha256(&[b"quorate/external-reading/1", &digests]),
             left_out: BTreeMap::new(),

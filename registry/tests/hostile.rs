@@ -72,6 +72,10 @@ fn what_is_written_is_read_and_small_stakes_do_not_count() {
     let fewer = Reading::parse(&json(&all), Format::Json, &terms(), None).unwrap();
     assert_eq!(fewer.entries, entries(4));
     assert_ne!(fewer.digest, read.digest);
+    // It is shown, and whoever lists it agrees with whoever does not.
+    assert_eq!(fewer.too_small, [(small, 99)].into());
+    let without = Reading::parse(&json(&entries(4)), Format::Json, &terms(), None).unwrap();
+    assert_eq!((without.digest, without.too_small.len()), (fewer.digest, 0));
 }
 
 #[test]

@@ -1,7 +1,7 @@
 //! Accounts. Validators supply balances with a proof, which is verified before it is shown.
 
 use super::{
-    App,
+    App, Parts,
     problem::{Answer, Failure, Problems},
     query::{self, Name, Nothing, Params},
     respond::fresh,
@@ -68,7 +68,7 @@ pub(super) async fn one(
     if let Some((at, proven)) = held
         && at.elapsed() < PROOF_LASTS
     {
-        return fresh(&detail(&identity, &proven));
+        return fresh(&detail(app.parts(), &identity, &proven));
     }
     let tip = app.parts().index.extent().map_or(0, |e| e.tip.height.0);
     let (_room, upstreams) = willing(&app, &client)?;
@@ -85,7 +85,7 @@ pub(super) async fn one(
     })?;
     let proofs = &app.inner.proofs;
     proofs.insert(identity, (Instant::now(), proven.clone()));
-    fresh(&detail(&identity, &proven))
+    fresh(&detail(app.parts(), &identity, &proven))
 }
 
 /// A validator's proof of an account, if it gives one that verifies.
@@ -141,7 +141,7 @@ where
     }
 }
 
-fn detail(identity: &Identity, proven: &ProvenAccount) -> AccountDetail {
+fn detail(parts: &Parts, identity: &Identity, proven: &ProvenAccount) -> AccountDetail {
     let account = proven.account.clone().unwrap_or_default();
     let header = &proven.header;
     let proof = &proven.proof;
@@ -151,6 +151,10 @@ fn detail(identity: &Identity, proven: &ProvenAccount) -> AccountDetail {
         balance: Number(account.balance),
         nonce: Number(account.nonce),
         bond: account.bond.as_deref().map(answers::bond),
+        jailed: account.bond.as_ref().and_then(|_| {
+            let (state, _) = parts.checks.registry().ok()?;
+            Some(state.bonds.get(identity)?.is_jailed(state.epoch))
+        }),
         proof: AccountProof {
             key: state_key(identity).into(),
             value: proven

@@ -1,6 +1,6 @@
 //! Accounts and their proofs.
 
-use quorate_types::{Digest, Height, Identity};
+use quorate_types::{Bond, Digest, Height, Identity};
 use serde::{Deserialize, Serialize};
 
 /// `GET /v1/accounts/{identity}`.
@@ -16,6 +16,10 @@ pub struct AccountJson {
     /// this validator's mempool, or were executed after the proven state. This value is not proven.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub free_nonce: Option<u64>,
+    /// What it has at stake, if anything. Its `since` is the epoch before which it cannot be chosen. Part of what
+    /// is proven.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub bond: Option<Bond>,
     /// The account's proof; with `?proof=true` only.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub proof: Option<AccountProofJson>,

@@ -30,7 +30,7 @@ pub use peers::{
 };
 pub use registry::{
     DifferenceJson, ExternalJson, ExternalSourceJson, HandoverJson, HandoversJson, LeftOutJson,
-    RegistryJson, ResharingJson,
+    RegistryJson, ResharingJson, TooSmallJson,
 };
 pub use snapshots::{SnapshotJson, SnapshotPartJson, SnapshotProofJson, SnapshotsJson};
 pub use status::{StatusJson, SyncJson, SyncState};

@@ -35,12 +35,23 @@ pub struct ExternalJson {
     pub block: Option<u64>,
     /// How many validators it lists whose stake suffices.
     pub entries: Option<usize>,
+    /// Those that it lists with less than the least stake, at most 100: they count as if they were not there.
+    #[serde(default)]
+    pub too_small: Vec<TooSmallJson>,
     pub sources: Vec<ExternalSourceJson>,
     /// Entries of a contract that do not count, at most 100.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub left_out: Vec<LeftOutJson>,
     /// Where it and the chain's state differ, at most 100.
     pub differences: Vec<DifferenceJson>,
+}
+
+/// A validator that a registry outside the chain lists with too little stake.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct TooSmallJson {
+    pub validator: Identity,
+    /// The stake that it is listed with.
+    pub stake: u64,
 }
 
 /// One source of a registry outside the chain.

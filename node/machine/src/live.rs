@@ -6,7 +6,7 @@ pub mod recent;
 pub mod verdict;
 
 use self::{
-    following::Upstream,
+    following::{Part, Upstream},
     progress::{Growth, Others, Progress},
     recent::RecentCertificates,
     verdict::{Facts, Gone, Other, keeps_up},
@@ -59,6 +59,14 @@ pub struct LiveStatus {
     progress: Mutex<Progress>,
     /// Whether a final height has been published yet.
     placed: AtomicBool,
+    /// What a follower is here for.
+    part: RwLock<Part>,
+    /// Whether this validator is asking for votes of its key, however briefly.
+    asks: AtomicBool,
+    /// What is wrong with a registry outside the chain.
+    registry_troubles: RwLock<Vec<String>>,
+    /// The remedy that was shown at the end of the parts that the node ran before.
+    last_remedy: RwLock<Option<String>>,
 }
 
 /// The condition of this validator.
@@ -123,6 +131,8 @@ struct LastVote {
     view: AtomicU64,
     /// When a vote of a recent view arrived, in milliseconds since the start; 0 for never.
     at_ms: AtomicU64,
+    /// When the validator asked what its journal lacks, in milliseconds since the start; 0 if it has voted since.
+    asks_ms: AtomicU64,
 }
 
 /// A validator without votes for this long does not vote, at the least. While the chain stands
@@ -132,8 +142,15 @@ const VOTE_PATIENCE: Duration = Duration::from_secs(10);
 /// The same for a validator without a link, whose votes may be relayed.
 const VOTE_PATIENCE_ACROSS: Duration = Duration::from_secs(3);
 
+/// A link shows as one once it has answered a ping. What comes over it before comes within this time.
+const LINK_SHOWS: Duration = Duration::from_millis(500);
+
 /// A validator that said nothing of itself for so long is away.
 const SAYS_SOMETHING: Duration = Duration::from_secs(10);
+
+/// A validator that asks what its journal lacks and has no need to wait votes within this time: the answers take a
+/// message's delay, and votes are repeated once a second.
+const ASKS_FOR: Duration = Duration::from_millis(1_500);
 
 /// Votes of views that are this much older do not show that their author votes.
 const VOTE_VIEWS: u64 = 16;
@@ -191,6 +208,10 @@ impl LiveStatus {
             room: RwLock::default(),
             progress: Mutex::new(Progress::new(Instant::now())),
             placed: AtomicBool::new(false),
+            part: RwLock::default(),
+            asks: AtomicBool::new(false),
+            registry_troubles: RwLock::default(),
+            last_remedy: RwLock::default(),
             offenders: RwLock::default(),
             cut: RwLock::default(),
             evidence: RwLock::default(),
@@ -228,6 +249,24 @@ impl LiveStatus {
     /// before it), and the database's height.
     pub(crate) fn begin_at(&self, height: Height, longest: Duration) {
         self.progress.lock().configure(longest, height);
+    }
+
+    /// Continues from the parts that the node ran before, with the remedy that these showed at their end.
+    pub fn continue_from(&self, before: &Self, remedy: Option<String>) {
+        let height = before.finalized_height();
+        let before = before.progress.lock();
+        self.progress.lock().continue_from(&before, height);
+        *self.last_remedy.write() = remedy;
+    }
+
+    /// Publishes what a follower is here for.
+    pub fn set_part(&self, part: Part) {
+        *self.part.write() = part;
+    }
+
+    /// Publishes what is wrong with a registry outside the chain, and with the reports about it.
+    pub fn set_registry_troubles(&self, troubles: Vec<String>) {
+        *self.registry_troubles.write() = troubles;
     }
 
     /// Whether this validator is in sync and the chain is growing, given its links to the others.
@@ -283,10 +322,16 @@ impl LiveStatus {
 
     /// The verdict on this validator, given its links to the others.
     pub fn verdict(&self, peers: &[PeerStatus]) -> VerdictJson {
-        match self.own {
+        let mut verdict = match self.own {
             Some(own) => verdict::decide(&self.facts(own, peers)),
             None => following::decide(&self.following(peers)),
-        }
+        };
+        let troubles = self.registry_troubles.read();
+        let note = |trouble: &String| {
+            format!("the external registry: {trouble} (`quorate registry list` shows all of it)")
+        };
+        verdict.notes.extend(troubles.iter().map(note));
+        verdict
     }
 
     fn following(&self, peers: &[PeerStatus]) -> following::Facts {
@@ -304,6 +349,8 @@ impl LiveStatus {
             block_ms: executed.timestamp_ms,
             clocks_refused: peers.iter().any(|peer| peer.clock_refused),
             low_disk: (*self.room.read()).filter(Room::is_low),
+            part: *self.part.read(),
+            last_remedy: self.last_remedy.read().clone(),
         }
     }
 
@@ -343,6 +390,7 @@ impl LiveStatus {
                     linked: link.is_some_and(|link| link.connected),
                     refuses: link.is_some_and(|link| !link.connected && link.refusals >= REFUSALS),
                     doubled: link.is_some_and(|link| link.doubled_for >= Some(DOUBLED_FOR)),
+                    asks: self.asks_for(place) >= Some(ASKS_FOR),
                     voter,
                     clock_ahead_ms,
                     claimed: self.peer(place).map(|status| status.finalized_height),
@@ -360,6 +408,7 @@ impl LiveStatus {
             closing_per_second,
             others,
             voting: self.voting.read().clone(),
+            asks: self.asks.load(Ordering::Relaxed),
             gone: self.gone.read().clone(),
             unexecuted: height.0.saturating_sub(executed.height.0),
             now_ms: crate::clock::now_ms(),
@@ -400,7 +449,8 @@ impl LiveStatus {
             return Voter::Blocked;
         }
         match linked_for {
-            Some(_) if within(patience) => Voter::Votes,
+            // A vote of before the link is one of the process before.
+            Some(since) if within(patience.min(since + LINK_SHOWS)) => Voter::Votes,
             Some(since) => {
                 let claimed = self.peer(place).map(|status| status.finalized_height.0);
                 let lacks = |height: u64| !keeps_up(network_height.0.saturating_sub(height));
@@ -435,6 +485,34 @@ impl LiveStatus {
     /// Publishes whether this validator votes.
     pub(crate) fn set_voting(&self, voting: Voting) {
         *self.voting.write() = voting;
+    }
+
+    /// Publishes whether this validator is asking for votes of its key. That is shown as `voting` only once it lasts.
+    pub(crate) fn set_asks(&self, asks: bool) {
+        self.asks.store(asks, Ordering::Relaxed);
+    }
+
+    /// Notes that a validator asks for votes of its key. It asks again until it has its answers.
+    pub(crate) fn asked(&self, from: ValidatorIndex) {
+        if let Some(last) = self.last_votes.get(from.as_usize())
+            && last.asks_ms.load(Ordering::Relaxed) == 0
+        {
+            last.asks_ms.store(self.now_ms(), Ordering::Relaxed);
+        }
+    }
+
+    /// For how long a validator has been asking for votes of its key.
+    fn asks_for(&self, place: ValidatorIndex) -> Option<Duration> {
+        let last = self.last_votes.get(place.as_usize())?;
+        let since = last.asks_ms.load(Ordering::Relaxed);
+        let asks = || Duration::from_millis(self.now_ms().saturating_sub(since));
+        (since > 0).then(asks)
+    }
+
+    /// Milliseconds since the start, at least one.
+    fn now_ms(&self) -> u64 {
+        let elapsed = self.started.elapsed().as_millis();
+        u64::try_from(elapsed).unwrap_or(u64::MAX).max(1)
     }
 
     /// Publishes the peers that say they do not keep the next missing block.
@@ -513,8 +591,8 @@ impl LiveStatus {
         let own = (self.epoch(), self.view());
         let is_old = epoch < own.0 || epoch == own.0 && view.0.saturating_add(VOTE_VIEWS) < own.1.0;
         if !is_old {
-            let now = u64::try_from(self.started.elapsed().as_millis()).unwrap_or(u64::MAX);
-            last.at_ms.store(now.max(1), Ordering::Relaxed);
+            last.at_ms.store(self.now_ms(), Ordering::Relaxed);
+            last.asks_ms.store(0, Ordering::Relaxed);
         }
         if held < (epoch.0, view.0) {
             last.epoch.store(epoch.0, Ordering::Relaxed);

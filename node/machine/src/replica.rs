@@ -318,6 +318,7 @@ impl Replica {
                             let now = self.wall_ms();
                             self.clock.heard(from, &proposal.block, now);
                         }
+                        Message::Inquiry(_) => self.around.live.asked(from),
                         Message::Vote(vote) if vote.signer == from => {
                             let subject = vote.subject;
                             self.around.live.voted(from, subject.epoch, subject.view);

@@ -55,6 +55,10 @@ impl Account {
             ("balance", answer.balance.to_string()),
             ("next nonce", answer.nonce.to_string()),
         ];
+        if let Some(bond) = &answer.bond {
+            fields.push(("stake", bond.stake.to_string()));
+            fields.push(("can be chosen", format!("from epoch {}", bond.since)));
+        }
         if let Some(trust) = &self.trust {
             ensure!(
                 answer.identity == self.identity,
@@ -101,6 +105,10 @@ pub(super) fn verify(answer: &AccountJson, verifier: &Verifier) -> anyhow::Resul
     ensure!(
         proven.nonce == answer.nonce && proven.balance == answer.balance,
         "the proof is of another balance or nonce than the answer's"
+    );
+    ensure!(
+        answer.bond.is_none() || answer.bond.as_ref() == proven.bond.as_deref(),
+        "the proof is of another bond than the answer's"
     );
     Ok(header)
 }

@@ -103,6 +103,7 @@ pub(super) async fn account(
         nonce: detail.nonce.0,
         balance: detail.balance.0,
         free_nonce: None,
+        bond: None,
         proof: Some(AccountProofJson {
             executed_height: Height(proof.executed_height.0),
             state_root: proof.root.digest().context("the root is none")?,

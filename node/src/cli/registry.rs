@@ -588,13 +588,10 @@ impl List {
                 bond.identity, bond.stake, bond.address, bond.name
             )
         }));
-        lines.extend(registry.external.iter().flat_map(external_lines));
-        lines.extend(
-            registry
-                .resharing
-                .iter()
-                .flat_map(|state| resharing_lines(state, &registry)),
-        );
+        let external = registry.external.iter();
+        lines.extend(external.flat_map(|one| external_lines(one, registry.rules.min_stake)));
+        let resharing = registry.resharing.iter();
+        lines.extend(resharing.flat_map(|state| resharing_lines(state, &registry)));
         print_lines(&lines)
     }
 }
@@ -650,7 +647,7 @@ fn resharing_lines(state: &ResharingJson, registry: &RegistryJson) -> Vec<String
 }
 
 /// What the node says of the registry outside the chain.
-fn external_lines(external: &ExternalJson) -> Vec<String> {
+fn external_lines(external: &ExternalJson, min_stake: u64) -> Vec<String> {
     let ago = |at_ms: Option<u64>| match at_ms {
         Some(at) => {
             let ms = now_ms().saturating_sub(at);
@@ -682,6 +679,12 @@ fn external_lines(external: &ExternalJson) -> Vec<String> {
         format!("  source {}: {when}{block}; {state}", shown(&source.name))
     }));
     lines.extend((external.left_out.iter()).map(|one| format!("  left out: {}", shown(&one.why))));
+    lines.extend(external.too_small.iter().map(|one| {
+        format!(
+            "  listed, and does not count: {}  stake {}, at least {min_stake} is needed",
+            one.validator, one.stake
+        )
+    }));
     lines.extend(external.differences.iter().map(|one| {
         format!(
             "  differs from the chain: {}  {}, reported by {} validators",
@@ -705,7 +708,15 @@ impl Show {
             .bonds
             .iter()
             .find(|bond| bond.identity == self.identity);
+        let too_small = registry.external.as_ref().and_then(|external| {
+            let mut listed = external.too_small.iter();
+            listed.find(|one| one.validator == self.identity)
+        });
         let bond = bond.with_context(|| match differs {
+            _ if too_small.is_some() => format!(
+                "{} has no bond: the external registry lists it with less than the least stake, {}",
+                self.identity, registry.rules.min_stake
+            ),
             Some(one) => format!(
                 "{} has no bond yet: the external registry lists it, which {} validators report",
                 self.identity, one.reporters

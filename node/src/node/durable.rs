@@ -15,7 +15,9 @@ use quorate_storage::{
     store::{Store, StoreError},
     tree::{TableRows, Tree},
 };
-use quorate_types::{Epoch, Height, Nonce, Record, ValidatorIndex, VoteKey, genesis::Genesis};
+use quorate_types::{
+    Committees, Epoch, Height, Nonce, Record, ValidatorIndex, VoteKey, genesis::Genesis,
+};
 use rand::Rng as _;
 use std::{
     fs::{File, TryLockError},
@@ -123,6 +125,34 @@ fn open_journal(config: &ValidatorConfig, store: &Store) -> anyhow::Result<OpenJ
         lost,
         fresh,
     })
+}
+
+/// Begins the journal of a validator that follows and has had no seat up to the newest block here, if there is none.
+/// So its key cannot have voted by what this machine knows, and the journal holds all votes from the first one on.
+/// Once blocks of an epoch in which it has a seat are executed, a journal that is not there might have been lost.
+///
+/// # Errors
+///
+/// If the mark or the journal cannot be read or written.
+pub(super) fn begin_journal(
+    config: &ValidatorConfig,
+    committees: &Committees,
+    tip: Height,
+) -> anyhow::Result<()> {
+    let directory = journal_folder(&config.node.data_dir);
+    let mut mark = Mark::of(&config.vote_file, config.node.chain)?;
+    let key = VoteKey(config.vote_secret.public_key());
+    let own = config.node.identity.identity();
+    let epoch = config.node.genesis.epoch_blocks.epoch_of(tip.next());
+    if mark.was_used() || committees.had_seat(&own, &key, epoch) || !Journal::is_absent(&directory)?
+    {
+        return Ok(());
+    }
+    // The mark is first, as in `open_journal`.
+    mark.write(false, true)?;
+    Journal::open(&directory, config.node.chain)?;
+    info!(journal = %directory.display(), "the vote key is new here: its journal begins before its first seat");
+    Ok(())
 }
 
 /// The opened parts of a validator's data on disk.

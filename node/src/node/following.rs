@@ -2,7 +2,7 @@
 
 use super::{
     Asked, Background, Ended, Handles,
-    durable::KeptStore,
+    durable::{KeptStore, begin_journal},
     ending::{Failures, explain_full_disk, first_failure, join, watch_the_end},
     identities,
     links::LateLinks,
@@ -14,7 +14,7 @@ use super::{
 };
 use crate::{
     cli::with_causes,
-    config::NodeConfig,
+    config::{NodeConfig, ValidatorConfig},
     control::KeptSnapshots,
     owner::{self, Owner},
     priority,
@@ -26,6 +26,7 @@ use quorate_machine::{
     clock::{Clock, SystemClock},
     follow::Follower,
     follower::{FollowerMachine, FollowerSettings},
+    live::following::Part,
     roles::{Borders, Crossed},
     sync::{Arrival, Arrivals},
 };
@@ -45,7 +46,7 @@ use tracing::{error, info};
 pub(super) async fn follow_until_stopped(
     context: &Runtime,
     config: &NodeConfig,
-    has_seat: bool,
+    (validator, part): (Option<&ValidatorConfig>, Part),
     asked: &Asked,
 ) -> anyhow::Result<Ended> {
     let registry = Registry::new();
@@ -60,6 +61,9 @@ pub(super) async fn follow_until_stopped(
     if store.is_syncing()? {
         return Ok(Ended::FarBehind);
     }
+    if let (Some(validator), Part::WithoutSeat { .. }) = (validator, part) {
+        begin_journal(validator, &config.committees, store.tip().height)?;
+    }
     let late_links = LateLinks::default();
     let around = late_links.surroundings(clock.clone(), metrics.clone(), asked.wrap_wire.clone());
     let machine = FollowerMachine::assemble(
@@ -68,6 +72,9 @@ pub(super) async fn follow_until_stopped(
         around,
         verify(config),
     )?;
+    let seen = machine.live.clone();
+    seen.set_part(part);
+    asked.continue_from_before(&seen);
     info!(chain = %config.chain, height = %store.tip().height, "starting to follow");
 
     // Everything that can fail is done before the first link.
@@ -115,7 +122,7 @@ pub(super) async fn follow_until_stopped(
         config.committees.clone(),
         handles.store.clone(),
         clock.clone(),
-        has_seat,
+        part == Part::LooksForNewer,
     );
     let following = failures.thread("follow", move || {
         if let Some(ended) = run(follower, &*clock, &arrivals, &mut borders, &ends)? {
@@ -146,6 +153,7 @@ pub(super) async fn follow_until_stopped(
         error = first_failure(&mut failed) => Err(error),
     };
     let outcome = outcome.map_err(explain_full_disk);
+    asked.keep_for_later(&outcome, seen, &links);
     match &outcome {
         Ok(Ended::Stopped) => info!("stopping"),
         Ok(Ended::Outdated) => info!("the validators change"),

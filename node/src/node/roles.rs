@@ -13,7 +13,7 @@ use crate::{
 use anyhow::Context as _;
 use quorate_machine::{
     clock::now_ms,
-    live::LiveStatus,
+    live::{LiveStatus, following::Part},
     registry,
     roles::{self, Alone, OLD_MS, Seat},
 };
@@ -35,8 +35,8 @@ const LOOK_INTERVAL: Duration = Duration::from_secs(1);
 pub(super) enum Role {
     /// With a vote, at this place.
     Validator(Box<ValidatorConfig>, ValidatorIndex),
-    /// Without one; whether it has a seat and only looks for newer blocks.
-    Follower(Box<NodeConfig>, bool),
+    /// Without one, and why.
+    Follower(Box<NodeConfig>, Part),
 }
 
 impl Role {
@@ -77,7 +77,7 @@ pub(super) fn assign(
                     .context("not a validator of the genesis file")?;
                 Role::Validator(Box::new(config.clone()), place)
             }
-            Node::Follower(config) => Role::Follower(Box::new(config.clone()), false),
+            Node::Follower(config) => Role::Follower(Box::new(config.clone()), Part::Follows),
         });
     }
     let (committees, roster, newest_ms) = read_registry(config, kept)?;
@@ -94,13 +94,14 @@ pub(super) fn assign(
     };
     let own = config.identity.identity();
     let Node::Validator(config) = node else {
-        return Ok(Role::Follower(Box::new(composed), false));
+        return Ok(Role::Follower(Box::new(composed), Part::Follows));
     };
+    let bonded = roster.contains_key(&own);
     let links = Addresses::of(config, &set, roster);
     let secret = resharing.secret_in(&set, &own);
     let secret = secret.unwrap_or_else(|| config.vote_secret.clone());
     let seat = seat(&set, &own, &VoteKey(secret.public_key()));
-    if let (Some(place), false) = (seat, follows) {
+    if let (Seat::At(place), false) = (seat, follows) {
         composed.p2p.peers = links.to(set.members().iter().map(|member| member.identity));
         composed.p2p.followers = links.others(&composed.p2p.peers, &committees, epoch);
         info!(%epoch, place = place.0, validators = set.members().len(), "has a seat in this epoch");
@@ -112,7 +113,12 @@ pub(super) fn assign(
         };
         return Ok(Role::Validator(Box::new(composed), place));
     }
-    if seat.is_none() {
+    let part = match seat {
+        Seat::At(_) => Part::LooksForNewer,
+        Seat::OtherKey => Part::OtherKey,
+        Seat::None => Part::WithoutSeat { bonded },
+    };
+    if seat == Seat::None {
         info!(%epoch, validators = set.members().len(), "has no seat in this epoch, and follows");
     }
     let members = set.members().iter().map(|member| member.identity);
@@ -120,23 +126,20 @@ pub(super) fn assign(
     composed.p2p.peers = links.to(members.chain(configured));
     let peers = &composed.p2p.peers;
     (composed.p2p.followers).retain(|(one, _)| !peers.iter().any(|(peer, _)| peer == one));
-    Ok(Role::Follower(Box::new(composed), seat.is_some()))
+    Ok(Role::Follower(Box::new(composed), part))
 }
 
 /// The place of this identity with this key.
-fn seat(set: &ValidatorSet, own: &Identity, key: &VoteKey) -> Option<ValidatorIndex> {
-    match roles::seat(set, own, key) {
-        Seat::At(place) => Some(place),
-        Seat::None => None,
-        Seat::OtherKey => {
-            warn!(
-                epoch = %set.epoch,
-                "the registry has another vote key for this validator than its `vote_key` file, or its share \
-                 of the group key was lost: it does not vote in this epoch"
-            );
-            None
-        }
+fn seat(set: &ValidatorSet, own: &Identity, key: &VoteKey) -> Seat {
+    let seat = roles::seat(set, own, key);
+    if seat == Seat::OtherKey {
+        warn!(
+            epoch = %set.epoch,
+            "the registry has another vote key for this validator than its `vote_key` file, or its share of the \
+             group key was lost: it does not vote in this epoch"
+        );
     }
+    seat
 }
 
 /// Resolves once so few validators of the epoch were heard for a while that no block of it can become

@@ -2,6 +2,7 @@
 
 use super::{RpcParts, error::RpcError};
 use quorate_api::{HandoverJson, HandoversJson, RegistryJson, ResharingJson, to_hex};
+use quorate_machine::registry::committees;
 use quorate_types::{
     Epoch, Height, Identity, REGISTRY,
     genesis::Genesis,
@@ -41,7 +42,13 @@ fn read(parts: &RpcParts, genesis: &Genesis, height: Height) -> Answer {
     let bonds = bonds.map_err(|error| RpcError::internal(&error))?;
     let mut bonds: Vec<_> = bonds.into_values().collect();
     bonds.sort_by_key(|bond| (Reverse(bond.stake), bond.identity));
-    let committees = parts.live.committees();
+    // Blocks that are executed together are announced together. Until then the database alone knows their sets, and
+    // a node that catches up executes many.
+    let committees = match parts.live.committees() {
+        known if known.is_fixed(length.fixed_to(height)) => known.clone(),
+        _ => committees(genesis, &parts.store)
+            .map_err(|error| RpcError::internal(&format!("{error:#}")))?,
+    };
     let members = |epoch| committees.set(epoch).map(|set| set.members().to_vec());
     Ok(RegistryJson {
         executed_height: height,

@@ -12,6 +12,11 @@ export interface components {
             exists: boolean;
             /** @description The account's identity. */
             identity: components["schemas"]["Hex"];
+            /**
+             * @description Whether it was punished, and cannot be chosen before epoch `since` of its bond; by what this explorer has
+             *     executed. `null` without a bond, or if this explorer executes no blocks.
+             */
+            jailed: boolean | null;
             /** @description Its next nonce. */
             nonce: components["schemas"]["Number"];
             /** @description The proof. */

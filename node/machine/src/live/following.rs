@@ -19,6 +19,20 @@ pub struct Upstream {
     pub oldest: Option<Height>,
 }
 
+/// What a node without a vote is here for.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Part {
+    /// It follows, and that is all.
+    #[default]
+    Follows,
+    /// It is a validator without a seat in this epoch, with a bond or without.
+    WithoutSeat { bonded: bool },
+    /// It has a seat, and the registry has another vote key for it.
+    OtherKey,
+    /// It has a seat, and looks for newer blocks before it votes.
+    LooksForNewer,
+}
+
 /// The height that so many faulty nodes cannot make up, if more than that have said one.
 pub(crate) fn network_height(upstreams: &[Upstream], faults: usize) -> Option<Height> {
     let mut claims: Vec<Height> = upstreams.iter().filter_map(|one| one.claimed).collect();
@@ -41,6 +55,9 @@ pub(super) struct Facts {
     pub(super) block_ms: u64,
     pub(super) clocks_refused: bool,
     pub(super) low_disk: Option<Room>,
+    pub(super) part: Part,
+    /// The remedy that was shown when it voted last.
+    pub(super) last_remedy: Option<String>,
 }
 
 impl Facts {
@@ -68,7 +85,12 @@ impl Facts {
                 false => Health::Starting,
             };
         }
-        let is_late = since > self.growth.patience(true);
+        // With a seat it has given up on its epoch's validators, or has just started, and knows no more than how
+        // long no block has come.
+        let is_late = match self.part {
+            Part::LooksForNewer => since > self.growth.usual,
+            _ => since > self.growth.patience(true),
+        };
         let is_heard = self.linked().any(|one| one.claimed.is_some());
         match (is_behind, is_late) {
             (true, _) if self.gone().is_some() => Health::BlocksGone,
@@ -79,7 +101,11 @@ impl Facts {
                 Health::CatchingUp
             }
             (false, false) if !self.growth.final_since_start && !is_heard => Health::Starting,
-            (false, false) => Health::Healthy,
+            (false, false) => match self.part {
+                Part::LooksForNewer => Health::Starting,
+                Part::OtherKey => Health::NotVoting,
+                Part::Follows | Part::WithoutSeat { .. } => Health::Healthy,
+            },
         }
     }
 
@@ -119,7 +145,14 @@ impl Facts {
             self.linked().count()
         );
         match state {
+            Health::Starting if self.part == Part::LooksForNewer => {
+                format!("starting: looks for newer blocks before it votes; {links}; {age}")
+            }
             Health::Starting => format!("starting: {links}; {age}"),
+            Health::NotVoting => format!(
+                "follows, and does not vote: the registry has another vote key for this validator than its \
+                 `vote_key` file; {age}"
+            ),
             Health::CatchingUp if self.behind() <= USUAL_LAG => {
                 let waiting = counted(self.unexecuted, "final block");
                 format!("catching up: {waiting} to execute; {age}")
@@ -151,17 +184,64 @@ impl Facts {
                 let since = self.block_age().map_or("the start".to_owned(), |age| {
                     clock_time(self.now_ms.saturating_sub(age))
                 });
+                if self.part == Part::LooksForNewer {
+                    return format!(
+                        "halted since {since}: this validator has a seat, and looks for newer blocks for some \
+                         seconds, since too few others of its epoch were heard; {links}; {age}"
+                    );
+                }
                 format!(
                     "no block since {since}, and the nodes that it follows have none either: the chain \
                      stands still, or they are cut off from it; {links}; {age}"
                 )
             }
-            _ => format!("healthy: follows the chain without a vote; {age}"),
+            _ => {
+                let why = match self.part {
+                    Part::WithoutSeat { bonded: true } => ", until it has a seat",
+                    Part::WithoutSeat { bonded: false } => ": it has no bond",
+                    _ => "",
+                };
+                format!("healthy: follows the chain without a vote{why}; {age}")
+            }
+        }
+    }
+
+    /// What the registry has to do with it that this node is not linked, or does not vote.
+    fn registry_remedy(&self, state: Health) -> Option<String> {
+        let height = grouped(self.height.0);
+        match (self.part, state) {
+            (Part::OtherKey, Health::NotVoting) => Some(
+                "put the key that the registry names (`quorate registry show` with this identity) in the place \
+                 of the `vote_key` file and restart, or announce the one that is there (`quorate registry \
+                 rotate-key`)"
+                    .to_owned(),
+            ),
+            (Part::WithoutSeat { bonded: false }, Health::CutOff) => Some(format!(
+                "this identity has no bond in the state after block {height}, and validators link with nobody \
+                 else: bond (`quorate registry bond`), or have operators list this node under \
+                 `[[p2p.followers]]`. If it has a bond by now, check this machine's network, its firewall, and \
+                 the addresses under `[[p2p.peers]]`"
+            )),
+            _ => None,
         }
     }
 
     fn remedy(&self, state: Health) -> Option<String> {
+        if !self.clocks_refused
+            && let Some(remedy) = self.registry_remedy(state)
+        {
+            return Some(remedy);
+        }
         let text = match state {
+            Health::Halted if self.part == Part::LooksForNewer => {
+                return Some(match &self.last_remedy {
+                    Some(remedy) => remedy.clone(),
+                    None => {
+                        "nothing yet: it takes part within seconds, and says then who is missing"
+                            .to_owned()
+                    }
+                });
+            }
             Health::CutOff if self.clocks_refused => {
                 "handshakes fail since clocks differ by more than 5 s: check this machine's clock (NTP)"
             }
@@ -193,6 +273,13 @@ impl Facts {
             .collect();
         if !away.is_empty() && away.len() < self.upstreams.len() {
             notes.push(format!("not reachable: {}", away.join(", ")));
+        }
+        if self.part == Part::OtherKey && state != Health::NotVoting {
+            notes.push(
+                "the registry has another vote key for this validator than its `vote_key` file, so it does not \
+                 vote"
+                .to_owned(),
+            );
         }
         let is_told = state == Health::CatchingUp && self.behind() <= USUAL_LAG;
         if self.unexecuted > USUAL_LAG && !is_told {
@@ -238,36 +325,47 @@ mod tests {
     use super::*;
     use std::time::Duration;
 
-    #[test]
-    fn final_blocks_that_wait_for_execution_are_caught_up_with() {
+    const NOW_MS: u64 = 1_800_000_000_000;
+
+    fn facts() -> Facts {
         let upstream = Upstream {
             identity: Identity([7; 32]),
             linked: true,
             claimed: Some(Height(900)),
             oldest: None,
         };
-        let now_ms = 1_800_000_000_000;
+        Facts {
+            growth: Growth {
+                since_final: Duration::from_millis(100),
+                final_since_start: true,
+                start_height: Height(0),
+                views_without_block: 0,
+                blocks_per_second: 50.0,
+                slow: None,
+                usual: Duration::from_secs(2),
+                configured: Duration::from_secs(2),
+            },
+            height: Height(900),
+            network_height: Height(900),
+            closing_per_second: Some(0.0),
+            upstreams: vec![upstream],
+            unexecuted: 0,
+            now_ms: NOW_MS,
+            block_ms: NOW_MS - 100,
+            clocks_refused: false,
+            low_disk: None,
+            part: Part::Follows,
+            last_remedy: None,
+        }
+    }
+
+    #[test]
+    fn final_blocks_that_wait_for_execution_are_caught_up_with() {
         let executing = |unexecuted, age_ms| {
             let verdict = decide(&Facts {
-                growth: Growth {
-                    since_final: Duration::from_millis(100),
-                    final_since_start: true,
-                    start_height: Height(0),
-                    views_without_block: 0,
-                    blocks_per_second: 50.0,
-                    slow: None,
-                    usual: Duration::from_secs(2),
-                    configured: Duration::from_secs(2),
-                },
-                height: Height(900),
-                network_height: Height(900),
-                closing_per_second: Some(0.0),
-                upstreams: vec![upstream.clone()],
                 unexecuted,
-                now_ms,
-                block_ms: now_ms - age_ms,
-                clocks_refused: false,
-                low_disk: None,
+                block_ms: NOW_MS - age_ms,
+                ..facts()
             });
             (verdict.state, verdict.summary, verdict.notes.len())
         };
@@ -275,5 +373,79 @@ mod tests {
         assert_eq!(executing(68, 7_800), (Health::CatchingUp, summary, 0));
         assert_eq!(executing(30, 1_500).0, Health::Healthy);
         assert_eq!(executing(USUAL_LAG, 60_000).0, Health::Healthy);
+    }
+
+    #[test]
+    fn a_validator_that_looks_for_newer_blocks_does_not_call_itself_healthy() {
+        let mut looks = Facts {
+            part: Part::LooksForNewer,
+            ..facts()
+        };
+        assert_eq!(decide(&looks).state, Health::Starting);
+        // In a halt: it has given up for some seconds, and finds nothing.
+        looks.growth.since_final = Duration::from_secs(3);
+        let halted = decide(&looks);
+        assert_eq!(halted.state, Health::Halted);
+        assert!(halted.summary.contains("has a seat"), "{}", halted.summary);
+        assert!(
+            halted
+                .remedy
+                .is_some_and(|remedy| remedy.contains("within seconds"))
+        );
+        looks.last_remedy = Some("bring back validator 3".to_owned());
+        assert_eq!(
+            decide(&looks).remedy.as_deref(),
+            Some("bring back validator 3")
+        );
+        // Others are ahead.
+        looks.network_height = Height(1_000);
+        looks.growth.since_final = Duration::from_secs(1);
+        assert_eq!(decide(&looks).state, Health::CatchingUp);
+        // Who only follows cannot tell so soon.
+        let mut follows = facts();
+        follows.growth.since_final = Duration::from_secs(3);
+        assert_eq!(decide(&follows).state, Health::Healthy);
+    }
+
+    #[test]
+    fn without_a_bond_or_with_another_key_the_registry_is_named_and_not_the_network() {
+        let mut other = Facts {
+            part: Part::OtherKey,
+            ..facts()
+        };
+        let verdict = decide(&other);
+        assert_eq!(verdict.state, Health::NotVoting);
+        assert!(
+            verdict.summary.contains("another vote key"),
+            "{}",
+            verdict.summary
+        );
+        let remedy = verdict.remedy.expect("a remedy");
+        assert!(remedy.contains("`quorate registry rotate-key`"), "{remedy}");
+        // It has a bond: if it is cut off, the network is to blame.
+        other.upstreams[0].linked = false;
+        other.growth.since_final = Duration::from_secs(3);
+        let verdict = decide(&other);
+        assert_eq!(verdict.state, Health::CutOff);
+        assert!(verdict.remedy.expect("a remedy").starts_with("check this"));
+        assert!(verdict.notes[0].contains("another vote key"));
+
+        let gone = |bonded| Facts {
+            part: Part::WithoutSeat { bonded },
+            ..facts()
+        };
+        let summary = |facts: Facts| decide(&facts).summary;
+        assert!(summary(gone(false)).contains("it has no bond"));
+        assert!(summary(gone(true)).contains("until it has a seat"));
+        let cut_off = |bonded| {
+            let mut facts = gone(bonded);
+            facts.upstreams[0].linked = false;
+            facts.growth.since_final = Duration::from_secs(3);
+            decide(&facts).remedy.expect("a remedy")
+        };
+        assert!(
+            cut_off(false).starts_with("this identity has no bond in the state after block 900")
+        );
+        assert!(cut_off(true).starts_with("check this machine's network"));
     }
 }

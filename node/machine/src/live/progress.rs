@@ -49,6 +49,8 @@ pub(crate) struct Progress {
     samples: VecDeque<(Instant, Height)>,
     /// Blocks that the others had and this validator lacked, over time.
     distances: VecDeque<(Instant, u64)>,
+    /// Blocks up to this height were final before.
+    known: Height,
 }
 
 /// The final chain's growth at a moment.
@@ -114,7 +116,17 @@ impl Progress {
             usual: Duration::ZERO,
             samples: VecDeque::new(),
             distances: VecDeque::new(),
+            known: Height(0),
         }
+    }
+
+    /// Continues from the parts that the node ran before in this epoch or the last one, at whose end this height
+    /// was final: a chain that stood still does so still.
+    pub(crate) fn continue_from(&mut self, before: &Self, height: Height) {
+        self.started = before.started;
+        self.newest = before.newest;
+        self.usual = before.usual;
+        self.known = height;
     }
 
     /// Blocks per second by which the distance to the others shrinks, over the last ten seconds, or
@@ -154,6 +166,9 @@ impl Progress {
         // Blocks that the journal holds beyond the database are not new.
         if self.samples.is_empty() {
             self.samples.push_back((now, height));
+            return;
+        }
+        if height <= self.known {
             return;
         }
         if let Some(last) = self.newest.replace(now) {
@@ -305,6 +320,27 @@ mod tests {
         );
         assert_eq!(blocks(&mut progress, 3, 6 * SECOND), Some(6 * SECOND));
         assert_eq!(blocks(&mut progress, 2_000, SECOND / 100), None, "over");
+    }
+
+    #[test]
+    fn a_stall_goes_on_where_a_node_takes_another_part() {
+        let start = Instant::now();
+        let mut before = Progress::new(start);
+        before.grown(start, View(1), Height(7));
+        before.grown(start + SECOND, View(2), Height(8));
+        let again = start + 20 * SECOND;
+        let mut after = Progress::new(again);
+        after.grown(again, View(1), Height(7));
+        after.continue_from(&before, Height(8));
+        // A block that was final before is no news.
+        after.grown(again, View(1), Height(8));
+        let growth = after.look(again, View(1), Height(8));
+        assert_eq!(growth.since_final, 19 * SECOND);
+        assert!(growth.final_since_start);
+        assert_eq!(growth.state(ALL_WELL), SyncState::Stalled);
+        after.grown(again + SECOND, View(1), Height(9));
+        let growth = after.look(again + SECOND, View(1), Height(9));
+        assert_eq!(growth.state(ALL_WELL), SyncState::InSync);
     }
 
     #[test]

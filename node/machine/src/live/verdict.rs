@@ -42,6 +42,8 @@ pub(super) struct Other {
     /// Another process asks for a link in its name while its own link answers.
     pub(super) doubled: bool,
     pub(super) voter: Voter,
+    /// It has been asking what its journal lacks for a while, and has not voted since.
+    pub(super) asks: bool,
     /// By how much this clock is ahead of the peer's.
     pub(super) clock_ahead_ms: Option<i64>,
     /// The height that it says is final.
@@ -53,7 +55,18 @@ impl Other {
     fn runs_without_vote(&self) -> bool {
         matches!(self.voter, Voter::Fresh | Voter::Silent | Voter::Behind)
     }
+
+    /// Whether it does not vote because it asks what its journal lacks.
+    fn waits_for_answers(&self) -> bool {
+        self.asks && matches!(self.voter, Voter::Fresh | Voter::Silent)
+    }
 }
+
+/// With too few links for a quorum, no block for so long is no accident.
+const UNLINKED_FOR: Duration = Duration::from_millis(1_500);
+
+/// What to do if more than f journals are lost.
+const MANY_LOST: &str = "OPERATING.md, \"More than f journals are lost at once\"";
 
 /// Missing blocks and the peers that keep them, as far as known.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -79,6 +92,8 @@ pub(super) struct Facts {
     pub(super) closing_per_second: Option<f64>,
     pub(super) others: Vec<Other>,
     pub(super) voting: Voting,
+    /// Whether it is asking for votes of its key, and casts none meanwhile. `voting` says so only once it lasts.
+    pub(super) asks: bool,
     pub(super) gone: Option<Gone>,
     /// Final blocks that wait for execution.
     pub(super) unexecuted: u64,
@@ -101,6 +116,10 @@ pub(crate) fn keeps_up(blocks_behind: u64) -> bool {
 /// The verdict.
 pub(super) fn decide(facts: &Facts) -> VerdictJson {
     let state = facts.state();
+    let facts = &match state {
+        Health::Halted => facts.without_former_votes(),
+        _ => facts.clone(),
+    };
     let behind = facts.behind();
     let since_ms = match state {
         Health::Halted | Health::CutOff | Health::Refused | Health::Stuck | Health::BlocksGone => {
@@ -163,6 +182,42 @@ impl Facts {
         self.clock_ahead_ms.is_some_and(|ahead| ahead <= limit)
     }
 
+    /// In a halt for want of links, votes of those without one are from before: others would pass on newer ones, and
+    /// the chain would go on.
+    fn without_former_votes(&self) -> Self {
+        let mut now = self.clone();
+        if self.linked() < self.quorum {
+            let former = |other: &&mut Other| !other.linked && other.voter == Voter::Votes;
+            let former = now.others.iter_mut().filter(former);
+            former.for_each(|other| other.voter = Voter::Unreachable);
+        }
+        now
+    }
+
+    /// Whether votes of so few validators arrive, this one's included, that no block can become final.
+    fn too_few_vote(&self) -> bool {
+        self.voters() - usize::from(self.asks && self.counts_itself()) < self.quorum
+    }
+
+    /// The time without a final block after which it is told that too few validators are linked. On a chain that
+    /// makes blocks more often than that, the links that are missing are the reason.
+    fn grace(&self) -> Duration {
+        match self.growth.final_since_start {
+            true => self.growth.usual.min(UNLINKED_FOR),
+            false => self.growth.usual,
+        }
+    }
+
+    /// How many others ask what their journals lack, while this validator votes: by its own journal, it would be one
+    /// of those that answer.
+    fn asking(&self) -> usize {
+        let asking = self.others.iter().filter(|other| other.waits_for_answers());
+        match self.votes() && !self.asks {
+            true => asking.count(),
+            false => 0,
+        }
+    }
+
     /// Whether so many journals are lost that no quorum is left that votes.
     fn too_many_lost(&self) -> bool {
         let lost = match self.voting {
@@ -179,8 +234,12 @@ impl Facts {
     /// Validators whose votes arrive.
     fn voters(&self) -> usize {
         let others = self.others.iter().filter(|o| o.voter == Voter::Votes);
-        others.count()
-            + usize::from(self.votes() && keeps_up(self.behind()) && !self.clock_behind())
+        others.count() + usize::from(self.counts_itself())
+    }
+
+    /// Whether its own vote counts.
+    fn counts_itself(&self) -> bool {
+        self.votes() && keeps_up(self.behind()) && !self.clock_behind()
     }
 
     fn block_age(&self) -> Option<u64> {
@@ -219,7 +278,7 @@ impl Facts {
             Health::BlocksGone
         } else if self.too_many_lost() {
             Health::Halted
-        } else if !linked && since > self.growth.usual {
+        } else if !linked && since > self.grace() {
             let others = self.size() - self.linked();
             let refusing = self.others.iter().filter(|other| other.refuses).count();
             if refusing > self.faults {
@@ -229,6 +288,8 @@ impl Facts {
             } else {
                 Health::Halted
             }
+        } else if !is_behind && since > self.growth.usual && self.too_few_vote() {
+            Health::Halted
         } else if since > self.growth.patience(linked) {
             match is_behind {
                 true => Health::Stuck,
@@ -393,10 +454,17 @@ impl Facts {
                 };
                 format!(
                     "{word}more vote journals are lost than the chain can do without, and it does not go on \
-                     by itself: all operators together follow OPERATING.md, \"More than f journals are \
-                     lost at once\""
+                     by itself: all operators together follow {MANY_LOST}{}",
+                    self.those_away()
                 )
             }
+            Health::Halted if self.size() - self.asking() < self.quorum => format!(
+                "so many validators ask what their journals lack that the others are no quorum: {}. Their own \
+                 `quorate status` says whether these are lost; if so, all operators together follow \
+                 {MANY_LOST}{}",
+                self.named(Other::waits_for_answers),
+                self.those_away()
+            ),
             Health::Halted => match self.others.iter().any(|o| o.voter != Voter::Votes) {
                 true => self.whom_to_bring_back(),
                 false => "all vote and no block becomes final: look at the log of the leaders for \
@@ -410,9 +478,69 @@ impl Facts {
         Some(text)
     }
 
+    /// Names those that do not run, for a remedy that takes all of them.
+    fn those_away(&self) -> String {
+        let away = self.named(|other| other.voter == Voter::Unreachable);
+        match away.is_empty() {
+            true => String::new(),
+            false => {
+                format!(". That takes an answer of every validator, so start these, too: {away}")
+            }
+        }
+    }
+
+    /// What helps those whose journals are lost or old: `needed` answers of others with whole journals, of which so
+    /// many run or have answered.
+    fn whom_it_lacks(&self, present: usize, needed: usize) -> String {
+        let away = self.named(|other| other.voter == Voter::Unreachable);
+        let what = match (needed.saturating_sub(present), away.is_empty()) {
+            (0, _) => "so many run, so look again in some seconds".to_owned(),
+            (_, true) => "all run: `quorate status` of those that do not vote says why".to_owned(),
+            (1, _) => format!("bring back one of them with its journal: {away}"),
+            (more, _) => format!("bring back {more} of them with their journals: {away}"),
+        };
+        format!(
+            "{what}. One whose journal is lost as well does not count, nor one that runs for the first time 500 \
+             blocks after it got its seat: if too few others are left, {MANY_LOST}"
+        )
+    }
+
     /// The fewest validators that end a halt. Those that run may only wait for the others, as this one
     /// does while it asks for votes of its key.
     fn whom_to_bring_back(&self) -> String {
+        let fresh = self
+            .others
+            .iter()
+            .filter(|other| other.voter == Voter::Fresh);
+        let fresh = fresh.filter(|other| !other.asks).count();
+        if let Voting::Recovering {
+            answers,
+            needed,
+            lost,
+            ..
+        } = self.voting
+        {
+            return format!(
+                "this validator votes again once {needed} others with whole journals have answered it, and \
+                 {answers} have: {}",
+                self.whom_it_lacks(answers.max(self.linked().saturating_sub(lost)), needed)
+            );
+        }
+        if fresh > 0 && self.voters() + fresh >= self.quorum {
+            return format!(
+                "look again in some seconds: linked a moment ago, and perhaps about to vote: {}",
+                self.named(|other| other.voter == Voter::Fresh && !other.asks)
+            );
+        }
+        if self.asking() > 0 {
+            return format!(
+                "those that ask what their journals lack ({}) vote again once {} others with whole journals \
+                 have answered them: {}",
+                self.named(Other::waits_for_answers),
+                self.quorum,
+                self.whom_it_lacks(self.linked() - self.asking(), self.quorum)
+            );
+        }
         let so_many = |missing: usize| match missing {
             0 | 1 => "one of them".to_owned(),
             more => format!("{more} of them"),
@@ -636,6 +764,10 @@ impl Facts {
                 parts.push(format!("{what}: {named}"));
             }
         }
+        let asking = self.named(Other::waits_for_answers);
+        if !asking.is_empty() {
+            parts.push(format!("asking what the journal lacks: {asking}"));
+        }
         if !self.votes() {
             parts.push(format!("this one does not vote: {}", self.silence()));
         }
@@ -699,6 +831,7 @@ mod tests {
             refuses: false,
             doubled: false,
             voter: Voter::Votes,
+            asks: false,
             clock_ahead_ms: Some(0),
             claimed: Some(Height(8_101)),
         }
@@ -740,6 +873,7 @@ mod tests {
             closing_per_second: Some(0.0),
             others: vec![other(1), other(2), other(3)],
             voting: Voting::Votes,
+            asks: false,
             gone: None,
             unexecuted: 0,
             now_ms: 1_800_000_000_000,
@@ -1069,6 +1203,116 @@ mod tests {
         assert!(remedy.contains("More than f journals"), "{remedy}");
         let refused = decide(&recovering(2, true)).remedy.expect("a remedy");
         assert!(refused.contains("does not fit"), "{refused}");
+    }
+
+    /// Ten validators of which the last three never ran, and validator 6, whose journal is old.
+    fn three_seats_without_machines(own_is_old: bool) -> Facts {
+        let asks = Other {
+            asks: true,
+            ..silent(6)
+        };
+        let mut others: Vec<Other> = (1..6).map(other).collect();
+        others.push(if own_is_old { other(6) } else { asks });
+        others.extend((7..10).map(away));
+        Facts {
+            quorum: 7,
+            faults: 3,
+            others,
+            voting: match own_is_old {
+                true => Voting::Recovering {
+                    answers: 6,
+                    needed: 7,
+                    lost: 1,
+                    refused: false,
+                },
+                false => Voting::Votes,
+            },
+            ..stands(facts(), 3)
+        }
+    }
+
+    #[test]
+    fn a_journal_that_waits_for_answers_names_who_can_give_them() {
+        for own_is_old in [false, true] {
+            let verdict = decide(&three_seats_without_machines(own_is_old));
+            assert_eq!(verdict.state, Health::Halted, "within seconds");
+            let remedy = verdict.remedy.expect("a remedy");
+            let told = "bring back one of them with its journal: validators 7 (00000007), 8 (00000008), 9 \
+                        (00000009). One whose journal is lost as well does not count";
+            assert!(remedy.contains(told), "{remedy}");
+            assert!(remedy.contains("7 others with whole journals"), "{remedy}");
+        }
+        // Before anybody can know.
+        let mut early = three_seats_without_machines(false);
+        early.growth.since_final = SECOND;
+        assert_eq!(decide(&early).state, Health::Healthy);
+    }
+
+    #[test]
+    fn those_that_start_too_late_to_count_as_whole_lead_to_the_operators_word() {
+        let mut voter = three_seats_without_machines(false);
+        for late in &mut voter.others[6..8] {
+            late.linked = true;
+            late.voter = Voter::Fresh;
+            late.asks = true;
+        }
+        // Three ask, and seven are a quorum still.
+        let remedy = decide(&voter).remedy.expect("a remedy");
+        assert!(remedy.contains("bring back one of them with its journal: validator 9"));
+        voter.others[8] = voter.others[7].clone();
+        let remedy = decide(&voter).remedy.expect("a remedy");
+        assert!(remedy.contains("all operators together follow OPERATING.md, \"More than f"));
+        // One that votes has its answers, and would be one of those that ask otherwise.
+        voter.asks = true;
+        let remedy = decide(&voter).remedy.expect("a remedy");
+        assert!(!remedy.contains("all operators together"), "{remedy}");
+        let mut old = three_seats_without_machines(true);
+        old.voting = Voting::Recovering {
+            answers: 6,
+            needed: 7,
+            lost: 4,
+            refused: false,
+        };
+        let remedy = decide(&old).remedy.expect("a remedy");
+        assert!(remedy.contains("all operators together follow OPERATING.md"));
+        assert!(remedy.contains("start these, too: validators 7 (00000007), 8"));
+    }
+
+    #[test]
+    fn a_halt_shows_once_a_block_is_late_and_too_few_vote() {
+        let two_of_four = |others: Vec<Other>| Facts { others, ..facts() };
+        let state = |facts: &Facts, ms: u64| {
+            let mut facts = facts.clone();
+            facts.growth.since_final = Duration::from_millis(ms);
+            decide(&facts).state
+        };
+        // Links end at once.
+        let away = two_of_four(vec![other(1), away(2), away(3)]);
+        assert_eq!(state(&away, 1_400), Health::Healthy);
+        assert_eq!(state(&away, 1_600), Health::Halted);
+        // Their last votes are a moment old, and no reason to look elsewhere.
+        let mut lately = stands(away.clone(), 2);
+        for gone in &mut lately.others[1..] {
+            gone.voter = Voter::Votes;
+        }
+        let remedy = decide(&lately).remedy.expect("a remedy");
+        assert_eq!(
+            remedy,
+            "bring back one of them: validators 2 (00000002), 3 (00000003)"
+        );
+        let silent = two_of_four(vec![other(1), silent(2), silent(3)]);
+        assert_eq!(state(&silent, 1_600), Health::Healthy);
+        assert_eq!(state(&silent, 2_100), Health::Halted);
+        // This one would be the third, and asks for its votes first.
+        let mut asks = two_of_four(vec![other(1), other(2), silent.others[2].clone()]);
+        assert_eq!(state(&asks, 2_100), Health::Healthy);
+        asks.asks = true;
+        assert_eq!(state(&asks, 2_100), Health::Halted);
+        // Who has just come may be about to vote.
+        let mut fresh = silent;
+        fresh.others[1].voter = Voter::Fresh;
+        let remedy = decide(&stands(fresh, 3)).remedy.expect("a remedy");
+        assert!(remedy.starts_with("look again in some seconds"), "{remedy}");
     }
 
     #[test]

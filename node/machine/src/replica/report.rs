@@ -86,7 +86,9 @@ impl Replica {
         });
         let live = &self.around.live;
         live.set_pruned_elsewhere(self.engine.pruned_elsewhere());
-        live.set_voting(self.shown.next(self.engine.voting()));
+        let voting = self.engine.voting();
+        live.set_asks(matches!(voting, quorate_consensus::Voting::Checking { .. }));
+        live.set_voting(self.shown.next(voting));
         let tip = self.engine.tip();
         self.around.metrics.database_bytes.set(as_i64(bytes));
         self.around.metrics.pruned_below.set(as_i64(pruned.0));
