@@ -22,6 +22,7 @@
 //! | `sum` | sums of many multiples of points |
 //! | `weights` | Lagrange weights of a signer set, and their cache |
 //! | `keys` | secret shares, the public side of a dealing, the dealer |
+//! | `dealing` | sharing a key without a dealer, and passing it on to others |
 //! | `aggregate`, `signers` | keys with proofs of possession, their sums, bitmaps of signers |
 //! | `bisect` | who is to blame |
 //! | `group` | verifying certificates with the group key alone |
@@ -34,6 +35,7 @@
 mod aggregate;
 mod bisect;
 mod curve;
+mod dealing;
 mod group;
 mod keys;
 mod point;
@@ -46,6 +48,9 @@ mod weights;
 mod tests;
 
 pub use aggregate::{AggregateMember, POSSESSION_DST};
+pub use dealing::{
+    CheckedDealing, Complaint, Dealing, DealingError, OpeningKey, OpeningSecret, Round, Sum,
+};
 pub use group::GroupKey;
 pub use keys::{KeyError, SecretError, ThresholdKeys, VoteSecret, deal};
 pub use scheme::{Ballot, CertifyError, Scheme};

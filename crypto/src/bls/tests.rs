@@ -3,6 +3,7 @@
 mod aggregate;
 mod agreement;
 mod bisection;
+mod dealing;
 mod hostile;
 mod keys;
 mod primitives;
