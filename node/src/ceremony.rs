@@ -67,6 +67,3 @@ pub use transcript::Transcript;
 
 #[cfg(doc)]
 use quorate_crypto::bls::Round;
-
-#[cfg(test)]
-mod tests;

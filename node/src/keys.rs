@@ -388,24 +388,29 @@ pub fn install_key(
     }
 }
 
-/// Overwrites a key file and removes it, if it is there. What the file system or the disk keeps of the old content
-/// is out of reach.
+/// Overwrites a key file and removes it, if it is there; after a crash it is there whole or not at all, and erasing
+/// again completes it. What the file system or the disk keeps of the old content is out of reach.
 ///
 /// # Errors
 ///
 /// If the file system fails.
 pub fn erase_key(path: &Path) -> Result<(), KeyFileError> {
+    let doomed = path.with_extension("erased");
+    let is_missing = |error: &io::Error| error.kind() == io::ErrorKind::NotFound;
+    match fs::rename(path, &doomed) {
+        Err(source) if !is_missing(&source) => return Err(write_error(path, source)),
+        _ => {}
+    }
     let erase = || -> io::Result<()> {
-        let mut file = OpenOptions::new().write(true).open(path)?;
+        let mut file = OpenOptions::new().write(true).open(&doomed)?;
         let length = file.metadata()?.len().min(MAX_FILE_BYTES);
         file.write_all(&vec![0; usize::try_from(length).unwrap_or(0)])?;
         file.sync_all()?;
-        fs::remove_file(path)
+        fs::remove_file(&doomed)
     };
     match erase() {
-        Ok(()) => sync_directory(directory_of(path)),
-        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
-        Err(source) => Err(write_error(path, source)),
+        Err(source) if !is_missing(&source) => Err(write_error(&doomed, source)),
+        _ => sync_directory(directory_of(path)),
     }
 }
 

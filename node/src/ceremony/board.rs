@@ -160,9 +160,7 @@ impl Board {
             Step::Announcement => true,
             Step::Dealing => self.round.is_some(),
             Step::Acceptance => self.outcome.is_some(),
-            Step::Done => {
-                self.outcome.is_some() && self.missing(Step::Acceptance).is_empty()
-            }
+            Step::Done => self.outcome.is_some() && self.missing(Step::Acceptance).is_empty(),
         }
     }
 
@@ -219,7 +217,9 @@ impl Board {
             Judged::Early => return Received::Early,
             Judged::Bad(_) => return self.convict(Fault::Wrong(Box::new(message))),
             Judged::Dealing(dealing) => {
-                let at = self.dealings.partition_point(|one| one.dealer() < dealing.dealer());
+                let at = self
+                    .dealings
+                    .partition_point(|one| one.dealer() < dealing.dealer());
                 self.dealings.insert(at, *dealing);
             }
             Judged::Good => {}

@@ -226,7 +226,11 @@ impl Shared {
     }
 
     /// Takes a message that another process shows.
-    fn take(&self, message: Message) -> Result<(), PollError> {
+    ///
+    /// # Errors
+    ///
+    /// If it is not its participant's.
+    pub fn take(&self, message: Message) -> Result<(), PollError> {
         let mut board = self.board();
         if let Some(step) = message.step()
             && message.participant == self.own
@@ -271,7 +275,15 @@ pub async fn serve(
         refuse,
     };
     let router = front(router, front_of_it, |_| REQUEST_TIMEOUT);
-    quorate_http::serve(listener, Clients::new(LIMITS), router, refuse, &[], shutdown).await;
+    quorate_http::serve(
+        listener,
+        Clients::new(LIMITS),
+        router,
+        refuse,
+        &[],
+        shutdown,
+    )
+    .await;
 }
 
 fn refuse(refusal: &Refusal) -> Response {
@@ -313,7 +325,11 @@ fn bytes_or_nothing(bytes: Option<Vec<u8>>) -> Response {
 }
 
 /// Asks a participant's process again and again. Ends when it is dropped.
-pub async fn poll(shared: Arc<Shared>, participant: u32, address: PeerAddress) -> anyhow::Result<()> {
+pub async fn poll(
+    shared: Arc<Shared>,
+    participant: u32,
+    address: PeerAddress,
+) -> anyhow::Result<()> {
     let client = Roots::default().client();
     let client = client
         .timeout(ANSWER_TIMEOUT)
@@ -429,7 +445,10 @@ impl Asking {
         if response.status() != reqwest::StatusCode::OK {
             return Err(PollError::Status(response.status().as_u16()));
         }
-        if response.content_length().is_some_and(|length| length > limit as u64) {
+        if response
+            .content_length()
+            .is_some_and(|length| length > limit as u64)
+        {
             return Err(PollError::TooLarge);
         }
         let mut body = Vec::new();

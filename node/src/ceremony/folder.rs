@@ -116,10 +116,11 @@ impl Folder {
         let path = self.path(file);
         match read_text(&path, MAX_TRANSCRIPT_BYTES) {
             Err(error) if error.is_missing() => Ok(None),
-            text => Ok(Some(
-                Transcript::from_json(&text?)
-                    .with_context(|| format!("cannot use {}", path.display()))?,
-            )),
+            text => {
+                Ok(Some(Transcript::from_json(&text?).with_context(|| {
+                    format!("cannot use {}", path.display())
+                })?))
+            }
         }
     }
 

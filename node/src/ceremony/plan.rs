@@ -198,7 +198,9 @@ impl Plan {
     pub fn name_of(&self, place: u32) -> String {
         match self.participants.get(place as usize) {
             Some(one) => {
-                let address = one.address().map_or_else(|_| String::new(), |a| a.to_string());
+                let address = one
+                    .address()
+                    .map_or_else(|_| String::new(), |a| a.to_string());
                 format!("participant {place} ({}, {address})", one.identity.short())
             }
             None => format!("participant {place}"),

@@ -18,6 +18,9 @@ use tokio::{net::TcpListener, sync::oneshot, task::JoinSet, time::Instant};
 /// How often the terminal says what is waited for.
 const TELL_EVERY: Duration = Duration::from_secs(5);
 
+/// How soon it says so again if something else is the case.
+const TELL_CHANGE: Duration = Duration::from_secs(1);
+
 /// How long the others are asked, before the first message, whether they have seen messages of this participant.
 const FIRST_ROUND: Duration = Duration::from_secs(5);
 
@@ -63,7 +66,11 @@ pub async fn run(
     let mut polls = JoinSet::new();
     let others = (0..).zip(shared.board().plan().participants.clone());
     for (place, participant) in others.filter(|(place, _)| *place != shared.own()) {
-        polls.spawn(exchange::poll(shared.clone(), place, participant.address()?));
+        polls.spawn(exchange::poll(
+            shared.clone(),
+            place,
+            participant.address()?,
+        ));
     }
     let taking_part = TakingPart {
         session,
@@ -72,6 +79,7 @@ pub async fn run(
         say,
         since: Instant::now(),
         told: None,
+        told_states: String::new(),
         step: None,
         deadline: None,
         is_over: false,
@@ -96,6 +104,8 @@ struct TakingPart<'a, 'b> {
     /// When the step began.
     since: Instant,
     told: Option<Instant>,
+    /// What was said of each that is waited for.
+    told_states: String,
     step: Option<Step>,
     /// When to end without the others.
     deadline: Option<Instant>,
@@ -184,7 +194,9 @@ impl TakingPart<'_, '_> {
         let proof = self.session.folder().path(super::folder::RECORD_FILE);
         let proof = proof.display();
         let remedy = match verdict.guilty == self.shared.own() {
-            true => "This is THIS participant: is another process running with its key, or was its folder lost?",
+            true => {
+                "This is THIS participant: is another process running with its key, or was its folder lost?"
+            }
             false => "Make another plan without this participant.",
         };
         anyhow::anyhow!(
@@ -194,35 +206,47 @@ impl TakingPart<'_, '_> {
     }
 
     fn tell(&mut self, progress: &Progress) {
-        let is_due = self.told.is_none_or(|told| told.elapsed() >= TELL_EVERY);
-        if !is_due {
+        let passed = self.told.map(|told| told.elapsed());
+        if passed.is_some_and(|passed| passed < TELL_CHANGE) {
             return;
         }
-        let line = match progress {
+        let (line, states) = match progress {
             Progress::Over => return,
             Progress::Faulty(verdict) => {
                 let what = verdict.describe(self.shared.board().plan());
-                format!("FAILED: {what}. Showing the proof to the others for a moment")
+                let line = format!("FAILED: {what}. Showing the proof to the others for a moment");
+                (line, String::new())
             }
-            Progress::Waiting(step) => self.waiting(*step),
+            Progress::Waiting(step) => {
+                let states = self.states(*step);
+                (format!("{}{states}", self.since(*step)), states)
+            }
         };
+        if passed.is_some_and(|passed| passed < TELL_EVERY) && states == self.told_states {
+            return;
+        }
         self.told = Some(Instant::now());
+        self.told_states = states;
         (self.say)(line);
     }
 
-    /// What is here, and for whom it is waited since when.
-    fn waiting(&self, step: Step) -> String {
+    /// What is here, and since when more is waited for.
+    fn since(&self, step: Step) -> String {
         let board = self.shared.board();
         let size = board.plan().participants.len();
-        let missing = board.missing(step);
+        let here = size - board.missing(step).len();
         let seconds = self.since.elapsed().as_secs();
         let now = SystemTime::now().duration_since(UNIX_EPOCH);
         let began = now.unwrap_or_default().saturating_sub(self.since.elapsed());
         let began = clock_time(u64::try_from(began.as_millis()).unwrap_or(0));
-        let mut line = format!(
-            "{step}: {} of {size}; waiting since {began} ({seconds} s) for ",
-            size - missing.len()
-        );
+        format!("{step}: {here} of {size}; waiting since {began} ({seconds} s) for ")
+    }
+
+    /// For whom it is waited, and how each of them is.
+    fn states(&self, step: Step) -> String {
+        let board = self.shared.board();
+        let missing = board.missing(step);
+        let mut line = String::new();
         for (index, place) in missing.iter().take(MAX_NAMED).enumerate() {
             let separator = if index > 0 { "; " } else { "" };
             let state = self.state_of(*place);

@@ -29,6 +29,8 @@ pub struct Session<'a> {
     folder: Folder,
     access: &'a KeyAccess,
     protection: Protection<'a>,
+    /// Whether the proof of a fault is on disk.
+    has_kept_fault: bool,
 }
 
 /// Where a ceremony is, for this participant.
@@ -105,6 +107,7 @@ impl<'a> Session<'a> {
             folder,
             access,
             protection,
+            has_kept_fault: false,
         })
     }
 
@@ -176,9 +179,12 @@ impl<'a> Session<'a> {
             let (_, verdict) = fault.context("there is no fault")?;
             (Transcript::of(&board, Step::Done), *verdict)
         };
-        self.folder.keep(&record)?;
-        self.folder.erase_seed()?;
-        self.seed = None;
+        if !self.has_kept_fault {
+            self.folder.keep(&record)?;
+            self.folder.erase_seed()?;
+            self.seed = None;
+            self.has_kept_fault = true;
+        }
         Ok(Progress::Faulty(verdict))
     }
 

@@ -18,13 +18,14 @@ use crate::{
     },
     config::{CONFIG_FILE, load_genesis},
     genesis::{GENESIS_FILE, TRUST_FILE, write_new},
-    keys::{self, VOTE_FILE},
+    keys::{self, KeyAccess, PassphraseSource, VOTE_FILE},
 };
 use anyhow::{Context as _, ensure};
 use clap::{Args, Subcommand};
 use quorate_files::read_text;
 use quorate_http::client::shown_lines;
 use quorate_p2p::PeerAddress;
+use quorate_storage::disk::{SystemDisk, write_atomically};
 use quorate_types::{
     EpochLength, Identity,
     genesis::{DEFAULT_FEES, DEFAULT_LIMITS, Genesis, GenesisAccount},
@@ -252,7 +253,12 @@ impl Check {
             ),
             (
                 "registry",
-                if plan.registry.is_some() { "yes" } else { "none" }.into(),
+                if plan.registry.is_some() {
+                    "yes"
+                } else {
+                    "none"
+                }
+                .into(),
             ),
         ])?;
         let all = plan.participants.iter().enumerate();
@@ -293,6 +299,14 @@ impl Run {
         }
         let passphrase = self.protection.choose_as(&access)?;
         let protection = protection_of(passphrase.as_ref());
+        // The seed and the share of an earlier start, without asking again.
+        let access = match &passphrase {
+            Some(passphrase) => KeyAccess {
+                passphrase: PassphraseSource::given(passphrase.clone()),
+                allow_plain: true,
+            },
+            None => self.protection.access(),
+        };
         let address = plan.participants[place as usize].address()?;
         self.say(format!("plan digest {digest}; this is participant {place} of {}. Compare the digest with the others", plan.size()));
         let shared = Arc::new(Shared::new(Board::new(plan), place));
@@ -343,7 +357,9 @@ impl Run {
         }
         let out = self.out.display();
         let mut lines = vec![
-            format!("{what}; nobody knows the chain's key, and {out}/{VOTE_FILE} holds this validator's share"),
+            format!(
+                "{what}; nobody knows the chain's key, and {out}/{VOTE_FILE} holds this validator's share"
+            ),
             format!("chain id    {}", outcome.chain),
             format!("genesis     {out}/{GENESIS_FILE}"),
             format!("trust       {out}/{TRUST_FILE}"),
@@ -382,7 +398,8 @@ impl Run {
             let identities = plan.participants.iter().map(|one| one.identity);
             let peers: Vec<_> = identities.zip(addresses).collect();
             let text = folders::config_text(genesis, &peers, place as usize, is_here)?;
-            write_new(&path, &text)?;
+            write_atomically(&SystemDisk, &path, text.as_bytes())
+                .with_context(|| format!("cannot write {}", path.display()))?;
         }
         Ok(Ok(path))
     }
