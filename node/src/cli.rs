@@ -5,6 +5,7 @@
 
 mod account;
 mod block;
+mod ceremony;
 mod changing;
 mod config;
 mod data;

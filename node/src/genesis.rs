@@ -1,8 +1,8 @@
 //! Creating a new chain: its vote keys and its files.
 //!
-//! With `bls-threshold`, a dealer generates the keys. This process briefly holds every validator's
-//! share of the group key and could keep them: if the chain must not be forged, all validators must
-//! trust the dealer. With `bls-aggregate`, each validator can generate its own key and register it,
+//! With `bls-threshold`, a dealer generates the keys, unless the validators hold a [`crate::ceremony`].
+//! The dealer's process briefly holds every validator's share of the group key and could keep them: if
+//! the chain must not be forged, all validators must trust the dealer. With `bls-aggregate`, each validator can generate its own key and register it,
 //! without a dealer.
 
 use crate::keys::{self, KeyFileError, KeyKind, Protection, VOTE_FILE};

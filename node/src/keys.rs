@@ -4,6 +4,7 @@
 //! |---|---|
 //! | `identity.key` | the seed of an ed25519 key that identifies a validator or owns an account |
 //! | `vote.key` | a validator's share of the group key, or its own vote key |
+//! | `ceremony.key` | the seed of a participant's secrets in one ceremony, until that ends |
 //!
 //! A key is stored as one line: its kind, a colon, and 32 bytes as 64 hexadecimal digits
 //! (`quorate-identity-key:5fa1…`). Files of earlier versions contain only the digits; they are
@@ -35,6 +36,9 @@ use zeroize::Zeroizing;
 /// The default name of an identity key's file.
 pub const IDENTITY_FILE: &str = "identity.key";
 
+/// The name of the file with a ceremony's seed.
+pub const SEED_FILE: &str = "ceremony.key";
+
 /// The default name of a vote key's file.
 pub const VOTE_FILE: &str = "vote.key";
 
@@ -44,6 +48,8 @@ pub enum KeyKind {
     Identity,
     /// The key that signs a validator's votes.
     Vote,
+    /// What a participant's secrets of one ceremony are derived from.
+    Ceremony,
 }
 
 /// The widest mode that a key file may have: readable and writable by its owner.
@@ -138,13 +144,14 @@ pub enum KeyFileError {
 }
 
 impl KeyKind {
-    const ALL: [Self; 2] = [Self::Identity, Self::Vote];
+    const ALL: [Self; 3] = [Self::Identity, Self::Vote, Self::Ceremony];
 
     /// The text before the digits.
     const fn prefix(self) -> &'static str {
         match self {
             Self::Identity => "quorate-identity-key:",
             Self::Vote => "quorate-vote-key:",
+            Self::Ceremony => "quorate-ceremony-seed:",
         }
     }
 }
@@ -154,6 +161,7 @@ impl fmt::Display for KeyKind {
         f.write_str(match self {
             Self::Identity => "an identity key",
             Self::Vote => "a vote key",
+            Self::Ceremony => "a ceremony's seed",
         })
     }
 }
@@ -162,6 +170,7 @@ fn remedy(wanted: KeyKind) -> &'static str {
     match wanted {
         KeyKind::Identity => "; a validator's and an account's is in its identity.key",
         KeyKind::Vote => "; a validator's is in its vote.key",
+        KeyKind::Ceremony => "; a ceremony keeps it in its ceremony.key",
     }
 }
 
@@ -223,6 +232,15 @@ pub fn load_vote_secret(path: &Path, access: &KeyAccess) -> Result<VoteSecret, K
         path: path.into(),
         source,
     })
+}
+
+/// Reads a ceremony's seed.
+///
+/// # Errors
+///
+/// As for [`load_identity`].
+pub fn load_seed(path: &Path, access: &KeyAccess) -> Result<SecretBytes, KeyFileError> {
+    load_kind(path, access, KeyKind::Ceremony)
 }
 
 /// Whether a key file is encrypted.
@@ -347,6 +365,53 @@ pub fn save_key(
     protection: Protection<'_>,
 ) -> Result<(), KeyFileError> {
     save_file(path, &protect(path, Some(kind), bytes, protection)?)
+}
+
+/// Like [`save_key`], into a directory that is there; after a crash the file is there whole or not at all.
+///
+/// # Errors
+///
+/// If the file exists or cannot be written.
+pub fn install_key(
+    path: &Path,
+    kind: KeyKind,
+    bytes: &[u8; 32],
+    protection: Protection<'_>,
+) -> Result<(), KeyFileError> {
+    if path.exists() {
+        return Err(KeyFileError::Exists { path: path.into() });
+    }
+    // Left by a crash within this function; nothing has relied on it.
+    match fs::remove_file(path.with_extension("key.new")) {
+        Err(source) if source.kind() != io::ErrorKind::NotFound => Err(write_error(path, source)),
+        _ => replace_secret(path, Some(kind), bytes, protection),
+    }
+}
+
+/// Overwrites a key file and removes it, if it is there; after a crash it is there whole or not at all, and erasing
+/// again completes it. What the file system or the disk keeps of the old content is out of reach.
+///
+/// # Errors
+///
+/// If the file system fails.
+pub fn erase_key(path: &Path) -> Result<(), KeyFileError> {
+    let doomed = path.with_extension("erased");
+    let is_missing = |error: &io::Error| error.kind() == io::ErrorKind::NotFound;
+    match fs::rename(path, &doomed) {
+        Err(source) if !is_missing(&source) => return Err(write_error(path, source)),
+        _ => {}
+    }
+    let erase = || -> io::Result<()> {
+        let mut file = OpenOptions::new().write(true).open(&doomed)?;
+        let length = file.metadata()?.len().min(MAX_FILE_BYTES);
+        file.write_all(&vec![0; usize::try_from(length).unwrap_or(0)])?;
+        file.sync_all()?;
+        fs::remove_file(&doomed)
+    };
+    match erase() {
+        Err(source) if !is_missing(&source) => Err(write_error(&doomed, source)),
+        _ => sync_directory(directory_of(path)),
+    }
 }
 
 fn save_file(path: &Path, content: &[u8]) -> Result<(), KeyFileError> {

@@ -576,6 +576,7 @@ async fn shares_are_passed_on_to_who_comes_and_the_key_stays() {
         assert_eq!(chain.ids(place, height).await, first, "validator {place}");
         assert_eq!(chain.balance(place, payee).await, 28, "validator {place}");
     }
+}
 
 /// Seven validators, three seats whose machines never start, and an old copy of a data directory: each node says
 /// within seconds that the chain stands still, goes on saying so while it looks for newer blocks, and names what

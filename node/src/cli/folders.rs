@@ -160,6 +160,21 @@ pub(super) fn write(
     place: usize,
     one_machine: bool,
 ) -> anyhow::Result<()> {
+    let genesis = dealt.genesis();
+    let config = config_text(genesis, peers, place, one_machine)?;
+    write_new(&directory.join(CONFIG_FILE), &config)?;
+    write_new(&directory.join(TRUST_FILE), &genesis.trust().to_json())?;
+    write_new(&directory.join(GENESIS_FILE), &genesis.to_json())?;
+    Ok(())
+}
+
+/// The configuration of a validator of the genesis file, see [`write`].
+pub(super) fn config_text(
+    genesis: &Genesis,
+    peers: &[(Identity, PeerAddress)],
+    place: usize,
+    one_machine: bool,
+) -> anyhow::Result<String> {
     let (own, address) = &peers[place];
     let [http_port, admin_port] = local_ports(address)?;
     let any = match one_machine {
@@ -180,17 +195,12 @@ pub(super) fn write(
         retention_time: None,
         min_block_interval: Duration::ZERO,
         idle_interval: ConsensusConfig::default().timing.idle_interval,
-        registry_file: dealt
-            .genesis()
-            .registry
-            .and_then(|rules| rules.external)
-            .map(|_| match one_machine {
+        registry_file: (genesis.registry.and_then(|rules| rules.external)).map(
+            |_| match one_machine {
                 true => Path::new(SHARED_REGISTRY_FILE),
                 false => Path::new(REGISTRY_FILE),
-            }),
+            },
+        ),
     };
-    write_new(&directory.join(CONFIG_FILE), &config.to_toml())?;
-    write_new(&directory.join(TRUST_FILE), &dealt.trust().to_json())?;
-    write_new(&directory.join(GENESIS_FILE), &dealt.genesis().to_json())?;
-    Ok(())
+    Ok(config.to_toml())
 }

@@ -1,7 +1,7 @@
 //! `quorate genesis`
 
 use super::{
-    folders,
+    ceremony, folders,
     output::{print_fields, print_json, print_lines},
     passphrases::{NewKeys, protection_of},
     rpc::owned_account,
@@ -36,6 +36,9 @@ pub(super) enum Genesis {
     Create(Box<Create>),
     /// Check a genesis file and show its content
     Show(Show),
+    /// Make a bls-threshold chain together, without a dealer whom all must trust
+    #[command(subcommand)]
+    Ceremony(ceremony::Ceremony),
 }
 
 /// Create a new chain: genesis.json, trust.json and, unless validators made their own, the vote
@@ -44,7 +47,8 @@ pub(super) enum Genesis {
 /// With --scheme bls-threshold, a trusted dealer generates the chain's group key and gives each
 /// validator a share of it. WHOEVER RUNS THIS COMMAND SEES EVERY SHARE and could keep them and
 /// forge the chain: all validators must trust the dealer, who gives each validator its own vote.key
-/// and deletes the rest. With --scheme bls-aggregate there is no dealer and no group key: each
+/// and deletes the rest. `quorate genesis ceremony` makes such a chain without a dealer.
+/// With --scheme bls-aggregate there is no dealer and no group key: each
 /// validator generates its vote key with `quorate init` (or `quorate keys vote`) and sends its
 /// registration. Without registrations, the vote keys are generated here.
 ///
@@ -162,6 +166,7 @@ impl Genesis {
         match self {
             Self::Create(command) => command.run(),
             Self::Show(command) => command.run(),
+            Self::Ceremony(command) => command.run(),
         }
     }
 }

@@ -177,3 +177,24 @@ fn a_key_of_another_kind_is_told_and_one_of_an_earlier_version_is_taken() {
     assert!(load_vote_secret(&other, &KeyAccess::plain()).is_ok());
     assert!(load_identity(&other, &KeyAccess::plain()).is_ok());
 }
+
+#[test]
+fn an_installed_key_is_whole_and_an_erased_one_is_gone_whenever_a_crash_came() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let path = directory.path().join(SEED_FILE);
+    // What a crash leaves before the key has its name.
+    fs::write(directory.path().join("ceremony.key.new"), "half").expect("own folder");
+    install_key(&path, KeyKind::Ceremony, &[3; 32], Protection::Plain).expect("written");
+    let again = install_key(&path, KeyKind::Ceremony, &[4; 32], Protection::Plain);
+    assert!(matches!(again, Err(KeyFileError::Exists { .. })));
+    let access = KeyAccess::plain();
+    assert_eq!(*load_seed(&path, &access).expect("read"), [3; 32]);
+    let as_vote = load_vote_secret(&path, &access).err().expect("refused");
+    assert!(matches!(as_vote, KeyFileError::Kind { .. }), "{as_vote}");
+    erase_key(&path).expect("erased");
+    assert_eq!(fs::read_dir(&directory).expect("there").count(), 0);
+    // What a crash leaves while it is erased.
+    fs::write(directory.path().join("ceremony.erased"), "half").expect("own folder");
+    erase_key(&path).expect("erased");
+    assert_eq!(fs::read_dir(&directory).expect("there").count(), 0);
+}
