@@ -189,10 +189,6 @@ impl Reading {
                 return Err(Flaw::Doubled(identity));
             }
         }
-        let stakes: Vec<(Identity, u64)> = entries
-            .iter()
-            .map(|(identity, entry)| (*identity, entry.stake))
-            .collect();
         // The expensive part comes last, and only for what is new.
         for (identity, entry) in &entries {
             let before = known.and_then(|known| known.entries.get(identity));
@@ -203,8 +199,14 @@ impl Reading {
                 return Err(Flaw::Possession(*identity));
             }
         }
-        entries.retain(|_, entry| entry.stake >= terms.min_stake.max(1));
-        Self::of_entries(entries, terms)
+        let (entries, too_small): (BTreeMap<_, _>, BTreeMap<_, _>) = entries
+            .into_iter()
+            .partition(|(_, entry)| entry.stake >= terms.min_stake.max(1));
+        let too_small = too_small.into_iter();
+        Ok(Self {
+            too_small: too_small.map(|(who, entry)| (who, entry.stake)).collect(),
+            ..Self::of_entries(entries, terms)?
+        })
     }
 
     /// Checks the list of a contract, in which anybody can put an entry: one whose owner has put nonsense there is left
@@ -223,11 +225,13 @@ impl Reading {
         proofs: &mut Proofs,
     ) -> Result<Self, Flaw> {
         let mut left_out = BTreeMap::new();
+        let mut too_small = BTreeMap::new();
         let mut holders: BTreeMap<VoteKey, (u64, Identity)> = BTreeMap::new();
         let mut entries = BTreeMap::new();
         let mut proven = BTreeMap::new();
         for one in listed {
             if one.stake < terms.min_stake.max(1) {
+                too_small.insert(one.identity, one.stake);
                 continue;
             }
             let checked = listed_entry(one).and_then(|entry| {
@@ -262,6 +266,7 @@ impl Reading {
         let reading = Self::of_entries(entries, terms)?;
         Ok(Self {
             left_out,
+            too_small,
             ..reading
         })
     }
@@ -276,10 +281,8 @@ impl Reading {
             .flat_map(|(identity, entry)| entry_digest(identity, Some(entry)).0)
             .collect();
         Ok(Self {
-            too_small: (stakes.into_iter())
-                .filter(|(identity, _)| !entries.contains_key(identity))
-                .collect(),
             entries,
+            too_small: BTreeMap::new(),
             digest: sha256(&[b"quorate/external-reading/1", &digests]),
             left_out: BTreeMap::new(),
         })
