@@ -187,25 +187,11 @@ impl Shared {
         peers.get(participant as usize).copied().unwrap_or_default()
     }
 
-    /// Whether each of the others was asked once.
-    pub fn has_asked_all(&self) -> bool {
+    /// Whether this holds for each of the others.
+    pub fn do_all(&self, holds: impl Fn(&Peer) -> bool) -> bool {
         let peers = self.peers.lock();
-        let others = (0..).zip(&*peers).filter(|(place, _)| *place != self.own);
-        others.into_iter().all(|(_, peer)| peer.last.is_some())
-    }
-
-    /// Whether each of the others shows a fault.
-    pub fn have_all_failed(&self) -> bool {
-        let peers = self.peers.lock();
-        let others = (0..).zip(&*peers).filter(|(place, _)| *place != self.own);
-        others.into_iter().all(|(_, peer)| peer.has_failed)
-    }
-
-    /// Whether each of the others knows that all are done.
-    pub fn are_all_over(&self) -> bool {
-        let peers = self.peers.lock();
-        let others = (0..).zip(&*peers).filter(|(place, _)| *place != self.own);
-        others.into_iter().all(|(_, peer)| peer.is_over)
+        let mut others = (0..).zip(&*peers).filter(|(place, _)| *place != self.own);
+        others.all(|(_, peer)| holds(peer))
     }
 
     /// Waits until there is something new.

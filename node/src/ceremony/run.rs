@@ -2,7 +2,7 @@
 
 use super::{
     board::Verdict,
-    exchange::{self, PollError, Shared},
+    exchange::{self, Peer, PollError, Shared},
     message::Step,
     session::{Progress, Session},
 };
@@ -29,6 +29,9 @@ const SHOW_FAULT: Duration = Duration::from_secs(30);
 
 /// How long the last message is shown to those who may not have seen it.
 const SHOW_END: Duration = Duration::from_secs(10);
+
+/// How long both are shown if all who may not have seen them cannot be reached.
+const SHOW_GONE: Duration = Duration::from_secs(4);
 
 /// How often it is looked whether time is up.
 const TICK: Duration = Duration::from_millis(250);
@@ -81,7 +84,7 @@ pub async fn run(
         told: None,
         told_states: String::new(),
         step: None,
-        deadline: None,
+        ending_since: None,
         is_over: false,
     };
     let ended = tokio::select! {
@@ -107,8 +110,8 @@ struct TakingPart<'a, 'b> {
     /// What was said of each that is waited for.
     told_states: String,
     step: Option<Step>,
-    /// When to end without the others.
-    deadline: Option<Instant>,
+    /// Since when only others are waited for.
+    ending_since: Option<Instant>,
     is_over: bool,
 }
 
@@ -117,7 +120,7 @@ impl TakingPart<'_, '_> {
         let mut interrupted = std::pin::pin!(tokio::signal::ctrl_c());
         if self.session.is_new() {
             let asked = async {
-                while !self.shared.has_asked_all() {
+                while !self.shared.do_all(|peer| peer.last.is_some()) {
                     self.shared.changed().await;
                 }
             };
@@ -130,18 +133,17 @@ impl TakingPart<'_, '_> {
             let progress = tokio::task::block_in_place(|| self.session.advance())?;
             match progress {
                 Progress::Faulty(verdict) => {
-                    let is_seen = self.shared.have_all_failed();
-                    if self.is_time_up(SHOW_FAULT) || is_seen {
+                    if self.is_enough(SHOW_FAULT, |peer| peer.has_failed) {
                         return Err(self.failure(&verdict));
                     }
                 }
                 Progress::Over => {
                     if !self.is_over {
                         self.is_over = true;
-                        self.deadline = None;
+                        self.ending_since = None;
                         self.session.folder().close()?;
                     }
-                    if self.is_time_up(SHOW_END) || self.shared.are_all_over() {
+                    if self.is_enough(SHOW_END, |peer| peer.is_over) {
                         return Ok(Ended::Over);
                     }
                 }
@@ -170,8 +172,18 @@ impl TakingPart<'_, '_> {
 
     /// Whether so much time has passed since this was asked first.
     fn is_time_up(&mut self, limit: Duration) -> bool {
-        let now = Instant::now();
-        *self.deadline.get_or_insert(now + limit) <= now
+        let since = self.ending_since.get_or_insert_with(Instant::now);
+        since.elapsed() >= limit
+    }
+
+    /// Whether all others know what this process knows, or the time is up for those who do not. Who has ended is
+    /// given less time: it may have known.
+    fn is_enough(&mut self, limit: Duration, knows: fn(&Peer) -> bool) -> bool {
+        let is_gone = |peer: &Peer| matches!(peer.last, Some(Err(PollError::NoConnection)));
+        self.is_time_up(limit)
+            || self.shared.do_all(knows)
+            || (self.is_time_up(SHOW_GONE)
+                && self.shared.do_all(|peer| knows(peer) || is_gone(peer)))
     }
 
     fn begin(&mut self, step: Step) {
