@@ -351,7 +351,7 @@ impl CheckedDealing {
         player: u32,
         secret: &OpeningSecret,
     ) -> Result<VoteSecret, Complaint> {
-        let opened = self.point.clone() * &secret.0;
+        let opened = self.point * &secret.0;
         match self.value(round, player, &opened) {
             Some(value) => Ok(value),
             None => Err(self.complain(round, player, secret, &opened)),
@@ -365,7 +365,7 @@ impl CheckedDealing {
         player: u32,
         secret: &OpeningSecret,
     ) -> Complaint {
-        let opened = self.point.clone() * &secret.0;
+        let opened = self.point * &secret.0;
         self.complain(round, player, secret, &opened)
     }
 
@@ -403,7 +403,7 @@ impl CheckedDealing {
             .0,
         );
         let nonce = Scalar::random(ChaCha20Rng::from_seed(*seed));
-        let commitments = (G1::generator() * &nonce, self.point.clone() * &nonce);
+        let commitments = (G1::generator() * &nonce, self.point * &nonce);
         let challenge = self.challenge(round, player, &secret.key(), &opened_bytes, &commitments);
         let response = nonce + &(challenge.clone() * &secret.0);
         Complaint {
@@ -448,7 +448,7 @@ impl CheckedDealing {
         };
         let commitments = (
             G1::generator() * &response - &(point * &challenge),
-            self.point.clone() * &response - &(opened.clone() * &challenge),
+            self.point * &response - &(opened * &challenge),
         );
         let expected = self.challenge(round, player, key, &complaint.opened, &commitments);
         expected == challenge && self.value(round, player, &opened).is_none()

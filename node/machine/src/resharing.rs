@@ -11,8 +11,8 @@ use anyhow::Context as _;
 use commonware_codec::Encode as _;
 use quorate_crypto::bls::{OpeningSecret, Round, Sum, VoteSecret};
 use quorate_types::{
-    Account, Bond, ChainId, Epoch, Identity, OpeningKey, Operation, Phase, REGISTRY, RegistryNote,
-    RoundNote, ValidatorSet, VoteKey,
+    Account, Bond, ChainId, Epoch, Identity, OpeningKey, Operation, Phase, REGISTRY, RoundNote,
+    ValidatorSet, VoteKey,
     registry::{
         Slot,
         resharing::{
@@ -239,8 +239,8 @@ pub fn duties(
     }
     let registry = read(&REGISTRY)?;
     let note = registry.and_then(|account| account.note);
-    let note = note.filter(|note: &Box<RegistryNote>| note.epoch == known.epoch);
-    let Some(round) = note.and_then(|note| note.round) else {
+    let round = note.and_then(|note| note.round.filter(|_| note.epoch == known.epoch));
+    let Some(round) = round else {
         return Ok(Vec::new());
     };
     let mut accounts = BTreeMap::new();

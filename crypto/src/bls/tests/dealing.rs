@@ -248,7 +248,7 @@ fn what_everybody_sees_is_checked() {
     let dealing = players.round.deal_share(0, &shares[0]).expect("a round");
     let check = |dealing: &Dealing| {
         let checked = dealing.check(&players.round, 0, Some(&keys.share_keys[0]));
-        checked.map(|_| ()).unwrap_err()
+        checked.map(|_| ()).expect_err("it is refused")
     };
     let other = players.round.deal_share(0, &shares[1]).expect("a round");
     assert_eq!(check(&other), DealingError::OtherShare);
