@@ -302,7 +302,8 @@ export function decodeAccount(bytes: Uint8Array): Account {
   if (version === 2) account.bond = readBond(reader);
   else if (version === 3) account.note = readNote(reader);
   else if (version === 4) reader.take(REPORT_BYTES);
-  else if (version !== 1) throw new DecodeError(`account: version ${version}, not 1 to 4`);
+  else if (version === 5) reader.rest();
+  else if (version !== 1) throw new DecodeError(`account: version ${version}, not 1 to 5`);
   reader.end();
   return account;
 }
@@ -334,8 +335,11 @@ function readNote(reader: Reader): RegistryNote {
   if (heard > MAX_VALIDATORS / 8) throw new DecodeError(`note: ${heard} bytes of validators`);
   reader.take(heard);
   const tag = reader.u8();
-  if (tag > 1) throw new DecodeError("note: neither with a digest nor without");
-  return { epoch, ...(tag === 1 && { next: hex(reader.take(32)) }) };
+  if (tag > 3) throw new DecodeError("note: neither with a digest nor without");
+  const note = { epoch, ...(tag & 1 && { next: hex(reader.take(32)) }) };
+  // How far passing shares on is, and below a part of it, is not looked at.
+  if (tag & 2) reader.rest();
+  return note;
 }
 
 /** What a transfer to the registry does. The stake of a bond is the transfer's amount. */
