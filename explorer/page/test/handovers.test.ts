@@ -244,12 +244,18 @@ test("notes, sets and labels have one form", () => {
   const zero = new Uint8Array(16);
   const note = (tag: number, rest = new Uint8Array()) => concat(Uint8Array.of(3), zero, u64(1n), u16(0), Uint8Array.of(tag), rest);
   expect(decodeAccount(note(0)).note).toEqual({ epoch: 1n });
-  expect(() => decodeAccount(note(2))).toThrow("digest");
+  expect(() => decodeAccount(note(4))).toThrow("digest");
+  // While shares are passed on, a round follows.
+  expect(decodeAccount(note(2, new Uint8Array(40))).note).toEqual({ epoch: 1n });
+  expect(decodeAccount(note(3, new Uint8Array(72))).note).toEqual({ epoch: 1n, next: "0x" + "00".repeat(32) });
   expect(() => decodeAccount(note(1))).toThrow();
   expect(() => decodeAccount(note(0, Uint8Array.of(0)))).toThrow();
-  expect(() => decodeAccount(Uint8Array.of(5, ...zero))).toThrow("version 5");
+  expect(() => decodeAccount(Uint8Array.of(6, ...zero))).toThrow("version 6");
+  expect(decodeAccount(Uint8Array.of(5, ...zero, 0)).note).toBeUndefined();
   const label = (text: Uint8Array) => concat(Uint8Array.of(1), u64(1n), u32(1), new Uint8Array(128), text, Uint8Array.of(0));
   expect(decodeValidatorSet(label(Uint8Array.of(1, 65))).members).toHaveLength(1);
+  const sharing = concat(Uint8Array.of(2), u64(1n), new Uint8Array(96), u32(1), new Uint8Array(128), Uint8Array.of(0, 0));
+  expect(decodeValidatorSet(sharing).members).toHaveLength(1);
   expect(() => decodeValidatorSet(label(Uint8Array.of(1, 32)))).toThrow("label");
   expect(() => decodeValidatorSet(label(Uint8Array.of(49, ...new Uint8Array(49).fill(65))))).toThrow("label");
 });
