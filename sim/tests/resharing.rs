@@ -16,7 +16,7 @@ fn run(seed: u64, epochs: u64) -> ResharingReport {
 fn shares_are_passed_on_through_faults_and_the_key_stays() {
     let mut all = ResharingReport::default();
     for seed in 0..6 {
-        all.add(&run(seed, 20));
+        all.add(&run(seed, 32));
     }
     assert!(all.passed_on > 40, "{all}");
     assert!(all.changes > 10, "{all}");
@@ -28,5 +28,5 @@ fn shares_are_passed_on_through_faults_and_the_key_stays() {
 
 #[test]
 fn the_same_seed_gives_the_same_run() {
-    assert_eq!(run(5, 8), run(5, 8));
+    assert_eq!(run(5, 14), run(5, 14));
 }

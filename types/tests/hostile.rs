@@ -440,6 +440,7 @@ proptest! {
         for slot in [
             Slot::Announced { identity: Identity(id.0), key, epoch },
             Slot::Player { identity: Identity(id.0), key, epoch, share_key: Some(VoteKey([6; 96])) },
+            Slot::Absent { identity: Identity(id.0), until: epoch },
             Slot::Piece { epoch, bytes: vec![5; (account[1] % 225) as usize] },
         ] {
             withstands(&Account { slot: Some(Box::new(slot)), ..Account::plain(1, account[0]) }, &flips);

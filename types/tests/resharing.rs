@@ -276,9 +276,16 @@ fn one_player_without_a_proof_keeps_the_old_set_and_is_left_out_next_time() {
         let set = round.end().expect("the next set");
         assert!(set.votes_as(&round.acting));
         // A newcomer stays out for long, a validator for as many epochs as there are validators.
-        let expected = if silent == 4 { 65 } else { 5 };
-        assert_eq!(round.since(silent), Epoch(expected));
-        assert_eq!(round.since(1), Epoch(0));
+        let until = if silent == 4 { 65 } else { 5 };
+        let absent = |who: u8, epoch| {
+            let account = round.accounts.get(&announcement_slot(&id(who)));
+            resharing::is_absent(account, &id(who), Epoch(epoch))
+        };
+        assert!(absent(silent, until - 1) && !absent(silent, until));
+        assert!(!absent(1, 1));
+        round.phase = Phase::Announce;
+        assert_eq!(round.announce(silent), Err(Failure::WrongPhase));
+        assert_eq!(round.announce(1), Ok(()));
     }
 }
 
@@ -308,6 +315,81 @@ fn who_does_not_announce_itself_gets_no_share() {
         round.end();
     }
     assert!(round.end().expect("a set").votes_as(&round.acting));
+}
+
+// G6
+#[test]
+fn silence_lowers_no_number_of_faults_and_gives_nobody_a_seat() {
+    use rand::RngExt as _;
+    let mut changes = [0, 0];
+    for seed in 0..4_000 {
+        let mut rng = StdRng::seed_from_u64(seed);
+        let acting = rng.random_range(4..=13_u8);
+        let rules = RegistryRules {
+            max_validators: rng.random_range(acting.into()..=16),
+            ..RULES
+        };
+        let members = (0..acting).map(|number| Member {
+            identity: id(number),
+            vote_key: VoteKey([number; 96]),
+            address: BondAddress::default(),
+            name: BondName::default(),
+        });
+        let set = ValidatorSet::of_members(Epoch(5), members.collect());
+        let bonds: BTreeMap<Identity, Bond> = (0..18)
+            .map(|number| {
+                let bond = Bond {
+                    identity: id(number),
+                    stake: rng.random_range(8..40),
+                    leaving: 0,
+                    leaves_at: Epoch(0),
+                    since: Epoch(rng.random_range(0..7)),
+                    vote_key: VoteKey::NONE,
+                    address: BondAddress::default(),
+                    name: BondName::default(),
+                };
+                (id(number), bond)
+            })
+            .collect();
+        let there = rng.random_range(0.7..1.0);
+        let announced: std::collections::BTreeSet<Identity> =
+            (0..18).filter(|_| rng.random_bool(there)).map(id).collect();
+        let everybody = (0..18).map(id).collect();
+        let Some(players) = resharing::players(&set, &bonds, &rules, &announced) else {
+            changes[0] += 1;
+            continue;
+        };
+        changes[1] += 1;
+        let mut eligible = bonds.clone();
+        eligible.retain(|_, bond| bond.since <= Epoch(5));
+        let mut wanted: Vec<Identity> = quorate_types::registry::ranked(&eligible, &rules)
+            .into_iter()
+            .map(|(identity, _)| *identity)
+            .collect();
+        wanted.truncate(rules.max_validators as usize);
+        let staying = set
+            .members()
+            .iter()
+            .filter(|one| wanted.contains(&one.identity));
+        let faults = |count: usize| (count.max(1) - 1) / 3;
+        assert!(
+            faults(players.members.len()) >= faults(staying.count()),
+            "{seed}"
+        );
+        for player in &players.members {
+            assert!(announced.contains(player), "{seed}");
+            assert!(
+                wanted.contains(player) || set.place(player).is_some(),
+                "{seed}"
+            );
+        }
+        let all = resharing::players(&set, &bonds, &rules, &everybody);
+        assert!(
+            all.is_some(),
+            "{seed}: with everybody there is always a set"
+        );
+    }
+    assert!(changes[0] > 100 && changes[1] > 100, "{changes:?}");
 }
 
 #[test]
@@ -468,6 +550,10 @@ fn what_is_kept_fits_in_a_value_of_the_state_and_survives_it() {
         slot: Some(Box::new(slot)),
         ..Account::plain(u64::MAX, u64::MAX)
     };
+    let absent = Slot::Absent {
+        identity: id(1),
+        until: Epoch(u64::MAX),
+    };
     let piece = Slot::Piece {
         epoch: Epoch(u64::MAX),
         bytes: vec![7; 224],
@@ -478,7 +564,7 @@ fn what_is_kept_fits_in_a_value_of_the_state_and_survives_it() {
         ..Account::of_registry(most)
     };
     let held = round.accounts.into_values();
-    for account in held.chain([registry, of(largest), of(piece)]) {
+    for account in held.chain([registry, of(largest), of(absent), of(piece)]) {
         let bytes = account.encode();
         assert!(bytes.len() <= 255, "{account:?}");
         assert_eq!(Account::decode(Copying(&bytes)).expect("the same"), account);

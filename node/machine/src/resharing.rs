@@ -16,8 +16,8 @@ use quorate_types::{
     registry::{
         Slot,
         resharing::{
-            DEALING_PART_BYTES, announcement_slot, chosen_dealers, dealing_slots, player_slot,
-            proof_message, read_dealing, read_player, round_of,
+            DEALING_PART_BYTES, announcement_slot, chosen_dealers, dealing_slots, is_absent,
+            player_slot, proof_message, read_dealing, read_player, round_of,
         },
     },
 };
@@ -289,8 +289,11 @@ fn announce(
     if !is_acting && !can_join {
         return Ok(Vec::new());
     }
-    let key = shares.opening_key(known.epoch)?;
     let account = read(&announcement_slot(known.own))?;
+    if is_absent(account.as_ref(), known.own, known.epoch) {
+        return Ok(Vec::new());
+    }
+    let key = shares.opening_key(known.epoch)?;
     let is_there = matches!(
         account.and_then(|account| account.slot).as_deref(),
         Some(Slot::Announced { identity, key: of, epoch })

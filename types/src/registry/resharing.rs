@@ -7,7 +7,7 @@
 //!
 //! 1. *Announce*. Who is there and wants a share says so, with an [`OpeningKey`] that it has made for this epoch.
 //!    The last block of the part fixes the *players*: the set that the rules of [`super::next`] choose of those who have
-//!    announced themselves. **Acknowledge or be out**: who has not is not dealt a share, and if the rules keep
+//!    announced themselves. **Acknowledge or be out**: who has not is not dealt a share (G6), and if the rules keep
 //!    somebody who has not, nothing is dealt in this epoch.
 //! 2. *Deal*. Each acting validator publishes a [`Dealing`] of its share. What everybody can check of it is checked at
 //!    once; a dealing that fails is refused.
@@ -21,8 +21,8 @@
 //!   honest in the next set has its share before anybody needs it, whatever was lost or delayed: the old shares are
 //!   destroyed at the border, and a set of which too few have shares would have halted for ever.
 //! - *G2*: otherwise the old validators stay, with the shares that they have. A player that has announced
-//!   itself and proven nothing is not chosen for some epochs, so whoever wants to hold up the change can do so
-//!   once in that time for each of its bonds.
+//!   itself and proven nothing cannot announce itself for some epochs, so that a change can do without it, as far as G6
+//!   allows.
 //! - *G3*: no share of an honest player is ever shown. A complaint shows one seal, whose content is no value of the
 //!   dealer's polynomial, or the complaint is refused.
 //! - *G4*: a quorum of the acting validators passes the key on, so at least one honest one does, and nobody
@@ -32,10 +32,18 @@
 //!   validator later cannot read its former shares out of the chain. A quorum of *former* shares of one
 //!   epoch still signs for the group key: whoever keeps them must be believed never to use them together.
 //!
+//! - *G6*: silence neither lowers the number of faults that the validators tolerate nor gives anybody else a seat: the
+//!   players are some of those whose stake suffices whether others announce themselves or not, and tolerate as many
+//!   faults as those acting validators whose stake suffices. Who cuts honest validators off could otherwise be left with
+//!   a set in which the hostile ones are too many: of ten, three hostile and three cut off leave seven, which tolerate
+//!   two. The price: where no other validator makes up for it, one that is silent and has stake holds up all changes.
+//!
 //! Where it is kept: in accounts that nobody has the key of, as reports are (see [`super::external`]). A value of the
 //! state has 255 bytes at most, so a dealing lies in pieces.
 
-use super::{Bond, NextSet, RegistryContext, RegistryNote, RegistryRules, VoteKey, next_set};
+use super::{
+    Bond, NextSet, RegistryContext, RegistryNote, RegistryRules, VoteKey, next_set, ranked,
+};
 use crate::{
     Account, ChainId, Epoch, EpochLength, Failure, Height, ValidatorSet,
     codec::{fixed_codec, read_option, write_option},
@@ -132,6 +140,9 @@ pub enum Slot {
         /// The key of its new share, once that is fixed.
         share_key: Option<VoteKey>,
     },
+    /// That somebody has announced itself and proven nothing, and cannot announce itself again before an epoch. In the
+    /// place of its announcement. Tag 3.
+    Absent { identity: Identity, until: Epoch },
     /// A piece of a dealing. Tag 2.
     Piece {
         epoch: Epoch,
@@ -301,6 +312,9 @@ impl RegistryContext<'_> {
         if !quorate_crypto::bls::OpeningKey(key.0).is_valid() {
             return Err(Failure::BadOperation);
         }
+        if is_absent(accounts.get(&announcement_slot(sender)), sender, self.epoch) {
+            return Err(Failure::WrongPhase);
+        }
         put(
             accounts,
             announcement_slot(sender),
@@ -445,6 +459,12 @@ impl RegistryContext<'_> {
     }
 }
 
+/// Whether somebody may not announce itself in an epoch, given the account of its announcement.
+pub fn is_absent(account: Option<&Account>, identity: &Identity, epoch: Epoch) -> bool {
+    let slot = account.and_then(|account| account.slot.as_deref());
+    matches!(slot, Some(Slot::Absent { identity: of, until }) if of == identity && epoch < *until)
+}
+
 /// A player, as the state has it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Player {
@@ -555,7 +575,10 @@ pub fn needed_to_close(
         Phase::Prove => {
             needed.extend(places());
             needed.extend(bonds.keys().copied());
-            needed.extend(members);
+            needed.extend(bonds.keys().map(announcement_slot));
+            for identity in members {
+                needed.extend([identity, announcement_slot(&identity)]);
+            }
         }
         Phase::Deal | Phase::Over => {}
     }
@@ -669,10 +692,27 @@ pub fn players(
 ) -> Option<NextSet> {
     let committee = acting.committee().ok()?;
     let mut eligible = bonds.clone();
-    eligible.retain(|identity, bond| bond.since <= acting.epoch && announced.contains(identity));
+    eligible.retain(|_, bond| bond.since <= acting.epoch);
+    let most = rules.max_validators as usize;
+    let wanted: BTreeSet<Identity> = ranked(&eligible, rules)
+        .into_iter()
+        .take(most)
+        .map(|(identity, _)| *identity)
+        .collect();
+    let members = acting.members().iter();
+    let staying = members.filter(|member| wanted.contains(&member.identity));
+    let tolerated = faults(staying.count());
+    eligible.retain(|identity, _| wanted.contains(identity) && announced.contains(identity));
     let next = next_set(&committee, &eligible, rules, announced);
     let all_there = next.members.iter().all(|one| announced.contains(one));
-    (all_there && next.members.len() <= MAX_SHARING_VALIDATORS).then_some(next)
+    let fits = next.members.len() <= MAX_SHARING_VALIDATORS;
+    // G6
+    (all_there && fits && faults(next.members.len()) >= tolerated).then_some(next)
+}
+
+/// How many faults so many validators tolerate.
+fn faults(validators: usize) -> usize {
+    validators.saturating_sub(1) / 3
 }
 
 /// The keys of the next set's shares.
@@ -717,7 +757,13 @@ fn fix(
             // An acting validator comes back after as many epochs as there are validators: by then all
             // that hold up the change have been left out at the same time.
             let absent = own.map_or(ABSENT_EPOCHS, |_| acting.members().len() as u64);
-            leave_out(accounts, &player.identity, acting.epoch, absent);
+            let until = Epoch(acting.epoch.next().0.saturating_add(absent));
+            let identity = player.identity;
+            put(
+                accounts,
+                announcement_slot(&identity),
+                Slot::Absent { identity, until },
+            );
         }
         match player.share_key.filter(|_| round.proven.holds(place)) {
             Some(vote_key) => {
@@ -889,6 +935,7 @@ impl EncodeSize for Slot {
             Self::Player { share_key, .. } => {
                 Announcement::SIZE + 1 + share_key.map_or(0, |_| VoteKey::SIZE)
             }
+            Self::Absent { .. } => Identity::SIZE + Epoch::SIZE,
             Self::Piece { bytes, .. } => Epoch::SIZE + 1 + bytes.len(),
         }
     }
@@ -919,6 +966,11 @@ impl Write for Slot {
                 epoch.write(buffer);
                 write_option(share_key.as_ref(), buffer);
             }
+            Self::Absent { identity, until } => {
+                3_u8.write(buffer);
+                buffer.put_slice(&identity.encode());
+                until.write(buffer);
+            }
             Self::Piece { epoch, bytes } => {
                 2_u8.write(buffer);
                 epoch.write(buffer);
@@ -946,6 +998,12 @@ impl Read for Slot {
             let mut bytes = vec![0; length];
             buffer.copy_to_slice(&mut bytes);
             return Ok(Self::Piece { epoch, bytes });
+        }
+        if tag == 3 {
+            return Ok(Self::Absent {
+                identity: Identity::read(buffer)?,
+                until: Epoch::read(buffer)?,
+            });
         }
         let Announcement {
             identity,
