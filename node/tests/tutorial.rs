@@ -23,7 +23,7 @@ use std::{
 };
 
 /// Far more than anything takes, on a busy machine too.
-const PATIENCE: Duration = Duration::from_secs(90);
+const PATIENCE: Duration = Duration::from_secs(180);
 
 /// The first port in the documents.
 const DOCUMENTED_PORT: u16 = 26_600;
