@@ -1,7 +1,7 @@
 //! Passing shares of the group key on: keeps a validator's shares in a file, and sends what
 //! [`quorate_machine::resharing`] says, paid from the validator's own account.
 //!
-//! The file, `vote.key.shares` beside `vote.key`, is encrypted under a key that is derived from the vote key's file, so
+//! The file, `vote.key.shares.age` beside `vote.key`, is encrypted under a key that is derived from the vote key's file, so
 //! it is protected as that one is, and needs no passphrase of its own. It is replaced as a whole, and old
 //! secrets are not in the new one; what a disk keeps of replaced files is not in our hands.
 
@@ -89,7 +89,8 @@ impl Keep for SharesFile {
 /// The file with a validator's shares.
 pub(crate) fn shares_file(vote_file: &Path) -> PathBuf {
     let mut name = vote_file.as_os_str().to_owned();
-    name.push(".shares");
+    // Replacing a file goes by a new one with another extension: not the same as for the key's mark.
+    name.push(".shares.age");
     name.into()
 }
 
