@@ -4,25 +4,21 @@
 //! that joins them, pays for the reports out of the validator's own account, and says what is wrong: in the log, as a
 //! metric, and in `GET /v1/registry`.
 
-use crate::config::NodeConfig;
+use crate::{
+    config::NodeConfig,
+    own_account::{Fate, NotSent, OwnAccount},
+};
 use anyhow::Context as _;
-use commonware_codec::Encode as _;
 use parking_lot::RwLock;
 use quorate_api::{DifferenceJson, ExternalJson, ExternalSourceJson, LeftOutJson, TooSmallJson};
 use quorate_machine::{
-    accounts::Accounts,
-    clock::{Clock, now_ms},
+    clock::now_ms,
     live::LiveStatus,
-    mempool::Mempool,
     metrics::NodeMetrics,
     reports::{Known, Plan, plan},
 };
 use quorate_registry::{Reader, SourceConfig, Terms, View};
-use quorate_storage::store::Store;
-use quorate_types::{
-    Digest, ExternalRules, Identity, Memo, Operation, Outcome, REGISTRY, Transfer,
-    registry::report_slot,
-};
+use quorate_types::{Digest, ExternalRules, Identity, Operation, Outcome, registry::report_slot};
 use std::{
     sync::Arc,
     time::{Duration, Instant},
@@ -49,11 +45,8 @@ pub(crate) struct External {
 
 /// What the task works with.
 pub(crate) struct ExternalParts {
-    pub(crate) store: Store,
-    pub(crate) accounts: Accounts,
-    pub(crate) mempool: Arc<Mempool>,
+    pub(crate) account: OwnAccount,
     pub(crate) live: Arc<LiveStatus>,
-    pub(crate) clock: Arc<dyn Clock>,
     pub(crate) metrics: Arc<NodeMetrics>,
     /// Whether this node votes, and so reports.
     pub(crate) votes: bool,
@@ -186,19 +179,19 @@ impl Reporter {
             return Ok(Plan::default());
         };
         let length = self.config.genesis.epoch_blocks;
-        let epoch = length.epoch_of(self.parts.store.tip().height.next());
+        let epoch = length.epoch_of(self.parts.account.store.tip().height.next());
         let acting = self.parts.live.committees().set(epoch);
         let acting = acting.context("the epoch's validators are not known")?;
         let mut reports = Vec::with_capacity(acting.members().len());
         for place in 0..acting.members().len() {
-            let slot = self.parts.store.account(&report_slot(place))?;
+            let slot = self.parts.account.store.account(&report_slot(place))?;
             reports.push(slot.and_then(|slot| slot.report));
         }
         let known = Known {
             epoch,
             rules: self.rules,
             acting: &acting,
-            bonds: &self.parts.store.bonds()?,
+            bonds: &self.parts.account.store.bonds()?,
             reports: &reports,
         };
         let plan = plan(&self.own(), &reading.entries, &known);
@@ -223,59 +216,41 @@ impl Reporter {
         let Some(id) = self.pending else {
             return Ok(());
         };
-        if self.parts.mempool.contains(&id) {
-            return Ok(());
+        let fate = self.parts.account.fate(&id)?;
+        if !matches!(fate, Fate::Waits) {
+            self.pending = None;
         }
-        self.pending = None;
-        let store = &self.parts.store;
-        let Some(place) = store.transaction(&id)? else {
-            // It was dropped, and is made again.
-            return Ok(());
-        };
-        let receipts = store.receipts(place.height)?.unwrap_or_default();
-        let receipt = receipts.get(place.index as usize);
-        match receipt.map(|receipt| receipt.outcome) {
-            Some(Outcome::Failed(failure)) => {
+        match fate {
+            Fate::Final(_, Some(Outcome::Failed(failure))) => {
                 let name = Outcome::Failed(failure).name();
                 let trouble = format!("the chain has refused a report: {name}");
                 warn!(%id, outcome = name, "a report was refused");
                 self.trouble = Some(trouble);
                 self.paused_until = Some(Instant::now() + REFUSED_PAUSE);
             }
-            _ => self.trouble = None,
+            Fate::Final(..) => self.trouble = None,
+            // What was dropped is made again.
+            Fate::Waits | Fate::Dropped => {}
         }
         Ok(())
     }
 
     /// Puts a report into the mempool. Returns why it cannot.
     fn submit(&mut self, report: &Operation) -> anyhow::Result<Option<String>> {
-        let own = self.own();
-        let account = self.parts.accounts.read(&own)?;
-        let next = self.parts.mempool.next_nonce(&own).unwrap_or(0);
-        let mut transfer = Transfer {
-            chain_tag: self.config.chain.tag(),
-            sender: own,
-            nonce: next.max(account.account.nonce),
-            to: REGISTRY,
-            amount: 0,
-            fee: 0,
-            memo: Memo::new(report.encode()).context("a report is short")?,
-        };
-        transfer.fee = self.config.genesis.fees.minimum(&transfer);
-        let fee = transfer.fee;
-        if account.account.balance < fee {
+        let id = match self.parts.account.send(&self.config, report)? {
+            Ok(id) => id,
             // Without the balance, which changes with each block that the validator leads: the same trouble is told once.
-            return Ok(Some(format!(
-                "this validator's account {own} cannot pay {fee} for a report: pay it some \
-                 (`quorate tx transfer --to {own}`)"
-            )));
-        }
-        let transaction = transfer.sign(&self.config.chain, &self.config.identity);
-        let id = transaction.id();
-        let now = self.parts.clock.now();
-        if let Err(refusal) = self.parts.mempool.submit(now, transaction, account) {
-            return Ok(Some(format!("the mempool refuses a report: {refusal}")));
-        }
+            Err(NotSent::CannotPay(fee)) => {
+                let own = self.own();
+                return Ok(Some(format!(
+                    "this validator's account {own} cannot pay {fee} for a report: pay it some \
+                     (`quorate tx transfer --to {own}`)"
+                )));
+            }
+            Err(NotSent::Refused(refusal)) => {
+                return Ok(Some(format!("the mempool refuses a report: {refusal}")));
+            }
+        };
         if let Operation::Report { validator, entry } = report {
             let stake = entry.as_ref().map(|entry| entry.stake);
             info!(%validator, stake, %id, "reports what the external registry says");

@@ -14,6 +14,7 @@ pub mod localnet;
 mod marker;
 mod moved;
 pub mod node;
+mod own_account;
 mod owner;
 mod pool;
 mod priority;

@@ -38,7 +38,9 @@ use crate::{
     control::{Commands, KeptSnapshots},
     descriptors,
     external::{External, ExternalParts},
-    moved, pool, priority,
+    moved,
+    own_account::OwnAccount,
+    pool, priority,
     reload::{self, LogLevel, Reloads},
     resharing::{Resharing, ResharingParts},
     rpc::{
@@ -612,22 +614,22 @@ impl Background {
             finality: handles.metrics.mean_finality(),
         };
         let sync_log = sync_log::watch(told, peers_of(links));
-        let parts = ExternalParts {
+        let account = OwnAccount {
             store: handles.store.clone(),
             accounts: handles.accounts.clone(),
             mempool: handles.mempool.clone(),
-            live: handles.live.clone(),
             clock: handles.clock.clone(),
+        };
+        let parts = ExternalParts {
+            account: account.clone(),
+            live: handles.live.clone(),
             metrics: handles.metrics.clone(),
             votes,
         };
         let external = handles.external.clone().run(config.clone(), parts);
         let parts = ResharingParts {
-            store: handles.store.clone(),
-            accounts: handles.accounts.clone(),
-            mempool: handles.mempool.clone(),
+            account,
             live: handles.live.clone(),
-            clock: handles.clock.clone(),
             metrics: handles.metrics.clone(),
         };
         let resharing = options.resharing.clone().run(config.clone(), parts);

@@ -5,9 +5,11 @@
 //! it is protected as that one is, and needs no passphrase of its own. It is replaced as a whole, and old
 //! secrets are not in the new one; what a disk keeps of replaced files is not in our hands.
 
-use crate::config::{NodeConfig, ValidatorConfig};
+use crate::{
+    config::{NodeConfig, ValidatorConfig},
+    own_account::{Fate, NotSent, OwnAccount},
+};
 use anyhow::Context as _;
-use commonware_codec::Encode as _;
 use parking_lot::Mutex;
 use quorate_crypto::{
     bls::{OpeningSecret, VoteSecret},
@@ -15,21 +17,12 @@ use quorate_crypto::{
 };
 use quorate_files::read_bounded;
 use quorate_machine::{
-    accounts::Accounts,
-    clock::Clock,
     live::LiveStatus,
-    mempool::Mempool,
     metrics::NodeMetrics,
     resharing::{Keep, Known, MAX_SHARES_BYTES, Shares, duties},
 };
-use quorate_storage::{
-    disk::{SystemDisk, write_atomically},
-    store::Store,
-};
-use quorate_types::{
-    Digest, Epoch, Height, Identity, Memo, Operation, Outcome, Phase, REGISTRY, Transfer,
-    ValidatorSet,
-};
+use quorate_storage::disk::{SystemDisk, write_atomically};
+use quorate_types::{Digest, Epoch, Height, Identity, Operation, Outcome, Phase, ValidatorSet};
 use std::{
     path::{Path, PathBuf},
     sync::Arc,
@@ -63,11 +56,8 @@ struct Kept {
 
 /// What the task works with.
 pub(crate) struct ResharingParts {
-    pub(crate) store: Store,
-    pub(crate) accounts: Accounts,
-    pub(crate) mempool: Arc<Mempool>,
+    pub(crate) account: OwnAccount,
     pub(crate) live: Arc<LiveStatus>,
-    pub(crate) clock: Arc<dyn Clock>,
     pub(crate) metrics: Arc<NodeMetrics>,
 }
 
@@ -201,7 +191,7 @@ struct Sender {
 
 impl Sender {
     async fn look(&mut self) -> anyhow::Result<()> {
-        let tip = self.parts.store.tip().height;
+        let tip = self.parts.account.store.tip().height;
         let is_fresh =
             |(height, at): (Height, Instant)| height == tip && at.elapsed() < IDLE_INTERVAL;
         if self.looked.is_some_and(is_fresh) {
@@ -234,7 +224,7 @@ impl Sender {
 
     /// Says once in each epoch whether its shares were passed on.
     fn judge(&mut self) {
-        let height = self.parts.store.tip().height.next();
+        let height = self.parts.account.store.tip().height.next();
         let epoch = self.config.genesis.epoch_blocks.epoch_of(height);
         let committees = self.parts.live.committees();
         if self.judged == Some(epoch) || !committees.is_fixed(epoch.next()) {
@@ -272,22 +262,15 @@ impl Sender {
     fn look_at_pending(&mut self) -> anyhow::Result<()> {
         let mut still = Vec::new();
         for id in std::mem::take(&mut self.pending) {
-            if self.parts.mempool.contains(&id) {
-                still.push(id);
-                continue;
-            }
-            let store = &self.parts.store;
-            let Some(place) = store.transaction(&id)? else {
-                continue;
-            };
-            let receipts = store.receipts(place.height)?.unwrap_or_default();
-            let outcome = receipts.get(place.index as usize).map(|one| one.outcome);
-            if let Some(outcome @ Outcome::Failed(_)) = outcome {
-                // Usually it came too late.
-                debug!(%id, %outcome, "an operation to pass shares on was refused");
-                let length = self.config.genesis.epoch_blocks;
-                let height = place.height;
-                self.refused = Some((length.epoch_of(height), length.phase(height).0));
+            match self.parts.account.fate(&id)? {
+                Fate::Waits => still.push(id),
+                Fate::Final(height, Some(outcome @ Outcome::Failed(_))) => {
+                    // Usually it came too late.
+                    debug!(%id, %outcome, "an operation to pass shares on was refused");
+                    let length = self.config.genesis.epoch_blocks;
+                    self.refused = Some((length.epoch_of(height), length.phase(height).0));
+                }
+                Fate::Dropped | Fate::Final(..) => {}
             }
         }
         self.pending = still;
@@ -296,32 +279,19 @@ impl Sender {
 
     /// Puts an operation into the mempool. Returns why it cannot.
     fn submit(&mut self, operation: &Operation) -> anyhow::Result<Option<String>> {
-        let own = self.config.identity.identity();
-        let account = self.parts.accounts.read(&own)?;
-        let next = self.parts.mempool.next_nonce(&own).unwrap_or(0);
-        let mut transfer = Transfer {
-            chain_tag: self.config.chain.tag(),
-            sender: own,
-            nonce: next.max(account.account.nonce),
-            to: REGISTRY,
-            amount: 0,
-            fee: 0,
-            memo: Memo::new(operation.encode()).context("an operation fits in a memo")?,
+        let id = match self.parts.account.send(&self.config, operation)? {
+            Ok(id) => id,
+            Err(NotSent::CannotPay(fee)) => {
+                let own = self.config.identity.identity();
+                return Ok(Some(format!(
+                    "this validator's account {own} cannot pay {fee} to pass shares on: pay it some (`quorate tx \
+                     transfer --to {own}`); without, it gets no share of the next epoch"
+                )));
+            }
+            Err(NotSent::Refused(refusal)) => {
+                return Ok(Some(format!("the mempool refuses an operation: {refusal}")));
+            }
         };
-        transfer.fee = self.config.genesis.fees.minimum(&transfer);
-        if account.account.balance < transfer.fee {
-            return Ok(Some(format!(
-                "this validator's account {own} cannot pay {} to pass shares on: pay it some (`quorate tx \
-                 transfer --to {own}`); without, it gets no share of the next epoch",
-                transfer.fee
-            )));
-        }
-        let transaction = transfer.sign(&self.config.chain, &self.config.identity);
-        let id = transaction.id();
-        let now = self.parts.clock.now();
-        if let Err(refusal) = self.parts.mempool.submit(now, transaction, account) {
-            return Ok(Some(format!("the mempool refuses an operation: {refusal}")));
-        }
         info!(operation = operation.name(), %id, "passes shares on");
         self.pending.push(id);
         Ok(None)
@@ -335,12 +305,12 @@ fn find(
     config: &NodeConfig,
 ) -> anyhow::Result<Vec<Operation>> {
     let length = config.genesis.epoch_blocks;
-    let height = parts.store.tip().height.next();
+    let height = parts.account.store.tip().height.next();
     let epoch = length.epoch_of(height);
     let acting = parts.live.committees().set(epoch);
     let acting = acting.context("the epoch's validators are not known")?;
     let own = config.identity.identity();
-    let account = parts.store.account(&own)?;
+    let account = parts.account.store.account(&own)?;
     let bond = account.and_then(|account| account.bond);
     let known = Known {
         own: &own,
@@ -351,6 +321,6 @@ fn find(
         bond: bond.as_deref(),
         first_share: Some(&kept.first),
     };
-    let mut read = |identity: &Identity| Ok(parts.store.account(identity)?);
+    let mut read = |identity: &Identity| Ok(parts.account.store.account(identity)?);
     duties(known, &mut kept.shares.lock(), &mut read)
 }
