@@ -20,7 +20,7 @@ use std::{
 
 const STAKE: u64 = 1_000_000;
 /// Short epochs, and longer ones where there must be time to pass shares on.
-const EPOCH_BLOCKS: [(&str, &str); 2] = [("bls-aggregate", "40"), ("bls-threshold", "160")];
+const EPOCH_BLOCKS: [(&str, &str); 2] = [("bls-aggregate", "40"), ("bls-threshold", "320")];
 const PATIENCE: Duration = Duration::from_secs(120);
 
 struct Chain {
