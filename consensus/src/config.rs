@@ -133,6 +133,9 @@ pub struct Config {
     /// Whether nothing on this machine says that the key was used before: it is new, or was
     /// restored without its journal.
     pub fresh: bool,
+    /// Whether this engine goes on from another one of the same process, which voted until its epoch was over, with the
+    /// journal that the other one has written.
+    pub goes_on: bool,
     /// The view of all validators with a journal, as the operator states it: for the loss of more
     /// than f journals, with all processes stopped in between.
     pub survivors: Option<Position>,

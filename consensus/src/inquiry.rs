@@ -191,7 +191,8 @@ impl Engine {
             self.memory.settled = self.memory.settled.max(settled);
         }
         let told = |record: &Record| matches!(record, Record::Vote(_) | Record::Silence(_));
-        self.memory.fresh = self.config.fresh && !records.iter().any(told);
+        let was_used = self.config.goes_on || records.iter().any(told);
+        self.memory.fresh = self.config.fresh && !was_used;
         records.retain(|record| !matches!(record, Record::Silence(_)));
     }
 
@@ -210,6 +211,9 @@ impl Engine {
             }
         };
         self.memory.confirmed = beyond;
+        if self.config.goes_on && beyond {
+            return;
+        }
         let told = self.config.survivors.is_some() && !beyond;
         let purpose = match self.memory.silence {
             Some(Silence::Unknown) => Purpose::Recover,
@@ -424,6 +428,12 @@ impl Engine {
                 is_beyond(newest, at) || (kind == VoteKind::Nullify && at > newest)
             }
         }
+    }
+
+    /// Whether another engine may go on from this one without an inquiry (R28, *gone on*): it votes, and has had links
+    /// to a quorum all the time.
+    pub fn can_be_followed(&self) -> bool {
+        self.voting() == Voting::Votes && !self.memory.apart
     }
 
     /// Whether this validator votes, and if not, why.

@@ -339,6 +339,10 @@
 //! validator that lost its database take its journal for an old copy, and withhold the answer that it
 //! needs then.
 //!
+//! *Gone on.* Where the validators change, an engine ends with its epoch, and another one goes on in the same process,
+//! with the same journal. If the first one voted, no inquiry is needed: where the validators stay, one engine
+//! crosses the border without, and no more was lost here. It would cost a round trip at each border.
+//!
 //! *Restored.* Keys can come from a backup without a journal and without anything that says that they
 //! were used. If an answer to the first inquiry shows a certificate at least 500 blocks or views after
 //! the beginning of the first epoch in which the key has a seat, such a journal counts as lost. Before

@@ -372,6 +372,7 @@ impl Story {
             silent_before: self.silent_before,
             nonce: self.nonce,
             fresh: false,
+            goes_on: false,
             survivors: None,
             own: Some(Own {
                 place: ValidatorIndex(0),

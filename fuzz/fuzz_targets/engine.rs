@@ -102,6 +102,7 @@ fuzz_target!(|steps: Vec<Step>| {
         silent_before: Epoch(0),
         nonce: None,
         fresh: false,
+        goes_on: false,
         survivors: None,
     };
     let mut now = Moment(0);

@@ -1,5 +1,6 @@
 //! A Byzantine-fault-tolerant blockchain node, assembled from the lower-level crates.
 
+mod accusing;
 pub mod ceremony;
 pub mod check;
 pub mod cli;

@@ -33,6 +33,7 @@ use self::{
     task::Task,
 };
 use crate::{
+    accusing,
     cli::with_causes,
     config::{NodeConfig, Reloader, ValidatorConfig},
     control::{Commands, KeptSnapshots},
@@ -56,6 +57,7 @@ use crossbeam_channel::{Receiver, Sender};
 use parking_lot::Mutex;
 use prometheus::{Encoder as _, Registry, TextEncoder};
 use quorate_consensus::{Job, Own, ValidateRequest, Worker};
+use quorate_http::Clients;
 use quorate_machine::{
     accounts::Accounts,
     clock::{Clock, SystemClock, now_ms},
@@ -63,9 +65,9 @@ use quorate_machine::{
     ingest::Ingest,
     keeper::{Keep, Keeper},
     live::LiveStatus,
-    machine::{Durables, Machine, Settings, Surroundings},
+    machine::{Durables, Machine, Predecessor, Settings, Surroundings},
     mempool::Mempool,
-    metrics::NodeMetrics,
+    metrics::{Lasting, NodeMetrics},
     outlet::Wire,
     replica::Event,
     serve::Server,
@@ -204,6 +206,7 @@ async fn run_parts(context: Runtime, node: Node<'_>, mut asked: Asked) -> anyhow
             Err(error) => Err(error),
         };
         (follows, starts) = (false, false);
+        asked.predecessor = None;
         let opened = std::mem::take(&mut asked.opened);
         if let Some(store) = Arc::into_inner(opened).and_then(OnceLock::into_inner) {
             if !store.settle(STOP_LIMIT) {
@@ -219,8 +222,16 @@ async fn run_parts(context: Runtime, node: Node<'_>, mut asked: Asked) -> anyhow
                 asked.prefers_state = false;
                 false
             }
-            Ok(Ended::ValidatorsChange | Ended::InStep) => false,
+            Ok(Ended::ValidatorsChange(left)) => {
+                asked.predecessor = Some(left);
+                false
+            }
+            Ok(Ended::InStep) => {
+                asked.predecessor = Some(SILENT);
+                false
+            }
             Ok(Ended::Outdated) => {
+                asked.predecessor = Some(SILENT);
                 follows = true;
                 false
             }
@@ -274,7 +285,7 @@ enum Ended {
     /// No peer has a snapshot, and nothing was changed.
     NoSnapshot,
     /// The epoch is over, and the next one has other validators.
-    ValidatorsChange,
+    ValidatorsChange(Predecessor),
     /// A node with a seat that only followed has all blocks that there are.
     InStep,
     /// The validators of this node's epoch are gone: others may be epochs ahead.
@@ -308,10 +319,18 @@ struct Asked {
     external: External,
     /// The validator's shares of a group key that is passed on.
     resharing: Resharing,
+    /// What the parts that ended last say, unless a state was fetched since.
+    predecessor: Option<Predecessor>,
     /// What the parts that ran before have seen of the chain's growth.
     before: Mutex<Option<Before>>,
+    /// What was counted and timed.
+    counted: Lasting,
+    clients: OnceLock<Clients>,
     started: Instant,
 }
+
+/// Parts that followed have cast no vote.
+const SILENT: Predecessor = Predecessor { voted: false };
 
 /// What the parts of a node that ended last have seen.
 struct Before {
@@ -333,7 +352,10 @@ impl Asked {
             sockets: OnceLock::new(),
             external: External::default(),
             resharing: Resharing::default(),
+            predecessor: None,
             before: Mutex::default(),
+            counted: Lasting::default(),
+            clients: OnceLock::new(),
             started: Instant::now(),
         }
     }
@@ -349,7 +371,7 @@ impl Asked {
     fn keep_for_later(&self, ended: &anyhow::Result<Ended>, live: Arc<LiveStatus>, links: &Links) {
         let goes_on = matches!(
             ended,
-            Ok(Ended::ValidatorsChange | Ended::InStep | Ended::Outdated)
+            Ok(Ended::ValidatorsChange(_) | Ended::InStep | Ended::Outdated)
         );
         if goes_on {
             let remedy = live.verdict(&links.peers()).remedy;
@@ -374,6 +396,26 @@ impl Asked {
     fn start_seconds(&self) -> f64 {
         now_ms() as f64 / 1_000.0 - self.started.elapsed().as_secs_f64()
     }
+
+    /// The metrics of a part, which go on from those of the parts before.
+    fn metrics(
+        &self,
+        config: &NodeConfig,
+        place: Option<ValidatorIndex>,
+        registry: &Registry,
+    ) -> anyhow::Result<Arc<NodeMetrics>> {
+        let committee = config.committees.known();
+        let metrics = NodeMetrics::going_on(registry, &self.counted, committee)?;
+        metrics.introduce(&config.genesis, committee, place, &config.mempool);
+        metrics.start_seconds.set(self.start_seconds());
+        Ok(Arc::new(metrics))
+    }
+
+    /// What clients use, and may use, in all parts together.
+    fn clients(&self, config: &NodeConfig) -> Clients {
+        let clients = self.clients.get_or_init(|| rpc::clients(&config.rpc));
+        clients.clone()
+    }
 }
 
 /// Starts all parts in the required order, waits, and stops them in the required order. The
@@ -385,8 +427,7 @@ async fn serve_until_stopped(
     asked: &Asked,
 ) -> anyhow::Result<Ended> {
     let registry = Registry::new();
-    let metrics = register_metrics(&config.node, Some(place), &registry)?;
-    metrics.start_seconds.set(asked.start_seconds());
+    let metrics = asked.metrics(&config.node, Some(place), &registry)?;
     let (failures, mut failed) = unbounded_channel();
     let failures = Failures(failures);
     let clock: Arc<dyn Clock> = Arc::new(SystemClock::start());
@@ -402,7 +443,7 @@ async fn serve_until_stopped(
     let late_links = LateLinks::default();
     let surroundings =
         late_links.surroundings(clock.clone(), metrics.clone(), asked.wrap_wire.clone());
-    let machine = assemble(config, place, durable, surroundings)?;
+    let machine = assemble(config, place, (durable, asked.predecessor), surroundings)?;
     let seen = machine.live.clone();
     asked.continue_from_before(&seen);
 
@@ -456,8 +497,8 @@ async fn serve_until_stopped(
     let (replica, first, events) = (machine.replica, machine.first, machine.events);
     let (to_tell, validators_change) = oneshot::channel();
     let replica = failures.thread("replica", move || {
-        if replica.run(first, events)? {
-            let _ = to_tell.send(());
+        if let Some(left) = replica.run(first, events)? {
+            let _ = to_tell.send(left);
         }
         Ok(())
     })?;
@@ -477,7 +518,7 @@ async fn serve_until_stopped(
     let far_behind = state_sync_is_due(live.clone(), links.clone(), most);
     let outdated = is_outdated(live.clone(), links.clone());
     let registries = [registry, mesh.registry.clone()];
-    let state = rpc_state(&config.node, handles, &links, registries, asked.started);
+    let state = rpc_state(&config.node, handles, &links, registries, asked);
     let control = Task::spawn(control.serve(
         state.clone(),
         live,
@@ -494,7 +535,7 @@ async fn serve_until_stopped(
             Ok(Ended::Stopped)
         }
         () = far_behind => Ok(Ended::FarBehind),
-        Ok(()) = validators_change => Ok(Ended::ValidatorsChange),
+        Ok(left) = validators_change => Ok(Ended::ValidatorsChange(left)),
         () = outdated => Ok(Ended::Outdated),
         error = mesh.ended() => Err(error),
         ended = control => Err(anyhow::anyhow!("the control socket ended: {ended:?}")),
@@ -506,7 +547,7 @@ async fn serve_until_stopped(
     asked.keep_for_later(&outcome, seen, &links);
     match &outcome {
         Ok(Ended::Stopped) => info!("stopping"),
-        Ok(Ended::ValidatorsChange | Ended::InStep) => {}
+        Ok(Ended::ValidatorsChange(_) | Ended::InStep) => {}
         Ok(Ended::Outdated) => info!(
             "too few validators of this epoch are heard: looking for newer blocks, without voting"
         ),
@@ -542,14 +583,25 @@ struct Handles {
     external: External,
 }
 
+impl Handles {
+    fn account(&self) -> OwnAccount {
+        OwnAccount {
+            store: self.store.clone(),
+            accounts: self.accounts.clone(),
+            mempool: self.mempool.clone(),
+            clock: self.clock.clone(),
+        }
+    }
+}
+
 fn rpc_state(
     config: &NodeConfig,
     handles: Handles,
     links: &Links,
     registries: [Registry; 2],
-    started: Instant,
+    asked: &Asked,
 ) -> RpcState {
-    let clients = rpc::clients(&config.rpc);
+    let clients = asked.clients(config);
     let vitals = Vitals {
         clients: clients.clone(),
         data_dir: config.data_dir.clone(),
@@ -562,7 +614,7 @@ fn rpc_state(
     RpcState::new(RpcParts {
         config: config.rpc.clone(),
         clients,
-        started,
+        started: asked.started,
         genesis: config.genesis.clone(),
         name: config.genesis.name.clone(),
         chain: config.chain,
@@ -586,7 +638,7 @@ fn rpc_state(
 
 /// Tasks that only observe: the end of one does not stop the node.
 struct Background {
-    _tasks: [Task<()>; 5],
+    _tasks: [Task<()>; 6],
     reloads: Reloads,
     /// Notified when an operator orders a stop.
     stop: Arc<Notify>,
@@ -614,12 +666,7 @@ impl Background {
             finality: handles.metrics.mean_finality(),
         };
         let sync_log = sync_log::watch(told, peers_of(links));
-        let account = OwnAccount {
-            store: handles.store.clone(),
-            accounts: handles.accounts.clone(),
-            mempool: handles.mempool.clone(),
-            clock: handles.clock.clone(),
-        };
+        let account = handles.account();
         let parts = ExternalParts {
             account: account.clone(),
             live: handles.live.clone(),
@@ -633,6 +680,8 @@ impl Background {
             metrics: handles.metrics.clone(),
         };
         let resharing = options.resharing.clone().run(config.clone(), parts);
+        let live = handles.live.clone();
+        let accusing = accusing::run(config.clone(), handles.account(), live);
         Ok(Self {
             _tasks: [
                 Task::spawn(reloading),
@@ -640,6 +689,7 @@ impl Background {
                 Task::spawn(sync_log),
                 Task::spawn(external),
                 Task::spawn(resharing),
+                Task::spawn(accusing),
             ],
             reloads,
             stop: Arc::default(),
@@ -655,25 +705,10 @@ impl Background {
     }
 }
 
-fn register_metrics(
-    config: &NodeConfig,
-    place: Option<ValidatorIndex>,
-    registry: &Registry,
-) -> anyhow::Result<Arc<NodeMetrics>> {
-    let metrics = Arc::new(NodeMetrics::register(registry)?);
-    metrics.introduce(
-        &config.genesis,
-        config.committees.known(),
-        place,
-        &config.mempool,
-    );
-    Ok(metrics)
-}
-
 fn assemble(
     config: &ValidatorConfig,
     place: ValidatorIndex,
-    durable: OpenDurable,
+    (durable, predecessor): (OpenDurable, Option<Predecessor>),
     surroundings: Surroundings,
 ) -> anyhow::Result<Machine> {
     let height = durable.store.tip().height;
@@ -704,6 +739,7 @@ fn assemble(
             silent_before: durable.silent_before,
             nonce: Some(fresh_nonce()),
             fresh: durable.fresh,
+            predecessor,
             survivors: config.survivors,
         },
         surroundings,

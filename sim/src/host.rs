@@ -435,6 +435,7 @@ impl Host {
                 silent_before: Epoch(0),
                 nonce: honest.then_some(Nonce(nonce)),
                 fresh: false,
+                predecessor: None,
                 survivors: None,
             },
             Surroundings {

@@ -354,6 +354,11 @@ impl Journal {
         self.bytes > self.rewrite_bytes.max(2 * self.bytes_at_rewrite)
     }
 
+    /// Whether it was rewritten since it began, so that it may have held votes that it does not hold now.
+    pub fn is_rewritten(&self) -> bool {
+        self.number > 1
+    }
+
     /// Bytes on disk.
     pub fn bytes(&self) -> u64 {
         self.bytes

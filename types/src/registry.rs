@@ -223,6 +223,12 @@ pub struct RegistryContext<'a> {
     pub committees: Option<&'a Committees>,
 }
 
+/// Whether a memo begins as one of the operations that validators, and those who are to be some, send by themselves:
+/// reports, and what passes shares on. Nothing else of the memo is looked at.
+pub fn is_duty(memo: &[u8]) -> bool {
+    matches!(memo, [OPERATION_VERSION, 7..=11, ..])
+}
+
 impl Operation {
     /// Reads the operation in a memo.
     ///
@@ -373,6 +379,25 @@ impl Operation {
     }
 }
 
+impl RegistryRules {
+    /// The punishment for votes of an epoch in another one, whatever the votes are.
+    ///
+    /// # Errors
+    ///
+    /// Why there is none.
+    pub fn punishes(&self, bond: &Bond, votes: Epoch, now: Epoch) -> Result<Slashing, Failure> {
+        let slashing = self.slashing.ok_or(Failure::BadEvidence)?;
+        if votes < bond.since {
+            return Err(Failure::AlreadyPunished);
+        }
+        let is_old = votes.0.saturating_add(self.unbond_epochs) < now.0;
+        match is_old || votes > now {
+            true => Err(Failure::BadEvidence),
+            false => Ok(slashing),
+        }
+    }
+}
+
 impl RegistryContext<'_> {
     /// Punishes an accused validator, if the evidence convicts it. Returns what was taken of its stake, which
     /// belongs to [`SLASHED`].
@@ -387,14 +412,9 @@ impl RegistryContext<'_> {
         account: &mut Account,
     ) -> Result<u64, Failure> {
         let rules = self.rules.ok_or(Failure::NoRegistry)?;
-        let slashing = rules.slashing.ok_or(Failure::BadEvidence)?;
         let bond = account.bond.as_mut().ok_or(Failure::NotBonded)?;
-        let epoch = evidence.first.subject.epoch;
-        if epoch < bond.since {
-            return Err(Failure::AlreadyPunished);
-        }
-        let is_old = epoch.0.saturating_add(rules.unbond_epochs) < self.epoch.0;
-        if is_old || epoch > self.epoch || !self.convicts(validator, evidence) {
+        let slashing = rules.punishes(bond, evidence.first.subject.epoch, self.epoch)?;
+        if !self.convicts(validator, evidence) {
             return Err(Failure::BadEvidence);
         }
         let part = |of: u64| {

@@ -211,6 +211,12 @@ impl Transaction {
         self.transfer.to == REGISTRY
     }
 
+    /// Whether it is an operation by which validators keep the chain's set up to date
+    /// ([`crate::registry::is_duty`]).
+    pub fn is_duty(&self) -> bool {
+        self.is_operation() && crate::registry::is_duty(self.transfer.memo.as_bytes())
+    }
+
     /// SHA-256 of the encoded transfer, without the signature.
     pub fn id(&self) -> Digest {
         self.id

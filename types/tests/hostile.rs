@@ -438,9 +438,9 @@ proptest! {
         }
         let (epoch, key) = (Epoch(account[0]), OpeningKey([account[1] as u8; 48]));
         for slot in [
-            Slot::Announced { identity: Identity(id.0), key, epoch },
+            Slot::Announced { identity: Identity(id.0), key, epoch, missed: account[1] as u8 },
             Slot::Player { identity: Identity(id.0), key, epoch, share_key: Some(VoteKey([6; 96])) },
-            Slot::Absent { identity: Identity(id.0), until: epoch },
+            Slot::Absent { identity: Identity(id.0), until: epoch, missed: account[1] as u8 },
             Slot::Piece { epoch, bytes: vec![5; (account[1] % 225) as usize] },
         ] {
             withstands(&Account { slot: Some(Box::new(slot)), ..Account::plain(1, account[0]) }, &flips);

@@ -275,8 +275,8 @@ fn one_player_without_a_proof_keeps_the_old_set_and_is_left_out_next_time() {
         }
         let set = round.end().expect("the next set");
         assert!(set.votes_as(&round.acting));
-        // A newcomer stays out for long, a validator for as many epochs as there are validators.
-        let until = if silent == 4 { 65 } else { 5 };
+        // A newcomer stays out for four epochs, a validator for as many as there are validators.
+        let until = 5;
         let absent = |who: u8, epoch| {
             let account = round.accounts.get(&announcement_slot(&id(who)));
             resharing::is_absent(account, &id(who), Epoch(epoch))
@@ -286,6 +286,57 @@ fn one_player_without_a_proof_keeps_the_old_set_and_is_left_out_next_time() {
         round.phase = Phase::Announce;
         assert_eq!(round.announce(silent), Err(Failure::WrongPhase));
         assert_eq!(round.announce(1), Ok(()));
+    }
+}
+
+/// That the newcomer has announced itself in vain, so often.
+fn missed_before(round: &mut Round, who: u8, times: u8) {
+    let account = round
+        .accounts
+        .entry(announcement_slot(&id(who)))
+        .or_default();
+    match account.slot.as_deref_mut() {
+        Some(Slot::Announced { missed, .. }) => *missed = times,
+        _ => {
+            account.slot = Some(Box::new(Slot::Absent {
+                identity: id(who),
+                until: Epoch(0),
+                missed: times,
+            }));
+        }
+    }
+}
+
+#[test]
+fn a_newcomer_that_is_silent_again_stays_out_for_longer() {
+    for (before, until) in [(0, 5), (1, 17), (2, 65), (3, 65), (u8::MAX, 65)] {
+        let mut round = Round::dealt(&[0, 1, 2, 3]);
+        missed_before(&mut round, 4, before);
+        round.end();
+        for player in 0..4 {
+            let share = round.share(player);
+            round.prove(player, &share).expect("its share");
+        }
+        round.end().expect("the next set");
+        let kept = round.accounts[&announcement_slot(&id(4))].slot.clone();
+        let absent = Slot::Absent {
+            identity: id(4),
+            until: Epoch(until),
+            missed: before.saturating_add(1),
+        };
+        assert_eq!(kept.as_deref(), Some(&absent));
+    }
+    // It is remembered until it acts.
+    let mut round = Round::new();
+    for who in [1, 4] {
+        missed_before(&mut round, who, 2);
+        round.announce(who).expect("it is over");
+        let kept = round.accounts[&announcement_slot(&id(who))].slot.clone();
+        let times = if who == 4 { 2 } else { 0 };
+        assert!(
+            matches!(kept.as_deref(), Some(Slot::Announced { missed, .. }) if *missed == times),
+            "{kept:?}"
+        );
     }
 }
 
@@ -553,6 +604,7 @@ fn what_is_kept_fits_in_a_value_of_the_state_and_survives_it() {
     let absent = Slot::Absent {
         identity: id(1),
         until: Epoch(u64::MAX),
+        missed: u8::MAX,
     };
     let piece = Slot::Piece {
         epoch: Epoch(u64::MAX),

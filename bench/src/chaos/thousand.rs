@@ -94,6 +94,7 @@ impl Receiver<'_> {
             silent_before: Epoch(0),
             nonce: None,
             fresh: false,
+            goes_on: false,
             survivors: None,
             pardons: Vec::new(),
         };

@@ -98,6 +98,13 @@ impl Default for ConsensusConfig {
     }
 }
 
+/// What is known of a process whose parts are assembled anew.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Predecessor {
+    /// Whether it voted until the epoch was over.
+    pub voted: bool,
+}
+
 /// What is durable, already opened.
 pub struct Durables {
     /// The file system of the small files.
@@ -113,6 +120,8 @@ pub struct Durables {
     pub nonce: Option<Nonce>,
     /// Whether nothing on this machine says that the vote key was used before.
     pub fresh: bool,
+    /// What the parts before these, in the same process, say.
+    pub predecessor: Option<Predecessor>,
     /// The view of all validators with a journal, as the operator states it.
     pub survivors: Option<Position>,
 }
@@ -213,6 +222,7 @@ impl Machine {
             store,
             tree,
             journal,
+            predecessor,
             ..
         } = durables;
         let size = settings.committees.known().size() + settings.followers.len();
@@ -225,7 +235,8 @@ impl Machine {
         let (to_keeper, kept) = unbounded();
 
         let first = recovered.first;
-        let shared = Shared::new(settings, around, store, &recovered.engine, to_replica)?;
+        let kept = (store, predecessor.is_some());
+        let shared = Shared::new(settings, around, kept, &recovered.engine, to_replica)?;
         let (executor, executed) = shared.executor(tree, to_server.clone())?;
         let inlet = shared.inlet(to_server.clone(), to_ingest);
         let validator = shared.validator(executed.clone());

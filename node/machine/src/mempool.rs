@@ -14,7 +14,9 @@
 //! Blocks are filled by price, each sender's transactions in the order of their nonces. The price
 //! is the fee in multiples of the least fee for such a transfer; otherwise larger transfers would
 //! go first for the least fee. Senders with equal prices take turns, so that a sender of many
-//! transactions keeps nobody out.
+//! transactions keeps nobody out. *Duties* go before all that, one of each sender in a block, those of the epoch's
+//! validators first: reports, and what passes shares on ([`quorate_types::registry::is_duty`]). They also find room when
+//! the mempool is full.
 //!
 //! A waiting transaction is replaced by one of the same nonce that pays at least a tenth more, and
 //! this one can be replaced only after [`REPLACEMENT_INTERVAL`]: while it is stranded, nothing is
@@ -66,6 +68,12 @@ const REPLACEMENT_PART: u64 = 10;
 /// How long a replacement waits at least before it can be replaced.
 pub const REPLACEMENT_INTERVAL: Duration = Duration::from_secs(1);
 
+/// How many duties find room in a mempool that is full.
+const DUTY_ROOM: usize = 512;
+
+/// Bytes that a duty counts for, at most.
+const DUTY_BYTES: usize = TRANSACTION_BYTES + 4_096;
+
 /// The mempool's limits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MempoolLimits {
@@ -77,6 +85,17 @@ pub struct MempoolLimits {
     pub max_per_sender: usize,
     /// How long a transaction may wait for a nonce before it, or for money: 1 s to 168 h.
     pub stranded_lasts: Duration,
+}
+
+impl MempoolLimits {
+    /// The limits for duties, which find room where others do not.
+    fn for_duties(&self) -> Self {
+        Self {
+            max_transactions: self.max_transactions.saturating_add(DUTY_ROOM),
+            max_bytes: self.max_bytes.saturating_add(DUTY_ROOM * DUTY_BYTES),
+            ..*self
+        }
+    }
 }
 
 impl Default for MempoolLimits {
@@ -106,6 +125,8 @@ pub struct Mempool {
     /// The most transaction bytes that a block holds.
     block_bytes: usize,
     fees: Fees,
+    /// The epoch's validators.
+    validators: BTreeSet<Identity>,
     pool: Mutex<Pool>,
     /// Transactions that can go into a block.
     runnable: AtomicUsize,
@@ -158,10 +179,32 @@ impl Mempool {
             limits,
             block_bytes,
             fees,
+            validators: BTreeSet::new(),
             pool: Mutex::default(),
             runnable: AtomicUsize::new(0),
             forwardable: Notify::new(),
             watcher: OnceLock::new(),
+        }
+    }
+
+    /// Has the duties of these validators go before everything else.
+    #[must_use]
+    pub fn of_validators(self, validators: &[Identity]) -> Self {
+        Self {
+            validators: validators.iter().copied().collect(),
+            ..self
+        }
+    }
+
+    /// How a transaction ranks, whatever it pays. Those who pay could otherwise keep the validators as they are by
+    /// filling blocks or the mempool. Everybody else is ranked alike, so what a rank is worth is bounded by stake: of
+    /// each sender one duty in a block.
+    fn rank(&self, transaction: &Transaction, sender: &Account) -> Rank {
+        let identity = &transaction.transfer().sender;
+        match transaction.is_duty() {
+            true if self.validators.contains(identity) => Rank::Validator,
+            true if sender.bond.is_some() => Rank::Bonded,
+            _ => Rank::Anybody,
         }
     }
 
@@ -204,8 +247,12 @@ impl Mempool {
         if pool.adopt(&transaction) {
             return Ok(());
         }
+        let rank = self.rank(&transaction, &sender.account);
         self.insert(now, &mut pool, transaction, sender, true)?;
-        pool.fresh.push_back(id);
+        match rank {
+            Rank::Anybody => pool.fresh.push_back(id),
+            Rank::Bonded | Rank::Validator => pool.fresh.push_front(id),
+        }
         Ok(())
     }
 
@@ -245,11 +292,19 @@ impl Mempool {
         if bytes > limit {
             return Err(Refusal::TooLarge { bytes, limit });
         }
-        pool.insert(&self.limits, now, transaction, sender, of_client)
+        let limits = self.limits_for(&transaction, &sender.account);
+        pool.insert(&limits, now, transaction, sender, of_client)
+    }
+
+    fn limits_for(&self, transaction: &Transaction, sender: &Account) -> MempoolLimits {
+        match self.rank(transaction, sender) {
+            Rank::Anybody => self.limits,
+            Rank::Bonded | Rank::Validator => self.limits.for_duties(),
+        }
     }
 
     /// Chooses transactions for a block: by price, then by arrival with each sender in turn, as far
-    /// as nonces allow. `outlook` has the accounts changed by the block's unexecuted ancestors.
+    /// as nonces allow; the first duty of each validator goes before all others. `outlook` has the accounts changed by the block's unexecuted ancestors.
     /// Nothing is removed. A transaction that does not fit waits for the next block, and so do its
     /// sender's later ones.
     pub fn take(&self, max_count: usize, max_bytes: usize, outlook: &Outlook) -> Vec<Transaction> {
@@ -264,7 +319,8 @@ impl Mempool {
                 let account = outlook.changed(identity);
                 let account = account.unwrap_or_else(|| sender.account.clone());
                 let first = sender.waiting.get(&account.nonce)?;
-                Some(self.head(first, (0, first.arrival), *identity, account))
+                let rank = self.rank(&first.transaction, &sender.account);
+                Some(self.head(first, rank, (0, first.arrival), *identity, account))
             })
             .collect();
         let mut taken = Vec::with_capacity(limit.min(pool.ids.len()));
@@ -291,7 +347,7 @@ impl Mempool {
                     // A later nonce cannot go before an earlier one, whenever it came.
                     let reached = next.arrival.max(head.arrival.0);
                     let place = (head.taken.0 + 1, reached);
-                    *head = self.head(next, place, head.sender, after);
+                    *head = self.head(next, Rank::Anybody, place, head.sender, after);
                 }
                 None => drop(PeekMut::pop(head)),
             }
@@ -304,6 +360,7 @@ impl Mempool {
     fn head(
         &self,
         first: &Waiting,
+        rank: Rank,
         (taken, arrival): (u32, u64),
         sender: Identity,
         account: Account,
@@ -315,6 +372,7 @@ impl Mempool {
             least => least,
         };
         Head {
+            rank,
             price: (u128::from(transfer.fee) << 20) / u128::from(least),
             taken: Reverse(taken),
             arrival: Reverse(arrival),
@@ -331,8 +389,9 @@ impl Mempool {
         transaction: &Transaction,
         sender: AccountAt,
     ) -> Option<Refusal> {
+        let limits = self.limits_for(transaction, &sender.account);
         let pool = self.pool.lock();
-        pool.refuses(&self.limits, now, transaction, sender)
+        pool.refuses(&limits, now, transaction, sender)
     }
 
     /// The first nonce of an account that no waiting transaction of its run has; `None` if none
@@ -447,8 +506,19 @@ impl Mempool {
     }
 }
 
+/// Whose transaction goes first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Rank {
+    Anybody,
+    /// A duty of somebody with a bond.
+    Bonded,
+    /// A duty of a validator.
+    Validator,
+}
+
 /// A sender's next transaction for a block. The greatest one goes first.
 struct Head {
+    rank: Rank,
     /// The fee in multiples of the least one, in 2^-20.
     price: u128,
     /// The number of its sender's transactions before it.
@@ -460,8 +530,8 @@ struct Head {
 }
 
 impl Head {
-    fn key(&self) -> (u128, Reverse<u32>, Reverse<u64>, Identity) {
-        (self.price, self.taken, self.arrival, self.sender)
+    fn key(&self) -> (Rank, u128, Reverse<u32>, Reverse<u64>, Identity) {
+        (self.rank, self.price, self.taken, self.arrival, self.sender)
     }
 }
 

@@ -15,9 +15,13 @@ use prometheus::{
 use quorate_api::verdict::VerdictJson;
 use quorate_consensus::{Counters, DropReason, Dropped, Missing, Offence, WorkCounts};
 use quorate_types::{
-    Committee, Committees, Header, Outcome, ValidatorIndex, View, genesis::Genesis,
+    Committee, Committees, Header, Identity, Outcome, ValidatorIndex, View, genesis::Genesis,
 };
-use std::{sync::Mutex, time::Duration};
+use std::{
+    collections::HashMap,
+    sync::{Mutex, MutexGuard, PoisonError},
+    time::Duration,
+};
 
 /// Every metric of the node but those of the links, which register their own.
 #[allow(
@@ -135,6 +139,54 @@ fn buckets() -> Vec<f64> {
     prometheus::exponential_buckets(0.000_1, 7.0 / 6.0, 88).expect("a factor above one")
 }
 
+/// What a node has counted and timed, over all parts that it takes in the chain.
+#[derive(Default)]
+pub struct Lasting {
+    kept: Mutex<HashMap<String, Kept>>,
+    /// The validators that the places in labels stand for.
+    members: Mutex<Vec<Identity>>,
+}
+
+/// Counted by the places of leaders.
+const MISSED_SLOTS: &str = "quorate_consensus_missed_slots_total";
+
+#[derive(Clone)]
+enum Kept {
+    Counter(IntCounter),
+    Labelled(IntCounterVec),
+    Seconds(Counter),
+    Histogram(Histogram),
+}
+
+impl Lasting {
+    /// Forgets what belongs to places that are somebody else's now.
+    fn place(&self, committee: &Committee) {
+        let mut members = self.members.lock().unwrap_or_else(PoisonError::into_inner);
+        if *members != committee.identities() {
+            *members = committee.identities().to_vec();
+            self.kept().remove(MISSED_SLOTS);
+        }
+    }
+
+    fn kept(&self) -> MutexGuard<'_, HashMap<String, Kept>> {
+        self.kept.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The metric of this name, made if it is the first time.
+    fn take(
+        &self,
+        name: &str,
+        make: impl FnOnce() -> Result<Kept, prometheus::Error>,
+    ) -> Result<Kept, prometheus::Error> {
+        if let Some(kept) = self.kept().get(name) {
+            return Ok(kept.clone());
+        }
+        let made = make()?;
+        self.kept().insert(name.to_owned(), made.clone());
+        Ok(made)
+    }
+}
+
 impl NodeMetrics {
     /// Registers all metrics.
     ///
@@ -142,13 +194,34 @@ impl NodeMetrics {
     ///
     /// If a metric is registered there already.
     pub fn register(registry: &Registry) -> Result<Self, prometheus::Error> {
+        Self::with(registry, &Lasting::default())
+    }
+
+    /// Registers all metrics, of which those that count and time go on from what was counted before.
+    ///
+    /// # Errors
+    ///
+    /// If a metric is registered there already.
+    pub fn going_on(
+        registry: &Registry,
+        lasting: &Lasting,
+        committee: &Committee,
+    ) -> Result<Self, prometheus::Error> {
+        lasting.place(committee);
+        Self::with(registry, lasting)
+    }
+
+    fn with(registry: &Registry, lasting: &Lasting) -> Result<Self, prometheus::Error> {
         let gauge = |name: &str, help: &str| -> Result<IntGauge, prometheus::Error> {
             let metric = IntGauge::new(name, help)?;
             registry.register(Box::new(metric.clone()))?;
             Ok(metric)
         };
         let counter = |name: &str, help: &str| -> Result<IntCounter, prometheus::Error> {
-            let metric = IntCounter::new(name, help)?;
+            let make = || Ok(Kept::Counter(IntCounter::new(name, help)?));
+            let Kept::Counter(metric) = lasting.take(name, make)? else {
+                return Err(prometheus::Error::AlreadyReg);
+            };
             registry.register(Box::new(metric.clone()))?;
             Ok(metric)
         };
@@ -159,20 +232,33 @@ impl NodeMetrics {
         };
         let labelled =
             |name: &str, help: &str, label: &str| -> Result<IntCounterVec, prometheus::Error> {
-                let metric = IntCounterVec::new(Opts::new(name, help), &[label])?;
+                let make = || {
+                    let made = IntCounterVec::new(Opts::new(name, help), &[label])?;
+                    Ok(Kept::Labelled(made))
+                };
+                let Kept::Labelled(metric) = lasting.take(name, make)? else {
+                    return Err(prometheus::Error::AlreadyReg);
+                };
                 registry.register(Box::new(metric.clone()))?;
                 Ok(metric)
             };
         let histogram = |name: &str, help: &str| -> Result<Histogram, prometheus::Error> {
-            let options = HistogramOpts::new(name, help).buckets(buckets());
-            let metric = Histogram::with_opts(options)?;
+            let make = || {
+                let options = HistogramOpts::new(name, help).buckets(buckets());
+                Ok(Kept::Histogram(Histogram::with_opts(options)?))
+            };
+            let Kept::Histogram(metric) = lasting.take(name, make)? else {
+                return Err(prometheus::Error::AlreadyReg);
+            };
             registry.register(Box::new(metric.clone()))?;
             Ok(metric)
         };
-        let cpu_seconds = Counter::new(
-            "quorate_process_cpu_seconds_total",
-            "Processor time of this process, in the program and in the kernel for it",
-        )?;
+        let name = "quorate_process_cpu_seconds_total";
+        let help = "Processor time of this process, in the program and in the kernel for it";
+        let make = || Ok(Kept::Seconds(Counter::new(name, help)?));
+        let Kept::Seconds(cpu_seconds) = lasting.take(name, make)? else {
+            return Err(prometheus::Error::AlreadyReg);
+        };
         registry.register(Box::new(cpu_seconds.clone()))?;
         let info = IntGaugeVec::new(
             Opts::new(
@@ -310,7 +396,7 @@ impl NodeMetrics {
                 "Validators that a quorum takes, this one included",
             )?,
             missed_slots: labelled(
-                "quorate_consensus_missed_slots_total",
+                MISSED_SLOTS,
                 "Views that brought no block into the final chain, by the place of their leader",
                 "leader",
             )?,

@@ -32,6 +32,7 @@ use crate::{
     executor::ExecutorHandle,
     forecast::Forecast,
     live::LiveStatus,
+    machine::Predecessor,
     mempool::Mempool,
     metrics::NodeMetrics,
     offenders::Offenders,
@@ -60,6 +61,9 @@ use std::{
 };
 
 use tracing::{debug, info};
+
+/// Most bytes of a journal that are left to the next epoch's replica.
+const MAX_LEFT_BYTES: u64 = 128 << 10;
 
 /// Most events taken before the journal is synced.
 const MAX_EVENTS_PER_SYNC: usize = 256;
@@ -176,25 +180,30 @@ impl Replica {
     }
 
     /// Runs until [`Event::Stop`], until its work is done ([`Self::ended`]), or until going on would be
-    /// unsafe. Returns whether its work is done.
+    /// unsafe. If its work is done, returns what the next one should know.
     ///
     /// # Errors
     ///
     /// If the journal fails, another thread has ended, or the engine says that it must stop.
-    pub fn run(mut self, first: Output, events: Receiver<Event>) -> anyhow::Result<bool> {
+    pub fn run(
+        mut self,
+        first: Output,
+        events: Receiver<Event>,
+    ) -> anyhow::Result<Option<Predecessor>> {
         self.begin(first)?;
         loop {
             self.settle()?;
             if self.ended.is_some() {
+                let before = self.left();
                 self.stop()?;
-                return Ok(true);
+                return Ok(Some(before));
             }
             let wait = self.wake_at().since(self.now());
             match events.recv_timeout(wait) {
                 Ok(event) => {
                     if !self.take_all(iter::once(event).chain(events.try_iter()))? {
                         self.stop()?;
-                        return Ok(false);
+                        return Ok(None);
                     }
                 }
                 Err(RecvTimeoutError::Timeout) => self.tick()?,
@@ -254,12 +263,19 @@ impl Replica {
         self.step(Input::Tick)
     }
 
+    /// What the next replica of this process should know.
+    pub fn left(&self) -> Predecessor {
+        Predecessor {
+            voted: self.engine.can_be_followed(),
+        }
+    }
+
     /// The engine, for observers.
     pub fn engine(&self) -> &Engine {
         &self.engine
     }
 
-    /// Sends the votes that wait.
+    /// Sends the votes that wait. Of the journal of an epoch that is over, what is next gets the least: it reads all.
     ///
     /// # Errors
     ///
@@ -268,6 +284,10 @@ impl Replica {
         let votes = std::mem::take(&mut self.votes);
         let durable = self.journal.release(votes).context("vote journal")?;
         self.around.outlet.send_votes(durable);
+        if self.ended.is_some() && self.journal.bytes() > MAX_LEFT_BYTES {
+            let records = self.engine.checkpoint();
+            self.journal.rewrite(&records).context("vote journal")?;
+        }
         Ok(())
     }
 

@@ -296,7 +296,7 @@ fn announce(
     let key = shares.opening_key(known.epoch)?;
     let is_there = matches!(
         account.and_then(|account| account.slot).as_deref(),
-        Some(Slot::Announced { identity, key: of, epoch })
+        Some(Slot::Announced { identity, key: of, epoch, .. })
             if (identity, of, *epoch) == (known.own, &key, known.epoch)
     );
     Ok(match is_there {

@@ -106,7 +106,7 @@ fn open_journal(config: &ValidatorConfig, store: &Store) -> anyhow::Result<OpenJ
     }
     // As soon as it contains a vote, the journal itself shows that the key has voted.
     let told = |record: &Record| matches!(record, Record::Vote(_) | Record::Silence(_));
-    let fresh = fresh && !recovered.records.iter().any(told);
+    let fresh = fresh && !recovered.records.iter().any(told) && !journal.is_rewritten();
     mark.write(false, fresh)?;
     if recovered.truncated_bytes > 0 {
         info!(

@@ -6,7 +6,7 @@ use super::{
     ending::{Failures, explain_full_disk, first_failure, join, watch_the_end},
     identities,
     links::LateLinks,
-    register_metrics, rpc_state,
+    rpc_state,
     serving::Servers,
     start_verifying,
     syncing::verify,
@@ -50,8 +50,7 @@ pub(super) async fn follow_until_stopped(
     asked: &Asked,
 ) -> anyhow::Result<Ended> {
     let registry = Registry::new();
-    let metrics = register_metrics(config, None, &registry)?;
-    metrics.start_seconds.set(asked.start_seconds());
+    let metrics = asked.metrics(config, None, &registry)?;
     metrics.introduce_follower(config.p2p.peers.len());
     let (failures, mut failed) = unbounded_channel();
     let failures = Failures(failures);
@@ -136,7 +135,7 @@ pub(super) async fn follow_until_stopped(
     let commands = background.commands();
     let live = handles.live.clone();
     let registries = [registry, mesh.registry.clone()];
-    let state = rpc_state(config, handles, &links, registries, asked.started);
+    let state = rpc_state(config, handles, &links, registries, asked);
     let control = Task::spawn(control.serve(state.clone(), live, None, commands, kept));
     let servers = Servers::start(&state, listeners)?;
 
@@ -206,6 +205,7 @@ fn settings(config: &NodeConfig, asked: &Asked) -> FollowerSettings {
         prefers_state: asked.prefers_state,
         snapshot_interval: config.storage.snapshot_interval,
         upload: config.p2p.upload,
+        goes_on: asked.predecessor.is_some(),
         usual_interval: timing.view_timeout.max(pause),
     }
 }

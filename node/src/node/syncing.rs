@@ -78,14 +78,7 @@ pub(super) async fn sync_until_whole(
     asked: &Asked,
 ) -> anyhow::Result<Ended> {
     let registry = Registry::new();
-    let metrics = Arc::new(NodeMetrics::register(&registry)?);
-    metrics.start_seconds.set(asked.start_seconds());
-    metrics.introduce(
-        &config.genesis,
-        config.committees.known(),
-        own,
-        &config.mempool,
-    );
+    let metrics = asked.metrics(config, own, &registry)?;
     let (failures, mut failed) = unbounded_channel();
     let failures = Failures(failures);
     let clock: Arc<dyn Clock> = Arc::new(SystemClock::start());

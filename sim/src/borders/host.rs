@@ -14,7 +14,9 @@ use quorate_lanes::{Lane, PeerStatus, To};
 use quorate_machine::{
     between::Between,
     follower::{FollowerMachine, FollowerSettings},
-    machine::{ConsensusConfig, Durables, Machine, Settings, Surroundings, journal_folder},
+    machine::{
+        ConsensusConfig, Durables, Machine, Predecessor, Settings, Surroundings, journal_folder,
+    },
     mempool::{Mempool, MempoolLimits},
     metrics::NodeMetrics,
     registry,
@@ -91,6 +93,8 @@ pub(super) struct Host {
     assemblies: u64,
     /// The parts were found to be alone.
     is_alone: bool,
+    /// What its parts before said, if they have ended.
+    before: Option<Predecessor>,
 }
 
 fn data_dir() -> PathBuf {
@@ -114,6 +118,7 @@ impl Host {
             forges: false,
             assemblies: 0,
             is_alone: false,
+            before: None,
         }
     }
 
@@ -169,6 +174,7 @@ impl Host {
     /// Loses everything that is not on disk.
     pub(super) fn crash(&mut self) {
         self.running = None;
+        self.before = None;
         self.planned = None;
         self.life += 1;
         self.disk.crash();
@@ -186,6 +192,7 @@ impl Host {
         self.assemblies += 1;
         self.is_alone = false;
         self.told.clear();
+        let before = self.before.take();
         let disk = Arc::new(self.disk.clone());
         let (store, tree) = Store::open_on(disk.clone(), Path::new("/node/db"), &shared.genesis)?;
         let committees = registry::committees(&shared.genesis, &store)?;
@@ -257,6 +264,7 @@ impl Host {
                         silent_before: Default::default(),
                         nonce: Some(Nonce(nonce)),
                         fresh,
+                        predecessor: before,
                         survivors: None,
                     },
                     around,
@@ -282,6 +290,7 @@ impl Host {
                     prefers_state: false,
                     snapshot_interval: 0,
                     upload: Upload::default(),
+                    goes_on: before.is_some(),
                     usual_interval: shared.timing.view_timeout,
                 };
                 let machine = FollowerMachine::assemble(
@@ -320,8 +329,15 @@ impl Host {
     pub(super) fn leave(&mut self) -> anyhow::Result<()> {
         self.between.close();
         match self.running.take().map(|running| running.parts) {
-            Some(Parts::Validator { machine, .. }) => machine.replica.stop(),
-            _ => Ok(()),
+            Some(Parts::Validator { machine, .. }) => {
+                self.before = Some(machine.replica.left());
+                machine.replica.stop()
+            }
+            Some(Parts::Follower { .. }) => {
+                self.before = Some(Predecessor { voted: false });
+                Ok(())
+            }
+            None => Ok(()),
         }
     }
 

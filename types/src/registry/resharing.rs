@@ -76,9 +76,12 @@ pub const DEALING_PART_BYTES: usize = 16 * PIECE_BYTES;
 /// Bytes of a dealing in one account.
 const PIECE_BYTES: usize = 224;
 
-/// For how many epochs a newcomer that has not proven its share is not chosen, and a dealer that has dealt something
-/// wrong.
-const ABSENT_EPOCHS: u64 = 64;
+/// For how many epochs a newcomer that has not proven its share cannot announce itself, for the first time, the second,
+/// and each one after. A slow machine is soon back; who does it on purpose is soon away for long.
+const ABSENT_EPOCHS: [u64; 3] = [4, 16, 64];
+
+/// For how many epochs a dealer that has dealt something wrong is not chosen: there is no mistake that leads to it.
+const CONVICTED_EPOCHS: u64 = 64;
 
 /// What a share's owner signs.
 const PROOF_DOMAIN: &[u8] = b"quorate/share-proof/1";
@@ -131,6 +134,8 @@ pub enum Slot {
         identity: Identity,
         key: OpeningKey,
         epoch: Epoch,
+        /// How often it has done so and proven nothing, since it last acted.
+        missed: u8,
     },
     /// A player. Tag 1.
     Player {
@@ -142,7 +147,11 @@ pub enum Slot {
     },
     /// That somebody has announced itself and proven nothing, and cannot announce itself again before an epoch. In the
     /// place of its announcement. Tag 3.
-    Absent { identity: Identity, until: Epoch },
+    Absent {
+        identity: Identity,
+        until: Epoch,
+        missed: u8,
+    },
     /// A piece of a dealing. Tag 2.
     Piece {
         epoch: Epoch,
@@ -312,9 +321,15 @@ impl RegistryContext<'_> {
         if !quorate_crypto::bls::OpeningKey(key.0).is_valid() {
             return Err(Failure::BadOperation);
         }
-        if is_absent(accounts.get(&announcement_slot(sender)), sender, self.epoch) {
+        let before = accounts.get(&announcement_slot(sender));
+        if is_absent(before, sender, self.epoch) {
             return Err(Failure::WrongPhase);
         }
+        // Who acts has proven a share.
+        let missed = match acting.place(sender) {
+            Some(_) => 0,
+            None => times_missed(before, sender),
+        };
         put(
             accounts,
             announcement_slot(sender),
@@ -322,6 +337,7 @@ impl RegistryContext<'_> {
                 identity: *sender,
                 key: *key,
                 epoch: self.epoch,
+                missed,
             },
         );
         Ok(())
@@ -462,7 +478,26 @@ impl RegistryContext<'_> {
 /// Whether somebody may not announce itself in an epoch, given the account of its announcement.
 pub fn is_absent(account: Option<&Account>, identity: &Identity, epoch: Epoch) -> bool {
     let slot = account.and_then(|account| account.slot.as_deref());
-    matches!(slot, Some(Slot::Absent { identity: of, until }) if of == identity && epoch < *until)
+    matches!(slot, Some(Slot::Absent { identity: of, until, .. }) if of == identity && epoch < *until)
+}
+
+/// How often somebody has announced itself and proven nothing, given the account of its announcement.
+fn times_missed(account: Option<&Account>, identity: &Identity) -> u8 {
+    match account.and_then(|account| account.slot.as_deref()) {
+        Some(
+            Slot::Announced {
+                identity: of,
+                missed,
+                ..
+            }
+            | Slot::Absent {
+                identity: of,
+                missed,
+                ..
+            },
+        ) if of == identity => *missed,
+        _ => 0,
+    }
 }
 
 /// A player, as the state has it.
@@ -674,6 +709,7 @@ fn announced(
             identity: of,
             key,
             epoch,
+            ..
         }) = account.and_then(|account| account.slot.as_deref())
             && (of, *epoch) == (identity, acting.epoch)
         {
@@ -756,14 +792,16 @@ fn fix(
         if !round.proven.holds(place) && round.has_keys {
             // An acting validator comes back after as many epochs as there are validators: by then all
             // that hold up the change have been left out at the same time.
-            let absent = own.map_or(ABSENT_EPOCHS, |_| acting.members().len() as u64);
-            let until = Epoch(acting.epoch.next().0.saturating_add(absent));
             let identity = player.identity;
-            put(
-                accounts,
-                announcement_slot(&identity),
-                Slot::Absent { identity, until },
-            );
+            let missed = times_missed(accounts.get(&announcement_slot(&identity)), &identity);
+            let rises = usize::from(missed).min(ABSENT_EPOCHS.len() - 1);
+            let absent = own.map_or(ABSENT_EPOCHS[rises], |_| acting.members().len() as u64);
+            let slot = Slot::Absent {
+                identity,
+                until: Epoch(acting.epoch.next().0.saturating_add(absent)),
+                missed: missed.saturating_add(1),
+            };
+            put(accounts, announcement_slot(&identity), slot);
         }
         match player.share_key.filter(|_| round.proven.holds(place)) {
             Some(vote_key) => {
@@ -786,7 +824,7 @@ fn fix(
     }
     for dealer in round.convicted.iter() {
         if let Some(member) = acting.members().get(usize::from(dealer)) {
-            leave_out(accounts, &member.identity, acting.epoch, ABSENT_EPOCHS);
+            leave_out(accounts, &member.identity, acting.epoch, CONVICTED_EPOCHS);
         }
     }
     match is_whole {
@@ -931,11 +969,11 @@ fixed_codec!(Announcement {
 impl EncodeSize for Slot {
     fn encode_size(&self) -> usize {
         1 + match self {
-            Self::Announced { .. } => Announcement::SIZE,
+            Self::Announced { .. } => Announcement::SIZE + 1,
             Self::Player { share_key, .. } => {
                 Announcement::SIZE + 1 + share_key.map_or(0, |_| VoteKey::SIZE)
             }
-            Self::Absent { .. } => Identity::SIZE + Epoch::SIZE,
+            Self::Absent { .. } => Identity::SIZE + Epoch::SIZE + 1,
             Self::Piece { bytes, .. } => Epoch::SIZE + 1 + bytes.len(),
         }
     }
@@ -948,11 +986,13 @@ impl Write for Slot {
                 identity,
                 key,
                 epoch,
+                missed,
             } => {
                 0_u8.write(buffer);
                 buffer.put_slice(&identity.encode());
                 key.write(buffer);
                 epoch.write(buffer);
+                missed.write(buffer);
             }
             Self::Player {
                 identity,
@@ -966,10 +1006,15 @@ impl Write for Slot {
                 epoch.write(buffer);
                 write_option(share_key.as_ref(), buffer);
             }
-            Self::Absent { identity, until } => {
+            Self::Absent {
+                identity,
+                until,
+                missed,
+            } => {
                 3_u8.write(buffer);
                 buffer.put_slice(&identity.encode());
                 until.write(buffer);
+                missed.write(buffer);
             }
             Self::Piece { epoch, bytes } => {
                 2_u8.write(buffer);
@@ -1003,6 +1048,7 @@ impl Read for Slot {
             return Ok(Self::Absent {
                 identity: Identity::read(buffer)?,
                 until: Epoch::read(buffer)?,
+                missed: u8::read(buffer)?,
             });
         }
         let Announcement {
@@ -1015,6 +1061,7 @@ impl Read for Slot {
                 identity,
                 key,
                 epoch,
+                missed: u8::read(buffer)?,
             }),
             1 => Ok(Self::Player {
                 identity,

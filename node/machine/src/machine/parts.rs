@@ -71,11 +71,11 @@ pub(super) struct ReplicaQueues {
 }
 
 impl Shared {
-    /// Fills the mempool with the transactions kept on disk.
+    /// Fills the mempool with the transactions kept on disk, which were `verified` by this process or not.
     pub(super) fn new(
         settings: Settings,
         around: Surroundings,
-        store: Store,
+        (store, verified): (Store, bool),
         engine: &Engine,
         to_replica: Sender<Event>,
     ) -> anyhow::Result<Self> {
@@ -88,10 +88,12 @@ impl Shared {
         let own = settings.own.place;
         let clock = around.clock;
         let room = genesis.limits.transaction_bytes();
-        let mempool = Arc::new(Mempool::new(settings.mempool, room, genesis.fees));
+        let mempool = Mempool::new(settings.mempool, room, genesis.fees);
+        let mempool = Arc::new(mempool.of_validators(committees.known().identities()));
         let accounts = Accounts::new(store.clone());
         let now = clock.now();
-        keeper::restore(now, &chain, &genesis.fees, &store, &accounts, &mempool)?;
+        let terms = (&chain, &genesis.fees, verified);
+        keeper::restore(now, terms, &store, &accounts, &mempool)?;
         let peers = Directory::of_validator(committees.known(), &settings.followers);
         let live = live_status(&committees, own, &settings.consensus, &store, engine);
         if !settings.consensus.timing.idle_interval.is_zero() {

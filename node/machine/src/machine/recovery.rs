@@ -35,6 +35,7 @@ pub(super) fn recover(
         silent_before: durables.silent_before,
         nonce: durables.nonce,
         fresh: durables.fresh,
+        goes_on: durables.predecessor.is_some_and(|one| one.voted),
         survivors: durables.survivors,
         own: Some(settings.own.clone()),
         timing: settings.consensus.timing,

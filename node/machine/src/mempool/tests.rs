@@ -1,6 +1,7 @@
 //! What the mempool takes, orders, replaces, drops and tells.
 
 use super::*;
+use commonware_codec::Encode as _;
 use quorate_crypto::{SecretKey, sha256};
 use quorate_types::genesis::DEFAULT_FEES;
 use quorate_types::{ChainId, Memo, Transfer};
@@ -499,4 +500,67 @@ fn another_signature_under_the_same_id_is_not_held() {
     );
     assert_eq!(forged.id(), transaction.id());
     assert!(mempool.holds(&transaction) && !mempool.holds(&forged));
+}
+
+/// An announcement that pays the least fee, by its content.
+fn duty(seed: u8, nonce: u64) -> Transaction {
+    let chain = ChainId(sha256(&[b"test"]));
+    let secret = secret(seed);
+    let key = quorate_types::OpeningKey([7; 48]);
+    let announces = quorate_types::Operation::Announce { key };
+    let mut transfer = Transfer {
+        chain_tag: chain.tag(),
+        sender: secret.identity(),
+        nonce,
+        to: quorate_types::REGISTRY,
+        amount: 0,
+        fee: 0,
+        memo: Memo::new(announces.encode()).expect("short"),
+    };
+    transfer.fee = DEFAULT_FEES.minimum(&transfer);
+    transfer.sign(&chain, &secret)
+}
+
+#[test]
+fn the_first_duty_of_each_validator_goes_before_what_pays_more_and_into_a_full_mempool() {
+    let mempool = mempool().of_validators(&[owner(5), owner(6)]);
+    let rich: Vec<Transaction> = (0..4).map(|nonce| paying(1, nonce, 1, 200, 0)).collect();
+    for transaction in rich.iter().chain(&[transfer(2, 0), transfer(3, 0)]) {
+        submit(&mempool, transaction.clone(), 0).expect("room");
+    }
+    assert!(mempool.is_full());
+    // Nobody else's, and nothing else of a validator.
+    assert_eq!(submit(&mempool, duty(8, 0), 0), Err(Refusal::Full));
+    assert_eq!(submit(&mempool, transfer(6, 0), 0), Err(Refusal::Full));
+    for nonce in 0..3 {
+        submit(&mempool, duty(5, nonce), 0).expect("room for duties");
+    }
+    let bond = quorate_types::Bond {
+        identity: owner(7),
+        stake: 10,
+        leaving: 0,
+        leaves_at: Default::default(),
+        since: Default::default(),
+        vote_key: quorate_types::VoteKey([0; 96]),
+        address: Default::default(),
+        name: Default::default(),
+    };
+    let bonded = AccountAt {
+        height: Height(0),
+        account: Account {
+            bond: Some(Box::new(bond)),
+            ..Account::plain(0, 1_000)
+        },
+    };
+    let submitted = mempool.submit(NOW, duty(7, 0), bonded);
+    submitted.expect("room for duties");
+    submit(&mempool, duty(6, 0), 0).expect("room for duties");
+
+    let taken = take(&mempool, 10, 10_000);
+    assert_eq!(taken[..3], [duty(5, 0), duty(6, 0), duty(7, 0)]);
+    // A validator's further ones wait like everybody's.
+    assert_eq!(taken[3..7], rich);
+    // They are forwarded first, too.
+    let forwarded = mempool.next_to_forward(NOW, 5, 10_000);
+    assert!(forwarded.iter().all(Transaction::is_duty), "{forwarded:?}");
 }
