@@ -207,6 +207,7 @@ async fn run_parts(context: Runtime, node: Node<'_>, mut asked: Asked) -> anyhow
         };
         (follows, starts) = (false, false);
         asked.predecessor = None;
+        let settling = Instant::now();
         let opened = std::mem::take(&mut asked.opened);
         if let Some(store) = Arc::into_inner(opened).and_then(OnceLock::into_inner) {
             if !store.settle(STOP_LIMIT) {
@@ -215,6 +216,7 @@ async fn run_parts(context: Runtime, node: Node<'_>, mut asked: Asked) -> anyhow
                 asked.kept.keep(store);
             }
         }
+        info!(elapsed = ?settling.elapsed(), "settled");
         syncs = match ended {
             Ok(Ended::FarBehind) => true,
             Ok(Ended::StateIsWhole) => false,
@@ -556,6 +558,7 @@ async fn serve_until_stopped(
         ),
         Err(error) => error!("stopping: {}", with_causes(error)),
     }
+    let ending = Instant::now();
     drop(background);
     if !matches!(&outcome, Ok(ended) if ended.goes_on()) {
         watch_the_end();
@@ -564,8 +567,11 @@ async fn serve_until_stopped(
     let _ = to_replica.send(Event::Stop);
     executor.stop();
     join(vec![replica, executor_thread]).await;
+    let threads = ending.elapsed();
     servers.end().await;
+    let servers = ending.elapsed();
     asked.mesh.keep(mesh);
+    info!(?threads, ?servers, "the parts have ended");
     outcome
 }
 

@@ -12,8 +12,12 @@
 //! after a crash there is nothing to restore but the [`OpeningSecret`].
 //!
 //! What is sealed is seen only by its player. If it is not the value that the points demand, the player says so with a
-//! [`Complaint`], which everybody can check; it shows the contents of this one seal and no other. No complaint
-//! holds against an honest dealer, so complaints show no value that an honest dealer has dealt.
+//! [`Complaint`], which everybody can check. A complaint shows the dealing's point times the player's secret, and would
+//! open any other seal that was made with a multiple of this point. So a dealing proves that its dealer knows the
+//! logarithm of its point, for this very dealing (Schnorr): then the dealer could compute what a complaint shows from the
+//! player's key, and learns nothing by it. Without the proof a dealer took an honest dealer's point times a number
+//! for its own, sealed nonsense, and read all of the honest one's seals out of the complaints. No complaint holds
+//! against an honest dealer.
 //!
 //! Who knows a player's opening secret later can open its shares from public bytes. So it must be destroyed once its
 //! shares no longer count, and the shares with it.
@@ -45,6 +49,9 @@ use zeroize::Zeroizing;
 /// Domain of the hash that a proof's challenge is.
 const CHALLENGE_DST: &[u8] = b"QUORATE-V1-DEALING-CHALLENGE";
 
+/// Domain of the hash that the challenge of a dealing's own proof is.
+const KNOWLEDGE_DST: &[u8] = b"QUORATE-V1-DEALING-KNOWLEDGE";
+
 /// What a player opens its shares of one round with. It has no `Debug` and no `Clone`, and its memory is wiped
 /// when it is dropped.
 pub struct OpeningSecret(Scalar);
@@ -71,6 +78,8 @@ pub struct Dealing {
     pub point: [u8; 48],
     /// Each player's value, by place.
     pub sealed: Vec<[u8; 32]>,
+    /// That the dealer knows the logarithm of `point`: the challenge and the response.
+    pub proof: [[u8; 32]; 2],
 }
 
 /// A dealing whose points have passed every check, with its dealer's place.
@@ -92,6 +101,9 @@ pub enum DealingError {
     /// A point is none of its group, or the identity.
     #[error("the dealing has a point that is none of the group, or the identity")]
     Point,
+    /// The dealer has not made the seals' point itself, for this dealing.
+    #[error("the dealing does not prove that its dealer has made it")]
+    Proof,
     /// The polynomial does not begin with the dealer's own share.
     #[error("the dealing does not pass on the dealer's own share")]
     OtherShare,
@@ -166,9 +178,23 @@ impl Round {
     ///
     /// If there are no players or too many, or a key is none.
     pub fn deal_fresh(&self, dealer: u32, seed: [u8; 32]) -> Result<Dealing, DealingError> {
+        self.deal_fresh_but(dealer, seed, |_| {})
+    }
+
+    /// What a dishonest dealer can publish instead: it changes the dealing before it proves it. For tests and simulations.
+    ///
+    /// # Errors
+    ///
+    /// As [`Self::deal_fresh`].
+    pub fn deal_fresh_but(
+        &self,
+        dealer: u32,
+        seed: [u8; 32],
+        change: impl FnOnce(&mut Dealing),
+    ) -> Result<Dealing, DealingError> {
         let mut rng = ChaCha20Rng::from_seed(seed);
         let constant = Scalar::random(&mut rng);
-        self.deal(dealer, constant, rng)
+        self.deal(dealer, constant, rng, change)
     }
 
     /// Passes on a share. The same share in the same round makes the same dealing, so a dealer that has crashed deals
@@ -178,6 +204,20 @@ impl Round {
     ///
     /// If there are no players or too many, or a key is none.
     pub fn deal_share(&self, dealer: u32, share: &VoteSecret) -> Result<Dealing, DealingError> {
+        self.deal_share_but(dealer, share, |_| {})
+    }
+
+    /// What a dishonest dealer can publish instead: it changes the dealing before it proves it. For tests and simulations.
+    ///
+    /// # Errors
+    ///
+    /// As [`Self::deal_share`].
+    pub fn deal_share_but(
+        &self,
+        dealer: u32,
+        share: &VoteSecret,
+        change: impl FnOnce(&mut Dealing),
+    ) -> Result<Dealing, DealingError> {
         let bytes = share.to_bytes();
         let mut players = Vec::new();
         for player in &self.players {
@@ -196,7 +236,7 @@ impl Round {
             .0,
         );
         let constant = read_scalar(&bytes).expect("a vote secret is a scalar above zero");
-        self.deal(dealer, constant, ChaCha20Rng::from_seed(*seed))
+        self.deal(dealer, constant, ChaCha20Rng::from_seed(*seed), change)
     }
 
     fn deal(
@@ -204,6 +244,7 @@ impl Round {
         dealer: u32,
         constant: Scalar,
         mut rng: ChaCha20Rng,
+        change: impl FnOnce(&mut Dealing),
     ) -> Result<Dealing, DealingError> {
         let size = self.size();
         if !(1..=MAX_VALIDATORS).contains(&size) {
@@ -223,11 +264,18 @@ impl Round {
         }
         let coefficients = polynomial.iter();
         let coefficients = coefficients.map(|one| (G2::generator() * one).encode_fixed());
-        Ok(Dealing {
+        let mut dealing = Dealing {
             coefficients: coefficients.collect(),
             point: (G1::generator() * &secret).encode_fixed(),
             sealed,
-        })
+            proof: [[0; 32]; 2],
+        };
+        change(&mut dealing);
+        let nonce = Scalar::random(&mut rng);
+        let challenge = dealing.challenge(self, dealer, &(G1::generator() * &nonce));
+        let response = nonce + &(challenge.clone() * &secret);
+        dealing.proof = [challenge.encode_fixed(), response.encode_fixed()];
+        Ok(dealing)
     }
 
     /// Seals and opens: the same operation.
@@ -251,7 +299,7 @@ impl Dealing {
     /// How many bytes it has in a round of this many players.
     pub fn size(players: usize) -> usize {
         let points = quorum(u32::try_from(players).unwrap_or(u32::MAX)) as usize;
-        points * 96 + 48 + players * 32
+        points * 96 + 48 + players * 32 + 64
     }
 
     /// Reads a dealing for so many players.
@@ -274,10 +322,41 @@ impl Dealing {
             sealed: (0..players)
                 .map(|_| <[u8; 32]>::read(buffer))
                 .collect::<Result<_, _>>()?,
+            proof: [<[u8; 32]>::read(buffer)?, <[u8; 32]>::read(buffer)?],
         })
     }
 
-    /// Checks everything that is public. `share_key` is the dealer's, if shares are passed on.
+    /// All of the dealing is hashed, so that nobody else can use its point or its seals.
+    fn challenge(&self, round: &Round, dealer: u32, commitment: &G1) -> Scalar {
+        let mut content = Vec::with_capacity(self.encode_size() + 84);
+        content.put_slice(&round.context.0);
+        content.put_u32(dealer);
+        self.write_parts(&mut content);
+        commitment.write(&mut content);
+        Scalar::map(KNOWLEDGE_DST, &content)
+    }
+
+    fn is_its_dealers(&self, round: &Round, dealer: u32, point: &G1) -> bool {
+        let [challenge, response] = &self.proof;
+        let (Some(challenge), Some(response)) = (read_scalar(challenge), read_scalar(response))
+        else {
+            return false;
+        };
+        let commitment = G1::generator() * &response - &(*point * &challenge);
+        self.challenge(round, dealer, &commitment) == challenge
+    }
+
+    fn write_parts(&self, buffer: &mut impl BufMut) {
+        for point in &self.coefficients {
+            buffer.put_slice(point);
+        }
+        buffer.put_slice(&self.point);
+        for sealed in &self.sealed {
+            buffer.put_slice(sealed);
+        }
+    }
+
+    /// Checks everything that is public. Of the round's players only their number matters. `share_key` is the dealer's, if shares are passed on.
     ///
     /// # Errors
     ///
@@ -298,6 +377,10 @@ impl Dealing {
         if share_key.is_some_and(|key| self.coefficients[0] != *key) {
             return Err(DealingError::OtherShare);
         }
+        let point = G1::decode(Copying(&self.point)).map_err(|_| DealingError::Point)?;
+        if !self.is_its_dealers(round, dealer, &point) {
+            return Err(DealingError::Proof);
+        }
         let mut points = Vec::with_capacity(self.coefficients.len());
         for point in &self.coefficients {
             points.push(G2::decode(Copying(point)).map_err(|_| DealingError::Point)?);
@@ -305,7 +388,7 @@ impl Dealing {
         Ok(CheckedDealing {
             dealer,
             polynomial: points,
-            point: G1::decode(Copying(&self.point)).map_err(|_| DealingError::Point)?,
+            point,
             sealed: self.sealed.clone(),
         })
     }
@@ -313,18 +396,15 @@ impl Dealing {
 
 impl EncodeSize for Dealing {
     fn encode_size(&self) -> usize {
-        self.coefficients.len() * 96 + 48 + self.sealed.len() * 32
+        self.coefficients.len() * 96 + 48 + self.sealed.len() * 32 + 64
     }
 }
 
 impl Write for Dealing {
     fn write(&self, buffer: &mut impl BufMut) {
-        for point in &self.coefficients {
-            buffer.put_slice(point);
-        }
-        buffer.put_slice(&self.point);
-        for sealed in &self.sealed {
-            buffer.put_slice(sealed);
+        self.write_parts(buffer);
+        for part in &self.proof {
+            buffer.put_slice(part);
         }
     }
 }

@@ -235,8 +235,8 @@ impl Machine {
         let (to_keeper, kept) = unbounded();
 
         let first = recovered.first;
-        let kept = (store, predecessor.is_some());
-        let shared = Shared::new(settings, around, kept, &recovered.engine, to_replica)?;
+        let stored = (store, predecessor.is_some());
+        let shared = Shared::new(settings, around, stored, &recovered.engine, to_replica)?;
         let (executor, executed) = shared.executor(tree, to_server.clone())?;
         let inlet = shared.inlet(to_server.clone(), to_ingest);
         let validator = shared.validator(executed.clone());

@@ -2,6 +2,7 @@
 //! anything takes.
 #![allow(dead_code, unreachable_pub, missing_docs, clippy::unwrap_used)]
 
+pub mod chain;
 pub mod promises;
 
 use quorate_crypto::SecretKey;

@@ -8,7 +8,8 @@ use crate::{
         OpeningSecret, PartialSignature, Round, Scheme, Sum, ThresholdKeys, VoteSecret, deal,
     },
 };
-use commonware_codec::{Copying, DecodeExt as _, Encode as _};
+use commonware_codec::{Copying, DecodeExt as _, Encode as _, EncodeFixed as _};
+use commonware_cryptography::bls12381::primitives::group::{G1, Scalar};
 use proptest::prelude::*;
 
 /// A round with its players' secrets.
@@ -177,8 +178,9 @@ fn who_is_given_something_else_convicts_the_dealer() {
     let players = Players::new(4, 0);
     let honest = players.round.deal_fresh(1, [9; 32]).expect("a round");
     for victim in 0..4_u32 {
-        let mut dealing = honest.clone();
-        dealing.sealed[victim as usize][31] ^= 1;
+        let wrong = |dealing: &mut Dealing| dealing.sealed[victim as usize][31] ^= 1;
+        let dealing = players.round.deal_fresh_but(1, [9; 32], wrong);
+        let dealing = dealing.expect("a round");
         let checked = players.checked(1, &dealing);
         for player in 0..4 {
             let opened = checked.open(&players.round, player, &players.secrets[player as usize]);
@@ -192,15 +194,13 @@ fn who_is_given_something_else_convicts_the_dealer() {
             // Of another player, dealer, round or dealing it says nothing.
             assert!(!checked.is_convicted_by(&players.round, (player + 1) % 4, &complaint));
             assert!(!checked.is_convicted_by(&players.round, 4, &complaint));
-            assert!(!players.checked(2, &dealing).is_convicted_by(
-                &players.round,
-                player,
-                &complaint
-            ));
             let other = Players::new(4, 3);
             assert!(!checked.is_convicted_by(&other.round, player, &complaint));
             let right = players.checked(1, &honest);
             assert!(!right.is_convicted_by(&players.round, player, &complaint));
+            let others = players.round.deal_fresh_but(2, [9; 32], wrong);
+            let others = players.checked(2, &others.expect("a round"));
+            assert!(!others.is_convicted_by(&players.round, player, &complaint));
             for byte in 0..112 {
                 let mut bytes = complaint.encode().to_vec();
                 bytes[byte] ^= 1;
@@ -227,18 +227,49 @@ fn nobody_convicts_an_honest_dealer() {
     assert!(!checked.is_convicted_by(&players.round, 2, &opened));
 }
 
+/// A dealer could read an honest dealer's seals out of the complaints about its own, if their points were multiples of
+/// each other: who complains shows its secret times the point.
 #[test]
-fn a_copied_dealing_is_not_the_copiers() {
-    let players = Players::new(4, 0);
-    let dealing = players.round.deal_fresh(0, [9; 32]).expect("a round");
-    let copied = players.checked(3, &dealing);
-    for player in 0..4 {
-        let secret = &players.secrets[player as usize];
-        let Err(complaint) = copied.open(&players.round, player, secret) else {
-            panic!("a copy opened");
-        };
-        assert!(copied.is_convicted_by(&players.round, player, &complaint));
+fn nobody_deals_with_anything_of_another_dealing() {
+    let players = Players::new(4, 1);
+    let (keys, shares) = deal(4, rng(1));
+    let honest = players.round.deal_share(0, &shares[0]).expect("a round");
+    let refused = |dealing: &Dealing, dealer: u32| {
+        let key = &keys.share_keys[dealer as usize];
+        let checked = dealing.check(&players.round, dealer, Some(key));
+        checked.map(|_| ()).expect_err("it is not its dealer's")
+    };
+    // The point itself, and a multiple of it, with proofs that the copier can make.
+    let point = G1::decode(Copying(&honest.point)).expect("a point");
+    let multiple = (point * &Scalar::from_u64(7)).encode_fixed();
+    for copied in [honest.point, multiple] {
+        let theft = |dealing: &mut Dealing| dealing.point = copied;
+        let stolen = players.round.deal_share_but(3, &shares[3], theft);
+        let mut stolen = stolen.expect("a round");
+        assert_eq!(refused(&stolen, 3), DealingError::Proof);
+        stolen.proof = honest.proof;
+        assert_eq!(refused(&stolen, 3), DealingError::Proof);
     }
+    // The whole of it, under another name, in another round, or with anything changed.
+    let copied = honest.check(&players.round, 3, None).map(|_| ());
+    assert_eq!(copied, Err(DealingError::Proof));
+    let other = Players::new(4, 2).round;
+    let copied = honest.check(&other, 0, None).map(|_| ());
+    assert_eq!(copied, Err(DealingError::Proof));
+    let mut changed = honest.clone();
+    changed.sealed[2][0] ^= 1;
+    assert_eq!(refused(&changed, 0), DealingError::Proof);
+    let mut changed = honest.clone();
+    changed.coefficients.swap(1, 2);
+    assert_eq!(refused(&changed, 0), DealingError::Proof);
+    for (part, byte) in [(0, 0), (0, 31), (1, 0), (1, 31)] {
+        let mut changed = honest.clone();
+        changed.proof[part][byte] ^= 1;
+        assert_eq!(refused(&changed, 0), DealingError::Proof);
+    }
+    let mut changed = honest.clone();
+    changed.proof = [[0; 32]; 2];
+    assert_eq!(refused(&changed, 0), DealingError::Proof);
 }
 
 #[test]
@@ -250,18 +281,20 @@ fn what_everybody_sees_is_checked() {
         let checked = dealing.check(&players.round, 0, Some(&keys.share_keys[0]));
         checked.map(|_| ()).expect_err("it is refused")
     };
+    let but = |change: &dyn Fn(&mut Dealing)| {
+        let changed = players.round.deal_share_but(0, &shares[0], change);
+        changed.expect("a round")
+    };
     let other = players.round.deal_share(0, &shares[1]).expect("a round");
     assert_eq!(check(&other), DealingError::OtherShare);
     let mut infinity = [0; 96];
     infinity[0] = 0xc0;
     for point in [infinity, [0; 96], [0xff; 96]] {
         // A highest coefficient that is the identity would let fewer than a quorum sign.
-        let mut changed = dealing.clone();
-        *changed.coefficients.last_mut().expect("some") = point;
+        let changed = but(&|dealing| *dealing.coefficients.last_mut().expect("some") = point);
         assert_eq!(check(&changed), DealingError::Point);
     }
-    let mut changed = dealing.clone();
-    changed.point = [0xff; 48];
+    let changed = but(&|dealing| dealing.point = [0xff; 48]);
     assert_eq!(check(&changed), DealingError::Point);
     let mut changed = dealing.clone();
     changed.coefficients.pop();
