@@ -285,8 +285,8 @@ impl Puppet {
 
     fn deal(&self, change: impl FnOnce(&mut Dealing)) {
         let round = self.round();
-        let mut dealing = round.deal_fresh(u32::from(self.place), [7; 32]).unwrap();
-        change(&mut dealing);
+        let dealing = round.deal_fresh_but(u32::from(self.place), [7; 32], change);
+        let dealing = dealing.unwrap();
         let context = round.context;
         self.show(Body::Dealing { context, dealing });
     }

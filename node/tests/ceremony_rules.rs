@@ -357,8 +357,8 @@ fn a_wrong_value_in_a_seal_convicts_the_dealer_and_a_false_complaint_its_author(
     let cast = Cast::new(4);
     let announced = cast.board_before(Step::Dealing);
     let round = announced.round().expect("announced").clone();
-    let mut wrong = Cast::dealing_of(&round, 1);
-    wrong.sealed[2][5] ^= 1;
+    let change = |dealing: &mut Dealing| dealing.sealed[2][5] ^= 1;
+    let wrong = round.deal_fresh_but(1, [1; 32], change).expect("a round");
     let dealt = cast.sign_dealing(&round, 1, wrong.clone());
     let checked = wrong.check(&round, 1, None).expect("its points are right");
     assert!(checked.open(&round, 0, &Cast::secret(0)).is_ok());
@@ -676,8 +676,8 @@ fn a_wrong_value_ends_the_ceremony_of_its_receiver_with_a_proof_for_all() {
     actor.live(&cast.plan).expect("begins");
     actor.see(&[cast.announcement(1)]).expect("deals");
     let round = actor.shared.board().round().cloned().expect("announced");
-    let mut wrong = Cast::dealing_of(&round, 1);
-    wrong.sealed[0][0] ^= 1;
+    let change = |dealing: &mut Dealing| dealing.sealed[0][0] ^= 1;
+    let wrong = round.deal_fresh_but(1, [1; 32], change).expect("a round");
     let wrong = cast.sign_dealing(&round, 1, wrong);
     let progress = actor
         .see(&[cast.announcement(1), wrong])

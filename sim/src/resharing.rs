@@ -18,7 +18,7 @@ use crate::stock;
 use commonware_codec::{Copying, DecodeExt as _, Encode as _};
 use quorate_crypto::{
     Digest, IdentitySignature,
-    bls::{Complaint, HashedMessage, OpeningSecret, PartialSignature, VoteSecret, deal},
+    bls::{Complaint, Dealing, HashedMessage, OpeningSecret, PartialSignature, VoteSecret, deal},
 };
 use quorate_machine::resharing::{Keep, Known, MakeOpening, Shares, duties};
 use quorate_storage::{
@@ -29,8 +29,10 @@ use quorate_storage::{
 use quorate_types::{
     Account, Block, Bond, BondAddress, BondName, ChainId, Committees, Epoch, EpochLength, Header,
     Height, Identity, Member, Memo, OpeningKey, Operation, Outcome, Phase, REGISTRY, RegistryRules,
-    Transaction, Transfer, ValidatorSet, View, VoteKey, execution::Rules,
-    registry::resharing::DEALING_PART_BYTES, state_key,
+    Transaction, Transfer, ValidatorSet, View, VoteKey,
+    execution::Rules,
+    registry::resharing::{DEALING_PART_BYTES, player_slot, round_of},
+    state_key,
 };
 use rand::{RngExt, SeedableRng, seq::SliceRandom};
 use rand_chacha::ChaCha8Rng;
@@ -152,17 +154,20 @@ enum Fault {
     DealsWrong,
     /// It deals what another one has dealt.
     DealsCopied,
+    /// It deals with another's point.
+    DealsStolen,
     /// It objects to everybody.
     Objects,
     /// It sends operations that make no sense, and otherwise behaves.
     Babbles,
 }
 
-const FAULTS: [Fault; 6] = [
+const FAULTS: [Fault; 7] = [
     Fault::ProvesNothing,
     Fault::DealsNothing,
     Fault::DealsWrong,
     Fault::DealsCopied,
+    Fault::DealsStolen,
     Fault::Objects,
     Fault::Babbles,
 ];
@@ -496,6 +501,33 @@ impl World {
         duties(known, shares, &mut read)
     }
 
+    /// A node's dealing with a change, in one part.
+    fn deals(
+        &self,
+        number: usize,
+        epoch: Epoch,
+        acting: &ValidatorSet,
+        change: impl FnOnce(&mut Dealing),
+    ) -> Option<Vec<u8>> {
+        let node = &self.nodes[number];
+        let place = acting.place(&node.identity)?;
+        let key = acting.members()[usize::from(place)].vote_key;
+        let first = (node.first_share.as_ref()).filter(|share| share.public_key() == key.0);
+        let share = node.shares.as_ref()?.share(&key).or(first)?;
+        let account = |identity: &Identity| {
+            let bytes = self.tree.get(&state_key(identity).0).ok()??;
+            Some(decode(Some(bytes)))
+        };
+        let round = account(&REGISTRY)?.note?.round?;
+        let players = (0..round.players).map(player_slot);
+        let accounts: BTreeMap<Identity, Account> = players
+            .filter_map(|slot| Some((slot, account(&slot)?)))
+            .collect();
+        let parties = round_of(&round, &accounts, epoch)?;
+        let dealing = parties.deal_share_but(place.into(), share, change).ok()?;
+        Some(dealing.encode().to_vec())
+    }
+
     /// What a faulty node sends instead.
     fn spoil(
         &mut self,
@@ -513,12 +545,43 @@ impl World {
             | (Fault::DealsNothing, Phase::Deal) => operations.clear(),
             (Fault::DealsWrong, Phase::Deal) => {
                 let victims = self.rng.random_range(1..=3);
+                let flips: Vec<(usize, u8)> = (0..victims)
+                    .map(|_| {
+                        (
+                            self.rng.random_range(0..4 * 32),
+                            self.rng.random_range(0..8),
+                        )
+                    })
+                    .collect();
+                let wrong = self.deals(number, epoch, &acting, |dealing| {
+                    for (at, bit) in flips {
+                        dealing.sealed[at / 32][at % 32] ^= 1 << bit;
+                    }
+                });
                 for operation in operations.iter_mut() {
-                    if let Operation::Deal { bytes, .. } = operation {
-                        // The seals are the end of a dealing.
-                        for _ in 0..victims {
-                            let at = bytes.len() - 1 - self.rng.random_range(0..4 * 32);
-                            bytes[at] ^= 1 << self.rng.random_range(0..8);
+                    if let (Operation::Deal { bytes, .. }, Some(wrong)) = (operation, &wrong) {
+                        bytes.clone_from(wrong);
+                    }
+                }
+            }
+            (Fault::DealsStolen, Phase::Deal) => {
+                // The point of another's dealing, whose seals the complaints about this one would open.
+                let mut others = self.sent.iter().filter(|sent| sent.from != number);
+                let dealing = others.find_map(|sent| match &sent.operation {
+                    Operation::Deal { part: 0, bytes } => {
+                        let players =
+                            (1..=NODES).find(|count| Dealing::size(*count) == bytes.len())?;
+                        Dealing::read_for(players, &mut Copying(bytes)).ok()
+                    }
+                    _ => None,
+                });
+                if let Some(Dealing { point, .. }) = dealing {
+                    let stolen =
+                        self.deals(number, epoch, &acting, |dealing| dealing.point = point);
+                    for operation in operations.iter_mut() {
+                        if let (Operation::Deal { bytes, .. }, Some(stolen)) = (operation, &stolen)
+                        {
+                            bytes.clone_from(stolen);
                         }
                     }
                 }
@@ -555,6 +618,7 @@ impl World {
                 self.rng.fill(&mut long[..]);
                 operations.push(match self.rng.random_range(0..4) {
                     0 => Operation::Announce {
+                        epoch: Epoch(epoch.0 + from as u64 / 8),
                         key: OpeningKey(key),
                     },
                     1 => Operation::Deal {

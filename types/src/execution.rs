@@ -254,7 +254,9 @@ fn apply(
             }
             let sender = &transfer.sender;
             let applied = match &operation {
-                Operation::Announce { key } => context.announce(sender, key, accounts),
+                Operation::Announce { epoch, key } => {
+                    context.announce(sender, (*epoch, key), accounts)
+                }
                 Operation::Deal { part, bytes } => context.deal(sender, *part, bytes, accounts),
                 Operation::Object {
                     player,

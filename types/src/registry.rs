@@ -189,9 +189,9 @@ pub enum Operation {
         validator: Identity,
         entry: Option<Box<ExternalEntry>>,
     },
-    /// Says that a validator, or who is to be one, is there and wants a share of the next epoch. Tag 8, see
+    /// Says that a validator, or who is to be one, is there in an epoch and wants a share of the next one. Tag 8, see
     /// [`resharing`] for this one and those that follow.
-    Announce { key: OpeningKey },
+    Announce { epoch: Epoch, key: OpeningKey },
     /// A part of a dealer's dealing. Tag 9.
     Deal { part: u8, bytes: Vec<u8> },
     /// Shows that a dealer has given a player something else than its dealing demands. Both by place. Tag 10.
@@ -346,7 +346,9 @@ impl Operation {
                 }
                 bond.stake = rest;
                 bond.leaving = bond.leaving.saturating_add(*stake);
-                bond.leaves_at = Epoch(context.epoch.0.saturating_add(rules.unbond_epochs));
+                // A newcomer that has held up a change may be held for longer.
+                let leaves_at = Epoch(context.epoch.0.saturating_add(rules.unbond_epochs));
+                bond.leaves_at = bond.leaves_at.max(leaves_at);
             }
             (Self::Withdraw, Some(bond)) => {
                 if bond.leaving == 0 || context.epoch < bond.leaves_at {
@@ -707,7 +709,7 @@ impl EncodeSize for Operation {
             Self::Report { entry, .. } => {
                 Identity::SIZE + 1 + entry.as_ref().map_or(0, |entry| entry.encode_size())
             }
-            Self::Announce { .. } => OpeningKey::SIZE,
+            Self::Announce { .. } => Epoch::SIZE + OpeningKey::SIZE,
             Self::Deal { bytes, .. } => 1 + u16::SIZE + bytes.len(),
             Self::Object { .. } => 2 * u16::SIZE + Complaint::SIZE,
             Self::Prove { .. } => u16::SIZE + PartialSignature::SIZE,
@@ -763,8 +765,9 @@ impl Write for Operation {
                 validator.write(buffer);
                 write_option(entry.as_deref(), buffer);
             }
-            Self::Announce { key } => {
+            Self::Announce { epoch, key } => {
                 8_u8.write(buffer);
+                epoch.write(buffer);
                 key.write(buffer);
             }
             Self::Deal { part, bytes } => {
@@ -826,6 +829,7 @@ impl Read for Operation {
                 entry: read_option(buffer)?.map(Box::new),
             },
             8 => Self::Announce {
+                epoch: Epoch::read(buffer)?,
                 key: OpeningKey::read(buffer)?,
             },
             9 => Self::Deal {

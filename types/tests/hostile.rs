@@ -448,7 +448,7 @@ proptest! {
         let bytes = vec![account[0] as u8; (account[1] % 500) as usize];
         let complaint = Complaint { opened: [1; 48], challenge: [2; 32], response: id.0 };
         for operation in [
-            Operation::Announce { key },
+            Operation::Announce { epoch, key },
             Operation::Deal { part: 1, bytes },
             Operation::Object { player: 3, dealer: 4, complaint: Box::new(complaint) },
             Operation::Prove { player: 5, signature: PartialSignature([4; 96]) },

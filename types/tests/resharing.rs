@@ -5,7 +5,7 @@
 use commonware_codec::{Copying, DecodeExt as _, Encode as _};
 use quorate_crypto::{
     Digest,
-    bls::{Complaint, OpeningSecret, PartialSignature, Sum, VoteSecret, deal},
+    bls::{Complaint, Dealing, OpeningSecret, PartialSignature, Sum, VoteSecret, deal},
 };
 use quorate_types::{
     Account, Bond, BondAddress, BondName, ChainId, Committees, Epoch, EpochLength, Failure, Height,
@@ -123,14 +123,19 @@ impl Round {
 
     fn announce(&mut self, number: u8) -> Result<(), Failure> {
         let key = OpeningKey(opening(number).key().0);
-        self.operate(|context, accounts| context.announce(&id(number), &key, accounts))
+        self.operate(|context, accounts| context.announce(&id(number), (Epoch(0), &key), accounts))
     }
 
     fn dealing(&self, number: u8) -> Vec<u8> {
+        self.dealing_but(number, |_| {})
+    }
+
+    fn dealing_but(&self, number: u8, change: impl FnOnce(&mut Dealing)) -> Vec<u8> {
         let round = self.note.round.as_ref().expect("a round");
         let parties = round_of(round, &self.accounts, Epoch(0)).expect("players");
         let share = &self.secrets[usize::from(number)];
-        let dealing = parties.deal_share(number.into(), share).expect("keys");
+        let dealing = parties.deal_share_but(number.into(), share, change);
+        let dealing = dealing.expect("keys");
         dealing.encode().to_vec()
     }
 
@@ -340,6 +345,128 @@ fn a_newcomer_that_is_silent_again_stays_out_for_longer() {
     }
 }
 
+// G7
+#[test]
+fn after_newcomers_have_failed_a_round_is_among_the_validators_and_their_stake_is_held() {
+    let mut round = Round::dealt(&[0, 1, 2, 3]);
+    round.end();
+    for player in 0..4 {
+        let share = round.share(player);
+        round.prove(player, &share).expect("its share");
+    }
+    // It takes its stake out before it is found to have proven nothing.
+    let own = round.accounts.get_mut(&id(4)).expect("it has a bond");
+    let bond = own.bond.as_mut().expect("it has a bond");
+    (bond.stake, bond.leaving, bond.leaves_at) = (0, bond.stake, Epoch(1));
+    round.end().expect("the next set");
+    let held = |round: &Round, who: u8| {
+        let bond = round.accounts[&id(who)].bond.as_ref();
+        bond.expect("it has a bond").leaves_at
+    };
+    assert_eq!(held(&round, 4), Epoch(65));
+    assert_eq!(held(&round, 0), Epoch(0));
+
+    // Another newcomer comes with each epoch.
+    let mut other = round.accounts[&id(0)].clone();
+    other.bond.as_mut().expect("a bond").identity = id(5);
+    round.accounts.insert(id(5), other);
+    let players_of = |epoch: u64, accounts: &BTreeMap<Identity, Account>| {
+        let mut accounts = accounts.clone();
+        let acting = round.acting.clone().of_epoch(Epoch(epoch));
+        for number in [0, 1, 2, 3, 5] {
+            let slot = Slot::Announced {
+                identity: id(number),
+                key: OpeningKey(opening(number).key().0),
+                epoch: Epoch(epoch),
+                missed: 0,
+            };
+            let account = Account {
+                slot: Some(Box::new(slot)),
+                ..Account::default()
+            };
+            accounts.insert(announcement_slot(&id(number)), account);
+        }
+        let bonds: BTreeMap<Identity, Bond> = (accounts.iter())
+            .filter_map(|(identity, account)| {
+                Some((*identity, Bond::clone(account.bond.as_ref()?)))
+            })
+            .collect();
+        let mut note = RegistryNote::default();
+        close(
+            Phase::Announce,
+            &CHAIN,
+            &acting,
+            &mut note,
+            &bonds,
+            &RULES,
+            &mut accounts,
+        );
+        (0..note.round.expect("a round").players)
+            .map(|place| {
+                read_player(&accounts, place, Epoch(epoch))
+                    .expect("a player")
+                    .identity
+            })
+            .collect::<Vec<_>>()
+    };
+    assert_eq!(players_of(1, &round.accounts), [0, 1, 2, 3].map(id));
+    assert_eq!(players_of(2, &round.accounts), [0, 1, 2, 3, 5].map(id));
+}
+
+#[test]
+fn nobody_is_barred_if_most_proofs_are_missing() {
+    // Of five players four are a quorum.
+    for (proven, barred) in [(3, false), (4, true)] {
+        let mut round = Round::dealt(&[0, 1, 2, 3]);
+        round.end();
+        for player in 0..proven {
+            let share = round.share(player);
+            round.prove(player, &share).expect("its share");
+        }
+        round.end().expect("the next set");
+        for who in proven..5 {
+            let account = round.accounts.get(&announcement_slot(&id(who)));
+            let is_barred = resharing::is_absent(account, &id(who), Epoch(1));
+            assert_eq!(is_barred, barred, "{who} with {proven} proofs");
+        }
+    }
+}
+
+#[test]
+fn what_was_made_in_another_epoch_announces_nothing() {
+    let mut round = Round::new();
+    let key = OpeningKey(opening(0).key().0);
+    for epoch in [1, 2, u64::MAX] {
+        let late = round
+            .operate(|context, accounts| context.announce(&id(0), (Epoch(epoch), &key), accounts));
+        assert_eq!(late, Err(Failure::WrongPhase));
+    }
+    round.announce(0).expect("of this epoch");
+}
+
+#[test]
+fn a_dealer_cannot_use_another_dealers_point() {
+    let mut round = Round::announced();
+    let honest = round.dealing(0);
+    let note = round.note.round.clone().expect("a round");
+    let honest = Dealing::read_for(note.players.into(), &mut Copying(&honest)).expect("whole");
+    let parties = round_of(&note, &round.accounts, Epoch(0)).expect("players");
+    let theft = |dealing: &mut Dealing| dealing.point = honest.point;
+    let stolen = parties.deal_share_but(1, &round.secrets[1], theft);
+    let stolen = stolen.expect("keys").encode();
+    assert_eq!(round.deal(1, &stolen), Err(Failure::BadDealing));
+    // Nor its own dealing of another round.
+    let other = quorate_crypto::bls::Round {
+        context: Digest([9; 32]),
+        ..parties
+    };
+    let old = other
+        .deal_share(1, &round.secrets[1])
+        .expect("keys")
+        .encode();
+    assert_eq!(round.deal(1, &old), Err(Failure::BadDealing));
+}
+
 #[test]
 fn who_does_not_announce_itself_gets_no_share() {
     let mut round = Round::new();
@@ -459,12 +586,8 @@ fn with_fewer_dealings_than_a_quorum_nothing_changes_and_nobody_is_blamed() {
 fn a_dealer_that_seals_something_else_is_convicted_and_the_others_suffice() {
     let mut round = Round::announced();
     for dealer in 0..4 {
-        let mut bytes = round.dealing(dealer);
-        if dealer == 1 {
-            // The seal of player 4 is the end.
-            let last = bytes.len() - 1;
-            bytes[last] ^= 1;
-        }
+        let wrong = |dealing: &mut Dealing| dealing.sealed[4][31] ^= u8::from(dealer == 1);
+        let bytes = round.dealing_but(dealer, wrong);
         round.deal(dealer, &bytes).expect("nobody can see it");
     }
     round.end();
@@ -535,10 +658,12 @@ fn everything_has_its_time_and_its_chain() {
     let mut round = Round::new();
     let stranger = Identity([99; 32]);
     let key = OpeningKey(opening(9).key().0);
-    let refused = round.operate(|context, accounts| context.announce(&stranger, &key, accounts));
+    let refused =
+        round.operate(|context, accounts| context.announce(&stranger, (Epoch(0), &key), accounts));
     assert_eq!(refused, Err(Failure::NotBonded));
     let none = OpeningKey([1; 48]);
-    let refused = round.operate(|context, accounts| context.announce(&id(0), &none, accounts));
+    let refused =
+        round.operate(|context, accounts| context.announce(&id(0), (Epoch(0), &none), accounts));
     assert_eq!(refused, Err(Failure::BadOperation));
     assert_eq!(round.deal(0, &[1]), Err(Failure::WrongPhase));
     let mut late = Round::announced();
@@ -552,7 +677,7 @@ fn everything_has_its_time_and_its_chain() {
         ..round.context()
     };
     let mut accounts = round.accounts.clone();
-    let refused = other.announce(&id(0), &key, &mut accounts);
+    let refused = other.announce(&id(0), (Epoch(0), &key), &mut accounts);
     assert_eq!(refused, Err(Failure::WrongRegistry));
 }
 

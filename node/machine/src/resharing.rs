@@ -301,7 +301,10 @@ fn announce(
     );
     Ok(match is_there {
         true => Vec::new(),
-        false => vec![Operation::Announce { key }],
+        false => vec![Operation::Announce {
+            epoch: known.epoch,
+            key,
+        }],
     })
 }
 

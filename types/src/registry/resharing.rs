@@ -23,8 +23,10 @@
 //! - *G2*: otherwise the old validators stay, with the shares that they have. A player that has announced
 //!   itself and proven nothing cannot announce itself for some epochs, so that a change can do without it, as far as G6
 //!   allows.
+//!   Nobody is barred if fewer than a quorum of the players have proven theirs: then it is not for those who are missing.
 //! - *G3*: no share of an honest player is ever shown. A complaint shows one seal, whose content is no value of the
-//!   dealer's polynomial, or the complaint is refused.
+//!   dealer's polynomial, or the complaint is refused; and it opens no other seal, since a dealing proves that
+//!   its dealer has made the point of its seals (`quorate_crypto::bls::Dealing`).
 //! - *G4*: a quorum of the acting validators passes the key on, so at least one honest one does, and nobody
 //!   else knows what it added: who held an older share, or a quorum of older ones and none of the honest dealers'
 //!   secrets, learns nothing about the new ones.
@@ -37,6 +39,12 @@
 //!   faults as those acting validators whose stake suffices. Who cuts honest validators off could otherwise be left with
 //!   a set in which the hostile ones are too many: of ten, three hostile and three cut off leave seven, which tolerate
 //!   two. The price: where no other validator makes up for it, one that is silent and has stake holds up all changes.
+//!
+//! - *G7*: after a round that failed with newcomers among its players, the next one is among the validators only. So
+//!   newcomers that prove nothing keep the validators as they are in every second epoch at most; the stake of each is held
+//!   for 64 epochs, so they need new stake each time.
+//!
+//! Transactions of other people do not keep these operations out of blocks: leaders take them first (`machine::mempool`).
 //!
 //! Where it is kept: in accounts that nobody has the key of, as reports are (see [`super::external`]). A value of the
 //! state has 255 bytes at most, so a dealing lies in pieces.
@@ -79,6 +87,10 @@ const PIECE_BYTES: usize = 224;
 /// For how many epochs a newcomer that has not proven its share cannot announce itself, for the first time, the second,
 /// and each one after. A slow machine is soon back; who does it on purpose is soon away for long.
 const ABSENT_EPOCHS: [u64; 3] = [4, 16, 64];
+
+/// For how many epochs a newcomer that has not proven its share cannot withdraw its stake. Without this, the same stake
+/// under a new identity could hold up each change.
+const HELD_EPOCHS: u64 = 64;
 
 /// For how many epochs a dealer that has dealt something wrong is not chosen: there is no mistake that leads to it.
 const CONVICTED_EPOCHS: u64 = 64;
@@ -307,10 +319,14 @@ impl RegistryContext<'_> {
     pub fn announce(
         &self,
         sender: &Identity,
-        key: &OpeningKey,
+        (epoch, key): (Epoch, &OpeningKey),
         accounts: &mut BTreeMap<Identity, Account>,
     ) -> Result<(), Failure> {
         self.check_phase(Phase::Announce)?;
+        // Who was behind when it made this holds another epoch's secret.
+        if epoch != self.epoch {
+            return Err(Failure::WrongPhase);
+        }
         let acting = self.dealers().ok_or(Failure::NotActing)?;
         let has_bond = accounts
             .get(sender)
@@ -359,7 +375,7 @@ impl RegistryContext<'_> {
         let acting = self.dealers().ok_or(Failure::NotActing)?;
         let dealer = acting.place(sender).ok_or(Failure::NotActing)?;
         let round = self.round(accounts)?;
-        let players = round.players;
+        let (players, context) = (round.players, round.context);
         if round.dealt.holds(dealer) {
             return Err(Failure::WrongPhase);
         }
@@ -389,7 +405,7 @@ impl RegistryContext<'_> {
             return Ok(());
         };
         let member = &acting.members()[usize::from(dealer)];
-        let round = crypto_round(Digest::ZERO, players);
+        let round = crypto_round(context, players);
         let checked = dealing.check(&round, dealer.into(), Some(&member.vote_key.0));
         if checked.is_err() {
             for (slot, account) in slots.into_iter().zip(before) {
@@ -662,7 +678,19 @@ fn open(
     rules: &RegistryRules,
     accounts: &mut BTreeMap<Identity, Account>,
 ) -> Option<RoundNote> {
-    let announced = announced(acting, bonds, accounts);
+    let mut announced = announced(acting, bonds, accounts);
+    // G7
+    let alone: BTreeMap<Identity, Bond>;
+    let bonds = match newcomers_have_failed(acting, accounts) {
+        true => {
+            let acts = |identity: &Identity| acting.place(identity).is_some();
+            announced.retain(|identity, _| acts(identity));
+            let bonds = bonds.iter().filter(|(identity, _)| acts(identity));
+            alone = bonds.map(|(one, bond)| (*one, bond.clone())).collect();
+            &alone
+        }
+        false => bonds,
+    };
     let NextSet { members, .. } =
         players(acting, bonds, rules, &announced.keys().copied().collect())?;
     let players = u16::try_from(members.len()).ok()?;
@@ -693,6 +721,19 @@ fn open(
         proven: Places::default(),
         has_keys: false,
     })
+}
+
+/// Whether the round of the epoch before had newcomers among its players, got as far as to fix keys, and failed. Its
+/// players are still there; if it had not failed, they would all act.
+fn newcomers_have_failed(acting: &ValidatorSet, accounts: &BTreeMap<Identity, Account>) -> bool {
+    let Some(before) = acting.epoch.previous() else {
+        return false;
+    };
+    let players = (0..MAX_SHARING_VALIDATORS as u16)
+        .filter_map(|place| read_player(accounts, place, before))
+        .filter(|player| player.share_key.is_some());
+    let mut players = players;
+    players.any(|player| acting.place(&player.identity).is_none())
 }
 
 /// Who has announced itself, with its key.
@@ -781,6 +822,9 @@ fn fix(
     };
     let mut members = Vec::new();
     let mut is_whole = true;
+    // If most proofs are missing, it is not for those that lack them.
+    let players = usize::from(round.players);
+    let bars = round.has_keys && round.proven.count() >= players - faults(players);
     for place in 0..round.players {
         let Some(player) = read_player(accounts, place, acting.epoch) else {
             return stays();
@@ -789,7 +833,7 @@ fn fix(
         let own = own
             .clone()
             .find(|member| member.identity == player.identity);
-        if !round.proven.holds(place) && round.has_keys {
+        if !round.proven.holds(place) && bars {
             // An acting validator comes back after as many epochs as there are validators: by then all
             // that hold up the change have been left out at the same time.
             let identity = player.identity;
@@ -802,6 +846,9 @@ fn fix(
                 missed: missed.saturating_add(1),
             };
             put(accounts, announcement_slot(&identity), slot);
+            if own.is_none() {
+                hold(accounts, &identity, acting.epoch);
+            }
         }
         match player.share_key.filter(|_| round.proven.holds(place)) {
             Some(vote_key) => {
@@ -830,6 +877,17 @@ fn fix(
     match is_whole {
         true => acting.passed_on(members),
         false => stays(),
+    }
+}
+
+/// Holds a newcomer's stake, whenever it is unbonded.
+fn hold(accounts: &mut BTreeMap<Identity, Account>, who: &Identity, epoch: Epoch) {
+    let bond = accounts
+        .get_mut(who)
+        .and_then(|account| account.bond.as_mut());
+    if let Some(bond) = bond {
+        let until = Epoch(epoch.next().0.saturating_add(HELD_EPOCHS));
+        bond.leaves_at = bond.leaves_at.max(until);
     }
 }
 

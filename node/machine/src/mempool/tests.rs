@@ -507,7 +507,8 @@ fn duty(seed: u8, nonce: u64) -> Transaction {
     let chain = ChainId(sha256(&[b"test"]));
     let secret = secret(seed);
     let key = quorate_types::OpeningKey([7; 48]);
-    let announces = quorate_types::Operation::Announce { key };
+    let epoch = Default::default();
+    let announces = quorate_types::Operation::Announce { epoch, key };
     let mut transfer = Transfer {
         chain_tag: chain.tag(),
         sender: secret.identity(),
