@@ -39,6 +39,7 @@
 //! | `idle MS` | machines started from now on let leaders wait so long for something to put into a block |
 //! | `pending yes`, `pending no` | something that needs a block is known, or nothing is |
 //! | `asks` | machines started from now on ask the others at their start what their key has voted |
+//! | `goes-on` | machines started from now on go on from another one of the same process, which voted |
 //! | `standing WHO [KIND VIEW [NAME]]` | WHO answers that its journal is whole and, if named, that it has seen this vote of the machine |
 //! | `lost` | machines started from now on have lost their journal, and ask what they may have voted |
 //! | `answers WHO KIND VIEW [NAME]` | WHO answers that its journal is whole, and this certificate its newest one |
@@ -105,6 +106,7 @@ struct Story {
     journal: Vec<Record>,
     jobs: Vec<Job>,
     searches: Vec<Search>,
+    goes_on: bool,
     checking: VoteChecking,
     build: Option<BuildRequest>,
     blocks: BTreeMap<String, Arc<Block>>,
@@ -138,6 +140,7 @@ impl Story {
             jobs: Vec::new(),
             searches: Vec::new(),
             checking: VoteChecking::default(),
+            goes_on: false,
             build: None,
             blocks: BTreeMap::new(),
             names: HashMap::from([(Digest::ZERO, "-".to_owned())]),
@@ -175,6 +178,7 @@ impl Story {
             "idle" => self.idle_interval = Duration::from_millis(number(1)),
             "pending" => self.step(Input::Pending(words[1] == "yes")),
             "asks" => self.nonce = Some(Nonce([5; 16])),
+            "goes-on" => self.goes_on = true,
             "standing" => {
                 let vote = words.get(2).map(|_| self.vote(0, &words[2..]));
                 let standing = Standing {
@@ -372,7 +376,7 @@ impl Story {
             silent_before: self.silent_before,
             nonce: self.nonce,
             fresh: false,
-            goes_on: false,
+            goes_on: self.goes_on,
             survivors: None,
             own: Some(Own {
                 place: ValidatorIndex(0),

@@ -97,7 +97,7 @@ impl External {
         );
         warn!(trouble, "the external registry is not read");
         parts.metrics.registry.source_trouble(true);
-        parts.live.set_registry_troubles(vec![trouble.clone()]);
+        parts.live.set_registry_troubles(vec![note(&trouble)]);
         self.shown.write().trouble = Some(trouble);
     }
 
@@ -304,8 +304,9 @@ impl Reporter {
         let metrics = &self.parts.metrics.registry;
         metrics.source_trouble(now.trouble.is_some());
         metrics.report_trouble(now.report_trouble.is_some());
-        let troubles = now.trouble.iter().chain(&now.report_trouble).cloned();
-        self.parts.live.set_registry_troubles(troubles.collect());
+        let troubles = now.trouble.iter().chain(&now.report_trouble);
+        let notes = troubles.map(|trouble| note(trouble)).collect();
+        self.parts.live.set_registry_troubles(notes);
         metrics.differences.set(plan.differences.len() as i64);
         let read_at = now.read_at_ms.unwrap_or(0) as f64 / 1_000.0;
         metrics.read_seconds.set(read_at);
@@ -318,6 +319,11 @@ impl Reporter {
             }
         }
     }
+}
+
+/// What the status says of a trouble.
+fn note(trouble: &str) -> String {
+    format!("the external registry: {trouble} (`quorate registry list` shows all of it)")
 }
 
 /// Logs a trouble that is new, another or over.

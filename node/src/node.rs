@@ -87,7 +87,7 @@ use tokio::sync::{
     mpsc::{self, unbounded_channel},
     oneshot, watch,
 };
-use tracing::{error, info};
+use tracing::{debug, error, info};
 
 /// How long the replica and the executor can take to stop.
 const STOP_LIMIT: Duration = Duration::from_secs(10);
@@ -216,7 +216,7 @@ async fn run_parts(context: Runtime, node: Node<'_>, mut asked: Asked) -> anyhow
                 asked.kept.keep(store);
             }
         }
-        info!(elapsed = ?settling.elapsed(), "settled");
+        debug!(elapsed = ?settling.elapsed(), "the database is free for the next parts");
         syncs = match ended {
             Ok(Ended::FarBehind) => true,
             Ok(Ended::StateIsWhole) => false,
@@ -571,7 +571,7 @@ async fn serve_until_stopped(
     servers.end().await;
     let servers = ending.elapsed();
     asked.mesh.keep(mesh);
-    info!(?threads, ?servers, "the parts have ended");
+    debug!(?threads, ?servers, "the parts have ended");
     outcome
 }
 

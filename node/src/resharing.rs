@@ -22,6 +22,7 @@ use quorate_machine::{
     resharing::{Keep, Known, MAX_SHARES_BYTES, Shares, duties},
 };
 use quorate_storage::disk::{SystemDisk, write_atomically};
+use quorate_types::registry::resharing::{announcement_slot, barred_until};
 use quorate_types::{Digest, Epoch, Height, Identity, Operation, Outcome, Phase, ValidatorSet};
 use std::{
     path::{Path, PathBuf},
@@ -36,6 +37,9 @@ const LOOK_INTERVAL: Duration = Duration::from_millis(10);
 
 /// How often everything is looked at without one.
 const IDLE_INTERVAL: Duration = Duration::from_millis(500);
+
+/// How many blocks this validator may lack of what others have.
+const MOST_BEHIND: u64 = 8;
 
 /// scrypt's work factor: the passphrase is a 256-bit key, which needs no slowing down.
 const WORK_FACTOR: u8 = 2;
@@ -52,6 +56,8 @@ struct Kept {
     shares: Mutex<Shares>,
     /// The share of the genesis file, or a newcomer's key, which is none.
     first: Arc<VoteSecret>,
+    /// The last epoch of which it was told whether shares were passed on.
+    judged: Mutex<Option<Epoch>>,
 }
 
 /// What the task works with.
@@ -110,6 +116,7 @@ impl Resharing {
         Ok(Self(Some(Arc::new(Kept {
             shares: Mutex::new(shares),
             first: config.vote_secret.clone(),
+            judged: Mutex::default(),
         }))))
     }
 
@@ -137,7 +144,6 @@ impl Resharing {
             refused: None,
             looked: None,
             trouble: None,
-            judged: None,
         };
         let mut ticks = tokio::time::interval(LOOK_INTERVAL);
         ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
@@ -185,8 +191,6 @@ struct Sender {
     looked: Option<(Height, Instant)>,
     /// Why nothing can be sent, as it was told last.
     trouble: Option<String>,
-    /// The last epoch of which it was told whether shares were passed on.
-    judged: Option<Epoch>,
 }
 
 impl Sender {
@@ -198,9 +202,14 @@ impl Sender {
             return Ok(());
         }
         self.looked = Some((tip, Instant::now()));
-        self.judge();
         self.look_at_pending()?;
         let length = self.config.genesis.epoch_blocks;
+        // Of what others have behind them nothing is to be done.
+        let newest = self.parts.live.network_height();
+        if newest.0 > tip.0.saturating_add(MOST_BEHIND) {
+            return Ok(());
+        }
+        self.judge();
         let now = (length.epoch_of(tip.next()), length.phase(tip.next()).0);
         if self.refused == Some(now) || !self.pending.is_empty() {
             return Ok(());
@@ -208,8 +217,17 @@ impl Sender {
         // Opening many dealings takes a second.
         let (kept, parts, config) = (self.kept.clone(), self.parts.clone(), self.config.clone());
         let found = tokio::task::spawn_blocking(move || find(&kept, &parts, &config)).await?;
-        let operations = found?;
+        let (operations, barred_until) = found?;
+        if let Some(epoch) = barred_until {
+            self.tell(Some(format!(
+                "it has announced itself and not proven its share, so it cannot announce itself before epoch {epoch}"
+            )));
+            return Ok(());
+        }
         if operations.is_empty() {
+            if now.1 == Phase::Announce {
+                self.tell(None);
+            }
             return Ok(());
         }
         for operation in operations {
@@ -222,21 +240,25 @@ impl Sender {
         Ok(())
     }
 
-    /// Says once in each epoch whether its shares were passed on.
+    /// Shows for how many epochs shares were not passed on, and says once in each epoch whether its were.
     fn judge(&mut self) {
         let height = self.parts.account.store.tip().height.next();
         let epoch = self.config.genesis.epoch_blocks.epoch_of(height);
         let committees = self.parts.live.committees();
-        if self.judged == Some(epoch) || !committees.is_fixed(epoch.next()) {
-            return;
-        }
-        let Some((first, set)) = committees.acting(epoch.next()) else {
+        let last_fixed = [epoch.next(), epoch];
+        let fixed = last_fixed
+            .into_iter()
+            .find_map(|of| Some((of, committees.acting(of)?)));
+        let Some((of, (first, set))) = fixed else {
             return;
         };
-        self.judged = Some(epoch);
-        let kept = epoch.next().0.saturating_sub(first.0);
+        let kept = of.0.saturating_sub(first.0);
         let shown = i64::try_from(kept).unwrap_or(i64::MAX);
         self.parts.metrics.registry.not_passed_on.set(shown);
+        let is_news = of == epoch.next() && self.kept.judged.lock().replace(epoch) != Some(epoch);
+        if !is_news {
+            return;
+        }
         if kept == 0 {
             info!(%epoch, validators = set.members().len(), "shares were passed on: the next epoch has new ones");
         } else {
@@ -254,6 +276,12 @@ impl Sender {
             .filter(|now| self.trouble.as_ref() != Some(*now))
         {
             warn!(trouble, "this validator takes no part in passing shares on");
+        }
+        if self.trouble != trouble {
+            let note = trouble
+                .iter()
+                .map(|trouble| format!("passing shares on: {trouble}"));
+            self.parts.live.set_registry_troubles(note.collect());
         }
         self.trouble = trouble;
     }
@@ -298,12 +326,12 @@ impl Sender {
     }
 }
 
-/// What is to be sent now.
+/// What is to be sent now; or until which epoch this validator cannot announce itself.
 fn find(
     kept: &Kept,
     parts: &ResharingParts,
     config: &NodeConfig,
-) -> anyhow::Result<Vec<Operation>> {
+) -> anyhow::Result<(Vec<Operation>, Option<Epoch>)> {
     let length = config.genesis.epoch_blocks;
     let height = parts.account.store.tip().height.next();
     let epoch = length.epoch_of(height);
@@ -321,6 +349,9 @@ fn find(
         bond: bond.as_deref(),
         first_share: Some(&kept.first),
     };
+    let slot = parts.account.store.account(&announcement_slot(&own))?;
+    let barred_until = barred_until(slot.as_ref(), &own, epoch);
     let mut read = |identity: &Identity| Ok(parts.account.store.account(identity)?);
-    duties(known, &mut kept.shares.lock(), &mut read)
+    let operations = duties(known, &mut kept.shares.lock(), &mut read)?;
+    Ok((operations, barred_until))
 }

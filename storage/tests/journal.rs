@@ -386,14 +386,17 @@ fn a_rewrite_keeps_exactly_the_given_records() {
     let folder = TempDir::new().unwrap();
     let (mut journal, _) = open(folder.path());
     write(&mut journal, &[&records(0..20)]);
+    assert!(!journal.is_rewritten());
     let before = journal.bytes();
     journal.append(&vote(99)).unwrap();
     journal.rewrite(&records(15..20)).unwrap();
     assert!(journal.bytes() < before);
+    assert!(journal.is_rewritten());
     let file = segment(folder.path());
     assert_eq!(fs::metadata(&file).unwrap().len(), journal.bytes());
     drop(journal);
     let (mut journal, recovered) = open(folder.path());
+    assert!(journal.is_rewritten());
     assert_eq!(recovered.records, records(15..20));
     write(&mut journal, &[&records(20..22)]);
     drop(journal);

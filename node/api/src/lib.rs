@@ -29,8 +29,8 @@ pub use peers::{
     OrderAnswer, OrderJson, PeerDetailJson, PeerJson, PeersJson, ReloadedJson, Standing,
 };
 pub use registry::{
-    DifferenceJson, ExternalJson, ExternalSourceJson, HandoverJson, HandoversJson, LeftOutJson,
-    RegistryJson, ResharingJson, TooSmallJson,
+    BarredJson, DifferenceJson, ExternalJson, ExternalSourceJson, HandoverJson, HandoversJson,
+    LeftOutJson, RegistryJson, ResharingJson, TooSmallJson,
 };
 pub use snapshots::{SnapshotJson, SnapshotPartJson, SnapshotProofJson, SnapshotsJson};
 pub use status::{StatusJson, SyncJson, SyncState};

@@ -104,6 +104,17 @@ pub struct ResharingJson {
     pub proven: Vec<Identity>,
     /// For how many epochs in a row the validators have kept their shares.
     pub kept_epochs: u64,
+    /// Who cannot announce itself for some epochs, since it has done so and proven nothing.
+    #[serde(default)]
+    pub barred: Vec<BarredJson>,
+}
+
+/// A validator, or who is to be one, that cannot announce itself for a share.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct BarredJson {
+    pub identity: Identity,
+    /// The first epoch in which it can.
+    pub until: Epoch,
 }
 
 /// `GET /v1/registry`: what this node's newest executed state says.

@@ -327,10 +327,7 @@ impl LiveStatus {
             None => following::decide(&self.following(peers)),
         };
         let troubles = self.registry_troubles.read();
-        let note = |trouble: &String| {
-            format!("the external registry: {trouble} (`quorate registry list` shows all of it)")
-        };
-        verdict.notes.extend(troubles.iter().map(note));
+        verdict.notes.extend(troubles.iter().cloned());
         verdict
     }
 

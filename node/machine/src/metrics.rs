@@ -620,3 +620,52 @@ impl NodeMetrics {
         histogram.observe(duration.as_secs_f64());
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use quorate_types::VoteKey;
+
+    #[test]
+    fn what_is_counted_goes_on_over_parts_and_places_are_counted_anew_for_others() {
+        let committee = |first: u8| {
+            let members = [first, 2, 3, 4].map(|number| quorate_types::Member {
+                identity: Identity([number; 32]),
+                vote_key: VoteKey([number; 96]),
+                address: Default::default(),
+                name: Default::default(),
+            });
+            let set = quorate_types::ValidatorSet::of_members(Default::default(), members.into());
+            set.committee().expect("a committee")
+        };
+        let lasting = Lasting::default();
+        let part = |first: u8| {
+            let registry = Registry::new();
+            let metrics = NodeMetrics::going_on(&registry, &lasting, &committee(first));
+            (registry, metrics.expect("a registry of its own"))
+        };
+        let (_, before) = part(1);
+        before.transactions.inc_by(5);
+        before.block_interval.observe(1.0);
+        before.missed_slots.with_label_values(&["0"]).inc_by(3);
+        before.blocked.set(2);
+        let (registry, after) = part(1);
+        after.transactions.inc();
+        let missed = |metrics: &NodeMetrics| metrics.missed_slots.with_label_values(&["0"]).get();
+        assert_eq!((after.transactions.get(), missed(&after)), (6, 3));
+        assert_eq!(after.block_interval.get_sample_count(), 1);
+        // What it says of the present is this part's.
+        assert_eq!(after.blocked.get(), 0);
+        let shown = registry.gather();
+        let name = "quorate_executor_transactions_total";
+        let family = shown.iter().find(|family| family.name() == name);
+        assert_eq!(
+            family.expect("it is shown").get_metric()[0]
+                .get_counter()
+                .get_value(),
+            6.0
+        );
+        let (_, others) = part(9);
+        assert_eq!((others.transactions.get(), missed(&others)), (6, 0));
+    }
+}

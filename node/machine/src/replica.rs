@@ -286,9 +286,7 @@ impl Replica {
         self.around.outlet.send_votes(durable);
         if self.ended.is_some() && self.journal.bytes() > MAX_LEFT_BYTES {
             let records = self.engine.checkpoint();
-            let now = std::time::Instant::now();
             self.journal.rewrite(&records).context("vote journal")?;
-            info!(elapsed = ?now.elapsed(), records = records.len(), "rewritten");
         }
         Ok(())
     }

@@ -11,7 +11,7 @@ use crate::{config::load_genesis, keys};
 use anyhow::{Context as _, bail, ensure};
 use clap::{Args, Subcommand};
 use commonware_codec::Encode as _;
-use quorate_api::{ExternalJson, RegistryJson, ResharingJson, RpcClient};
+use quorate_api::{ExternalJson, RegistryJson, ResharingJson, RpcClient, verdict::counted};
 use quorate_http::client::shown;
 use quorate_machine::{
     clock::now_ms,
@@ -604,8 +604,9 @@ fn resharing_lines(state: &ResharingJson, registry: &RegistryJson) -> Vec<String
             shown(&state.phase)
         ),
         kept => format!(
-            "shares of the common vote key: phase {}; the validators have kept theirs for {kept} epochs",
-            shown(&state.phase)
+            "shares of the common vote key: phase {}; the validators have kept theirs for {}",
+            shown(&state.phase),
+            counted(kept, "epoch")
         ),
     }];
     let acting: Vec<Identity> = registry.acting.iter().map(|one| one.identity).collect();
@@ -640,6 +641,12 @@ fn resharing_lines(state: &ResharingJson, registry: &RegistryJson) -> Vec<String
     lines.push(format!(
         "  newcomers that have announced themselves: {newcomers}"
     ));
+    for barred in &state.barred {
+        lines.push(format!(
+            "  cannot announce itself before epoch {}, since it has proven no share: {}",
+            barred.until, barred.identity
+        ));
+    }
     for convicted in &state.convicted {
         lines.push(format!("  has dealt something wrong: {convicted}"));
     }

@@ -115,6 +115,7 @@ pub(super) fn assign(
     }
     let part = match seat {
         Seat::At(_) => Part::LooksForNewer,
+        Seat::OtherKey if set.group_key().is_some() => Part::NoShare,
         Seat::OtherKey => Part::OtherKey,
         Seat::None => Part::WithoutSeat { bonded },
     };
@@ -132,12 +133,17 @@ pub(super) fn assign(
 /// The place of this identity with this key.
 fn seat(set: &ValidatorSet, own: &Identity, key: &VoteKey) -> Seat {
     let seat = roles::seat(set, own, key);
-    if seat == Seat::OtherKey {
-        warn!(
+    match seat {
+        Seat::OtherKey if set.group_key().is_some() => warn!(
             epoch = %set.epoch,
-            "the registry has another vote key for this validator than its `vote_key` file, or its share of the \
-             group key was lost: it does not vote in this epoch"
-        );
+            "this validator's share of the group key for this epoch is not here: it does not vote in it"
+        ),
+        Seat::OtherKey => warn!(
+            epoch = %set.epoch,
+            "the registry has another vote key for this validator than its `vote_key` file: it does not vote in this \
+             epoch"
+        ),
+        Seat::At(_) | Seat::None => {}
     }
     seat
 }

@@ -1,14 +1,14 @@
 //! `GET /v1/registry` and `GET /v1/handovers`
 
 use super::{RpcParts, error::RpcError};
-use quorate_api::{HandoverJson, HandoversJson, RegistryJson, ResharingJson, to_hex};
+use quorate_api::{BarredJson, HandoverJson, HandoversJson, RegistryJson, ResharingJson, to_hex};
 use quorate_machine::registry::committees;
 use quorate_types::{
     Epoch, Height, Identity, REGISTRY,
     genesis::Genesis,
     registry::{
         Slot,
-        resharing::{Places, announcement_slot, player_slot},
+        resharing::{Places, announcement_slot, barred_until, player_slot},
     },
 };
 use std::{cmp::Reverse, collections::BTreeSet};
@@ -87,9 +87,14 @@ fn resharing(
     let bonds = bonds.map_err(|error| RpcError::internal(&error))?;
     let candidates = acting.iter().map(|member| &member.identity);
     let candidates: BTreeSet<&Identity> = candidates.chain(bonds.keys()).collect();
-    let mut announced = Vec::new();
+    let (mut announced, mut barred) = (Vec::new(), Vec::new());
     for identity in candidates {
-        let slot = account(&announcement_slot(identity))?.and_then(|account| account.slot);
+        let slot = account(&announcement_slot(identity))?;
+        if let Some(until) = barred_until(slot.as_ref(), identity, epoch) {
+            let identity = *identity;
+            barred.push(BarredJson { identity, until });
+        }
+        let slot = slot.and_then(|account| account.slot);
         let is_of = |slot: &Slot| matches!(slot, Slot::Announced { epoch: of, .. } if *of == epoch);
         if slot.as_deref().is_some_and(is_of) {
             announced.push(*identity);
@@ -123,6 +128,7 @@ fn resharing(
             .collect(),
         players,
         kept_epochs: kept,
+        barred,
     })
 }
 

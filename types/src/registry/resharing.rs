@@ -491,10 +491,21 @@ impl RegistryContext<'_> {
     }
 }
 
+/// Before which epoch somebody may not announce itself, given the account of its announcement and the present epoch.
+pub fn barred_until(account: Option<&Account>, identity: &Identity, now: Epoch) -> Option<Epoch> {
+    match account.and_then(|account| account.slot.as_deref()) {
+        Some(Slot::Absent {
+            identity: of,
+            until,
+            ..
+        }) if of == identity && now < *until => Some(*until),
+        _ => None,
+    }
+}
+
 /// Whether somebody may not announce itself in an epoch, given the account of its announcement.
 pub fn is_absent(account: Option<&Account>, identity: &Identity, epoch: Epoch) -> bool {
-    let slot = account.and_then(|account| account.slot.as_deref());
-    matches!(slot, Some(Slot::Absent { identity: of, until, .. }) if of == identity && epoch < *until)
+    barred_until(account, identity, epoch).is_some()
 }
 
 /// How often somebody has announced itself and proven nothing, given the account of its announcement.

@@ -29,6 +29,8 @@ pub enum Part {
     WithoutSeat { bonded: bool },
     /// It has a seat, and the registry has another vote key for it.
     OtherKey,
+    /// It has a seat, and its share of the group key is not here.
+    NoShare,
     /// It has a seat, and looks for newer blocks before it votes.
     LooksForNewer,
 }
@@ -103,7 +105,7 @@ impl Facts {
             (false, false) if !self.growth.final_since_start && !is_heard => Health::Starting,
             (false, false) => match self.part {
                 Part::LooksForNewer => Health::Starting,
-                Part::OtherKey => Health::NotVoting,
+                Part::OtherKey | Part::NoShare => Health::NotVoting,
                 Part::Follows | Part::WithoutSeat { .. } => Health::Healthy,
             },
         }
@@ -149,6 +151,9 @@ impl Facts {
                 format!("starting: looks for newer blocks before it votes; {links}; {age}")
             }
             Health::Starting => format!("starting: {links}; {age}"),
+            Health::NotVoting if self.part == Part::NoShare => format!(
+                "follows, and does not vote: its share of the group key for this epoch is not here; {age}"
+            ),
             Health::NotVoting => format!(
                 "follows, and does not vote: the registry has another vote key for this validator than its \
                  `vote_key` file; {age}"
@@ -216,6 +221,12 @@ impl Facts {
                  rotate-key`)"
                     .to_owned(),
             ),
+            (Part::NoShare, Health::NotVoting) => Some(
+                "leave it running: it votes again from the next border on to which shares are passed on to it \
+                 (`quorate registry list` shows how far that is). If the file with the newest shares was moved away, \
+                 put it back beside the `vote_key` file and restart"
+                    .to_owned(),
+            ),
             (Part::WithoutSeat { bonded: false }, Health::CutOff) => Some(format!(
                 "this identity has no bond in the state after block {height}, and validators link with nobody \
                  else: bond (`quorate registry bond`), or have operators list this node under \
@@ -279,6 +290,12 @@ impl Facts {
                 "the registry has another vote key for this validator than its `vote_key` file, so it does not \
                  vote"
                 .to_owned(),
+            );
+        }
+        if self.part == Part::NoShare && state != Health::NotVoting {
+            notes.push(
+                "its share of the group key for this epoch is not here, so it does not vote"
+                    .to_owned(),
             );
         }
         let is_told = state == Health::CatchingUp && self.behind() <= USUAL_LAG;
@@ -422,6 +439,16 @@ mod tests {
         );
         let remedy = verdict.remedy.expect("a remedy");
         assert!(remedy.contains("`quorate registry rotate-key`"), "{remedy}");
+        // Where validators share a key, there is none to put in its place.
+        let lost = decide(&Facts {
+            part: Part::NoShare,
+            ..facts()
+        });
+        assert_eq!(lost.state, Health::NotVoting);
+        assert!(lost.summary.contains("its share"), "{}", lost.summary);
+        let remedy = lost.remedy.expect("a remedy");
+        assert!(!remedy.contains("rotate-key"), "{remedy}");
+        assert!(remedy.starts_with("leave it running"), "{remedy}");
         // It has a bond: if it is cut off, the network is to blame.
         other.upstreams[0].linked = false;
         other.growth.since_final = Duration::from_secs(3);
