@@ -105,6 +105,9 @@ impl Accuser {
         let (Some(member), Some(rules)) = (member, self.config.genesis.registry) else {
             return Ok(None);
         };
+        if member.identity == self.config.identity.identity() {
+            return Ok(None);
+        }
         let store = &self.account.store;
         let account = store.account(&member.identity)?;
         let bond = account.and_then(|account| account.bond);

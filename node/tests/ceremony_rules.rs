@@ -302,8 +302,14 @@ fn a_message_that_no_honest_participant_signs_convicts_its_author() {
     let dealt = cast.board_before(Step::Acceptance);
     let chain = dealt.outcome().expect("computed").chain;
     let dealings = dealt.dealings().expect("dealt");
-    let mut crooked = Cast::dealing_of(&round, 3);
-    crooked.coefficients[1] = [0; 96];
+    let but = |change: &dyn Fn(&mut Dealing)| {
+        let dealing = round.deal_fresh_but(3, [3; 32], change);
+        dealing.expect("a round")
+    };
+    let crooked = but(&|dealing| dealing.coefficients[1] = [0; 96]);
+    // Complaints about it would open what participant 0 has sealed.
+    let others = Cast::dealing_of(&round, 0).point;
+    let stolen = but(&|dealing| dealing.point = others);
     let other_round = Round {
         context: Digest([7; 32]),
         ..round.clone()
@@ -325,6 +331,11 @@ fn a_message_that_no_honest_participant_signs_convicts_its_author() {
             Step::Dealing,
             cast.sign_dealing(&round, 3, crooked).body,
             Offence::Dealing(quorate_crypto::bls::DealingError::Point),
+        ),
+        (
+            Step::Dealing,
+            cast.sign_dealing(&round, 3, stolen).body,
+            Offence::Dealing(quorate_crypto::bls::DealingError::Proof),
         ),
         (
             Step::Dealing,

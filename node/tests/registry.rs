@@ -214,7 +214,10 @@ async fn the_validators_stay_while_shares_are_not_passed_on_and_no_link_is_lost(
     let before = acting(&chain).await;
     let (epoch, _) = without(&chain, 0).await.unwrap();
     let shown = chain.quorate(&["registry", "list", "--rpc", &chain.url(0)]);
-    assert!(shown.contains("announced: 3 of 4"), "{shown}");
+    assert!(
+        shown.contains("have announced themselves: 3 of 4; not: "),
+        "{shown}"
+    );
     chain
         .wait_for("two more epochs", async || {
             without(&chain, 0)
@@ -273,6 +276,10 @@ async fn an_equivocator_is_accused_by_the_others_and_punished_once() {
                 .find(|one| one.identity == guilty)
         };
         assert_eq!(bond(&chain).await.unwrap().stake, STAKE);
+        // Whoever accuses pays for it.
+        for place in 0..3 {
+            chain.pay(0, chain.identity(place), 10_000);
+        }
         chain.kill(3);
         chain.misbehave(3, "equivocate");
         chain
