@@ -25,7 +25,8 @@ const TURN: Duration = Duration::from_secs(3);
 
 /// Accuses whom there is evidence against, until it is dropped. Ends at once where nothing is punished.
 pub(crate) async fn run(config: NodeConfig, account: OwnAccount, live: Arc<LiveStatus>) {
-    if !(config.genesis.registry).is_some_and(|rules| rules.slashing.is_some()) {
+    let rules = config.genesis.registry;
+    if rules.is_none_or(|rules| rules.slashing.is_none()) {
         return;
     }
     let mut accuser = Accuser {
