@@ -13,7 +13,10 @@ use std::{
     io,
     net::{IpAddr, SocketAddr},
     pin::pin,
-    sync::Arc,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
     time::Duration,
 };
 use tokio::{
@@ -125,7 +128,10 @@ async fn connection(
 ) {
     let times = clients.limits().times;
     let _ = stream.set_nodelay(true);
+    let begun = Arc::new(AtomicBool::new(false));
+    let begins = begun.clone();
     let service = service_fn(move |request: hyper::Request<Incoming>| {
+        begins.store(true, Ordering::Relaxed);
         let mut request = request.map(Body::new);
         request.extensions_mut().insert(ConnectInfo(peer));
         router.clone().oneshot(request)
@@ -154,6 +160,10 @@ async fn connection(
             let ends = async { while closed.changed().await.is_ok() {} };
             let _ = tokio::time::timeout(times.life, ends).await;
         } => {
+            // The library would wait for the first request of a connection that has said nothing.
+            if !begun.load(Ordering::Relaxed) {
+                return;
+            }
             serving.as_mut().graceful_shutdown();
             let limit = async {
                 match times.last_answer {

@@ -560,7 +560,8 @@ async fn serve_until_stopped(
     }
     let ending = Instant::now();
     drop(background);
-    if !matches!(&outcome, Ok(ended) if ended.goes_on()) {
+    let goes_on = matches!(&outcome, Ok(ended) if ended.goes_on());
+    if !goes_on {
         watch_the_end();
     }
     servers.tell_to_stop();
@@ -568,7 +569,7 @@ async fn serve_until_stopped(
     executor.stop();
     join(vec![replica, executor_thread]).await;
     let threads = ending.elapsed();
-    servers.end().await;
+    servers.end(goes_on).await;
     let servers = ending.elapsed();
     asked.mesh.keep(mesh);
     debug!(?threads, ?servers, "the parts have ended");

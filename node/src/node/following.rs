@@ -163,14 +163,15 @@ pub(super) async fn follow_until_stopped(
         Err(error) => error!("stopping: {}", with_causes(error)),
     }
     drop(background);
-    if !matches!(&outcome, Ok(ended) if ended.goes_on()) {
+    let goes_on = matches!(&outcome, Ok(ended) if ended.goes_on());
+    if !goes_on {
         watch_the_end();
     }
     servers.tell_to_stop();
     ending.store(true, Ordering::Relaxed);
     executor.stop();
     join(vec![following, executor_thread]).await;
-    servers.end().await;
+    servers.end(goes_on).await;
     asked.mesh.keep(mesh);
     outcome
 }

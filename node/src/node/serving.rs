@@ -23,6 +23,9 @@ const THREADS: usize = 2;
 /// How long requests may take to be answered at the end.
 const END_LIMIT: Duration = Duration::from_secs(2);
 
+/// The same where other parts go on.
+const BORDER_LIMIT: Duration = Duration::from_millis(30);
+
 /// Listeners that are not registered with a runtime yet.
 pub(super) type Listeners = Vec<(Audience, std::net::TcpListener)>;
 
@@ -96,10 +99,12 @@ impl Servers {
         let _ = self.stop.send(());
     }
 
-    /// Waits until all requests are answered, for at most 2 s.
-    pub(super) async fn end(mut self) {
+    /// Waits until all requests are answered: for at most 2 s, or for a moment if other parts of the node go on, since no
+    /// block can be voted for meanwhile. The connections of those that take longer end.
+    pub(super) async fn end(mut self, goes_on: bool) {
         let tasks = std::mem::take(&mut self.tasks);
-        let _ = tokio::time::timeout(END_LIMIT, tasks.join_all()).await;
+        let limit = if goes_on { BORDER_LIMIT } else { END_LIMIT };
+        let _ = tokio::time::timeout(limit, tasks.join_all()).await;
     }
 }
 

@@ -195,7 +195,8 @@ pub(super) async fn sync_until_whole(
     servers.tell_to_stop();
     ending.store(true, Ordering::Relaxed);
     join(vec![thread]).await;
-    servers.end().await;
+    let goes_on = matches!(&outcome, Ok(ended) if ended.goes_on());
+    servers.end(goes_on).await;
     asked.mesh.keep(mesh);
     outcome
 }
