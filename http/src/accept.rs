@@ -13,10 +13,7 @@ use std::{
     io,
     net::{IpAddr, SocketAddr},
     pin::pin,
-    sync::{
-        Arc,
-        atomic::{AtomicBool, Ordering},
-    },
+    sync::Arc,
     time::Duration,
 };
 use tokio::{
@@ -128,10 +125,7 @@ async fn connection(
 ) {
     let times = clients.limits().times;
     let _ = stream.set_nodelay(true);
-    let begun = Arc::new(AtomicBool::new(false));
-    let begins = begun.clone();
     let service = service_fn(move |request: hyper::Request<Incoming>| {
-        begins.store(true, Ordering::Relaxed);
         let mut request = request.map(Body::new);
         request.extensions_mut().insert(ConnectInfo(peer));
         router.clone().oneshot(request)
@@ -160,10 +154,6 @@ async fn connection(
             let ends = async { while closed.changed().await.is_ok() {} };
             let _ = tokio::time::timeout(times.life, ends).await;
         } => {
-            // The library would wait for the first request of a connection that has said nothing.
-            if !begun.load(Ordering::Relaxed) {
-                return;
-            }
             serving.as_mut().graceful_shutdown();
             let limit = async {
                 match times.last_answer {
