@@ -88,7 +88,7 @@ impl Accuser {
             let Some((validator, evidence)) = self.punishable(held)? else {
                 continue;
             };
-            if now < noticed + self.wait(&held.id) {
+            if now < noticed + self.wait(&held.id, &validator) {
                 continue;
             }
             return self.accuse(held.id, validator, evidence);
@@ -118,14 +118,15 @@ impl Accuser {
         Ok(can_be.then_some((member.identity, evidence)))
     }
 
-    /// How long this validator leaves a pair to others.
-    fn wait(&self, pair: &Digest) -> Duration {
+    /// How long this validator leaves a pair to others, none of whom is the accused.
+    fn wait(&self, pair: &Digest, accused: &Identity) -> Duration {
         let committee = self.config.committees.known();
-        let own = committee.place(&self.config.identity.identity());
-        let size = committee.size().max(1);
+        let own = self.config.identity.identity();
+        let mut others = committee.identities().iter().filter(|one| *one != accused);
+        let size = others.clone().count().max(1);
+        let own = others.position(|one| *one == own);
         let first = usize::from(u16::from_be_bytes([pair.0[0], pair.0[1]])) % size;
-        let own = own.map_or(size, |own| own.as_usize());
-        let turn = (own + size - first) % size;
+        let turn = (own.unwrap_or(size) + size - first) % size;
         TURN * u32::try_from(turn).unwrap_or(u32::MAX)
     }
 

@@ -267,6 +267,9 @@ async fn an_equivocator_is_accused_by_the_others_and_punished_once() {
             "10",
             "--name",
             "chaos-slashing",
+            // Votes of an earlier epoch are punished after all have had their turns.
+            "--unbond-epochs",
+            "30",
         ];
         let mut chain = Chain::start_as(shares, 4, "50ms", &slashing);
         chain.wait_for_set(0, &[0, 1, 2, 3]).await;
