@@ -114,3 +114,24 @@ fn a_storm_of_changes_and_kills_loses_nothing() {
     assert_eq!(report["seed"], 7, "{report}");
     assert!(report["operations"].as_u64().unwrap() > 0, "{report}");
 }
+
+#[test]
+fn all_but_a_quorum_are_replaced_at_once_again_and_again() {
+    for scheme in ["bls-aggregate", "bls-threshold"] {
+        let folder = tempfile::tempdir().unwrap();
+        let arguments = [
+            "--exchange",
+            "--scheme",
+            scheme,
+            "--for",
+            "20s",
+            "--load",
+            "100",
+        ];
+        let report = report(&localnet(&folder.path().join("net"), &arguments));
+        is_whole(&report);
+        assert_ne!(report["replaced_all_but_a_quorum"], 0, "{report}");
+        let sizes = sets(&report).into_iter().map(|set| set.len());
+        assert_eq!(sizes.collect::<BTreeSet<_>>(), [7].into(), "{report}");
+    }
+}

@@ -109,6 +109,8 @@ pub(crate) struct Parameters {
     to: Vec<To>,
     #[serde(deserialize_with = "one_or_many")]
     clients: Vec<usize>,
+    #[serde(deserialize_with = "one_or_many")]
+    registry: Vec<u64>,
 }
 
 /// The parameters' names.
@@ -133,6 +135,7 @@ pub(crate) enum Parameter {
     Slow,
     To,
     Clients,
+    Registry,
 }
 
 /// A fault in the middle third of a trial.
@@ -207,6 +210,9 @@ pub(crate) struct Point {
     pub(crate) to: To,
     /// The number of clients of a closed loop; 0 for an open loop.
     pub(crate) clients: usize,
+    /// The blocks of an epoch of a chain with a staking registry; 0 for a chain without one.
+    #[serde(default)]
+    pub(crate) registry: u64,
 }
 
 impl Plan {
@@ -273,6 +279,7 @@ impl Plan {
         spread(&mut points, &p.slow, |point| &mut point.slow);
         spread(&mut points, &p.to, |point| &mut point.to);
         spread(&mut points, &p.clients, |point| &mut point.clients);
+        spread(&mut points, &p.registry, |point| &mut point.registry);
         spread(&mut points, &p.batch, |point| &mut point.batch);
         spread(&mut points, &p.payload, |point| &mut point.payload);
         spread(&mut points, &p.rate, |point| &mut point.rate);
@@ -315,6 +322,7 @@ impl Default for Parameters {
             slow: vec![usual.slow],
             to: vec![usual.to],
             clients: vec![usual.clients],
+            registry: vec![usual.registry],
         }
     }
 }
@@ -338,6 +346,10 @@ impl Point {
             "`payload` must be 0 to {MAX_MEMO_BYTES}"
         );
         ensure!(self.clients <= 1_000, "`clients` must be 0 to 1000");
+        ensure!(
+            self.registry == 0 || (self.validators >= 4 && self.registry >= 20),
+            "`registry` must be 0, or the blocks of an epoch: 20 at least, and 4 validators"
+        );
         if !["together", "eager", "unblocked"].contains(&self.checking.as_str()) {
             bail!("`checking` must be together, eager or unblocked");
         }
@@ -392,6 +404,7 @@ impl Point {
             Parameter::Slow => name_of(&self.slow),
             Parameter::To => name_of(&self.to),
             Parameter::Clients => self.clients.to_string(),
+            Parameter::Registry => self.registry.to_string(),
         }
     }
 
@@ -435,13 +448,14 @@ impl Point {
             slow: Slow::None,
             to: To::All,
             clients: 0,
+            registry: 0,
         }
     }
 }
 
 impl Parameter {
     /// All parameters, in the order in which names list them.
-    pub(crate) const ALL: [Self; 18] = [
+    pub(crate) const ALL: [Self; 19] = [
         Self::Validators,
         Self::Scheme,
         Self::Checking,
@@ -457,6 +471,7 @@ impl Parameter {
         Self::Slow,
         Self::To,
         Self::Clients,
+        Self::Registry,
         Self::Batch,
         Self::Payload,
         Self::Rate,
@@ -564,6 +579,7 @@ mod tests {
             ("slow = \"dead\"\nvalidators = 3", "4 validators"),
             ("fault = \"kill\"\nvalidators = 3", "4 validators"),
             ("linger = \"soon\"", "`linger`"),
+            ("registry = 19", "`registry`"),
             (
                 "cryptography = \"off\"\nchecking = \"eager\"",
                 "nothing to check",

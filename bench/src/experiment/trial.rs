@@ -21,6 +21,7 @@ use quorate_node::{
     genesis::GENESIS_FILE,
     localnet::{Network, Sample, setup::load_accounts},
 };
+use quorate_types::EpochLength;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use std::{
@@ -124,6 +125,10 @@ pub(crate) fn run(
         it.scheme = point.scheme.clone();
         it.block_limits.max_transactions = point.batch;
         it.accounts = ACCOUNTS;
+        if let Some(length) = EpochLength::new(point.registry) {
+            it.registry = true;
+            it.epoch_blocks = length;
+        }
     })?;
     let binary = match (place.binary, point.cryptography) {
         (Some(binary), _) => binary.to_owned(),

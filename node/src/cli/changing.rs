@@ -1,4 +1,4 @@
-//! `quorate localnet --show-registry` and `--storm`: a local network whose validators change, with load.
+//! `quorate localnet --show-registry`, `--storm` and `--exchange`: a local network whose validators change, with load.
 
 use super::output::{field_lines, print_json, print_lines};
 use crate::{
@@ -46,6 +46,8 @@ pub(super) enum How {
     Show,
     /// At random, from this seed.
     Storm { seed: u64, lasts: Option<Duration> },
+    /// As many at once as may be faulty.
+    Exchange { lasts: Option<Duration> },
 }
 
 /// A network with changing validators, and its load.
@@ -71,6 +73,8 @@ struct Report {
     seed: Option<u64>,
     epochs: u64,
     set_changes: usize,
+    /// Borders at which as many validators were replaced as may be faulty: all but a quorum.
+    replaced_all_but_a_quorum: usize,
     first_height: u64,
     last_height: u64,
     /// Heights that no machine had a block of.
@@ -83,6 +87,8 @@ struct Report {
     longest_at_change_ms: Option<f64>,
     /// The same where none changed.
     longest_at_other_border_ms: Option<f64>,
+    /// Borders that took more than twice the median.
+    slow_borders: usize,
     /// The longest time between two blocks of an epoch.
     longest_within_epoch_ms: Option<f64>,
     operations: u64,
@@ -242,6 +248,10 @@ impl Changing {
                 done = changes.storm(seed, lasts) => done,
                 _ = interrupted => Ok(()),
             },
+            How::Exchange { lasts } => tokio::select! {
+                done = changes.exchange(lasts) => done,
+                _ = interrupted => Ok(()),
+            },
         }
     }
 
@@ -254,7 +264,7 @@ impl Changing {
         }
         Ok(match self.how {
             How::Show => 1,
-            How::Storm { .. } => height + 1,
+            How::Storm { .. } | How::Exchange { .. } => height + 1,
         })
     }
 
@@ -286,23 +296,30 @@ impl Changing {
         let longest =
             |of: &dyn Fn(&EpochRow) -> Option<f64>| rows.iter().filter_map(of).reduce(f64::max);
         let medians = rows.iter().filter_map(|row| row.median_interval_ms);
+        let median = median(medians.collect());
+        let is_slow = |row: &&EpochRow| {
+            let border = row.border_interval_ms.zip(median);
+            border.is_some_and(|(border, median)| border > 2.0 * median)
+        };
         let load = &load.total;
         Report {
             complete: failure.is_none(),
             // The logs that follow are for people.
             failure: failure.and_then(|error| error.to_string().lines().next().map(str::to_owned)),
             seed: match self.how {
-                How::Show => None,
+                How::Show | How::Exchange { .. } => None,
                 How::Storm { seed, .. } => Some(seed),
             },
             epochs: rows.len() as u64,
+            replaced_all_but_a_quorum: rows.iter().filter(|row| row.replaces_most()).count(),
             set_changes: rows.iter().filter(|row| row.changes()).count(),
             first_height: chronicle.from(),
             last_height: chronicle.tip().map_or(0, |(height, _)| height),
             missing_heights: chronicle.missing_heights(),
             contradictions,
             faults: faults.to_vec(),
-            median_interval_ms: median(medians.collect()),
+            median_interval_ms: median,
+            slow_borders: rows.iter().filter(is_slow).count(),
             longest_at_change_ms: longest(&|row| row.border_interval_ms.filter(|_| row.changes())),
             longest_at_other_border_ms: longest(&|row| {
                 row.border_interval_ms.filter(|_| !row.changes())
@@ -339,8 +356,8 @@ impl Changing {
             (
                 "epochs",
                 format!(
-                    "{}, {} changes of the validators",
-                    report.epochs, report.set_changes
+                    "{}, {} changes of the validators, {} of all but a quorum",
+                    report.epochs, report.set_changes, report.replaced_all_but_a_quorum
                 ),
             ),
             (
@@ -363,11 +380,13 @@ impl Changing {
             (
                 "block interval",
                 format!(
-                    "median {}; at most {} where validators change, {} at other borders, {} within an epoch",
+                    "median {}; at most {} where validators change, {} at other borders, {} within an epoch; {} borders \
+                     took more than twice the median",
                     ms(report.median_interval_ms),
                     ms(report.longest_at_change_ms),
                     ms(report.longest_at_other_border_ms),
-                    ms(report.longest_within_epoch_ms)
+                    ms(report.longest_within_epoch_ms),
+                    report.slow_borders
                 ),
             ),
             (

@@ -58,6 +58,12 @@ const REGISTRY_BLOCK_INTERVAL_MS: u64 = 50;
 /// The usual number of its funded accounts.
 const REGISTRY_ACCOUNTS: u32 = 200;
 
+/// The usual number of validators of --exchange: as many as its registry has seats.
+const EXCHANGE_VALIDATORS: usize = 7;
+
+/// The usual number of machines that wait for a seat with --exchange: as many as are replaced at once.
+const EXCHANGE_SPARES: usize = 2;
+
 /// The usual number of machines beside the first validators in a storm.
 const STORM_SPARES: usize = 4;
 
@@ -75,6 +81,7 @@ const STORM_SPARES: usize = 4;
   quorate localnet --followers 1
   quorate localnet --show-registry --dir /tmp/show
   quorate localnet --storm --for 10m --dir /tmp/storm
+  quorate localnet --exchange --for 10m --dir /tmp/exchange
   quorate localnet --dir /tmp/net --for 30s --json > figures.json")]
 pub(super) struct Localnet {
     /// How many validators; by default 4, or as many as the directory's network has
@@ -152,11 +159,15 @@ pub(super) struct Localnet {
     /// that of --show-registry
     #[arg(long, conflicts_with_all = ["kill_every", "late", "followers", "curve"])]
     storm: bool,
+    /// On a chain with a registry, replace as many validators as may be faulty (all but a quorum) at one border in every
+    /// second epoch; the report is that of --show-registry. Two of seven machines by default, and two wait
+    #[arg(long, conflicts_with_all = ["show_registry", "storm", "kill_every", "late", "followers", "curve"])]
+    exchange: bool,
     /// What the choices of --storm are made from; by default a random number, which is shown
     #[arg(long, value_name = "N", requires = "storm")]
     seed: Option<u64>,
-    /// How many machines beside the first validators can become validators in a --storm (default: 4)
-    #[arg(long, value_name = "N", requires = "storm")]
+    /// How many machines beside the first validators can become validators in a --storm or --exchange (default: 4 or 2)
+    #[arg(long, value_name = "N", conflicts_with = "show_registry")]
     spares: Option<usize>,
     /// Start no explorer, to measure the validators alone
     #[arg(long)]
@@ -214,10 +225,13 @@ impl Localnet {
         let settings = self.settings()?;
         check_ports(&settings)?;
         prepare(&self.dir, &settings)?;
-        let how = match (self.show_registry, self.storm) {
-            (true, _) => How::Show,
-            (_, true) => How::Storm {
+        let how = match (self.show_registry, self.storm, self.exchange) {
+            (true, ..) => How::Show,
+            (_, true, _) => How::Storm {
                 seed: self.seed.unwrap_or_else(rand::random),
+                lasts: self.duration,
+            },
+            (.., true) => How::Exchange {
                 lasts: self.duration,
             },
             _ => return block_on(self.drive(settings)),
@@ -243,7 +257,7 @@ impl Localnet {
 
     /// Whether the validators are to change.
     const fn changes(&self) -> bool {
-        self.show_registry || self.storm
+        self.show_registry || self.storm || self.exchange
     }
 
     /// Returns the settings from the command line. Options that are not given come from the
@@ -320,7 +334,13 @@ impl Localnet {
             );
             settings.idle_interval_ms = ms(idle);
         }
-        settings.validators = self.validators.unwrap_or(settings.validators);
+        settings.validators = validators;
+        anyhow::ensure!(
+            !self.exchange || (validators >= setup::MAX_REGISTERED && settings.spares > 0),
+            "--exchange needs at least {} validators, so that there is no seat for the machines that wait, and some that \
+             wait: give --validators and --spares",
+            setup::MAX_REGISTERED
+        );
         settings.accounts = self.accounts.unwrap_or(settings.accounts);
         settings.followers = self.followers.unwrap_or(settings.followers);
         settings.base_port = self.base_port.unwrap_or(settings.base_port);
@@ -345,11 +365,15 @@ impl Localnet {
             settings.block_interval_ms = REGISTRY_BLOCK_INTERVAL_MS;
             settings.idle_interval_ms = 0;
             settings.accounts = REGISTRY_ACCOUNTS;
-            settings.spares = match (self.show_registry, self.storm) {
-                (true, _) => show::SPARES,
-                (_, true) => STORM_SPARES,
+            settings.spares = match (self.show_registry, self.storm, self.exchange) {
+                (true, ..) => show::SPARES,
+                (_, true, _) => STORM_SPARES,
+                (.., true) => EXCHANGE_SPARES,
                 _ => 0,
             };
+            if self.exchange {
+                settings.validators = EXCHANGE_VALIDATORS;
+            }
         }
         anyhow::ensure!(
             !wanted || settings.registry,
@@ -359,7 +383,7 @@ impl Localnet {
         settings.spares = self.spares.unwrap_or(settings.spares);
         anyhow::ensure!(
             settings.spares == 0 || (self.late.is_none() && self.kill_every.is_none()),
-            "{} holds a network of --show-registry or --storm, where --late and --kill-every do not work; kill with \
+            "{} holds a network of --show-registry, --storm or --exchange, where --late and --kill-every do not work; kill with \
              --storm",
             self.dir.display()
         );

@@ -267,7 +267,7 @@ impl Changes {
     }
 
     /// Has a machine's account paid if it does not hold this much beside the fees of an operation.
-    async fn fund(&mut self, place: usize, amount: u64) -> anyhow::Result<()> {
+    pub(super) async fn fund(&mut self, place: usize, amount: u64) -> anyhow::Result<()> {
         let wanted = amount + LEAST_FOR_FEES;
         let held = self.balance(place).await;
         if held >= wanted {
@@ -347,6 +347,17 @@ impl Changes {
         Ok(bond.map_or(registry.epoch, |bond| bond.since))
     }
 
+    /// Adds to a machine's stake until it is at least this.
+    pub(super) async fn raise(&mut self, place: usize, stake: u64) -> anyhow::Result<()> {
+        let registry = self.registry().await.context("nobody tells the registry")?;
+        let held = self.bond_of(&registry, place).map_or(0, |bond| bond.stake);
+        let missing = stake.saturating_sub(held).to_string();
+        self.operate(place, &["add-stake", "--stake", &missing], |bond| {
+            bond.is_some_and(|bond| bond.stake >= stake)
+        })
+        .await
+    }
+
     /// Takes all of a validator's stake out.
     pub(super) async fn leave(&mut self, place: usize) -> anyhow::Result<()> {
         self.fund(place, 0).await?;
@@ -397,6 +408,18 @@ impl Changes {
         let what = format!("validators {}", names_of(wanted));
         self.wait_for(&what, |changes| {
             changes.watcher.chronicle().acting() == *wanted
+        })
+        .await
+    }
+
+    /// Waits until these are among the validators.
+    pub(super) async fn wait_for_validators(
+        &mut self,
+        wanted: &BTreeSet<usize>,
+    ) -> anyhow::Result<()> {
+        let what = format!("{} among the validators", names_of(wanted));
+        self.wait_for(&what, |changes| {
+            changes.watcher.chronicle().acting().is_superset(wanted)
         })
         .await
     }

@@ -72,6 +72,13 @@ impl EpochRow {
     pub fn changes(&self) -> bool {
         !(self.joined.is_empty() && self.left.is_empty())
     }
+
+    /// Whether all but a quorum of the validators of the epoch before were replaced by others.
+    pub fn replaces_most(&self) -> bool {
+        let before = self.validators.len() + self.left.len() - self.joined.len();
+        let faults = before.saturating_sub(1) / 3;
+        faults > 0 && self.left.len() >= faults && self.joined.len() == self.left.len()
+    }
 }
 
 /// All that was read so far.
@@ -432,13 +439,35 @@ mod tests {
         }
         let row = chronicle.row(1).expect("it was seen");
         assert_eq!((row.first_height, row.last_height, row.applied), (3, 4, 2));
-        assert_eq!((row.joined, row.left), (vec![1], vec![0]));
+        assert!(row.changes() && !row.replaces_most(), "one of one");
+        assert_eq!((row.joined.clone(), row.left.clone()), (vec![1], vec![0]));
         assert_eq!(row.border_interval_ms, Some(1_000.0));
         assert_eq!(row.median_interval_ms, Some(40.0));
         assert_eq!(chronicle.rows().len(), 2);
         assert_eq!(chronicle.faults().1, 0);
         assert_eq!(chronicle.missing_heights(), 0);
         assert_eq!(chronicle.epoch(), 2);
+    }
+
+    #[test]
+    fn all_but_a_quorum_are_as_many_as_may_be_faulty() {
+        let row = |validators: usize, joined: &[usize], left: &[usize]| EpochRow {
+            validators: (0..validators).collect(),
+            joined: joined.to_vec(),
+            left: left.to_vec(),
+            ..chronicle_row()
+        };
+        assert!(row(4, &[3], &[9]).replaces_most());
+        assert!(row(7, &[5, 6], &[8, 9]).replaces_most());
+        assert!(!row(7, &[6], &[9]).replaces_most());
+        assert!(!row(5, &[3, 4], &[9]).replaces_most(), "it grows");
+        assert!(!row(4, &[], &[9]).replaces_most(), "it shrinks");
+    }
+
+    fn chronicle_row() -> EpochRow {
+        let mut chronicle = chronicle();
+        chronicle.take_blocks(0, &[block(1, 1)], Instant::now());
+        chronicle.row(0).expect("it was seen")
     }
 
     #[test]

@@ -56,7 +56,7 @@ pub const STAKE: u64 = 10_000_000;
 const UNBOND_EPOCHS: u64 = 1;
 
 /// The most validators of an epoch of a chain with a registry, unless it begins with more.
-const MAX_REGISTERED: usize = 7;
+pub const MAX_REGISTERED: usize = 7;
 
 /// The settings of a local network.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]

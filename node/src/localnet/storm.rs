@@ -1,11 +1,16 @@
-//! Random changes: machines bond, unbond and come back, and processes are killed.
+//! Random changes: machines bond, unbond and come back, and processes are killed. Or exchanges: as many validators as
+//! may be faulty are replaced at one border, again and again.
 
 use super::{
-    changes::{Changes, name_of},
+    changes::{Changes, name_of, names_of},
     setup::STAKE,
 };
+use anyhow::Context as _;
 use rand::{RngExt as _, SeedableRng as _, rngs::StdRng};
-use std::time::{Duration, Instant};
+use std::{
+    collections::BTreeSet,
+    time::{Duration, Instant},
+};
 
 /// The fewest machines that have something at stake. Two less would be too few for a set.
 const FEWEST_BONDED: usize = 5;
@@ -52,6 +57,48 @@ impl Changes {
                     break;
                 }
             }
+        }
+        Ok(())
+    }
+
+    /// Replaces as many validators as may be faulty at one border, then rests for an epoch, until the time is over.
+    /// Those who wait outbid the ones with the least stake.
+    ///
+    /// # Errors
+    ///
+    /// If a process ends by itself, the chain stands still, or those who outbid the others do not become validators.
+    pub async fn exchange(&mut self, lasts: Option<Duration>) -> anyhow::Result<()> {
+        let start = Instant::now();
+        for place in 0..self.network.size() {
+            if !self.watcher().chronicle().acting().contains(&place) {
+                self.say(&format!("{} puts stake up", name_of(place)));
+                self.enter(place).await?;
+            }
+        }
+        while lasts.is_none_or(|lasts| start.elapsed() < lasts) {
+            let before = self.epoch();
+            self.wait_for_epoch(before.next()).await?;
+            let acting = self.watcher().chronicle().acting();
+            let at_once = (acting.len() - 1) / 3;
+            let registry = self.registry().await.context("nobody tells the registry")?;
+            let stake_of = |place| self.bond_of(&registry, place).map_or(0, |bond| bond.stake);
+            let highest = (0..self.network.size()).map(stake_of).max().unwrap_or(0);
+            // Who has waited longest has the least.
+            let mut waiting: Vec<usize> = (0..self.network.size())
+                .filter(|place| !acting.contains(place))
+                .collect();
+            waiting.sort_by_key(|place| stake_of(*place));
+            waiting.truncate(at_once);
+            self.say(&format!("{} outbid others", names_of(&waiting)));
+            for place in &waiting {
+                self.wait_until_in_sync(*place).await?;
+                self.fund(*place, highest + 1).await?;
+            }
+            for place in &waiting {
+                self.raise(*place, highest + 1).await?;
+            }
+            let wanted: BTreeSet<usize> = waiting.into_iter().collect();
+            self.wait_for_validators(&wanted).await?;
         }
         Ok(())
     }
