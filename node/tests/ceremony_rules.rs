@@ -20,7 +20,7 @@ use quorate_node::{
     keys::{KeyAccess, Protection, SEED_FILE, VOTE_FILE, load_vote_secret},
 };
 use quorate_types::{
-    ChainId, EpochLength,
+    ChainId, EpochLength, RegistryRules,
     genesis::{DEFAULT_FEES, DEFAULT_LIMITS, Genesis, GenesisAccount},
 };
 use rand::SeedableRng as _;
@@ -496,6 +496,28 @@ fn a_plan_survives_its_text_and_its_digest_covers_all_of_it() {
         change(&mut other);
         assert_ne!(other.digest(), plan.digest(), "{index}");
     }
+}
+
+#[test]
+fn participants_that_could_not_pay_for_passing_shares_on_are_named() {
+    let mut plan = plan(4);
+    assert!(plan.without_money().is_empty(), "nothing is passed on");
+    plan.registry = Some(RegistryRules {
+        min_stake: 1,
+        max_validators: 4,
+        unbond_epochs: 1,
+        slashing: None,
+        external: None,
+        resharing: true,
+    });
+    for (place, balance) in [(0, 5), (1, 0)] {
+        plan.accounts.push(GenesisAccount {
+            identity: identity(place).identity(),
+            balance,
+        });
+    }
+    let poor: Vec<_> = plan.without_money().into_iter().cloned().collect();
+    assert_eq!(poor, plan.participants[1..]);
 }
 
 #[test]

@@ -432,6 +432,7 @@ impl LiveStatus {
         network_height: Height,
     ) -> Voter {
         let linked_for = link.and_then(|link| link.connected_for);
+        let settling = patience / 3;
         let at_ms = self
             .last_votes
             .get(place.as_usize())
@@ -453,7 +454,10 @@ impl LiveStatus {
                 let lacks = |height: u64| !keeps_up(network_height.0.saturating_sub(height));
                 match claimed.is_some_and(lacks) {
                     true => Voter::Behind,
-                    false if since <= patience => Voter::Fresh,
+                    // Links go on over the border of an epoch; what is known of votes begins with each.
+                    false if since <= patience || self.started.elapsed() <= settling => {
+                        Voter::Fresh
+                    }
                     false => Voter::Silent,
                 }
             }
@@ -754,5 +758,42 @@ impl LiveStatus {
     pub fn peer(&self, place: ValidatorIndex) -> Option<Status> {
         let peers = self.peers.read();
         peers.get(&place).map(|(status, _)| *status)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use quorate_types::Committee;
+
+    #[test]
+    fn votes_are_not_missed_right_after_a_border_over_which_links_go_on() {
+        let validators: Vec<_> = (0..4).map(|byte| Identity([byte; 32])).collect();
+        let committee = Committee::new(Epoch(7), validators.clone()).expect("four");
+        let mut live = LiveStatus::new(Committees::fixed(committee), ValidatorIndex(0));
+        let peers: Vec<_> = validators[1..]
+            .iter()
+            .map(|identity| PeerStatus {
+                identity: *identity,
+                connected: true,
+                round_trip_us: Some(100),
+                connected_for: Some(Duration::from_secs(3_600)),
+                blocked: false,
+                oversized: 0,
+                refusals: 0,
+                doubled_for: None,
+                clock_refused: false,
+                clock_ahead_ms: Some(0),
+            })
+            .collect();
+        let states = |live: &LiveStatus| -> Vec<Voter> {
+            let others = live.verdict(&peers).others;
+            others.iter().map(|other| other.state).collect()
+        };
+        assert_eq!(states(&live), [Voter::Fresh; 3]);
+        live.started = Instant::now()
+            .checked_sub(VOTE_PATIENCE)
+            .expect("the machine runs for longer");
+        assert_eq!(states(&live), [Voter::Silent; 3]);
     }
 }

@@ -140,6 +140,17 @@ impl Plan {
         Ok(())
     }
 
+    /// The participants that could not pay for passing their shares on, where that is done.
+    pub fn without_money(&self) -> Vec<&Participant> {
+        let reshares = self.registry.is_some_and(|rules| rules.resharing);
+        let pays = |one: &Participant| {
+            let mut accounts = self.accounts.iter();
+            accounts.any(|account| account.identity == one.identity && account.balance > 0)
+        };
+        let all = self.participants.iter().filter(|_| reshares);
+        all.filter(|one| !pays(one)).collect()
+    }
+
     /// What the messages of a ceremony by this plan are bound to.
     pub fn digest(&self) -> Digest {
         let content = serde_json::to_vec(self).expect("a plan has only text keys");

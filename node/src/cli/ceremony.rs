@@ -2,7 +2,7 @@
 
 use super::{
     folders,
-    genesis::parse_account,
+    genesis::{describe_registry, parse_account},
     output::{print_fields, print_json, print_lines},
     passphrases::{NewKeys, protection_of},
 };
@@ -238,7 +238,15 @@ impl Check {
             return print_json(&json!({
                 "name": plan.name, "digest": digest, "quorum": quorum,
                 "participants": plan.participants, "accounts": plan.accounts.len(),
+                "registry": plan.registry,
             }));
+        }
+        for one in plan.without_money() {
+            eprintln!(
+                "warning: {} has no money under `[[accounts]]`: with `resharing` each validator pays for three \
+                 transactions in each epoch, and nothing is passed on until it can",
+                one.identity
+            );
         }
         let total: u64 = plan.accounts.iter().map(|account| account.balance).sum();
         print_fields(&[
@@ -251,19 +259,17 @@ impl Check {
                 "accounts",
                 format!("{}, holding {total} in all", plan.accounts.len()),
             ),
-            (
-                "registry",
-                if plan.registry.is_some() {
-                    "yes"
-                } else {
-                    "none"
-                }
-                .into(),
-            ),
+            ("registry", describe_registry(plan.registry)),
         ])?;
         let all = plan.participants.iter().enumerate();
         let lines: Vec<String> = all
-            .map(|(place, one)| format!("  {place:>4}  {}  {}", one.identity, one.address))
+            .map(|(place, one)| {
+                let stake = match plan.registry {
+                    Some(_) => format!("  stake {}", one.stake),
+                    None => String::new(),
+                };
+                format!("  {place:>4}  {}  {}{stake}", one.identity, one.address)
+            })
             .collect();
         print_lines(&lines)
     }

@@ -204,6 +204,11 @@ impl Init {
                 format!("  quorate run --config {out}/{CONFIG_FILE}{plain}"),
             ]);
         }
+        // Validators that share a key get their shares from each other.
+        let vote_key = match genesis.registry.is_some_and(|rules| rules.resharing) {
+            true => String::new(),
+            false => format!(" --vote-key {out}/{VOTE_FILE}"),
+        };
         print_lines(&[
             format!("identity  {own}"),
             format!("chain     {chain} ({})", genesis.name),
@@ -212,9 +217,7 @@ impl Init {
             format!(
                 "Have the account {own} paid the stake, {stake} at least, and some fees. Then:"
             ),
-            format!(
-                "  quorate registry bond --key {out}/{IDENTITY_FILE} --vote-key {out}/{VOTE_FILE} \\"
-            ),
+            format!("  quorate registry bond --key {out}/{IDENTITY_FILE}{vote_key} \\"),
             format!(
                 "    --stake {stake} --address {address} --name NAME --chain-id {chain} --rpc URL --wait"
             ),

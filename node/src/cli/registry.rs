@@ -752,7 +752,13 @@ impl Show {
             ("leaving", bond.leaving.to_string()),
             ("leaves in", format!("epoch {}", bond.leaves_at)),
             ("can be chosen", format!("from epoch {}", bond.since)),
-            ("vote key", bond.vote_key.to_string()),
+            (
+                "vote key",
+                match bond.vote_key == VoteKey::NONE {
+                    true => "none: shares of the group key are passed on".to_owned(),
+                    false => bond.vote_key.to_string(),
+                },
+            ),
             ("this epoch", place(&registry.acting)),
             ("next epoch", coming.unwrap_or("not fixed yet".to_owned())),
         ];

@@ -214,7 +214,7 @@ impl Chain {
     pub fn bond(&mut self, by: usize, place: usize) {
         let folder = self.validator(place);
         let peers = [1, 3].map(|peer| format!("{peer}@{}", self.address(peer)));
-        self.quorate(&[
+        let next_steps = self.quorate(&[
             "init",
             "--genesis",
             "net/genesis.json",
@@ -227,6 +227,11 @@ impl Chain {
             "--out",
             folder.to_str().unwrap(),
         ]);
+        assert_eq!(
+            next_steps.contains("--vote-key"),
+            !self.shares,
+            "{next_steps}"
+        );
         let file = folder.join("validator.toml");
         let text = fs::read_to_string(&file).unwrap();
         fs::write(&file, quick(&text)).unwrap();

@@ -202,7 +202,9 @@ impl Facts {
             }
             _ => {
                 let why = match self.part {
-                    Part::WithoutSeat { bonded: true } => ", until it has a seat",
+                    Part::WithoutSeat { bonded: true } => {
+                        ", until it has a seat (`quorate registry list`)"
+                    }
                     Part::WithoutSeat { bonded: false } => ": it has no bond",
                     _ => "",
                 };
@@ -229,7 +231,8 @@ impl Facts {
             ),
             (Part::WithoutSeat { bonded: false }, Health::CutOff) => Some(format!(
                 "this identity has no bond in the state after block {height}, and validators link with nobody \
-                 else: bond (`quorate registry bond`), or have operators list this node under \
+                 else. If it has withdrawn its stake, stop it (`quorate stop`). To validate, bond (`quorate registry \
+                 bond`); to follow, have operators list this node under \
                  `[[p2p.followers]]`. If it has a bond by now, check this machine's network, its firewall, and \
                  the addresses under `[[p2p.peers]]`"
             )),
