@@ -212,6 +212,7 @@ async fn run_parts(context: Runtime, node: Node<'_>, mut asked: Asked) -> anyhow
         if let Some(store) = Arc::into_inner(opened).and_then(OnceLock::into_inner) {
             if !store.settle(STOP_LIMIT) {
                 error!("the database is still in use at the end; what is synced is safe");
+                *asked.mempool.lock() = None;
             } else if matches!(&ended, Ok(ended) if ended.goes_on()) {
                 asked.kept.keep(store);
             }
@@ -323,6 +324,9 @@ struct Asked {
     resharing: Resharing,
     /// What the parts that ended last say, unless a state was fetched since.
     predecessor: Option<Predecessor>,
+    /// The mempool of the parts that ran last.
+    mempool: Mutex<Option<Arc<Mempool>>>,
+    clock: Arc<dyn Clock>,
     /// What the parts that ran before have seen of the chain's growth.
     before: Mutex<Option<Before>>,
     /// What was counted and timed.
@@ -355,11 +359,24 @@ impl Asked {
             external: External::default(),
             resharing: Resharing::default(),
             predecessor: None,
+            mempool: Mutex::default(),
+            clock: Arc::new(SystemClock::start()),
             before: Mutex::default(),
             counted: Lasting::default(),
             clients: OnceLock::new(),
             started: Instant::now(),
         }
+    }
+
+    /// The mempool of the parts that ran last, if these go on from there. All that used it have ended: each of them uses
+    /// the database too.
+    fn mempool_before(&self) -> Option<Arc<Mempool>> {
+        let before = self.mempool.lock().take();
+        before.filter(|_| self.predecessor.is_some())
+    }
+
+    fn keep_mempool(&self, mempool: &Arc<Mempool>) {
+        *self.mempool.lock() = Some(mempool.clone());
     }
 
     /// Has what begins continue from what ended, so that a halt is not forgotten at a border.
@@ -432,7 +449,7 @@ async fn serve_until_stopped(
     let metrics = asked.metrics(&config.node, Some(place), &registry)?;
     let (failures, mut failed) = unbounded_channel();
     let failures = Failures(failures);
-    let clock: Arc<dyn Clock> = Arc::new(SystemClock::start());
+    let clock = asked.clock.clone();
 
     let durable = open_durable(config, Some(place), &asked.kept)?;
     let store = durable.store.clone();
@@ -445,7 +462,9 @@ async fn serve_until_stopped(
     let late_links = LateLinks::default();
     let surroundings =
         late_links.surroundings(clock.clone(), metrics.clone(), asked.wrap_wire.clone());
-    let machine = assemble(config, place, (durable, asked.predecessor), surroundings)?;
+    let before = (asked.predecessor, asked.mempool_before());
+    let machine = assemble(config, place, (durable, before), surroundings)?;
+    asked.keep_mempool(&machine.mempool);
     let seen = machine.live.clone();
     asked.continue_from_before(&seen);
 
@@ -715,7 +734,7 @@ impl Background {
 fn assemble(
     config: &ValidatorConfig,
     place: ValidatorIndex,
-    (durable, predecessor): (OpenDurable, Option<Predecessor>),
+    (durable, (predecessor, mempool)): (OpenDurable, (Option<Predecessor>, Option<Arc<Mempool>>)),
     surroundings: Surroundings,
 ) -> anyhow::Result<Machine> {
     let height = durable.store.tip().height;
@@ -747,6 +766,7 @@ fn assemble(
             nonce: Some(fresh_nonce()),
             fresh: durable.fresh,
             predecessor,
+            mempool,
             survivors: config.survivors,
         },
         surroundings,

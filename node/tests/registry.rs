@@ -26,11 +26,36 @@ async fn validators_come_and_leave_while_the_chain_goes_on() {
         paid += 7;
     };
 
+    // It waits for nonces before it, over the borders that follow.
+    let to = payee.to_string();
+    let strand = [
+        "tx",
+        "transfer",
+        "--key",
+        "net/account/identity.key",
+        "--chain-id",
+        &chain.id,
+        "--to",
+        &to,
+        "--amount",
+        "1",
+        "--nonce",
+        "500",
+        "--rpc",
+        &chain.url(1),
+    ];
+    chain.quorate(&strand);
+
     chain.join(1, 4);
     chain.join(2, 5);
     pay(&chain, 0);
     chain.wait_for_set(1, &[0, 1, 2, 3, 4, 5]).await;
     pay(&chain, 4);
+    // Over borders the mempool goes on as it is: read from the disk, a full one would stop the chain for seconds.
+    assert!(chain.status(1).await.unwrap().mempool_transactions >= 1);
+    let log = fs::read_to_string(chain.validator(1).join("node.log")).unwrap();
+    assert!(log.matches("has a seat in this epoch").count() > 1, "{log}");
+    assert!(!log.contains("kept wait again"), "{log}");
 
     // Two of the first leave. At most one may at each border.
     for place in [0, 2] {

@@ -6,6 +6,7 @@ mod common;
 
 use axum::{Json, Router, routing::get};
 use common::{Net, payee};
+use quorate_api::RpcClient;
 use quorate_node::keys::{Protection, save_secret};
 use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, IsCa, KeyPair};
 use serde_json::json;
@@ -76,6 +77,63 @@ async fn impostor(chain: String, submitted: Arc<AtomicUsize>) -> String {
     let address = listener.local_addr().unwrap();
     tokio::spawn(async move { axum::serve(listener, router).await });
     format!("http://{address}")
+}
+
+/// A server that passes on what a validator answers, but says that a transfer waits, and refuses all others.
+async fn go_between(url: &str) -> String {
+    let validator = RpcClient::new(url).unwrap();
+    let asked = validator.clone();
+    let status = move || async move { Json(asked.status().await.unwrap()) };
+    let account = move |identity: axum::extract::Path<String>| async move {
+        let identity = identity.parse().unwrap();
+        let mut account = validator.account(&identity, true).await.unwrap();
+        account.free_nonce = Some(account.nonce + 1);
+        Json(account)
+    };
+    let submit = || async {
+        let error = json!({"code": "mempool_full", "message": "the mempool is full"});
+        (
+            axum::http::StatusCode::SERVICE_UNAVAILABLE,
+            Json(json!({ "error": error })),
+        )
+    };
+    let router = Router::new()
+        .route("/v1/status", get(status))
+        .route("/v1/accounts/{identity}", get(account))
+        .route("/v1/transactions", axum::routing::post(submit));
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    tokio::spawn(async move { axum::serve(listener, router).await });
+    format!("http://{address}")
+}
+
+/// It may keep the transfer, and have it executed when the nonce before is used.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_refused_transfer_with_a_nonce_that_is_not_proven_may_still_count_and_that_is_told() {
+    let net = Net::start("later", 1).await;
+    let (key, to) = (key(&net, 0), payee().to_string());
+    let trust = net.path().join("trust.json");
+    let liar = go_between(&net.network.urls()[0]).await;
+    let transfer = [
+        "tx",
+        "transfer",
+        "--key",
+        &key,
+        "--to",
+        &to,
+        "--amount",
+        "5",
+        "--trust",
+        trust.to_str().unwrap(),
+        "--rpc",
+        &liar,
+    ];
+    let refused = net.fail(&transfer);
+    assert!(refused.contains("the mempool is full"), "{refused}");
+    assert!(refused.contains("do it with --nonce 1"), "{refused}");
+    // With a proven nonce there is nothing to be said: a second payment has the same.
+    let refused = net.fail(&joined(&transfer, &["--nonce", "0"]));
+    assert!(!refused.contains("do it with"), "{refused}");
 }
 
 #[tokio::test(flavor = "multi_thread")]

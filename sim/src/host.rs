@@ -436,6 +436,7 @@ impl Host {
                 nonce: honest.then_some(Nonce(nonce)),
                 fresh: false,
                 predecessor: None,
+                mempool: None,
                 survivors: None,
             },
             Surroundings {

@@ -49,8 +49,8 @@ pub struct FollowerSettings {
     pub snapshot_interval: u64,
     /// What those who fetch from it get.
     pub upload: Upload,
-    /// Whether this process has had other parts before.
-    pub goes_on: bool,
+    /// The mempool of the parts before these, in the same process, whose times are by the same clock.
+    pub mempool_before: Option<Arc<Mempool>>,
     /// The longest that a block takes, by the configuration.
     pub usual_interval: Duration,
 }
@@ -111,13 +111,14 @@ impl FollowerMachine {
         let chain = genesis.chain_id();
         let upstreams = Directory::of(settings.upstreams);
         let downstream = Directory::of(settings.followers);
-        let room = genesis.limits.transaction_bytes();
-        let mempool = Mempool::new(settings.mempool, room, genesis.fees);
-        let mempool = Arc::new(mempool.of_validators(settings.committees.known().identities()));
         let accounts = Accounts::new(store.clone());
-        let now = clock.now();
-        let terms = (&chain, &genesis.fees, settings.goes_on);
-        keeper::restore(now, terms, &store, &accounts, &mempool)?;
+        let mempool = keeper::mempool(
+            clock.now(),
+            (settings.mempool, settings.mempool_before),
+            &genesis,
+            settings.committees.known().identities(),
+            (&store, &accounts),
+        )?;
         let live = Arc::new(LiveStatus::of_follower(settings.committees.clone()));
         let tip = store.tip();
         live.begin_at(tip.height, settings.usual_interval);

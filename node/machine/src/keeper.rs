@@ -16,7 +16,7 @@
 
 use crate::{
     accounts::Accounts,
-    mempool::{Mempool, Refusal},
+    mempool::{Mempool, MempoolLimits, Refusal},
     metrics::NodeMetrics,
     validate::verify_signatures,
 };
@@ -24,7 +24,10 @@ use anyhow::Context;
 use crossbeam_channel::{Receiver, RecvTimeoutError};
 use quorate_consensus::Moment;
 use quorate_storage::store::Store;
-use quorate_types::{ChainId, Digest, Height, Transaction, genesis::Fees};
+use quorate_types::{
+    ChainId, Digest, Height, Identity, Transaction,
+    genesis::{Fees, Genesis},
+};
 use std::{iter, sync::Arc, time::Duration};
 use tokio::sync::oneshot;
 use tracing::{info, warn};
@@ -102,15 +105,43 @@ impl Keeper {
     }
 }
 
+/// The mempool of a node's next parts, whose validators these are: the one of the parts before them in the same process,
+/// or one filled from the disk.
+///
+/// Before it went on over borders, whoever filled mempools stopped the chain for seconds at each of them.
+///
+/// # Errors
+///
+/// If the database fails.
+pub(crate) fn mempool(
+    now: Moment,
+    (limits, before): (MempoolLimits, Option<Arc<Mempool>>),
+    genesis: &Genesis,
+    validators: &[Identity],
+    (store, accounts): (&Store, &Accounts),
+) -> anyhow::Result<Arc<Mempool>> {
+    let height = store.tip().height;
+    if let Some(before) = before.filter(|before| before.is_at(height)) {
+        before.serve(validators);
+        return Ok(before);
+    }
+    let room = genesis.limits.transaction_bytes();
+    let mempool = Mempool::new(limits, room, genesis.fees);
+    mempool.serve(validators);
+    let terms = (&genesis.chain_id(), &genesis.fees);
+    restore(now, terms, store, accounts, &mempool)?;
+    Ok(Arc::new(mempool))
+}
+
 /// Puts stored transactions back into the mempool, and deletes those that no longer belong there. They are for a
-/// chain with these fees, and this process has verified them or not.
+/// chain with these fees.
 ///
 /// # Errors
 ///
 /// If the database fails.
 pub(crate) fn restore(
     now: Moment,
-    (chain, fees, verified): (&ChainId, &Fees, bool),
+    (chain, fees): (&ChainId, &Fees),
     store: &Store,
     accounts: &Accounts,
     mempool: &Mempool,
@@ -129,9 +160,8 @@ pub(crate) fn restore(
             // The rows have checksums, but a data directory may be assembled from several.
             let message = transaction.transfer().signed_bytes(chain);
             let item = (transaction, message);
-            let holds = verified
-                || (item.0.check(chain, fees).is_ok()
-                    && verify_signatures(std::slice::from_ref(&item)));
+            let holds =
+                item.0.check(chain, fees).is_ok() && verify_signatures(std::slice::from_ref(&item));
             let account = accounts.read(&item.0.transfer().sender)?;
             if !holds {
                 useless.push(id);
@@ -209,5 +239,35 @@ impl Shortage {
                  fewer than before. They must be submitted again; raise `mempool.max_per_sender`"
             );
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::chain;
+    use quorate_types::Account;
+    use std::collections::{BTreeMap, BTreeSet};
+
+    #[test]
+    fn the_next_parts_go_on_with_the_mempool_if_it_knows_the_newest_accounts() {
+        let directory = tempfile::tempdir().expect("a directory");
+        let (genesis, store) = chain(directory.path());
+        let accounts = Accounts::new(store.clone());
+        let next = |before| {
+            let limits = (MempoolLimits::default(), before);
+            let next = mempool(Moment(0), limits, &genesis, &[], (&store, &accounts));
+            next.expect("the database is there")
+        };
+        let first = next(None);
+        let second = next(Some(first.clone()));
+        assert!(Arc::ptr_eq(&first, &second));
+        let none: Arc<BTreeMap<Identity, Account>> = Arc::default();
+        second.executed(Moment(0), Height(1), &none, &BTreeSet::new());
+        let third = next(Some(second.clone()));
+        assert!(
+            !Arc::ptr_eq(&second, &third),
+            "the database is at another height"
+        );
     }
 }

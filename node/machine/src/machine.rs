@@ -122,6 +122,8 @@ pub struct Durables {
     pub fresh: bool,
     /// What the parts before these, in the same process, say.
     pub predecessor: Option<Predecessor>,
+    /// Their mempool, whose times are by the same clock.
+    pub mempool: Option<Arc<Mempool>>,
     /// The view of all validators with a journal, as the operator states it.
     pub survivors: Option<Position>,
 }
@@ -222,7 +224,7 @@ impl Machine {
             store,
             tree,
             journal,
-            predecessor,
+            mempool,
             ..
         } = durables;
         let size = settings.committees.known().size() + settings.followers.len();
@@ -235,7 +237,7 @@ impl Machine {
         let (to_keeper, kept) = unbounded();
 
         let first = recovered.first;
-        let stored = (store, predecessor.is_some());
+        let stored = (store, mempool);
         let shared = Shared::new(settings, around, stored, &recovered.engine, to_replica)?;
         let (executor, executed) = shared.executor(tree, to_server.clone())?;
         let inlet = shared.inlet(to_server.clone(), to_ingest);

@@ -35,18 +35,19 @@ pub use refusal::{Dropped, Refusal};
 
 use crate::{accounts::AccountAt, forecast::Outlook};
 use commonware_codec::EncodeSize;
-use parking_lot::{Mutex, MutexGuard};
+use parking_lot::{Mutex, MutexGuard, RwLock};
 use pool::{Pool, Waiting, pay};
 use quorate_consensus::Moment;
 use quorate_types::{
-    Account, Digest, Height, Identity, Transaction, genesis::Fees, limits::MAX_BLOCK_OPERATIONS,
+    Account, Digest, Height, Identity, Transaction, Transfer, genesis::Fees,
+    limits::MAX_BLOCK_OPERATIONS,
 };
 use std::{
     cmp::{Ordering, Reverse},
     collections::{BTreeMap, BTreeSet, BinaryHeap, binary_heap::PeekMut},
     ops::{Deref, DerefMut},
     sync::{
-        Arc, OnceLock,
+        Arc,
         atomic::{AtomicUsize, Ordering::Relaxed},
     },
     time::Duration,
@@ -67,6 +68,9 @@ const REPLACEMENT_PART: u64 = 10;
 
 /// How long a replacement waits at least before it can be replaced.
 pub const REPLACEMENT_INTERVAL: Duration = Duration::from_secs(1);
+
+/// Operations of the registry that are no duties have this part of the room.
+const OPERATIONS_PART: usize = 8;
 
 /// How many duties find room in a mempool that is full.
 const DUTY_ROOM: usize = 512;
@@ -126,14 +130,14 @@ pub struct Mempool {
     block_bytes: usize,
     fees: Fees,
     /// The epoch's validators.
-    validators: BTreeSet<Identity>,
+    validators: RwLock<BTreeSet<Identity>>,
     pool: Mutex<Pool>,
     /// Transactions that can go into a block.
     runnable: AtomicUsize,
     /// Notifies the forwarder.
     forwardable: Notify,
     /// Called when the first transaction comes that can go into a block.
-    watcher: OnceLock<Box<dyn Fn() + Send + Sync>>,
+    watcher: RwLock<Option<Box<dyn Fn() + Send + Sync>>>,
 }
 
 struct Changing<'a> {
@@ -164,7 +168,7 @@ impl Drop for Changing<'_> {
         }
         if before == 0
             && runnable > 0
-            && let Some(watcher) = self.mempool.watcher.get()
+            && let Some(watcher) = &*self.mempool.watcher.read()
         {
             watcher();
         }
@@ -179,21 +183,23 @@ impl Mempool {
             limits,
             block_bytes,
             fees,
-            validators: BTreeSet::new(),
+            validators: RwLock::default(),
             pool: Mutex::default(),
             runnable: AtomicUsize::new(0),
             forwardable: Notify::new(),
-            watcher: OnceLock::new(),
+            watcher: RwLock::default(),
         }
     }
 
-    /// Has the duties of these validators go before everything else.
-    #[must_use]
-    pub fn of_validators(self, validators: &[Identity]) -> Self {
-        Self {
-            validators: validators.iter().copied().collect(),
-            ..self
-        }
+    /// Has the duties of these validators go before everything else, from now on.
+    pub(crate) fn serve(&self, validators: &[Identity]) {
+        *self.validators.write() = validators.iter().copied().collect();
+    }
+
+    /// Whether it knows the accounts as they are after this height, so that it can go on from there.
+    pub(crate) fn is_at(&self, height: Height) -> bool {
+        let seen = self.pool.lock().executed_to();
+        seen.is_none_or(|newest| newest == height)
     }
 
     /// How a transaction ranks, whatever it pays. Those who pay could otherwise keep the validators as they are by
@@ -202,7 +208,7 @@ impl Mempool {
     fn rank(&self, transaction: &Transaction, sender: &Account) -> Rank {
         let identity = &transaction.transfer().sender;
         match transaction.is_duty() {
-            true if self.validators.contains(identity) => Rank::Validator,
+            true if self.validators.read().contains(identity) => Rank::Validator,
             true if sender.bond.is_some() => Rank::Bonded,
             _ => Rank::Anybody,
         }
@@ -212,7 +218,7 @@ impl Mempool {
     /// be fast, and must not use the mempool.
     pub(crate) fn watch(&self, watcher: Box<dyn Fn() + Send + Sync>) {
         // There is one node.
-        let _ = self.watcher.set(watcher);
+        *self.watcher.write() = Some(watcher);
     }
 
     /// How many transactions can go into a block, including those in blocks that are not executed
@@ -292,8 +298,32 @@ impl Mempool {
         if bytes > limit {
             return Err(Refusal::TooLarge { bytes, limit });
         }
+        if self.has_enough_operations(pool, &transaction, &sender.account) {
+            return Err(Refusal::Full);
+        }
         let limits = self.limits_for(&transaction, &sender.account);
         pool.insert(&limits, now, transaction, sender, of_client)
+    }
+
+    /// Whether this is one operation of the registry too many. A block takes few of them, so they could fill the mempool
+    /// for hours, for a fee that is paid block by block.
+    fn has_enough_operations(
+        &self,
+        pool: &Pool,
+        transaction: &Transaction,
+        sender: &Account,
+    ) -> bool {
+        let Transfer {
+            sender: identity,
+            nonce,
+            ..
+        } = transaction.transfer();
+        let held = pool.senders.get(identity);
+        let replaces = held.is_some_and(|held| held.waiting.contains_key(nonce));
+        transaction.is_operation()
+            && !replaces
+            && self.rank(transaction, sender) == Rank::Anybody
+            && pool.operations >= self.limits.max_transactions.div_ceil(OPERATIONS_PART)
     }
 
     fn limits_for(&self, transaction: &Transaction, sender: &Account) -> MempoolLimits {
@@ -391,6 +421,9 @@ impl Mempool {
     ) -> Option<Refusal> {
         let limits = self.limits_for(transaction, &sender.account);
         let pool = self.pool.lock();
+        if self.has_enough_operations(&pool, transaction, &sender.account) {
+            return Some(Refusal::Full);
+        }
         pool.refuses(&limits, now, transaction, sender)
     }
 

@@ -180,7 +180,8 @@ impl Tx {
 }
 
 impl Sending {
-    /// Returns the account's next nonce, and prints a note on standard error if it is not proven.
+    /// Returns the account's next nonce, and the proven one if that is before it. Prints a note on standard error if
+    /// none is proven.
     /// Refuses a transfer of more than the balance: on the chain it would fail and still cost the
     /// fee.
     async fn next_nonce(
@@ -188,9 +189,9 @@ impl Sending {
         client: &RpcClient,
         sender: &Identity,
         (amount, fee): (u64, u64),
-    ) -> anyhow::Result<u64> {
+    ) -> anyhow::Result<(u64, Option<u64>)> {
         if let Some(nonce) = self.nonce {
-            return Ok(nonce);
+            return Ok((nonce, None));
         }
         let verifier = self.chain.verifier()?;
         if let Some(verifier) = &verifier {
@@ -202,9 +203,9 @@ impl Sending {
             "{} has answered for another account",
             client.url()
         );
-        match verifier {
+        match &verifier {
             Some(verifier) => {
-                account::verify(&answer, &verifier)?;
+                account::verify(&answer, verifier)?;
             }
             None => eprintln!(
                 "note: the nonce, {}, is what {} says; with --trust it is proven",
@@ -218,10 +219,12 @@ impl Sending {
             "the account holds {}, and this transfer takes {cost} with its fee of {fee}: nothing was signed",
             answer.balance
         );
-        // Only the validator knows the waiting transactions. The worst that a lie about them can
-        // cause is a nonce gap, which is reported when the transfer is submitted.
+        // Only the validator knows the waiting transactions. If it lies about them, the transfer waits, perhaps
+        // unseen, until the nonces before it are used.
         let free = answer.free_nonce.unwrap_or(answer.nonce);
-        Ok(free.clamp(answer.nonce, answer.nonce.saturating_add(MAX_NONCE_GAP)))
+        let nonce = free.clamp(answer.nonce, answer.nonce.saturating_add(MAX_NONCE_GAP));
+        let proven = verifier.map(|_| answer.nonce);
+        Ok((nonce, proven.filter(|proven| *proven < nonce)))
     }
 
     /// Signs a transfer and submits it.
@@ -264,7 +267,15 @@ impl Sending {
             );
         }
         let fee = self.fee.unwrap_or(usual);
-        let nonce = self.next_nonce(&client, &sender, (amount, fee)).await?;
+        let (nonce, proven) = self.next_nonce(&client, &sender, (amount, fee)).await?;
+        let caution = proven.map_or(String::new(), |proven| {
+            format!(
+                ". It was signed with nonce {nonce}, since {} says that others wait from nonce {proven} on, which is the \
+                 proven one. Should that be a lie, it can still be executed later: if you pay again, do it with --nonce \
+                 {nonce}, so that only one of the two counts",
+                client.url()
+            )
+        });
         let transfer = Transfer {
             chain_tag: chain.tag(),
             sender,
@@ -286,9 +297,12 @@ impl Sending {
                  (`quorate tx show {id}`) before you pay again"
             )
         };
-        let answer = client.submit(&request).await?;
+        let answer = match client.submit(&request).await {
+            Err(error) if !caution.is_empty() => bail!("{error}{caution}"),
+            answer => answer?,
+        };
         let Some(mut result) = answer.results.into_iter().next() else {
-            bail!("{} gave no result", client.url());
+            bail!("{} gave no result{caution}", client.url());
         };
         if result.repeated {
             bail!(
@@ -300,7 +314,7 @@ impl Sending {
         }
         if let Some(error) = &result.error {
             bail!(
-                "refused: {} ({})",
+                "refused: {} ({}){caution}",
                 shown(&error.message),
                 shown(&error.code)
             );
@@ -322,7 +336,7 @@ impl Sending {
             }
             if let Some(error) = &result.error {
                 bail!(
-                    "transaction {} was accepted and dropped: {} ({})",
+                    "transaction {} was accepted and dropped: {} ({}){caution}",
                     result.id,
                     shown(&error.message),
                     shown(&error.code)

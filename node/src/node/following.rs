@@ -23,7 +23,7 @@ use anyhow::Context as _;
 use commonware_runtime::tokio::Context as Runtime;
 use prometheus::Registry;
 use quorate_machine::{
-    clock::{Clock, SystemClock},
+    clock::Clock,
     follow::Follower,
     follower::{FollowerMachine, FollowerSettings},
     live::following::Part,
@@ -54,7 +54,7 @@ pub(super) async fn follow_until_stopped(
     metrics.introduce_follower(config.p2p.peers.len());
     let (failures, mut failed) = unbounded_channel();
     let failures = Failures(failures);
-    let clock: Arc<dyn Clock> = Arc::new(SystemClock::start());
+    let clock = asked.clock.clone();
     let (store, tree) = open_followers_store(config, &asked.kept)?;
     let _ = asked.opened.set(store.clone());
     if store.is_syncing()? {
@@ -71,6 +71,7 @@ pub(super) async fn follow_until_stopped(
         around,
         verify(config),
     )?;
+    asked.keep_mempool(&machine.mempool);
     let seen = machine.live.clone();
     seen.set_part(part);
     asked.continue_from_before(&seen);
@@ -206,7 +207,7 @@ fn settings(config: &NodeConfig, asked: &Asked) -> FollowerSettings {
         prefers_state: asked.prefers_state,
         snapshot_interval: config.storage.snapshot_interval,
         upload: config.p2p.upload,
-        goes_on: asked.predecessor.is_some(),
+        mempool_before: asked.mempool_before(),
         usual_interval: timing.view_timeout.max(pause),
     }
 }

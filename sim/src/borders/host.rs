@@ -95,6 +95,8 @@ pub(super) struct Host {
     is_alone: bool,
     /// What its parts before said, if they have ended.
     before: Option<Predecessor>,
+    /// Their mempool.
+    mempool: Option<Arc<Mempool>>,
 }
 
 fn data_dir() -> PathBuf {
@@ -119,6 +121,7 @@ impl Host {
             assemblies: 0,
             is_alone: false,
             before: None,
+            mempool: None,
         }
     }
 
@@ -175,6 +178,7 @@ impl Host {
     pub(super) fn crash(&mut self) {
         self.running = None;
         self.before = None;
+        self.mempool = None;
         self.planned = None;
         self.life += 1;
         self.disk.crash();
@@ -192,7 +196,7 @@ impl Host {
         self.assemblies += 1;
         self.is_alone = false;
         self.told.clear();
-        let before = self.before.take();
+        let (before, mempool) = (self.before.take(), self.mempool.take());
         let disk = Arc::new(self.disk.clone());
         let (store, tree) = Store::open_on(disk.clone(), Path::new("/node/db"), &shared.genesis)?;
         let committees = registry::committees(&shared.genesis, &store)?;
@@ -265,6 +269,7 @@ impl Host {
                         nonce: Some(Nonce(nonce)),
                         fresh,
                         predecessor: before,
+                        mempool,
                         survivors: None,
                     },
                     around,
@@ -290,7 +295,7 @@ impl Host {
                     prefers_state: false,
                     snapshot_interval: 0,
                     upload: Upload::default(),
-                    goes_on: before.is_some(),
+                    mempool_before: mempool,
                     usual_interval: shared.timing.view_timeout,
                 };
                 let machine = FollowerMachine::assemble(
@@ -330,11 +335,15 @@ impl Host {
         self.between.close();
         match self.running.take().map(|running| running.parts) {
             Some(Parts::Validator { machine, .. }) => {
+                machine.keeper.keep(machine.kept.try_iter())?;
                 self.before = Some(machine.replica.left());
+                self.mempool = Some(machine.mempool);
                 machine.replica.stop()
             }
-            Some(Parts::Follower { .. }) => {
+            Some(Parts::Follower { machine, .. }) => {
+                machine.keeper.keep(machine.kept.try_iter())?;
                 self.before = Some(Predecessor { voted: false });
+                self.mempool = Some(machine.mempool);
                 Ok(())
             }
             None => Ok(()),

@@ -42,7 +42,7 @@
 //!
 //! - *G7*: after a round that failed with newcomers among its players, the next one is among the validators only. So
 //!   newcomers that prove nothing keep the validators as they are in every second epoch at most; the stake of each is held
-//!   for 64 epochs, so they need new stake each time.
+//!   for 64 epochs from the last time on, and within that it can do so again once its bar is over.
 //!
 //! Transactions of other people do not keep these operations out of blocks: leaders take them first (`machine::mempool`).
 //!

@@ -71,11 +71,10 @@ pub(super) struct ReplicaQueues {
 }
 
 impl Shared {
-    /// Fills the mempool with the transactions kept on disk, which were `verified` by this process or not.
     pub(super) fn new(
         settings: Settings,
         around: Surroundings,
-        (store, verified): (Store, bool),
+        (store, before): (Store, Option<Arc<Mempool>>),
         engine: &Engine,
         to_replica: Sender<Event>,
     ) -> anyhow::Result<Self> {
@@ -87,13 +86,14 @@ impl Shared {
         let chain = genesis.chain_id();
         let own = settings.own.place;
         let clock = around.clock;
-        let room = genesis.limits.transaction_bytes();
-        let mempool = Mempool::new(settings.mempool, room, genesis.fees);
-        let mempool = Arc::new(mempool.of_validators(committees.known().identities()));
         let accounts = Accounts::new(store.clone());
-        let now = clock.now();
-        let terms = (&chain, &genesis.fees, verified);
-        keeper::restore(now, terms, &store, &accounts, &mempool)?;
+        let mempool = keeper::mempool(
+            clock.now(),
+            (settings.mempool, before),
+            &genesis,
+            committees.known().identities(),
+            (&store, &accounts),
+        )?;
         let peers = Directory::of_validator(committees.known(), &settings.followers);
         let live = live_status(&committees, own, &settings.consensus, &store, engine);
         if !settings.consensus.timing.idle_interval.is_zero() {

@@ -56,6 +56,8 @@ pub(super) struct Pool {
     pub(super) ids: HashMap<Digest, (Identity, u64)>,
     /// The bytes that all transactions count for.
     pub(super) bytes: usize,
+    /// How many are operations of the registry.
+    pub(super) operations: usize,
     /// Those that are in no run, by arrival.
     pub(super) stranded: BTreeMap<u64, (Identity, u64)>,
     arrivals: u64,
@@ -180,6 +182,7 @@ impl Pool {
         let arrival = self.arrivals;
         self.ids.insert(id, (identity, nonce));
         self.bytes += weight(&transaction);
+        self.operations += usize::from(transaction.is_operation());
         self.stranded.insert(arrival, (identity, nonce));
         let sender = self.senders.entry(identity).or_insert_with(fresh);
         sender.waiting.insert(
@@ -288,6 +291,11 @@ impl Pool {
         Ok(changed.unwrap_or(read))
     }
 
+    /// The newest executed block that it knows of, if one was executed since it began.
+    pub(super) fn executed_to(&self) -> Option<Height> {
+        self.recent.back().map(|(height, _)| *height)
+    }
+
     pub(super) fn executed(
         &mut self,
         now: Moment,
@@ -355,6 +363,7 @@ impl Pool {
         self.ids.remove(&id);
         self.stranded.remove(&gone.arrival);
         self.bytes -= weight(&gone.transaction);
+        self.operations -= usize::from(gone.transaction.is_operation());
         if !gone.of_client {
             return;
         }

@@ -524,7 +524,8 @@ fn duty(seed: u8, nonce: u64) -> Transaction {
 
 #[test]
 fn the_first_duty_of_each_validator_goes_before_what_pays_more_and_into_a_full_mempool() {
-    let mempool = mempool().of_validators(&[owner(5), owner(6)]);
+    let mempool = mempool();
+    mempool.serve(&[owner(5), owner(6)]);
     let rich: Vec<Transaction> = (0..4).map(|nonce| paying(1, nonce, 1, 200, 0)).collect();
     for transaction in rich.iter().chain(&[transfer(2, 0), transfer(3, 0)]) {
         submit(&mempool, transaction.clone(), 0).expect("room");
@@ -564,4 +565,17 @@ fn the_first_duty_of_each_validator_goes_before_what_pays_more_and_into_a_full_m
     // They are forwarded first, too.
     let forwarded = mempool.next_to_forward(NOW, 5, 10_000);
     assert!(forwarded.iter().all(Transaction::is_duty), "{forwarded:?}");
+}
+
+#[test]
+fn operations_fill_a_part_of_the_mempool_only() {
+    let mempool = mempool();
+    submit(&mempool, duty(8, 0), 0).expect("room for one operation");
+    assert_eq!(submit(&mempool, duty(9, 0), 0), Err(Refusal::Full));
+    let told = mempool.refuses(NOW, &duty(9, 0), at(0, 0, 1_000));
+    assert_eq!(told, Some(Refusal::Full));
+    submit(&mempool, transfer(1, 0), 0).expect("room for others");
+    // The next one finds room when the first is gone.
+    execute(&mempool, 1, &[(8, 1, 500)], &[&duty(8, 0)]);
+    submit(&mempool, duty(9, 0), 0).expect("room again");
 }

@@ -729,14 +729,7 @@ fn a_transfer_whose_nonce_was_used_in_blocks_that_are_not_here_is_not_called_dro
         let account = accounts.read(&key().identity()).expect("a disk").account;
         assert_eq!(account.nonce, 1);
         let now = Moment(0);
-        keeper::restore(
-            now,
-            (&chain, &Fees::NONE, false),
-            store,
-            &accounts,
-            &mempool,
-        )
-        .expect("a disk");
+        keeper::restore(now, (&chain, &Fees::NONE), store, &accounts, &mempool).expect("a disk");
         assert_eq!(mempool.dropped(&kept.id()), why);
         assert!(store.kept_after(None, 10).expect("a disk").is_empty());
     }
