@@ -462,8 +462,7 @@ async fn serve_until_stopped(
     let late_links = LateLinks::default();
     let surroundings =
         late_links.surroundings(clock.clone(), metrics.clone(), asked.wrap_wire.clone());
-    let before = (asked.predecessor, asked.mempool_before());
-    let machine = assemble(config, place, (durable, before), surroundings)?;
+    let machine = assemble(config, place, (durable, asked), surroundings)?;
     asked.keep_mempool(&machine.mempool);
     let seen = machine.live.clone();
     asked.continue_from_before(&seen);
@@ -734,7 +733,7 @@ impl Background {
 fn assemble(
     config: &ValidatorConfig,
     place: ValidatorIndex,
-    (durable, (predecessor, mempool)): (OpenDurable, (Option<Predecessor>, Option<Arc<Mempool>>)),
+    (durable, asked): (OpenDurable, &Asked),
     surroundings: Surroundings,
 ) -> anyhow::Result<Machine> {
     let height = durable.store.tip().height;
@@ -765,8 +764,8 @@ fn assemble(
             silent_before: durable.silent_before,
             nonce: Some(fresh_nonce()),
             fresh: durable.fresh,
-            predecessor,
-            mempool,
+            predecessor: asked.predecessor,
+            mempool: asked.mempool_before(),
             survivors: config.survivors,
         },
         surroundings,

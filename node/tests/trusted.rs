@@ -48,6 +48,14 @@ fn is_final(output: &Output) {
     assert!(applied, "{output:?}");
 }
 
+/// Serves this for as long as the test runs, and returns where.
+async fn serve(router: Router) -> String {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    tokio::spawn(async move { axum::serve(listener, router).await });
+    format!("http://{address}")
+}
+
 /// A server that claims to be a validator of some chain, and counts what is submitted to it.
 async fn impostor(chain: String, submitted: Arc<AtomicUsize>) -> String {
     let status = json!({
@@ -73,10 +81,7 @@ async fn impostor(chain: String, submitted: Arc<AtomicUsize>) -> String {
         .route("/v1/status", get(move || async { Json(status) }))
         .route("/v1/accounts/{identity}", get(account))
         .route("/v1/transactions", axum::routing::post(submit));
-    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-    let address = listener.local_addr().unwrap();
-    tokio::spawn(async move { axum::serve(listener, router).await });
-    format!("http://{address}")
+    serve(router).await
 }
 
 /// A server that passes on what a validator answers, but says that a transfer waits, and refuses all others.
@@ -101,10 +106,7 @@ async fn go_between(url: &str) -> String {
         .route("/v1/status", get(status))
         .route("/v1/accounts/{identity}", get(account))
         .route("/v1/transactions", axum::routing::post(submit));
-    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-    let address = listener.local_addr().unwrap();
-    tokio::spawn(async move { axum::serve(listener, router).await });
-    format!("http://{address}")
+    serve(router).await
 }
 
 /// It may keep the transfer, and have it executed when the nonce before is used.

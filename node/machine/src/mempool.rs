@@ -39,8 +39,7 @@ use parking_lot::{Mutex, MutexGuard, RwLock};
 use pool::{Pool, Waiting, pay};
 use quorate_consensus::Moment;
 use quorate_types::{
-    Account, Digest, Height, Identity, Transaction, Transfer, genesis::Fees,
-    limits::MAX_BLOCK_OPERATIONS,
+    Account, Digest, Height, Identity, Transaction, genesis::Fees, limits::MAX_BLOCK_OPERATIONS,
 };
 use std::{
     cmp::{Ordering, Reverse},
@@ -298,38 +297,26 @@ impl Mempool {
         if bytes > limit {
             return Err(Refusal::TooLarge { bytes, limit });
         }
-        if self.has_enough_operations(pool, &transaction, &sender.account) {
-            return Err(Refusal::Full);
-        }
-        let limits = self.limits_for(&transaction, &sender.account);
+        let limits = self.limits_for(pool, &transaction, &sender.account)?;
         pool.insert(&limits, now, transaction, sender, of_client)
     }
 
-    /// Whether this is one operation of the registry too many. A block takes few of them, so they could fill the mempool
-    /// for hours, for a fee that is paid block by block.
-    fn has_enough_operations(
+    /// The limits that hold for a transaction; an error if it is one operation of the registry too many. A block takes
+    /// few of them, so they could fill the mempool for hours, for a fee that is paid block by block.
+    fn limits_for(
         &self,
         pool: &Pool,
         transaction: &Transaction,
         sender: &Account,
-    ) -> bool {
-        let Transfer {
-            sender: identity,
-            nonce,
-            ..
-        } = transaction.transfer();
-        let held = pool.senders.get(identity);
-        let replaces = held.is_some_and(|held| held.waiting.contains_key(nonce));
-        transaction.is_operation()
-            && !replaces
-            && self.rank(transaction, sender) == Rank::Anybody
-            && pool.operations >= self.limits.max_transactions.div_ceil(OPERATIONS_PART)
-    }
-
-    fn limits_for(&self, transaction: &Transaction, sender: &Account) -> MempoolLimits {
-        match self.rank(transaction, sender) {
-            Rank::Anybody => self.limits,
-            Rank::Bonded | Rank::Validator => self.limits.for_duties(),
+    ) -> Result<MempoolLimits, Refusal> {
+        if self.rank(transaction, sender) > Rank::Anybody {
+            return Ok(self.limits.for_duties());
+        }
+        let most = self.limits.max_transactions.div_ceil(OPERATIONS_PART);
+        let is_further = transaction.is_operation() && pool.operations >= most;
+        match is_further && !pool.has_rival(transaction.transfer()) {
+            true => Err(Refusal::Full),
+            false => Ok(self.limits),
         }
     }
 
@@ -419,12 +406,11 @@ impl Mempool {
         transaction: &Transaction,
         sender: AccountAt,
     ) -> Option<Refusal> {
-        let limits = self.limits_for(transaction, &sender.account);
         let pool = self.pool.lock();
-        if self.has_enough_operations(&pool, transaction, &sender.account) {
-            return Some(Refusal::Full);
+        match self.limits_for(&pool, transaction, &sender.account) {
+            Ok(limits) => pool.refuses(&limits, now, transaction, sender),
+            Err(refusal) => Some(refusal),
         }
-        pool.refuses(&limits, now, transaction, sender)
     }
 
     /// The first nonce of an account that no waiting transaction of its run has; `None` if none

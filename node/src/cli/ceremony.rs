@@ -2,9 +2,10 @@
 
 use super::{
     folders,
-    genesis::{describe_registry, parse_account},
+    genesis::parse_account,
     output::{print_fields, print_json, print_lines},
     passphrases::{NewKeys, protection_of},
+    registry::describe_rules,
 };
 use crate::{
     ceremony::{
@@ -259,7 +260,7 @@ impl Check {
                 "accounts",
                 format!("{}, holding {total} in all", plan.accounts.len()),
             ),
-            ("registry", describe_registry(plan.registry)),
+            ("registry", describe_rules(plan.registry)),
         ])?;
         let all = plan.participants.iter().enumerate();
         let lines: Vec<String> = all

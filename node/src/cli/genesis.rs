@@ -4,6 +4,7 @@ use super::{
     ceremony, folders,
     output::{print_fields, print_json, print_lines},
     passphrases::{NewKeys, protection_of},
+    registry::describe_rules,
     rpc::owned_account,
 };
 use crate::{
@@ -19,7 +20,7 @@ use quorate_machine::live::verdict::clock_time;
 use quorate_p2p::PeerAddress;
 use quorate_types::genesis::{DEFAULT_FEES, DEFAULT_LIMITS};
 use quorate_types::{
-    EpochLength, RegistryRules,
+    EpochLength,
     genesis::{self as types, BlockLimits, Fees, GenesisAccount, GenesisValidator, Protocol},
 };
 use serde_json::json;
@@ -420,7 +421,7 @@ impl Show {
                 ),
             ),
             ("epoch", format!("{} blocks", genesis.epoch_blocks.blocks())),
-            ("registry", describe_registry(genesis.registry)),
+            ("registry", describe_rules(genesis.registry)),
         ])?;
         let validators: Vec<_> = genesis
             .validators
@@ -430,26 +431,4 @@ impl Show {
             .collect();
         print_lines(&validators)
     }
-}
-
-/// The rules of a registry, for people.
-pub(super) fn describe_registry(rules: Option<RegistryRules>) -> String {
-    let Some(rules) = rules else {
-        return "none".to_owned();
-    };
-    let slashing = rules.slashing.map_or("no slashing".to_owned(), |slashing| {
-        format!(
-            "equivocation costs {} % and {} epochs",
-            slashing.percent, slashing.jail_epochs
-        )
-    });
-    let source = match (rules.external.is_some(), rules.resharing) {
-        (true, _) => "read from outside the chain",
-        (_, true) => "shares of the group key are passed on",
-        _ => "by bonds",
-    };
-    format!(
-        "{source}; at least {} at stake, at most {} validators, stake is held for {} epochs, {slashing}",
-        rules.min_stake, rules.max_validators, rules.unbond_epochs
-    )
 }

@@ -58,9 +58,6 @@ const REGISTRY_BLOCK_INTERVAL_MS: u64 = 50;
 /// The usual number of its funded accounts.
 const REGISTRY_ACCOUNTS: u32 = 200;
 
-/// The usual number of validators of --exchange: as many as its registry has seats.
-const EXCHANGE_VALIDATORS: usize = 7;
-
 /// The usual number of machines that wait for a seat with --exchange: as many as are replaced at once.
 const EXCHANGE_SPARES: usize = 2;
 
@@ -157,17 +154,17 @@ pub(super) struct Localnet {
     show_registry: bool,
     /// Make the validators change at random and kill processes (kill -9), on a chain with a registry; the report is
     /// that of --show-registry
-    #[arg(long, conflicts_with_all = ["kill_every", "late", "followers", "curve"])]
+    #[arg(long, group = "spares_are_used", conflicts_with_all = ["kill_every", "late", "followers", "curve"])]
     storm: bool,
     /// On a chain with a registry, replace as many validators as may be faulty (all but a quorum) at one border in every
     /// second epoch; the report is that of --show-registry. Two of seven machines by default, and two wait
-    #[arg(long, conflicts_with_all = ["show_registry", "storm", "kill_every", "late", "followers", "curve"])]
+    #[arg(long, group = "spares_are_used", conflicts_with_all = ["show_registry", "kill_every", "late", "followers", "curve"])]
     exchange: bool,
     /// What the choices of --storm are made from; by default a random number, which is shown
     #[arg(long, value_name = "N", requires = "storm")]
     seed: Option<u64>,
     /// How many machines beside the first validators can become validators in a --storm or --exchange (default: 4 or 2)
-    #[arg(long, value_name = "N", conflicts_with = "show_registry")]
+    #[arg(long, value_name = "N", requires = "spares_are_used")]
     spares: Option<usize>,
     /// Start no explorer, to measure the validators alone
     #[arg(long)]
@@ -372,7 +369,7 @@ impl Localnet {
                 _ => 0,
             };
             if self.exchange {
-                settings.validators = EXCHANGE_VALIDATORS;
+                settings.validators = setup::MAX_REGISTERED;
             }
         }
         anyhow::ensure!(

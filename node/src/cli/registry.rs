@@ -20,7 +20,7 @@ use quorate_machine::{
 use quorate_p2p::PeerAddress;
 use quorate_types::{
     Account, Bond, BondAddress, BondName, Epoch, ExternalEntry, Identity, Member, Memo, Operation,
-    Phase, Possession, REGISTRY, Slashing, ValidatorSet, VoteKey,
+    Phase, Possession, REGISTRY, RegistryRules, Slashing, ValidatorSet, VoteKey,
     registry::{NextSet, RegistryContext, resharing},
 };
 use std::{collections::BTreeMap, path::PathBuf};
@@ -562,17 +562,9 @@ impl List {
             )),
         }
         lines.push(format!(
-            "bonds: {} (at least {} at stake; at most {} validators; unbonded stake is held for {} epochs; {})",
+            "bonds: {} ({})",
             registry.bonds.len(),
-            registry.rules.min_stake,
-            registry.rules.max_validators,
-            registry.rules.unbond_epochs,
-            match registry.rules.slashing {
-                Some(Slashing { percent, jail_epochs }) => format!(
-                    "equivocation costs {percent} % and {jail_epochs} epochs"
-                ),
-                None => "equivocation is not punished".to_owned(),
-            }
+            bounds(&registry.rules)
         ));
         lines.extend(registry.bonds.iter().map(|bond| {
             let leaving = match bond.leaving {
@@ -771,4 +763,32 @@ impl Show {
         }
         print_fields(&fields)
     }
+}
+
+/// The bounds that a registry's rules set, for people.
+fn bounds(rules: &RegistryRules) -> String {
+    let slashing = match rules.slashing {
+        Some(Slashing {
+            percent,
+            jail_epochs,
+        }) => format!("equivocation costs {percent} % and {jail_epochs} epochs"),
+        None => "equivocation is not punished".to_owned(),
+    };
+    format!(
+        "at least {} at stake; at most {} validators; unbonded stake is held for {} epochs; {slashing}",
+        rules.min_stake, rules.max_validators, rules.unbond_epochs
+    )
+}
+
+/// The rules of a registry that is to be, for people.
+pub(super) fn describe_rules(rules: Option<RegistryRules>) -> String {
+    let Some(rules) = rules else {
+        return "none".to_owned();
+    };
+    let source = match (rules.external.is_some(), rules.resharing) {
+        (true, _) => "read from outside the chain",
+        (_, true) => "shares of the group key are passed on",
+        _ => "by bonds",
+    };
+    format!("{source}; {}", bounds(&rules))
 }

@@ -317,10 +317,8 @@ impl Changes {
         self.fund(place, STAKE).await?;
         let registry = self.registry().await.context("nobody tells the registry")?;
         let stake = STAKE.to_string();
-        let is_there = |bond: Option<Bond>| bond.is_some_and(|bond| bond.stake >= STAKE);
         if self.bond_of(&registry, place).is_some() {
-            let operation = ["add-stake", "--stake", &stake];
-            self.operate(place, &operation, is_there).await?;
+            self.raise(place, STAKE).await?;
         } else {
             let vote_key = validator_directory(&self.directory, place).join(VOTE_FILE);
             let vote_key = vote_key.display().to_string();
@@ -337,6 +335,7 @@ impl Changes {
                 "--name",
                 &name,
             ];
+            let is_there = |bond: Option<Bond>| bond.is_some_and(|bond| bond.stake >= STAKE);
             self.operate(place, &operation, is_there).await?;
         }
         if self.network.process(place).is_none() && !self.down.contains_key(&place) {

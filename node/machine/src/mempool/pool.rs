@@ -291,6 +291,12 @@ impl Pool {
         Ok(changed.unwrap_or(read))
     }
 
+    /// Whether a transaction with the same sender and nonce waits.
+    pub(super) fn has_rival(&self, transfer: &Transfer) -> bool {
+        let sender = self.senders.get(&transfer.sender);
+        sender.is_some_and(|sender| sender.waiting.contains_key(&transfer.nonce))
+    }
+
     /// The newest executed block that it knows of, if one was executed since it began.
     pub(super) fn executed_to(&self) -> Option<Height> {
         self.recent.back().map(|(height, _)| *height)
