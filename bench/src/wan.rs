@@ -2,9 +2,10 @@
 //! with the measured cost of cryptography and disk charged to each validator's clock, beside the
 //! network's own limit.
 //!
-//! The limit is the time of the protocol's hops if computing takes no time at all: the leader sends
+//! The limit is the time of a protocol's hops if computing takes no time at all. *Simplex*: the leader sends
 //! a proposal to all, each validator sends a vote to all, and a quorum of votes must arrive;
-//! finality takes another round of votes. Block time is from a proposal to the next one, finality
+//! finality takes another round of votes. *Chained HotStuff*: the votes go to the next leader, and a block is known to be final
+//! with the third proposal after it. Block time is from a proposal to the next one, finality
 //! from a proposal until a validator knows the block to be final, over all validators.
 //!
 //! If the peer's program (`bench/peer`) is in the same folder as this one, it runs commonware's
@@ -33,7 +34,7 @@ use quorate_crypto::{
     bls::{HashedMessage, Scheme, SchemeKind, deal},
 };
 use quorate_sim::{BlockTimes, Costs, Latency, MAPS, Map, Scenario, Simulation, Timeline};
-use quorate_types::{Committee, Epoch, View};
+use quorate_types::{Committee, Epoch, View, genesis::Protocol};
 use rand::{SeedableRng, seq::SliceRandom};
 use rand_chacha::ChaCha20Rng;
 use serde_json::{Value, json};
@@ -341,8 +342,8 @@ fn leaders(validators: u32, views: impl Iterator<Item = View>) -> anyhow::Result
         .collect())
 }
 
-/// The minimal time of the hops with these leaders.
-fn limit(map: &Map, validators: usize, leaders: &[usize]) -> Measured {
+/// The minimal time of a protocol's hops with these leaders.
+fn limit(protocol: Protocol, map: &Map, validators: usize, leaders: &[usize]) -> Measured {
     let quorum = validators - (validators - 1) / 3;
     let one_way = |from: usize, to: usize| match from == to {
         true => 0.0,
@@ -352,21 +353,30 @@ fn limit(map: &Map, validators: usize, leaders: &[usize]) -> Measured {
         times.sort_by(f64::total_cmp);
         times[quorum - 1]
     };
-    let (mut blocks, mut finality) = (Vec::new(), Vec::new());
-    for pair in leaders.windows(2) {
-        let notarized: Vec<f64> = (0..validators)
-            .map(|to| {
-                let votes = (0..validators).map(|by| one_way(pair[0], by) + one_way(by, to));
-                nth(votes.collect())
+    // From a leader's proposal until a quorum of votes for it has come to a validator.
+    let voted = |leader: usize, to: usize| {
+        let votes = (0..validators).map(|by| one_way(leader, by) + one_way(by, to));
+        nth(votes.collect())
+    };
+    let views = || leaders.windows(2);
+    let blocks: Vec<f64> = views().map(|pair| voted(pair[0], pair[1])).collect();
+    let finality: Vec<f64> = match protocol {
+        Protocol::Simplex => views()
+            .flat_map(|pair| {
+                let notarized: Vec<f64> = (0..validators).map(|to| voted(pair[0], to)).collect();
+                (0..validators).map(move |to| {
+                    let votes = (0..validators).map(|by| notarized[by] + one_way(by, to));
+                    nth(votes.collect())
+                })
             })
-            .collect();
-        blocks.push(notarized[pair[1]]);
-        finality.extend((0..validators).map(|to| {
-            nth((0..validators)
-                .map(|by| notarized[by] + one_way(by, to))
-                .collect())
-        }));
-    }
+            .collect(),
+        Protocol::HotstuffChained => (blocks.windows(3).zip(&leaders[3..]))
+            .flat_map(|(three, leader)| {
+                let made: f64 = three.iter().sum();
+                (0..validators).map(move |to| made + one_way(*leader, to))
+            })
+            .collect(),
+    };
     Measured {
         block: Summary::of(blocks),
         finality: Summary::of(finality),
@@ -376,11 +386,13 @@ fn limit(map: &Map, validators: usize, leaders: &[usize]) -> Measured {
 /// Runs the node's components over the map.
 fn ours(
     args: &WanArgs,
+    protocol: Protocol,
     map: &'static Map,
     costs: &Costs,
     sync: Duration,
 ) -> anyhow::Result<(Measured, Timeline)> {
     let mut scenario = Scenario::new(0, args.validators as usize, Duration::from_secs(3_600));
+    scenario.protocol = protocol;
     scenario.scheme = SchemeKind::BlsThreshold;
     scenario.links.latency = Latency::Map(map, 0);
     scenario.timing = Timing::default();
@@ -595,24 +607,30 @@ fn compare(
     costs: &AllCosts,
     binary: Option<&Path>,
 ) -> anyhow::Result<Value> {
-    let (measured, timeline) = ours(args, map, &costs.ours, costs.sync)?;
-    let views = measured_blocks(args, &timeline);
-    let leaders = leaders(args.validators, views.iter().map(|block| block.view))?;
-    let limit = limit(map, args.validators as usize, &leaders);
     println!("{}", map.name);
-    print_row("limit", &limit, &limit, &measured);
-    print_row("quorate", &measured, &limit, &measured);
-    let views = timeline.entered.len() as f64;
-    let mean = |total: u64| total as f64 / views / f64::from(args.validators);
-    let sent = Sent {
-        frames: mean(timeline.sent.iter().map(|(frames, _)| frames).sum()),
-        bytes: mean(timeline.sent.iter().map(|(_, bytes)| bytes).sum()),
-    };
+    let simplex = compare_protocol(args, Protocol::Simplex, map, costs)?;
     let mut row = json!({
         "map": map.name,
-        "limit": { "block_ms": limit.block.json(), "finality_ms": limit.finality.json() },
-        "quorate": measured.json(&limit, &sent),
+        "limit": {
+            "block_ms": simplex.limit.block.json(),
+            "finality_ms": simplex.limit.finality.json(),
+        },
+        "quorate": simplex.measured.json(&simplex.limit, &simplex.sent),
     });
+    let mut others = Vec::new();
+    for protocol in Protocol::ALL.into_iter().skip(1) {
+        let one = compare_protocol(args, protocol, map, costs)?;
+        row[protocol.name()] = one.measured.json(&one.limit, &one.sent);
+        others.push((protocol, one));
+    }
+    let Compared {
+        measured,
+        limit,
+        sent,
+        timeline,
+    } = simplex;
+    let views = timeline.entered.len() as f64;
+    let mean = |total: u64| total as f64 / views / f64::from(args.validators);
     let mut peers = Vec::new();
     for mode in binary.iter().flat_map(|_| &PEER_MODES) {
         let binary = binary.context("the peer's program")?;
@@ -624,15 +642,62 @@ fn compare(
         row[mode.name] = described;
         peers.push((mode.name, sent));
     }
-    print_sent("quorate", &sent, args.validators);
+    print_sent("simplex", &sent, args.validators);
     for (kinds, frames) in &timeline.kinds {
         println!(
             "    {:>6.2} × (n − 1)  {kinds}",
             mean(*frames) / f64::from(args.validators - 1)
         );
     }
+    for (protocol, one) in &others {
+        print_sent(protocol.name(), &one.sent, args.validators);
+    }
     for (name, sent) in &peers {
         print_sent(name, sent, args.validators);
     }
     Ok(row)
+}
+
+/// What the node makes of one map with one protocol, and what that protocol's limit is.
+struct Compared {
+    measured: Measured,
+    limit: Measured,
+    sent: Sent,
+    timeline: Timeline,
+}
+
+fn compare_protocol(
+    args: &WanArgs,
+    protocol: Protocol,
+    map: &'static Map,
+    costs: &AllCosts,
+) -> anyhow::Result<Compared> {
+    let (measured, timeline) = ours(args, protocol, map, &costs.ours, costs.sync)?;
+    let views = measured_blocks(args, &timeline);
+    let leaders = leaders(args.validators, views.iter().map(|block| block.view))?;
+    let limit = limit(protocol, map, args.validators as usize, &leaders);
+    print_row(
+        &format!("limit, {}", protocol.name()),
+        &limit,
+        &limit,
+        &measured,
+    );
+    print_row(
+        &format!("quorate, {}", protocol.name()),
+        &measured,
+        &limit,
+        &measured,
+    );
+    let views = timeline.entered.len() as f64;
+    let mean = |total: u64| total as f64 / views / f64::from(args.validators);
+    let sent = Sent {
+        frames: mean(timeline.sent.iter().map(|(frames, _)| frames).sum()),
+        bytes: mean(timeline.sent.iter().map(|(_, bytes)| bytes).sum()),
+    };
+    Ok(Compared {
+        measured,
+        limit,
+        sent,
+        timeline,
+    })
 }

@@ -162,7 +162,7 @@ impl Engine {
             .map(|(view, _)| *view)
             .collect();
         for view in notarized {
-            self.try_finalize(step, view);
+            self.rules().on_notarized(self, step, view);
         }
         self.pursue(step);
         self.leave_settled_views(step);

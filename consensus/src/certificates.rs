@@ -9,7 +9,7 @@ use crate::{
     io::{Exhibit, JobId, Offence, Step, Target, Work},
     peers::Peers,
     penalties::Penalties,
-    simplex::pacemaker::Pacemaker,
+    rounds::pacemaker::Pacemaker,
 };
 use quorate_types::{
     Certificate, Epoch, Height, Message, ValidatorIndex, View, limits::MAX_CERTIFICATE_REPLIES,
@@ -57,6 +57,8 @@ impl Engine {
         if let Some((from, certificate)) = self.checks.fail(job) {
             self.check_certificates(step, from, vec![certificate]);
         }
+        // What waited for the result need not wait for the search.
+        self.progress(step);
     }
 
     /// Whether a certificate, if it verifies, tells something new.
@@ -117,7 +119,7 @@ impl Engine {
             .filter(|held| held.subject.epoch == epoch && held.subject.view >= view);
         let exit = self.views.exit(view);
         let entry = View(self.view().0 - 1);
-        let newest = self.views.exit(entry);
+        let newest = self.views.exit(entry).or_else(|| self.views.highest_exit());
         let mut certificates: Vec<Certificate> = Vec::new();
         for certificate in [finalization, exit, newest].into_iter().flatten() {
             if !certificates.contains(certificate) {

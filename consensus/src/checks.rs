@@ -11,7 +11,7 @@ use crate::{
     io::{Job, JobId, Step, Work},
 };
 use quorate_crypto::bls::{HashedMessage, PartialSignature};
-use quorate_types::{Certificate, Evidence, Nonce, Subject, ValidatorIndex, View, Vote};
+use quorate_types::{Certificate, Evidence, Nonce, Subject, ValidatorIndex, View, Vote, VoteKind};
 use std::{collections::BTreeMap, sync::Arc};
 
 /// The purpose of a check.
@@ -87,6 +87,13 @@ impl Checks {
                 ..
             } if checked == subject => Some(*job),
             _ => None,
+        })
+    }
+
+    /// Whether votes to finalize are being checked, and are not known to be bad.
+    pub(crate) fn is_finalizing(&self) -> bool {
+        self.pending.values().any(|pending| {
+            matches!(pending, Pending::Certify { subject, failed: false, .. } if subject.kind == VoteKind::Finalize)
         })
     }
 

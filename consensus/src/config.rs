@@ -5,7 +5,8 @@ use quorate_crypto::Digest;
 use quorate_crypto::bls::{HashedMessage, PartialSignature, VoteSecret};
 use quorate_types::{
     Block, Certificate, ChainId, Committees, Epoch, EpochLength, Evidence, Height, Nonce, Position,
-    ValidatorIndex, View, genesis::BlockLimits,
+    ValidatorIndex, View,
+    genesis::{BlockLimits, Protocol},
 };
 use std::{sync::Arc, time::Duration};
 
@@ -56,6 +57,9 @@ impl VoteSigner for VoteSecret {
         (self.sign(&message), Some(message))
     }
 }
+
+/// Views of which the certificates are asked for at once, beyond the first.
+pub(crate) const MAX_CERTIFICATES_ASKED: u64 = 63;
 
 /// The validator's own place and key. Without them the engine follows and never votes.
 #[derive(Clone)]
@@ -113,6 +117,7 @@ pub enum VoteChecking {
 #[derive(Clone)]
 pub struct Config {
     pub chain: ChainId,
+    pub protocol: Protocol,
     /// The validators of every epoch.
     pub committees: Committees,
     pub epoch_length: EpochLength,

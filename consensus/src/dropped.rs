@@ -1,6 +1,6 @@
 //! Why something that a peer sent is dropped, and what a proposal waits for.
 
-use crate::simplex::flaw::Flaw;
+use crate::rounds::flaw::Flaw;
 use quorate_crypto::Digest;
 use quorate_types::{Epoch, ValidatorIndex, View};
 

@@ -4,7 +4,7 @@
 
 use crate::{
     engine::Engine,
-    inquiry::{Purpose, is_beyond, position_of},
+    inquiry::{Purpose, position_of},
     io::{Notice, Step},
 };
 use quorate_crypto::bls::Proof;
@@ -30,7 +30,7 @@ impl Engine {
             // It is one of the lost votes.
             Some(Silence::Unknown) => return false,
             Some(Silence::Until(newest) | Silence::NullifyFrom(newest))
-                if !is_beyond(newest, at) =>
+                if !self.is_beyond(newest, at) =>
             {
                 return false;
             }

@@ -13,7 +13,8 @@ use crate::{
     io::{Exhibit, Input, Moment, Offence, Order, Output, Step},
     peers::Peers,
     penalties::Penalties,
-    simplex::pacemaker::{Expected, Pacemaker},
+    protocol::{self, Rules},
+    rounds::pacemaker::{Before, Expected, Pacemaker},
     staging::Staging,
     views::Views,
 };
@@ -415,6 +416,10 @@ impl Engine {
         }
     }
 
+    pub(crate) fn rules(&self) -> &'static dyn Rules {
+        protocol::of(self.config.protocol)
+    }
+
     pub(crate) fn own_place(&self) -> Option<ValidatorIndex> {
         self.config.own.as_ref().map(|own| own.place)
     }
@@ -424,12 +429,12 @@ impl Engine {
     }
 
     /// Moves to a view that is not below the current one.
-    pub(crate) fn enter(&mut self, step: &mut Step, view: View, brought: bool) {
+    pub(crate) fn enter(&mut self, step: &mut Step, view: View, before: impl Into<Before>) {
         self.views.enter(view);
         step.out.entered.push(view);
-        self.pace(step.now, brought);
+        self.pace(step.now, before);
         // R18
-        if self.pacemaker.views_without_block() > self.committee.faults() {
+        if self.pacemaker.is_stuck() {
             // So many leaders in a row cannot all be faulty. Perhaps the blocked ones have healed,
             // and views pass without a block because their proposals are ignored.
             step.out.sentences.extend(self.penalties.release_suspects());
@@ -443,7 +448,7 @@ impl Engine {
     }
 
     /// Starts the timers of the current view.
-    pub(crate) fn pace(&mut self, now: Moment, brought: bool) {
+    pub(crate) fn pace(&mut self, now: Moment, before: impl Into<Before>) {
         let view = self.view();
         let leader = self.committee.leader(view);
         let expected = if self.own_place() == Some(leader) {
@@ -453,7 +458,8 @@ impl Engine {
         } else {
             Expected::Proposal
         };
-        self.pacemaker.enter(now, view, leader, brought, expected);
+        self.pacemaker.set_doublings(self.rules().doublings(self));
+        self.pacemaker.enter(now, view, leader, before, expected);
     }
 
     /// Does what the current view allows: propose, or vote for what is proposed.

@@ -19,7 +19,7 @@ use crate::{
     dropped::DropReason,
     engine::Engine,
     io::{Step, Target},
-    simplex::flaw::Flaw,
+    rounds::flaw::Flaw,
     staging::Staging,
 };
 use quorate_types::{

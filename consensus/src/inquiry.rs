@@ -7,6 +7,7 @@ use crate::{
     checks::Pending,
     engine::Engine,
     io::{Moment, Notice, Step, Target, Work},
+    protocol::LostVotes,
 };
 use quorate_types::{
     Certificate, Epoch, EpochLength, JournalState, Message, Nonce, Position, Record, Silence,
@@ -16,9 +17,6 @@ use std::{
     collections::{BTreeMap, BTreeSet},
     time::Duration,
 };
-
-/// The most views that a lost vote can be above the newest certificate that `n - f` others hold.
-const GAP_VIEWS: u64 = 2;
 
 /// Blocks or views from which on a chain is so old that a key without any trace of use counts as
 /// restored without its journal. Before that, validators that start for the first time join at
@@ -125,11 +123,15 @@ pub enum Voting {
 
 /// Whether a view is above all views that lost votes can be in, given the newest certificate in the
 /// answers.
-pub(crate) fn is_beyond(newest: Position, at: Position) -> bool {
-    if at.epoch == newest.epoch {
-        at.view.0 > newest.view.0.saturating_add(GAP_VIEWS)
-    } else {
-        at.epoch > newest.epoch.next() || at.epoch == newest.epoch.next() && at.view.0 > GAP_VIEWS
+pub(crate) fn is_beyond(lost: LostVotes, newest: Position, at: Position) -> bool {
+    match lost {
+        LostVotes::Views(views) if at.epoch == newest.epoch => {
+            at.view.0 > newest.view.0.saturating_add(views)
+        }
+        LostVotes::Views(views) => {
+            at.epoch > newest.epoch.next() || at.epoch == newest.epoch.next() && at.view.0 > views
+        }
+        LostVotes::NextEpoch => at.epoch > newest.epoch.next(),
     }
 }
 
@@ -144,16 +146,20 @@ fn is_established(newest: Position, since: Epoch, epoch_length: EpochLength) -> 
 }
 
 /// The first view beyond, for an engine in this epoch.
-fn first_beyond(newest: Position, epoch: Epoch) -> Position {
-    if epoch > newest.epoch {
-        return Position {
+fn first_beyond(lost: LostVotes, newest: Position, epoch: Epoch) -> Position {
+    match lost {
+        LostVotes::Views(views) if epoch > newest.epoch => Position {
             epoch: newest.epoch.next(),
-            view: View(GAP_VIEWS + 1),
-        };
-    }
-    Position {
-        epoch: newest.epoch,
-        view: View(newest.view.0.saturating_add(GAP_VIEWS + 1)),
+            view: View(views + 1),
+        },
+        LostVotes::Views(views) => Position {
+            epoch: newest.epoch,
+            view: View(newest.view.0.saturating_add(views + 1)),
+        },
+        LostVotes::NextEpoch => Position {
+            epoch: newest.epoch.next().next(),
+            view: View(1),
+        },
     }
 }
 
@@ -165,6 +171,15 @@ pub(crate) fn position_of(subject: &Subject) -> Position {
 }
 
 impl Engine {
+    /// Whether a view is above all views that lost votes can be in.
+    pub(crate) fn is_beyond(&self, newest: Position, at: Position) -> bool {
+        is_beyond(self.rules().lost_votes(), newest, at)
+    }
+
+    fn first_beyond(&self, newest: Position) -> Position {
+        first_beyond(self.rules().lost_votes(), newest, self.epoch())
+    }
+
     /// Reads what the journal says about itself.
     pub(crate) fn restore_memory(&mut self, records: &mut Vec<Record>) {
         for record in records.iter() {
@@ -207,7 +222,7 @@ impl Engine {
             None => true,
             Some(Silence::Unknown) => false,
             Some(Silence::Until(newest) | Silence::NullifyFrom(newest)) => {
-                is_beyond(newest, self.position())
+                self.is_beyond(newest, self.position())
             }
         };
         self.memory.confirmed = beyond;
@@ -269,7 +284,7 @@ impl Engine {
                 Some(Silence::Until(newest) | Silence::NullifyFrom(newest)) => newest,
                 Some(Silence::Unknown) | None => return,
             };
-            let due = !self.memory.confirmed && is_beyond(newest, self.position());
+            let due = !self.memory.confirmed && self.is_beyond(newest, self.position());
             if due && self.memory.elsewhere.is_none() && self.border.later().is_empty() {
                 self.memory.confirmed = true;
                 self.inquire(step, Purpose::Confirm);
@@ -358,7 +373,7 @@ impl Engine {
         let lost = match self.memory.silence {
             Some(Silence::Unknown) => true,
             Some(Silence::Until(newest) | Silence::NullifyFrom(newest)) => {
-                !is_beyond(newest, self.position())
+                !self.is_beyond(newest, self.position())
             }
             None => false,
         };
@@ -381,7 +396,10 @@ impl Engine {
             Some(_) => View(0),
             None => View(u64::from(self.epoch() == Epoch(0))),
         };
-        self.view() <= entered && self.own_place().is_some() && self.remembers(self.view())
+        let by_view = matches!(self.rules().lost_votes(), LostVotes::Views(_));
+        (self.view() <= entered || !by_view)
+            && self.own_place().is_some()
+            && self.remembers(self.view())
     }
 
     fn newest_certificate(&self) -> Option<Certificate> {
@@ -423,9 +441,9 @@ impl Engine {
         match memory.silence {
             None => true,
             Some(Silence::Unknown) => false,
-            Some(Silence::Until(newest)) => is_beyond(newest, at),
+            Some(Silence::Until(newest)) => self.is_beyond(newest, at),
             Some(Silence::NullifyFrom(newest)) => {
-                is_beyond(newest, at) || (kind == VoteKind::Nullify && at > newest)
+                self.is_beyond(newest, at) || (kind == VoteKind::Nullify && at > newest)
             }
         }
     }
@@ -465,9 +483,9 @@ impl Engine {
                 refused: false,
             },
             Some(Silence::Until(newest) | Silence::NullifyFrom(newest))
-                if !is_beyond(newest, self.position()) =>
+                if !self.is_beyond(newest, self.position()) =>
             {
-                Voting::SilentUntil(first_beyond(newest, self.epoch()))
+                Voting::SilentUntil(self.first_beyond(newest))
             }
             _ => match self.later_epoch() {
                 Some(epoch) => Voting::SilentUntil(Position {
@@ -621,6 +639,13 @@ impl Engine {
     /// Whether the operator's statement agrees with the answers.
     fn fits(&self, told: Position, newest: Position, lost: usize) -> Result<(), String> {
         // R30
+        if self.rules().lost_votes() == LostVotes::NextEpoch {
+            return Err(
+                "with this protocol no word of an operator replaces a journal: what was voted for binds until the \
+                 epoch ends"
+                    .to_owned(),
+            );
+        }
         let (size, quorum) = (self.committee.size(), self.committee.quorum());
         let entered = Position {
             epoch: newest.epoch,
@@ -663,7 +688,7 @@ impl Engine {
             Silence::Unknown => Position::default(),
         };
         step.out.notices.push(Notice::Recovered {
-            from: first_beyond(newest, self.epoch()),
+            from: self.first_beyond(newest),
         });
         self.vote_again(step);
     }

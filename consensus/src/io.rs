@@ -2,7 +2,7 @@
 
 use crate::{
     dropped::{DropReason, Dropped, Missing},
-    simplex::flaw::Flaw,
+    rounds::flaw::Flaw,
 };
 use quorate_crypto::{
     Digest,

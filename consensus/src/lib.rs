@@ -1,4 +1,4 @@
-//! The consensus engine: simplex with rotating leaders, epoch after epoch, as a pure function of its
+//! The consensus engine: one of several protocols with rotating leaders, epoch after epoch, as a pure function of its
 //! inputs.
 //!
 //! [`Engine::step`] takes the time and one [`Input`] and returns an [`Output`] that says what to
@@ -6,7 +6,8 @@
 //! socket or a source of randomness, and nothing here blocks. The same inputs give the same
 //! outputs, byte for byte.
 //!
-//! This head is the specification. Its rules are numbered; the code that carries a rule out names it
+//! This head is the specification of simplex, and of all that the protocols share. The others are at the heads of their
+//! modules (`protocol`), and say which of the rules here they replace. Rules are numbered; the code that carries a rule out names it
 //! (`R4`), and so do the scenario scripts and the simulator's tests that show it. A test
 //! (`tests/rules.rs`) holds that each rule is named in both places.
 //!
@@ -414,11 +415,13 @@
 //! | `recover`, `inquiry`, `elsewhere` | starting from the journal; what this key may have voted without it |
 //! | `dropped` | why a message was dropped, and what a view waits for |
 //! | `work` | the cryptography, for a thread of its own |
-//! | `simplex` | what only this protocol decides: |
-//! | `simplex::voting`, `simplex::accept` | casting votes; acting on certificates |
-//! | `simplex::proposals`, `simplex::flaw` | choosing a parent, proposing, checking proposals |
-//! | `simplex::round` | one view's proposal, votes and certificates |
-//! | `simplex::pacemaker`, `simplex::leaders`, `simplex::idle` | timers; which leaders are waited for; when no block is needed |
+//! | `rounds` | one view of any protocol: |
+//! | `rounds::voting`, `rounds::accept` | casting votes; acting on certificates |
+//! | `rounds::proposals`, `rounds::flaw` | proposing, checking proposals |
+//! | `rounds::round` | one view's proposal, votes and certificates |
+//! | `rounds::pacemaker`, `rounds::leaders`, `rounds::idle` | timers; which leaders are waited for; when no block is needed |
+//! | `protocol` | what a protocol decides, and how to add one |
+//! | `protocol::simplex`, `protocol::hotstuff` | the protocols |
 
 mod border;
 mod catchup;
@@ -437,8 +440,9 @@ mod inquiry;
 mod io;
 mod peers;
 mod penalties;
+mod protocol;
 mod recover;
-mod simplex;
+mod rounds;
 mod slots;
 mod staging;
 mod views;
@@ -458,5 +462,5 @@ pub use io::{
     Outbound, Output, Penalty, Sentence, Target, ValidateRequest, Verdict, Work,
 };
 pub use recover::RecoverError;
-pub use simplex::flaw::Flaw;
+pub use rounds::flaw::Flaw;
 pub use work::{Search, WorkCounts, Worker};

@@ -164,5 +164,9 @@ impl Engine {
         step.out.entered.push(self.view());
         self.begin_inquiry(step);
         self.progress(step);
+        let view = self.view();
+        if self.has_notarized(view) {
+            self.rules().on_own_notarize(self, step, view);
+        }
     }
 }

@@ -1,6 +1,6 @@
 //! The views of an epoch: the one that this validator is in, and what is known of each.
 
-use crate::{config::TAIL_VIEWS, simplex::round::Round};
+use crate::{config::TAIL_VIEWS, rounds::round::Round};
 use quorate_crypto::Digest;
 use quorate_types::{Certificate, View};
 use std::{collections::BTreeMap, collections::btree_map::Range, ops::RangeBounds};
@@ -77,7 +77,8 @@ impl Views {
     }
 
     /// Moves to a view. Slots of views that are too far below are dropped, and so are proposals of
-    /// all views before: a proposal is voted for in its own view only.
+    /// all views before: a proposal is voted for in its own view only. That of the view before stays while nothing has
+    /// ended that view, to be repeated.
     pub(crate) fn enter(&mut self, view: View) {
         assert!(
             view >= self.current,
@@ -90,8 +91,10 @@ impl Views {
             round.shrink();
         }
         self.open_from = closed;
-        for (_, round) in self.rounds.range_mut(closed..view) {
-            round.proposal = None;
+        for (of, round) in self.rounds.range_mut(closed..view) {
+            if of.next() < view || round.exit().is_some() {
+                round.proposal = None;
+            }
         }
     }
 

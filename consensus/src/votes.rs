@@ -265,7 +265,11 @@ impl Engine {
             Ok(proof) => {
                 round.tally(subject.kind).succeed(job);
                 self.counters.certified += 1;
-                self.accept(step, Certificate { subject, proof });
+                let certificate = Certificate { subject, proof };
+                self.accept(step, certificate.clone());
+                if subject.kind == VoteKind::Finalize {
+                    self.rules().on_finalization_made(self, step, &certificate);
+                }
             }
             Err(bad) if bad.is_empty() => {
                 step.halt(format!(

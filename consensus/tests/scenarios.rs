@@ -26,6 +26,7 @@
 //! | `valid NAME` | the application finds the block valid |
 //! | `build NAME` | the application builds the block that was asked for |
 //! | `time MS` | so many milliseconds go by |
+//! | `protocol NAME` | machines started from now on run this protocol (else simplex) |
 //! | `epochs N` | from now on started machines have epochs of N blocks (else 1,000) |
 //! | `registry` | machines started from now on are of a chain whose validators can change |
 //! | `fix stays`, `fix changes` | the application has executed the block that fixes the next validators |
@@ -63,7 +64,7 @@ use quorate_types::{
     Block, Certificate, ChainId, Committee, Committees, Digest, Epoch, EpochLength, Evidence,
     Header, Height, JournalState, Member, Message, Nonce, Proposal, Record, Roster, Silence,
     Standing, Status, Subject, ValidatorIndex, ValidatorSet, View, Vote, VoteKey, VoteKind,
-    genesis::BlockLimits,
+    genesis::{BlockLimits, Protocol},
 };
 use rand_chacha::{ChaCha8Rng, rand_core::SeedableRng};
 use std::{
@@ -108,6 +109,7 @@ struct Story {
     searches: Vec<Search>,
     goes_on: bool,
     checking: VoteChecking,
+    protocol: Protocol,
     build: Option<BuildRequest>,
     blocks: BTreeMap<String, Arc<Block>>,
     names: HashMap<Digest, String>,
@@ -140,6 +142,7 @@ impl Story {
             jobs: Vec::new(),
             searches: Vec::new(),
             checking: VoteChecking::default(),
+            protocol: Protocol::Simplex,
             goes_on: false,
             build: None,
             blocks: BTreeMap::new(),
@@ -168,6 +171,7 @@ impl Story {
                 self.fix(words[1]);
                 self.committees.close(Epoch(0), &BTreeMap::new());
             }
+            "protocol" => self.protocol = words[1].parse().unwrap(),
             "epochs" => self.epoch_length = EpochLength::new(number(1)).unwrap(),
             "propose" => {
                 let (epoch, view) = view(words[1]);
@@ -363,6 +367,7 @@ impl Story {
     fn start(&mut self) {
         let config = Config {
             chain: self.chain,
+            protocol: self.protocol,
             committees: self.committees.clone(),
             epoch_length: self.epoch_length,
             limits: BlockLimits {
@@ -411,7 +416,7 @@ impl Story {
             view,
             block,
             parent_certificate: certificate,
-            nullifications: Vec::new(),
+            certificates: Vec::new(),
         };
         self.hear(leader.0, Message::Proposal(Box::new(proposal)));
     }

@@ -10,7 +10,7 @@ use quorate_crypto::bls::{HashedMessage, PartialSignature, Proof};
 use quorate_types::{
     Block, ChainId, Committee, Committees, Digest, Epoch, EpochLength, Frame, Header, Height,
     Identity, Message, Proposal, Subject, ValidatorIndex, View, Vote, VoteKind,
-    genesis::BlockLimits,
+    genesis::{BlockLimits, Protocol},
 };
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
@@ -84,6 +84,7 @@ fuzz_target!(|steps: Vec<Step>| {
     let identities = (0..4).map(|i| Identity([i; 32])).collect();
     let config = Config {
         chain: CHAIN,
+        protocol: Protocol::Simplex,
         committees: Committees::fixed(Committee::new(Epoch(0), identities).expect("distinct")),
         own: Some(Own {
             place: ValidatorIndex(0),
@@ -190,7 +191,7 @@ fuzz_target!(|steps: Vec<Step>| {
                         view: View(view),
                         block,
                         parent_certificate: None,
-                        nullifications: Vec::new(),
+                        certificates: Vec::new(),
                     }))],
                 }
             }

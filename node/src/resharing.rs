@@ -22,8 +22,10 @@ use quorate_machine::{
     resharing::{Keep, Known, MAX_SHARES_BYTES, Shares, duties},
 };
 use quorate_storage::disk::{SystemDisk, write_atomically};
-use quorate_types::registry::resharing::{announcement_slot, barred_until};
-use quorate_types::{Digest, Epoch, Height, Identity, Operation, Outcome, Phase, ValidatorSet};
+use quorate_types::registry::resharing::{RoundNote, announcement_slot, barred_until};
+use quorate_types::{
+    Digest, Epoch, Height, Identity, Operation, Outcome, Phase, REGISTRY, ValidatorSet,
+};
 use std::{
     path::{Path, PathBuf},
     sync::Arc,
@@ -143,6 +145,7 @@ impl Resharing {
             pending: Vec::new(),
             refused: None,
             looked: None,
+            settled: None,
             trouble: None,
         };
         let mut ticks = tokio::time::interval(LOOK_INTERVAL);
@@ -189,8 +192,18 @@ struct Sender {
     refused: Option<(Epoch, Phase)>,
     /// The newest block, and when, at the last look.
     looked: Option<(Height, Instant)>,
+    /// Where the epoch stood when nothing was to be sent: nothing is, until it stands elsewhere.
+    settled: Option<Standing>,
     /// Why nothing can be sent, as it was told last.
     trouble: Option<String>,
+}
+
+/// All that decides what a validator sends after the first part of an epoch.
+#[derive(PartialEq, Eq)]
+struct Standing {
+    epoch: Epoch,
+    phase: Phase,
+    round: Option<RoundNote>,
 }
 
 impl Sender {
@@ -214,6 +227,10 @@ impl Sender {
         if self.refused == Some(now) || !self.pending.is_empty() {
             return Ok(());
         }
+        let standing = self.standing(now)?;
+        if standing.is_some() && self.settled == standing {
+            return Ok(());
+        }
         // Opening many dealings takes a second.
         let (kept, parts, config) = (self.kept.clone(), self.parts.clone(), self.config.clone());
         let found = tokio::task::spawn_blocking(move || find(&kept, &parts, &config)).await?;
@@ -228,6 +245,7 @@ impl Sender {
             if now.1 == Phase::Announce {
                 self.tell(None);
             }
+            self.settled = standing;
             return Ok(());
         }
         for operation in operations {
@@ -238,6 +256,22 @@ impl Sender {
         }
         self.tell(None);
         Ok(())
+    }
+
+    /// Where the epoch stands; `None` in its first part, in which bonds count as well. Blocks may come every few
+    /// milliseconds, and with all players and dealings read at each, they took a tenth longer.
+    fn standing(&self, (epoch, phase): (Epoch, Phase)) -> anyhow::Result<Option<Standing>> {
+        if phase == Phase::Announce {
+            return Ok(None);
+        }
+        let registry = self.parts.account.store.account(&REGISTRY)?;
+        let note = registry.and_then(|account| account.note);
+        let round = note.and_then(|note| note.round.filter(|_| note.epoch == epoch));
+        Ok(Some(Standing {
+            epoch,
+            phase,
+            round,
+        }))
     }
 
     /// Shows for how many epochs shares were not passed on, and says once in each epoch whether its were.

@@ -494,7 +494,7 @@ impl Adversary {
                 }
                 Message::Proposal(proposal) if self.does(Attack::WithholdCertificates) => {
                     let bare = Proposal {
-                        nullifications: Vec::new(),
+                        certificates: Vec::new(),
                         ..*proposal
                     };
                     changed.push(Message::Proposal(Box::new(bare)));
@@ -886,7 +886,7 @@ impl Adversary {
             view,
             block: Arc::new(Block::new(header, Vec::new()).expect("an empty block")),
             parent_certificate: None,
-            nullifications: Vec::new(),
+            certificates: Vec::new(),
         }))
     }
 

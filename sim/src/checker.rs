@@ -7,7 +7,7 @@ use crate::{crypto::Authority, parents::Parents};
 use commonware_codec::{Copying, DecodeExt};
 use quorate_consensus::Moment;
 use quorate_storage::store::TransactionPlace;
-use quorate_types::genesis::DEFAULT_LIMITS;
+use quorate_types::genesis::{DEFAULT_LIMITS, Protocol};
 use quorate_types::{
     Account, Block, Certificate, Committee, Digest, Epoch, Failure, Frame, Height, Identity,
     Message, Outcome, Record, Subject, Transaction, View, Vote, VoteKind,
@@ -75,6 +75,7 @@ impl Checker {
         authority: Arc<Authority>,
         hosts: usize,
         accounts: BTreeMap<Identity, Account>,
+        protocol: Protocol,
     ) -> Self {
         Self {
             committee,
@@ -92,7 +93,7 @@ impl Checker {
             certificates: BTreeSet::new(),
             heard: BTreeMap::new(),
             contradictions: BTreeMap::new(),
-            parents: Some(Parents::default()),
+            parents: Some(Parents::new(protocol)),
         }
     }
 
@@ -201,14 +202,24 @@ impl Checker {
                     let first = self.vote(host, vote)?;
                     self.journaled(host, vote)?;
                     votes |= first;
-                    if first && vote.subject.kind == VoteKind::Notarize {
-                        self.builds_on_what_is_decided(host, vote.subject)?;
+                    let Subject { epoch, view, .. } = vote.subject;
+                    match vote.subject.kind {
+                        VoteKind::Notarize if first => {
+                            self.builds_on_what_is_decided(host, vote.subject)?;
+                        }
+                        VoteKind::Finalize => {
+                            let parents = self.parents.as_mut();
+                            parents
+                                .into_iter()
+                                .for_each(|p| p.finalize(host, epoch, view));
+                        }
+                        _ => {}
                     }
                 }
                 Message::Certificate(certificate) => self.certificate(host, &certificate)?,
                 Message::Proposal(proposal) => {
                     let held = proposal.parent_certificate.iter();
-                    for certificate in held.chain(&proposal.nullifications) {
+                    for certificate in held.chain(&proposal.certificates) {
                         self.certificate(host, certificate)?;
                     }
                 }

@@ -37,7 +37,7 @@ impl Lies {
                 }
                 Message::Proposal(proposal) => {
                     let certificates = proposal.parent_certificate.iter();
-                    for certificate in certificates.chain(&proposal.nullifications) {
+                    for certificate in certificates.chain(&proposal.certificates) {
                         keep(&mut self.certificates, certificate.clone(), rng);
                     }
                 }

@@ -8,6 +8,7 @@ use quorate_sim::{
     Scenario, Simulation, run_borders, run_many, run_resharing, script, shrink, svg, swarm,
     swarm_with_sync, sweep, twins,
 };
+use quorate_types::genesis::Protocol;
 use std::{
     io::{IsTerminal, Write},
     ops::Range,
@@ -41,6 +42,9 @@ struct Arguments {
     /// instead of in every fourth
     #[arg(long)]
     sync: bool,
+    /// With --seeds, --minutes, --replay, --twins or --crash-sweep: the consensus protocol
+    #[arg(long, value_name = "NAME", default_value = "simplex")]
+    protocol: Protocol,
     /// Run one seed and print what happens, a line for each event
     #[arg(long, value_name = "SEED")]
     replay: Option<u64>,
@@ -101,10 +105,16 @@ fn main() -> ExitCode {
         .unwrap_or_else(|| std::thread::available_parallelism().map_or(1, |threads| threads.get()));
     // A panic is a violation like any other.
     std::panic::set_hook(Box::new(|_| {}));
-    let make = if arguments.sync {
-        swarm_with_sync
-    } else {
-        swarm
+    let protocol = arguments.protocol;
+    let make = |seed| {
+        let scenario = match arguments.sync {
+            true => swarm_with_sync(seed),
+            false => swarm(seed),
+        };
+        Scenario {
+            protocol,
+            ..scenario
+        }
     };
     if let Some(scenario) = arguments.replay.map(make) {
         return replay(scenario, &arguments);
@@ -123,7 +133,7 @@ fn main() -> ExitCode {
     let start = Instant::now();
     if let Some(count) = arguments.twins {
         let progress = Progress::new(0..count.max(1), None);
-        let outcome = twins::run_many(count, threads, |outcome| progress.show(outcome));
+        let outcome = twins::run_many(protocol, count, threads, |outcome| progress.show(outcome));
         progress.end();
         let runs = outcome.coverage.runs;
         let rate = runs as f64 / start.elapsed().as_secs_f64();
@@ -147,7 +157,7 @@ fn main() -> ExitCode {
         return resharings(count, seeds, threads);
     }
     if let Some(every) = arguments.crash_sweep {
-        return crash_sweep(every.max(1), threads);
+        return crash_sweep(protocol, every.max(1), threads);
     }
     let limit = arguments
         .minutes
@@ -250,11 +260,11 @@ fn until_so_many<R: Default + Send + std::fmt::Display>(
     ExitCode::FAILURE
 }
 
-fn crash_sweep(every: u64, threads: usize) -> ExitCode {
+fn crash_sweep(protocol: Protocol, every: u64, threads: usize) -> ExitCode {
     let mut success = true;
     for scheme in SchemeKind::ALL {
         let start = Instant::now();
-        let operations = sweep::disk_operations(scheme);
+        let operations = sweep::disk_operations((protocol, scheme));
         let points = (1..=operations).step_by(usize::try_from(every).unwrap_or(usize::MAX));
         let ways = Mishap::CRASHES.len() as u64;
         let total = points.clone().count() as u64 * ways;
@@ -265,7 +275,7 @@ fn crash_sweep(every: u64, threads: usize) -> ExitCode {
             threads,
             |number| {
                 let mishap = Mishap::CRASHES[(number % ways) as usize];
-                sweep::crash_at(scheme, number / ways, mishap)
+                sweep::crash_at((protocol, scheme), number / ways, mishap)
             },
             |outcome| progress.show(outcome),
         );
@@ -282,7 +292,9 @@ fn crash_sweep(every: u64, threads: usize) -> ExitCode {
         let start = Instant::now();
         let steps = sweep::STEPS.step_by(usize::try_from(every).unwrap_or(usize::MAX));
         let numbers = steps.flat_map(|step| [2 * step, 2 * step + 1]);
-        let run = |number: u64| sweep::crash_all_at(scheme, number / 2, number.is_multiple_of(2));
+        let run = |number: u64| {
+            sweep::crash_all_at((protocol, scheme), number / 2, number.is_multiple_of(2))
+        };
         let outcome = sweep::for_each(numbers, threads, run, |_| {});
         println!(
             "{}: all crash at {} steps of a run with nullified views, {} failed, {:.0} s",

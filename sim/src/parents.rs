@@ -1,18 +1,37 @@
 //! Whether honest validators vote only for blocks that may follow what was decided before (R3, R11): judged by
 //! who has signed what, not by the certificates that a validator holds.
 
-use quorate_types::{Block, Digest, Epoch, Header, Height, Subject, View, VoteKind};
+use quorate_types::{
+    Block, Digest, Epoch, Header, Height, Subject, View, VoteKind, genesis::Protocol,
+};
 use std::collections::BTreeMap;
 
 /// The blocks that honest validators have in their journals.
-#[derive(Default)]
 pub(crate) struct Parents {
+    protocol: Protocol,
+    /// The highest view in which each host has said finalize, by epoch.
+    locks: BTreeMap<(usize, Epoch), View>,
     headers: BTreeMap<Digest, Header>,
     /// What blocks that begin an epoch were taken to build on, and by whom, until that height is final.
     borders: BTreeMap<Height, Vec<(usize, Digest)>>,
 }
 
 impl Parents {
+    pub(crate) fn new(protocol: Protocol) -> Self {
+        Self {
+            protocol,
+            locks: BTreeMap::new(),
+            headers: BTreeMap::new(),
+            borders: BTreeMap::new(),
+        }
+    }
+
+    /// An honest validator says finalize.
+    pub(crate) fn finalize(&mut self, host: usize, epoch: Epoch, view: View) {
+        let lock = self.locks.entry((host, epoch)).or_default();
+        *lock = view.max(*lock);
+    }
+
     pub(crate) fn journaled(&mut self, block: &Block) {
         self.headers.insert(block.id(), *block.header());
     }
@@ -70,7 +89,18 @@ impl Parents {
             }
             View(0)
         };
-        for between in (parent_view.0 + 1..view.0).map(View) {
+        let lock = self.locks.get(&(host, epoch)).copied();
+        let (first, lock) = match self.protocol {
+            Protocol::Simplex => (parent_view.0 + 1, None),
+            // H3
+            Protocol::HotstuffChained => (view.0.saturating_sub(1).max(parent_view.0 + 1), lock),
+        };
+        if let Some(lock) = lock.filter(|lock| parent_view < *lock) {
+            return refused(format!(
+                "for a block after {parent_view:?}, and is locked on {lock:?}"
+            ));
+        }
+        for between in (first..view.0).map(View) {
             if !signed(Subject::nullify(epoch, between)) {
                 return refused(format!(
                     "for a block after {parent_view:?}, and {between:?} is not nullified"

@@ -6,6 +6,7 @@ use crate::{
 };
 use quorate_consensus::{Timing, VoteChecking};
 use quorate_crypto::bls::SchemeKind;
+use quorate_types::genesis::Protocol;
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use std::{
@@ -124,6 +125,8 @@ pub struct Scenario {
     pub validators: usize,
     /// How long it lasts.
     pub duration: Duration,
+    /// The consensus protocol.
+    pub protocol: Protocol,
     /// The vote scheme.
     pub scheme: SchemeKind,
     /// Whether the scheme is BLS or the cheap one.
@@ -205,6 +208,7 @@ impl Scenario {
             seed,
             validators,
             duration,
+            protocol: Protocol::Simplex,
             scheme: SchemeKind::ALL[(seed % 2) as usize],
             cryptography: Cryptography::Cheap,
             epoch_blocks: 1_000_000,

@@ -6,6 +6,7 @@
 //! ```text
 //! seed 17
 //! validators 4
+//! protocol hotstuff-chained
 //! scheme bls-aggregate
 //! byzantine 2 SplitVotes LateLeader
 //! at 1200000 crash 0 1
@@ -23,6 +24,7 @@ use crate::{
     scenario::{Costs, Fault, Scenario},
 };
 use quorate_consensus::Timing;
+use quorate_types::genesis::Protocol;
 use std::{
     fmt::{self, Display, Write as _},
     time::Duration,
@@ -46,6 +48,9 @@ impl Display for Scenario {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         writeln!(f, "seed {}", self.seed)?;
         writeln!(f, "validators {}", self.validators)?;
+        if self.protocol != Protocol::Simplex {
+            writeln!(f, "protocol {}", self.protocol.name())?;
+        }
         writeln!(f, "scheme {}", self.scheme.name())?;
         if self.cryptography == Cryptography::Bls {
             writeln!(f, "bls")?;
@@ -214,6 +219,10 @@ fn take_line(scenario: &mut Scenario, line: &str) -> Result<(), String> {
             scenario.seed = seed;
         }
         "validators" => scenario.validators = number(rest, 0)?,
+        "protocol" => {
+            let name = rest.first().copied().unwrap_or_default();
+            scenario.protocol = name.parse()?;
+        }
         "scheme" => {
             let name = rest.first().copied().unwrap_or_default();
             let found = name.parse::<quorate_crypto::bls::SchemeKind>();

@@ -6,7 +6,7 @@ use quorate_storage::store::Store;
 use quorate_types::genesis::{DEFAULT_FEES, DEFAULT_LIMITS};
 use quorate_types::{
     Account, ChainId, Committee, Epoch, EpochLength, Identity, Memo, Transaction, Transfer,
-    genesis::{Genesis, GenesisAccount, GenesisValidator, Protocol},
+    genesis::{Genesis, GenesisAccount, GenesisValidator},
 };
 use std::{
     cell::RefCell,
@@ -66,7 +66,7 @@ pub(crate) fn genesis(scenario: &Scenario) -> (Genesis, Committee) {
     let genesis = Genesis {
         name: "simulation".to_owned(),
         timestamp_ms: GENESIS_MS,
-        protocol: Protocol::Simplex,
+        protocol: scenario.protocol,
         scheme: scenario.scheme.name().to_owned(),
         limits: DEFAULT_LIMITS,
         fees: DEFAULT_FEES,

@@ -7,16 +7,21 @@ use crate::{
     world::{Report, Simulation, Violation},
 };
 use quorate_crypto::bls::SchemeKind;
+use quorate_types::genesis::Protocol;
 use std::{
     panic::{AssertUnwindSafe, catch_unwind},
     time::Duration,
 };
 
+/// The protocol and the vote scheme.
+pub type Chosen = (Protocol, SchemeKind);
+
 /// Blocks that the swept validator must come to.
 pub const SWEEP_BLOCKS: u64 = 200;
 
-fn quiet(scheme: SchemeKind, blocks: u64) -> Scenario {
+fn quiet((protocol, scheme): Chosen, blocks: u64) -> Scenario {
     let mut scenario = Scenario::new(1, 4, Duration::from_secs(60));
+    scenario.protocol = protocol;
     scenario.scheme = scheme;
     scenario.transfers_per_second = 40;
     scenario.epoch_blocks = 64;
@@ -29,8 +34,8 @@ fn quiet(scheme: SchemeKind, blocks: u64) -> Scenario {
 /// # Panics
 ///
 /// If even that fails.
-pub fn disk_operations(scheme: SchemeKind) -> u64 {
-    let mut simulation = Simulation::new(quiet(scheme, SWEEP_BLOCKS));
+pub fn disk_operations(chosen: Chosen) -> u64 {
+    let mut simulation = Simulation::new(quiet(chosen, SWEEP_BLOCKS));
     simulation
         .run_watched(|_, _, _| {})
         .expect("nothing happens");
@@ -42,8 +47,8 @@ pub fn disk_operations(scheme: SchemeKind) -> u64 {
 /// # Errors
 ///
 /// If a rule is broken, or the validators do not all come to [`SWEEP_BLOCKS`].
-pub fn crash_at(scheme: SchemeKind, operation: u64, mishap: Mishap) -> Result<Report, Violation> {
-    let mut scenario = quiet(scheme, SWEEP_BLOCKS);
+pub fn crash_at(chosen: Chosen, operation: u64, mishap: Mishap) -> Result<Report, Violation> {
+    let mut scenario = quiet(chosen, SWEEP_BLOCKS);
     let fault = Fault::Disk {
         validator: 0,
         after: operation,
@@ -55,8 +60,8 @@ pub fn crash_at(scheme: SchemeKind, operation: u64, mishap: Mishap) -> Result<Re
 }
 
 /// A scenario in which a view is nullified: one validator never speaks.
-fn with_a_silent_leader(scheme: SchemeKind) -> Scenario {
-    let mut scenario = quiet(scheme, 24);
+fn with_a_silent_leader(chosen: Chosen) -> Scenario {
+    let mut scenario = quiet(chosen, 24);
     scenario
         .byzantine
         .insert(2, [crate::adversary::Attack::Silent].into());
@@ -72,8 +77,8 @@ pub const STEPS: std::ops::Range<u64> = 40..440;
 /// # Errors
 ///
 /// If a rule is broken, or they do not go on.
-pub fn crash_all_at(scheme: SchemeKind, step: u64, power: bool) -> Result<Report, Violation> {
-    let mut scenario = with_a_silent_leader(scheme);
+pub fn crash_all_at(chosen: Chosen, step: u64, power: bool) -> Result<Report, Violation> {
+    let mut scenario = with_a_silent_leader(chosen);
     // The seed decides which of them lose their power and which are merely killed.
     scenario.seed = if power { step } else { step + 1_000_000 };
     let mut simulation = Simulation::new(scenario);

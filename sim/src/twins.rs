@@ -8,6 +8,7 @@ use crate::{
     scenario::Scenario,
     world::{Report, Simulation, ViewGroups, Violation},
 };
+use quorate_types::genesis::Protocol;
 use std::{collections::BTreeSet, time::Duration};
 
 /// Validators; one of them runs twice.
@@ -50,10 +51,11 @@ fn decode(number: u64) -> (usize, ViewGroups) {
 /// # Errors
 ///
 /// If a rule is broken, or the validators do not go on afterwards.
-pub fn run(number: u64) -> Result<Report, Violation> {
+pub fn run(protocol: Protocol, number: u64) -> Result<Report, Violation> {
     let (twin, groups) = decode(number);
     let mut scenario = Scenario::new(number, VALIDATORS, Duration::from_secs(20));
     scenario.byzantine.insert(twin, [Attack::FreeTwins].into());
+    scenario.protocol = protocol;
     scenario.transfers_per_second = 0;
     scenario.goal = Some(u64::from(VIEWS) + 3);
     let mut simulation = Simulation::new(scenario);
@@ -62,7 +64,13 @@ pub fn run(number: u64) -> Result<Report, Violation> {
 }
 
 /// Runs so many scenarios, over so many threads.
-pub fn run_many(count: u64, threads: usize, watch: impl Fn(&Outcome) + Sync) -> Outcome {
+pub fn run_many(
+    protocol: Protocol,
+    count: u64,
+    threads: usize,
+    watch: impl Fn(&Outcome) + Sync,
+) -> Outcome {
+    let run = |number| run(protocol, number);
     crate::sweep::for_each(0..count.min(SCENARIOS), threads, run, watch)
 }
 

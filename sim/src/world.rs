@@ -251,6 +251,7 @@ impl Simulation {
             authority,
             hosts.len(),
             stock::accounts(&chain.genesis),
+            scenario.protocol,
         );
         Self {
             network: Network::new(scenario.links.clone()),

@@ -7,6 +7,7 @@ mod common;
 use common::nightly;
 use quorate_crypto::bls::SchemeKind;
 use quorate_sim::{Mishap, Outcome, run_one, swarm, sweep, twins};
+use quorate_types::genesis::Protocol;
 use std::thread;
 
 /// Every how many points are tried in the first tier.
@@ -14,6 +15,12 @@ const EVERY: usize = 9;
 
 fn threads() -> usize {
     thread::available_parallelism().map_or(1, |threads| threads.get())
+}
+
+/// Every protocol with every vote scheme.
+fn chosen() -> impl Iterator<Item = sweep::Chosen> {
+    let protocols = Protocol::ALL.into_iter();
+    protocols.flat_map(|protocol| SchemeKind::ALL.map(|scheme| (protocol, scheme)))
 }
 
 fn expect_none(outcome: &Outcome) {
@@ -24,13 +31,13 @@ fn expect_none(outcome: &Outcome) {
 #[test]
 fn a_crash_at_any_disk_operation_breaks_nothing() {
     let every = if nightly() { 1 } else { EVERY };
-    for scheme in SchemeKind::ALL {
-        let operations = sweep::disk_operations(scheme);
+    for (protocol, scheme) in chosen() {
+        let operations = sweep::disk_operations((protocol, scheme));
         assert!(operations > 400, "{operations}");
         for mishap in Mishap::CRASHES {
             let points = (1..=operations).step_by(every);
             let tried = points.clone().count() as u64;
-            let run = |operation| sweep::crash_at(scheme, operation, mishap);
+            let run = |operation| sweep::crash_at((protocol, scheme), operation, mishap);
             let outcome = sweep::for_each(points, threads(), run, |_| {});
             expect_none(&outcome);
             // The last operations may not come again when the run ends a little earlier.
@@ -45,9 +52,11 @@ fn a_crash_at_any_disk_operation_breaks_nothing() {
 
 #[test]
 fn all_crash_at_any_step_of_a_view_and_go_on() {
-    for scheme in SchemeKind::ALL {
+    for (protocol, scheme) in chosen() {
         let numbers = sweep::STEPS.flat_map(|step| [2 * step, 2 * step + 1]);
-        let run = |number: u64| sweep::crash_all_at(scheme, number / 2, number.is_multiple_of(2));
+        let run = |number: u64| {
+            sweep::crash_all_at((protocol, scheme), number / 2, number.is_multiple_of(2))
+        };
         let outcome = sweep::for_each(numbers, threads(), run, |_| {});
         expect_none(&outcome);
         assert!(outcome.coverage.crashes >= 4 * outcome.coverage.runs);
@@ -57,13 +66,15 @@ fn all_crash_at_any_step_of_a_view_and_go_on() {
 #[test]
 fn twins_under_any_partitions_of_seven_views_break_nothing() {
     let count = if nightly() { 200_000 } else { 3_000 };
-    let outcome = twins::run_many(count, threads(), |_| {});
-    expect_none(&outcome);
-    assert!(
-        outcome.coverage.evidence > count / 2,
-        "{:?}",
-        outcome.coverage
-    );
+    for protocol in Protocol::ALL {
+        let outcome = twins::run_many(protocol, count, threads(), |_| {});
+        expect_none(&outcome);
+        assert!(
+            outcome.coverage.evidence > count / 2,
+            "{:?}",
+            outcome.coverage
+        );
+    }
 }
 
 /// The same seed gives the same trace to the byte, whatever else this process does.

@@ -31,10 +31,36 @@ use std::{
 
 /// Which protocol the validators run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
+#[serde(rename_all = "kebab-case")]
 pub enum Protocol {
-    /// Threshold simplex with rotating leaders.
+    /// Simplex with rotating leaders.
     Simplex,
+    /// Chained HotStuff with rotating leaders.
+    HotstuffChained,
+}
+
+impl Protocol {
+    pub const ALL: [Self; 2] = [Self::Simplex, Self::HotstuffChained];
+
+    /// Its name in genesis files and on command lines.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Simplex => "simplex",
+            Self::HotstuffChained => "hotstuff-chained",
+        }
+    }
+}
+
+impl FromStr for Protocol {
+    type Err = String;
+
+    fn from_str(name: &str) -> Result<Self, Self::Err> {
+        let mut all = Self::ALL.into_iter();
+        all.find(|one| one.name() == name).ok_or_else(|| {
+            let known = Self::ALL.map(Self::name);
+            format!("known protocols: {}", known.join(", "))
+        })
+    }
 }
 
 /// Everything that the validators of a chain must agree on before its first block.

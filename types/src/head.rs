@@ -224,7 +224,7 @@ mod tests {
             view: View(9),
             block: block(),
             parent_certificate: None,
-            nullifications: Vec::new(),
+            certificates: Vec::new(),
         };
         let relayed = Relayed {
             author: ValidatorIndex(2),

@@ -23,9 +23,9 @@ pub const MAX_RELAYED_BYTES: usize = MAX_FRAME_BYTES - 1_024;
 /// Most messages in one frame.
 pub const MAX_FRAME_MESSAGES: usize = 64;
 
-/// Most nullifications that a proposal carries to prove the views between its parent and itself.
+/// Most certificates that a proposal carries beside its parent's.
 /// A voter that needs more asks for them.
-pub const MAX_PROPOSAL_NULLIFICATIONS: usize = 64;
+pub const MAX_PROPOSAL_CERTIFICATES: usize = 64;
 
 /// Most blocks in the reply to one range request.
 pub const MAX_RANGE_BLOCKS: usize = 256;

@@ -8,7 +8,7 @@ use crate::{
     },
     handover::{read_bytes, write_bytes},
     limits::{
-        MAX_FORWARDED_TRANSACTIONS, MAX_FRAME_MESSAGES, MAX_HANDOVERS, MAX_PROPOSAL_NULLIFICATIONS,
+        MAX_FORWARDED_TRANSACTIONS, MAX_FRAME_MESSAGES, MAX_HANDOVERS, MAX_PROPOSAL_CERTIFICATES,
         MAX_RANGE_BLOCKS, MAX_RELAYED_BYTES, MAX_VALIDATORS,
     },
 };
@@ -30,8 +30,9 @@ pub struct Proposal {
     /// The parent's notarization or finalization, unless the parent is the block on which the
     /// epoch starts.
     pub parent_certificate: Option<Certificate>,
-    /// Nullifications of views between the parent's and this one, as many as fit.
-    pub nullifications: Vec<Certificate>,
+    /// What else its receivers may lack: nullifications of views between the parent's and this one, as many as fit; with
+    /// HotStuff the newest finalization, too.
+    pub certificates: Vec<Certificate>,
 }
 
 /// How far a validator is. Sent about once a second, to all.
@@ -262,7 +263,7 @@ impl EncodeSize for Proposal {
                 .parent_certificate
                 .as_ref()
                 .map_or(0, EncodeSize::encode_size)
-            + list_size(&self.nullifications)
+            + list_size(&self.certificates)
     }
 }
 
@@ -272,7 +273,7 @@ impl Write for Proposal {
         self.view.write(buffer);
         self.block.write(buffer);
         write_option(self.parent_certificate.as_ref(), buffer);
-        write_list(&self.nullifications, buffer);
+        write_list(&self.certificates, buffer);
     }
 }
 
@@ -285,7 +286,7 @@ impl Read for Proposal {
             view: View::read(buffer)?,
             block: Arc::new(Block::read(buffer)?),
             parent_certificate: read_option(buffer)?,
-            nullifications: read_list(buffer, MAX_PROPOSAL_NULLIFICATIONS)?,
+            certificates: read_list(buffer, MAX_PROPOSAL_CERTIFICATES)?,
         })
     }
 }

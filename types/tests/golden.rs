@@ -141,7 +141,7 @@ fn frame() -> Frame {
         view: View(9),
         block: Arc::new(block()),
         parent_certificate: Some(certificate(VoteKind::Notarize)),
-        nullifications: vec![certificate(VoteKind::Nullify)],
+        certificates: vec![certificate(VoteKind::Nullify)],
     };
     Frame(vec![
         Message::Proposal(Box::new(proposal)),

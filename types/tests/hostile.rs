@@ -14,7 +14,7 @@ use quorate_types::{
     ValidatorIndex, ValidatorSet, View, Vote, VoteKey, VoteKind,
     limits::{
         MAX_BLOCK_BYTES, MAX_BLOCK_TRANSACTIONS, MAX_FORWARDED_TRANSACTIONS, MAX_FRAME_BYTES,
-        MAX_FRAME_MESSAGES, MAX_MEMO_BYTES, MAX_PROPOSAL_NULLIFICATIONS, MAX_RANGE_BLOCKS,
+        MAX_FRAME_MESSAGES, MAX_MEMO_BYTES, MAX_PROPOSAL_CERTIFICATES, MAX_RANGE_BLOCKS,
         RANGE_REPLY_BYTES,
     },
     registry::{Report, Slot},
@@ -214,17 +214,15 @@ fn message() -> impl Strategy<Value = Message> {
         option::of(certificate()),
         vec(certificate(), 0..3),
     )
-        .prop_map(
-            |([epoch, view], block, parent_certificate, nullifications)| {
-                Message::Proposal(Box::new(Proposal {
-                    epoch: Epoch(epoch),
-                    view: View(view),
-                    block: Arc::new(block),
-                    parent_certificate,
-                    nullifications,
-                }))
-            },
-        );
+        .prop_map(|([epoch, view], block, parent_certificate, certificates)| {
+            Message::Proposal(Box::new(Proposal {
+                epoch: Epoch(epoch),
+                view: View(view),
+                block: Arc::new(block),
+                parent_certificate,
+                certificates,
+            }))
+        });
     let range =
         (vec(block(), 0..3), option::of(certificate())).prop_map(|(blocks, finalization)| {
             Message::RangeReply {
@@ -599,10 +597,10 @@ fn counts_above_the_limits_are_refused_before_the_items_are_read() {
         view: View(1),
         block: Arc::new(block),
         parent_certificate: None,
-        nullifications: Vec::new(),
+        certificates: Vec::new(),
     }));
     let bytes = proposal.encode();
-    limit_is::<Message>(&bytes[..bytes.len() - 4], MAX_PROPOSAL_NULLIFICATIONS);
+    limit_is::<Message>(&bytes[..bytes.len() - 4], MAX_PROPOSAL_CERTIFICATES);
 }
 
 #[test]
@@ -619,7 +617,7 @@ fn a_full_block_round_trips_and_fits_its_limits() {
         view: View(1),
         block: Arc::new(full.clone()),
         parent_certificate: Some(certificate.clone()),
-        nullifications: vec![certificate; MAX_PROPOSAL_NULLIFICATIONS],
+        certificates: vec![certificate; MAX_PROPOSAL_CERTIFICATES],
     }));
     let frame = Frame(vec![message]);
     let bytes = frame.encode();

@@ -14,7 +14,7 @@ use quorate_crypto::bls::{HashedMessage, PartialSignature, Scheme, VoteSecret, d
 use quorate_types::{
     Block, ChainId, Committee, Committees, Digest, Epoch, EpochLength, Header, Height, Identity,
     Message, Proposal, Subject, ValidatorIndex, View, Vote, VoteKind,
-    genesis::BlockLimits,
+    genesis::{BlockLimits, Protocol},
     limits::{MAX_BLOCK_BYTES, MAX_BLOCK_TRANSACTIONS},
 };
 use rand::{SeedableRng, seq::SliceRandom};
@@ -76,6 +76,7 @@ impl Receiver<'_> {
         let place = keys.committee.size() - 1;
         let config = Config {
             chain: CHAIN,
+            protocol: Protocol::Simplex,
             committees: Committees::fixed(keys.committee.clone()),
             own: Some(Own {
                 place: ValidatorIndex(u32::try_from(place)?),
@@ -179,7 +180,7 @@ impl Receiver<'_> {
             view,
             block: block.clone(),
             parent_certificate: None,
-            nullifications: Vec::new(),
+            certificates: Vec::new(),
         };
         self.take(Input::Frame {
             from: self.keys.committee.leader(view),

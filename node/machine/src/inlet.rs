@@ -588,7 +588,7 @@ mod tests {
             view: View(view),
             block: block(view),
             parent_certificate: None,
-            nullifications: Vec::new(),
+            certificates: Vec::new(),
         }))
     }
 

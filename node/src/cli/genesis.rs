@@ -98,8 +98,8 @@ pub(super) struct Create {
     /// address, on all interfaces, and serves HTTP on the next port, on 127.0.0.1
     #[arg(long, value_name = "HOST:PORT", num_args = 1..)]
     address: Vec<PeerAddress>,
-    /// The consensus protocol
-    #[arg(long, default_value = "simplex", value_parser = parse_protocol)]
+    /// The consensus protocol: simplex or hotstuff-chained
+    #[arg(long, default_value = "simplex")]
     protocol: Protocol,
     /// The vote scheme
     #[arg(long, default_value = "bls-threshold")]
@@ -150,16 +150,6 @@ pub(super) fn parse_account(text: &str) -> Result<GenesisAccount, String> {
             .parse()
             .map_err(|_| "the balance must be a whole number below 2^64")?,
     })
-}
-
-pub(super) fn parse_protocol(name: &str) -> Result<Protocol, String> {
-    serde_json::from_value(name.into()).map_err(|_| "known protocols: simplex".into())
-}
-
-pub(super) fn protocol_name(protocol: Protocol) -> &'static str {
-    match protocol {
-        Protocol::Simplex => "simplex",
-    }
 }
 
 impl Genesis {
@@ -390,7 +380,7 @@ impl Show {
             ("name", genesis.name.clone()),
             ("chain id", genesis.chain_id().to_string()),
             ("made", clock_time(genesis.timestamp_ms)),
-            ("protocol", protocol_name(genesis.protocol).into()),
+            ("protocol", genesis.protocol.name().into()),
             ("scheme", format!("{}, keys checked", genesis.scheme)),
             (
                 "group key",

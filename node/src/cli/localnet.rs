@@ -88,9 +88,9 @@ pub(super) struct Localnet {
     /// earlier run in this folder
     #[arg(long, default_value = "localnet")]
     dir: PathBuf,
-    /// The consensus protocol
-    #[arg(long, default_value = "simplex", value_parser = ["simplex"])]
-    protocol: String,
+    /// The consensus protocol: simplex or hotstuff-chained (default: simplex)
+    #[arg(long)]
+    protocol: Option<Protocol>,
     /// The vote scheme (default: bls-threshold)
     #[arg(long, value_parser = ["bls-threshold", "bls-aggregate"])]
     scheme: Option<String>,
@@ -290,6 +290,9 @@ impl Localnet {
         let ms = |time: Duration| u64::try_from(time.as_millis()).unwrap_or(u64::MAX);
         if let Some(name) = &self.name {
             settings.name.clone_from(name);
+        }
+        if let Some(protocol) = self.protocol {
+            settings.protocol = protocol;
         }
         if let Some(scheme) = &self.scheme {
             settings.scheme.clone_from(scheme);

@@ -70,6 +70,9 @@ pub(super) struct Testnet {
     /// On one machine, each validator's ports are 2 above those of the previous one
     #[arg(long, value_name = "PORT", default_value_t = 26_600)]
     base_port: u16,
+    /// The consensus protocol: simplex or hotstuff-chained
+    #[arg(long, default_value = "simplex")]
+    protocol: Protocol,
     /// The vote scheme
     #[arg(long, default_value = "bls-threshold")]
     scheme: SchemeKind,
@@ -319,7 +322,7 @@ impl Testnet {
         });
         Ok(NewChain {
             name: self.name.clone(),
-            protocol: Protocol::Simplex,
+            protocol: self.protocol,
             scheme: self.scheme,
             limits: DEFAULT_LIMITS,
             fees: DEFAULT_FEES,

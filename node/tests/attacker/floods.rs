@@ -116,7 +116,7 @@ impl Ammunition {
             view: View(1),
             block: block.clone(),
             parent_certificate: None,
-            nullifications: Vec::new(),
+            certificates: Vec::new(),
         }));
         let range = Message::RangeReply {
             blocks: vec![block.clone(), block.clone()],

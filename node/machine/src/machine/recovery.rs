@@ -26,6 +26,7 @@ pub(super) fn recover(
     let evidence = EvidenceFolder::load(disk, &settings.data_dir, chain)?;
     let config = Config {
         chain,
+        protocol: genesis.protocol,
         committees: committees.clone(),
         epoch_length: genesis.epoch_blocks,
         limits: genesis.limits,

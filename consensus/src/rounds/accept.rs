@@ -6,7 +6,7 @@ use quorate_types::{Certificate, Record, VoteKind};
 impl Engine {
     /// Upon a verified certificate, made here or received.
     ///
-    /// - notarization: fetch the block if it is missing; cast finalize if nothing forbids it;
+    /// - notarization: fetch the block if it is missing; what the protocol makes of it;
     ///   enter the next view
     /// - nullification: enter the next view
     /// - finalization: the block and all its ancestors are final; enter the next view
@@ -35,7 +35,7 @@ impl Engine {
                     let leader = self.committee.leader(subject.view);
                     self.want(step, Want::Block(subject.payload), Some(leader));
                 }
-                self.try_finalize(step, subject.view);
+                self.rules().on_notarized(self, step, subject.view);
             }
             VoteKind::Nullify => self.forget_nullified(subject.view),
             VoteKind::Finalize => self.on_finalization(step, certificate),

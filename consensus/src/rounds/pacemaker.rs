@@ -21,7 +21,7 @@
 use crate::{
     config::Timing,
     io::Moment,
-    simplex::leaders::{LATE_AFTER, Leaders, Peak, least},
+    rounds::leaders::{LATE_AFTER, Leaders, Peak, least},
 };
 use quorate_types::{ValidatorIndex, View};
 use std::{collections::VecDeque, time::Duration};
@@ -63,7 +63,11 @@ pub(crate) struct Pacemaker {
     remind_due: Option<Moment>,
     /// When votes are repeated.
     resend_due: Option<Moment>,
+    /// When the leader stops waiting for what others may send it.
+    gather_due: Option<Moment>,
     views_without_block: u32,
+    /// Doublings beside those for views without a block.
+    doublings: u32,
     /// Whether a block is needed as far as this validator knows.
     pending: bool,
 }
@@ -98,6 +102,25 @@ pub(crate) enum Expected {
     Proposal,
 }
 
+/// What the view before brought.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Before {
+    /// A block that a quorum has notarized.
+    Block,
+    /// A proposal that this validator has voted for.
+    Vote,
+    Nothing,
+}
+
+impl From<bool> for Before {
+    fn from(block: bool) -> Self {
+        match block {
+            true => Self::Block,
+            false => Self::Nothing,
+        }
+    }
+}
+
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Alarm {
     /// No proposal came in time.
@@ -108,6 +131,8 @@ pub(crate) enum Alarm {
     Remind,
     /// Votes are due to be repeated.
     Resend,
+    /// The leader has waited long enough for what others may send it.
+    Gathered,
 }
 
 impl Pacemaker {
@@ -123,35 +148,39 @@ impl Pacemaker {
             view_due: None,
             remind_due: None,
             resend_due: None,
+            gather_due: None,
             views_without_block: 0,
+            doublings: 0,
             pending: true,
         }
     }
 
-    /// Starts a view's timers. `brought` tells whether the view before brought a block; `expected`
+    /// Starts a view's timers. `before` tells what the view before brought; `expected`
     /// is what the rest of the engine expects of the leader.
     pub(crate) fn enter(
         &mut self,
         now: Moment,
         view: View,
         leader: ValidatorIndex,
-        brought: bool,
+        before: impl Into<Before>,
         expected: Expected,
     ) {
-        self.leave(now, view, brought);
+        let before = before.into();
+        self.leave(now, view, before != Before::Nothing);
         // A proposal that was never waited for cannot be late.
         self.entered.pop_back_if(|(_, from)| *from > now);
         if self.entered.len() > MAX_LEFT {
             self.entered.pop_front();
         }
         self.entered.push_back((view, now));
-        self.views_without_block = if brought {
-            0
-        } else {
-            self.views_without_block.saturating_add(1)
+        self.views_without_block = match before {
+            Before::Block => 0,
+            // A faulty leader can have proposals voted for that never become blocks.
+            Before::Vote => self.views_without_block,
+            Before::Nothing => self.views_without_block.saturating_add(1),
         };
         // R21: no livelock.
-        if self.views_without_block() > self.faults {
+        if self.is_stuck() {
             self.leaders.forgive();
         }
         // Votes may be lost as well as proposals, long before anybody gives the view up.
@@ -185,6 +214,7 @@ impl Pacemaker {
                 && expected != Expected::Nothing,
         });
         self.leader_due = Some(now);
+        self.gather_due = None;
         self.wait_from(now);
         if !self.pending {
             self.idle();
@@ -322,6 +352,21 @@ impl Pacemaker {
         })
     }
 
+    /// Whether so much has failed that the leaders cannot all be to blame.
+    pub(crate) fn is_stuck(&self) -> bool {
+        self.views_without_block() > self.faults || self.doublings > 0
+    }
+
+    /// Has the time-outs of the views to come doubled this many times more.
+    pub(crate) fn set_doublings(&mut self, doublings: u32) {
+        self.doublings = doublings;
+    }
+
+    /// A view that was left by a vote has brought a block.
+    pub(crate) fn notarized(&mut self) {
+        self.views_without_block = 0;
+    }
+
     /// How many views in a row have brought no block.
     pub(crate) fn views_without_block(&self) -> usize {
         self.views_without_block as usize
@@ -359,6 +404,17 @@ impl Pacemaker {
         self.leaders.is_apart(validator)
     }
 
+    /// Whether the leader of the current view, which is this validator, still waits for what others may send it: for
+    /// half of the time that it has.
+    pub(crate) fn gathers(&mut self, now: Moment) -> bool {
+        let until = self
+            .turn
+            .as_ref()
+            .map(|turn| turn.entered.after(turn.waits / 2));
+        self.gather_due = until.filter(|until| *until > now);
+        self.gather_due.is_some()
+    }
+
     /// Stops waiting for the current view's proposal. The time that was waited counts all the same:
     /// a leader that ends its link at the last moment each time has cost as much as one that stays
     /// silent.
@@ -377,6 +433,8 @@ impl Pacemaker {
             Some(Alarm::Remind)
         } else if fired(&mut self.resend_due) {
             Some(Alarm::Resend)
+        } else if fired(&mut self.gather_due) {
+            Some(Alarm::Gathered)
         } else {
             None
         }
@@ -400,6 +458,7 @@ impl Pacemaker {
             self.view_due,
             self.remind_due,
             self.resend_due,
+            self.gather_due,
         ]
         .into_iter()
         .flatten()
@@ -409,7 +468,8 @@ impl Pacemaker {
     /// Doubles a timeout for each view in a row without a block.
     fn stretch(&self, base: Duration) -> Duration {
         // R20
-        let stretched = base.saturating_mul(1 << self.views_without_block.min(MAX_DOUBLINGS));
+        let doublings = self.views_without_block.saturating_add(self.doublings);
+        let stretched = base.saturating_mul(1 << doublings.min(MAX_DOUBLINGS));
         stretched.min(self.timing.max_timeout.max(base))
     }
 }

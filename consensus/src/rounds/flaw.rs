@@ -75,31 +75,33 @@ impl Engine {
         }
         let attached = proposal.parent_certificate.iter();
         let parents = attached.clone().all(|held| is_parents(held, proposal));
-        let between = proposal.nullifications.iter().all(|held| {
+        let parent = if again {
+            notarized_in(proposal).unwrap_or_default()
+        } else {
+            header.parent_view
+        };
+        let others = proposal.certificates.iter().all(|held| {
             let subject = held.subject;
-            let above = if again {
-                notarized_in(proposal).unwrap_or_default()
-            } else {
-                header.parent_view
-            };
-            subject.kind == VoteKind::Nullify
-                && subject.epoch == proposal.epoch
-                && (above.next()..view).contains(&subject.view)
+            subject.epoch == proposal.epoch && self.rules().may_attach(&subject, parent, proposal)
         });
-        (!(parents && between)).then_some(Flaw::StrayCertificate)
+        (!(parents && others)).then_some(Flaw::StrayCertificate)
     }
 
     /// What is wrong with the block's place in the chain, as far as it is known here, for proposals
     /// of the current view or a later one.
     ///
-    /// These views are above the tip's view, which is final and so never nullified: a proposal
+    /// With simplex these views are above the tip's view, which is final and so never nullified: a proposal
     /// there descends from the tip, with at most one block for each view.
     pub(crate) fn misplacement(&self, proposal: &Proposal) -> Option<Flaw> {
         let header = proposal.block.header();
         let views = header.view.0.saturating_sub(self.tip().view.0);
         let highest = self.tip().height.0.saturating_add(views);
         let highest = highest.min(self.last_height().0);
-        if !(self.tip().height.next().0..=highest).contains(&header.height.0) {
+        let lowest = match self.rules().proposals_extend_the_tip() {
+            true => self.tip().height.next().0,
+            false => 0,
+        };
+        if !(lowest..=highest).contains(&header.height.0) {
             return Some(Flaw::ImpossibleHeight);
         }
         let again = header.view != proposal.view;

@@ -2,8 +2,7 @@
 
 use crate::{engine::Engine, io::Moment};
 use quorate_crypto::Digest;
-use quorate_types::{Block, Height};
-use std::sync::Arc;
+use quorate_types::Height;
 
 impl Engine {
     /// Whether nothing in the chain waits for a further block: the block that the current view's
@@ -13,7 +12,7 @@ impl Engine {
     ///
     /// It is a function of the chain, so validators that know the same blocks agree on it.
     pub fn is_complete(&self, root: impl Fn(Height) -> Option<Digest>) -> bool {
-        let Some(parent) = self.newest_notarized() else {
+        let Some(Some(parent)) = self.rules().newest_parent(self) else {
             return false;
         };
         // The epoch's last block is proposed again until it is final.
@@ -41,21 +40,6 @@ impl Engine {
     pub fn awaits_proposal(&self) -> bool {
         let round = self.views.get(self.view());
         round.is_none_or(|round| round.proposal.is_none())
-    }
-
-    /// The block of the newest notarized view with only nullified views above it, if all of it is
-    /// here. `None` on the genesis state.
-    fn newest_notarized(&self) -> Option<Arc<Block>> {
-        let mut view = self.view().previous()?;
-        while view > self.tip().view {
-            let round = self.views.get(view)?;
-            if let Some(id) = round.notarized() {
-                return self.chain.block_at(&id)?;
-            }
-            round.nullification.as_ref()?;
-            view = view.previous()?;
-        }
-        self.tip().block.clone()
     }
 
     /// Upon notarize votes of f + 1 validators in a view that idles here: an honest one among them

@@ -2,7 +2,7 @@
 
 use crate::slots::Tally;
 use quorate_crypto::Digest;
-use quorate_types::{Certificate, Evidence, Proposal, Vote, VoteKind};
+use quorate_types::{Certificate, Evidence, Proposal, View, Vote, VoteKind};
 
 /// The state of a proposal's validation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
@@ -56,6 +56,8 @@ pub(crate) struct Round {
     /// The first proposal of the leader. Later ones never replace it.
     pub(crate) proposal: Option<Box<Proposal>>,
     pub(crate) validity: Validity,
+    /// The view that notarized the parent of the proposal that this validator has voted for.
+    pub(crate) extends: Option<View>,
     pub(crate) own: OwnVotes,
     pub(crate) notarization: Option<Certificate>,
     pub(crate) nullification: Option<Certificate>,
@@ -80,6 +82,11 @@ impl Round {
         nullified
             .filter(|place| self.notarize.held(*place).is_none())
             .count()
+    }
+
+    /// Who has said nullify.
+    pub(crate) fn nullifying(&self) -> impl Iterator<Item = usize> + '_ {
+        self.nullify.signers()
     }
 
     /// How many have said notarize.
@@ -138,7 +145,7 @@ impl Round {
 mod tests {
     use super::*;
     use quorate_crypto::bls::PartialSignature;
-    use quorate_types::{Epoch, Subject, ValidatorIndex, View};
+    use quorate_types::{Epoch, Subject, ValidatorIndex};
 
     fn vote(kind: VoteKind, payload: u8) -> Vote {
         Vote {

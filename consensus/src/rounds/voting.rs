@@ -4,7 +4,7 @@ use crate::{
     certificates::lacks,
     engine::Engine,
     io::{Outbound, Step, Target},
-    simplex::pacemaker::Alarm,
+    rounds::pacemaker::Alarm,
 };
 use quorate_crypto::Digest;
 use quorate_types::{Message, Record, Subject, View, Vote, VoteKind};
@@ -12,7 +12,7 @@ use quorate_types::{Message, Record, Subject, View, Vote, VoteKind};
 impl Engine {
     /// Signs and journals a vote of this validator's own, to be sent after the journal's sync. The
     /// callers check the rules of when a vote may be cast.
-    fn cast(&mut self, step: &mut Step, view: View, kind: VoteKind, payload: Digest) {
+    pub(crate) fn cast(&mut self, step: &mut Step, view: View, kind: VoteKind, payload: Digest) {
         let Some(own) = self.config.own.clone() else {
             return;
         };
@@ -54,17 +54,51 @@ impl Engine {
         // After the epoch's last block there is no next notarize vote that its finalize vote could
         // wait for.
         step.out.urgent |= kind != VoteKind::Finalize || border;
-        step.out.votes.push(Outbound {
-            to: Target::All,
-            message: Message::Vote(vote),
-        });
+        let to = self.rules().receiver(self, &vote);
+        self.say(step, to, vote);
         self.admit(step, vote, true);
+    }
+
+    /// Sends a vote of this validator's own once the journal is synced.
+    fn say(&self, step: &mut Step, to: Target, vote: Vote) {
+        let is_own = matches!(to, Target::One(peer) if Some(peer) == self.own_place());
+        if !is_own {
+            step.out.votes.push(Outbound {
+                to,
+                message: Message::Vote(vote),
+            });
+        }
+    }
+
+    /// Repeats a vote of this validator's own.
+    pub(crate) fn say_again(&self, step: &mut Step, to: Target, vote: Vote) {
+        step.out.urgent = true;
+        self.say(step, to, vote);
+    }
+
+    /// Repeats this validator's own proposal of a view.
+    pub(crate) fn repeat_proposal_of(&self, step: &mut Step, view: View) {
+        let proposal = self
+            .views
+            .get(view)
+            .and_then(|round| round.proposal.as_ref());
+        if let Some(proposal) = proposal.filter(|_| self.leads(view)) {
+            step.send(Target::All, Message::Proposal(proposal.clone()));
+        }
     }
 
     /// Casts notarize for a block that is known to be valid, in the current view.
     pub(crate) fn notarize(&mut self, step: &mut Step, view: View, payload: Digest) {
         self.journal_block(step, &payload);
         self.cast(step, view, VoteKind::Notarize, payload);
+        if self.has_notarized(view) {
+            self.rules().on_own_notarize(self, step, view);
+        }
+    }
+
+    pub(crate) fn has_notarized(&self, view: View) -> bool {
+        let round = self.views.get(view);
+        round.is_some_and(|round| round.own.notarize.is_some())
     }
 
     /// Casts finalize if the view's notarized block is here and no earlier vote forbids it:
@@ -103,7 +137,7 @@ impl Engine {
         self.cast(step, view, VoteKind::Finalize, payload);
     }
 
-    fn journal_block(&mut self, step: &mut Step, id: &Digest) {
+    pub(crate) fn journal_block(&mut self, step: &mut Step, id: &Digest) {
         if let Some(block) = self.chain.journal(id) {
             step.out.persist.push(Record::Block(block));
         }
@@ -111,7 +145,7 @@ impl Engine {
 
     /// Casts nullify in the current view, unless it is cast already. A finalize of the same view
     /// cannot have been cast: it takes a notarization, which ends the view.
-    fn nullify(&mut self, step: &mut Step) {
+    pub(crate) fn nullify(&mut self, step: &mut Step) {
         let view = self.view();
         let round = self.views.at(view);
         // R1, R4
@@ -120,6 +154,11 @@ impl Engine {
         }
         self.counters.nullified += 1;
         self.pacemaker.plan_resend(step.now);
+        self.rules().before_own_nullify(self, step);
+        self.cast_nullify(step, view);
+    }
+
+    pub(crate) fn cast_nullify(&mut self, step: &mut Step, view: View) {
         let payload = Subject::nullify(self.epoch(), view).payload;
         self.cast(step, view, VoteKind::Nullify, payload);
     }
@@ -128,7 +167,7 @@ impl Engine {
     /// it: an honest one among them has given it up and will not, so that a notarization is
     /// unlikely. Waiting for the own timers would only keep the votes split for longer. Nullify
     /// after notarize is always safe.
-    fn join_nullify(&mut self, step: &mut Step) {
+    pub(crate) fn join_nullify(&mut self, step: &mut Step) {
         let enough = self.committee.faults() + 1;
         let Some(round) = self.views.get(self.view()) else {
             return;
@@ -146,7 +185,7 @@ impl Engine {
     /// Upon time passing.
     pub(crate) fn on_time(&mut self, step: &mut Step) {
         self.on_inquiry_time(step);
-        self.join_nullify(step);
+        self.rules().join(self, step);
         while let Some(alarm) = self.pacemaker.fire(step.now) {
             match alarm {
                 Alarm::Leader => self.on_leader_overdue(step),
@@ -156,6 +195,7 @@ impl Engine {
                     step.out.sentences.extend(sentences);
                     self.nullify(step);
                 }
+                Alarm::Gathered => self.progress(step),
                 Alarm::Remind => step.out.remind = Some(self.committee.leader(self.view())),
                 Alarm::Resend => {
                     self.repeat(step);
@@ -194,7 +234,10 @@ impl Engine {
     pub(crate) fn repeat(&mut self, step: &mut Step) {
         // R22
         let previous = View(self.view().0 - 1);
-        let entry = self.views.exit(previous);
+        let entry = self
+            .views
+            .exit(previous)
+            .or_else(|| self.views.highest_exit());
         // A validator that has not executed what a proposal names cannot vote for it, so the
         // finalization is repeated too.
         let finality = self.tip().certificate.as_ref();
@@ -202,21 +245,6 @@ impl Engine {
         for certificate in entry.into_iter().chain(finality) {
             step.send(Target::All, Message::Certificate(certificate.clone()));
         }
-        if let Some(round) = self.views.get(self.view()) {
-            if let Some(proposal) = &round.proposal
-                && self.leads(self.view())
-            {
-                step.send(Target::All, Message::Proposal(proposal.clone()));
-            }
-            let own = &round.own;
-            let votes = [&own.notarize, &own.nullify, &own.finalize];
-            for vote in votes.into_iter().flatten() {
-                step.out.urgent = true;
-                step.out.votes.push(Outbound {
-                    to: Target::All,
-                    message: Message::Vote(*vote),
-                });
-            }
-        }
+        self.rules().repeat(self, step);
     }
 }

@@ -7,25 +7,22 @@ use crate::{
     engine::Engine,
     fetch::Want,
     io::{BuildRequest, Exhibit, Offence, Step, Target, ValidateRequest},
-    simplex::{
+    rounds::{
         flaw::{Flaw, follows, notarized_in},
         round::Validity,
     },
 };
 use quorate_crypto::Digest;
-use quorate_types::{
-    Block, Certificate, Message, Proposal, ValidatorIndex, View,
-    limits::MAX_PROPOSAL_NULLIFICATIONS,
-};
+use quorate_types::{Block, Certificate, Message, Proposal, ValidatorIndex, View};
 use std::sync::Arc;
 
 /// Most blocks held above the tip while final ones below them are missing.
 const MAX_HELD_WHILE_BEHIND: usize = 256;
 
-/// The result of looking up a proposal's parent.
-enum Parent {
-    /// It may be followed; `None` is the genesis state.
-    Known(Option<Arc<Block>>),
+/// What a protocol says about a proposal's parent.
+pub(crate) enum Parent {
+    /// It may be followed.
+    Certified,
     /// Something is missing that would tell, and is being fetched.
     Missing,
     /// It must not be followed.
@@ -62,7 +59,7 @@ impl Engine {
             return;
         }
         // R19
-        let Some((parent_view, id)) = self.choose_parent(step) else {
+        let Some((parent_view, id)) = self.rules().choose_parent(self, step) else {
             return;
         };
         let parent = match self.chain.block_at(&id) {
@@ -96,28 +93,6 @@ impl Engine {
         });
     }
 
-    /// The newest notarized view below the current one with nothing but nullified views between,
-    /// and its block.
-    fn choose_parent(&mut self, step: &mut Step) -> Option<(View, Digest)> {
-        let mut view = self.view().previous()?;
-        loop {
-            if view <= self.tip().view {
-                return Some((self.tip().view, self.tip().id));
-            }
-            let round = self.views.get(view);
-            if let Some(id) = round.and_then(|round| round.notarized()) {
-                return Some((view, id));
-            }
-            if round.is_none_or(|round| round.nullification.is_none()) {
-                let first = self.tip().view.next().max(View(view.0.saturating_sub(63)));
-                let want = Want::Certificates(first, view);
-                self.lack(step, Missing::Certificate(view), want, None);
-                return None;
-            }
-            view = view.previous()?;
-        }
-    }
-
     fn repeat_proposal(&mut self, step: &mut Step, view: View, id: Digest) {
         let Some(held) = self.chain.held(&id) else {
             return;
@@ -147,7 +122,7 @@ impl Engine {
             epoch: self.epoch(),
             view,
             parent_certificate: self.parent_certificate(parent_view, &parent),
-            nullifications: self.nullifications(parent_view, view),
+            certificates: self.rules().attachments(self, parent_view, view),
             block,
         });
         step.send(Target::All, Message::Proposal(proposal.clone()));
@@ -162,14 +137,6 @@ impl Engine {
             .and_then(|round| round.finalization.as_ref().or(round.notarization.as_ref()))
             .or(self.tip().certificate.as_ref())?;
         (certificate.subject.payload == *id).then(|| certificate.clone())
-    }
-
-    fn nullifications(&self, parent: View, view: View) -> Vec<Certificate> {
-        self.views
-            .range(parent.next()..view)
-            .filter_map(|(_, round)| round.nullification.clone())
-            .take(MAX_PROPOSAL_NULLIFICATIONS)
-            .collect()
     }
 
     /// Upon the requested block: proposes it, and votes for it.
@@ -208,7 +175,7 @@ impl Engine {
         }
         // Its certificates are of use even if the proposal itself comes too early or too late: they
         // bring a validator that has fallen behind back to the current view.
-        let mut certificates = proposal.nullifications.clone();
+        let mut certificates = proposal.certificates.clone();
         certificates.extend(proposal.parent_certificate.clone());
         self.check_certificates(step, from, certificates);
         let last = self.view().0.saturating_add(PROPOSAL_LOOKAHEAD_VIEWS);
@@ -313,10 +280,16 @@ impl Engine {
         parent: (View, Digest),
     ) -> Place {
         let again = block.header().view != view;
-        let parent = match self.parent(step, view, parent) {
+        match self.rules().check_parent(self, step, view, parent) {
             Parent::Missing => return Place::Missing,
             Parent::Wrong => return Place::Wrong(DropReason::WrongParent(view)),
-            Parent::Known(parent) => parent,
+            Parent::Certified => {}
+        }
+        let (_, id) = parent;
+        let Some(parent) = self.chain.block_at(&id) else {
+            let leader = Some(self.committee.leader(view));
+            self.lack(step, Missing::Block(id), Want::Block(id), leader);
+            return Place::Missing;
         };
         // R11
         if again {
@@ -341,7 +314,7 @@ impl Engine {
     }
 
     /// Requests what the current view's proposal cannot be made, or voted for, without.
-    fn lack(
+    pub(crate) fn lack(
         &mut self,
         step: &mut Step,
         missing: Missing,
@@ -354,56 +327,6 @@ impl Engine {
             step.out.missing = lacking;
         }
         self.want(step, want, hint);
-    }
-
-    /// A voter's check of the parent: notarized or final, and every view between nullified.
-    ///
-    /// So no block can be notarized that leaves out a final one: the view of a final block is never
-    /// nullified, because a quorum said finalize there and does not say nullify.
-    fn parent(&mut self, step: &mut Step, view: View, (parent_view, id): (View, Digest)) -> Parent {
-        let leader = Some(self.committee.leader(view));
-        // R3: the parent.
-        if parent_view < self.tip().view {
-            return Parent::Wrong;
-        }
-        if parent_view == self.tip().view {
-            if id != self.tip().id {
-                return Parent::Wrong;
-            }
-        } else {
-            let notarized = self.views.notarized(parent_view);
-            match notarized {
-                Some(notarized) if notarized == id => {}
-                Some(_) => return Parent::Wrong,
-                None => {
-                    let want = Want::Certificates(parent_view, parent_view);
-                    self.lack(step, Missing::Certificate(parent_view), want, leader);
-                    return Parent::Missing;
-                }
-            }
-        }
-        // R3: every view between.
-        let mut between = parent_view.next();
-        while between < view {
-            let nullified = self
-                .views
-                .get(between)
-                .is_some_and(|round| round.nullification.is_some());
-            if !nullified {
-                let last = View(view.0 - 1).min(View(between.0.saturating_add(63)));
-                let want = Want::Certificates(between, last);
-                self.lack(step, Missing::Nullification(between), want, leader);
-                return Parent::Missing;
-            }
-            between = between.next();
-        }
-        match self.chain.block_at(&id) {
-            Some(parent) => Parent::Known(parent),
-            None => {
-                self.lack(step, Missing::Block(id), Want::Block(id), leader);
-                Parent::Missing
-            }
-        }
     }
 
     /// Upon the application's verdict on a proposed block.

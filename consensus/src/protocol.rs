@@ -1,0 +1,94 @@
+//! What a protocol decides. Everything else is shared by all of them: slots, the one check, certificates, blocks,
+//! fetching, epochs, penalties, leaders, timers, the journal and recovery.
+//!
+//! A protocol counts views, each with one leader and at most one proposal of it, and has three kinds of votes:
+//! *notarize* for a block, *nullify* for a view that brings none, and *finalize*. Of all of them hold: one vote of a kind in a
+//! view, and never both nullify and finalize (R1); a vote leaves after the journal's sync (R2); a quorum of finalize votes
+//! makes the block and its ancestors final (R10). So a finalization means the same to followers, explorers, light
+//! clients and state sync, whatever the protocol.
+//!
+//! To add one: implement [`Rules`] in a module of its own with its specification at the head, add it to
+//! [`quorate_types::genesis::Protocol`] and to [`of`], and run the simulator's seeds and the scenarios with it.
+
+pub(crate) mod hotstuff;
+pub(crate) mod simplex;
+
+use crate::{
+    engine::Engine,
+    io::{Step, Target},
+    rounds::proposals::Parent,
+};
+use quorate_crypto::Digest;
+use quorate_types::{Block, Certificate, Proposal, Subject, View, Vote, genesis::Protocol};
+use std::sync::Arc;
+
+/// What a protocol decides. Methods are called by the shared parts, and change the engine through them.
+pub(crate) trait Rules: Sync {
+    /// The view and the block to build on, for the leader of the current view; `None` while it has to wait.
+    fn choose_parent(&self, engine: &mut Engine, step: &mut Step) -> Option<(View, Digest)>;
+
+    /// Whether a voter may follow a proposal's parent in the current view.
+    fn check_parent(
+        &self,
+        engine: &mut Engine,
+        step: &mut Step,
+        view: View,
+        parent: (View, Digest),
+    ) -> Parent;
+
+    /// The certificates that a proposal carries beside its parent's.
+    fn attachments(&self, engine: &Engine, parent: View, view: View) -> Vec<Certificate>;
+
+    /// Whether an honest leader attaches such a certificate to a proposal of the same epoch, on a parent of this view.
+    fn may_attach(&self, subject: &Subject, parent: View, proposal: &Proposal) -> bool;
+
+    /// Whether every proposal above the tip's view descends from the tip, so that one which does not is an offence.
+    fn proposals_extend_the_tip(&self) -> bool;
+
+    /// A view's notarization and its block are here, or one of the two.
+    fn on_notarized(&self, engine: &mut Engine, step: &mut Step, view: View);
+
+    /// This validator has cast notarize in the current view.
+    fn on_own_notarize(&self, engine: &mut Engine, step: &mut Step, view: View);
+
+    /// This validator is about to cast nullify in the current view.
+    fn before_own_nullify(&self, engine: &mut Engine, step: &mut Step);
+
+    /// A finalization was made of votes, and not received.
+    fn on_finalization_made(&self, engine: &mut Engine, step: &mut Step, certificate: &Certificate);
+
+    /// To whom a vote goes that was cast in the current view.
+    fn receiver(&self, engine: &Engine, vote: &Vote) -> Target;
+
+    /// Gives views up, or enters them, as far as the others' votes demand.
+    fn join(&self, engine: &mut Engine, step: &mut Step);
+
+    /// What is said again while the view does not move, beside the certificates.
+    fn repeat(&self, engine: &mut Engine, step: &mut Step);
+
+    /// The block that the current view's leader builds on, if all is as far as it is known here.
+    fn newest_parent(&self, engine: &Engine) -> Option<Option<Arc<Block>>>;
+
+    /// How often time-outs are doubled because nothing becomes final although there are blocks.
+    fn doublings(&self, engine: &Engine) -> u32;
+
+    /// How far votes that a journal has lost can go beyond the newest certificate that enough others hold.
+    fn lost_votes(&self) -> LostVotes;
+}
+
+/// How far lost votes can go beyond a certificate (R27).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum LostVotes {
+    /// So many views in its epoch, and in the first ones of the next.
+    Views(u64),
+    /// To the end of the next epoch. What was voted for in an epoch binds its voter until the epoch ends.
+    NextEpoch,
+}
+
+/// The rules of a protocol.
+pub(crate) fn of(protocol: Protocol) -> &'static dyn Rules {
+    match protocol {
+        Protocol::Simplex => &simplex::Simplex,
+        Protocol::HotstuffChained => &hotstuff::Chained { chain: 3 },
+    }
+}

@@ -1,0 +1,470 @@
+//! Chained HotStuff (Yin, Malkhi, Reiter, Golan Gueta and Abraham, 2019) with rotating leaders.
+//!
+//! In one view all goes well like this: the leader proposes a block on the newest notarized one, with its
+//! notarization (H6); the others check it, send notarize to the *next* leader (H3), and are in the next view (H2). That leader makes
+//! the notarization of q votes and proposes on it. So a view takes two message delays and n messages each way, where
+//! simplex takes n² votes. A vote for a block says more about those below it: with the vote for the third of three blocks of
+//! consecutive views its voter casts finalize for the first (H4), to the same leader in the same frame. q of these make it final.
+//!
+//! What the crate's head says of votes, certificates, the chain, peers, fetching, idling, restart and other validators holds here,
+//! too, with its symbols: R1, R2, R6, R7, R10 to R18, R20 to R26, R28, R29, R31. Its R3, R4, R5, R8, R9, R19, R27 and R30 are replaced:
+//!
+//! **H1. Only upwards.** Notarize and nullify are cast in the current view; the current view never goes back, over restarts
+//! neither. The one exception is nullify in the view before (H5), which no rule of safety asks for.
+//!
+//! **H2. Moving on.** Upon a certificate of view v at or above the current view, enter v + 1. Upon having cast notarize in v, too: what
+//! comes next is the turn of the leader of v + 1. And enter w when f + 1 validators have said nullify in w or above: an honest
+//! one among them is there.
+//!
+//! **H3. Notarize.** For the first proposal (B, v) of the current view v, from leader(v), if neither notarize nor nullify was cast
+//! in v, once
+//! - B's parent is known to be notarized in the parent view u, or is the tip, and u is not below the *lock*: the highest view
+//!   for whose block this validator has cast finalize, or the tip's view;
+//! - view v − 1 is u, or known to be nullified;
+//! - the parent is here, its ancestors, the header's form and the application's verdict are as R3 demands.
+//!
+//! It goes to leader(v + 1).
+//!   *Why v − 1:* so no leader abandons a block that is notarized in the view before while the others go on; and see *Liveness*,
+//!   *Honest validators meet in a view*.
+//!
+//! **H4. Finalize.** With the vote for (B, v): if its parent B′ was notarized in v − 1 and B′'s parent B″ in v − 2, finalize for B″ in v − 2,
+//! unless R1 forbids it, or B″ or its notarization is not here. It goes to leader(v + 1), too.
+//!   *This is the three-chain of the published protocol:* its replicas decide on B″ when they see a quorum of votes for B. Said
+//!   aloud, the same quorum gives one certificate that a light client, a follower or an explorer checks without seeing
+//!   the two blocks above, and that stays valid if those are abandoned. It costs no delay, since the votes for B and the finalize votes for
+//!   B″ come to the same leader at once.
+//!   *Two-chain* ([`Chained::chain`] = 2, as HotStuff-2 and Jolteon): finalize for B′ in v − 1, with the vote for B. *Safety* below holds for
+//!   both. What differs is liveness: an honest validator can be locked on a block whose notarization no quorum
+//!   has, and a leader must wait for it (H6).
+//!
+//! **H5. Nullify** is the *complaint* of the source's pacemaker, and a nullification its next-view certificate. In the current view, unless nullify or finalize was
+//! cast in it, when the leader timer or the view timer fires as in R4, or f + 1 validators have said nullify in it. In the view
+//! before, if it was entered by a vote and nothing has ended it since, when f + 1 validators have said nullify in *it*.
+//! Nullify goes to all. Before it, the leader of the next view gets what its signer knows: its last notarize vote, its newest
+//! finalize votes and the newest notarization that it has.
+//!   *Why the votes are carried:* they went to the leader of the view that is being given up, which may be dead. Without them, four
+//!   validators of which one is down certify no block before the dead leader's turn, and of seven a block of an honest leader is lost in
+//!   each round.
+//!   *Why to all:* the source sends complaints to the next leader, who sends the certificate around. That takes one delay
+//!   more, and as many views more as faulty leaders follow each other.
+//!
+//! **H6. Propose.** Upon entering a view v that it leads, once v − 1 is notarized or nullified here, a validator builds on the newest notarized block
+//! that it knows. The proposal carries that notarization, the nullification of v − 1 unless it is notarized, and the newest
+//! finalization, for whose check it waits if the votes are here. If v − 1 was nullified, and the newest view below that was not is not notarized here either, the votes that others carry (H5) may
+//! still make its notarization: then it waits for up to half of the time that leaders are given.
+//!
+//! **H7. The last block of an epoch** is proposed again as in R11; (B, v) and (B, v + 1) are two of the three consecutive ones then. Who makes the
+//! finalization that ends the epoch of votes sends it to all: there is no next proposal to carry it.
+//!
+//! **H8. Said again.** While the view does not move, who is in it repeats the newest certificate, its finalize and notarize votes to the leader of the view
+//! and, once it has said nullify, to the next one; nullify to all; the leader its proposal, that of the view before, too, while nothing has
+//! ended that.
+//!
+//! **H9. Lost journals.** The lock is in the journal: it is the votes of H4. So a validator that has lost its journal does not vote again
+//! before the epoch after the next one, by R27's answers: with (e, u) the newest certificate in them, from epoch e + 2 on. What was voted for in an epoch binds nobody in
+//! a later one, since that begins on a final block. The operator's word (R30) is no help here.
+//!
+//! **H10. Time-outs** are those of R20, and double once more with every two rounds of all leaders in which nothing became final.
+//!   *Why:* by R20 the f slowest leaders are not waited for, and a block for which a quorum votes ends the back-off. With f
+//!   more that are faulty, n − 2f leaders are left, which need not stand three in a row. Debts are forgiven then, too (R21).
+//!
+//! # Safety
+//!
+//! *Two blocks of one view are never both notarized:* R1, as with simplex.
+//!
+//! *If B is final in view v, every block that is notarized in a later view w descends from B.* q validators have cast finalize for (B, v).
+//! Let w be the lowest view that contradicts the claim, with a block C. q validators voted for C; the two quorums share an honest
+//! one, p. It cast finalize for (B, v) with its vote for a block of view x (H4), which descends from B: x = v + 2, or v + 1 with the two-chain.
+//! - w < x: the views between v and x are those of the three-chain; each is notarized with the block that p saw there, and
+//!   with no other.
+//! - w = x: p voted once in x, so C is that block.
+//! - w > x: p votes upwards (H1), so it voted in x before it voted in w. Its lock was v or more then, so C's parent view u
+//!   is at least v (H3), and below w. If u = v, C's parent is B, the one block that is notarized in v. If u > v, C's parent descends from B
+//!   because w is lowest. So C does, too.
+//!
+//! *Two final blocks are never in conflict:* of the two, the later one is notarized.
+//!
+//! *Over restarts:* finalize votes are in the journal with the vote they were cast with (R2), up to the tip; the tip's view is a lock as well.
+//! *Over borders:* an epoch starts on a final last block, and nothing is built on a last block in its epoch.
+//!
+//! # Liveness
+//!
+//! Assumed as with simplex: after some moment all messages come within Δ, retries included, and f are faulty at most.
+//!
+//! - *Honest validators meet in a view.* Let m be the highest view of an honest one. If any honest one has a certificate of m − 1, it repeats
+//!   it, and all are in m or above. If none has, all that are in m came by their vote in m − 1 (or with f + 1 of which one did), so they hold what ended
+//!   m − 2 (H3) and repeat it: all are in m − 1 or m. Each says nullify in its view when its timer fires. If f + 1 of them are in m, the
+//!   others join them there (H2). Otherwise f + 1 are in m − 1, and those in m say nullify there as well (H5). Either way q say nullify in one view, and it ends.
+//!   This is the source's theorem of view synchronisation.
+//! - *A view ends only if an honest validator wants it to:* a certificate takes q signers, joining f + 1. This is its theorem of
+//!   synchronisation validity.
+//! - *Blocks become final.* Of n validators f are faulty, so somewhere in a round three honest leaders follow each other (2f + 1 in at most f gaps; without faulty ones
+//!   all do). In their views, timers being long enough, all honest validators vote for their blocks, so the third one's votes bring q finalize votes for the
+//!   first. They come to the next leader, or if that is faulty, carried (H5), to the one after it.
+//! - *An honest leader's block gets their votes.* No honest validator is locked above the newest notarization that the leader knows: with the three-chain, who is locked
+//!   on v has seen a notarization in v + 1, so q validators have voted there and f + 1 honest ones hold that of v; the leader gets what q hold
+//!   (H5, H6). With the two-chain it has to come from the locked one itself, within half a leader's time.
+//! - *No certified block of an honest leader is abandoned for a silent leader.* Its votes are carried around that one (H5), and the next leader waits for them (H6).
+
+use super::{LostVotes, Rules};
+use crate::{
+    config::{LOOKAHEAD_VIEWS, MAX_CERTIFICATES_ASKED},
+    dropped::Missing,
+    engine::Engine,
+    fetch::Want,
+    io::{Step, Target},
+    rounds::{flaw::notarized_in, pacemaker::Before, proposals::Parent},
+};
+use quorate_crypto::Digest;
+use quorate_types::{
+    Block, Certificate, Message, Proposal, Subject, ValidatorIndex, View, Vote, VoteKind,
+};
+use std::{collections::BTreeMap, sync::Arc};
+
+/// Finalize votes that are carried to the next leader.
+const CARRIED_FINALIZE: usize = 3;
+
+pub(crate) struct Chained {
+    /// How many blocks of consecutive views make the first of them final: 3 or 2.
+    pub(crate) chain: u64,
+}
+
+impl Chained {
+    /// The view that must not be passed over by what this validator votes for.
+    fn lock(engine: &Engine) -> View {
+        let tip = engine.tip().view;
+        let mut above = engine.views.range(tip.next()..).rev();
+        let locked = above.find(|(_, round)| round.own.finalize.is_some());
+        locked.map_or(tip, |(view, _)| *view)
+    }
+
+    /// The newest notarized view and its block.
+    fn newest(engine: &Engine) -> (View, Digest) {
+        let tip = engine.tip();
+        let mut above = engine.views.range(tip.view.next()..).rev();
+        let newest = above.find_map(|(view, round)| Some((*view, round.notarized()?)));
+        newest.unwrap_or((tip.view, tip.id))
+    }
+
+    fn is_over(engine: &Engine, view: View) -> bool {
+        view <= engine.tip().view || engine.views.exit(view).is_some()
+    }
+
+    /// Whether the newest view that was not nullified is not known to be notarized.
+    fn may_come(engine: &Engine) -> bool {
+        let mut views = engine.views.range(engine.tip().view.next()..engine.view());
+        let Some(mut expected) = engine.view().previous() else {
+            return false;
+        };
+        while let Some((view, round)) = views.next_back() {
+            if *view != expected || round.exit().is_none() {
+                return expected > engine.tip().view;
+            }
+            if round.notarized().is_some() {
+                return false;
+            }
+            expected = View(view.0 - 1);
+        }
+        expected > engine.tip().view
+    }
+
+    /// The parent of a block as proposed in a view, and the view that notarized it.
+    fn parent_of(engine: &Engine, view: View, block: &Block) -> Option<(View, Digest)> {
+        let header = block.header();
+        if header.view == view {
+            return Some((header.parent_view, header.parent));
+        }
+        let extends = engine.views.get(view)?.extends?;
+        Some((extends, block.id()))
+    }
+
+    /// H4: the node that the vote for this proposal makes final, if q cast it.
+    fn finalized_by(
+        &self,
+        engine: &Engine,
+        view: View,
+        proposal: &Proposal,
+    ) -> Option<(View, Digest)> {
+        let header = proposal.block.header();
+        let mut at = match header.view == view {
+            true => (header.parent_view, header.parent),
+            false => (notarized_in(proposal)?, proposal.block.id()),
+        };
+        let mut above = view;
+        for step in 2..=self.chain {
+            if at.0.next() != above || at.0 <= engine.tip().view {
+                return None;
+            }
+            if step == self.chain {
+                break;
+            }
+            let block = engine.chain.held(&at.1)?.block.clone();
+            above = at.0;
+            at = Self::parent_of(engine, at.0, &block)?;
+        }
+        Some(at)
+    }
+
+    /// The votes that the next leader may lack: the last notarize vote, and the newest finalize votes.
+    fn carried(engine: &Engine) -> Vec<Vote> {
+        let above = || engine.views.range(engine.tip().view.next()..).rev();
+        let finalize = above()
+            .filter(|(_, round)| round.finalization.is_none())
+            .filter_map(|(_, round)| round.own.finalize)
+            .take(CARRIED_FINALIZE);
+        let mut last = above().filter_map(|(view, round)| Some((view, round, round.own.notarize?)));
+        let last = last
+            .next()
+            .filter(|(_, round, _)| round.notarized().is_none());
+        last.into_iter()
+            .map(|(_, _, vote)| vote)
+            .chain(finalize)
+            .collect()
+    }
+
+    /// H5: tells a leader what may make certificates that it lacks.
+    fn inform(engine: &mut Engine, step: &mut Step, leader: ValidatorIndex) {
+        if engine.own_place() == Some(leader) {
+            return;
+        }
+        for vote in Self::carried(engine) {
+            engine.say_again(step, Target::One(leader), vote);
+        }
+        let (view, _) = Self::newest(engine);
+        let newest = engine.views.get(view);
+        let newest = newest.and_then(|round| round.notarization.clone());
+        if let Some(certificate) = newest.filter(|_| view > engine.tip().view) {
+            step.send(Target::One(leader), Message::Certificate(certificate));
+        }
+    }
+
+    /// Whether f + 1 validators have said nullify in a view.
+    fn is_given_up(engine: &Engine, view: View) -> bool {
+        let round = engine.views.get(view);
+        round.is_some_and(|round| round.nullifying().count() > engine.committee.faults())
+    }
+}
+
+impl Rules for Chained {
+    fn choose_parent(&self, engine: &mut Engine, step: &mut Step) -> Option<(View, Digest)> {
+        let before = engine.view().previous()?;
+        // H6
+        if !Self::is_over(engine, before)
+            || engine.checks.is_finalizing()
+            || (Self::may_come(engine) && engine.pacemaker.gathers(step.now))
+        {
+            return None;
+        }
+        Some(Self::newest(engine))
+    }
+
+    fn check_parent(
+        &self,
+        engine: &mut Engine,
+        step: &mut Step,
+        view: View,
+        (parent_view, id): (View, Digest),
+    ) -> Parent {
+        // H1: only proposals of the current view come here. H3: the lock.
+        if parent_view < Self::lock(engine) {
+            return Parent::Wrong;
+        }
+        let leader = Some(engine.committee.leader(view));
+        let epoch = engine.epoch();
+        // What is being verified at this moment need not be asked for.
+        let lack = |engine: &mut Engine, step: &mut Step, subject: Subject, missing| {
+            if !engine.checks.is_verifying(&subject) && engine.checks.certifying(&subject).is_none()
+            {
+                let last = View(subject.view.0.saturating_add(MAX_CERTIFICATES_ASKED));
+                let want = Want::Certificates(subject.view, last.min(View(view.0 - 1)));
+                engine.lack(step, missing, want, leader);
+            }
+            Parent::Missing
+        };
+        // H3: the parent.
+        let notarized = match parent_view == engine.tip().view {
+            true => Some(engine.tip().id),
+            false => engine.views.notarized(parent_view),
+        };
+        match notarized {
+            Some(notarized) if notarized == id => {}
+            Some(_) => return Parent::Wrong,
+            None => {
+                let subject = Subject {
+                    epoch,
+                    view: parent_view,
+                    kind: VoteKind::Notarize,
+                    payload: id,
+                };
+                return lack(engine, step, subject, Missing::Certificate(parent_view));
+            }
+        }
+        // H3: the view before.
+        let before = View(view.0 - 1);
+        let round = engine.views.get(before);
+        let nullified = round.is_some_and(|round| round.nullification.is_some());
+        if before != parent_view && !nullified {
+            let subject = Subject::nullify(epoch, before);
+            return lack(engine, step, subject, Missing::Nullification(before));
+        }
+        Parent::Certified
+    }
+
+    fn attachments(&self, engine: &Engine, parent: View, view: View) -> Vec<Certificate> {
+        let before = view.previous().filter(|before| *before > parent);
+        let nullified = before.and_then(|before| engine.views.get(before)?.nullification.clone());
+        let newest = engine
+            .staging
+            .target()
+            .or(engine.tip().certificate.as_ref());
+        let newest = newest
+            .filter(|held| held.subject.epoch == engine.epoch() && held.subject.view <= parent);
+        nullified.into_iter().chain(newest.cloned()).collect()
+    }
+
+    fn may_attach(&self, subject: &Subject, parent: View, proposal: &Proposal) -> bool {
+        match subject.kind {
+            VoteKind::Nullify => (parent.next()..proposal.view).contains(&subject.view),
+            VoteKind::Finalize => subject.view <= parent,
+            VoteKind::Notarize => false,
+        }
+    }
+
+    fn proposals_extend_the_tip(&self) -> bool {
+        // Who has missed the newest certificates may build on an older block. It gets no vote.
+        false
+    }
+
+    fn on_notarized(&self, engine: &mut Engine, _: &mut Step, view: View) {
+        // H2: the back-off ends with a block, not with a vote for one.
+        if view.next() == engine.view() {
+            engine.pacemaker.notarized();
+        }
+    }
+
+    fn on_own_notarize(&self, engine: &mut Engine, step: &mut Step, view: View) {
+        let proposal = engine
+            .views
+            .get(view)
+            .and_then(|round| round.proposal.clone());
+        if let Some(proposal) = proposal {
+            let header = proposal.block.header();
+            engine.views.at(view).extends = match header.view == view {
+                true => Some(header.parent_view),
+                false => notarized_in(&proposal),
+            };
+            // H4
+            if let Some((of, id)) = self.finalized_by(engine, view, &proposal)
+                && engine.views.notarized(of) == Some(id)
+            {
+                engine.try_finalize(step, of);
+            }
+        }
+        // H2
+        if view == engine.view() {
+            engine.enter(step, view.next(), Before::Vote);
+        }
+    }
+
+    fn before_own_nullify(&self, engine: &mut Engine, step: &mut Step) {
+        let next = engine.committee.leader(engine.view().next());
+        Self::inform(engine, step, next);
+    }
+
+    fn on_finalization_made(
+        &self,
+        engine: &mut Engine,
+        step: &mut Step,
+        certificate: &Certificate,
+    ) {
+        // H7
+        if engine.epoch_is_over() {
+            step.send(Target::All, Message::Certificate(certificate.clone()));
+        }
+    }
+
+    fn receiver(&self, engine: &Engine, vote: &Vote) -> Target {
+        match vote.subject.kind {
+            VoteKind::Nullify => Target::All,
+            VoteKind::Notarize | VoteKind::Finalize => {
+                Target::One(engine.committee.leader(engine.view().next()))
+            }
+        }
+    }
+
+    fn join(&self, engine: &mut Engine, step: &mut Step) {
+        if engine.epoch_is_over() || engine.own_place().is_none() {
+            return;
+        }
+        // H2: the highest view that f + 1 validators are in or above.
+        let last = View(engine.view().0.saturating_add(LOOKAHEAD_VIEWS));
+        let mut furthest: BTreeMap<usize, View> = BTreeMap::new();
+        for (view, round) in engine.views.range(engine.view().next()..=last) {
+            furthest.extend(round.nullifying().map(|place| (place, *view)));
+        }
+        let mut views: Vec<View> = furthest.into_values().collect();
+        views.sort_unstable_by(|a, b| b.cmp(a));
+        if let Some(view) = views.get(engine.committee.faults()).copied() {
+            engine.enter(step, view, false);
+        }
+        // H5
+        let view = engine.view();
+        if Self::is_given_up(engine, view) {
+            engine.nullify(step);
+        }
+        if let Some(before) = engine.view().previous()
+            && !Self::is_over(engine, before)
+            && Self::is_given_up(engine, before)
+            && engine.views.at(before).own.nullify.is_none()
+        {
+            engine.cast_nullify(step, before);
+        }
+    }
+
+    fn repeat(&self, engine: &mut Engine, step: &mut Step) {
+        // H8
+        let view = engine.view();
+        engine.repeat_proposal_of(step, view);
+        let before = view
+            .previous()
+            .filter(|before| !Self::is_over(engine, *before));
+        if let Some(before) = before {
+            engine.repeat_proposal_of(step, before);
+        }
+        let said = [Some(view), before].into_iter().flatten();
+        let said = said.filter_map(|of| engine.views.get(of)?.own.nullify);
+        let said: Vec<Vote> = said.collect();
+        for vote in &said {
+            engine.say_again(step, Target::All, *vote);
+        }
+        let leader = engine.committee.leader(view);
+        Self::inform(engine, step, leader);
+        if said.iter().any(|vote| vote.subject.view == view) {
+            let next = engine.committee.leader(view.next());
+            Self::inform(engine, step, next);
+        }
+    }
+
+    fn newest_parent(&self, engine: &Engine) -> Option<Option<Arc<Block>>> {
+        let before = engine.view().previous()?;
+        let voted = engine
+            .views
+            .get(before)
+            .filter(|_| !Self::is_over(engine, before));
+        let voted = voted.and_then(|round| round.own.notarize);
+        let id = voted.map_or_else(|| Self::newest(engine).1, |vote| vote.subject.payload);
+        engine.chain.block_at(&id)
+    }
+
+    fn doublings(&self, engine: &Engine) -> u32 {
+        // H10
+        let views = engine.view().0.saturating_sub(engine.tip().view.0);
+        let idle = views.saturating_sub(self.chain + 1);
+        u32::try_from(idle / (2 * engine.committee.size() as u64)).unwrap_or(u32::MAX)
+    }
+
+    fn lost_votes(&self) -> LostVotes {
+        // H9
+        LostVotes::NextEpoch
+    }
+}
