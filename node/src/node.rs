@@ -22,7 +22,7 @@ use self::{
     durable::{
         KeptStore, OpenDurable, fresh_nonce, lock_vote_key, open_durable, own_data_directory,
     },
-    ending::{Failures, explain_full_disk, first_failure, join, watch_the_end},
+    ending::{Failures, end_parts, explain_full_disk, first_failure, watch_the_end},
     following::follow_until_stopped,
     links::{LateLinks, address_lookup, link_watch, peers_of, wait_for_links, watch_links},
     mesh::KeptLinks,
@@ -65,7 +65,7 @@ use quorate_machine::{
     ingest::Ingest,
     keeper::{Keep, Keeper},
     live::LiveStatus,
-    machine::{Durables, Machine, Predecessor, Settings, Surroundings},
+    machine::{Durables, Inherited, Machine, Predecessor, Settings, Surroundings},
     mempool::Mempool,
     metrics::{Lasting, NodeMetrics},
     outlet::Wire,
@@ -210,9 +210,14 @@ async fn run_parts(context: Runtime, node: Node<'_>, mut asked: Asked) -> anyhow
         let settling = Instant::now();
         let opened = std::mem::take(&mut asked.opened);
         if let Some(store) = Arc::into_inner(opened).and_then(OnceLock::into_inner) {
-            if !store.settle(STOP_LIMIT) {
+            let crosses = matches!(&ended, Ok(ended) if ended.crosses());
+            if !crosses {
+                *asked.inherited.lock() = None;
+            }
+            if crosses {
+                asked.kept.keep(store);
+            } else if !store.settle(STOP_LIMIT) {
                 error!("the database is still in use at the end; what is synced is safe");
-                *asked.mempool.lock() = None;
             } else if matches!(&ended, Ok(ended) if ended.goes_on()) {
                 asked.kept.keep(store);
             }
@@ -300,6 +305,14 @@ impl Ended {
     fn goes_on(self) -> bool {
         self != Self::Stopped
     }
+
+    /// Whether they take over with the same database as it is, and clients' requests need not end before.
+    fn crosses(self) -> bool {
+        matches!(
+            self,
+            Self::ValidatorsChange(_) | Self::InStep | Self::Outdated
+        )
+    }
 }
 
 /// The options of this run.
@@ -324,8 +337,8 @@ struct Asked {
     resharing: Resharing,
     /// What the parts that ended last say, unless a state was fetched since.
     predecessor: Option<Predecessor>,
-    /// The mempool of the parts that ran last.
-    mempool: Mutex<Option<Arc<Mempool>>>,
+    /// What the parts that ran last leave behind.
+    inherited: Mutex<Option<Inherited>>,
     clock: Arc<dyn Clock>,
     /// What the parts that ran before have seen of the chain's growth.
     before: Mutex<Option<Before>>,
@@ -359,7 +372,7 @@ impl Asked {
             external: External::default(),
             resharing: Resharing::default(),
             predecessor: None,
-            mempool: Mutex::default(),
+            inherited: Mutex::default(),
             clock: Arc::new(SystemClock::start()),
             before: Mutex::default(),
             counted: Lasting::default(),
@@ -368,15 +381,17 @@ impl Asked {
         }
     }
 
-    /// The mempool of the parts that ran last, if these go on from there. All that used it have ended: each of them uses
-    /// the database too.
-    fn mempool_before(&self) -> Option<Arc<Mempool>> {
-        let before = self.mempool.lock().take();
-        before.filter(|_| self.predecessor.is_some())
+    /// What the parts that ran last leave behind, if these go on from there.
+    fn inherited(&self) -> Option<Inherited> {
+        let left = self.inherited.lock().take();
+        left.filter(|_| self.predecessor.is_some())
     }
 
-    fn keep_mempool(&self, mempool: &Arc<Mempool>) {
-        *self.mempool.lock() = Some(mempool.clone());
+    fn leave(&self, mempool: &Arc<Mempool>, accounts: &Accounts) {
+        *self.inherited.lock() = Some(Inherited {
+            mempool: mempool.clone(),
+            accounts: accounts.clone(),
+        });
     }
 
     /// Has what begins continue from what ended, so that a halt is not forgotten at a border.
@@ -388,11 +403,7 @@ impl Asked {
 
     /// Keeps what was seen for the parts that come next. State sync, which jumps over blocks, begins anew.
     fn keep_for_later(&self, ended: &anyhow::Result<Ended>, live: Arc<LiveStatus>, links: &Links) {
-        let goes_on = matches!(
-            ended,
-            Ok(Ended::ValidatorsChange(_) | Ended::InStep | Ended::Outdated)
-        );
-        if goes_on {
+        if matches!(ended, Ok(ended) if ended.crosses()) {
             let remedy = live.verdict(&links.peers()).remedy;
             *self.before.lock() = Some(Before { live, remedy });
         }
@@ -463,7 +474,7 @@ async fn serve_until_stopped(
     let surroundings =
         late_links.surroundings(clock.clone(), metrics.clone(), asked.wrap_wire.clone());
     let machine = assemble(config, place, (durable, asked), surroundings)?;
-    asked.keep_mempool(&machine.mempool);
+    asked.leave(&machine.mempool, &machine.accounts);
     let seen = machine.live.clone();
     asked.continue_from_before(&seen);
 
@@ -585,12 +596,9 @@ async fn serve_until_stopped(
     servers.tell_to_stop();
     let _ = to_replica.send(Event::Stop);
     executor.stop();
-    join(vec![replica, executor_thread]).await;
-    let threads = ending.elapsed();
-    servers.end(goes_on).await;
-    let servers = ending.elapsed();
+    let outcome = end_parts(outcome, vec![replica, executor_thread], servers).await;
     asked.mesh.keep(mesh);
-    debug!(?threads, ?servers, "the parts have ended");
+    debug!(elapsed = ?ending.elapsed(), "the parts have ended");
     outcome
 }
 
@@ -765,7 +773,7 @@ fn assemble(
             nonce: Some(fresh_nonce()),
             fresh: durable.fresh,
             predecessor: asked.predecessor,
-            mempool: asked.mempool_before(),
+            inherited: asked.inherited(),
             survivors: config.survivors,
         },
         surroundings,

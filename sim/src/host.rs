@@ -436,7 +436,7 @@ impl Host {
                 nonce: honest.then_some(Nonce(nonce)),
                 fresh: false,
                 predecessor: None,
-                mempool: None,
+                inherited: None,
                 survivors: None,
             },
             Surroundings {

@@ -171,6 +171,11 @@ impl Store {
         self.settle(limit)
     }
 
+    /// Whether both are handles to one open database.
+    pub fn is_same(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.database, &other.database)
+    }
+
     /// Waits until this is the only handle to the database, and no snapshot of it is left. Returns whether that
     /// came in time.
     #[must_use]

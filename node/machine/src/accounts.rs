@@ -11,7 +11,7 @@
 
 use parking_lot::RwLock;
 use quorate_storage::store::{Store, StoreError};
-use quorate_types::{Account, Height, Identity};
+use quorate_types::{Account, Digest, Height, Identity};
 use std::{
     collections::{BTreeMap, VecDeque},
     sync::Arc,
@@ -36,7 +36,11 @@ pub struct AccountAt {
 pub struct Accounts {
     store: Store,
     before: Arc<RwLock<Before>>,
+    /// The roots of the states after the newest blocks.
+    roots: Roots,
 }
+
+pub(crate) type Roots = Arc<RwLock<BTreeMap<Height, Digest>>>;
 
 /// Old values of the accounts that the newest blocks changed.
 #[derive(Default)]
@@ -50,7 +54,33 @@ impl Accounts {
         Self {
             store,
             before: Arc::default(),
+            roots: Roots::default(),
         }
+    }
+
+    /// Whether they are read from this open database.
+    pub(crate) fn are_of(&self, store: &Store) -> bool {
+        self.store.is_same(store)
+    }
+
+    /// The roots of the states after the newest blocks, at most `most`. They are read only if the parts before, in the
+    /// same process, have not left them.
+    pub(crate) fn roots(&self, most: u64) -> Result<Roots, StoreError> {
+        let tip = self.store.tip().height;
+        let newest = self
+            .roots
+            .read()
+            .last_key_value()
+            .map(|(height, _)| *height);
+        if newest != Some(tip) {
+            let oldest = tip.0.saturating_sub(most - 1);
+            let mut read = BTreeMap::new();
+            for height in (oldest..=tip.0).map(Height) {
+                read.extend(self.store.root(height)?.map(|root| (height, root)));
+            }
+            *self.roots.write() = read;
+        }
+        Ok(self.roots.clone())
     }
 
     /// Notes the old values of the accounts that a block changes. Must be called for each block in

@@ -13,7 +13,12 @@ mod proofs;
 #[cfg(test)]
 mod tests;
 
-use crate::{accounts::Accounts, ledger::Rules, metrics::NodeMetrics, snapshots::SnapshotTaker};
+use crate::{
+    accounts::{Accounts, Roots},
+    ledger::Rules,
+    metrics::NodeMetrics,
+    snapshots::SnapshotTaker,
+};
 use anyhow::{Context, bail};
 use crossbeam_channel::{Receiver, Sender, unbounded};
 use parking_lot::RwLock;
@@ -88,8 +93,6 @@ type Disk = Arc<RwLock<(u64, Height)>>;
 
 /// How often the database is measured.
 const MEASURE_INTERVAL: Duration = Duration::from_secs(1);
-
-type Roots = Arc<RwLock<BTreeMap<Height, Digest>>>;
 
 /// A handle to the executor. Cheap to clone; any thread may use it.
 #[derive(Clone)]
@@ -207,12 +210,7 @@ impl Executor {
         }
         taker.starts(&store)?;
         let tip = store.tip();
-        let mut roots = BTreeMap::new();
-        let oldest = tip.height.0.saturating_sub(RECENT_ROOTS - 1);
-        for height in (oldest..=tip.height.0).map(Height) {
-            roots.extend(store.root(height)?.map(|root| (height, root)));
-        }
-        let roots: Roots = Arc::new(RwLock::new(roots));
+        let roots = accounts.roots(RECENT_ROOTS)?;
         let pruned = store.pruned_below()?;
         let disk: Disk = Arc::new(RwLock::new((store.bytes(), pruned)));
         let tip_ms = tip

@@ -15,7 +15,7 @@ use crate::{
     keeper::{self, Keep, Keeper},
     ledger::Rules,
     live::LiveStatus,
-    machine::Surroundings,
+    machine::{Inherited, Surroundings},
     mempool::{Mempool, MempoolLimits},
     serve::{Server, Sources, Upload, requests},
     snapshots::{SnapshotTaker, Snapshots},
@@ -49,8 +49,8 @@ pub struct FollowerSettings {
     pub snapshot_interval: u64,
     /// What those who fetch from it get.
     pub upload: Upload,
-    /// The mempool of the parts before these, in the same process, whose times are by the same clock.
-    pub mempool_before: Option<Arc<Mempool>>,
+    /// What the parts before these leave behind, in the same process.
+    pub inherited: Option<Inherited>,
     /// The longest that a block takes, by the configuration.
     pub usual_interval: Duration,
 }
@@ -111,10 +111,10 @@ impl FollowerMachine {
         let chain = genesis.chain_id();
         let upstreams = Directory::of(settings.upstreams);
         let downstream = Directory::of(settings.followers);
-        let accounts = Accounts::new(store.clone());
+        let (accounts, before) = Inherited::taken_up(settings.inherited, &store);
         let mempool = keeper::mempool(
             clock.now(),
-            (settings.mempool, settings.mempool_before),
+            (settings.mempool, before),
             &genesis,
             settings.committees.known().identities(),
             (&store, &accounts),

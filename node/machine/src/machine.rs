@@ -105,6 +105,29 @@ pub struct Predecessor {
     pub voted: bool,
 }
 
+/// What the parts of a process leave to those that are assembled after them, with the same database and clock. The
+/// requests of clients that are in progress may go on using it.
+#[derive(Clone)]
+pub struct Inherited {
+    pub mempool: Arc<Mempool>,
+    pub accounts: Accounts,
+}
+
+impl Inherited {
+    /// The accounts to go on with, and the mempool if there is one.
+    pub(crate) fn taken_up(
+        inherited: Option<Self>,
+        store: &Store,
+    ) -> (Accounts, Option<Arc<Mempool>>) {
+        let of_this_database = |left: &Self| left.accounts.are_of(store);
+        let accounts = match &inherited {
+            Some(left) if of_this_database(left) => left.accounts.clone(),
+            _ => Accounts::new(store.clone()),
+        };
+        (accounts, inherited.map(|left| left.mempool))
+    }
+}
+
 /// What is durable, already opened.
 pub struct Durables {
     /// The file system of the small files.
@@ -122,8 +145,8 @@ pub struct Durables {
     pub fresh: bool,
     /// What the parts before these, in the same process, say.
     pub predecessor: Option<Predecessor>,
-    /// Their mempool, whose times are by the same clock.
-    pub mempool: Option<Arc<Mempool>>,
+    /// What they leave behind.
+    pub inherited: Option<Inherited>,
     /// The view of all validators with a journal, as the operator states it.
     pub survivors: Option<Position>,
 }
@@ -224,7 +247,7 @@ impl Machine {
             store,
             tree,
             journal,
-            mempool,
+            inherited,
             ..
         } = durables;
         let size = settings.committees.known().size() + settings.followers.len();
@@ -237,7 +260,7 @@ impl Machine {
         let (to_keeper, kept) = unbounded();
 
         let first = recovered.first;
-        let stored = (store, mempool);
+        let stored = (store, inherited);
         let shared = Shared::new(settings, around, stored, &recovered.engine, to_replica)?;
         let (executor, executed) = shared.executor(tree, to_server.clone())?;
         let inlet = shared.inlet(to_server.clone(), to_ingest);

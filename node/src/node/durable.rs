@@ -187,7 +187,8 @@ impl KeptStore {
         }
     }
 
-    /// Keeps a database open that nobody else uses.
+    /// Keeps a database open. Nothing writes blocks to it any more; clients' requests that are in progress may still use
+    /// it.
     pub(super) fn keep(&self, store: Store) {
         *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Some(store);
     }

@@ -1,7 +1,7 @@
 //! Stopping the node: the first thread or task that fails stops it.
 
-use super::STOP_LIMIT;
-use anyhow::Context;
+use super::{Ended, STOP_LIMIT, serving::Servers};
+use anyhow::{Context, ensure};
 use std::{
     io,
     panic::{AssertUnwindSafe, catch_unwind},
@@ -65,7 +65,7 @@ pub(super) fn is_full_disk(error: &anyhow::Error) -> bool {
 }
 
 /// Waits for the stopping threads, for at most [`STOP_LIMIT`].
-pub(super) async fn join(threads: Vec<JoinHandle<()>>) {
+pub(super) async fn join(threads: Vec<JoinHandle<()>>) -> bool {
     let (done, joined) = tokio::sync::oneshot::channel();
     // Not on one of the runtime's own threads: the runtime would wait for it when it shuts down,
     // for however long.
@@ -76,9 +76,11 @@ pub(super) async fn join(threads: Vec<JoinHandle<()>>) {
         }
         let _ = done.send(());
     });
-    if tokio::time::timeout(STOP_LIMIT, joined).await.is_err() {
+    let in_time = tokio::time::timeout(STOP_LIMIT, joined).await.is_ok();
+    if !in_time {
         error!("a thread did not stop in time; what is not on disk is lost");
     }
+    in_time
 }
 
 /// Exits the process if it has not ended in time, or immediately on another signal.
@@ -125,4 +127,31 @@ mod tests {
         let other = explain_full_disk(anyhow::anyhow!("something else"));
         assert_eq!(other.to_string(), "something else");
     }
+}
+
+/// Ends the threads that write, and what serves clients.
+///
+/// Where other parts take over with the same database, clients' requests in progress go on beside them for a while:
+/// until these parts are gone nothing can be voted for, and waiting for the requests took half of the time between the last
+/// block of one set of validators and the first of the next.
+pub(super) async fn end_parts(
+    outcome: anyhow::Result<Ended>,
+    threads: Vec<JoinHandle<()>>,
+    servers: Servers,
+) -> anyhow::Result<Ended> {
+    let joined = join(threads).await;
+    let (goes_on, crosses) = match &outcome {
+        Ok(ended) => (ended.goes_on(), ended.crosses()),
+        Err(_) => (false, false),
+    };
+    if !crosses {
+        servers.end(goes_on).await;
+        return outcome;
+    }
+    ensure!(
+        joined,
+        "no other parts can take over from a thread that does not stop"
+    );
+    drop(tokio::spawn(servers.end(false)));
+    outcome
 }

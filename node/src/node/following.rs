@@ -3,7 +3,7 @@
 use super::{
     Asked, Background, Ended, Handles,
     durable::{KeptStore, begin_journal},
-    ending::{Failures, explain_full_disk, first_failure, join, watch_the_end},
+    ending::{Failures, end_parts, explain_full_disk, first_failure, watch_the_end},
     identities,
     links::LateLinks,
     rpc_state,
@@ -71,7 +71,7 @@ pub(super) async fn follow_until_stopped(
         around,
         verify(config),
     )?;
-    asked.keep_mempool(&machine.mempool);
+    asked.leave(&machine.mempool, &machine.accounts);
     let seen = machine.live.clone();
     seen.set_part(part);
     asked.continue_from_before(&seen);
@@ -171,8 +171,7 @@ pub(super) async fn follow_until_stopped(
     servers.tell_to_stop();
     ending.store(true, Ordering::Relaxed);
     executor.stop();
-    join(vec![following, executor_thread]).await;
-    servers.end(goes_on).await;
+    let outcome = end_parts(outcome, vec![following, executor_thread], servers).await;
     asked.mesh.keep(mesh);
     outcome
 }
@@ -207,7 +206,7 @@ fn settings(config: &NodeConfig, asked: &Asked) -> FollowerSettings {
         prefers_state: asked.prefers_state,
         snapshot_interval: config.storage.snapshot_interval,
         upload: config.p2p.upload,
-        mempool_before: asked.mempool_before(),
+        inherited: asked.inherited(),
         usual_interval: timing.view_timeout.max(pause),
     }
 }

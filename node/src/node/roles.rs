@@ -4,7 +4,7 @@
 //! registry, the state says who validates in an epoch, and the node's parts are assembled for that epoch.
 //! A validator without a seat follows the chain until it has one.
 
-use super::{Node, STOP_LIMIT, durable::KeptStore};
+use super::{Node, durable::KeptStore};
 use crate::{
     config::{NodeConfig, ValidatorConfig},
     owner::{self, Owner},
@@ -192,11 +192,7 @@ fn read_registry(
         let roster = quorate_types::roster(&store.bonds()?);
         Ok((committees, roster, newest_ms))
     });
-    if store.settle(STOP_LIMIT) {
-        kept.keep(store);
-    } else {
-        warn!("the database is still in use");
-    }
+    kept.keep(store);
     read
 }
 

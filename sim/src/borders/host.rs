@@ -15,7 +15,8 @@ use quorate_machine::{
     between::Between,
     follower::{FollowerMachine, FollowerSettings},
     machine::{
-        ConsensusConfig, Durables, Machine, Predecessor, Settings, Surroundings, journal_folder,
+        ConsensusConfig, Durables, Inherited, Machine, Predecessor, Settings, Surroundings,
+        journal_folder,
     },
     mempool::{Mempool, MempoolLimits},
     metrics::NodeMetrics,
@@ -95,8 +96,8 @@ pub(super) struct Host {
     is_alone: bool,
     /// What its parts before said, if they have ended.
     before: Option<Predecessor>,
-    /// Their mempool.
-    mempool: Option<Arc<Mempool>>,
+    /// What they leave behind.
+    inherited: Option<Inherited>,
 }
 
 fn data_dir() -> PathBuf {
@@ -121,7 +122,7 @@ impl Host {
             assemblies: 0,
             is_alone: false,
             before: None,
-            mempool: None,
+            inherited: None,
         }
     }
 
@@ -178,7 +179,7 @@ impl Host {
     pub(super) fn crash(&mut self) {
         self.running = None;
         self.before = None;
-        self.mempool = None;
+        self.inherited = None;
         self.planned = None;
         self.life += 1;
         self.disk.crash();
@@ -196,7 +197,7 @@ impl Host {
         self.assemblies += 1;
         self.is_alone = false;
         self.told.clear();
-        let (before, mempool) = (self.before.take(), self.mempool.take());
+        let (before, inherited) = (self.before.take(), self.inherited.take());
         let disk = Arc::new(self.disk.clone());
         let (store, tree) = Store::open_on(disk.clone(), Path::new("/node/db"), &shared.genesis)?;
         let committees = registry::committees(&shared.genesis, &store)?;
@@ -269,7 +270,7 @@ impl Host {
                         nonce: Some(Nonce(nonce)),
                         fresh,
                         predecessor: before,
-                        mempool,
+                        inherited,
                         survivors: None,
                     },
                     around,
@@ -295,7 +296,7 @@ impl Host {
                     prefers_state: false,
                     snapshot_interval: 0,
                     upload: Upload::default(),
-                    mempool_before: mempool,
+                    inherited,
                     usual_interval: shared.timing.view_timeout,
                 };
                 let machine = FollowerMachine::assemble(
@@ -337,13 +338,19 @@ impl Host {
             Some(Parts::Validator { machine, .. }) => {
                 machine.keeper.keep(machine.kept.try_iter())?;
                 self.before = Some(machine.replica.left());
-                self.mempool = Some(machine.mempool);
+                self.inherited = Some(Inherited {
+                    mempool: machine.mempool,
+                    accounts: machine.accounts,
+                });
                 machine.replica.stop()
             }
             Some(Parts::Follower { machine, .. }) => {
                 machine.keeper.keep(machine.kept.try_iter())?;
                 self.before = Some(Predecessor { voted: false });
-                self.mempool = Some(machine.mempool);
+                self.inherited = Some(Inherited {
+                    mempool: machine.mempool,
+                    accounts: machine.accounts,
+                });
                 Ok(())
             }
             None => Ok(()),

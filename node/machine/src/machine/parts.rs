@@ -1,6 +1,6 @@
 //! The parts of a validator, made from what they share.
 
-use super::{ConsensusConfig, Settings, Surroundings};
+use super::{ConsensusConfig, Inherited, Settings, Surroundings};
 use crate::{
     accounts::Accounts,
     across::Across,
@@ -74,7 +74,7 @@ impl Shared {
     pub(super) fn new(
         settings: Settings,
         around: Surroundings,
-        (store, before): (Store, Option<Arc<Mempool>>),
+        (store, inherited): (Store, Option<Inherited>),
         engine: &Engine,
         to_replica: Sender<Event>,
     ) -> anyhow::Result<Self> {
@@ -86,7 +86,7 @@ impl Shared {
         let chain = genesis.chain_id();
         let own = settings.own.place;
         let clock = around.clock;
-        let accounts = Accounts::new(store.clone());
+        let (accounts, before) = Inherited::taken_up(inherited, &store);
         let mempool = keeper::mempool(
             clock.now(),
             (settings.mempool, before),
