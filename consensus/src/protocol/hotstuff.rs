@@ -51,7 +51,8 @@
 //! **H6. Propose.** Upon entering a view v that it leads, once v − 1 is notarized or nullified here, a validator builds on the newest notarized block
 //! that it knows. The proposal carries that notarization, the nullification of v − 1 unless it is notarized, and the newest
 //! finalization, for whose check it waits if the votes are here. If v − 1 was nullified, and the newest view below that was not is not notarized here either, the votes that others carry (H5) may
-//! still make its notarization: then it waits for up to half of the time that leaders are given.
+//! still make its notarization: then it waits for up to half of the least time that leaders are given. Links keep the order, so what a
+//! validator carries is there before its nullify vote.
 //!
 //! **H7. The last block of an epoch** is proposed again as in R11; (B, v) and (B, v + 1) are two of the three consecutive ones then. Who makes the
 //! finalization that ends the epoch of votes sends it to all: there is no next proposal to carry it.
@@ -103,7 +104,7 @@
 //!   first. They come to the next leader, or if that is faulty, carried (H5), to the one after it.
 //! - *An honest leader's block gets their votes.* No honest validator is locked above the newest notarization that the leader knows: with the three-chain, who is locked
 //!   on v has seen a notarization in v + 1, so q validators have voted there and f + 1 honest ones hold that of v; the leader gets what q hold
-//!   (H5, H6). With the two-chain it has to come from the locked one itself, within half a leader's time.
+//!   (H5, H6). With the two-chain it has to come from the locked one itself, within that time.
 //! - *No certified block of an honest leader is abandoned for a silent leader.* Its votes are carried around that one (H5), and the next leader waits for them (H6).
 
 use super::{LostVotes, Rules};

@@ -404,13 +404,11 @@ impl Pacemaker {
         self.leaders.is_apart(validator)
     }
 
-    /// Whether the leader of the current view, which is this validator, still waits for what others may send it: for
-    /// half of the time that it has.
+    /// Whether the leader of the current view, which is this validator, still waits for what others may send it: for half of
+    /// the least time that any of them gives it. How long they do is their own observation, and may be less than its own.
     pub(crate) fn gathers(&mut self, now: Moment) -> bool {
-        let until = self
-            .turn
-            .as_ref()
-            .map(|turn| turn.entered.after(turn.waits / 2));
+        let waits = self.stretch(least(self.timing.leader_timeout)) / 2;
+        let until = self.turn.as_ref().map(|turn| turn.entered.after(waits));
         self.gather_due = until.filter(|until| *until > now);
         self.gather_due.is_some()
     }

@@ -18,12 +18,16 @@ use commonware_math::algebra::{Additive, Field, Ring};
 use commonware_utils::N3f1;
 use rand::{CryptoRng, Rng, SeedableRng};
 use rand_chacha::ChaCha20Rng;
-use std::{collections::BTreeMap, num::NonZeroU32};
+use std::{collections::BTreeMap, num::NonZeroU32, sync::OnceLock};
 use zeroize::Zeroizing;
 
 /// A validator's vote secret: its share of the group key, or a key of its own. It has no `Debug` and no `Clone`, and its memory
 /// is wiped when it is dropped.
-pub struct VoteSecret(SecretScalar);
+pub struct VoteSecret {
+    scalar: SecretScalar,
+    /// Computed once: it takes as long as signing, and is asked for often.
+    public: OnceLock<[u8; 96]>,
+}
 
 /// Thirty-two bytes that are no secret share.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
@@ -122,12 +126,16 @@ impl VoteSecret {
     ///
     /// If the number is zero or not below the order of the group.
     pub fn from_bytes(bytes: &[u8; 32]) -> Result<Self, SecretError> {
-        SecretScalar::from_bytes(bytes).map(Self).ok_or(SecretError)
+        let scalar = SecretScalar::from_bytes(bytes).ok_or(SecretError)?;
+        Ok(Self {
+            scalar,
+            public: OnceLock::new(),
+        })
     }
 
     /// The share's 32 bytes, big-endian, for writing them to a file.
     pub fn to_bytes(&self) -> Zeroizing<[u8; 32]> {
-        self.0.to_bytes()
+        self.scalar.to_bytes()
     }
 
     /// Signs a message, in constant time.
@@ -135,7 +143,7 @@ impl VoteSecret {
         if CRYPTOGRAPHY_OFF {
             return PartialSignature(message.0.to_uncompressed());
         }
-        PartialSignature(self.0.multiply(&message.0).to_uncompressed())
+        PartialSignature(self.scalar.multiply(&message.0).to_uncompressed())
     }
 
     /// A fresh secret for the aggregate scheme, which its owner makes alone.
@@ -153,12 +161,14 @@ impl VoteSecret {
     /// Proves to a chain of this name that the validator of this identity knows the secret of
     /// [`Self::public_key`]: a compressed point of G1.
     pub fn prove_possession(&self, chain_name: &str, identity: &[u8; 32]) -> [u8; 48] {
-        aggregate::prove(&self.0, chain_name, identity)
+        aggregate::prove(&self.scalar, chain_name, identity)
     }
 
     /// The public key: a compressed point of G2.
     pub fn public_key(&self) -> [u8; 96] {
-        self.0.public().to_compressed()
+        *self
+            .public
+            .get_or_init(|| self.scalar.public().to_compressed())
     }
 }
 
