@@ -90,10 +90,10 @@ impl Checks {
         })
     }
 
-    /// Whether votes to finalize are being checked, and are not known to be bad.
-    pub(crate) fn is_finalizing(&self) -> bool {
+    /// Whether votes to finalize above a view are being checked, and are not known to be bad.
+    pub(crate) fn is_finalizing(&self, above: View) -> bool {
         self.pending.values().any(|pending| {
-            matches!(pending, Pending::Certify { subject, failed: false, .. } if subject.kind == VoteKind::Finalize)
+            matches!(pending, Pending::Certify { subject, failed: false, .. } if subject.kind == VoteKind::Finalize && subject.view > above)
         })
     }
 

@@ -48,6 +48,9 @@ pub(crate) trait Rules: Sync {
     /// A view's notarization and its block are here, or one of the two.
     fn on_notarized(&self, engine: &mut Engine, step: &mut Step, view: View);
 
+    /// A view's nullification is here.
+    fn on_nullified(&self, engine: &mut Engine, step: &mut Step, view: View);
+
     /// This validator has cast notarize in the current view.
     fn on_own_notarize(&self, engine: &mut Engine, step: &mut Step, view: View);
 

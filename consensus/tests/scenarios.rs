@@ -11,6 +11,7 @@
 //! | `checkpoint` | the journal is replaced by the least that must stay |
 //! | `executed HEIGHT` | blocks up to here are in the database (a crash loses that again) |
 //! | `propose VIEW NAME PARENT [PARENT_VIEW]` | VIEW's leader proposes block NAME on PARENT (a name or `genesis`) |
+//! | `hidden VIEW NAME PARENT` | VIEW's leader proposes block NAME to others, and not to the machine |
 //! | `junk VIEW HEIGHT` | VIEW's leader proposes a block of this height on a parent that nobody knows |
 //! | `block NAME [WHO]` | WHO (else validator 1) answers with this block |
 //! | `range WHO [NAME…]` | WHO answers with these finalised blocks, without a finalization |
@@ -173,6 +174,10 @@ impl Story {
             }
             "protocol" => self.protocol = words[1].parse().unwrap(),
             "epochs" => self.epoch_length = EpochLength::new(number(1)).unwrap(),
+            "hidden" => {
+                let (epoch, view) = view(words[1]);
+                drop(self.block(words[2], words[3], (epoch, view), view.0 - 1));
+            }
             "propose" => {
                 let (epoch, view) = view(words[1]);
                 let parent_view = words.get(4).map_or(view.0 - 1, |v| v.parse().unwrap());

@@ -12,7 +12,7 @@ const BLOCKS: u64 = 240;
 
 async fn position(net: &Net) -> (u64, u64, u64) {
     let status = net.network.client(0).status().await.unwrap();
-    (status.epoch, status.view, status.finalized_height)
+    (status.epoch, status.view.0, status.finalized_height.0)
 }
 
 async fn goes_on_without_one(protocol: Protocol, scheme: &str) {

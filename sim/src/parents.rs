@@ -11,6 +11,8 @@ pub(crate) struct Parents {
     protocol: Protocol,
     /// The highest view in which each host has said finalize, by epoch.
     locks: BTreeMap<(usize, Epoch), View>,
+    /// The highest view in which each host has said notarize, by epoch.
+    voted: BTreeMap<(usize, Epoch), View>,
     headers: BTreeMap<Digest, Header>,
     /// What blocks that begin an epoch were taken to build on, and by whom, until that height is final.
     borders: BTreeMap<Height, Vec<(usize, Digest)>>,
@@ -21,6 +23,7 @@ impl Parents {
         Self {
             protocol,
             locks: BTreeMap::new(),
+            voted: BTreeMap::new(),
             headers: BTreeMap::new(),
             borders: BTreeMap::new(),
         }
@@ -45,6 +48,14 @@ impl Parents {
         mut signed: impl FnMut(Subject) -> bool,
         agreed: impl Fn(Height) -> Option<Digest>,
     ) -> Result<(), String> {
+        // H1; it holds for simplex as well.
+        if let Some(before) = self.voted.insert((host, epoch), view)
+            && before >= view
+        {
+            return Err(format!(
+                "host {host} votes notarize in {epoch:?} {view:?} after {before:?}"
+            ));
+        }
         let Some(header) = self.headers.get(&id) else {
             return Ok(());
         };

@@ -14,16 +14,19 @@
 //!
 //! **H2. Moving on.** Upon a certificate of view v at or above the current view, enter v + 1. Upon having cast notarize in v, too: what
 //! comes next is the turn of the leader of v + 1. And enter w when f + 1 validators have said nullify in w or above: an honest
-//! one among them is there.
+//! one among them is there. If the view before is nullified after that, the timers begin anew: its leader could not propose earlier.
 //!
 //! **H3. Notarize.** For the first proposal (B, v) of the current view v, from leader(v), if neither notarize nor nullify was cast
 //! in v, once
 //! - B's parent is known to be notarized in the parent view u, or is the tip, and u is not below the *lock*: the highest view
-//!   for whose block this validator has cast finalize, or the tip's view;
+//!   for whose block this validator has cast finalize, or the view of the newest finalization that it knows;
 //! - view v − 1 is u, or known to be nullified;
 //! - the parent is here, its ancestors, the header's form and the application's verdict are as R3 demands.
 //!
-//! It goes to leader(v + 1).
+//! It goes to leader(v + 1). What f + 1 validators have voted for in the current view, and the leader has not sent here, is fetched
+//! from them, and treated as if it had.
+//!   *Why:* these votes come to the next leader. A faulty leader that leaves it out and shows its proposal to some others could
+//!   otherwise have the next, honest leader's turn fail each time, and three good ones in a row never come.
 //!   *Why v − 1:* so no leader abandons a block that is notarized in the view before while the others go on; and see *Liveness*,
 //!   *Honest validators meet in a view*.
 //!
@@ -64,6 +67,8 @@
 //! **H9. Lost journals.** The lock is in the journal: it is the votes of H4. So a validator that has lost its journal does not vote again
 //! before the epoch after the next one, by R27's answers: with (e, u) the newest certificate in them, from epoch e + 2 on. What was voted for in an epoch binds nobody in
 //! a later one, since that begins on a final block. The operator's word (R30) is no help here.
+//!   *An old copy of a journal* is noticed by R28 less often than with simplex: votes go to one leader each, so few peers
+//!   have seen the newest ones. A journal is never to be restored from a copy.
 //!
 //! **H10. Time-outs** are those of R20, and double once more with every two rounds of all leaders in which nothing became final.
 //!   *Why:* by R20 the f slowest leaders are not waited for, and a block for which a quorum votes ends the back-off. With f
@@ -114,7 +119,7 @@ use crate::{
     engine::Engine,
     fetch::Want,
     io::{Step, Target},
-    rounds::{flaw::notarized_in, pacemaker::Before, proposals::Parent},
+    rounds::{flaw::notarized_in, pacemaker::Before, proposals::Parent, round::Round},
 };
 use quorate_crypto::Digest;
 use quorate_types::{
@@ -136,7 +141,12 @@ impl Chained {
         let tip = engine.tip().view;
         let mut above = engine.views.range(tip.next()..).rev();
         let locked = above.find(|(_, round)| round.own.finalize.is_some());
-        locked.map_or(tip, |(view, _)| *view)
+        let locked = locked.map_or(tip, |(view, _)| *view);
+        // Without its database the tip is an old one, and the journal holds no votes below the newest finalization.
+        engine
+            .staging
+            .target_view()
+            .map_or(locked, |final_view| final_view.max(locked))
     }
 
     /// The newest notarized view and its block.
@@ -239,6 +249,39 @@ impl Chained {
         }
     }
 
+    /// H3: takes up what f + 1 validators have voted for in the current view, if its leader has not sent it here.
+    fn take_up(engine: &mut Engine, step: &mut Step) {
+        let view = engine.view();
+        let Some(round) = engine.views.get(view) else {
+            return;
+        };
+        let has_spoken = round.own.notarize.is_some() || round.own.nullify.is_some();
+        if round.proposal.is_some() || has_spoken {
+            return;
+        }
+        let Some((id, voter)) = round.voted_for_by(engine.committee.faults() + 1) else {
+            return;
+        };
+        let leader = engine.committee.leader(view);
+        let Some(held) = engine.chain.held(&id) else {
+            return engine.want(step, Want::Block(id), Some(voter));
+        };
+        let proposal = Box::new(Proposal {
+            epoch: engine.epoch(),
+            view,
+            block: held.block.clone(),
+            parent_certificate: None,
+            certificates: Vec::new(),
+        });
+        let is_flawed = engine.flaw(leader, &proposal).is_some();
+        if is_flawed || engine.misplacement(&proposal).is_some() {
+            return;
+        }
+        engine.pacemaker.proposed(step.now, view, leader);
+        engine.views.at(view).proposal = Some(proposal);
+        engine.progress(step);
+    }
+
     /// Whether f + 1 validators have said nullify in a view.
     fn is_given_up(engine: &Engine, view: View) -> bool {
         let round = engine.views.get(view);
@@ -251,7 +294,7 @@ impl Rules for Chained {
         let before = engine.view().previous()?;
         // H6
         if !Self::is_over(engine, before)
-            || engine.checks.is_finalizing()
+            || engine.checks.is_finalizing(engine.tip().view)
             || (Self::may_come(engine) && engine.pacemaker.gathers(step.now))
         {
             return None;
@@ -343,6 +386,14 @@ impl Rules for Chained {
         }
     }
 
+    fn on_nullified(&self, engine: &mut Engine, step: &mut Step, view: View) {
+        // H2: who came by a vote has waited for a leader that could not propose before.
+        let given_up = |round: &Round| round.own.nullify.is_some();
+        if view.next() == engine.view() && !engine.views.get(engine.view()).is_some_and(given_up) {
+            engine.pace(step.now, Before::Nothing);
+        }
+    }
+
     fn on_own_notarize(&self, engine: &mut Engine, step: &mut Step, view: View) {
         let proposal = engine
             .views
@@ -397,6 +448,7 @@ impl Rules for Chained {
         if engine.epoch_is_over() || engine.own_place().is_none() {
             return;
         }
+        Self::take_up(engine, step);
         // H2: the highest view that f + 1 validators are in or above.
         let last = View(engine.view().0.saturating_add(LOOKAHEAD_VIEWS));
         let mut furthest: BTreeMap<usize, View> = BTreeMap::new();
@@ -410,14 +462,17 @@ impl Rules for Chained {
         }
         // H5
         let view = engine.view();
-        if Self::is_given_up(engine, view) {
+        if Self::is_given_up(engine, view) && engine.may_cast(view, VoteKind::Nullify) {
             engine.nullify(step);
         }
         if let Some(before) = engine.view().previous()
             && !Self::is_over(engine, before)
             && Self::is_given_up(engine, before)
             && engine.views.at(before).own.nullify.is_none()
+            && engine.may_cast(before, VoteKind::Nullify)
         {
+            let leader = engine.committee.leader(engine.view());
+            Self::inform(engine, step, leader);
             engine.cast_nullify(step, before);
         }
     }

@@ -111,6 +111,8 @@ impl Rules for Simplex {
         engine.try_finalize(step, view);
     }
 
+    fn on_nullified(&self, _: &mut Engine, _: &mut Step, _: View) {}
+
     fn on_own_notarize(&self, _: &mut Engine, _: &mut Step, _: View) {}
 
     fn before_own_nullify(&self, _: &mut Engine, _: &mut Step) {}

@@ -37,7 +37,10 @@ impl Engine {
                 }
                 self.rules().on_notarized(self, step, subject.view);
             }
-            VoteKind::Nullify => self.forget_nullified(subject.view),
+            VoteKind::Nullify => {
+                self.forget_nullified(subject.view);
+                self.rules().on_nullified(self, step, subject.view);
+            }
             VoteKind::Finalize => self.on_finalization(step, certificate),
         }
         // R8

@@ -96,11 +96,16 @@ impl Engine {
         let header = proposal.block.header();
         let views = header.view.0.saturating_sub(self.tip().view.0);
         let highest = self.tip().height.0.saturating_add(views);
-        let highest = highest.min(self.last_height().0);
-        let lowest = match self.rules().proposals_extend_the_tip() {
-            true => self.tip().height.next().0,
-            false => 0,
+        let last = self.last_height().0;
+        let (lowest, highest) = match self.rules().proposals_extend_the_tip() {
+            true => (self.tip().height.next().0, highest),
+            // On any block of the epoch: at most one for each view.
+            false => {
+                let before = last.saturating_sub(self.config.epoch_length.blocks());
+                (0, before.saturating_add(header.view.0))
+            }
         };
+        let highest = highest.min(last);
         if !(lowest..=highest).contains(&header.height.0) {
             return Some(Flaw::ImpossibleHeight);
         }

@@ -2,7 +2,8 @@
 
 use crate::slots::Tally;
 use quorate_crypto::Digest;
-use quorate_types::{Certificate, Evidence, Proposal, View, Vote, VoteKind};
+use quorate_types::{Certificate, Evidence, Proposal, ValidatorIndex, View, Vote, VoteKind};
+use std::collections::BTreeMap;
 
 /// The state of a proposal's validation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
@@ -84,6 +85,20 @@ impl Round {
             .count()
     }
 
+    /// The block that so many have said notarize for, and one of them.
+    pub(crate) fn voted_for_by(&self, many: usize) -> Option<(Digest, ValidatorIndex)> {
+        let mut counts: BTreeMap<Digest, usize> = BTreeMap::new();
+        for place in self.notarize.signers() {
+            let (payload, _) = self.notarize.held(place)?;
+            let count = counts.entry(payload).or_default();
+            *count += 1;
+            if *count == many {
+                return Some((payload, ValidatorIndex(u32::try_from(place).ok()?)));
+            }
+        }
+        None
+    }
+
     /// Who has said nullify.
     pub(crate) fn nullifying(&self) -> impl Iterator<Item = usize> + '_ {
         self.nullify.signers()
@@ -145,7 +160,7 @@ impl Round {
 mod tests {
     use super::*;
     use quorate_crypto::bls::PartialSignature;
-    use quorate_types::{Epoch, Subject, ValidatorIndex};
+    use quorate_types::{Epoch, Subject};
 
     fn vote(kind: VoteKind, payload: u8) -> Vote {
         Vote {

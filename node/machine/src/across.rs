@@ -13,7 +13,7 @@
 //!   frames only. A lost frame costs what it costs on a link: votes are repeated.
 //! - *A relay cannot forge*: frames are signed and numbered, and no number is accepted twice. A
 //!   peer that forwards a frame that its author has not signed is at fault.
-//! - Only frames to all are relayed, and inquiries about journals with their answers. Other
+//! - *Only frames to all are relayed*, votes to one leader, and inquiries about journals with their answers. Other
 //!   requests go to a peer with a link.
 //!
 //! One missing link between two of four honest validators used to slow the chain 20 to 50 times,

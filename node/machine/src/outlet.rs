@@ -137,10 +137,11 @@ impl Outlet {
             let asks = messages
                 .iter()
                 .all(|message| matches!(message, Message::Inquiry(_) | Message::Standing(_)));
+            let votes = (messages.iter()).any(|message| matches!(message, Message::Vote(_)));
             let frame = Frame(messages).encode();
             let beyond = match target {
                 Target::All if lane == Lane::Votes || asks => Some(None),
-                Target::One(place) if asks => Some(Some(place)),
+                Target::One(place) if asks || votes => Some(Some(place)),
                 _ => None,
             };
             if let (Some(across), Some(only)) = (&self.across, beyond) {
