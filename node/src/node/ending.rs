@@ -106,29 +106,6 @@ pub(super) async fn first_failure(failed: &mut UnboundedReceiver<anyhow::Error>)
     }
 }
 
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_full_disk_is_told_with_its_remedy() {
-        let by_kind = anyhow::Error::from(io::Error::from(io::ErrorKind::StorageFull));
-        let by_text = anyhow::anyhow!("IO error: No space left on device").context("the database");
-        for error in [by_kind, by_text] {
-            let explained = explain_full_disk(error);
-            assert!(
-                explained
-                    .to_string()
-                    .starts_with("the disk is full: make room")
-            );
-            let causes = explained.chain().count();
-            assert_eq!(explain_full_disk(explained).chain().count(), causes, "once");
-        }
-        let other = explain_full_disk(anyhow::anyhow!("something else"));
-        assert_eq!(other.to_string(), "something else");
-    }
-}
-
 /// Ends the threads that write, and what serves clients.
 ///
 /// Where other parts take over with the same database, clients' requests in progress go on beside them for a while:
@@ -154,4 +131,27 @@ pub(super) async fn end_parts(
     );
     drop(tokio::spawn(servers.end(false)));
     outcome
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_full_disk_is_told_with_its_remedy() {
+        let by_kind = anyhow::Error::from(io::Error::from(io::ErrorKind::StorageFull));
+        let by_text = anyhow::anyhow!("IO error: No space left on device").context("the database");
+        for error in [by_kind, by_text] {
+            let explained = explain_full_disk(error);
+            assert!(
+                explained
+                    .to_string()
+                    .starts_with("the disk is full: make room")
+            );
+            let causes = explained.chain().count();
+            assert_eq!(explain_full_disk(explained).chain().count(), causes, "once");
+        }
+        let other = explain_full_disk(anyhow::anyhow!("something else"));
+        assert_eq!(other.to_string(), "something else");
+    }
 }
