@@ -54,7 +54,7 @@ SIM := $(CARGO_TARGET_DIR)/release/quorate-sim
 # A fixed budget: seven minutes on two quiet cores; a slow machine runs fewer seeds.
 sim: build ## run whole validators under injected faults in virtual time: seeds, twins, crash sweeps
 	$(SIM) --seeds 0..1200 --minutes 5
-	$(SIM) --protocol hotstuff-chained --seeds 0..200 --minutes 3
+	$(SIM) --protocol hotstuff-chained --seeds 0..120 --minutes 2
 	$(SIM) --twins 20000
 	$(SIM) --protocol hotstuff-chained --twins 5000
 	$(SIM) --crash-sweep 4
