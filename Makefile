@@ -51,7 +51,7 @@ test: page lint deny ## run the formatter check, clippy, dependency policy, all 
 
 SIM := $(CARGO_TARGET_DIR)/release/quorate-sim
 
-# A fixed budget: seven minutes on two quiet cores; a slow machine runs fewer seeds.
+# A fixed budget: about six minutes on two quiet cores; a slow machine runs fewer seeds.
 sim: build ## run whole validators under injected faults in virtual time: seeds, twins, crash sweeps
 	$(SIM) --seeds 0..1200 --minutes 5
 	$(SIM) --protocol hotstuff-chained --seeds 0..120 --minutes 2

@@ -629,8 +629,6 @@ fn compare(
         sent,
         timeline,
     } = simplex;
-    let views = timeline.entered.len() as f64;
-    let mean = |total: u64| total as f64 / views / f64::from(args.validators);
     let mut peers = Vec::new();
     for mode in binary.iter().flat_map(|_| &PEER_MODES) {
         let binary = binary.context("the peer's program")?;
@@ -646,7 +644,7 @@ fn compare(
     for (kinds, frames) in &timeline.kinds {
         println!(
             "    {:>6.2} × (n − 1)  {kinds}",
-            mean(*frames) / f64::from(args.validators - 1)
+            per_view(args, &timeline, *frames) / f64::from(args.validators - 1)
         );
     }
     for (protocol, one) in &others {
@@ -664,6 +662,11 @@ struct Compared {
     limit: Measured,
     sent: Sent,
     timeline: Timeline,
+}
+
+/// A total of all validators, for each of them and each view.
+fn per_view(args: &WanArgs, timeline: &Timeline, total: u64) -> f64 {
+    total as f64 / timeline.entered.len() as f64 / f64::from(args.validators)
 }
 
 fn compare_protocol(
@@ -688,11 +691,17 @@ fn compare_protocol(
         &limit,
         &measured,
     );
-    let views = timeline.entered.len() as f64;
-    let mean = |total: u64| total as f64 / views / f64::from(args.validators);
     let sent = Sent {
-        frames: mean(timeline.sent.iter().map(|(frames, _)| frames).sum()),
-        bytes: mean(timeline.sent.iter().map(|(_, bytes)| bytes).sum()),
+        frames: per_view(
+            args,
+            &timeline,
+            timeline.sent.iter().map(|(frames, _)| frames).sum(),
+        ),
+        bytes: per_view(
+            args,
+            &timeline,
+            timeline.sent.iter().map(|(_, bytes)| bytes).sum(),
+        ),
     };
     Ok(Compared {
         measured,

@@ -121,20 +121,6 @@ pub enum Voting {
     },
 }
 
-/// Whether a view is above all views that lost votes can be in, given the newest certificate in the
-/// answers.
-pub(crate) fn is_beyond(lost: LostVotes, newest: Position, at: Position) -> bool {
-    match lost {
-        LostVotes::Views(views) if at.epoch == newest.epoch => {
-            at.view.0 > newest.view.0.saturating_add(views)
-        }
-        LostVotes::Views(views) => {
-            at.epoch > newest.epoch.next() || at.epoch == newest.epoch.next() && at.view.0 > views
-        }
-        LostVotes::NextEpoch => at.epoch > newest.epoch.next(),
-    }
-}
-
 /// Whether a chain with this newest certificate is old for a validator that has a seat since an epoch. Before
 /// that epoch the key had no vote, so a certificate of an earlier one says nothing, whatever its view.
 fn is_established(newest: Position, since: Epoch, epoch_length: EpochLength) -> bool {
@@ -145,24 +131,6 @@ fn is_established(newest: Position, since: Epoch, epoch_length: EpochLength) -> 
     blocks.saturating_add(newest.view.0) >= ESTABLISHED_VIEWS
 }
 
-/// The first view beyond, for an engine in this epoch.
-fn first_beyond(lost: LostVotes, newest: Position, epoch: Epoch) -> Position {
-    match lost {
-        LostVotes::Views(views) if epoch > newest.epoch => Position {
-            epoch: newest.epoch.next(),
-            view: View(views + 1),
-        },
-        LostVotes::Views(views) => Position {
-            epoch: newest.epoch,
-            view: View(newest.view.0.saturating_add(views + 1)),
-        },
-        LostVotes::NextEpoch => Position {
-            epoch: newest.epoch.next().next(),
-            view: View(1),
-        },
-    }
-}
-
 pub(crate) fn position_of(subject: &Subject) -> Position {
     Position {
         epoch: subject.epoch,
@@ -171,13 +139,33 @@ pub(crate) fn position_of(subject: &Subject) -> Position {
 }
 
 impl Engine {
-    /// Whether a view is above all views that lost votes can be in.
+    /// Whether a view is above all views that lost votes can be in, given the newest certificate in the answers.
     pub(crate) fn is_beyond(&self, newest: Position, at: Position) -> bool {
-        is_beyond(self.rules().lost_votes(), newest, at)
+        match self.rules().lost_votes() {
+            LostVotes::Views(views) if at.epoch == newest.epoch => {
+                at.view.0 > newest.view.0.saturating_add(views)
+            }
+            LostVotes::Views(views) => {
+                at.epoch > newest.epoch.next()
+                    || at.epoch == newest.epoch.next() && at.view.0 > views
+            }
+            LostVotes::NextEpoch => at.epoch > newest.epoch.next(),
+        }
     }
 
+    /// The first such view that this engine can come to.
     fn first_beyond(&self, newest: Position) -> Position {
-        first_beyond(self.rules().lost_votes(), newest, self.epoch())
+        let (epoch, view) = match self.rules().lost_votes() {
+            LostVotes::Views(views) if self.epoch() > newest.epoch => {
+                (newest.epoch.next(), View(views + 1))
+            }
+            LostVotes::Views(views) => {
+                let last = newest.view.0.saturating_add(views);
+                (newest.epoch, View(last.saturating_add(1)))
+            }
+            LostVotes::NextEpoch => (newest.epoch.next().next(), View(1)),
+        };
+        Position { epoch, view }
     }
 
     /// Reads what the journal says about itself.

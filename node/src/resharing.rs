@@ -22,7 +22,7 @@ use quorate_machine::{
     resharing::{Keep, Known, MAX_SHARES_BYTES, Shares, duties},
 };
 use quorate_storage::disk::{SystemDisk, write_atomically};
-use quorate_types::registry::resharing::{RoundNote, announcement_slot, barred_until};
+use quorate_types::registry::resharing::{RoundNote, announcement_slot, barred_until, round_in};
 use quorate_types::{
     Digest, Epoch, Height, Identity, Operation, Outcome, Phase, REGISTRY, ValidatorSet,
 };
@@ -264,9 +264,7 @@ impl Sender {
         if phase == Phase::Announce {
             return Ok(None);
         }
-        let registry = self.parts.account.store.account(&REGISTRY)?;
-        let note = registry.and_then(|account| account.note);
-        let round = note.and_then(|note| note.round.filter(|_| note.epoch == epoch));
+        let round = round_in(self.parts.account.store.account(&REGISTRY)?, epoch);
         Ok(Some(Standing {
             epoch,
             phase,

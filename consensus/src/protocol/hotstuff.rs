@@ -119,7 +119,7 @@ use crate::{
     engine::Engine,
     fetch::Want,
     io::{Step, Target},
-    rounds::{flaw::notarized_in, pacemaker::Before, proposals::Parent, round::Round},
+    rounds::{flaw::parent_of, pacemaker::Before, proposals::Parent, round::Round},
 };
 use quorate_crypto::Digest;
 use quorate_types::{
@@ -179,8 +179,8 @@ impl Chained {
         expected > engine.tip().view
     }
 
-    /// The parent of a block as proposed in a view, and the view that notarized it.
-    fn parent_of(engine: &Engine, view: View, block: &Block) -> Option<(View, Digest)> {
+    /// The parent of a block as this validator has voted for it in a view, and the view that notarized the parent.
+    fn voted_parent(engine: &Engine, view: View, block: &Block) -> Option<(View, Digest)> {
         let header = block.header();
         if header.view == view {
             return Some((header.parent_view, header.parent));
@@ -196,11 +196,7 @@ impl Chained {
         view: View,
         proposal: &Proposal,
     ) -> Option<(View, Digest)> {
-        let header = proposal.block.header();
-        let mut at = match header.view == view {
-            true => (header.parent_view, header.parent),
-            false => (notarized_in(proposal)?, proposal.block.id()),
-        };
+        let mut at = parent_of(proposal);
         let mut above = view;
         for step in 2..=self.chain {
             if at.0.next() != above || at.0 <= engine.tip().view {
@@ -211,7 +207,7 @@ impl Chained {
             }
             let block = engine.chain.held(&at.1)?.block.clone();
             above = at.0;
-            at = Self::parent_of(engine, at.0, &block)?;
+            at = Self::voted_parent(engine, at.0, &block)?;
         }
         Some(at)
     }
@@ -326,13 +322,9 @@ impl Rules for Chained {
             Parent::Missing
         };
         // H3: the parent.
-        let notarized = match parent_view == engine.tip().view {
-            true => Some(engine.tip().id),
-            false => engine.views.notarized(parent_view),
-        };
-        match notarized {
-            Some(notarized) if notarized == id => {}
-            Some(_) => return Parent::Wrong,
+        match engine.is_notarized((parent_view, id)) {
+            Some(true) => {}
+            Some(false) => return Parent::Wrong,
             None => {
                 let subject = Subject {
                     epoch,
@@ -400,11 +392,7 @@ impl Rules for Chained {
             .get(view)
             .and_then(|round| round.proposal.clone());
         if let Some(proposal) = proposal {
-            let header = proposal.block.header();
-            engine.views.at(view).extends = match header.view == view {
-                true => Some(header.parent_view),
-                false => notarized_in(&proposal),
-            };
+            engine.views.at(view).extends = Some(parent_of(&proposal).0);
             // H4
             if let Some((of, id)) = self.finalized_by(engine, view, &proposal)
                 && engine.views.notarized(of) == Some(id)

@@ -50,26 +50,21 @@ impl Rules for Simplex {
         engine: &mut Engine,
         step: &mut Step,
         view: View,
-        (parent_view, id): (View, Digest),
+        parent: (View, Digest),
     ) -> Parent {
+        let (parent_view, _) = parent;
         let leader = Some(engine.committee.leader(view));
         // R3: the parent.
         if parent_view < engine.tip().view {
             return Parent::Wrong;
         }
-        if parent_view == engine.tip().view {
-            if id != engine.tip().id {
-                return Parent::Wrong;
-            }
-        } else {
-            match engine.views.notarized(parent_view) {
-                Some(notarized) if notarized == id => {}
-                Some(_) => return Parent::Wrong,
-                None => {
-                    let want = Want::Certificates(parent_view, parent_view);
-                    engine.lack(step, Missing::Certificate(parent_view), want, leader);
-                    return Parent::Missing;
-                }
+        match engine.is_notarized(parent) {
+            Some(true) => {}
+            Some(false) => return Parent::Wrong,
+            None => {
+                let want = Want::Certificates(parent_view, parent_view);
+                engine.lack(step, Missing::Certificate(parent_view), want, leader);
+                return Parent::Missing;
             }
         }
         // R3: every view between.

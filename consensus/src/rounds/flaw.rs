@@ -11,6 +11,7 @@
 
 use crate::engine::Engine;
 use commonware_codec::EncodeSize;
+use quorate_crypto::Digest;
 use quorate_types::{Block, Certificate, Proposal, ValidatorIndex, View, VoteKind};
 
 /// Why no honest leader makes a proposal.
@@ -25,10 +26,10 @@ pub enum Flaw {
     WrongView,
     /// Its block exceeds the chain's limits.
     TooLarge,
-    /// The block's height is not above the final ones, exceeds what the views since allow, or lies
-    /// beyond the epoch's end.
+    /// The block's height exceeds what the views allow, lies beyond the epoch's end or, where every proposal descends from
+    /// the tip, is not above the final ones.
     ImpossibleHeight,
-    /// A certificate is neither the parent's nor a nullification of a view between.
+    /// A certificate is neither the parent's nor one that the protocol attaches.
     StrayCertificate,
     /// The header does not follow its parent's, which is here.
     NotAfterItsParent,
@@ -75,11 +76,7 @@ impl Engine {
         }
         let attached = proposal.parent_certificate.iter();
         let parents = attached.clone().all(|held| is_parents(held, proposal));
-        let parent = if again {
-            notarized_in(proposal).unwrap_or_default()
-        } else {
-            header.parent_view
-        };
+        let (parent, _) = parent_of(proposal);
         let others = proposal.certificates.iter().all(|held| {
             let subject = held.subject;
             subject.epoch == proposal.epoch && self.rules().may_attach(&subject, parent, proposal)
@@ -138,6 +135,16 @@ pub(crate) fn notarized_in(proposal: &Proposal) -> Option<View> {
     let subject = proposal.parent_certificate.as_ref()?.subject;
     let same = subject.epoch == proposal.epoch && subject.payload == proposal.block.id();
     (same && subject.view < proposal.view).then_some(subject.view)
+}
+
+/// The view and the block that a proposal builds on: of an epoch's last block that is proposed again, its own
+/// notarization.
+pub(crate) fn parent_of(proposal: &Proposal) -> (View, Digest) {
+    let header = proposal.block.header();
+    match notarized_in(proposal) {
+        Some(notarized) if header.view != proposal.view => (notarized, proposal.block.id()),
+        _ => (header.parent_view, header.parent),
+    }
 }
 
 /// Whether a header follows its parent's, by the rules that need only the two headers.

@@ -8,7 +8,7 @@ use crate::{
     fetch::Want,
     io::{BuildRequest, Exhibit, Offence, Step, Target, ValidateRequest},
     rounds::{
-        flaw::{Flaw, follows, notarized_in},
+        flaw::{Flaw, follows, parent_of},
         round::Validity,
     },
 };
@@ -239,11 +239,7 @@ impl Engine {
             return;
         };
         let block = proposal.block.clone();
-        let again = block.header().view != view;
-        let parent = match notarized_in(proposal) {
-            Some(notarized) if again => (notarized, block.id()),
-            _ => (block.header().parent_view, block.header().parent),
-        };
+        let parent = parent_of(proposal);
         match round.validity {
             Validity::Valid => return self.notarize(step, view, block.id()),
             Validity::Asked | Validity::Invalid => return,
@@ -269,6 +265,16 @@ impl Engine {
                 });
             }
         }
+    }
+
+    /// Whether a block is the one that a view has notarized, or the tip that its finalization has settled; `None` if that is
+    /// not known here.
+    pub(crate) fn is_notarized(&self, (view, id): (View, Digest)) -> Option<bool> {
+        let notarized = match view == self.tip().view {
+            true => self.tip().id,
+            false => self.views.notarized(view)?,
+        };
+        Some(notarized == id)
     }
 
     /// A voter's check of a proposed block's place in the chain, on this parent.

@@ -17,7 +17,7 @@ use quorate_types::{
         Slot,
         resharing::{
             DEALING_PART_BYTES, announcement_slot, chosen_dealers, dealing_slots, is_absent,
-            player_slot, proof_message, read_dealing, read_player, round_of,
+            player_slot, proof_message, read_dealing, read_player, round_in, round_of,
         },
     },
 };
@@ -237,10 +237,7 @@ pub fn duties(
     if known.phase == Phase::Announce {
         return announce(known, shares, read);
     }
-    let registry = read(&REGISTRY)?;
-    let note = registry.and_then(|account| account.note);
-    let round = note.and_then(|note| note.round.filter(|_| note.epoch == known.epoch));
-    let Some(round) = round else {
+    let Some(round) = round_in(read(&REGISTRY)?, known.epoch) else {
         return Ok(Vec::new());
     };
     let mut accounts = BTreeMap::new();

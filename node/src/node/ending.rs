@@ -65,7 +65,7 @@ pub(super) fn is_full_disk(error: &anyhow::Error) -> bool {
 }
 
 /// Waits for the stopping threads, for at most [`STOP_LIMIT`].
-pub(super) async fn join(threads: Vec<JoinHandle<()>>) -> bool {
+async fn join(threads: Vec<JoinHandle<()>>) -> bool {
     let (done, joined) = tokio::sync::oneshot::channel();
     // Not on one of the runtime's own threads: the runtime would wait for it when it shuts down,
     // for however long.
@@ -109,8 +109,7 @@ pub(super) async fn first_failure(failed: &mut UnboundedReceiver<anyhow::Error>)
 /// Ends the threads that write, and what serves clients.
 ///
 /// Where other parts take over with the same database, clients' requests in progress go on beside them for a while:
-/// until these parts are gone nothing can be voted for, and waiting for the requests took half of the time between the last
-/// block of one set of validators and the first of the next.
+/// until these parts are gone nothing can be voted for, and the requests are answered by threads that yield to all others.
 pub(super) async fn end_parts(
     outcome: anyhow::Result<Ended>,
     threads: Vec<JoinHandle<()>>,

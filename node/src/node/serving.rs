@@ -23,7 +23,7 @@ const THREADS: usize = 2;
 /// How long requests may take to be answered at the end.
 const END_LIMIT: Duration = Duration::from_secs(2);
 
-/// The same where other parts go on.
+/// The same where parts that need the database for themselves take over.
 const BORDER_LIMIT: Duration = Duration::from_millis(30);
 
 /// Listeners that are not registered with a runtime yet.
@@ -99,11 +99,11 @@ impl Servers {
         let _ = self.stop.send(());
     }
 
-    /// Waits until all requests are answered: for at most 2 s, or for a moment if other parts of the node go on, since no
-    /// block can be voted for meanwhile. The connections of those that take longer end.
-    pub(super) async fn end(mut self, goes_on: bool) {
+    /// Waits until all requests are answered: for at most 2 s, or for a moment if other parts of the node wait for that.
+    /// The connections of those that take longer end.
+    pub(super) async fn end(mut self, others_wait: bool) {
         let tasks = std::mem::take(&mut self.tasks);
-        let limit = if goes_on { BORDER_LIMIT } else { END_LIMIT };
+        let limit = if others_wait { BORDER_LIMIT } else { END_LIMIT };
         let _ = tokio::time::timeout(limit, tasks.join_all()).await;
     }
 }

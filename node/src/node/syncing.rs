@@ -5,7 +5,7 @@
 
 use super::{
     Asked, Ended, encoded,
-    ending::{Failures, explain_full_disk, first_failure, join, watch_the_end},
+    ending::{Failures, end_parts, explain_full_disk, first_failure, watch_the_end},
     links::{LateLinks, peers_of},
     serving::Servers,
     task::Task,
@@ -194,9 +194,7 @@ pub(super) async fn sync_until_whole(
     }
     servers.tell_to_stop();
     ending.store(true, Ordering::Relaxed);
-    join(vec![thread]).await;
-    let goes_on = matches!(&outcome, Ok(ended) if ended.goes_on());
-    servers.end(goes_on).await;
+    let outcome = end_parts(outcome, vec![thread], servers).await;
     asked.mesh.keep(mesh);
     outcome
 }

@@ -8,7 +8,7 @@ use quorate_types::{
     genesis::Genesis,
     registry::{
         Slot,
-        resharing::{Places, announcement_slot, barred_until, player_slot},
+        resharing::{Places, announcement_slot, barred_until, player_slot, round_in},
     },
 };
 use std::{cmp::Reverse, collections::BTreeSet};
@@ -100,10 +100,8 @@ fn resharing(
             announced.push(*identity);
         }
     }
-    let note = account(&REGISTRY)?.and_then(|account| account.note);
-    let note = note.filter(|note| note.epoch == epoch);
     let (mut players, mut places) = (Vec::new(), RoundPlaces::default());
-    if let Some(round) = note.and_then(|note| note.round) {
+    if let Some(round) = round_in(account(&REGISTRY)?, epoch) {
         for place in 0..round.players {
             let slot = account(&player_slot(place))?.and_then(|account| account.slot);
             if let Some(Slot::Player { identity, .. }) = slot.as_deref() {

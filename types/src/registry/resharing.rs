@@ -584,6 +584,12 @@ fn crypto_round(context: Digest, players: u16) -> Round {
     }
 }
 
+/// The round of an epoch, given the registry's own account.
+pub fn round_in(registry: Option<Account>, epoch: Epoch) -> Option<RoundNote> {
+    let note = registry?.note?;
+    note.round.filter(|_| note.epoch == epoch)
+}
+
 /// The round of an epoch, for its dealers and players.
 pub fn round_of(
     round: &RoundNote,
