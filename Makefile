@@ -54,9 +54,13 @@ SIM := $(CARGO_TARGET_DIR)/release/quorate-sim
 # A fixed budget: about six minutes on two quiet cores; a slow machine runs fewer seeds.
 sim: build ## run whole validators under injected faults in virtual time: seeds, twins, crash sweeps
 	$(SIM) --seeds 0..1200 --minutes 5
-	$(SIM) --protocol hotstuff-chained --seeds 0..120 --minutes 2
+	$(SIM) --protocol hotstuff-chained --seeds 0..120 --minutes 1
+	$(SIM) --protocol hotstuff-basic --seeds 0..120 --minutes 1
+	$(SIM) --protocol pbft --seeds 0..120 --minutes 1
 	$(SIM) --twins 20000
-	$(SIM) --protocol hotstuff-chained --twins 5000
+	$(SIM) --protocol hotstuff-chained --twins 2500
+	$(SIM) --protocol hotstuff-basic --twins 2500
+	$(SIM) --protocol pbft --twins 2500
 	$(SIM) --crash-sweep 4
 	$(SIM) --borders 1000
 	$(SIM) --resharings 300
@@ -65,6 +69,9 @@ nightly: page lint ## run the long tests: kill storms, 10,000 damaged files, 10,
 	@deploy/install-tools --try prometheus anvil
 	QUORATE_NIGHTLY=1 cargo test --release --locked --workspace --no-fail-fast
 	$(SIM) --seeds 0..10000
+	for protocol in hotstuff-chained hotstuff-basic pbft; do \
+	  $(SIM) --protocol $$protocol --seeds 0..2000 && $(SIM) --protocol $$protocol --twins 100000 && \
+	  $(SIM) --protocol $$protocol --crash-sweep 1 || exit 1; done
 	$(SIM) --twins 1000000
 	$(SIM) --crash-sweep 1
 	$(SIM) --borders 10000

@@ -330,13 +330,17 @@ impl PeerCommittee {
 }
 
 /// The leaders of these views in a committee of this size.
-fn leaders(validators: u32, views: impl Iterator<Item = View>) -> anyhow::Result<Vec<usize>> {
+fn leaders(
+    protocol: Protocol,
+    validators: u32,
+    views: impl Iterator<Item = View>,
+) -> anyhow::Result<Vec<usize>> {
     let identities = (0..validators).map(|place| {
         let mut bytes = [0; 32];
         bytes[..4].copy_from_slice(&place.to_be_bytes());
         Identity(bytes)
     });
-    let committee = Committee::new(Epoch(0), identities.collect())?;
+    let committee = Committee::new(Epoch(0), identities.collect())?.with_turns(protocol.turn());
     Ok(views
         .map(|view| committee.leader(view).as_usize())
         .collect())
@@ -359,9 +363,16 @@ fn limit(protocol: Protocol, map: &Map, validators: usize, leaders: &[usize]) ->
         nth(votes.collect())
     };
     let views = || leaders.windows(2);
-    let blocks: Vec<f64> = views().map(|pair| voted(pair[0], pair[1])).collect();
+    // What the three phases of one leader take until it can say that its block is final.
+    let decided = |leader: usize| 3.0 * voted(leader, leader);
+    let blocks: Vec<f64> = match protocol {
+        Protocol::HotstuffBasic => views()
+            .map(|pair| decided(pair[0]) + one_way(pair[0], pair[1]))
+            .collect(),
+        _ => views().map(|pair| voted(pair[0], pair[1])).collect(),
+    };
     let finality: Vec<f64> = match protocol {
-        Protocol::Simplex => views()
+        Protocol::Simplex | Protocol::Pbft => views()
             .flat_map(|pair| {
                 let notarized: Vec<f64> = (0..validators).map(|to| voted(pair[0], to)).collect();
                 (0..validators).map(move |to| {
@@ -374,6 +385,12 @@ fn limit(protocol: Protocol, map: &Map, validators: usize, leaders: &[usize]) ->
             .flat_map(|(three, leader)| {
                 let made: f64 = three.iter().sum();
                 (0..validators).map(move |to| made + one_way(*leader, to))
+            })
+            .collect(),
+        Protocol::HotstuffBasic => leaders
+            .iter()
+            .flat_map(|leader| {
+                (0..validators).map(move |to| decided(*leader) + one_way(*leader, to))
             })
             .collect(),
     };
@@ -677,7 +694,11 @@ fn compare_protocol(
 ) -> anyhow::Result<Compared> {
     let (measured, timeline) = ours(args, protocol, map, &costs.ours, costs.sync)?;
     let views = measured_blocks(args, &timeline);
-    let leaders = leaders(args.validators, views.iter().map(|block| block.view))?;
+    let leaders = leaders(
+        protocol,
+        args.validators,
+        views.iter().map(|block| block.view),
+    )?;
     let limit = limit(protocol, map, args.validators as usize, &leaders);
     print_row(
         &format!("limit, {}", protocol.name()),

@@ -153,9 +153,11 @@ impl Engine {
         let chain = &self.chain;
         self.fetcher
             .retain(|want| !matches!(want, Want::Block(id) if chain.holds(id)));
+        // Votes of views ahead must not hide those that were left.
+        let above = self.tip().view.next();
         let notarized: Vec<_> = self
             .views
-            .range(self.tip().view.next()..)
+            .range(above..=self.view().max(above))
             .rev()
             .take(TAIL_VIEWS as usize)
             .filter(|(_, round)| round.notarization.is_some() && round.own.finalize.is_none())
@@ -282,8 +284,8 @@ impl Engine {
     /// Moves on from views that the tip has settled: their certificates are ignored, so nothing else
     /// would end them.
     fn leave_settled_views(&mut self, step: &mut Step) {
-        if self.view() <= self.tip().view && !self.epoch_is_over() {
-            let view = self.tip().view.next();
+        let view = self.after_tip();
+        if self.view() < view && !self.epoch_is_over() {
             self.enter(step, view, true);
         }
     }

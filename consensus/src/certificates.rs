@@ -118,8 +118,7 @@ impl Engine {
             .or(self.tip().certificate.as_ref())
             .filter(|held| held.subject.epoch == epoch && held.subject.view >= view);
         let exit = self.views.exit(view);
-        let entry = View(self.view().0 - 1);
-        let newest = self.views.exit(entry).or_else(|| self.views.highest_exit());
+        let newest = self.entry();
         let mut certificates: Vec<Certificate> = Vec::new();
         for certificate in [finalization, exit, newest].into_iter().flatten() {
             if !certificates.contains(certificate) {

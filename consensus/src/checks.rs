@@ -12,7 +12,7 @@ use crate::{
 };
 use quorate_crypto::bls::{HashedMessage, PartialSignature};
 use quorate_types::{Certificate, Evidence, Nonce, Subject, ValidatorIndex, View, Vote, VoteKind};
-use std::{collections::BTreeMap, sync::Arc};
+use std::{collections::BTreeMap, ops::RangeInclusive, sync::Arc};
 
 /// The purpose of a check.
 pub(crate) enum Pending {
@@ -94,6 +94,21 @@ impl Checks {
     pub(crate) fn is_finalizing(&self, above: View) -> bool {
         self.pending.values().any(|pending| {
             matches!(pending, Pending::Certify { subject, failed: false, .. } if subject.kind == VoteKind::Finalize && subject.view > above)
+        })
+    }
+
+    /// Whether a notarization of one of these views is being made or verified.
+    pub(crate) fn is_notarizing(&self, views: &RangeInclusive<View>) -> bool {
+        let is_one =
+            |subject: &Subject| subject.kind == VoteKind::Notarize && views.contains(&subject.view);
+        self.pending.values().any(|pending| match pending {
+            Pending::Certify {
+                subject, failed, ..
+            } => !failed && is_one(subject),
+            Pending::Certificates { certificates, .. } => {
+                certificates.iter().any(|held| is_one(&held.subject))
+            }
+            _ => false,
         })
     }
 

@@ -37,7 +37,8 @@ pub const MAX_EVIDENCE_PER_VALIDATOR: usize = 16;
 pub const MAX_EARLY_MESSAGES: usize = 6 * LOOKAHEAD_VIEWS as usize;
 
 /// Blocks of one leader that are held on its word alone: no other vote for them is known here. A
-/// leader leads at most two of the views that are buffered, unless the committee is tiny.
+/// leader whose turns are one view leads at most two of the views that are buffered, unless the committee is tiny; of one
+/// that stays, the nearest are kept.
 pub const MAX_PROPOSED_PER_LEADER: usize = 4;
 
 /// Most requests under way.

@@ -19,7 +19,10 @@ use crate::{
     views::Views,
 };
 use quorate_crypto::Digest;
-use quorate_types::{Block, Committee, Epoch, Message, Record, ValidatorIndex, View};
+use quorate_types::{
+    Block, Committee, Epoch, Message, Record, Subject, ValidatorIndex, View, VoteKind,
+    genesis::Protocol,
+};
 use std::sync::Arc;
 
 /// Running totals, for metrics. They are never reset.
@@ -102,15 +105,17 @@ impl Engine {
             }
         }
         let ended_by = tip.certificate.clone();
+        let entered = after_tip(config.protocol, &committee, tip.view);
         Self {
-            views: Views::above(tip.view),
+            views: Views::above(tip.view, entered),
             staging: Staging::default(),
             checks: Checks::default(),
             convictions,
             penalties,
             peers: Peers::default(),
             border: Border::new(ended_by.filter(|held| held.subject.epoch != epoch)),
-            pacemaker: Pacemaker::new(config.timing, committee.size(), faults),
+            pacemaker: Pacemaker::new(config.timing, committee.size(), faults)
+                .with_turns(committee.turn()),
             fetcher: Fetcher::new(epoch, config.peers(), config.timing.fetch_timeout),
             memory: Memory::default(),
             building: None,
@@ -420,6 +425,16 @@ impl Engine {
         protocol::of(self.config.protocol)
     }
 
+    /// The view that a certificate lets a validator enter, and what that says of the view before.
+    pub(crate) fn after(&self, subject: &Subject) -> (View, Before) {
+        self.rules().after(&self.committee, subject)
+    }
+
+    /// The view that the tip's finalization lets a validator enter.
+    pub(crate) fn after_tip(&self) -> View {
+        after_tip(self.config.protocol, &self.committee, self.tip().view)
+    }
+
     pub(crate) fn own_place(&self) -> Option<ValidatorIndex> {
         self.config.own.as_ref().map(|own| own.place)
     }
@@ -451,7 +466,9 @@ impl Engine {
     pub(crate) fn pace(&mut self, now: Moment, before: impl Into<Before>) {
         let view = self.view();
         let leader = self.committee.leader(view);
-        let expected = if self.own_place() == Some(leader) {
+        let expected = if !self.rules().proposes_in(&self.committee, view) {
+            Expected::Votes
+        } else if self.own_place() == Some(leader) {
             Expected::Own
         } else if self.penalties.is_blocked(leader) {
             Expected::Nothing
@@ -470,4 +487,15 @@ impl Engine {
         self.try_propose(step);
         self.try_notarize(step);
     }
+}
+
+/// The view that a validator enters upon the finalization of this one, with 0 for the start of an epoch.
+fn after_tip(protocol: Protocol, committee: &Committee, view: View) -> View {
+    let subject = Subject {
+        epoch: committee.epoch(),
+        view,
+        kind: VoteKind::Finalize,
+        payload: Digest::ZERO,
+    };
+    protocol::of(protocol).after(committee, &subject).0
 }

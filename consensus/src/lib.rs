@@ -1,4 +1,4 @@
-//! The consensus engine: one of several protocols with rotating leaders, epoch after epoch, as a pure function of its
+//! The consensus engine: one of several protocols, epoch after epoch, as a pure function of its
 //! inputs.
 //!
 //! [`Engine::step`] takes the time and one [`Input`] and returns an [`Output`] that says what to
@@ -19,13 +19,13 @@
 //! | f = ⌊(n − 1) / 3⌋ | validators that may be Byzantine |
 //! | q = n − f | a quorum; two quorums share at least f + 1 validators, one of them honest |
 //! | e, v, u, w | an epoch; views, which each epoch counts from 1 |
-//! | leader(v) | validator v + e mod n |
+//! | leader(v) | validator t + e mod n, where t is the number of v's turn: how many views in a row a validator leads is the protocol's; with simplex, one |
 //! | (B, v) | block B as proposed in view v |
 //! | notarization, nullification, finalization of v | a certificate: q votes notarize(B, v), nullify(v) or finalize(B, v), combined |
 //! | parent view | the view that notarized the parent; 0 for an epoch's first block |
 //! | tip | the newest final block whose whole chain is here, and the view that finalized it |
 //! | current view | the view after the newest certificate of the epoch |
-//! | window | [`TAIL_VIEWS`] views below the current one to [`LOOKAHEAD_VIEWS`] above |
+//! | window | [`TAIL_VIEWS`] views below the current one to [`LOOKAHEAD_VIEWS`] steps above; a step leads to the next view or to the next turn |
 //! | Δ | the longest time that a message takes, once the network is synchronous |
 //!
 //! # The protocol
@@ -393,7 +393,7 @@
 //!
 //! For n validators, in bytes: slots 25 views × 3 kinds × 136 × n ≈ 10,200 n (1.0 MB at n = 100);
 //! proposals at most 5 blocks ahead (10 MB at the largest block size); blocks on their leader's word 4
-//! per leader, and none of a nullified or settled view; certificates about 300 per
+//! per leader (where a validator leads several views in a row, the window has up to 61 views and 15 proposals), and none of a nullified or settled view; certificates about 300 per
 //! view above the finalised tip; checks under way 8 per peer and 3 per view; requests 64; staged
 //! ranges 1,024 blocks; finalised blocks that wait for execution 1,024 and one range before
 //! fetching pauses; early messages of the next epoch 48 per peer and 4 blocks; evidence 16 pairs of
@@ -421,7 +421,7 @@
 //! | `rounds::round` | one view's proposal, votes and certificates |
 //! | `rounds::pacemaker`, `rounds::leaders`, `rounds::idle` | timers; which leaders are waited for; when no block is needed |
 //! | `protocol` | what a protocol decides, and how to add one |
-//! | `protocol::simplex`, `protocol::hotstuff` | the protocols |
+//! | `protocol::simplex`, `protocol::hotstuff`, `protocol::basic`, `protocol::pbft` | the protocols |
 
 mod border;
 mod catchup;

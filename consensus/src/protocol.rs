@@ -10,20 +10,49 @@
 //! To add one: implement [`Rules`] in a module of its own with its specification at the head, add it to
 //! [`quorate_types::genesis::Protocol`] and to [`of`], and run the simulator's seeds and the scenarios with it.
 
+pub(crate) mod basic;
 pub(crate) mod hotstuff;
+mod locks;
+pub(crate) mod pbft;
 pub(crate) mod simplex;
 
 use crate::{
     engine::Engine,
     io::{Step, Target},
-    rounds::proposals::Parent,
+    rounds::{pacemaker::Before, proposals::Parent},
 };
 use quorate_crypto::Digest;
-use quorate_types::{Block, Certificate, Proposal, Subject, View, Vote, genesis::Protocol};
+use quorate_types::{
+    Block, Certificate, Committee, Proposal, Subject, View, Vote, VoteKind, genesis::Protocol,
+};
 use std::sync::Arc;
 
 /// What a protocol decides. Methods are called by the shared parts, and change the engine through them.
 pub(crate) trait Rules: Sync {
+    /// The view that a certificate lets a validator enter, and what that says of the view before.
+    fn after(&self, committee: &Committee, subject: &Subject) -> (View, Before) {
+        let _ = committee;
+        let brought = subject.kind != VoteKind::Nullify;
+        (subject.view.next(), brought.into())
+    }
+
+    /// Whether a view's leader proposes in it. In other views a certificate is all that is voted upon.
+    fn proposes_in(&self, committee: &Committee, view: View) -> bool {
+        let _ = (committee, view);
+        true
+    }
+
+    /// Whether this validator's complaints forbid it to vote for blocks of a view, beyond what R1 says of that view.
+    fn is_out(&self, engine: &Engine, view: View) -> bool {
+        let _ = (engine, view);
+        false
+    }
+
+    /// Whether a vote in a view binds its voter in later views.
+    fn binds_beyond_views(&self) -> bool {
+        false
+    }
+
     /// The view and the block to build on, for the leader of the current view; `None` while it has to wait.
     fn choose_parent(&self, engine: &mut Engine, step: &mut Step) -> Option<(View, Digest)>;
 
@@ -57,8 +86,8 @@ pub(crate) trait Rules: Sync {
     /// This validator is about to cast nullify in the current view.
     fn before_own_nullify(&self, engine: &mut Engine, step: &mut Step);
 
-    /// A finalization was made of votes, and not received.
-    fn on_finalization_made(&self, engine: &mut Engine, step: &mut Step, certificate: &Certificate);
+    /// A certificate was made of votes, and not received.
+    fn on_certificate_made(&self, engine: &mut Engine, step: &mut Step, certificate: &Certificate);
 
     /// To whom a vote goes that was cast in the current view.
     fn receiver(&self, engine: &Engine, vote: &Vote) -> Target;
@@ -93,5 +122,7 @@ pub(crate) fn of(protocol: Protocol) -> &'static dyn Rules {
     match protocol {
         Protocol::Simplex => &simplex::Simplex,
         Protocol::HotstuffChained => &hotstuff::Chained { chain: 3 },
+        Protocol::HotstuffBasic => &basic::Basic,
+        Protocol::Pbft => &pbft::Pbft,
     }
 }

@@ -4,6 +4,7 @@ use crate::{
     config::{Config, Tip},
     engine::Engine,
     io::{Moment, Output, Step},
+    protocol,
 };
 use quorate_types::{Certificate, Height, Record, View, Vote, VoteKind};
 
@@ -61,10 +62,19 @@ impl Engine {
         let length = config.epoch_length;
         let epoch = length.epoch_of(tip.height.next());
         let starts_epoch = tip.height == Height(0) || length.is_last(tip.height);
-        let tip = Tip {
-            view: if starts_epoch { View(0) } else { tip.view },
-            ..tip
+        let decided = tip
+            .certificate
+            .as_ref()
+            .is_some_and(|held| held.subject.view == tip.view && held.subject.payload == tip.id);
+        let view = match tip.view.previous() {
+            _ if starts_epoch => View(0),
+            // P1: final by a later block's finalization, so its own view binds who has complained there.
+            Some(before) if !decided && protocol::of(config.protocol).binds_beyond_views() => {
+                before
+            }
+            _ => tip.view,
         };
+        let tip = Tip { view, ..tip };
         let mut engine = Self::empty(config, epoch, tip);
         let mut records = records;
         engine.restore_memory(&mut records);
@@ -109,7 +119,7 @@ impl Engine {
                     if subject.view <= self.tip().view {
                         continue;
                     }
-                    self.views.resume_at(subject.view.next());
+                    self.views.resume_at(self.after(&subject).0);
                     let round = self.views.at(subject.view);
                     round.keep(&certificate);
                     if subject.kind == VoteKind::Finalize
@@ -127,7 +137,7 @@ impl Engine {
         if let Some(certificate) = newest {
             self.on_finalization(step, certificate);
         }
-        self.views.resume_at(self.tip().view.next());
+        self.views.resume_at(self.after_tip());
         Ok(())
     }
 

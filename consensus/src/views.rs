@@ -17,9 +17,9 @@ pub(crate) struct Views {
 
 impl Views {
     /// Nothing is known above the tip's view.
-    pub(crate) fn above(tip: View) -> Self {
+    pub(crate) fn above(tip: View, current: View) -> Self {
         Self {
-            current: tip.next(),
+            current,
             rounds: BTreeMap::new(),
             open_from: tip,
         }
@@ -27,7 +27,7 @@ impl Views {
 
     /// Starts the next epoch in its view 1.
     pub(crate) fn restart(&mut self) {
-        *self = Self::above(View(0));
+        *self = Self::above(View(0), View(1));
     }
 
     pub(crate) fn current(&self) -> View {
@@ -69,6 +69,12 @@ impl Views {
     /// The certificate of the highest view.
     pub(crate) fn highest_exit(&self) -> Option<&Certificate> {
         self.rounds.values().rev().find_map(Round::exit)
+    }
+
+    /// The certificates that end views, the newest views' first; of each view, a finalization before a notarization before a
+    /// nullification.
+    pub(crate) fn certificates(&self) -> impl Iterator<Item = &Certificate> {
+        self.rounds.values().rev().flat_map(Round::exits)
     }
 
     /// Recovery: the journal shows that this validator was in the view.

@@ -71,8 +71,8 @@ impl Engine {
         if view.0 == 0 || view.0.saturating_add(TAIL_VIEWS) < self.view().0 {
             return Some(DropReason::ViewOver(view));
         }
-        let last = self.view().0.saturating_add(LOOKAHEAD_VIEWS);
-        (view.0 > last).then_some(DropReason::ViewAhead(view))
+        let ahead = self.committee.steps(self.view(), view);
+        (ahead > LOOKAHEAD_VIEWS).then_some(DropReason::ViewAhead(view))
     }
 
     fn verify_alone(&mut self, step: &mut Step, vote: Vote) {
@@ -267,9 +267,7 @@ impl Engine {
                 self.counters.certified += 1;
                 let certificate = Certificate { subject, proof };
                 self.accept(step, certificate.clone());
-                if subject.kind == VoteKind::Finalize {
-                    self.rules().on_finalization_made(self, step, &certificate);
-                }
+                self.rules().on_certificate_made(self, step, &certificate);
             }
             Err(bad) if bad.is_empty() => {
                 step.halt(format!(

@@ -10,9 +10,11 @@ use std::{
 };
 
 /// A specification, and the letter of its rules.
-const SPECIFICATIONS: [(char, &str); 2] = [
+const SPECIFICATIONS: [(char, &str); 4] = [
     ('R', include_str!("../src/lib.rs")),
     ('H', include_str!("../src/protocol/hotstuff.rs")),
+    ('B', include_str!("../src/protocol/basic.rs")),
+    ('P', include_str!("../src/protocol/pbft.rs")),
 ];
 
 /// The numbers in words like `R12`.
@@ -67,7 +69,7 @@ fn mentions(letter: char, files: &[PathBuf], comment: &str) -> BTreeMap<u32, Vec
 fn rules_are_numbered_without_gaps() {
     for (letter, module) in SPECIFICATIONS {
         let defined = defined(letter, module);
-        assert!(defined.len() >= 9, "{letter}: {defined:?}");
+        assert!(defined.len() >= 7, "{letter}: {defined:?}");
         let expected: Vec<u32> = (1..).take(defined.len()).collect();
         assert_eq!(defined, expected, "{letter}");
     }

@@ -111,6 +111,7 @@ struct Story {
     goes_on: bool,
     checking: VoteChecking,
     protocol: Protocol,
+    tip: Tip,
     build: Option<BuildRequest>,
     blocks: BTreeMap<String, Arc<Block>>,
     names: HashMap<Digest, String>,
@@ -144,6 +145,7 @@ impl Story {
             searches: Vec::new(),
             checking: VoteChecking::default(),
             protocol: Protocol::Simplex,
+            tip: Tip::genesis(),
             goes_on: false,
             build: None,
             blocks: BTreeMap::new(),
@@ -157,6 +159,17 @@ impl Story {
         let number = |place: usize| -> u64 { words[place].parse().unwrap() };
         match words[0] {
             "start" | "crash" => self.start(),
+            // The database holds this block as its newest, without a finalization.
+            "stored" => {
+                let block = self.blocks[words[1]].clone();
+                self.tip = Tip {
+                    view: block.header().view,
+                    height: block.height(),
+                    id: block.id(),
+                    block: Some(block),
+                    certificate: None,
+                };
+            }
             "checkpoint" => self.journal = self.engine.as_ref().unwrap().checkpoint(),
             "executed" => {
                 let height = Height(number(1));
@@ -172,7 +185,11 @@ impl Story {
                 self.fix(words[1]);
                 self.committees.close(Epoch(0), &BTreeMap::new());
             }
-            "protocol" => self.protocol = words[1].parse().unwrap(),
+            "protocol" => {
+                self.protocol = words[1].parse().unwrap();
+                self.committee = self.committee.with_turns(self.protocol.turn());
+                self.committees = Committees::fixed(self.committee.clone());
+            }
             "epochs" => self.epoch_length = EpochLength::new(number(1)).unwrap(),
             "hidden" => {
                 let (epoch, view) = view(words[1]);
@@ -404,7 +421,8 @@ impl Story {
         self.jobs.clear();
         self.searches.clear();
         let journal = self.journal.clone();
-        let (engine, output) = Engine::recover(config, Tip::genesis(), journal, self.now).unwrap();
+        let (engine, output) =
+            Engine::recover(config, self.tip.clone(), journal, self.now).unwrap();
         self.engine = Some(engine);
         self.tell(output);
     }

@@ -180,7 +180,7 @@ impl Checker {
             progress,
             tree,
             rules: Rules::of(genesis),
-            committees: Committees::fixed(committee),
+            committees: Committees::fixed(committee).with_turns(genesis.protocol.turn()),
             registry: None,
         };
         if index.get(CHECKED, EXECUTED)?.is_none() {

@@ -221,9 +221,11 @@ impl Hub {
     /// Records a notarization.
     pub fn notarized(&self, id: Digest) {
         let mut observed = self.observed.lock();
-        if observed.notarized.insert(id, Instant::now()).is_none() {
-            observed.order.push_back(id);
+        if observed.notarized.contains_key(&id) {
+            return;
         }
+        observed.notarized.insert(id, Instant::now());
+        observed.order.push_back(id);
         if observed.order.len() > MAX_NOTARIZED
             && let Some(old) = observed.order.pop_front()
         {

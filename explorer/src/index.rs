@@ -269,18 +269,23 @@ struct Counts {
 }
 
 impl Counts {
-    /// Counts a block's view and the views between it and its parent's, which have no block.
+    /// Counts a block's turn and the turns between it and its parent's, which have no block.
     fn lead(&mut self, committee: &Committee, header: &Header) {
         let own = committee.leader_in(header.epoch, header.view);
         let count = self.leaders.entry((header.epoch, own)).or_default();
         count.led += 1;
         count.blocks += 1;
-        let first = header.parent_view.next();
-        let skipped = header.view.0.saturating_sub(first.0);
+        let first = committee.turn_after(header.parent_view);
+        let skipped = header
+            .view
+            .0
+            .saturating_sub(first.0)
+            .div_ceil(committee.turn());
         let size = committee.size() as u64;
-        // An outage may skip any number of views, so the loop does not iterate over whole rounds.
+        // An outage may skip any number of turns, so the loop does not iterate over whole rounds.
         for turn in 0..size.min(skipped) {
-            let leader = committee.leader_in(header.epoch, View(first.0 + turn));
+            let view = View(first.0 + turn * committee.turn());
+            let leader = committee.leader_in(header.epoch, view);
             let rounds = (skipped - turn).div_ceil(size);
             self.leaders.entry((header.epoch, leader)).or_default().led += rounds;
         }

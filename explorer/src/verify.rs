@@ -11,7 +11,7 @@ use quorate_crypto::bls::Proof;
 use quorate_storage::{store::adopt_handovers, tree};
 use quorate_types::{
     Account, Block, Certificate, Digest, Epoch, Evidence, Handover, Header, Height, Identity,
-    Outcome, Subject, ValidatorIndex,
+    Outcome, Subject, ValidatorIndex, View,
     genesis::{GenesisError, Trust, Verifier},
     limits::MAX_BLOCK_BYTES,
     state_key,
@@ -164,8 +164,15 @@ impl Guard {
         &self.verifier
     }
 
+    /// The view in which the block is proposed that a view is a phase of.
+    pub fn proposed_in(&self, view: View) -> View {
+        let phases = self.trust.protocol.views_of_a_block();
+        let before = view.0.saturating_sub(1);
+        View(view.0.min(before - before % phases + 1))
+    }
+
     /// The leader of a view.
-    pub fn leader(&self, epoch: Epoch, view: quorate_types::View) -> ValidatorIndex {
+    pub fn leader(&self, epoch: Epoch, view: View) -> ValidatorIndex {
         self.verifier.committees().leader(epoch, view)
     }
 

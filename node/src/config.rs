@@ -282,6 +282,7 @@ impl Referred {
         path: &Path,
         table: toml::Table,
     ) -> NodeConfig {
+        let turn = self.genesis.protocol.turn();
         NodeConfig {
             chain: self.genesis.chain_id(),
             p2p: values.p2p,
@@ -296,7 +297,7 @@ impl Referred {
             table,
             path: path.into(),
             genesis: Arc::new(self.genesis),
-            committees: Committees::fixed(self.committee),
+            committees: Committees::fixed(self.committee).with_turns(turn),
             scheme: self.scheme,
             identity: self.identity,
             identity_file: self.identity_path,

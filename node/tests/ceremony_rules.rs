@@ -21,7 +21,7 @@ use quorate_node::{
 };
 use quorate_types::{
     ChainId, EpochLength, RegistryRules,
-    genesis::{DEFAULT_FEES, DEFAULT_LIMITS, Genesis, GenesisAccount},
+    genesis::{DEFAULT_FEES, DEFAULT_LIMITS, Genesis, GenesisAccount, Protocol},
 };
 use rand::SeedableRng as _;
 use rand_chacha::ChaCha20Rng;
@@ -40,6 +40,7 @@ fn plan(size: u32) -> Plan {
     Plan {
         name: "ours".into(),
         timestamp_ms: 1_800_000_000_000,
+        protocol: Protocol::Simplex,
         epoch_blocks: EpochLength::DEFAULT,
         limits: DEFAULT_LIMITS,
         fees: DEFAULT_FEES,
@@ -480,9 +481,10 @@ fn a_plan_survives_its_text_and_its_digest_covers_all_of_it() {
     let least = Plan::from_toml(&least).expect("the rest has defaults");
     assert_eq!((least.limits, least.fees), (DEFAULT_LIMITS, DEFAULT_FEES));
     type Change = fn(&mut Plan);
-    let changes: [Change; 9] = [
+    let changes: [Change; 10] = [
         |plan| plan.name.push('x'),
         |plan| plan.timestamp_ms += 1,
+        |plan| plan.protocol = Protocol::Pbft,
         |plan| plan.epoch_blocks = EpochLength::new(7).expect("not zero"),
         |plan| plan.limits.max_bytes -= 1,
         |plan| plan.fees.per_transfer += 1,

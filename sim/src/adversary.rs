@@ -165,6 +165,8 @@ pub(crate) struct Facts {
 pub(crate) struct Adversary {
     place: usize,
     validators: usize,
+    /// How many views in a row a validator leads.
+    turn: u64,
     chain: ChainId,
     kind: SchemeKind,
     attacks: BTreeSet<Attack>,
@@ -187,7 +189,7 @@ const MAX_MEMORY: usize = 64;
 impl Adversary {
     pub(crate) fn new(
         place: usize,
-        validators: usize,
+        (validators, turn): (usize, u64),
         chain: ChainId,
         kind: SchemeKind,
         attacks: BTreeSet<Attack>,
@@ -198,6 +200,7 @@ impl Adversary {
         Self {
             place,
             validators,
+            turn,
             chain,
             kind,
             attacks,
@@ -293,8 +296,10 @@ impl Adversary {
                 - facts.epoch.0 % self.validators as u64)
                 % self.validators as u64;
             for round in 1..12 {
-                let turns = facts.view.0 / self.validators as u64 + round;
-                let view = View(turns * self.validators as u64 + mine);
+                let now = facts.view.0.div_ceil(self.turn);
+                let turns = now / self.validators as u64 + round;
+                let number = turns * self.validators as u64 + mine;
+                let view = View((number - 1) * self.turn + 1);
                 votes.push(self.empty_proposal(facts.epoch, view));
             }
         }

@@ -453,7 +453,9 @@ impl Checker {
     fn apply(&mut self, block: &Block) -> Result<(), String> {
         let header = block.header();
         let places = self.committee.size() as u64;
-        let leader = (header.view.0 + header.epoch.0) % places;
+        // Each leads so many views in a row.
+        let turn = header.view.0.div_ceil(self.committee.turn());
+        let leader = (turn + header.epoch.0) % places;
         let leader = quorate_types::ValidatorIndex(leader as u32);
         let leader = self.committee.identity(leader).expect("a member");
         for (index, transaction) in (0_u32..).zip(block.transactions()) {

@@ -10,6 +10,10 @@ use std::{
 /// What the world's clock shows at its start, in milliseconds since 1970.
 pub(crate) const START_MS: u64 = 1_700_000_000_000;
 
+/// How far drift takes a wall clock: it is set right from time to time, as by NTP. Without a bound, two clocks of a
+/// long run differ by more than a block's timestamp may be ahead, and whose is ahead is one more faulty leader.
+const MAX_WALL_DRIFT_MS: i64 = 400;
+
 /// How a validator's clocks go wrong.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ClockFault {
@@ -78,7 +82,8 @@ impl Clock for SimClock {
 
     fn wall_ms(&self) -> u64 {
         let world = self.world().0;
-        let ahead = self.fault.ahead_ms + self.gained(world) / 1_000;
+        let drift = (self.gained(world) / 1_000).clamp(-MAX_WALL_DRIFT_MS, MAX_WALL_DRIFT_MS);
+        let ahead = self.fault.ahead_ms + drift;
         (START_MS + world / 1_000).saturating_add_signed(ahead)
     }
 }

@@ -4,13 +4,13 @@
 use quorate_types::{
     Block, Digest, Epoch, Header, Height, Subject, View, VoteKind, genesis::Protocol,
 };
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// The blocks that honest validators have in their journals.
 pub(crate) struct Parents {
     protocol: Protocol,
-    /// The highest view in which each host has said finalize, by epoch.
-    locks: BTreeMap<(usize, Epoch), View>,
+    /// The views in which each host has said finalize, by epoch.
+    locks: BTreeMap<(usize, Epoch), BTreeSet<View>>,
     /// The highest view in which each host has said notarize, by epoch.
     voted: BTreeMap<(usize, Epoch), View>,
     headers: BTreeMap<Digest, Header>,
@@ -31,8 +31,7 @@ impl Parents {
 
     /// An honest validator says finalize.
     pub(crate) fn finalize(&mut self, host: usize, epoch: Epoch, view: View) {
-        let lock = self.locks.entry((host, epoch)).or_default();
-        *lock = view.max(*lock);
+        self.locks.entry((host, epoch)).or_default().insert(view);
     }
 
     pub(crate) fn journaled(&mut self, block: &Block) {
@@ -100,11 +99,54 @@ impl Parents {
             }
             View(0)
         };
-        let lock = self.locks.get(&(host, epoch)).copied();
+        // What a leader casts is sent to itself, and perhaps carried to the next one after later votes.
+        let locks = self.locks.get(&(host, epoch));
+        let lock = locks.and_then(|views| views.range(..view).next_back().copied());
         let (first, lock) = match self.protocol {
             Protocol::Simplex => (parent_view.0 + 1, None),
             // H3
             Protocol::HotstuffChained => (view.0.saturating_sub(1).max(parent_view.0 + 1), lock),
+            // B3
+            Protocol::HotstuffBasic => {
+                let before = (view.0 - 1) / 3 * 3;
+                let turn = before.saturating_sub(2).max(1)..=before;
+                let first = View(*turn.start());
+                let over = view.0 % 3 != 1
+                    || before == 0
+                    || signed(Subject {
+                        epoch,
+                        view: first,
+                        kind: VoteKind::Finalize,
+                        payload: if header.view < view {
+                            id
+                        } else {
+                            header.parent
+                        },
+                    })
+                    || turn
+                        .map(View)
+                        .any(|view| signed(Subject::nullify(epoch, view)));
+                if !over {
+                    return refused(format!("although the turn of {first:?} is not over"));
+                }
+                (view.0, lock)
+            }
+            // P3
+            Protocol::Pbft => {
+                let turn = self.protocol.turn();
+                let mut at = parent_view.0 + 1;
+                while at < view.0 {
+                    let first = (at - 1) / turn * turn + 1;
+                    let covered = |of| signed(Subject::nullify(epoch, View(of)));
+                    if view.0 % turn != 1 || !(first..=at).any(covered) {
+                        return refused(format!(
+                            "for a block after {parent_view:?}, and {at} is not covered"
+                        ));
+                    }
+                    at = first + turn;
+                }
+                (view.0, None)
+            }
         };
         if let Some(lock) = lock.filter(|lock| parent_view < *lock) {
             return refused(format!(

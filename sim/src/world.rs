@@ -234,7 +234,7 @@ impl Simulation {
                 let attacks = scenario.byzantine.get(validator)?.clone();
                 let adversary = Adversary::new(
                     *validator,
-                    scenario.validators,
+                    (scenario.validators, scenario.protocol.turn()),
                     chain_id,
                     scenario.scheme,
                     attacks,

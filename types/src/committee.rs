@@ -8,6 +8,8 @@ use std::{collections::BTreeMap, sync::Arc};
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Committee {
     epoch: Epoch,
+    /// How many views in a row each of them leads.
+    turn: u64,
     members: Arc<Members>,
 }
 
@@ -59,6 +61,7 @@ impl Committee {
         }
         Ok(Self {
             epoch,
+            turn: 1,
             members: Arc::new(Members { validators, places }),
         })
     }
@@ -67,6 +70,16 @@ impl Committee {
     pub fn with_epoch(&self, epoch: Epoch) -> Self {
         Self {
             epoch,
+            ..self.clone()
+        }
+    }
+
+    /// The same validators, each of which leads so many views in a row ([`Protocol::turn`]).
+    ///
+    /// [`Protocol::turn`]: crate::genesis::Protocol::turn
+    pub fn with_turns(&self, turn: u64) -> Self {
+        Self {
+            turn: turn.max(1),
             ..self.clone()
         }
     }
@@ -100,8 +113,37 @@ impl Committee {
     /// The leader of a view in another epoch with the same validators.
     pub fn leader_in(&self, epoch: Epoch, view: View) -> ValidatorIndex {
         let size = self.size() as u64;
-        let turn = (view.0 % size + epoch.0 % size) % size;
+        let turn = (view.0.div_ceil(self.turn) % size + epoch.0 % size) % size;
         ValidatorIndex(u32::try_from(turn).expect("a turn is below the committee's size"))
+    }
+
+    /// How many views in a row each validator leads.
+    pub fn turn(&self) -> u64 {
+        self.turn
+    }
+
+    /// The first view of the turn that a view belongs to; 0 of view 0, which is before all turns.
+    pub fn turn_of(&self, view: View) -> View {
+        let before = view.0.saturating_sub(1);
+        View(view.0.min(before - before % self.turn + 1))
+    }
+
+    /// The first view of the next turn.
+    pub fn turn_after(&self, view: View) -> View {
+        match view.0 {
+            0 => View(1),
+            _ => View(self.turn_of(view).0.saturating_add(self.turn)),
+        }
+    }
+
+    /// How many steps a later view is ahead of another one, where each step leads to the next view or skips the rest of a turn; 0 of one that
+    /// is not later.
+    pub fn steps(&self, from: View, to: View) -> u64 {
+        let (from_turn, to_turn) = (self.turn_of(from).0, self.turn_of(to).0);
+        match from_turn < to_turn {
+            true => (to_turn - from_turn).div_ceil(self.turn) + (to.0 - to_turn),
+            false => to.0.saturating_sub(from.0),
+        }
     }
 
     /// The validator at this place, if there is one.
@@ -156,6 +198,31 @@ mod tests {
             leaders.sort_unstable();
             assert_eq!(leaders, [0, 1, 2, 3, 4, 5, 6]);
         }
+    }
+
+    #[test]
+    fn with_longer_turns_everybody_leads_as_many_views_in_a_row() {
+        let committee = committee(4).with_turns(3);
+        let leaders = (1..=12).map(|view| committee.leader(View(view)).0);
+        let leaders: Vec<_> = leaders.collect();
+        assert_eq!(leaders, [1, 1, 1, 2, 2, 2, 3, 3, 3, 0, 0, 0]);
+        let firsts = [0, 1, 2, 3, 4, 6, 7].map(|view| committee.turn_of(View(view)).0);
+        assert_eq!(firsts, [0, 1, 1, 1, 4, 4, 7]);
+        let after = [0, 1, 3, 4].map(|view| committee.turn_after(View(view)).0);
+        assert_eq!(after, [1, 4, 4, 7]);
+        assert_eq!(committee.turn_after(View(u64::MAX)), View(u64::MAX));
+        let steps = [
+            (0, 1),
+            (1, 2),
+            (1, 3),
+            (1, 4),
+            (3, 4),
+            (1, 5),
+            (2, 9),
+            (5, 4),
+        ];
+        let steps = steps.map(|(from, to)| committee.steps(View(from), View(to)));
+        assert_eq!(steps, [1, 1, 2, 1, 1, 2, 4, 0]);
     }
 
     #[test]

@@ -18,6 +18,8 @@ use std::{
 #[derive(Clone, Debug)]
 pub struct Committees {
     known: Committee,
+    /// How many views in a row each validator leads.
+    turn: u64,
     sets: Option<Arc<RwLock<Sets>>>,
 }
 
@@ -59,6 +61,7 @@ impl Committees {
     /// The same validators in every epoch.
     pub fn fixed(committee: Committee) -> Self {
         Self {
+            turn: committee.turn(),
             known: committee,
             sets: None,
         }
@@ -91,8 +94,21 @@ impl Committees {
         let known = sets.at(acting).ok_or(CommitteeError::Empty)?.1.clone();
         Ok(Self {
             known: known.with_epoch(acting),
+            turn: 1,
             sets: Some(Arc::new(RwLock::new(sets))),
         })
+    }
+
+    /// The same, where each validator leads so many views in a row ([`Protocol::turn`]).
+    ///
+    /// [`Protocol::turn`]: crate::genesis::Protocol::turn
+    #[must_use]
+    pub fn with_turns(self, turn: u64) -> Self {
+        Self {
+            known: self.known.with_turns(turn),
+            turn,
+            ..self
+        }
     }
 
     /// The validators of a chain with a registry, for whoever learns of changes by handovers
@@ -140,19 +156,20 @@ impl Committees {
 
     /// The committee of an epoch; of one whose set is not fixed yet, the newest that is.
     pub fn of(&self, epoch: Epoch) -> Committee {
-        self.with(epoch, |committee| committee.with_epoch(epoch))
+        self.with(epoch, |committee| {
+            committee.with_epoch(epoch).with_turns(self.turn)
+        })
     }
 
     /// The leader of a view.
     pub fn leader(&self, epoch: Epoch, view: View) -> ValidatorIndex {
-        self.with(epoch, |committee| committee.leader_in(epoch, view))
+        self.of(epoch).leader(view)
     }
 
     /// The identity of a view's leader.
     pub fn leader_identity(&self, epoch: Epoch, view: View) -> Option<Identity> {
-        self.with(epoch, |committee| {
-            committee.identity(committee.leader_in(epoch, view))
-        })
+        let committee = self.of(epoch);
+        committee.identity(committee.leader(view))
     }
 
     fn with<T>(&self, epoch: Epoch, look: impl FnOnce(&Committee) -> T) -> T {

@@ -30,23 +30,52 @@ use std::{
 };
 
 /// Which protocol the validators run.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Protocol {
     /// Simplex with rotating leaders.
+    #[default]
     Simplex,
     /// Chained HotStuff with rotating leaders.
     HotstuffChained,
+    /// Basic HotStuff: one block for each leader, decided in three phases.
+    HotstuffBasic,
+    /// PBFT: a leader stays until it fails.
+    Pbft,
 }
 
 impl Protocol {
-    pub const ALL: [Self; 2] = [Self::Simplex, Self::HotstuffChained];
+    pub const ALL: [Self; 4] = [
+        Self::Simplex,
+        Self::HotstuffChained,
+        Self::HotstuffBasic,
+        Self::Pbft,
+    ];
 
     /// Its name in genesis files and on command lines.
     pub fn name(self) -> &'static str {
         match self {
             Self::Simplex => "simplex",
             Self::HotstuffChained => "hotstuff-chained",
+            Self::HotstuffBasic => "hotstuff-basic",
+            Self::Pbft => "pbft",
+        }
+    }
+
+    /// How many views a block takes: one for each phase.
+    pub fn views_of_a_block(self) -> u64 {
+        match self {
+            Self::HotstuffBasic => 3,
+            Self::Simplex | Self::HotstuffChained | Self::Pbft => 1,
+        }
+    }
+
+    /// How many views in a row one validator leads.
+    pub fn turn(self) -> u64 {
+        match self {
+            Self::Simplex | Self::HotstuffChained => 1,
+            Self::HotstuffBasic => 3,
+            Self::Pbft => 1_000,
         }
     }
 }
@@ -250,8 +279,15 @@ pub struct Trust {
     /// The first epoch of these validators: 0 for those of the genesis file.
     #[serde(default, skip_serializing_if = "is_first")]
     pub epoch: Epoch,
+    /// The protocol, which tells who leads a view. Nothing else depends on it here.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub protocol: Protocol,
     /// The validators in the committee's order, with their vote keys.
     pub validators: Vec<GenesisValidator>,
+}
+
+fn is_default(protocol: &Protocol) -> bool {
+    *protocol == Protocol::default()
 }
 
 fn is_first(epoch: &Epoch) -> bool {
@@ -608,6 +644,7 @@ impl Genesis {
             group_key: self.group_key.clone(),
             epoch_blocks: self.registry.map(|_| self.epoch_blocks),
             epoch: Epoch(0),
+            protocol: self.protocol,
             validators: self.validators.clone(),
         }
     }
@@ -678,6 +715,7 @@ impl Trust {
             Some(_) => Committees::trusting(self.set()?)?,
             None => Committees::fixed(Committee::new(Epoch(0), identities)?),
         };
+        let committees = committees.with_turns(self.protocol.turn());
         Ok(Verifier {
             kind: scheme.kind(),
             keys: EpochKeys::new(self.chain_id, committees, scheme),

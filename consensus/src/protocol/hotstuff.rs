@@ -114,7 +114,7 @@
 
 use super::{LostVotes, Rules};
 use crate::{
-    config::{LOOKAHEAD_VIEWS, MAX_CERTIFICATES_ASKED},
+    config::MAX_CERTIFICATES_ASKED,
     dropped::Missing,
     engine::Engine,
     fetch::Want,
@@ -122,13 +122,8 @@ use crate::{
     rounds::{flaw::parent_of, pacemaker::Before, proposals::Parent, round::Round},
 };
 use quorate_crypto::Digest;
-use quorate_types::{
-    Block, Certificate, Message, Proposal, Subject, ValidatorIndex, View, Vote, VoteKind,
-};
-use std::{collections::BTreeMap, sync::Arc};
-
-/// Finalize votes that are carried to the next leader.
-const CARRIED_FINALIZE: usize = 3;
+use quorate_types::{Block, Certificate, Message, Proposal, Subject, View, Vote, VoteKind};
+use std::sync::Arc;
 
 pub(crate) struct Chained {
     /// How many blocks of consecutive views make the first of them final: 3 or 2.
@@ -136,27 +131,6 @@ pub(crate) struct Chained {
 }
 
 impl Chained {
-    /// The view that must not be passed over by what this validator votes for.
-    fn lock(engine: &Engine) -> View {
-        let tip = engine.tip().view;
-        let mut above = engine.views.range(tip.next()..).rev();
-        let locked = above.find(|(_, round)| round.own.finalize.is_some());
-        let locked = locked.map_or(tip, |(view, _)| *view);
-        // Without its database the tip is an old one, and the journal holds no votes below the newest finalization.
-        engine
-            .staging
-            .target_view()
-            .map_or(locked, |final_view| final_view.max(locked))
-    }
-
-    /// The newest notarized view and its block.
-    fn newest(engine: &Engine) -> (View, Digest) {
-        let tip = engine.tip();
-        let mut above = engine.views.range(tip.view.next()..).rev();
-        let newest = above.find_map(|(view, round)| Some((*view, round.notarized()?)));
-        newest.unwrap_or((tip.view, tip.id))
-    }
-
     fn is_over(engine: &Engine, view: View) -> bool {
         view <= engine.tip().view || engine.views.exit(view).is_some()
     }
@@ -212,39 +186,6 @@ impl Chained {
         Some(at)
     }
 
-    /// The votes that the next leader may lack: the last notarize vote, and the newest finalize votes.
-    fn carried(engine: &Engine) -> Vec<Vote> {
-        let above = || engine.views.range(engine.tip().view.next()..).rev();
-        let finalize = above()
-            .filter(|(_, round)| round.finalization.is_none())
-            .filter_map(|(_, round)| round.own.finalize)
-            .take(CARRIED_FINALIZE);
-        let mut last = above().filter_map(|(view, round)| Some((view, round, round.own.notarize?)));
-        let last = last
-            .next()
-            .filter(|(_, round, _)| round.notarized().is_none());
-        last.into_iter()
-            .map(|(_, _, vote)| vote)
-            .chain(finalize)
-            .collect()
-    }
-
-    /// H5: tells a leader what may make certificates that it lacks.
-    fn inform(engine: &mut Engine, step: &mut Step, leader: ValidatorIndex) {
-        if engine.own_place() == Some(leader) {
-            return;
-        }
-        for vote in Self::carried(engine) {
-            engine.say_again(step, Target::One(leader), vote);
-        }
-        let (view, _) = Self::newest(engine);
-        let newest = engine.views.get(view);
-        let newest = newest.and_then(|round| round.notarization.clone());
-        if let Some(certificate) = newest.filter(|_| view > engine.tip().view) {
-            step.send(Target::One(leader), Message::Certificate(certificate));
-        }
-    }
-
     /// H3: takes up what f + 1 validators have voted for in the current view, if its leader has not sent it here.
     fn take_up(engine: &mut Engine, step: &mut Step) {
         let view = engine.view();
@@ -277,12 +218,6 @@ impl Chained {
         engine.views.at(view).proposal = Some(proposal);
         engine.progress(step);
     }
-
-    /// Whether f + 1 validators have said nullify in a view.
-    fn is_given_up(engine: &Engine, view: View) -> bool {
-        let round = engine.views.get(view);
-        round.is_some_and(|round| round.nullifying().count() > engine.committee.faults())
-    }
 }
 
 impl Rules for Chained {
@@ -295,7 +230,7 @@ impl Rules for Chained {
         {
             return None;
         }
-        Some(Self::newest(engine))
+        Some(engine.newest_notarized())
     }
 
     fn check_parent(
@@ -306,7 +241,7 @@ impl Rules for Chained {
         (parent_view, id): (View, Digest),
     ) -> Parent {
         // H1: only proposals of the current view come here. H3: the lock.
-        if parent_view < Self::lock(engine) {
+        if parent_view < engine.lock_view() {
             return Parent::Wrong;
         }
         let leader = Some(engine.committee.leader(view));
@@ -408,17 +343,13 @@ impl Rules for Chained {
 
     fn before_own_nullify(&self, engine: &mut Engine, step: &mut Step) {
         let next = engine.committee.leader(engine.view().next());
-        Self::inform(engine, step, next);
+        engine.carry(step, next);
     }
 
-    fn on_finalization_made(
-        &self,
-        engine: &mut Engine,
-        step: &mut Step,
-        certificate: &Certificate,
-    ) {
+    fn on_certificate_made(&self, engine: &mut Engine, step: &mut Step, certificate: &Certificate) {
         // H7
-        if engine.epoch_is_over() {
+        let is_final = certificate.subject.kind == VoteKind::Finalize;
+        if is_final && engine.epoch_is_over() {
             step.send(Target::All, Message::Certificate(certificate.clone()));
         }
     }
@@ -437,30 +368,21 @@ impl Rules for Chained {
             return;
         }
         Self::take_up(engine, step);
-        // H2: the highest view that f + 1 validators are in or above.
-        let last = View(engine.view().0.saturating_add(LOOKAHEAD_VIEWS));
-        let mut furthest: BTreeMap<usize, View> = BTreeMap::new();
-        for (view, round) in engine.views.range(engine.view().next()..=last) {
-            furthest.extend(round.nullifying().map(|place| (place, *view)));
-        }
-        let mut views: Vec<View> = furthest.into_values().collect();
-        views.sort_unstable_by(|a, b| b.cmp(a));
-        if let Some(view) = views.get(engine.committee.faults()).copied() {
-            engine.enter(step, view, false);
-        }
+        // H2
+        engine.join_ahead(step);
         // H5
         let view = engine.view();
-        if Self::is_given_up(engine, view) && engine.may_cast(view, VoteKind::Nullify) {
+        if engine.is_given_up(view) && engine.may_cast(view, VoteKind::Nullify) {
             engine.nullify(step);
         }
         if let Some(before) = engine.view().previous()
             && !Self::is_over(engine, before)
-            && Self::is_given_up(engine, before)
+            && engine.is_given_up(before)
             && engine.views.at(before).own.nullify.is_none()
             && engine.may_cast(before, VoteKind::Nullify)
         {
             let leader = engine.committee.leader(engine.view());
-            Self::inform(engine, step, leader);
+            engine.carry(step, leader);
             engine.cast_nullify(step, before);
         }
     }
@@ -482,10 +404,10 @@ impl Rules for Chained {
             engine.say_again(step, Target::All, *vote);
         }
         let leader = engine.committee.leader(view);
-        Self::inform(engine, step, leader);
+        engine.carry(step, leader);
         if said.iter().any(|vote| vote.subject.view == view) {
             let next = engine.committee.leader(view.next());
-            Self::inform(engine, step, next);
+            engine.carry(step, next);
         }
     }
 
@@ -496,7 +418,7 @@ impl Rules for Chained {
             .get(before)
             .filter(|_| !Self::is_over(engine, before));
         let voted = voted.and_then(|round| round.own.notarize);
-        let id = voted.map_or_else(|| Self::newest(engine).1, |vote| vote.subject.payload);
+        let id = voted.map_or_else(|| engine.newest_notarized().1, |vote| vote.subject.payload);
         engine.chain.block_at(&id)
     }
 

@@ -112,7 +112,7 @@ impl Rules for Simplex {
 
     fn before_own_nullify(&self, _: &mut Engine, _: &mut Step) {}
 
-    fn on_finalization_made(&self, _: &mut Engine, _: &mut Step, _: &Certificate) {}
+    fn on_certificate_made(&self, _: &mut Engine, _: &mut Step, _: &Certificate) {}
 
     fn receiver(&self, _: &Engine, _: &Vote) -> Target {
         Target::All

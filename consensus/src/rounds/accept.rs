@@ -31,7 +31,7 @@ impl Engine {
             .push(Record::Certificate(certificate.clone()));
         match subject.kind {
             VoteKind::Notarize => {
-                if !self.chain.holds(&subject.payload) {
+                if self.chain.block_at(&subject.payload).is_none() {
                     let leader = self.committee.leader(subject.view);
                     self.want(step, Want::Block(subject.payload), Some(leader));
                 }
@@ -44,9 +44,9 @@ impl Engine {
             VoteKind::Finalize => self.on_finalization(step, certificate),
         }
         // R8
-        if subject.view >= self.view() {
-            let brought = subject.kind != VoteKind::Nullify;
-            self.enter(step, subject.view.next(), brought);
+        let (next, before) = self.after(&subject);
+        if next > self.view() {
+            self.enter(step, next, before);
         } else {
             self.progress(step);
         }

@@ -22,7 +22,7 @@ pub enum Flaw {
     /// The header names another chain or epoch than the proposal.
     Elsewhere,
     /// The header's view is not the proposal's, and the block is no notarized last block of the
-    /// epoch; or its parent's view is not below its own.
+    /// epoch; or its parent's view is not below its own; or nothing is proposed in such a view.
     WrongView,
     /// Its block exceeds the chain's limits.
     TooLarge,
@@ -60,6 +60,9 @@ impl Engine {
         }
         if header.chain != self.config.chain || header.epoch != proposal.epoch {
             return Some(Flaw::Elsewhere);
+        }
+        if !self.rules().proposes_in(&self.committee, view) {
+            return Some(Flaw::WrongView);
         }
         // The epoch's last block may be proposed again in later views, with its notarization.
         let again = header.view < view

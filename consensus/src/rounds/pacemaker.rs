@@ -46,6 +46,8 @@ const MAX_LEFT: usize = 16;
 /// What happens before says nothing about how long proposals take, and costs the leader nothing.
 pub(crate) struct Pacemaker {
     timing: Timing,
+    /// How many views in a row a validator leads.
+    turn_length: u64,
     /// Leaders that may be faulty.
     faults: usize,
     leaders: Leaders,
@@ -100,6 +102,8 @@ pub(crate) enum Expected {
     Nothing,
     /// A proposal.
     Proposal,
+    /// Votes upon the certificate by which the view was entered.
+    Votes,
 }
 
 /// What the view before brought.
@@ -139,6 +143,7 @@ impl Pacemaker {
     pub(crate) fn new(timing: Timing, validators: usize, faults: usize) -> Self {
         Self {
             timing,
+            turn_length: 1,
             faults,
             leaders: Leaders::new(timing, validators, faults),
             entered: VecDeque::new(),
@@ -152,6 +157,14 @@ impl Pacemaker {
             views_without_block: 0,
             doublings: 0,
             pending: true,
+        }
+    }
+
+    /// For a protocol in which a validator leads so many views in a row.
+    pub(crate) fn with_turns(self, turn_length: u64) -> Self {
+        Self {
+            turn_length,
+            ..self
         }
     }
 
@@ -190,10 +203,15 @@ impl Pacemaker {
             Expected::Proposal if !self.leaders.is_waited_for(leader) => Expected::Nothing,
             told => told,
         };
-        self.leaders.begins(leader);
+        if expected != Expected::Votes {
+            self.leaders.begins(leader);
+        }
         let early = self.leaders.has_proposed(leader, view);
         let patience = self.leaders.patience();
-        let waits = self.leaders.patience_with(leader, patience);
+        let waits = match expected {
+            Expected::Votes => Duration::ZERO,
+            _ => self.leaders.patience_with(leader, patience),
+        };
         let voting = self.voting();
         self.turn = Some(Turn {
             leader,
@@ -211,9 +229,9 @@ impl Pacemaker {
             may_idle: !self.timing.idle_interval.is_zero()
                 && self.views_without_block == 0
                 && !early
-                && expected != Expected::Nothing,
+                && !matches!(expected, Expected::Nothing | Expected::Votes),
         });
-        self.leader_due = Some(now);
+        self.leader_due = (expected != Expected::Votes).then_some(now);
         self.gather_due = None;
         self.wait_from(now);
         if !self.pending {
@@ -231,7 +249,7 @@ impl Pacemaker {
             *waited_from = from;
         }
         let due = match turn.expected {
-            Expected::Nothing => turn.entered,
+            Expected::Nothing | Expected::Votes => turn.entered,
             Expected::Own | Expected::Proposal => from.after(turn.waits),
         };
         self.leader_due = self.leader_due.map(|_| due);
@@ -282,12 +300,19 @@ impl Pacemaker {
         let (Some(turn), Some((view, _))) = (self.turn.take(), self.entered.back()) else {
             return;
         };
-        if view.next() != next {
+        if next <= *view || next.0 - view.0 > self.turn_length {
             return;
         }
-        if let Some(proposed) = turn.proposed {
-            let voted = now.since(proposed);
-            self.voting.get_or_insert_default().note(voted);
+        let votes_from = match turn.expected {
+            Expected::Votes => brought.then_some(turn.entered),
+            _ => turn.proposed,
+        };
+        if let Some(from) = votes_from {
+            self.voting.get_or_insert_default().note(now.since(from));
+        }
+        if turn.expected == Expected::Votes && !brought {
+            let waited = now.since(turn.entered).min(turn.voting);
+            self.leaders.cost(turn.leader, waited, turn.patience);
         }
         if turn.expected != Expected::Proposal || turn.from > now {
             return;

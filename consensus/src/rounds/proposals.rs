@@ -45,7 +45,8 @@ impl Engine {
     /// As the leader of the current view, requests a block on top of the newest notarized one.
     pub(crate) fn try_propose(&mut self, step: &mut Step) {
         let view = self.view();
-        if !self.leads(view) || self.building == Some(view) {
+        let proposes = self.rules().proposes_in(&self.committee, view);
+        if !proposes || !self.leads(view) || self.building == Some(view) {
             return;
         }
         let round = self.views.at(view);
@@ -178,11 +179,11 @@ impl Engine {
         let mut certificates = proposal.certificates.clone();
         certificates.extend(proposal.parent_certificate.clone());
         self.check_certificates(step, from, certificates);
-        let last = self.view().0.saturating_add(PROPOSAL_LOOKAHEAD_VIEWS);
         // A validator that is far behind fetches final blocks in order; new ones would only pile
         // up.
         let piled_up = self.is_behind() && self.chain.blocks().count() > MAX_HELD_WHILE_BEHIND;
-        if view.0 <= last {
+        let is_near = self.committee.steps(self.view(), view) <= PROPOSAL_LOOKAHEAD_VIEWS;
+        if is_near {
             self.pacemaker.proposed(step.now, view, from);
             if view.next() >= self.view() {
                 self.pacemaker.heard(from);
@@ -190,7 +191,7 @@ impl Engine {
         }
         let dropped = if view < self.view() {
             Some(DropReason::ViewOver(view))
-        } else if view.0 > last {
+        } else if !is_near {
             Some(DropReason::ViewAhead(view))
         } else {
             piled_up.then_some(DropReason::CatchingUp(view))
@@ -225,7 +226,7 @@ impl Engine {
     /// Casts notarize for the current view's proposal once everything that it depends on holds.
     pub(crate) fn try_notarize(&mut self, step: &mut Step) {
         let view = self.view();
-        if self.own_place().is_none() {
+        if self.own_place().is_none() || self.rules().is_out(self, view) {
             return;
         }
         let Some(round) = self.views.get(view) else {
@@ -360,8 +361,8 @@ impl Engine {
         }
     }
 
-    /// Keeps a block on its leader's word alone. Only a few of each leader are kept: the one of the
-    /// lowest view makes room, and is fetched if a quorum notarizes it after all.
+    /// Keeps a block on its leader's word alone. Only a few of each leader are kept: the oldest of past views make
+    /// room, then those furthest ahead. They are fetched if a quorum notarizes them after all.
     fn hold_proposed(&mut self, leader: ValidatorIndex, block: Arc<Block>) {
         self.chain.keep(block, Some(leader));
         let mut proposed: Vec<(View, Digest)> = self
@@ -370,7 +371,11 @@ impl Engine {
             .filter(|(id, held)| held.leader == Some(leader) && !self.is_vouched(id, held))
             .map(|(id, held)| (held.block.header().view, *id))
             .collect();
-        proposed.sort_unstable();
+        let current = self.view();
+        proposed.sort_unstable_by_key(|(view, id)| match *view < current {
+            true => (false, view.0, *id),
+            false => (true, u64::MAX - view.0, *id),
+        });
         let excess = proposed.len().saturating_sub(MAX_PROPOSED_PER_LEADER);
         for (_, id) in proposed.into_iter().take(excess) {
             self.chain.forget(&id);

@@ -141,10 +141,13 @@ impl Round {
 
     /// A certificate that ends the view.
     pub(crate) fn exit(&self) -> Option<&Certificate> {
-        self.finalization
-            .as_ref()
-            .or(self.notarization.as_ref())
-            .or(self.nullification.as_ref())
+        self.exits().next()
+    }
+
+    /// The certificates that end the view.
+    pub(crate) fn exits(&self) -> impl Iterator<Item = &Certificate> {
+        let all = [&self.finalization, &self.notarization, &self.nullification];
+        all.into_iter().flatten()
     }
 
     /// Drops what only an open view needs: slots and the proposal.

@@ -7,7 +7,7 @@ use crate::{
     rounds::pacemaker::Alarm,
 };
 use quorate_crypto::Digest;
-use quorate_types::{Message, Record, Subject, View, Vote, VoteKind};
+use quorate_types::{Certificate, Message, Record, Subject, View, Vote, VoteKind};
 
 impl Engine {
     /// Signs and journals a vote of this validator's own, to be sent after the journal's sync. The
@@ -16,7 +16,9 @@ impl Engine {
         let Some(own) = self.config.own.clone() else {
             return;
         };
-        if !self.may_cast(view, kind) {
+        // P1
+        let is_out = kind != VoteKind::Nullify && self.rules().is_out(self, view);
+        if is_out || !self.may_cast(view, kind) {
             return;
         }
         let subject = Subject {
@@ -89,6 +91,18 @@ impl Engine {
 
     /// Casts notarize for a block that is known to be valid, in the current view.
     pub(crate) fn notarize(&mut self, step: &mut Step, view: View, payload: Digest) {
+        // R2: what is voted for is held, whatever else its leader has proposed.
+        let proposal = self
+            .views
+            .get(view)
+            .and_then(|round| round.proposal.as_ref());
+        let proposed = proposal.map(|proposal| proposal.block.clone());
+        if let Some(block) = proposed.filter(|block| block.id() == payload) {
+            self.chain.keep(block, None);
+        }
+        if !self.chain.holds(&payload) && self.tip().id != payload {
+            return;
+        }
         self.journal_block(step, &payload);
         self.cast(step, view, VoteKind::Notarize, payload);
         if self.has_notarized(view) {
@@ -120,6 +134,10 @@ impl Engine {
         let Some(certificate) = &round.notarization else {
             return;
         };
+        // P1
+        if self.rules().is_out(self, view) {
+            return;
+        }
         let payload = certificate.subject.payload;
         let own = &round.own;
         let other_block = own
@@ -149,7 +167,10 @@ impl Engine {
         let view = self.view();
         let round = self.views.at(view);
         // R1, R4
-        if round.own.nullify.is_some() || round.own.finalize.is_some() {
+        if round.own.nullify.is_some()
+            || round.own.finalize.is_some()
+            || !self.may_cast(view, VoteKind::Nullify)
+        {
             return;
         }
         self.counters.nullified += 1;
@@ -229,15 +250,26 @@ impl Engine {
         self.nullify(step);
     }
 
+    /// The certificate that leads furthest, of those above the tip.
+    pub(crate) fn entry(&self) -> Option<&Certificate> {
+        let leads_to = |held: &Certificate| self.after(&held.subject).0;
+        let mut all = self.views.certificates();
+        let first = all.next()?;
+        // A few views down nothing leads further.
+        let near = all.take_while(|held| {
+            held.subject.view.0.saturating_add(self.committee.turn()) > first.subject.view.0
+        });
+        near.fold(Some(first), |best, held| {
+            best.filter(|best| leads_to(best) >= leads_to(held))
+                .or(Some(held))
+        })
+    }
+
     /// Repeats this validator's votes in the current view, and the certificate by which it entered:
     /// links drop messages silently, and a peer that lags behind can follow.
     pub(crate) fn repeat(&mut self, step: &mut Step) {
         // R22
-        let previous = View(self.view().0 - 1);
-        let entry = self
-            .views
-            .exit(previous)
-            .or_else(|| self.views.highest_exit());
+        let entry = self.entry();
         // A validator that has not executed what a proposal names cannot vote for it, so the
         // finalization is repeated too.
         let finality = self.tip().certificate.as_ref();

@@ -4,7 +4,7 @@ import { readFileSync, readdirSync, statSync } from "node:fs";
 import { join } from "node:path";
 import { gzipSync } from "node:zlib";
 
-const LIMIT_BYTES = 100_000;
+const LIMIT_BYTES = 101_000;
 const root = process.argv[2] ?? "dist";
 let scripts = 0;
 for (const name of readdirSync(root, { recursive: true }).map(String).sort()) {

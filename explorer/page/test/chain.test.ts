@@ -5,6 +5,7 @@ import { Chain, type Known } from "../src/data/chain.ts";
 import type { Api } from "../src/data/api.ts";
 import type { Verifier } from "../src/verify/client.ts";
 import { sha256 } from "../src/verify/codec.ts";
+import type { Protocol } from "../src/verify/protocol.ts";
 import { hex } from "../src/verify/bytes.ts";
 import { isReadable } from "../src/views/transaction.ts";
 
@@ -35,11 +36,11 @@ afterEach(() => {
 const NOW = 1_900_000_000_000;
 
 /** A header that follows a parent; all of it made up but the chain of hashes. */
-function header(height: bigint, parent: string, timestamp = BigInt(NOW) + 100n * height): { text: string; id: string } {
+function header(height: bigint, parent: string, timestamp = BigInt(NOW) + 100n * height, inView = height): { text: string; id: string } {
   const bytes = new Uint8Array(177);
   const view = new DataView(bytes.buffer);
   bytes[0] = 1;
-  view.setBigUint64(41, height);
+  view.setBigUint64(41, inView);
   view.setBigUint64(49, height);
   bytes.set(Buffer.from(parent.slice(2), "hex"), 57);
   view.setBigUint64(97, timestamp);
@@ -166,6 +167,102 @@ test("a chain that rests for as long as its validators say is not late", async (
   // A word that would hide for ever that the chain stands is none.
   told("18446744073709551615");
   expect(chain.silence(arrived + 100_000).state).toBe("stands");
+  chain.close();
+});
+
+/** A chain of four validators, whose keys are pinned. */
+function pinned(protocol: Protocol) {
+  const asked: { view: bigint; certificate: string }[] = [];
+  const api = { base: "http://server/", url: (path: string) => path, get: () => Promise.resolve({ tip: null, oldest: "1" }) } as unknown as Api;
+  const trusted: { protocol?: Protocol } = { protocol };
+  const verifier = {
+    get protocol() {
+      return trusted.protocol;
+    },
+    validators: () => (trusted.protocol ? { members: [0, 1, 2, 3] } : undefined),
+    check: (task: string, claim: { view: bigint; certificate: string }) => {
+      if (task === "view") asked.push(claim);
+      return Promise.resolve({ report: { ok: true, checks: [], ms: 0 } });
+    },
+  } as unknown as Verifier;
+  return { chain: new Chain(api, verifier, () => undefined), asked, trusted };
+}
+
+const notarized = (view: number, id = "0x00") => ({ type: "notarized", epoch: "0", view: String(view), id, certificate: "0x00" });
+const nullified = (view: number) => ({ type: "nullified", epoch: "0", view: String(view), leader: 0, certificate: `0x${view}`, reason: "unknown" });
+
+test("who leads is told by the protocol", async () => {
+  const leaders = (protocol: Protocol, views: bigint[]) => {
+    const { chain } = pinned(protocol);
+    expect([chain.protocol, chain.leaderOf(0n, 1n)]).toEqual([undefined, undefined]);
+    chain.ready();
+    return views.map((view) => chain.leaderOf(2n, view));
+  };
+  expect(leaders("simplex", [1n, 2n, 3n, 4n])).toEqual([3, 0, 1, 2]);
+  expect(leaders("hotstuff-basic", [1n, 3n, 4n, 7n])).toEqual([3, 3, 0, 1]);
+  expect(leaders("pbft", [1n, 1_000n, 1_001n, 3_000n])).toEqual([3, 3, 0, 1]);
+});
+
+test("the views of one block are one row", async () => {
+  const { chain, asked } = pinned("hotstuff-basic");
+  await chain.open();
+  chain.ready();
+  const send = (message: { type: string }) => FakeSource.newest.send(message);
+  const first = header(1n, `0x${"00".repeat(32)}`);
+  const second = header(2n, first.id, undefined, 7n);
+  send(notarized(1, first.id));
+  send(notarized(2, first.id));
+  send(event(1, first.text));
+  send(notarized(4));
+  send(nullified(5));
+  send(notarized(7, second.id));
+  send(event(2, second.text));
+  const rows = () => [...chain.views.values()].map(({ epoch, view, leader, height, nullifiedView }) => [`${epoch}.${view}`, leader, height, nullifiedView]);
+  expect(rows()).toEqual([["0.1", 1, 1n, undefined], ["0.4", 2, undefined, 5n], ["0.7", 3, 2n, undefined]]);
+  await vi.waitFor(() => expect(chain.views.get("0.4")?.mark).toBe("verified"));
+  expect(asked).toMatchObject([{ view: 5n, certificate: "0x5" }]);
+  chain.close();
+});
+
+test("with pbft each view is a row", async () => {
+  const { chain } = pinned("pbft");
+  await chain.open();
+  chain.ready();
+  for (const view of [1, 2, 3]) FakeSource.newest.send(notarized(view));
+  FakeSource.newest.send(nullified(4));
+  FakeSource.newest.send(notarized(1_001));
+  expect([...chain.views.values()].map(({ view, leader }) => [Number(view), leader])).toEqual([[1, 1], [2, 1], [3, 1], [4, 1], [1_001, 2]]);
+  chain.close();
+});
+
+test("rows of one block that came before the protocol was known become one", async () => {
+  const { chain, trusted } = pinned("hotstuff-basic");
+  delete trusted.protocol;
+  await chain.open();
+  chain.ready();
+  for (const view of [1, 2, 5]) FakeSource.newest.send(notarized(view));
+  FakeSource.newest.send(nullified(6));
+  expect(chain.views.size).toBe(4);
+  const { notarized: at } = chain.views.get("0.1")!;
+  trusted.protocol = "hotstuff-basic";
+  chain.recount();
+  expect([...chain.views.values()].map(({ view, leader, nullifiedView }) => [view, leader, nullifiedView])).toEqual([[1n, 1, undefined], [4n, 2, 6n]]);
+  expect(chain.views.get("0.1")!.notarized).toBe(at);
+  expect(chain.views.get("0.4")).toMatchObject({ certificate: "0x6" });
+  chain.close();
+});
+
+test("finality is counted from a block’s first notarization", async () => {
+  const { chain } = pinned("hotstuff-basic");
+  await chain.open();
+  const now = vi.spyOn(performance, "now");
+  const made = header(1n, `0x${"00".repeat(32)}`);
+  for (const [at, message] of [[100, notarized(1, made.id)], [130, notarized(2, made.id)], [170, event(1, made.text)]] as const) {
+    now.mockReturnValue(at);
+    FakeSource.newest.send(message);
+  }
+  expect(chain.rows.get(1n)?.finalityMs).toBe(70);
+  now.mockRestore();
   chain.close();
 });
 

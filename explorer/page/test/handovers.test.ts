@@ -301,6 +301,7 @@ test("changes are asked for when a certificate may need them, answer by answer",
   verifier.changed = vi.fn();
   expect((await verifier.check("block", claim(found.blocks[0]!), honest)).report.ok).toBe(true);
   expect(honest.asked).not.toHaveBeenCalled();
+  expect(verifier.protocol).toBe("simplex");
   expect(verifier.validators(0n)?.members).toHaveLength(4);
   expect(verifier.validators(1n)).toBeUndefined();
   const newest = found.blocks.at(-1)!;
@@ -339,5 +340,6 @@ test("a trust file that was moved forward is no other trust, in both directions"
   expect(await verifier.agree(moved, first, honest)).toBe(true);
   expect(await verifier.agree(first, { ...moved, validators: [...moved.validators].reverse() }, honest)).toBe(false);
   expect(await verifier.agree(first, { ...moved, name: "other" }, honest)).toBe(false);
+  expect(await verifier.agree(first, { ...moved, protocol: "pbft" }, honest)).toBe(false);
   expect(await verifier.agree(first, moved, server("http://hides/", []))).toBe(false);
 });

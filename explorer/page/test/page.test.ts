@@ -6,6 +6,7 @@ import { filled } from "../src/views/history.ts";
 import { label, prospects } from "../src/views/registry.ts";
 import { direct, hrefOf } from "../src/views/search.ts";
 import { silenceOf } from "../src/views/validators.ts";
+import type { Protocol } from "../src/verify/protocol.ts";
 
 test("numbers are grouped, also beyond 53 bits", () => {
   expect(count(18_446_744_073_709_551_615n).replace(/\D/g, " ")).toBe("18 446 744 073 709 551 615");
@@ -69,6 +70,16 @@ test("a validator whose votes were not heard lately is not called good", () => {
   expect(silenceOf(validator(null), tip, 4)).toBe("no vote seen");
   expect(silenceOf(validator(null, "certificate"), tip, 4)).toBeUndefined();
   expect(silenceOf(validator(["2", "1"]), undefined, 4)).toBeUndefined();
+});
+
+test("a view that was jumped over is none in which a validator was silent", () => {
+  const validator = { participation: { source: "observed", last_vote: ["2", "6"] } } as unknown as Validator;
+  const silent = (view: bigint, protocol: Protocol, epoch = 2n) => silenceOf(validator, { epoch, view }, 4, protocol) !== undefined;
+  expect([1_001n, 1_012n, 1_013n, 12_001n, 13_001n].map((view) => silent(view, "pbft"))).toEqual([false, false, true, false, true]);
+  expect([40n, 43n].map((view) => silent(view, "hotstuff-basic"))).toEqual([false, true]);
+  expect([18n, 19n].map((view) => silent(view, "hotstuff-chained"))).toEqual([false, true]);
+  // In the next epoch: as many steps as after its beginning.
+  expect([34n, 37n].map((view) => silent(view, "hotstuff-basic", 3n))).toEqual([false, true]);
 });
 
 test("the registry says what becomes of a bond in words", () => {

@@ -1,5 +1,5 @@
 import { describe, expect, test } from "vitest";
-import { hex, unhex } from "../src/verify/bytes.ts";
+import { DecodeError, hex, unhex } from "../src/verify/bytes.ts";
 import {
   type CheckName,
   type Report,
@@ -341,6 +341,28 @@ describe("trust", () => {
       expect(fingerprint(other)).not.toBe(fingerprint(parsed));
       const reversed = { ...parsed, validators: [...parsed.validators].reverse() };
       expect(fingerprint(reversed)).not.toBe(fingerprint(parsed));
+    }
+  });
+
+  test("its protocol is read and written; simplex may be left out, and is", () => {
+    const [simplex] = trusts as Record<string, unknown>[];
+    const plain = parseTrust(simplex);
+    expect(plain.protocol).toBe("simplex");
+    expect(parseTrust({ ...simplex, protocol: "simplex" })).toEqual(plain);
+    expect(trustJson(plain)).not.toContain("protocol");
+    for (const protocol of ["hotstuff-chained", "hotstuff-basic", "pbft"]) {
+      const parsed = parseTrust({ ...simplex, protocol });
+      expect(parsed.protocol).toBe(protocol);
+      const text = trustJson(parsed);
+      expect(Object.keys(JSON.parse(text) as object).slice(-2)).toEqual(["protocol", "validators"]);
+      expect(parseTrust(text)).toEqual(parsed);
+      expect(fingerprint(parsed)).not.toBe(fingerprint(plain));
+    }
+  });
+
+  test("an unknown protocol is refused", () => {
+    for (const protocol of ["raft", "PBFT", "toString", "", null, 1, ["pbft"]]) {
+      expect(() => parseTrust({ ...(trusts[0] as object), protocol })).toThrow(new DecodeError("trust file: unknown protocol; known are simplex, hotstuff-chained, hotstuff-basic, pbft"));
     }
   });
 

@@ -104,11 +104,12 @@ impl Registry {
             bonds.insert(held.bond.identity, held);
         }
         let (fixed_to, acting) = (length.fixed_to(executed), length.epoch_of(executed.next()));
-        let committees = Committees::changing(sets, fixed_to, acting, Roster::new());
+        let committees = Committees::changing(sets, fixed_to, acting, Roster::new())
+            .map_err(|_| index.damaged("the validators"))?;
         Ok(Some(Self {
             rules,
             length,
-            committees: committees.map_err(|_| index.damaged("the validators"))?,
+            committees: committees.with_turns(genesis.protocol.turn()),
             bonds: Arc::new(bonds),
             compared: Epoch(0),
         }))

@@ -89,6 +89,7 @@ impl TestChain {
             })
             .collect();
         let trust = Trust {
+            protocol: Default::default(),
             chain_id: ChainId(sha256(&[b"test chain", &[seed]])),
             name,
             scheme: kind.name().to_owned(),

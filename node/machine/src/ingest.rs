@@ -268,7 +268,7 @@ fn coming_leaders(
         if leaders.len() == count {
             break;
         }
-        next = next.next();
+        next = committee.turn_after(next);
     }
     leaders
 }

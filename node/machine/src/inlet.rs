@@ -44,8 +44,8 @@ use parking_lot::Mutex;
 use quorate_consensus::{Moment, PROPOSAL_LOOKAHEAD_VIEWS, TAIL_VIEWS};
 use quorate_lanes::{Bucket, Lane, To};
 use quorate_types::{
-    Committees, Epoch, Frame, Head, Identity, Message, Relayed, Succession, Transaction, Unread,
-    ValidatorIndex, View,
+    Committee, Committees, Epoch, Frame, Head, Identity, Message, Relayed, Succession, Transaction,
+    Unread, ValidatorIndex, View,
 };
 use std::{
     sync::{
@@ -121,10 +121,12 @@ struct Tokens {
 }
 
 impl Tokens {
-    fn new() -> Self {
+    fn new(committee: &Committee) -> Self {
+        // One that leads many views in a row sends all proposals.
+        let leading = committee.turn().min(committee.size() as u64);
         Self {
             votes: Bucket::new(4_000, 8_192),
-            proposals: Bucket::new(256, 64),
+            proposals: Bucket::new(256 * leading, 64 * leading),
             far_proposals: Bucket::new(16, 32),
             block_requests: Bucket::new(128, 128),
             range_requests: Bucket::new(64, 64),
@@ -187,7 +189,9 @@ impl Inlet {
         let places = || parts.committees.known().places();
         Self {
             accounts: places().map(|_| Arc::new(account())).collect(),
-            tokens: places().map(|_| Mutex::new(Tokens::new())).collect(),
+            tokens: places()
+                .map(|_| Mutex::new(Tokens::new(parts.committees.known())))
+                .collect(),
             since: parts.clock.now(),
             parts,
         }
@@ -352,7 +356,7 @@ impl Inlet {
         let now = self.parts.live.view().0;
         epoch == current
             && view.0.saturating_add(TAIL_VIEWS) >= now
-            && view.0 <= now.saturating_add(PROPOSAL_LOOKAHEAD_VIEWS)
+            && self.parts.committees.of(epoch).steps(View(now), view) <= PROPOSAL_LOOKAHEAD_VIEWS
     }
 
     fn pass_on(&self, from: ValidatorIndex, messages: Vec<Message>, size: usize, across: bool) {

@@ -15,7 +15,7 @@ use prometheus::{
 use quorate_api::verdict::VerdictJson;
 use quorate_consensus::{Counters, DropReason, Dropped, Missing, Offence, WorkCounts};
 use quorate_types::{
-    Committee, Committees, Header, Identity, Outcome, ValidatorIndex, View, genesis::Genesis,
+    Committee, Committees, Header, Identity, Outcome, ValidatorIndex, genesis::Genesis,
 };
 use std::{
     collections::HashMap,
@@ -551,13 +551,17 @@ impl NodeMetrics {
         })
     }
 
-    /// Counts the views between a final block's and its parent's, whose leaders brought no block.
+    /// Counts the turns between a final block's and its parent's, whose leaders brought no block.
     pub(crate) fn count_missed_slots(&self, header: &Header, committees: &Committees) {
-        let first = header.parent_view.0.saturating_add(1);
-        let last = header.view.0.min(first.saturating_add(MAX_MISSED_SLOTS));
-        for view in first..last {
-            let leader = committees.leader(header.epoch, View(view)).0.to_string();
+        let committee = committees.of(header.epoch);
+        let mut turn = committee.turn_after(header.parent_view);
+        for _ in 0..MAX_MISSED_SLOTS {
+            if turn >= committee.turn_of(header.view) {
+                break;
+            }
+            let leader = committee.leader(turn).0.to_string();
             self.missed_slots.with_label_values(&[&leader]).inc();
+            turn = committee.turn_after(turn);
         }
     }
 

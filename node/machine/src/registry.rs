@@ -10,8 +10,9 @@ use quorate_types::{Committees, ValidatorSet, genesis::Genesis, roster};
 ///
 /// If the database cannot be read, or the genesis file has no committee.
 pub fn committees(genesis: &Genesis, store: &Store) -> anyhow::Result<Committees> {
+    let turn = genesis.protocol.turn();
     if genesis.registry.is_none() {
-        return Ok(Committees::fixed(genesis.committee()?));
+        return Ok(Committees::fixed(genesis.committee()?).with_turns(turn));
     }
     let mut sets = vec![ValidatorSet::of_genesis(genesis)?];
     sets.extend(store.sets()?);
@@ -19,7 +20,7 @@ pub fn committees(genesis: &Genesis, store: &Store) -> anyhow::Result<Committees
     let acting = genesis.epoch_blocks.epoch_of(tip.next());
     let fixed_to = genesis.epoch_blocks.fixed_to(tip);
     let roster = roster(&store.bonds()?);
-    Ok(Committees::changing(sets, fixed_to, acting, roster)?)
+    Ok(Committees::changing(sets, fixed_to, acting, roster)?.with_turns(turn))
 }
 
 /// What a database knows of who validates, for state sync: its sets, which later ones can follow. `None` on a

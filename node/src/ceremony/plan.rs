@@ -34,6 +34,8 @@ pub struct Plan {
     pub name: String,
     /// The genesis file's time, in milliseconds since 1970.
     pub timestamp_ms: u64,
+    #[serde(default)]
+    pub protocol: Protocol,
     #[serde(default = "default_epoch")]
     pub epoch_blocks: EpochLength,
     #[serde(default = "default_limits")]
@@ -193,7 +195,7 @@ impl Plan {
         Genesis {
             name: self.name.clone(),
             timestamp_ms: self.timestamp_ms,
-            protocol: Protocol::Simplex,
+            protocol: self.protocol,
             scheme: SchemeKind::BlsThreshold.name().to_owned(),
             limits: self.limits,
             fees: self.fees,

@@ -29,7 +29,7 @@ use quorate_p2p::PeerAddress;
 use quorate_storage::disk::{SystemDisk, write_atomically};
 use quorate_types::{
     EpochLength, Identity,
-    genesis::{DEFAULT_FEES, DEFAULT_LIMITS, Genesis, GenesisAccount},
+    genesis::{DEFAULT_FEES, DEFAULT_LIMITS, Genesis, GenesisAccount, Protocol},
 };
 use serde_json::json;
 use std::{
@@ -83,6 +83,9 @@ pub(super) struct MakePlan {
     /// Accounts that exist from the start, with their balances
     #[arg(long, value_name = "HEX=BALANCE", num_args = 1.., value_parser = parse_account)]
     account: Vec<GenesisAccount>,
+    /// The consensus protocol: simplex, hotstuff-chained, hotstuff-basic or pbft
+    #[arg(long, default_value = "simplex")]
+    protocol: Protocol,
     /// The length of an epoch in blocks
     #[arg(long, value_name = "N", default_value_t = EpochLength::DEFAULT.blocks(),
           value_parser = clap::value_parser!(u64).range(1..))]
@@ -206,6 +209,7 @@ impl MakePlan {
         let plan = Plan {
             name: self.name.clone(),
             timestamp_ms: now.map_or(0, |now| u64::try_from(now.as_millis()).unwrap_or(0)),
+            protocol: self.protocol,
             epoch_blocks: EpochLength::new(self.epoch_blocks).context("--epoch-blocks is zero")?,
             limits: DEFAULT_LIMITS,
             fees: DEFAULT_FEES,
@@ -255,6 +259,7 @@ impl Check {
             ("name", plan.name.clone()),
             ("participants", format!("n = {}", plan.size())),
             ("quorum", format!("n - f = {quorum}")),
+            ("protocol", plan.protocol.name().to_owned()),
             ("epoch", format!("{} blocks", plan.epoch_blocks.blocks())),
             (
                 "accounts",

@@ -98,7 +98,7 @@ pub(super) struct Create {
     /// address, on all interfaces, and serves HTTP on the next port, on 127.0.0.1
     #[arg(long, value_name = "HOST:PORT", num_args = 1..)]
     address: Vec<PeerAddress>,
-    /// The consensus protocol: simplex or hotstuff-chained
+    /// The consensus protocol: simplex, hotstuff-chained, hotstuff-basic or pbft
     #[arg(long, default_value = "simplex")]
     protocol: Protocol,
     /// The vote scheme

@@ -88,7 +88,7 @@ pub(super) struct Localnet {
     /// earlier run in this folder
     #[arg(long, default_value = "localnet")]
     dir: PathBuf,
-    /// The consensus protocol: simplex or hotstuff-chained (default: simplex)
+    /// The consensus protocol: simplex, hotstuff-chained, hotstuff-basic or pbft (default: simplex)
     #[arg(long)]
     protocol: Option<Protocol>,
     /// The vote scheme (default: bls-threshold)

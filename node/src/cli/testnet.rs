@@ -70,7 +70,7 @@ pub(super) struct Testnet {
     /// On one machine, each validator's ports are 2 above those of the previous one
     #[arg(long, value_name = "PORT", default_value_t = 26_600)]
     base_port: u16,
-    /// The consensus protocol: simplex or hotstuff-chained
+    /// The consensus protocol: simplex, hotstuff-chained, hotstuff-basic or pbft
     #[arg(long, default_value = "simplex")]
     protocol: Protocol,
     /// The vote scheme

@@ -91,16 +91,21 @@ impl Simulation {
             }
         }
         let size = self.scenario.validators;
+        // Where the rest of a turn can be skipped, the views of several turns are within reach.
+        let reach = |steps: u64| match self.scenario.protocol.turn() {
+            1 => steps as usize,
+            _ => (steps * (steps + 1) / 2 + steps) as usize,
+        };
         let bounds = [
             (
                 "views ahead",
                 holdings.rounds_ahead,
-                LOOKAHEAD_VIEWS as usize + 1,
+                reach(LOOKAHEAD_VIEWS) + 1,
             ),
             (
                 "proposals ahead",
                 holdings.proposals_ahead,
-                PROPOSAL_LOOKAHEAD_VIEWS as usize,
+                reach(PROPOSAL_LOOKAHEAD_VIEWS),
             ),
             ("early messages", holdings.early, MAX_EARLY_MESSAGES * size),
             ("requests", holdings.wants, MAX_WANTS),

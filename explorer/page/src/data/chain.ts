@@ -5,6 +5,7 @@ import type { CheckName, Report } from "../verify/checks.ts";
 import type { Verifier } from "../verify/client.ts";
 import { unhex } from "../verify/bytes.ts";
 import { HEADER_BYTES, type Header, decodeHeader } from "../verify/codec.ts";
+import { type Protocol, leader, proposedIn } from "../verify/protocol.ts";
 import type { Api } from "./api.ts";
 import { Stream, type StreamState } from "./stream.ts";
 import type { BlockCertificate, BlockSummary, Finality, Message, Page, Stats, Status } from "./types.ts";
@@ -56,14 +57,18 @@ export interface Row {
   mark: Mark;
 }
 
+/** A view; or the views of one block, if it takes several. */
 export interface ViewRow {
   epoch: bigint;
+  /** The first of them. */
   view: bigint;
   leader: number;
   proposed?: number | undefined;
   notarized?: number | undefined;
   finalized?: number | undefined;
   nullified?: number | undefined;
+  /** Which of them was nullified. */
+  nullifiedView?: bigint;
   reason?: string | null;
   height?: bigint;
   /** A nullification's certificate that waits for its check. */
@@ -142,11 +147,22 @@ export class Chain {
     this.#check();
   }
 
-  /** More of the validators is known: says again who leads. */
+  /** The protocol, or more of the validators, is known: says again which views belong together, and who leads. */
   recount(): void {
-    for (const view of this.views.values()) view.leader = this.#leader(view.epoch, view.view, view.leader);
+    for (const [name, view] of [...this.views]) {
+      view.leader = this.#leader(view.epoch, view.view, view.leader);
+      if (this.#firstOf(view.view) === view.view) continue;
+      this.views.delete(name);
+      const first = this.#view(view.epoch, view.view);
+      Object.assign(first, { ...view, ...first });
+    }
     for (const row of this.rows.values()) row.leader = this.#leader(row.header.epoch, row.header.view, row.leader);
     this.#changed();
+  }
+
+  /** The protocol, once the keys are pinned. */
+  get protocol(): Protocol | undefined {
+    return this.#ready ? this.#verifier.protocol : undefined;
   }
 
   /** How many validators an epoch has, as far as that is verified; 0 if it is not known. */
@@ -267,18 +283,21 @@ export class Chain {
         this.#follow(message);
         break;
       case "notarized": {
-        this.#notarized.set(message.id, performance.now());
+        // A block may be notarized in several views: what counts is the first.
+        if (!this.#notarized.has(message.id)) this.#notarized.set(message.id, performance.now());
         if (this.#notarized.size > MAX_VIEWS) this.#notarized.delete(this.#notarized.keys().next().value!);
         const view = this.#view(BigInt(message.epoch), BigInt(message.view));
         view.notarized ??= Date.now();
         break;
       }
       case "nullified": {
-        const view = this.#view(BigInt(message.epoch), BigInt(message.view));
+        const nullified = BigInt(message.view);
+        const view = this.#view(BigInt(message.epoch), nullified);
         view.nullified ??= Date.now();
         view.reason = message.reason;
         view.certificate = message.certificate;
-        view.mark ??= "waiting";
+        if (view.nullifiedView !== nullified) view.mark = "waiting";
+        view.nullifiedView = nullified;
         this.#check();
         break;
       }
@@ -372,10 +391,10 @@ export class Chain {
     return row;
   }
 
-  /** Who leads a view, by the rule; undefined until the committee is known. */
+  /** Who leads a view, by the rule; undefined until protocol and committee are known. */
   leaderOf(epoch: bigint, view: bigint): number | undefined {
-    const committee = this.committee(epoch);
-    return committee > 0 ? Number((view + epoch) % BigInt(committee)) : undefined;
+    const [protocol, committee] = [this.protocol, this.committee(epoch)];
+    return protocol !== undefined && committee > 0 ? leader(protocol, committee, epoch, view) : undefined;
   }
 
   /** Who leads a view, by the rule; what the server says only until the committee is known. */
@@ -388,7 +407,14 @@ export class Chain {
     return parent && Number(header.timestampMs - parent.timestampMs);
   }
 
-  #view(epoch: bigint, view: bigint): ViewRow {
+  /** The first of the views of a block that a view belongs to; itself until the protocol is known. */
+  #firstOf(view: bigint): bigint {
+    return this.protocol === undefined ? view : proposedIn(this.protocol, view);
+  }
+
+  /** The row that a view belongs to. */
+  #view(epoch: bigint, of: bigint): ViewRow {
+    const view = this.#firstOf(of);
     const name = `${epoch}.${view}`;
     let row = this.views.get(name);
     if (!row) {
@@ -541,11 +567,14 @@ export class Chain {
   async #checkView(): Promise<boolean> {
     for (const row of [...this.views.values()].reverse()) {
       if (row.certificate === undefined || row.mark !== "waiting") continue;
-      const { epoch, view, certificate } = row;
+      const { epoch, nullifiedView: view = row.view, certificate } = row;
       try {
         const { report } = await this.#verifier.check("view", { epoch, view, kind: "nullify", certificate }, this.#api);
-        row.mark = report.ok ? "verified" : "refused";
-        row.certificate = undefined;
+        // Meanwhile another view of the row may have been nullified.
+        if (row.certificate === certificate) {
+          row.mark = report.ok ? "verified" : "refused";
+          row.certificate = undefined;
+        }
         if (!report.ok) this.refuse(`nullification of view ${epoch}.${view}`, `#/view/${epoch}.${view}`, report);
         return true;
       } catch {

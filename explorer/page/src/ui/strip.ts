@@ -17,6 +17,9 @@ export function outcomeOf(view: ViewRow): string {
   return view.notarized === undefined ? "nothing seen" : "notarized";
 }
 
+/** What a row is called: its view, or the one that was nullified. */
+export const nameOf = (view: ViewRow): string => `${view.epoch}.${view.height === undefined ? (view.nullifiedView ?? view.view) : view.view}`;
+
 export function strip() {
   const canvas = surface("Leaders of the newest views", "strip");
   const said = h("p", { class: "strip-text" }, "Newest on the right; a cross is a view that was nullified.");
@@ -31,11 +34,11 @@ export function strip() {
   };
   canvas.element.addEventListener("mousemove", (event) => {
     const view = at(event);
-    if (view) setText(said, `View ${view.epoch}.${view.view}, led by validator ${view.leader}: ${outcomeOf(view)}.`);
+    if (view) setText(said, `View ${nameOf(view)}, led by validator ${view.leader}: ${outcomeOf(view)}.`);
   });
   canvas.element.addEventListener("click", (event) => {
     const view = at(event);
-    if (view) location.hash = `#/view/${view.epoch}.${view.view}`;
+    if (view) location.hash = `#/view/${nameOf(view)}`;
   });
 
   return {

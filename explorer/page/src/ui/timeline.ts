@@ -3,6 +3,7 @@
 import type { ViewRow } from "../data/chain.ts";
 import { surface } from "./canvas.ts";
 import { h } from "./dom.ts";
+import { nameOf } from "./strip.ts";
 import { palette } from "./theme.ts";
 
 const ROW = 20;
@@ -72,7 +73,7 @@ export function timeline() {
         draw.arc(8, y + ROW / 2, 4, 0, 7);
         draw.fill();
         draw.fillStyle = colours["ink-2"];
-        draw.fillText(`${view.epoch}.${view.view}`, 19, y + ROW / 2 + 0.5);
+        draw.fillText(nameOf(view), 19, y + ROW / 2 + 0.5);
         bar(draw, view, x, y + 5, ROW - 10, colours);
       });
       const now = performance.now();

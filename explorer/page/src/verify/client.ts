@@ -4,6 +4,7 @@ import { unhex } from "./bytes.ts";
 import type { Report } from "./checks.ts";
 import type { EpochSet } from "./handovers.ts";
 import type { Claim, Outcome, Request, Response, TaskName } from "./messages.ts";
+import type { Protocol } from "./protocol.ts";
 import type { Trust } from "./trust.ts";
 
 interface Waiting {
@@ -96,6 +97,11 @@ export class Verifier {
     return this.#trusted?.epochBlocks !== undefined;
   }
 
+  /** The pinned chain's protocol. */
+  get protocol(): Protocol | undefined {
+    return this.#trusted?.protocol;
+  }
+
   /** The validators of an epoch; nothing before the pinned trust's, or if its changes were not asked for yet. */
   validators(epoch: bigint): EpochSet | undefined {
     const found = this.#sets.findLast((set) => set.epoch <= epoch);
@@ -152,7 +158,7 @@ export class Verifier {
 
   /** Whether one of two trust files is the other one moved forward, by the changes that a server knows. */
   async agree(a: Trust, b: Trust, from: Source): Promise<boolean> {
-    const isOne = (["name", "chainId", "scheme", "epochBlocks"] as const).every((field) => a[field] === b[field]);
+    const isOne = (["name", "chainId", "scheme", "epochBlocks", "protocol"] as const).every((field) => a[field] === b[field]);
     if (!isOne || a.epochBlocks === undefined || a.epoch === b.epoch) return false;
     const [earlier, later] = a.epoch < b.epoch ? [a, b] : [b, a];
     const handovers: string[] = [];

@@ -2,6 +2,7 @@
 
 import { DecodeError, concat, hex, normal, unhex, utf8 } from "./bytes.ts";
 import { sha256 } from "./codec.ts";
+import { PROTOCOLS, type Protocol } from "./protocol.ts";
 
 export interface TrustValidator {
   identity: string;
@@ -20,11 +21,13 @@ export interface Trust {
   epochBlocks?: bigint;
   /** The first epoch of these validators. */
   epoch: bigint;
+  /** It tells who leads a view; nothing is verified with it. */
+  protocol: Protocol;
   validators: TrustValidator[];
 }
 
 const MAX_VALIDATORS = 1_024;
-const KEYS = ["name", "chain_id", "scheme", "group_key", "epoch_blocks", "epoch", "validators"];
+const KEYS = ["name", "chain_id", "scheme", "group_key", "epoch_blocks", "epoch", "protocol", "validators"];
 const VALIDATOR_KEYS = ["identity", "vote_key", "proof_of_possession", "stake"];
 
 /** n − f, with f the largest number for which n ≥ 3f + 1. */
@@ -47,6 +50,13 @@ function optionalNumber(value: unknown, least: number, what: string): bigint | u
   return BigInt(value as number);
 }
 
+/** The protocol's name may be left out. */
+function protocolOf(value: unknown): Protocol {
+  if (value === undefined) return "simplex";
+  if (!PROTOCOLS.includes(value as Protocol)) throw new DecodeError(`trust file: unknown protocol; known are ${PROTOCOLS.join(", ")}`);
+  return value as Protocol;
+}
+
 /** Reads a trust file's text, or the parsed value. */
 export function parseTrust(source: unknown): Trust {
   let value = source;
@@ -63,6 +73,7 @@ export function parseTrust(source: unknown): Trust {
   if (scheme !== "bls-threshold" && scheme !== "bls-aggregate") {
     throw new DecodeError("trust file: unknown scheme");
   }
+  const protocol = protocolOf(file["protocol"]);
   const epochBlocks = optionalNumber(file["epoch_blocks"], 1, "epoch_blocks");
   const epoch = optionalNumber(file["epoch"], 0, "epoch") ?? 0n;
   if (epochBlocks !== undefined && scheme !== "bls-aggregate") {
@@ -86,7 +97,7 @@ export function parseTrust(source: unknown): Trust {
       throw new DecodeError(`trust file: two validators with the same ${field}`);
     }
   }
-  const trust: Trust = { name, chainId: normal(file["chain_id"], 32), scheme, epoch, validators: read };
+  const trust: Trust = { name, chainId: normal(file["chain_id"], 32), scheme, epoch, protocol, validators: read };
   if (epochBlocks !== undefined) trust.epochBlocks = epochBlocks;
   if (scheme === "bls-threshold") trust.groupKey = normal(file["group_key"], 96);
   return trust;
@@ -102,6 +113,7 @@ export function trustJson(trust: Trust): string {
     ...(trust.groupKey === undefined ? {} : { group_key: bare(trust.groupKey) }),
     ...(trust.epochBlocks === undefined ? {} : { epoch_blocks: Number(trust.epochBlocks) }),
     ...(trust.epoch === 0n ? {} : { epoch: Number(trust.epoch) }),
+    ...(trust.protocol === "simplex" ? {} : { protocol: trust.protocol }),
     validators: trust.validators.map((v) => ({
       identity: bare(v.identity),
       vote_key: bare(v.voteKey),
@@ -112,7 +124,7 @@ export function trustJson(trust: Trust): string {
 }
 
 /**
- * Names everything that is verified with, to be compared by eye or over another channel: SHA-256
+ * Names everything that is taken from the file, to be compared by eye or over another channel: SHA-256
  * over the trust file as compact JSON with its fields in their fixed order, without stakes.
  */
 export function fingerprint(trust: Trust): string {

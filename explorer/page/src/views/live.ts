@@ -117,7 +117,7 @@ export function liveView(app: App): View {
     finality: tile("Finality", "From the notarization to the finalization, median over the last minute"),
     rate: tile("Transactions", "Per second, over the last minute"),
     blocks: tile("Blocks", "Per second, over the last minute"),
-    nullified: tile("Nullified", "Views without a block in the last minute"),
+    nullified: tile("Nullified", "Views that were nullified in the last minute"),
   };
   const views = timeline();
   const leaders = strip();

@@ -57,6 +57,7 @@ export function trustView(app: App): View {
           ["Fingerprint", fingerprintBlock(fingerprint)],
           ["Chain", trust.name],
           ["Chain id", fullHash(trust.chainId, "the chain’s id")],
+          ["Protocol", trust.protocol],
           ["Scheme", trust.scheme, h("span", { class: "quiet" }, trust.scheme === "bls-threshold" ? " one group key" : trust.epoch > 0n ? " each validator’s own key" : " each validator’s own key, possession proven")],
           trust.groupKey !== undefined && ["Group key", fullHash(trust.groupKey, "the group key")],
           ["Validators", `${trust.validators.length}, a quorum is ${quorum(trust.validators.length)}`, trust.epochBlocks === undefined ? "" : h("span", { class: "quiet" }, ` from epoch ${count(trust.epoch)} on; they can change every ${count(trust.epochBlocks)} blocks`)],

@@ -2,12 +2,13 @@
 
 import type { App, View } from "../app.ts";
 import type { BlockSummary, Page, Validator, Validators, ViewAnswer } from "../data/types.ts";
+import { type Protocol, steps, turnsBetween, viewsOfABlock } from "../verify/protocol.ts";
 import { fill, h, icon } from "../ui/dom.ts";
 import { count, words } from "../ui/format.ts";
 import { checkCard, dot, facts, fullHash, hashLink, heading, line, loading, pill, problem, repeat, table } from "../ui/parts.ts";
 
 const CELLS = 200;
-/** Views without a block that are asked for, one by one. */
+/** Turns without a block that are asked for, one by one. */
 const MAX_SINGLE = 40;
 const REFRESH_MS = 5_000;
 
@@ -20,29 +21,37 @@ interface Cell {
   reason: string | null;
 }
 
-const cellOf = (view: { epoch: string; view: string; leader: number; state: ViewAnswer["state"]; reason: string | null }): Cell => ({
-  epoch: BigInt(view.epoch),
-  view: BigInt(view.view),
-  leader: view.leader,
-  state: view.state,
-  reason: view.reason,
-});
+/** What its cells and counts are of: the views of one block are one turn of its leader. */
+const unitOf = (protocol: Protocol | undefined): string => (protocol !== undefined && viewsOfABlock(protocol) > 1n ? "turns" : "views");
 
-/** The views of the newest blocks, and what is known of those between them. */
-async function newestViews(app: App, signal: AbortSignal): Promise<Cell[]> {
+/** Asks how a turn ended without a block. Where a block takes several views, each of them may be the one that was nullified. */
+async function askFor(app: App, cell: Cell, phases: bigint, signal: AbortSignal): Promise<void> {
+  for (let view = cell.view; view < cell.view + phases; view++) {
+    const found = await app.api.get<ViewAnswer>(`/v1/views/${view}?epoch=${cell.epoch}`, signal);
+    if (found.state === "skipped") continue;
+    Object.assign(cell, { view, state: found.state, reason: found.reason });
+    return;
+  }
+}
+
+/** The views of the newest blocks, and what is known of the turns between them. */
+export async function newestViews(app: App, signal: AbortSignal): Promise<Cell[]> {
   const first = await app.api.get<Page<BlockSummary>>("/v1/blocks?limit=100", signal);
   const second = first.next === null ? [] : (await app.api.get<Page<BlockSummary>>(first.next, signal)).data;
   const blocks = [...first.data, ...second].reverse();
   const cells: Cell[] = [];
   const asked: Promise<void>[] = [];
+  const { protocol } = app.chain;
   let last: Cell | undefined;
   for (const block of blocks) {
-    const cell: Cell = { ...cellOf({ ...block, state: "finalized", reason: null }), height: block.height };
-    for (let view = last && last.epoch === cell.epoch ? last.view + 1n : cell.view; view < cell.view; view++) {
+    const { height, leader } = block;
+    const cell: Cell = { epoch: BigInt(block.epoch), view: BigInt(block.view), leader, state: "finalized", height, reason: null };
+    const gap = protocol && last?.epoch === cell.epoch ? turnsBetween(protocol, last.view, cell.view, CELLS) : [];
+    for (const view of gap) {
       const leader = app.chain.leaderOf(cell.epoch, view) ?? 0;
       const between: Cell = { epoch: cell.epoch, view, leader, state: "skipped", reason: null };
       cells.push(between);
-      if (asked.length < MAX_SINGLE) asked.push(app.api.get<ViewAnswer>(`/v1/views/${view}?epoch=${cell.epoch}`, signal).then((found) => { between.state = found.state; between.reason = found.reason; }, () => undefined));
+      if (asked.length < MAX_SINGLE) asked.push(askFor(app, between, viewsOfABlock(protocol!), signal).catch(() => undefined));
     }
     cells.push(cell);
     last = cell;
@@ -54,14 +63,14 @@ async function newestViews(app: App, signal: AbortSignal): Promise<Cell[]> {
 const STATE_WORDS: Record<Cell["state"], string> = { finalized: "with a final block", nullified: "nullified", skipped: "without one, no certificate seen" };
 
 /** A grid that arrow keys walk through. */
-function grid(cells: Cell[]): HTMLElement {
+function grid(cells: Cell[], unit: string): HTMLElement {
   const links = cells.map((cell) => {
     const outcome = cell.height === undefined ? STATE_WORDS[cell.state] : `block ${count(cell.height)}`;
     const label = `View ${cell.epoch}.${cell.view}, validator ${cell.leader}: ${outcome}${cell.reason ? `, ${words(cell.reason)}` : ""}`;
     return h("a", { href: `#/view/${cell.epoch}.${cell.view}`, class: `cell cell-${cell.state} hue-${cell.leader % 12}`, title: label, "aria-label": label, tabindex: "-1" });
   });
   links.at(-1)?.setAttribute("tabindex", "0");
-  const list = h("ul", { class: "grid", "aria-label": "The newest views; move with the arrow keys" }, ...links.map((link) => h("li", {}, link)));
+  const list = h("ul", { class: "grid", "aria-label": `The newest ${unit}; move with the arrow keys` }, ...links.map((link) => h("li", {}, link)));
   list.addEventListener("keydown", (event) => {
     const at = links.indexOf(document.activeElement as HTMLAnchorElement);
     const columns = links.findIndex((link) => link.offsetTop > links[0]!.offsetTop);
@@ -77,7 +86,7 @@ function grid(cells: Cell[]): HTMLElement {
   return list;
 }
 
-function gridSection(cells: Cell[]): HTMLElement {
+function gridSection(cells: Cell[], unit: string): HTMLElement {
   const tally = new Map<string, number>();
   for (const { state, reason } of cells) {
     const name = state === "nullified" ? `nullified: ${reason === null ? "reason not known" : words(reason)}` : STATE_WORDS[state];
@@ -86,11 +95,11 @@ function gridSection(cells: Cell[]): HTMLElement {
   const swatch = (name: string) => (name.startsWith("nullified") ? "nullified" : name === STATE_WORDS.finalized ? "finalized" : "skipped");
   const legend = [...tally].map(([name, number]) => h("li", {}, h("span", { class: `cell cell-key cell-${swatch(name)} hue-0`, "aria-hidden": "true" }), `${count(number)} ${name}`));
   const range = cells.length > 0 ? `${cells[0]!.epoch}.${cells[0]!.view} to ${cells.at(-1)!.epoch}.${cells.at(-1)!.view}` : "";
-  return h("section", { class: "card" }, h("div", { class: "card-head" }, h("h2", {}, `The last ${cells.length} views`), h("span", { class: "quiet" }, range)), grid(cells), h("ul", { class: "legend" }, ...legend));
+  return h("section", { class: "card" }, h("div", { class: "card-head" }, h("h2", {}, `The last ${cells.length} ${unit}`), h("span", { class: "quiet" }, range)), grid(cells, unit), h("ul", { class: "legend" }, ...legend));
 }
 
-/** A vote of a validator may be so many rounds of leaders old before it counts as silent. */
-const SILENT_ROUNDS = 3n;
+/** How many steps back a validator’s newest vote may be, for each member of the committee, before it counts as silent. */
+const SILENT_STEPS = 3n;
 
 /** Evidence that was verified here, and that was refused. */
 const judged = new Map<string, Promise<boolean>>();
@@ -116,14 +125,14 @@ function evidencePill(app: App, validator: Validator): HTMLElement {
 }
 
 /** Why a validator cannot be called good, as far as its votes were heard. */
-export function silenceOf(validator: Validator, tip: { epoch: bigint; view: bigint } | undefined, committee: number): string | undefined {
+export function silenceOf(validator: Validator, tip: { epoch: bigint; view: bigint } | undefined, committee: number, protocol: Protocol = "simplex"): string | undefined {
   const { last_vote: last, source } = validator.participation;
   if (!tip || source !== "observed" && last === null) return undefined;
   if (last === null) return "no vote seen";
   const [epoch, view] = [BigInt(last[0]), BigInt(last[1])];
-  const rounds = SILENT_ROUNDS * BigInt(Math.max(committee, 4));
-  if (epoch > tip.epoch || (epoch === tip.epoch && view + rounds >= tip.view)) return undefined;
-  if (epoch + 1n === tip.epoch && tip.view < rounds) return undefined;
+  const most = SILENT_STEPS * BigInt(Math.max(committee, 4));
+  if (epoch > tip.epoch || (epoch === tip.epoch && steps(protocol, view, tip.view) <= most)) return undefined;
+  if (epoch + 1n === tip.epoch && steps(protocol, 0n, tip.view) < most) return undefined;
   return `no vote since view ${epoch}.${view}`;
 }
 
@@ -133,7 +142,7 @@ function standing(app: App, validator: Validator, epoch: bigint): HTMLElement[] 
   if (validator.evidence.length > 0) marks.push(evidencePill(app, validator));
   if (validator.blocked.length > 0) marks.push(pill(`blocked by ${validator.blocked.length}`, "bad"));
   const tip = app.chain.newest(1)[0]?.header;
-  const silent = tip && tip.epoch > epoch && app.verifier.canChange ? undefined : silenceOf(validator, tip, app.chain.committee(epoch));
+  const silent = tip && tip.epoch > epoch && app.verifier.canChange ? undefined : silenceOf(validator, tip, app.chain.committee(epoch), app.chain.protocol);
   if (silent !== undefined) marks.push(pill(silent, "bad"));
   else if (app.chain.silence().state === "stands") marks.push(pill("the chain stands", "warn"));
   return marks.length > 0 ? marks : [pill("good", "ok")];
@@ -215,7 +224,7 @@ export function validatorsView(app: App, query: URLSearchParams): View {
     const epoch = BigInt(validators.epoch);
     await app.verifier.follow(app.api, epoch);
     const at = place.contains(document.activeElement) ? (document.activeElement as HTMLElement).getAttribute("href") : null;
-    if (cells) fill(place, gridSection(cells));
+    if (cells) fill(place, gridSection(cells, unitOf(app.chain.protocol)));
     if (at !== null) place.querySelector<HTMLElement>(`a[href="${at}"]`)?.focus();
     const link = (index: number) => `#/validator/${index}${app.verifier.canChange ? `?epoch=${epoch}` : ""}`;
     const rows = validators.data.map((validator) =>
@@ -235,7 +244,7 @@ export function validatorsView(app: App, query: URLSearchParams): View {
       h(
         "section",
         { class: "card card-flush" },
-        h("div", { class: "card-head" }, h("h2", {}, `Epoch ${validators.epoch}`), agrees, h("span", { class: "quiet" }, `${validators.scheme}; a quorum is ${validators.quorum} of ${validators.data.length}; ${source(validators.data[0])}`)),
+        h("div", { class: "card-head" }, h("h2", {}, `Epoch ${validators.epoch}`), agrees, h("span", { class: "quiet" }, `${app.chain.protocol === undefined ? "" : `${app.chain.protocol}, `}${validators.scheme}; a quorum is ${validators.quorum} of ${validators.data.length}; ${source(validators.data[0])}`)),
         table("Validators of the epoch", ["Place", "Identity", "Led|number", "Blocks|number", "Missed|number", "Nullified|number wide", "Participation", "Standing"], rows),
       ),
     );
@@ -282,7 +291,7 @@ export function validatorView(app: App, which: string, query: URLSearchParams): 
           ["Identity", fullHash(validator.identity, "the identity")],
           ["Vote key", fullHash(validator.vote_key, "the vote key")],
           ["Account", h("a", { href: `#/account/${validator.identity}` }, "fees that it earned")],
-          ["Led", `${count(validator.led)} views: ${count(validator.blocks)} blocks, ${count(validator.missed)} missed; a nullification was seen of ${count(validator.nullified)}`],
+          ["Led", `${count(validator.led)} ${unitOf(app.chain.protocol)}: ${count(validator.blocks)} blocks, ${count(validator.missed)} missed; a nullification was seen of ${count(validator.nullified)}`],
           ["Participation", participation(validator)],
           ["Standing", ...standing(app, validator, epoch)],
           ...validator.blocked.map((entry): [string, string] => ["Blocked", `${words(entry.reason)}, says ${entry.by}`]),
