@@ -259,10 +259,13 @@ impl Engine {
         let near = all.take_while(|held| {
             held.subject.view.0.saturating_add(self.committee.turn()) > first.subject.view.0
         });
-        near.fold(Some(first), |best, held| {
-            best.filter(|best| leads_to(best) >= leads_to(held))
-                .or(Some(held))
-        })
+        let mut best = first;
+        for held in near {
+            if leads_to(held) > leads_to(best) {
+                best = held;
+            }
+        }
+        Some(best)
     }
 
     /// Repeats this validator's votes in the current view, and the certificate by which it entered:
