@@ -448,11 +448,10 @@ impl Engine {
         self.views.enter(view);
         step.out.entered.push(view);
         self.pace(step.now, before);
-        // R18
         if self.pacemaker.is_stuck() {
             // So many leaders in a row cannot all be faulty. Perhaps the blocked ones have healed,
             // and views pass without a block because their proposals are ignored.
-            step.out.sentences.extend(self.penalties.release_suspects());
+            self.give_second_chances(step);
         }
         self.building = None;
         let open = View(view.0.saturating_sub(TAIL_VIEWS));
@@ -460,6 +459,19 @@ impl Engine {
         self.fetcher
             .retain(|want| !matches!(want, Want::Certificates(..)));
         self.progress(step);
+    }
+
+    /// Puts on probation whoever is blocked on this validator's own observation alone.
+    pub(crate) fn give_second_chances(&mut self, step: &mut Step) {
+        // R18
+        if self.rules().is_in_need(self) {
+            step.out.sentences.extend(self.penalties.release_suspects());
+        }
+    }
+
+    /// How many steps the current view is beyond the newest final block's, where a turn that was cut short counts as one.
+    pub(crate) fn steps_without_finality(&self) -> u64 {
+        self.committee.steps(self.tip().view, self.view())
     }
 
     /// Starts the timers of the current view.

@@ -48,6 +48,12 @@ pub(crate) trait Rules: Sync {
         false
     }
 
+    /// Whether a time-out, or several views without a block, say that the blocked validators may be needed (R18): with simplex always.
+    fn is_in_need(&self, engine: &Engine) -> bool {
+        let _ = engine;
+        true
+    }
+
     /// Whether a vote in a view binds its voter in later views.
     fn binds_beyond_views(&self) -> bool {
         false

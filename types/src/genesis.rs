@@ -75,7 +75,7 @@ impl Protocol {
         match self {
             Self::Simplex | Self::HotstuffChained => 1,
             Self::HotstuffBasic => 3,
-            Self::Pbft => 1_000,
+            Self::Pbft => 100,
         }
     }
 }

@@ -8,7 +8,7 @@ use super::slow::Slow;
 use anyhow::{Context, bail, ensure};
 use quorate_files::read_text;
 use quorate_node::config::parse_duration;
-use quorate_types::genesis::DEFAULT_LIMITS;
+use quorate_types::genesis::{DEFAULT_LIMITS, Protocol};
 use quorate_types::limits::MAX_MEMO_BYTES;
 use serde::{Deserialize, Deserializer, Serialize};
 use std::{fmt, path::Path, time::Duration};
@@ -111,6 +111,8 @@ pub(crate) struct Parameters {
     clients: Vec<usize>,
     #[serde(deserialize_with = "one_or_many")]
     registry: Vec<u64>,
+    #[serde(deserialize_with = "one_or_many")]
+    protocol: Vec<Protocol>,
 }
 
 /// The parameters' names.
@@ -136,6 +138,7 @@ pub(crate) enum Parameter {
     To,
     Clients,
     Registry,
+    Protocol,
 }
 
 /// A fault in the middle third of a trial.
@@ -213,6 +216,9 @@ pub(crate) struct Point {
     /// The blocks of an epoch of a chain with a staking registry; 0 for a chain without one.
     #[serde(default)]
     pub(crate) registry: u64,
+    /// The consensus protocol.
+    #[serde(default)]
+    pub(crate) protocol: Protocol,
 }
 
 impl Plan {
@@ -280,6 +286,7 @@ impl Plan {
         spread(&mut points, &p.to, |point| &mut point.to);
         spread(&mut points, &p.clients, |point| &mut point.clients);
         spread(&mut points, &p.registry, |point| &mut point.registry);
+        spread(&mut points, &p.protocol, |point| &mut point.protocol);
         spread(&mut points, &p.batch, |point| &mut point.batch);
         spread(&mut points, &p.payload, |point| &mut point.payload);
         spread(&mut points, &p.rate, |point| &mut point.rate);
@@ -323,6 +330,7 @@ impl Default for Parameters {
             to: vec![usual.to],
             clients: vec![usual.clients],
             registry: vec![usual.registry],
+            protocol: vec![usual.protocol],
         }
     }
 }
@@ -405,6 +413,7 @@ impl Point {
             Parameter::To => name_of(&self.to),
             Parameter::Clients => self.clients.to_string(),
             Parameter::Registry => self.registry.to_string(),
+            Parameter::Protocol => self.protocol.name().to_owned(),
         }
     }
 
@@ -449,13 +458,14 @@ impl Point {
             to: To::All,
             clients: 0,
             registry: 0,
+            protocol: Protocol::default(),
         }
     }
 }
 
 impl Parameter {
     /// All parameters, in the order in which names list them.
-    pub(crate) const ALL: [Self; 19] = [
+    pub(crate) const ALL: [Self; 20] = [
         Self::Validators,
         Self::Scheme,
         Self::Checking,
@@ -472,6 +482,7 @@ impl Parameter {
         Self::To,
         Self::Clients,
         Self::Registry,
+        Self::Protocol,
         Self::Batch,
         Self::Payload,
         Self::Rate,

@@ -123,6 +123,7 @@ pub(crate) fn run(
     let (name, base_port) = ("chaos-experiment", place.base_port);
     let ours = OurNetwork::prepare(name, point.validators, base_port, place.folder, |it| {
         it.scheme = point.scheme.clone();
+        it.protocol = point.protocol;
         it.block_limits.max_transactions = point.batch;
         it.accounts = ACCOUNTS;
         if let Some(length) = EpochLength::new(point.registry) {

@@ -52,7 +52,8 @@
 //! **B9. Lost journals** are as in chained HotStuff (H9): silent to the end of the next epoch.
 //!
 //! **B10. Time-outs** are those of R20. Only finality ends the back-off, and time-outs double once more with every two rounds of all
-//! leaders without any. The phases after the first have the time that votes are given, and a leader owes for those that it lets pass (R21).
+//! leaders without any. The phases after the first have the time that votes are given, and a leader owes for those that it lets pass (R21). Second
+//! chances (R18) are given as in H10.
 //!
 //! # Safety
 //!
@@ -231,6 +232,11 @@ impl Rules for Basic {
     fn proposes_in(&self, committee: &Committee, view: View) -> bool {
         // B4
         Self::phase(committee, view) == Phase::Prepare
+    }
+
+    fn is_in_need(&self, engine: &Engine) -> bool {
+        // B10
+        engine.lacks_finality()
     }
 
     fn choose_parent(&self, engine: &mut Engine, step: &mut Step) -> Option<(View, Digest)> {

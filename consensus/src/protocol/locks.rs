@@ -9,6 +9,9 @@ use quorate_crypto::Digest;
 use quorate_types::{Message, ValidatorIndex, View, Vote};
 use std::collections::BTreeMap;
 
+/// Rounds of all leaders without finality after which the blocked validators may be needed.
+const ROUNDS_IN_NEED: u64 = 4;
+
 /// Finalize votes that are carried to the next leader.
 const CARRIED_FINALIZE: usize = 3;
 
@@ -86,6 +89,11 @@ impl Engine {
         if let Some(view) = views.get(self.committee.faults()).copied() {
             self.enter(step, view, false);
         }
+    }
+
+    /// Whether nothing has become final for so long that the blocked validators may be needed (H10, B10, P8).
+    pub(super) fn lacks_finality(&self) -> bool {
+        self.steps_without_finality() > ROUNDS_IN_NEED * self.committee.size() as u64
     }
 
     /// Whether f + 1 validators have said nullify in a view.

@@ -1,6 +1,6 @@
 //! PBFT (Castro and Liskov, 1999) over a chain of blocks, with certificates of one BLS signature in place of sets of messages.
 //!
-//! A leader stays until it fails. Its *turn* is what PBFT calls a view: 1,000 views of this engine, each with one block, which PBFT calls sequence
+//! A leader stays until it fails. Its *turn* is what PBFT calls a view: 100 views of this engine, each with one block, which PBFT calls sequence
 //! numbers. The published protocol's messages are these:
 //!
 //! | published | here |
@@ -35,8 +35,8 @@
 //! **P4. Lead.** In the first view of its turn a leader builds on the newest notarized block above which every view is covered, and fetches what it lacks for that (R23). The
 //! proposal carries the parent's certificate and a nullification for each turn that was cut short. In the others it builds on the block of the view before.
 //!
-//! **P5. A turn ends** after 1,000 views also if nobody complains: a leader that does just enough must not stay for ever, and whoever is out (P1) is in
-//! again.
+//! **P5. A turn ends** after 100 views also if nobody complains. A leader chooses what is in its blocks, and a transaction may reach the other validators and not it: the published protocol has a
+//! timer for each request, here the turn's end bounds how long one waits. Whoever is out (P1) is in again.
 //!
 //! **P6. No finality, no turn.** In the 17th view after the newest finalization known, or of the turn if that is later, and in those after it, nullify is said at once.
 //!   *Why:* f faulty validators can help to prepare blocks and then not commit them, while the honest ones that would be needed are out. Views would go by, and no timer fire.
@@ -45,6 +45,7 @@
 //!
 //! **P8. Time-outs** are those of R20, and double once more with every turn in which nothing became final.
 //!   *Why:* by R20 a notarized block ends the back-off. A validator whose timer fires too early is out for a turn (P1), so without this nothing need ever become final.
+//! Second chances (R18) are given as in H10.
 //!
 //! # Safety
 //!
@@ -143,6 +144,11 @@ impl Rules for Pbft {
     fn binds_beyond_views(&self) -> bool {
         // P1
         true
+    }
+
+    fn is_in_need(&self, engine: &Engine) -> bool {
+        // P8
+        engine.lacks_finality()
     }
 
     fn choose_parent(&self, engine: &mut Engine, step: &mut Step) -> Option<(View, Digest)> {

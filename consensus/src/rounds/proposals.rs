@@ -13,7 +13,7 @@ use crate::{
     },
 };
 use quorate_crypto::Digest;
-use quorate_types::{Block, Certificate, Message, Proposal, ValidatorIndex, View};
+use quorate_types::{Block, Certificate, Message, Proposal, ValidatorIndex, View, VoteKind};
 use std::sync::Arc;
 
 /// Most blocks held above the tip while final ones below them are missing.
@@ -176,9 +176,13 @@ impl Engine {
         }
         // Its certificates are of use even if the proposal itself comes too early or too late: they
         // bring a validator that has fallen behind back to the current view.
-        let mut certificates = proposal.certificates.clone();
-        certificates.extend(proposal.parent_certificate.clone());
-        self.check_certificates(step, from, certificates);
+        let attached = proposal.certificates.iter().cloned();
+        let (finality, mut needed): (Vec<_>, Vec<_>) =
+            attached.partition(|held| held.subject.kind == VoteKind::Finalize);
+        needed.extend(proposal.parent_certificate.clone());
+        self.check_certificates(step, from, needed);
+        // The vote does not wait for what is only told along.
+        self.check_certificates(step, from, finality);
         // A validator that is far behind fetches final blocks in order; new ones would only pile
         // up.
         let piled_up = self.is_behind() && self.chain.blocks().count() > MAX_HELD_WHILE_BEHIND;

@@ -211,9 +211,7 @@ impl Engine {
             match alarm {
                 Alarm::Leader => self.on_leader_overdue(step),
                 Alarm::View => {
-                    // R18
-                    let sentences = self.penalties.release_suspects();
-                    step.out.sentences.extend(sentences);
+                    self.give_second_chances(step);
                     self.nullify(step);
                 }
                 Alarm::Gathered => self.progress(step),

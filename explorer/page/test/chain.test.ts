@@ -200,7 +200,7 @@ test("who leads is told by the protocol", async () => {
   };
   expect(leaders("simplex", [1n, 2n, 3n, 4n])).toEqual([3, 0, 1, 2]);
   expect(leaders("hotstuff-basic", [1n, 3n, 4n, 7n])).toEqual([3, 3, 0, 1]);
-  expect(leaders("pbft", [1n, 1_000n, 1_001n, 3_000n])).toEqual([3, 3, 0, 1]);
+  expect(leaders("pbft", [1n, 100n, 101n, 300n])).toEqual([3, 3, 0, 1]);
 });
 
 test("the views of one block are one row", async () => {
@@ -230,8 +230,8 @@ test("with pbft each view is a row", async () => {
   chain.ready();
   for (const view of [1, 2, 3]) FakeSource.newest.send(notarized(view));
   FakeSource.newest.send(nullified(4));
-  FakeSource.newest.send(notarized(1_001));
-  expect([...chain.views.values()].map(({ view, leader }) => [Number(view), leader])).toEqual([[1, 1], [2, 1], [3, 1], [4, 1], [1_001, 2]]);
+  FakeSource.newest.send(notarized(101));
+  expect([...chain.views.values()].map(({ view, leader }) => [Number(view), leader])).toEqual([[1, 1], [2, 1], [3, 1], [4, 1], [101, 2]]);
   chain.close();
 });
 

@@ -294,6 +294,11 @@ impl Settings {
             ),
             ("--scheme", self.scheme.clone(), other.scheme.clone()),
             (
+                "--protocol",
+                self.protocol.name().to_owned(),
+                other.protocol.name().to_owned(),
+            ),
+            (
                 "--epoch-blocks",
                 self.epoch_blocks.blocks().to_string(),
                 other.epoch_blocks.blocks().to_string(),

@@ -11,7 +11,7 @@ const PACES = {
   simplex: { turn: 1n, viewsOfABlock: 1n },
   "hotstuff-chained": { turn: 1n, viewsOfABlock: 1n },
   "hotstuff-basic": { turn: 3n, viewsOfABlock: 3n },
-  pbft: { turn: 1_000n, viewsOfABlock: 1n },
+  pbft: { turn: 100n, viewsOfABlock: 1n },
 } satisfies Record<string, Pace>;
 
 /** By its name in genesis and trust files. */
