@@ -105,18 +105,20 @@ impl Engine {
         }
     }
 
+    /// The newest finalization of this epoch that is known.
+    pub(crate) fn newest_finalization(&self) -> Option<&Certificate> {
+        let newest = self.staging.target().or(self.tip().certificate.as_ref());
+        newest.filter(|held| held.subject.epoch == self.epoch())
+    }
+
     /// Sends a peer that is stuck in an earlier view what ended it.
     pub(crate) fn help(&mut self, step: &mut Step, peer: ValidatorIndex, view: View) {
         // R22
         if !self.may_help(step, peer, view) {
             return;
         }
-        let epoch = self.epoch();
-        let finalization = self
-            .staging
-            .target()
-            .or(self.tip().certificate.as_ref())
-            .filter(|held| held.subject.epoch == epoch && held.subject.view >= view);
+        let finalization = self.newest_finalization();
+        let finalization = finalization.filter(|held| held.subject.view >= view);
         let exit = self.views.exit(view);
         let newest = self.entry();
         let mut certificates: Vec<Certificate> = Vec::new();

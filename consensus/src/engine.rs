@@ -427,7 +427,8 @@ impl Engine {
 
     /// The view that a certificate lets a validator enter, and what that says of the view before.
     pub(crate) fn after(&self, subject: &Subject) -> (View, Before) {
-        self.rules().after(&self.committee, subject)
+        self.rules()
+            .after(&self.committee, subject.kind, subject.view)
     }
 
     /// The view that the tip's finalization lets a validator enter.
@@ -469,11 +470,6 @@ impl Engine {
         }
     }
 
-    /// How many steps the current view is beyond the newest final block's, where a turn that was cut short counts as one.
-    pub(crate) fn steps_without_finality(&self) -> u64 {
-        self.committee.steps(self.tip().view, self.view())
-    }
-
     /// Starts the timers of the current view.
     pub(crate) fn pace(&mut self, now: Moment, before: impl Into<Before>) {
         let view = self.view();
@@ -503,11 +499,6 @@ impl Engine {
 
 /// The view that a validator enters upon the finalization of this one, with 0 for the start of an epoch.
 fn after_tip(protocol: Protocol, committee: &Committee, view: View) -> View {
-    let subject = Subject {
-        epoch: committee.epoch(),
-        view,
-        kind: VoteKind::Finalize,
-        payload: Digest::ZERO,
-    };
-    protocol::of(protocol).after(committee, &subject).0
+    let rules = protocol::of(protocol);
+    rules.after(committee, VoteKind::Finalize, view).0
 }

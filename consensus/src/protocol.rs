@@ -30,27 +30,22 @@ use std::sync::Arc;
 /// What a protocol decides. Methods are called by the shared parts, and change the engine through them.
 pub(crate) trait Rules: Sync {
     /// The view that a certificate lets a validator enter, and what that says of the view before.
-    fn after(&self, committee: &Committee, subject: &Subject) -> (View, Before) {
-        let _ = committee;
-        let brought = subject.kind != VoteKind::Nullify;
-        (subject.view.next(), brought.into())
+    fn after(&self, _committee: &Committee, kind: VoteKind, view: View) -> (View, Before) {
+        (view.next(), (kind != VoteKind::Nullify).into())
     }
 
     /// Whether a view's leader proposes in it. In other views a certificate is all that is voted upon.
-    fn proposes_in(&self, committee: &Committee, view: View) -> bool {
-        let _ = (committee, view);
+    fn proposes_in(&self, _committee: &Committee, _view: View) -> bool {
         true
     }
 
     /// Whether this validator's complaints forbid it to vote for blocks of a view, beyond what R1 says of that view.
-    fn is_out(&self, engine: &Engine, view: View) -> bool {
-        let _ = (engine, view);
+    fn is_out(&self, _engine: &Engine, _view: View) -> bool {
         false
     }
 
     /// Whether a time-out, or several views without a block, say that the blocked validators may be needed (R18): with simplex always.
-    fn is_in_need(&self, engine: &Engine) -> bool {
-        let _ = engine;
+    fn is_in_need(&self, _engine: &Engine) -> bool {
         true
     }
 
@@ -84,19 +79,27 @@ pub(crate) trait Rules: Sync {
     fn on_notarized(&self, engine: &mut Engine, step: &mut Step, view: View);
 
     /// A view's nullification is here.
-    fn on_nullified(&self, engine: &mut Engine, step: &mut Step, view: View);
+    fn on_nullified(&self, _engine: &mut Engine, _step: &mut Step, _view: View) {}
 
     /// This validator has cast notarize in the current view.
-    fn on_own_notarize(&self, engine: &mut Engine, step: &mut Step, view: View);
+    fn on_own_notarize(&self, _engine: &mut Engine, _step: &mut Step, _view: View) {}
 
     /// This validator is about to cast nullify in the current view.
-    fn before_own_nullify(&self, engine: &mut Engine, step: &mut Step);
+    fn before_own_nullify(&self, _engine: &mut Engine, _step: &mut Step) {}
 
     /// A certificate was made of votes, and not received.
-    fn on_certificate_made(&self, engine: &mut Engine, step: &mut Step, certificate: &Certificate);
+    fn on_certificate_made(
+        &self,
+        _engine: &mut Engine,
+        _step: &mut Step,
+        _certificate: &Certificate,
+    ) {
+    }
 
     /// To whom a vote goes that was cast in the current view.
-    fn receiver(&self, engine: &Engine, vote: &Vote) -> Target;
+    fn receiver(&self, _engine: &Engine, _vote: &Vote) -> Target {
+        Target::All
+    }
 
     /// Gives views up, or enters them, as far as the others' votes demand.
     fn join(&self, engine: &mut Engine, step: &mut Step);

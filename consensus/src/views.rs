@@ -68,7 +68,7 @@ impl Views {
 
     /// The certificate of the highest view.
     pub(crate) fn highest_exit(&self) -> Option<&Certificate> {
-        self.rounds.values().rev().find_map(Round::exit)
+        self.certificates().next()
     }
 
     /// The certificates that end views, the newest views' first; of each view, a finalization before a notarization before a

@@ -180,7 +180,7 @@ impl Checker {
             progress,
             tree,
             rules: Rules::of(genesis),
-            committees: Committees::fixed(committee).with_turns(genesis.protocol.turn()),
+            committees: Committees::fixed(committee),
             registry: None,
         };
         if index.get(CHECKED, EXECUTED)?.is_none() {

@@ -165,10 +165,11 @@ impl Guard {
     }
 
     /// The view in which the block is proposed that a view is a phase of.
-    pub fn proposed_in(&self, view: View) -> View {
-        let phases = self.trust.protocol.views_of_a_block();
-        let before = view.0.saturating_sub(1);
-        View(view.0.min(before - before % phases + 1))
+    pub fn proposed_in(&self, epoch: Epoch, view: View) -> View {
+        match self.trust.protocol.has_phases() {
+            true => self.verifier.committees().of(epoch).turn_of(view),
+            false => view,
+        }
     }
 
     /// The leader of a view.

@@ -282,7 +282,6 @@ impl Referred {
         path: &Path,
         table: toml::Table,
     ) -> NodeConfig {
-        let turn = self.genesis.protocol.turn();
         NodeConfig {
             chain: self.genesis.chain_id(),
             p2p: values.p2p,
@@ -297,7 +296,7 @@ impl Referred {
             table,
             path: path.into(),
             genesis: Arc::new(self.genesis),
-            committees: Committees::fixed(self.committee).with_turns(turn),
+            committees: Committees::fixed(self.committee),
             scheme: self.scheme,
             identity: self.identity,
             identity_file: self.identity_path,

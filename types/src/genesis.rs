@@ -62,12 +62,9 @@ impl Protocol {
         }
     }
 
-    /// How many views a block takes: one for each phase.
-    pub fn views_of_a_block(self) -> u64 {
-        match self {
-            Self::HotstuffBasic => 3,
-            Self::Simplex | Self::HotstuffChained | Self::Pbft => 1,
-        }
+    /// Whether the views of a turn are the phases of one block.
+    pub fn has_phases(self) -> bool {
+        self == Self::HotstuffBasic
     }
 
     /// How many views in a row one validator leads.
@@ -614,14 +611,15 @@ impl Genesis {
         ChainId(sha256(&[b"quorate/genesis/2", &content]))
     }
 
-    /// The committee of epoch 0.
+    /// The committee of epoch 0, with the protocol's turns.
     ///
     /// # Errors
     ///
     /// If the validators make no committee.
     pub fn committee(&self) -> Result<Committee, CommitteeError> {
         let identities = self.validators.iter().map(|v| v.identity).collect();
-        Committee::new(Epoch(0), identities)
+        let committee = Committee::new(Epoch(0), identities)?;
+        Ok(committee.with_turns(self.protocol.turn()))
     }
 
     /// The vote scheme with its keys, fully checked.

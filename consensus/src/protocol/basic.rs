@@ -216,16 +216,14 @@ impl Basic {
 }
 
 impl Rules for Basic {
-    fn after(&self, committee: &Committee, subject: &Subject) -> (View, Before) {
+    fn after(&self, committee: &Committee, kind: VoteKind, view: View) -> (View, Before) {
         // B2
-        match subject.kind {
-            VoteKind::Notarize if Self::phase(committee, subject.view) != Phase::Commit => {
-                (subject.view.next(), Before::Vote)
+        match kind {
+            VoteKind::Notarize if Self::phase(committee, view) != Phase::Commit => {
+                (view.next(), Before::Vote)
             }
-            VoteKind::Finalize => (committee.turn_after(subject.view), Before::Block),
-            VoteKind::Notarize | VoteKind::Nullify => {
-                (committee.turn_after(subject.view), Before::Nothing)
-            }
+            VoteKind::Finalize => (committee.turn_after(view), Before::Block),
+            VoteKind::Notarize | VoteKind::Nullify => (committee.turn_after(view), Before::Nothing),
         }
     }
 
@@ -281,12 +279,8 @@ impl Rules for Basic {
     }
 
     fn attachments(&self, engine: &Engine, parent: View, view: View) -> Vec<Certificate> {
-        let newest = engine
-            .staging
-            .target()
-            .or(engine.tip().certificate.as_ref());
-        let newest = newest
-            .filter(|held| held.subject.epoch == engine.epoch() && held.subject.view < parent);
+        let newest = engine.newest_finalization();
+        let newest = newest.filter(|held| held.subject.view < parent);
         let nullified = Self::nullified_before(engine, view);
         nullified.into_iter().chain(newest).cloned().collect()
     }
@@ -305,10 +299,6 @@ impl Rules for Basic {
     }
 
     fn on_notarized(&self, _: &mut Engine, _: &mut Step, _: View) {}
-
-    fn on_nullified(&self, _: &mut Engine, _: &mut Step, _: View) {}
-
-    fn on_own_notarize(&self, _: &mut Engine, _: &mut Step, _: View) {}
 
     fn before_own_nullify(&self, engine: &mut Engine, step: &mut Step) {
         // B6

@@ -291,12 +291,8 @@ impl Rules for Chained {
     fn attachments(&self, engine: &Engine, parent: View, view: View) -> Vec<Certificate> {
         let before = view.previous().filter(|before| *before > parent);
         let nullified = before.and_then(|before| engine.views.get(before)?.nullification.clone());
-        let newest = engine
-            .staging
-            .target()
-            .or(engine.tip().certificate.as_ref());
-        let newest = newest
-            .filter(|held| held.subject.epoch == engine.epoch() && held.subject.view <= parent);
+        let newest = engine.newest_finalization();
+        let newest = newest.filter(|held| held.subject.view <= parent);
         nullified.into_iter().chain(newest.cloned()).collect()
     }
 

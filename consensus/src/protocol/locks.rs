@@ -93,7 +93,9 @@ impl Engine {
 
     /// Whether nothing has become final for so long that the blocked validators may be needed (H10, B10, P8).
     pub(super) fn lacks_finality(&self) -> bool {
-        self.steps_without_finality() > ROUNDS_IN_NEED * self.committee.size() as u64
+        // A turn that was cut short counts as one step.
+        let steps = self.committee.steps(self.tip().view, self.view());
+        steps > ROUNDS_IN_NEED * self.committee.size() as u64
     }
 
     /// Whether f + 1 validators have said nullify in a view.

@@ -78,12 +78,12 @@ use crate::{
     dropped::Missing,
     engine::Engine,
     fetch::Want,
-    io::{Step, Target},
+    io::Step,
     rounds::{pacemaker::Before, proposals::Parent},
 };
 use quorate_crypto::Digest;
 use quorate_types::{
-    Block, Certificate, Committee, Proposal, Subject, View, Vote, VoteKind,
+    Block, Certificate, Committee, Proposal, Subject, View, VoteKind,
     limits::MAX_PROPOSAL_CERTIFICATES,
 };
 use std::sync::Arc;
@@ -124,11 +124,11 @@ impl Pbft {
 }
 
 impl Rules for Pbft {
-    fn after(&self, committee: &Committee, subject: &Subject) -> (View, Before) {
+    fn after(&self, committee: &Committee, kind: VoteKind, view: View) -> (View, Before) {
         // P2, P5: the last view of a turn is followed by the next turn's first.
-        match subject.kind {
-            VoteKind::Nullify => (committee.turn_after(subject.view), Before::Nothing),
-            VoteKind::Notarize | VoteKind::Finalize => (subject.view.next(), Before::Block),
+        match kind {
+            VoteKind::Nullify => (committee.turn_after(view), Before::Nothing),
+            VoteKind::Notarize | VoteKind::Finalize => (view.next(), Before::Block),
         }
     }
 
@@ -215,18 +215,6 @@ impl Rules for Pbft {
 
     fn on_notarized(&self, engine: &mut Engine, step: &mut Step, view: View) {
         engine.try_finalize(step, view);
-    }
-
-    fn on_nullified(&self, _: &mut Engine, _: &mut Step, _: View) {}
-
-    fn on_own_notarize(&self, _: &mut Engine, _: &mut Step, _: View) {}
-
-    fn before_own_nullify(&self, _: &mut Engine, _: &mut Step) {}
-
-    fn on_certificate_made(&self, _: &mut Engine, _: &mut Step, _: &Certificate) {}
-
-    fn receiver(&self, _: &Engine, _: &Vote) -> Target {
-        Target::All
     }
 
     fn join(&self, engine: &mut Engine, step: &mut Step) {

@@ -106,18 +106,6 @@ impl Rules for Simplex {
         engine.try_finalize(step, view);
     }
 
-    fn on_nullified(&self, _: &mut Engine, _: &mut Step, _: View) {}
-
-    fn on_own_notarize(&self, _: &mut Engine, _: &mut Step, _: View) {}
-
-    fn before_own_nullify(&self, _: &mut Engine, _: &mut Step) {}
-
-    fn on_certificate_made(&self, _: &mut Engine, _: &mut Step, _: &Certificate) {}
-
-    fn receiver(&self, _: &Engine, _: &Vote) -> Target {
-        Target::All
-    }
-
     fn join(&self, engine: &mut Engine, step: &mut Step) {
         engine.join_nullify(step);
     }

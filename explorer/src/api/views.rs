@@ -65,7 +65,7 @@ pub(super) fn find(
         reason: None,
         source: "chain".to_owned(),
     };
-    if let Some(height) = index.height_in(epoch, parts.guard.proposed_in(view))? {
+    if let Some(height) = index.height_in(epoch, parts.guard.proposed_in(epoch, view))? {
         let certificate = index.finality(height)?.and_then(|(_, own)| own);
         detail.state = "finalized".to_owned();
         detail.block = answers::summary(index, &parts.guard, height)?;

@@ -10,9 +10,8 @@ use quorate_types::{Committees, ValidatorSet, genesis::Genesis, roster};
 ///
 /// If the database cannot be read, or the genesis file has no committee.
 pub fn committees(genesis: &Genesis, store: &Store) -> anyhow::Result<Committees> {
-    let turn = genesis.protocol.turn();
     if genesis.registry.is_none() {
-        return Ok(Committees::fixed(genesis.committee()?).with_turns(turn));
+        return Ok(Committees::fixed(genesis.committee()?));
     }
     let mut sets = vec![ValidatorSet::of_genesis(genesis)?];
     sets.extend(store.sets()?);
@@ -20,7 +19,8 @@ pub fn committees(genesis: &Genesis, store: &Store) -> anyhow::Result<Committees
     let acting = genesis.epoch_blocks.epoch_of(tip.next());
     let fixed_to = genesis.epoch_blocks.fixed_to(tip);
     let roster = roster(&store.bonds()?);
-    Ok(Committees::changing(sets, fixed_to, acting, roster)?.with_turns(turn))
+    let committees = Committees::changing(sets, fixed_to, acting, roster)?;
+    Ok(committees.with_turns(genesis.protocol.turn()))
 }
 
 /// What a database knows of who validates, for state sync: its sets, which later ones can follow. `None` on a
