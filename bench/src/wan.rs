@@ -34,7 +34,10 @@ use quorate_crypto::{
     bls::{HashedMessage, Scheme, SchemeKind, deal},
 };
 use quorate_sim::{BlockTimes, Costs, Latency, MAPS, Map, Scenario, Simulation, Timeline};
-use quorate_types::{Committee, Epoch, View, genesis::Protocol};
+use quorate_types::{
+    Committee, Epoch, View,
+    genesis::{Protocol, Turns},
+};
 use rand::{SeedableRng, seq::SliceRandom};
 use rand_chacha::ChaCha20Rng;
 use serde_json::{Value, json};
@@ -340,7 +343,7 @@ fn leaders(
         bytes[..4].copy_from_slice(&place.to_be_bytes());
         Identity(bytes)
     });
-    let committee = Committee::new(Epoch(0), identities.collect())?.with_turns(protocol.turn());
+    let committee = Committee::new(Epoch(0), identities.collect())?.with_turns(Turns::of(protocol));
     Ok(views
         .map(|view| committee.leader(view).as_usize())
         .collect())

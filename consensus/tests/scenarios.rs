@@ -65,7 +65,7 @@ use quorate_types::{
     Block, Certificate, ChainId, Committee, Committees, Digest, Epoch, EpochLength, Evidence,
     Header, Height, JournalState, Member, Message, Nonce, Proposal, Record, Roster, Silence,
     Standing, Status, Subject, ValidatorIndex, ValidatorSet, View, Vote, VoteKey, VoteKind,
-    genesis::{BlockLimits, Protocol},
+    genesis::{BlockLimits, Protocol, Turns},
 };
 use rand_chacha::{ChaCha8Rng, rand_core::SeedableRng};
 use std::{
@@ -187,7 +187,7 @@ impl Story {
             }
             "protocol" => {
                 self.protocol = words[1].parse().unwrap();
-                self.committee = self.committee.with_turns(self.protocol.turn());
+                self.committee = self.committee.with_turns(Turns::of(self.protocol));
                 self.committees = Committees::fixed(self.committee.clone());
             }
             "epochs" => self.epoch_length = EpochLength::new(number(1)).unwrap(),

@@ -275,6 +275,10 @@ impl Counts {
         let count = self.leaders.entry((header.epoch, own)).or_default();
         count.led += 1;
         count.blocks += 1;
+        if let Some(turn) = committee.turn_cut_short(header.parent_view, header.view) {
+            let leader = committee.leader_in(header.epoch, turn);
+            self.leaders.entry((header.epoch, leader)).or_default().led += 1;
+        }
         let first = committee.turn_after(header.parent_view);
         let skipped = header
             .view

@@ -354,6 +354,8 @@ async fn status(State(state): State<RpcState>) -> Json<StatusJson> {
         journal_bytes: condition.journal_bytes,
         clock_ahead_ms: live.clock_ahead_ms(&links),
         scheme: parts.scheme.clone(),
+        protocol: Some(committee.turns().protocol.name().to_owned()),
+        turn: Some(answers::turn(live)),
         evidence: live.evidence().len(),
     })
 }

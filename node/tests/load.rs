@@ -104,6 +104,26 @@ async fn a_load_offers_what_it_says_and_tells_what_became_of_it() {
     assert!(number(&report, "finalized") >= 5, "{report}");
     is_complete(&report);
 
+    // More of them, and load for all validators, of which most have not seen the payments become final.
+    let arguments = [
+        "--fund-from",
+        rich.to_str().unwrap(),
+        "--accounts",
+        "50",
+        "--fund",
+        "1000",
+        "--clients",
+        "8",
+        "--for",
+        "1s",
+        "--drain",
+        "60s",
+    ];
+    let (good, report, complaint) = load(&net, &arguments);
+    assert!(good, "{complaint}");
+    assert_eq!(number(&report, "funded"), 45, "{report}");
+    assert_eq!(report["validators"].as_array().unwrap().len(), 4);
+
     // Mistakes, each with what helps.
     let (_, _, complaint) = load(&net, &["--accounts", "51", "--for", "1s"]);
     assert!(complaint.contains("fewer --accounts"), "{complaint}");

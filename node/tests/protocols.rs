@@ -5,7 +5,10 @@
 mod common;
 
 use common::Net;
-use quorate_types::{EpochLength, genesis::Protocol};
+use quorate_types::{
+    EpochLength,
+    genesis::{Protocol, Turns},
+};
 
 /// Final blocks while one of four is away.
 const BLOCKS: u64 = 240;
@@ -36,7 +39,7 @@ async fn goes_on_without_one(protocol: Protocol, scheme: &str) {
     // A leader that stays leads no turn while it is away, and views jump where it would.
     let turns = match protocol {
         Protocol::Pbft => 0,
-        _ => views / protocol.turn(),
+        _ => views / Turns::of(protocol).length(4),
     };
     assert!(blocks * 2 >= turns, "{}", net.describe().await);
     net.network.spawn(2, &[]).unwrap();

@@ -105,6 +105,28 @@ fn a_set_grows_shrinks_and_is_replaced_under_load() {
     }
 }
 
+/// A leader that stays for several blocks keeps nobody from being heard, so the set changes as with the others.
+#[test]
+fn a_set_grows_shrinks_and_is_replaced_with_pbft() {
+    let folder = tempfile::tempdir().unwrap();
+    let arguments = [
+        "--show-registry",
+        "--protocol",
+        "pbft",
+        "--block-interval",
+        "25ms",
+        "--load",
+        "100",
+    ];
+    let report = report(&localnet(&folder.path().join("net"), &arguments));
+    is_whole(&report);
+    assert_eq!(report["explorer"]["state"], "executed", "{report}");
+    let sets = sets(&report);
+    for stage in [(0..7).collect(), (0..5).collect(), [4, 5, 6, 7, 8].into()] {
+        assert!(sets.contains(&stage), "{stage:?}: {report}");
+    }
+}
+
 #[test]
 fn a_storm_of_changes_and_kills_loses_nothing() {
     let folder = tempfile::tempdir().unwrap();

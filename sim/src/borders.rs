@@ -72,6 +72,8 @@ pub(crate) enum Fault {
 #[derive(Clone, Debug)]
 pub struct BorderScenario {
     pub seed: u64,
+    /// The consensus protocol.
+    pub protocol: Protocol,
     /// How many nodes there are; four or more of them validate at first.
     pub nodes: usize,
     pub validators: usize,
@@ -90,6 +92,7 @@ impl BorderScenario {
         let validators = rng.random_range(4..=7);
         Self {
             seed,
+            protocol: Protocol::Simplex,
             nodes: validators + rng.random_range(2..=4),
             validators,
             faulty: rng.random_range(0..=1),
@@ -700,7 +703,7 @@ fn genesis(scenario: &BorderScenario, keys: &Keys) -> Genesis {
     Genesis {
         name: "borders".to_owned(),
         timestamp_ms: crate::world::GENESIS_MS,
-        protocol: Protocol::Simplex,
+        protocol: scenario.protocol,
         scheme: "bls-aggregate".to_owned(),
         limits: DEFAULT_LIMITS,
         fees: DEFAULT_FEES,

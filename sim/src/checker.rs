@@ -7,7 +7,7 @@ use crate::{crypto::Authority, parents::Parents};
 use commonware_codec::{Copying, DecodeExt};
 use quorate_consensus::Moment;
 use quorate_storage::store::TransactionPlace;
-use quorate_types::genesis::{DEFAULT_LIMITS, Protocol};
+use quorate_types::genesis::DEFAULT_LIMITS;
 use quorate_types::{
     Account, Block, Certificate, Committee, Digest, Epoch, Failure, Frame, Height, Identity,
     Message, Outcome, Record, Subject, Transaction, View, Vote, VoteKind,
@@ -75,9 +75,9 @@ impl Checker {
         authority: Arc<Authority>,
         hosts: usize,
         accounts: BTreeMap<Identity, Account>,
-        protocol: Protocol,
     ) -> Self {
         Self {
+            parents: Some(Parents::new(&committee)),
             committee,
             byzantine,
             authority,
@@ -93,7 +93,6 @@ impl Checker {
             certificates: BTreeSet::new(),
             heard: BTreeMap::new(),
             contradictions: BTreeMap::new(),
-            parents: Some(Parents::new(protocol)),
         }
     }
 

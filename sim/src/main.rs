@@ -42,7 +42,7 @@ struct Arguments {
     /// instead of in every fourth
     #[arg(long)]
     sync: bool,
-    /// With --seeds, --minutes, --replay, --twins or --crash-sweep: the consensus protocol
+    /// With all but --script and --resharings: the consensus protocol
     #[arg(long, value_name = "NAME", default_value = "simplex")]
     protocol: Protocol,
     /// Run one seed and print what happens, a line for each event
@@ -150,7 +150,7 @@ fn main() -> ExitCode {
     }
     if let Some(count) = arguments.borders {
         let seeds = arguments.seeds.unwrap_or(0..u64::MAX);
-        return borders(count, seeds, threads);
+        return borders(protocol, count, seeds, threads);
     }
     if let Some(count) = arguments.resharings {
         let seeds = arguments.seeds.unwrap_or(0..u64::MAX);
@@ -183,9 +183,12 @@ const BORDERS_PER_RUN: u64 = 100;
 /// Epochs of one run in which shares are passed on.
 const RESHARINGS_PER_RUN: u64 = 40;
 
-fn borders(count: u64, seeds: Range<u64>, threads: usize) -> ExitCode {
+fn borders(protocol: Protocol, count: u64, seeds: Range<u64>, threads: usize) -> ExitCode {
     let run = |seed| {
-        let scenario = BorderScenario::of(seed, BORDERS_PER_RUN.min(count));
+        let scenario = BorderScenario {
+            protocol,
+            ..BorderScenario::of(seed, BORDERS_PER_RUN.min(count))
+        };
         run_borders(&scenario, |_| {})
     };
     let add = |total: &mut BorderReport, report: &BorderReport| {

@@ -2,13 +2,15 @@
 //! who has signed what, not by the certificates that a validator holds.
 
 use quorate_types::{
-    Block, Digest, Epoch, Header, Height, Subject, View, VoteKind, genesis::Protocol,
+    Block, Committee, Digest, Epoch, Header, Height, Subject, View, VoteKind, genesis::Protocol,
 };
 use std::collections::{BTreeMap, BTreeSet};
 
 /// The blocks that honest validators have in their journals.
 pub(crate) struct Parents {
     protocol: Protocol,
+    /// How many views in a row a validator leads.
+    turn: u64,
     /// The views in which each host has said finalize, by epoch.
     locks: BTreeMap<(usize, Epoch), BTreeSet<View>>,
     /// The highest view in which each host has said notarize, by epoch.
@@ -19,9 +21,10 @@ pub(crate) struct Parents {
 }
 
 impl Parents {
-    pub(crate) fn new(protocol: Protocol) -> Self {
+    pub(crate) fn new(committee: &Committee) -> Self {
         Self {
-            protocol,
+            protocol: committee.turns().protocol,
+            turn: committee.turn(),
             locks: BTreeMap::new(),
             voted: BTreeMap::new(),
             headers: BTreeMap::new(),
@@ -133,7 +136,7 @@ impl Parents {
             }
             // P3
             Protocol::Pbft => {
-                let turn = self.protocol.turn();
+                let turn = self.turn;
                 let mut at = parent_view.0 + 1;
                 while at < view.0 {
                     let first = (at - 1) / turn * turn + 1;

@@ -6,7 +6,10 @@ use crate::{
 };
 use quorate_consensus::{Timing, VoteChecking};
 use quorate_crypto::bls::SchemeKind;
-use quorate_types::genesis::Protocol;
+use quorate_types::{
+    EpochLength,
+    genesis::{Protocol, Turns},
+};
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use std::{
@@ -127,6 +130,8 @@ pub struct Scenario {
     pub duration: Duration,
     /// The consensus protocol.
     pub protocol: Protocol,
+    /// Turns as on a chain with a registry whose epochs have so many blocks; otherwise as without one.
+    pub turns_fit: Option<EpochLength>,
     /// The vote scheme.
     pub scheme: SchemeKind,
     /// Whether the scheme is BLS or the cheap one.
@@ -201,6 +206,14 @@ pub fn timing_for(bound: Duration) -> Timing {
 }
 
 impl Scenario {
+    /// How many views in a row each validator leads.
+    pub fn turns(&self) -> Turns {
+        Turns {
+            protocol: self.protocol,
+            epoch_blocks: self.turns_fit,
+        }
+    }
+
     /// A quiet network: 1 to 5 ms, no faults. The scheme goes with the seed, so that every test with
     /// several seeds runs for both.
     pub fn new(seed: u64, validators: usize, duration: Duration) -> Self {
@@ -209,6 +222,7 @@ impl Scenario {
             validators,
             duration,
             protocol: Protocol::Simplex,
+            turns_fit: None,
             scheme: SchemeKind::ALL[(seed % 2) as usize],
             cryptography: Cryptography::Cheap,
             epoch_blocks: 1_000_000,

@@ -24,7 +24,7 @@ use crate::{
     scenario::{Costs, Fault, Scenario},
 };
 use quorate_consensus::Timing;
-use quorate_types::genesis::Protocol;
+use quorate_types::{EpochLength, genesis::Protocol};
 use std::{
     fmt::{self, Display, Write as _},
     time::Duration,
@@ -50,6 +50,9 @@ impl Display for Scenario {
         writeln!(f, "validators {}", self.validators)?;
         if self.protocol != Protocol::Simplex {
             writeln!(f, "protocol {}", self.protocol.name())?;
+        }
+        if let Some(epoch) = self.turns_fit {
+            writeln!(f, "turns-fit {}", epoch.blocks())?;
         }
         writeln!(f, "scheme {}", self.scheme.name())?;
         if self.cryptography == Cryptography::Bls {
@@ -223,6 +226,7 @@ fn take_line(scenario: &mut Scenario, line: &str) -> Result<(), String> {
             let name = rest.first().copied().unwrap_or_default();
             scenario.protocol = name.parse()?;
         }
+        "turns-fit" => scenario.turns_fit = EpochLength::new(number(rest, 0)?),
         "scheme" => {
             let name = rest.first().copied().unwrap_or_default();
             let found = name.parse::<quorate_crypto::bls::SchemeKind>();

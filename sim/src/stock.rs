@@ -48,7 +48,7 @@ fn sender(account: usize) -> SecretKey {
 pub(crate) fn genesis(scenario: &Scenario) -> (Genesis, Committee) {
     let identities: Vec<Identity> = (0..scenario.validators).map(identity_of).collect();
     let committee = Committee::new(Epoch(0), identities.clone()).expect("distinct identities");
-    let committee = committee.with_turns(scenario.protocol.turn());
+    let committee = committee.with_turns(scenario.turns());
     let validators = identities
         .into_iter()
         .map(|identity| GenesisValidator {

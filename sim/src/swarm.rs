@@ -12,6 +12,7 @@ use crate::{
     network::{Latency, Links, WORLD},
     scenario::{Fault, Scenario, timing_for, whole_micros},
 };
+use quorate_types::EpochLength;
 use rand::{RngExt, SeedableRng, seq::SliceRandom};
 use rand_chacha::ChaCha8Rng;
 use std::{collections::BTreeSet, time::Duration};
@@ -72,6 +73,10 @@ fn draw(seed: u64, mut lag: Option<Lag>) -> Scenario {
     scenario.links = links(&mut rng, [lossy, doubles, disorder, narrow, slow, regions]);
     let bound = scenario.links.bound();
     scenario.timing = timing_for(bound);
+    if seed.is_multiple_of(3) {
+        let blocks = [16, 64, 160, 640][(seed / 3 % 4) as usize];
+        scenario.turns_fit = EpochLength::new(blocks);
+    }
     if short_epochs {
         scenario.epoch_blocks = rng.random_range(1..40);
         scenario.border_crashes_percent = if switches.crashes { 10 } else { 0 };

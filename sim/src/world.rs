@@ -234,7 +234,7 @@ impl Simulation {
                 let attacks = scenario.byzantine.get(validator)?.clone();
                 let adversary = Adversary::new(
                     *validator,
-                    (scenario.validators, scenario.protocol.turn()),
+                    (scenario.validators, chain.committee.turn()),
                     chain_id,
                     scenario.scheme,
                     attacks,
@@ -251,7 +251,6 @@ impl Simulation {
             authority,
             hosts.len(),
             stock::accounts(&chain.genesis),
-            scenario.protocol,
         );
         Self {
             network: Network::new(scenario.links.clone()),

@@ -3,6 +3,7 @@
 #![allow(missing_docs)]
 
 use quorate_sim::{BorderReport, BorderScenario, run_borders};
+use quorate_types::genesis::Protocol;
 
 fn run(scenario: &BorderScenario) -> BorderReport {
     match run_borders(scenario, |_| {}) {
@@ -23,6 +24,23 @@ fn validators_come_and_leave_through_faults_and_the_chain_goes_on() {
     assert!(all.largest > 10, "{all}");
     assert!(all.crashes > 10, "{all}");
     assert!(all.transactions > 1_000, "{all}");
+}
+
+/// Who is to join or to leave does so whoever leads: what counts as heard is a block that a validator has led (N3).
+#[test]
+fn validators_come_and_leave_with_each_protocol() {
+    for protocol in Protocol::ALL {
+        let mut all = BorderReport::default();
+        for seed in 0..3 {
+            all.add(&run(&BorderScenario {
+                protocol,
+                ..BorderScenario::of(seed, 40)
+            }));
+        }
+        assert!(all.changes > 10, "{protocol:?}: {all}");
+        assert!(all.largest > 3, "{protocol:?}: {all}");
+        assert!(all.transactions > 300, "{protocol:?}: {all}");
+    }
 }
 
 #[test]

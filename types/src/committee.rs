@@ -1,6 +1,6 @@
 //! The validators of an epoch, and what a quorum of them is.
 
-use crate::{Epoch, ValidatorIndex, View, limits::MAX_VALIDATORS};
+use crate::{Epoch, ValidatorIndex, View, genesis::Turns, limits::MAX_VALIDATORS};
 use quorate_crypto::Identity;
 use std::{collections::BTreeMap, sync::Arc};
 
@@ -8,8 +8,7 @@ use std::{collections::BTreeMap, sync::Arc};
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Committee {
     epoch: Epoch,
-    /// How many views in a row each of them leads.
-    turn: u64,
+    turns: Turns,
     members: Arc<Members>,
 }
 
@@ -61,7 +60,7 @@ impl Committee {
         }
         Ok(Self {
             epoch,
-            turn: 1,
+            turns: Turns::default(),
             members: Arc::new(Members { validators, places }),
         })
     }
@@ -74,12 +73,10 @@ impl Committee {
         }
     }
 
-    /// The same validators, each of which leads so many views in a row ([`Protocol::turn`]).
-    ///
-    /// [`Protocol::turn`]: crate::genesis::Protocol::turn
-    pub fn with_turns(&self, turn: u64) -> Self {
+    /// The same validators, who take these turns.
+    pub fn with_turns(&self, turns: Turns) -> Self {
         Self {
-            turn: turn.max(1),
+            turns,
             ..self.clone()
         }
     }
@@ -113,27 +110,40 @@ impl Committee {
     /// The leader of a view in another epoch with the same validators.
     pub fn leader_in(&self, epoch: Epoch, view: View) -> ValidatorIndex {
         let size = self.size() as u64;
-        let turn = (view.0.div_ceil(self.turn) % size + epoch.0 % size) % size;
+        let turn = (view.0.div_ceil(self.turn()) % size + epoch.0 % size) % size;
         ValidatorIndex(u32::try_from(turn).expect("a turn is below the committee's size"))
     }
 
     /// How many views in a row each validator leads.
     pub fn turn(&self) -> u64 {
-        self.turn
+        self.turns.length(self.size())
+    }
+
+    /// What decides how long a turn is.
+    pub fn turns(&self) -> Turns {
+        self.turns
     }
 
     /// The first view of the turn that a view belongs to; 0 of view 0, which is before all turns.
     pub fn turn_of(&self, view: View) -> View {
         let before = view.0.saturating_sub(1);
-        View(view.0.min(before - before % self.turn + 1))
+        View(view.0.min(before - before % self.turn() + 1))
     }
 
     /// The first view of the next turn.
     pub fn turn_after(&self, view: View) -> View {
         match view.0 {
             0 => View(1),
-            _ => View(self.turn_of(view).0.saturating_add(self.turn)),
+            _ => View(self.turn_of(view).0.saturating_add(self.turn())),
         }
+    }
+
+    /// The turn of a block's parent, if its leader lost the rest of it: with one block in each view, the turn has
+    /// views after the parent's, and the block is of a later turn.
+    pub fn turn_cut_short(&self, parent: View, view: View) -> Option<View> {
+        let turn = self.turn_of(parent);
+        let had_more = !self.turns.protocol.has_phases() && parent.next() < self.turn_after(parent);
+        (parent.0 > 0 && had_more && turn < self.turn_of(view)).then_some(turn)
     }
 
     /// How many steps a later view is ahead of another one, where each step leads to the next view or skips the rest of a turn; 0 of one that
@@ -141,7 +151,7 @@ impl Committee {
     pub fn steps(&self, from: View, to: View) -> u64 {
         let (from_turn, to_turn) = (self.turn_of(from).0, self.turn_of(to).0);
         match from_turn < to_turn {
-            true => (to_turn - from_turn).div_ceil(self.turn) + (to.0 - to_turn),
+            true => (to_turn - from_turn).div_ceil(self.turn()) + (to.0 - to_turn),
             false => to.0.saturating_sub(from.0),
         }
     }
@@ -171,6 +181,7 @@ impl Committee {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::genesis::Protocol;
 
     fn committee(size: u8) -> Committee {
         let validators = (0..size).map(|i| Identity([i; 32])).collect();
@@ -202,7 +213,7 @@ mod tests {
 
     #[test]
     fn with_longer_turns_everybody_leads_as_many_views_in_a_row() {
-        let committee = committee(4).with_turns(3);
+        let committee = committee(4).with_turns(Turns::of(Protocol::HotstuffBasic));
         let leaders = (1..=12).map(|view| committee.leader(View(view)).0);
         let leaders: Vec<_> = leaders.collect();
         assert_eq!(leaders, [1, 1, 1, 2, 2, 2, 3, 3, 3, 0, 0, 0]);
@@ -211,6 +222,28 @@ mod tests {
         let after = [0, 1, 3, 4].map(|view| committee.turn_after(View(view)).0);
         assert_eq!(after, [1, 4, 4, 7]);
         assert_eq!(committee.turn_after(View(u64::MAX)), View(u64::MAX));
+        let fitting = |blocks, validators| {
+            let turns = Turns {
+                protocol: Protocol::Pbft,
+                epoch_blocks: crate::EpochLength::new(blocks),
+            };
+            turns.length(validators)
+        };
+        let lengths = [(40, 4), (40, 7), (1, 4), (1_000, 10), (10_000, 4)];
+        let lengths = lengths.map(|(blocks, validators)| fitting(blocks, validators));
+        assert_eq!(lengths, [2, 1, 1, 25, 100]);
+        let cut_short = |protocol, parent, view| {
+            let committee = committee.with_turns(Turns::of(protocol));
+            committee
+                .turn_cut_short(View(parent), View(view))
+                .map(|turn| turn.0)
+        };
+        assert_eq!(cut_short(Protocol::HotstuffBasic, 1, 4), None, "one block");
+        assert_eq!(cut_short(Protocol::Simplex, 1, 4), None);
+        assert_eq!(cut_short(Protocol::Pbft, 0, 101), None, "before all turns");
+        assert_eq!(cut_short(Protocol::Pbft, 100, 101), None);
+        assert_eq!(cut_short(Protocol::Pbft, 97, 99), None);
+        assert_eq!(cut_short(Protocol::Pbft, 199, 301), Some(101));
         let steps = [
             (0, 1),
             (1, 2),

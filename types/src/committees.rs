@@ -2,7 +2,7 @@
 
 use crate::{
     Bond, BondAddress, Committee, CommitteeError, Epoch, ValidatorIndex, ValidatorSet, View,
-    VoteKey,
+    VoteKey, genesis::Turns,
 };
 use quorate_crypto::Identity;
 use std::{
@@ -18,8 +18,7 @@ use std::{
 #[derive(Clone, Debug)]
 pub struct Committees {
     known: Committee,
-    /// How many views in a row each validator leads.
-    turn: u64,
+    turns: Turns,
     sets: Option<Arc<RwLock<Sets>>>,
 }
 
@@ -61,7 +60,7 @@ impl Committees {
     /// The same validators in every epoch.
     pub fn fixed(committee: Committee) -> Self {
         Self {
-            turn: committee.turn(),
+            turns: committee.turns(),
             known: committee,
             sets: None,
         }
@@ -94,19 +93,17 @@ impl Committees {
         let known = sets.at(acting).ok_or(CommitteeError::Empty)?.1.clone();
         Ok(Self {
             known: known.with_epoch(acting),
-            turn: 1,
+            turns: Turns::default(),
             sets: Some(Arc::new(RwLock::new(sets))),
         })
     }
 
-    /// The same, where each validator leads so many views in a row ([`Protocol::turn`]).
-    ///
-    /// [`Protocol::turn`]: crate::genesis::Protocol::turn
+    /// The same, who take these turns.
     #[must_use]
-    pub fn with_turns(self, turn: u64) -> Self {
+    pub fn with_turns(self, turns: Turns) -> Self {
         Self {
-            known: self.known.with_turns(turn),
-            turn,
+            known: self.known.with_turns(turns),
+            turns,
             ..self
         }
     }
@@ -157,7 +154,7 @@ impl Committees {
     /// The committee of an epoch; of one whose set is not fixed yet, the newest that is.
     pub fn of(&self, epoch: Epoch) -> Committee {
         self.with(epoch, |committee| {
-            committee.with_epoch(epoch).with_turns(self.turn)
+            committee.with_epoch(epoch).with_turns(self.turns)
         })
     }
 

@@ -67,12 +67,46 @@ impl Protocol {
         self == Self::HotstuffBasic
     }
 
-    /// How many views in a row one validator leads.
-    pub fn turn(self) -> u64 {
+    /// How many views in a row one validator leads, at most ([`Turns`]).
+    fn longest_turn(self) -> u64 {
         match self {
             Self::Simplex | Self::HotstuffChained => 1,
             Self::HotstuffBasic => 3,
             Self::Pbft => 100,
+        }
+    }
+}
+
+/// How many views in a row one validator leads.
+///
+/// On a chain with a registry, all of a set's validators must have led a block before the middle of an epoch (N3 of
+/// `registry/next.rs`), or no change of the set is taken up. So there PBFT's turns are so short that each validator has
+/// two before it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Turns {
+    pub protocol: Protocol,
+    /// The blocks of an epoch, if the chain has a registry.
+    pub epoch_blocks: Option<EpochLength>,
+}
+
+impl Turns {
+    /// Those of a chain without a registry.
+    pub fn of(protocol: Protocol) -> Self {
+        Self {
+            protocol,
+            epoch_blocks: None,
+        }
+    }
+
+    /// The views of one turn, with so many validators: at least 1.
+    pub fn length(self, validators: usize) -> u64 {
+        let longest = self.protocol.longest_turn();
+        match self.epoch_blocks {
+            Some(epoch) if !self.protocol.has_phases() => {
+                let each = epoch.blocks() / 4 / validators.max(1) as u64;
+                each.clamp(1, longest)
+            }
+            _ => longest,
         }
     }
 }
@@ -619,7 +653,15 @@ impl Genesis {
     pub fn committee(&self) -> Result<Committee, CommitteeError> {
         let identities = self.validators.iter().map(|v| v.identity).collect();
         let committee = Committee::new(Epoch(0), identities)?;
-        Ok(committee.with_turns(self.protocol.turn()))
+        Ok(committee.with_turns(self.turns()))
+    }
+
+    /// How many views in a row each validator leads.
+    pub fn turns(&self) -> Turns {
+        Turns {
+            protocol: self.protocol,
+            epoch_blocks: self.registry.map(|_| self.epoch_blocks),
+        }
     }
 
     /// The vote scheme with its keys, fully checked.
@@ -713,7 +755,10 @@ impl Trust {
             Some(_) => Committees::trusting(self.set()?)?,
             None => Committees::fixed(Committee::new(Epoch(0), identities)?),
         };
-        let committees = committees.with_turns(self.protocol.turn());
+        let committees = committees.with_turns(Turns {
+            protocol: self.protocol,
+            epoch_blocks: self.epoch_blocks,
+        });
         Ok(Verifier {
             kind: scheme.kind(),
             keys: EpochKeys::new(self.chain_id, committees, scheme),

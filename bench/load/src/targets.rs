@@ -2,7 +2,7 @@
 
 use crate::senders::COST;
 use quorate_api::{AccountJson, ClientError, RpcClient};
-use quorate_types::{ChainId, Identity};
+use quorate_types::{ChainId, Height, Identity};
 use std::{
     str::FromStr,
     sync::Arc,
@@ -134,6 +134,36 @@ pub async fn wait_until_ready(
         })?;
     }
     Ok(chain)
+}
+
+/// Waits until all these validators have executed the block at a height.
+///
+/// # Errors
+///
+/// If a validator has not in time, or does not answer.
+pub async fn wait_for_height(
+    clients: &[RpcClient],
+    height: Height,
+    patience: Duration,
+) -> Result<(), NotReady> {
+    let start = Instant::now();
+    for client in clients {
+        loop {
+            let executed = client.status().await?.executed_height;
+            if executed >= height {
+                break;
+            }
+            if start.elapsed() > patience {
+                return Err(NotReady::Validator {
+                    url: client.url().to_owned(),
+                    reason: format!("it has executed block {executed}, and {height} is final"),
+                    waited: patience,
+                });
+            }
+            tokio::time::sleep(ASK_AGAIN).await;
+        }
+    }
+    Ok(())
 }
 
 /// The error without the address.

@@ -1,6 +1,6 @@
 //! PBFT (Castro and Liskov, 1999) over a chain of blocks, with certificates of one BLS signature in place of sets of messages.
 //!
-//! A leader stays until it fails. Its *turn* is what PBFT calls a view: 100 views of this engine, each with one block, which PBFT calls sequence
+//! A leader stays until it fails. Its *turn* is what PBFT calls a view: up to 100 views of this engine (P5), each with one block, which PBFT calls sequence
 //! numbers. The published protocol's messages are these:
 //!
 //! | published | here |
@@ -35,7 +35,8 @@
 //! **P4. Lead.** In the first view of its turn a leader builds on the newest notarized block above which every view is covered, and fetches what it lacks for that (R23). The
 //! proposal carries the parent's certificate and a nullification for each turn that was cut short. In the others it builds on the block of the view before.
 //!
-//! **P5. A turn ends** after 100 views also if nobody complains. A leader chooses what is in its blocks, and a transaction may reach the other validators and not it: the published protocol has a
+//! **P5. A turn ends** after 100 views also if nobody complains; on a chain with a registry after so few that in half of an epoch each validator has two turns, so that
+//! each is heard (N3 of `types/src/registry/next.rs`) and the set can change. A leader chooses what is in its blocks, and a transaction may reach the other validators and not it: the published protocol has a
 //! timer for each request, here the turn's end bounds how long one waits. Whoever is out (P1) is in again.
 //!
 //! **P6. No finality, no turn.** In the 17th view after the newest finalization known, or of the turn if that is later, and in those after it, nullify is said at once.

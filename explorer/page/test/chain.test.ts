@@ -5,7 +5,7 @@ import { Chain, type Known } from "../src/data/chain.ts";
 import type { Api } from "../src/data/api.ts";
 import type { Verifier } from "../src/verify/client.ts";
 import { sha256 } from "../src/verify/codec.ts";
-import type { Protocol } from "../src/verify/protocol.ts";
+import { type Protocol, turnsOf } from "../src/verify/protocol.ts";
 import { hex } from "../src/verify/bytes.ts";
 import { isReadable } from "../src/views/transaction.ts";
 
@@ -58,7 +58,7 @@ function setup(known: Known = {}, holds: (from: bigint) => boolean = () => true)
       return Promise.resolve({ data: [], next: null });
     },
   } as unknown as Api;
-  const verifier = { validators: () => undefined, check: (_: string, claim: { from: bigint }) => Promise.resolve({ report: { ok: holds(claim.from), checks: [], ms: 0 } }) } as unknown as Verifier;
+  const verifier = { turns: () => undefined, validators: () => undefined, check: (_: string, claim: { from: bigint }) => Promise.resolve({ report: { ok: holds(claim.from), checks: [], ms: 0 } }) } as unknown as Verifier;
   const chain = new Chain(api, verifier, () => undefined, known);
   return { chain, asked };
 }
@@ -171,7 +171,7 @@ test("a chain that rests for as long as its validators say is not late", async (
 });
 
 /** A chain of four validators, whose keys are pinned. */
-function pinned(protocol: Protocol) {
+function pinned(protocol: Protocol, epochBlocks?: bigint) {
   const asked: { view: bigint; certificate: string }[] = [];
   const api = { base: "http://server/", url: (path: string) => path, get: () => Promise.resolve({ tip: null, oldest: "1" }) } as unknown as Api;
   const trusted: { protocol?: Protocol } = { protocol };
@@ -179,6 +179,7 @@ function pinned(protocol: Protocol) {
     get protocol() {
       return trusted.protocol;
     },
+    turns: () => trusted.protocol && turnsOf(trusted.protocol, epochBlocks, 4),
     validators: () => (trusted.protocol ? { members: [0, 1, 2, 3] } : undefined),
     check: (task: string, claim: { view: bigint; certificate: string }) => {
       if (task === "view") asked.push(claim);
@@ -192,15 +193,16 @@ const notarized = (view: number, id = "0x00") => ({ type: "notarized", epoch: "0
 const nullified = (view: number) => ({ type: "nullified", epoch: "0", view: String(view), leader: 0, certificate: `0x${view}`, reason: "unknown" });
 
 test("who leads is told by the protocol", async () => {
-  const leaders = (protocol: Protocol, views: bigint[]) => {
-    const { chain } = pinned(protocol);
-    expect([chain.protocol, chain.leaderOf(0n, 1n)]).toEqual([undefined, undefined]);
+  const leaders = (protocol: Protocol, views: bigint[], epochBlocks?: bigint) => {
+    const { chain } = pinned(protocol, epochBlocks);
+    expect([chain.protocol, chain.turns(0n), chain.leaderOf(0n, 1n)]).toEqual([undefined, undefined, undefined]);
     chain.ready();
     return views.map((view) => chain.leaderOf(2n, view));
   };
   expect(leaders("simplex", [1n, 2n, 3n, 4n])).toEqual([3, 0, 1, 2]);
   expect(leaders("hotstuff-basic", [1n, 3n, 4n, 7n])).toEqual([3, 3, 0, 1]);
   expect(leaders("pbft", [1n, 100n, 101n, 300n])).toEqual([3, 3, 0, 1]);
+  expect(leaders("pbft", [1n, 2n, 3n, 5n], 40n)).toEqual([3, 3, 0, 1]);
 });
 
 test("the views of one block are one row", async () => {

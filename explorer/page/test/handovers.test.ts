@@ -317,6 +317,19 @@ test("changes are asked for when a certificate may need them, answer by answer",
   expect(trustJson(moved.trust)).toBe(trustJson(parseTrust(found.moved)));
 });
 
+test("turns are those of each epoch’s own validators", async () => {
+  const lengths = async (trust: object) => {
+    const verifier = await verifierOf({ ...found.trust, ...trust });
+    await verifier.follow(server("http://honest/"), 5n);
+    return [0n, 2n, 3n, 4n, 5n, 6n].map((epoch) => verifier.turns(epoch)?.length);
+  };
+  expect(await lengths({ protocol: "pbft" })).toEqual([3n, 3n, 2n, 3n, 3n, undefined]);
+  expect(await lengths({ protocol: "pbft", epoch_blocks: undefined })).toEqual(Array(6).fill(100n));
+  expect(await lengths({ protocol: "hotstuff-basic" })).toEqual(Array(6).fill(3n));
+  const untold = await verifierOf({ ...found.trust, protocol: "pbft" });
+  expect([0n, 1n].map((epoch) => untold.turns(epoch)?.length)).toEqual([3n, undefined]);
+});
+
 test("a server that hides changes or forges one hurts only what it says itself", async () => {
   const verifier = await verifierOf(found.trust);
   const refused: unknown[] = [];

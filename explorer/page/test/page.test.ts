@@ -6,7 +6,7 @@ import { filled } from "../src/views/history.ts";
 import { label, prospects } from "../src/views/registry.ts";
 import { direct, hrefOf } from "../src/views/search.ts";
 import { silenceOf } from "../src/views/validators.ts";
-import type { Protocol } from "../src/verify/protocol.ts";
+import { type Protocol, turnsOf } from "../src/verify/protocol.ts";
 
 test("numbers are grouped, also beyond 53 bits", () => {
   expect(count(18_446_744_073_709_551_615n).replace(/\D/g, " ")).toBe("18 446 744 073 709 551 615");
@@ -74,8 +74,10 @@ test("a validator whose votes were not heard lately is not called good", () => {
 
 test("a view that was jumped over is none in which a validator was silent", () => {
   const validator = { participation: { source: "observed", last_vote: ["2", "6"] } } as unknown as Validator;
-  const silent = (view: bigint, protocol: Protocol, epoch = 2n) => silenceOf(validator, { epoch, view }, 4, protocol) !== undefined;
+  const silent = (view: bigint, protocol: Protocol, epoch = 2n, epochBlocks?: bigint) => silenceOf(validator, { epoch, view }, 4, turnsOf(protocol, epochBlocks, 4)) !== undefined;
   expect([101n, 112n, 113n, 1_201n, 1_301n].map((view) => silent(view, "pbft"))).toEqual([false, false, true, false, true]);
+  // Turns of two views: 5 and 6, 7 and 8, …
+  expect([29n, 30n].map((view) => silent(view, "pbft", 2n, 40n))).toEqual([false, true]);
   expect([40n, 43n].map((view) => silent(view, "hotstuff-basic"))).toEqual([false, true]);
   expect([18n, 19n].map((view) => silent(view, "hotstuff-chained"))).toEqual([false, true]);
   // In the next epoch: as many steps as after its beginning.

@@ -109,7 +109,7 @@ impl Registry {
         Ok(Some(Self {
             rules,
             length,
-            committees: committees.with_turns(genesis.protocol.turn()),
+            committees: committees.with_turns(genesis.turns()),
             bonds: Arc::new(bonds),
             compared: Epoch(0),
         }))

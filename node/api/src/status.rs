@@ -55,8 +55,23 @@ pub struct StatusJson {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub clock_ahead_ms: Option<i64>,
     pub scheme: String,
+    /// The protocol: `simplex`, `hotstuff-chained`, `hotstuff-basic` or `pbft`. Validators of earlier versions omit it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub protocol: Option<String>,
+    /// Who leads the current view. Nodes that fetch the state omit it, since they do not know the view.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub turn: Option<TurnJson>,
     /// The number of pairs of conflicting votes that the validator holds.
     pub evidence: usize,
+}
+
+/// The turn that the current view belongs to: the views in a row that one validator leads. With `simplex` and
+/// `hotstuff-chained` it is one view, with `hotstuff-basic` the three phases of a block, with `pbft` at most 100 blocks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct TurnJson {
+    pub leader: ValidatorIndex,
+    pub first_view: View,
+    pub last_view: View,
 }
 
 /// Whether a validator is in sync and the chain is growing.

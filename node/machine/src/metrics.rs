@@ -67,7 +67,8 @@ pub struct NodeMetrics {
     mempool_room_bytes: IntGauge,
     validators: IntGauge,
     quorum: IntGauge,
-    missed_slots: IntCounterVec,
+    turns: IntCounterVec,
+    missed_turns: IntCounterVec,
     info: IntGaugeVec,
     certificates: IntCounter,
     pairing_checks: IntCounter,
@@ -130,8 +131,8 @@ const ANSWERS: [&str; 17] = [
     "outdated",
 ];
 
-/// Most views that are counted as missed between two final blocks.
-const MAX_MISSED_SLOTS: u64 = 10_000;
+/// Most turns that are counted as missed between two final blocks.
+const MAX_MISSED_TURNS: u64 = 10_000;
 
 /// Bucket bounds in seconds, 100 µs to about 70 s, each a sixth above the one before: fine enough
 /// to read quantiles from.
@@ -148,7 +149,8 @@ pub struct Lasting {
 }
 
 /// Counted by the places of leaders.
-const MISSED_SLOTS: &str = "quorate_consensus_missed_slots_total";
+const TURNS: &str = "quorate_consensus_turns_total";
+const MISSED_TURNS: &str = "quorate_consensus_missed_turns_total";
 
 #[derive(Clone)]
 enum Kept {
@@ -164,7 +166,9 @@ impl Lasting {
         let mut members = self.members.lock().unwrap_or_else(PoisonError::into_inner);
         if *members != committee.identities() {
             *members = committee.identities().to_vec();
-            self.kept().remove(MISSED_SLOTS);
+            let mut kept = self.kept();
+            kept.remove(TURNS);
+            kept.remove(MISSED_TURNS);
         }
     }
 
@@ -395,9 +399,14 @@ impl NodeMetrics {
                 "quorate_consensus_quorum_validators",
                 "Validators that a quorum takes, this one included",
             )?,
-            missed_slots: labelled(
-                MISSED_SLOTS,
-                "Views that brought no block into the final chain, by the place of their leader",
+            turns: labelled(
+                TURNS,
+                "Turns as leader, by the place of the leader",
+                "leader",
+            )?,
+            missed_turns: labelled(
+                MISSED_TURNS,
+                "Turns that brought no block into the final chain or were cut short, by the place of their leader",
                 "leader",
             )?,
             info,
@@ -511,7 +520,9 @@ impl NodeMetrics {
             self.validators.set(committee.size() as i64);
             self.quorum.set(committee.quorum() as i64);
             for place in committee.places() {
-                self.missed_slots.with_label_values(&[&place.0.to_string()]);
+                let place = place.0.to_string();
+                self.turns.with_label_values(&[&place]);
+                self.missed_turns.with_label_values(&[&place]);
             }
         }
         self.mempool_room.set(room.max_transactions as i64);
@@ -551,17 +562,28 @@ impl NodeMetrics {
         })
     }
 
-    /// Counts the turns between a final block's and its parent's, whose leaders brought no block.
-    pub(crate) fn count_missed_slots(&self, header: &Header, committees: &Committees) {
+    /// Counts the turns from a final block's parent to the block, and which of them their leaders have missed.
+    pub(crate) fn count_turns(&self, header: &Header, committees: &Committees) {
         let committee = committees.of(header.epoch);
+        let count = |turns: &IntCounterVec, turn: quorate_types::View| {
+            let leader = committee.leader(turn).0.to_string();
+            turns.with_label_values(&[&leader]).inc();
+        };
+        if let Some(turn) = committee.turn_cut_short(header.parent_view, header.view) {
+            count(&self.missed_turns, turn);
+        }
+        let last = committee.turn_of(header.view);
         let mut turn = committee.turn_after(header.parent_view);
-        for _ in 0..MAX_MISSED_SLOTS {
-            if turn >= committee.turn_of(header.view) {
+        for _ in 0..MAX_MISSED_TURNS {
+            if turn >= last {
                 break;
             }
-            let leader = committee.leader(turn).0.to_string();
-            self.missed_slots.with_label_values(&[&leader]).inc();
+            count(&self.turns, turn);
+            count(&self.missed_turns, turn);
             turn = committee.turn_after(turn);
+        }
+        if committee.turn_of(header.parent_view) < last {
+            count(&self.turns, last);
         }
     }
 
@@ -631,6 +653,48 @@ mod tests {
     use quorate_types::VoteKey;
 
     #[test]
+    fn a_turn_is_missed_that_brought_no_block_or_was_cut_short() {
+        use quorate_types::{
+            ChainId, Digest, Epoch, Height, View,
+            genesis::{Protocol, Turns},
+        };
+        let identities = (0..4).map(|number| Identity([number; 32])).collect();
+        let committee = Committee::new(Epoch(0), identities).expect("distinct");
+        let counted = |protocol, blocks: &[(u64, u64)]| {
+            let metrics = NodeMetrics::register(&Registry::new()).expect("a registry of its own");
+            let committees = Committees::fixed(committee.with_turns(Turns::of(protocol)));
+            for (parent_view, view) in blocks {
+                let header = Header {
+                    chain: ChainId(Digest::ZERO),
+                    epoch: Epoch(0),
+                    view: View(*view),
+                    height: Height(1),
+                    parent: Digest::ZERO,
+                    parent_view: View(*parent_view),
+                    timestamp_ms: 0,
+                    executed_height: Height(0),
+                    state_root: Digest::ZERO,
+                    body_root: Digest::ZERO,
+                };
+                metrics.count_turns(&header, &committees);
+            }
+            ["0", "1", "2", "3"].map(|place| {
+                let of = |turns: &IntCounterVec| turns.with_label_values(&[place]).get();
+                (of(&metrics.turns), of(&metrics.missed_turns))
+            })
+        };
+        let simplex = counted(Protocol::Simplex, &[(0, 1), (1, 2), (2, 4), (4, 5)]);
+        assert_eq!(simplex, [(1, 0), (2, 0), (1, 0), (1, 1)]);
+        let basic = counted(Protocol::HotstuffBasic, &[(0, 1), (1, 7), (7, 10)]);
+        assert_eq!(basic, [(1, 0), (1, 0), (1, 1), (1, 0)]);
+        let pbft = counted(
+            Protocol::Pbft,
+            &[(0, 1), (1, 2), (2, 301), (301, 302), (400, 401)],
+        );
+        assert_eq!(pbft, [(1, 0), (2, 1), (1, 1), (1, 1)]);
+    }
+
+    #[test]
     fn what_is_counted_goes_on_over_parts_and_places_are_counted_anew_for_others() {
         let committee = |first: u8| {
             let members = [first, 2, 3, 4].map(|number| quorate_types::Member {
@@ -651,11 +715,11 @@ mod tests {
         let (_, before) = part(1);
         before.transactions.inc_by(5);
         before.block_interval.observe(1.0);
-        before.missed_slots.with_label_values(&["0"]).inc_by(3);
+        before.missed_turns.with_label_values(&["0"]).inc_by(3);
         before.blocked.set(2);
         let (registry, after) = part(1);
         after.transactions.inc();
-        let missed = |metrics: &NodeMetrics| metrics.missed_slots.with_label_values(&["0"]).get();
+        let missed = |metrics: &NodeMetrics| metrics.missed_turns.with_label_values(&["0"]).get();
         assert_eq!((after.transactions.get(), missed(&after)), (6, 3));
         assert_eq!(after.block_interval.get_sample_count(), 1);
         // What it says of the present is this part's.

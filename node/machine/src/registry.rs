@@ -20,7 +20,7 @@ pub fn committees(genesis: &Genesis, store: &Store) -> anyhow::Result<Committees
     let fixed_to = genesis.epoch_blocks.fixed_to(tip);
     let roster = roster(&store.bonds()?);
     let committees = Committees::changing(sets, fixed_to, acting, roster)?;
-    Ok(committees.with_turns(genesis.protocol.turn()))
+    Ok(committees.with_turns(genesis.turns()))
 }
 
 /// What a database knows of who validates, for state sync: its sets, which later ones can follow. `None` on a

@@ -50,7 +50,7 @@ use quorate_crypto::bls::Proof;
 
 use quorate_storage::journal::Journal;
 use quorate_types::{
-    ChainId, Committees, Digest, Epoch, Message, Record, ValidatorIndex, VoteKind,
+    ChainId, Committees, Digest, Epoch, Message, Record, ValidatorIndex, View, VoteKind,
     genesis::BlockLimits,
 };
 use std::{
@@ -138,6 +138,8 @@ pub struct Replica {
     ended: Option<Epoch>,
     /// When an invalid block was last logged, and how many have come since.
     invalid: (Option<Moment>, u64),
+    /// The epoch and view of the last report.
+    reported: (Epoch, View),
 }
 
 impl Replica {
@@ -170,6 +172,7 @@ impl Replica {
             shown: voting::Shown::default(),
             ended: None,
             invalid: (None, 0),
+            reported: (Epoch(0), View(0)),
         }
     }
 

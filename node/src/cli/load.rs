@@ -24,7 +24,7 @@ use quorate_http::client::shown;
 use quorate_load::{
     LatencySummary, LoadPlan, LoadReport, MAX_RATE, Pace, Row, Shape, Step, StepReport,
     derive_accounts, fund,
-    targets::{NotReady, To, check_money, choose, wait_until_ready},
+    targets::{NotReady, To, check_money, choose, wait_for_height, wait_until_ready},
 };
 use quorate_types::{ChainId, Identity};
 use serde::Serialize;
@@ -293,6 +293,11 @@ impl Load {
             funded = fund(client, &chain, &rich, &identities, self.fund, progress).await?;
         }
         let chosen_clients: Vec<RpcClient> = chosen.iter().map(|(c, _)| c.clone()).collect();
+        if funded > 0 {
+            // The payments are executed where they were sent; the others may not have come so far.
+            let paid = chosen_clients[0].status().await?.executed_height;
+            wait_for_height(&chosen_clients, paid, self.wait).await?;
+        }
         patiently(self.wait, || check_money(&chosen_clients, &identities)).await?;
         let targets: Vec<Target> = chosen
             .iter()

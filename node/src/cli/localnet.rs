@@ -442,6 +442,13 @@ impl Localnet {
     }
 
     fn greet(&self, network: &Network, explorer: Option<&ExplorerProcess>) {
+        let settings = network.settings();
+        eprintln!(
+            "{} validators run {}, {}",
+            settings.validators,
+            settings.protocol.name(),
+            settings.scheme
+        );
         for (place, url) in network.urls().iter().enumerate() {
             let admin = network.settings().admin_address(place);
             eprintln!("validator {place}: {url}  live page http://{admin}/");

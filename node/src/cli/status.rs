@@ -177,8 +177,8 @@ fn fields(status: &StatusJson) -> Vec<String> {
                 format!("of a chain with {} validators", status.validators),
             ),
         },
-        ("scheme", status.scheme.clone()),
-        ("view", format!("{}.{}", status.epoch, status.view)),
+        ("protocol", protocol(status)),
+        ("view", view(status)),
         ("final height", height),
         ("blocks kept", kept),
         ("state root", status.state_root.to_string()),
@@ -204,6 +204,32 @@ fn fields(status: &StatusJson) -> Vec<String> {
     ];
     fields.retain(|(name, _)| !(syncs && *name == "view"));
     field_lines(&fields)
+}
+
+fn protocol(status: &StatusJson) -> String {
+    match &status.protocol {
+        Some(protocol) => format!("{}, {}", shown(protocol), shown(&status.scheme)),
+        None => shown(&status.scheme),
+    }
+}
+
+/// Formats the current view with its leader.
+fn view(status: &StatusJson) -> String {
+    let view = format!("{}.{}", status.epoch, status.view);
+    let Some(turn) = &status.turn else {
+        return view;
+    };
+    let leader = match status.validator == Some(turn.leader) {
+        true => "this validator".to_owned(),
+        false => format!("validator {}", turn.leader),
+    };
+    match turn.first_view == turn.last_view {
+        true => format!("{view} ({leader} leads)"),
+        false => format!(
+            "{view} ({leader} leads views {} to {})",
+            turn.first_view, turn.last_view
+        ),
+    }
 }
 
 /// Formats a table of the linked nodes. Those without a number are followers.

@@ -177,7 +177,7 @@ fn read_registry(
             .filter_map(|(identity, account)| Some((identity, account.bond?.address)))
             .collect();
         let committees = Committees::changing(vec![set], Epoch(0), Epoch(0), roster.clone())?;
-        let committees = committees.with_turns(config.genesis.protocol.turn());
+        let committees = committees.with_turns(config.genesis.turns());
         return Ok((committees, roster, None));
     }
     let own = Owner {

@@ -9,7 +9,7 @@ use commonware_codec::{Copying, DecodeExt, EncodeSize as _};
 use quorate_api::{
     BlockJson, BlockSummaryJson, BlockTransactionJson, BlockedJson, ChainBlockJson, ErrorDetail,
     PeerDetailJson, PeerJson, PeersJson, Standing, TransactionJson, TransactionResult,
-    TransactionState, to_hex,
+    TransactionState, TurnJson, to_hex,
 };
 use quorate_consensus::Moment;
 use quorate_http::{Client, Place};
@@ -21,7 +21,7 @@ use quorate_machine::{
 };
 use quorate_p2p::PeerStatus;
 use quorate_types::{
-    Account, Digest, Height, Identity, Receipt, limits::MAX_RANGE_BLOCKS, state_key,
+    Account, Digest, Height, Identity, Receipt, View, limits::MAX_RANGE_BLOCKS, state_key,
 };
 use serde::Serialize;
 use std::{collections::VecDeque, time::Duration};
@@ -59,6 +59,17 @@ const MAX_CHAIN_BYTES: usize = 4 << 20;
 /// finalization.
 const MAX_UNCERTIFIED_BLOCKS: usize = 1_024;
 const MAX_UNCERTIFIED_BYTES: usize = 16 << 20;
+
+/// The turn that the current view belongs to.
+pub(super) fn turn(live: &LiveStatus) -> TurnJson {
+    let (epoch, view) = (live.epoch(), live.view());
+    let committee = live.committees().of(epoch);
+    TurnJson {
+        leader: committee.leader(view),
+        first_view: committee.turn_of(view),
+        last_view: View(committee.turn_after(view).0.saturating_sub(1)),
+    }
+}
 
 /// Finds a transaction in a final block or in the mempool, or returns why it left the mempool.
 pub(super) fn find_transaction(

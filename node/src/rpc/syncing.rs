@@ -215,6 +215,8 @@ async fn status(State(state): State<SyncRpc>) -> Json<StatusJson> {
         journal_bytes: 0,
         clock_ahead_ms: None,
         scheme: parts.scheme.clone(),
+        protocol: Some(live.committees().known().turns().protocol.name().to_owned()),
+        turn: None,
         evidence: 0,
     })
 }

@@ -92,7 +92,7 @@ impl Simulation {
         }
         let size = self.scenario.validators;
         // Where the rest of a turn can be skipped, the views of several turns are within reach.
-        let reach = |steps: u64| match self.scenario.protocol.turn() {
+        let reach = |steps: u64| match self.chain.committee.turn() {
             1 => steps as usize,
             _ => (steps * (steps + 1) / 2 + steps) as usize,
         };

@@ -5,7 +5,7 @@ import type { CheckName, Report } from "../verify/checks.ts";
 import type { Verifier } from "../verify/client.ts";
 import { unhex } from "../verify/bytes.ts";
 import { HEADER_BYTES, type Header, decodeHeader } from "../verify/codec.ts";
-import { type Protocol, leader, proposedIn } from "../verify/protocol.ts";
+import { type Protocol, type Turns, leader, proposedIn } from "../verify/protocol.ts";
 import type { Api } from "./api.ts";
 import { Stream, type StreamState } from "./stream.ts";
 import type { BlockCertificate, BlockSummary, Finality, Message, Page, Stats, Status } from "./types.ts";
@@ -151,7 +151,7 @@ export class Chain {
   recount(): void {
     for (const [name, view] of [...this.views]) {
       view.leader = this.#leader(view.epoch, view.view, view.leader);
-      if (this.#firstOf(view.view) === view.view) continue;
+      if (this.#firstOf(view.epoch, view.view) === view.view) continue;
       this.views.delete(name);
       const first = this.#view(view.epoch, view.view);
       Object.assign(first, { ...view, ...first });
@@ -163,6 +163,11 @@ export class Chain {
   /** The protocol, once the keys are pinned. */
   get protocol(): Protocol | undefined {
     return this.#ready ? this.#verifier.protocol : undefined;
+  }
+
+  /** The turns of an epoch, as far as that is verified. */
+  turns(epoch: bigint): Turns | undefined {
+    return this.#ready ? this.#verifier.turns(epoch) : undefined;
   }
 
   /** How many validators an epoch has, as far as that is verified; 0 if it is not known. */
@@ -391,10 +396,10 @@ export class Chain {
     return row;
   }
 
-  /** Who leads a view, by the rule; undefined until protocol and committee are known. */
+  /** Who leads a view, by the rule; undefined until turns and committee are known. */
   leaderOf(epoch: bigint, view: bigint): number | undefined {
-    const [protocol, committee] = [this.protocol, this.committee(epoch)];
-    return protocol !== undefined && committee > 0 ? leader(protocol, committee, epoch, view) : undefined;
+    const [turns, committee] = [this.turns(epoch), this.committee(epoch)];
+    return turns && committee > 0 ? leader(turns, committee, epoch, view) : undefined;
   }
 
   /** Who leads a view, by the rule; what the server says only until the committee is known. */
@@ -407,14 +412,14 @@ export class Chain {
     return parent && Number(header.timestampMs - parent.timestampMs);
   }
 
-  /** The first of the views of a block that a view belongs to; itself until the protocol is known. */
-  #firstOf(view: bigint): bigint {
-    return this.protocol === undefined ? view : proposedIn(this.protocol, view);
+  /** The first of the views of a block that a view belongs to; itself until the turns are known. */
+  #firstOf(epoch: bigint, view: bigint): bigint {
+    return proposedIn(this.turns(epoch), view);
   }
 
   /** The row that a view belongs to. */
   #view(epoch: bigint, of: bigint): ViewRow {
-    const view = this.#firstOf(of);
+    const view = this.#firstOf(epoch, of);
     const name = `${epoch}.${view}`;
     let row = this.views.get(name);
     if (!row) {

@@ -4,7 +4,7 @@ import { unhex } from "./bytes.ts";
 import type { Report } from "./checks.ts";
 import type { EpochSet } from "./handovers.ts";
 import type { Claim, Outcome, Request, Response, TaskName } from "./messages.ts";
-import type { Protocol } from "./protocol.ts";
+import { type Protocol, type Turns, turnsOf } from "./protocol.ts";
 import type { Trust } from "./trust.ts";
 
 interface Waiting {
@@ -100,6 +100,12 @@ export class Verifier {
   /** The pinned chain's protocol. */
   get protocol(): Protocol | undefined {
     return this.#trusted?.protocol;
+  }
+
+  /** The turns of an epoch, as far as its validators are known. */
+  turns(epoch: bigint): Turns | undefined {
+    const trust = this.#trusted;
+    return trust && turnsOf(trust.protocol, trust.epochBlocks, this.validators(epoch)?.members.length);
   }
 
   /** The validators of an epoch; nothing before the pinned trust's, or if its changes were not asked for yet. */

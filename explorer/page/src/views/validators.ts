@@ -2,7 +2,7 @@
 
 import type { App, View } from "../app.ts";
 import type { BlockSummary, Page, Validator, Validators, ViewAnswer } from "../data/types.ts";
-import { type Protocol, steps, turnsBetween, viewsOfABlock } from "../verify/protocol.ts";
+import { type Turns, steps, turnsBetween } from "../verify/protocol.ts";
 import { fill, h, icon } from "../ui/dom.ts";
 import { count, words } from "../ui/format.ts";
 import { checkCard, dot, facts, fullHash, hashLink, heading, line, loading, pill, problem, repeat, table } from "../ui/parts.ts";
@@ -22,7 +22,7 @@ interface Cell {
 }
 
 /** What its cells and counts are of: the views of one block are one turn of its leader. */
-const unitOf = (protocol: Protocol | undefined): string => (protocol !== undefined && viewsOfABlock(protocol) > 1n ? "turns" : "views");
+const unitOf = (turns: Turns | undefined): string => (turns && turns.viewsOfABlock > 1n ? "turns" : "views");
 
 /** Asks how a turn ended without a block. Where a block takes several views, each of them may be the one that was nullified. */
 async function askFor(app: App, cell: Cell, phases: bigint, signal: AbortSignal): Promise<void> {
@@ -39,19 +39,21 @@ export async function newestViews(app: App, signal: AbortSignal): Promise<Cell[]
   const first = await app.api.get<Page<BlockSummary>>("/v1/blocks?limit=100", signal);
   const second = first.next === null ? [] : (await app.api.get<Page<BlockSummary>>(first.next, signal)).data;
   const blocks = [...first.data, ...second].reverse();
+  // The number of validators decides how long a turn is, and who leads.
+  await app.verifier.follow(app.api, BigInt(blocks.at(-1)?.epoch ?? 0));
   const cells: Cell[] = [];
   const asked: Promise<void>[] = [];
-  const { protocol } = app.chain;
   let last: Cell | undefined;
   for (const block of blocks) {
     const { height, leader } = block;
     const cell: Cell = { epoch: BigInt(block.epoch), view: BigInt(block.view), leader, state: "finalized", height, reason: null };
-    const gap = protocol && last?.epoch === cell.epoch ? turnsBetween(protocol, last.view, cell.view, CELLS) : [];
+    const turns = app.chain.turns(cell.epoch);
+    const gap = turns && last?.epoch === cell.epoch ? turnsBetween(turns, last.view, cell.view, CELLS) : [];
     for (const view of gap) {
       const leader = app.chain.leaderOf(cell.epoch, view) ?? 0;
       const between: Cell = { epoch: cell.epoch, view, leader, state: "skipped", reason: null };
       cells.push(between);
-      if (asked.length < MAX_SINGLE) asked.push(askFor(app, between, viewsOfABlock(protocol!), signal).catch(() => undefined));
+      if (asked.length < MAX_SINGLE) asked.push(askFor(app, between, turns!.viewsOfABlock, signal).catch(() => undefined));
     }
     cells.push(cell);
     last = cell;
@@ -125,14 +127,14 @@ function evidencePill(app: App, validator: Validator): HTMLElement {
 }
 
 /** Why a validator cannot be called good, as far as its votes were heard. */
-export function silenceOf(validator: Validator, tip: { epoch: bigint; view: bigint } | undefined, committee: number, protocol: Protocol = "simplex"): string | undefined {
+export function silenceOf(validator: Validator, tip: { epoch: bigint; view: bigint } | undefined, committee: number, turns?: Turns): string | undefined {
   const { last_vote: last, source } = validator.participation;
   if (!tip || source !== "observed" && last === null) return undefined;
   if (last === null) return "no vote seen";
   const [epoch, view] = [BigInt(last[0]), BigInt(last[1])];
   const most = SILENT_STEPS * BigInt(Math.max(committee, 4));
-  if (epoch > tip.epoch || (epoch === tip.epoch && steps(protocol, view, tip.view) <= most)) return undefined;
-  if (epoch + 1n === tip.epoch && steps(protocol, 0n, tip.view) < most) return undefined;
+  if (epoch > tip.epoch || (epoch === tip.epoch && steps(turns, view, tip.view) <= most)) return undefined;
+  if (epoch + 1n === tip.epoch && steps(turns, 0n, tip.view) < most) return undefined;
   return `no vote since view ${epoch}.${view}`;
 }
 
@@ -142,7 +144,7 @@ function standing(app: App, validator: Validator, epoch: bigint): HTMLElement[] 
   if (validator.evidence.length > 0) marks.push(evidencePill(app, validator));
   if (validator.blocked.length > 0) marks.push(pill(`blocked by ${validator.blocked.length}`, "bad"));
   const tip = app.chain.newest(1)[0]?.header;
-  const silent = tip && tip.epoch > epoch && app.verifier.canChange ? undefined : silenceOf(validator, tip, app.chain.committee(epoch), app.chain.protocol);
+  const silent = tip && tip.epoch > epoch && app.verifier.canChange ? undefined : silenceOf(validator, tip, app.chain.committee(epoch), tip && app.chain.turns(tip.epoch));
   if (silent !== undefined) marks.push(pill(silent, "bad"));
   else if (app.chain.silence().state === "stands") marks.push(pill("the chain stands", "warn"));
   return marks.length > 0 ? marks : [pill("good", "ok")];
@@ -224,7 +226,7 @@ export function validatorsView(app: App, query: URLSearchParams): View {
     const epoch = BigInt(validators.epoch);
     await app.verifier.follow(app.api, epoch);
     const at = place.contains(document.activeElement) ? (document.activeElement as HTMLElement).getAttribute("href") : null;
-    if (cells) fill(place, gridSection(cells, unitOf(app.chain.protocol)));
+    if (cells) fill(place, gridSection(cells, unitOf(app.chain.turns(epoch))));
     if (at !== null) place.querySelector<HTMLElement>(`a[href="${at}"]`)?.focus();
     const link = (index: number) => `#/validator/${index}${app.verifier.canChange ? `?epoch=${epoch}` : ""}`;
     const rows = validators.data.map((validator) =>
@@ -291,7 +293,7 @@ export function validatorView(app: App, which: string, query: URLSearchParams): 
           ["Identity", fullHash(validator.identity, "the identity")],
           ["Vote key", fullHash(validator.vote_key, "the vote key")],
           ["Account", h("a", { href: `#/account/${validator.identity}` }, "fees that it earned")],
-          ["Led", `${count(validator.led)} ${unitOf(app.chain.protocol)}: ${count(validator.blocks)} blocks, ${count(validator.missed)} missed; a nullification was seen of ${count(validator.nullified)}`],
+          ["Led", `${count(validator.led)} ${unitOf(app.chain.turns(epoch))}: ${count(validator.blocks)} blocks, ${count(validator.missed)} missed; a nullification was seen of ${count(validator.nullified)}`],
           ["Participation", participation(validator)],
           ["Standing", ...standing(app, validator, epoch)],
           ...validator.blocked.map((entry): [string, string] => ["Blocked", `${words(entry.reason)}, says ${entry.by}`]),

@@ -2,7 +2,7 @@
 
 import type { App, View } from "../app.ts";
 import type { Block, ViewAnswer } from "../data/types.ts";
-import { type Protocol, proposedIn, turn, turnAfter, turnOf, viewsOfABlock } from "../verify/protocol.ts";
+import { type Turns, proposedIn, turnAfter, turnOf } from "../verify/protocol.ts";
 import { fill, h, icon } from "../ui/dom.ts";
 import { count, moment, words } from "../ui/format.ts";
 import { type Fact, checkCard, facts, fullHash, heading, loading, pill, problem, validatorLink } from "../ui/parts.ts";
@@ -17,25 +17,24 @@ const MEANING: Record<ViewAnswer["state"], string> = {
 /** Of a block that takes several views. */
 const PHASES = ["prepare", "pre-commit", "commit"];
 
-const meaning = (state: ViewAnswer["state"], protocol: Protocol | undefined): string =>
-  state === "skipped" && protocol !== undefined && turn(protocol) > 1n ? "brought no final block: its turn may have ended before it" : MEANING[state];
+const meaning = (state: ViewAnswer["state"], turns: Turns | undefined): string =>
+  state === "skipped" && turns && turns.length > 1n ? "brought no final block: its turn may have ended before it" : MEANING[state];
 
 /** The view after; after a view that ends its leader’s turn, the first of the next one. */
-export function viewAfter(protocol: Protocol | undefined, view: bigint, state: ViewAnswer["state"]): bigint {
-  if (protocol === undefined) return view + 1n;
+export function viewAfter(turns: Turns | undefined, view: bigint, state: ViewAnswer["state"]): bigint {
+  if (!turns) return view + 1n;
   // Where each view has a block, none follows a missing one in the same turn.
-  const isLast = state === "nullified" || (state === "skipped" && viewsOfABlock(protocol) === 1n);
-  return isLast ? turnAfter(protocol, view) : view + 1n;
+  const isLast = state === "nullified" || (state === "skipped" && turns.viewsOfABlock === 1n);
+  return isLast ? turnAfter(turns, view) : view + 1n;
 }
 
 /** A view’s place in its leader’s turn, where that has several. */
-function placeIn(protocol: Protocol, epoch: bigint, view: bigint): Fact[] {
-  const length = turn(protocol);
+function placeIn(turns: Turns, epoch: bigint, view: bigint): Fact[] {
+  const { length, viewsOfABlock: phases } = turns;
   if (length === 1n) return [];
-  const first = turnOf(protocol, view);
+  const first = turnOf(turns, view);
   const link = (number: bigint) => h("a", { href: `#/view/${epoch}.${number}` }, `${epoch}.${number}`);
-  const phases = viewsOfABlock(protocol);
-  const phase = view - proposedIn(protocol, view);
+  const phase = view - proposedIn(turns, view);
   return [
     ["Turn", link(first), " to ", link(first + length - 1n), h("span", { class: "quiet" }, " led by one validator")],
     phases > 1n && ["Phase", PHASES[Number(phase)] ?? "", h("span", { class: "quiet" }, ` ${phase + 1n} of ${phases} for one block`)],
@@ -54,8 +53,8 @@ export function viewView(app: App, which: string): View {
     const [e, v] = [BigInt(answer.epoch), BigInt(answer.view)];
     view.previous = v > 1n ? `#/view/${e}.${v - 1n}` : undefined;
     await app.verifier.follow(app.api, e);
-    const { protocol } = app.chain;
-    view.next = `#/view/${e}.${viewAfter(protocol, v, answer.state)}`;
+    const turns = app.chain.turns(e);
+    view.next = `#/view/${e}.${viewAfter(turns, v, answer.state)}`;
     const leader = app.chain.leaderOf(e, v) ?? answer.leader;
     element.firstElementChild!.replaceWith(
       heading(
@@ -76,10 +75,10 @@ export function viewView(app: App, which: string): View {
           { class: "card" },
           h("div", { class: "card-head" }, h("h2", {}, "View")),
           facts(
-            ["State", pill(answer.state, tone), h("span", { class: "quiet" }, ` ${meaning(answer.state, protocol)}`)],
+            ["State", pill(answer.state, tone), h("span", { class: "quiet" }, ` ${meaning(answer.state, turns)}`)],
             answer.state !== "finalized" && ["Reason", answer.reason === null ? "not known" : words(answer.reason)],
-            ["Leader", validatorLink(leader, app.verifier.canChange ? e : undefined), protocol === undefined ? "" : h("span", { class: "quiet" }, ` (${turn(protocol) === 1n ? "view" : `⌈view / ${turn(protocol)}⌉`} + epoch) mod validators`)],
-            ...(protocol === undefined ? [] : placeIn(protocol, e, v)),
+            ["Leader", validatorLink(leader, app.verifier.canChange ? e : undefined), turns ? h("span", { class: "quiet" }, ` (${turns.length === 1n ? "view" : `⌈view / ${turns.length}⌉`} + epoch) mod validators`) : ""],
+            ...(turns ? placeIn(turns, e, v) : []),
             answer.block !== null && ["Block", h("a", { href: `#/block/${answer.block.height}` }, count(answer.block.height))],
             answer.block !== null && ["Id", fullHash(answer.block.id, "the id", `#/block/${answer.block.id}`)],
             answer.block !== null && ["Time", moment(BigInt(answer.block.timestamp_ms))],
@@ -92,7 +91,7 @@ export function viewView(app: App, which: string): View {
     if (answer.block !== null) {
       const { id, header, finality } = await app.api.get<Block>(`/v1/blocks/${answer.block.height}`, gone.signal);
       const { report, header: found } = await app.verify("block", { asked: { height: BigInt(answer.block.height) }, id, header, finality });
-      const proposed = app.verifier.protocol === undefined ? v : proposedIn(app.verifier.protocol, v);
+      const proposed = proposedIn(app.verifier.turns(e), v);
       if (found && (found.view !== proposed || found.epoch !== e)) {
         const detail = `asked for view ${e}.${v}, the block is of view ${found.epoch}.${found.view}`;
         report.ok = false;

@@ -315,7 +315,7 @@ impl Shared {
         let replica = self.to_replica.clone();
         Box::new(move |executed| {
             observed.executed(executed);
-            metrics.count_missed_slots(executed.block.header(), &committees);
+            metrics.count_turns(executed.block.header(), &committees);
             // If the replica's thread has ended, that was reported.
             let _ = replica.send(Event::Executed(executed.block.height()));
         })

@@ -51,8 +51,28 @@ impl Replica {
         }
     }
 
+    /// Logs that a leader's turn was cut short, and who leads now.
+    fn tell_leader(&mut self) {
+        let now = (self.engine.epoch(), self.engine.view());
+        let (epoch, before) = std::mem::replace(&mut self.reported, now);
+        if now == (epoch, before) || now.0 != epoch {
+            return;
+        }
+        let committee = self.config.committees.of(epoch);
+        // One that was behind enters some later view, and cannot tell what came in between.
+        let is_next = now.1 == committee.turn_after(before);
+        if is_next && committee.turn_cut_short(before, now.1).is_some() {
+            warn!(
+                validator = committee.leader(before).0, view = %before,
+                "the leader was changed before its turn was over: validator {} leads from view {} on",
+                committee.leader(now.1), now.1
+            );
+        }
+    }
+
     /// Publishes the engine's state, and sends a status from time to time.
     pub(super) fn report(&mut self) -> anyhow::Result<()> {
+        self.tell_leader();
         let tip = self.engine.tip();
         let live = &self.around.live;
         live.set_progress(self.engine.epoch(), self.engine.view(), tip.height);
