@@ -141,7 +141,7 @@ impl Parents {
                 while at < view.0 {
                     let first = (at - 1) / turn * turn + 1;
                     let covered = |of| signed(Subject::nullify(epoch, View(of)));
-                    if view.0 % turn != 1 || !(first..=at).any(covered) {
+                    if !(view.0 - 1).is_multiple_of(turn) || !(first..=at).any(covered) {
                         return refused(format!(
                             "for a block after {parent_view:?}, and {at} is not covered"
                         ));
