@@ -74,7 +74,7 @@ fn draw(seed: u64, mut lag: Option<Lag>) -> Scenario {
     let bound = scenario.links.bound();
     scenario.timing = timing_for(bound);
     if seed.is_multiple_of(3) {
-        let blocks = [16, 64, 160, 640][(seed / 3 % 4) as usize];
+        let blocks = [16, 32, 64, 160, 640][(seed / 3 % 5) as usize];
         scenario.turns_fit = EpochLength::new(blocks);
     }
     if short_epochs {

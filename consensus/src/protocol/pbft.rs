@@ -40,11 +40,14 @@
 //! timer for each request, here the turn's end bounds how long one waits. Whoever is out (P1) is in again.
 //!
 //! **P6. No finality, no turn.** In the 17th view after the newest finalization known, or of the turn if that is later, and in those after it, nullify is said at once.
-//!   *Why:* f faulty validators can help to prepare blocks and then not commit them, while the honest ones that would be needed are out. Views would go by, and no timer fire.
+//!   *Why:* f faulty validators can help to prepare blocks and then not commit them, while the honest ones that would be needed are out. Views would go by, and no timer fire. Turns of 16 views or fewer end
+//!   before that (P5), and whoever is out is in again.
 //!
 //! **P7. Lost journals.** What was said in a turn binds until its end, so they are as in chained HotStuff (H9): silent to the end of the next epoch.
 //!
-//! **P8. Time-outs** are those of R20, and double once more with every turn in which nothing became final.
+//! **P8. Time-outs** are those of R20, and double once more with every turn, beyond f in a row, in which nothing became final.
+//!   *Why beyond f:* so many turns are lost to leaders that do not lead, which longer time-outs would not help; R21 has to keep track of them. *Why unbounded:* honest leaders whose blocks come too late are
+//!   waited for in the end.
 //!   *Why:* by R20 a notarized block ends the back-off. A validator whose timer fires too early is out for a turn (P1), so without this nothing need ever become final.
 //! Second chances (R18) are given as in H10.
 //!
@@ -244,10 +247,15 @@ impl Rules for Pbft {
 
     fn doublings(&self, engine: &Engine) -> u32 {
         // P8
-        let turn = |view| engine.committee.turn_of(view).0;
-        let since = turn(engine.view()).saturating_sub(turn(engine.tip().view).max(1));
-        let turns = (since / engine.committee.turn()).saturating_sub(1);
-        u32::try_from(turns).unwrap_or(u32::MAX)
+        let committee = &engine.committee;
+        let decided = engine.staging.target_view().unwrap_or_default();
+        let decided = decided.max(engine.tip().view);
+        // In a view whose leader leads, the block of the view before the last may be the newest final one.
+        let expected = View(decided.0.saturating_add(2));
+        let since = committee.turn_of(engine.view()).0;
+        let since = since.saturating_sub(committee.turn_of(expected).0);
+        let lost = (since / committee.turn()).saturating_sub(committee.faults() as u64);
+        u32::try_from(lost).unwrap_or(u32::MAX)
     }
 
     fn lost_votes(&self) -> LostVotes {

@@ -140,6 +140,8 @@ pub struct Replica {
     invalid: (Option<Moment>, u64),
     /// The epoch and view of the last report.
     reported: (Epoch, View),
+    /// When it was last logged that the leader was changed.
+    leader_told: Option<Moment>,
 }
 
 impl Replica {
@@ -173,6 +175,7 @@ impl Replica {
             ended: None,
             invalid: (None, 0),
             reported: (Epoch(0), View(0)),
+            leader_told: None,
         }
     }
 

@@ -295,8 +295,12 @@ impl Load {
         let chosen_clients: Vec<RpcClient> = chosen.iter().map(|(c, _)| c.clone()).collect();
         if funded > 0 {
             // The payments are executed where they were sent; the others may not have come so far.
-            let paid = chosen_clients[0].status().await?.executed_height;
-            wait_for_height(&chosen_clients, paid, self.wait).await?;
+            let status = patiently(self.wait, || chosen_clients[0].status()).await?;
+            let paid = status.executed_height;
+            patiently(self.wait, || {
+                wait_for_height(&chosen_clients, paid, self.wait)
+            })
+            .await?;
         }
         patiently(self.wait, || check_money(&chosen_clients, &identities)).await?;
         let targets: Vec<Target> = chosen

@@ -17,6 +17,12 @@ const STATUS_WAIT: Duration = Duration::from_millis(400);
 /// How often invalid blocks are logged at most. With a wrong clock every block is one.
 const INVALID_INTERVAL: Duration = Duration::from_secs(10);
 
+/// A change of leaders within a turn of fewer views is not logged.
+const LONG_TURN: u64 = 16;
+
+/// How often a change of leaders is logged at most.
+const LEADER_INTERVAL: Duration = Duration::from_secs(10);
+
 impl Replica {
     /// Logs that a leader has proposed an invalid block.
     pub(super) fn tell_invalid(&mut self, view: View, block: &Digest, why: &str) {
@@ -59,9 +65,17 @@ impl Replica {
             return;
         }
         let committee = self.config.committees.of(epoch);
-        // One that was behind enters some later view, and cannot tell what came in between.
-        let is_next = now.1 == committee.turn_after(before);
+        // Where turns are short, leaders change all the time. One that was behind enters some later view, and cannot tell what came in between.
+        let is_next = now.1 == committee.turn_after(before) && committee.turn() >= LONG_TURN;
         if is_next && committee.turn_cut_short(before, now.1).is_some() {
+            let moment = self.now();
+            if self
+                .leader_told
+                .is_some_and(|told| moment.since(told) < LEADER_INTERVAL)
+            {
+                return;
+            }
+            self.leader_told = Some(moment);
             warn!(
                 validator = committee.leader(before).0, view = %before,
                 "the leader was changed before its turn was over: validator {} leads from view {} on",
