@@ -9,9 +9,14 @@ use serde_json::Value;
 use std::{
     collections::BTreeSet,
     process::{Command, Output},
+    sync::{Mutex, PoisonError},
 };
 
+/// Each network has nine machines: beside three others, some of them would not be in step in time.
+static ALONE: Mutex<()> = Mutex::new(());
+
 fn localnet(directory: &std::path::Path, arguments: &[&str]) -> Output {
+    let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
     let port = free_base_port(9).to_string();
     Command::new(BINARY)
         .args(["localnet", "--json", "--base-port", &port, "--dir"])
