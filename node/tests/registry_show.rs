@@ -54,6 +54,22 @@ fn is_whole(report: &Value) {
     }
 }
 
+/// The report of a show in which nothing was lost.
+fn show(network: &std::path::Path, protocol: &str) -> Value {
+    let arguments = [
+        "--show-registry",
+        "--protocol",
+        protocol,
+        "--block-interval",
+        "25ms",
+        "--load",
+        "100",
+    ];
+    let report = report(&localnet(network, &arguments));
+    is_whole(&report);
+    report
+}
+
 fn sets(report: &Value) -> Vec<BTreeSet<u64>> {
     let rows = report["rows"].as_array().unwrap().iter();
     let sets = rows.map(|row| {
@@ -66,16 +82,8 @@ fn sets(report: &Value) -> Vec<BTreeSet<u64>> {
 #[test]
 fn a_set_grows_shrinks_and_is_replaced_under_load() {
     let folder = tempfile::tempdir().unwrap();
-    let arguments = [
-        "--show-registry",
-        "--block-interval",
-        "25ms",
-        "--load",
-        "100",
-    ];
     let network = folder.path().join("net");
-    let report = report(&localnet(&network, &arguments));
-    is_whole(&report);
+    let report = show(&network, "simplex");
     // Each block is verified with the keys of its own epoch.
     for place in [0, 4] {
         let config = network.join(format!("validator-{place}/validator.toml"));
@@ -114,17 +122,7 @@ fn a_set_grows_shrinks_and_is_replaced_under_load() {
 #[test]
 fn a_set_grows_shrinks_and_is_replaced_with_pbft() {
     let folder = tempfile::tempdir().unwrap();
-    let arguments = [
-        "--show-registry",
-        "--protocol",
-        "pbft",
-        "--block-interval",
-        "25ms",
-        "--load",
-        "100",
-    ];
-    let report = report(&localnet(&folder.path().join("net"), &arguments));
-    is_whole(&report);
+    let report = show(&folder.path().join("net"), "pbft");
     assert_eq!(report["explorer"]["state"], "executed", "{report}");
     let sets = sets(&report);
     for stage in [(0..7).collect(), (0..5).collect(), [4, 5, 6, 7, 8].into()] {
