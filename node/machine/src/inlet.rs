@@ -360,8 +360,8 @@ impl Inlet {
     }
 
     fn pass_on(&self, from: ValidatorIndex, messages: Vec<Message>, size: usize, across: bool) {
-        let mut protocol = Vec::with_capacity(messages.len());
-        for message in messages {
+        // Into the same memory: a frame comes for each vote.
+        let left = messages.into_iter().filter_map(|message| {
             match message {
                 // The newest blocks are in the replica's memory only.
                 Message::BlockRequest(id) => {
@@ -386,9 +386,11 @@ impl Inlet {
                     }
                 }
                 Message::Relayed(relayed) => self.relayed(from, *relayed),
-                other => protocol.push(other),
+                other => return Some(other),
             }
-        }
+            None
+        });
+        let protocol: Vec<Message> = left.collect();
         if protocol.is_empty() {
             return;
         }
