@@ -33,9 +33,11 @@ pub(crate) const FORWARDED: FairLimits = FairLimits {
     total_bytes: 16 << 20,
 };
 
-/// How long new transactions are collected before they are forwarded. The first one after a pause
-/// is forwarded at once.
+/// Shortest time between two forwarded batches, and a follower's usual one.
 pub(crate) const FORWARD_INTERVAL: Duration = Duration::from_millis(5);
+
+/// Longest time that a validator collects new transactions.
+pub(crate) const FORWARD_AT_LATEST: Duration = Duration::from_millis(50);
 
 /// How often transactions are looked for that must be forwarded again.
 const FORWARD_LOOK: Duration = Duration::from_millis(250);
@@ -200,41 +202,76 @@ pub fn hopeless(account: &Account, transfer: &Transfer) -> Option<Refusal> {
 
 /// Forwards transactions that clients submitted here: a validator's to the leaders of the next views,
 /// a follower's to those that it follows.
+///
+/// A validator collects them for a quarter of the time that a view takes, so that long views have no
+/// more batches than short ones, and not beyond its vote for the current view's proposal: the next
+/// leader builds its block soon after it. The first one after a pause is forwarded at once.
 pub struct Forwarder {
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) committees: Committees,
     pub(crate) mempool: Arc<Mempool>,
     pub(crate) live: Arc<LiveStatus>,
     pub(crate) wire: Wire,
+    /// Longest time that new transactions are collected.
+    pub(crate) at_latest: Duration,
+}
+
+/// What [`Forwarder::forward`] has forwarded.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Forwarded {
+    Nothing,
+    All,
+    /// A full batch: more may be due.
+    Part,
 }
 
 impl Forwarder {
     /// Forwards in batches. Runs on the runtime until it is dropped.
     pub async fn run(self) {
+        let mut proposed = self.live.proposed();
+        let mut forwarded = Forwarded::Nothing;
         loop {
-            // A timeout without anything new is no error.
-            let _ = tokio::time::timeout(FORWARD_LOOK, self.mempool.forwardable()).await;
-            self.forward();
+            // Timeouts here are no errors.
+            if forwarded != Forwarded::Part {
+                let _ = tokio::time::timeout(FORWARD_LOOK, self.mempool.forwardable()).await;
+            }
+            let before = *proposed.borrow();
+            forwarded = self.forward();
+            if forwarded == Forwarded::Nothing {
+                continue;
+            }
             tokio::time::sleep(FORWARD_INTERVAL).await;
+            if forwarded == Forwarded::All && self.live.own().is_some() {
+                let collected = (before.lasted / 4).min(self.at_latest);
+                let vote = proposed.wait_for(|newest| newest.view != before.view);
+                let left = collected.saturating_sub(FORWARD_INTERVAL);
+                let _ = tokio::time::timeout(left, vote).await;
+            }
         }
     }
 
-    /// Forwards what is due now.
-    pub fn forward(&self) {
+    /// Forwards what is due now, at most one batch.
+    pub fn forward(&self) -> Forwarded {
         let now = self.clock.now();
         self.mempool.expire(now);
         let transactions = self
             .mempool
             .next_to_forward(now, MAX_FORWARDED, FORWARDED_BYTES);
         if transactions.is_empty() {
-            return;
+            return Forwarded::Nothing;
         }
+        let count = transactions.len();
         let to = match self.live.own() {
             Some(own) => self.leaders(own),
             None => self.live.upstreams(self.committees.known().faults() + 1),
         };
         let frame = Frame(vec![Message::Transactions(transactions)]).encode();
+        let is_full = count == MAX_FORWARDED || frame.len() >= FORWARDED_BYTES;
         (self.wire)(Lane::Transactions, &To::Some(to), frame);
+        match is_full {
+            true => Forwarded::Part,
+            false => Forwarded::All,
+        }
     }
 
     fn leaders(&self, own: ValidatorIndex) -> Vec<Identity> {
@@ -277,6 +314,7 @@ fn coming_leaders(
 mod tests {
     use super::*;
     use crate::{clock::testing::Hand, mempool::MempoolLimits, testing::chain, turns::turns};
+    use commonware_codec::DecodeExt as _;
     use quorate_types::{IdentitySignature, Memo};
 
     #[test]
@@ -360,6 +398,78 @@ mod tests {
         assert_eq!(refusal(6, 1), Some("stale_nonce"));
         assert_eq!(refusal(8 + MAX_NONCE_GAP, 1), Some("nonce_too_far"));
         assert_eq!(refusal(7, 51), Some("cannot_pay_fee"));
+    }
+
+    /// One batch at once, the next one with the vote for the view's proposal.
+    #[tokio::test]
+    async fn new_transactions_are_collected_until_the_views_proposal_is_here() {
+        let directory = tempfile::tempdir().expect("a directory");
+        let (genesis, store) = chain(directory.path());
+        let id = genesis.chain_id();
+        let committees = Committees::fixed(genesis.committee().expect("four"));
+        let live = Arc::new(LiveStatus::new(committees.clone(), ValidatorIndex(0)));
+        let limits = MempoolLimits {
+            max_transactions: 1_000,
+            max_bytes: 1 << 20,
+            max_per_sender: 200,
+            stranded_lasts: Duration::from_secs(60),
+        };
+        let room = genesis.limits.transaction_bytes();
+        let mempool = Arc::new(Mempool::new(limits, room, genesis.fees));
+        let (sender, mut sent) = tokio::sync::mpsc::unbounded_channel();
+        let wire: Wire = Arc::new(move |_, _, frame| {
+            let Frame(messages) = Frame::decode(frame).expect("a frame");
+            let [Message::Transactions(transactions)] = &messages[..] else {
+                panic!("transactions: {messages:?}");
+            };
+            let nonces: Vec<u64> = transactions
+                .iter()
+                .map(|one| one.transfer().nonce)
+                .collect();
+            sender.send(nonces).expect("the test listens");
+        });
+        let forwarder = Forwarder {
+            clock: Arc::new(Hand::default()),
+            committees,
+            mempool: mempool.clone(),
+            live: live.clone(),
+            wire,
+            at_latest: Duration::from_secs(3_600),
+        };
+        let accounts = Accounts::new(store);
+        let key = crate::testing::account();
+        let submit = |nonce| {
+            let transfer = Transfer {
+                chain_tag: id.tag(),
+                sender: key.identity(),
+                nonce,
+                to: key.identity(),
+                amount: 1,
+                fee: 1_000,
+                memo: Memo::NONE,
+            };
+            let account = accounts.read(&key.identity()).expect("stored");
+            mempool
+                .submit(
+                    quorate_consensus::Moment(0),
+                    transfer.sign(&id, &key),
+                    account,
+                )
+                .expect("room");
+        };
+        let running = tokio::spawn(forwarder.run());
+        // So long that nothing but the next proposal ends the collecting.
+        let day = std::time::Instant::now() + Duration::from_secs(24 * 3_600);
+        live.set_proposed(View(6), day);
+        submit(0);
+        assert_eq!(sent.recv().await, Some(vec![0]));
+        submit(1);
+        submit(2);
+        tokio::time::sleep(10 * FORWARD_INTERVAL).await;
+        assert!(sent.try_recv().is_err(), "before the next proposal");
+        live.set_proposed(View(7), day);
+        assert_eq!(sent.recv().await, Some(vec![1, 2]));
+        running.abort();
     }
 
     #[test]

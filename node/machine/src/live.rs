@@ -25,6 +25,16 @@ use std::{
     sync::atomic::{AtomicBool, AtomicU64, Ordering},
     time::{Duration, Instant},
 };
+use tokio::sync::watch;
+
+/// The newest view that has a proposal here, or is over.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Proposed {
+    pub(crate) view: View,
+    since: Instant,
+    /// From the one before to this one.
+    pub(crate) lasted: Duration,
+}
 
 /// The replica's progress and what peers have told.
 pub struct LiveStatus {
@@ -39,6 +49,7 @@ pub struct LiveStatus {
     finalized_height: AtomicU64,
     /// Whether the current view's leader may be waiting for transactions.
     awaits_proposal: AtomicBool,
+    proposed: watch::Sender<Proposed>,
     behind: AtomicBool,
     journal_bytes: AtomicU64,
     database_bytes: AtomicU64,
@@ -195,6 +206,11 @@ impl LiveStatus {
             upstreams: RwLock::default(),
             last_votes,
             awaits_proposal: AtomicBool::new(false),
+            proposed: watch::Sender::new(Proposed {
+                view: View(0),
+                since: Instant::now(),
+                lasted: Duration::ZERO,
+            }),
             behind: AtomicBool::new(false),
             journal_bytes: AtomicU64::new(0),
             database_bytes: AtomicU64::new(0),
@@ -238,6 +254,27 @@ impl LiveStatus {
     /// Publishes whether the current view's leader may be waiting for transactions.
     pub(crate) fn set_awaits_proposal(&self, awaits: bool) {
         self.awaits_proposal.store(awaits, Ordering::Relaxed);
+    }
+
+    /// Publishes the newest view that has a proposal here, or is over. Votes for it have been sent.
+    pub(crate) fn set_proposed(&self, view: View, now: Instant) {
+        self.proposed.send_if_modified(|newest| {
+            let is_new = newest.view != view;
+            if is_new {
+                let lasted = now.saturating_duration_since(newest.since);
+                *newest = Proposed {
+                    view,
+                    since: now,
+                    lasted,
+                };
+            }
+            is_new
+        });
+    }
+
+    /// What [`Self::set_proposed`] publishes.
+    pub(crate) fn proposed(&self) -> watch::Receiver<Proposed> {
+        self.proposed.subscribe()
     }
 
     /// Whether the current view's leader perhaps waits for something to put into its block.

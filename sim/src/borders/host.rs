@@ -434,7 +434,9 @@ impl Host {
                     self.is_alone |= alone.look(&peers);
                 }
             }
-            Parts::Follower { machine, .. } => machine.forwarder.forward(),
+            Parts::Follower { machine, .. } => {
+                machine.forwarder.forward();
+            }
         }
     }
 

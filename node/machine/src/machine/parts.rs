@@ -11,7 +11,7 @@ use crate::{
     evidence::EvidenceFolder,
     executor::{ExecutedBlock, Executor, ExecutorHandle, Observed, Retention, Slowest},
     forecast::Forecast,
-    ingest::{Forwarder, Ingest},
+    ingest::{FORWARD_AT_LATEST, Forwarder, Ingest},
     inlet::{FollowerInlet, Inlet, InletParts},
     keeper::{self, Keeper},
     ledger::Rules,
@@ -252,6 +252,7 @@ impl Shared {
             mempool: self.mempool.clone(),
             live: self.live.clone(),
             wire: self.wire.clone(),
+            at_latest: FORWARD_AT_LATEST,
         }
     }
 

@@ -6,7 +6,7 @@ use quorate_consensus::{Dropped, Missing};
 use quorate_types::{Digest, Status, View};
 use tracing::{debug, warn};
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// How often this validator sends its status.
 const STATUS_INTERVAL: Duration = Duration::from_secs(1);
@@ -89,7 +89,13 @@ impl Replica {
         self.tell_leader();
         let tip = self.engine.tip();
         let live = &self.around.live;
-        live.set_progress(self.engine.epoch(), self.engine.view(), tip.height);
+        let view = self.engine.view();
+        live.set_progress(self.engine.epoch(), view, tip.height);
+        let proposed = match self.engine.awaits_proposal() {
+            true => View(view.0.saturating_sub(1)),
+            false => view,
+        };
+        live.set_proposed(proposed, Instant::now());
         // Also while nothing becomes final: after a start it is the height on disk, and not 0.
         let metrics = &self.around.metrics;
         metrics.finalized_height.set(as_i64(tip.height.0));
