@@ -315,7 +315,18 @@ mod tests {
     use super::*;
     use crate::{clock::testing::Hand, mempool::MempoolLimits, testing::chain, turns::turns};
     use commonware_codec::DecodeExt as _;
-    use quorate_types::{IdentitySignature, Memo};
+    use quorate_types::{IdentitySignature, Memo, genesis::Genesis};
+
+    fn mempool(genesis: &Genesis) -> Arc<Mempool> {
+        let limits = MempoolLimits {
+            max_transactions: 1_000,
+            max_bytes: 1 << 20,
+            max_per_sender: 200,
+            stranded_lasts: Duration::from_secs(60),
+        };
+        let room = genesis.limits.transaction_bytes();
+        Arc::new(Mempool::new(limits, room, genesis.fees))
+    }
 
     #[test]
     fn a_forger_is_not_listened_to_after_a_few_and_others_forward_as_before() {
@@ -337,13 +348,6 @@ mod tests {
             live,
             cut,
         ));
-        let limits = MempoolLimits {
-            max_transactions: 1_000,
-            max_bytes: 1 << 20,
-            max_per_sender: 200,
-            stranded_lasts: Duration::from_secs(60),
-        };
-        let room = genesis.limits.transaction_bytes();
         let (sender, forwarded) = turns(size, FORWARDED);
         let ingest = Ingest {
             clock,
@@ -351,7 +355,7 @@ mod tests {
             peers: Directory::of_validator(&genesis.committee().expect("a committee"), &[]),
             fees: genesis.fees,
             accounts: Accounts::new(store),
-            mempool: Arc::new(Mempool::new(limits, room, genesis.fees)),
+            mempool: mempool(&genesis),
             metrics: metrics.clone(),
             conduct: conduct.clone(),
             forwarded,
@@ -408,14 +412,7 @@ mod tests {
         let id = genesis.chain_id();
         let committees = Committees::fixed(genesis.committee().expect("four"));
         let live = Arc::new(LiveStatus::new(committees.clone(), ValidatorIndex(0)));
-        let limits = MempoolLimits {
-            max_transactions: 1_000,
-            max_bytes: 1 << 20,
-            max_per_sender: 200,
-            stranded_lasts: Duration::from_secs(60),
-        };
-        let room = genesis.limits.transaction_bytes();
-        let mempool = Arc::new(Mempool::new(limits, room, genesis.fees));
+        let mempool = mempool(&genesis);
         let (sender, mut sent) = tokio::sync::mpsc::unbounded_channel();
         let wire: Wire = Arc::new(move |_, _, frame| {
             let Frame(messages) = Frame::decode(frame).expect("a frame");
