@@ -92,6 +92,9 @@ impl Engine {
     pub(crate) fn hand_over(&mut self, step: &mut Step) {
         // R12
         self.renew();
+        if let Some(inquiry) = &mut self.memory.inquiry {
+            inquiry.renew(step.now);
+        }
         step.out.epochs.push(self.epoch());
         if let Err(error) = self.replay(step) {
             step.halt(error.to_string());

@@ -50,6 +50,17 @@ pub(crate) struct Inquiry {
     verifying: BTreeSet<ValidatorIndex>,
     /// Peers that have sent anything since.
     heard: BTreeSet<ValidatorIndex>,
+    /// Peers whose answers do not count, since they speak of an epoch whose keys are not known here.
+    ahead: BTreeSet<ValidatorIndex>,
+}
+
+impl Inquiry {
+    /// Upon a new epoch: who was ahead is asked again at once.
+    pub(crate) fn renew(&mut self, now: Moment) {
+        if !self.ahead.is_empty() {
+            self.due = now;
+        }
+    }
 }
 
 #[derive(Clone, Copy)]
@@ -254,6 +265,7 @@ impl Engine {
             answers: BTreeMap::new(),
             verifying: BTreeSet::new(),
             heard: BTreeSet::new(),
+            ahead: BTreeSet::new(),
         });
         step.send(Target::All, Message::Inquiry(nonce));
         self.conclude(step);
@@ -504,6 +516,7 @@ impl Engine {
         standing: Standing,
     ) {
         let unknown = standing.vote.filter(|vote| self.is_unknown(vote));
+        let ahead = self.is_of_unknown_epoch(&standing);
         let (key_is_fresh, epoch_length) = (self.memory.fresh, self.config.epoch_length);
         let own = self
             .own_place()
@@ -517,6 +530,12 @@ impl Engine {
         if !fresh || answered || inquiry.verifying.contains(&from) {
             return;
         }
+        // R28
+        if ahead && inquiry.purpose != Purpose::Recover {
+            inquiry.ahead.insert(from);
+            return;
+        }
+        inquiry.ahead.remove(&from);
         let mut answer = Answer {
             journal: standing.journal,
             newest: Position::default(),
@@ -547,6 +566,16 @@ impl Engine {
             vote: unknown.map(|vote| vote.subject),
         };
         self.checks.start(step, work, pending);
+    }
+
+    /// Whether an answer tells of an epoch whose validators and keys are not known here, so that nothing in it can be
+    /// verified.
+    fn is_of_unknown_epoch(&self, standing: &Standing) -> bool {
+        let votes = standing.vote.iter().map(|vote| &vote.subject);
+        let certificates = standing.newest.iter().map(|newest| &newest.subject);
+        votes.chain(certificates).any(|subject| {
+            subject.epoch > self.epoch() && !self.config.committees.votes_alike(subject.epoch)
+        })
     }
 
     /// Upon the verification of an answer.
@@ -590,7 +619,9 @@ impl Engine {
         let needed = self.answers_needed(inquiry.purpose);
         if inquiry.purpose != Purpose::Recover {
             let overdue = step.now.since(inquiry.since) >= UNANSWERED_AFTER;
-            let silent = |peer: &&ValidatorIndex| !inquiry.answers.contains_key(*peer);
+            let silent = |peer: &&ValidatorIndex| {
+                !inquiry.answers.contains_key(*peer) && !inquiry.ahead.contains(*peer)
+            };
             let silent = inquiry.heard.iter().filter(silent).count();
             let doubtful = self.memory.fresh && !inquiry.verifying.is_empty();
             if !doubtful && inquiry.answers.len() + if overdue { silent } else { 0 } >= needed {

@@ -340,6 +340,13 @@
 //! validator that lost its database take its journal for an old copy, and withhold the answer that it
 //! needs then.
 //!
+//! *Ahead.* An answer with a vote or a certificate of a later epoch, whose validators or keys are not known here,
+//! does not count, not even after 3 s. When the next epoch begins, its sender is asked again.
+//!   *Why:* nothing in it can be verified. If a forged vote and a true one were both taken for "knows of none", an old
+//! copy would vote in the epoch of the copy, and go on from there into the epoch in which its votes are lost.
+//! *Why nobody waits for ever:* if an honest peer is in a later epoch, at least f + 1 hold what ends this one, so this
+//! validator comes to that epoch without its own votes. A peer that lies has the means of one that is silent.
+//!
 //! *Gone on.* Where the validators change, an engine ends with its epoch, and another one goes on in the same process,
 //! with the same journal. If the first one voted, no inquiry is needed: where the validators stay, one engine
 //! crosses the border without, and no more was lost here. It would cost a round trip at each border.

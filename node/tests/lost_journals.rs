@@ -191,6 +191,35 @@ async fn two_of_four_lost_journals_take_the_operators_word_and_no_other_one() {
     net.stop_and_check();
 }
 
+/// Only with simplex does a word of the operators replace journals. Elsewhere it is refused at once.
+// R30
+#[test]
+fn the_operators_word_is_refused_at_the_start_where_it_cannot_help() {
+    let folder = tempfile::tempdir().unwrap();
+    let net = folder.path().join("net");
+    let run = |arguments: &[&str], path: &Path| {
+        let output = Command::new(BINARY).args(arguments).arg(path).output();
+        output.unwrap()
+    };
+    let made = ["testnet", "--plain", "--protocol", "pbft", "--out"];
+    assert!(run(&made, &net).status.success());
+    let file = net.join("validator-0/validator.toml");
+    let word = [
+        "run",
+        "--allow-plain-keys",
+        "--surviving-view",
+        "0.7",
+        "--config",
+    ];
+    let refused = run(&word, &file);
+    let told = String::from_utf8(refused.stderr).unwrap();
+    assert!(!refused.status.success(), "{told}");
+    assert!(
+        told.contains("this chain's protocol is pbft") && told.contains("quorate status"),
+        "{told}"
+    );
+}
+
 /// A second process, stopped with the test.
 struct Twin(Child);
 

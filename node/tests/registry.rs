@@ -361,6 +361,15 @@ async fn seats_without_machines_and_an_old_journal_halt_the_chain_and_all_say_wh
             verdict.is_some_and(|one| one.voters == 7 && one.quorum == 7)
         })
         .await;
+    // An old copy is told from the newest journal by votes that the others saw in this epoch. Each block takes all
+    // seven.
+    let height = chain.status(0).await.unwrap().finalized_height;
+    chain
+        .wait_for("blocks of the seven", async || {
+            let status = chain.status(0).await;
+            status.is_some_and(|one| one.finalized_height.0 > height.0 + 4)
+        })
+        .await;
 
     let halted_at = Instant::now();
     chain.kill(6);
@@ -381,6 +390,11 @@ async fn seats_without_machines_and_an_old_journal_halt_the_chain_and_all_say_wh
     fs::remove_dir_all(&data).unwrap();
     fs::rename(&old, &data).unwrap();
     chain.run(6);
+    chain
+        .wait_for("the old copy's node", async || {
+            verdict(&chain, 6).await.is_some()
+        })
+        .await;
     let started = Instant::now();
     let mut named = BTreeMap::new();
     let mut looked = 0;
@@ -394,8 +408,9 @@ async fn seats_without_machines_and_an_old_journal_halt_the_chain_and_all_say_wh
             // With a new link a node waits as long as a block usually takes before it says so again.
             assert!(
                 verdict.state == Health::Halted || is_new,
-                "{place} after {:?}: {verdict:?}",
-                started.elapsed()
+                "{place} after {:?}: {verdict:?}: {}",
+                started.elapsed(),
+                chain.logs()
             );
             looked += usize::from(verdict.summary.contains("looks for newer blocks"));
             let remedy = verdict.remedy.unwrap_or_default();

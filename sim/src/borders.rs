@@ -18,7 +18,7 @@ use self::{
     keys::Keys,
 };
 use crate::{
-    disk::Mishap,
+    disk::{DiskCopy, Mishap},
     host::Sent,
     network::{Latency, Links, Network},
     scenario::timing_for,
@@ -53,6 +53,12 @@ const CHANGE_EVERY: Duration = Duration::from_millis(60);
 const FAULT_EVERY: Duration = Duration::from_millis(400);
 const FAULT_LASTS: Duration = Duration::from_millis(1_200);
 
+/// How often a disk is copied; it is restored up to four times as long after that.
+const COPY_EVERY: Duration = Duration::from_millis(900);
+
+/// The least time of a restart with a copy.
+const RESTART_TAKES: Duration = Duration::from_millis(50);
+
 /// How long the chain may stand still while no fault lasts, until it is a violation. A node that has lost
 /// the others looks for them after 15 s, and time-outs have doubled by then.
 const PATIENCE: Duration = Duration::from_secs(120);
@@ -83,6 +89,8 @@ pub struct BorderScenario {
     pub epochs: u64,
     /// Whether nodes crash and the network falls apart.
     pub faults: bool,
+    /// Whether honest nodes, one after the other, go on from old copies of their disks.
+    pub old_copies: bool,
 }
 
 impl BorderScenario {
@@ -90,14 +98,19 @@ impl BorderScenario {
     pub fn of(seed: u64, epochs: u64) -> Self {
         let mut rng = ChaCha8Rng::seed_from_u64(seed);
         let validators = rng.random_range(4..=7);
+        let nodes = validators + rng.random_range(2..=4);
+        let faulty = rng.random_range(0..=1);
+        let faults = rng.random_range(0..4) > 0;
         Self {
             seed,
             protocol: Protocol::Simplex,
-            nodes: validators + rng.random_range(2..=4),
+            nodes,
             validators,
-            faulty: rng.random_range(0..=1),
+            faulty,
             epochs,
-            faults: rng.random_range(0..4) > 0,
+            faults,
+            // An old copy is one of the f that do not vote, and the others must remember its votes.
+            old_copies: faulty == 0 && !faults,
         }
     }
 }
@@ -116,6 +129,8 @@ pub struct BorderReport {
     pub assemblies: u64,
     pub crashes: u64,
     pub partitions: u64,
+    /// How often a node went on from an old copy of its disk.
+    pub old_copies: u64,
     pub transactions: u64,
     /// The longest time without a new final block while no fault lasted.
     pub longest_pause: Duration,
@@ -131,6 +146,7 @@ impl BorderReport {
         self.assemblies += other.assemblies;
         self.crashes += other.crashes;
         self.partitions += other.partitions;
+        self.old_copies += other.old_copies;
         self.transactions += other.transactions;
         self.longest_pause = self.longest_pause.max(other.longest_pause);
     }
@@ -141,7 +157,7 @@ impl fmt::Display for BorderReport {
         write!(
             f,
             "{} borders in {} blocks with {} transactions; at {} the validators changed, and at {} of these all \
-             but a quorum left; {} assemblies of parts, {} crashes, {} partitions; the longest time without a \
+             but a quorum left; {} assemblies of parts, {} crashes, {} partitions, {} old copies; the longest time without a \
              final block, with no partition: {} ms",
             self.borders,
             self.height,
@@ -151,6 +167,7 @@ impl fmt::Display for BorderReport {
             self.assemblies,
             self.crashes,
             self.partitions,
+            self.old_copies,
             self.longest_pause.as_millis()
         )
     }
@@ -173,6 +190,10 @@ enum Event {
     Change,
     Fault,
     Heal,
+    /// A node's disk is copied.
+    Copy,
+    /// A node goes on from the copy of its disk.
+    Restore(usize, DiskCopy),
 }
 
 /// A running simulation.
@@ -267,6 +288,9 @@ impl World {
         if self.scenario.faults {
             self.plan(FAULT_EVERY, Event::Fault);
         }
+        if self.scenario.old_copies {
+            self.plan(COPY_EVERY, Event::Copy);
+        }
         while let Some(((at, _), event)) = self.events.pop_first() {
             self.now = at;
             if matches!(event, Event::Second) {
@@ -345,6 +369,20 @@ impl World {
                 self.fault();
                 let factor = self.rng.random_range(1..=10);
                 self.plan(FAULT_EVERY * factor, Event::Fault);
+            }
+            Event::Copy => {
+                let host = self.rng.random_range(0..self.hosts.len());
+                self.crash(host, RESTART_TAKES);
+                let copy = self.hosts[host].disk.copy();
+                let later = COPY_EVERY * self.rng.random_range(1..=4);
+                self.plan(later, Event::Restore(host, copy));
+            }
+            Event::Restore(host, copy) => {
+                self.report.old_copies += 1;
+                self.crash(host, RESTART_TAKES);
+                self.hosts[host].disk.restore(&copy);
+                self.checker.lost(host);
+                self.plan(COPY_EVERY, Event::Copy);
             }
             Event::Heal => {
                 self.network.join();

@@ -3,14 +3,14 @@
 //! Nothing here asks the code that it checks: quorums, conflicts, ledgers and journal frames are
 //! worked out once more, in other words.
 
-use crate::{crypto::Authority, parents::Parents};
+use crate::{certified::Certified, crypto::Authority, parents::Parents};
 use commonware_codec::{Copying, DecodeExt};
 use quorate_consensus::Moment;
 use quorate_storage::store::TransactionPlace;
 use quorate_types::genesis::DEFAULT_LIMITS;
 use quorate_types::{
-    Account, Block, Certificate, Committee, Digest, Epoch, Failure, Frame, Height, Identity,
-    Message, Outcome, Record, Subject, Transaction, View, Vote, VoteKind,
+    Account, Block, Certificate, Committee, Digest, Epoch, Failure, Frame, Header, Height,
+    Identity, Message, Outcome, Record, Subject, Transaction, View, Vote, VoteKind,
 };
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -66,6 +66,7 @@ pub(crate) struct Checker {
     contradictions: BTreeMap<usize, u64>,
     /// `None` once the memory of who signed what was dropped.
     parents: Option<Parents>,
+    certified: Certified,
 }
 
 impl Checker {
@@ -78,6 +79,7 @@ impl Checker {
     ) -> Self {
         Self {
             parents: Some(Parents::new(&committee)),
+            certified: Certified::new(committee.size() - (committee.size() - 1) / 3),
             committee,
             byzantine,
             authority,
@@ -154,6 +156,18 @@ impl Checker {
         self.final_transactions
     }
 
+    /// How many blocks of honest leaders a quorum of honest validators has voted for, and are not in the chain.
+    pub(crate) fn abandoned(&self) -> u64 {
+        self.certified.abandoned()
+    }
+
+    /// Who leads the view of a block.
+    fn leader(&self, header: &Header) -> usize {
+        // Each leads so many views in a row.
+        let turn = header.view.0.div_ceil(self.committee.turn());
+        ((turn + header.epoch.0) % self.committee.size() as u64) as usize
+    }
+
     /// The highest height that is final somewhere.
     pub(crate) fn height(&self) -> Height {
         self.agreed.last_key_value().map_or(Height(0), |(h, _)| *h)
@@ -169,17 +183,20 @@ impl Checker {
         }
         // A file header of 48 bytes, then frames: length, 8 and 8 bytes of numbers, a checksum.
         let mut rest = bytes.get(if offset == 0 { 48 } else { 0 }..).unwrap_or(&[]);
-        let written = &mut self.written[host];
         while let Some(head) = rest.first_chunk::<4>() {
             let length = u32::from_be_bytes(*head) as usize;
             let Some(payload) = rest.get(24..24 + length) else {
                 return;
             };
             match Record::decode(Copying(payload)) {
-                Ok(Record::Vote(vote)) => drop(written.votes.insert(vote.subject)),
-                Ok(Record::Certificate(c)) => drop(written.certificates.insert(c.subject)),
+                Ok(Record::Vote(vote)) => drop(self.written[host].votes.insert(vote.subject)),
+                Ok(Record::Certificate(c)) => {
+                    self.written[host].certificates.insert(c.subject);
+                }
                 Ok(Record::Block(block)) => {
-                    written.blocks.insert(block.id());
+                    self.written[host].blocks.insert(block.id());
+                    self.certified
+                        .journaled(&block, self.leader(block.header()));
                     self.parents.iter_mut().for_each(|p| p.journaled(&block));
                 }
                 Ok(Record::Silence(_)) => {}
@@ -204,6 +221,7 @@ impl Checker {
                     let Subject { epoch, view, .. } = vote.subject;
                     match vote.subject.kind {
                         VoteKind::Notarize if first => {
+                            self.certified.vote(host, vote.subject.payload);
                             self.builds_on_what_is_decided(host, vote.subject)?;
                         }
                         VoteKind::Finalize => {
@@ -421,6 +439,7 @@ impl Checker {
         self.apply(block)?;
         let id = block.id();
         self.agreed.insert(height, Agreed { id, root });
+        self.certified.agreed(height, id, &self.byzantine);
         let parents = self.parents.as_mut();
         parents.map_or(Ok(()), |parents| parents.agreed(height, id))
     }
@@ -451,11 +470,7 @@ impl Checker {
     /// The ledger's rules, in other words than the node's.
     fn apply(&mut self, block: &Block) -> Result<(), String> {
         let header = block.header();
-        let places = self.committee.size() as u64;
-        // Each leads so many views in a row.
-        let turn = header.view.0.div_ceil(self.committee.turn());
-        let leader = (turn + header.epoch.0) % places;
-        let leader = quorate_types::ValidatorIndex(leader as u32);
+        let leader = quorate_types::ValidatorIndex(self.leader(header) as u32);
         let leader = self.committee.identity(leader).expect("a member");
         for (index, transaction) in (0_u32..).zip(block.transactions()) {
             if !self.submitted.contains(&transaction.id()) {

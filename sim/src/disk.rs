@@ -92,6 +92,12 @@ pub(crate) struct Platter {
     news: Vec<News>,
 }
 
+/// A copy of a disk.
+pub(crate) struct DiskCopy {
+    files: Vec<(PathBuf, Vec<u8>)>,
+    rows: BTreeMap<&'static str, Column>,
+}
+
 /// A handle on a disk.
 #[derive(Clone)]
 pub(crate) struct SimDisk(Arc<Mutex<Platter>>);
@@ -124,6 +130,20 @@ enum Extent {
 }
 
 impl Platter {
+    /// Puts files there, durable.
+    fn put(&mut self, files: &[(PathBuf, Vec<u8>)]) {
+        for (path, bytes) in files {
+            let inode = self.inodes.len();
+            self.inodes.push(Inode {
+                bytes: bytes.clone(),
+                durable: bytes.len(),
+                before_cut: None,
+            });
+            self.names.insert(path.clone(), inode);
+            self.durable_names.insert(path.clone(), inode);
+        }
+    }
+
     /// Counts an operation and lets what is to happen to it happen. `Err` is what the program gets
     /// before anything is done; the mishap tells what it gets afterwards.
     fn begin(&mut self) -> io::Result<(Extent, Option<Mishap>)> {
@@ -406,16 +426,32 @@ impl SimDisk {
         platter.renamed.retain(|change| match change {
             NameChange::Set(path, _) | NameChange::Unset(path) => !inside(path),
         });
-        for (path, bytes) in files {
-            let inode = platter.inodes.len();
-            platter.inodes.push(Inode {
-                bytes: bytes.clone(),
-                durable: bytes.len(),
-                before_cut: None,
-            });
-            platter.names.insert(path.clone(), inode);
-            platter.durable_names.insert(path.clone(), inode);
+        platter.put(files);
+    }
+
+    /// What is durable, of a disk that is not in use.
+    pub(crate) fn copy(&self) -> DiskCopy {
+        let platter = self.platter();
+        let files = platter.durable_names.iter();
+        let file = |(path, inode): (&PathBuf, &usize)| {
+            let file = &platter.inodes[*inode];
+            (path.clone(), file.bytes[..file.durable].to_vec())
+        };
+        DiskCopy {
+            files: files.map(file).collect(),
+            rows: platter.rows.clone(),
         }
+    }
+
+    /// Puts a copy in the place of all that is there.
+    pub(crate) fn restore(&self, copy: &DiskCopy) {
+        let mut platter = self.platter();
+        platter.names.clear();
+        platter.durable_names.clear();
+        platter.renamed.clear();
+        platter.undo.clear();
+        platter.rows = copy.rows.clone();
+        platter.put(&copy.files);
     }
 
     /// The durable content of a folder's files.

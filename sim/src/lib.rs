@@ -13,6 +13,7 @@
 
 mod adversary;
 mod borders;
+mod certified;
 mod checker;
 mod clock;
 mod coverage;

@@ -85,6 +85,9 @@ pub struct Report {
     pub recovery: Option<Duration>,
     /// The state syncs of honest validators.
     pub state_syncs: Vec<StateSyncTimes>,
+    /// Blocks of honest leaders that a quorum of honest validators has voted for, and whose height another block has
+    /// taken.
+    pub abandoned: u64,
     /// What was covered.
     pub coverage: Coverage,
 }
@@ -358,6 +361,7 @@ impl Simulation {
             epoch,
             view,
             trace: self.trace.hash(),
+            abandoned: self.checker.abandoned(),
             evidence: count(&|host| {
                 let running = host.running.as_ref().expect("running");
                 let engine = running.machine.replica.engine();

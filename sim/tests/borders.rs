@@ -43,6 +43,23 @@ fn validators_come_and_leave_with_each_protocol() {
     }
 }
 
+/// A node that goes on from an old copy of its disk comes through epochs whose validators it does not know yet, and
+/// does not vote again where it has voted (R28).
+#[test]
+fn old_copies_do_not_vote_again_although_the_validators_have_changed() {
+    let mut all = BorderReport::default();
+    for seed in 0..12 {
+        all.add(&run(&BorderScenario {
+            faulty: 0,
+            faults: false,
+            old_copies: true,
+            ..BorderScenario::of(seed, 40)
+        }));
+    }
+    assert!(all.old_copies > 30, "{all}");
+    assert!(all.changes > 60, "{all}");
+}
+
 #[test]
 fn the_same_seed_gives_the_same_run() {
     let scenario = BorderScenario::of(5, 20);

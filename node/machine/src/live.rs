@@ -19,7 +19,9 @@ use quorate_api::{
 };
 use quorate_consensus::Moment;
 use quorate_lanes::PeerStatus;
-use quorate_types::{Committees, Epoch, Height, Identity, Status, ValidatorIndex, View};
+use quorate_types::{
+    Committees, Epoch, Height, Identity, Status, ValidatorIndex, View, genesis::Protocol,
+};
 use std::{
     collections::{BTreeMap, VecDeque},
     sync::atomic::{AtomicBool, AtomicU64, Ordering},
@@ -41,6 +43,7 @@ pub struct LiveStatus {
     committees: Committees,
     /// This node's place in the committee; `None` for a follower.
     own: Option<ValidatorIndex>,
+    protocol: Protocol,
     /// Those that a follower follows.
     upstreams: RwLock<Vec<Upstream>>,
     started: Instant,
@@ -189,6 +192,11 @@ impl LiveStatus {
         Self::of(committees, Some(own))
     }
 
+    /// On a chain with this protocol; simplex without it.
+    pub fn with_protocol(self, protocol: Protocol) -> Self {
+        Self { protocol, ..self }
+    }
+
     /// A follower's.
     pub fn of_follower(committees: Committees) -> Self {
         Self::of(committees, None)
@@ -203,6 +211,7 @@ impl LiveStatus {
         Self {
             committees,
             own,
+            protocol: Protocol::Simplex,
             upstreams: RwLock::default(),
             last_votes,
             awaits_proposal: AtomicBool::new(false),
@@ -434,6 +443,7 @@ impl LiveStatus {
         let executed = *self.executed.read();
         Facts {
             growth,
+            protocol: self.protocol,
             quorum: committee.quorum(),
             faults: committee.faults(),
             height,

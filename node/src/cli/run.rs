@@ -6,8 +6,9 @@ use crate::{
     node::{self, WrapWire},
     reload::{LogLevel, survive_hangups},
 };
+use anyhow::bail;
 use clap::Args;
-use quorate_types::{Epoch, Position, View};
+use quorate_types::{Epoch, Position, View, genesis::Protocol};
 use std::path::PathBuf;
 
 /// Run a validator
@@ -37,7 +38,7 @@ pub struct Run {
     allow_plain_keys: bool,
     /// For recovery after the loss of more vote journals than the committee can do without: the
     /// view that all validators with a journal are in. All validators must have been stopped since
-    /// the loss
+    /// the loss. Only with simplex
     #[arg(long, value_name = "EPOCH.VIEW", value_parser = position)]
     surviving_view: Option<Position>,
     /// Stop gracefully when standard input closes; for programs that start validators
@@ -58,6 +59,16 @@ impl Run {
         survive_hangups()?;
         let mut config =
             ValidatorConfig::load(&self.config, &self.passphrase.access(self.allow_plain_keys))?;
+        let protocol = config.node.genesis.protocol;
+        if self.surviving_view.is_some() && protocol != Protocol::Simplex {
+            bail!(
+                "--surviving-view: this chain's protocol is {} (the genesis file that {} names), with which nothing replaces \
+                 a lost journal. Run \
+                 without the flag: `quorate status` says what helps",
+                protocol.name(),
+                self.config.display(),
+            );
+        }
         config.survivors = self.surviving_view;
         let wrap_wire = change(&mut config)?;
         let log_level = apply_log(&mut config.node.log, self.log_format, self.log_level)?;

@@ -70,6 +70,11 @@ impl Checker {
         self.transactions
     }
 
+    /// A node has an older disk than it had.
+    pub(super) fn lost(&mut self, host: usize) {
+        self.told.remove(&host);
+    }
+
     /// An honest node sends a frame.
     pub(super) fn sent(&mut self, host: usize, bytes: &[u8]) -> Result<(), String> {
         let Ok(Frame(messages)) = Frame::decode(Copying(bytes)) else {

@@ -447,6 +447,7 @@ impl Host {
             return Ok(None);
         };
         let now = self.clock.world();
+        let known = running.committees.known().epoch();
         match &mut running.parts {
             Parts::Validator {
                 machine, waiting, ..
@@ -463,7 +464,7 @@ impl Host {
                     }
                     let jobs = machine.jobs.try_iter().flatten();
                     let verdicts: Vec<_> = jobs
-                        .map(|job| shared.keys.work(&shared.chain, job))
+                        .map(|job| shared.keys.work(&shared.chain, known, job))
                         .collect();
                     if !verdicts.is_empty() {
                         let _ = machine.to_replica.send(Event::Checked(verdicts));

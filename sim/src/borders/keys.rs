@@ -114,7 +114,8 @@ impl Keys {
         })
     }
 
-    pub(super) fn work(&self, chain: &ChainId, job: Job) -> (JobId, Verdict) {
+    /// Does what a node asks for that knows the keys of this epoch.
+    pub(super) fn work(&self, chain: &ChainId, known: Epoch, job: Job) -> (JobId, Verdict) {
         let verdict = match &job.work {
             Work::Certify(batch) => {
                 let message = crypto::hash(&batch.subject.signed_bytes(chain));
@@ -139,7 +140,7 @@ impl Keys {
                     .iter()
                     .map(|vote| {
                         let message = crypto::hash(&vote.subject.signed_bytes(chain));
-                        let set = self.set(vote.subject.epoch).unwrap_or_default();
+                        let set = self.set(known).unwrap_or_default();
                         self.holds(&set, vote.signer.0, message, &vote.signature)
                     })
                     .collect(),

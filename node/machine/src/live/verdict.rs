@@ -11,7 +11,7 @@ use crate::validate::MAX_CLOCK_AHEAD_MS;
 use quorate_api::verdict::{
     Health, VerdictJson, Voter, VoterJson, Voting, counted, grouped, spoken,
 };
-use quorate_types::{Height, ValidatorIndex};
+use quorate_types::{Height, ValidatorIndex, genesis::Protocol};
 use std::time::Duration;
 
 /// Most validators named in a sentence.
@@ -83,6 +83,7 @@ pub(super) struct Facts {
     pub(super) growth: Growth,
     pub(super) quorum: usize,
     pub(super) faults: usize,
+    pub(super) protocol: Protocol,
     pub(super) height: Height,
     pub(super) network_height: Height,
     /// Whether a quorum, this validator included, has reported its height.
@@ -446,6 +447,12 @@ impl Facts {
                           links; check this machine's clock"
                     .to_owned(),
             },
+            Health::Halted if self.too_many_lost() && self.protocol != Protocol::Simplex => format!(
+                "more vote journals are lost than the chain can do without, and with {} nothing replaces them: find \
+                 the journals and bring them back. Without them the chain has ended ({MANY_LOST}){}",
+                self.protocol.name(),
+                self.those_away()
+            ),
             Health::Halted if self.too_many_lost() => {
                 let refused = matches!(self.voting, Voting::Recovering { refused: true, .. });
                 let word = match refused {
@@ -867,6 +874,7 @@ mod tests {
             },
             quorum: 3,
             faults: 1,
+            protocol: Protocol::Simplex,
             height: Height(8_101),
             network_height: Height(8_101),
             heard: true,
@@ -1203,6 +1211,15 @@ mod tests {
         assert!(remedy.contains("More than f journals"), "{remedy}");
         let refused = decide(&recovering(2, true)).remedy.expect("a remedy");
         assert!(refused.contains("does not fit"), "{refused}");
+        let pbft = Facts {
+            protocol: Protocol::Pbft,
+            ..recovering(2, false)
+        };
+        let remedy = decide(&pbft).remedy.expect("a remedy");
+        assert!(
+            remedy.contains("with pbft nothing replaces them") && !remedy.contains("operators"),
+            "{remedy}"
+        );
     }
 
     /// Ten validators of which the last three never ran, and validator 6, whose journal is old.
@@ -1217,6 +1234,7 @@ mod tests {
         Facts {
             quorum: 7,
             faults: 3,
+            protocol: Protocol::Simplex,
             others,
             voting: match own_is_old {
                 true => Voting::Recovering {

@@ -32,7 +32,10 @@ use quorate_storage::{
     store::Store,
     tree::{TableRows, Tree},
 };
-use quorate_types::{ChainId, Committees, Transaction, ValidatorIndex, genesis::Genesis};
+use quorate_types::{
+    ChainId, Committees, Transaction, ValidatorIndex,
+    genesis::{Genesis, Protocol},
+};
 use std::sync::Arc;
 
 /// What several parts of a validator share.
@@ -95,7 +98,14 @@ impl Shared {
             (&store, &accounts),
         )?;
         let peers = Directory::of_validator(committees.known(), &settings.followers);
-        let live = live_status(&committees, own, &settings.consensus, &store, engine);
+        let live = live_status(
+            &committees,
+            own,
+            genesis.protocol,
+            &settings.consensus,
+            &store,
+            engine,
+        );
         if !settings.consensus.timing.idle_interval.is_zero() {
             let to_replica = to_replica.clone();
             // If the replica's thread has ended, that was reported.
@@ -327,11 +337,13 @@ impl Shared {
 fn live_status(
     committees: &Committees,
     own: ValidatorIndex,
+    protocol: Protocol,
     consensus: &ConsensusConfig,
     store: &Store,
     engine: &Engine,
 ) -> Arc<LiveStatus> {
-    let live = Arc::new(LiveStatus::new(committees.clone(), own));
+    let live = LiveStatus::new(committees.clone(), own).with_protocol(protocol);
+    let live = Arc::new(live);
     let timing = consensus.timing;
     let pause = consensus.min_block_interval.max(timing.idle_interval);
     let tip = store.tip();
