@@ -5,7 +5,7 @@ SHELL := /bin/bash
 export CARGO_TARGET_DIR ?= $(HOME)/.cache/quorate/target
 QUORATE := $(CARGO_TARGET_DIR)/release/quorate
 
-.PHONY: help deny staking sbom tools page page-types page-test build localnet observe test sim nightly fuzz mistakes bench-verify bench-engines chaos bench bench-dashboard gate cryptography-off others experiments lint
+.PHONY: help deny staking sbom tools page page-types page-test build localnet observe test sim nightly fuzz mistakes coverage bench-verify bench-engines chaos bench bench-dashboard gate cryptography-off others experiments lint
 
 help: ## show this list
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
@@ -82,6 +82,9 @@ nightly: page lint ## run the long tests: kill storms, 10,000 damaged files, 10,
 
 mistakes: tools ## apply each known mistake to a copy of the tree, and print how soon a checker notices it
 	sim/mistakes/run
+
+coverage: ## show which lines of the protocols no test of the engine runs (needs cargo-llvm-cov)
+	consensus/coverage
 
 FUZZ_SECONDS ?= 60
 

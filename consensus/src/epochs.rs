@@ -124,6 +124,7 @@ impl Engine {
         self.building = None;
         self.missing = None;
         self.fetcher.renew(epoch);
+        self.note_last_block();
     }
 
     /// Keeps a message of the next epoch until it begins: at most [`MAX_EARLY_MESSAGES`] of a peer,

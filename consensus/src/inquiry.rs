@@ -101,6 +101,8 @@ pub(crate) struct Memory {
     /// The newest vote of each peer.
     seen: BTreeMap<ValidatorIndex, Vote>,
     inquiries: u32,
+    /// The view that the last block of the epoch before was proposed in, if that is known.
+    last_block: Option<View>,
     /// Whether the operator was told that its statement contradicts the answers.
     refused: bool,
 }
@@ -157,11 +159,21 @@ impl Engine {
                 at.view.0 > newest.view.0.saturating_add(views)
             }
             LostVotes::Views(views) => {
+                let is_next = at.epoch == newest.epoch.next();
+                let last = self.memory.last_block.filter(|_| at.epoch == self.epoch());
                 at.epoch > newest.epoch.next()
-                    || at.epoch == newest.epoch.next() && at.view.0 > views
+                    || is_next && at.view.0 > views
+                    || is_next && last.is_some_and(|last| last > newest.view)
             }
             LostVotes::NextEpoch => at.epoch > newest.epoch.next(),
         }
+    }
+
+    /// Notes the block that the epoch begins on.
+    pub(crate) fn note_last_block(&mut self) {
+        let last = self.tip().block.as_ref().map(|block| *block.header());
+        let before = last.filter(|header| header.epoch.next() == self.epoch());
+        self.memory.last_block = before.map(|header| header.view);
     }
 
     /// The first such view that this engine can come to.

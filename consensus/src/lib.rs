@@ -305,7 +305,8 @@
 //!
 //! **R27. Lost.** Once q others with a whole journal have answered, let (e, u) be the newest of their
 //! certificates, (0, 0) if there is none. Journal it. From then on vote in epoch e above view u + 2, in
-//! epoch e + 1 above view 2, and in later epochs everywhere; nowhere else.
+//! epoch e + 1 above view 2, or everywhere if the last block of e was proposed above view u, and in later epochs
+//! everywhere; nowhere else.
 //!
 //! - *Why it is safe.* Let the key have voted in view v of epoch d. Its validator then held a
 //!   certificate C of epoch d and view v − 1 or later; or, if v = 1, the finalization of the last block
@@ -318,6 +319,10 @@
 //!   certificate of d, newer than (e, u). If C is the border, it is a finalization, so (e, u) is at
 //!   least C's view in d − 1, and v = 1. An epoch d > e + 1 would mean a finalization in e + 1, and so
 //!   a certificate there.
+//! - *Why at once in e + 1.* A vote that was lost there would mean a finalization of the last block of e, in that
+//!   block's view or later. An honest one that answered signed it, upon a notarization of that view (or, for v above 1,
+//!   was in e + 1 and held such a finalization), so u is no lower. Were all silent in views 1 and 2 that lost their journals at any
+//!   time in e, one after the other, more than f of them would halt the chain at the border for good.
 //! - *No lock is lost with the journal.* The rules on parents ask for certificates, not for what was
 //!   voted. The rules on votes ask for votes of the same view only.
 //! - *Why q answers.* 2f answers would do if a validator that lost its journal counted as one of the f

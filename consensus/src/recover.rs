@@ -77,6 +77,7 @@ impl Engine {
         let tip = Tip { view, ..tip };
         let mut engine = Self::empty(config, epoch, tip);
         let mut records = records;
+        engine.note_last_block();
         engine.restore_memory(&mut records);
         engine.border.keep_later(records);
         let mut step = Step::new(now);

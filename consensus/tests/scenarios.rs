@@ -9,8 +9,10 @@
 //! | `start` | a fresh machine |
 //! | `crash` | everything that was not synced is gone (all votes that left were), and it starts again |
 //! | `checkpoint` | the journal is replaced by the least that must stay |
+//! | `complete` | asks whether nothing in the chain waits for a further block |
 //! | `executed HEIGHT` | blocks up to here are in the database (a crash loses that again) |
 //! | `propose VIEW NAME PARENT [PARENT_VIEW]` | VIEW's leader proposes block NAME on PARENT (a name or `genesis`) |
+//! | `attach KIND VIEW [NAME]` | the next proposal carries this certificate beside that of its parent |
 //! | `hidden VIEW NAME PARENT` | VIEW's leader proposes block NAME to others, and not to the machine |
 //! | `junk VIEW HEIGHT` | VIEW's leader proposes a block of this height on a parent that nobody knows |
 //! | `block NAME [WHO]` | WHO (else validator 1) answers with this block |
@@ -42,6 +44,7 @@
 //! | `pending yes`, `pending no` | something that needs a block is known, or nothing is |
 //! | `asks` | machines started from now on ask the others at their start what their key has voted |
 //! | `goes-on` | machines started from now on go on from another one of the same process, which voted |
+//! | `observes` | machines started from now on have no vote |
 //! | `standing WHO [KIND VIEW [NAME]]` | WHO answers that its journal is whole and, if named, that it has seen this vote of the machine |
 //! | `lost` | machines started from now on have lost their journal, and ask what they may have voted |
 //! | `answers WHO KIND VIEW [NAME]` | WHO answers that its journal is whole, and this certificate its newest one |
@@ -109,10 +112,12 @@ struct Story {
     jobs: Vec<Job>,
     searches: Vec<Search>,
     goes_on: bool,
+    observes: bool,
     checking: VoteChecking,
     protocol: Protocol,
     tip: Tip,
     build: Option<BuildRequest>,
+    attached: Vec<Certificate>,
     blocks: BTreeMap<String, Arc<Block>>,
     names: HashMap<Digest, String>,
     trace: String,
@@ -147,7 +152,9 @@ impl Story {
             protocol: Protocol::Simplex,
             tip: Tip::genesis(),
             goes_on: false,
+            observes: false,
             build: None,
+            attached: Vec::new(),
             blocks: BTreeMap::new(),
             names: HashMap::from([(Digest::ZERO, "-".to_owned())]),
             trace: String::new(),
@@ -169,6 +176,18 @@ impl Story {
                     block: Some(block),
                     certificate: None,
                 };
+            }
+            "attach" => {
+                let certificate = self.certificate(&words[1..]);
+                self.attached.push(certificate);
+            }
+            "complete" => {
+                let engine = self.engine.as_ref().unwrap();
+                let text = match engine.is_complete(|_| Some(Digest::ZERO)) {
+                    true => "complete",
+                    false => "waits for a block",
+                };
+                self.say(text);
             }
             "checkpoint" => self.journal = self.engine.as_ref().unwrap().checkpoint(),
             "executed" => {
@@ -205,6 +224,7 @@ impl Story {
             "pending" => self.step(Input::Pending(words[1] == "yes")),
             "asks" => self.nonce = Some(Nonce([5; 16])),
             "goes-on" => self.goes_on = true,
+            "observes" => self.observes = true,
             "standing" => {
                 let vote = words.get(2).map(|_| self.vote(0, &words[2..]));
                 let standing = Standing {
@@ -405,7 +425,7 @@ impl Story {
             fresh: false,
             goes_on: self.goes_on,
             survivors: None,
-            own: Some(Own {
+            own: (!self.observes).then(|| Own {
                 place: ValidatorIndex(0),
                 secret: self.secrets[0].clone(),
             }),
@@ -439,7 +459,7 @@ impl Story {
             view,
             block,
             parent_certificate: certificate,
-            certificates: Vec::new(),
+            certificates: std::mem::take(&mut self.attached),
         };
         self.hear(leader.0, Message::Proposal(Box::new(proposal)));
     }

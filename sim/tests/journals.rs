@@ -89,6 +89,25 @@ fn an_old_copy_of_a_journal_is_noticed_before_the_first_vote() {
     }
 }
 
+/// Two of four lose their journals in the same epoch, one after the other. Each votes again at once, and both vote in
+/// the first views of the next epoch: without them the chain would stand there for good.
+#[test]
+fn journals_lost_one_after_the_other_do_not_halt_the_chain_at_the_next_border() {
+    for seed in seeds(4) {
+        let mut scenario = Scenario::new(seed, 4, seconds(12));
+        scenario.epoch_blocks = 400;
+        let at = |ms| Duration::from_millis(ms);
+        scenario.faults = vec![
+            (at(200), Fault::LoseJournal(2)),
+            (at(250), Fault::Restart(vec![2])),
+            (at(1_000), Fault::LoseJournal(3)),
+            (at(1_050), Fault::Restart(vec![3])),
+        ];
+        let report = run(scenario);
+        assert!(report.epoch.0 >= 2, "seed {seed}: {report:?}");
+    }
+}
+
 /// The link to one of the others is missing while a lost journal is recovered, which takes an answer of each: question
 /// and answer go another way.
 #[test]

@@ -141,10 +141,7 @@ impl Basic {
 
     /// Whether the turn before a view is known to be over.
     fn is_over_before(engine: &Engine, view: View) -> bool {
-        let Some(last) = view.previous() else {
-            return true;
-        };
-        let first = engine.committee.turn_of(last);
+        let first = engine.committee.turn_of(View(view.0 - 1));
         let decided = |round: &Round| round.finalization.is_some();
         engine.tip().view >= first
             || engine.views.get(first).is_some_and(decided)
@@ -153,9 +150,7 @@ impl Basic {
 
     /// Whether others may hold a notarization of the turn before that is unknown here.
     fn may_come(engine: &Engine, view: View) -> bool {
-        let Some(last) = view.previous() else {
-            return false;
-        };
+        let last = View(view.0 - 1);
         let first = engine.committee.turn_of(last);
         let quorum = engine.committee.quorum();
         let told = |round: &Round| round.nullifying().count() >= quorum;
@@ -324,7 +319,7 @@ impl Rules for Basic {
     }
 
     fn join(&self, engine: &mut Engine, step: &mut Step) {
-        if engine.epoch_is_over() || engine.own_place().is_none() {
+        if engine.own_place().is_none() {
             return;
         }
         // B2

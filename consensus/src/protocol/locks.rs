@@ -1,7 +1,6 @@
 //! What the HotStuff protocols share: locks, what is carried to a leader around a dead one, and joining others in a later view.
 
 use crate::{
-    config::LOOKAHEAD_VIEWS,
     engine::Engine,
     io::{Step, Target},
 };
@@ -79,9 +78,6 @@ impl Engine {
     pub(super) fn join_ahead(&mut self, step: &mut Step) {
         let mut furthest: BTreeMap<usize, View> = BTreeMap::new();
         for (view, round) in self.views.range(self.view().next()..) {
-            if self.committee.steps(self.view(), *view) > LOOKAHEAD_VIEWS {
-                break;
-            }
             furthest.extend(round.nullifying().map(|place| (place, *view)));
         }
         let mut views: Vec<View> = furthest.into_values().collect();

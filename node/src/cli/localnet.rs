@@ -655,6 +655,16 @@ impl Localnet {
             ("validators", validators.to_string()),
             ("measured", format!("{seconds:.1} s")),
             (
+                "counters of",
+                match figures.validators_measured {
+                    all if all == report.validators => "all validators".to_owned(),
+                    some => format!(
+                        "{some} of {} validators, which ran all the time",
+                        report.validators
+                    ),
+                },
+            ),
+            (
                 "blocks",
                 format!(
                     "{} ({:.1} per second)",

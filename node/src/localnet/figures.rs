@@ -13,6 +13,7 @@ type Buckets = Vec<(f64, f64)>;
 /// One measurement of one validator.
 #[derive(Clone, Debug, Default)]
 struct Reading {
+    process: u32,
     values: BTreeMap<String, f64>,
     buckets: BTreeMap<String, Buckets>,
     cpu_seconds: f64,
@@ -53,6 +54,8 @@ pub struct Figures {
     pub block_time_ms: Quantiles,
     /// Time from a leader's proposal to its finalization at the same leader.
     pub finality_ms: Quantiles,
+    /// How many validators ran all the time; the next figures and the two before are theirs.
+    pub validators_measured: usize,
     /// CPU time per view and validator.
     pub cpu_ms_per_view_per_node: Option<f64>,
     /// The peak resident memory of any validator since its start, in MiB.
@@ -69,6 +72,7 @@ impl Sample {
             let process = network.process(place).and_then(|id| Usage::of(id).ok());
             if let (Ok(text), Some(usage)) = (text, process) {
                 let mut reading = parse(&text);
+                reading.process = network.process(place).unwrap_or_default();
                 reading.cpu_seconds = usage.cpu.as_secs_f64();
                 reading.rss_mib = usage.resident_bytes as f64 / MIB;
                 reading.peak_mib = usage.peak_resident_bytes as f64 / MIB;
@@ -140,10 +144,12 @@ impl Sample {
 
     /// Returns the measurements since an earlier sample.
     pub fn since(&self, earlier: &Self) -> Figures {
+        // The counters of a process that was started in between tell of its own time only, in which it was catching up.
         let both = || {
             self.readings
                 .iter()
                 .filter_map(|(place, now)| Some((now, earlier.readings.get(place)?)))
+                .filter(|(now, then)| now.process == then.process)
         };
         let sum = |name: &str| -> u64 {
             both()
@@ -174,6 +180,7 @@ impl Sample {
             blocks: self.height().saturating_sub(earlier.height()),
             block_time_ms: histogram("quorate_consensus_block_interval_seconds", true),
             finality_ms: histogram("quorate_consensus_finality_seconds", false),
+            validators_measured: both().count(),
             cpu_ms_per_view_per_node: (views > 0.0).then(|| cpu * 1_000.0 / views),
             // A validator that was killed in between has restarted from zero.
             rss_mb_max: (self.readings.values())

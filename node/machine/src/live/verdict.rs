@@ -7,7 +7,7 @@ use super::{
     Room, VOTE_VIEWS,
     progress::{Growth, USUAL_LAG},
 };
-use crate::validate::MAX_CLOCK_AHEAD_MS;
+use crate::{roles::OLD_MS, validate::MAX_CLOCK_AHEAD_MS};
 use quorate_api::verdict::{
     Health, VerdictJson, Voter, VoterJson, Voting, counted, grouped, spoken,
 };
@@ -243,8 +243,16 @@ impl Facts {
         self.votes() && keeps_up(self.behind()) && !self.clock_behind()
     }
 
+    /// Whether the newest block was made long ago and the others have not told yet where the chain is: as in an epoch
+    /// that they have left, whose validators it hears nothing of.
+    fn is_in_the_past(&self) -> bool {
+        let age = self.now_ms.saturating_sub(self.block_ms);
+        !self.heard && self.growth.final_since_start && self.block_ms > 0 && age > OLD_MS
+    }
+
     fn block_age(&self) -> Option<u64> {
         match self.growth.final_since_start {
+            true if self.is_in_the_past() => Some(self.now_ms.saturating_sub(self.block_ms)),
             true => Some(ms(self.growth.since_final)),
             false if self.block_ms > 0 => Some(self.now_ms.saturating_sub(self.block_ms)),
             false => None,
@@ -296,7 +304,7 @@ impl Facts {
                 true => Health::Stuck,
                 false => Health::Halted,
             }
-        } else if is_behind || self.executes_late() {
+        } else if is_behind || self.executes_late() || self.is_in_the_past() {
             Health::CatchingUp
         } else if !self.growth.final_since_start && !self.heard {
             Health::Starting
@@ -319,6 +327,10 @@ impl Facts {
             Health::StateSync => "state sync".to_owned(),
             Health::Starting => format!(
                 "starting: not heard yet from enough validators to know where the chain is; {age}"
+            ),
+            Health::CatchingUp if self.behind() <= USUAL_LAG && self.is_in_the_past() => format!(
+                "catching up: at height {}, and not heard yet from enough validators to know how far; {age}",
+                grouped(self.height.0)
             ),
             Health::CatchingUp if self.behind() <= USUAL_LAG => {
                 let waiting = counted(self.unexecuted, "final block");
@@ -1219,6 +1231,30 @@ mod tests {
         assert!(
             remedy.contains("with pbft nothing replaces them") && !remedy.contains("operators"),
             "{remedy}"
+        );
+    }
+
+    #[test]
+    fn who_goes_through_epochs_that_the_others_have_left_is_not_healthy() {
+        let past = Facts {
+            heard: false,
+            now_ms: facts().block_ms + 60_000,
+            ..facts()
+        };
+        let verdict = decide(&past);
+        assert_eq!(verdict.state, Health::CatchingUp, "{}", verdict.summary);
+        assert!(
+            verdict.summary.contains("60 s old") || verdict.summary.contains("1 min"),
+            "{}",
+            verdict.summary
+        );
+        assert_eq!(
+            decide(&Facts {
+                heard: true,
+                ..past
+            })
+            .state,
+            Health::Healthy
         );
     }
 
