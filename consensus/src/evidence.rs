@@ -109,7 +109,8 @@ impl Engine {
             && epoch == self.epoch()
             && let Some(round) = self.views.get_mut(view)
         {
-            round.tally(kind).refuse(signer.as_usize());
+            let signature = &evidence.first.signature;
+            round.tally(kind).refuse(signer.as_usize(), signature);
         }
         let bad = if first_is_bad {
             evidence.first

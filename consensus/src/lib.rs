@@ -117,7 +117,7 @@
 //!
 //! **R14. A slot for each peer.** A vote is taken only from its signer's own link, only within the window, and
 //! only the first of a kind in a view; all this is tested before any cryptography. No peer can fill
-//! another's slot, and the slots' memory is bounded.
+//! another's slot, and the slots' memory is bounded. Only a vote that is known to be invalid gives way to another.
 //!
 //! **R15. A proposal is judged before anything of it is kept.** What no honest leader sends, whatever it knows, is
 //! an offence ([`Flaw`]): not its sender's turn, another chain, a block beyond the limits, of a height
@@ -136,7 +136,8 @@
 //!
 //! **R18. Second chances.** When the view timer fires, and upon more than f views in a row without a block, all who are blocked
 //! on this validator's own observation alone go on probation: so many leaders in a row cannot all be
-//! faulty, and the fault may have healed. Equivocators, and whom the operator has blocked, stay blocked.
+//! faulty, and the fault may have healed. Again with every fourth repetition (R22) in a view whose timer has fired, since it should
+//! have ended long ago: two honest validators that block each other may both be needed. Equivocators, and whom the operator has blocked, stay blocked.
 //! Penalties concern liveness only: no rule about votes asks whether a signer is blocked.
 //!
 //! ## Leading

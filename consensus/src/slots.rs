@@ -16,7 +16,7 @@ enum State {
     Pending,
     /// It was verified on its own, or is this validator's.
     Verified,
-    /// It does not verify. It stays, so that the slot stays taken.
+    /// It does not verify. Another vote may take its place: its signer's fault may have healed.
     Refused,
 }
 
@@ -25,6 +25,18 @@ struct Slot {
     payload: Digest,
     signature: PartialSignature,
     state: State,
+}
+
+impl Slot {
+    /// Whether this vote is known to be invalid now that another one comes. A BLS signature is unique, so one that was verified
+    /// shows that every other one for the same payload is invalid.
+    fn gives_way(&self, payload: Digest, verified: bool) -> bool {
+        match self.state {
+            State::Pending => verified && self.payload == payload,
+            State::Verified => false,
+            State::Refused => true,
+        }
+    }
 }
 
 /// The result of offering a vote to its slot.
@@ -60,11 +72,11 @@ impl Tally {
         let (payload, signature) = (vote.subject.payload, vote.signature);
         match slot {
             Some(held) if held.payload == payload && held.signature == signature => Admission::Same,
-            Some(held) => Admission::Different {
+            Some(held) if !held.gives_way(payload, verified) => Admission::Different {
                 payload: held.payload,
                 signature: held.signature,
             },
-            None => {
+            _ => {
                 *slot = Some(Slot {
                     payload,
                     signature,
@@ -79,10 +91,10 @@ impl Tally {
         }
     }
 
-    /// The vote in a signer's slot.
+    /// The vote in a signer's slot, unless it is known to be invalid.
     pub(crate) fn held(&self, place: usize) -> Option<(Digest, PartialSignature)> {
         let slot = self.slots.get(place)?.as_ref()?;
-        Some((slot.payload, slot.signature))
+        (slot.state != State::Refused).then_some((slot.payload, slot.signature))
     }
 
     /// A quorum of votes for the payload, verified ones first, and how many of these there are.
@@ -148,9 +160,11 @@ impl Tally {
         })
     }
 
-    /// Notes that the vote in the slot is invalid.
-    pub(crate) fn refuse(&mut self, place: usize) {
-        if let Some(Some(slot)) = self.slots.get_mut(place) {
+    /// Notes that this vote is invalid.
+    pub(crate) fn refuse(&mut self, place: usize, signature: &PartialSignature) {
+        if let Some(Some(slot)) = self.slots.get_mut(place)
+            && slot.signature == *signature
+        {
             slot.state = State::Refused;
         }
     }
@@ -211,6 +225,35 @@ mod tests {
             tally.held(1),
             Some((Digest([1; 32]), PartialSignature([1; 96])))
         );
+    }
+
+    /// A validator whose fault has healed is heard in the view in which it forged.
+    #[test]
+    fn an_invalid_vote_gives_way_and_a_pending_one_to_a_verified_one_for_the_same() {
+        let (forged, valid) = (vote(1, 1, 1), vote(1, 1, 2));
+        let held = Some((Digest([1; 32]), valid.signature));
+        let mut tally = Tally::default();
+        tally.admit(&forged, 4, false);
+        tally.refuse(1, &forged.signature);
+        assert_eq!(tally.held(1), None);
+        assert_eq!(tally.admit(&forged, 4, false), Admission::Same);
+        assert_eq!(tally.admit(&valid, 4, false), Admission::Stored);
+        // What was found out about the one before says nothing about this one.
+        tally.refuse(1, &forged.signature);
+        assert_eq!(tally.held(1), held);
+
+        let mut tally = Tally::default();
+        tally.admit(&forged, 4, false);
+        assert!(matches!(
+            tally.admit(&vote(1, 2, 3), 4, true),
+            Admission::Different { .. }
+        ));
+        assert_eq!(tally.admit(&valid, 4, true), Admission::Stored);
+        assert_eq!(tally.held(1), held);
+        assert!(matches!(
+            tally.admit(&forged, 4, true),
+            Admission::Different { .. }
+        ));
     }
 
     #[test]

@@ -146,7 +146,7 @@ fn main() -> ExitCode {
             rate / threads as f64,
             rate * 86_400.0 / 1e6
         );
-        return summary(&outcome, start.elapsed());
+        return summary(&outcome, start.elapsed(), &arguments);
     }
     if let Some(count) = arguments.borders {
         let seeds = arguments.seeds.unwrap_or(0..u64::MAX);
@@ -167,14 +167,14 @@ fn main() -> ExitCode {
         let first = now.map_or(0, |now| now.as_secs() << 20);
         first..u64::MAX
     };
-    let seeds = arguments.seeds.unwrap_or_else(fresh);
+    let seeds = arguments.seeds.clone().unwrap_or_else(fresh);
     let progress = Progress::new(seeds.clone(), limit);
     let most = arguments.failures;
     let outcome = run_many(seeds, threads, limit, most, make, |outcome| {
         progress.show(outcome);
     });
     progress.end();
-    summary(&outcome, start.elapsed())
+    summary(&outcome, start.elapsed(), &arguments)
 }
 
 /// Borders of one run.
@@ -323,7 +323,7 @@ fn told(outcome: &Outcome) -> bool {
     outcome.failures.is_empty()
 }
 
-fn summary(outcome: &Outcome, took: Duration) -> ExitCode {
+fn summary(outcome: &Outcome, took: Duration, arguments: &Arguments) -> ExitCode {
     let Coverage { runs, views, .. } = outcome.coverage;
     println!("{}", outcome.coverage);
     println!(
@@ -342,7 +342,12 @@ fn summary(outcome: &Outcome, took: Duration) -> ExitCode {
     }
     for failure in &outcome.failures {
         eprintln!("VIOLATION: {}", failure.violation.0);
-        eprintln!("  see it: quorate-sim --replay {}", failure.seed);
+        let protocol = arguments.protocol.name();
+        eprintln!(
+            "  see it: quorate-sim --protocol {protocol} --replay {}{}",
+            failure.seed,
+            if arguments.sync { " --sync" } else { "" }
+        );
     }
     ExitCode::FAILURE
 }

@@ -73,8 +73,8 @@
 //! **H10. Time-outs** are those of R20, and double once more with every two rounds of all leaders in which nothing became final.
 //!   *Why:* by R20 the f slowest leaders are not waited for, and a block for which a quorum votes ends the back-off. With f
 //!   more that are faulty, n − 2f leaders are left, which need not stand three in a row. Debts are forgiven then, too (R21).
-//! - *Second chances* (R18) are given only when nothing has become final for 4n views, skipped turns counted as one: views without a block are usual around a
-//!   faulty leader, and are no sign that a forger has healed.
+//! - *Second chances* (R18) are given when nothing has become final for 4n views, skipped turns counted as one, and with every fourth repetition in a
+//!   view that is overdue. A time-out or views without a block are usual around a faulty leader, and are no sign that a forger has healed.
 //!
 //! # Safety
 //!

@@ -29,6 +29,9 @@ use std::{collections::VecDeque, time::Duration};
 /// Doublings after which the timeouts stay the same.
 const MAX_DOUBLINGS: u32 = 10;
 
+/// Repetitions, after its timer has fired, with which a view is stuck.
+const STUCK_AFTER: u32 = 4;
+
 /// Past views whose proposals may still show how long they took.
 const MAX_LEFT: usize = 16;
 
@@ -65,6 +68,8 @@ pub(crate) struct Pacemaker {
     remind_due: Option<Moment>,
     /// When votes are repeated.
     resend_due: Option<Moment>,
+    /// Repetitions in the current view since its timer fired.
+    overdue: u32,
     /// When the leader stops waiting for what others may send it.
     gather_due: Option<Moment>,
     views_without_block: u32,
@@ -153,6 +158,7 @@ impl Pacemaker {
             view_due: None,
             remind_due: None,
             resend_due: None,
+            overdue: 0,
             gather_due: None,
             views_without_block: 0,
             doublings: 0,
@@ -198,6 +204,7 @@ impl Pacemaker {
         }
         // Votes may be lost as well as proposals, long before anybody gives the view up.
         self.plan_resend(now);
+        self.overdue = 0;
         let expected = match expected {
             // R21
             Expected::Proposal if !self.leaders.is_waited_for(leader) => Expected::Nothing,
@@ -467,6 +474,15 @@ impl Pacemaker {
     /// together again after a partition, and cost only a few small messages.
     pub(crate) fn plan_resend(&mut self, now: Moment) {
         self.resend_due = Some(now.after(self.timing.resend_interval));
+    }
+
+    /// Notes a repetition. Returns whether the view does not end though its timer fired long ago: with every fourth one since.
+    pub(crate) fn is_stuck_here(&mut self) -> bool {
+        if self.view_due.is_some() {
+            return false;
+        }
+        self.overdue = self.overdue.saturating_add(1);
+        self.overdue.is_multiple_of(STUCK_AFTER)
     }
 
     /// The shortest time between two repetitions.

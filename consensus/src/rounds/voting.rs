@@ -217,6 +217,11 @@ impl Engine {
                 Alarm::Gathered => self.progress(step),
                 Alarm::Remind => step.out.remind = Some(self.committee.leader(self.view())),
                 Alarm::Resend => {
+                    // R18
+                    if self.pacemaker.is_stuck_here() {
+                        let released = self.penalties.release_suspects();
+                        step.out.sentences.extend(released);
+                    }
                     self.repeat(step);
                     self.pacemaker.plan_resend(step.now);
                 }
