@@ -16,7 +16,7 @@ enum State {
     Pending,
     /// It was verified on its own, or is this validator's.
     Verified,
-    /// It does not verify. Another vote may take its place: its signer's fault may have healed.
+    /// It does not verify. A verified one may take its place: its signer's fault may have healed.
     Refused,
 }
 
@@ -28,11 +28,11 @@ struct Slot {
 }
 
 impl Slot {
-    /// Whether this vote is known to be invalid now that another one comes. A BLS signature is unique, so one that was verified
-    /// shows that every other one for the same payload is invalid.
-    fn gives_way(&self, payload: Digest, verified: bool) -> bool {
+    /// Whether this vote is known to be invalid now that a verified one comes. A BLS signature is unique, so every other one for
+    /// the same payload is invalid.
+    fn gives_way(&self, payload: Digest) -> bool {
         match self.state {
-            State::Pending => verified && self.payload == payload,
+            State::Pending => self.payload == payload,
             State::Verified => false,
             State::Refused => true,
         }
@@ -72,7 +72,7 @@ impl Tally {
         let (payload, signature) = (vote.subject.payload, vote.signature);
         match slot {
             Some(held) if held.payload == payload && held.signature == signature => Admission::Same,
-            Some(held) if !held.gives_way(payload, verified) => Admission::Different {
+            Some(held) if !(verified && held.gives_way(payload)) => Admission::Different {
                 payload: held.payload,
                 signature: held.signature,
             },
@@ -95,6 +95,12 @@ impl Tally {
     pub(crate) fn held(&self, place: usize) -> Option<(Digest, PartialSignature)> {
         let slot = self.slots.get(place)?.as_ref()?;
         (slot.state != State::Refused).then_some((slot.payload, slot.signature))
+    }
+
+    /// Whether the vote in a signer's slot is known to be invalid.
+    pub(crate) fn is_refused(&self, place: usize) -> bool {
+        let slot = self.slots.get(place).and_then(Option::as_ref);
+        slot.is_some_and(|slot| slot.state == State::Refused)
     }
 
     /// A quorum of votes for the payload, verified ones first, and how many of these there are.
@@ -236,8 +242,10 @@ mod tests {
         tally.admit(&forged, 4, false);
         tally.refuse(1, &forged.signature);
         assert_eq!(tally.held(1), None);
+        assert!(tally.is_refused(1));
         assert_eq!(tally.admit(&forged, 4, false), Admission::Same);
-        assert_eq!(tally.admit(&valid, 4, false), Admission::Stored);
+        assert_eq!(tally.admit(&valid, 4, true), Admission::Stored);
+        assert!(!tally.is_refused(1));
         // What was found out about the one before says nothing about this one.
         tally.refuse(1, &forged.signature);
         assert_eq!(tally.held(1), held);

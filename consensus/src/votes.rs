@@ -38,7 +38,13 @@ impl Engine {
             self.pacemaker.heard(from);
         }
         self.ask_across(step, vote);
-        if self.penalties.is_on_probation(from) || self.config.checking == VoteChecking::Eager {
+        let place = vote.signer.as_usize();
+        let round = self.views.get_mut(view);
+        let is_refused = round.is_some_and(|round| round.tally(kind).is_refused(place));
+        if is_refused
+            || self.penalties.is_on_probation(from)
+            || self.config.checking == VoteChecking::Eager
+        {
             self.verify_alone(step, vote);
         } else {
             self.admit(step, vote, false);

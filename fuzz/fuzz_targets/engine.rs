@@ -104,6 +104,7 @@ fuzz_target!(|steps: Vec<Step>| {
         nonce: None,
         fresh: false,
         goes_on: false,
+        experience: Default::default(),
         survivors: None,
     };
     let mut now = Moment(0);

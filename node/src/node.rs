@@ -10,6 +10,7 @@ mod importing;
 mod links;
 mod mesh;
 mod roles;
+mod schemes;
 mod serving;
 mod sockets;
 mod syncing;
@@ -27,6 +28,7 @@ use self::{
     links::{LateLinks, address_lookup, link_watch, peers_of, wait_for_links, watch_links},
     mesh::KeptLinks,
     roles::{Role, assign, is_outdated},
+    schemes::Schemes,
     serving::Servers,
     sockets::Sockets,
     syncing::{state_sync_is_due, sync_until_whole},
@@ -70,7 +72,9 @@ use quorate_machine::{
     metrics::{Lasting, NodeMetrics},
     outlet::Wire,
     replica::Event,
+    roles::Searches,
     serve::Server,
+    snapshots::Snapshots,
     validate::Validator,
 };
 use quorate_p2p::{Inbound, Links, PeerAddress};
@@ -201,15 +205,17 @@ async fn run_parts(context: Runtime, node: Node<'_>, mut asked: Asked) -> anyhow
     let mut syncs = false;
     let (mut follows, mut starts) = (false, true);
     loop {
-        let ended = match assign(node, &asked.kept, &asked.resharing, follows, starts) {
-            Ok(role) => run_once(&context, (node, &role), &asked, syncs).await,
-            Err(error) => Err(error),
-        };
+        let kept = (&asked.kept, &asked.resharing, &asked.schemes);
+        let role = assign(node, kept, follows, starts)?;
+        let ended = run_once(&context, (node, &role), &asked, syncs).await;
         (follows, starts) = (false, false);
         asked.predecessor = None;
         let settling = Instant::now();
         let opened = std::mem::take(&mut asked.opened);
         if let Some(store) = Arc::into_inner(opened).and_then(OnceLock::into_inner) {
+            if let (Role::Validator(..), Ok(Ended::Outdated)) = (&role, &ended) {
+                asked.searches.begin(store.tip().height);
+            }
             let crosses = matches!(&ended, Ok(ended) if ended.crosses());
             if !crosses {
                 *asked.inherited.lock() = None;
@@ -235,11 +241,11 @@ async fn run_parts(context: Runtime, node: Node<'_>, mut asked: Asked) -> anyhow
                 false
             }
             Ok(Ended::InStep) => {
-                asked.predecessor = Some(SILENT);
+                asked.predecessor = Some(Predecessor::default());
                 false
             }
             Ok(Ended::Outdated) => {
-                asked.predecessor = Some(SILENT);
+                asked.predecessor = Some(Predecessor::default());
                 follows = true;
                 false
             }
@@ -281,7 +287,7 @@ async fn run_once(
 }
 
 /// Why a part of the run ended.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 enum Ended {
     /// By an order of the operator.
     Stopped,
@@ -302,12 +308,12 @@ enum Ended {
 
 impl Ended {
     /// Whether other parts take over.
-    fn goes_on(self) -> bool {
-        self != Self::Stopped
+    fn goes_on(&self) -> bool {
+        *self != Self::Stopped
     }
 
     /// Whether they take over with the same database as it is, and clients' requests need not end before.
-    fn crosses(self) -> bool {
+    fn crosses(&self) -> bool {
         matches!(
             self,
             Self::ValidatorsChange(_) | Self::InStep | Self::Outdated
@@ -335,8 +341,11 @@ struct Asked {
     external: External,
     /// The validator's shares of a group key that is passed on.
     resharing: Resharing,
+    /// The vote schemes of the validators that act and come.
+    schemes: Schemes,
     /// What the parts that ended last say, unless a state was fetched since.
     predecessor: Option<Predecessor>,
+    searches: Searches,
     /// What the parts that ran last leave behind.
     inherited: Mutex<Option<Inherited>>,
     clock: Arc<dyn Clock>,
@@ -347,9 +356,6 @@ struct Asked {
     clients: OnceLock<Clients>,
     started: Instant,
 }
-
-/// Parts that followed have cast no vote.
-const SILENT: Predecessor = Predecessor { voted: false };
 
 /// What the parts of a node that ended last have seen.
 struct Before {
@@ -371,7 +377,9 @@ impl Asked {
             sockets: OnceLock::new(),
             external: External::default(),
             resharing: Resharing::default(),
+            schemes: Schemes::default(),
             predecessor: None,
+            searches: Searches::default(),
             inherited: Mutex::default(),
             clock: Arc::new(SystemClock::start()),
             before: Mutex::default(),
@@ -387,10 +395,11 @@ impl Asked {
         left.filter(|_| self.predecessor.is_some())
     }
 
-    fn leave(&self, mempool: &Arc<Mempool>, accounts: &Accounts) {
+    fn leave(&self, mempool: &Arc<Mempool>, accounts: &Accounts, snapshots: &Arc<Snapshots>) {
         *self.inherited.lock() = Some(Inherited {
             mempool: mempool.clone(),
             accounts: accounts.clone(),
+            snapshots: snapshots.clone(),
         });
     }
 
@@ -474,7 +483,7 @@ async fn serve_until_stopped(
     let surroundings =
         late_links.surroundings(clock.clone(), metrics.clone(), asked.wrap_wire.clone());
     let machine = assemble(config, place, (durable, asked), surroundings)?;
-    asked.leave(&machine.mempool, &machine.accounts);
+    asked.leave(&machine.mempool, &machine.accounts, &machine.snapshots);
     let seen = machine.live.clone();
     asked.continue_from_before(&seen);
 
@@ -547,7 +556,7 @@ async fn serve_until_stopped(
         .map(|retention| retention.blocks);
     let most = most.filter(|_| asked.prefers_state);
     let far_behind = state_sync_is_due(live.clone(), links.clone(), most);
-    let outdated = is_outdated(live.clone(), links.clone());
+    let outdated = is_outdated(live.clone(), links.clone(), asked.searches);
     let registries = [registry, mesh.registry.clone()];
     let state = rpc_state(&config.node, handles, &links, registries, asked);
     let control = Task::spawn(control.serve(
@@ -671,7 +680,7 @@ fn rpc_state(
 
 /// Tasks that only observe: the end of one does not stop the node.
 struct Background {
-    _tasks: [Task<()>; 6],
+    _tasks: [Task<()>; 7],
     reloads: Reloads,
     /// Notified when an operator orders a stop.
     stop: Arc<Notify>,
@@ -715,6 +724,7 @@ impl Background {
         let resharing = options.resharing.clone().run(config.clone(), parts);
         let live = handles.live.clone();
         let accusing = accusing::run(config.clone(), handles.account(), live);
+        let preparing = options.schemes.clone().prepare(handles.live.clone());
         Ok(Self {
             _tasks: [
                 Task::spawn(reloading),
@@ -723,6 +733,7 @@ impl Background {
                 Task::spawn(external),
                 Task::spawn(resharing),
                 Task::spawn(accusing),
+                Task::spawn(preparing),
             ],
             reloads,
             stop: Arc::default(),
@@ -772,7 +783,7 @@ fn assemble(
             silent_before: durable.silent_before,
             nonce: Some(fresh_nonce()),
             fresh: durable.fresh,
-            predecessor: asked.predecessor,
+            predecessor: asked.predecessor.clone(),
             inherited: asked.inherited(),
             survivors: config.survivors,
         },

@@ -321,6 +321,21 @@ fn is_default(protocol: &Protocol) -> bool {
     *protocol == Protocol::default()
 }
 
+/// Reads JSON, and says in which key it is wrong.
+fn read_json<'de, T: Deserialize<'de>>(text: &'de str) -> Result<T, GenesisError> {
+    let mut reader = serde_json::Deserializer::from_str(text);
+    let read = serde_path_to_error::deserialize(&mut reader).map_err(|error| {
+        let key = error.path().to_string();
+        let names_one = error.path().iter().next().is_some();
+        match error.into_inner() {
+            source if names_one && source.is_data() => GenesisError::Shape { key, source },
+            source => GenesisError::Json(source),
+        }
+    })?;
+    reader.end()?;
+    Ok(read)
+}
+
 fn is_first(epoch: &Epoch) -> bool {
     *epoch == Epoch(0)
 }
@@ -331,6 +346,14 @@ pub enum GenesisError {
     /// The text is not JSON of the right shape.
     #[error("not a valid file: {0}")]
     Json(#[from] serde_json::Error),
+    /// What a key holds is not of the right shape.
+    #[error("`{key}`: {source}")]
+    Shape {
+        /// The key's path in the file.
+        key: String,
+        /// What is wrong.
+        source: serde_json::Error,
+    },
     /// A value is out of its range.
     #[error("`{key}` must be {expected}")]
     Value {
@@ -428,7 +451,7 @@ impl Genesis {
     /// If the text has another shape, or a value is out of its range. The keys' mathematics are
     /// checked by [`Genesis::scheme`].
     pub fn from_json(text: &str) -> Result<Self, GenesisError> {
-        let genesis: Self = serde_json::from_str(text)?;
+        let genesis: Self = read_json(text)?;
         genesis.check()?;
         Ok(genesis)
     }
@@ -697,7 +720,7 @@ impl Trust {
     ///
     /// If the text has another shape.
     pub fn from_json(text: &str) -> Result<Self, GenesisError> {
-        Ok(serde_json::from_str(text)?)
+        read_json(text)
     }
 
     /// The file's text.

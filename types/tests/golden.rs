@@ -471,3 +471,25 @@ fn the_genesis_file_of_a_chain_keeps_its_id() {
     richer.accounts[0].balance += 1;
     assert_ne!(richer.chain_id(), genesis.chain_id());
 }
+
+#[test]
+fn a_genesis_file_of_another_shape_is_told_with_the_key() {
+    let text = genesis().to_json();
+    let told = |text: &str| {
+        Genesis::from_json(text)
+            .expect_err("another shape")
+            .to_string()
+    };
+    let mut value: serde_json::Value = serde_json::from_str(&text).unwrap();
+    value["protocol"] = 3.into();
+    let error = told(&value.to_string());
+    assert!(error.starts_with("`protocol`: "), "{error}");
+    value["protocol"] = "simplex".into();
+    value["limits"]["max_bytes"] = "many".into();
+    let error = told(&value.to_string());
+    assert!(error.starts_with("`limits.max_bytes`: "), "{error}");
+    for broken in ["", "{", &format!("{text} x")] {
+        let error = told(broken);
+        assert!(error.starts_with("not a valid file: "), "{error}");
+    }
+}

@@ -96,6 +96,7 @@ impl Receiver<'_> {
             nonce: None,
             fresh: false,
             goes_on: false,
+            experience: Default::default(),
             survivors: None,
             pardons: Vec::new(),
         };

@@ -30,7 +30,7 @@ use crate::{
     validate::Validator,
 };
 use crossbeam_channel::{Receiver, Sender, unbounded};
-use quorate_consensus::{Job, Output, Own, Timing, ValidateRequest, VoteChecking};
+use quorate_consensus::{Experience, Job, Output, Own, Timing, ValidateRequest, VoteChecking};
 use quorate_crypto::SecretKey;
 use quorate_storage::{
     disk::Disk,
@@ -99,10 +99,12 @@ impl Default for ConsensusConfig {
 }
 
 /// What is known of a process whose parts are assembled anew.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Predecessor {
     /// Whether it voted until the epoch was over.
     pub voted: bool,
+    /// What it has seen of leaders and votes.
+    pub experience: Experience,
 }
 
 /// What the parts of a process leave to those that are assembled after them, with the same database and clock. The
@@ -111,20 +113,38 @@ pub struct Predecessor {
 pub struct Inherited {
     pub mempool: Arc<Mempool>,
     pub accounts: Accounts,
+    pub snapshots: Arc<Snapshots>,
+}
+
+/// What parts begin with.
+pub(crate) struct TakenUp {
+    pub(crate) accounts: Accounts,
+    /// None yet, or those that the parts before have taken.
+    pub(crate) snapshots: Arc<Snapshots>,
+    /// The mempool, if there is one.
+    pub(crate) mempool: Option<Arc<Mempool>>,
 }
 
 impl Inherited {
-    /// The accounts to go on with, and the mempool if there is one.
+    /// What to go on with. Accounts and snapshots are those of one database.
     pub(crate) fn taken_up(
         inherited: Option<Self>,
         store: &Store,
-    ) -> (Accounts, Option<Arc<Mempool>>) {
+        clock: &Arc<dyn Clock>,
+    ) -> TakenUp {
         let of_this_database = |left: &Self| left.accounts.are_of(store);
-        let accounts = match &inherited {
-            Some(left) if of_this_database(left) => left.accounts.clone(),
-            _ => Accounts::new(store.clone()),
+        let (accounts, snapshots) = match &inherited {
+            Some(left) if of_this_database(left) => (left.accounts.clone(), left.snapshots.clone()),
+            _ => (
+                Accounts::new(store.clone()),
+                Arc::new(Snapshots::new(clock.clone())),
+            ),
         };
-        (accounts, inherited.map(|left| left.mempool))
+        TakenUp {
+            accounts,
+            snapshots,
+            mempool: inherited.map(|left| left.mempool),
+        }
     }
 }
 

@@ -273,6 +273,7 @@ impl Replica {
     pub fn left(&self) -> Predecessor {
         Predecessor {
             voted: self.engine.can_be_followed(),
+            experience: self.engine.experience(),
         }
     }
 

@@ -11,8 +11,8 @@ use crate::{
         MAX_IDLE_INTERVAL, MIN_RETENTION_BLOCKS, format_duration, load_genesis, parse_duration,
     },
     localnet::{
-        Curve, ExplorerProcess, Figures, Network, Sample, Settings, check_ports, prepare, setup,
-        show,
+        Curve, ExplorerProcess, Figures, Network, Sample, Settings, Tally, check_ports, prepare,
+        setup, show,
     },
 };
 use anyhow::Context as _;
@@ -36,6 +36,9 @@ use std::{
     time::{Duration, Instant},
 };
 use tokio::sync::watch;
+
+/// How often the counters of processes that are killed are read.
+const SAMPLE_INTERVAL: Duration = Duration::from_secs(1);
 
 /// Excluded from the figures at the start: links are being established and caches are cold.
 const WARM_UP: Duration = Duration::from_secs(2);
@@ -178,6 +181,10 @@ pub(super) struct Localnet {
 #[derive(Serialize)]
 struct Report {
     validators: usize,
+    protocol: &'static str,
+    scheme: String,
+    /// How often a validator's process was found to be another one.
+    restarts: u64,
     load: f64,
     #[serde(flatten)]
     figures: Figures,
@@ -401,9 +408,9 @@ impl Localnet {
         self.greet(&network, explorer.as_ref());
         let (stop, stopped) = watch::channel(false);
         let (counters, load) = self.start_load(&network, stopped)?;
-        let (first, finalized_before) = self.watch(&mut network, &counters).await?;
+        let (mut tally, finalized_before) = self.watch(&mut network, &counters).await?;
         let _ = stop.send(true);
-        let last = Sample::take(&network).await;
+        tally.add(Sample::take(&network).await);
         let finalized = finalized_before..counters.finalized.load(Relaxed);
         drop(explorer);
         let report = match load {
@@ -414,13 +421,7 @@ impl Localnet {
         for place in network.stop() {
             eprintln!("warning: validator {place} did not stop in time and was killed");
         }
-        self.report(
-            settings.validators,
-            &last.since(&first),
-            report.as_ref(),
-            finalized,
-            blocked,
-        )
+        self.report(&settings, &tally, report.as_ref(), finalized, blocked)
     }
 
     /// Starts the explorer. If that fails, the network runs without one.
@@ -512,21 +513,22 @@ impl Localnet {
         Ok((load.counters(), Some(tokio::spawn(load.run(stop)))))
     }
 
-    /// Shows the status line until it is time to stop. Returns the sample after the warm-up, and
+    /// Shows the status line until it is time to stop. Returns what was measured from the end of the warm-up, and
     /// how many transactions were final at that time.
     async fn watch(
         &self,
         network: &mut Network,
         counters: &LoadCounters,
-    ) -> anyhow::Result<(Sample, u64)> {
+    ) -> anyhow::Result<(Tally, u64)> {
         let start = Instant::now();
         let terminal = std::io::stderr().is_terminal();
         let interval = LINE_INTERVAL[usize::from(!terminal)];
-        let mut first: Option<(Sample, u64)> = None;
+        let mut first: Option<(Tally, u64)> = None;
         let begin = Sample::take(network).await;
         let mut last = begin.clone();
         let mut last_final = 0;
         let mut next_line = start + interval;
+        let mut next_sample = start + SAMPLE_INTERVAL;
         let mut curve = self.curve.as_deref().map(Curve::new);
         let mut kills = Kills::new(self.kill_every);
         let mut late = Late::new(self.late, network, begin.height())?;
@@ -557,7 +559,14 @@ impl Localnet {
             let elapsed = start.elapsed();
             if first.is_none() && elapsed >= WARM_UP {
                 let finalized = counters.finalized.load(Relaxed);
-                first = Some((Sample::take(network).await, finalized));
+                first = Some((Tally::from(Sample::take(network).await), finalized));
+            }
+            // A process that is killed takes its counters with it.
+            if self.kill_every.is_some() && Instant::now() >= next_sample {
+                if let Some((tally, _)) = &mut first {
+                    tally.add(Sample::take(network).await);
+                }
+                next_sample = Instant::now() + SAMPLE_INTERVAL;
             }
             if Instant::now() >= next_line {
                 let sample = Sample::take(network).await;
@@ -573,6 +582,9 @@ impl Localnet {
                     terminal,
                 );
                 standstill.look(network, terminal).await;
+                if let Some((tally, _)) = &mut first {
+                    tally.add(sample.clone());
+                }
                 (last, last_final) = (sample, finalized);
                 next_line = Instant::now() + interval;
             }
@@ -594,18 +606,19 @@ impl Localnet {
         Ok(match first {
             Some(first) => first,
             // The run was too short for a warm-up, so all of it counts.
-            None => (begin, 0),
+            None => (Tally::from(begin), 0),
         })
     }
 
     fn report(
         &self,
-        validators: usize,
-        figures: &Figures,
+        settings: &Settings,
+        tally: &Tally,
         load: Option<&LoadReport>,
         finalized_meanwhile: Range<u64>,
         blocked: Vec<Blocked>,
     ) -> anyhow::Result<()> {
+        let figures = tally.figures();
         let load = load.map(|load| &load.total);
         if load.is_some_and(|load| load.offered == 0) {
             eprintln!(
@@ -616,7 +629,10 @@ impl Localnet {
         let latency = load.map(|load| &load.latency);
         let finalized = load.map_or(0, |load| load.finalized);
         let report = Report {
-            validators,
+            validators: settings.validators,
+            protocol: settings.protocol.name(),
+            scheme: settings.scheme.clone(),
+            restarts: tally.restarts(),
             load: self.rate(),
             tx_latency_ms: Latency {
                 p50: latency.and_then(|latency| latency.p50_ms),
@@ -652,14 +668,20 @@ impl Localnet {
         let seconds = figures.seconds.max(0.001);
         let work = &figures.verifications;
         print_fields(&[
-            ("validators", validators.to_string()),
+            (
+                "validators",
+                format!(
+                    "{} ({}, {})",
+                    report.validators, report.protocol, report.scheme
+                ),
+            ),
             ("measured", format!("{seconds:.1} s")),
             (
                 "counters of",
-                match figures.validators_measured {
-                    all if all == report.validators => "all validators".to_owned(),
-                    some => format!(
-                        "{some} of {} validators, which ran all the time",
+                match (figures.validators_measured, report.restarts) {
+                    (all, 0) if all == report.validators => "all validators".to_owned(),
+                    (some, restarts) => format!(
+                        "{some} of {} validators, while they ran and were in step; {restarts} restarts",
                         report.validators
                     ),
                 },
@@ -674,7 +696,14 @@ impl Localnet {
             ),
             (
                 "block time",
-                pair(figures.block_time_ms.p50, figures.block_time_ms.p99),
+                match figures.block_time_at_most_ms {
+                    Some(most) => format!(
+                        "{} ms (p99 {} ms, all below {most:.0} ms)",
+                        ms(figures.block_time_ms.p50),
+                        ms(figures.block_time_ms.p99)
+                    ),
+                    None => pair(figures.block_time_ms.p50, figures.block_time_ms.p99),
+                },
             ),
             (
                 "finality",
@@ -682,7 +711,10 @@ impl Localnet {
             ),
             (
                 "transfers",
-                format!("{finalized} applied ({:.1} per second)", report.tx_per_s),
+                format!(
+                    "{finalized} applied in the whole run ({:.1} per second while it was measured)",
+                    report.tx_per_s
+                ),
             ),
             (
                 "transfer latency",
@@ -697,14 +729,15 @@ impl Localnet {
             (
                 "not applied",
                 format!(
-                    "{} final and failed{}, {} refused{}, {} lost, {} not final yet, {} not sent",
+                    "{} final and failed{}, {} refused{}, {} lost, {} not final yet, {} not sent; {} were sent late",
                     report.tx_failed,
                     reasons(&report.tx_failed_by_outcome),
                     report.tx_refused,
                     reasons(&report.tx_refused_by_code),
                     report.tx_lost,
                     report.tx_unfinished,
-                    report.tx_unsent
+                    report.tx_unsent,
+                    report.tx_late
                 ),
             ),
             (

@@ -190,10 +190,15 @@ impl Testnet {
             .map(|_| keys::generate_identity())
             .collect();
         let account = (self.balance > 0).then(keys::generate_identity);
-        let dealt = self
-            .chain(&secrets, account.as_ref())?
-            .deal()
-            .context("cannot make this chain")?;
+        let dealt = self.chain(&secrets, account.as_ref())?.deal().context(
+            match self.registry.stake {
+                Some(_) => {
+                    "cannot make this chain (`registry.min_stake` is --min-stake, or else --stake; \
+                     `validators[].stake` is --stake)"
+                }
+                None => "cannot make this chain",
+            },
+        )?;
         let protection = match self.passphrases {
             true => Passphrases::Each,
             false => self

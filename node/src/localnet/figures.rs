@@ -7,6 +7,9 @@ use std::{collections::BTreeMap, time::Instant};
 
 const MIB: f64 = 1_048_576.0;
 
+const FINALIZED_HEIGHT: &str = "quorate_consensus_finalized_height";
+const BLOCK_INTERVAL: &str = "quorate_consensus_block_interval_seconds";
+
 /// A histogram's cumulative counts by upper bound, in seconds.
 type Buckets = Vec<(f64, f64)>;
 
@@ -50,11 +53,13 @@ pub struct Verifications {
 pub struct Figures {
     pub seconds: f64,
     pub blocks: u64,
-    /// Time between final blocks, as observed by validator 0.
+    /// Time between final blocks, as observed by the validator that was measured longest.
     pub block_time_ms: Quantiles,
+    /// The bound of its histogram below which all of them are; `None` if some took longer than any bound.
+    pub block_time_at_most_ms: Option<f64>,
     /// Time from a leader's proposal to its finalization at the same leader.
     pub finality_ms: Quantiles,
-    /// How many validators ran all the time; the next figures and the two before are theirs.
+    /// Of how many validators these figures are, each for as long as it ran and was in step.
     pub validators_measured: usize,
     /// CPU time per view and validator.
     pub cpu_ms_per_view_per_node: Option<f64>,
@@ -98,7 +103,13 @@ impl Sample {
 
     /// The highest final height.
     pub fn height(&self) -> u64 {
-        self.max("quorate_consensus_finalized_height") as u64
+        self.max(FINALIZED_HEIGHT) as u64
+    }
+
+    /// The most memory that a process of these ever had, in MiB.
+    fn peak_mib(&self) -> f64 {
+        let all = self.readings.values().map(|reading| reading.peak_mib);
+        all.fold(0.0, f64::max)
     }
 
     /// Resident memory of the largest validator, in MiB.
@@ -144,49 +155,106 @@ impl Sample {
 
     /// Returns the measurements since an earlier sample.
     pub fn since(&self, earlier: &Self) -> Figures {
-        // The counters of a process that was started in between tell of its own time only, in which it was catching up.
-        let both = || {
-            self.readings
-                .iter()
-                .filter_map(|(place, now)| Some((now, earlier.readings.get(place)?)))
-                .filter(|(now, then)| now.process == then.process)
-        };
-        let sum = |name: &str| -> u64 {
-            both()
-                .map(|(now, then)| (now.value(name) - then.value(name)).max(0.0) as u64)
-                .sum()
-        };
-        let histogram = |name: &str, first_only: bool| -> Quantiles {
-            let mut total: Buckets = Vec::new();
-            for (now, then) in both().take(if first_only { 1 } else { usize::MAX }) {
-                add_difference(&mut total, now.buckets.get(name), then.buckets.get(name));
+        let mut tally = Tally::from(earlier.clone());
+        tally.add(self.clone());
+        tally.figures()
+    }
+}
+
+/// Blocks below the newest up to which a validator is in step.
+const IN_STEP: f64 = 5.0;
+
+/// Measurements over many samples, between which processes may end and start again.
+///
+/// The counters of a process count from one sample to the next, if it ran all the time and was in step at the first one: the
+/// others tell of catching up.
+#[derive(Clone, Debug)]
+pub struct Tally {
+    first: Sample,
+    last: Sample,
+    peak_mib: f64,
+    restarts: u64,
+    measured: BTreeMap<usize, Reading>,
+}
+
+impl From<Sample> for Tally {
+    fn from(first: Sample) -> Self {
+        Self {
+            peak_mib: first.peak_mib(),
+            last: first.clone(),
+            first,
+            restarts: 0,
+            measured: BTreeMap::new(),
+        }
+    }
+}
+
+impl Tally {
+    /// Takes a later sample.
+    pub fn add(&mut self, now: Sample) {
+        let newest = self.last.max(FINALIZED_HEIGHT);
+        for (place, reading) in &now.readings {
+            let Some(then) = self.last.readings.get(place) else {
+                continue;
+            };
+            if then.process != reading.process {
+                self.restarts += 1;
+            } else if then.value(FINALIZED_HEIGHT) + IN_STEP >= newest {
+                self.measured.entry(*place).or_default().grow(reading, then);
             }
-            Quantiles {
-                p50: quantile(&total, 0.50).map(|seconds| seconds * 1_000.0),
-                p99: quantile(&total, 0.99).map(|seconds| seconds * 1_000.0),
+        }
+        self.peak_mib = self.peak_mib.max(now.peak_mib());
+        let missing = self.last.readings.iter();
+        let missing = missing.filter(|(place, _)| !now.readings.contains_key(place));
+        let missing: Vec<(usize, Reading)> = missing
+            .map(|(place, held)| (*place, held.clone()))
+            .collect();
+        self.last = now;
+        // So that a process which answers again is known to be another one.
+        self.last.readings.extend(missing);
+    }
+
+    /// How often a validator's process was found to be another one.
+    pub fn restarts(&self) -> u64 {
+        self.restarts
+    }
+
+    /// What was measured.
+    pub fn figures(&self) -> Figures {
+        let all = || self.measured.values();
+        let sum = |name: &str| -> u64 { all().map(|reading| reading.value(name) as u64).sum() };
+        let merged = |name: &str| -> Buckets {
+            let mut total = Buckets::new();
+            for reading in all() {
+                add(&mut total, reading.buckets.get(name), 1.0);
             }
+            total
         };
-        let views: f64 = both()
-            .map(|(now, then)| {
-                let name = "quorate_consensus_views_total";
-                (now.value(name) - then.value(name)).max(0.0)
-            })
+        let millis = |buckets: &Buckets| Quantiles {
+            p50: quantile(buckets, 0.50).map(|seconds| seconds * 1_000.0),
+            p99: quantile(buckets, 0.99).map(|seconds| seconds * 1_000.0),
+        };
+        // One validator sees each block once: the one that was measured longest.
+        let intervals = all().filter_map(|reading| reading.buckets.get(BLOCK_INTERVAL));
+        let count = |buckets: &&Buckets| buckets.last().map_or(0, |(_, count)| *count as u64);
+        let intervals = intervals
+            .rev()
+            .max_by_key(count)
+            .cloned()
+            .unwrap_or_default();
+        let views: f64 = all()
+            .map(|reading| reading.value("quorate_consensus_views_total"))
             .sum();
-        let cpu: f64 = both()
-            .map(|(now, then)| (now.cpu_seconds - then.cpu_seconds).max(0.0))
-            .sum();
+        let cpu: f64 = all().map(|reading| reading.cpu_seconds).sum();
         Figures {
-            seconds: (self.at - earlier.at).as_secs_f64(),
-            blocks: self.height().saturating_sub(earlier.height()),
-            block_time_ms: histogram("quorate_consensus_block_interval_seconds", true),
-            finality_ms: histogram("quorate_consensus_finality_seconds", false),
-            validators_measured: both().count(),
+            seconds: (self.last.at - self.first.at).as_secs_f64(),
+            blocks: self.last.height().saturating_sub(self.first.height()),
+            block_time_ms: millis(&intervals),
+            block_time_at_most_ms: most(&intervals).map(|seconds| seconds * 1_000.0),
+            finality_ms: millis(&merged("quorate_consensus_finality_seconds")),
+            validators_measured: self.measured.len(),
             cpu_ms_per_view_per_node: (views > 0.0).then(|| cpu * 1_000.0 / views),
-            // A validator that was killed in between has restarted from zero.
-            rss_mb_max: (self.readings.values())
-                .chain(earlier.readings.values())
-                .map(|reading| reading.peak_mib)
-                .fold(0.0, f64::max),
+            rss_mb_max: self.peak_mib,
             verifications: Verifications {
                 certificates: sum("quorate_crypto_certificates_total"),
                 pairing_checks: sum("quorate_crypto_pairing_checks_total"),
@@ -199,6 +267,20 @@ impl Sample {
 impl Reading {
     fn value(&self, name: &str) -> f64 {
         self.values.get(name).copied().unwrap_or(0.0)
+    }
+
+    /// Adds what counters and histograms of a process have grown by.
+    fn grow(&mut self, now: &Self, then: &Self) {
+        for (name, value) in &now.values {
+            let grown = (value - then.value(name)).max(0.0);
+            *self.values.entry(name.clone()).or_default() += grown;
+        }
+        for (name, counts) in &now.buckets {
+            let total = self.buckets.entry(name.clone()).or_default();
+            add(total, Some(counts), 1.0);
+            add(total, then.buckets.get(name), -1.0);
+        }
+        self.cpu_seconds += (now.cpu_seconds - then.cpu_seconds).max(0.0);
     }
 }
 
@@ -227,16 +309,25 @@ fn parse(text: &str) -> Reading {
     reading
 }
 
-fn add_difference(total: &mut Buckets, now: Option<&Buckets>, then: Option<&Buckets>) {
-    let (Some(now), Some(then)) = (now, then) else {
-        return;
-    };
+/// Adds counts to others, times a factor.
+fn add(total: &mut Buckets, counts: Option<&Buckets>, factor: f64) {
+    let Some(counts) = counts else { return };
     if total.is_empty() {
-        total.extend(now.iter().map(|(bound, _)| (*bound, 0.0)));
+        total.extend(counts.iter().map(|(bound, _)| (*bound, 0.0)));
     }
-    for ((slot, (_, now)), (_, then)) in total.iter_mut().zip(now).zip(then) {
-        slot.1 += now - then;
+    for ((_, slot), (_, count)) in total.iter_mut().zip(counts) {
+        *slot += count * factor;
     }
+}
+
+/// The bound below which all values of a histogram are, if there is one.
+fn most(buckets: &Buckets) -> Option<f64> {
+    let count = buckets.last()?.1;
+    let all = buckets
+        .iter()
+        .find(|(_, below)| *below >= count && count > 0.0);
+    all.map(|(bound, _)| *bound)
+        .filter(|bound| bound.is_finite())
 }
 
 /// Returns a quantile of a histogram, interpolated within its bucket.
@@ -297,6 +388,52 @@ mod tests {
             70.0,
             "it was killed"
         );
+    }
+
+    /// Validator 0 is killed and catches up; validator 1 is killed later.
+    #[test]
+    fn figures_are_of_all_processes_while_they_ran_and_were_in_step() {
+        let reading = |process: u32, height: f64, blocks: f64, quick: f64| Reading {
+            process,
+            values: BTreeMap::from([
+                (FINALIZED_HEIGHT.to_owned(), height),
+                ("quorate_consensus_views_total".to_owned(), blocks),
+            ]),
+            buckets: BTreeMap::from([(
+                BLOCK_INTERVAL.to_owned(),
+                vec![(0.01, quick), (0.1, blocks), (f64::INFINITY, blocks)],
+            )]),
+            cpu_seconds: blocks,
+            ..Reading::default()
+        };
+        let sample = |readings: Vec<(usize, Reading)>| Sample {
+            at: Instant::now(),
+            readings: readings.into_iter().collect(),
+        };
+        let mut tally = Tally::from(sample(vec![
+            (0, reading(1, 100.0, 100.0, 0.0)),
+            (1, reading(2, 100.0, 100.0, 0.0)),
+        ]));
+        tally.add(sample(vec![(1, reading(2, 120.0, 120.0, 0.0))]));
+        // It has executed 100 blocks of the past within a moment, and some more until it is in step.
+        tally.add(sample(vec![
+            (0, reading(3, 110.0, 110.0, 110.0)),
+            (1, reading(2, 140.0, 140.0, 0.0)),
+        ]));
+        tally.add(sample(vec![(0, reading(3, 160.0, 160.0, 150.0))]));
+        tally.add(sample(vec![
+            (0, reading(3, 190.0, 190.0, 150.0)),
+            (1, reading(4, 190.0, 70.0, 70.0)),
+        ]));
+        let figures = tally.figures();
+        assert_eq!(tally.restarts(), 2);
+        assert_eq!(figures.validators_measured, 2);
+        assert_eq!(figures.blocks, 90);
+        // 30 blocks of validator 0 and 40 of validator 1, each 10 to 100 ms after the one before.
+        let median = figures.block_time_ms.p50.expect("blocks");
+        assert!((10.0..=100.0).contains(&median), "{median}");
+        assert_eq!(figures.block_time_at_most_ms, Some(100.0));
+        assert_eq!(figures.cpu_ms_per_view_per_node, Some(1_000.0));
     }
 
     #[test]

@@ -151,7 +151,7 @@ pub(super) fn begin_journal(
     // The mark is first, as in `open_journal`.
     mark.write(false, true)?;
     Journal::open(&directory, config.node.chain)?;
-    info!(journal = %directory.display(), "the vote key is new here: its journal begins before its first seat");
+    info!(journal = %directory.display(), "nothing here says that the vote key was used before: its journal begins before its first seat");
     Ok(())
 }
 

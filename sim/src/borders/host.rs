@@ -22,7 +22,7 @@ use quorate_machine::{
     metrics::NodeMetrics,
     registry,
     replica::Event,
-    roles::{self, Alone, Borders, Crossed, OLD_MS, Seat},
+    roles::{self, Alone, Borders, Crossed, OLD_MS, Searches, Seat},
     serve::Upload,
     sync::Arrival,
 };
@@ -94,6 +94,7 @@ pub(super) struct Host {
     assemblies: u64,
     /// The parts were found to be alone.
     is_alone: bool,
+    searches: Searches,
     /// What its parts before said, if they have ended.
     before: Option<Predecessor>,
     /// What they leave behind.
@@ -121,6 +122,7 @@ impl Host {
             forges: false,
             assemblies: 0,
             is_alone: false,
+            searches: Searches::default(),
             before: None,
             inherited: None,
         }
@@ -180,6 +182,7 @@ impl Host {
         self.running = None;
         self.before = None;
         self.inherited = None;
+        self.searches = Searches::default();
         self.planned = None;
         self.life += 1;
         self.disk.crash();
@@ -279,7 +282,7 @@ impl Host {
                 machine.replica.begin(first)?;
                 machine.replica.settle()?;
                 Parts::Validator {
-                    alone: Alone::new(machine.live.clone()),
+                    alone: Alone::new(machine.live.clone(), self.searches),
                     machine: Box::new(machine),
                     waiting: Vec::new(),
                 }
@@ -341,15 +344,17 @@ impl Host {
                 self.inherited = Some(Inherited {
                     mempool: machine.mempool,
                     accounts: machine.accounts,
+                    snapshots: machine.snapshots,
                 });
                 machine.replica.stop()
             }
             Some(Parts::Follower { machine, .. }) => {
                 machine.keeper.keep(machine.kept.try_iter())?;
-                self.before = Some(Predecessor { voted: false });
+                self.before = Some(Predecessor::default());
                 self.inherited = Some(Inherited {
                     mempool: machine.mempool,
                     accounts: machine.accounts,
+                    snapshots: machine.snapshots,
                 });
                 Ok(())
             }
@@ -484,6 +489,9 @@ impl Host {
                     if machine.events.is_empty() {
                         break;
                     }
+                }
+                if self.is_alone {
+                    self.searches.begin(machine.live.finalized_height());
                 }
                 Ok(self.is_alone.then_some(true))
             }

@@ -479,9 +479,15 @@ impl Facts {
             }
             Health::Halted if self.size() - self.asking() < self.quorum => format!(
                 "so many validators ask what their journals lack that the others are no quorum: {}. Their own \
-                 `quorate status` says whether these are lost; if so, all operators together follow \
-                 {MANY_LOST}{}",
+                 `quorate status` says whether these are lost; if so, {}{}",
                 self.named(Other::waits_for_answers),
+                match self.protocol {
+                    Protocol::Simplex => format!("all operators together follow {MANY_LOST}"),
+                    other => format!(
+                        "find the journals and bring them back: with {} nothing replaces them ({MANY_LOST})",
+                        other.name()
+                    ),
+                },
                 self.those_away()
             ),
             Health::Halted => match self.others.iter().any(|o| o.voter != Voter::Votes) {
@@ -1316,6 +1322,14 @@ mod tests {
         voter.others[8] = voter.others[7].clone();
         let remedy = decide(&voter).remedy.expect("a remedy");
         assert!(remedy.contains("all operators together follow OPERATING.md, \"More than f"));
+        voter.protocol = Protocol::HotstuffChained;
+        let remedy = decide(&voter).remedy.expect("a remedy");
+        assert!(
+            remedy.contains("with hotstuff-chained nothing replaces them")
+                && !remedy.contains("operators"),
+            "{remedy}"
+        );
+        voter.protocol = Protocol::Simplex;
         // One that votes has its answers, and would be one of those that ask otherwise.
         voter.asks = true;
         let remedy = decide(&voter).remedy.expect("a remedy");
