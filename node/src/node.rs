@@ -21,7 +21,8 @@ pub(crate) use importing::{Imported, import_snapshot};
 
 use self::{
     durable::{
-        KeptStore, OpenDurable, fresh_nonce, lock_vote_key, open_durable, own_data_directory,
+        HeldJournal, KeptStore, OpenDurable, fresh_nonce, lock_vote_key, open_durable,
+        own_data_directory,
     },
     ending::{Failures, end_parts, explain_full_disk, first_failure, watch_the_end},
     following::follow_until_stopped,
@@ -207,6 +208,10 @@ async fn run_parts(context: Runtime, node: Node<'_>, mut asked: Asked) -> anyhow
     loop {
         let kept = (&asked.kept, &asked.resharing, &asked.schemes);
         let role = assign(node, kept, follows, starts)?;
+        if syncs || !matches!(role, Role::Validator(..)) {
+            // Who votes next reads it, with what was written to it in between.
+            drop(asked.journal.take());
+        }
         let ended = run_once(&context, (node, &role), &asked, syncs).await;
         (follows, starts) = (false, false);
         asked.predecessor = None;
@@ -333,6 +338,8 @@ struct Asked {
     opened: Arc<OnceLock<Store>>,
     /// The database between two parts of a run.
     kept: KeptStore,
+    /// The vote journal between two parts of a run.
+    journal: HeldJournal,
     /// The links between two parts of a run.
     mesh: KeptLinks,
     /// Opened by what runs first, and kept.
@@ -373,6 +380,7 @@ impl Asked {
             prefers_state: true,
             opened: Arc::default(),
             kept: KeptStore::default(),
+            journal: HeldJournal::default(),
             mesh: KeptLinks::default(),
             sockets: OnceLock::new(),
             external: External::default(),
@@ -471,7 +479,7 @@ async fn serve_until_stopped(
     let failures = Failures(failures);
     let clock = asked.clock.clone();
 
-    let durable = open_durable(config, Some(place), &asked.kept)?;
+    let durable = open_durable(config, Some(place), (&asked.kept, &asked.journal))?;
     let store = durable.store.clone();
     let _ = asked.opened.set(store.clone());
     if store.is_syncing()? {
@@ -529,15 +537,18 @@ async fn serve_until_stopped(
     )?;
 
     // A proposal sent before the links are up would be lost and cost a timeout.
-    wait_for_links(&links, config.node.committees.known().quorum()).await;
+    let goes_on = asked.predecessor.is_some();
+    wait_for_links(&links, config.node.committees.known().quorum(), goes_on).await;
     links.watch(link_watch(
         config.node.committees.clone(),
         to_replica.clone(),
     ));
     let (replica, first, events) = (machine.replica, machine.first, machine.events);
     let (to_tell, validators_change) = oneshot::channel();
+    let kept_journal = asked.journal.clone();
     let replica = failures.thread("replica", move || {
-        if let Some(left) = replica.run(first, events)? {
+        if let Some((left, journal)) = replica.run(first, events)? {
+            kept_journal.keep(journal);
             let _ = to_tell.send(left);
         }
         Ok(())

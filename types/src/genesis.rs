@@ -328,7 +328,7 @@ fn read_json<'de, T: Deserialize<'de>>(text: &'de str) -> Result<T, GenesisError
         let key = error.path().to_string();
         let names_one = error.path().iter().next().is_some();
         match error.into_inner() {
-            source if names_one && source.is_data() => GenesisError::Shape { key, source },
+            source if names_one => GenesisError::Shape { key, source },
             source => GenesisError::Json(source),
         }
     })?;

@@ -107,6 +107,14 @@ pub struct Predecessor {
     pub experience: Experience,
 }
 
+/// A vote journal that stays open while the parts of a process are assembled anew for another epoch, so that none of it is read or
+/// written over at the border.
+pub struct KeptJournal {
+    pub journal: Journal,
+    /// What recovery needs of it: the records that it would be rewritten with.
+    pub records: Vec<Record>,
+}
+
 /// What the parts of a process leave to those that are assembled after them, with the same database and clock. The
 /// requests of clients that are in progress may go on using it.
 #[derive(Clone)]

@@ -3,11 +3,17 @@
 use super::processes::Network;
 use quorate_files::Usage;
 use serde::Serialize;
-use std::{collections::BTreeMap, time::Instant};
+use std::{
+    collections::BTreeMap,
+    time::{Duration, Instant},
+};
 
 const MIB: f64 = 1_048_576.0;
 
 const FINALIZED_HEIGHT: &str = "quorate_consensus_finalized_height";
+/// How long a validator's answer on its height is waited for.
+const LOOK_LIMIT: Duration = Duration::from_millis(150);
+
 const BLOCK_INTERVAL: &str = "quorate_consensus_block_interval_seconds";
 
 /// A histogram's cumulative counts by upper bound, in seconds.
@@ -55,8 +61,6 @@ pub struct Figures {
     pub blocks: u64,
     /// Time between final blocks, as observed by the validator that was measured longest.
     pub block_time_ms: Quantiles,
-    /// The bound of its histogram below which all of them are; `None` if some took longer than any bound.
-    pub block_time_at_most_ms: Option<f64>,
     /// Time from a leader's proposal to its finalization at the same leader.
     pub finality_ms: Quantiles,
     /// Of how many validators these figures are, each for as long as it ran and was in step.
@@ -250,7 +254,6 @@ impl Tally {
             seconds: (self.last.at - self.first.at).as_secs_f64(),
             blocks: self.last.height().saturating_sub(self.first.height()),
             block_time_ms: millis(&intervals),
-            block_time_at_most_ms: most(&intervals).map(|seconds| seconds * 1_000.0),
             finality_ms: millis(&merged("quorate_consensus_finality_seconds")),
             validators_measured: self.measured.len(),
             cpu_ms_per_view_per_node: (views > 0.0).then(|| cpu * 1_000.0 / views),
@@ -320,16 +323,6 @@ fn add(total: &mut Buckets, counts: Option<&Buckets>, factor: f64) {
     }
 }
 
-/// The bound below which all values of a histogram are, if there is one.
-fn most(buckets: &Buckets) -> Option<f64> {
-    let count = buckets.last()?.1;
-    let all = buckets
-        .iter()
-        .find(|(_, below)| *below >= count && count > 0.0);
-    all.map(|(bound, _)| *bound)
-        .filter(|bound| bound.is_finite())
-}
-
 /// Returns a quantile of a histogram, interpolated within its bucket.
 fn quantile(buckets: &Buckets, q: f64) -> Option<f64> {
     let count = buckets.last()?.1;
@@ -354,6 +347,51 @@ fn quantile(buckets: &Buckets, q: f64) -> Option<f64> {
         (below, counted) = (*bound, *cumulative);
     }
     Some(below)
+}
+
+/// The longest time in which no validator had a new final block, as far as looking at their heights now and then shows.
+#[derive(Debug)]
+pub struct Pauses {
+    newest: u64,
+    since: Instant,
+    longest: Duration,
+}
+
+impl Pauses {
+    /// From now on, with this newest block.
+    pub fn since(newest: u64) -> Self {
+        Self {
+            newest,
+            since: Instant::now(),
+            longest: Duration::ZERO,
+        }
+    }
+
+    /// Asks all validators for their newest block.
+    pub async fn look(&mut self, network: &Network) {
+        let mut heights = tokio::task::JoinSet::new();
+        for place in 0..network.size() {
+            let client = network.client(place).clone();
+            heights.spawn(async move {
+                let status = tokio::time::timeout(LOOK_LIMIT, client.status()).await;
+                status.ok()?.ok().map(|status| status.finalized_height.0)
+            });
+        }
+        let heights = heights.join_all().await;
+        self.note(heights.into_iter().flatten().max(), Instant::now());
+    }
+
+    fn note(&mut self, newest: Option<u64>, now: Instant) {
+        self.longest = self.longest.max(now - self.since);
+        if newest.is_some_and(|newest| newest > self.newest) {
+            self.newest = newest.unwrap_or_default();
+            self.since = now;
+        }
+    }
+
+    pub fn longest(&self) -> Duration {
+        self.longest
+    }
 }
 
 #[cfg(test)]
@@ -432,8 +470,21 @@ mod tests {
         // 30 blocks of validator 0 and 40 of validator 1, each 10 to 100 ms after the one before.
         let median = figures.block_time_ms.p50.expect("blocks");
         assert!((10.0..=100.0).contains(&median), "{median}");
-        assert_eq!(figures.block_time_at_most_ms, Some(100.0));
         assert_eq!(figures.cpu_ms_per_view_per_node, Some(1_000.0));
+    }
+
+    #[test]
+    fn a_pause_lasts_until_somebody_has_a_new_block() {
+        let mut pauses = Pauses::since(7);
+        let start = pauses.since;
+        let at = |seconds: u64| start + Duration::from_secs(seconds);
+        pauses.note(Some(8), at(1));
+        pauses.note(None, at(2));
+        pauses.note(Some(8), at(4));
+        assert_eq!(pauses.longest(), Duration::from_secs(3));
+        pauses.note(Some(9), at(5));
+        pauses.note(Some(9), at(8));
+        assert_eq!(pauses.longest(), Duration::from_secs(4));
     }
 
     #[test]
