@@ -1,6 +1,6 @@
 //! The engine's settings.
 
-use crate::{io::Sentence, rounds::pacemaker::Experience};
+use crate::io::Sentence;
 use quorate_crypto::Digest;
 use quorate_crypto::bls::{HashedMessage, PartialSignature, VoteSecret};
 use quorate_types::{
@@ -142,8 +142,6 @@ pub struct Config {
     /// Whether this engine goes on from another one of the same process, which voted until its epoch was over, with the
     /// journal that the other one has written.
     pub goes_on: bool,
-    /// What other engines of the same process have seen of leaders and votes.
-    pub experience: Experience,
     /// The view of all validators with a journal, as the operator states it: for the loss of more
     /// than f journals, with all processes stopped in between.
     pub survivors: Option<Position>,

@@ -14,7 +14,7 @@ use crate::{
     peers::Peers,
     penalties::Penalties,
     protocol::{self, Rules},
-    rounds::pacemaker::{Before, Expected, Experience, Pacemaker},
+    rounds::pacemaker::{Before, Expected, Pacemaker},
     staging::Staging,
     views::Views,
 };
@@ -115,8 +115,7 @@ impl Engine {
             peers: Peers::default(),
             border: Border::new(ended_by.filter(|held| held.subject.epoch != epoch)),
             pacemaker: Pacemaker::new(config.timing, committee.size(), faults)
-                .with_turns(committee.turn())
-                .with_experience(&committee, &config.experience),
+                .with_turns(committee.turn()),
             fetcher: Fetcher::new(epoch, config.peers(), config.timing.fetch_timeout),
             memory: Memory::default(),
             building: None,
@@ -164,11 +163,6 @@ impl Engine {
             ));
         }
         step.out
-    }
-
-    /// What the next engine of this process may begin with ([`Config::experience`]).
-    pub fn experience(&self) -> Experience {
-        self.pacemaker.experience(&self.committee)
     }
 
     /// The latest time for the next step, with [`Input::Tick`] if there is no other input.

@@ -153,9 +153,8 @@
 //! The leader timer is twice what the slowest leader but f took lately, those
 //! proposals included that came after their view was given up; at least 50 ms, and as configured while fewer than
 //! n − 1 − f leaders are known. "Lately" is the longest time, of which a shorter one takes off an
-//! eighth of the difference. A leader that is known to take longer is given twice its own time, one of which nothing is known
-//! four times what leaders are given, and a leader owes (R21) for a proposal that took four times that. What was observed of a
-//! validator holds in the next epoch as well, whoever else comes. The votes have twice what
+//! eighth of the difference. A leader that is known to take longer is given twice its own time, and owes
+//! (R21) for a proposal that took four times what leaders are given. The votes have twice what
 //! they took lately, and never more than configured. Both double with each view in a row without a block, up to a maximum.
 //!   *Why f are left out:* slow on purpose are f at most, so they cannot stretch the time-outs of the others.
 //!
@@ -476,5 +475,5 @@ pub use io::{
     Outbound, Output, Penalty, Sentence, Target, ValidateRequest, Verdict, Work,
 };
 pub use recover::RecoverError;
-pub use rounds::{flaw::Flaw, pacemaker::Experience};
+pub use rounds::flaw::Flaw;
 pub use work::{Search, WorkCounts, Worker};

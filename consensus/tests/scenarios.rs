@@ -424,7 +424,6 @@ impl Story {
             nonce: self.nonce,
             fresh: false,
             goes_on: self.goes_on,
-            experience: Default::default(),
             survivors: None,
             own: (!self.observes).then(|| Own {
                 place: ValidatorIndex(0),

@@ -104,7 +104,6 @@ fuzz_target!(|steps: Vec<Step>| {
         nonce: None,
         fresh: false,
         goes_on: false,
-        experience: Default::default(),
         survivors: None,
     };
     let mut now = Moment(0);

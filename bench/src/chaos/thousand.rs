@@ -96,7 +96,6 @@ impl Receiver<'_> {
             nonce: None,
             fresh: false,
             goes_on: false,
-            experience: Default::default(),
             survivors: None,
             pardons: Vec::new(),
         };

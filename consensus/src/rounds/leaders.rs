@@ -59,24 +59,18 @@ impl Peak {
 /// What is known of one leader.
 #[derive(Default)]
 struct Leader {
+    /// It let its view pass, and has not taken part since.
+    silent: bool,
     /// There is no link to it.
     apart: bool,
     /// Its frames are relayed.
     reached: bool,
-    /// Its last view with a proposal.
-    proposed: Option<View>,
-    habits: Habits,
-}
-
-/// What is known of one leader that holds in later epochs as well.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Habits {
-    /// It let its view pass, and has not taken part since.
-    silent: bool,
-    /// It has taken part since this process began.
+    /// It has taken part since this engine began.
     met: bool,
     /// Turns that it owes for timeouts.
     debt: u32,
+    /// Its last view with a proposal.
+    proposed: Option<View>,
     /// The time from entering a view to its proposal.
     took: Option<Peak>,
     /// How long it was last waited for in vain.
@@ -103,23 +97,11 @@ impl Leaders {
         }
     }
 
-    /// What is known of each leader that holds in later epochs as well.
-    pub(crate) fn habits(&self) -> impl Iterator<Item = (ValidatorIndex, Habits)> + '_ {
-        self.leaders
-            .iter()
-            .map(|(place, known)| (*place, known.habits))
-    }
-
-    /// Begins with what is known of a leader.
-    pub(crate) fn introduce(&mut self, leader: ValidatorIndex, habits: Habits) {
-        self.leaders.entry(leader).or_default().habits = habits;
-    }
-
     /// Whether a proposal may be expected from a leader at all.
     pub(crate) fn is_waited_for(&self, leader: ValidatorIndex) -> bool {
         let known = self.leaders.get(&leader);
         known.is_none_or(|known| {
-            !known.habits.silent && (!known.apart || known.reached) && known.habits.debt <= MAX_DEBT
+            !known.silent && (!known.apart || known.reached) && known.debt <= MAX_DEBT
         })
     }
 
@@ -151,23 +133,23 @@ impl Leaders {
     /// Notes that a validator takes part. The first time, it owes nothing: it may have begun later than this one.
     pub(crate) fn heard(&mut self, validator: ValidatorIndex) {
         let known = self.leaders.entry(validator).or_default();
-        known.habits.silent = false;
-        if !std::mem::replace(&mut known.habits.met, true) {
-            known.habits.debt = 0;
+        known.silent = false;
+        if !std::mem::replace(&mut known.met, true) {
+            known.debt = 0;
         }
     }
 
     /// Notes that a leader let its view pass.
     pub(crate) fn missed(&mut self, leader: ValidatorIndex) {
         let known = self.leaders.entry(leader).or_default();
-        known.habits.silent = true;
+        known.silent = true;
         known.reached = false;
     }
 
     /// Notes that a leader's turn begins.
     pub(crate) fn begins(&mut self, leader: ValidatorIndex) {
         let known = self.leaders.entry(leader).or_default();
-        known.habits.debt = known.habits.debt.saturating_sub(1);
+        known.debt = known.debt.saturating_sub(1);
     }
 
     /// Notes that a leader was waited for this long, which was too long or in vain; `patience` is
@@ -177,19 +159,17 @@ impl Leaders {
         let timeouts = waited.as_micros().div_ceil(patience);
         let timeouts = u32::try_from(timeouts).unwrap_or(u32::MAX);
         let owed = timeouts.clamp(1, MAX_TIMEOUTS_IN_A_TURN) * TURNS_FOR_A_TIMEOUT;
-        self.leaders.entry(leader).or_default().habits.debt += owed;
+        self.leaders.entry(leader).or_default().debt += owed;
     }
 
     /// Notes that nothing came from a leader for this long: the next time it gets twice that.
     pub(crate) fn in_vain(&mut self, leader: ValidatorIndex, waited: Duration) {
-        self.leaders.entry(leader).or_default().habits.in_vain = waited;
+        self.leaders.entry(leader).or_default().in_vain = waited;
     }
 
     /// Forgives all leaders: so many in a row cannot all be faulty.
     pub(crate) fn forgive(&mut self) {
-        self.leaders
-            .values_mut()
-            .for_each(|known| known.habits.debt = 0);
+        self.leaders.values_mut().for_each(|known| known.debt = 0);
     }
 
     /// Views start again at 1.
@@ -209,9 +189,9 @@ impl Leaders {
     pub(crate) fn proposed(&mut self, leader: ValidatorIndex, view: View, took: Option<Duration>) {
         let known = self.leaders.entry(leader).or_default();
         known.proposed = Some(view);
-        known.habits.in_vain = Duration::ZERO;
+        known.in_vain = Duration::ZERO;
         if let Some(took) = took {
-            known.habits.took.get_or_insert_default().note(took);
+            known.took.get_or_insert_default().note(took);
         }
     }
 
@@ -219,7 +199,7 @@ impl Leaders {
     /// configured, while too few are known.
     pub(crate) fn patience(&self) -> Duration {
         let usual = self.timing.leader_timeout;
-        let took = self.leaders.values().filter_map(|known| known.habits.took);
+        let took = self.leaders.values().filter_map(|known| known.took);
         let mut slowest: Vec<Duration> = took.map(Peak::longest).collect();
         if slowest.len() < self.enough {
             return usual;
@@ -232,20 +212,16 @@ impl Leaders {
     }
 
     /// The timeout for this leader's proposal: the usual one ([`Self::patience`]), or twice its own
-    /// time, if that is no more than configured; four times the usual one if nothing is known of it.
+    /// time, if that is no more than configured.
     pub(crate) fn patience_with(&self, leader: ValidatorIndex, usual: Duration) -> Duration {
         let most = usual.saturating_mul(MAX_TIMEOUTS_IN_A_TURN);
         let most = most.min(self.timing.leader_timeout);
         let known = self.leaders.get(&leader);
-        let habits = known.map(|known| known.habits).unwrap_or_default();
-        let own = match habits.took {
-            None if habits.in_vain.is_zero() => usual.saturating_mul(LATE_AFTER),
-            took => {
-                let took = took.unwrap_or_default().longest();
-                took.max(habits.in_vain).saturating_mul(2)
-            }
-        };
-        usual.max(own.min(most))
+        let own = known.and_then(|known| {
+            let took = known.took?.longest().max(known.in_vain);
+            Some(took.saturating_mul(2).min(most))
+        });
+        usual.max(own.unwrap_or(most))
     }
 }
 

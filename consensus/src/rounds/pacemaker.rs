@@ -21,14 +21,10 @@
 use crate::{
     config::Timing,
     io::Moment,
-    rounds::leaders::{Habits, LATE_AFTER, Leaders, Peak, least},
+    rounds::leaders::{LATE_AFTER, Leaders, Peak, least},
 };
-use quorate_crypto::Identity;
-use quorate_types::{Committee, ValidatorIndex, View};
-use std::{
-    collections::{BTreeMap, VecDeque},
-    time::Duration,
-};
+use quorate_types::{ValidatorIndex, View};
+use std::{collections::VecDeque, time::Duration};
 
 /// Doublings after which the timeouts stay the same.
 const MAX_DOUBLINGS: u32 = 10;
@@ -81,14 +77,6 @@ pub(crate) struct Pacemaker {
     doublings: u32,
     /// Whether a block is needed as far as this validator knows.
     pending: bool,
-}
-
-/// What an engine has seen of leaders and votes that holds in later epochs as well. Another engine of the same process begins
-/// with it: otherwise its time-outs would be the configured ones until most leaders have had their first turn.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Experience {
-    voting: Option<Peak>,
-    leaders: BTreeMap<Identity, Habits>,
 }
 
 /// The turn of the current view's leader.
@@ -183,26 +171,6 @@ impl Pacemaker {
         Self {
             turn_length,
             ..self
-        }
-    }
-
-    /// Begins with what another one has seen.
-    pub(crate) fn with_experience(mut self, committee: &Committee, seen: &Experience) -> Self {
-        self.voting = seen.voting;
-        for (identity, habits) in &seen.leaders {
-            if let Some(place) = committee.place(identity) {
-                self.leaders.introduce(place, *habits);
-            }
-        }
-        self
-    }
-
-    /// What was seen that another one may begin with.
-    pub(crate) fn experience(&self, committee: &Committee) -> Experience {
-        let named = |(place, habits)| Some((committee.identity(place)?, habits));
-        Experience {
-            voting: self.voting,
-            leaders: self.leaders.habits().filter_map(named).collect(),
         }
     }
 
@@ -548,7 +516,6 @@ impl Pacemaker {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use quorate_types::Epoch;
 
     const QUIET: Timing = Timing {
         leader_timeout: Duration::from_millis(1_000),
@@ -701,32 +668,6 @@ mod tests {
         assert_eq!(life.waits(), Duration::from_millis(1_800));
         rounds(&mut life, 40, Duration::from_millis(10));
         assert_eq!(life.waits(), Duration::from_millis(50));
-    }
-
-    /// Places change from epoch to epoch. Without this the first views of each one had the configured time-outs.
-    #[test]
-    fn what_was_seen_of_a_leader_holds_in_the_next_epoch_and_a_newcomer_gets_four_times_the_usual()
-    {
-        let of = |numbers: [u8; 4]| {
-            let names = numbers.map(|number| Identity([number; 32]));
-            Committee::new(Epoch(0), names.to_vec()).expect("four validators")
-        };
-        let mut life = Life::new(4);
-        life.rounds(20, 2, |_| false);
-        life.rounds(3, 2, |_| true);
-        let seen = life.pacemaker.experience(&of([10, 11, 12, 13]));
-        let next = of([14, 13, 12, 10]);
-        let mut pacemaker = Pacemaker::new(QUIET, 4, 1).with_experience(&next, &seen);
-        let mut waits = |view: u64, leader: u32, before: bool| {
-            let leader = ValidatorIndex(leader);
-            pacemaker.enter(Moment(0), View(view), leader, before, Expected::Proposal);
-            pacemaker.leader_due.expect("it waits").since(Moment(0))
-        };
-        assert_eq!(waits(1, 1, true), PATIENCE);
-        assert_eq!(waits(2, 0, true), 4 * PATIENCE);
-        assert_eq!(waits(3, 2, true), Duration::ZERO, "it owes for three turns");
-        let idle = Pacemaker::new(QUIET, 4, 1).with_experience(&of([1, 2, 3, 4]), &seen);
-        assert_eq!(idle.leaders.patience(), SECOND, "nothing is known of these");
     }
 
     #[test]

@@ -30,7 +30,7 @@ use crate::{
     validate::Validator,
 };
 use crossbeam_channel::{Receiver, Sender, unbounded};
-use quorate_consensus::{Experience, Job, Output, Own, Timing, ValidateRequest, VoteChecking};
+use quorate_consensus::{Job, Output, Own, Timing, ValidateRequest, VoteChecking};
 use quorate_crypto::SecretKey;
 use quorate_storage::{
     disk::Disk,
@@ -103,8 +103,6 @@ impl Default for ConsensusConfig {
 pub struct Predecessor {
     /// Whether it voted until the epoch was over.
     pub voted: bool,
-    /// What it has seen of leaders and votes.
-    pub experience: Experience,
 }
 
 /// A vote journal that stays open while the parts of a process are assembled anew for another epoch, so that none of it is read or

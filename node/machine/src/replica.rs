@@ -269,7 +269,6 @@ impl Replica {
     pub fn left(&self) -> Predecessor {
         Predecessor {
             voted: self.engine.can_be_followed(),
-            experience: self.engine.experience(),
         }
     }
 

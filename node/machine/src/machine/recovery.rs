@@ -38,7 +38,6 @@ pub(super) fn recover(
         nonce: durables.nonce,
         fresh: durables.fresh,
         goes_on: predecessor.voted,
-        experience: predecessor.experience,
         survivors: durables.survivors,
         own: Some(settings.own.clone()),
         timing: settings.consensus.timing,
