@@ -10,7 +10,6 @@ mod importing;
 mod links;
 mod mesh;
 mod roles;
-mod schemes;
 mod serving;
 mod sockets;
 mod syncing;
@@ -21,15 +20,13 @@ pub(crate) use importing::{Imported, import_snapshot};
 
 use self::{
     durable::{
-        HeldJournal, KeptStore, OpenDurable, fresh_nonce, lock_vote_key, open_durable,
-        own_data_directory,
+        KeptStore, OpenDurable, fresh_nonce, lock_vote_key, open_durable, own_data_directory,
     },
     ending::{Failures, end_parts, explain_full_disk, first_failure, watch_the_end},
     following::follow_until_stopped,
     links::{LateLinks, address_lookup, link_watch, peers_of, wait_for_links, watch_links},
     mesh::KeptLinks,
     roles::{Role, assign, is_outdated},
-    schemes::Schemes,
     serving::Servers,
     sockets::Sockets,
     syncing::{state_sync_is_due, sync_until_whole},
@@ -73,9 +70,7 @@ use quorate_machine::{
     metrics::{Lasting, NodeMetrics},
     outlet::Wire,
     replica::Event,
-    roles::Searches,
     serve::Server,
-    snapshots::Snapshots,
     validate::Validator,
 };
 use quorate_p2p::{Inbound, Links, PeerAddress};
@@ -206,21 +201,15 @@ async fn run_parts(context: Runtime, node: Node<'_>, mut asked: Asked) -> anyhow
     let mut syncs = false;
     let (mut follows, mut starts) = (false, true);
     loop {
-        let kept = (&asked.kept, &asked.resharing, &asked.schemes);
-        let role = assign(node, kept, follows, starts)?;
-        if syncs || !matches!(role, Role::Validator(..)) {
-            // Who votes next reads it, with what was written to it in between.
-            drop(asked.journal.take());
-        }
-        let ended = run_once(&context, (node, &role), &asked, syncs).await;
+        let ended = match assign(node, &asked.kept, &asked.resharing, follows, starts) {
+            Ok(role) => run_once(&context, (node, &role), &asked, syncs).await,
+            Err(error) => Err(error),
+        };
         (follows, starts) = (false, false);
         asked.predecessor = None;
         let settling = Instant::now();
         let opened = std::mem::take(&mut asked.opened);
         if let Some(store) = Arc::into_inner(opened).and_then(OnceLock::into_inner) {
-            if let (Role::Validator(..), Ok(Ended::Outdated)) = (&role, &ended) {
-                asked.searches.begin(store.tip().height);
-            }
             let crosses = matches!(&ended, Ok(ended) if ended.crosses());
             if !crosses {
                 *asked.inherited.lock() = None;
@@ -246,11 +235,11 @@ async fn run_parts(context: Runtime, node: Node<'_>, mut asked: Asked) -> anyhow
                 false
             }
             Ok(Ended::InStep) => {
-                asked.predecessor = Some(Predecessor::default());
+                asked.predecessor = Some(SILENT);
                 false
             }
             Ok(Ended::Outdated) => {
-                asked.predecessor = Some(Predecessor::default());
+                asked.predecessor = Some(SILENT);
                 follows = true;
                 false
             }
@@ -292,7 +281,7 @@ async fn run_once(
 }
 
 /// Why a part of the run ended.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Ended {
     /// By an order of the operator.
     Stopped,
@@ -313,12 +302,12 @@ enum Ended {
 
 impl Ended {
     /// Whether other parts take over.
-    fn goes_on(&self) -> bool {
-        *self != Self::Stopped
+    fn goes_on(self) -> bool {
+        self != Self::Stopped
     }
 
     /// Whether they take over with the same database as it is, and clients' requests need not end before.
-    fn crosses(&self) -> bool {
+    fn crosses(self) -> bool {
         matches!(
             self,
             Self::ValidatorsChange(_) | Self::InStep | Self::Outdated
@@ -338,8 +327,6 @@ struct Asked {
     opened: Arc<OnceLock<Store>>,
     /// The database between two parts of a run.
     kept: KeptStore,
-    /// The vote journal between two parts of a run.
-    journal: HeldJournal,
     /// The links between two parts of a run.
     mesh: KeptLinks,
     /// Opened by what runs first, and kept.
@@ -348,11 +335,8 @@ struct Asked {
     external: External,
     /// The validator's shares of a group key that is passed on.
     resharing: Resharing,
-    /// The vote schemes of the validators that act and come.
-    schemes: Schemes,
     /// What the parts that ended last say, unless a state was fetched since.
     predecessor: Option<Predecessor>,
-    searches: Searches,
     /// What the parts that ran last leave behind.
     inherited: Mutex<Option<Inherited>>,
     clock: Arc<dyn Clock>,
@@ -363,6 +347,9 @@ struct Asked {
     clients: OnceLock<Clients>,
     started: Instant,
 }
+
+/// Parts that followed have cast no vote.
+const SILENT: Predecessor = Predecessor { voted: false };
 
 /// What the parts of a node that ended last have seen.
 struct Before {
@@ -380,14 +367,11 @@ impl Asked {
             prefers_state: true,
             opened: Arc::default(),
             kept: KeptStore::default(),
-            journal: HeldJournal::default(),
             mesh: KeptLinks::default(),
             sockets: OnceLock::new(),
             external: External::default(),
             resharing: Resharing::default(),
-            schemes: Schemes::default(),
             predecessor: None,
-            searches: Searches::default(),
             inherited: Mutex::default(),
             clock: Arc::new(SystemClock::start()),
             before: Mutex::default(),
@@ -403,11 +387,10 @@ impl Asked {
         left.filter(|_| self.predecessor.is_some())
     }
 
-    fn leave(&self, mempool: &Arc<Mempool>, accounts: &Accounts, snapshots: &Arc<Snapshots>) {
+    fn leave(&self, mempool: &Arc<Mempool>, accounts: &Accounts) {
         *self.inherited.lock() = Some(Inherited {
             mempool: mempool.clone(),
             accounts: accounts.clone(),
-            snapshots: snapshots.clone(),
         });
     }
 
@@ -479,7 +462,7 @@ async fn serve_until_stopped(
     let failures = Failures(failures);
     let clock = asked.clock.clone();
 
-    let durable = open_durable(config, Some(place), (&asked.kept, &asked.journal))?;
+    let durable = open_durable(config, Some(place), &asked.kept)?;
     let store = durable.store.clone();
     let _ = asked.opened.set(store.clone());
     if store.is_syncing()? {
@@ -491,7 +474,7 @@ async fn serve_until_stopped(
     let surroundings =
         late_links.surroundings(clock.clone(), metrics.clone(), asked.wrap_wire.clone());
     let machine = assemble(config, place, (durable, asked), surroundings)?;
-    asked.leave(&machine.mempool, &machine.accounts, &machine.snapshots);
+    asked.leave(&machine.mempool, &machine.accounts);
     let seen = machine.live.clone();
     asked.continue_from_before(&seen);
 
@@ -537,18 +520,15 @@ async fn serve_until_stopped(
     )?;
 
     // A proposal sent before the links are up would be lost and cost a timeout.
-    let goes_on = asked.predecessor.is_some();
-    wait_for_links(&links, config.node.committees.known().quorum(), goes_on).await;
+    wait_for_links(&links, config.node.committees.known().quorum()).await;
     links.watch(link_watch(
         config.node.committees.clone(),
         to_replica.clone(),
     ));
     let (replica, first, events) = (machine.replica, machine.first, machine.events);
     let (to_tell, validators_change) = oneshot::channel();
-    let kept_journal = asked.journal.clone();
     let replica = failures.thread("replica", move || {
-        if let Some((left, journal)) = replica.run(first, events)? {
-            kept_journal.keep(journal);
+        if let Some(left) = replica.run(first, events)? {
             let _ = to_tell.send(left);
         }
         Ok(())
@@ -567,7 +547,7 @@ async fn serve_until_stopped(
         .map(|retention| retention.blocks);
     let most = most.filter(|_| asked.prefers_state);
     let far_behind = state_sync_is_due(live.clone(), links.clone(), most);
-    let outdated = is_outdated(live.clone(), links.clone(), asked.searches);
+    let outdated = is_outdated(live.clone(), links.clone());
     let registries = [registry, mesh.registry.clone()];
     let state = rpc_state(&config.node, handles, &links, registries, asked);
     let control = Task::spawn(control.serve(
@@ -691,7 +671,7 @@ fn rpc_state(
 
 /// Tasks that only observe: the end of one does not stop the node.
 struct Background {
-    _tasks: [Task<()>; 7],
+    _tasks: [Task<()>; 6],
     reloads: Reloads,
     /// Notified when an operator orders a stop.
     stop: Arc<Notify>,
@@ -735,7 +715,6 @@ impl Background {
         let resharing = options.resharing.clone().run(config.clone(), parts);
         let live = handles.live.clone();
         let accusing = accusing::run(config.clone(), handles.account(), live);
-        let preparing = options.schemes.clone().prepare(handles.live.clone());
         Ok(Self {
             _tasks: [
                 Task::spawn(reloading),
@@ -744,7 +723,6 @@ impl Background {
                 Task::spawn(external),
                 Task::spawn(resharing),
                 Task::spawn(accusing),
-                Task::spawn(preparing),
             ],
             reloads,
             stop: Arc::default(),
@@ -794,7 +772,7 @@ fn assemble(
             silent_before: durable.silent_before,
             nonce: Some(fresh_nonce()),
             fresh: durable.fresh,
-            predecessor: asked.predecessor.clone(),
+            predecessor: asked.predecessor,
             inherited: asked.inherited(),
             survivors: config.survivors,
         },

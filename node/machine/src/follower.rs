@@ -111,11 +111,10 @@ impl FollowerMachine {
         let chain = genesis.chain_id();
         let upstreams = Directory::of(settings.upstreams);
         let downstream = Directory::of(settings.followers);
-        let taken_up = Inherited::taken_up(settings.inherited, &store, &clock);
-        let (accounts, snapshots) = (taken_up.accounts, taken_up.snapshots);
+        let (accounts, before) = Inherited::taken_up(settings.inherited, &store);
         let mempool = keeper::mempool(
             clock.now(),
-            (settings.mempool, taken_up.mempool),
+            (settings.mempool, before),
             &genesis,
             settings.committees.known().identities(),
             (&store, &accounts),
@@ -137,6 +136,7 @@ impl FollowerMachine {
             live.clone(),
             around.cut.clone(),
         ));
+        let snapshots = Arc::new(Snapshots::new(clock.clone()));
         let (to_server, waiting) = requests(downstream.size());
         let (to_ingest, forwarded) = turns(downstream.size(), FORWARDED);
         let (to_keeper, kept) = unbounded();

@@ -23,10 +23,6 @@ const NOTHING_NEWER: Duration = Duration::from_secs(5);
 /// How often in a row, once a second, too few validators of the epoch must be heard.
 const ALONE_FOR: u32 = 15;
 
-/// Doublings of it after as many searches for newer blocks that found none: two minutes. In a halt each search ends all links for
-/// some seconds.
-const MAX_DOUBLINGS: u32 = 3;
-
 /// A validator's place in an epoch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Seat {
@@ -109,45 +105,19 @@ impl Borders {
     }
 }
 
-/// A process's searches for newer blocks, in parts without a vote, since its newest block.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct Searches {
-    newest: Height,
-    count: u32,
-}
-
-impl Searches {
-    /// A search begins at this newest block.
-    pub fn begin(&mut self, newest: Height) {
-        self.count = self.since(newest) + 1;
-        self.newest = newest;
-    }
-
-    fn since(&self, newest: Height) -> u32 {
-        if self.newest == newest { self.count } else { 0 }
-    }
-
-    /// How many seconds in a row too few validators must be heard before the next one.
-    fn patience(&self, newest: Height) -> u32 {
-        ALONE_FOR << self.since(newest).min(MAX_DOUBLINGS)
-    }
-}
-
 /// Finds out that so few validators of the epoch are heard that no block of it can become final: perhaps the
 /// others are epochs ahead, with other validators.
 pub struct Alone {
     live: Arc<LiveStatus>,
-    searches: Searches,
     seconds: u32,
     newest: Height,
 }
 
 impl Alone {
     /// `None` if the validators cannot change.
-    pub fn new(live: Arc<LiveStatus>, searches: Searches) -> Option<Self> {
+    pub fn new(live: Arc<LiveStatus>) -> Option<Self> {
         live.committees().can_change().then(|| Self {
             newest: live.finalized_height(),
-            searches,
             seconds: 0,
             live,
         })
@@ -164,25 +134,6 @@ impl Alone {
         let is_alone = heard.count() + 1 < verdict.quorum && newest == self.newest;
         self.newest = newest;
         self.seconds = if is_alone { self.seconds + 1 } else { 0 };
-        self.seconds >= self.searches.patience(newest)
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn searches_that_find_nothing_become_rarer_and_a_new_block_ends_that() {
-        let mut searches = Searches::default();
-        let mut waited = Vec::new();
-        for _ in 0..6 {
-            waited.push(searches.patience(Height(7)));
-            searches.begin(Height(7));
-        }
-        assert_eq!(waited, [15, 30, 60, 120, 120, 120]);
-        assert_eq!(searches.patience(Height(8)), 15);
-        searches.begin(Height(8));
-        assert_eq!(searches.patience(Height(8)), 30);
+        self.seconds >= ALONE_FOR
     }
 }

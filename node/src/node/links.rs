@@ -94,13 +94,9 @@ pub(super) async fn watch_links(links: Links, committees: Committees, conduct: A
 }
 
 /// Waits until this validator and its connected peers form a quorum, for at most [`LINK_PATIENCE`]:
-/// other validators may already be waiting for this one's votes. Where a process `goes_on`, its clients are waiting as well.
-pub(super) async fn wait_for_links(links: &Links, quorum: usize, goes_on: bool) {
-    let patience = match goes_on {
-        true => LINK_PATIENCE / 10,
-        false => LINK_PATIENCE,
-    };
-    let patience = Instant::now() + patience;
+/// other validators may already be waiting for this one's votes.
+pub(super) async fn wait_for_links(links: &Links, quorum: usize) {
+    let patience = Instant::now() + LINK_PATIENCE;
     while links.connected() + 1 < quorum && Instant::now() < patience {
         tokio::time::sleep(Duration::from_millis(10)).await;
     }

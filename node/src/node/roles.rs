@@ -4,7 +4,7 @@
 //! registry, the state says who validates in an epoch, and the node's parts are assembled for that epoch.
 //! A validator without a seat follows the chain until it has one.
 
-use super::{Node, durable::KeptStore, schemes::Schemes};
+use super::{Node, durable::KeptStore};
 use crate::{
     config::{NodeConfig, ValidatorConfig},
     owner::{self, Owner},
@@ -15,7 +15,7 @@ use quorate_machine::{
     clock::now_ms,
     live::{LiveStatus, following::Part},
     registry,
-    roles::{self, Alone, OLD_MS, Searches, Seat},
+    roles::{self, Alone, OLD_MS, Seat},
 };
 use quorate_p2p::{Links, PeerAddress};
 use quorate_storage::store::Store;
@@ -63,7 +63,8 @@ impl Role {
 /// If the database cannot be read, or belongs to another node.
 pub(super) fn assign(
     node: Node<'_>,
-    (kept, resharing, schemes): (&KeptStore, &Resharing, &Schemes),
+    kept: &KeptStore,
+    resharing: &Resharing,
     follows: bool,
     starts: bool,
 ) -> anyhow::Result<Role> {
@@ -87,7 +88,7 @@ pub(super) fn assign(
         .set(epoch)
         .context("the epoch's validators are not known")?;
     let mut composed = NodeConfig {
-        scheme: schemes.of(&set).context("the validators' vote keys")?,
+        scheme: set.scheme().context("the validators' vote keys")?,
         committees: committees.clone(),
         ..config.clone()
     };
@@ -149,8 +150,8 @@ fn seat(set: &ValidatorSet, own: &Identity, key: &VoteKey) -> Seat {
 
 /// Resolves once so few validators of the epoch were heard for a while that no block of it can become
 /// final ([`Alone`]). Never resolves if the validators cannot change.
-pub(super) async fn is_outdated(live: Arc<LiveStatus>, links: Links, searches: Searches) {
-    let Some(mut alone) = Alone::new(live, searches) else {
+pub(super) async fn is_outdated(live: Arc<LiveStatus>, links: Links) {
+    let Some(mut alone) = Alone::new(live) else {
         return std::future::pending().await;
     };
     let mut ticks = tokio::time::interval(LOOK_INTERVAL);

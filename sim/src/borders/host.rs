@@ -15,14 +15,14 @@ use quorate_machine::{
     between::Between,
     follower::{FollowerMachine, FollowerSettings},
     machine::{
-        ConsensusConfig, Durables, Inherited, KeptJournal, Machine, Predecessor, Settings,
-        Surroundings, journal_folder,
+        ConsensusConfig, Durables, Inherited, Machine, Predecessor, Settings, Surroundings,
+        journal_folder,
     },
     mempool::{Mempool, MempoolLimits},
     metrics::NodeMetrics,
     registry,
     replica::Event,
-    roles::{self, Alone, Borders, Crossed, OLD_MS, Searches, Seat},
+    roles::{self, Alone, Borders, Crossed, OLD_MS, Seat},
     serve::Upload,
     sync::Arrival,
 };
@@ -94,12 +94,10 @@ pub(super) struct Host {
     assemblies: u64,
     /// The parts were found to be alone.
     is_alone: bool,
-    searches: Searches,
     /// What its parts before said, if they have ended.
     before: Option<Predecessor>,
     /// What they leave behind.
     inherited: Option<Inherited>,
-    journal: Option<KeptJournal>,
 }
 
 fn data_dir() -> PathBuf {
@@ -123,10 +121,8 @@ impl Host {
             forges: false,
             assemblies: 0,
             is_alone: false,
-            searches: Searches::default(),
             before: None,
             inherited: None,
-            journal: None,
         }
     }
 
@@ -184,8 +180,6 @@ impl Host {
         self.running = None;
         self.before = None;
         self.inherited = None;
-        self.journal = None;
-        self.searches = Searches::default();
         self.planned = None;
         self.life += 1;
         self.disk.crash();
@@ -204,7 +198,6 @@ impl Host {
         self.is_alone = false;
         self.told.clear();
         let (before, inherited) = (self.before.take(), self.inherited.take());
-        let journal = self.journal.take();
         let disk = Arc::new(self.disk.clone());
         let (store, tree) = Store::open_on(disk.clone(), Path::new("/node/db"), &shared.genesis)?;
         let committees = registry::committees(&shared.genesis, &store)?;
@@ -259,16 +252,9 @@ impl Host {
                     data_dir: data_dir(),
                 };
                 let folder = journal_folder(&data_dir());
-                let (journal, records) = match journal {
-                    Some(held) => (held.journal, held.records),
-                    None => {
-                        let (journal, recovered) =
-                            Journal::open_on(disk.clone(), &folder, shared.chain)?;
-                        (journal, recovered.records)
-                    }
-                };
+                let (journal, recovered) = Journal::open_on(disk.clone(), &folder, shared.chain)?;
                 let told = |record: &Record| matches!(record, Record::Vote(_) | Record::Silence(_));
-                let fresh = !self.has_voted && !records.iter().any(told);
+                let fresh = !self.has_voted && !recovered.records.iter().any(told);
                 let mut nonce = [0; 16];
                 nonce[..8].copy_from_slice(&self.assemblies.to_be_bytes());
                 nonce[8..].copy_from_slice(&(self.number as u64).to_be_bytes());
@@ -279,7 +265,7 @@ impl Host {
                         store: store.clone(),
                         tree,
                         journal,
-                        records,
+                        records: recovered.records,
                         silent_before: Default::default(),
                         nonce: Some(Nonce(nonce)),
                         fresh,
@@ -293,7 +279,7 @@ impl Host {
                 machine.replica.begin(first)?;
                 machine.replica.settle()?;
                 Parts::Validator {
-                    alone: Alone::new(machine.live.clone(), self.searches),
+                    alone: Alone::new(machine.live.clone()),
                     machine: Box::new(machine),
                     waiting: Vec::new(),
                 }
@@ -355,18 +341,15 @@ impl Host {
                 self.inherited = Some(Inherited {
                     mempool: machine.mempool,
                     accounts: machine.accounts,
-                    snapshots: machine.snapshots,
                 });
-                self.journal = Some(machine.replica.stop()?);
-                Ok(())
+                machine.replica.stop()
             }
             Some(Parts::Follower { machine, .. }) => {
                 machine.keeper.keep(machine.kept.try_iter())?;
-                self.before = Some(Predecessor::default());
+                self.before = Some(Predecessor { voted: false });
                 self.inherited = Some(Inherited {
                     mempool: machine.mempool,
                     accounts: machine.accounts,
-                    snapshots: machine.snapshots,
                 });
                 Ok(())
             }
@@ -501,9 +484,6 @@ impl Host {
                     if machine.events.is_empty() {
                         break;
                     }
-                }
-                if self.is_alone {
-                    self.searches.begin(machine.live.finalized_height());
                 }
                 Ok(self.is_alone.then_some(true))
             }

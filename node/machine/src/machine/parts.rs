@@ -89,11 +89,10 @@ impl Shared {
         let chain = genesis.chain_id();
         let own = settings.own.place;
         let clock = around.clock;
-        let taken_up = Inherited::taken_up(inherited, &store, &clock);
-        let (accounts, snapshots) = (taken_up.accounts, taken_up.snapshots);
+        let (accounts, before) = Inherited::taken_up(inherited, &store);
         let mempool = keeper::mempool(
             clock.now(),
-            (settings.mempool, taken_up.mempool),
+            (settings.mempool, before),
             &genesis,
             committees.known().identities(),
             (&store, &accounts),
@@ -127,7 +126,7 @@ impl Shared {
             retention: settings.retention,
             snapshot_interval: settings.snapshot_interval,
             upload: settings.upload,
-            snapshots,
+            snapshots: Arc::new(Snapshots::new(clock.clone())),
             wire: around.wire,
             in_flight: around.in_flight,
             cut: around.cut,
