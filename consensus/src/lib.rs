@@ -117,7 +117,7 @@
 //!
 //! **R14. A slot for each peer.** A vote is taken only from its signer's own link, only within the window, and
 //! only the first of a kind in a view; all this is tested before any cryptography. No peer can fill
-//! another's slot, and the slots' memory is bounded. Only a vote that is known to be invalid gives way to another.
+//! another's slot, and the slots' memory is bounded. Only a vote that is known to be invalid gives way, and only to one that was verified.
 //!
 //! **R15. A proposal is judged before anything of it is kept.** What no honest leader sends, whatever it knows, is
 //! an offence ([`Flaw`]): not its sender's turn, another chain, a block beyond the limits, of a height

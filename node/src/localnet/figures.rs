@@ -383,8 +383,8 @@ impl Pauses {
 
     fn note(&mut self, newest: Option<u64>, now: Instant) {
         self.longest = self.longest.max(now - self.since);
-        if newest.is_some_and(|newest| newest > self.newest) {
-            self.newest = newest.unwrap_or_default();
+        if let Some(newest) = newest.filter(|newest| *newest > self.newest) {
+            self.newest = newest;
             self.since = now;
         }
     }
