@@ -147,12 +147,16 @@ struct Operator {
 
 impl Drop for Operator {
     fn drop(&mut self) {
-        self.child.kill().ok();
-        self.child.wait().ok();
+        self.kill();
     }
 }
 
 impl Operator {
+    fn kill(&mut self) {
+        self.child.kill().ok();
+        self.child.wait().ok();
+    }
+
     fn log(&self) -> String {
         fs::read_to_string(&self.log).unwrap()
     }
@@ -449,7 +453,10 @@ async fn an_operator_that_is_killed_in_any_step_goes_on() {
         first.kept(Step::Announcement) > 0
     });
     let puppet = Puppet::start(&stage, 2, 1).await;
-    let restart = |operator: &mut Operator| *operator = stage.start(0);
+    let restart = |operator: &mut Operator| {
+        operator.kill();
+        *operator = stage.start(0);
+    };
 
     restart(&mut first);
     puppet.until_it_has(0, Step::Announcement);
