@@ -51,6 +51,7 @@ impl OurNetwork {
             followers: 0,
             registry: false,
             spares: 0,
+            seats: validators,
             block_limits: DEFAULT_LIMITS,
             accounts: 1,
             base_port,

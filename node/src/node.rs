@@ -10,6 +10,7 @@ mod importing;
 mod links;
 mod mesh;
 mod roles;
+mod schemes;
 mod serving;
 mod sockets;
 mod syncing;
@@ -20,13 +21,15 @@ pub(crate) use importing::{Imported, import_snapshot};
 
 use self::{
     durable::{
-        KeptStore, OpenDurable, fresh_nonce, lock_vote_key, open_durable, own_data_directory,
+        HeldJournal, KeptStore, OpenDurable, fresh_nonce, lock_vote_key, open_durable,
+        own_data_directory,
     },
     ending::{Failures, end_parts, explain_full_disk, first_failure, watch_the_end},
     following::follow_until_stopped,
     links::{LateLinks, address_lookup, link_watch, peers_of, wait_for_links, watch_links},
     mesh::KeptLinks,
     roles::{Role, assign, is_outdated},
+    schemes::Schemes,
     serving::Servers,
     sockets::Sockets,
     syncing::{state_sync_is_due, sync_until_whole},
@@ -71,6 +74,7 @@ use quorate_machine::{
     outlet::Wire,
     replica::Event,
     serve::Server,
+    snapshots::Snapshots,
     validate::Validator,
 };
 use quorate_p2p::{Inbound, Links, PeerAddress};
@@ -201,10 +205,13 @@ async fn run_parts(context: Runtime, node: Node<'_>, mut asked: Asked) -> anyhow
     let mut syncs = false;
     let (mut follows, mut starts) = (false, true);
     loop {
-        let ended = match assign(node, &asked.kept, &asked.resharing, follows, starts) {
-            Ok(role) => run_once(&context, (node, &role), &asked, syncs).await,
-            Err(error) => Err(error),
-        };
+        let kept = (&asked.kept, &asked.resharing, &asked.schemes);
+        let role = assign(node, kept, follows, starts)?;
+        if syncs || !matches!(role, Role::Validator(..)) {
+            // Who votes next reads it, with what was written to it in between.
+            drop(asked.journal.take());
+        }
+        let ended = run_once(&context, (node, &role), &asked, syncs).await;
         (follows, starts) = (false, false);
         asked.predecessor = None;
         let settling = Instant::now();
@@ -235,11 +242,11 @@ async fn run_parts(context: Runtime, node: Node<'_>, mut asked: Asked) -> anyhow
                 false
             }
             Ok(Ended::InStep) => {
-                asked.predecessor = Some(SILENT);
+                asked.predecessor = Some(Predecessor::default());
                 false
             }
             Ok(Ended::Outdated) => {
-                asked.predecessor = Some(SILENT);
+                asked.predecessor = Some(Predecessor::default());
                 follows = true;
                 false
             }
@@ -281,7 +288,7 @@ async fn run_once(
 }
 
 /// Why a part of the run ended.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 enum Ended {
     /// By an order of the operator.
     Stopped,
@@ -302,12 +309,12 @@ enum Ended {
 
 impl Ended {
     /// Whether other parts take over.
-    fn goes_on(self) -> bool {
-        self != Self::Stopped
+    fn goes_on(&self) -> bool {
+        *self != Self::Stopped
     }
 
     /// Whether they take over with the same database as it is, and clients' requests need not end before.
-    fn crosses(self) -> bool {
+    fn crosses(&self) -> bool {
         matches!(
             self,
             Self::ValidatorsChange(_) | Self::InStep | Self::Outdated
@@ -327,6 +334,8 @@ struct Asked {
     opened: Arc<OnceLock<Store>>,
     /// The database between two parts of a run.
     kept: KeptStore,
+    /// The vote journal between two parts of a run.
+    journal: HeldJournal,
     /// The links between two parts of a run.
     mesh: KeptLinks,
     /// Opened by what runs first, and kept.
@@ -335,6 +344,8 @@ struct Asked {
     external: External,
     /// The validator's shares of a group key that is passed on.
     resharing: Resharing,
+    /// The vote schemes of the validators that act and come.
+    schemes: Schemes,
     /// What the parts that ended last say, unless a state was fetched since.
     predecessor: Option<Predecessor>,
     /// What the parts that ran last leave behind.
@@ -347,9 +358,6 @@ struct Asked {
     clients: OnceLock<Clients>,
     started: Instant,
 }
-
-/// Parts that followed have cast no vote.
-const SILENT: Predecessor = Predecessor { voted: false };
 
 /// What the parts of a node that ended last have seen.
 struct Before {
@@ -367,10 +375,12 @@ impl Asked {
             prefers_state: true,
             opened: Arc::default(),
             kept: KeptStore::default(),
+            journal: HeldJournal::default(),
             mesh: KeptLinks::default(),
             sockets: OnceLock::new(),
             external: External::default(),
             resharing: Resharing::default(),
+            schemes: Schemes::default(),
             predecessor: None,
             inherited: Mutex::default(),
             clock: Arc::new(SystemClock::start()),
@@ -387,10 +397,11 @@ impl Asked {
         left.filter(|_| self.predecessor.is_some())
     }
 
-    fn leave(&self, mempool: &Arc<Mempool>, accounts: &Accounts) {
+    fn leave(&self, mempool: &Arc<Mempool>, accounts: &Accounts, snapshots: &Arc<Snapshots>) {
         *self.inherited.lock() = Some(Inherited {
             mempool: mempool.clone(),
             accounts: accounts.clone(),
+            snapshots: snapshots.clone(),
         });
     }
 
@@ -462,7 +473,7 @@ async fn serve_until_stopped(
     let failures = Failures(failures);
     let clock = asked.clock.clone();
 
-    let durable = open_durable(config, Some(place), &asked.kept)?;
+    let durable = open_durable(config, Some(place), (&asked.kept, &asked.journal))?;
     let store = durable.store.clone();
     let _ = asked.opened.set(store.clone());
     if store.is_syncing()? {
@@ -474,7 +485,7 @@ async fn serve_until_stopped(
     let surroundings =
         late_links.surroundings(clock.clone(), metrics.clone(), asked.wrap_wire.clone());
     let machine = assemble(config, place, (durable, asked), surroundings)?;
-    asked.leave(&machine.mempool, &machine.accounts);
+    asked.leave(&machine.mempool, &machine.accounts, &machine.snapshots);
     let seen = machine.live.clone();
     asked.continue_from_before(&seen);
 
@@ -527,8 +538,10 @@ async fn serve_until_stopped(
     ));
     let (replica, first, events) = (machine.replica, machine.first, machine.events);
     let (to_tell, validators_change) = oneshot::channel();
+    let kept_journal = asked.journal.clone();
     let replica = failures.thread("replica", move || {
-        if let Some(left) = replica.run(first, events)? {
+        if let Some((left, journal)) = replica.run(first, events)? {
+            kept_journal.keep(journal);
             let _ = to_tell.send(left);
         }
         Ok(())
@@ -671,7 +684,7 @@ fn rpc_state(
 
 /// Tasks that only observe: the end of one does not stop the node.
 struct Background {
-    _tasks: [Task<()>; 6],
+    _tasks: [Task<()>; 7],
     reloads: Reloads,
     /// Notified when an operator orders a stop.
     stop: Arc<Notify>,
@@ -715,6 +728,7 @@ impl Background {
         let resharing = options.resharing.clone().run(config.clone(), parts);
         let live = handles.live.clone();
         let accusing = accusing::run(config.clone(), handles.account(), live);
+        let preparing = options.schemes.clone().prepare(handles.live.clone());
         Ok(Self {
             _tasks: [
                 Task::spawn(reloading),
@@ -723,6 +737,7 @@ impl Background {
                 Task::spawn(external),
                 Task::spawn(resharing),
                 Task::spawn(accusing),
+                Task::spawn(preparing),
             ],
             reloads,
             stop: Arc::default(),
@@ -772,7 +787,7 @@ fn assemble(
             silent_before: durable.silent_before,
             nonce: Some(fresh_nonce()),
             fresh: durable.fresh,
-            predecessor: asked.predecessor,
+            predecessor: asked.predecessor.clone(),
             inherited: asked.inherited(),
             survivors: config.survivors,
         },

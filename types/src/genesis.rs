@@ -326,8 +326,7 @@ fn read_json<'de, T: Deserialize<'de>>(text: &'de str) -> Result<T, GenesisError
     let mut reader = serde_json::Deserializer::from_str(text);
     let read = serde_path_to_error::deserialize(&mut reader).map_err(|error| {
         let key = error.path().to_string();
-        // "." is the whole file, "?" a place that is not known.
-        let names_one = ![".", "?"].contains(&key.as_str());
+        let names_one = error.path().iter().next().is_some();
         match error.into_inner() {
             source if names_one => GenesisError::Shape { key, source },
             source => GenesisError::Json(source),

@@ -111,10 +111,11 @@ impl FollowerMachine {
         let chain = genesis.chain_id();
         let upstreams = Directory::of(settings.upstreams);
         let downstream = Directory::of(settings.followers);
-        let (accounts, before) = Inherited::taken_up(settings.inherited, &store);
+        let taken_up = Inherited::taken_up(settings.inherited, &store, &clock);
+        let (accounts, snapshots) = (taken_up.accounts, taken_up.snapshots);
         let mempool = keeper::mempool(
             clock.now(),
-            (settings.mempool, before),
+            (settings.mempool, taken_up.mempool),
             &genesis,
             settings.committees.known().identities(),
             (&store, &accounts),
@@ -136,7 +137,6 @@ impl FollowerMachine {
             live.clone(),
             around.cut.clone(),
         ));
-        let snapshots = Arc::new(Snapshots::new(clock.clone()));
         let (to_server, waiting) = requests(downstream.size());
         let (to_ingest, forwarded) = turns(downstream.size(), FORWARDED);
         let (to_keeper, kept) = unbounded();

@@ -99,10 +99,18 @@ impl Default for ConsensusConfig {
 }
 
 /// What is known of a process whose parts are assembled anew.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Predecessor {
     /// Whether it voted until the epoch was over.
     pub voted: bool,
+}
+
+/// A vote journal that stays open while the parts of a process are assembled anew for another epoch, so that none of it is read or
+/// written over at the border.
+pub struct KeptJournal {
+    pub journal: Journal,
+    /// What recovery needs of it: the records that it would be rewritten with.
+    pub records: Vec<Record>,
 }
 
 /// What the parts of a process leave to those that are assembled after them, with the same database and clock. The
@@ -111,20 +119,38 @@ pub struct Predecessor {
 pub struct Inherited {
     pub mempool: Arc<Mempool>,
     pub accounts: Accounts,
+    pub snapshots: Arc<Snapshots>,
+}
+
+/// What parts begin with.
+pub(crate) struct TakenUp {
+    pub(crate) accounts: Accounts,
+    /// None yet, or those that the parts before have taken.
+    pub(crate) snapshots: Arc<Snapshots>,
+    /// The mempool, if there is one.
+    pub(crate) mempool: Option<Arc<Mempool>>,
 }
 
 impl Inherited {
-    /// The accounts to go on with, and the mempool if there is one.
+    /// What to go on with. Accounts and snapshots are those of one database.
     pub(crate) fn taken_up(
         inherited: Option<Self>,
         store: &Store,
-    ) -> (Accounts, Option<Arc<Mempool>>) {
+        clock: &Arc<dyn Clock>,
+    ) -> TakenUp {
         let of_this_database = |left: &Self| left.accounts.are_of(store);
-        let accounts = match &inherited {
-            Some(left) if of_this_database(left) => left.accounts.clone(),
-            _ => Accounts::new(store.clone()),
+        let (accounts, snapshots) = match &inherited {
+            Some(left) if of_this_database(left) => (left.accounts.clone(), left.snapshots.clone()),
+            _ => (
+                Accounts::new(store.clone()),
+                Arc::new(Snapshots::new(clock.clone())),
+            ),
         };
-        (accounts, inherited.map(|left| left.mempool))
+        TakenUp {
+            accounts,
+            snapshots,
+            mempool: inherited.map(|left| left.mempool),
+        }
     }
 }
 

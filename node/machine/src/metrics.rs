@@ -284,7 +284,7 @@ impl NodeMetrics {
             )?,
             block_interval: histogram(
                 "quorate_consensus_block_interval_seconds",
-                "Time between one final block and the next, as this validator learned of them",
+                "Time between one final block and the next, as this validator learned of them; blocks that become final at once share it equally",
             )?,
             finality: histogram(
                 "quorate_consensus_finality_seconds",

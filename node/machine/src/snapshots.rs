@@ -12,7 +12,7 @@
 //! RocksDB snapshot: it copies nothing and takes microseconds, so no commit waits for it. If the
 //! named state is older than the window, no snapshot is kept this time.
 //!
-//! Pins end with the process. At a start, the state that the newest final header names is made from
+//! Pins end with the process, and not with an epoch. At a start, the state that the newest final header names is made from
 //! what the store kept of it ([`Store::named_state`]): a chain that has halted, because validators
 //! without a state are missing, could not serve them after a restart otherwise. The first header after a
 //! start that names a pinned state makes a snapshot too, so that validators that were started together
@@ -220,9 +220,10 @@ impl SnapshotTaker {
         }
     }
 
-    /// Upon a start: keeps the state that the newest final header names.
+    /// Upon a start: keeps the state that the newest final header names, unless there are snapshots from before.
     pub(crate) fn starts(&self, store: &Store) -> Result<(), StoreError> {
         if self.interval > 0
+            && self.snapshots.newest().is_none()
             && let Some((state, proof)) = store.named_state()?
         {
             debug!(height = %state.height(), "a snapshot for state sync, from before the start");

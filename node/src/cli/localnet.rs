@@ -85,6 +85,7 @@ const STORM_SPARES: usize = 4;
   quorate localnet --show-registry --dir /tmp/show
   quorate localnet --storm --for 10m --dir /tmp/storm
   quorate localnet --exchange --for 10m --dir /tmp/exchange
+  quorate localnet --exchange --validators 4 --spares 1 --scheme bls-threshold --dir /tmp/exchange-of-four
   quorate localnet --dir /tmp/net --for 30s --json > figures.json")]
 pub(super) struct Localnet {
     /// How many validators; by default 4, or as many as the directory's network has
@@ -163,7 +164,8 @@ pub(super) struct Localnet {
     #[arg(long, group = "spares_are_used", conflicts_with_all = ["kill_every", "late", "followers", "curve"])]
     storm: bool,
     /// On a chain with a registry, replace as many validators as may be faulty (all but a quorum) at one border in every
-    /// second epoch; the report is that of --show-registry. Two of seven machines by default, and two wait
+    /// second epoch; the report is that of --show-registry. Two of seven machines by default, and two wait; with
+    /// --validators 4 it is one of four
     #[arg(long, group = "spares_are_used", conflicts_with_all = ["show_registry", "kill_every", "late", "followers", "curve"])]
     exchange: bool,
     /// What the choices of --storm are made from; by default a random number, which is shown
@@ -287,6 +289,7 @@ impl Localnet {
             followers: 0,
             registry: false,
             spares: 0,
+            seats: setup::MAX_REGISTERED,
             base_port: 26_600,
         };
         let saved = setup::saved(&self.dir)?;
@@ -348,10 +351,10 @@ impl Localnet {
         }
         settings.validators = validators;
         anyhow::ensure!(
-            !self.exchange || (validators >= setup::MAX_REGISTERED && settings.spares > 0),
-            "--exchange needs at least {} validators, so that there is no seat for the machines that wait, and some that \
-             wait: give --validators and --spares",
-            setup::MAX_REGISTERED
+            !self.exchange || (validators >= settings.seats && settings.spares > 0),
+            "--exchange needs a validator for each of the {} seats, so that there is none for the machines that wait, and \
+             machines that wait: give another --dir, or --spares",
+            settings.seats
         );
         settings.accounts = self.accounts.unwrap_or(settings.accounts);
         settings.followers = self.followers.unwrap_or(settings.followers);
@@ -384,7 +387,8 @@ impl Localnet {
                 _ => 0,
             };
             if self.exchange {
-                settings.validators = setup::MAX_REGISTERED;
+                settings.validators = self.validators.unwrap_or(setup::MAX_REGISTERED);
+                settings.seats = settings.validators;
             }
         }
         anyhow::ensure!(

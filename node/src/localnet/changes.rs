@@ -434,6 +434,14 @@ impl Changes {
         .await
     }
 
+    /// Waits until the next epoch's validators are fixed.
+    pub(super) async fn wait_for_second_half(&mut self) -> anyhow::Result<()> {
+        self.wait_for("the second half of an epoch", |changes| {
+            changes.watcher.chronicle().is_in_second_half()
+        })
+        .await
+    }
+
     /// The epoch of the next block.
     pub(super) fn epoch(&self) -> Epoch {
         let chronicle = self.watcher.chronicle();

@@ -206,6 +206,14 @@ impl Chronicle {
         Some((*height, seen.at))
     }
 
+    /// Whether the newest block is in the second half of its epoch.
+    pub fn is_in_second_half(&self) -> bool {
+        let tip = Height(self.tip().map_or(0, |(height, _)| height));
+        tip >= self
+            .epoch_length
+            .fixing_height(self.epoch_length.epoch_of(tip))
+    }
+
     /// The first height that is read.
     pub fn from(&self) -> u64 {
         self.from
@@ -447,6 +455,7 @@ mod tests {
         assert_eq!(chronicle.faults().1, 0);
         assert_eq!(chronicle.missing_heights(), 0);
         assert_eq!(chronicle.epoch(), 2);
+        assert!(chronicle.is_in_second_half());
     }
 
     #[test]

@@ -55,7 +55,7 @@ pub const STAKE: u64 = 10_000_000;
 /// For how many epochs unbonded stake is held.
 const UNBOND_EPOCHS: u64 = 1;
 
-/// The most validators of an epoch of a chain with a registry, unless it begins with more.
+/// The usual most validators of an epoch of a chain with a registry, unless it begins with more.
 pub const MAX_REGISTERED: usize = 7;
 
 /// The settings of a local network.
@@ -93,6 +93,9 @@ pub struct Settings {
     /// of the validators.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub spares: usize,
+    /// The most validators of an epoch of a chain with a registry, unless it begins with more.
+    #[serde(default = "default_seats", skip_serializing_if = "are_usual_seats")]
+    pub seats: usize,
     /// Validator i listens for peers on `base_port + 2 i` and for HTTP on the next port. The
     /// explorer's port follows those of all validators, and then come one metrics port per
     /// validator, two ports per follower, and three per spare.
@@ -137,6 +140,18 @@ fn default_idle_interval_ms() -> u64 {
 
 fn default_limits() -> BlockLimits {
     DEFAULT_LIMITS
+}
+
+fn default_seats() -> usize {
+    MAX_REGISTERED
+}
+
+#[expect(
+    clippy::trivially_copy_pass_by_ref,
+    reason = "serde calls it with a reference"
+)]
+fn are_usual_seats(seats: &usize) -> bool {
+    *seats == MAX_REGISTERED
 }
 
 #[expect(
@@ -263,7 +278,7 @@ impl Settings {
     }
 
     fn registry_rules(&self) -> Option<(RegistryRules, u64)> {
-        let most = self.validators.max(MAX_REGISTERED);
+        let most = self.validators.max(self.seats);
         let rules = RegistryRules {
             min_stake: STAKE,
             max_validators: u32::try_from(most).expect("checked to be 100 at most"),

@@ -61,8 +61,9 @@ impl Changes {
         Ok(())
     }
 
-    /// Replaces as many validators as may be faulty at one border, then rests for an epoch, until the time is over.
-    /// Those who wait outbid the ones with the least stake.
+    /// Replaces as many validators as may be faulty at one border, again and again, until the time is over. Those who wait
+    /// outbid the ones with the least stake, in the second half of an epoch, so that all of them have a whole one to get
+    /// their seats in.
     ///
     /// # Errors
     ///
@@ -76,8 +77,6 @@ impl Changes {
             }
         }
         while lasts.is_none_or(|lasts| start.elapsed() < lasts) {
-            let before = self.epoch();
-            self.wait_for_epoch(before.next()).await?;
             let acting = self.watcher().chronicle().acting();
             let at_once = (acting.len() - 1) / 3;
             let registry = self.registry().await.context("nobody tells the registry")?;
@@ -89,11 +88,12 @@ impl Changes {
                 .collect();
             waiting.sort_by_key(|place| stake_of(*place));
             waiting.truncate(at_once);
-            self.say(&format!("{} outbid others", names_of(&waiting)));
             for place in &waiting {
                 self.wait_until_in_sync(*place).await?;
                 self.fund(*place, highest + 1).await?;
             }
+            self.wait_for_second_half().await?;
+            self.say(&format!("{} outbid others", names_of(&waiting)));
             for place in &waiting {
                 self.raise(*place, highest + 1).await?;
             }

@@ -4,7 +4,7 @@
 //! registry, the state says who validates in an epoch, and the node's parts are assembled for that epoch.
 //! A validator without a seat follows the chain until it has one.
 
-use super::{Node, durable::KeptStore};
+use super::{Node, durable::KeptStore, schemes::Schemes};
 use crate::{
     config::{NodeConfig, ValidatorConfig},
     owner::{self, Owner},
@@ -63,8 +63,7 @@ impl Role {
 /// If the database cannot be read, or belongs to another node.
 pub(super) fn assign(
     node: Node<'_>,
-    kept: &KeptStore,
-    resharing: &Resharing,
+    (kept, resharing, schemes): (&KeptStore, &Resharing, &Schemes),
     follows: bool,
     starts: bool,
 ) -> anyhow::Result<Role> {
@@ -88,7 +87,7 @@ pub(super) fn assign(
         .set(epoch)
         .context("the epoch's validators are not known")?;
     let mut composed = NodeConfig {
-        scheme: set.scheme().context("the validators' vote keys")?,
+        scheme: schemes.of(&set).context("the validators' vote keys")?,
         committees: committees.clone(),
         ..config.clone()
     };

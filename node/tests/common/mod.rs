@@ -114,6 +114,7 @@ impl Net {
             followers: 0,
             registry: false,
             spares: 0,
+            seats: 7,
         };
         change(&mut settings);
         let path = directory.path().join("net");

@@ -89,10 +89,11 @@ impl Shared {
         let chain = genesis.chain_id();
         let own = settings.own.place;
         let clock = around.clock;
-        let (accounts, before) = Inherited::taken_up(inherited, &store);
+        let taken_up = Inherited::taken_up(inherited, &store, &clock);
+        let (accounts, snapshots) = (taken_up.accounts, taken_up.snapshots);
         let mempool = keeper::mempool(
             clock.now(),
-            (settings.mempool, before),
+            (settings.mempool, taken_up.mempool),
             &genesis,
             committees.known().identities(),
             (&store, &accounts),
@@ -126,7 +127,7 @@ impl Shared {
             retention: settings.retention,
             snapshot_interval: settings.snapshot_interval,
             upload: settings.upload,
-            snapshots: Arc::new(Snapshots::new(clock.clone())),
+            snapshots,
             wire: around.wire,
             in_flight: around.in_flight,
             cut: around.cut,
