@@ -4,7 +4,8 @@
 mod common;
 
 use common::{run, seconds, seeds};
-use quorate_sim::{Attack, Fault, Scenario, swarm};
+use quorate_consensus::Moment;
+use quorate_sim::{Attack, Fault, Latency, Scenario, Simulation, swarm};
 use quorate_types::genesis::Protocol;
 use std::time::Duration;
 
@@ -60,6 +61,41 @@ fn no_block_of_an_honest_leader_is_abandoned_for_a_silent_one() {
             assert_eq!(abandoned, 0, "seed {seed}: {report:?}");
             // The last blocks are not final, and frames overtake each other.
             assert!(height * 700 >= view * 6 * 98, "seed {seed}: {report:?}");
+        }
+    }
+}
+
+/// H6, B7: while one of four is down, the votes of all others are needed in each view. A leader that waits for what is carried to it
+/// as long as another one waits for its proposal leaves two in one view and the third in another, until a time-out of a second or two.
+#[test]
+fn validators_that_are_killed_one_after_the_other_cost_no_time_out() {
+    for protocol in [Protocol::HotstuffChained, Protocol::HotstuffBasic] {
+        for seed in seeds(20) {
+            let mut scenario = Scenario::new(seed, 4, seconds(20));
+            scenario.protocol = protocol;
+            scenario.timing.leader_timeout = seconds(1);
+            scenario.timing.view_timeout = seconds(2);
+            scenario.timing.resend_interval = seconds(1);
+            scenario.links.latency =
+                Latency::Between(Duration::from_micros(100), Duration::from_millis(3));
+            for down in 0..4_u64 {
+                let at = seconds(4 * (down + 1)) + Duration::from_micros(seed * 7_919 % 30_000);
+                let who = vec![down as usize];
+                scenario.faults.push((at, Fault::Crash(who.clone())));
+                scenario.faults.push((at + seconds(2), Fault::Restart(who)));
+            }
+            let (_, timeline) = Simulation::new(scenario).measure().unwrap();
+            let blocks = timeline.blocks.iter();
+            let times: Vec<Moment> = blocks
+                .map(|block| *block.known.iter().flatten().min().unwrap())
+                .collect();
+            let gaps = times.windows(2).map(|pair| pair[1].since(pair[0]));
+            let longest = gaps.max().unwrap();
+            eprintln!("seed {seed}, {protocol:?}: {longest:?}");
+            assert!(
+                longest < Duration::from_millis(300),
+                "seed {seed}, {protocol:?}: {longest:?}"
+            );
         }
     }
 }

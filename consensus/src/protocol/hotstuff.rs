@@ -54,8 +54,11 @@
 //! **H6. Propose.** Upon entering a view v that it leads, once v − 1 is notarized or nullified here, a validator builds on the newest notarized block
 //! that it knows. The proposal carries that notarization, the nullification of v − 1 unless it is notarized, and the newest
 //! finalization, for whose check it waits if the votes are here. If v − 1 was nullified, and the newest view below that was not is not notarized here either, the votes that others carry (H5) may
-//! still make its notarization: then it waits for up to half of the least time that leaders are given. Links keep the order, so what a
-//! validator carries is there before its nullify vote.
+//! still make its notarization: then it waits for up to half of the least time that leaders are given, doubled for the nullified views directly before v
+//! only. Links keep the order, so what a validator carries is there before its nullify vote; and it does not wait if the votes that are here, with those of
+//! all who are linked and have not said nullify in v − 1, are no quorum.
+//!   *Why doubled no more:* the others may have seen a block where this one has not, and then give up sooner. With one of four down, a leader whose own
+//!   back-off was longer proposed when another had just given up its view: two voted, one had not, and nobody could go on before a time-out.
 //!
 //! **H7. The last block of an epoch** is proposed again as in R11; (B, v) and (B, v + 1) are two of the three consecutive ones then. Who makes the
 //! finalization that ends the epoch of votes sends it to all: there is no next proposal to carry it.
@@ -124,7 +127,9 @@ use crate::{
     rounds::{flaw::parent_of, pacemaker::Before, proposals::Parent, round::Round},
 };
 use quorate_crypto::Digest;
-use quorate_types::{Block, Certificate, Message, Proposal, Subject, View, Vote, VoteKind};
+use quorate_types::{
+    Block, Certificate, Message, Proposal, Subject, ValidatorIndex, View, Vote, VoteKind,
+};
 use std::sync::Arc;
 
 pub(crate) struct Chained {
@@ -137,20 +142,33 @@ impl Chained {
         view <= engine.tip().view || engine.views.exit(view).is_some()
     }
 
-    /// Whether the newest view that was not nullified is not known to be notarized.
+    /// Whether the newest view that was not nullified is not known to be notarized, and votes that make it so may come.
     fn may_come(engine: &Engine) -> bool {
-        let mut views = engine.views.range(engine.tip().view.next()..engine.view());
-        let mut expected = View(engine.view().0 - 1);
-        while let Some((view, round)) = views.next_back() {
-            if *view != expected || round.exit().is_none() {
-                return expected > engine.tip().view;
-            }
-            if round.notarized().is_some() {
-                return false;
-            }
-            expected = View(view.0 - 1);
-        }
-        expected > engine.tip().view
+        let skipped = u64::from(engine.views.nullified_before(engine.view()));
+        let newest = View((engine.view().0 - 1).saturating_sub(skipped));
+        let mut since = engine.views.range(newest..engine.view());
+        newest > engine.tip().view
+            && since.all(|(_, round)| round.notarized().is_none())
+            && Self::votes_may_suffice(engine, newest)
+    }
+
+    /// Whether the votes in a view that are here, and those of everybody who may still send one, can be a quorum. Who cannot be
+    /// reached sends none; who has said nullify in the view before this one has sent it already.
+    fn votes_may_suffice(engine: &Engine, newest: View) -> bool {
+        let own = engine.own_place();
+        let round = engine.views.get(newest);
+        let before = engine.views.get(View(engine.view().0 - 1));
+        let said = |place: &ValidatorIndex| match own == Some(*place) {
+            true => round.is_some_and(|round| round.own.notarize.is_some()),
+            false => round.is_some_and(|round| round.has_notarized(*place)),
+        };
+        let may_say = |place: &ValidatorIndex| {
+            own != Some(*place)
+                && !engine.pacemaker.is_out_of_reach(*place)
+                && !before.is_some_and(|round| round.has_nullified(*place))
+        };
+        let places = engine.committee.places();
+        places.filter(|place| said(place) || may_say(place)).count() >= engine.committee.quorum()
     }
 
     /// The parent of a block as this validator has voted for it in a view, and the view that notarized the parent.
@@ -228,10 +246,11 @@ impl Rules for Chained {
 
     fn choose_parent(&self, engine: &mut Engine, step: &mut Step) -> Option<(View, Digest)> {
         let before = engine.view().previous()?;
+        let nullified = engine.views.nullified_before(engine.view());
         // H6
         if !Self::is_over(engine, before)
             || engine.checks.is_finalizing(engine.tip().view)
-            || (Self::may_come(engine) && engine.pacemaker.gathers(step.now))
+            || (Self::may_come(engine) && engine.pacemaker.gathers(step.now, nullified))
         {
             return None;
         }

@@ -32,7 +32,7 @@ pub(crate) const LATE_AFTER: u32 = 4;
 
 /// The shortest timeout for a proposal, unless a shorter one is configured: a loaded machine pauses
 /// as long.
-const MIN_PATIENCE: Duration = Duration::from_millis(50);
+pub(crate) const MIN_PATIENCE: Duration = Duration::from_millis(50);
 
 /// The fraction of the difference to a newer, shorter time by which a remembered time shrinks.
 const DECAY: u32 = 8;

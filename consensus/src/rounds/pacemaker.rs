@@ -437,9 +437,11 @@ impl Pacemaker {
     }
 
     /// Whether the leader of the current view, which is this validator, still waits for what others may send it: for half of
-    /// the least time that any of them gives it. How long they do is their own observation, and may be less than its own.
-    pub(crate) fn gathers(&mut self, now: Moment) -> bool {
-        let waits = self.stretch(least(self.timing.leader_timeout)) / 2;
+    /// the least time that any of them gives it. How long they do is their own observation, and may be less than its own. All
+    /// have doubled it for the views directly before that are `nullified`, and perhaps for no other.
+    pub(crate) fn gathers(&mut self, now: Moment, nullified: u32) -> bool {
+        let doublings = self.views_without_block.min(nullified);
+        let waits = self.double(least(self.timing.leader_timeout), doublings) / 2;
         let until = self.turn.as_ref().map(|turn| turn.entered.after(waits));
         self.gather_due = until.filter(|until| *until > now);
         self.gather_due.is_some()
@@ -507,7 +509,13 @@ impl Pacemaker {
     /// Doubles a timeout for each view in a row without a block.
     fn stretch(&self, base: Duration) -> Duration {
         // R20
-        let doublings = self.views_without_block.saturating_add(self.doublings);
+        self.double(
+            base,
+            self.views_without_block.saturating_add(self.doublings),
+        )
+    }
+
+    fn double(&self, base: Duration, doublings: u32) -> Duration {
         let stretched = base.saturating_mul(1 << doublings.min(MAX_DOUBLINGS));
         stretched.min(self.timing.max_timeout.max(base))
     }
@@ -516,6 +524,7 @@ impl Pacemaker {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::rounds::leaders::MIN_PATIENCE;
 
     const QUIET: Timing = Timing {
         leader_timeout: Duration::from_millis(1_000),
@@ -916,5 +925,19 @@ mod tests {
             life.block(Duration::ZERO);
         }
         assert!(life.pacemaker.leaders.is_waited_for(ValidatorIndex(2)));
+    }
+
+    /// H6: others may have seen a block in one of the two views.
+    #[test]
+    fn a_leader_waits_for_votes_by_the_back_off_that_all_have() {
+        let mut life = Life::new(4);
+        life.enter(false);
+        life.enter(false);
+        assert_eq!(life.pacemaker.views_without_block(), 2);
+        for (nullified, doublings) in [(0, 0), (1, 1), (2, 2), (3, 2)] {
+            assert!(life.pacemaker.gathers(life.now, nullified));
+            let waits = MIN_PATIENCE / 2 * (1 << doublings);
+            assert_eq!(life.pacemaker.gather_due, Some(life.now.after(waits)));
+        }
     }
 }

@@ -104,6 +104,14 @@ impl Round {
         self.nullify.signers()
     }
 
+    pub(crate) fn has_notarized(&self, place: ValidatorIndex) -> bool {
+        self.notarize.held(place.as_usize()).is_some()
+    }
+
+    pub(crate) fn has_nullified(&self, place: ValidatorIndex) -> bool {
+        self.nullify.held(place.as_usize()).is_some()
+    }
+
     /// How many have said notarize.
     pub(crate) fn notarizing(&self) -> usize {
         self.notarize.signers().count()
