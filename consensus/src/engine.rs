@@ -292,6 +292,27 @@ impl Engine {
         self.chain.block(id)
     }
 
+    /// Whether nothing here says that the vote key was used before (R28, *Restored*).
+    pub fn key_is_fresh(&self) -> bool {
+        self.memory.fresh
+    }
+
+    /// How many turns directly before this view have been given up, as far as this validator knows.
+    pub(crate) fn turns_nullified_before(&self, view: View) -> u32 {
+        let mut count = 0;
+        let mut from = view;
+        while let Some(last) = from.previous() {
+            let first = self.committee.turn_of(last);
+            let mut turn = self.views.range(first..=last);
+            if !turn.any(|(_, round)| round.nullification.is_some()) {
+                break;
+            }
+            count += 1;
+            from = first;
+        }
+        count
+    }
+
     /// The least that a journal must hold for this engine to be recovered: everything above the
     /// blocks that are durable elsewhere. Replaces all earlier records.
     pub fn checkpoint(&self) -> Vec<Record> {

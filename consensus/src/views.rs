@@ -66,20 +66,6 @@ impl Views {
         self.get(view)?.exit()
     }
 
-    /// How many views directly before this one are known to be nullified.
-    pub(crate) fn nullified_before(&self, view: View) -> u32 {
-        let mut count = 0;
-        let mut before = view.previous();
-        while let Some(nullified) = before.filter(|view| {
-            let round = self.get(*view);
-            round.is_some_and(|round| round.nullification.is_some())
-        }) {
-            count += 1;
-            before = nullified.previous();
-        }
-        count
-    }
-
     /// The certificate of the highest view.
     pub(crate) fn highest_exit(&self) -> Option<&Certificate> {
         self.certificates().next()

@@ -82,7 +82,10 @@ use quorate_storage::{disk::SystemDisk, store::Store};
 use quorate_types::{Identity, ValidatorIndex};
 use std::{
     fs::File,
-    sync::{Arc, OnceLock},
+    sync::{
+        Arc, OnceLock,
+        atomic::{AtomicBool, Ordering},
+    },
     thread,
     time::{Duration, Instant},
 };
@@ -530,16 +533,17 @@ async fn serve_until_stopped(
         machine.ingest,
     )?;
 
-    // A proposal sent before the links are up would be lost and cost a timeout.
-    wait_for_links(&links, config.node.committees.known().quorum()).await;
-    links.watch(link_watch(
-        config.node.committees.clone(),
-        to_replica.clone(),
-    ));
     let (replica, first, events) = (machine.replica, machine.first, machine.events);
     let (to_tell, validators_change) = oneshot::channel();
     let kept_journal = asked.journal.clone();
+    let quorum = config.node.committees.known().quorum();
+    let watch = link_watch(config.node.committees.clone(), to_replica.clone());
+    let (voting_links, ends) = (links.clone(), Arc::new(AtomicBool::new(false)));
+    let ended = ends.clone();
     let replica = failures.thread("replica", move || {
+        // A proposal sent before the links are up would be lost and cost a timeout. Clients are served meanwhile.
+        wait_for_links(&voting_links, quorum, &ended);
+        voting_links.watch(watch);
         if let Some((left, journal)) = replica.run(first, events)? {
             kept_journal.keep(journal);
             let _ = to_tell.send(left);
@@ -607,6 +611,7 @@ async fn serve_until_stopped(
         watch_the_end();
     }
     servers.tell_to_stop();
+    ends.store(true, Ordering::Relaxed);
     let _ = to_replica.send(Event::Stop);
     executor.stop();
     let outcome = end_parts(outcome, vec![replica, executor_thread], servers).await;

@@ -602,7 +602,14 @@ impl Genesis {
                 "registry.min_stake",
                 match rules.external {
                     Some(_) => "at least 1".to_owned(),
-                    None => format!("at least {least}, a {MAX_BONDS}th of the supply"),
+                    None => {
+                        let others = MAX_BONDS.saturating_sub(self.validators.len() as u64);
+                        let each = balances.div_ceil(others.max(1)).max(1);
+                        format!(
+                            "at least {least}, a {MAX_BONDS}th of the supply, of which the stakes are a part: {each} \
+                             suffices if all validators have that at stake"
+                        )
+                    }
                 },
             ));
         }

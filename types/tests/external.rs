@@ -94,3 +94,23 @@ fn what_cannot_be_is_refused_by_its_key() {
     let slot = refusal(|genesis| genesis.accounts[0].identity = report_slot(3));
     assert!(slot.contains("the registry's are none"), "{slot}");
 }
+
+#[test]
+fn the_stake_that_is_said_to_suffice_does_and_less_does_not() {
+    let with = |stake: u64| {
+        let mut genesis = genesis();
+        let rules = rules(&mut genesis);
+        rules.external = None;
+        rules.min_stake = stake;
+        genesis.accounts[0].balance = 1_000_000_007;
+        for validator in &mut genesis.validators {
+            validator.stake = stake;
+        }
+        Genesis::from_json(&genesis.to_json())
+    };
+    let refused = with(1).unwrap_err().to_string();
+    let (before, _) = refused.split_once(" suffices").unwrap();
+    let each: u64 = before.rsplit(' ').next().unwrap().parse().unwrap();
+    assert!(with(each).is_ok(), "{refused}");
+    assert!(with(each - 1).is_err(), "{refused}");
+}

@@ -45,7 +45,7 @@
 //! proposal carries the parent's certificate, a nullification of the turn before unless its block is final, and the newest finalization. If the
 //! turn before was nullified, and neither anything notarized in it is known here nor have the nullify votes of a quorum come here with all that was carried before them, what others carry
 //! (B6) may still be on its way: then it waits for up to half of the least time that leaders are given, doubled
-//! for the nullified views directly before only (H6).
+//! for the nullified turns directly before only (H6).
 //!
 //! **B8. Said again.** While the view does not move, who is in it repeats the certificate that led furthest, its votes of the view to its leader and
 //! nullify to all; the leader its proposal; who has said nullify informs the next leader again (B6).
@@ -236,7 +236,7 @@ impl Rules for Basic {
     fn choose_parent(&self, engine: &mut Engine, step: &mut Step) -> Option<(View, Digest)> {
         let view = engine.view();
         // B7
-        let nullified = engine.views.nullified_before(view);
+        let nullified = engine.turns_nullified_before(view);
         let waits = !Self::is_over_before(engine, view)
             || (Self::may_come(engine, view) && engine.pacemaker.gathers(step.now, nullified));
         (!waits).then(|| Self::newest(engine))

@@ -55,8 +55,8 @@
 //! that it knows. The proposal carries that notarization, the nullification of v − 1 unless it is notarized, and the newest
 //! finalization, for whose check it waits if the votes are here. If v − 1 was nullified, and the newest view below that was not is not notarized here either, the votes that others carry (H5) may
 //! still make its notarization: then it waits for up to half of the least time that leaders are given, doubled for the nullified views directly before v
-//! only. Links keep the order, so what a validator carries is there before its nullify vote; and it does not wait if the votes that are here, with those of
-//! all who are linked and have not said nullify in v − 1, are no quorum.
+//! only. Links keep the order, so what a validator carries is there before its nullify vote: it does not wait if all who are linked have said nullify in
+//! v − 1, there is no quorum of votes, and no notarization is being checked.
 //!   *Why doubled no more:* the others may have seen a block where this one has not, and then give up sooner. With one of four down, a leader whose own
 //!   back-off was longer proposed when another had just given up its view: two voted, one had not, and nobody could go on before a time-out.
 //!
@@ -142,33 +142,29 @@ impl Chained {
         view <= engine.tip().view || engine.views.exit(view).is_some()
     }
 
-    /// Whether the newest view that was not nullified is not known to be notarized, and votes that make it so may come.
+    /// Whether the newest view that was not nullified is not known to be notarized, and may become so by what is on its way.
     fn may_come(engine: &Engine) -> bool {
-        let skipped = u64::from(engine.views.nullified_before(engine.view()));
-        let newest = View((engine.view().0 - 1).saturating_sub(skipped));
-        let mut since = engine.views.range(newest..engine.view());
+        let before = View(engine.view().0 - 1);
+        let skipped = u64::from(engine.turns_nullified_before(engine.view()));
+        let newest = View(before.0.saturating_sub(skipped));
+        let mut since = engine.views.range(newest..=before);
         newest > engine.tip().view
             && since.all(|(_, round)| round.notarized().is_none())
-            && Self::votes_may_suffice(engine, newest)
+            && (engine.checks.is_notarizing(&(newest..=before))
+                || Self::votes_may_come(engine, newest, before))
     }
 
-    /// Whether the votes in a view that are here, and those of everybody who may still send one, can be a quorum. Who cannot be
-    /// reached sends none; who has said nullify in the view before this one has sent it already.
-    fn votes_may_suffice(engine: &Engine, newest: View) -> bool {
-        let own = engine.own_place();
-        let round = engine.views.get(newest);
-        let before = engine.views.get(View(engine.view().0 - 1));
-        let said = |place: &ValidatorIndex| match own == Some(*place) {
-            true => round.is_some_and(|round| round.own.notarize.is_some()),
-            false => round.is_some_and(|round| round.has_notarized(*place)),
+    /// Whether a quorum has voted in the newest view, or anybody may still carry something here. Who cannot be reached carries
+    /// nothing; who has said nullify in the view before this one has done so.
+    fn votes_may_come(engine: &Engine, newest: View, before: View) -> bool {
+        let (newest, before) = (engine.views.get(newest), engine.views.get(before));
+        let may_carry = |place: ValidatorIndex| {
+            engine.own_place() != Some(place)
+                && !engine.pacemaker.is_out_of_reach(place)
+                && !before.is_some_and(|round| round.has_nullified(place))
         };
-        let may_say = |place: &ValidatorIndex| {
-            own != Some(*place)
-                && !engine.pacemaker.is_out_of_reach(*place)
-                && !before.is_some_and(|round| round.has_nullified(*place))
-        };
-        let places = engine.committee.places();
-        places.filter(|place| said(place) || may_say(place)).count() >= engine.committee.quorum()
+        newest.is_some_and(|round| round.notarizing() >= engine.committee.quorum())
+            || engine.committee.places().any(may_carry)
     }
 
     /// The parent of a block as this validator has voted for it in a view, and the view that notarized the parent.
@@ -246,7 +242,7 @@ impl Rules for Chained {
 
     fn choose_parent(&self, engine: &mut Engine, step: &mut Step) -> Option<(View, Digest)> {
         let before = engine.view().previous()?;
-        let nullified = engine.views.nullified_before(engine.view());
+        let nullified = engine.turns_nullified_before(engine.view());
         // H6
         if !Self::is_over(engine, before)
             || engine.checks.is_finalizing(engine.tip().view)

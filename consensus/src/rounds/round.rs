@@ -104,10 +104,6 @@ impl Round {
         self.nullify.signers()
     }
 
-    pub(crate) fn has_notarized(&self, place: ValidatorIndex) -> bool {
-        self.notarize.held(place.as_usize()).is_some()
-    }
-
     pub(crate) fn has_nullified(&self, place: ValidatorIndex) -> bool {
         self.nullify.held(place.as_usize()).is_some()
     }

@@ -111,6 +111,8 @@ pub struct KeptJournal {
     pub journal: Journal,
     /// What recovery needs of it: the records that it would be rewritten with.
     pub records: Vec<Record>,
+    /// Whether nothing here says that the key was used before.
+    pub fresh: bool,
 }
 
 /// What the parts of a process leave to those that are assembled after them, with the same database and clock. The

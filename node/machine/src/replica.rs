@@ -288,6 +288,7 @@ impl Replica {
         self.around.outlet.send_votes(durable);
         Ok(KeptJournal {
             records: self.engine.checkpoint(),
+            fresh: self.engine.key_is_fresh(),
             journal: self.journal,
         })
     }

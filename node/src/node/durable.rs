@@ -76,18 +76,18 @@ fn open_journal(
     let directory = journal_folder(&config.node.data_dir);
     let vote_key = &config.vote_file;
     let mut mark = Mark::of(vote_key, config.node.chain)?;
-    if let Some(KeptJournal { journal, records }) = held {
+    if let Some(held) = held {
         let silent_before = mark.vote_from_epoch();
         return Ok(OpenJournal {
-            journal,
+            journal: held.journal,
             recovered: Recovered {
-                records,
+                records: held.records,
                 truncated_bytes: 0,
                 created: false,
             },
             silent_before,
             lost: false,
-            fresh: false,
+            fresh: held.fresh,
         });
     }
     let absent = Journal::is_absent(&directory)?;

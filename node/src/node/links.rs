@@ -15,7 +15,11 @@ use quorate_p2p::{LinkWatch, Links, PeerStatus};
 use quorate_types::{Committees, Identity};
 use std::{
     collections::BTreeMap,
-    sync::{Arc, OnceLock},
+    sync::{
+        Arc, OnceLock,
+        atomic::{AtomicBool, Ordering},
+    },
+    thread,
     time::{Duration, Instant},
 };
 
@@ -93,12 +97,13 @@ pub(super) async fn watch_links(links: Links, committees: Committees, conduct: A
     }
 }
 
-/// Waits until this validator and its connected peers form a quorum, for at most [`LINK_PATIENCE`]:
+/// Blocks until this validator and its connected peers form a quorum, or it ends, for at most [`LINK_PATIENCE`]:
 /// other validators may already be waiting for this one's votes.
-pub(super) async fn wait_for_links(links: &Links, quorum: usize) {
+pub(super) fn wait_for_links(links: &Links, quorum: usize, ends: &AtomicBool) {
     let patience = Instant::now() + LINK_PATIENCE;
-    while links.connected() + 1 < quorum && Instant::now() < patience {
-        tokio::time::sleep(Duration::from_millis(10)).await;
+    let waits = || links.connected() + 1 < quorum && Instant::now() < patience;
+    while waits() && !ends.load(Ordering::Relaxed) {
+        thread::sleep(Duration::from_millis(10));
     }
 }
 

@@ -256,16 +256,25 @@ impl Host {
                     data_dir: data_dir(),
                 };
                 let folder = journal_folder(&data_dir());
-                let (journal, records) = match journal {
-                    Some(held) => (held.journal, held.records),
+                let KeptJournal {
+                    journal,
+                    records,
+                    fresh,
+                } = match journal {
+                    Some(held) => held,
                     None => {
                         let (journal, recovered) =
                             Journal::open_on(disk.clone(), &folder, shared.chain)?;
-                        (journal, recovered.records)
+                        let told = |record: &Record| {
+                            matches!(record, Record::Vote(_) | Record::Silence(_))
+                        };
+                        KeptJournal {
+                            fresh: !self.has_voted && !recovered.records.iter().any(told),
+                            records: recovered.records,
+                            journal,
+                        }
                     }
                 };
-                let told = |record: &Record| matches!(record, Record::Vote(_) | Record::Silence(_));
-                let fresh = !self.has_voted && !records.iter().any(told);
                 let mut nonce = [0; 16];
                 nonce[..8].copy_from_slice(&self.assemblies.to_be_bytes());
                 nonce[8..].copy_from_slice(&(self.number as u64).to_be_bytes());
