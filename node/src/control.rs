@@ -188,7 +188,7 @@ async fn unblock(
 }
 
 async fn reload(State(control): State<Control>) -> Result<Json<ReloadedJson>, RpcError> {
-    let stopping = || RpcError::unavailable("stopping", "the node is stopping");
+    let stopping = || RpcError::ending();
     let (reply, answer) = oneshot::channel();
     let asked = control.commands.reloads.send(reply).await;
     asked.map_err(|_| stopping())?;
@@ -222,7 +222,7 @@ impl Control {
             lasts: order.seconds.map(Duration::from_secs),
             reply: Some(reply),
         });
-        let stopping = || RpcError::unavailable("stopping", "the node is stopping");
+        let stopping = || RpcError::ending();
         replica.send(event).map_err(|_| stopping())?;
         match answer.await.map_err(|_| stopping())? {
             Ok(offender) => Ok(Json(OrderAnswer { offender })),

@@ -421,7 +421,7 @@ async fn account(
             )
         })?
         .ok_or_else(|| RpcError::busy("others need the place to wait in; try again later"))?
-        .map_err(|_| RpcError::unavailable("stopping", "the node is stopping"))?
+        .map_err(|_| RpcError::ending())?
         .map_err(|refused| RpcError::busy(&refused.to_string()))?;
     let account = answers::proven_account(&proven, &identity)?;
     // The proof is about a certified state; transfers may have been executed since.

@@ -605,10 +605,14 @@ impl Genesis {
                     None => {
                         let others = MAX_BONDS.saturating_sub(self.validators.len() as u64);
                         let each = balances.div_ceil(others.max(1)).max(1);
-                        format!(
-                            "at least {least}, a {MAX_BONDS}th of the supply, of which the stakes are a part: {each} \
-                             suffices if all validators have that at stake"
-                        )
+                        let part =
+                            format!("a {MAX_BONDS}th of the supply, which includes the stakes");
+                        match stakes().any(|stake| stake < each) {
+                            true => format!(
+                                "at least {each}, with as much at stake for each validator: {part}"
+                            ),
+                            false => format!("at least {least}, {part}"),
+                        }
                     }
                 },
             ));

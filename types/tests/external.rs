@@ -109,8 +109,8 @@ fn the_stake_that_is_said_to_suffice_does_and_less_does_not() {
         Genesis::from_json(&genesis.to_json())
     };
     let refused = with(1).unwrap_err().to_string();
-    let (before, _) = refused.split_once(" suffices").unwrap();
-    let each: u64 = before.rsplit(' ').next().unwrap().parse().unwrap();
+    let (_, after) = refused.split_once("at least ").unwrap();
+    let each: u64 = after.split(',').next().unwrap().parse().unwrap();
     assert!(with(each).is_ok(), "{refused}");
     assert!(with(each - 1).is_err(), "{refused}");
 }

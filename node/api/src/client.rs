@@ -16,6 +16,10 @@ pub const TIMEOUT: Duration = Duration::from_secs(45);
 /// Largest response that is read, in bytes.
 const MAX_ANSWER_BYTES: usize = 64 << 20;
 
+/// How often something is asked for while a node's parts are put together anew, and how long it waits in between.
+const MAX_ATTEMPTS: u32 = 4;
+const ASK_AGAIN: Duration = Duration::from_millis(200);
+
 /// Text from a server is truncated to this many characters.
 const MAX_WORDS: usize = 1_000;
 
@@ -291,11 +295,22 @@ impl RpcClient {
 
     async fn get<T: DeserializeOwned>(&self, path: &str) -> Result<T, ClientError> {
         let url = format!("{}{path}", self.base);
-        let mut response = self.http.get(&url).send().await;
-        if response.as_ref().is_err_and(was_closed) {
-            response = self.http.get(&url).send().await;
+        let mut asked = 0;
+        loop {
+            let mut response = self.http.get(&url).send().await;
+            if response.as_ref().is_err_and(was_closed) {
+                response = self.http.get(&url).send().await;
+            }
+            asked += 1;
+            match self.read(&url, response).await {
+                Err(ClientError::Refused { code, .. })
+                    if code == "stopping" && asked < MAX_ATTEMPTS =>
+                {
+                    tokio::time::sleep(ASK_AGAIN).await;
+                }
+                answer => return answer,
+            }
         }
-        self.read(&url, response).await
     }
 
     /// What errors name as the place that was asked.
@@ -402,5 +417,57 @@ impl CauseOf for serde_json::Error {
 impl CauseOf for &str {
     fn with_causes(&self) -> String {
         (*self).to_owned()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::{
+        io::{Read as _, Write as _},
+        net::TcpListener,
+        sync::{
+            Arc,
+            atomic::{AtomicU32, Ordering},
+        },
+    };
+
+    /// A server that says so often that its parts end, and then answers.
+    fn server(endings: u32) -> (RpcClient, Arc<AtomicU32>) {
+        let listener = TcpListener::bind(("127.0.0.1", 0)).expect("a port");
+        let url = format!("http://{}", listener.local_addr().expect("bound"));
+        let asked = Arc::new(AtomicU32::new(0));
+        let counted = asked.clone();
+        std::thread::spawn(move || {
+            for stream in listener.incoming() {
+                let mut stream = stream.expect("a connection");
+                let mut head = [0; 4_096];
+                let _ = stream.read(&mut head);
+                let (status, body) = match counted.fetch_add(1, Ordering::SeqCst) < endings {
+                    true => (
+                        503,
+                        r#"{"error":{"code":"stopping","message":"ask again"}}"#,
+                    ),
+                    false => (200, r#"{"ready":true}"#),
+                };
+                let length = body.len();
+                let _ = write!(
+                    stream,
+                    "HTTP/1.1 {status} x\r\ncontent-length: {length}\r\nconnection: close\r\n\r\n{body}"
+                );
+            }
+        });
+        (RpcClient::new(&url).expect("a client"), asked)
+    }
+
+    #[tokio::test]
+    async fn a_node_whose_parts_are_put_together_anew_is_asked_again_some_times() {
+        let (client, asked) = server(2);
+        client.ready().await.expect("the third answer");
+        assert_eq!(asked.load(Ordering::SeqCst), 3);
+        let (client, asked) = server(u32::MAX);
+        let refused = client.ready().await.expect_err("it stops");
+        assert!(refused.to_string().contains("stopping"), "{refused}");
+        assert_eq!(asked.load(Ordering::SeqCst), MAX_ATTEMPTS);
     }
 }

@@ -183,7 +183,7 @@ pub(super) async fn await_known(
                 tokio::time::sleep(LOOK_AGAIN).await;
                 news.changed().await
             } => if executed.is_err() {
-                return Err(RpcError::unavailable("stopping", "the node is stopping"));
+                return Err(RpcError::ending());
             },
             () = tokio::time::sleep_until(deadline) => {}
             () = place.gone() => return Ok(None),

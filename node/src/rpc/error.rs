@@ -87,6 +87,14 @@ impl RpcError {
         )
     }
 
+    /// This part of the node ends, and with it what the request waits for.
+    pub(crate) fn ending() -> Self {
+        Self::unavailable(
+            "stopping",
+            "the node stops, or its parts are put together anew, as at a border between epochs: ask again",
+        )
+    }
+
     pub(crate) fn unavailable(code: &'static str, message: &str) -> Self {
         Self::new(StatusCode::SERVICE_UNAVAILABLE, code, message)
     }

@@ -61,8 +61,7 @@ impl Submitted {
     /// Returns the results as soon as the accepted transactions would survive a crash.
     pub(super) async fn until_kept(self) -> RpcResult<Vec<TransactionResult>> {
         if let Some(kept) = self.kept {
-            kept.await
-                .map_err(|_| RpcError::unavailable("stopping", "the node is stopping"))?;
+            kept.await.map_err(|_| RpcError::ending())?;
         }
         Ok(self.results)
     }

@@ -132,7 +132,7 @@ impl Verifying {
             let _ = done.send(work());
         });
         let lane = lane(client).unwrap_or(Lane::Unknown);
-        let stopping = |_| RpcError::unavailable("stopping", "the node is stopping");
+        let stopping = |_| RpcError::ending();
         self.lanes[lane as usize]
             .send(job)
             .map_err(|_| stopping(()))?;
