@@ -21,8 +21,7 @@ pub(crate) use importing::{Imported, import_snapshot};
 
 use self::{
     durable::{
-        HeldJournal, KeptStore, OpenDurable, fresh_nonce, lock_vote_key, open_durable,
-        own_data_directory,
+        KeptStore, OpenDurable, fresh_nonce, lock_vote_key, open_durable, own_data_directory,
     },
     ending::{Failures, end_parts, explain_full_disk, first_failure, watch_the_end},
     following::follow_until_stopped,
@@ -210,10 +209,6 @@ async fn run_parts(context: Runtime, node: Node<'_>, mut asked: Asked) -> anyhow
     loop {
         let kept = (&asked.kept, &asked.resharing, &asked.schemes);
         let role = assign(node, kept, follows, starts)?;
-        if syncs || !matches!(role, Role::Validator(..)) {
-            // Who votes next reads it, with what was written to it in between.
-            drop(asked.journal.take());
-        }
         let ended = run_once(&context, (node, &role), &asked, syncs).await;
         (follows, starts) = (false, false);
         asked.predecessor = None;
@@ -245,11 +240,11 @@ async fn run_parts(context: Runtime, node: Node<'_>, mut asked: Asked) -> anyhow
                 false
             }
             Ok(Ended::InStep) => {
-                asked.predecessor = Some(Predecessor::default());
+                asked.predecessor = Some(SILENT);
                 false
             }
             Ok(Ended::Outdated) => {
-                asked.predecessor = Some(Predecessor::default());
+                asked.predecessor = Some(SILENT);
                 follows = true;
                 false
             }
@@ -337,8 +332,6 @@ struct Asked {
     opened: Arc<OnceLock<Store>>,
     /// The database between two parts of a run.
     kept: KeptStore,
-    /// The vote journal between two parts of a run.
-    journal: HeldJournal,
     /// The links between two parts of a run.
     mesh: KeptLinks,
     /// Opened by what runs first, and kept.
@@ -362,6 +355,9 @@ struct Asked {
     started: Instant,
 }
 
+/// Parts that followed have cast no vote.
+const SILENT: Predecessor = Predecessor { voted: false };
+
 /// What the parts of a node that ended last have seen.
 struct Before {
     live: Arc<LiveStatus>,
@@ -378,7 +374,6 @@ impl Asked {
             prefers_state: true,
             opened: Arc::default(),
             kept: KeptStore::default(),
-            journal: HeldJournal::default(),
             mesh: KeptLinks::default(),
             sockets: OnceLock::new(),
             external: External::default(),
@@ -476,7 +471,7 @@ async fn serve_until_stopped(
     let failures = Failures(failures);
     let clock = asked.clock.clone();
 
-    let durable = open_durable(config, Some(place), (&asked.kept, &asked.journal))?;
+    let durable = open_durable(config, Some(place), &asked.kept)?;
     let store = durable.store.clone();
     let _ = asked.opened.set(store.clone());
     if store.is_syncing()? {
@@ -535,7 +530,6 @@ async fn serve_until_stopped(
 
     let (replica, first, events) = (machine.replica, machine.first, machine.events);
     let (to_tell, validators_change) = oneshot::channel();
-    let kept_journal = asked.journal.clone();
     let quorum = config.node.committees.known().quorum();
     let watch = link_watch(config.node.committees.clone(), to_replica.clone());
     let (voting_links, ends) = (links.clone(), Arc::new(AtomicBool::new(false)));
@@ -544,8 +538,7 @@ async fn serve_until_stopped(
         // A proposal sent before the links are up would be lost and cost a timeout. Clients are served meanwhile.
         wait_for_links(&voting_links, quorum, &ended);
         voting_links.watch(watch);
-        if let Some((left, journal)) = replica.run(first, events)? {
-            kept_journal.keep(journal);
+        if let Some(left) = replica.run(first, events)? {
             let _ = to_tell.send(left);
         }
         Ok(())
@@ -792,7 +785,7 @@ fn assemble(
             silent_before: durable.silent_before,
             nonce: Some(fresh_nonce()),
             fresh: durable.fresh,
-            predecessor: asked.predecessor.clone(),
+            predecessor: asked.predecessor,
             inherited: asked.inherited(),
             survivors: config.survivors,
         },
