@@ -188,11 +188,10 @@ async fn unblock(
 }
 
 async fn reload(State(control): State<Control>) -> Result<Json<ReloadedJson>, RpcError> {
-    let stopping = || RpcError::ending();
     let (reply, answer) = oneshot::channel();
     let asked = control.commands.reloads.send(reply).await;
-    asked.map_err(|_| stopping())?;
-    let done = answer.await.map_err(|_| stopping())?;
+    asked.map_err(|_| RpcError::ending())?;
+    let done = answer.await.map_err(|_| RpcError::ending())?;
     done.map(Json)
         .map_err(|refusal| RpcError::conflict(&refusal))
 }
@@ -222,9 +221,8 @@ impl Control {
             lasts: order.seconds.map(Duration::from_secs),
             reply: Some(reply),
         });
-        let stopping = || RpcError::ending();
-        replica.send(event).map_err(|_| stopping())?;
-        match answer.await.map_err(|_| stopping())? {
+        replica.send(event).map_err(|_| RpcError::ending())?;
+        match answer.await.map_err(|_| RpcError::ending())? {
             Ok(offender) => Ok(Json(OrderAnswer { offender })),
             Err(refusal) => Err(RpcError::conflict(&refusal)),
         }

@@ -286,7 +286,7 @@ async fn run_once(
 }
 
 /// Why a part of the run ended.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Ended {
     /// By an order of the operator.
     Stopped,
@@ -307,12 +307,12 @@ enum Ended {
 
 impl Ended {
     /// Whether other parts take over.
-    fn goes_on(&self) -> bool {
-        *self != Self::Stopped
+    fn goes_on(self) -> bool {
+        self != Self::Stopped
     }
 
     /// Whether they take over with the same database as it is, and clients' requests need not end before.
-    fn crosses(&self) -> bool {
+    fn crosses(self) -> bool {
         matches!(
             self,
             Self::ValidatorsChange(_) | Self::InStep | Self::Outdated

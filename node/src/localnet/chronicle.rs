@@ -238,7 +238,7 @@ impl Chronicle {
     }
 
     fn epoch_of(&self, height: u64) -> u64 {
-        height.saturating_sub(1) / self.epoch_length.blocks()
+        self.epoch_length.epoch_of(Height(height)).0
     }
 
     /// The epoch of the next block.

@@ -132,10 +132,9 @@ impl Verifying {
             let _ = done.send(work());
         });
         let lane = lane(client).unwrap_or(Lane::Unknown);
-        let stopping = |_| RpcError::ending();
         self.lanes[lane as usize]
             .send(job)
-            .map_err(|_| stopping(()))?;
+            .map_err(|_| RpcError::ending())?;
         let lost = |_| RpcError::internal(&"a request's verification has failed");
         result.await.map_err(lost)?
     }
