@@ -105,6 +105,10 @@ pub(crate) struct Memory {
     last_block: Option<View>,
     /// Whether the operator was told that its statement contradicts the answers.
     refused: bool,
+    /// The last inquiry that ended.
+    ended: Option<Nonce>,
+    /// Whether a peer answered it from a later epoch, so that its answer did not count.
+    told_of_later: bool,
 }
 
 /// Whether this validator votes, and if not, why.
@@ -461,9 +465,9 @@ impl Engine {
     }
 
     /// Whether another engine may go on from this one without an inquiry (R28, *gone on*): it votes, and has had links
-    /// to a quorum all the time.
+    /// to a quorum all the time, and nobody is ahead who may know of its votes.
     pub fn can_be_followed(&self) -> bool {
-        self.voting() == Voting::Votes && !self.memory.apart
+        self.voting() == Voting::Votes && !self.memory.apart && !self.memory.told_of_later
     }
 
     /// Whether this validator votes, and if not, why.
@@ -535,6 +539,7 @@ impl Engine {
             .and_then(|own| self.committee.identity(own));
         let since = own.map_or(Epoch(0), |own| self.config.committees.first_seat(&own));
         let Some(inquiry) = &mut self.memory.inquiry else {
+            self.memory.told_of_later |= ahead && self.memory.ended == Some(standing.nonce);
             return;
         };
         let fresh = standing.nonce == inquiry.nonce;
@@ -637,6 +642,8 @@ impl Engine {
             let silent = inquiry.heard.iter().filter(silent).count();
             let doubtful = self.memory.fresh && !inquiry.verifying.is_empty();
             if !doubtful && inquiry.answers.len() + if overdue { silent } else { 0 } >= needed {
+                self.memory.ended = Some(inquiry.nonce);
+                self.memory.told_of_later = !inquiry.ahead.is_empty();
                 self.memory.inquiry = None;
                 self.memory.fresh = false;
                 self.vote_again(step);

@@ -354,8 +354,11 @@
 //! validator comes to that epoch without its own votes. A peer that lies has the means of one that is silent.
 //!
 //! *Gone on.* Where the validators change, an engine ends with its epoch, and another one goes on in the same process,
-//! with the same journal. If the first one voted, no inquiry is needed: where the validators stay, one engine
-//! crosses the border without, and no more was lost here. It would cost a round trip at each border.
+//! with the same journal. If the first one voted, and nobody who was *ahead* answered its inquiry, no inquiry is needed:
+//! where the validators stay, one engine crosses the border without, and no more was lost here. It would cost a round
+//! trip at each border.
+//!   *Why nobody who was ahead:* a quorum that is still in the epoch of an old copy knows of no vote in the next one, and
+//! who is there does not count. The next epoch's engine must ask it.
 //!
 //! *Restored.* Keys can come from a backup without a journal and without anything that says that they
 //! were used. If an answer to the first inquiry shows a certificate at least 500 blocks or views after

@@ -44,6 +44,7 @@
 //! | `pending yes`, `pending no` | something that needs a block is known, or nothing is |
 //! | `asks` | machines started from now on ask the others at their start what their key has voted |
 //! | `goes-on` | machines started from now on go on from another one of the same process, which voted |
+//! | `followed` | whether another machine may go on from this one without asking |
 //! | `observes` | machines started from now on have no vote |
 //! | `standing WHO [KIND VIEW [NAME]]` | WHO answers that its journal is whole and, if named, that it has seen this vote of the machine |
 //! | `lost` | machines started from now on have lost their journal, and ask what they may have voted |
@@ -224,6 +225,13 @@ impl Story {
             "pending" => self.step(Input::Pending(words[1] == "yes")),
             "asks" => self.nonce = Some(Nonce([5; 16])),
             "goes-on" => self.goes_on = true,
+            "followed" => {
+                let engine = self.engine.as_ref().unwrap();
+                self.say(match engine.can_be_followed() {
+                    true => "the next one asks nobody",
+                    false => "the next one asks",
+                });
+            }
             "observes" => self.observes = true,
             "standing" => {
                 let vote = words.get(2).map(|_| self.vote(0, &words[2..]));

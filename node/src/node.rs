@@ -73,7 +73,6 @@ use quorate_machine::{
     outlet::Wire,
     replica::Event,
     serve::Server,
-    snapshots::Snapshots,
     validate::Validator,
 };
 use quorate_p2p::{Inbound, Links, PeerAddress};
@@ -395,14 +394,6 @@ impl Asked {
         left.filter(|_| self.predecessor.is_some())
     }
 
-    fn leave(&self, mempool: &Arc<Mempool>, accounts: &Accounts, snapshots: &Arc<Snapshots>) {
-        *self.inherited.lock() = Some(Inherited {
-            mempool: mempool.clone(),
-            accounts: accounts.clone(),
-            snapshots: snapshots.clone(),
-        });
-    }
-
     /// Has what begins continue from what ended, so that a halt is not forgotten at a border.
     fn continue_from_before(&self, live: &LiveStatus) {
         if let Some(before) = self.before.lock().take() {
@@ -483,7 +474,7 @@ async fn serve_until_stopped(
     let surroundings =
         late_links.surroundings(clock.clone(), metrics.clone(), asked.wrap_wire.clone());
     let machine = assemble(config, place, (durable, asked), surroundings)?;
-    asked.leave(&machine.mempool, &machine.accounts, &machine.snapshots);
+    *asked.inherited.lock() = Some(machine.leaves());
     let seen = machine.live.clone();
     asked.continue_from_before(&seen);
 

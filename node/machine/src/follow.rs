@@ -15,7 +15,11 @@
 //!   attempt waits twice as long, and on slow links all wait longer, so that these are not filled with
 //!   answers to the same request.
 //! - Who was asked in vain is asked last, and its word counts less than that of those who deliver. So
-//!   a node that exaggerates how far it is delays blocks by a second, once.
+//!   a node that exaggerates how far it is delays blocks by a second, once. What is known of the upstream nodes outlives
+//!   a border at which the validators change ([`KnownUpstreams`]).
+//! - An upstream node that follows itself says nothing of how far it is, and may not answer. It is asked after those that
+//!   do, and given up 0.25 s after another one says that it has the next block. A validator that was away for many epochs
+//!   knows the validators of its last one, and all of them may follow by now.
 //! - A block in another's place that a quorum has finalized is a fork of the chain: more than f
 //!   validators are faulty, or this database is another chain's. The node stops.
 
@@ -38,6 +42,7 @@ use crate::{
 use anyhow::{bail, ensure};
 use bytes::Bytes;
 use commonware_codec::{Encode, EncodeSize};
+use parking_lot::Mutex;
 use quorate_consensus::{Finalized, Moment};
 use quorate_lanes::{Lane, To};
 use quorate_storage::store::Store;
@@ -45,11 +50,14 @@ use quorate_types::{
     Block, Certificate, ChainId, Committees, Digest, Epoch, EpochLength, Frame, Head, Height,
     Identity, Message, Status, View,
 };
-use std::{sync::Arc, time::Duration};
+use std::{collections::BTreeMap, sync::Arc, time::Duration};
 use tracing::{debug, warn};
 
 /// How long an upstream node may have blocks that the asked one does not send.
 const LAGS_AFTER: Duration = Duration::from_secs(1);
+
+/// The same for an asked node that has never said how far it is.
+const UNTOLD_LAGS_AFTER: Duration = Duration::from_millis(250);
 
 /// The asked node is given up after so long if any other says that it has the block.
 const ASK_AGAIN: Duration = Duration::from_secs(30);
@@ -86,6 +94,7 @@ pub struct FollowParts {
     /// The nodes that are followed.
     pub upstreams: Directory,
     pub committees: Committees,
+    pub known: KnownUpstreams,
     /// How many validators may be faulty.
     pub faults: usize,
     /// More missing blocks than this are not fetched if the state can be.
@@ -98,6 +107,17 @@ pub struct FollowParts {
     pub executor: ExecutorHandle,
     pub live: Arc<LiveStatus>,
     pub metrics: Arc<NodeMetrics>,
+}
+
+/// What a process knows of the nodes that it follows. The parts that come next go on with it.
+#[derive(Clone, Default)]
+pub struct KnownUpstreams(Arc<Mutex<BTreeMap<Identity, Known>>>);
+
+#[derive(Clone, Copy, Default)]
+struct Known {
+    claimed: Option<Height>,
+    banned_until: Option<Moment>,
+    failures: u32,
 }
 
 /// One of the nodes that are followed.
@@ -166,15 +186,21 @@ impl Follower {
             committees.can_change()
                 && identity.is_some_and(|one| committees.known().place(&one).is_some())
         };
-        let source = |place| Source {
-            acts: acts(place),
-            linked: false,
-            claimed: None,
-            oldest: None,
-            banned_until: None,
-            failures: 0,
-            asked: None,
-            asked_at: now,
+        let known = parts.known.0.lock().clone();
+        let source = |place| {
+            let identity = parts.upstreams.identity(PeerIndex(place));
+            let known = identity.and_then(|one| known.get(&one)).copied();
+            let known = known.unwrap_or_default();
+            Source {
+                acts: acts(place),
+                linked: false,
+                claimed: None,
+                oldest: None,
+                banned_until: known.banned_until,
+                failures: known.failures,
+                asked: None,
+                asked_at: now,
+            }
         };
         let follower = Self {
             sources: (0..parts.upstreams.size()).map(source).collect(),
@@ -232,16 +258,33 @@ impl Follower {
         let Some(source) = self.parts.upstreams.find(&peer) else {
             return;
         };
+        let before = self.parts.known.0.lock().get(&peer).copied();
         let held = &mut self.sources[source.as_usize()];
+        // The link may be older than these parts.
+        held.claimed = before.and_then(|known| known.claimed).filter(|_| up);
         held.linked = up;
-        held.claimed = held.claimed.filter(|_| up);
         if !up {
             held.oldest = None;
             held.asked = None;
             self.asked = self.asked.filter(|asked| asked.source != source);
         }
+        self.note_known(source);
         self.ask();
         self.publish();
+    }
+
+    /// Keeps what is known of a node for the parts that come next.
+    fn note_known(&self, source: PeerIndex) {
+        let Some(identity) = self.parts.upstreams.identity(source) else {
+            return;
+        };
+        let held = &self.sources[source.as_usize()];
+        let known = Known {
+            claimed: held.claimed,
+            banned_until: held.banned_until,
+            failures: held.failures,
+        };
+        self.parts.known.0.lock().insert(identity, known);
     }
 
     /// Upon a frame.
@@ -265,6 +308,7 @@ impl Follower {
             match message {
                 Message::Status(status) => {
                     self.sources[source.as_usize()].claimed = Some(status.executed_height);
+                    self.note_known(source);
                 }
                 Message::RangeReply {
                     blocks,
@@ -299,7 +343,11 @@ impl Follower {
         let now = self.parts.clock.now();
         if let Some(asked) = self.asked {
             self.note_lag(asked.source, now);
-            let patience = self.patience();
+            let untold = self.sources[asked.source.as_usize()].claimed.is_none();
+            let patience = match untold {
+                true => UNTOLD_LAGS_AFTER.max(2 * self.usual),
+                false => self.patience(),
+            };
             let lags = self
                 .lags_since
                 .is_some_and(|since| now >= since.after(patience));
@@ -307,8 +355,9 @@ impl Follower {
             if lags || (is_late && self.claims_next(u32::MAX, now)) {
                 let source = &mut self.sources[asked.source.as_usize()];
                 source.failures = source.failures.saturating_add(1);
-                self.in_vain += 1;
+                self.in_vain += u32::from(!untold);
                 self.lags_since = None;
+                self.note_known(asked.source);
                 debug!(
                     upstream = asked.source.as_usize(),
                     "blocks that it should have do not come"
@@ -398,7 +447,8 @@ impl Follower {
                 // Nodes that lack the block are asked last: they may have said so wrongly.
                 let lacks = source.oldest.map(|_| source.asked_at);
                 let asked = (source.asked == Some(next)).then_some(source.asked_at);
-                (lacks, asked, !source.acts, source.failures, *place)
+                let untold = source.claimed.is_none();
+                (lacks, asked, source.failures, untold, !source.acts, *place)
             });
         let Some((place, source)) = best else {
             return;
@@ -487,6 +537,7 @@ impl Follower {
         let held = &mut self.sources[source.as_usize()];
         held.failures /= 2;
         held.oldest = None;
+        self.note_known(source);
         self.hand_over(finalization)
     }
 
@@ -572,6 +623,7 @@ impl Follower {
         let held = &mut self.sources[source.as_usize()];
         held.banned_until = Some(now.after(BAN_LASTS));
         held.claimed = None;
+        self.note_known(source);
         (self.parts.cut)(identity, Cut::Off);
     }
 

@@ -9,7 +9,7 @@ use crate::{
     conduct::Conduct,
     directory::Directory,
     executor::{Executor, ExecutorHandle, Observed, Retention},
-    follow::{FollowParts, Follower},
+    follow::{FollowParts, Follower, KnownUpstreams},
     ingest::{FORWARD_AT_LATEST, FORWARDED, Forwarder, Ingest},
     inlet::FollowerInlet,
     keeper::{self, Keep, Keeper},
@@ -92,9 +92,20 @@ pub struct FollowerMachine {
     pub to_keeper: Sender<Keep>,
     pub live: Arc<LiveStatus>,
     pub snapshots: Arc<Snapshots>,
+    known: KnownUpstreams,
 }
 
 impl FollowerMachine {
+    /// What these parts leave to the next ones.
+    pub fn leaves(&self) -> Inherited {
+        Inherited {
+            mempool: self.mempool.clone(),
+            accounts: self.accounts.clone(),
+            snapshots: self.snapshots.clone(),
+            upstreams: self.known.clone(),
+        }
+    }
+
     /// Assembles a follower that continues from its database.
     ///
     /// # Errors
@@ -171,6 +182,7 @@ impl FollowerMachine {
             epoch_length: genesis.epoch_blocks,
             upstreams: upstreams.clone(),
             committees: settings.committees.clone(),
+            known: taken_up.upstreams.clone(),
             faults: settings.committees.known().faults(),
             most_missing: settings
                 .retention
@@ -248,6 +260,7 @@ impl FollowerMachine {
             to_keeper,
             live,
             snapshots,
+            known: taken_up.upstreams,
         })
     }
 }

@@ -16,6 +16,7 @@ use crate::{
     clock::Clock,
     conduct::Conduct,
     executor::{Executor, ExecutorHandle, Retention},
+    follow::KnownUpstreams,
     ingest::{FORWARDED, Forwarder, Ingest},
     inlet::Inlet,
     keeper::{Keep, Keeper},
@@ -112,6 +113,7 @@ pub struct Inherited {
     pub mempool: Arc<Mempool>,
     pub accounts: Accounts,
     pub snapshots: Arc<Snapshots>,
+    pub upstreams: KnownUpstreams,
 }
 
 /// What parts begin with.
@@ -121,6 +123,7 @@ pub(crate) struct TakenUp {
     pub(crate) snapshots: Arc<Snapshots>,
     /// The mempool, if there is one.
     pub(crate) mempool: Option<Arc<Mempool>>,
+    pub(crate) upstreams: KnownUpstreams,
 }
 
 impl Inherited {
@@ -141,6 +144,8 @@ impl Inherited {
         TakenUp {
             accounts,
             snapshots,
+            upstreams: (inherited.as_ref())
+                .map_or_else(Default::default, |left| left.upstreams.clone()),
             mempool: inherited.map(|left| left.mempool),
         }
     }
@@ -250,6 +255,16 @@ pub fn begin_after_loss(
 }
 
 impl Machine {
+    /// What these parts leave to the next ones.
+    pub fn leaves(&self) -> Inherited {
+        Inherited {
+            mempool: self.mempool.clone(),
+            accounts: self.accounts.clone(),
+            snapshots: self.snapshots.clone(),
+            upstreams: KnownUpstreams::default(),
+        }
+    }
+
     /// Assembles a validator from what is durable.
     ///
     /// # Errors

@@ -71,7 +71,7 @@ pub(super) async fn follow_until_stopped(
         around,
         verify(config),
     )?;
-    asked.leave(&machine.mempool, &machine.accounts, &machine.snapshots);
+    *asked.inherited.lock() = Some(machine.leaves());
     let seen = machine.live.clone();
     seen.set_part(part);
     asked.continue_from_before(&seen);

@@ -141,18 +141,23 @@ impl Host {
             return format!("{} is down", self.number);
         };
         let tip = running.store.tip().height;
-        let epoch = running.committees.known().epoch();
+        let committee = running.committees.known();
+        let (epoch, size) = (committee.epoch(), committee.size());
         match &running.parts {
             Parts::Validator { machine, .. } => {
                 let engine = machine.replica.engine();
                 format!(
-                    "{} validates at {tip} in {epoch:?}, view {}, {:?}",
+                    "{} validates at {tip} in {epoch:?} of {size}, view {}, {:?}",
                     self.number,
                     engine.view(),
                     engine.voting()
                 )
             }
-            Parts::Follower { .. } => format!("{} follows at {tip} in {epoch:?}", self.number),
+            Parts::Follower { .. } => {
+                let seat = committee.place(&stock::identity_key(self.number).identity());
+                let number = self.number;
+                format!("{number} follows at {tip} in {epoch:?} of {size}, seat {seat:?}")
+            }
         }
     }
 
@@ -338,21 +343,13 @@ impl Host {
             Some(Parts::Validator { machine, .. }) => {
                 machine.keeper.keep(machine.kept.try_iter())?;
                 self.before = Some(machine.replica.left());
-                self.inherited = Some(Inherited {
-                    mempool: machine.mempool,
-                    accounts: machine.accounts,
-                    snapshots: machine.snapshots,
-                });
+                self.inherited = Some(machine.leaves());
                 machine.replica.stop()
             }
             Some(Parts::Follower { machine, .. }) => {
                 machine.keeper.keep(machine.kept.try_iter())?;
                 self.before = Some(Predecessor { voted: false });
-                self.inherited = Some(Inherited {
-                    mempool: machine.mempool,
-                    accounts: machine.accounts,
-                    snapshots: machine.snapshots,
-                });
+                self.inherited = Some(machine.leaves());
                 Ok(())
             }
             None => Ok(()),

@@ -31,6 +31,8 @@ enum Manner {
     Forging,
     /// Says that it keeps none of the blocks.
     Pruned,
+    /// Follows as well: says nothing, and answers nothing.
+    Mute,
 }
 
 use Manner::*;
@@ -40,6 +42,7 @@ struct World {
     manners: Vec<Manner>,
     clock: Arc<Hand>,
     follower: Follower,
+    parts: Box<dyn Fn() -> FollowParts>,
     executor: Executor,
     /// Messages to upstream nodes.
     sent: Arc<Mutex<Vec<(usize, Message)>>>,
@@ -81,33 +84,44 @@ impl World {
         let upstreams = Directory::of((0..manners.len()).map(identity).collect());
         let sent: Arc<Mutex<Vec<(usize, Message)>>> = Arc::default();
         let cut: Arc<Mutex<Vec<Identity>>> = Arc::default();
-        let (noted, known, cuts) = (sent.clone(), upstreams.clone(), cut.clone());
-        let follower = Follower::new(FollowParts {
-            chain: chain.genesis.chain_id(),
-            epoch_length: chain.genesis.epoch_blocks,
-            upstreams,
-            committees: committees(&chain.genesis),
-            faults: 1,
-            most_missing: None,
-            store: store.clone(),
-            clock: clock.clone(),
-            wire: Arc::new(move |_, to, bytes| {
-                let To::One(identity) = to else { return };
-                let place = known.find(identity).expect("an upstream node").as_usize();
-                let frame = Frame::decode(bytes).expect("a frame");
-                noted.lock().extend(frame.0.into_iter().map(|m| (place, m)));
-            }),
-            cut: Arc::new(move |identity, _| cuts.lock().push(identity)),
-            verify: Box::new(|certificate| certificate.proof == VALID),
-            executor: executed,
-            live: Arc::new(LiveStatus::of_follower(committees(&chain.genesis))),
-            metrics: metrics(),
-        });
+        let (noted, cuts, genesis) = (sent.clone(), cut.clone(), chain.genesis.clone());
+        let (kept, hand) = (store.clone(), clock.clone());
+        let known = KnownUpstreams::default();
+        let parts = move || {
+            let (noted, cuts, receivers) = (noted.clone(), cuts.clone(), upstreams.clone());
+            FollowParts {
+                chain: genesis.chain_id(),
+                epoch_length: genesis.epoch_blocks,
+                upstreams: upstreams.clone(),
+                committees: committees(&genesis),
+                known: known.clone(),
+                faults: 1,
+                most_missing: None,
+                store: kept.clone(),
+                clock: hand.clone(),
+                wire: Arc::new(move |_, to, bytes| {
+                    let To::One(identity) = to else { return };
+                    let place = receivers
+                        .find(identity)
+                        .expect("an upstream node")
+                        .as_usize();
+                    let frame = Frame::decode(bytes).expect("a frame");
+                    noted.lock().extend(frame.0.into_iter().map(|m| (place, m)));
+                }),
+                cut: Arc::new(move |identity, _| cuts.lock().push(identity)),
+                verify: Box::new(|certificate| certificate.proof == VALID),
+                executor: executed.clone(),
+                live: Arc::new(LiveStatus::of_follower(committees(&genesis))),
+                metrics: metrics(),
+            }
+        };
+        let follower = Follower::new(parts());
         let mut world = Self {
             chain,
             manners: manners.to_vec(),
             clock,
             follower,
+            parts: Box::new(parts),
             executor,
             sent,
             cut,
@@ -117,10 +131,21 @@ impl World {
             store,
             _folder: folder,
         };
-        for place in 0..manners.len() {
-            world.follower.linked(identity(place), true);
-        }
+        world.link_all();
         world
+    }
+
+    fn link_all(&mut self) {
+        for place in 0..self.manners.len() {
+            self.follower.linked(identity(place), true);
+        }
+    }
+
+    /// As where the validators change: the links stay.
+    fn assemble_anew(&mut self) {
+        self.follower = Follower::new((self.parts)());
+        self.held = vec![None; self.manners.len()];
+        self.link_all();
     }
 
     fn now(&self) -> Moment {
@@ -178,6 +203,9 @@ impl World {
             Exaggerating => 1_000,
             _ => 0,
         };
+        if self.manners[place] == Mute {
+            return;
+        }
         let height = Height(self.chain.blocks.len() as u64 + ahead);
         let status = Status {
             epoch: Epoch(0),
@@ -192,7 +220,7 @@ impl World {
     /// What an upstream node answers, once it has such a block.
     fn answer(&self, place: usize, from: Height) -> Option<Message> {
         let manner = self.manners[place];
-        if matches!(manner, Withholding | Exaggerating) {
+        if matches!(manner, Withholding | Exaggerating | Mute) {
             return None;
         }
         let first = from.0 as usize - 1;
@@ -305,6 +333,24 @@ fn a_node_that_exaggerates_does_not_hold_blocks_up_for_long() {
     world.check();
     assert!(longest <= 2_200, "{longest} ms without a block");
     assert!(world.requests[1] <= 2, "asked {} times", world.requests[1]);
+}
+
+#[test]
+fn nodes_that_only_follow_delay_blocks_once_and_over_borders_not_again() {
+    let mut world = World::new(&[Mute, Mute, Mute, Honest]);
+    world.chain.grow(20, |height| vec![height % 10]);
+    let longest = world.run(50);
+    world.check();
+    // A status comes each second, and then each that says nothing is given up after 0.25 s.
+    assert!(longest <= 1_400, "{longest} ms without a block");
+
+    let before = world.requests.clone();
+    world.assemble_anew();
+    world.chain.grow(20, |height| vec![height % 10]);
+    let longest = world.run(10);
+    world.check();
+    assert_eq!(longest, 0);
+    assert_eq!(world.requests[..3], before[..3], "they are not asked again");
 }
 
 #[test]
