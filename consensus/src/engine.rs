@@ -292,6 +292,11 @@ impl Engine {
         self.chain.block(id)
     }
 
+    /// Whether nothing here says that the vote key was used before (R28, *Restored*).
+    pub fn key_is_fresh(&self) -> bool {
+        self.memory.fresh
+    }
+
     /// How many turns directly before this view have been given up, as far as this validator knows.
     pub(crate) fn turns_nullified_before(&self, view: View) -> u32 {
         let mut count = 0;

@@ -86,7 +86,7 @@ pub(crate) struct Memory {
     /// What the journal says about missing votes.
     pub(crate) silence: Option<Silence>,
     /// Nothing on this machine says that the key has voted before, and others may know better.
-    fresh: bool,
+    pub(crate) fresh: bool,
     /// Peers without a link.
     unlinked: BTreeSet<ValidatorIndex>,
     /// Whether there have been so few links that the others could have been a quorum with another

@@ -21,7 +21,8 @@ pub(crate) use importing::{Imported, import_snapshot};
 
 use self::{
     durable::{
-        KeptStore, OpenDurable, fresh_nonce, lock_vote_key, open_durable, own_data_directory,
+        HeldJournal, KeptStore, OpenDurable, fresh_nonce, lock_vote_key, open_durable,
+        own_data_directory,
     },
     ending::{Failures, end_parts, explain_full_disk, first_failure, watch_the_end},
     following::follow_until_stopped,
@@ -208,6 +209,10 @@ async fn run_parts(context: Runtime, node: Node<'_>, mut asked: Asked) -> anyhow
     loop {
         let kept = (&asked.kept, &asked.resharing, &asked.schemes);
         let role = assign(node, kept, follows, starts)?;
+        if syncs || !matches!(role, Role::Validator(..)) {
+            // Who votes next reads it, with what was written to it in between.
+            drop(asked.journal.take());
+        }
         let ended = run_once(&context, (node, &role), &asked, syncs).await;
         (follows, starts) = (false, false);
         asked.predecessor = None;
@@ -239,11 +244,11 @@ async fn run_parts(context: Runtime, node: Node<'_>, mut asked: Asked) -> anyhow
                 false
             }
             Ok(Ended::InStep) => {
-                asked.predecessor = Some(SILENT);
+                asked.predecessor = Some(Predecessor::default());
                 false
             }
             Ok(Ended::Outdated) => {
-                asked.predecessor = Some(SILENT);
+                asked.predecessor = Some(Predecessor::default());
                 follows = true;
                 false
             }
@@ -331,6 +336,8 @@ struct Asked {
     opened: Arc<OnceLock<Store>>,
     /// The database between two parts of a run.
     kept: KeptStore,
+    /// The vote journal between two parts of a run.
+    journal: HeldJournal,
     /// The links between two parts of a run.
     mesh: KeptLinks,
     /// Opened by what runs first, and kept.
@@ -354,9 +361,6 @@ struct Asked {
     started: Instant,
 }
 
-/// Parts that followed have cast no vote.
-const SILENT: Predecessor = Predecessor { voted: false };
-
 /// What the parts of a node that ended last have seen.
 struct Before {
     live: Arc<LiveStatus>,
@@ -373,6 +377,7 @@ impl Asked {
             prefers_state: true,
             opened: Arc::default(),
             kept: KeptStore::default(),
+            journal: HeldJournal::default(),
             mesh: KeptLinks::default(),
             sockets: OnceLock::new(),
             external: External::default(),
@@ -462,7 +467,7 @@ async fn serve_until_stopped(
     let failures = Failures(failures);
     let clock = asked.clock.clone();
 
-    let durable = open_durable(config, Some(place), &asked.kept)?;
+    let durable = open_durable(config, Some(place), (&asked.kept, &asked.journal))?;
     let store = durable.store.clone();
     let _ = asked.opened.set(store.clone());
     if store.is_syncing()? {
@@ -521,6 +526,7 @@ async fn serve_until_stopped(
 
     let (replica, first, events) = (machine.replica, machine.first, machine.events);
     let (to_tell, validators_change) = oneshot::channel();
+    let kept_journal = asked.journal.clone();
     let quorum = config.node.committees.known().quorum();
     let watch = link_watch(config.node.committees.clone(), to_replica.clone());
     let (voting_links, ends) = (links.clone(), Arc::new(AtomicBool::new(false)));
@@ -529,7 +535,8 @@ async fn serve_until_stopped(
         // A proposal sent before the links are up would be lost and cost a timeout. Clients are served meanwhile.
         wait_for_links(&voting_links, quorum, &ended);
         voting_links.watch(watch);
-        if let Some(left) = replica.run(first, events)? {
+        if let Some((left, journal)) = replica.run(first, events)? {
+            kept_journal.keep(journal);
             let _ = to_tell.send(left);
         }
         Ok(())
@@ -776,7 +783,7 @@ fn assemble(
             silent_before: durable.silent_before,
             nonce: Some(fresh_nonce()),
             fresh: durable.fresh,
-            predecessor: asked.predecessor,
+            predecessor: asked.predecessor.clone(),
             inherited: asked.inherited(),
             survivors: config.survivors,
         },

@@ -100,10 +100,20 @@ impl Default for ConsensusConfig {
 }
 
 /// What is known of a process whose parts are assembled anew.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Predecessor {
     /// Whether it voted until the epoch was over.
     pub voted: bool,
+}
+
+/// A vote journal that stays open while the parts of a process are assembled anew for another epoch, so that none of it is read or
+/// written over at the border.
+pub struct KeptJournal {
+    pub journal: Journal,
+    /// What recovery needs of it: the records that it would be rewritten with.
+    pub records: Vec<Record>,
+    /// Whether nothing here says that the key was used before.
+    pub fresh: bool,
 }
 
 /// What the parts of a process leave to those that are assembled after them, with the same database and clock. The

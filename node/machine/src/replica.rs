@@ -32,7 +32,7 @@ use crate::{
     executor::ExecutorHandle,
     forecast::Forecast,
     live::LiveStatus,
-    machine::Predecessor,
+    machine::{KeptJournal, Predecessor},
     mempool::Mempool,
     metrics::NodeMetrics,
     offenders::Offenders,
@@ -61,9 +61,6 @@ use std::{
 };
 
 use tracing::{debug, info};
-
-/// Most bytes of a journal that are left to the next epoch's replica.
-const MAX_LEFT_BYTES: u64 = 128 << 10;
 
 /// Most events taken before the journal is synced.
 const MAX_EVENTS_PER_SYNC: usize = 256;
@@ -195,14 +192,13 @@ impl Replica {
         mut self,
         first: Output,
         events: Receiver<Event>,
-    ) -> anyhow::Result<Option<Predecessor>> {
+    ) -> anyhow::Result<Option<(Predecessor, KeptJournal)>> {
         self.begin(first)?;
         loop {
             self.settle()?;
             if self.ended.is_some() {
                 let before = self.left();
-                self.stop()?;
-                return Ok(Some(before));
+                return Ok(Some((before, self.stop()?)));
             }
             let wait = self.wake_at().since(self.now());
             match events.recv_timeout(wait) {
@@ -281,20 +277,20 @@ impl Replica {
         &self.engine
     }
 
-    /// Sends the votes that wait. Of the journal of an epoch that is over, what is next gets the least: it reads all.
+    /// Sends the votes that wait. Returns the journal, for the parts of this process that come next.
     ///
     /// # Errors
     ///
     /// If the journal fails.
-    pub fn stop(mut self) -> anyhow::Result<()> {
+    pub fn stop(mut self) -> anyhow::Result<KeptJournal> {
         let votes = std::mem::take(&mut self.votes);
         let durable = self.journal.release(votes).context("vote journal")?;
         self.around.outlet.send_votes(durable);
-        if self.ended.is_some() && self.journal.bytes() > MAX_LEFT_BYTES {
-            let records = self.engine.checkpoint();
-            self.journal.rewrite(&records).context("vote journal")?;
-        }
-        Ok(())
+        Ok(KeptJournal {
+            records: self.engine.checkpoint(),
+            fresh: self.engine.key_is_fresh(),
+            journal: self.journal,
+        })
     }
 
     fn now(&self) -> Moment {

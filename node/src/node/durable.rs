@@ -9,7 +9,7 @@ use crate::{
 use anyhow::{Context, bail};
 use quorate_api::verdict::counted;
 use quorate_files::{Privacy, own_folder};
-use quorate_machine::machine::{begin_after_loss, journal_folder};
+use quorate_machine::machine::{KeptJournal, begin_after_loss, journal_folder};
 use quorate_storage::{
     journal::{Journal, Recovered},
     store::{Store, StoreError},
@@ -68,10 +68,28 @@ struct OpenJournal {
 
 /// Opens the vote journal. If it is missing although the key has voted, the first record of the new
 /// journal says so, even if a start is interrupted at any point.
-fn open_journal(config: &ValidatorConfig, store: &Store) -> anyhow::Result<OpenJournal> {
+fn open_journal(
+    config: &ValidatorConfig,
+    store: &Store,
+    held: Option<KeptJournal>,
+) -> anyhow::Result<OpenJournal> {
     let directory = journal_folder(&config.node.data_dir);
     let vote_key = &config.vote_file;
     let mut mark = Mark::of(vote_key, config.node.chain)?;
+    if let Some(held) = held {
+        let silent_before = mark.vote_from_epoch();
+        return Ok(OpenJournal {
+            journal: held.journal,
+            recovered: Recovered {
+                records: held.records,
+                truncated_bytes: 0,
+                created: false,
+            },
+            silent_before,
+            lost: false,
+            fresh: held.fresh,
+        });
+    }
     let absent = Journal::is_absent(&directory)?;
     // A key that gets its first seat after the tip cannot have voted before.
     let tip = store.tip().height;
@@ -151,7 +169,7 @@ pub(super) fn begin_journal(
     // The mark is first, as in `open_journal`.
     mark.write(false, true)?;
     Journal::open(&directory, config.node.chain)?;
-    info!(journal = %directory.display(), "the vote key is new here: its journal begins before its first seat");
+    info!(journal = %directory.display(), "nothing here says that the vote key was used before: its journal begins before its first seat");
     Ok(())
 }
 
@@ -194,6 +212,20 @@ impl KeptStore {
     }
 }
 
+/// A validator's vote journal, which stays open while the validator's parts are assembled anew for another epoch.
+#[derive(Clone, Default)]
+pub(super) struct HeldJournal(Arc<Mutex<Option<KeptJournal>>>);
+
+impl HeldJournal {
+    pub(super) fn keep(&self, journal: KeptJournal) {
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Some(journal);
+    }
+
+    pub(super) fn take(&self) -> Option<KeptJournal> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).take()
+    }
+}
+
 /// Opens a database. A new one gets the state of the genesis file, which takes some time if that has many
 /// accounts.
 fn open_store(path: &Path, genesis: &Genesis) -> Result<(Store, Tree<TableRows>), StoreError> {
@@ -208,7 +240,7 @@ fn open_store(path: &Path, genesis: &Genesis) -> Result<(Store, Tree<TableRows>)
 pub(super) fn open_durable(
     config: &ValidatorConfig,
     place: Option<ValidatorIndex>,
-    kept: &KeptStore,
+    (kept, journal): (&KeptStore, &HeldJournal),
 ) -> anyhow::Result<OpenDurable> {
     let own = Owner {
         chain_id: config.node.chain,
@@ -226,7 +258,7 @@ pub(super) fn open_durable(
         silent_before,
         lost,
         fresh,
-    } = open_journal(config, &store)?;
+    } = open_journal(config, &store, journal.take())?;
     owner::claim(&config.node.data_dir, &own, place, &recovered.records)
         .with_context(|| config.node.path.display().to_string())?;
     if is_new && (!recovered.created || lost) {

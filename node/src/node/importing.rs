@@ -1,7 +1,9 @@
 //! Taking over a snapshot from a file, on a stopped validator.
 
 use super::{
-    durable::{KeptStore, lock_directory, lock_vote_key, open_durable, own_data_directory},
+    durable::{
+        HeldJournal, KeptStore, lock_directory, lock_vote_key, open_durable, own_data_directory,
+    },
     ending::is_full_disk,
     following::open_followers_store,
     syncing::{verify, verify_with},
@@ -75,7 +77,10 @@ fn import(
         .map(|validator| lock_vote_key(&validator.vote_file))
         .transpose()?;
     let store = match validator {
-        Some(validator) => open_durable(validator, validator.place, &KeptStore::default())?.store,
+        Some(validator) => {
+            let new = (&KeptStore::default(), &HeldJournal::default());
+            open_durable(validator, validator.place, new)?.store
+        }
         None => open_followers_store(node, &KeptStore::default())?.0,
     };
     let tip = store.tip().height;

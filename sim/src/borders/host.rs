@@ -15,8 +15,8 @@ use quorate_machine::{
     between::Between,
     follower::{FollowerMachine, FollowerSettings},
     machine::{
-        ConsensusConfig, Durables, Inherited, Machine, Predecessor, Settings, Surroundings,
-        journal_folder,
+        ConsensusConfig, Durables, Inherited, KeptJournal, Machine, Predecessor, Settings,
+        Surroundings, journal_folder,
     },
     mempool::{Mempool, MempoolLimits},
     metrics::NodeMetrics,
@@ -98,6 +98,7 @@ pub(super) struct Host {
     before: Option<Predecessor>,
     /// What they leave behind.
     inherited: Option<Inherited>,
+    journal: Option<KeptJournal>,
 }
 
 fn data_dir() -> PathBuf {
@@ -123,6 +124,7 @@ impl Host {
             is_alone: false,
             before: None,
             inherited: None,
+            journal: None,
         }
     }
 
@@ -185,6 +187,7 @@ impl Host {
         self.running = None;
         self.before = None;
         self.inherited = None;
+        self.journal = None;
         self.planned = None;
         self.life += 1;
         self.disk.crash();
@@ -203,6 +206,7 @@ impl Host {
         self.is_alone = false;
         self.told.clear();
         let (before, inherited) = (self.before.take(), self.inherited.take());
+        let journal = self.journal.take();
         let disk = Arc::new(self.disk.clone());
         let (store, tree) = Store::open_on(disk.clone(), Path::new("/node/db"), &shared.genesis)?;
         let committees = registry::committees(&shared.genesis, &store)?;
@@ -257,9 +261,25 @@ impl Host {
                     data_dir: data_dir(),
                 };
                 let folder = journal_folder(&data_dir());
-                let (journal, recovered) = Journal::open_on(disk.clone(), &folder, shared.chain)?;
-                let told = |record: &Record| matches!(record, Record::Vote(_) | Record::Silence(_));
-                let fresh = !self.has_voted && !recovered.records.iter().any(told);
+                let KeptJournal {
+                    journal,
+                    records,
+                    fresh,
+                } = match journal {
+                    Some(held) => held,
+                    None => {
+                        let (journal, recovered) =
+                            Journal::open_on(disk.clone(), &folder, shared.chain)?;
+                        let told = |record: &Record| {
+                            matches!(record, Record::Vote(_) | Record::Silence(_))
+                        };
+                        KeptJournal {
+                            fresh: !self.has_voted && !recovered.records.iter().any(told),
+                            records: recovered.records,
+                            journal,
+                        }
+                    }
+                };
                 let mut nonce = [0; 16];
                 nonce[..8].copy_from_slice(&self.assemblies.to_be_bytes());
                 nonce[8..].copy_from_slice(&(self.number as u64).to_be_bytes());
@@ -270,7 +290,7 @@ impl Host {
                         store: store.clone(),
                         tree,
                         journal,
-                        records: recovered.records,
+                        records,
                         silent_before: Default::default(),
                         nonce: Some(Nonce(nonce)),
                         fresh,
@@ -344,11 +364,12 @@ impl Host {
                 machine.keeper.keep(machine.kept.try_iter())?;
                 self.before = Some(machine.replica.left());
                 self.inherited = Some(machine.leaves());
-                machine.replica.stop()
+                self.journal = Some(machine.replica.stop()?);
+                Ok(())
             }
             Some(Parts::Follower { machine, .. }) => {
                 machine.keeper.keep(machine.kept.try_iter())?;
-                self.before = Some(Predecessor { voted: false });
+                self.before = Some(Predecessor::default());
                 self.inherited = Some(machine.leaves());
                 Ok(())
             }

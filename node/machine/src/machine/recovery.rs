@@ -21,6 +21,7 @@ pub(super) fn recover(
 ) -> anyhow::Result<Recovered> {
     let (genesis, committees) = (&settings.genesis, &settings.committees);
     let chain = genesis.chain_id();
+    let predecessor = durables.predecessor.take().unwrap_or_default();
     let disk = durables.disk.clone();
     let offenders = Offenders::load(disk.clone(), &settings.data_dir, clock.wall_ms())?;
     let evidence = EvidenceFolder::load(disk, &settings.data_dir, chain)?;
@@ -36,7 +37,7 @@ pub(super) fn recover(
         silent_before: durables.silent_before,
         nonce: durables.nonce,
         fresh: durables.fresh,
-        goes_on: durables.predecessor.is_some_and(|one| one.voted),
+        goes_on: predecessor.voted,
         survivors: durables.survivors,
         own: Some(settings.own.clone()),
         timing: settings.consensus.timing,
