@@ -783,7 +783,7 @@ fn assemble(
             silent_before: durable.silent_before,
             nonce: Some(fresh_nonce()),
             fresh: durable.fresh,
-            predecessor: asked.predecessor.clone(),
+            predecessor: asked.predecessor,
             inherited: asked.inherited(),
             survivors: config.survivors,
         },

@@ -135,10 +135,19 @@ impl LinkNews {
             };
             if is_new {
                 self.up.insert(peer.identity, peer.connected);
-                changes.push((peer.identity, peer.connected));
+                if known.is_some() || !self.is_older(now, peer) {
+                    changes.push((peer.identity, peer.connected));
+                }
             }
         }
         changes
+    }
+
+    /// Whether a link is older than this watch: parts before these, in the same process, have told of it.
+    fn is_older(&self, now: Instant, peer: &PeerStatus) -> bool {
+        let watched = now.saturating_duration_since(self.started);
+        let linked = peer.connected_for.filter(|_| peer.connected);
+        linked.is_some_and(|linked| linked > watched + LOOK_INTERVAL)
     }
 }
 
@@ -280,24 +289,46 @@ mod tests {
         assert_eq!(at(605, &["clock is 2.7 s ahead: NTP", "other"]), 1);
     }
 
+    fn peer(connected: bool, connected_for: Option<Duration>) -> PeerStatus {
+        PeerStatus {
+            identity: Identity([7; 32]),
+            connected,
+            round_trip_us: None,
+            connected_for,
+            blocked: false,
+            oversized: 0,
+            refusals: 0,
+            doubled_for: None,
+            clock_refused: false,
+            clock_ahead_ms: None,
+        }
+    }
+
+    #[test]
+    fn a_link_that_stays_over_a_border_is_no_news() {
+        let start = Instant::now();
+        let mut news = LinkNews::new(start);
+        let mut at = |second: u64, connected, connected_for: u64| {
+            let peer = peer(connected, Some(Duration::from_secs(connected_for)));
+            let changes = news.changes(start + Duration::from_secs(second), &[peer]);
+            changes.first().map(|(_, up)| *up)
+        };
+        assert_eq!(at(0, true, 90), None);
+        assert_eq!(at(1, true, 91), None);
+        assert_eq!(at(2, false, 0), Some(false));
+        assert_eq!(at(3, true, 0), Some(true));
+        let mut news = LinkNews::new(start);
+        let new = peer(true, Some(Duration::from_secs(2)));
+        let told = news.changes(start + Duration::from_secs(3), &[new]);
+        assert_eq!(told, [(Identity([7; 32]), true)]);
+    }
+
     #[test]
     fn a_link_is_told_once_when_it_is_lost_and_once_when_it_is_back() {
         let start = Instant::now();
         let mut news = LinkNews::new(start);
-        let identity = Identity([7; 32]);
         let mut at = |second: u64, connected: bool| {
-            let peer = PeerStatus {
-                identity,
-                connected,
-                round_trip_us: None,
-                connected_for: None,
-                blocked: false,
-                oversized: 0,
-                refusals: 0,
-                doubled_for: None,
-                clock_refused: false,
-                clock_ahead_ms: None,
-            };
+            let peer = peer(connected, None);
             let changes = news.changes(start + Duration::from_secs(second), &[peer]);
             changes.first().map(|(_, up)| *up)
         };

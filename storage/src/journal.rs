@@ -2,11 +2,16 @@
 //!
 //! # Layout
 //!
-//! `journal-NNNNNNNNNN.log` begins with a header (magic 8 bytes, version 4, chain id 32, CRC-32 of
-//! these) and goes on with frames: length of the payload (4 bytes), sequence (8), the highest
+//! `journal-NNNNNNNNNN.log` begins with a header (magic 8 bytes, version 4, chain id 32, salt 4, CRC-32
+//! of these) and goes on with frames: length of the payload (4 bytes), sequence (8), the highest
 //! sequence that was on disk when the frame was written (8; in a rewritten file, when the file got
 //! its name), CRC-32 of these and the payload (4), payload ([`Record`]). Sequences count up from 1
 //! in each file. Numbers are big-endian.
+//!
+//! The salt is random, new in each file, and the state that the CRC of a frame begins with. So nobody
+//! can spell a frame within a block, for instance in the memo of a transaction: behind a torn write such
+//! a frame would look like data that was promised. Files of version 1 have no salt (it is 0); they are
+//! read, appended to, and gone with the next rewrite.
 //!
 //! # What a damaged file means
 //!
@@ -47,8 +52,13 @@ use std::{
 };
 
 const MAGIC: &[u8; 8] = b"QUORJRNL";
-const VERSION: u32 = 1;
-const HEADER_BYTES: usize = 8 + 4 + 32 + 4;
+const VERSION: u32 = 2;
+const HEADER_BYTES: usize = 8 + 4 + 32 + 4 + 4;
+
+/// The version without a salt.
+const UNSALTED: u32 = 1;
+const UNSALTED_HEADER_BYTES: usize = HEADER_BYTES - 4;
+
 const FRAME_BYTES: usize = 4 + 8 + 8 + 4;
 
 /// The longest payload: a block with its record's tag.
@@ -125,6 +135,7 @@ pub struct Journal {
     path: PathBuf,
     number: u64,
     chain: ChainId,
+    salt: u32,
     file: Box<dyn DiskFile>,
     /// Appended, not yet written.
     buffer: Vec<u8>,
@@ -194,8 +205,8 @@ impl Journal {
         let content = disk
             .read(&path, MAX_FILE_BYTES)
             .map_err(|e| io_error(&path, e))?;
-        check_header(&path, &content, chain)?;
-        let (records, end, next_sequence) = scan(&path, &content)?;
+        let (begin, salt) = read_header(&path, &content, chain)?;
+        let (records, end, next_sequence) = scan(&path, &content, begin, salt)?;
         let truncated_bytes = (content.len() - end) as u64;
         let end = end as u64;
         let mut file = disk.open(&path).map_err(|e| io_error(&path, e))?;
@@ -214,6 +225,7 @@ impl Journal {
                 path,
                 number,
                 chain,
+                salt,
                 file,
                 buffer: Vec::new(),
                 next_sequence,
@@ -246,6 +258,7 @@ impl Journal {
             path,
             number: 0,
             chain,
+            salt: 0,
             file,
             buffer: Vec::new(),
             next_sequence: 1,
@@ -265,7 +278,8 @@ impl Journal {
     /// If the journal is poisoned.
     pub fn append(&mut self, record: &Record) -> Result<(), JournalError> {
         self.check()?;
-        frame(record, self.next_sequence, self.durable, &mut self.buffer);
+        let numbers = (self.next_sequence, self.durable);
+        frame(record, numbers, self.salt, &mut self.buffer);
         self.next_sequence += 1;
         Ok(())
     }
@@ -300,15 +314,17 @@ impl Journal {
     /// or the new.
     pub fn rewrite(&mut self, records: &[Record]) -> Result<(), JournalError> {
         self.check()?;
-        let mut content = header(self.chain);
+        let salt = rand::random();
+        let mut content = header(self.chain, salt);
         // The sequence starts anew, so that a first frame which is missing is known to be number 1.
         // The file gets its name after its sync, so each of its frames knows all of them on disk.
         self.next_sequence = 1;
         let durable = records.len() as u64;
         for record in records {
-            frame(record, self.next_sequence, durable, &mut content);
+            frame(record, (self.next_sequence, durable), salt, &mut content);
             self.next_sequence += 1;
         }
+        self.salt = salt;
         let result = self.replace(&content);
         if result.is_err() {
             self.poisoned = true;
@@ -420,44 +436,77 @@ fn sync_directory(disk: &dyn Disk, directory: &Path) -> Result<(), JournalError>
         .map_err(|e| io_error(directory, e))
 }
 
-fn header(chain: ChainId) -> Vec<u8> {
+fn header(chain: ChainId, salt: u32) -> Vec<u8> {
+    let mut bytes = unsummed_header(VERSION, chain);
+    bytes.extend_from_slice(&salt.to_be_bytes());
+    with_checksum(bytes)
+}
+
+fn unsummed_header(version: u32, chain: ChainId) -> Vec<u8> {
     let mut bytes = Vec::with_capacity(HEADER_BYTES);
     bytes.extend_from_slice(MAGIC);
-    bytes.extend_from_slice(&VERSION.to_be_bytes());
+    bytes.extend_from_slice(&version.to_be_bytes());
     bytes.extend_from_slice(&chain.0.0);
+    bytes
+}
+
+fn with_checksum(mut bytes: Vec<u8>) -> Vec<u8> {
     let checksum = crc32fast::hash(&bytes);
     bytes.extend_from_slice(&checksum.to_be_bytes());
     bytes
 }
 
-fn check_header(path: &Path, content: &[u8], chain: ChainId) -> Result<(), JournalError> {
+/// Where the frames begin, and the file's salt.
+fn read_header(path: &Path, content: &[u8], chain: ChainId) -> Result<(usize, u32), JournalError> {
     let foreign = |what| JournalError::Foreign {
         path: path.to_path_buf(),
         what,
     };
-    let expected = header(chain);
-    match content.get(..HEADER_BYTES) {
-        Some(found) if found == expected => Ok(()),
-        Some(found) if found[..8] != *MAGIC => Err(foreign("it does not begin like one")),
-        Some(found) if found[8..12] != expected[8..12] => Err(foreign("another version wrote it")),
-        Some(found) if found[12..44] != expected[12..44] => Err(foreign("its chain is another")),
-        _ => Err(foreign("its header is damaged")),
+    let number = |from: usize| -> Option<u32> {
+        Some(u32::from_be_bytes(
+            content.get(from..from + 4)?.try_into().ok()?,
+        ))
+    };
+    let (Some(version), Some(found)) = (number(8), content.get(..UNSALTED_HEADER_BYTES)) else {
+        return Err(foreign("its header is damaged"));
+    };
+    if found[..8] != *MAGIC {
+        return Err(foreign("it does not begin like one"));
+    }
+    if version != VERSION && version != UNSALTED {
+        return Err(foreign("another version wrote it"));
+    }
+    if found[12..44] != chain.0.0 {
+        return Err(foreign("its chain is another"));
+    }
+    let salt = number(44).unwrap_or_default();
+    let (expected, salt) = match version {
+        UNSALTED => (with_checksum(unsummed_header(UNSALTED, chain)), 0),
+        _ => (header(chain, salt), salt),
+    };
+    match content.starts_with(&expected) {
+        true => Ok((expected.len(), salt)),
+        false => Err(foreign("its header is damaged")),
     }
 }
 
-fn frame(record: &Record, sequence: u64, durable: u64, buffer: &mut Vec<u8>) {
+fn frame(record: &Record, (sequence, durable): (u64, u64), salt: u32, buffer: &mut Vec<u8>) {
     let payload = record.encode();
     let length = u32::try_from(payload.len()).expect("a record is at most a block");
-    let mut hasher = crc32fast::Hasher::new();
-    hasher.update(&length.to_be_bytes());
-    hasher.update(&sequence.to_be_bytes());
-    hasher.update(&durable.to_be_bytes());
-    hasher.update(&payload);
+    let begin = buffer.len();
     buffer.extend_from_slice(&length.to_be_bytes());
     buffer.extend_from_slice(&sequence.to_be_bytes());
     buffer.extend_from_slice(&durable.to_be_bytes());
-    buffer.extend_from_slice(&hasher.finalize().to_be_bytes());
+    let checksum = checksum(salt, &buffer[begin..], &payload);
+    buffer.extend_from_slice(&checksum.to_be_bytes());
     buffer.extend_from_slice(&payload);
+}
+
+fn checksum(salt: u32, head: &[u8], payload: &[u8]) -> u32 {
+    let mut hasher = crc32fast::Hasher::new_with_initial(salt);
+    hasher.update(head);
+    hasher.update(payload);
+    hasher.finalize()
 }
 
 /// A frame whose checksum holds.
@@ -468,7 +517,7 @@ struct Frame<'a> {
 }
 
 /// The frame at the start of `bytes`, if there is one.
-fn parse(bytes: &[u8]) -> Option<Frame<'_>> {
+fn parse(bytes: &[u8], salt: u32) -> Option<Frame<'_>> {
     let number = |from: usize| -> Option<u64> {
         Some(u64::from_be_bytes(
             bytes.get(from..from + 8)?.try_into().ok()?,
@@ -479,12 +528,9 @@ fn parse(bytes: &[u8]) -> Option<Frame<'_>> {
         return None;
     }
     let (sequence, durable) = (number(4)?, number(12)?);
-    let checksum = u32::from_be_bytes(bytes.get(20..24)?.try_into().ok()?);
+    let held = u32::from_be_bytes(bytes.get(20..24)?.try_into().ok()?);
     let payload = bytes.get(FRAME_BYTES..FRAME_BYTES + length)?;
-    let mut hasher = crc32fast::Hasher::new();
-    hasher.update(&bytes[..20]);
-    hasher.update(payload);
-    (hasher.finalize() == checksum).then_some(Frame {
+    (checksum(salt, &bytes[..20], payload) == held).then_some(Frame {
         sequence,
         durable,
         payload,
@@ -492,15 +538,20 @@ fn parse(bytes: &[u8]) -> Option<Frame<'_>> {
 }
 
 /// The records, where they end, and the sequence after the last.
-fn scan(path: &Path, content: &[u8]) -> Result<(Vec<Record>, usize, u64), JournalError> {
+fn scan(
+    path: &Path,
+    content: &[u8],
+    begin: usize,
+    salt: u32,
+) -> Result<(Vec<Record>, usize, u64), JournalError> {
     let damaged = |offset: usize| JournalError::Damaged {
         path: path.to_path_buf(),
         offset: offset as u64,
     };
     let mut records = Vec::new();
-    let mut offset = HEADER_BYTES;
+    let mut offset = begin;
     let mut next: Option<u64> = None;
-    while let Some(frame) = parse(&content[offset..]) {
+    while let Some(frame) = parse(&content[offset..], salt) {
         if next.is_some_and(|next| next != frame.sequence) {
             return Err(damaged(offset));
         }
@@ -510,10 +561,8 @@ fn scan(path: &Path, content: &[u8]) -> Result<(Vec<Record>, usize, u64), Journa
         offset += FRAME_BYTES + frame.payload.len();
     }
     let missing = next.unwrap_or(1);
-    // A frame here may be spelled out by a transaction's fields, which anybody chooses; those are
-    // too short to hold a record as well.
     let was_promised = (offset + 1..content.len())
-        .filter_map(|at| parse(&content[at..]))
+        .filter_map(|at| parse(&content[at..], salt))
         .filter(|frame| frame.sequence > missing && frame.durable >= missing)
         .any(|frame| Record::decode(Copying(frame.payload)).is_ok());
     if was_promised {

@@ -9,8 +9,8 @@ use quorate_crypto::{
 use quorate_storage::disk::{Disk, DiskFile, SystemDisk};
 use quorate_storage::journal::{Journal, JournalError, Recovered};
 use quorate_types::{
-    Block, Certificate, ChainId, Digest, Epoch, Header, Height, Identity, Memo, Record, Subject,
-    Transfer, ValidatorIndex, View, Vote, VoteKind,
+    Block, Certificate, ChainId, Digest, Epoch, Header, Height, Identity, Memo, Record, Silence,
+    Subject, Transfer, ValidatorIndex, View, Vote, VoteKind,
 };
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
@@ -25,7 +25,7 @@ use std::{
 use tempfile::TempDir;
 
 /// Bytes before the first frame.
-const HEADER: usize = 48;
+const HEADER: usize = 52;
 /// Bytes of a frame before its payload.
 const FRAME: usize = 24;
 
@@ -54,6 +54,10 @@ fn certificate(view: u64) -> Record {
 }
 
 fn block_paying(to: [u8; 32]) -> Record {
+    block_with(to, Memo::NONE)
+}
+
+fn block_with(to: [u8; 32], memo: Memo) -> Record {
     let secret = SecretKey::from_bytes(&[1; 32]);
     let transfer = Transfer {
         chain_tag: chain().tag(),
@@ -62,7 +66,7 @@ fn block_paying(to: [u8; 32]) -> Record {
         to: Identity(to),
         amount: 1,
         fee: 1,
-        memo: Memo::NONE,
+        memo,
     };
     let transactions = vec![transfer.sign(&chain(), &secret); 3];
     let header = Header {
@@ -325,18 +329,64 @@ fn a_batch_after_the_hole_proves_that_it_was_acknowledged() {
     );
 }
 
-/// Anybody chooses the 32 bytes whom a transfer pays, so these can spell a frame.
+/// Anybody chooses a transaction's memo, so it can spell a frame with a record that follows the missing ones. The
+/// file's salt is nobody's choice.
 #[test]
 fn a_frame_spelled_within_a_transaction_does_not_make_a_torn_write_look_acknowledged() {
-    let mut to = [0; 32];
-    to[4..12].copy_from_slice(&1_000_u64.to_be_bytes());
-    to[12..20].copy_from_slice(&1_000_u64.to_be_bytes());
-    let checksum = crc32fast::hash(&to[..20]);
-    to[20..24].copy_from_slice(&checksum.to_be_bytes());
-    let mut torn = journal_of(&[&[vote(1)], &[block_paying(to)]]);
+    let record = Record::Silence(Silence::Unknown).encode();
+    let mut spelled = Vec::new();
+    spelled.extend_from_slice(&u32::try_from(record.len()).unwrap().to_be_bytes());
+    spelled.extend_from_slice(&[1_000_u64.to_be_bytes(); 2].concat());
+    let checksum = crc32fast::hash(&[spelled.as_slice(), &record].concat());
+    spelled.extend_from_slice(&checksum.to_be_bytes());
+    spelled.extend_from_slice(&record);
+    let block = block_with([7; 32], Memo::new(spelled).unwrap());
+    let mut torn = journal_of(&[&[vote(1)], &[block]]);
     torn.truncate(torn.len() - 1);
     let recovered = Folder::new(&torn).open().unwrap();
     assert_eq!(recovered.records, [vote(1)]);
+}
+
+/// Journals of version 1 have no salt. They are read and appended to, and the next rewrite makes them new ones.
+#[test]
+fn a_journal_without_a_salt_is_read_and_gets_one() {
+    let mut old = Vec::new();
+    old.extend_from_slice(b"QUORJRNL");
+    old.extend_from_slice(&1_u32.to_be_bytes());
+    old.extend_from_slice(&chain().0.0);
+    old.extend_from_slice(&crc32fast::hash(&old).to_be_bytes());
+    for (sequence, record) in records(0..3).iter().enumerate() {
+        let payload = record.encode();
+        let mut frame = u32::try_from(payload.len()).unwrap().to_be_bytes().to_vec();
+        frame.extend_from_slice(&(sequence as u64 + 1).to_be_bytes());
+        frame.extend_from_slice(&(sequence as u64).to_be_bytes());
+        let checksum = crc32fast::hash(&[frame.as_slice(), &payload].concat());
+        old.extend_from_slice(&frame);
+        old.extend_from_slice(&checksum.to_be_bytes());
+        old.extend_from_slice(&payload);
+    }
+    let folder = Folder::new(&old);
+    let (mut journal, recovered) = open(folder.0.path());
+    assert_eq!(recovered.records, records(0..3));
+    write(&mut journal, &[&records(3..4)]);
+    drop(journal);
+    let (mut journal, recovered) = open(folder.0.path());
+    assert_eq!(recovered.records, records(0..4));
+    journal.rewrite(&records(2..4)).unwrap();
+    drop(journal);
+    assert_eq!(
+        fs::read(segment(folder.0.path())).unwrap()[8..12],
+        [0, 0, 0, 2]
+    );
+    assert_eq!(folder.open().unwrap().records, records(2..4));
+}
+
+#[test]
+fn each_file_has_another_salt() {
+    let salt = |content: Vec<u8>| content[44..48].to_vec();
+    let batches: &[&[Record]] = &[&[vote(1)]];
+    let salts: std::collections::BTreeSet<_> = (0..8).map(|_| salt(journal_of(batches))).collect();
+    assert!(salts.len() > 6, "{salts:?}");
 }
 
 #[test]

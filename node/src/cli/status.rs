@@ -173,8 +173,8 @@ fn fields(status: &StatusJson) -> Vec<String> {
         match status.validator {
             Some(place) => ("validator", format!("{place} of {}", status.validators)),
             None => (
-                "follower",
-                format!("of a chain with {} validators", status.validators),
+                "follows",
+                format!("a chain with {} validators", status.validators),
             ),
         },
         ("protocol", protocol(status)),

@@ -250,6 +250,14 @@ impl Facts {
         !self.heard && self.growth.final_since_start && self.block_ms > 0 && age > OLD_MS
     }
 
+    /// Whether no block has come since the start, and the newest one was made long ago: the others are as far as this
+    /// validator, as after a halt, and whether the chain goes on is not known yet.
+    fn waits_for_its_first_block(&self) -> bool {
+        let age = self.now_ms.saturating_sub(self.block_ms);
+        let old = OLD_MS.max(ms(self.growth.patience(true)));
+        !self.growth.final_since_start && self.block_ms > 0 && age > old
+    }
+
     fn block_age(&self) -> Option<u64> {
         match self.growth.final_since_start {
             true if self.is_in_the_past() => Some(self.now_ms.saturating_sub(self.block_ms)),
@@ -306,7 +314,8 @@ impl Facts {
             }
         } else if is_behind || self.executes_late() || self.is_in_the_past() {
             Health::CatchingUp
-        } else if !self.growth.final_since_start && !self.heard {
+        } else if !self.growth.final_since_start && !self.heard || self.waits_for_its_first_block()
+        {
             Health::Starting
         } else if !self.votes() || self.clock_behind() {
             Health::NotVoting
@@ -325,6 +334,9 @@ impl Facts {
             Health::Healthy | Health::Unknown => format!("healthy: {age}"),
             // State sync runs before this part of the validator does, and has its own summary.
             Health::StateSync => "state sync".to_owned(),
+            Health::Starting if self.heard => {
+                format!("starting: no new block yet since its start; {age}")
+            }
             Health::Starting => format!(
                 "starting: not heard yet from enough validators to know where the chain is; {age}"
             ),
@@ -1262,6 +1274,25 @@ mod tests {
             .state,
             Health::Healthy
         );
+    }
+
+    #[test]
+    fn who_starts_after_a_halt_is_not_healthy_before_the_first_block() {
+        let mut starts = Facts {
+            now_ms: facts().block_ms + 69_000,
+            ..facts()
+        };
+        starts.growth.final_since_start = false;
+        let verdict = decide(&starts);
+        assert_eq!(verdict.state, Health::Starting, "{}", verdict.summary);
+        let told = "starting: no new block yet since its start; newest block 1 min";
+        assert!(verdict.summary.starts_with(told), "{}", verdict.summary);
+        starts.growth.final_since_start = true;
+        assert_eq!(decide(&starts).state, Health::Healthy);
+        // A chain that pauses for longer.
+        starts.growth.final_since_start = false;
+        starts.growth.usual = 30 * SECOND;
+        assert_eq!(decide(&starts).state, Health::Healthy);
     }
 
     /// Ten validators of which the last three never ran, and validator 6, whose journal is old.
