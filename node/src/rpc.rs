@@ -161,7 +161,11 @@ impl RpcState {
             let _turn = turn;
             work(state.parts())
         });
-        result.await.map_err(|error| RpcError::internal(&error))?
+        // Cancelled: its threads are gone, as the parts of the node are that it belongs to.
+        result.await.map_err(|error| match error.is_cancelled() {
+            true => RpcError::ending(),
+            false => RpcError::internal(&error),
+        })?
     }
 }
 

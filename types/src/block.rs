@@ -191,6 +191,23 @@ impl Read for Header {
     }
 }
 
+fn check_size(transactions: &[Transaction]) -> Result<(), BlockError> {
+    if transactions.len() > MAX_BLOCK_TRANSACTIONS {
+        return Err(BlockError::TooManyTransactions {
+            count: transactions.len(),
+        });
+    }
+    let bytes = Header::SIZE + list_size(transactions);
+    if bytes > MAX_BLOCK_BYTES {
+        return Err(BlockError::TooLarge { bytes });
+    }
+    let operations = transactions.iter().filter(|t| t.is_operation()).count();
+    if operations > MAX_BLOCK_OPERATIONS {
+        return Err(BlockError::TooManyOperations { count: operations });
+    }
+    Ok(())
+}
+
 impl Block {
     /// A block of the given header and transactions.
     ///
@@ -198,27 +215,33 @@ impl Block {
     ///
     /// If there are too many transactions, operations or bytes, or the header commits to others.
     pub fn new(header: Header, transactions: Vec<Transaction>) -> Result<Self, BlockError> {
-        if transactions.len() > MAX_BLOCK_TRANSACTIONS {
-            return Err(BlockError::TooManyTransactions {
-                count: transactions.len(),
-            });
-        }
-        let bytes = Header::SIZE + list_size(&transactions);
-        if bytes > MAX_BLOCK_BYTES {
-            return Err(BlockError::TooLarge { bytes });
-        }
-        let operations = transactions.iter().filter(|t| t.is_operation()).count();
-        if operations > MAX_BLOCK_OPERATIONS {
-            return Err(BlockError::TooManyOperations { count: operations });
-        }
+        check_size(&transactions)?;
         if Header::body_root_of(&transactions) != header.body_root {
             return Err(BlockError::BodyMismatch);
         }
-        Ok(Self {
+        Ok(Self::of_checked(header, transactions))
+    }
+
+    /// A new block: its header's body root is made from the transactions.
+    ///
+    /// # Errors
+    ///
+    /// If there are too many transactions, operations or bytes.
+    pub fn build(header: Header, transactions: Vec<Transaction>) -> Result<Self, BlockError> {
+        check_size(&transactions)?;
+        let header = Header {
+            body_root: Header::body_root_of(&transactions),
+            ..header
+        };
+        Ok(Self::of_checked(header, transactions))
+    }
+
+    fn of_checked(header: Header, transactions: Vec<Transaction>) -> Self {
+        Self {
             header,
             transactions,
             id: header.id(),
-        })
+        }
     }
 
     /// The header.

@@ -29,7 +29,7 @@ use quorate_storage::{
     store::Store,
     tree::{TableRows, Tree},
 };
-use quorate_types::{Committees, Identity, genesis::Genesis};
+use quorate_types::{Committees, Frame, Head, Identity, genesis::Genesis};
 use std::{sync::Arc, time::Duration};
 
 /// The settings of a follower.
@@ -60,16 +60,39 @@ pub struct FollowerFrames {
     upstreams: Directory,
     inbox: SyncInbox,
     downstream: FollowerInlet,
+    /// Whether the nodes that it follows are served as well: where validators come and leave, they may follow it
+    /// in turn.
+    serves_upstreams: bool,
 }
 
 impl FollowerFrames {
     /// Receives one frame.
     pub fn receive(&self, from: Identity, lane: Lane, bytes: Bytes) {
+        let asks = || self.serves_upstreams && lane == Lane::Fetch && asks(&bytes);
         match self.upstreams.find(&from) {
-            Some(_) => self.inbox.frame(from, bytes),
-            None => self.downstream.receive(from, lane, bytes),
+            Some(_) if !asks() => self.inbox.frame(from, bytes),
+            _ => self.downstream.receive(from, lane, bytes),
         }
     }
+}
+
+/// Whether a frame begins with a request.
+fn asks(frame: &Bytes) -> bool {
+    let mut asks = false;
+    let first = |head: Head| {
+        asks = matches!(
+            head,
+            Head::BlockRequest
+                | Head::RangeRequest
+                | Head::FollowRequest
+                | Head::SnapshotRequest
+                | Head::ChunkRequest
+                | Head::HandoverRequest
+        );
+        Err::<(), ()>(())
+    };
+    let _ = Frame::read_judged(frame.clone(), first);
+    asks
 }
 
 /// A follower in parts, each for a thread of its own.
@@ -120,8 +143,11 @@ impl FollowerMachine {
         let genesis = settings.genesis;
         let (clock, metrics) = (around.clock, around.metrics);
         let chain = genesis.chain_id();
+        let serves_upstreams = settings.committees.can_change();
+        let also = settings.upstreams.iter().filter(|_| serves_upstreams);
+        let downstream = settings.followers.iter().chain(also).copied();
+        let downstream = Directory::of(downstream.collect());
         let upstreams = Directory::of(settings.upstreams);
-        let downstream = Directory::of(settings.followers);
         let taken_up = Inherited::taken_up(settings.inherited, &store, &clock);
         let (accounts, snapshots) = (taken_up.accounts, taken_up.snapshots);
         let mempool = keeper::mempool(
@@ -212,6 +238,7 @@ impl FollowerMachine {
                     metrics.clone(),
                     settings.committees.can_change(),
                 ),
+                serves_upstreams,
             },
             inbox,
             server: Server::new(
@@ -262,5 +289,25 @@ impl FollowerMachine {
             snapshots,
             known: taken_up.upstreams,
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use commonware_codec::Encode as _;
+    use quorate_types::{Height, Message};
+
+    #[test]
+    fn requests_of_those_that_it_follows_are_told_from_their_answers() {
+        let frame = |message| Frame(vec![message]).encode();
+        assert!(asks(&frame(Message::FollowRequest(Height(7)))));
+        assert!(asks(&frame(Message::RangeRequest(Height(7)))));
+        let reply = Message::RangeReply {
+            blocks: Vec::new(),
+            finalization: None,
+        };
+        assert!(!asks(&frame(reply)));
+        assert!(!asks(&Bytes::new()) && !asks(&Bytes::from_static(b"garbage")));
     }
 }

@@ -710,6 +710,14 @@ impl LiveStatus {
         claimed.unwrap_or(own).max(own)
     }
 
+    /// The greatest epoch that f + 1 other validators say they work in, if so many have said one.
+    pub(crate) fn network_epoch(&self) -> Option<Epoch> {
+        let peers = self.peers.read();
+        let mut epochs: Vec<Epoch> = peers.values().map(|(status, _)| status.epoch).collect();
+        epochs.sort_unstable_by(|a, b| b.cmp(a));
+        epochs.get(self.committees.known().faults()).copied()
+    }
+
     /// Publishes what a follower knows of those that it follows.
     pub(crate) fn set_upstreams(&self, upstreams: Vec<Upstream>) {
         *self.upstreams.write() = upstreams;

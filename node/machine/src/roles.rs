@@ -23,6 +23,9 @@ const NOTHING_NEWER: Duration = Duration::from_secs(5);
 /// How often in a row, once a second, too few validators of the epoch must be heard.
 const ALONE_FOR: u32 = 15;
 
+/// The same for f + 1 others that say they work in a later epoch: at a border they are ahead for a moment.
+const LEFT_FOR: u32 = 3;
+
 /// A validator's place in an epoch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Seat {
@@ -47,6 +50,8 @@ pub fn seat(set: &ValidatorSet, own: &Identity, key: &VoteKey) -> Seat {
 pub enum Crossed {
     /// It has a seat, and all blocks that there are.
     InStep,
+    /// It has a seat, and nobody has sent a newer block for a while.
+    NothingNewer,
     /// The validators that it follows are not the next epoch's.
     ValidatorsChange,
 }
@@ -84,8 +89,11 @@ impl Borders {
             if tip.height > self.newest.0 {
                 self.newest = (tip.height, now);
             }
-            if now.since(self.newest.1) >= NOTHING_NEWER || self.is_in_step(&tip) {
+            if self.is_in_step(&tip) {
                 return Some(Crossed::InStep);
+            }
+            if now.since(self.newest.1) >= NOTHING_NEWER {
+                return Some(Crossed::NothingNewer);
             }
         }
         let epoch = self.committees.known().epoch();
@@ -105,11 +113,12 @@ impl Borders {
     }
 }
 
-/// Finds out that so few validators of the epoch are heard that no block of it can become final: perhaps the
-/// others are epochs ahead, with other validators.
+/// Finds out that the others are epochs ahead, with other validators: f + 1 say so, or so few validators of the
+/// epoch are heard that no block of it can become final.
 pub struct Alone {
     live: Arc<LiveStatus>,
     seconds: u32,
+    left: u32,
     newest: Height,
 }
 
@@ -119,6 +128,7 @@ impl Alone {
         live.committees().can_change().then(|| Self {
             newest: live.finalized_height(),
             seconds: 0,
+            left: 0,
             live,
         })
     }
@@ -131,9 +141,64 @@ impl Alone {
             .iter()
             .filter(|one| matches!(one.state, Voter::Votes | Voter::Fresh));
         let newest = self.live.finalized_height();
-        let is_alone = heard.count() + 1 < verdict.quorum && newest == self.newest;
+        let stands = newest == self.newest;
+        let is_alone = stands && heard.count() + 1 < verdict.quorum;
+        let are_ahead = stands && self.live.network_epoch() > Some(self.live.epoch());
         self.newest = newest;
         self.seconds = if is_alone { self.seconds + 1 } else { 0 };
-        self.seconds >= ALONE_FOR
+        self.left = if are_ahead { self.left + 1 } else { 0 };
+        self.seconds >= ALONE_FOR || self.left >= LEFT_FOR
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use quorate_types::{Digest, Epoch, Member, Roster, Status, View};
+
+    /// Validator 0 of four that can change, in epoch 7.
+    fn live() -> Arc<LiveStatus> {
+        let members = (0..4).map(|byte| Member {
+            identity: Identity([byte; 32]),
+            vote_key: VoteKey([byte; 96]),
+            address: Default::default(),
+            name: Default::default(),
+        });
+        let set = ValidatorSet::of_members(Epoch(7), members.collect());
+        let committees = Committees::changing(vec![set], Epoch(7), Epoch(7), Roster::new());
+        let live = LiveStatus::new(committees.expect("four"), ValidatorIndex(0));
+        live.set_progress(Epoch(7), View(5), Height(700));
+        Arc::new(live)
+    }
+
+    fn says(live: &LiveStatus, place: u32, epoch: u64) {
+        let status = Status {
+            epoch: Epoch(epoch),
+            view: View(1),
+            finalized_height: Height(700),
+            executed_height: Height(700),
+            convicted: Digest::ZERO,
+        };
+        live.peer_status(ValidatorIndex(place), &status, Moment(0));
+    }
+
+    #[test]
+    fn who_hears_that_more_than_f_have_gone_on_to_a_later_epoch_is_outdated_within_seconds() {
+        let live = live();
+        let mut alone = Alone::new(live.clone()).expect("they can change");
+        // One may lie.
+        says(&live, 1, 900);
+        says(&live, 2, 7);
+        assert_eq!((0..LEFT_FOR + 1).filter(|_| alone.look(&[])).count(), 0);
+        says(&live, 3, 8);
+        assert!(!alone.look(&[]) && !alone.look(&[]));
+        // It has only been slower.
+        live.set_progress(Epoch(7), View(6), Height(701));
+        assert!(!alone.look(&[]) && !alone.look(&[]) && !alone.look(&[]));
+        assert!(alone.look(&[]));
+        live.set_progress(Epoch(8), View(1), Height(701));
+        let mut alone = Alone::new(live).expect("they can change");
+        assert_eq!((0..ALONE_FOR - 1).filter(|_| alone.look(&[])).count(), 0);
+        assert!(alone.look(&[]), "nobody is heard");
     }
 }

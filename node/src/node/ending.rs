@@ -128,7 +128,7 @@ pub(super) async fn end_parts(
         joined,
         "no other parts can take over from a thread that does not stop"
     );
-    drop(tokio::spawn(servers.end(false)));
+    drop(tokio::spawn(servers.end_beside()));
     outcome
 }
 

@@ -157,7 +157,8 @@ pub(super) async fn follow_until_stopped(
     match &outcome {
         Ok(Ended::Stopped) => info!("stopping"),
         Ok(Ended::Outdated) => info!("the validators change"),
-        Ok(Ended::InStep) => info!("in step: takes part with a vote"),
+        // It has been told why.
+        Ok(Ended::InStep) => {}
         Ok(_) => info!(
             "no linked node keeps the blocks that are missing, or they are too many: state sync begins"
         ),
@@ -235,7 +236,14 @@ fn run(
             return Ok(Some(Ended::FarBehind));
         }
         match borders.look() {
-            Some(Crossed::InStep) => return Ok(Some(Ended::InStep)),
+            Some(Crossed::InStep) => {
+                info!("in step: takes part with a vote");
+                return Ok(Some(Ended::InStep));
+            }
+            Some(Crossed::NothingNewer) => {
+                info!("nobody has a newer block: takes part with what there is");
+                return Ok(Some(Ended::InStep));
+            }
             Some(Crossed::ValidatorsChange) => return Ok(Some(Ended::Outdated)),
             None => {}
         }

@@ -123,7 +123,9 @@ pub(super) fn assign(
     }
     let members = set.members().iter().map(|member| member.identity);
     let configured = config.node.p2p.peers.iter().map(|(peer, _)| *peer);
-    composed.p2p.peers = links.to(members.chain(configured));
+    // All that validated when it was here last may follow by now, or be off: whoever has a bond may act.
+    let bonded = links.bonded().take(MAX_OTHERS);
+    composed.p2p.peers = links.to(members.chain(configured).chain(bonded));
     let peers = &composed.p2p.peers;
     (composed.p2p.followers).retain(|(one, _)| !peers.iter().any(|(peer, _)| peer == one));
     Ok(Role::Follower(Box::new(composed), part))
@@ -226,6 +228,12 @@ impl Addresses {
             followers: config.node.p2p.followers.clone(),
             roster,
         }
+    }
+
+    /// Who has a bond, and an address.
+    fn bonded(&self) -> impl Iterator<Item = Identity> {
+        let bonded = self.roster.keys().copied();
+        bonded.filter(|one| self.addresses.contains_key(one))
     }
 
     /// The addresses of nodes, each once.

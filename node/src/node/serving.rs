@@ -26,6 +26,10 @@ const END_LIMIT: Duration = Duration::from_secs(2);
 /// The same where parts that need the database for themselves take over.
 const BORDER_LIMIT: Duration = Duration::from_millis(30);
 
+/// The same beside other parts that have taken over. On a busy machine the threads of clients get little, and 2 s were
+/// too few: who waited for something saw its connection end without a word.
+const BESIDE_LIMIT: Duration = Duration::from_secs(15);
+
 /// Listeners that are not registered with a runtime yet.
 pub(super) type Listeners = Vec<(Audience, std::net::TcpListener)>;
 
@@ -101,9 +105,18 @@ impl Servers {
 
     /// Waits until all requests are answered: for at most 2 s, or for a moment if other parts of the node wait for that.
     /// The connections of those that take longer end.
-    pub(super) async fn end(mut self, others_wait: bool) {
+    pub(super) async fn end(self, others_wait: bool) {
+        self.end_within(if others_wait { BORDER_LIMIT } else { END_LIMIT })
+            .await;
+    }
+
+    /// The same while other parts of the node run already.
+    pub(super) async fn end_beside(self) {
+        self.end_within(BESIDE_LIMIT).await;
+    }
+
+    async fn end_within(mut self, limit: Duration) {
         let tasks = std::mem::take(&mut self.tasks);
-        let limit = if others_wait { BORDER_LIMIT } else { END_LIMIT };
         let _ = tokio::time::timeout(limit, tasks.join_all()).await;
     }
 }

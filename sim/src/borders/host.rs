@@ -524,7 +524,7 @@ impl Host {
                 }
                 machine.keeper.keep(machine.kept.try_iter())?;
                 Ok(borders.look().map(|crossed| match crossed {
-                    Crossed::InStep => false,
+                    Crossed::InStep | Crossed::NothingNewer => false,
                     // As in the node: it follows until it is in step.
                     Crossed::ValidatorsChange => true,
                 }))
