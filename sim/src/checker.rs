@@ -181,8 +181,8 @@ impl Checker {
         if !is_journal {
             return;
         }
-        // A file header of 48 bytes, then frames: length, 8 and 8 bytes of numbers, a checksum.
-        let mut rest = bytes.get(if offset == 0 { 48 } else { 0 }..).unwrap_or(&[]);
+        // A file header of 52 bytes, then frames: length, 8 and 8 bytes of numbers, a checksum.
+        let mut rest = bytes.get(if offset == 0 { 52 } else { 0 }..).unwrap_or(&[]);
         while let Some(head) = rest.first_chunk::<4>() {
             let length = u32::from_be_bytes(*head) as usize;
             let Some(payload) = rest.get(24..24 + length) else {

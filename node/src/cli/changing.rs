@@ -100,8 +100,10 @@ struct Report {
     tx_applied: u64,
     tx_failed: u64,
     tx_refused: u64,
-    /// Accepted, and not final a minute later.
+    /// Accepted, and not final at the end.
     tx_lost: u64,
+    /// Final at the end, and not a minute after they were accepted, or not told of: a machine was stopped meanwhile.
+    tx_late: u64,
     /// Neither final nor lost at the end.
     tx_unfinished: u64,
     /// What each machine says of some of these at the end.
@@ -117,6 +119,9 @@ struct Unsettled {
     id: Digest,
     /// Its state at each machine, by the machines' names.
     says: BTreeMap<String, String>,
+    /// Whether a machine has it in a block after all, for instance one that was stopped for a while.
+    #[serde(skip)]
+    came_late: bool,
 }
 
 /// Asks all machines what became of these transfers.
@@ -124,12 +129,15 @@ async fn unsettled(changes: &Changes, ids: &[Digest]) -> Vec<Unsettled> {
     let mut told = Vec::new();
     for id in ids {
         let mut says = BTreeMap::new();
+        let mut came_late = false;
         for place in changes.network.running() {
             let answer = changes
                 .network
                 .client(place)
                 .transaction(id, Duration::ZERO);
-            let state = match answer.await {
+            let answer = answer.await;
+            came_late |= matches!(&answer, Ok(result) if result.height.is_some());
+            let state = match answer {
                 Ok(result) => match (result.outcome, result.height, result.waits_for_nonce) {
                     (Some(outcome), Some(height), _) => format!("{outcome} in block {height}"),
                     (_, _, Some(nonce)) => format!("waits for nonce {nonce}"),
@@ -140,7 +148,11 @@ async fn unsettled(changes: &Changes, ids: &[Digest]) -> Vec<Unsettled> {
             };
             says.insert(name_of(place), state);
         }
-        told.push(Unsettled { id: *id, says });
+        told.push(Unsettled {
+            id: *id,
+            says,
+            came_late,
+        });
     }
     told
 }
@@ -302,6 +314,11 @@ impl Changing {
             border.is_some_and(|(border, median)| border > 2.0 * median)
         };
         let load = &load.total;
+        // Those that count as lost come first.
+        let lost =
+            usize::try_from(load.lost).map_or(unsettled.len(), |lost| lost.min(unsettled.len()));
+        let late = |some: &[Unsettled]| some.iter().filter(|one| one.came_late).count() as u64;
+        let (late, late_at_the_end) = (late(&unsettled[..lost]), late(&unsettled[lost..]));
         Report {
             complete: failure.is_none(),
             // The logs that follow are for people.
@@ -332,8 +349,9 @@ impl Changing {
             tx_applied: load.finalized,
             tx_failed: load.failed,
             tx_refused: load.refused,
-            tx_lost: load.lost,
-            tx_unfinished: load.unfinished,
+            tx_lost: load.lost.saturating_sub(late),
+            tx_late: late + late_at_the_end,
+            tx_unfinished: load.unfinished.saturating_sub(late_at_the_end),
             unsettled,
             explorer: None,
             rows,
@@ -392,9 +410,10 @@ impl Changing {
             (
                 "transfers",
                 format!(
-                    "{} accepted, {} applied, {} failed, {} lost, {} not final; {} refused",
+                    "{} accepted, {} applied in time, {} late, {} failed, {} lost, {} not final; {} refused",
                     report.tx_submitted,
                     report.tx_applied,
+                    report.tx_late,
                     report.tx_failed,
                     report.tx_lost,
                     report.tx_unfinished,
@@ -414,7 +433,7 @@ impl Changing {
         lines.push("validators".to_owned());
         lines.extend(sets);
         lines.extend(report.faults.iter().cloned());
-        for Unsettled { id, says } in &report.unsettled {
+        for Unsettled { id, says, .. } in &report.unsettled {
             let each: Vec<String> = says
                 .iter()
                 .map(|(who, what)| format!("{who}: {what}"))
