@@ -129,7 +129,7 @@ async fn clients_of_followers_get_what_they_get_from_validators() {
         "{shown}"
     );
     assert!(
-        shown.contains("follower      of a chain with 4 validators"),
+        shown.contains("follows       a chain with 4 validators"),
         "{shown}"
     );
 

@@ -267,6 +267,10 @@ impl Follower {
             held.oldest = None;
             held.asked = None;
             self.asked = self.asked.filter(|asked| asked.source != source);
+        } else if held.claimed.is_some() {
+            // One that may not answer was asked while no other was linked.
+            let tells = |asked: &Asked| self.sources[asked.source.as_usize()].claimed.is_some();
+            self.asked = self.asked.filter(tells);
         }
         self.note_known(source);
         self.ask();

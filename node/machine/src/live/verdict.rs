@@ -1285,7 +1285,7 @@ mod tests {
         starts.growth.final_since_start = false;
         let verdict = decide(&starts);
         assert_eq!(verdict.state, Health::Starting, "{}", verdict.summary);
-        let told = "starting: no new block yet since its start; newest block 1 min";
+        let told = "starting: no new block yet since its start; newest block 69 s old";
         assert!(verdict.summary.starts_with(told), "{}", verdict.summary);
         starts.growth.final_since_start = true;
         assert_eq!(decide(&starts).state, Health::Healthy);
