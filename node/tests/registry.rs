@@ -134,63 +134,6 @@ async fn validators_come_and_leave_while_the_chain_goes_on() {
     assert_eq!(chain.sets(2).await, known);
 }
 
-/// A validator is off while others take all the other seats of its epoch and its configured peers lose theirs or
-/// are off too. Those that it knows of that epoch run on, and only follow. It finds the acting ones among
-/// those that had a bond when it was here last.
-#[tokio::test(flavor = "multi_thread")]
-async fn who_was_away_comes_back_although_all_that_validated_with_it_only_follow() {
-    let mut chain = Chain::start_as(false, 4, "20ms", &["--max-validators", "4"]);
-    chain.wait_for_set(0, &[0, 1, 2, 3]).await;
-    for place in 0..4 {
-        chain.pay(1, chain.identity(place), 100_000);
-    }
-    for place in 4..8 {
-        chain.join(1, place);
-    }
-    let outbid = |chain: &Chain, by: usize, places: &[usize], stake: u64| {
-        for place in places {
-            chain.operate(by, *place, &["add-stake", "--stake", &stake.to_string()]);
-        }
-    };
-    outbid(&chain, 1, &[0, 1, 2], 2_000);
-    outbid(&chain, 1, &[4], 1_000);
-    chain.wait_for_set(1, &[0, 1, 2, 4]).await;
-    chain.kill(4);
-    // One of four may leave at a border, and who is silent is the first.
-    outbid(&chain, 1, &[5], 10_000);
-    chain.wait_for_set(5, &[0, 1, 2, 5]).await;
-    outbid(&chain, 5, &[3, 6, 7], 10_000);
-    chain.wait_for_set(5, &[3, 5, 6, 7]).await;
-    chain.kill(3);
-
-    chain.run(4);
-    let height = chain.status(5).await.unwrap().finalized_height;
-    chain
-        .wait_for("the absent one to follow", async || {
-            let status = chain.status(4).await;
-            status.is_some_and(|status| status.executed_height > height)
-        })
-        .await;
-    assert_eq!(chain.ids(4, height).await, chain.ids(5, height).await);
-
-    // With a seat again it votes.
-    chain.run(3);
-    outbid(&chain, 5, &[4, 5, 6], 20_000);
-    chain
-        .wait_for("a seat of the absent one", async || {
-            let registry = chain.registry(5).await;
-            let own = chain.identity(4);
-            registry.is_some_and(|one| one.acting.iter().any(|member| member.identity == own))
-        })
-        .await;
-    chain
-        .wait_for("four votes", async || {
-            let verdict = chain.status(4).await.and_then(|status| status.verdict);
-            verdict.is_some_and(|verdict| verdict.voters == 4)
-        })
-        .await;
-}
-
 /// The same where the validators share a key: a newcomer gets a share, one that has lost its own gets another, one
 /// leaves, and the key of the genesis file verifies all of it.
 #[tokio::test(flavor = "multi_thread")]
