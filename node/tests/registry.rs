@@ -336,6 +336,17 @@ async fn an_equivocator_is_accused_by_the_others_and_punished_once() {
 /// helps. That is one machine of the three.
 #[tokio::test(flavor = "multi_thread")]
 async fn seats_without_machines_and_an_old_journal_halt_the_chain_and_all_say_what_helps() {
+    for _ in 0..5 {
+        if halts_with_an_old_journal().await {
+            return;
+        }
+    }
+    panic!("the chain went on with an old journal, five times");
+}
+
+/// Returns false if the chain goes on with the old journal: the others had settled all that it lacks before they were
+/// asked about it.
+async fn halts_with_an_old_journal() -> bool {
     let mut chain = Chain::start_with(false, 7, "100ms");
     chain.wait_for_set(0, &[0, 1, 2, 3, 4, 5, 6]).await;
     chain.kill(6);
@@ -439,6 +450,9 @@ async fn seats_without_machines_and_an_old_journal_halt_the_chain_and_all_say_wh
         tokio::time::sleep(Duration::from_millis(100)).await;
     }
     println!("remedy named by each, so often: {named:?}; looking for newer blocks: {looked}");
+    if named.is_empty() {
+        return false;
+    }
     assert_eq!(named.len(), 7, "{named:?}; {others:?}: {}", chain.logs());
     assert!(looked > 0, "nobody has looked for newer blocks");
 
@@ -452,4 +466,5 @@ async fn seats_without_machines_and_an_old_journal_halt_the_chain_and_all_say_wh
         .await;
     let log = fs::read_to_string(chain.validator(6).join("node.log")).unwrap();
     assert!(log.contains("the journal is an old copy"), "{log}");
+    true
 }
