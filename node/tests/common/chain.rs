@@ -24,6 +24,8 @@ pub struct Chain {
     pub id: String,
     /// Whether the validators share a vote key.
     pub shares: bool,
+    /// Whether who bonds gets a seat although nobody leaves.
+    pub free_seats: bool,
     pub processes: BTreeMap<usize, Child>,
 }
 
@@ -51,6 +53,7 @@ impl Chain {
         let (scheme, epoch) = EPOCH_BLOCKS[usize::from(shares)];
         let mut chain = Self {
             shares,
+            free_seats: !more.contains(&"--max-validators"),
             folder: tempfile::tempdir().unwrap(),
             base: free_base_port(validators + 4),
             id: String::new(),
@@ -252,6 +255,8 @@ impl Chain {
         bond.extend(vote_key.iter().filter(|_| !self.shares));
         let foreseen = self.operate(by, place, &[&bond[..], &["--dry-run"]].concat());
         assert!(foreseen.contains("it would be applied"), "{foreseen}");
+        let own = self.identity(place).to_string();
+        assert!(!self.free_seats || foreseen.contains(&own), "{foreseen}");
         let bonded = self.operate(by, place, &[&bond[..], &["--wait"]].concat());
         assert!(bonded.contains("applied"), "{bonded}");
     }
