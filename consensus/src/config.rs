@@ -5,7 +5,7 @@ use quorate_crypto::Digest;
 use quorate_crypto::bls::{HashedMessage, PartialSignature, VoteSecret};
 use quorate_types::{
     Block, Certificate, ChainId, Committees, Epoch, EpochLength, Evidence, Height, Nonce, Position,
-    ValidatorIndex, View,
+    ValidatorIndex, View, Vote,
     genesis::{BlockLimits, Protocol},
 };
 use std::{sync::Arc, time::Duration};
@@ -142,6 +142,8 @@ pub struct Config {
     /// Whether this engine goes on from another one of the same process, which voted until its epoch was over, with the
     /// journal that the other one has written.
     pub goes_on: bool,
+    /// The newest vote of each other validator that earlier engines of the same process have seen.
+    pub seen: Vec<Vote>,
     /// The view of all validators with a journal, as the operator states it: for the loss of more
     /// than f journals, with all processes stopped in between.
     pub survivors: Option<Position>,

@@ -117,7 +117,7 @@ impl Engine {
             pacemaker: Pacemaker::new(config.timing, committee.size(), faults)
                 .with_turns(committee.turn()),
             fetcher: Fetcher::new(epoch, config.peers(), config.timing.fetch_timeout),
-            memory: Memory::default(),
+            memory: Memory::knowing(std::mem::take(&mut config.seen)),
             building: None,
             missing: None,
             counters: Counters::default(),

@@ -155,7 +155,22 @@ pub(crate) fn position_of(subject: &Subject) -> Position {
     }
 }
 
+impl Memory {
+    /// With the newest votes of others.
+    pub(crate) fn knowing(votes: Vec<Vote>) -> Self {
+        Self {
+            seen: votes.into_iter().map(|vote| (vote.signer, vote)).collect(),
+            ..Self::default()
+        }
+    }
+}
+
 impl Engine {
+    /// The newest vote of each other validator that was seen, for the engine that comes after this one.
+    pub fn seen(&self) -> Vec<Vote> {
+        self.memory.seen.values().copied().collect()
+    }
+
     /// Whether a view is above all views that lost votes can be in, given the newest certificate in the answers.
     pub(crate) fn is_beyond(&self, newest: Position, at: Position) -> bool {
         match self.rules().lost_votes() {
@@ -376,11 +391,13 @@ impl Engine {
     /// Upon an inquiry of a peer.
     pub(crate) fn on_inquiry(&mut self, step: &mut Step, from: ValidatorIndex, nonce: Nonce) {
         let newest = self.newest_certificate();
+        // R31: in another set it is another validator's place.
+        let seen = self.memory.seen.get(&from).copied();
         let standing = Standing {
             nonce,
             journal: self.journal_state(newest.as_ref()),
             newest,
-            vote: self.memory.seen.get(&from).copied(),
+            vote: seen.filter(|vote| self.config.committees.votes_alike(vote.subject.epoch)),
         };
         step.send(Target::One(from), Message::Standing(Box::new(standing)));
     }

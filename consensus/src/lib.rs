@@ -353,6 +353,10 @@
 //! *Why nobody waits for ever:* if an honest peer is in a later epoch, at least f + 1 hold what ends this one, so this
 //! validator comes to that epoch without its own votes. A peer that lies has the means of one that is silent.
 //!
+//! *Kept.* What a process has seen of the others' votes is passed on from engine to engine. A chain that has halted
+//! may have nobody who has not begun anew meanwhile: validators that hear too few others look for newer blocks, and
+//! come back with another engine.
+//!
 //! *Gone on.* Where the validators change, an engine ends with its epoch, and another one goes on in the same process,
 //! with the same journal. If the first one voted, and nobody who was *ahead* answered its inquiry, no inquiry is needed:
 //! where the validators stay, one engine crosses the border without, and no more was lost here. It would cost a round

@@ -32,6 +32,7 @@
 //! | `protocol NAME` | machines started from now on run this protocol (else simplex) |
 //! | `epochs N` | from now on started machines have epochs of N blocks (else 1,000) |
 //! | `registry` | machines started from now on are of a chain whose validators can change |
+//! | `replace` | machines started from now on are of epoch 1, in which validators 1 and 2 have each other's places |
 //! | `fix stays`, `fix changes` | the application has executed the block that fixes the next validators |
 //! | `close stays`, `close changes` | the application has executed the epoch's last block (and that one) |
 //! | `silent EPOCH` | machines started from now on have lost their journal, and vote from EPOCH on |
@@ -44,6 +45,8 @@
 //! | `pending yes`, `pending no` | something that needs a block is known, or nothing is |
 //! | `asks` | machines started from now on ask the others at their start what their key has voted |
 //! | `goes-on` | machines started from now on go on from another one of the same process, which voted |
+//! | `anew` | another machine of the same process, with the journal as it is and what this one has seen |
+//! | `inquiry WHO` | WHO asks what its key has voted |
 //! | `followed` | whether another machine may go on from this one without asking |
 //! | `observes` | machines started from now on have no vote |
 //! | `standing WHO [KIND VIEW [NAME]]` | WHO answers that its journal is whole and, if named, that it has seen this vote of the machine |
@@ -113,6 +116,8 @@ struct Story {
     jobs: Vec<Job>,
     searches: Vec<Search>,
     goes_on: bool,
+    /// What the machine before has seen of the others' votes.
+    seen: Vec<Vote>,
     observes: bool,
     checking: VoteChecking,
     protocol: Protocol,
@@ -153,6 +158,7 @@ impl Story {
             protocol: Protocol::Simplex,
             tip: Tip::genesis(),
             goes_on: false,
+            seen: Vec::new(),
             observes: false,
             build: None,
             attached: Vec::new(),
@@ -200,6 +206,17 @@ impl Story {
                 let committees = Committees::changing(sets, Epoch(0), Epoch(0), Roster::new());
                 self.committees = committees.unwrap();
             }
+            "replace" => {
+                let mut identities = self.committee.identities().to_vec();
+                identities.swap(1, 2);
+                let swapped = Committee::new(Epoch(1), identities).unwrap();
+                let sets = vec![
+                    set(&self.committee, Epoch(0), "here:1"),
+                    set(&swapped, Epoch(1), "here:1"),
+                ];
+                let committees = Committees::changing(sets, Epoch(1), Epoch(1), Roster::new());
+                self.committees = committees.unwrap();
+            }
             "fix" => self.fix(words[1]),
             "close" => {
                 self.fix(words[1]);
@@ -225,6 +242,11 @@ impl Story {
             "pending" => self.step(Input::Pending(words[1] == "yes")),
             "asks" => self.nonce = Some(Nonce([5; 16])),
             "goes-on" => self.goes_on = true,
+            "anew" => {
+                self.seen = self.engine.as_ref().unwrap().seen();
+                self.start();
+            }
+            "inquiry" => self.hear(number(1) as u32, Message::Inquiry(Nonce([6; 16]))),
             "followed" => {
                 let engine = self.engine.as_ref().unwrap();
                 self.say(match engine.can_be_followed() {
@@ -432,6 +454,7 @@ impl Story {
             nonce: self.nonce,
             fresh: false,
             goes_on: self.goes_on,
+            seen: self.seen.clone(),
             survivors: None,
             own: (!self.observes).then(|| Own {
                 place: ValidatorIndex(0),
@@ -599,6 +622,10 @@ impl Story {
                 }
                 Message::Evidence(pair) => format!("evidence against {}", pair.first.signer),
                 Message::RangeRequest(from) => format!("request for blocks from height {from}"),
+                Message::Standing(standing) => match &standing.vote {
+                    Some(vote) => format!("it has seen {}", self.describe(&vote.subject)),
+                    None => "it has seen no vote".to_owned(),
+                },
                 other => other.name().to_owned(),
             };
             self.say(&format!("send {to}: {text}"));

@@ -104,6 +104,7 @@ fuzz_target!(|steps: Vec<Step>| {
         nonce: None,
         fresh: false,
         goes_on: false,
+        seen: Vec::new(),
         survivors: None,
     };
     let mut now = Moment(0);

@@ -10,8 +10,9 @@ use quorate_crypto::{
     Identity,
     bls::{AggregateMember, SchemeKind, VoteSecret, deal},
 };
+use quorate_p2p::PeerAddress;
 use quorate_types::{
-    Committee, CommitteeError, Epoch, EpochLength, RegistryRules,
+    BondAddress, Committee, CommitteeError, Epoch, EpochLength, RegistryRules,
     genesis::{
         BlockLimits, Fees, Genesis, GenesisAccount, GenesisError, GenesisValidator, Protocol, Trust,
     },
@@ -47,8 +48,18 @@ pub struct NewChain {
     /// empty if the keys are generated here. Only with `bls-aggregate`.
     pub registrations: Vec<GenesisValidator>,
     pub accounts: Vec<GenesisAccount>,
-    /// The staking registry's rules, and what each validator has at stake from the start.
-    pub registry: Option<(RegistryRules, u64)>,
+    pub registry: Option<NewRegistry>,
+}
+
+/// The staking registry of a new chain.
+#[derive(Debug, Clone)]
+pub struct NewRegistry {
+    pub rules: RegistryRules,
+    /// What each validator has at stake from the start.
+    pub stake: u64,
+    /// Where each validator can be reached, in committee order; may be empty. An address that is too long for
+    /// the registry is left out.
+    pub addresses: Vec<PeerAddress>,
 }
 
 /// A chain with its generated keys. Contains every validator's secret key or share: write it and
@@ -109,9 +120,12 @@ impl NewChain {
             SchemeKind::BlsAggregate => make_keys(&self.name, &committee),
         };
         let mut validators = dealt.validators;
-        if let Some((_, stake)) = self.registry {
+        if let Some(registry) = &self.registry {
             for validator in &mut validators {
-                validator.stake = stake;
+                validator.stake = registry.stake;
+            }
+            for (validator, address) in validators.iter_mut().zip(&registry.addresses) {
+                validator.address = bond_address(address);
             }
         }
         let now = SystemTime::now().duration_since(UNIX_EPOCH);
@@ -126,7 +140,7 @@ impl NewChain {
             fees: self.fees,
             epoch_blocks: self.epoch_blocks,
             group_key: dealt.group_key,
-            registry: self.registry.map(|(rules, _)| rules),
+            registry: self.registry.map(|registry| registry.rules),
             validators,
             accounts: self.accounts,
         };
@@ -161,6 +175,7 @@ fn deal_shares(committee: &Committee) -> Dealt {
                 vote_key: hex::encode(key),
                 proof_of_possession: None,
                 stake: 0,
+                address: BondAddress::default(),
             })
             .collect(),
         secrets,
@@ -195,7 +210,13 @@ pub fn register(chain_name: &str, identity: Identity, secret: &VoteSecret) -> Ge
             secret.prove_possession(chain_name, &identity.0),
         )),
         stake: 0,
+        address: BondAddress::default(),
     }
+}
+
+/// The address as the registry holds it: empty if it is too long.
+pub fn bond_address(address: &PeerAddress) -> BondAddress {
+    address.to_string().parse().unwrap_or_default()
 }
 
 /// Whether a registration's proof of possession is valid for a chain of this name.

@@ -174,7 +174,7 @@ impl Reading {
             {
                 return Err(Flaw::SameKey(other, identity));
             }
-            if !is_address(row.address.as_str()) {
+            if !row.address.is_host_and_port() {
                 let address = row.address.to_string();
                 return Err(Flaw::Address { identity, address });
             }
@@ -300,7 +300,7 @@ fn listed_entry(listed: &Listed) -> Result<ExternalEntry, Flaw> {
     let address: BondAddress = address.parse().map_err(|_| Flaw::Text(identity))?;
     let name = text(&listed.name)?;
     let name: BondName = name.parse().map_err(|_| Flaw::Text(identity))?;
-    if !is_address(address.as_str()) {
+    if !address.is_host_and_port() {
         let address = address.to_string();
         return Err(Flaw::Address { identity, address });
     }
@@ -320,14 +320,6 @@ fn proves(identity: &Identity, entry: &ExternalEntry, chain_name: &str) -> bool 
         possession: entry.possession.0,
     };
     member.is_proven(chain_name)
-}
-
-/// Whether it is a host and a port. Whoever dials it parses it again.
-fn is_address(text: &str) -> bool {
-    let parts = text.rsplit_once(':');
-    parts.is_some_and(|(host, port)| {
-        !host.is_empty() && port.parse::<u16>().is_ok_and(|port| port > 0)
-    })
 }
 
 /// A parser's message without what it quotes of the source.

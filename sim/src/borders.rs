@@ -733,6 +733,7 @@ fn genesis(scenario: &BorderScenario, keys: &Keys) -> Genesis {
         vote_key: keys.vote_key(place).to_string(),
         proof_of_possession: None,
         stake: STAKE + place as u64,
+        address: BondAddress::default(),
     });
     let accounts = (0..scenario.nodes).map(|place| GenesisAccount {
         identity: keys.identity(place),

@@ -5,7 +5,8 @@ use quorate_crypto::{SecretKey, sha256};
 use quorate_storage::store::Store;
 use quorate_types::genesis::{DEFAULT_FEES, DEFAULT_LIMITS};
 use quorate_types::{
-    Account, ChainId, Committee, Epoch, EpochLength, Identity, Memo, Transaction, Transfer,
+    Account, BondAddress, ChainId, Committee, Epoch, EpochLength, Identity, Memo, Transaction,
+    Transfer,
     genesis::{Genesis, GenesisAccount, GenesisValidator},
 };
 use std::{
@@ -56,6 +57,7 @@ pub(crate) fn genesis(scenario: &Scenario) -> (Genesis, Committee) {
             vote_key: String::new(),
             proof_of_possession: None,
             stake: 0,
+            address: BondAddress::default(),
         })
         .collect();
     let accounts = (0..SENDERS)

@@ -24,6 +24,7 @@ use quorate_crypto::{
     sha256,
 };
 use serde::{Deserialize, Serialize};
+use serde_path_to_error::Segment;
 use std::{
     collections::{BTreeMap, BTreeSet},
     str::FromStr,
@@ -233,6 +234,10 @@ pub struct GenesisValidator {
     /// What it has at stake from the start, beside its account's balance; on a chain with a registry.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub stake: u64,
+    /// Where it can be reached, `host:port`, until its bond says otherwise; on a chain with a registry. Without
+    /// it, who comes later cannot link with this validator before its operator has put the address into the registry.
+    #[serde(default, skip_serializing_if = "BondAddress::is_empty")]
+    pub address: BondAddress,
 }
 
 impl GenesisValidator {
@@ -254,7 +259,7 @@ impl GenesisValidator {
         Ok(Member {
             identity: self.identity,
             vote_key: self.vote_key()?,
-            address: BondAddress::default(),
+            address: self.address.clone(),
             name: BondName::default(),
         })
     }
@@ -326,7 +331,8 @@ fn read_json<'de, T: Deserialize<'de>>(text: &'de str) -> Result<T, GenesisError
     let mut reader = serde_json::Deserializer::from_str(text);
     let read = serde_path_to_error::deserialize(&mut reader).map_err(|error| {
         let key = error.path().to_string();
-        let names_one = error.path().iter().next().is_some();
+        let mut segments = error.path().iter();
+        let names_one = segments.any(|segment| !matches!(segment, Segment::Unknown));
         match error.into_inner() {
             source if names_one => GenesisError::Shape { key, source },
             source => GenesisError::Json(source),
@@ -523,6 +529,19 @@ impl Genesis {
             return Err(value_error("accounts", "of keys; the registry's are none"));
         }
         let stakes = || self.validators.iter().map(|v| v.stake);
+        let addresses = || self.validators.iter().map(|v| &v.address);
+        if let Some(address) = addresses().find(|a| !a.is_empty() && !a.is_host_and_port()) {
+            return Err(value_error(
+                "validators[].address",
+                format!("host:port; {address:?} is not"),
+            ));
+        }
+        if self.registry.is_none() && addresses().any(|address| !address.is_empty()) {
+            return Err(value_error(
+                "validators[].address",
+                "left out without `registry`: each validator's configuration has its peers' addresses",
+            ));
+        }
         let Some(rules) = &self.registry else {
             return match stakes().any(|stake| stake > 0) {
                 true => Err(value_error(
@@ -664,7 +683,7 @@ impl Genesis {
                     true => VoteKey::NONE,
                     false => validator.vote_key()?,
                 },
-                address: BondAddress::default(),
+                address: validator.address.clone(),
                 name: BondName::default(),
             };
             all.entry(validator.identity).or_default().bond = Some(Box::new(bond));
@@ -709,8 +728,12 @@ impl Genesis {
         open_scheme(&self.scheme, &self.name, group_key, &self.validators)
     }
 
-    /// The trust file for this chain.
+    /// The trust file for this chain. It has no addresses.
     pub fn trust(&self) -> Trust {
+        let mut validators = self.validators.clone();
+        for validator in &mut validators {
+            validator.address = BondAddress::default();
+        }
         Trust {
             name: self.name.clone(),
             chain_id: self.chain_id(),
@@ -719,7 +742,7 @@ impl Genesis {
             epoch_blocks: self.registry.map(|_| self.epoch_blocks),
             epoch: Epoch(0),
             protocol: self.protocol,
-            validators: self.validators.clone(),
+            validators,
         }
     }
 }
@@ -769,6 +792,7 @@ impl Trust {
             vote_key: member.vote_key.to_string(),
             proof_of_possession: None,
             stake: 0,
+            address: BondAddress::default(),
         });
         Self {
             epoch: set.epoch,

@@ -483,6 +483,10 @@ impl Bond {
 }
 
 impl<const MAX: usize> Label<MAX> {
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
     pub fn as_str(&self) -> &str {
         &self.0
     }
@@ -494,6 +498,16 @@ impl<const MAX: usize> Label<MAX> {
 pub struct LabelError {
     text: String,
     max: usize,
+}
+
+impl BondAddress {
+    /// Whether it is a host and a port. Whoever dials it parses it again.
+    pub fn is_host_and_port(&self) -> bool {
+        let parts = self.0.rsplit_once(':');
+        parts.is_some_and(|(host, port)| {
+            !host.is_empty() && port.parse::<u16>().is_ok_and(|port| port > 0)
+        })
+    }
 }
 
 impl<const MAX: usize> FromStr for Label<MAX> {

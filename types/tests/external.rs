@@ -2,7 +2,7 @@
 #![allow(missing_docs, clippy::unwrap_used)]
 
 use quorate_types::{
-    EpochLength, ExternalRules, Identity, RegistryRules, Slashing,
+    BondAddress, EpochLength, ExternalRules, Identity, RegistryRules, Slashing,
     genesis::{BlockLimits, Fees, Genesis, GenesisAccount, GenesisValidator, Protocol},
     registry::report_slot,
 };
@@ -15,6 +15,7 @@ fn genesis() -> Genesis {
         vote_key: "cd".repeat(96),
         proof_of_possession: Some("ab".repeat(48)),
         stake: STAKE,
+        address: BondAddress::default(),
     });
     Genesis {
         name: "external".into(),
@@ -113,4 +114,35 @@ fn the_stake_that_is_said_to_suffice_does_and_less_does_not() {
     let each: u64 = after.split(',').next().unwrap().parse().unwrap();
     assert!(with(each).is_ok(), "{refused}");
     assert!(with(each - 1).is_err(), "{refused}");
+}
+
+#[test]
+fn the_registry_says_from_the_start_where_the_genesis_validators_are() {
+    let mut genesis = genesis();
+    let without = genesis.chain_id();
+    let address = "v1.example.org:26600";
+    genesis.validators[1].address = address.parse().unwrap();
+    assert_ne!(genesis.chain_id(), without);
+    let read = Genesis::from_json(&genesis.to_json()).unwrap();
+    let bonds = read.initial_accounts().unwrap();
+    let bond = bonds[&read.validators[1].identity].bond.clone().unwrap();
+    assert_eq!(bond.address.as_str(), address);
+    assert_eq!(read.validators[1].member().unwrap().address, bond.address);
+    // What verifiers get has none.
+    let trust = read.trust();
+    assert!(trust.validators.iter().all(|v| v.address.is_empty()));
+    let malformed = refusal(|genesis| {
+        genesis.validators[1].address = "v1.example.org".parse().unwrap();
+    });
+    assert!(
+        malformed.contains("`validators[].address` must be host:port"),
+        "{malformed}"
+    );
+    let useless = refusal(|genesis| {
+        genesis.validators[1].address = address.parse().unwrap();
+        genesis.registry = None;
+        genesis.validators.iter_mut().for_each(|v| v.stake = 0);
+    });
+    let key = "`validators[].address` must be left out without";
+    assert!(useless.contains(key), "{useless}");
 }

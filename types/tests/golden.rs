@@ -12,11 +12,11 @@ use quorate_crypto::{
     sha256,
 };
 use quorate_types::{
-    Account, Block, Certificate, ChainId, ChunkAnswer, ChunkRequest, Digest, Epoch, EpochLength,
-    Evidence, ExternalEntry, Failure, Frame, Handover, Header, Height, Identity, JournalState,
-    Member, Memo, Message, Nonce, Operation, Outcome, Position, Possession, Proposal, Receipt,
-    Record, Relayed, Silence, SnapshotProof, SnapshotRegistry, Span, Standing, Status, Subject,
-    Transaction, Transfer, ValidatorIndex, ValidatorSet, View, Vote, VoteKey, VoteKind,
+    Account, Block, BondAddress, Certificate, ChainId, ChunkAnswer, ChunkRequest, Digest, Epoch,
+    EpochLength, Evidence, ExternalEntry, Failure, Frame, Handover, Header, Height, Identity,
+    JournalState, Member, Memo, Message, Nonce, Operation, Outcome, Position, Possession, Proposal,
+    Receipt, Record, Relayed, Silence, SnapshotProof, SnapshotRegistry, Span, Standing, Status,
+    Subject, Transaction, Transfer, ValidatorIndex, ValidatorSet, View, Vote, VoteKey, VoteKind,
     genesis::{BlockLimits, Fees, Genesis, GenesisAccount, GenesisValidator, Protocol},
     registry::{Report, entry_digest, report_slot},
     state_key,
@@ -120,6 +120,7 @@ fn genesis() -> Genesis {
             vote_key: "cd".repeat(96),
             proof_of_possession: None,
             stake: 0,
+            address: BondAddress::default(),
         }],
         accounts: vec![GenesisAccount {
             identity: secret(2).identity(),

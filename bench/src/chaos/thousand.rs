@@ -96,6 +96,7 @@ impl Receiver<'_> {
             nonce: None,
             fresh: false,
             goes_on: false,
+            seen: Vec::new(),
             survivors: None,
             pardons: Vec::new(),
         };

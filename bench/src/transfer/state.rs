@@ -5,7 +5,7 @@ use anyhow::Context;
 use quorate_crypto::{SecretKey, bls::Proof, sha256};
 use quorate_storage::store::{Commit, StateSnapshot, Store, Undo, tree_updates};
 use quorate_types::{
-    Account, Block, Certificate, Digest, Epoch, EpochLength, Header, Height, Identity,
+    Account, Block, BondAddress, Certificate, Digest, Epoch, EpochLength, Header, Height, Identity,
     SnapshotProof, Subject, View, VoteKind,
     genesis::{BlockLimits, Fees, Genesis, GenesisAccount, GenesisValidator, Protocol},
 };
@@ -40,6 +40,7 @@ pub(super) fn genesis(nodes: usize) -> Genesis {
         vote_key: String::new(),
         proof_of_possession: None,
         stake: 0,
+        address: BondAddress::default(),
     });
     Genesis {
         name: "transfer".to_owned(),

@@ -14,8 +14,8 @@ use quorate_crypto::{
 };
 use quorate_storage::tree::{MemoryStore, Proof, Tree};
 use quorate_types::{
-    Account, Block, Certificate, ChainId, Digest, Epoch, EpochLength, Header, Height, Identity,
-    Memo, Outcome, Subject, Transaction, Transfer, ValidatorIndex, View, Vote, VoteKind,
+    Account, Block, BondAddress, Certificate, ChainId, Digest, Epoch, EpochLength, Header, Height,
+    Identity, Memo, Outcome, Subject, Transaction, Transfer, ValidatorIndex, View, Vote, VoteKind,
     execution::{self, Rules},
     genesis::{BlockLimits, Fees, Genesis, GenesisAccount, GenesisValidator, Protocol, Trust},
     state_key,
@@ -86,6 +86,7 @@ impl TestChain {
                 vote_key: hex::encode(keys[place]),
                 proof_of_possession: possession(place),
                 stake: 0,
+                address: BondAddress::default(),
             })
             .collect();
         let trust = Trust {

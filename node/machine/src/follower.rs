@@ -15,7 +15,7 @@ use crate::{
     keeper::{self, Keep, Keeper},
     ledger::Rules,
     live::LiveStatus,
-    machine::{Inherited, Surroundings},
+    machine::{Inherited, SeenVotes, Surroundings},
     mempool::{Mempool, MempoolLimits},
     serve::{Server, Sources, Upload, requests},
     snapshots::{SnapshotTaker, Snapshots},
@@ -116,6 +116,7 @@ pub struct FollowerMachine {
     pub live: Arc<LiveStatus>,
     pub snapshots: Arc<Snapshots>,
     known: KnownUpstreams,
+    seen: SeenVotes,
 }
 
 impl FollowerMachine {
@@ -126,6 +127,7 @@ impl FollowerMachine {
             accounts: self.accounts.clone(),
             snapshots: self.snapshots.clone(),
             upstreams: self.known.clone(),
+            seen: self.seen.clone(),
         }
     }
 
@@ -288,6 +290,7 @@ impl FollowerMachine {
             live,
             snapshots,
             known: taken_up.upstreams,
+            seen: taken_up.seen,
         })
     }
 }

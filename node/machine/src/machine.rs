@@ -31,6 +31,7 @@ use crate::{
     validate::Validator,
 };
 use crossbeam_channel::{Receiver, Sender, unbounded};
+use parking_lot::Mutex;
 use quorate_consensus::{Job, Output, Own, Timing, ValidateRequest, VoteChecking};
 use quorate_crypto::SecretKey;
 use quorate_storage::{
@@ -40,7 +41,7 @@ use quorate_storage::{
     tree::{TableRows, Tree},
 };
 use quorate_types::{
-    Committees, Epoch, Identity, Nonce, Position, Record, Silence, genesis::Genesis,
+    Committees, Epoch, Identity, Nonce, Position, Record, Silence, Vote, genesis::Genesis,
 };
 use std::{
     path::{Path, PathBuf},
@@ -124,6 +125,21 @@ pub struct Inherited {
     pub accounts: Accounts,
     pub snapshots: Arc<Snapshots>,
     pub upstreams: KnownUpstreams,
+    pub seen: SeenVotes,
+}
+
+/// The newest vote of each other validator that the engines of a process have seen (R28): written when one ends.
+#[derive(Clone, Default)]
+pub struct SeenVotes(Arc<Mutex<Vec<Vote>>>);
+
+impl SeenVotes {
+    pub(crate) fn keep(&self, votes: Vec<Vote>) {
+        *self.0.lock() = votes;
+    }
+
+    pub(crate) fn kept(&self) -> Vec<Vote> {
+        self.0.lock().clone()
+    }
 }
 
 /// What parts begin with.
@@ -134,6 +150,7 @@ pub(crate) struct TakenUp {
     /// The mempool, if there is one.
     pub(crate) mempool: Option<Arc<Mempool>>,
     pub(crate) upstreams: KnownUpstreams,
+    pub(crate) seen: SeenVotes,
 }
 
 impl Inherited {
@@ -156,6 +173,7 @@ impl Inherited {
             snapshots,
             upstreams: (inherited.as_ref())
                 .map_or_else(Default::default, |left| left.upstreams.clone()),
+            seen: (inherited.as_ref()).map_or_else(Default::default, |left| left.seen.clone()),
             mempool: inherited.map(|left| left.mempool),
         }
     }
@@ -272,6 +290,7 @@ impl Machine {
             accounts: self.accounts.clone(),
             snapshots: self.snapshots.clone(),
             upstreams: KnownUpstreams::default(),
+            seen: self.replica.seen(),
         }
     }
 
@@ -323,7 +342,7 @@ impl Machine {
             recovered.evidence,
         );
         let config = shared.replica_config();
-        let replica = Replica::new(config, recovered.engine, journal, neighbours);
+        let replica = Replica::new(config, recovered.engine, journal, neighbours, shared.seen);
         Ok(Self {
             replica,
             first,

@@ -32,7 +32,7 @@ use crate::{
     executor::ExecutorHandle,
     forecast::Forecast,
     live::LiveStatus,
-    machine::{KeptJournal, Predecessor},
+    machine::{KeptJournal, Predecessor, SeenVotes},
     mempool::Mempool,
     metrics::NodeMetrics,
     offenders::Offenders,
@@ -139,6 +139,8 @@ pub struct Replica {
     reported: (Epoch, View),
     /// When it was last logged that the leader was changed.
     leader_told: Option<Moment>,
+    /// Where the engine leaves what it has seen.
+    seen: SeenVotes,
 }
 
 impl Replica {
@@ -147,6 +149,7 @@ impl Replica {
         engine: Engine,
         journal: Journal,
         around: Neighbours,
+        seen: SeenVotes,
     ) -> Self {
         let start = around.clock.now();
         let voices = clock::voices_needed(config.committees.known());
@@ -173,6 +176,7 @@ impl Replica {
             invalid: (None, 0),
             reported: (Epoch(0), View(0)),
             leader_told: None,
+            seen,
         }
     }
 
@@ -272,6 +276,11 @@ impl Replica {
         }
     }
 
+    /// What the engine has seen of the others' votes, once it has ended.
+    pub(crate) fn seen(&self) -> SeenVotes {
+        self.seen.clone()
+    }
+
     /// The engine, for observers.
     pub fn engine(&self) -> &Engine {
         &self.engine
@@ -286,6 +295,7 @@ impl Replica {
         let votes = std::mem::take(&mut self.votes);
         let durable = self.journal.release(votes).context("vote journal")?;
         self.around.outlet.send_votes(durable);
+        self.seen.keep(self.engine.seen());
         Ok(KeptJournal {
             records: self.engine.checkpoint(),
             fresh: self.engine.key_is_fresh(),

@@ -3,7 +3,7 @@
 use quorate_crypto::{SecretKey, bls::SchemeKind, sha256};
 use quorate_storage::store::Store;
 use quorate_types::{
-    EpochLength,
+    BondAddress, EpochLength,
     genesis::{DEFAULT_FEES, DEFAULT_LIMITS, Genesis, GenesisAccount, GenesisValidator, Protocol},
 };
 use std::path::Path;
@@ -20,6 +20,7 @@ pub(crate) fn chain(directory: &Path) -> (Genesis, Store) {
         vote_key: String::new(),
         proof_of_possession: None,
         stake: 0,
+        address: BondAddress::default(),
     });
     let genesis = Genesis {
         name: "machine".to_owned(),

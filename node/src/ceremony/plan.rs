@@ -1,5 +1,6 @@
 //! What all participants of a ceremony agree on beforehand.
 
+use crate::genesis::bond_address;
 use quorate_crypto::{
     Digest, Identity,
     bls::{SchemeKind, ThresholdKeys},
@@ -191,6 +192,10 @@ impl Plan {
             vote_key,
             proof_of_possession: None,
             stake: participant.stake,
+            address: { self.registry.as_ref() }
+                .and_then(|_| participant.address().ok())
+                .map(|address| bond_address(&address))
+                .unwrap_or_default(),
         });
         Genesis {
             name: self.name.clone(),

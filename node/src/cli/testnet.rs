@@ -7,7 +7,7 @@ use super::{
     passphrases::NewKeys,
 };
 use crate::{
-    genesis::{GENESIS_FILE, NewChain, TRUST_FILE, validator_directory, write_new},
+    genesis::{GENESIS_FILE, NewChain, NewRegistry, TRUST_FILE, validator_directory, write_new},
     keys::{self, IDENTITY_FILE, Passphrase, Protection},
 };
 use anyhow::{Context as _, bail, ensure};
@@ -135,7 +135,11 @@ pub(super) struct RegistryFlags {
 }
 
 impl RegistryFlags {
-    pub(super) fn rules(&self, scheme: SchemeKind) -> anyhow::Result<Option<(RegistryRules, u64)>> {
+    fn of_new_chain(
+        &self,
+        scheme: SchemeKind,
+        addresses: &[PeerAddress],
+    ) -> anyhow::Result<Option<NewRegistry>> {
         let Some(stake) = self.stake else {
             return Ok(None);
         };
@@ -158,7 +162,11 @@ impl RegistryFlags {
             }),
             resharing,
         };
-        Ok(Some((rules, stake)))
+        Ok(Some(NewRegistry {
+            rules,
+            stake,
+            addresses: addresses.to_vec(),
+        }))
     }
 }
 
@@ -190,15 +198,16 @@ impl Testnet {
             .map(|_| keys::generate_identity())
             .collect();
         let account = (self.balance > 0).then(keys::generate_identity);
-        let dealt = self.chain(&secrets, account.as_ref())?.deal().context(
-            match self.registry.stake {
+        let dealt = self
+            .chain(&secrets, &addresses, account.as_ref())?
+            .deal()
+            .context(match self.registry.stake {
                 Some(_) => {
                     "cannot make this chain (`registry.min_stake` is --min-stake, or else --stake; \
                      `validators[].stake` is --stake)"
                 }
                 None => "cannot make this chain",
-            },
-        )?;
+            })?;
         let protection = match self.passphrases {
             true => Passphrases::Each,
             false => self
@@ -313,6 +322,7 @@ impl Testnet {
     fn chain(
         &self,
         secrets: &[SecretKey],
+        addresses: &[PeerAddress],
         account: Option<&SecretKey>,
     ) -> anyhow::Result<NewChain> {
         let own = account.map(|secret| GenesisAccount {
@@ -334,7 +344,7 @@ impl Testnet {
             epoch_blocks: EpochLength::new(self.epoch_blocks).context("--epoch-blocks is zero")?,
             validators: secrets.iter().map(SecretKey::identity).collect(),
             registrations: Vec::new(),
-            registry: self.registry.rules(self.scheme)?,
+            registry: self.registry.of_new_chain(self.scheme, addresses)?,
             accounts: own
                 .into_iter()
                 .chain(reporting)

@@ -2,7 +2,7 @@
 
 use crate::{
     config::{CONFIG_FILE, FOLLOWER_FILE, NewConfig, NodeKind, format_duration},
-    genesis::{GENESIS_FILE, NewChain, NewChainError, validator_directory, write_new},
+    genesis::{GENESIS_FILE, NewChain, NewChainError, NewRegistry, validator_directory, write_new},
     keys::{self, IDENTITY_FILE, KeyAccess, KeyFileError, KeyKind, Protection, VOTE_FILE},
 };
 use quorate_crypto::{
@@ -277,7 +277,7 @@ impl Settings {
         }
     }
 
-    fn registry_rules(&self) -> Option<(RegistryRules, u64)> {
+    fn new_registry(&self) -> Option<NewRegistry> {
         let most = self.validators.max(self.seats);
         let rules = RegistryRules {
             min_stake: STAKE,
@@ -290,7 +290,12 @@ impl Settings {
             external: None,
             resharing: self.scheme == SchemeKind::BlsThreshold.name(),
         };
-        self.registry.then_some((rules, STAKE))
+        let places = 0..self.validators;
+        self.registry.then(|| NewRegistry {
+            rules,
+            stake: STAKE,
+            addresses: places.map(|place| self.p2p_address(place).into()).collect(),
+        })
     }
 
     fn retention(&self) -> String {
@@ -431,7 +436,7 @@ fn make(directory: &Path, settings: &Settings) -> Result<(), SetupError> {
     let shares = settings.registry && scheme == SchemeKind::BlsThreshold;
     let paying = identities.iter().filter(|_| shares);
     let chain = NewChain {
-        registry: settings.registry_rules(),
+        registry: settings.new_registry(),
         name: settings.name.clone(),
         protocol: settings.protocol,
         scheme,

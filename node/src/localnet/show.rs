@@ -28,9 +28,7 @@ impl Changes {
     pub async fn show(&mut self) -> anyhow::Result<()> {
         let mut set: BTreeSet<usize> = (0..FIRST).collect();
         self.wait_for_set(&set).await?;
-        self.say(
-            "the first validators tell the registry where they are (quorate registry describe)",
-        );
+        self.say("the first validators give themselves names (quorate registry describe)");
         for place in 0..FIRST {
             self.describe(place).await?;
         }

@@ -104,6 +104,13 @@ pub(super) fn assign(
         composed.p2p.peers = links.to(set.members().iter().map(|member| member.identity));
         composed.p2p.followers = links.others(&composed.p2p.peers, &committees, epoch);
         info!(%epoch, place = place.0, validators = set.members().len(), "has a seat in this epoch");
+        if links.roster.get(&own).is_some_and(BondAddress::is_empty) {
+            warn!(
+                "the registry does not say where this validator is: who gets a seat later cannot link with it, and \
+                 the chain stops if too many lack the link. Put its address there: `quorate registry describe \
+                 --address HOST:PORT`"
+            );
+        }
         let composed = ValidatorConfig {
             node: composed,
             place: Some(place),

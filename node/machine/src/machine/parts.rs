@@ -1,6 +1,6 @@
 //! The parts of a validator, made from what they share.
 
-use super::{ConsensusConfig, Inherited, Settings, Surroundings};
+use super::{ConsensusConfig, Inherited, SeenVotes, Settings, Surroundings};
 use crate::{
     accounts::Accounts,
     across::Across,
@@ -58,6 +58,7 @@ pub(super) struct Shared {
     forecast: Arc<Forecast>,
     asked: Arc<Asked>,
     across: Arc<Across>,
+    pub(super) seen: SeenVotes,
     pub(super) accounts: Accounts,
     pub(super) mempool: Arc<Mempool>,
     pub(super) live: Arc<LiveStatus>,
@@ -130,6 +131,7 @@ impl Shared {
             snapshots,
             wire: around.wire,
             in_flight: around.in_flight,
+            seen: taken_up.seen,
             cut: around.cut,
             metrics: around.metrics,
             forecast: Arc::new(Forecast::new(

@@ -38,6 +38,8 @@ pub(super) fn recover(
         nonce: durables.nonce,
         fresh: durables.fresh,
         goes_on: predecessor.voted,
+        seen: (durables.inherited.as_ref())
+            .map_or_else(Vec::new, |inherited| inherited.seen.kept()),
         survivors: durables.survivors,
         own: Some(settings.own.clone()),
         timing: settings.consensus.timing,

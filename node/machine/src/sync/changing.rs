@@ -20,9 +20,9 @@ use quorate_crypto::{
 };
 use quorate_lanes::To;
 use quorate_types::{
-    Account, Digest, EpochKeys, Evidence, Header, IdentitySignature, Memo, Operation, Possession,
-    REGISTRY, RegistryRules, SLASHED, Slashing, Subject, Transaction, Transfer, View, Vote,
-    VoteKey, VoteKind,
+    Account, BondAddress, Digest, EpochKeys, Evidence, Header, IdentitySignature, Memo, Operation,
+    Possession, REGISTRY, RegistryRules, SLASHED, Slashing, Subject, Transaction, Transfer, View,
+    Vote, VoteKey, VoteKind,
     genesis::{DEFAULT_LIMITS, Fees, Genesis, GenesisAccount, GenesisValidator, Protocol},
 };
 use rand_chacha::rand_core::SeedableRng as _;
@@ -58,6 +58,7 @@ fn genesis() -> Genesis {
                 Possession(secret.prove_possession(NAME, &identity.0)).to_string(),
             ),
             stake: STAKE,
+            address: BondAddress::default(),
         }
     });
     Genesis {

@@ -18,8 +18,8 @@ use quorate_crypto::{SecretKey, bls::Proof, sha256};
 use quorate_lanes::To;
 use quorate_storage::tree::CHUNK_MAX_ENTRIES;
 use quorate_types::{
-    Account, Committees, Digest, Epoch, EpochLength, Header, IdentitySignature, Memo, Subject,
-    TRANSACTION_NAMESPACE, Transaction, Transfer, View, VoteKind,
+    Account, BondAddress, Committees, Digest, Epoch, EpochLength, Header, IdentitySignature, Memo,
+    Subject, TRANSACTION_NAMESPACE, Transaction, Transfer, View, VoteKind,
     genesis::{BlockLimits, Fees, Genesis, GenesisAccount, GenesisValidator, Protocol},
 };
 use std::sync::atomic::Ordering::Relaxed;
@@ -48,6 +48,7 @@ fn genesis(accounts: u64) -> Genesis {
         vote_key: String::new(),
         proof_of_possession: None,
         stake: 0,
+        address: BondAddress::default(),
     });
     Genesis {
         name: "sync".to_owned(),
