@@ -662,6 +662,16 @@ async fn an_account_that_cannot_pay_for_reports_is_named_until_it_can() {
     let none = [("\"balance\": 1000000\n", "\"balance\": 0\n")];
     let chain = Chain::start_changed(3, 2, &none);
     chain.wait_for_set(1, &[0, 1, 2, 3]).await;
+    // All four differ from what the genesis file says.
+    for list in [chain.shared(), chain.apart()] {
+        let text = fs::read_to_string(&list).unwrap();
+        let richer = text.replace(
+            &format!("stake = {STAKE}"),
+            &format!("stake = {}", STAKE + 1),
+        );
+        assert_ne!(richer, text);
+        fs::write(&list, richer).unwrap();
+    }
     let own = chain.identity(1);
     chain
         .wait_for("the trouble", PATIENCE, async || {
@@ -669,7 +679,6 @@ async fn an_account_that_cannot_pay_for_reports_is_named_until_it_can() {
             let named = external.report_trouble.is_some_and(|trouble| {
                 trouble.contains(&own.to_string()) && trouble.contains("cannot pay")
             });
-            // Their addresses are only in the file, so that all four differ from the genesis file.
             named && external.trouble.is_none() && external.differences.len() == 4
         })
         .await;
