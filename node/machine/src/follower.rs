@@ -185,6 +185,7 @@ impl FollowerMachine {
             live: live.clone(),
             metrics: metrics.clone(),
             requests: to_server.clone(),
+            payloads: None,
         };
         let (executor, executed) = Executor::new(
             accounts.clone(),

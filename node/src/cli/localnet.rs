@@ -25,7 +25,10 @@ use quorate_crypto::bls::SchemeKind;
 use quorate_http::client::shown;
 use quorate_load::{Load, LoadConfig, LoadCounters, LoadReport};
 use quorate_types::genesis::DEFAULT_LIMITS;
-use quorate_types::{EpochLength, ValidatorIndex, genesis::Protocol};
+use quorate_types::{
+    EpochLength, ValidatorIndex,
+    genesis::{ApplicationKind, Protocol},
+};
 use serde::Serialize;
 use std::{
     collections::BTreeMap,
@@ -278,6 +281,7 @@ impl Localnet {
             name: "localnet".to_owned(),
             validators: 4,
             protocol: Protocol::Simplex,
+            application: ApplicationKind::Ledger,
             scheme: "bls-threshold".to_owned(),
             epoch_blocks: EpochLength::DEFAULT,
             retention_blocks: None,
