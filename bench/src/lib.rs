@@ -3,7 +3,6 @@
 pub mod chaos;
 pub mod engines;
 pub mod experiment;
-pub mod orders;
 pub mod others;
 mod ours;
 pub mod page;

@@ -9,7 +9,7 @@ use quorate_node::{
 };
 use quorate_types::{
     EpochLength,
-    genesis::{ApplicationKind, DEFAULT_LIMITS, Protocol},
+    genesis::{DEFAULT_LIMITS, Protocol},
 };
 use std::{
     fs,
@@ -42,7 +42,6 @@ impl OurNetwork {
             name: name.to_owned(),
             validators,
             protocol: Protocol::Simplex,
-            application: ApplicationKind::Ledger,
             scheme: "bls-threshold".to_owned(),
             epoch_blocks: EpochLength::DEFAULT,
             retention_blocks: None,

@@ -413,9 +413,7 @@ impl Engine {
             | Message::ChunkReply { .. }
             | Message::FollowRequest(_)
             | Message::HandoverRequest(_)
-            | Message::HandoverReply { .. }
-            | Message::Bundle(_)
-            | Message::BundleRequest(_) => {
+            | Message::HandoverReply { .. } => {
                 step.drop(from, DropReason::NotForEngine);
             }
         }

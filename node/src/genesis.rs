@@ -14,8 +14,7 @@ use quorate_p2p::PeerAddress;
 use quorate_types::{
     BondAddress, Committee, CommitteeError, Epoch, EpochLength, RegistryRules,
     genesis::{
-        ApplicationKind, BlockLimits, Fees, Genesis, GenesisAccount, GenesisError,
-        GenesisValidator, Protocol, Trust,
+        BlockLimits, Fees, Genesis, GenesisAccount, GenesisError, GenesisValidator, Protocol, Trust,
     },
 };
 use std::{
@@ -37,7 +36,6 @@ pub struct NewChain {
     /// The chain's name, 1 to 64 bytes.
     pub name: String,
     pub protocol: Protocol,
-    pub application: ApplicationKind,
     pub scheme: SchemeKind,
     pub limits: BlockLimits,
     /// The minimum fees of a transfer.
@@ -137,7 +135,6 @@ impl NewChain {
                 u64::try_from(time.as_millis()).expect("not before the year 500,000,000")
             }),
             protocol: self.protocol,
-            application: self.application,
             scheme: self.scheme.name().into(),
             limits: self.limits,
             fees: self.fees,
@@ -329,7 +326,6 @@ mod tests {
             registry: None,
             name: "test".into(),
             protocol: Protocol::Simplex,
-            application: ApplicationKind::Ledger,
             scheme: SchemeKind::BlsThreshold,
             limits: DEFAULT_LIMITS,
             fees: DEFAULT_FEES,

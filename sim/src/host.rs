@@ -8,10 +8,9 @@ use crate::{
     scenario::{Costs, Scenario},
 };
 use bytes::Bytes;
-use quorate_consensus::{Job, JobId, Moment, Own, Verdict, VoteSigner, Work};
+use quorate_consensus::{Job, JobId, Moment, Own, ValidateRequest, Verdict, VoteSigner, Work};
 use quorate_crypto::bls::{HashedMessage, PartialSignature};
 use quorate_lanes::{Lane, To};
-use quorate_machine::validate::Waiting;
 use quorate_machine::{
     directory::{Directory, PeerIndex},
     executor::{AccountProof, ProofRefused, Retention},
@@ -91,7 +90,7 @@ pub(crate) struct Running {
     pub(crate) machine: Machine,
     pub(crate) store: Store,
     /// Blocks whose named state is not reached yet.
-    pub(crate) waiting: Vec<Waiting>,
+    pub(crate) waiting: Vec<(ValidateRequest, Moment)>,
     /// What the crypto pool works on.
     pub(crate) checking: Option<Vec<(JobId, Verdict)>>,
     /// How long it takes.
@@ -439,7 +438,6 @@ impl Host {
                 predecessor: None,
                 inherited: None,
                 survivors: None,
-                bundles: None,
             },
             Surroundings {
                 clock: self.clock.clone(),
@@ -558,12 +556,7 @@ impl Host {
             Part::Validator => {
                 use quorate_machine::clock::Clock as _;
                 let now = self.clock.now();
-                waiting.extend(
-                    machine
-                        .proposals
-                        .try_iter()
-                        .map(|request| Waiting::new(request, now)),
-                );
+                waiting.extend(machine.proposals.try_iter().map(|request| (request, now)));
                 for event in machine.validator.look(waiting)? {
                     // The replica is here as long as its queue is.
                     let _ = machine.to_replica.send(event);

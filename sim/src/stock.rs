@@ -3,7 +3,7 @@
 use crate::{disk::SimDisk, host::Chain, scenario::Scenario, world::GENESIS_MS};
 use quorate_crypto::{SecretKey, sha256};
 use quorate_storage::store::Store;
-use quorate_types::genesis::{ApplicationKind, DEFAULT_FEES, DEFAULT_LIMITS};
+use quorate_types::genesis::{DEFAULT_FEES, DEFAULT_LIMITS};
 use quorate_types::{
     Account, BondAddress, ChainId, Committee, Epoch, EpochLength, Identity, Memo, Transaction,
     Transfer,
@@ -70,7 +70,6 @@ pub(crate) fn genesis(scenario: &Scenario) -> (Genesis, Committee) {
         name: "simulation".to_owned(),
         timestamp_ms: GENESIS_MS,
         protocol: scenario.protocol,
-        application: ApplicationKind::Ledger,
         scheme: scenario.scheme.name().to_owned(),
         limits: DEFAULT_LIMITS,
         fees: DEFAULT_FEES,

@@ -3,9 +3,7 @@
 
 use quorate_types::{
     BondAddress, EpochLength, ExternalRules, Identity, RegistryRules, Slashing,
-    genesis::{
-        ApplicationKind, BlockLimits, Fees, Genesis, GenesisAccount, GenesisValidator, Protocol,
-    },
+    genesis::{BlockLimits, Fees, Genesis, GenesisAccount, GenesisValidator, Protocol},
     registry::report_slot,
 };
 
@@ -23,7 +21,6 @@ fn genesis() -> Genesis {
         name: "external".into(),
         timestamp_ms: 1_800_000_000_000,
         protocol: Protocol::Simplex,
-        application: ApplicationKind::Ledger,
         scheme: "bls-aggregate".into(),
         fees: Fees::NONE,
         limits: BlockLimits {

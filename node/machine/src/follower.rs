@@ -185,7 +185,6 @@ impl FollowerMachine {
             live: live.clone(),
             metrics: metrics.clone(),
             requests: to_server.clone(),
-            payloads: None,
         };
         let (executor, executed) = Executor::new(
             accounts.clone(),

@@ -16,7 +16,6 @@
 //! | statuses | 16, 32 |
 //! | pairs of conflicting votes | 32, 256 |
 //! | forwarded transactions | 10,000, 20,000 |
-//! | bundles of payloads, and requests for them | 1,000, 2,000 |
 //! | relayed frames, each with a signature to verify | 2,000, 1,024 |
 //!
 //! A frame that exceeds a rate is dropped and counts against nobody. Frames that wait for the
@@ -35,7 +34,6 @@ use crate::{
     live::LiveStatus,
     metrics::NodeMetrics,
     outlet::Wire,
-    payloads::Payloads,
     replica::Event,
     serve::{Request, Requests},
     turns::TurnSender,
@@ -117,7 +115,6 @@ struct Tokens {
     chunk_requests: Bucket,
     certificate_requests: Bucket,
     statuses: Bucket,
-    bundles: Bucket,
     evidence: Bucket,
     transactions: Bucket,
     relayed: Bucket,
@@ -136,7 +133,6 @@ impl Tokens {
             chunk_requests: Bucket::new(512, 512),
             certificate_requests: Bucket::new(32, 64),
             statuses: Bucket::new(16, 32),
-            bundles: Bucket::new(1_000, 2_000),
             evidence: Bucket::new(32, 256),
             transactions: Bucket::new(10_000, 20_000),
             relayed: Bucket::new(2_000, 1_024),
@@ -169,8 +165,6 @@ pub(crate) struct InletParts {
     pub(crate) transactions: TurnSender<Vec<Transaction>>,
     pub(crate) metrics: Arc<NodeMetrics>,
     pub(crate) across: Arc<Across>,
-    /// On a chain that only orders.
-    pub(crate) payloads: Option<Arc<Payloads>>,
     /// For frames that go around missing links.
     pub(crate) wire: Wire,
 }
@@ -334,10 +328,6 @@ impl Inlet {
                 tokens.range_requests.take(now_us, 1)
             }
             Head::FollowRequest => return Err(Refusal::UnknownKind),
-            Head::Bundle | Head::BundleRequest if self.parts.payloads.is_none() => {
-                return Err(Refusal::UnknownKind);
-            }
-            Head::Bundle | Head::BundleRequest => tokens.bundles.take(now_us, 1),
             Head::CertificateRequest | Head::Inquiry | Head::Standing => {
                 tokens.certificate_requests.take(now_us, 1)
             }
@@ -386,23 +376,6 @@ impl Inlet {
                 Message::SnapshotRequest => self.ask(from, Request::Snapshot),
                 Message::ChunkRequest(request) => self.ask(from, Request::Chunk(request)),
                 Message::HandoverRequest(after) => self.ask(from, Request::Handovers(after)),
-                Message::Bundle(bundle) => {
-                    if let Some(payloads) = &self.parts.payloads {
-                        for _ in 0..payloads.receive(from.into(), *bundle) {
-                            self.parts.metrics.dropped("bundle_queue_full");
-                        }
-                    }
-                }
-                Message::BundleRequest(digest) => {
-                    let payloads = self.parts.payloads.as_ref();
-                    if payloads.is_some_and(|payloads| !payloads.ask(from.into(), digest)) {
-                        self.parts.metrics.dropped("request_queue_full");
-                    }
-                }
-                // Bundles bring their transactions with them.
-                Message::Transactions(_) if self.parts.payloads.is_some() => {
-                    self.parts.metrics.dropped("refused_transaction");
-                }
                 Message::Transactions(transactions) => {
                     for _ in 0..self
                         .parts
@@ -466,9 +439,8 @@ pub(crate) fn lane_of(message: &Message) -> Lane {
         | Message::ChunkReply { .. }
         | Message::FollowRequest(_)
         | Message::HandoverRequest(_)
-        | Message::HandoverReply { .. }
-        | Message::BundleRequest(_) => Lane::Fetch,
-        Message::Transactions(_) | Message::Bundle(_) => Lane::Transactions,
+        | Message::HandoverReply { .. } => Lane::Fetch,
+        Message::Transactions(_) => Lane::Transactions,
         Message::Evidence(_) | Message::Inquiry(_) | Message::Standing(_) => Lane::Control,
     }
 }
@@ -494,9 +466,8 @@ pub(crate) fn lane_of_head(head: Head) -> Option<Lane> {
         | Head::ChunkReply
         | Head::FollowRequest
         | Head::HandoverRequest
-        | Head::HandoverReply
-        | Head::BundleRequest => Lane::Fetch,
-        Head::Transactions { .. } | Head::Bundle => Lane::Transactions,
+        | Head::HandoverReply => Lane::Fetch,
+        Head::Transactions { .. } => Lane::Transactions,
         Head::Evidence | Head::Inquiry | Head::Standing => Lane::Control,
         Head::Unknown { .. } => return None,
     })
@@ -576,7 +547,6 @@ mod tests {
             requests: to_server,
             transactions,
             metrics: metrics.clone(),
-            payloads: None,
             across: Arc::new(across),
             wire: Arc::new(|_, _, _| {}),
         });

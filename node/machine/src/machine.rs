@@ -24,7 +24,6 @@ use crate::{
     mempool::{Mempool, MempoolLimits},
     metrics::NodeMetrics,
     outlet::{InFlight, Wire},
-    payloads::PayloadKeeper,
     replica::{Cutter, Event, Replica},
     serve::{Server, Upload, requests},
     snapshots::Snapshots,
@@ -36,7 +35,6 @@ use parking_lot::Mutex;
 use quorate_consensus::{Job, Output, Own, Timing, ValidateRequest, VoteChecking};
 use quorate_crypto::SecretKey;
 use quorate_storage::{
-    bundles::BundleLog,
     disk::Disk,
     journal::{Journal, JournalError},
     store::Store,
@@ -202,8 +200,6 @@ pub struct Durables {
     pub inherited: Option<Inherited>,
     /// The view of all validators with a journal, as the operator states it.
     pub survivors: Option<Position>,
-    /// The payloads of a chain that only orders.
-    pub bundles: Option<BundleLog>,
 }
 
 /// What a validator needs from outside.
@@ -263,13 +259,6 @@ pub struct Machine {
     pub live: Arc<LiveStatus>,
     /// The states that peers are served from.
     pub snapshots: Arc<Snapshots>,
-    /// Stores and sends payloads, on a chain that only orders.
-    pub payloads: Option<PayloadKeeper>,
-}
-
-/// The folder of the log of bundles in a data directory.
-pub fn bundles_folder(data_dir: &Path) -> PathBuf {
-    data_dir.join("bundles")
 }
 
 /// The journal's folder in a data directory.
@@ -321,7 +310,6 @@ impl Machine {
             tree,
             journal,
             inherited,
-            bundles,
             ..
         } = durables;
         let size = settings.committees.known().size() + settings.followers.len();
@@ -335,8 +323,7 @@ impl Machine {
 
         let first = recovered.first;
         let stored = (store, inherited);
-        let mut shared = Shared::new(settings, around, stored, &recovered.engine, to_replica)?;
-        let payloads = bundles.map(|log| shared.open_payloads(log)).transpose()?;
+        let shared = Shared::new(settings, around, stored, &recovered.engine, to_replica)?;
         let (executor, executed) = shared.executor(tree, to_server.clone())?;
         let inlet = shared.inlet(to_server.clone(), to_ingest);
         let validator = shared.validator(executed.clone());
@@ -378,7 +365,6 @@ impl Machine {
             to_keeper,
             live: shared.live,
             snapshots: shared.snapshots,
-            payloads,
         })
     }
 }

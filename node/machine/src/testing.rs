@@ -4,10 +4,7 @@ use quorate_crypto::{SecretKey, bls::SchemeKind, sha256};
 use quorate_storage::store::Store;
 use quorate_types::{
     BondAddress, EpochLength,
-    genesis::{
-        ApplicationKind, DEFAULT_FEES, DEFAULT_LIMITS, Genesis, GenesisAccount, GenesisValidator,
-        Protocol,
-    },
+    genesis::{DEFAULT_FEES, DEFAULT_LIMITS, Genesis, GenesisAccount, GenesisValidator, Protocol},
 };
 use std::path::Path;
 
@@ -29,7 +26,6 @@ pub(crate) fn chain(directory: &Path) -> (Genesis, Store) {
         name: "machine".to_owned(),
         timestamp_ms: 1_700_000_000_000,
         protocol: Protocol::Simplex,
-        application: ApplicationKind::Ledger,
         scheme: SchemeKind::BlsThreshold.name().to_owned(),
         limits: DEFAULT_LIMITS,
         fees: DEFAULT_FEES,

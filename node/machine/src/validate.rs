@@ -1,8 +1,7 @@
 //! The thread that checks the content of proposed blocks.
 
 use crate::{
-    clock::Clock, executor::ExecutorHandle, forecast::Forecast, mempool::Mempool,
-    payloads::Payloads, replica::Event,
+    clock::Clock, executor::ExecutorHandle, forecast::Forecast, mempool::Mempool, replica::Event,
 };
 use anyhow::Context;
 use commonware_codec::EncodeSize;
@@ -12,7 +11,6 @@ use quorate_crypto::{SignedMessage, verify_batch};
 use quorate_types::{
     Block, ChainId, TRANSACTION_NAMESPACE, Transaction,
     genesis::{BlockLimits, Fees},
-    limits::MAX_BLOCK_BUNDLE_BYTES,
 };
 use std::{sync::Arc, time::Duration};
 
@@ -40,28 +38,10 @@ pub struct Validator {
     pub(crate) forecast: Arc<Forecast>,
     pub(crate) mempool: Arc<Mempool>,
     pub(crate) executor: ExecutorHandle,
-    /// On a chain that only orders.
-    pub(crate) payloads: Option<Arc<Payloads>>,
 }
 
-/// A request that waits until this validator has executed the ancestor that the block names, or has the payloads that
-/// the block orders.
-pub struct Waiting {
-    request: ValidateRequest,
-    since: Moment,
-    /// Whether everything but the payloads was checked.
-    holds: bool,
-}
-
-impl Waiting {
-    pub fn new(request: ValidateRequest, since: Moment) -> Self {
-        Self {
-            request,
-            since,
-            holds: false,
-        }
-    }
-}
+/// A request that waits until this validator has executed the ancestor that the block names.
+pub type Waiting = (ValidateRequest, Moment);
 
 enum Verdict {
     /// An honest leader could have built it.
@@ -93,7 +73,7 @@ impl Validator {
                 requests.recv_timeout(POLL)
             };
             match request {
-                Ok(request) => waiting.push(Waiting::new(request, self.clock.now())),
+                Ok(request) => waiting.push((request, self.clock.now())),
                 Err(RecvTimeoutError::Timeout) => {}
                 Err(RecvTimeoutError::Disconnected) => return Ok(()),
             }
@@ -112,31 +92,15 @@ impl Validator {
     /// If the database cannot be read.
     pub fn look(&self, waiting: &mut Vec<Waiting>) -> anyhow::Result<Vec<Event>> {
         let mut events = Vec::new();
-        for mut one in std::mem::take(waiting) {
-            let verdict = match one.holds {
-                true => Verdict::Valid,
-                false => self.check(&one.request, one.since)?,
-            };
-            one.holds = matches!(verdict, Verdict::Valid);
-            match verdict {
-                Verdict::Valid if !self.has_payloads(&one.request.block) => {
-                    // Its leader need not have lied: who has them may be cut off. Without a vote the view times out.
-                    if self.clock.now().since(one.since) <= MAX_WAIT {
-                        waiting.push(one);
-                    }
-                }
-                Verdict::Wait => waiting.push(one),
+        for (request, since) in std::mem::take(waiting) {
+            match self.check(&request, since)? {
+                Verdict::Wait => waiting.push((request, since)),
                 Verdict::Moot => {}
-                Verdict::Valid => events.push(validated(&one.request, None)),
-                Verdict::Invalid(why) => events.push(validated(&one.request, Some(why))),
+                Verdict::Valid => events.push(validated(&request, None)),
+                Verdict::Invalid(why) => events.push(validated(&request, Some(why))),
             }
         }
         Ok(events)
-    }
-
-    fn has_payloads(&self, block: &Block) -> bool {
-        let payloads = self.payloads.as_ref();
-        payloads.is_none_or(|payloads| payloads.holds_all(block))
     }
 
     fn check(&self, request: &ValidateRequest, since: Moment) -> anyhow::Result<Verdict> {
@@ -186,8 +150,6 @@ impl Validator {
             Some("it has too many transactions")
         } else if block.encode_size() > self.limits.max_bytes {
             Some("it is too large")
-        } else if self.forecast.bundle_bytes(block.transactions()) > MAX_BLOCK_BUNDLE_BYTES {
-            Some("it orders too many payloads")
         } else if lag > MAX_EXECUTION_LAG && !block.transactions().is_empty() {
             Some("it has transactions although execution is far behind")
         } else {

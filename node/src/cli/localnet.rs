@@ -25,10 +25,7 @@ use quorate_crypto::bls::SchemeKind;
 use quorate_http::client::shown;
 use quorate_load::{Load, LoadConfig, LoadCounters, LoadReport};
 use quorate_types::genesis::DEFAULT_LIMITS;
-use quorate_types::{
-    EpochLength, ValidatorIndex,
-    genesis::{ApplicationKind, Protocol},
-};
+use quorate_types::{EpochLength, ValidatorIndex, genesis::Protocol};
 use serde::Serialize;
 use std::{
     collections::BTreeMap,
@@ -281,7 +278,6 @@ impl Localnet {
             name: "localnet".to_owned(),
             validators: 4,
             protocol: Protocol::Simplex,
-            application: ApplicationKind::Ledger,
             scheme: "bls-threshold".to_owned(),
             epoch_blocks: EpochLength::DEFAULT,
             retention_blocks: None,

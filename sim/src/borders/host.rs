@@ -9,9 +9,8 @@ use crate::{
 };
 use anyhow::Context as _;
 use bytes::Bytes;
-use quorate_consensus::{Moment, Own, Timing, VoteChecking};
+use quorate_consensus::{Moment, Own, Timing, ValidateRequest, VoteChecking};
 use quorate_lanes::{Lane, PeerStatus, To};
-use quorate_machine::validate::Waiting;
 use quorate_machine::{
     between::Between,
     follower::{FollowerMachine, FollowerSettings},
@@ -60,7 +59,7 @@ enum Parts {
     Validator {
         machine: Box<Machine>,
         alone: Option<Alone>,
-        waiting: Vec<Waiting>,
+        waiting: Vec<(ValidateRequest, Moment)>,
     },
     Follower {
         machine: Box<FollowerMachine>,
@@ -298,7 +297,6 @@ impl Host {
                         predecessor: before,
                         inherited,
                         survivors: None,
-                        bundles: None,
                     },
                     around,
                 )?;
@@ -491,12 +489,7 @@ impl Host {
                     if !verdicts.is_empty() {
                         let _ = machine.to_replica.send(Event::Checked(verdicts));
                     }
-                    waiting.extend(
-                        machine
-                            .proposals
-                            .try_iter()
-                            .map(|asked| Waiting::new(asked, now)),
-                    );
+                    waiting.extend(machine.proposals.try_iter().map(|asked| (asked, now)));
                     for event in machine.validator.look(waiting)? {
                         let _ = machine.to_replica.send(event);
                     }

@@ -162,7 +162,7 @@ export interface components {
             /** @description What a transfer to the staking registry does, as its memo says; omitted for any other. */
             operation?: components["schemas"]["RegistryOperation"];
             /** @enum {string} */
-            outcome: "applied" | "wrong_nonce" | "cannot_pay_fee" | "insufficient_balance" | "no_registry" | "bad_operation" | "already_bonded" | "not_bonded" | "stake_too_small" | "bad_possession" | "nothing_to_withdraw" | "bad_evidence" | "already_punished" | "wrong_registry" | "not_acting" | "wrong_phase" | "bad_dealing" | "bad_complaint" | "bad_share" | "no_payloads";
+            outcome: "applied" | "wrong_nonce" | "cannot_pay_fee" | "insufficient_balance" | "no_registry" | "bad_operation" | "already_bonded" | "not_bonded" | "stake_too_small" | "bad_possession" | "nothing_to_withdraw" | "bad_evidence" | "already_punished" | "wrong_registry" | "not_acting" | "wrong_phase" | "bad_dealing" | "bad_complaint" | "bad_share";
             /**
              * @description Whether this explorer has executed the block itself and a final header confirms the result;
              *     otherwise `outcome` is as reported by a validator.

@@ -2,8 +2,7 @@
 
 use super::ExecutedBlock;
 use crate::{
-    clock::Clock, live::LiveStatus, mempool::Mempool, metrics::NodeMetrics, payloads::Payloads,
-    serve::Requests,
+    clock::Clock, live::LiveStatus, mempool::Mempool, metrics::NodeMetrics, serve::Requests,
 };
 use std::sync::Arc;
 
@@ -15,8 +14,6 @@ pub(crate) struct Observed {
     pub(crate) metrics: Arc<NodeMetrics>,
     /// Requests of followers that wait for the next block.
     pub(crate) requests: Requests,
-    /// On a chain that only orders.
-    pub(crate) payloads: Option<Arc<Payloads>>,
 }
 
 impl Observed {
@@ -36,9 +33,6 @@ impl Observed {
         self.metrics.mempool_transactions.set(count as i64);
         self.metrics.mempool_bytes.set(bytes as i64);
         self.metrics.executed(&executed.outcomes);
-        if let Some(payloads) = &self.payloads {
-            payloads.executed(&executed.block);
-        }
         self.requests.wake();
     }
 }

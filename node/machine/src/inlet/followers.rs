@@ -135,9 +135,7 @@ impl FollowerInlet {
             | Head::Standing
             | Head::SnapshotReply
             | Head::ChunkReply
-            | Head::HandoverReply
-            | Head::Bundle
-            | Head::BundleRequest => {
+            | Head::HandoverReply => {
                 return Err(match self.changes {
                     true => Refusal::UnknownKind,
                     false => Refusal::Fault(Fault::Misdirected),

@@ -20,7 +20,6 @@ use crate::{
     metrics::NodeMetrics,
     offenders::Offenders,
     outlet::{InFlight, Outlet, Wire},
-    payloads::{PayloadKeeper, PayloadParts, Payloads},
     replica::{Cutter, Event, Neighbours, ReplicaConfig},
     serve::{Requests, Server, Sources, Upload, WaitingRequests},
     snapshots::{SnapshotTaker, Snapshots},
@@ -29,9 +28,7 @@ use crate::{
 };
 use crossbeam_channel::Sender;
 use quorate_consensus::{Engine, Job, ValidateRequest};
-use quorate_crypto::SecretKey;
 use quorate_storage::{
-    bundles::BundleLog,
     store::Store,
     tree::{TableRows, Tree},
 };
@@ -62,9 +59,6 @@ pub(super) struct Shared {
     asked: Arc<Asked>,
     across: Arc<Across>,
     pub(super) seen: SeenVotes,
-    identity: SecretKey,
-    /// On a chain that only orders.
-    pub(super) payloads: Option<Arc<Payloads>>,
     pub(super) accounts: Accounts,
     pub(super) mempool: Arc<Mempool>,
     pub(super) live: Arc<LiveStatus>,
@@ -126,7 +120,6 @@ impl Shared {
             live.clone(),
             around.cut.clone(),
         );
-        let signer = settings.identity.clone();
         let identity = (own, settings.identity);
         let across = Across::new(chain, committees.clone(), identity, &*clock);
         Ok(Self {
@@ -139,8 +132,6 @@ impl Shared {
             wire: around.wire,
             in_flight: around.in_flight,
             seen: taken_up.seen,
-            identity: signer,
-            payloads: None,
             cut: around.cut,
             metrics: around.metrics,
             forecast: Arc::new(Forecast::new(
@@ -161,24 +152,6 @@ impl Shared {
             live,
             to_replica,
         })
-    }
-
-    /// Opens the payloads of a chain that only orders.
-    pub(super) fn open_payloads(&mut self, log: BundleLog) -> anyhow::Result<PayloadKeeper> {
-        let parts = PayloadParts {
-            chain: self.chain,
-            identity: self.identity.clone(),
-            committee: self.committees.known().clone(),
-            clock: self.clock.clone(),
-            accounts: self.accounts.clone(),
-            mempool: self.mempool.clone(),
-            conduct: self.conduct.clone(),
-            wire: self.wire.clone(),
-            metrics: self.metrics.clone(),
-        };
-        let keeper = PayloadKeeper::new(parts, log)?;
-        self.payloads = Some(keeper.payloads());
-        Ok(keeper)
     }
 
     pub(super) fn executor(
@@ -230,7 +203,6 @@ impl Shared {
             transactions,
             metrics: self.metrics.clone(),
             across: self.across.clone(),
-            payloads: self.payloads.clone(),
             wire: self.wire.clone(),
         })
     }
@@ -244,7 +216,6 @@ impl Shared {
             forecast: self.forecast.clone(),
             mempool: self.mempool.clone(),
             executor,
-            payloads: self.payloads.clone(),
         }
     }
 
@@ -353,7 +324,6 @@ impl Shared {
             live: self.live.clone(),
             metrics: self.metrics.clone(),
             requests,
-            payloads: self.payloads.clone(),
         };
         let (metrics, committees) = (self.metrics.clone(), self.committees.clone());
         let replica = self.to_replica.clone();

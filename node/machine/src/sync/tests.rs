@@ -20,9 +20,7 @@ use quorate_storage::tree::CHUNK_MAX_ENTRIES;
 use quorate_types::{
     Account, BondAddress, Committees, Digest, Epoch, EpochLength, Header, IdentitySignature, Memo,
     Subject, TRANSACTION_NAMESPACE, Transaction, Transfer, View, VoteKind,
-    genesis::{
-        ApplicationKind, BlockLimits, Fees, Genesis, GenesisAccount, GenesisValidator, Protocol,
-    },
+    genesis::{BlockLimits, Fees, Genesis, GenesisAccount, GenesisValidator, Protocol},
 };
 use std::sync::atomic::Ordering::Relaxed;
 use tempfile::TempDir;
@@ -56,7 +54,6 @@ fn genesis(accounts: u64) -> Genesis {
         name: "sync".to_owned(),
         timestamp_ms: 1,
         protocol: Protocol::Simplex,
-        application: ApplicationKind::Ledger,
         scheme: "bls-threshold".to_owned(),
         limits: BlockLimits {
             max_transactions: 2_000,
