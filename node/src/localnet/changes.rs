@@ -298,7 +298,8 @@ impl Changes {
         let name = name_of(place);
         let operation = ["describe", "--address", &address, "--name", &name];
         self.operate(place, &operation, |bond| {
-            bond.is_some_and(|bond| bond.address.as_str() == address)
+            // The address may be there from the genesis file.
+            bond.is_some_and(|bond| bond.address.as_str() == address && bond.name.as_str() == name)
         })
         .await
     }
