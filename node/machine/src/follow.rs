@@ -20,6 +20,9 @@
 //! - An upstream node that follows itself says nothing of how far it is, and may not answer. It is asked after those that
 //!   do, and given up 0.25 s after another one says that it has the next block. A validator that was away for many epochs
 //!   knows the validators of its last one, and all of them may follow by now.
+//! - A request that is not answered while nobody says that it has the next block is sent again after 2 s, then 4, up to
+//!   30: an upstream node that puts its parts together anew loses it, and if it has just left the validators it says no
+//!   longer how far it is.
 //! - A block in another's place that a quorum has finalized is a fork of the chain: more than f
 //!   validators are faulty, or this database is another chain's. The node stops.
 
@@ -61,6 +64,10 @@ const UNTOLD_LAGS_AFTER: Duration = Duration::from_millis(250);
 
 /// The asked node is given up after so long if any other says that it has the block.
 const ASK_AGAIN: Duration = Duration::from_secs(30);
+
+/// How long a request stays unanswered, while nobody says that it has the block, before it is sent
+/// again, to the next node if there is one.
+const REPEAT_AFTER: Duration = Duration::from_secs(2);
 
 /// How often a node is asked that lacks the next block.
 const RETRY_INTERVAL: Duration = Duration::from_secs(5);
@@ -167,6 +174,8 @@ pub struct Follower {
     /// Since when nodes say that they have the next block, and how many were asked for it in vain.
     lags_since: Option<Moment>,
     in_vain: u32,
+    /// How often the request for the next block was sent again.
+    repeats: u32,
     /// How long blocks lately took to come that somebody had.
     usual: Duration,
     /// When nodes may be asked that lack the next block.
@@ -216,6 +225,7 @@ impl Follower {
             asked: None,
             lags_since: None,
             in_vain: 0,
+            repeats: 0,
             usual: Duration::ZERO,
             next_retry: now,
             gone_since: None,
@@ -368,6 +378,12 @@ impl Follower {
                 );
                 self.asked = None;
             }
+            let is_unanswered =
+                self.lags_since.is_none() && now >= asked.at.after(self.repeat_after());
+            if is_unanswered && self.asked.is_some() {
+                self.repeats += 1;
+                self.asked = None;
+            }
             if is_late {
                 self.asked = None;
             }
@@ -381,6 +397,11 @@ impl Follower {
     fn patience(&self) -> Duration {
         let usual = LAGS_AFTER.max(2 * self.usual);
         usual * 2_u32.pow(self.in_vain.min(MAX_DOUBLINGS))
+    }
+
+    fn repeat_after(&self) -> Duration {
+        let first = REPEAT_AFTER.max(2 * self.usual);
+        ASK_AGAIN.min(first * 2_u32.pow(self.repeats.min(MAX_DOUBLINGS)))
     }
 
     fn note_lag(&mut self, asked: PeerIndex, now: Moment) {
@@ -526,6 +547,7 @@ impl Follower {
         self.usual = took.max(self.usual * 3 / 4);
         self.lags_since = None;
         self.in_vain = 0;
+        self.repeats = 0;
         let Some(finalization) = finalization else {
             if self.staged.len() > MAX_STAGED_BLOCKS || self.staged_bytes > MAX_STAGED_BYTES {
                 self.unstage();

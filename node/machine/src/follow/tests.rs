@@ -33,6 +33,8 @@ enum Manner {
     Pruned,
     /// Follows as well: says nothing, and answers nothing.
     Mute,
+    /// Follows as well: says nothing, and answers.
+    Untold,
 }
 
 use Manner::*;
@@ -203,7 +205,7 @@ impl World {
             Exaggerating => 1_000,
             _ => 0,
         };
-        if self.manners[place] == Mute {
+        if matches!(self.manners[place], Mute | Untold) {
             return;
         }
         let height = Height(self.chain.blocks.len() as u64 + ahead);
@@ -353,6 +355,26 @@ fn nodes_that_only_follow_delay_blocks_once_and_over_borders_not_again() {
     // The first one, before the others are linked.
     let asked = |requests: &[usize]| requests[..3].iter().sum::<usize>();
     assert!(asked(&world.requests) <= asked(&before) + 1);
+}
+
+#[test]
+fn a_request_that_a_node_lost_when_it_left_the_validators_is_sent_again() {
+    let mut world = World::new(&[Honest]);
+    world.run(20);
+    // It puts its parts together anew, and no longer says how far it is.
+    world.manners[0] = Untold;
+    world.held[0] = None;
+    world.sent.lock().clear();
+    let longest = world.run(60);
+    world.check();
+    assert!(longest <= 2_200, "{longest} ms without a block");
+
+    let before = world.requests[0];
+    for _ in 0..60 * 50 {
+        world.step();
+    }
+    let idle = world.requests[0] - before;
+    assert!(idle <= 6, "{idle} requests in a minute without a block");
 }
 
 #[test]

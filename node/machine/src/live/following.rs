@@ -234,7 +234,8 @@ impl Facts {
                  else. If it has withdrawn its stake, stop it (`quorate stop`). To validate, bond (`quorate registry \
                  bond`); to follow, have operators list this node under \
                  `[[p2p.followers]]`. If it has a bond by now, check this machine's network, its firewall, and \
-                 the addresses under `[[p2p.peers]]`"
+                 the addresses under `[[p2p.peers]]`: if its database was lost, at least one of them must be of a \
+                 validator that runs (`quorate registry list --rpc` at any other node names all)"
             )),
             _ => None,
         }

@@ -504,6 +504,9 @@ impl Facts {
             ),
             Health::Halted => match self.others.iter().any(|o| o.voter != Voter::Votes) {
                 true => self.whom_to_bring_back(),
+                false if self.asks => "look again in some seconds: this validator asks the others which votes \
+                                       its key has cast"
+                    .to_owned(),
                 false => "all vote and no block becomes final: look at the log of the leaders for \
                           refused proposals, and report it"
                     .to_owned(),
