@@ -3,6 +3,7 @@
 pub mod chaos;
 pub mod engines;
 pub mod experiment;
+pub mod orders;
 pub mod others;
 mod ours;
 pub mod page;

@@ -5,6 +5,7 @@ use quorate_bench::{
     chaos::{self, ChaosArgs},
     engines::{self, EnginesArgs},
     experiment::{self, ExperimentArgs},
+    orders::{self, OrdersArgs},
     others::{self, OthersArgs},
     page::{self, PageArgs},
     state::{self, StateArgs},
@@ -38,6 +39,8 @@ enum Command {
     Engines(EnginesArgs),
     /// Other systems under the same load on the same machine, and what each of them does for it.
     Others(OthersArgs),
+    /// How many payloads a second a chain that only orders takes, and in what time they are final.
+    Orders(OrdersArgs),
     /// Validators that send invalid signatures: what it costs the others.
     Chaos(ChaosArgs),
     /// Block time and finality over wide-area networks in virtual time, beside the network's limit.
@@ -76,6 +79,7 @@ fn run(command: Command) -> anyhow::Result<()> {
         Command::State(args) => state::run(&args),
         Command::Verify(args) => verify::run(&args),
         Command::Engines(args) => engines::run(&args),
+        Command::Orders(args) => orders::run(&args),
         Command::Others(args) => others::run(&args),
         Command::Chaos(args) => chaos::run(&args),
         Command::Wan(args) => wan::run(&args),

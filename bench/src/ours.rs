@@ -9,7 +9,7 @@ use quorate_node::{
 };
 use quorate_types::{
     EpochLength,
-    genesis::{DEFAULT_LIMITS, Protocol},
+    genesis::{ApplicationKind, DEFAULT_LIMITS, Protocol},
 };
 use std::{
     fs,
@@ -42,6 +42,7 @@ impl OurNetwork {
             name: name.to_owned(),
             validators,
             protocol: Protocol::Simplex,
+            application: ApplicationKind::Ledger,
             scheme: "bls-threshold".to_owned(),
             epoch_blocks: EpochLength::DEFAULT,
             retention_blocks: None,

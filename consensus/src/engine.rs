@@ -413,7 +413,9 @@ impl Engine {
             | Message::ChunkReply { .. }
             | Message::FollowRequest(_)
             | Message::HandoverRequest(_)
-            | Message::HandoverReply { .. } => {
+            | Message::HandoverReply { .. }
+            | Message::Bundle(_)
+            | Message::BundleRequest(_) => {
                 step.drop(from, DropReason::NotForEngine);
             }
         }

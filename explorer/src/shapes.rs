@@ -149,7 +149,7 @@ words! {
     hit_kinds: "block" "view" "transaction" "account" "validator";
     outcomes: "applied" "wrong_nonce" "cannot_pay_fee" "insufficient_balance" "no_registry" "bad_operation"
         "already_bonded" "not_bonded" "stake_too_small" "bad_possession" "nothing_to_withdraw" "bad_evidence"
-        "already_punished" "wrong_registry" "not_acting" "wrong_phase" "bad_dealing" "bad_complaint" "bad_share";
+        "already_punished" "wrong_registry" "not_acting" "wrong_phase" "bad_dealing" "bad_complaint" "bad_share" "no_payloads";
     operations: "bond" "add_stake" "unbond" "withdraw" "rotate_key" "describe" "accuse" "report" "announce" "deal"
         "object" "prove";
     divergences: "state_root" "validators";

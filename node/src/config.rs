@@ -148,7 +148,12 @@ pub struct StorageConfig {
     pub retention: Option<Retention>,
     /// Blocks between snapshots of the state for state sync; 0 for none.
     pub snapshot_interval: u64,
+    /// Bytes of payloads to keep, on a chain that only orders.
+    pub bundle_bytes: u64,
 }
+
+/// The default for [`StorageConfig::bundle_bytes`].
+pub const BUNDLE_BYTES: usize = 16 << 30;
 
 /// The default for [`StorageConfig::snapshot_interval`].
 pub const SNAPSHOT_INTERVAL: usize = 1_000;

@@ -14,7 +14,8 @@ use quorate_p2p::PeerAddress;
 use quorate_types::{
     BondAddress, Committee, CommitteeError, Epoch, EpochLength, RegistryRules,
     genesis::{
-        BlockLimits, Fees, Genesis, GenesisAccount, GenesisError, GenesisValidator, Protocol, Trust,
+        ApplicationKind, BlockLimits, Fees, Genesis, GenesisAccount, GenesisError,
+        GenesisValidator, Protocol, Trust,
     },
 };
 use std::{
@@ -36,6 +37,7 @@ pub struct NewChain {
     /// The chain's name, 1 to 64 bytes.
     pub name: String,
     pub protocol: Protocol,
+    pub application: ApplicationKind,
     pub scheme: SchemeKind,
     pub limits: BlockLimits,
     /// The minimum fees of a transfer.
@@ -135,6 +137,7 @@ impl NewChain {
                 u64::try_from(time.as_millis()).expect("not before the year 500,000,000")
             }),
             protocol: self.protocol,
+            application: self.application,
             scheme: self.scheme.name().into(),
             limits: self.limits,
             fees: self.fees,
@@ -326,6 +329,7 @@ mod tests {
             registry: None,
             name: "test".into(),
             protocol: Protocol::Simplex,
+            application: ApplicationKind::Ledger,
             scheme: SchemeKind::BlsThreshold,
             limits: DEFAULT_LIMITS,
             fees: DEFAULT_FEES,

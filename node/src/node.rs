@@ -72,6 +72,7 @@ use quorate_machine::{
     mempool::Mempool,
     metrics::{Lasting, NodeMetrics},
     outlet::Wire,
+    payloads::{PayloadKeeper, Payloads},
     replica::Event,
     serve::Server,
     validate::Validator,
@@ -489,6 +490,8 @@ async fn serve_until_stopped(
     let (control, listeners) = (sockets.control()?, sockets.listeners()?);
 
     let (to_replica, executor) = (machine.to_replica.clone(), machine.executed.clone());
+    let payload_keeper = machine.payloads;
+    let payloads = payload_keeper.as_ref().map(PayloadKeeper::payloads);
     let kept = KeptSnapshots {
         snapshots: machine.snapshots,
         store: store.clone(),
@@ -504,6 +507,7 @@ async fn serve_until_stopped(
         verifying: start_verifying(&failures, clock)?,
         metrics: metrics.clone(),
         external: asked.external.clone(),
+        payloads: payloads.clone(),
     };
     let (inlet, executor_body) = (machine.inlet, machine.executor);
     let executor_thread = failures.thread("executor", move || executor_body.run())?;
@@ -514,6 +518,10 @@ async fn serve_until_stopped(
         .await?;
     let links = mesh.links.clone();
     late_links.set(&links);
+    let payload_thread = match payload_keeper {
+        Some(keeper) => Some(failures.thread("payloads", move || keeper.run())?),
+        None => None,
+    };
     start_crypto(&failures, config, machine.jobs, &to_replica, &metrics)?;
     let (validator, proposals) = (machine.validator, machine.proposals);
     start_workers(
@@ -605,7 +613,11 @@ async fn serve_until_stopped(
     ends.store(true, Ordering::Relaxed);
     let _ = to_replica.send(Event::Stop);
     executor.stop();
-    let outcome = end_parts(outcome, vec![replica, executor_thread], servers).await;
+    if let Some(payloads) = &payloads {
+        payloads.stop();
+    }
+    let threads = [replica, executor_thread].into_iter().chain(payload_thread);
+    let outcome = end_parts(outcome, threads.collect(), servers).await;
     asked.mesh.keep(mesh);
     debug!(elapsed = ?ending.elapsed(), "the parts have ended");
     outcome
@@ -623,6 +635,7 @@ struct Handles {
     verifying: Verifying,
     metrics: Arc<NodeMetrics>,
     external: External,
+    payloads: Option<Arc<Payloads>>,
 }
 
 impl Handles {
@@ -669,6 +682,7 @@ fn rpc_state(
         verifying: handles.verifying,
         keeper: handles.keeper,
         executor: handles.executor,
+        payloads: handles.payloads,
         external: handles.external,
         live: handles.live,
         address: address_lookup(links),
@@ -786,6 +800,7 @@ fn assemble(
             predecessor: asked.predecessor,
             inherited: asked.inherited(),
             survivors: config.survivors,
+            bundles: durable.bundles,
         },
         surroundings,
     )?;

@@ -15,6 +15,7 @@ pub(crate) mod error;
 mod large;
 mod limits;
 mod page;
+mod payloads;
 mod registry;
 mod server;
 mod submit;
@@ -48,13 +49,14 @@ use quorate_machine::{
     keeper::Keep,
     mempool::Mempool,
     metrics::NodeMetrics,
+    payloads::Payloads,
     validate::MAX_EXECUTION_LAG,
 };
 use quorate_p2p::PeerStatus;
 use quorate_storage::store::Store;
 use quorate_types::{
     ChainId, Digest, Epoch, Height, Identity,
-    genesis::{Fees, Genesis},
+    genesis::{ApplicationKind, Fees, Genesis},
 };
 use serde::Deserialize;
 use std::{
@@ -114,6 +116,8 @@ pub struct RpcParts {
     /// Stores accepted transactions on disk.
     pub keeper: crossbeam_channel::Sender<Keep>,
     pub executor: ExecutorHandle,
+    /// On a chain that only orders.
+    pub payloads: Option<Arc<Payloads>>,
     /// What the node reads of a registry outside the chain.
     pub(crate) external: External,
     /// The replica's progress.
@@ -180,6 +184,9 @@ pub fn router(state: RpcState, audience: Audience) -> Router {
     let routes = Router::new()
         .route("/v1/transactions", post(submit))
         .route("/v1/transactions/{id}", get(transaction))
+        .route("/v1/payloads", post(payloads::submit))
+        .route("/v1/bundles/{digest}", get(payloads::bundle))
+        .route("/v1/bundles/{digest}/{place}", get(payloads::payload))
         .route("/v1/status", get(status))
         .route("/v1/evidence", get(evidence))
         .route("/v1/registry", get(registry))
@@ -256,6 +263,9 @@ async fn submit(
         Some("finalized") => true,
         Some(_) => return Err(RpcError::bad_request("`wait` must be `finalized`")),
     };
+    if state.parts().genesis.application == ApplicationKind::OrderOnly {
+        return Err(RpcError::orders_only());
+    }
     if let Err(refusal) = state.parts().verifying.admits(&client) {
         // Reading the body would cost more than everything else.
         forget_body(&client, request.into_body()).await;

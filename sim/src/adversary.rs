@@ -12,9 +12,9 @@ use quorate_crypto::{
 };
 use quorate_lanes::Lane;
 use quorate_types::{
-    Block, Certificate, ChainId, ChunkAnswer, Digest, Epoch, Evidence, Frame, Header, Height,
-    IdentitySignature, Memo, Message, Proposal, SnapshotProof, Status, Subject, Transaction,
-    Transfer, ValidatorIndex, View, Vote, VoteKind,
+    Block, Bundle, BundleRef, Certificate, ChainId, ChunkAnswer, Digest, Epoch, Evidence, Frame,
+    Header, Height, IdentitySignature, Memo, Message, OrderedBundle, Proposal, SnapshotProof,
+    Status, Subject, Transaction, Transfer, ValidatorIndex, View, Vote, VoteKind,
 };
 use rand::{Rng, RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
@@ -91,6 +91,15 @@ pub enum Attack {
     /// It offers the oldest snapshot that it ever had, and delivers nothing of it. Not part of
     /// [`Self::ALL`]: it takes validators that fetch the state beside.
     StaleSnapshots,
+    /// On a chain that only orders: about half of its bundles do not reach a validator, whether it asks or not.
+    KeepPayloads,
+    /// On a chain that only orders: half of the others get other payloads under each of its numbers.
+    DoubleNumbers,
+    /// On a chain that only orders: its blocks also order bundles of its own that nobody has, often more than are fetched
+    /// at a time.
+    OrderNothing,
+    /// On a chain that only orders: it sends bundles in others' names, and asks for bundles that nobody has.
+    ForgePayloads,
     /// It means well, but its disk lies: after a crash it may contradict itself. Not part of
     /// [`Self::ALL`], since it takes [`crate::Mishap::Lie`] beside.
     LyingDisk,
@@ -378,6 +387,13 @@ impl Adversary {
         if self.does(Attack::Oversized) {
             self.oversized(&mut parcels);
         }
+        if self.does(Attack::ForgePayloads) {
+            let bundle = self.forged_payloads();
+            let requests = (0..8).map(|_| Message::BundleRequest(Digest(self.rng.random())));
+            let requests = requests.collect();
+            self.to_all(Lane::Transactions, vec![bundle], &mut parcels);
+            self.to_all(Lane::Fetch, requests, &mut parcels);
+        }
         if self.does(Attack::Replay) {
             for _ in 0..4 {
                 if let Some(index) = self.memory.len().checked_sub(1) {
@@ -436,6 +452,36 @@ impl Adversary {
             let index = self.rng.random_range(0..MAX_MEMORY);
             self.memory[index] = (lane, bytes.to_vec());
         }
+    }
+
+    /// Other payloads under the number of one of its bundles; others' bundles are left as they are.
+    fn other_payloads(&self, bundle: &OrderedBundle) -> OrderedBundle {
+        let transfer = bundle.transaction().transfer();
+        let key = crate::stock::identity_key(self.place);
+        if transfer.sender != key.identity() {
+            return bundle.clone();
+        }
+        let text = format!("other payloads than {}", bundle.reference().digest);
+        let other = Bundle::of([text]).expect("it is small");
+        let transaction = other.reference().order(&self.chain, &key, transfer.nonce);
+        OrderedBundle::new(transaction, other).expect("it is its own reference")
+    }
+
+    /// A bundle in another's name: the signature is its own.
+    fn forged_payloads(&mut self) -> Message {
+        let bundle = Bundle::of([format!("forged {}", self.rng.random::<u64>())]);
+        let bundle = bundle.expect("it is small");
+        let key = crate::stock::identity_key(self.place);
+        let order = bundle.reference().order(&self.chain, &key, 0);
+        let victim = (self.place + 1) % self.validators;
+        let transfer = Transfer {
+            sender: crate::stock::identity_key(victim).identity(),
+            nonce: self.rng.random_range(0..1_000),
+            ..order.transfer().clone()
+        };
+        let transaction = Transaction::new(transfer, *order.signature());
+        let forged = OrderedBundle::new(transaction, bundle);
+        Message::Bundle(Box::new(forged.expect("it is its own reference")))
     }
 
     fn others(&self) -> Vec<usize> {
@@ -507,6 +553,10 @@ impl Adversary {
                 Message::Proposal(proposal) if self.does(Attack::BadTransactions) => {
                     let bad = self.with_bad_transactions(*proposal);
                     changed.push(Message::Proposal(Box::new(bad)));
+                }
+                Message::Proposal(proposal) if self.does(Attack::OrderNothing) => {
+                    let more = self.with_missing_bundles(*proposal);
+                    changed.push(Message::Proposal(Box::new(more)));
                 }
                 Message::Proposal(proposal) if self.does(Attack::ReplayTransactions) => {
                     let again = self.with_old_transactions(*proposal);
@@ -618,6 +668,13 @@ impl Adversary {
                     (**proposal).clone()
                 };
                 Some((vec![Message::Proposal(Box::new(proposal))], delay))
+            }
+            Message::Bundle(_) if self.does(Attack::KeepPayloads) && self.rng.random_bool(0.5) => {
+                None
+            }
+            Message::Bundle(bundle) if self.does(Attack::DoubleNumbers) && upper => {
+                let other = self.other_payloads(bundle);
+                Some((vec![Message::Bundle(Box::new(other))], Duration::ZERO))
             }
             Message::Vote(vote) if self.does(Attack::SplitVotes) && upper => {
                 let vote = self.contradict(*vote).unwrap_or(*vote);
@@ -765,6 +822,37 @@ impl Adversary {
         Proposal {
             block: Arc::new(block),
             ..proposal
+        }
+    }
+
+    /// The same block, with further bundles of its own that were never made, if it has ordered one of its own there.
+    fn with_missing_bundles(&mut self, proposal: Proposal) -> Proposal {
+        let key = crate::stock::identity_key(self.place);
+        let mut transactions = proposal.block.transactions().to_vec();
+        let mut own = transactions.iter().map(Transaction::transfer).rev();
+        let last = own.find(|own| own.sender == key.identity());
+        let Some(first) = last.map(|last| last.nonce + 1) else {
+            return proposal;
+        };
+        let count = if self.rng.random_bool(0.1) { 1_100 } else { 20 };
+        for number in first..first + count {
+            let reference = BundleRef {
+                digest: Digest(self.rng.random()),
+                bytes: 100,
+                count: 1,
+            };
+            transactions.push(reference.order(&self.chain, &key, number));
+        }
+        let header = Header {
+            body_root: Header::body_root_of(&transactions),
+            ..*proposal.block.header()
+        };
+        match Block::new(header, transactions) {
+            Ok(block) => Proposal {
+                block: Arc::new(block),
+                ..proposal
+            },
+            Err(_) => proposal,
         }
     }
 

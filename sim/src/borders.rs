@@ -31,7 +31,10 @@ use quorate_lanes::{Lane, To};
 use quorate_types::{
     BondAddress, BondName, Epoch, EpochLength, Height, Identity, Memo, Operation, Possession,
     REGISTRY, RegistryRules, Transfer,
-    genesis::{DEFAULT_FEES, DEFAULT_LIMITS, Genesis, GenesisAccount, GenesisValidator, Protocol},
+    genesis::{
+        ApplicationKind, DEFAULT_FEES, DEFAULT_LIMITS, Genesis, GenesisAccount, GenesisValidator,
+        Protocol,
+    },
 };
 use rand::{RngExt, SeedableRng, seq::SliceRandom};
 use rand_chacha::ChaCha8Rng;
@@ -743,6 +746,7 @@ fn genesis(scenario: &BorderScenario, keys: &Keys) -> Genesis {
         name: "borders".to_owned(),
         timestamp_ms: crate::world::GENESIS_MS,
         protocol: scenario.protocol,
+        application: ApplicationKind::Ledger,
         scheme: "bls-aggregate".to_owned(),
         limits: DEFAULT_LIMITS,
         fees: DEFAULT_FEES,

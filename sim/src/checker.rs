@@ -3,7 +3,7 @@
 //! Nothing here asks the code that it checks: quorums, conflicts, ledgers and journal frames are
 //! worked out once more, in other words.
 
-use crate::{certified::Certified, crypto::Authority, parents::Parents};
+use crate::{certified::Certified, crypto::Authority, parents::Parents, payloads::PayloadChecker};
 use commonware_codec::{Copying, DecodeExt};
 use quorate_consensus::Moment;
 use quorate_storage::store::TransactionPlace;
@@ -67,6 +67,8 @@ pub(crate) struct Checker {
     /// `None` once the memory of who signed what was dropped.
     parents: Option<Parents>,
     certified: Certified,
+    /// On a chain that only orders.
+    pub(crate) payloads: Option<PayloadChecker>,
 }
 
 impl Checker {
@@ -75,7 +77,7 @@ impl Checker {
         byzantine: BTreeSet<usize>,
         authority: Arc<Authority>,
         hosts: usize,
-        accounts: BTreeMap<Identity, Account>,
+        (accounts, payloads): (BTreeMap<Identity, Account>, Option<PayloadChecker>),
     ) -> Self {
         Self {
             parents: Some(Parents::new(&committee)),
@@ -95,6 +97,7 @@ impl Checker {
             certificates: BTreeSet::new(),
             heard: BTreeMap::new(),
             contradictions: BTreeMap::new(),
+            payloads,
         }
     }
 
@@ -198,6 +201,7 @@ impl Checker {
                     self.certified
                         .journaled(&block, self.leader(block.header()));
                     self.parents.iter_mut().for_each(|p| p.journaled(&block));
+                    self.payloads.iter_mut().for_each(|p| p.journaled(&block));
                 }
                 Ok(Record::Silence(_)) => {}
                 Err(_) => return,
@@ -209,6 +213,9 @@ impl Checker {
     /// An honest validator sends a frame. Returns whether a vote in it is cast for the first time.
     pub(crate) fn sent(&mut self, host: usize, bytes: &[u8]) -> Result<bool, String> {
         let mut votes = false;
+        if let Some(payloads) = &mut self.payloads {
+            payloads.sent(host, bytes)?;
+        }
         let Ok(Frame(messages)) = Frame::decode(Copying(bytes)) else {
             return Err(format!("host {host} sends what cannot be read"));
         };
@@ -467,8 +474,36 @@ impl Checker {
         Ok(())
     }
 
-    /// The ledger's rules, in other words than the node's.
     fn apply(&mut self, block: &Block) -> Result<(), String> {
+        let Some(payloads) = &mut self.payloads else {
+            return self.apply_transfers(block);
+        };
+        let outcomes = payloads.apply(block, &mut self.accounts)?;
+        let transactions = block.transactions().iter().zip(outcomes);
+        for (index, (transaction, outcome)) in (0_u32..).zip(transactions) {
+            self.note_final(transaction.id(), (block.height(), index), outcome)?;
+        }
+        Ok(())
+    }
+
+    fn note_final(
+        &mut self,
+        id: Digest,
+        (height, index): (Height, u32),
+        outcome: Outcome,
+    ) -> Result<(), String> {
+        let place = TransactionPlace { height, index };
+        if self.finals.insert(id, (place, outcome)).is_some() {
+            return Err(format!(
+                "transaction {id} stands in {height:?} and in an earlier block"
+            ));
+        }
+        self.final_transactions += 1;
+        Ok(())
+    }
+
+    /// The ledger's rules, in other words than the node's.
+    fn apply_transfers(&mut self, block: &Block) -> Result<(), String> {
         let header = block.header();
         let leader = quorate_types::ValidatorIndex(self.leader(header) as u32);
         let leader = self.committee.identity(leader).expect("a member");
@@ -504,15 +539,7 @@ impl Checker {
             } else {
                 Outcome::Failed(Failure::InsufficientBalance)
             };
-            let height = header.height;
-            let place = TransactionPlace { height, index };
-            let id = transaction.id();
-            if self.finals.insert(id, (place, outcome)).is_some() {
-                return Err(format!(
-                    "transaction {id} stands in {height:?} and in an earlier block"
-                ));
-            }
-            self.final_transactions += 1;
+            self.note_final(transaction.id(), (header.height, index), outcome)?;
         }
         Ok(())
     }

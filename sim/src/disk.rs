@@ -553,6 +553,15 @@ impl Disk for SimDisk {
         Ok(bytes.clone())
     }
 
+    fn read_at(&self, path: &Path, offset: u64, bytes: usize) -> io::Result<Vec<u8>> {
+        let platter = self.platter();
+        let inode = *platter.names.get(path).ok_or(io::ErrorKind::NotFound)?;
+        let from = usize::try_from(offset).map_err(|_| io::ErrorKind::UnexpectedEof)?;
+        let content = platter.inodes[inode].bytes.get(from..);
+        let read = content.and_then(|content| content.get(..bytes));
+        Ok(read.ok_or(io::ErrorKind::UnexpectedEof)?.to_vec())
+    }
+
     fn open(&self, path: &Path) -> io::Result<Box<dyn DiskFile>> {
         let inode = *self
             .platter()

@@ -8,27 +8,30 @@ use crate::{
     scenario::{Costs, Scenario},
 };
 use bytes::Bytes;
-use quorate_consensus::{Job, JobId, Moment, Own, ValidateRequest, Verdict, VoteSigner, Work};
+use quorate_consensus::{Job, JobId, Moment, Own, Verdict, VoteSigner, Work};
 use quorate_crypto::bls::{HashedMessage, PartialSignature};
 use quorate_lanes::{Lane, To};
+use quorate_machine::validate::Waiting;
 use quorate_machine::{
     directory::{Directory, PeerIndex},
     executor::{AccountProof, ProofRefused, Retention},
     machine::{
         ConsensusConfig, Durables, Machine, Settings, Surroundings, begin_after_loss,
-        journal_folder,
+        bundles_folder, journal_folder,
     },
     mempool::MempoolLimits,
     metrics::NodeMetrics,
     offenders::OFFENDERS_FILE,
     outlet::Wire,
+    payloads::{PayloadKeeper, Submitted},
     replica::{Cut, Cutter, Event},
     serve::Upload,
     sync::{SaveInPlace, StateSync, SyncParts},
 };
-use quorate_storage::{disk::Disk as _, journal::Journal, store::Store};
+use quorate_storage::{bundles::BundleLog, disk::Disk as _, journal::Journal, store::Store};
 use quorate_types::{
-    Committee, Committees, Digest, Epoch, Height, Identity, Nonce, ValidatorIndex, genesis::Genesis,
+    Bundle, Committee, Committees, Digest, Epoch, Height, Identity, Nonce, ValidatorIndex,
+    genesis::{ApplicationKind, Genesis},
 };
 use std::{
     collections::BTreeMap,
@@ -47,6 +50,10 @@ const VALIDATE_AGAIN: Duration = Duration::from_millis(2);
 /// The journal is rewritten after so many bytes: often, since that is where crashes bite.
 const REWRITE_BYTES: u64 = 24 << 10;
 
+/// Nothing is removed of the log of bundles, and its segments are short: crashes bite where one ends.
+const BUNDLE_BYTES: u64 = 1 << 30;
+const SEGMENT_BYTES: u64 = 24 << 10;
+
 /// The parts of a validator, each with a thread of its own in the node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Part {
@@ -57,9 +64,10 @@ pub(crate) enum Part {
     Server,
     Ingest,
     Keeper,
+    Payloads,
 }
 
-pub(crate) const PARTS: [Part; 7] = [
+pub(crate) const PARTS: [Part; 8] = [
     Part::Replica,
     Part::Crypto,
     Part::Validator,
@@ -67,6 +75,7 @@ pub(crate) const PARTS: [Part; 7] = [
     Part::Server,
     Part::Ingest,
     Part::Keeper,
+    Part::Payloads,
 ];
 
 /// A frame that left a validator.
@@ -90,7 +99,7 @@ pub(crate) struct Running {
     pub(crate) machine: Machine,
     pub(crate) store: Store,
     /// Blocks whose named state is not reached yet.
-    pub(crate) waiting: Vec<(ValidateRequest, Moment)>,
+    pub(crate) waiting: Vec<Waiting>,
     /// What the crypto pool works on.
     pub(crate) checking: Option<Vec<(JobId, Verdict)>>,
     /// How long it takes.
@@ -101,6 +110,8 @@ pub(crate) struct Running {
     pub(crate) epoch: Epoch,
     /// Transactions of clients that wait for their answer.
     pub(crate) asking: Vec<(Digest, oneshot::Receiver<()>)>,
+    /// Payloads of clients that wait for their answers.
+    pub(crate) submitted: Vec<(Bundle, Submitted)>,
     /// A proof that a client waits for, and of whose account.
     pub(crate) proof: Option<(Identity, Proof)>,
 }
@@ -386,6 +397,16 @@ impl Host {
             begin_after_loss(&mut journal, &mut recovered.records)?;
             self.lost = false;
         }
+        let bundles = match chain.genesis.application {
+            ApplicationKind::Ledger => None,
+            ApplicationKind::OrderOnly => {
+                let folder = bundles_folder(&data_dir());
+                let id = chain.genesis.chain_id();
+                let (mut log, _) = BundleLog::open(disk.clone(), &folder, id, BUNDLE_BYTES)?;
+                log.end_segments_at(SEGMENT_BYTES);
+                Some(log)
+            }
+        };
         let honest = scenario.is_honest(self.validator);
         let mut nonce = [0; 16];
         nonce[..8].copy_from_slice(&self.life.to_be_bytes());
@@ -438,6 +459,7 @@ impl Host {
                 predecessor: None,
                 inherited: None,
                 survivors: None,
+                bundles,
             },
             Surroundings {
                 clock: self.clock.clone(),
@@ -466,6 +488,7 @@ impl Host {
             checking_takes: Duration::ZERO,
             bisected: 0,
             asking: Vec::new(),
+            submitted: Vec::new(),
             proof: None,
         })
     }
@@ -504,6 +527,10 @@ impl Host {
             Part::Server => machine.server.due().map(|due| self.clock.world_at(due)),
             Part::Ingest => at_once(machine.ingest.has_work()),
             Part::Keeper => at_once(!machine.kept.is_empty()),
+            Part::Payloads => {
+                let due = machine.payloads.as_ref()?.due()?;
+                Some(self.clock.world_at(due))
+            }
         }
     }
 
@@ -556,7 +583,12 @@ impl Host {
             Part::Validator => {
                 use quorate_machine::clock::Clock as _;
                 let now = self.clock.now();
-                waiting.extend(machine.proposals.try_iter().map(|request| (request, now)));
+                waiting.extend(
+                    machine
+                        .proposals
+                        .try_iter()
+                        .map(|request| Waiting::new(request, now)),
+                );
                 for event in machine.validator.look(waiting)? {
                     // The replica is here as long as its queue is.
                     let _ = machine.to_replica.send(event);
@@ -567,6 +599,10 @@ impl Host {
             Part::Server => machine.server.serve_waiting(),
             Part::Ingest => machine.ingest.take_waiting(),
             Part::Keeper => machine.keeper.keep(machine.kept.try_iter()),
+            Part::Payloads => {
+                let payloads = machine.payloads.as_mut();
+                payloads.map_or(Ok(()), PayloadKeeper::work)
+            }
         }
     }
 

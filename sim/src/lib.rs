@@ -23,6 +23,7 @@ mod host;
 mod lies;
 mod network;
 mod parents;
+mod payloads;
 mod resharing;
 mod runner;
 mod scenario;
@@ -47,7 +48,7 @@ pub use resharing::{ResharingReport, ResharingScenario, ResharingViolation, run_
 pub use runner::{Failure, Outcome, StateSyncs, run_many, run_one};
 pub use scenario::{Costs, Fault, Scenario, timing_for};
 pub use shrink::shrink;
-pub use swarm::{swarm, swarm_with_sync};
+pub use swarm::{swarm, swarm_with_sync, with_payloads};
 pub use trace::{Line, What};
 pub use world::{
     BlockTimes, Checked, Report, Simulation, StateSyncTimes, Timeline, TransferTimes, Violation,

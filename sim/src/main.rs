@@ -6,9 +6,9 @@ use quorate_files::read_text;
 use quorate_sim::{
     BorderReport, BorderScenario, Coverage, Mishap, Outcome, ResharingReport, ResharingScenario,
     Scenario, Simulation, run_borders, run_many, run_resharing, script, shrink, svg, swarm,
-    swarm_with_sync, sweep, twins,
+    swarm_with_sync, sweep, twins, with_payloads,
 };
-use quorate_types::genesis::Protocol;
+use quorate_types::genesis::{ApplicationKind, Protocol};
 use std::{
     io::{IsTerminal, Write},
     ops::Range,
@@ -45,6 +45,9 @@ struct Arguments {
     /// With all but --script and --resharings: the consensus protocol
     #[arg(long, value_name = "NAME", default_value = "simplex")]
     protocol: Protocol,
+    /// With --seeds, --minutes or --replay: what the chain's transactions are, ledger or order-only
+    #[arg(long, value_name = "NAME", default_value = "ledger")]
+    application: ApplicationKind,
     /// Run one seed and print what happens, a line for each event
     #[arg(long, value_name = "SEED")]
     replay: Option<u64>,
@@ -110,6 +113,10 @@ fn main() -> ExitCode {
         let scenario = match arguments.sync {
             true => swarm_with_sync(seed),
             false => swarm(seed),
+        };
+        let scenario = match arguments.application {
+            ApplicationKind::Ledger => scenario,
+            ApplicationKind::OrderOnly => with_payloads(scenario),
         };
         Scenario {
             protocol,

@@ -8,7 +8,7 @@ use quorate_consensus::{Timing, VoteChecking};
 use quorate_crypto::bls::SchemeKind;
 use quorate_types::{
     EpochLength,
-    genesis::{Protocol, Turns},
+    genesis::{ApplicationKind, Protocol, Turns},
 };
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
@@ -130,6 +130,8 @@ pub struct Scenario {
     pub duration: Duration,
     /// The consensus protocol.
     pub protocol: Protocol,
+    /// What the chain's transactions are.
+    pub application: ApplicationKind,
     /// Turns as on a chain with a registry whose epochs have so many blocks; otherwise as without one.
     pub turns_fit: Option<EpochLength>,
     /// The vote scheme.
@@ -170,7 +172,7 @@ pub struct Scenario {
     /// How often, of 100 times that a validator enters an epoch, it or (every fifth time) all of
     /// them crash within some milliseconds.
     pub border_crashes_percent: u32,
-    /// Transactions that clients submit in a second.
+    /// Transactions that clients submit in a second; on a chain that only orders, payloads.
     pub transfers_per_second: u32,
     /// How long a transaction may wait for a nonce before it. Not written down in scenario files.
     pub stranded_lasts: Duration,
@@ -222,6 +224,7 @@ impl Scenario {
             validators,
             duration,
             protocol: Protocol::Simplex,
+            application: ApplicationKind::Ledger,
             turns_fit: None,
             scheme: SchemeKind::ALL[(seed % 2) as usize],
             cryptography: Cryptography::Cheap,

@@ -24,7 +24,10 @@ use crate::{
     scenario::{Costs, Fault, Scenario},
 };
 use quorate_consensus::Timing;
-use quorate_types::{EpochLength, genesis::Protocol};
+use quorate_types::{
+    EpochLength,
+    genesis::{ApplicationKind, Protocol},
+};
 use std::{
     fmt::{self, Display, Write as _},
     time::Duration,
@@ -50,6 +53,9 @@ impl Display for Scenario {
         writeln!(f, "validators {}", self.validators)?;
         if self.protocol != Protocol::Simplex {
             writeln!(f, "protocol {}", self.protocol.name())?;
+        }
+        if self.application != ApplicationKind::Ledger {
+            writeln!(f, "application {}", self.application.name())?;
         }
         if let Some(epoch) = self.turns_fit {
             writeln!(f, "turns-fit {}", epoch.blocks())?;
@@ -226,6 +232,10 @@ fn take_line(scenario: &mut Scenario, line: &str) -> Result<(), String> {
             let name = rest.first().copied().unwrap_or_default();
             scenario.protocol = name.parse()?;
         }
+        "application" => {
+            let name = rest.first().copied().unwrap_or_default();
+            scenario.application = name.parse()?;
+        }
         "turns-fit" => scenario.turns_fit = EpochLength::new(number(rest, 0)?),
         "scheme" => {
             let name = rest.first().copied().unwrap_or_default();
@@ -316,6 +326,10 @@ fn attack(word: &str) -> Result<Attack, String> {
         Attack::OtherBorder,
         Attack::ShortCertificates,
         Attack::StaleSnapshots,
+        Attack::KeepPayloads,
+        Attack::DoubleNumbers,
+        Attack::OrderNothing,
+        Attack::ForgePayloads,
     ];
     let all = Attack::ALL.into_iter().chain(beside);
     let known = all.into_iter().find(named);
@@ -366,13 +380,14 @@ fn fault(words: &[&str]) -> Result<Fault, String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::swarm::swarm;
+    use crate::swarm::{swarm, with_payloads};
 
     #[test]
     fn what_is_written_reads_the_same() {
         for seed in 0..300 {
-            let scenario = swarm(seed);
-            assert_eq!(parse(&scenario.to_string()), Ok(scenario), "seed {seed}");
+            for scenario in [swarm(seed), with_payloads(swarm(seed))] {
+                assert_eq!(parse(&scenario.to_string()), Ok(scenario), "seed {seed}");
+            }
         }
     }
 

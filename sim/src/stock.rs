@@ -3,10 +3,10 @@
 use crate::{disk::SimDisk, host::Chain, scenario::Scenario, world::GENESIS_MS};
 use quorate_crypto::{SecretKey, sha256};
 use quorate_storage::store::Store;
-use quorate_types::genesis::{DEFAULT_FEES, DEFAULT_LIMITS};
+use quorate_types::genesis::{ApplicationKind, DEFAULT_FEES, DEFAULT_LIMITS, Fees};
 use quorate_types::{
-    Account, BondAddress, ChainId, Committee, Epoch, EpochLength, Identity, Memo, Transaction,
-    Transfer,
+    Account, BondAddress, Bundle, ChainId, Committee, Epoch, EpochLength, Identity, Memo,
+    Transaction, Transfer,
     genesis::{Genesis, GenesisAccount, GenesisValidator},
 };
 use std::{
@@ -60,7 +60,11 @@ pub(crate) fn genesis(scenario: &Scenario) -> (Genesis, Committee) {
             address: BondAddress::default(),
         })
         .collect();
-    let accounts = (0..SENDERS)
+    let senders = match scenario.application {
+        ApplicationKind::Ledger => SENDERS,
+        ApplicationKind::OrderOnly => 0,
+    };
+    let accounts = (0..senders)
         .map(|account| GenesisAccount {
             identity: sender(account).identity(),
             balance: BALANCE,
@@ -70,9 +74,13 @@ pub(crate) fn genesis(scenario: &Scenario) -> (Genesis, Committee) {
         name: "simulation".to_owned(),
         timestamp_ms: GENESIS_MS,
         protocol: scenario.protocol,
+        application: scenario.application,
         scheme: scenario.scheme.name().to_owned(),
         limits: DEFAULT_LIMITS,
-        fees: DEFAULT_FEES,
+        fees: match scenario.application {
+            ApplicationKind::Ledger => DEFAULT_FEES,
+            ApplicationKind::OrderOnly => Fees::NONE,
+        },
         epoch_blocks: EpochLength::new(scenario.epoch_blocks).expect("at least one"),
         group_key: None,
         registry: None,
@@ -111,6 +119,7 @@ pub(crate) fn genesis_rows(chain: &Chain) -> GenesisRows {
 pub(crate) struct Stock {
     next: Vec<u64>,
     turn: usize,
+    payloads: u64,
     identities: Vec<Identity>,
 }
 
@@ -119,13 +128,30 @@ impl Stock {
         Self {
             next: vec![0; SENDERS],
             turn: 0,
-            identities: genesis.accounts.iter().map(|a| a.identity).collect(),
+            identities: match genesis.application {
+                ApplicationKind::Ledger => genesis.accounts.iter().map(|a| a.identity).collect(),
+                ApplicationKind::OrderOnly => {
+                    genesis.validators.iter().map(|v| v.identity).collect()
+                }
+            },
+            payloads: 0,
         }
     }
 
     /// One of the accounts.
     pub(crate) fn account(&self, number: usize) -> Identity {
         self.identities[number % self.identities.len()]
+    }
+
+    /// Payloads for a client of this validator to hand in. No two are alike.
+    pub(crate) fn payloads(&mut self, host: usize) -> Bundle {
+        let payload = |number: u64| {
+            let text = format!("payload {number} of validator {host} ");
+            text.repeat(1 + (number % 40) as usize)
+        };
+        let first = self.payloads;
+        self.payloads += 1 + first % 3;
+        Bundle::of((first..self.payloads).map(payload)).expect("small ones")
     }
 
     /// A transfer for a client of this validator to hand in. Each account belongs to the clients of

@@ -12,7 +12,7 @@ use crate::{
     network::{Latency, Links, WORLD},
     scenario::{Fault, Scenario, timing_for, whole_micros},
 };
-use quorate_types::EpochLength;
+use quorate_types::{EpochLength, genesis::ApplicationKind};
 use rand::{RngExt, SeedableRng, seq::SliceRandom};
 use rand_chacha::ChaCha8Rng;
 use std::{collections::BTreeSet, time::Duration};
@@ -156,6 +156,29 @@ fn draw(seed: u64, mut lag: Option<Lag>) -> Scenario {
         *interval = whole_micros((*interval).min(healthy * 2));
     }
     scenario.duration = whole_micros(end);
+    scenario
+}
+
+/// The same on a chain that only orders. Byzantine validators do with payloads what they should not, by chance of its
+/// own.
+pub fn with_payloads(mut scenario: Scenario) -> Scenario {
+    let mut rng = ChaCha8Rng::seed_from_u64(scenario.seed ^ 0x0bd_e45);
+    scenario.application = ApplicationKind::OrderOnly;
+    for attacks in scenario.byzantine.values_mut() {
+        if attacks.iter().any(|a| matches!(a, Attack::Glitch(..))) {
+            continue;
+        }
+        for attack in [
+            Attack::KeepPayloads,
+            Attack::DoubleNumbers,
+            Attack::OrderNothing,
+            Attack::ForgePayloads,
+        ] {
+            if rng.random_range(0..100) < 40 {
+                attacks.insert(attack);
+            }
+        }
+    }
     scenario
 }
 

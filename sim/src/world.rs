@@ -16,6 +16,7 @@ use crate::{
     crypto::Authority,
     host::{Chain, Host, PARTS, Part, Running, Sent, lock},
     network::Network,
+    payloads::PayloadChecker,
     scenario::{Fault, Scenario},
     stock::{self, Stock},
     trace::{Line, Trace, What},
@@ -30,6 +31,7 @@ use quorate_consensus::{
     MAX_WANTS, Moment, Offence, PROPOSAL_LOOKAHEAD_VIEWS, VoteChecking, Voting,
 };
 use quorate_lanes::{Lane, To};
+use quorate_types::genesis::ApplicationKind;
 use quorate_types::{Block, Digest, Epoch, Frame, Height, Identity, Message, ValidatorIndex, View};
 use rand::{Rng, RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
@@ -248,12 +250,16 @@ impl Simulation {
             })
             .collect();
         let stock = Stock::new(&chain.genesis);
+        let byzantine: BTreeSet<usize> = scenario.byzantine.keys().copied().collect();
+        let orders = scenario.application == ApplicationKind::OrderOnly;
+        let payloads =
+            orders.then(|| PayloadChecker::new(committee.clone(), byzantine.clone(), hosts.len()));
         let checker = Checker::new(
             committee,
-            scenario.byzantine.keys().copied().collect(),
+            byzantine,
             authority,
             hosts.len(),
-            stock::accounts(&chain.genesis),
+            (stock::accounts(&chain.genesis), payloads),
         );
         Self {
             network: Network::new(scenario.links.clone()),
@@ -550,7 +556,7 @@ impl Simulation {
             let takes = match part {
                 Part::Replica | Part::Crypto | Part::Keeper => Duration::ZERO,
                 Part::Executor => costs.execute,
-                Part::Validator | Part::Server | Part::Ingest => costs.block,
+                Part::Validator | Part::Server | Part::Ingest | Part::Payloads => costs.block,
             };
             let busy = self.hosts[host].busy[part as usize];
             let at = due.max(self.now).after(takes + late).max(busy);
@@ -620,7 +626,11 @@ impl Simulation {
                 }
                 self.plan(takes, Event::HandOver { host, life });
             }
-            Part::Executor => self.executed(host)?,
+            Part::Executor => {
+                self.executed(host)?;
+                self.answer_payload_clients(host)?;
+            }
+            Part::Payloads => self.answer_payload_clients(host)?,
             Part::Keeper => self.answer_clients(host),
             Part::Replica => {
                 if let (Some(recorder), Some(running)) =

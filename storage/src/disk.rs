@@ -7,6 +7,7 @@ use quorate_files::read_bounded;
 use std::{
     fs::{self, File, OpenOptions, TryLockError},
     io::{self, Seek, SeekFrom, Write},
+    os::unix::fs::FileExt as _,
     path::{Path, PathBuf},
 };
 
@@ -42,6 +43,14 @@ pub trait Disk: Send + Sync {
     /// [`io::ErrorKind::NotFound`] if there is no such file, [`io::ErrorKind::FileTooLarge`] if it
     /// is longer than `max_bytes`; or if the file system fails.
     fn read(&self, path: &Path, max_bytes: u64) -> io::Result<Vec<u8>>;
+
+    /// A part of a file.
+    ///
+    /// # Errors
+    ///
+    /// [`io::ErrorKind::NotFound`] if there is no such file, [`io::ErrorKind::UnexpectedEof`] if it is shorter;
+    /// or if the file system fails.
+    fn read_at(&self, path: &Path, offset: u64, bytes: usize) -> io::Result<Vec<u8>>;
 
     /// Opens an existing file to append to it.
     ///
@@ -131,6 +140,12 @@ impl Disk for SystemDisk {
 
     fn read(&self, path: &Path, max_bytes: u64) -> io::Result<Vec<u8>> {
         Ok(read_bounded(path, max_bytes)?)
+    }
+
+    fn read_at(&self, path: &Path, offset: u64, bytes: usize) -> io::Result<Vec<u8>> {
+        let mut read = vec![0; bytes];
+        File::open(path)?.read_exact_at(&mut read, offset)?;
+        Ok(read)
     }
 
     fn open(&self, path: &Path) -> io::Result<Box<dyn DiskFile>> {

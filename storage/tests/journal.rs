@@ -654,6 +654,10 @@ impl Disk for Failing {
         self.inner.read(path, max_bytes)
     }
 
+    fn read_at(&self, path: &Path, offset: u64, bytes: usize) -> std::io::Result<Vec<u8>> {
+        SystemDisk.read_at(path, offset, bytes)
+    }
+
     fn open(&self, path: &Path) -> std::io::Result<Box<dyn DiskFile>> {
         Ok(Box::new(FailingFile {
             inner: self.inner.open(path)?,

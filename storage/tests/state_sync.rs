@@ -32,6 +32,7 @@ fn genesis(accounts: u64) -> Genesis {
         name: "sync".into(),
         timestamp_ms: 1,
         protocol: Protocol::Simplex,
+        application: Default::default(),
         scheme: "bls-threshold".into(),
         fees: Fees::NONE,
         limits: BlockLimits {

@@ -39,6 +39,7 @@ fn genesis(name: &str) -> Genesis {
         name: name.into(),
         timestamp_ms: 1,
         protocol: Protocol::Simplex,
+        application: Default::default(),
         scheme: "bls-threshold".into(),
         fees: quorate_types::genesis::Fees::NONE,
         limits: BlockLimits {

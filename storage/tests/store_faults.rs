@@ -41,6 +41,7 @@ fn genesis(chain: u8, accounts: u64) -> Genesis {
         name: format!("chain {chain}"),
         timestamp_ms: 1,
         protocol: Protocol::Simplex,
+        application: Default::default(),
         scheme: "bls-threshold".into(),
         fees: quorate_types::genesis::Fees::NONE,
         limits: BlockLimits {

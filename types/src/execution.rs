@@ -4,30 +4,58 @@
 //! arrive at the same state. No transaction in a final block can make execution fail; one that
 //! cannot be applied gets a failed receipt. Signatures were verified by the voters.
 //!
-//! In a block's order, for a transfer of `amount` with `fee`:
-//! 1. the nonce must be the sender's, or the transfer fails and nothing is charged;
-//! 2. the sender must hold the fee (and not be at the last nonce there is), or it fails and nothing
-//!    is charged;
-//! 3. the nonce is used, and the fee goes to the block's leader;
-//! 4. the sender must hold the amount, or it fails; otherwise the amount is moved. A transfer to
-//!    [`REGISTRY`] is an operation instead, which changes its sender's bond (see [`crate::registry`]).
+//! What a transaction does is the chain's [`Application`]: the [`Ledger`], or [`OrderOnly`]. Everything else is the
+//! same for all of them: consensus, storage, sync, explorers.
 //!
-//! The sum of all balances and bonds never changes (of the balances alone, if the registry is outside the chain). It fits in 64 bits, so no sum here overflows.
-//!
-//! Fees go to the block's leader, so the sum of all balances never changes. The header commits to
-//! the outcomes of transactions only by the accounts' root: an explorer without the genesis
+//! The header commits to the outcomes of transactions only by the accounts' root: an explorer without the genesis
 //! accounts shows outcomes as a validator's statement, balances with a proof.
 
+mod ledger;
+mod ordering;
+
+pub use ledger::{Ledger, operation};
+pub use ordering::OrderOnly;
+
 use crate::{
-    Account, Block, Committees, EpochLength, Failure, Header, Identity, Operation, Outcome, Phase,
-    REGISTRY, RegistryRules, SLASHED, Transfer,
-    genesis::Genesis,
-    registry::{RegistryContext, report_slot, resharing},
+    Account, Block, BundleRef, Committees, EpochLength, Header, Identity, Outcome, Phase,
+    RegistryRules, Transfer,
+    genesis::{ApplicationKind, Genesis},
+    registry::RegistryContext,
 };
 use std::{
     collections::{BTreeMap, BTreeSet},
+    fmt,
     sync::Arc,
 };
+
+/// What the transactions of a chain's blocks do. Every validator must arrive at the same: nothing but the arguments may
+/// be looked at.
+pub trait Application: fmt::Debug + Send + Sync {
+    /// The accounts that a block may touch.
+    fn touched(&self, block: &Block, at: &At<'_>) -> BTreeSet<Identity>;
+
+    /// Applies a transaction. `accounts` are those that its block may touch.
+    fn apply(
+        &self,
+        transfer: &Transfer,
+        at: &At<'_>,
+        accounts: &mut BTreeMap<Identity, Account>,
+    ) -> Outcome;
+
+    /// The payloads that a transaction orders. A validator votes for its block once it has them on disk.
+    fn bundle(&self, _: &Transfer) -> Option<BundleRef> {
+        None
+    }
+}
+
+/// Where in a chain a transaction is applied.
+#[derive(Clone, Copy, Debug)]
+pub struct At<'a> {
+    pub header: &'a Header,
+    /// The leader of the header's view.
+    pub leader: &'a Identity,
+    pub rules: &'a Rules,
+}
 
 /// What is the same for all blocks of a chain. Cheap to clone.
 #[derive(Clone, Debug)]
@@ -37,15 +65,20 @@ pub struct Rules {
     registry: Option<RegistryRules>,
     /// Who validates in which epoch, on a chain with a registry.
     committees: Option<Committees>,
+    application: Arc<dyn Application>,
 }
 
 impl Rules {
     /// The rules of a chain.
     pub fn of(genesis: &Genesis) -> Self {
-        Self::new(&genesis.name, genesis.epoch_blocks, genesis.registry)
+        let rules = Self::new(&genesis.name, genesis.epoch_blocks, genesis.registry);
+        match genesis.application {
+            ApplicationKind::Ledger => rules,
+            ApplicationKind::OrderOnly => rules.with(Arc::new(OrderOnly::of(genesis))),
+        }
     }
 
-    /// The rules of a chain of this name.
+    /// The rules of a chain of this name, whose application is the ledger.
     pub fn new(
         chain_name: &str,
         epoch_length: EpochLength,
@@ -56,7 +89,21 @@ impl Rules {
             epoch_length,
             registry,
             committees: None,
+            application: Arc::new(Ledger),
         }
+    }
+
+    /// The same rules with another application.
+    #[must_use]
+    pub fn with(self, application: Arc<dyn Application>) -> Self {
+        Self {
+            application,
+            ..self
+        }
+    }
+
+    pub fn application(&self) -> &dyn Application {
+        &*self.application
     }
 
     /// The same rules with who validates in which epoch: whoever executes blocks of a chain with a registry needs
@@ -133,43 +180,12 @@ pub struct Execution {
 
 /// The accounts that a block may touch.
 pub fn touched(block: &Block, leader: &Identity, rules: &Rules) -> BTreeSet<Identity> {
-    let transfers = block.transactions().iter().map(|t| t.transfer());
-    let mut identities = BTreeSet::new();
-    let mut notes = false;
-    for transfer in transfers {
-        identities.extend([transfer.sender, transfer.to]);
-        match operation(transfer) {
-            Some(Operation::Accuse { validator, .. }) => identities.extend([validator, SLASHED]),
-            Some(Operation::Report { validator, .. }) => {
-                let reporters = rules.context(block.header()).reporters();
-                let places = reporters.map_or(0, |set| set.members().len());
-                identities.insert(validator);
-                identities.extend((0..places).map(report_slot));
-            }
-            Some(operation) if !operation.is_own() => {
-                if let Some(acting) = rules.context(block.header()).dealers() {
-                    notes = true;
-                    let slots = resharing::touched(&operation, &transfer.sender, &acting);
-                    identities.extend(slots);
-                }
-            }
-            _ => {}
-        }
-    }
-    identities.remove(&REGISTRY);
-    if notes {
-        identities.insert(REGISTRY);
-    }
-    if !identities.is_empty() {
-        identities.insert(*leader);
-    }
-    identities
-}
-
-/// The operation of a transfer to [`REGISTRY`]; `None` if it is no such transfer, or its memo is no operation.
-pub fn operation(transfer: &Transfer) -> Option<Operation> {
-    let memo = Some(transfer.memo.as_bytes()).filter(|_| transfer.to == REGISTRY)?;
-    Operation::from_memo(memo).ok()
+    let at = At {
+        header: block.header(),
+        leader,
+        rules,
+    };
+    rules.application.touched(block, &at)
 }
 
 /// Executes a block on the accounts before it; `before` holds all that are [`touched`], those
@@ -181,11 +197,18 @@ pub fn execute(
     rules: &Rules,
 ) -> Execution {
     let mut after = before.clone();
-    let context = rules.context(block.header());
+    let at = At {
+        header: block.header(),
+        leader,
+        rules,
+    };
     let outcomes = block
         .transactions()
         .iter()
-        .map(|transaction| apply(transaction.transfer(), leader, &mut after, &context))
+        .map(|transaction| {
+            let transfer = transaction.transfer();
+            rules.application.apply(transfer, &at, &mut after)
+        })
         .collect();
     after.retain(|identity, account| before.get(identity) != Some(account));
     before.retain(|identity, _| after.contains_key(identity));
@@ -194,97 +217,4 @@ pub fn execute(
         before,
         outcomes,
     }
-}
-
-fn apply(
-    transfer: &Transfer,
-    leader: &Identity,
-    accounts: &mut BTreeMap<Identity, Account>,
-    context: &RegistryContext<'_>,
-) -> Outcome {
-    let sender = accounts.entry(transfer.sender).or_default();
-    if sender.nonce != transfer.nonce {
-        return Outcome::Failed(Failure::WrongNonce);
-    }
-    let (Some(balance), Some(nonce)) = (
-        sender.balance.checked_sub(transfer.fee),
-        sender.nonce.checked_add(1),
-    ) else {
-        return Outcome::Failed(Failure::CannotPayFee);
-    };
-    sender.balance = balance;
-    sender.nonce = nonce;
-    credit(accounts, leader, transfer.fee);
-    let sender = accounts.entry(transfer.sender).or_default();
-    if transfer.to == REGISTRY {
-        let Some(operation) = operation(transfer) else {
-            return Outcome::Failed(Failure::BadOperation);
-        };
-        if let Operation::Report { validator, entry } = &operation {
-            if transfer.amount > 0 {
-                return Outcome::Failed(Failure::BadOperation);
-            }
-            let reported = (validator, entry.as_deref());
-            let applied = context.report(&transfer.sender, reported, accounts);
-            return applied.map_or_else(Outcome::Failed, |()| Outcome::Applied);
-        }
-        if let Operation::Accuse {
-            validator,
-            evidence,
-        } = &operation
-        {
-            if transfer.amount > 0 {
-                return Outcome::Failed(Failure::BadOperation);
-            }
-            // Those that are touched are here; the registry's own account is not.
-            let Some(accused) = accounts.get_mut(validator) else {
-                return Outcome::Failed(Failure::NotBonded);
-            };
-            return match context.punish(validator, evidence, accused) {
-                Ok(taken) => {
-                    credit(accounts, &SLASHED, taken);
-                    Outcome::Applied
-                }
-                Err(failure) => Outcome::Failed(failure),
-            };
-        }
-        if !operation.is_own() {
-            if transfer.amount > 0 {
-                return Outcome::Failed(Failure::BadOperation);
-            }
-            let sender = &transfer.sender;
-            let applied = match &operation {
-                Operation::Announce { epoch, key } => {
-                    context.announce(sender, (*epoch, key), accounts)
-                }
-                Operation::Deal { part, bytes } => context.deal(sender, *part, bytes, accounts),
-                Operation::Object {
-                    player,
-                    dealer,
-                    complaint,
-                } => context.object(sender, (*player, *dealer), complaint, accounts),
-                Operation::Prove { player, signature } => {
-                    context.prove(sender, *player, signature, accounts)
-                }
-                _ => Err(Failure::BadOperation),
-            };
-            return applied.map_or_else(Outcome::Failed, |()| Outcome::Applied);
-        }
-        let applied = operation.apply(context, &transfer.sender, transfer.amount, sender);
-        return applied.map_or_else(Outcome::Failed, |()| Outcome::Applied);
-    }
-    let Some(balance) = sender.balance.checked_sub(transfer.amount) else {
-        return Outcome::Failed(Failure::InsufficientBalance);
-    };
-    sender.balance = balance;
-    credit(accounts, &transfer.to, transfer.amount);
-    Outcome::Applied
-}
-
-fn credit(accounts: &mut BTreeMap<Identity, Account>, to: &Identity, amount: u64) {
-    let account = accounts.entry(*to).or_default();
-    account.balance = account
-        .balance
-        .checked_add(amount)
-        .expect("the sum of all balances fits in 64 bits and never changes");
 }

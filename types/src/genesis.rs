@@ -78,6 +78,40 @@ impl Protocol {
     }
 }
 
+/// What a chain's transactions do ([`crate::execution::Application`]).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum ApplicationKind {
+    /// Accounts pay each other.
+    #[default]
+    Ledger,
+    /// Payloads, which mean nothing to the chain, are ordered and stored.
+    OrderOnly,
+}
+
+impl ApplicationKind {
+    pub const ALL: [Self; 2] = [Self::Ledger, Self::OrderOnly];
+
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Ledger => "ledger",
+            Self::OrderOnly => "order-only",
+        }
+    }
+}
+
+impl FromStr for ApplicationKind {
+    type Err = String;
+
+    fn from_str(name: &str) -> Result<Self, Self::Err> {
+        let mut all = Self::ALL.into_iter();
+        all.find(|one| one.name() == name).ok_or_else(|| {
+            let known = Self::ALL.map(Self::name);
+            format!("known applications: {}", known.join(", "))
+        })
+    }
+}
+
 /// How many views in a row one validator leads.
 ///
 /// On a chain with a registry, all of a set's validators must have led a block before the middle of an epoch (N3 of
@@ -137,6 +171,9 @@ pub struct Genesis {
     pub timestamp_ms: u64,
     /// The consensus protocol.
     pub protocol: Protocol,
+    /// What transactions do.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub application: ApplicationKind,
     /// The vote scheme's name: `bls-threshold` or `bls-aggregate`.
     pub scheme: String,
     /// Limits on each block.
@@ -322,8 +359,8 @@ pub struct Trust {
     pub validators: Vec<GenesisValidator>,
 }
 
-fn is_default(protocol: &Protocol) -> bool {
-    *protocol == Protocol::default()
+fn is_default<T: Default + PartialEq>(value: &T) -> bool {
+    *value == T::default()
 }
 
 /// Reads JSON, and says in which key it is wrong.
@@ -520,7 +557,26 @@ impl Genesis {
             ));
         }
         self.committee()?;
+        self.check_application()?;
         self.check_registry(total)
+    }
+
+    fn check_application(&self) -> Result<(), GenesisError> {
+        if self.application == ApplicationKind::Ledger {
+            return Ok(());
+        }
+        let useless = [
+            ("registry", self.registry.is_some()),
+            ("fees", self.fees != Fees::NONE),
+            ("accounts", !self.accounts.is_empty()),
+        ];
+        match useless.into_iter().find(|(_, is_there)| *is_there) {
+            Some((key, _)) => Err(value_error(
+                key,
+                "left out with `application` order-only: there is no money on such a chain",
+            )),
+            None => Ok(()),
+        }
     }
 
     fn check_registry(&self, balances: u64) -> Result<(), GenesisError> {

@@ -82,6 +82,10 @@ pub enum Head {
     HandoverRequest,
     /// Changes of the validators that were perhaps requested.
     HandoverReply,
+    /// Payloads.
+    Bundle,
+    /// A request for payloads.
+    BundleRequest,
     /// A kind that this version does not know.
     Unknown {
         /// Its code.
@@ -147,6 +151,8 @@ impl Head {
             21 => Self::FollowRequest,
             22 => Self::HandoverRequest,
             23 => Self::HandoverReply,
+            24 => Self::Bundle,
+            25 => Self::BundleRequest,
             code => Self::Unknown { code: *code },
         })
     }

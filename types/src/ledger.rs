@@ -171,11 +171,13 @@ pub enum Failure {
     BadComplaint,
     /// The signature is not one of the sender's new share.
     BadShare,
+    /// On a chain that only orders: it orders no payloads of a validator's. The nonce was not used.
+    NoPayloads,
 }
 
 impl Failure {
     /// Every failure with its code on the wire and its name.
-    const TABLE: [(Self, u8, &'static str); 18] = [
+    const TABLE: [(Self, u8, &'static str); 19] = [
         (Self::WrongNonce, 1, "wrong_nonce"),
         (Self::CannotPayFee, 2, "cannot_pay_fee"),
         (Self::InsufficientBalance, 3, "insufficient_balance"),
@@ -194,6 +196,7 @@ impl Failure {
         (Self::BadDealing, 16, "bad_dealing"),
         (Self::BadComplaint, 17, "bad_complaint"),
         (Self::BadShare, 18, "bad_share"),
+        (Self::NoPayloads, 19, "no_payloads"),
     ];
 
     fn row(self) -> &'static (Self, u8, &'static str) {
@@ -223,8 +226,8 @@ pub struct Receipt {
 
 impl Outcome {
     /// Every outcome.
-    pub const ALL: [Self; 19] = {
-        let mut all = [Self::Applied; 19];
+    pub const ALL: [Self; 20] = {
+        let mut all = [Self::Applied; 20];
         let mut place = 0;
         while place < Failure::TABLE.len() {
             all[place + 1] = Self::Failed(Failure::TABLE[place].0);
@@ -242,7 +245,7 @@ impl Outcome {
     pub fn used_nonce(&self) -> bool {
         !matches!(
             self,
-            Self::Failed(Failure::WrongNonce | Failure::CannotPayFee)
+            Self::Failed(Failure::WrongNonce | Failure::CannotPayFee | Failure::NoPayloads)
         )
     }
 

@@ -6,6 +6,7 @@
 //! consensus is keyed by epoch.
 
 mod block;
+mod bundle;
 mod certificate;
 mod chain;
 mod codec;
@@ -33,6 +34,7 @@ mod transaction;
 mod vote;
 
 pub use block::{Block, BlockError, Header};
+pub use bundle::{Bundle, BundleError, BundleRef, NotItsBundle, OrderedBundle, PAYLOADS};
 pub use certificate::Certificate;
 pub use chain::ChainId;
 pub use committee::{Committee, CommitteeError};

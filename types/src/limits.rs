@@ -48,6 +48,15 @@ pub const MAX_FORWARDED_TRANSACTIONS: usize = 2_048;
 /// Bytes after which a forwarded batch takes no further transaction.
 pub const FORWARDED_BYTES: usize = 1024 * 1024;
 
+/// Most bytes of a payload, on a chain that only orders.
+pub const MAX_PAYLOAD_BYTES: usize = 64 * 1024;
+
+/// Most bytes of a bundle of payloads: with the transaction that orders it, it is a frame itself.
+pub const MAX_BUNDLE_BYTES: usize = 960 * 1024;
+
+/// Most bytes of the bundles that one block orders.
+pub const MAX_BLOCK_BUNDLE_BYTES: u64 = 64 * 1024 * 1024;
+
 /// Most bytes of a bonded validator's address, `host:port`.
 pub const MAX_BOND_ADDRESS_BYTES: usize = 48;
 

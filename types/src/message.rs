@@ -2,7 +2,7 @@
 
 use crate::{
     Block, Certificate, ChainId, ChunkAnswer, ChunkRequest, Epoch, Evidence, Handover, Height,
-    Nonce, SnapshotProof, Standing, Transaction, ValidatorIndex, View, Vote,
+    Nonce, OrderedBundle, SnapshotProof, Standing, Transaction, ValidatorIndex, View, Vote,
     codec::{
         LIST_COUNT_BYTES, fixed_codec, list_size, read_list, read_option, write_list, write_option,
     },
@@ -188,6 +188,10 @@ pub enum Message {
         /// The changes.
         handovers: Vec<Handover>,
     },
+    /// Payloads, and the transaction that orders them: the author's own, or what was asked for.
+    Bundle(Box<OrderedBundle>),
+    /// "Send me the bundle with this digest."
+    BundleRequest(Digest),
 }
 
 /// Messages that travel together: at most [`MAX_FRAME_MESSAGES`] of them.
@@ -221,6 +225,8 @@ impl Message {
             Self::FollowRequest(_) => "follow_request",
             Self::HandoverRequest(_) => "handover_request",
             Self::HandoverReply { .. } => "handover_reply",
+            Self::Bundle(_) => "bundle",
+            Self::BundleRequest(_) => "bundle_request",
         }
     }
 
@@ -249,6 +255,8 @@ impl Message {
             Self::FollowRequest(_) => 21,
             Self::HandoverRequest(_) => 22,
             Self::HandoverReply { .. } => 23,
+            Self::Bundle(_) => 24,
+            Self::BundleRequest(_) => 25,
         }
     }
 }
@@ -366,6 +374,8 @@ impl EncodeSize for Message {
             Self::ChunkReply { request, answer } => request.encode_size() + answer.encode_size(),
             Self::HandoverRequest(_) => Epoch::SIZE,
             Self::HandoverReply { handovers, .. } => Epoch::SIZE + list_size(handovers),
+            Self::Bundle(bundle) => bundle.encode_size(),
+            Self::BundleRequest(_) => Digest::SIZE,
         }
     }
 }
@@ -415,6 +425,8 @@ impl Write for Message {
                 after.write(buffer);
                 write_list(handovers, buffer);
             }
+            Self::Bundle(bundle) => bundle.write(buffer),
+            Self::BundleRequest(digest) => digest.write(buffer),
         }
     }
 }
@@ -463,6 +475,8 @@ impl Read for Message {
                 after: Epoch::read(buffer)?,
                 handovers: read_list(buffer, MAX_HANDOVERS)?,
             },
+            24 => Self::Bundle(Box::new(OrderedBundle::read(buffer)?)),
+            25 => Self::BundleRequest(Digest::read(buffer)?),
             other => return Err(Error::InvalidEnum(other)),
         })
     }

@@ -3,7 +3,9 @@
 
 use quorate_types::{
     BondAddress, EpochLength, ExternalRules, Identity, RegistryRules, Slashing,
-    genesis::{BlockLimits, Fees, Genesis, GenesisAccount, GenesisValidator, Protocol},
+    genesis::{
+        ApplicationKind, BlockLimits, Fees, Genesis, GenesisAccount, GenesisValidator, Protocol,
+    },
     registry::report_slot,
 };
 
@@ -21,6 +23,7 @@ fn genesis() -> Genesis {
         name: "external".into(),
         timestamp_ms: 1_800_000_000_000,
         protocol: Protocol::Simplex,
+        application: ApplicationKind::Ledger,
         scheme: "bls-aggregate".into(),
         fees: Fees::NONE,
         limits: BlockLimits {

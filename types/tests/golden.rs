@@ -12,12 +12,15 @@ use quorate_crypto::{
     sha256,
 };
 use quorate_types::{
-    Account, Block, BondAddress, Certificate, ChainId, ChunkAnswer, ChunkRequest, Digest, Epoch,
-    EpochLength, Evidence, ExternalEntry, Failure, Frame, Handover, Header, Height, Identity,
-    JournalState, Member, Memo, Message, Nonce, Operation, Outcome, Position, Possession, Proposal,
-    Receipt, Record, Relayed, Silence, SnapshotProof, SnapshotRegistry, Span, Standing, Status,
-    Subject, Transaction, Transfer, ValidatorIndex, ValidatorSet, View, Vote, VoteKey, VoteKind,
-    genesis::{BlockLimits, Fees, Genesis, GenesisAccount, GenesisValidator, Protocol},
+    Account, Block, BondAddress, Bundle, Certificate, ChainId, ChunkAnswer, ChunkRequest, Digest,
+    Epoch, EpochLength, Evidence, ExternalEntry, Failure, Frame, Handover, Header, Height,
+    Identity, JournalState, Member, Memo, Message, Nonce, Operation, OrderedBundle, Outcome,
+    Position, Possession, Proposal, Receipt, Record, Relayed, Silence, SnapshotProof,
+    SnapshotRegistry, Span, Standing, Status, Subject, Transaction, Transfer, ValidatorIndex,
+    ValidatorSet, View, Vote, VoteKey, VoteKind,
+    genesis::{
+        ApplicationKind, BlockLimits, Fees, Genesis, GenesisAccount, GenesisValidator, Protocol,
+    },
     registry::{Report, entry_digest, report_slot},
     state_key,
 };
@@ -55,6 +58,15 @@ fn with_memo(seed: u8) -> Transaction {
         ..transfer(seed)
     };
     transfer.sign(&chain(), &secret(seed))
+}
+
+fn bundle() -> Bundle {
+    Bundle::of(["first", "second"]).unwrap()
+}
+
+fn ordered_bundle() -> OrderedBundle {
+    let transaction = bundle().reference().order(&chain(), &secret(1), 9);
+    OrderedBundle::new(transaction, bundle()).unwrap()
 }
 
 fn block() -> Block {
@@ -106,6 +118,7 @@ fn genesis() -> Genesis {
         name: "golden".into(),
         timestamp_ms: 1_800_000_000_000,
         protocol: Protocol::Simplex,
+        application: ApplicationKind::Ledger,
         scheme: "bls-threshold".into(),
         fees: Fees::NONE,
         limits: BlockLimits {
@@ -215,6 +228,8 @@ fn state_sync_messages() -> Vec<Message> {
     let mut messages = vec![
         Message::SnapshotReply(Some(Box::new(with_registry))),
         Message::HandoverRequest(Epoch(1)),
+        Message::BundleRequest(bundle().reference().digest),
+        Message::Bundle(Box::new(ordered_bundle())),
         Message::HandoverReply {
             after: Epoch(1),
             handovers: vec![handover],

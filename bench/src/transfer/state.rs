@@ -7,7 +7,9 @@ use quorate_storage::store::{Commit, StateSnapshot, Store, Undo, tree_updates};
 use quorate_types::{
     Account, Block, BondAddress, Certificate, Digest, Epoch, EpochLength, Header, Height, Identity,
     SnapshotProof, Subject, View, VoteKind,
-    genesis::{BlockLimits, Fees, Genesis, GenesisAccount, GenesisValidator, Protocol},
+    genesis::{
+        ApplicationKind, BlockLimits, Fees, Genesis, GenesisAccount, GenesisValidator, Protocol,
+    },
 };
 use std::{collections::BTreeMap, path::Path, sync::Arc};
 
@@ -46,6 +48,7 @@ pub(super) fn genesis(nodes: usize) -> Genesis {
         name: "transfer".to_owned(),
         timestamp_ms: 1,
         protocol: Protocol::Simplex,
+        application: ApplicationKind::Ledger,
         scheme: "bls-threshold".to_owned(),
         limits: BlockLimits {
             max_transactions: 1_000,

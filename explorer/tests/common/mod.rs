@@ -17,7 +17,10 @@ use quorate_types::{
     Account, Block, BondAddress, Certificate, ChainId, Digest, Epoch, EpochLength, Header, Height,
     Identity, Memo, Outcome, Subject, Transaction, Transfer, ValidatorIndex, View, Vote, VoteKind,
     execution::{self, Rules},
-    genesis::{BlockLimits, Fees, Genesis, GenesisAccount, GenesisValidator, Protocol, Trust},
+    genesis::{
+        ApplicationKind, BlockLimits, Fees, Genesis, GenesisAccount, GenesisValidator, Protocol,
+        Trust,
+    },
     state_key,
 };
 use rand_chacha::{ChaCha20Rng, rand_core::SeedableRng};
@@ -129,6 +132,7 @@ impl TestChain {
             name: chain.trust.name.clone(),
             timestamp_ms: 1_800_000_000_000,
             protocol: Protocol::Simplex,
+            application: ApplicationKind::Ledger,
             scheme: chain.trust.scheme.clone(),
             limits: BlockLimits {
                 max_transactions: 100,

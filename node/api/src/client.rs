@@ -2,8 +2,8 @@
 
 use crate::{
     AccountJson, BlockJson, BlocksJson, ErrorBody, EvidenceListJson, HandoversJson, OrderAnswer,
-    OrderJson, PeersJson, RegistryJson, ReloadedJson, SnapshotPartJson, SnapshotProofJson,
-    SnapshotsJson, StatusJson, SubmitAnswer, SubmitRequest, TransactionResult,
+    OrderJson, PayloadsAnswer, PeersJson, RegistryJson, ReloadedJson, SnapshotPartJson,
+    SnapshotProofJson, SnapshotsJson, StatusJson, SubmitAnswer, SubmitRequest, TransactionResult,
 };
 use quorate_http::client::{Roots, shown};
 use quorate_types::{Digest, Epoch, Height, Identity};
@@ -22,6 +22,8 @@ const ASK_AGAIN: Duration = Duration::from_millis(200);
 
 /// Text from a server is truncated to this many characters.
 const MAX_WORDS: usize = 1_000;
+
+const OCTETS: &str = "application/octet-stream";
 
 /// Why a request failed. Every method of [`RpcClient`] that sends a request can return it.
 #[derive(Debug, thiserror::Error)]
@@ -281,6 +283,44 @@ impl RpcClient {
         Ok(answer)
     }
 
+    /// Submits payloads, each with its length in four bytes ahead of it, on a chain that only orders; with `wait`, the
+    /// answer comes once they are final.
+    pub async fn submit_payloads(
+        &self,
+        payloads: bytes::Bytes,
+        wait: bool,
+    ) -> Result<PayloadsAnswer, ClientError> {
+        let query = if wait {
+            "?wait=finalized&timeout_ms=30000"
+        } else {
+            ""
+        };
+        let url = format!("{}/v1/payloads{query}", self.base);
+        let post = self.http.post(&url).header("content-type", OCTETS);
+        let response = post.body(payloads).send().await;
+        self.read(&url, response).await
+    }
+
+    /// Returns the payloads of a bundle, each with its length in four bytes ahead of it.
+    pub async fn bundle(&self, bundle: &Digest) -> Result<Vec<u8>, ClientError> {
+        self.octets(&format!("/v1/bundles/{bundle}")).await
+    }
+
+    /// Returns the payload at a place in a bundle.
+    pub async fn payload(&self, bundle: &Digest, place: u32) -> Result<Vec<u8>, ClientError> {
+        self.octets(&format!("/v1/bundles/{bundle}/{place}")).await
+    }
+
+    async fn octets(&self, path: &str) -> Result<Vec<u8>, ClientError> {
+        let url = format!("{}{path}", self.base);
+        let response = self.http.get(&url).send().await;
+        let (status, body) = self.answer(&url, response).await?;
+        match status.is_success() {
+            true => Ok(body),
+            false => Err(refused(self.named(&url), status, &body)),
+        }
+    }
+
     /// Returns the validator's metrics as text.
     pub async fn metrics(&self) -> Result<String, ClientError> {
         let url = format!("{}/metrics", self.base);
@@ -323,6 +363,22 @@ impl RpcClient {
         url: &str,
         response: Result<reqwest::Response, reqwest::Error>,
     ) -> Result<T, ClientError> {
+        let (status, body) = self.answer(url, response).await?;
+        let url = self.named(url);
+        match status.is_success() {
+            true => serde_json::from_slice(&body).map_err(|error| ClientError::Transport {
+                url: url.to_owned(),
+                reason: format!("not the answer of a validator ({error})"),
+            }),
+            false => Err(refused(url, status, &body)),
+        }
+    }
+
+    async fn answer(
+        &self,
+        url: &str,
+        response: Result<reqwest::Response, reqwest::Error>,
+    ) -> Result<(reqwest::StatusCode, Vec<u8>), ClientError> {
         let url = self.named(url);
         let mut response = response.map_err(|error| transport(url, &error))?;
         let status = response.status();
@@ -337,25 +393,23 @@ impl RpcClient {
             }
             body.extend_from_slice(&chunk);
         }
-        if status.is_success() {
-            return serde_json::from_slice(&body).map_err(|error| ClientError::Transport {
-                url: url.to_owned(),
-                reason: format!("not the answer of a validator ({error})"),
-            });
-        }
-        let (code, message) = match serde_json::from_slice::<ErrorBody>(&body) {
-            Ok(body) => (words(&body.error.code), words(&body.error.message)),
-            Err(_) => (
-                "unknown".to_owned(),
-                "a validator does not answer like this; is the address right?".to_owned(),
-            ),
-        };
-        Err(ClientError::Refused {
-            url: url.to_owned(),
-            status: status.as_u16(),
-            code,
-            message,
-        })
+        Ok((status, body))
+    }
+}
+
+fn refused(url: &str, status: reqwest::StatusCode, body: &[u8]) -> ClientError {
+    let (code, message) = match serde_json::from_slice::<ErrorBody>(body) {
+        Ok(body) => (words(&body.error.code), words(&body.error.message)),
+        Err(_) => (
+            "unknown".to_owned(),
+            "a validator does not answer like this; is the address right?".to_owned(),
+        ),
+    };
+    ClientError::Refused {
+        url: url.to_owned(),
+        status: status.as_u16(),
+        code,
+        message,
     }
 }
 

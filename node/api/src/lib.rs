@@ -8,6 +8,7 @@ mod chain;
 mod client;
 mod encoding;
 mod error;
+mod payloads;
 mod peers;
 mod registry;
 mod snapshots;
@@ -24,6 +25,7 @@ pub use chain::{
 pub use client::{ClientError, RpcClient, TIMEOUT as ANSWER_TIMEOUT};
 pub use encoding::{block_of, from_hex, to_hex, transaction_from_hex};
 pub use error::{ErrorBody, ErrorDetail};
+pub use payloads::{PayloadsAnswer, PayloadsState};
 pub use peers::{
     BlockedJson, EvidenceJson, EvidenceListJson, ExhibitJson, MovedPeerJson, OffenderJson,
     OrderAnswer, OrderJson, PeerDetailJson, PeerJson, PeersJson, ReloadedJson, Standing,

@@ -185,6 +185,7 @@ impl FollowerMachine {
             live: live.clone(),
             metrics: metrics.clone(),
             requests: to_server.clone(),
+            payloads: None,
         };
         let (executor, executed) = Executor::new(
             accounts.clone(),
@@ -261,6 +262,7 @@ impl FollowerMachine {
                 clock: clock.clone(),
                 chain,
                 peers: downstream,
+                application: genesis.application,
                 fees: genesis.fees,
                 accounts: accounts.clone(),
                 mempool: mempool.clone(),

@@ -15,7 +15,9 @@ use crate::{
 };
 use anyhow::Context;
 use parking_lot::Mutex;
-use quorate_types::{Account, Block, Committees, Digest, Height, Identity, Outcome};
+use quorate_types::{
+    Account, Block, BundleRef, Committees, Digest, Height, Identity, Outcome, Transaction, Transfer,
+};
 use std::{collections::BTreeMap, sync::Arc};
 
 /// Blocks whose changes are remembered.
@@ -62,6 +64,19 @@ impl Forecast {
             rules,
             known: Mutex::default(),
         }
+    }
+
+    /// The bytes of all payloads that transactions order.
+    pub(crate) fn bundle_bytes(&self, transactions: &[Transaction]) -> u64 {
+        let bundles = transactions
+            .iter()
+            .filter_map(|one| self.bundle(one.transfer()));
+        bundles.map(|bundle| u64::from(bundle.bytes)).sum()
+    }
+
+    /// The payloads that a transaction orders.
+    pub(crate) fn bundle(&self, transfer: &Transfer) -> Option<BundleRef> {
+        self.rules.application().bundle(transfer)
     }
 
     /// The changes of consecutive blocks, given newest first, of which the last follows an executed

@@ -18,7 +18,9 @@ use commonware_codec::Encode;
 use quorate_lanes::{FairLimits, Lane, To};
 use quorate_types::{
     Account, ChainId, Committee, Committees, Epoch, Frame, Identity, Message, Transaction,
-    Transfer, ValidatorIndex, View, genesis::Fees, limits::FORWARDED_BYTES,
+    Transfer, ValidatorIndex, View,
+    genesis::{ApplicationKind, Fees},
+    limits::FORWARDED_BYTES,
 };
 use std::{sync::Arc, time::Duration};
 
@@ -55,6 +57,7 @@ pub struct Ingest {
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) chain: ChainId,
     pub(crate) peers: Directory,
+    pub(crate) application: ApplicationKind,
     pub(crate) fees: Fees,
     pub(crate) accounts: Accounts,
     pub(crate) mempool: Arc<Mempool>,
@@ -106,6 +109,11 @@ impl Ingest {
     /// A transaction whose signature is worth verifying, and the bytes that are signed.
     fn prepare(&self, transaction: Transaction) -> anyhow::Result<Option<(Transaction, Vec<u8>)>> {
         let transfer = transaction.transfer();
+        // There, transactions come with the bundles that they order. Without, a leader would propose what nobody votes for.
+        if self.application == ApplicationKind::OrderOnly {
+            self.metrics.dropped("refused_transaction");
+            return Ok(None);
+        }
         if transaction.check(&self.chain, &self.fees).is_err()
             || self.mempool.contains(&transaction.id())
         {
@@ -353,6 +361,7 @@ mod tests {
             clock,
             chain: id,
             peers: Directory::of_validator(&genesis.committee().expect("a committee"), &[]),
+            application: genesis.application,
             fees: genesis.fees,
             accounts: Accounts::new(store),
             mempool: mempool(&genesis),

@@ -16,6 +16,7 @@
 //! | statuses | 16, 32 |
 //! | pairs of conflicting votes | 32, 256 |
 //! | forwarded transactions | 10,000, 20,000 |
+//! | bundles of payloads, and requests for them | 1,000, 2,000 |
 //! | relayed frames, each with a signature to verify | 2,000, 1,024 |
 //!
 //! A frame that exceeds a rate is dropped and counts against nobody. Frames that wait for the
@@ -34,6 +35,7 @@ use crate::{
     live::LiveStatus,
     metrics::NodeMetrics,
     outlet::Wire,
+    payloads::Payloads,
     replica::Event,
     serve::{Request, Requests},
     turns::TurnSender,
@@ -115,6 +117,7 @@ struct Tokens {
     chunk_requests: Bucket,
     certificate_requests: Bucket,
     statuses: Bucket,
+    bundles: Bucket,
     evidence: Bucket,
     transactions: Bucket,
     relayed: Bucket,
@@ -133,6 +136,7 @@ impl Tokens {
             chunk_requests: Bucket::new(512, 512),
             certificate_requests: Bucket::new(32, 64),
             statuses: Bucket::new(16, 32),
+            bundles: Bucket::new(1_000, 2_000),
             evidence: Bucket::new(32, 256),
             transactions: Bucket::new(10_000, 20_000),
             relayed: Bucket::new(2_000, 1_024),
@@ -165,6 +169,8 @@ pub(crate) struct InletParts {
     pub(crate) transactions: TurnSender<Vec<Transaction>>,
     pub(crate) metrics: Arc<NodeMetrics>,
     pub(crate) across: Arc<Across>,
+    /// On a chain that only orders.
+    pub(crate) payloads: Option<Arc<Payloads>>,
     /// For frames that go around missing links.
     pub(crate) wire: Wire,
 }
@@ -276,7 +282,9 @@ impl Inlet {
     fn judge(&self, from: ValidatorIndex, lane: Lane, head: Head) -> Result<(), Refusal> {
         // Otherwise a peer could declare transactions as votes and jump the queue.
         let its_own = lane_of_head(head).ok_or(Refusal::UnknownKind)?;
-        if its_own != lane {
+        // A bundle comes by itself, or as an answer.
+        let answers_with_it = matches!(head, Head::Bundle) && lane == Lane::Fetch;
+        if its_own != lane && !answers_with_it {
             return Err(Refusal::Fault(Fault::WrongLane));
         }
         let answers = match head {
@@ -328,6 +336,10 @@ impl Inlet {
                 tokens.range_requests.take(now_us, 1)
             }
             Head::FollowRequest => return Err(Refusal::UnknownKind),
+            Head::Bundle | Head::BundleRequest if self.parts.payloads.is_none() => {
+                return Err(Refusal::UnknownKind);
+            }
+            Head::Bundle | Head::BundleRequest => tokens.bundles.take(now_us, 1),
             Head::CertificateRequest | Head::Inquiry | Head::Standing => {
                 tokens.certificate_requests.take(now_us, 1)
             }
@@ -376,6 +388,19 @@ impl Inlet {
                 Message::SnapshotRequest => self.ask(from, Request::Snapshot),
                 Message::ChunkRequest(request) => self.ask(from, Request::Chunk(request)),
                 Message::HandoverRequest(after) => self.ask(from, Request::Handovers(after)),
+                Message::Bundle(bundle) => {
+                    if let Some(payloads) = &self.parts.payloads {
+                        for _ in 0..payloads.receive(from.into(), *bundle) {
+                            self.parts.metrics.dropped("bundle_queue_full");
+                        }
+                    }
+                }
+                Message::BundleRequest(digest) => {
+                    let payloads = self.parts.payloads.as_ref();
+                    if payloads.is_some_and(|payloads| !payloads.ask(from.into(), digest)) {
+                        self.parts.metrics.dropped("request_queue_full");
+                    }
+                }
                 Message::Transactions(transactions) => {
                     for _ in 0..self
                         .parts
@@ -439,8 +464,9 @@ pub(crate) fn lane_of(message: &Message) -> Lane {
         | Message::ChunkReply { .. }
         | Message::FollowRequest(_)
         | Message::HandoverRequest(_)
-        | Message::HandoverReply { .. } => Lane::Fetch,
-        Message::Transactions(_) => Lane::Transactions,
+        | Message::HandoverReply { .. }
+        | Message::BundleRequest(_) => Lane::Fetch,
+        Message::Transactions(_) | Message::Bundle(_) => Lane::Transactions,
         Message::Evidence(_) | Message::Inquiry(_) | Message::Standing(_) => Lane::Control,
     }
 }
@@ -466,8 +492,9 @@ pub(crate) fn lane_of_head(head: Head) -> Option<Lane> {
         | Head::ChunkReply
         | Head::FollowRequest
         | Head::HandoverRequest
-        | Head::HandoverReply => Lane::Fetch,
-        Head::Transactions { .. } => Lane::Transactions,
+        | Head::HandoverReply
+        | Head::BundleRequest => Lane::Fetch,
+        Head::Transactions { .. } | Head::Bundle => Lane::Transactions,
         Head::Evidence | Head::Inquiry | Head::Standing => Lane::Control,
         Head::Unknown { .. } => return None,
     })
@@ -547,6 +574,7 @@ mod tests {
             requests: to_server,
             transactions,
             metrics: metrics.clone(),
+            payloads: None,
             across: Arc::new(across),
             wire: Arc::new(|_, _, _| {}),
         });

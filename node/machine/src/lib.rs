@@ -29,6 +29,7 @@ pub mod mempool;
 pub mod metrics;
 pub mod offenders;
 pub mod outlet;
+pub mod payloads;
 pub mod registry;
 pub mod replica;
 pub mod reports;

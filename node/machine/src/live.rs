@@ -119,7 +119,8 @@ impl Room {
     pub(crate) fn warning(&self) -> String {
         format!(
             "the disk of the data directory fills up: {} of {} MiB are free; on a full one the node stops. \
-             Make room, or set `storage.retention_blocks` or `storage.retention_time`",
+             Make room, or set `storage.retention_blocks` or `storage.retention_time` (on a chain that only orders, \
+             `storage.bundle_bytes`)",
             grouped(self.free_bytes >> 20),
             grouped(self.size_bytes >> 20)
         )

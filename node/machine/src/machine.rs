@@ -24,6 +24,7 @@ use crate::{
     mempool::{Mempool, MempoolLimits},
     metrics::NodeMetrics,
     outlet::{InFlight, Wire},
+    payloads::PayloadKeeper,
     replica::{Cutter, Event, Replica},
     serve::{Server, Upload, requests},
     snapshots::Snapshots,
@@ -35,6 +36,7 @@ use parking_lot::Mutex;
 use quorate_consensus::{Job, Output, Own, Timing, ValidateRequest, VoteChecking};
 use quorate_crypto::SecretKey;
 use quorate_storage::{
+    bundles::BundleLog,
     disk::Disk,
     journal::{Journal, JournalError},
     store::Store,
@@ -200,6 +202,8 @@ pub struct Durables {
     pub inherited: Option<Inherited>,
     /// The view of all validators with a journal, as the operator states it.
     pub survivors: Option<Position>,
+    /// The payloads of a chain that only orders.
+    pub bundles: Option<BundleLog>,
 }
 
 /// What a validator needs from outside.
@@ -259,6 +263,13 @@ pub struct Machine {
     pub live: Arc<LiveStatus>,
     /// The states that peers are served from.
     pub snapshots: Arc<Snapshots>,
+    /// Stores and sends payloads, on a chain that only orders.
+    pub payloads: Option<PayloadKeeper>,
+}
+
+/// The folder of the log of bundles in a data directory.
+pub fn bundles_folder(data_dir: &Path) -> PathBuf {
+    data_dir.join("bundles")
 }
 
 /// The journal's folder in a data directory.
@@ -310,6 +321,7 @@ impl Machine {
             tree,
             journal,
             inherited,
+            bundles,
             ..
         } = durables;
         let size = settings.committees.known().size() + settings.followers.len();
@@ -323,7 +335,8 @@ impl Machine {
 
         let first = recovered.first;
         let stored = (store, inherited);
-        let shared = Shared::new(settings, around, stored, &recovered.engine, to_replica)?;
+        let mut shared = Shared::new(settings, around, stored, &recovered.engine, to_replica)?;
+        let payloads = bundles.map(|log| shared.open_payloads(log)).transpose()?;
         let (executor, executed) = shared.executor(tree, to_server.clone())?;
         let inlet = shared.inlet(to_server.clone(), to_ingest);
         let validator = shared.validator(executed.clone());
@@ -365,6 +378,7 @@ impl Machine {
             to_keeper,
             live: shared.live,
             snapshots: shared.snapshots,
+            payloads,
         })
     }
 }

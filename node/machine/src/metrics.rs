@@ -1,11 +1,12 @@
 //! The node's own metrics. Benchmarks and dashboards read these, never the log.
 
+mod payloads;
 mod registry;
 mod sync;
 mod verdict;
 
 use self::verdict::VerdictMetrics;
-pub use self::{registry::RegistryMetrics, sync::SyncMetrics};
+pub use self::{payloads::PayloadMetrics, registry::RegistryMetrics, sync::SyncMetrics};
 use crate::conduct::Fault;
 use crate::mempool::MempoolLimits;
 use prometheus::{
@@ -85,6 +86,7 @@ pub struct NodeMetrics {
     verdict: VerdictMetrics,
     pub sync: SyncMetrics,
     pub registry: RegistryMetrics,
+    pub payloads: PayloadMetrics,
     last: Mutex<Counters>,
 }
 
@@ -92,7 +94,7 @@ const VERSION: &str = env!("CARGO_PKG_VERSION");
 
 /// Why frames are dropped before the replica sees them. Each counter exists from the start, so that
 /// its first increase shows.
-const FRAME_DROPS: [&str; 15] = [
+const FRAME_DROPS: [&str; 18] = [
     "unknown_peer",
     "undecodable",
     "wrong_lane",
@@ -106,6 +108,9 @@ const FRAME_DROPS: [&str; 15] = [
     "replica_queue_full",
     "request_queue_full",
     "transaction_queue_full",
+    "bundle_queue_full",
+    "bundle_of_nobody",
+    "bundle_does_not_fit",
     "invalid_transaction",
     "refused_transaction",
 ];
@@ -480,6 +485,7 @@ impl NodeMetrics {
             verdict: VerdictMetrics::register(registry)?,
             sync: SyncMetrics::register(registry)?,
             registry: RegistryMetrics::register(registry)?,
+            payloads: PayloadMetrics::register(registry)?,
             last: Mutex::default(),
         };
         for answer in ANSWERS {

@@ -37,6 +37,7 @@ use crate::{
     metrics::NodeMetrics,
     offenders::Offenders,
     outlet::{Outlet, Wire},
+    payloads::Payloads,
     serve::{Request, Requests},
     voting,
 };
@@ -87,6 +88,8 @@ pub(crate) struct ReplicaConfig {
 
 /// The threads and handles around the replica.
 pub(crate) struct Neighbours {
+    /// On a chain that only orders.
+    pub(crate) payloads: Option<Arc<Payloads>>,
     pub(crate) outlet: Outlet,
     pub(crate) wire: Wire,
     pub(crate) jobs: Sender<Vec<Job>>,

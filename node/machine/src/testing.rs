@@ -4,7 +4,10 @@ use quorate_crypto::{SecretKey, bls::SchemeKind, sha256};
 use quorate_storage::store::Store;
 use quorate_types::{
     BondAddress, EpochLength,
-    genesis::{DEFAULT_FEES, DEFAULT_LIMITS, Genesis, GenesisAccount, GenesisValidator, Protocol},
+    genesis::{
+        ApplicationKind, DEFAULT_FEES, DEFAULT_LIMITS, Genesis, GenesisAccount, GenesisValidator,
+        Protocol,
+    },
 };
 use std::path::Path;
 
@@ -26,6 +29,7 @@ pub(crate) fn chain(directory: &Path) -> (Genesis, Store) {
         name: "machine".to_owned(),
         timestamp_ms: 1_700_000_000_000,
         protocol: Protocol::Simplex,
+        application: ApplicationKind::Ledger,
         scheme: SchemeKind::BlsThreshold.name().to_owned(),
         limits: DEFAULT_LIMITS,
         fees: DEFAULT_FEES,

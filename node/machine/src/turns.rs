@@ -27,6 +27,15 @@ impl Ringer {
 }
 
 impl Bell {
+    pub(crate) fn is_rung(&self) -> bool {
+        !self.0.is_empty()
+    }
+
+    pub(crate) fn silence(&self) {
+        // An empty channel is what is wanted.
+        let _ = self.0.try_recv();
+    }
+
     /// Waits until it is rung, at most this long. Returns whether any ringer is left.
     pub(crate) fn wait(&self, limit: Option<Duration>) -> bool {
         match limit {

@@ -1,7 +1,12 @@
 //! The thread that checks the content of proposed blocks.
 
 use crate::{
-    clock::Clock, executor::ExecutorHandle, forecast::Forecast, mempool::Mempool, replica::Event,
+    clock::Clock,
+    executor::ExecutorHandle,
+    forecast::Forecast,
+    mempool::Mempool,
+    payloads::{Held, Payloads},
+    replica::Event,
 };
 use anyhow::Context;
 use commonware_codec::EncodeSize;
@@ -9,8 +14,9 @@ use crossbeam_channel::{Receiver, RecvTimeoutError, Sender};
 use quorate_consensus::{Moment, ValidateRequest};
 use quorate_crypto::{SignedMessage, verify_batch};
 use quorate_types::{
-    Block, ChainId, TRANSACTION_NAMESPACE, Transaction,
+    Block, ChainId, Digest, TRANSACTION_NAMESPACE, Transaction,
     genesis::{BlockLimits, Fees},
+    limits::MAX_BLOCK_BUNDLE_BYTES,
 };
 use std::{sync::Arc, time::Duration};
 
@@ -25,6 +31,12 @@ pub const MAX_EXECUTION_LAG: u64 = 256;
 /// How long a block may wait here until this validator has executed the ancestor that it names.
 const MAX_WAIT: Duration = Duration::from_secs(10);
 
+/// Most blocks that wait for payloads.
+const MAX_LACKING: usize = 16;
+
+/// How often all bundles of a block are looked for, as long as one that was missing is not there.
+const LACKS_AGAIN: Duration = Duration::from_millis(300);
+
 /// How often waiting blocks are looked at.
 const POLL: Duration = Duration::from_millis(1);
 
@@ -38,10 +50,31 @@ pub struct Validator {
     pub(crate) forecast: Arc<Forecast>,
     pub(crate) mempool: Arc<Mempool>,
     pub(crate) executor: ExecutorHandle,
+    /// On a chain that only orders.
+    pub(crate) payloads: Option<Arc<Payloads>>,
 }
 
-/// A request that waits until this validator has executed the ancestor that the block names.
-pub type Waiting = (ValidateRequest, Moment);
+/// A request that waits until this validator has executed the ancestor that the block names, or has the payloads that
+/// the block orders.
+pub struct Waiting {
+    request: ValidateRequest,
+    since: Moment,
+    /// Whether everything but the payloads was checked.
+    holds: bool,
+    /// A bundle that is missing, and when all were looked for.
+    lacks: Option<(Digest, Moment)>,
+}
+
+impl Waiting {
+    pub fn new(request: ValidateRequest, since: Moment) -> Self {
+        Self {
+            request,
+            since,
+            holds: false,
+            lacks: None,
+        }
+    }
+}
 
 enum Verdict {
     /// An honest leader could have built it.
@@ -73,7 +106,7 @@ impl Validator {
                 requests.recv_timeout(POLL)
             };
             match request {
-                Ok(request) => waiting.push((request, self.clock.now())),
+                Ok(request) => waiting.push(Waiting::new(request, self.clock.now())),
                 Err(RecvTimeoutError::Timeout) => {}
                 Err(RecvTimeoutError::Disconnected) => return Ok(()),
             }
@@ -92,15 +125,57 @@ impl Validator {
     /// If the database cannot be read.
     pub fn look(&self, waiting: &mut Vec<Waiting>) -> anyhow::Result<Vec<Event>> {
         let mut events = Vec::new();
-        for (request, since) in std::mem::take(waiting) {
-            match self.check(&request, since)? {
-                Verdict::Wait => waiting.push((request, since)),
+        for mut one in std::mem::take(waiting) {
+            let verdict = match one.holds {
+                true => Verdict::Valid,
+                false => self.check(&one.request, one.since)?,
+            };
+            one.holds = matches!(verdict, Verdict::Valid);
+            match verdict {
+                Verdict::Valid => match self.payloads_of(&mut one) {
+                    Held::All => events.push(validated(&one.request, None)),
+                    Held::Contradicted => {
+                        let why = "a bundle is not as long as its transaction says";
+                        events.push(validated(&one.request, Some(why)));
+                    }
+                    // Its leader need not have lied: who has them may be cut off. Without a vote the view times out.
+                    Held::Not(_) if self.clock.now().since(one.since) <= MAX_WAIT => {
+                        waiting.push(one);
+                    }
+                    Held::Not(_) => {}
+                },
+                Verdict::Wait => waiting.push(one),
                 Verdict::Moot => {}
-                Verdict::Valid => events.push(validated(&request, None)),
-                Verdict::Invalid(why) => events.push(validated(&request, Some(why))),
+                Verdict::Invalid(why) => events.push(validated(&one.request, Some(why))),
             }
         }
+        // Views that are long past go first.
+        let mut lacking = waiting.iter().filter(|one| one.holds).count();
+        waiting.retain(|one| {
+            let goes = one.holds && lacking > MAX_LACKING;
+            lacking -= usize::from(goes);
+            !goes
+        });
         Ok(events)
+    }
+
+    fn payloads_of(&self, one: &mut Waiting) -> Held {
+        let Some(payloads) = &self.payloads else {
+            return Held::All;
+        };
+        let now = self.clock.now();
+        if let Some((digest, since)) = one.lacks
+            && now < since.after(LACKS_AGAIN)
+            && !payloads.holds(&digest)
+        {
+            return Held::Not(digest);
+        }
+        let held = payloads.judge(&one.request.block);
+        one.lacks = match held {
+            Held::Not(digest) => Some((digest, now)),
+            Held::All | Held::Contradicted => None,
+        };
+        held
     }
 
     fn check(&self, request: &ValidateRequest, since: Moment) -> anyhow::Result<Verdict> {
@@ -150,6 +225,8 @@ impl Validator {
             Some("it has too many transactions")
         } else if block.encode_size() > self.limits.max_bytes {
             Some("it is too large")
+        } else if self.forecast.bundle_bytes(block.transactions()) > MAX_BLOCK_BUNDLE_BYTES {
+            Some("it orders too many payloads")
         } else if lag > MAX_EXECUTION_LAG && !block.transactions().is_empty() {
             Some("it has transactions although execution is far behind")
         } else {

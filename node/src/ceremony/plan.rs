@@ -10,8 +10,8 @@ use quorate_p2p::PeerAddress;
 use quorate_types::{
     EpochLength, RegistryRules,
     genesis::{
-        BlockLimits, DEFAULT_FEES, DEFAULT_LIMITS, Fees, Genesis, GenesisAccount, GenesisError,
-        GenesisValidator, Protocol,
+        ApplicationKind, BlockLimits, DEFAULT_FEES, DEFAULT_LIMITS, Fees, Genesis, GenesisAccount,
+        GenesisError, GenesisValidator, Protocol,
     },
 };
 use serde::{Deserialize, Serialize};
@@ -201,6 +201,7 @@ impl Plan {
             name: self.name.clone(),
             timestamp_ms: self.timestamp_ms,
             protocol: self.protocol,
+            application: ApplicationKind::Ledger,
             scheme: SchemeKind::BlsThreshold.name().to_owned(),
             limits: self.limits,
             fees: self.fees,

@@ -21,7 +21,10 @@ use quorate_p2p::PeerAddress;
 use quorate_types::genesis::{DEFAULT_FEES, DEFAULT_LIMITS};
 use quorate_types::{
     EpochLength,
-    genesis::{self as types, BlockLimits, Fees, GenesisAccount, GenesisValidator, Protocol},
+    genesis::{
+        self as types, ApplicationKind, BlockLimits, Fees, GenesisAccount, GenesisValidator,
+        Protocol,
+    },
 };
 use serde_json::json;
 use std::path::PathBuf;
@@ -101,6 +104,10 @@ pub(super) struct Create {
     /// The consensus protocol: simplex, hotstuff-chained, hotstuff-basic or pbft
     #[arg(long, default_value = "simplex")]
     protocol: Protocol,
+    /// What the chain does: ledger (accounts pay each other) or order-only (it orders and stores payloads that mean
+    /// nothing to it; without accounts and fees)
+    #[arg(long, default_value = "ledger")]
+    application: ApplicationKind,
     /// The vote scheme
     #[arg(long, default_value = "bls-threshold")]
     scheme: SchemeKind,
@@ -193,14 +200,18 @@ impl Create {
             registry: None,
             name: self.name.clone(),
             protocol: self.protocol,
+            application: self.application,
             scheme: self.scheme,
             limits: BlockLimits {
                 max_transactions: self.max_transactions,
                 max_bytes: self.max_block_bytes,
             },
-            fees: Fees {
-                per_transfer: self.fee_per_transfer,
-                per_memo_byte: self.fee_per_memo_byte,
+            fees: match self.application {
+                ApplicationKind::Ledger => Fees {
+                    per_transfer: self.fee_per_transfer,
+                    per_memo_byte: self.fee_per_memo_byte,
+                },
+                ApplicationKind::OrderOnly => Fees::NONE,
             },
             epoch_blocks: EpochLength::new(self.epoch_blocks).context("--epoch-blocks is zero")?,
             validators,
@@ -325,7 +336,7 @@ impl Create {
             }
         };
         lines.extend([String::new(), farewell.to_owned()]);
-        if self.account.is_empty() {
+        if self.account.is_empty() && self.application == ApplicationKind::Ledger {
             lines.push(format!(
                 "\nNo account holds anything on this chain. {}",
                 folders::NO_ACCOUNT

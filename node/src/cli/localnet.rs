@@ -23,9 +23,12 @@ use quorate_api::{
 };
 use quorate_crypto::bls::SchemeKind;
 use quorate_http::client::shown;
-use quorate_load::{Load, LoadConfig, LoadCounters, LoadReport};
+use quorate_load::{Load, LoadConfig, LoadCounters, LoadReport, payloads};
 use quorate_types::genesis::DEFAULT_LIMITS;
-use quorate_types::{EpochLength, ValidatorIndex, genesis::Protocol};
+use quorate_types::{
+    EpochLength, ValidatorIndex,
+    genesis::{ApplicationKind, Protocol},
+};
 use serde::Serialize;
 use std::{
     collections::BTreeMap,
@@ -98,6 +101,10 @@ pub(super) struct Localnet {
     /// The consensus protocol: simplex, hotstuff-chained, hotstuff-basic or pbft (default: simplex)
     #[arg(long)]
     protocol: Option<Protocol>,
+    /// What a new network's chain does: ledger, with accounts and transfers, or order-only, which orders and stores
+    /// payloads (docs/PAYLOADS.md); the load is then of payloads of 512 bytes (default: ledger)
+    #[arg(long)]
+    application: Option<ApplicationKind>,
     /// The vote scheme (default: bls-threshold)
     #[arg(long, value_parser = ["bls-threshold", "bls-aggregate"])]
     scheme: Option<String>,
@@ -133,7 +140,7 @@ pub(super) struct Localnet {
     /// beside it
     #[arg(long, value_name = "FILE")]
     curve: Option<PathBuf>,
-    /// How many signed transfers to send per second; 0 for none (default: 50; 300 with --show-registry or --storm)
+    /// How many signed transfers, or payloads, to send per second; 0 for none (default: 50; 300 with --show-registry or --storm)
     #[arg(long, value_name = "TX_PER_S")]
     load: Option<f64>,
     /// How long to run (30s, 5m); by default, until Ctrl-C
@@ -278,6 +285,7 @@ impl Localnet {
             name: "localnet".to_owned(),
             validators: 4,
             protocol: Protocol::Simplex,
+            application: ApplicationKind::Ledger,
             scheme: "bls-threshold".to_owned(),
             epoch_blocks: EpochLength::DEFAULT,
             retention_blocks: None,
@@ -309,6 +317,14 @@ impl Localnet {
         if let Some(protocol) = self.protocol {
             settings.protocol = protocol;
         }
+        if let Some(application) = self.application {
+            settings.application = application;
+        }
+        anyhow::ensure!(
+            settings.application == ApplicationKind::Ledger || !(self.registry || self.changes()),
+            "a chain with --application order-only has no registry: leave out --registry, --show-registry, --storm and \
+             --exchange"
+        );
         if let Some(scheme) = &self.scheme {
             settings.scheme.clone_from(scheme);
         }
@@ -423,7 +439,7 @@ impl Localnet {
         let finalized = finalized_before..counters.finalized.load(Relaxed);
         drop(explorer);
         let report = match load {
-            Some(load) => Some(load.await.context("the load generator failed")?),
+            Some(load) => Some(load.await.context("the load generator failed")??),
             None => None,
         };
         let blocked = blocked(&network).await;
@@ -479,8 +495,15 @@ impl Localnet {
         let trust = self.dir.join(crate::genesis::TRUST_FILE);
         eprintln!("to sign and to verify: --trust {}", trust.display());
         let payer = setup::payer_key(&self.dir);
+        if settings.application == ApplicationKind::OrderOnly {
+            eprintln!(
+                "to submit two payloads: printf '\\000\\000\\000\\005hello\\000\\000\\000\\005world' | curl -s --data-binary @- \
+                 -H 'Content-Type: application/octet-stream' '{}/v1/payloads?wait=finalized'",
+                network.urls().first().map_or("URL", String::as_str)
+            );
+        }
         // Networks made by earlier versions have no payer key.
-        if payer.is_file() {
+        if payer.is_file() && settings.application == ApplicationKind::Ledger {
             eprintln!(
                 "an account with money: quorate tx transfer --key {} --trust {} --rpc {} --to HEX --amount 100 \
                  --wait",
@@ -510,22 +533,31 @@ impl Localnet {
         stop: watch::Receiver<bool>,
     ) -> anyhow::Result<(
         Arc<LoadCounters>,
-        Option<tokio::task::JoinHandle<LoadReport>>,
+        Option<tokio::task::JoinHandle<anyhow::Result<LoadReport>>>,
     )> {
         if self.rate() == 0.0 {
             return Ok((Arc::default(), None));
         }
         let path = self.dir.join(crate::genesis::GENESIS_FILE);
+        let urls: Vec<String> = (network.running().into_iter())
+            .map(|place| network.client(place).url().to_owned())
+            .collect();
+        if network.settings().application == ApplicationKind::OrderOnly {
+            let counters: Arc<LoadCounters> = Arc::default();
+            let (rate, counted) = (self.rate(), counters.clone());
+            let load = async move { payloads::run_until(&urls, rate, counted, stop).await };
+            return Ok((counters, Some(tokio::spawn(load))));
+        }
         let genesis = load_genesis(&path)?;
         let load = Load::new(LoadConfig {
-            urls: (network.running().into_iter())
-                .map(|place| network.client(place).url().to_owned())
-                .collect(),
+            urls,
             chain: genesis.chain_id(),
             accounts: setup::load_accounts(&self.dir, network.settings().accounts)?,
             rate: self.rate(),
         })?;
-        Ok((load.counters(), Some(tokio::spawn(load.run(stop)))))
+        let counters = load.counters();
+        let load = async move { Ok(load.run(stop).await) };
+        Ok((counters, Some(tokio::spawn(load))))
     }
 
     /// Shows the status line until it is time to stop. Returns what was measured from the end of the warm-up, and
@@ -729,14 +761,20 @@ impl Localnet {
                 pair(figures.finality_ms.p50, figures.finality_ms.p99),
             ),
             (
-                "transfers",
+                match settings.application {
+                    ApplicationKind::Ledger => "transfers",
+                    ApplicationKind::OrderOnly => "payloads",
+                },
                 format!(
                     "{finalized} applied in the whole run ({:.1} per second while it was measured)",
                     report.tx_per_s
                 ),
             ),
             (
-                "transfer latency",
+                match settings.application {
+                    ApplicationKind::Ledger => "transfer latency",
+                    ApplicationKind::OrderOnly => "payload latency",
+                },
                 format!(
                     "{} ms (p90 {}, p99 {}, p99.9 {} ms)",
                     ms(report.tx_latency_ms.p50),

@@ -17,7 +17,7 @@ use quorate_p2p::PeerAddress;
 use quorate_types::genesis::{DEFAULT_FEES, DEFAULT_LIMITS};
 use quorate_types::{
     EpochLength, ExternalRules, RegistryRules, Slashing,
-    genesis::{GenesisAccount, Protocol},
+    genesis::{ApplicationKind, Fees, GenesisAccount, Protocol},
     registry::MAX_REPORT_EPOCHS,
 };
 use serde_json::json;
@@ -73,6 +73,10 @@ pub(super) struct Testnet {
     /// The consensus protocol: simplex, hotstuff-chained, hotstuff-basic or pbft
     #[arg(long, default_value = "simplex")]
     protocol: Protocol,
+    /// What the chain does: ledger (accounts pay each other) or order-only (it orders and stores payloads that mean
+    /// nothing to it; there are no accounts)
+    #[arg(long, default_value = "ledger")]
+    application: ApplicationKind,
     /// The vote scheme
     #[arg(long, default_value = "bls-threshold")]
     scheme: SchemeKind,
@@ -197,7 +201,8 @@ impl Testnet {
             .iter()
             .map(|_| keys::generate_identity())
             .collect();
-        let account = (self.balance > 0).then(keys::generate_identity);
+        let has_accounts = self.application == ApplicationKind::Ledger;
+        let account = (self.balance > 0 && has_accounts).then(keys::generate_identity);
         let dealt = self
             .chain(&secrets, &addresses, account.as_ref())?
             .deal()
@@ -338,9 +343,13 @@ impl Testnet {
         Ok(NewChain {
             name: self.name.clone(),
             protocol: self.protocol,
+            application: self.application,
             scheme: self.scheme,
             limits: DEFAULT_LIMITS,
-            fees: DEFAULT_FEES,
+            fees: match self.application {
+                ApplicationKind::Ledger => DEFAULT_FEES,
+                ApplicationKind::OrderOnly => Fees::NONE,
+            },
             epoch_blocks: EpochLength::new(self.epoch_blocks).context("--epoch-blocks is zero")?,
             validators: secrets.iter().map(SecretKey::identity).collect(),
             registrations: Vec::new(),
@@ -443,6 +452,7 @@ impl Testnet {
                     "(that receiver is validator 0; `quorate keys generate` makes an account)".to_owned(),
                 ]);
             }
+            None if self.application == ApplicationKind::OrderOnly => {}
             None if self.account.is_empty() => {
                 lines.push(format!(
                     "No account holds anything on this chain. {NO_ACCOUNT}"

@@ -165,6 +165,7 @@ pub(super) struct Storage {
     #[serde(default, deserialize_with = "span")]
     pub(super) retention_time: Option<Duration>,
     pub(super) snapshot_interval: Option<u64>,
+    pub(super) bundle_bytes: Option<u64>,
 }
 
 /// `[log]`

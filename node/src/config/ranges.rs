@@ -2,9 +2,9 @@
 
 use super::duration::format_duration;
 use super::{
-    LogConfig, MAX_IDLE_INTERVAL, MAX_RETENTION_TIME, MIN_RETENTION_BLOCKS, MIN_RETENTION_TIME,
-    P2pConfig, RpcConfig, SNAPSHOT_INTERVAL, StorageConfig, check_log_level, error::ConfigError,
-    file,
+    BUNDLE_BYTES, LogConfig, MAX_IDLE_INTERVAL, MAX_RETENTION_TIME, MIN_RETENTION_BLOCKS,
+    MIN_RETENTION_TIME, P2pConfig, RpcConfig, SNAPSHOT_INTERVAL, StorageConfig, check_log_level,
+    error::ConfigError, file,
 };
 use crate::keys::KeyFileError;
 use quorate_crypto::Identity;
@@ -520,6 +520,12 @@ impl Check<'_> {
         Ok(StorageConfig {
             retention,
             snapshot_interval,
+            bundle_bytes: self.number(
+                "storage.bundle_bytes",
+                file.bundle_bytes,
+                BUNDLE_BYTES,
+                1 << 30..=1 << 50,
+            )? as u64,
         })
     }
 

@@ -1,6 +1,8 @@
 //! Generates a new `validator.toml` or `follower.toml`, with comments that explain every key.
 
-use super::{LogConfig, RpcConfig, SNAPSHOT_INTERVAL, format_duration, peers::BYTES_PER_MBIT};
+use super::{
+    BUNDLE_BYTES, LogConfig, RpcConfig, SNAPSHOT_INTERVAL, format_duration, peers::BYTES_PER_MBIT,
+};
 use quorate_crypto::Identity;
 use quorate_machine::{machine::ConsensusConfig, mempool::MempoolLimits, serve::Upload};
 use quorate_p2p::PeerAddress;
@@ -358,6 +360,9 @@ listen = "{rpc_listen}"
 # that were away longer than blocks are kept. It copies nothing. The same for all validators, so that
 # one can be fetched from all of them at once. 0 for none.
 # snapshot_interval = {snapshot_interval}
+# Bytes of payloads to keep, 1 GiB (1073741824) at least; the oldest are forgotten beyond that. Only on a chain
+# whose genesis file has `application` order-only.
+# bundle_bytes = {bundle_bytes}
 
 [log]
 # error, warn, info, debug, trace or off, or directives such as "info,quorate_p2p=debug".
@@ -367,6 +372,7 @@ listen = "{rpc_listen}"
 # format = "{format}"
 "##,
             snapshot_interval = SNAPSHOT_INTERVAL,
+            bundle_bytes = BUNDLE_BYTES,
             level = log.level,
             format = log.format,
         )

@@ -16,7 +16,7 @@ use quorate_p2p::PeerAddress;
 use quorate_types::genesis::{DEFAULT_FEES, DEFAULT_LIMITS};
 use quorate_types::{
     EpochLength, RegistryRules, Slashing,
-    genesis::{BlockLimits, GenesisAccount, Protocol},
+    genesis::{ApplicationKind, BlockLimits, Fees, GenesisAccount, Protocol},
 };
 use serde::{Deserialize, Serialize};
 use std::{
@@ -66,6 +66,9 @@ pub struct Settings {
     /// The number of validators.
     pub validators: usize,
     pub protocol: Protocol,
+    /// What the chain does.
+    #[serde(default)]
+    pub application: ApplicationKind,
     pub scheme: String,
     /// The length of an epoch in blocks.
     pub epoch_blocks: EpochLength,
@@ -339,6 +342,11 @@ impl Settings {
                 format!("{:?}", self.block_limits),
                 format!("{:?}", other.block_limits),
             ),
+            (
+                "--application",
+                self.application.name().to_owned(),
+                other.application.name().to_owned(),
+            ),
             ("--name", self.name.clone(), other.name.clone()),
             (
                 "--accounts",
@@ -429,6 +437,7 @@ fn make(directory: &Path, settings: &Settings) -> Result<(), SetupError> {
         true => LOAD_BALANCE_WITH_REGISTRY,
         false => LOAD_BALANCE,
     };
+    let has_accounts = settings.application == ApplicationKind::Ledger;
     let account = |secret: &SecretKey, balance| GenesisAccount {
         identity: secret.identity(),
         balance,
@@ -439,16 +448,21 @@ fn make(directory: &Path, settings: &Settings) -> Result<(), SetupError> {
         registry: settings.new_registry(),
         name: settings.name.clone(),
         protocol: settings.protocol,
+        application: settings.application,
         scheme,
         limits: settings.block_limits,
-        fees: DEFAULT_FEES,
+        fees: match settings.application {
+            ApplicationKind::Ledger => DEFAULT_FEES,
+            ApplicationKind::OrderOnly => Fees::NONE,
+        },
         epoch_blocks: settings.epoch_blocks,
         validators: identities.iter().map(SecretKey::identity).collect(),
         registrations: Vec::new(),
         accounts: accounts
             .iter()
+            .filter(|_| has_accounts)
             .map(|secret| account(secret, load_balance))
-            .chain([account(&payer, LOAD_BALANCE)])
+            .chain(has_accounts.then(|| account(&payer, LOAD_BALANCE)))
             .chain(paying.map(|secret| account(secret, SHARING_BALANCE)))
             .collect(),
     };

@@ -9,14 +9,17 @@ use crate::{
 use anyhow::{Context, bail};
 use quorate_api::verdict::counted;
 use quorate_files::{Privacy, own_folder};
-use quorate_machine::machine::{KeptJournal, begin_after_loss, journal_folder};
+use quorate_machine::machine::{KeptJournal, begin_after_loss, bundles_folder, journal_folder};
 use quorate_storage::{
+    bundles::BundleLog,
+    disk::SystemDisk,
     journal::{Journal, Recovered},
     store::{Store, StoreError},
     tree::{TableRows, Tree},
 };
 use quorate_types::{
-    Committees, Epoch, Height, Nonce, Record, ValidatorIndex, VoteKey, genesis::Genesis,
+    Committees, Epoch, Height, Nonce, Record, ValidatorIndex, VoteKey,
+    genesis::{ApplicationKind, Genesis},
 };
 use rand::Rng as _;
 use std::{
@@ -182,6 +185,7 @@ pub(super) struct OpenDurable {
     pub(super) records: Vec<Record>,
     pub(super) silent_before: Epoch,
     pub(super) fresh: bool,
+    pub(super) bundles: Option<BundleLog>,
 }
 
 /// A node's database, which stays open while the node's parts are assembled anew.
@@ -277,7 +281,27 @@ pub(super) fn open_durable(
         records: recovered.records,
         silent_before,
         fresh,
+        bundles: open_bundles(config)?,
     })
+}
+
+/// Opens the payloads of a chain that only orders.
+fn open_bundles(config: &ValidatorConfig) -> anyhow::Result<Option<BundleLog>> {
+    let node = &config.node;
+    if node.genesis.application != ApplicationKind::OrderOnly {
+        return Ok(None);
+    }
+    let folder = bundles_folder(&node.data_dir);
+    let disk = Arc::new(SystemDisk);
+    let (log, found) = BundleLog::open(disk, &folder, node.chain, node.storage.bundle_bytes)?;
+    if found.truncated_bytes > 0 {
+        info!(
+            bytes = found.truncated_bytes,
+            "the log of bundles ended in one that was never acknowledged; it is cut off"
+        );
+    }
+    info!(bundles = found.bundles, "payloads are there");
+    Ok(Some(log))
 }
 
 /// Returns an unpredictable nonce that identifies this start.

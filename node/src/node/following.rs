@@ -96,6 +96,7 @@ pub(super) async fn follow_until_stopped(
         verifying: start_verifying(&failures, clock.clone())?,
         metrics,
         external: asked.external.clone(),
+        payloads: None,
     };
     let executor_body = machine.executor;
     let executor_thread = failures.thread("executor", move || executor_body.run())?;

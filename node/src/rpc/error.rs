@@ -87,6 +87,23 @@ impl RpcError {
         )
     }
 
+    pub(crate) fn not_octets() -> Self {
+        Self::new(
+            StatusCode::UNSUPPORTED_MEDIA_TYPE,
+            "not_octets",
+            "the body must be payloads, each with its length in four bytes ahead of it, with `Content-Type: \
+             application/octet-stream`",
+        )
+    }
+
+    pub(crate) fn orders_only() -> Self {
+        Self::new(
+            StatusCode::CONFLICT,
+            "orders_only",
+            "this chain moves no money: it orders payloads (POST /v1/payloads)",
+        )
+    }
+
     /// This part of the node ends, and with it what the request waits for.
     pub(crate) fn ending() -> Self {
         Self::unavailable(

@@ -12,7 +12,7 @@ use quorate_storage::store::{Store, TransactionPlace};
 use quorate_types::genesis::DEFAULT_LIMITS;
 use quorate_types::{
     Digest, EpochLength, Height, Identity,
-    genesis::{Genesis, Protocol},
+    genesis::{ApplicationKind, Genesis, Protocol},
 };
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -102,6 +102,7 @@ impl Net {
             name: name.to_owned(),
             validators,
             protocol: Protocol::Simplex,
+            application: ApplicationKind::Ledger,
             scheme: "bls-threshold".to_owned(),
             epoch_blocks: EpochLength::new(100).unwrap(),
             retention_blocks: None,

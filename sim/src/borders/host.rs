@@ -9,8 +9,9 @@ use crate::{
 };
 use anyhow::Context as _;
 use bytes::Bytes;
-use quorate_consensus::{Moment, Own, Timing, ValidateRequest, VoteChecking};
+use quorate_consensus::{Moment, Own, Timing, VoteChecking};
 use quorate_lanes::{Lane, PeerStatus, To};
+use quorate_machine::validate::Waiting;
 use quorate_machine::{
     between::Between,
     follower::{FollowerMachine, FollowerSettings},
@@ -59,7 +60,7 @@ enum Parts {
     Validator {
         machine: Box<Machine>,
         alone: Option<Alone>,
-        waiting: Vec<(ValidateRequest, Moment)>,
+        waiting: Vec<Waiting>,
     },
     Follower {
         machine: Box<FollowerMachine>,
@@ -297,6 +298,7 @@ impl Host {
                         predecessor: before,
                         inherited,
                         survivors: None,
+                        bundles: None,
                     },
                     around,
                 )?;
@@ -489,7 +491,12 @@ impl Host {
                     if !verdicts.is_empty() {
                         let _ = machine.to_replica.send(Event::Checked(verdicts));
                     }
-                    waiting.extend(machine.proposals.try_iter().map(|asked| (asked, now)));
+                    waiting.extend(
+                        machine
+                            .proposals
+                            .try_iter()
+                            .map(|asked| Waiting::new(asked, now)),
+                    );
                     for event in machine.validator.look(waiting)? {
                         let _ = machine.to_replica.send(event);
                     }

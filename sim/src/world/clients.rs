@@ -9,17 +9,36 @@ use quorate_machine::{
     accounts::AccountAt,
     keeper::Keep,
     lookup::{self, Found},
+    payloads::StoredPayloads,
 };
 use quorate_types::state_key;
 use tokio::sync::oneshot;
 
+/// Most transactions that a violation names.
+const SHOWN: usize = 8;
+
 impl Simulation {
-    /// A client hands a transfer to some validator.
+    /// A client hands a transfer, or payloads, to some validator.
     pub(super) fn client(&mut self) {
         let host = self.rng.random_range(0..self.scenario.validators);
+        let validator = self.hosts[host].validator;
+        self.hosts[host].clock.set(self.now);
         let Some(running) = &mut self.hosts[host].running else {
             return;
         };
+        if let (Some(keeper), Some(checker)) =
+            (&running.machine.payloads, &mut self.checker.payloads)
+        {
+            let bundle = self.stock.payloads(host);
+            // A client that is told to come later does not.
+            if let Ok(submitted) = keeper.payloads().submit(bundle.clone()) {
+                for payload in bundle.payloads() {
+                    checker.submitted(validator, payload);
+                }
+                running.submitted.push((bundle, submitted));
+            }
+            return self.plan_parts(host);
+        }
         let chain = self.chain.genesis.chain_id();
         let Some(transaction) = self.stock.next(host, &chain, &running.store) else {
             return;
@@ -68,6 +87,36 @@ impl Simulation {
         }
     }
 
+    /// After bundles were stored, or a block was executed: what clients are told of their payloads.
+    pub(super) fn answer_payload_clients(&mut self, host: usize) -> Result<(), String> {
+        let honest = self.keeps_protocol(host);
+        let Some(running) = &mut self.hosts[host].running else {
+            return Ok(());
+        };
+        let Some(checker) = &mut self.checker.payloads else {
+            return Ok(());
+        };
+        for (bundle, mut answers) in std::mem::take(&mut running.submitted) {
+            if let Ok(stored) = answers.stored.try_recv()
+                && honest
+            {
+                for (place, payload) in (0..).zip(bundle.payloads()) {
+                    let first = stored.first + place;
+                    let stored = StoredPayloads { first, ..stored };
+                    checker.stored(host, payload, stored, self.now)?;
+                }
+            }
+            match answers.ordered.try_recv() {
+                Ok(ordered) if honest => checker.told_ordered(host, ordered)?,
+                Ok(_) | Err(oneshot::error::TryRecvError::Closed) => {}
+                Err(oneshot::error::TryRecvError::Empty) => {
+                    running.submitted.push((bundle, answers))
+                }
+            }
+        }
+        Ok(())
+    }
+
     /// Asks a validator what has become of the transfers that it accepted. It must know of each; once it
     /// has said why it dropped one, its client knows.
     pub(super) fn ask_again(&mut self, host: usize) -> Result<(), String> {
@@ -94,7 +143,7 @@ impl Simulation {
 
     /// What accepted transactions wait for, by the validators that accepted them.
     pub(super) fn waits_for(&self, accepted: &[(usize, Digest)]) -> Vec<String> {
-        let waits = accepted.iter().map(|(host, id)| {
+        let waits = accepted.iter().take(SHOWN).map(|(host, id)| {
             let running = self.hosts[*host].running.as_ref();
             let waits = running.map(|running| running.machine.mempool.waits_for(id));
             format!("{} at {host}: {waits:?}", id.short())

@@ -172,6 +172,12 @@ impl Simulation {
                 self.coverage.starts += 1;
                 let words = || format!("host {host} starts");
                 self.trace.line(now, host, What::Fault, words);
+                let running = self.hosts[host].running.as_ref();
+                if let (Some(running), Some(checker)) = (running, &mut self.checker.payloads)
+                    && let Some(keeper) = &running.machine.payloads
+                {
+                    checker.started(host, keeper.payloads())?;
+                }
                 if self.keeps_protocol(host) {
                     for (path, offset, bytes) in self.hosts[host].disk.whole() {
                         self.checker.durable(host, &path, offset, &bytes);

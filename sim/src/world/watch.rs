@@ -238,7 +238,21 @@ impl Simulation {
         // Nobody may listen any more to who has broken, so what it has accepted may wait for longer.
         let mut waiting = self.checker.open_since(healed_at);
         waiting.retain(|(host, _)| self.scenario.is_honest(self.hosts[*host].validator));
-        if all_there && waiting.is_empty() && self.evidence_is_known() {
+        let mut lacking = None;
+        if let Some(payloads) = &mut self.checker.payloads {
+            payloads.read()?;
+            let open = payloads.open_since(healed_at).into_iter();
+            waiting.extend(
+                open.filter(|(host, _)| self.scenario.is_honest(self.hosts[*host].validator)),
+            );
+            // Who has fetched a state does not fetch the bundles before it.
+            if self.scenario.snapshot_interval == 0 {
+                let lacks = |host: &usize| Some((*host, payloads.lacks(*host)?));
+                lacking = honest.iter().find_map(lacks);
+            }
+        }
+        let is_settled = waiting.is_empty() && lacking.is_none();
+        if all_there && is_settled && self.evidence_is_known() {
             self.done = true;
             return Ok(());
         }
@@ -253,6 +267,10 @@ impl Simulation {
             let told: Vec<u64> = honest.iter().map(|h| self.checker.told(*h).0).collect();
             let what = if all_there && !waiting.is_empty() {
                 "transactions that were accepted before are neither final nor dropped"
+            } else if let Some((host, digest)) = lacking.filter(|_| all_there) {
+                return Err(format!(
+                    "host {host} still lacks bundle {digest}, {since:?} after healing"
+                ));
             } else if all_there {
                 "evidence that one honest validator holds is not known, or not acted upon, at all"
             } else {

@@ -2,7 +2,8 @@
 
 use super::ExecutedBlock;
 use crate::{
-    clock::Clock, live::LiveStatus, mempool::Mempool, metrics::NodeMetrics, serve::Requests,
+    clock::Clock, live::LiveStatus, mempool::Mempool, metrics::NodeMetrics, payloads::Payloads,
+    serve::Requests,
 };
 use std::sync::Arc;
 
@@ -14,6 +15,8 @@ pub(crate) struct Observed {
     pub(crate) metrics: Arc<NodeMetrics>,
     /// Requests of followers that wait for the next block.
     pub(crate) requests: Requests,
+    /// On a chain that only orders.
+    pub(crate) payloads: Option<Arc<Payloads>>,
 }
 
 impl Observed {
@@ -33,6 +36,9 @@ impl Observed {
         self.metrics.mempool_transactions.set(count as i64);
         self.metrics.mempool_bytes.set(bytes as i64);
         self.metrics.executed(&executed.outcomes);
+        if let Some(payloads) = &self.payloads {
+            payloads.executed(&executed.block);
+        }
         self.requests.wake();
     }
 }

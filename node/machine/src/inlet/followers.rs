@@ -135,7 +135,9 @@ impl FollowerInlet {
             | Head::Standing
             | Head::SnapshotReply
             | Head::ChunkReply
-            | Head::HandoverReply => {
+            | Head::HandoverReply
+            | Head::Bundle
+            | Head::BundleRequest => {
                 return Err(match self.changes {
                     true => Refusal::UnknownKind,
                     false => Refusal::Fault(Fault::Misdirected),

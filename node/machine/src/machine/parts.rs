@@ -20,6 +20,7 @@ use crate::{
     metrics::NodeMetrics,
     offenders::Offenders,
     outlet::{InFlight, Outlet, Wire},
+    payloads::{PayloadKeeper, PayloadParts, Payloads},
     replica::{Cutter, Event, Neighbours, ReplicaConfig},
     serve::{Requests, Server, Sources, Upload, WaitingRequests},
     snapshots::{SnapshotTaker, Snapshots},
@@ -28,7 +29,9 @@ use crate::{
 };
 use crossbeam_channel::Sender;
 use quorate_consensus::{Engine, Job, ValidateRequest};
+use quorate_crypto::SecretKey;
 use quorate_storage::{
+    bundles::BundleLog,
     store::Store,
     tree::{TableRows, Tree},
 };
@@ -59,6 +62,9 @@ pub(super) struct Shared {
     asked: Arc<Asked>,
     across: Arc<Across>,
     pub(super) seen: SeenVotes,
+    identity: SecretKey,
+    /// On a chain that only orders.
+    pub(super) payloads: Option<Arc<Payloads>>,
     pub(super) accounts: Accounts,
     pub(super) mempool: Arc<Mempool>,
     pub(super) live: Arc<LiveStatus>,
@@ -120,6 +126,7 @@ impl Shared {
             live.clone(),
             around.cut.clone(),
         );
+        let signer = settings.identity.clone();
         let identity = (own, settings.identity);
         let across = Across::new(chain, committees.clone(), identity, &*clock);
         Ok(Self {
@@ -132,6 +139,8 @@ impl Shared {
             wire: around.wire,
             in_flight: around.in_flight,
             seen: taken_up.seen,
+            identity: signer,
+            payloads: None,
             cut: around.cut,
             metrics: around.metrics,
             forecast: Arc::new(Forecast::new(
@@ -152,6 +161,26 @@ impl Shared {
             live,
             to_replica,
         })
+    }
+
+    /// Opens the payloads of a chain that only orders.
+    pub(super) fn open_payloads(&mut self, log: BundleLog) -> anyhow::Result<PayloadKeeper> {
+        let parts = PayloadParts {
+            chain: self.chain,
+            identity: self.identity.clone(),
+            committee: self.committees.known().clone(),
+            clock: self.clock.clone(),
+            accounts: self.accounts.clone(),
+            store: self.store.clone(),
+            timing: self.consensus.timing,
+            mempool: self.mempool.clone(),
+            conduct: self.conduct.clone(),
+            wire: self.wire.clone(),
+            metrics: self.metrics.clone(),
+        };
+        let keeper = PayloadKeeper::new(parts, log)?;
+        self.payloads = Some(keeper.payloads());
+        Ok(keeper)
     }
 
     pub(super) fn executor(
@@ -203,6 +232,7 @@ impl Shared {
             transactions,
             metrics: self.metrics.clone(),
             across: self.across.clone(),
+            payloads: self.payloads.clone(),
             wire: self.wire.clone(),
         })
     }
@@ -216,6 +246,7 @@ impl Shared {
             forecast: self.forecast.clone(),
             mempool: self.mempool.clone(),
             executor,
+            payloads: self.payloads.clone(),
         }
     }
 
@@ -249,6 +280,7 @@ impl Shared {
             clock: self.clock.clone(),
             chain: self.chain,
             peers: self.peers.clone(),
+            application: self.genesis.application,
             fees: self.genesis.fees,
             accounts: self.accounts.clone(),
             mempool: self.mempool.clone(),
@@ -300,6 +332,7 @@ impl Shared {
             executor: queues.executor,
             forecast: self.forecast.clone(),
             mempool: self.mempool.clone(),
+            payloads: self.payloads.clone(),
             metrics: self.metrics.clone(),
             live: self.live.clone(),
             cut: self.cut.clone(),
@@ -324,6 +357,7 @@ impl Shared {
             live: self.live.clone(),
             metrics: self.metrics.clone(),
             requests,
+            payloads: self.payloads.clone(),
         };
         let (metrics, committees) = (self.metrics.clone(), self.committees.clone());
         let replica = self.to_replica.clone();

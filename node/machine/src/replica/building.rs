@@ -20,6 +20,7 @@ use quorate_types::Message;
 use quorate_types::Transaction;
 use quorate_types::ValidatorIndex;
 use quorate_types::limits::FORWARDED_BYTES;
+use quorate_types::limits::MAX_BLOCK_BUNDLE_BYTES;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -141,11 +142,23 @@ impl Replica {
         let Some(outlook) = outlook.context("cannot read an account")? else {
             return Ok(Vec::new());
         };
-        Ok(self.around.mempool.take(
+        let mut taken = self.around.mempool.take(
             self.config.limits.max_transactions,
             self.config.limits.transaction_bytes(),
             &outlook,
-        ))
+        );
+        if let Some(payloads) = &self.around.payloads {
+            payloads.proposable(&mut taken);
+        }
+        let mut bytes = 0;
+        let mut fits = |transaction: &Transaction| {
+            let bundle = self.around.forecast.bundle(transaction.transfer());
+            bytes += bundle.map_or(0, |bundle| u64::from(bundle.bytes));
+            bytes <= MAX_BLOCK_BUNDLE_BYTES
+        };
+        let count = taken.iter().take_while(|one| fits(one)).count();
+        taken.truncate(count);
+        Ok(taken)
     }
 
     pub(super) fn time_proposals(&mut self, messages: &[Outbound]) {

@@ -23,7 +23,9 @@ use quorate_types::{
     Account, BondAddress, Digest, EpochKeys, Evidence, Header, IdentitySignature, Memo, Operation,
     Possession, REGISTRY, RegistryRules, SLASHED, Slashing, Subject, Transaction, Transfer, View,
     Vote, VoteKey, VoteKind,
-    genesis::{DEFAULT_LIMITS, Fees, Genesis, GenesisAccount, GenesisValidator, Protocol},
+    genesis::{
+        ApplicationKind, DEFAULT_LIMITS, Fees, Genesis, GenesisAccount, GenesisValidator, Protocol,
+    },
 };
 use rand_chacha::rand_core::SeedableRng as _;
 use std::sync::atomic::Ordering::Relaxed;
@@ -65,6 +67,7 @@ fn genesis() -> Genesis {
         name: NAME.to_owned(),
         timestamp_ms: 1_700_000_000_000,
         protocol: Protocol::Simplex,
+        application: ApplicationKind::Ledger,
         scheme: "bls-aggregate".to_owned(),
         limits: DEFAULT_LIMITS,
         fees: Fees::NONE,

@@ -20,7 +20,9 @@ use quorate_storage::tree::CHUNK_MAX_ENTRIES;
 use quorate_types::{
     Account, BondAddress, Committees, Digest, Epoch, EpochLength, Header, IdentitySignature, Memo,
     Subject, TRANSACTION_NAMESPACE, Transaction, Transfer, View, VoteKind,
-    genesis::{BlockLimits, Fees, Genesis, GenesisAccount, GenesisValidator, Protocol},
+    genesis::{
+        ApplicationKind, BlockLimits, Fees, Genesis, GenesisAccount, GenesisValidator, Protocol,
+    },
 };
 use std::sync::atomic::Ordering::Relaxed;
 use tempfile::TempDir;
@@ -54,6 +56,7 @@ fn genesis(accounts: u64) -> Genesis {
         name: "sync".to_owned(),
         timestamp_ms: 1,
         protocol: Protocol::Simplex,
+        application: ApplicationKind::Ledger,
         scheme: "bls-threshold".to_owned(),
         limits: BlockLimits {
             max_transactions: 2_000,
