@@ -51,26 +51,31 @@ test: page lint deny ## run the formatter check, clippy, dependency policy, all 
 
 SIM := $(CARGO_TARGET_DIR)/release/quorate-sim
 
-# A fixed budget: about six minutes on two quiet cores; a slow machine runs fewer seeds.
+# A fixed budget: about nine minutes on two quiet cores; a slow machine runs fewer seeds.
 sim: build ## run whole validators under injected faults in virtual time: seeds, twins, crash sweeps
-	$(SIM) --seeds 0..1200 --minutes 5
+	$(SIM) --seeds 0..1200 --minutes 3
 	$(SIM) --protocol hotstuff-chained --seeds 0..120 --minutes 1
 	$(SIM) --protocol hotstuff-basic --seeds 0..120 --minutes 1
 	$(SIM) --protocol pbft --seeds 0..120 --minutes 1
-	$(SIM) --twins 20000
+	$(SIM) --application order-only --seeds 0..60 --minutes 0.5
+	$(SIM) --application order-only --protocol hotstuff-chained --seeds 0..60 --minutes 0.5
+	$(SIM) --twins 12000
 	$(SIM) --protocol hotstuff-chained --twins 2500
 	$(SIM) --protocol hotstuff-basic --twins 2500
 	$(SIM) --protocol pbft --twins 2500
 	$(SIM) --crash-sweep 4
-	$(SIM) --borders 1000
-	$(SIM) --resharings 300
+	$(SIM) --borders 600
+	$(SIM) --resharings 200
 
 nightly: page lint ## run the long tests: kill storms, 10,000 damaged files, 10,000 seeds, every mistake, fuzzing
 	@deploy/install-tools --try prometheus anvil
 	QUORATE_NIGHTLY=1 cargo test --release --locked --workspace --no-fail-fast
 	$(SIM) --seeds 0..10000
+	$(SIM) --application order-only --seeds 0..3000
 	for protocol in hotstuff-chained hotstuff-basic pbft; do \
-	  $(SIM) --protocol $$protocol --seeds 0..2000 && $(SIM) --protocol $$protocol --twins 100000 && \
+	  $(SIM) --protocol $$protocol --seeds 0..2000 && \
+	  $(SIM) --application order-only --protocol $$protocol --seeds 0..1000 && \
+	  $(SIM) --protocol $$protocol --twins 100000 && \
 	  $(SIM) --protocol $$protocol --crash-sweep 1 || exit 1; done
 	$(SIM) --twins 1000000
 	$(SIM) --crash-sweep 1
@@ -145,7 +150,7 @@ CYCLONEDX_VERSION := 0.5.9
 # The tool takes a few minutes to build, the first time.
 deny: tools ## check dependencies: licences, banned crates, sources, advisories (deny.toml)
 	[ "$$(cargo deny --version 2>/dev/null)" = "cargo-deny $(DENY_VERSION)" ] || \
-	  cargo install cargo-deny --locked --version $(DENY_VERSION) --no-default-features
+	  cargo install cargo-deny --debug --locked --version $(DENY_VERSION) --no-default-features
 	deploy/check-dependencies
 	deploy/test-check-dependencies
 

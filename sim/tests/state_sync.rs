@@ -33,7 +33,7 @@ fn ms(ms: u64) -> Duration {
 
 #[test]
 fn who_was_away_for_too_long_fetches_the_state_and_goes_on() {
-    for seed in seeds(30) {
+    for seed in seeds(20) {
         let (mut scenario, mut rng, away) = scenario(seed);
         scenario.faults = vec![(ms(300), Fault::Crash(vec![away]))];
         if rng.random_bool(0.5) {
@@ -55,7 +55,7 @@ fn who_was_away_for_too_long_fetches_the_state_and_goes_on() {
 #[test]
 fn liars_crashes_and_disk_errors_cost_it_time_and_nothing_else() {
     let mut syncs = 0;
-    for seed in seeds(60) {
+    for seed in seeds(40) {
         let (mut scenario, mut rng, away) = scenario(seed + 1_000);
         let most = (scenario.validators - 1) / 3;
         // With one fault at most, the chain needs all others while one is away, a liar among them: it lies
