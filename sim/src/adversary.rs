@@ -814,15 +814,20 @@ impl Adversary {
             memo: Memo::NONE,
         };
         transactions.push(Transaction::new(transfer, IdentitySignature([7; 64])));
+        Self::with_transactions(&proposal, transactions).expect("one more fits")
+    }
+
+    /// The same block with other transactions; `None` if they are too many.
+    fn with_transactions(proposal: &Proposal, transactions: Vec<Transaction>) -> Option<Proposal> {
         let header = Header {
             body_root: Header::body_root_of(&transactions),
             ..*proposal.block.header()
         };
-        let block = Block::new(header, transactions).expect("one more fits");
-        Proposal {
+        let block = Block::new(header, transactions).ok()?;
+        Some(Proposal {
             block: Arc::new(block),
-            ..proposal
-        }
+            ..proposal.clone()
+        })
     }
 
     /// The same block, with further bundles of its own that were never made, if it has ordered one of its own there.
@@ -843,17 +848,7 @@ impl Adversary {
             };
             transactions.push(reference.order(&self.chain, &key, number));
         }
-        let header = Header {
-            body_root: Header::body_root_of(&transactions),
-            ..*proposal.block.header()
-        };
-        match Block::new(header, transactions) {
-            Ok(block) => Proposal {
-                block: Arc::new(block),
-                ..proposal
-            },
-            Err(_) => proposal,
-        }
+        Self::with_transactions(&proposal, transactions).unwrap_or(proposal)
     }
 
     /// The same block, with what some older one holds before its own transactions; now and then with
@@ -864,17 +859,7 @@ impl Adversary {
         let old = self.seen[self.rng.random_range(0..self.seen.len())].clone();
         let transactions: Vec<Transaction> =
             old.transactions().iter().chain(own).cloned().collect();
-        let header = Header {
-            body_root: Header::body_root_of(&transactions),
-            ..*proposal.block.header()
-        };
-        match Block::new(header, transactions) {
-            Ok(block) => Proposal {
-                block: Arc::new(block),
-                ..proposal
-            },
-            Err(_) => proposal,
-        }
+        Self::with_transactions(&proposal, transactions).unwrap_or(proposal)
     }
 
     fn with_header(&self, proposal: &Proposal, header: Header) -> Proposal {

@@ -130,14 +130,7 @@ pub async fn run(load: PayloadLoad) -> anyhow::Result<PayloadReport> {
             continue;
         }
         counts.in_flight.fetch_add(1, Relaxed);
-        let mut body = BytesMut::with_capacity(load.together * (4 + filling.len()));
-        for place in 0..together {
-            body.put_u32(u32::try_from(filling.len()).context("a short payload")?);
-            body.put_u64(number);
-            body.put_u64(place);
-            body.put_slice(&filling[16..]);
-        }
-        let body = body.freeze();
+        let body = numbered(number, together, &filling)?;
         let validator = usize::try_from(number).unwrap_or(0) % clients.len();
         let (client, counts) = (clients[validator].clone(), counts.clone());
         let first = body.slice(4..4 + filling.len());
@@ -248,7 +241,7 @@ pub async fn run_until(
             continue;
         }
         drop(held);
-        let body = numbered(number, together);
+        let body = numbered(number, together, &[7; USUAL_BYTES])?;
         let asking = Asking {
             clients: clients.clone(),
             first: usize::try_from(number).unwrap_or(0),
@@ -268,16 +261,16 @@ pub async fn run_until(
     })
 }
 
-/// A list of payloads that no other request has.
-fn numbered(number: u64, together: u64) -> Bytes {
-    let mut body = BytesMut::with_capacity(together as usize * (4 + USUAL_BYTES));
+/// A list of payloads that no other request has: each is the filling with its number in the first 16 bytes.
+fn numbered(number: u64, together: u64, filling: &[u8]) -> anyhow::Result<Bytes> {
+    let mut body = BytesMut::with_capacity(together as usize * (4 + filling.len()));
     for place in 0..together {
-        body.put_u32(USUAL_BYTES as u32);
+        body.put_u32(u32::try_from(filling.len()).context("a short payload")?);
         body.put_u64(number);
         body.put_u64(place);
-        body.put_bytes(7, USUAL_BYTES - 16);
+        body.put_slice(&filling[16..]);
     }
-    body.freeze()
+    Ok(body.freeze())
 }
 
 struct Asking {

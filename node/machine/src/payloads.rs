@@ -8,7 +8,7 @@
 //! 3. Whoever gets it verifies it, stores and syncs it, and adds its transaction to the mempool. So a leader proposes
 //!    only bundles that it has, and it needs nobody's word for it.
 //! 4. A validator votes for a block once it has stored all bundles in it, so a notarized block's bundles are
-//!    on a quorum's disks. What is missing is fetched from the author and the others in turn.
+//!    on a quorum's disks. What is missing is fetched from the leader, the author and the others in turn.
 //! 5. When the block is executed, the clients that wait are told its height.
 //!
 //! A validator's bundles that no block has ordered are bounded, at itself (its clients are told that it is busy) and at
@@ -93,11 +93,10 @@ const WITHHELD_LASTS: Duration = Duration::from_secs(60);
 /// How long a bundle is fetched that a proposed block names, after the block was last looked at.
 const FETCH_FOR: Duration = Duration::from_secs(1);
 
-/// Most bundles of one author that are asked for at a time. Only a faulty author's cannot be got, and they keep nobody
-/// else's waiting.
+/// Most bundles that are asked for at a time, for each leader and author ([`Wanting`]).
 const MAX_FETCHED: usize = 32;
 
-/// Most bundles of one author that are known to be missing.
+/// Most bundles that are known to be missing, for each leader and author.
 const MAX_WANTED: usize = 1_024;
 
 /// A bundle that each peer was asked for so often makes room for others: nobody keeps it any more.
@@ -195,6 +194,24 @@ struct Wanted {
 enum Wanting {
     Leader(Identity),
     Author(Identity),
+}
+
+impl Wanting {
+    /// In which order the peers are asked: the leader that proposes it first, then the author and all others.
+    fn order(&self, author: Identity, peers: &[Identity]) -> Vec<Identity> {
+        let leader = match self {
+            Self::Leader(leader) => Some(*leader),
+            Self::Author(_) => None,
+        };
+        let mut order: Vec<Identity> = (leader.into_iter().chain([author]))
+            .filter(|one| peers.contains(one))
+            .collect();
+        order.dedup();
+        let others = peers.iter().filter(|one| !order.contains(one));
+        let others: Vec<Identity> = others.copied().collect();
+        order.extend(others);
+        order
+    }
 }
 
 /// Which block names a bundle.
@@ -319,12 +336,13 @@ struct Window {
 }
 
 impl State {
-    /// When what is open makes a bundle, however small.
-    fn seals_at(&self) -> Moment {
-        self.open_since.after(match self.own.len() < MANY_OWN {
+    /// When what is open makes a bundle, however small, if anything is.
+    fn seals_at(&self) -> Option<Moment> {
+        let waits = match self.own.len() < MANY_OWN {
             true => BUNDLE_AFTER,
             false => BUNDLE_LATE,
-        })
+        };
+        (!self.open.is_empty()).then(|| self.open_since.after(waits))
     }
 
     /// Wants a bundle of a final block that is missing. Returns whether there was room.
@@ -480,8 +498,8 @@ impl Payloads {
         Held::Not(first)
     }
 
-    /// How many of these transactions a leader may propose, and which: those whose bundles are on its disk, each
-    /// author's up to the first that is not, and none of authors that are passed over.
+    /// Leaves those transactions that a leader may propose: each author's up to the first whose bundle is not on its disk,
+    /// and none of authors that are passed over.
     pub(crate) fn proposable(&self, transactions: &mut Vec<Transaction>) {
         let authors: BTreeSet<Identity> = (transactions.iter())
             .map(|one| one.transfer().sender)
@@ -779,7 +797,8 @@ impl PayloadKeeper {
         let sends = self.send_again()?;
         self.note_complete()?;
         let again = (stored || scans).then(|| self.parts.clock.now());
-        let due = [again, serves, fetches, sends, self.seals_at()];
+        let seals = self.payloads.state.lock().seals_at();
+        let due = [again, serves, fetches, sends, seals];
         self.due = due.into_iter().flatten().min();
         Ok(())
     }
@@ -871,11 +890,6 @@ impl PayloadKeeper {
         Ok(())
     }
 
-    fn seals_at(&self) -> Option<Moment> {
-        let state = self.payloads.state.lock();
-        (!state.open.is_empty()).then(|| state.seals_at())
-    }
-
     /// Stores what has come, with one sync. Returns whether there was anything.
     fn store(&mut self) -> anyhow::Result<bool> {
         let own = self.seal()?;
@@ -937,7 +951,7 @@ impl PayloadKeeper {
         let mut state = self.payloads.state.lock();
         let overtaken = mem::take(&mut state.overtaken);
         let is_due =
-            state.open_bytes >= BUNDLE_BYTES || (!state.open.is_empty() && state.seals_at() <= now);
+            state.open_bytes >= BUNDLE_BYTES || state.seals_at().is_some_and(|at| at <= now);
         let open = match is_due {
             true => {
                 state.open_bytes = 0;
@@ -1007,6 +1021,11 @@ impl PayloadKeeper {
             .next_number
             .max(self.payloads.state.lock().unordered_from);
         self.next_number = number + 1;
+        self.ordered_as(number, bundle)
+    }
+
+    /// This validator's bundle of this number.
+    fn ordered_as(&self, number: u64, bundle: Bundle) -> OrderedBundle {
         let reference = bundle.reference();
         let transaction = reference.order(&self.parts.chain, &self.parts.identity, number);
         OrderedBundle::new(transaction, bundle).expect("it is its own reference")
@@ -1172,21 +1191,8 @@ impl PayloadKeeper {
             asking.truncate(MAX_FETCHED);
             for (digest, one) in asking {
                 if one.due <= now {
-                    // The leader that proposes it first, then the author and all others in turn.
-                    let leader = match wanting {
-                        Wanting::Leader(leader) => Some(*leader),
-                        Wanting::Author(_) => None,
-                    };
-                    let order = (leader.into_iter())
-                        .chain([one.author])
-                        .chain(peers.iter().copied());
-                    let mut asked: Vec<Identity> = Vec::new();
-                    for peer in order {
-                        if peers.contains(&peer) && !asked.contains(&peer) {
-                            asked.push(peer);
-                        }
-                    }
-                    questions.push((asked[one.asked % asked.len()], *digest));
+                    let order = wanting.order(one.author, &peers);
+                    questions.push((order[one.asked % order.len()], *digest));
                     one.asked += 1;
                     let rounds = u32::try_from(one.asked / peers.len()).unwrap_or(u32::MAX);
                     let most = if is_full {
@@ -1249,9 +1255,7 @@ impl PayloadKeeper {
             let Some(held) = self.payloads.reader.get(&reference.digest)? else {
                 continue;
             };
-            let transaction = reference.order(&self.parts.chain, &self.parts.identity, number);
-            let bundle = OrderedBundle::new(transaction, held.bundle().clone());
-            let bundle = bundle.expect("it is its own reference");
+            let bundle = self.ordered_as(number, held.bundle().clone());
             // The mempool may have given it up meanwhile.
             self.wait_for_order(&bundle)?;
             self.send(bundle);
