@@ -3,17 +3,18 @@
 use crate::{
     Answers, BACKLOG, Clients, MAX_HEAD_BYTES, MAX_HEAD_FIELDS, Refusal, SEND_BUFFER_BYTES,
     admit::{Admission, admit},
+    arriving::IncomingBody,
     clients::ConnectionSlot,
     watched::Watched,
 };
-use axum::{Router, body::Body, extract::ConnectInfo, response::Response};
+use axum::{Router, extract::ConnectInfo, response::Response};
 use hyper::{body::Incoming, service::service_fn};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use std::{
     io,
     net::{IpAddr, SocketAddr},
     pin::pin,
-    sync::Arc,
+    sync::{Arc, atomic::AtomicBool},
     time::Duration,
 };
 use tokio::{
@@ -125,8 +126,10 @@ async fn connection(
 ) {
     let times = clients.limits().times;
     let _ = stream.set_nodelay(true);
+    let unread = Arc::new(AtomicBool::new(false));
+    let unread_here = unread.clone();
     let service = service_fn(move |request: hyper::Request<Incoming>| {
-        let mut request = request.map(Body::new);
+        let mut request = request.map(|body| IncomingBody::body(body, unread_here.clone()));
         request.extensions_mut().insert(ConnectInfo(peer));
         router.clone().oneshot(request)
     });
@@ -138,7 +141,7 @@ async fn connection(
         .max_buf_size(MAX_HEAD_BYTES)
         .max_headers(MAX_HEAD_FIELDS)
         .serve_connection(
-            TokioIo::new(Watched::new(stream, times.stall, seat)),
+            TokioIo::new(Watched::new(stream, times.stall, seat, unread)),
             service,
         )
         .with_upgrades();

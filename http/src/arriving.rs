@@ -5,10 +5,14 @@ use axum::body::Body;
 use bytes::Bytes;
 use futures_util::StreamExt as _;
 use http_body::{Frame, SizeHint};
+use hyper::body::Incoming;
 use parking_lot::Mutex;
 use std::{
     pin::Pin,
-    sync::Arc,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
     task::{Context, Poll},
     time::Duration,
 };
@@ -20,6 +24,47 @@ const UNWANTED_PAUSE: Duration = Duration::from_millis(16);
 
 /// How much of an unwanted body is read. A longer one ends with its connection.
 const UNWANTED_BYTES: usize = 1 << 20;
+
+/// A request's body that notes whether it has been read to its end.
+pub(crate) struct IncomingBody {
+    body: Incoming,
+    unread: Arc<AtomicBool>,
+}
+
+impl IncomingBody {
+    pub(crate) fn body(body: Incoming, unread: Arc<AtomicBool>) -> Body {
+        let ended = http_body::Body::is_end_stream(&body);
+        unread.store(!ended, Ordering::Relaxed);
+        match ended {
+            true => Body::new(body),
+            false => Body::new(Self { body, unread }),
+        }
+    }
+}
+
+impl http_body::Body for IncomingBody {
+    type Data = Bytes;
+    type Error = hyper::Error;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, hyper::Error>>> {
+        let frame = Pin::new(&mut self.body).poll_frame(cx);
+        if self.body.is_end_stream() {
+            self.unread.store(false, Ordering::Relaxed);
+        }
+        frame
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.body.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.body.size_hint()
+    }
+}
 
 /// A body that takes room for each piece beyond [`FREE_BYTES`] as it arrives, until its request is
 /// answered. It breaks off when there is no room or when it takes too long.

@@ -1,9 +1,13 @@
-//! A connection whose client must keep reading what it is sent.
+//! A connection whose client must keep reading what it is sent, and can read its last answer.
 
 use crate::clients::ConnectionSlot;
 use std::{
     io,
     pin::Pin,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
     task::{Context, Poll, ready},
     time::Duration,
 };
@@ -16,6 +20,13 @@ use tokio::{
 /// Rate at which a client earns back patience: this many bytes per second of patience.
 const BYTES_PER_SECOND: u64 = 16 << 10;
 
+/// How long the rest of an unread body is read and discarded, after the answer.
+const LINGER: Duration = Duration::from_secs(2);
+
+/// How fast: this much after each pause, so 4 MiB/s.
+const LINGER_BYTES: usize = 64 << 10;
+const LINGER_PAUSE: Duration = Duration::from_millis(16);
+
 /// A stream whose writes fail once its client's patience budget is used up. Waiting for the client
 /// spends it; reading by the client earns it back, up to the initial amount.
 pub(crate) struct Watched {
@@ -26,6 +37,9 @@ pub(crate) struct Watched {
     /// Resolves when the connection is evicted, even if it has since been upgraded to another
     /// protocol.
     evicted: Option<Pin<Box<dyn Future<Output = ()> + Send>>>,
+    /// Whether a part of the last request's body has not been read.
+    unread: Arc<AtomicBool>,
+    lingering: Option<Lingering>,
     /// Held while the connection is open.
     _seat: ConnectionSlot,
 }
@@ -35,8 +49,47 @@ struct Waiting {
     end: Pin<Box<Sleep>>,
 }
 
+/// The end of a connection whose client still sends. Closing a connection with unread data makes
+/// the kernel reset it, and the client may lose the answer. So the client is told that nothing more
+/// comes, and what it sends is discarded until it has read the answer and closes, too.
+struct Lingering {
+    end: Pin<Box<Sleep>>,
+    pause: Pin<Box<Sleep>>,
+    discarded: Box<[u8]>,
+}
+
+impl Lingering {
+    fn new() -> Self {
+        Self {
+            end: Box::pin(tokio::time::sleep(LINGER)),
+            pause: Box::pin(tokio::time::sleep(Duration::ZERO)),
+            discarded: vec![0; LINGER_BYTES].into(),
+        }
+    }
+
+    fn poll(&mut self, stream: &mut TcpStream, cx: &mut Context<'_>) -> Poll<()> {
+        if self.end.as_mut().poll(cx).is_ready() {
+            return Poll::Ready(());
+        }
+        loop {
+            ready!(self.pause.as_mut().poll(cx));
+            let mut buffer = ReadBuf::new(&mut self.discarded);
+            let read = ready!(Pin::new(&mut *stream).poll_read(cx, &mut buffer));
+            if read.is_err() || buffer.filled().is_empty() {
+                return Poll::Ready(());
+            }
+            self.pause.as_mut().reset(Instant::now() + LINGER_PAUSE);
+        }
+    }
+}
+
 impl Watched {
-    pub(crate) fn new(stream: TcpStream, limit: Duration, seat: ConnectionSlot) -> Self {
+    pub(crate) fn new(
+        stream: TcpStream,
+        limit: Duration,
+        seat: ConnectionSlot,
+        unread: Arc<AtomicBool>,
+    ) -> Self {
         let evicted = seat.evicted.clone();
         Self {
             stream,
@@ -44,6 +97,8 @@ impl Watched {
             patience: limit,
             waiting: None,
             evicted: Some(Box::pin(async move { drop(evicted.acquire().await) })),
+            unread,
+            lingering: None,
             _seat: seat,
         }
     }
@@ -127,7 +182,15 @@ impl AsyncWrite for Watched {
         Pin::new(&mut self.stream).poll_flush(cx)
     }
 
-    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.stream).poll_shutdown(cx)
+    fn poll_shutdown(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        let this = self.get_mut();
+        if this.lingering.is_none() {
+            ready!(Pin::new(&mut this.stream).poll_shutdown(cx))?;
+            if !this.unread.load(Ordering::Relaxed) {
+                return Poll::Ready(Ok(()));
+            }
+        }
+        let lingering = this.lingering.get_or_insert_with(Lingering::new);
+        lingering.poll(&mut this.stream, cx).map(Ok)
     }
 }

@@ -89,6 +89,7 @@ async fn start(limits: Limits) -> Server {
             "/length",
             post(|body: Bytes| async move { body.len().to_string() }),
         )
+        .route("/refuse", post(|| async { "refused" }))
         .route("/large", get(|| async { vec![b'x'; 1 << 20] }))
         .route("/endless", get(endless))
         .route("/slow", get(|| tokio::time::sleep(Duration::from_secs(60))))
@@ -314,6 +315,28 @@ async fn a_body_takes_what_has_come_of_it_and_not_what_it_is_said_to_have() {
     }
     server.until("the end", |c| c.connections() == 0).await;
     assert_eq!(server.clients.taken(Resource::Bytes), 0);
+}
+
+/// A client that sends a complete body before it reads anything, as many libraries do.
+#[tokio::test]
+async fn who_sends_a_long_body_that_is_refused_unread_can_read_the_answer() {
+    let server = start(limits()).await;
+    for bytes in [FREE_BYTES + 1, (1 << 20) + 1, 5 << 20] {
+        let head = format!("POST /refuse HTTP/1.1\r\nhost: x\r\ncontent-length: {bytes}\r\n\r\n");
+        let mut stream = TcpStream::connect(server.address).await.unwrap();
+        stream.write_all(head.as_bytes()).await.unwrap();
+        for piece in "y".repeat(bytes).as_bytes().chunks(1 << 16) {
+            stream.write_all(piece).await.unwrap();
+        }
+        let answer = read(&mut stream).await;
+        assert!(answer.ends_with("refused"), "{bytes}: {answer}");
+    }
+    // Who never stops is cut.
+    let mut stream = server
+        .say(1, &post_of(1 << 40).replace("/length", "/refuse"))
+        .await;
+    while stream.write_all(&[b'y'; 1 << 16]).await.is_ok() {}
+    server.until("the end", |c| c.connections() == 0).await;
 }
 
 #[tokio::test]
