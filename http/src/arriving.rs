@@ -51,7 +51,7 @@ impl http_body::Body for IncomingBody {
         cx: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, hyper::Error>>> {
         let frame = Pin::new(&mut self.body).poll_frame(cx);
-        if self.body.is_end_stream() {
+        if matches!(frame, Poll::Ready(None)) || self.body.is_end_stream() {
             self.unread.store(false, Ordering::Relaxed);
         }
         frame
