@@ -432,6 +432,7 @@ impl LiveStatus {
                     validator: place,
                     name: identity.short(),
                     linked: link.is_some_and(|link| link.connected),
+                    has_address: link.is_some(),
                     refuses: link.is_some_and(|link| !link.connected && link.refusals >= REFUSALS),
                     doubled: link.is_some_and(|link| link.doubled_for >= Some(DOUBLED_FOR)),
                     asks: self.asks_for(place) >= Some(ASKS_FOR),

@@ -97,6 +97,7 @@ impl Check {
         }
         problems.extend(data::problems(node, validator));
         warnings.extend(data::warnings(node, validator));
+        warnings.extend(unaddressed(node));
         warnings.extend(unresolved(&node.p2p.peers));
         warnings.extend(unresolved(&node.p2p.followers));
         let own = Owner {
@@ -189,6 +190,26 @@ const NOT_CHECKED: [&str; 4] = [
     "whether these keys are in use on another machine",
     "the clock",
 ];
+
+/// Returns a warning if the first validators of a chain with a registry have no address here.
+fn unaddressed(node: &NodeConfig) -> Option<String> {
+    node.genesis.registry?;
+    let own = node.identity.identity();
+    let named = |identity: &Identity| node.p2p.peers.iter().any(|(peer, _)| peer == identity);
+    let validators = node.genesis.validators.iter();
+    let lacking: Vec<String> = validators
+        .filter(|one| one.address.as_str().is_empty())
+        .filter(|one| one.identity != own && !named(&one.identity))
+        .map(|one| one.identity.short())
+        .collect();
+    (!lacking.is_empty()).then(|| {
+        format!(
+            "neither the genesis file nor `p2p.peers` has an address of {}: there is no link to them unless the \
+             registry names one by now (`quorate registry list`); add them to `p2p.peers`",
+            lacking.join(", ")
+        )
+    })
+}
 
 /// Returns a warning for each peer host name that does not resolve.
 pub(super) fn unresolved(peers: &[(Identity, PeerAddress)]) -> Vec<String> {

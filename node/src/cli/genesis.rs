@@ -428,7 +428,14 @@ impl Show {
             .validators
             .iter()
             .enumerate()
-            .map(|(place, validator)| format!("  {place:>4}  {}", validator.identity))
+            .map(|(place, validator)| {
+                let address = match (genesis.registry, validator.address.as_str()) {
+                    (None, _) => String::new(),
+                    (Some(_), "") => "  no address: others need it under [[p2p.peers]]".to_owned(),
+                    (Some(_), address) => format!("  {address}"),
+                };
+                format!("  {place:>4}  {}{address}", validator.identity)
+            })
             .collect();
         print_lines(&validators)
     }

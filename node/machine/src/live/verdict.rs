@@ -37,6 +37,8 @@ pub(super) struct Other {
     pub(super) validator: ValidatorIndex,
     pub(super) name: String,
     pub(super) linked: bool,
+    /// Whether this node knows where to reach it.
+    pub(super) has_address: bool,
     /// It accepts connections and aborts every handshake.
     pub(super) refuses: bool,
     /// Another process asks for a link in its name while its own link answers.
@@ -421,6 +423,19 @@ impl Facts {
     }
 
     fn remedy(&self, state: Health) -> Option<String> {
+        let remedy = self.remedy_of_state(state)?;
+        let unknown = self.named(|other| other.voter == Voter::Unreachable && !other.has_address);
+        if unknown.is_empty() || !matches!(state, Health::Halted | Health::CutOff | Health::Refused)
+        {
+            return Some(remedy);
+        }
+        Some(format!(
+            "add {unknown} to `[[p2p.peers]]` (identity and address) and restart, there and here: neither the \
+             registry nor the configuration has an address (REGISTRY.md, \"Becoming a validator\"). Then {remedy}"
+        ))
+    }
+
+    fn remedy_of_state(&self, state: Health) -> Option<String> {
         let text = match state {
             Health::Healthy
             | Health::Starting
@@ -466,8 +481,8 @@ impl Facts {
                         .to_owned()
                 }
                 false => "ask their operators whether they block this validator (`quorate peers \
-                          list` there tells why), and whether they list the address that it comes \
-                          from; look for another process with this validator's keys, which has its \
+                          list` there tells why), and whether their configuration or the registry \
+                          (`quorate registry list`) has the address that it comes from; look for another process with this validator's keys, which has its \
                           links; check this machine's clock"
                     .to_owned(),
             },
@@ -791,8 +806,18 @@ impl Facts {
     /// Why the others' votes do not arrive.
     fn obstacles(&self) -> String {
         let mut parts = Vec::new();
+        let unreachable = |has_address: bool| {
+            self.named(|o| o.voter == Voter::Unreachable && o.has_address == has_address)
+        };
+        for (named, what) in [
+            (unreachable(true), "not reachable"),
+            (unreachable(false), "no address is known"),
+        ] {
+            if !named.is_empty() {
+                parts.push(format!("{what}: {named}"));
+            }
+        }
         for (voter, what) in [
-            (Voter::Unreachable, "not reachable"),
             (Voter::Silent, "linked, but without a vote"),
             (Voter::Behind, "linked, but still catching up"),
             (Voter::Fresh, "linked a moment ago"),
@@ -868,6 +893,7 @@ mod tests {
             validator: ValidatorIndex(place),
             name: format!("0000000{place}"),
             linked: true,
+            has_address: true,
             refuses: false,
             doubled: false,
             voter: Voter::Votes,
@@ -1110,6 +1136,32 @@ mod tests {
             refused
                 .summary
                 .contains("validators 1 (00000001), 2 (00000002)")
+        );
+    }
+
+    #[test]
+    fn whose_address_is_unknown_is_named_with_what_helps() {
+        let mut alone = facts();
+        for place in [1, 2] {
+            alone.others[place - 1] = away(place as u32);
+        }
+        alone.growth.since_block = UNLINKED_FOR + SECOND;
+        let verdict = decide(&alone);
+        assert_eq!(verdict.state, Health::CutOff, "{}", verdict.summary);
+        assert!(verdict.summary.contains("not reachable: validators 1"));
+        assert!(!verdict.remedy.is_some_and(|r| r.contains("and restart")));
+        alone.others[1].has_address = false;
+        let verdict = decide(&alone);
+        let summary = &verdict.summary;
+        assert!(summary.contains("not reachable: validator 1 "), "{summary}");
+        assert!(
+            summary.contains("no address is known: validator 2 "),
+            "{summary}"
+        );
+        let remedy = verdict.remedy.unwrap();
+        assert!(
+            remedy.starts_with("add validator 2 (00000002) to `[[p2p.peers]]`"),
+            "{remedy}"
         );
     }
 
