@@ -14,6 +14,13 @@
 //! A validator's bundles that no block has ordered are bounded, at itself (its clients are told that it is busy) and at
 //! each of the others (they store no more of its bundles).
 
+mod missing;
+mod withheld;
+
+use self::{
+    missing::{Missing, Question},
+    withheld::Withheld,
+};
 use crate::{
     accounts::Accounts,
     clock::Clock,
@@ -85,28 +92,8 @@ const MAX_STORED_TOGETHER: usize = 64;
 /// A bundle that is missing was perhaps sent already: it is asked for after this part of the leader's time-out.
 const FETCH_AFTER: u32 = 8;
 
-/// After another validator had to ask for an author's bundle, this one proposes bundles of that author only so often for
-/// a while: each can cost the others a fetch before they vote.
-const PASSED_OVER_FOR: Duration = Duration::from_secs(5);
-const WITHHELD_LASTS: Duration = Duration::from_secs(60);
-
 /// How long a bundle is fetched that a proposed block names, after the block was last looked at.
 const FETCH_FOR: Duration = Duration::from_secs(1);
-
-/// Most bundles that are asked for at a time, for each leader and author ([`Wanting`]).
-const MAX_FETCHED: usize = 32;
-
-/// Most bundles that are known to be missing, for each leader and author.
-const MAX_WANTED: usize = 1_024;
-
-/// A bundle that each peer was asked for so often makes room for others: nobody keeps it any more.
-const GIVEN_UP: usize = 4;
-
-/// How often the time doubles after which the peers are asked again for a bundle of a final block.
-const MAX_DOUBLINGS: u32 = 6;
-
-/// The same while so many are missing that they keep others from being looked for.
-const FEW_DOUBLINGS: u32 = 2;
 
 /// Final blocks that are looked through at a time for bundles that are missing.
 const SCANNED_TOGETHER: u64 = 256;
@@ -179,57 +166,6 @@ struct Own {
     sent: Moment,
 }
 
-/// A bundle that a block names and that is not here.
-struct Wanted {
-    author: Identity,
-    due: Moment,
-    /// How many peers were asked.
-    asked: usize,
-    by: WantedBy,
-}
-
-/// Who has a share of the bundles that are fetched: leaders with those of the blocks that they propose, and authors with
-/// those in final blocks. So a faulty validator's, which nobody has, keep nobody else's waiting.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-enum Wanting {
-    Leader(Identity),
-    Author(Identity),
-}
-
-impl Wanting {
-    /// In which order the peers are asked: the leader that proposes it first, then the author and all others.
-    fn order(&self, author: Identity, peers: &[Identity]) -> Vec<Identity> {
-        let leader = match self {
-            Self::Leader(leader) => Some(*leader),
-            Self::Author(_) => None,
-        };
-        let mut order: Vec<Identity> = (leader.into_iter().chain([author]))
-            .filter(|one| peers.contains(one))
-            .collect();
-        order.dedup();
-        let others = peers.iter().filter(|one| !order.contains(one));
-        let others: Vec<Identity> = others.copied().collect();
-        order.extend(others);
-        order
-    }
-}
-
-/// Which block names a bundle.
-#[derive(Clone, Copy)]
-enum WantedBy {
-    /// A proposed one. The bundle is given up at this time.
-    Proposed(Moment),
-    /// The final one of this height.
-    Final(Height),
-}
-
-/// What is known of an author whose bundles do not reach all.
-struct Withheld {
-    /// Who had to ask for them, and until when that counts.
-    askers: BTreeMap<usize, Moment>,
-    proposed: Moment,
-}
-
 struct State {
     open: Vec<Part>,
     open_bytes: usize,
@@ -244,11 +180,10 @@ struct State {
     unordered_from: u64,
     received: FairQueue<OrderedBundle>,
     requests: Vec<VecDeque<Digest>>,
-    wanted: BTreeMap<Wanting, BTreeMap<Digest, Wanted>>,
+    missing: Missing,
     /// Final blocks below this height were looked through for bundles that are missing.
     scanned_below: Height,
-    /// Authors whose bundles another validator had to ask for.
-    withheld: BTreeMap<Identity, Withheld>,
+    withheld: Withheld,
     /// Bundles of others that no block has ordered: their bytes, by author and number.
     unordered: BTreeMap<Identity, BTreeMap<u64, u32>>,
 }
@@ -345,55 +280,10 @@ impl State {
         (!self.open.is_empty()).then(|| self.open_since.after(waits))
     }
 
-    /// Wants a bundle of a final block that is missing. Returns whether there was room.
-    fn want_final(&mut self, author: Identity, digest: Digest, due: Moment, of: Height) -> bool {
-        let wanted = self.wanted.entry(Wanting::Author(author)).or_default();
-        let fits = wanted.len() < MAX_WANTED || wanted.contains_key(&digest);
-        if fits {
-            wanted.entry(digest).or_insert(Wanted {
-                author,
-                due,
-                asked: 0,
-                by: WantedBy::Final(of),
-            });
-        }
-        fits
-    }
-
-    /// Wants a bundle of a proposed block that is missing. The one of the leader's oldest block makes room for it.
-    fn want_proposed(&mut self, leader: Identity, wanted: Wanted, digest: Digest) {
-        let held = self.wanted.entry(Wanting::Leader(leader)).or_default();
-        if let Some(held) = held.get_mut(&digest) {
-            held.by = wanted.by;
-            return;
-        }
-        if held.len() >= MAX_WANTED {
-            let until = |wanted: &Wanted| match wanted.by {
-                WantedBy::Proposed(until) => Some(until),
-                WantedBy::Final(_) => None,
-            };
-            let oldest = held.iter().min_by_key(|(_, wanted)| until(wanted));
-            let oldest = oldest.map(|(digest, _)| *digest);
-            oldest.and_then(|digest| held.remove(&digest));
-        }
-        held.insert(digest, wanted);
-    }
-
-    fn wanted_bundles(&self) -> i64 {
-        self.wanted.values().map(|one| one.len() as i64).sum()
-    }
-
     /// All bundles of final blocks below this height are here, or nobody keeps them.
     fn complete_below(&self) -> Height {
-        let missing = self.wanted.values().flat_map(BTreeMap::values);
-        let missing = missing.filter_map(|wanted| match wanted.by {
-            WantedBy::Final(height) => Some(height),
-            WantedBy::Proposed(_) => None,
-        });
-        missing
-            .chain([self.scanned_below])
-            .min()
-            .unwrap_or_default()
+        let lowest = self.missing.lowest();
+        lowest.map_or(self.scanned_below, |lowest| lowest.min(self.scanned_below))
     }
 }
 
@@ -485,13 +375,10 @@ impl Payloads {
         let leader = self.committee.identity(leader).unwrap_or(self.own);
         let mut state = self.state.lock();
         for (author, digest) in missing {
-            let wanted = Wanted {
-                author,
-                due: now.after(self.fetch_after),
-                asked: 0,
-                by: WantedBy::Proposed(now.after(FETCH_FOR)),
-            };
-            state.want_proposed(leader, wanted, digest);
+            let (due, until) = (now.after(self.fetch_after), now.after(FETCH_FOR));
+            state
+                .missing
+                .of_proposed(leader, author, digest, due, until);
         }
         drop(state);
         self.ringer.ring();
@@ -504,9 +391,13 @@ impl Payloads {
         let authors: BTreeSet<Identity> = (transactions.iter())
             .map(|one| one.transfer().sender)
             .collect();
+        let now = self.clock.now();
+        let mut state = self.state.lock();
+        // Every author proposes its own.
         let mut stopped: BTreeSet<Identity> = (authors.into_iter())
-            .filter(|author| self.passes_over(author))
+            .filter(|author| state.withheld.passes_over(author, now))
             .collect();
+        drop(state);
         transactions.retain(|one| {
             let transfer = one.transfer();
             let reference = BundleRef::of(transfer);
@@ -515,25 +406,6 @@ impl Payloads {
             }
             !stopped.contains(&transfer.sender)
         });
-    }
-
-    /// Whether a leader leaves an author's bundles out of a block. Every author proposes its own.
-    fn passes_over(&self, author: &Identity) -> bool {
-        let now = self.clock.now();
-        let mut state = self.state.lock();
-        let Some(withheld) = state.withheld.get_mut(author) else {
-            return false;
-        };
-        withheld.askers.retain(|_, until| now < *until);
-        if withheld.askers.is_empty() {
-            state.withheld.remove(author);
-            return false;
-        }
-        let passes = now < withheld.proposed.after(PASSED_OVER_FOR);
-        if !passes {
-            withheld.proposed = now;
-        }
-        passes
     }
 
     /// A peer has sent a bundle. Returns how many bundles there was no room for.
@@ -594,7 +466,7 @@ impl Payloads {
             let place = u32::try_from(place).unwrap_or(u32::MAX);
             told.extend(own.waiting.into_iter().map(|waiting| (place, waiting)));
         }
-        let rings = !scans || !state.overtaken.is_empty() || state.wanted_bundles() > 0;
+        let rings = !scans || !state.overtaken.is_empty() || state.missing.len() > 0;
         self.metrics.payloads.own_bytes.set(state.own_bytes as i64);
         drop(state);
         let height = block.height();
@@ -617,7 +489,8 @@ impl Payloads {
         let due = self.clock.now().after(self.fetch_after);
         for (_, author, reference) in ordered(block) {
             let is_here = self.reader.holds_all_of(&reference);
-            if !is_here && !state.want_final(author, reference.digest, due, block.height()) {
+            let (missing, digest) = (&mut state.missing, reference.digest);
+            if !is_here && !missing.of_final(author, digest, due, block.height()) {
                 return false;
             }
         }
@@ -664,9 +537,9 @@ impl PayloadKeeper {
                 unordered_from: next_number,
                 received: FairQueue::new(peers, RECEIVED),
                 requests: vec![VecDeque::new(); peers],
-                wanted: BTreeMap::new(),
+                missing: Missing::default(),
                 scanned_below: noted.max(Height(1)),
-                withheld: BTreeMap::new(),
+                withheld: Withheld::default(),
                 unordered: BTreeMap::new(),
             }),
             ringer,
@@ -931,9 +804,7 @@ impl PayloadKeeper {
         for bundle in received {
             let digest = bundle.reference().digest;
             let mut state = self.payloads.state.lock();
-            for wanted in state.wanted.values_mut() {
-                wanted.remove(&digest);
-            }
+            state.missing.remove(&digest);
             drop(state);
             self.wait_for_order(&bundle)?;
         }
@@ -1061,15 +932,14 @@ impl PayloadKeeper {
         }
         let next = next_ordered(&self.parts, &author)?;
         let mut state = self.payloads.state.lock();
-        let mut wanted = state.wanted.values();
-        let is_wanted = wanted.any(|wanted| wanted.contains_key(&digest));
+        let is_missing = state.missing.contains(&digest);
         let others = state.unordered.entry(author).or_default();
         let is_stored = others.contains_key(&number) && self.payloads.reader.holds(&digest);
         let fits = (next..next.saturating_add(MAX_NUMBER_GAP)).contains(&number)
             && author != self.payloads.own
             && !others.contains_key(&number)
             && others.values().map(|bytes| *bytes as usize).sum::<usize>() < OTHERS_BYTES;
-        if !fits && !is_wanted && !is_stored {
+        if !fits && !is_missing && !is_stored {
             metrics.dropped("bundle_does_not_fit");
             return Ok(Judged::Refused);
         }
@@ -1096,29 +966,16 @@ impl PayloadKeeper {
         Ok(Judged::New)
     }
 
-    /// A peer asks for a bundle: if no block has ordered it, its author has not sent it to all. One peer is believed of as
-    /// many authors as may be faulty.
+    /// A peer asks for a bundle: if no block has ordered it, its author has not sent it to all.
     fn note_withheld(&self, asker: usize, bundle: &OrderedBundle) -> anyhow::Result<()> {
         let transfer = bundle.transaction().transfer();
-        let author = transfer.sender;
-        let is_ordered = transfer.nonce < next_ordered(&self.parts, &author)?;
-        if author == self.payloads.own || is_ordered {
-            return Ok(());
+        let is_ordered = transfer.nonce < next_ordered(&self.parts, &transfer.sender)?;
+        if transfer.sender != self.payloads.own && !is_ordered {
+            let now = self.parts.clock.now();
+            let authors = self.parts.committee.faults().max(1);
+            let mut state = self.payloads.state.lock();
+            state.withheld.note(asker, transfer.sender, now, authors);
         }
-        let now = self.parts.clock.now();
-        let mut state = self.payloads.state.lock();
-        let others = state.withheld.iter().filter(|(other, withheld)| {
-            let until = withheld.askers.get(&asker);
-            **other != author && until.is_some_and(|until| now < *until)
-        });
-        if others.count() >= self.parts.committee.faults().max(1) {
-            return Ok(());
-        }
-        let withheld = state.withheld.entry(author).or_insert(Withheld {
-            askers: BTreeMap::new(),
-            proposed: now,
-        });
-        withheld.askers.insert(asker, now.after(WITHHELD_LASTS));
         Ok(())
     }
 
@@ -1169,57 +1026,19 @@ impl PayloadKeeper {
         let peers: Vec<Identity> = (committee.identities().iter().copied())
             .filter(|one| *one != own)
             .collect();
-        let (mut questions, mut next) = (Vec::new(), None);
-        let mut state = self.payloads.state.lock();
-        if peers.is_empty() {
-            state.wanted.clear();
-            return None;
-        }
         let reader = &self.payloads.reader;
-        let given_up = GIVEN_UP * peers.len();
-        for (wanting, wanted) in &mut state.wanted {
-            let is_full = wanted.len() >= MAX_WANTED;
-            wanted.retain(|digest, one| {
-                let is_over = match one.by {
-                    WantedBy::Proposed(until) => until <= now,
-                    WantedBy::Final(_) => is_full && one.asked >= given_up,
-                };
-                !is_over && !reader.holds(digest)
-            });
-            let mut asking: Vec<_> = wanted.iter_mut().collect();
-            asking.sort_by_key(|(_, one)| one.due);
-            asking.truncate(MAX_FETCHED);
-            for (digest, one) in asking {
-                if one.due <= now {
-                    let order = wanting.order(one.author, &peers);
-                    questions.push((order[one.asked % order.len()], *digest));
-                    one.asked += 1;
-                    let rounds = u32::try_from(one.asked / peers.len()).unwrap_or(u32::MAX);
-                    let most = if is_full {
-                        FEW_DOUBLINGS
-                    } else {
-                        MAX_DOUBLINGS
-                    };
-                    let doublings = match one.by {
-                        WantedBy::Proposed(_) => 0,
-                        WantedBy::Final(_) => rounds.min(most),
-                    };
-                    one.due = now.after(self.parts.timing.fetch_timeout * 2_u32.pow(doublings));
-                }
-                next = next.into_iter().chain([one.due]).min();
-            }
-        }
-        state.wanted.retain(|_, wanted| !wanted.is_empty());
-        self.parts
-            .metrics
-            .payloads
-            .wanted
-            .set(state.wanted_bundles());
+        let timeout = self.parts.timing.fetch_timeout;
+        let mut state = self.payloads.state.lock();
+        let (questions, next) = state
+            .missing
+            .questions(now, &peers, timeout, |digest| reader.holds(digest));
+        let metrics = &self.parts.metrics.payloads;
+        metrics.wanted.set(state.missing.len() as i64);
         drop(state);
-        for (peer, digest) in questions {
-            self.parts.metrics.payloads.fetched.inc();
+        for Question { to, digest } in questions {
+            metrics.fetched.inc();
             let frame = Frame(vec![Message::BundleRequest(digest)]).encode();
-            (self.parts.wire)(Lane::Fetch, &To::One(peer), frame);
+            (self.parts.wire)(Lane::Fetch, &To::One(to), frame);
         }
         next
     }
