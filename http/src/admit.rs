@@ -49,12 +49,16 @@ pub(crate) async fn admit(
     mut request: Request,
     next: Next,
 ) -> Response {
+    let address = admission.origin(peer.ip(), &request);
+    let client = admission.clients.client(address);
+    if let Ok(client) = &client {
+        client.pace().await;
+    }
     if admission.is_always_answered(&request) {
-        // Without a client nothing is charged; a body, if present, is not read.
+        // Nothing is charged; a body, if present, is not read.
         return next.run(request.map(|_| Body::empty())).await;
     }
-    let address = admission.origin(peer.ip(), &request);
-    let client = match admission.clients.client(address) {
+    let client = match client {
         Ok(client) => client,
         Err(refusal) => return (admission.refuse)(&refusal),
     };

@@ -1,7 +1,7 @@
 //! Bookkeeping: which client holds which resources.
 
 use crate::{
-    Address, Limits, Resource, Share,
+    Address, Limits, PACE_AHEAD, Resource, Share,
     fair::{Finish, Turn, Turns},
     waiting::Places,
 };
@@ -62,6 +62,8 @@ pub(crate) struct Account {
     finish: [Finish; Resource::EACH.len()],
     /// Its connections by number, with the semaphore whose closing ends each.
     connections: Mutex<BTreeMap<u64, Arc<Semaphore>>>,
+    /// When its next request would come at its pace.
+    paced_at: Mutex<Instant>,
     /// When its debt will be paid off.
     paid_at: Mutex<Instant>,
     /// Until when it counts as proven.
@@ -389,6 +391,7 @@ impl Account {
             share: Resource::EACH.map(|resource| semaphore(limits.share(resource).each)),
             finish: Default::default(),
             connections: Mutex::default(),
+            paced_at: Mutex::new(Instant::now()),
             paid_at: Mutex::new(Instant::now()),
             proven_until: Mutex::new(Instant::now()),
             forgetting: semaphore(1),
@@ -451,6 +454,21 @@ impl Client {
             permits: vec![own, all],
             turn: None,
         })
+    }
+
+    /// Waits until the client's next request is due. Its requests wait one behind the other.
+    pub(crate) async fn pace(&self) {
+        let Some((account, clients)) = &self.account else {
+            return;
+        };
+        let now = Instant::now();
+        let mut paced_at = account.paced_at.lock();
+        *paced_at = (*paced_at).max(now) + clients.limits().times.pace;
+        let ahead = paced_at.saturating_duration_since(now);
+        drop(paced_at);
+        if let Some(wait) = ahead.checked_sub(PACE_AHEAD) {
+            tokio::time::sleep(wait).await;
+        }
     }
 
     /// Waits for a turn to use a resource, first behind the client's own requests. Turns go to the
@@ -572,6 +590,7 @@ pub(crate) mod tests {
                 stall: Duration::from_secs(1),
                 life: Duration::from_secs(1),
                 last_answer: None,
+                pace: Duration::ZERO,
             },
             trusted_proxies: vec!["10.0.0.1".parse().unwrap()],
         }

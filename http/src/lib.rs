@@ -11,6 +11,7 @@
 //! | connections | a share per client; if all are taken, the client with the most loses one to a client that has fewer, and an idle client loses its oldest to one that has none |
 //! | time on a connection | [`Times`]: for a request's head (and being idle), for reading what is sent, in total |
 //! | requests in progress, streams, work | a share per client |
+//! | processor time of requests that only read memory | a pace per client; faster ones wait ([`Times::pace`]) |
 //! | waiting requests | a share per client; if all places are taken, one request is answered early to make room (`waiting`) |
 //! | threads that read and verify | turns, which go to the client that has used the least time (`fair`); a share per client of concurrent turns |
 //! | bytes of received request bodies, and of answers that the client has not read yet | a share per client; large answers are produced piece by piece ([`pieces`]) |
@@ -71,6 +72,9 @@ pub const FREE_BYTES: usize = 16 << 10;
 /// Kernel send buffer of each connection; the kernel doubles it for its own overhead.
 pub const SEND_BUFFER_BYTES: u32 = 256 << 10;
 
+/// How far ahead of its pace a client's requests may be before they wait.
+pub const PACE_AHEAD: Duration = Duration::from_millis(100);
+
 /// Connections that the kernel queues until they are accepted, which happens at once.
 const BACKLOG: u32 = 1_024;
 
@@ -120,7 +124,7 @@ pub struct Share {
     pub each: usize,
 }
 
-/// Time limits of a connection.
+/// Time limits of a connection, and the pace of a client's requests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Times {
     /// From the start of the connection, or the end of the last answer, until the next request's
@@ -135,6 +139,9 @@ pub struct Times {
     pub life: Duration,
     /// How long that last answer may take; `None` for streams, which have no end.
     pub last_answer: Option<Duration>,
+    /// Minimum time between the requests of one client, on average. Requests that come faster for longer than
+    /// [`PACE_AHEAD`] wait.
+    pub pace: Duration,
 }
 
 #[derive(Clone, Debug)]

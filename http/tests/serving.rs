@@ -52,6 +52,7 @@ fn limits() -> Limits {
             stall: STALL,
             life: LIFE,
             last_answer: Some(Duration::from_secs(1)),
+            pace: Duration::ZERO,
         },
         trusted_proxies: vec!["127.0.0.9".parse().unwrap()],
     }
@@ -261,6 +262,29 @@ async fn requests_on_one_connection_are_answered_one_after_the_other() {
     assert_eq!(server.clients.taken(Resource::Bytes), 1 << 20);
     assert_eq!(server.clients.taken(Resource::Requests), 1);
     server.until("the end", |c| c.connections() == 0).await;
+}
+
+#[tokio::test]
+async fn requests_that_come_faster_than_their_clients_pace_wait_and_others_do_not() {
+    let mut limits = limits();
+    limits.times.pace = Duration::from_millis(50);
+    limits.times.head = PATIENCE;
+    let server = start(limits).await;
+    let start = Instant::now();
+    let mut flood = Vec::new();
+    for path in ["/", "/alive"] {
+        let get = format!("GET {path} HTTP/1.1\r\nhost: x\r\n\r\n");
+        let last = format!("GET {path} HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n");
+        flood.push(server.say(1, &(get.repeat(14) + &last)).await);
+    }
+    assert!(server.ask(2, "/").await.ends_with("hello"));
+    let others = start.elapsed();
+    for stream in &mut flood {
+        assert_eq!(read(stream).await.matches("200 OK").count(), 15);
+    }
+    let paced = Duration::from_millis(30 * 50) - quorate_http::PACE_AHEAD;
+    assert!(start.elapsed() >= paced, "{:?}", start.elapsed());
+    assert!(others < start.elapsed());
 }
 
 #[tokio::test]

@@ -44,7 +44,8 @@ use crate::{
     external::{External, ExternalParts},
     moved,
     own_account::OwnAccount,
-    pool, priority,
+    pool,
+    priority::{self, Yields},
     reload::{self, LogLevel, Reloads},
     resharing::{Resharing, ResharingParts},
     rpc::{
@@ -853,7 +854,7 @@ fn start_workers(
     failures.thread("keeper", move || keeper.run(kept))?;
     failures.thread("serve", move || server.run())?;
     failures.thread("ingest", move || {
-        priority::lower_this_thread();
+        priority::lower_this_thread(Yields::Most);
         ingest.run()
     })?;
     Ok(())

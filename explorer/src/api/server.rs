@@ -34,6 +34,9 @@ const BYTES: Share = Share {
 /// Concurrent requests that read the index.
 const READING: Share = Share { all: 8, each: 4 };
 
+/// 2,000 requests a second for each client.
+const PACE: Duration = Duration::from_micros(500);
+
 /// Minimum share of one client, if the total allows it.
 const MIN_SHARE: usize = 64;
 
@@ -67,6 +70,7 @@ pub(super) fn limits(config: &Config) -> Limits {
             stall: STALL,
             life: LIFE,
             last_answer: None,
+            pace: PACE,
         },
         trusted_proxies: config.trusted_proxies.clone(),
     }

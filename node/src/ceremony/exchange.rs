@@ -74,6 +74,7 @@ const LIMITS: Limits = Limits {
         stall: Duration::from_secs(10),
         life: Duration::from_secs(600),
         last_answer: Some(Duration::from_secs(10)),
+        pace: Duration::from_millis(1),
     },
     trusted_proxies: Vec::new(),
 };

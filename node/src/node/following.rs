@@ -17,7 +17,7 @@ use crate::{
     config::{NodeConfig, ValidatorConfig},
     control::KeptSnapshots,
     owner::{self, Owner},
-    priority,
+    priority::{self, Yields},
 };
 use anyhow::Context as _;
 use commonware_runtime::tokio::Context as Runtime;
@@ -110,7 +110,7 @@ pub(super) async fn follow_until_stopped(
     let (server, ingest) = (machine.server, machine.ingest);
     failures.thread("serve", move || server.run())?;
     failures.thread("ingest", move || {
-        priority::lower_this_thread();
+        priority::lower_this_thread(Yields::Most);
         ingest.run()
     })?;
     let (keeper, requests) = (machine.keeper, machine.kept);

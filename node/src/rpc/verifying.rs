@@ -20,7 +20,7 @@
 //! (`node/tests/clients.rs`).
 
 use super::error::{RpcError, RpcResult};
-use crate::priority;
+use crate::priority::{self, Yields};
 use crossbeam_channel::{Receiver, Sender, select_biased, unbounded};
 use parking_lot::Mutex;
 use quorate_http::{Client, Refusal, Standing};
@@ -152,7 +152,7 @@ fn lane(client: &Client) -> Option<Lane> {
 impl Worker {
     /// Processes requests until all handles are dropped.
     pub(crate) fn run(self) {
-        priority::lower_this_thread();
+        priority::lower_this_thread(Yields::Most);
         for turn in 1_u64.. {
             let (first, second) = match turn.is_multiple_of(OTHERS_TURN) {
                 false => (&self.unknown, &self.owing),
