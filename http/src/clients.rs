@@ -462,10 +462,11 @@ impl Client {
             return;
         };
         let now = Instant::now();
-        let mut paced_at = account.paced_at.lock();
-        *paced_at = (*paced_at).max(now) + clients.limits().times.pace;
-        let ahead = paced_at.saturating_duration_since(now);
-        drop(paced_at);
+        let ahead = {
+            let mut paced_at = account.paced_at.lock();
+            *paced_at = (*paced_at).max(now) + clients.limits().times.pace;
+            paced_at.saturating_duration_since(now)
+        };
         if let Some(wait) = ahead.checked_sub(PACE_AHEAD) {
             tokio::time::sleep(wait).await;
         }
