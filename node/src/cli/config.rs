@@ -6,7 +6,7 @@ use super::{
     passphrases::Source,
 };
 use crate::{
-    config::{AnyConfig, NewConfig, NodeKind, ValidatorConfig},
+    config::{AnyConfig, NewConfig, NodeConfig, NodeKind, ValidatorConfig},
     genesis::GENESIS_FILE,
     keys,
     owner::{self, Owner},

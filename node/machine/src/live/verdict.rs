@@ -1158,7 +1158,7 @@ mod tests {
             summary.contains("no address is known: validator 2 "),
             "{summary}"
         );
-        let remedy = verdict.remedy.unwrap();
+        let remedy = verdict.remedy.expect("a remedy");
         assert!(
             remedy.starts_with("add validator 2 (00000002) to `[[p2p.peers]]`"),
             "{remedy}"
