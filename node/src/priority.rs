@@ -4,8 +4,8 @@
 /// "The nice value").
 #[derive(Clone, Copy)]
 pub(crate) enum Yields {
-    /// A quarter.
-    Some = 5,
+    /// Two fifths.
+    Some = 2,
     /// A tenth.
     Most = 10,
 }

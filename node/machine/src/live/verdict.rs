@@ -1141,11 +1141,13 @@ mod tests {
 
     #[test]
     fn whose_address_is_unknown_is_named_with_what_helps() {
-        let mut alone = facts();
-        for place in [1, 2] {
-            alone.others[place - 1] = away(place as u32);
-        }
-        alone.growth.since_block = UNLINKED_FOR + SECOND;
+        let mut alone = stands(
+            Facts {
+                others: vec![away(1), away(2), other(3)],
+                ..facts()
+            },
+            3,
+        );
         let verdict = decide(&alone);
         assert_eq!(verdict.state, Health::CutOff, "{}", verdict.summary);
         assert!(verdict.summary.contains("not reachable: validators 1"));
