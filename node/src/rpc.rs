@@ -369,8 +369,10 @@ async fn status(State(state): State<RpcState>) -> Json<StatusJson> {
         clock_ahead_ms: live.clock_ahead_ms(&links),
         scheme: parts.scheme.clone(),
         protocol: Some(committee.turns().protocol.name().to_owned()),
+        application: Some(parts.genesis.application.name().to_owned()),
         turn: Some(answers::turn(live)),
         evidence: live.evidence().len(),
+        payloads: parts.payloads.as_deref().map(payloads::status),
     })
 }
 

@@ -319,6 +319,11 @@ async fn what_is_no_list_of_payloads_and_what_moves_money_is_refused() {
         Err(ClientError::Refused { status: 404, .. })
     ));
     let answer = orders.submit(0, &payloads(0, 3), true).await.unwrap();
+    let status = client.status().await.unwrap();
+    assert_eq!(status.application.as_deref(), Some("order-only"));
+    let payloads = status.payloads.expect("a validator of such a chain");
+    assert_eq!((payloads.waiting_bytes, payloads.missing_bundles), (0, 0));
+    assert!(payloads.log_bytes > 0);
     let beyond = client.payload(&answer.bundle, answer.first + 1_000).await;
     assert!(matches!(
         beyond,

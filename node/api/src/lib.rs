@@ -35,7 +35,7 @@ pub use registry::{
     LeftOutJson, RegistryJson, ResharingJson, TooSmallJson,
 };
 pub use snapshots::{SnapshotJson, SnapshotPartJson, SnapshotProofJson, SnapshotsJson};
-pub use status::{StatusJson, SyncJson, SyncState, TurnJson};
+pub use status::{PayloadsStatusJson, StatusJson, SyncJson, SyncState, TurnJson};
 pub use transaction::{
     MAX_SUBMITTED, SubmitAnswer, SubmitRequest, TransactionJson, TransactionResult,
     TransactionState,

@@ -58,11 +58,28 @@ pub struct StatusJson {
     /// The protocol: `simplex`, `hotstuff-chained`, `hotstuff-basic` or `pbft`. Validators of earlier versions omit it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub protocol: Option<String>,
+    /// What the chain does: `ledger` or `order-only`. Nodes of earlier versions omit it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub application: Option<String>,
     /// Who leads the current view. Nodes that fetch the state omit it, since they do not know the view.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub turn: Option<TurnJson>,
     /// The number of pairs of conflicting votes that the validator holds.
     pub evidence: usize,
+    /// The payloads of a validator whose chain only orders; others omit it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub payloads: Option<PayloadsStatusJson>,
+}
+
+/// What a validator holds of the payloads that its chain orders.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PayloadsStatusJson {
+    /// Bytes of its clients' payloads that no block has ordered yet, with what each request counts beside them.
+    pub waiting_bytes: u64,
+    /// Bundles that blocks name and that are not on its disk.
+    pub missing_bundles: u64,
+    /// The size of its log of bundles.
+    pub log_bytes: u64,
 }
 
 /// The turn that the current view belongs to: the views in a row that one validator leads. With `simplex` and

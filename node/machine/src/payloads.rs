@@ -135,6 +135,16 @@ pub struct OrderedPayloads {
     pub place: u32,
 }
 
+/// What this node holds of payloads.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Holdings {
+    /// What its clients' payloads that no block has ordered count of their limit.
+    pub waiting_bytes: usize,
+    /// Bundles that blocks name and that are not here.
+    pub missing: usize,
+    pub log_bytes: u64,
+}
+
 /// What tells a client how far its payloads are.
 pub struct Submitted {
     pub stored: oneshot::Receiver<StoredPayloads>,
@@ -346,6 +356,15 @@ impl Payloads {
     /// If it cannot be read.
     pub fn get(&self, digest: &Digest) -> Result<Option<OrderedBundle>, BundleLogError> {
         self.reader.get(digest)
+    }
+
+    pub fn holdings(&self) -> Holdings {
+        let state = self.state.lock();
+        Holdings {
+            waiting_bytes: state.own_bytes,
+            missing: state.missing.len(),
+            log_bytes: self.reader.bytes(),
+        }
     }
 
     /// Whether a bundle is on disk here.

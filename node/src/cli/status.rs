@@ -202,6 +202,20 @@ fn fields(status: &StatusJson) -> Vec<String> {
         ("up", spoken(status.uptime_seconds.saturating_mul(1_000))),
         ("version", status.version.clone()),
     ];
+    if let Some(payloads) = &status.payloads {
+        let missing = match payloads.missing_bundles {
+            0 => String::new(),
+            missing => format!(", {} missing", counted(missing, "bundle")),
+        };
+        let waiting = mib(payloads.waiting_bytes);
+        let log = mib(payloads.log_bytes);
+        let text = format!("{waiting} wait for their order, log {log}{missing}");
+        let mempool = fields.iter().position(|(name, _)| *name == "mempool");
+        fields.insert(
+            mempool.map_or(fields.len(), |at| at + 1),
+            ("payloads", text),
+        );
+    }
     fields.retain(|(name, _)| !(syncs && *name == "view"));
     field_lines(&fields)
 }

@@ -15,7 +15,7 @@ use quorate_api::{
 };
 use quorate_http::client::shown;
 use quorate_machine::mempool::MAX_NONCE_GAP;
-use quorate_types::genesis::DEFAULT_FEES;
+use quorate_types::genesis::{ApplicationKind, DEFAULT_FEES};
 use quorate_types::{Digest, Identity, Memo, Transfer};
 use std::{
     path::PathBuf,
@@ -252,6 +252,12 @@ impl Sending {
             "{} is a validator of another chain ({served}) than the one that you named ({chain}): \
              nothing was signed",
             client.url()
+        );
+        let orders_only = ApplicationKind::OrderOnly.name();
+        ensure!(
+            status.application.as_deref() != Some(orders_only),
+            "this chain only orders payloads (PAYLOADS.md): it has no accounts and no transfers, and nothing was \
+             signed"
         );
         if let Some(verdict) = status.verdict
             && verdict.state == Health::Halted

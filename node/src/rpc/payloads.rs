@@ -14,7 +14,7 @@ use axum::{
     http::{HeaderMap, header},
     response::{IntoResponse, Response},
 };
-use quorate_api::{PayloadsAnswer, PayloadsState};
+use quorate_api::{PayloadsAnswer, PayloadsState, PayloadsStatusJson};
 use quorate_http::{Client, Resource, held};
 use quorate_machine::payloads::{OrderedPayloads, Payloads, StoredPayloads, charge};
 use quorate_types::{Bundle, Digest, OrderedBundle};
@@ -29,6 +29,15 @@ const OCTETS: &str = "application/octet-stream";
 pub(super) struct PayloadsQuery {
     wait: Option<String>,
     timeout_ms: Option<u64>,
+}
+
+pub(super) fn status(payloads: &Payloads) -> PayloadsStatusJson {
+    let held = payloads.holdings();
+    PayloadsStatusJson {
+        waiting_bytes: held.waiting_bytes as u64,
+        missing_bundles: held.missing as u64,
+        log_bytes: held.log_bytes,
+    }
 }
 
 fn payloads(state: &RpcState) -> RpcResult<Arc<Payloads>> {

@@ -216,7 +216,9 @@ async fn status(State(state): State<SyncRpc>) -> Json<StatusJson> {
         clock_ahead_ms: None,
         scheme: parts.scheme.clone(),
         protocol: Some(live.committees().known().turns().protocol.name().to_owned()),
+        application: None,
         turn: None,
         evidence: 0,
+        payloads: None,
     })
 }
