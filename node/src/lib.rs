@@ -11,6 +11,7 @@ mod external;
 pub mod genesis;
 mod guard;
 pub mod keys;
+mod known;
 pub mod localnet;
 mod marker;
 mod moved;

@@ -7,6 +7,7 @@
 use super::{Node, durable::KeptStore, schemes::Schemes};
 use crate::{
     config::{NodeConfig, ValidatorConfig},
+    known,
     owner::{self, Owner},
     resharing::Resharing,
 };
@@ -180,12 +181,16 @@ fn read_registry(
     if Store::is_absent(&path) {
         let set = ValidatorSet::of_genesis(&config.genesis)?;
         let accounts = config.genesis.initial_accounts()?;
-        let roster: Roster = accounts
+        let mut roster: Roster = accounts
             .into_iter()
             .filter_map(|(identity, account)| Some((identity, account.bond?.address)))
             .collect();
         let committees = Committees::changing(vec![set], Epoch(0), Epoch(0), roster.clone())?;
         let committees = committees.with_turns(config.genesis.turns());
+        // The database may be lost. Whether this node has a bond is for the state to say.
+        let mut known = known::read(&config.data_dir, config.chain);
+        known.remove(&config.identity.identity());
+        roster.extend(known);
         return Ok((committees, roster, None));
     }
     let own = Owner {
@@ -199,6 +204,9 @@ fn read_registry(
     let newest_ms = newest.map(|block| block.header().timestamp_ms);
     let read = registry::committees(&config.genesis, &store).and_then(|committees| {
         let roster = quorate_types::roster(&store.bonds()?);
+        if config.genesis.registry.is_some() {
+            known::note(&config.data_dir, config.chain, &roster);
+        }
         Ok((committees, roster, newest_ms))
     });
     kept.keep(store);
