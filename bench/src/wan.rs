@@ -31,7 +31,7 @@ use commonware_utils::{N3f1, Participant};
 use quorate_consensus::Timing;
 use quorate_crypto::{
     Identity,
-    bls::{HashedMessage, Scheme, SchemeKind, deal},
+    bls::{Ballot, CheckCount, HashedMessage, Scheme, SchemeKind, deal},
 };
 use quorate_sim::{BlockTimes, Costs, Latency, MAPS, Map, Scenario, Simulation, Timeline};
 use quorate_types::{
@@ -188,6 +188,10 @@ fn measure_all_costs(validators: u32) -> anyhow::Result<AllCosts> {
     spoiled[0].1 = secrets[0].sign(&other);
     spoiled.truncate(scheme.quorum() as usize);
     let proof = scheme.certify(&hashed, &votes, [1; 32])?;
+    let mut other_votes: Vec<_> = (0..).zip(secrets.iter().map(|s| s.sign(&other))).collect();
+    let other_proof = scheme.certify(&other, &other_votes, [1; 32])?;
+    other_votes.reverse();
+    let votes_of_two = [votes.clone(), other_votes];
     let mut rng = ChaCha20Rng::from_seed([6; 32]);
     let mut file = tempfile::NamedTempFile::new().context("making a file to sync")?;
     let folder = tempfile::tempdir().context("making a folder for files")?;
@@ -205,6 +209,19 @@ fn measure_all_costs(validators: u32) -> anyhow::Result<AllCosts> {
         votes.shuffle(&mut rng);
         black_box(scheme.certify(&hashed, &votes, [1; 32]).is_ok());
     });
+    comparison.add("certify two", || {
+        let quorum = scheme.quorum() as usize;
+        let ballots =
+            [(&hashed, &votes_of_two[0]), (&other, &votes_of_two[1])].map(|(message, parts)| {
+                Ballot {
+                    message,
+                    parts: &parts[..quorum],
+                    verified: 0,
+                }
+            });
+        let made = scheme.check_many(&ballots, [1; 32], &mut CheckCount::default());
+        assert!(made.iter().all(|one| matches!(one, Ok(Some(_)))));
+    });
     comparison.add("peer certify", || {
         peer_votes.shuffle(&mut peer_rng);
         assert!(peer.certify(&peer_votes[..scheme.quorum() as usize]));
@@ -215,6 +232,12 @@ fn measure_all_costs(validators: u32) -> anyhow::Result<AllCosts> {
     comparison.add("certificate", || {
         let hashed = HashedMessage::new(black_box(b"vote"));
         assert!(scheme.verify(&hashed, &proof));
+    });
+    comparison.add("two certificates", || {
+        let messages =
+            [b"vote".as_slice(), b"another"].map(|one| HashedMessage::new(black_box(one)));
+        let items = [(&messages[0], &proof), (&messages[1], &other_proof)];
+        assert!(scheme.verify_many(&items, [1; 32]));
     });
     comparison.add("peer certificate", || {
         assert!(peer.verify(&peer.certificate));
@@ -240,8 +263,10 @@ fn measure_all_costs(validators: u32) -> anyhow::Result<AllCosts> {
             sign: micros("sign"),
             checks: Duration::ZERO,
             certify: micros("certify"),
+            certify_beside: micros("certify two").saturating_sub(micros("certify")),
             search: micros("search"),
             certificate: micros("certificate"),
+            certificate_beside: micros("two certificates").saturating_sub(micros("certificate")),
             vote: micros("vote"),
             block: Duration::ZERO,
             execute: Duration::ZERO,
@@ -562,11 +587,14 @@ pub fn run(args: &WanArgs) -> anyhow::Result<()> {
     let costs = measure_all_costs(args.validators)?;
     let binary = peer_program(args)?;
     println!(
-        "{} validators; charged, µs: sign {}, certify {}, verify a certificate {}, sync {}",
+        "{} validators; charged, µs: sign {}, certify {} (with another {} more), verify a certificate {} (with another {} \
+         more), sync {}",
         args.validators,
         costs.ours.sign.as_micros(),
         costs.ours.certify.as_micros(),
+        costs.ours.certify_beside.as_micros(),
         costs.ours.certificate.as_micros(),
+        costs.ours.certificate_beside.as_micros(),
         costs.sync.as_micros()
     );
     match &binary {
@@ -605,7 +633,9 @@ pub fn run(args: &WanArgs) -> anyhow::Result<()> {
         "costs_us": {
             "sign": micros(costs.ours.sign),
             "certify": micros(costs.ours.certify),
+            "certify_beside": micros(costs.ours.certify_beside),
             "certificate": micros(costs.ours.certificate),
+            "certificate_beside": micros(costs.ours.certificate_beside),
             "sync": micros(costs.sync),
         },
         "peer_costs_us": {

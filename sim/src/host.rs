@@ -203,12 +203,17 @@ pub(crate) fn wire(
     (wire, cut)
 }
 
-/// What a check takes, when nothing is wrong with what it checks.
-fn cost_of(work: &Work, costs: &Costs) -> Duration {
+/// What a check takes, when nothing is wrong with what it checks. `combined` says whether a combined check shares the
+/// pairing of one that was charged before.
+fn cost_of(work: &Work, combined: &mut bool, costs: &Costs) -> Duration {
     let times = |one: Duration, items: usize| one * u32::try_from(items).unwrap_or(u32::MAX);
     match work {
+        Work::Certify(_) if std::mem::replace(combined, true) => costs.certify_beside,
         Work::Certify(_) => costs.certify,
-        Work::VerifyCertificates(certificates) => times(costs.certificate, certificates.len()),
+        Work::VerifyCertificates(certificates) => match certificates.len() {
+            0 => Duration::ZERO,
+            items => costs.certificate + times(costs.certificate_beside, items - 1),
+        },
         Work::VerifyVotes(votes) => times(costs.vote, votes.len()),
     }
 }
@@ -564,9 +569,9 @@ impl Host {
             Part::Crypto => {
                 let jobs = machine.jobs.try_iter().flatten();
                 *checking_takes = costs.checks;
-                let mut verdicts = Vec::new();
+                let (mut verdicts, mut combined) = (Vec::new(), false);
                 for job in jobs {
-                    let takes = cost_of(&job.work, costs);
+                    let takes = cost_of(&job.work, &mut combined, costs);
                     let (id, verdict) = authority.work(job, seed);
                     let spoiled = matches!(verdict, Verdict::Certified(Err(_)));
                     *checking_takes += takes;

@@ -73,12 +73,16 @@ pub struct Costs {
     pub sign: Duration,
     /// Whatever the crypto pool does at once.
     pub checks: Duration,
-    /// On top of it, each combined check of a quorum, good or bad.
+    /// On top of it, a combined check of a quorum, good or bad.
     pub certify: Duration,
+    /// Each further one that shares its pairing check.
+    pub certify_beside: Duration,
     /// Finding the invalid votes of a check.
     pub search: Duration,
-    /// Each certificate.
+    /// A certificate.
     pub certificate: Duration,
+    /// Each further one that is verified with it.
+    pub certificate_beside: Duration,
     /// Each vote that is verified alone.
     pub vote: Duration,
     /// Checking a proposed block, serving, and taking transactions.
@@ -94,8 +98,10 @@ impl Costs {
             sign: self.sign * times,
             checks: self.checks * times,
             certify: self.certify * times,
+            certify_beside: self.certify_beside * times,
             search: self.search * times,
             certificate: self.certificate * times,
+            certificate_beside: self.certificate_beside * times,
             vote: self.vote * times,
             block: self.block * times,
             execute: self.execute * times,
@@ -110,8 +116,10 @@ impl Default for Costs {
             sign: Duration::ZERO,
             checks: Duration::from_micros(900),
             certify: Duration::ZERO,
+            certify_beside: Duration::ZERO,
             search: Duration::ZERO,
             certificate: Duration::ZERO,
+            certificate_beside: Duration::ZERO,
             vote: Duration::ZERO,
             block: Duration::from_micros(200),
             execute: Duration::from_micros(200),
