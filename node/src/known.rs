@@ -91,11 +91,11 @@ mod tests {
 
     #[test]
     fn what_was_noted_is_read_for_the_same_chain_and_damage_is_no_error() {
-        let folder = tempfile::tempdir().unwrap();
+        let folder = tempfile::tempdir().expect("a folder");
         let chain = ChainId(Digest([1; 32]));
         assert!(read(folder.path(), chain).is_empty());
         let identity = |seed| SecretKey::from_bytes(&[seed; 32]).identity();
-        let address: BondAddress = "v1.example.org:26600".parse().unwrap();
+        let address: BondAddress = "v1.example.org:26600".parse().expect("an address");
         let without = (identity(2), BondAddress::default());
         let roster: Roster = [(identity(1), address), without.clone()].into();
         note(folder.path(), chain, &roster);
@@ -106,7 +106,7 @@ mod tests {
         with_addresses.remove(&without.0);
         assert_eq!(read(folder.path(), chain), with_addresses);
         assert!(read(folder.path(), ChainId(Digest([2; 32]))).is_empty());
-        fs::write(path(folder.path()), "{\"chain_id\": 7").unwrap();
+        fs::write(path(folder.path()), "{\"chain_id\": 7").expect("a file");
         assert!(read(folder.path(), chain).is_empty());
     }
 }
