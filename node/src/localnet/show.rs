@@ -2,6 +2,7 @@
 //! first four are replaced one by one.
 
 use super::changes::{Changes, name_of, names_of};
+use quorate_types::Epoch;
 use std::collections::BTreeSet;
 
 /// The number of validators at the beginning.
@@ -9,6 +10,9 @@ pub const FIRST: usize = 4;
 
 /// The number of machines that are no validators at the beginning.
 pub const SPARES: usize = 5;
+
+/// How many epochs it lasts at least.
+const EPOCHS: u64 = 30;
 
 /// The spares that join at first, so that there are seven validators.
 const JOINING: [usize; 3] = [4, 5, 6];
@@ -66,7 +70,7 @@ impl Changes {
             set.insert(new);
             self.rest(&set).await?;
         }
-        Ok(())
+        self.wait_for_epoch(Epoch(EPOCHS)).await
     }
 
     /// Waits until these are the validators, and have been for an epoch.
