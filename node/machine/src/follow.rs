@@ -20,7 +20,7 @@
 //! - An upstream node that follows itself says nothing of how far it is, and may not answer. It is asked after those that
 //!   do, and given up 0.25 s after another one says that it has the next block. A validator that was away for many epochs
 //!   knows the validators of its last one, and all of them may follow by now.
-//! - A request that is not answered while nobody says that it has the next block is sent again after 2 s, then 4, up to
+//! - A request that is not answered while nobody says that it has the next block is sent again after 0.25 s, then 0.5, up to
 //!   30: an upstream node that puts its parts together anew loses it, and if it has just left the validators it says no
 //!   longer how far it is.
 //! - A block in another's place that a quorum has finalized is a fork of the chain: more than f
@@ -65,9 +65,12 @@ const UNTOLD_LAGS_AFTER: Duration = Duration::from_millis(250);
 /// The asked node is given up after so long if any other says that it has the block.
 const ASK_AGAIN: Duration = Duration::from_secs(30);
 
-/// How long a request stays unanswered, while nobody says that it has the block, before it is sent
-/// again, to the next node if there is one.
-const REPEAT_AFTER: Duration = Duration::from_secs(2);
+/// How long a request stays unanswered, while nobody says that it has the block, before it is sent again.
+const REPEAT_AFTER: Duration = Duration::from_millis(250);
+
+/// So often it goes to the same node, which may have put its parts together anew and lost it. The same request costs that
+/// node nothing. After that it goes to the next node, if there is one.
+const REPEATS_TO_THE_SAME: u32 = 2;
 
 /// How often a node is asked that lacks the next block.
 const RETRY_INTERVAL: Duration = Duration::from_secs(5);
@@ -381,8 +384,11 @@ impl Follower {
             let is_unanswered =
                 self.lags_since.is_none() && now >= asked.at.after(self.repeat_after());
             if is_unanswered && self.asked.is_some() {
-                self.repeats += 1;
-                self.asked = None;
+                self.repeats = self.repeats.saturating_add(1);
+                match self.repeats <= REPEATS_TO_THE_SAME {
+                    true => self.request(asked.source, now),
+                    false => self.asked = None,
+                }
             }
             if is_late {
                 self.asked = None;
@@ -401,7 +407,7 @@ impl Follower {
 
     fn repeat_after(&self) -> Duration {
         let first = REPEAT_AFTER.max(2 * self.usual);
-        ASK_AGAIN.min(first * 2_u32.pow(self.repeats.min(MAX_DOUBLINGS)))
+        ASK_AGAIN.min(first * 2_u32.pow(self.repeats.min(2 * MAX_DOUBLINGS)))
     }
 
     fn note_lag(&mut self, asked: PeerIndex, now: Moment) {
@@ -489,10 +495,15 @@ impl Follower {
         if self.staged_by.is_some_and(|by| by != source) {
             self.unstage();
         }
+        self.request(source, now);
+    }
+
+    fn request(&mut self, source: PeerIndex, now: Moment) {
         let from = self.next();
         self.asked = Some(Asked { source, at: now });
-        self.sources[place].asked = Some(from);
-        self.sources[place].asked_at = now;
+        let asked = &mut self.sources[source.as_usize()];
+        asked.asked = Some(from);
+        asked.asked_at = now;
         if let Some(identity) = self.parts.upstreams.identity(source) {
             send_to(&self.parts.wire, identity, Message::FollowRequest(from));
         }

@@ -199,13 +199,17 @@ fn unaddressed(node: &NodeConfig) -> Option<String> {
     let validators = node.genesis.validators.iter();
     let lacking: Vec<String> = validators
         .filter(|one| one.address.as_str().is_empty())
-        .filter(|one| one.identity != own && !named(&one.identity))
-        .map(|one| one.identity.short())
+        .filter(|one| one.identity == own || !named(&one.identity))
+        .map(|one| match one.identity == own {
+            true => "this validator".to_owned(),
+            false => one.identity.short(),
+        })
         .collect();
     (!lacking.is_empty()).then(|| {
         format!(
-            "neither the genesis file nor `p2p.peers` has an address of {}: there is no link to them unless the \
-             registry names one by now (`quorate registry list`); add them to `p2p.peers`",
+            "the genesis file has no address of {}, nor has `p2p.peers` here: there are no links where neither end knows \
+             the other's address. Unless the registry names one by now (`quorate registry list`), have each put its own \
+             there (`quorate registry describe`), and add the others to `p2p.peers`",
             lacking.join(", ")
         )
     })

@@ -176,7 +176,8 @@ timing = "{distance}"
             }
             NodeKind::Newcomer => {
                 r##"# Validators of the chain that this one asks until the registry tells where all are, one at least, and
-# where to reach them: an IP address or a host name, and a port. Changes are taken over upon SIGHUP.
+# where to reach them: an IP address or a host name, and a port. Changed addresses are taken over upon
+# SIGHUP; another peer needs a restart.
 "##
             }
             NodeKind::Validator => {

@@ -229,6 +229,15 @@ impl Facts {
                  put it back beside the `vote_key` file and restart"
                     .to_owned(),
             ),
+            (Part::WithoutSeat { bonded: false }, Health::CutOff) if self.height == Height(0) => Some(
+                "if this identity has a bond, leave this running: validators link with it from the border of an epoch on \
+                 that follows the bond (`quorate registry list` at any other node shows the bond, its address, at which \
+                 they must reach this machine, and how far the border is; `quorate registry describe` changes the \
+                 address). If that border is past, check this machine's network, its firewall, and that a validator of \
+                 `[[p2p.peers]]` runs. If it has none, bond (`quorate registry bond`) to validate; to follow, have \
+                 operators list this node under `[[p2p.followers]]`"
+                    .to_owned(),
+            ),
             (Part::WithoutSeat { bonded: false }, Health::CutOff) => Some(format!(
                 "this identity has no bond in the state after block {height}, and validators link with nobody \
                  else. If it has withdrawn its stake, stop it (`quorate stop`). To validate, bond (`quorate registry \
