@@ -68,8 +68,8 @@ const ASK_AGAIN: Duration = Duration::from_secs(30);
 /// How long a request stays unanswered, while nobody says that it has the block, before it is sent again.
 const REPEAT_AFTER: Duration = Duration::from_millis(250);
 
-/// So often it goes to the same node, which may have put its parts together anew and lost it. The same request costs that
-/// node nothing. After that it goes to the next node, if there is one.
+/// So often it goes to the same node, which may have put its parts together anew and lost it. A request that waits there for
+/// the next block is replaced. After that it goes to the next node, if there is one.
 const REPEATS_TO_THE_SAME: u32 = 2;
 
 /// How often a node is asked that lacks the next block.

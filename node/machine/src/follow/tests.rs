@@ -325,7 +325,7 @@ fn a_node_that_withholds_blocks_costs_a_second() {
     let longest = world.run(100);
     world.check();
     // A status comes each second, and a second after it another node is asked.
-    assert!(longest <= 600, "{longest} ms without a block");
+    assert!(longest <= 2_200, "{longest} ms without a block");
 }
 
 #[test]
@@ -367,7 +367,7 @@ fn a_request_that_a_node_lost_when_it_left_the_validators_is_sent_again() {
     world.sent.lock().clear();
     let longest = world.run(60);
     world.check();
-    assert!(longest <= 2_200, "{longest} ms without a block");
+    assert!(longest <= 600, "{longest} ms without a block");
 
     let before = world.requests[0];
     for _ in 0..60 * 50 {
@@ -385,7 +385,7 @@ fn a_slow_node_alone_is_waited_for() {
         world.step();
     }
     world.check();
-    assert!(world.requests[0] <= 12, "{} requests", world.requests[0]);
+    assert!(world.requests[0] <= 18, "{} requests", world.requests[0]);
 }
 
 #[test]

@@ -1143,7 +1143,7 @@ mod tests {
     fn whose_address_is_unknown_is_named_with_what_helps() {
         let mut alone = stands(
             Facts {
-                others: vec![away(1), away(2), other(3)],
+                others: vec![away(1), away(2), away(3)],
                 ..facts()
             },
             3,
@@ -1155,7 +1155,10 @@ mod tests {
         alone.others[1].has_address = false;
         let verdict = decide(&alone);
         let summary = &verdict.summary;
-        assert!(summary.contains("not reachable: validator 1 "), "{summary}");
+        assert!(
+            summary.contains("not reachable: validators 1 "),
+            "{summary}"
+        );
         assert!(
             summary.contains("no address is known: validator 2 "),
             "{summary}"

@@ -288,7 +288,7 @@ mod tests {
         let (questions, _) = missing.questions(Moment(0), &peers, TIMEOUT, |_| false);
         assert_eq!(questions.len(), MAX_FETCHED + 1);
         assert!(questions.iter().any(|question| question.digest == other));
-        asked(&mut missing, &peers, Moment(0).after(100 * TIMEOUT));
+        asked(&mut missing, &peers, Moment(0).after(3_000 * TIMEOUT));
         assert!(missing.of_final(peers[0], digest(MAX_MISSING), Moment(0), Height(2)));
     }
 
