@@ -22,7 +22,7 @@ use quorate_node::{
 use std::{process::ExitCode, sync::Arc};
 
 #[global_allocator]
-static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+static ALLOCATOR: tikv_jemallocator::Jemalloc = tikv_jemallocator::Jemalloc;
 
 /// Validators with faults on purpose, on chains for chaos tests.
 #[derive(Parser)]

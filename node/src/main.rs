@@ -2,10 +2,10 @@
 
 use std::process::ExitCode;
 
-/// mimalloc returns memory to the system after a load peak (an attack, a busy hour); the system's
-/// allocator would keep most of it forever (`docs/OPERATING.md`).
+/// jemalloc returns memory to the system after a load peak (an attack, a busy hour); the system's
+/// allocator would keep most of it forever (`docs/OPERATING.md`). It is as fast; mimalloc was not (`ARCHITECTURE.md`).
 #[global_allocator]
-static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+static ALLOCATOR: tikv_jemallocator::Jemalloc = tikv_jemallocator::Jemalloc;
 
 // A validator must never be built with signature checks switched off.
 const _: () = assert!(!quorate_crypto::CRYPTOGRAPHY_OFF);
