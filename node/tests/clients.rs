@@ -193,8 +193,8 @@ async fn who_does_not_read_costs_little_keeps_nobody_out_and_is_cut() {
     net.stop_and_check();
 }
 
-/// Requests for what is in memory have no rate. On the threads of the links, 250 connections of one client
-/// that sent them without a pause halted a chain that needed this validator.
+/// On the threads of the links, 250 connections of one client that asked for what is in memory without a pause halted a
+/// chain that needed this validator.
 #[tokio::test(flavor = "multi_thread")]
 async fn requests_are_served_by_threads_that_yield_to_consensus() {
     let net = Net::start("yielding", 4).await;
@@ -226,10 +226,7 @@ async fn requests_are_served_by_threads_that_yield_to_consensus() {
     let usual = of("replica")[0];
     let serving = of("http");
     assert!(serving.len() >= 2, "{nice:?}");
-    assert!(
-        serving.iter().all(|nice| *nice >= (usual + 10).min(19)),
-        "{nice:?}"
-    );
+    assert!(serving.iter().all(|nice| *nice > usual.min(18)), "{nice:?}");
 }
 
 #[tokio::test(flavor = "multi_thread")]
