@@ -3,7 +3,7 @@
 use super::{App, problem::Failure, router};
 use crate::Config;
 use axum::response::{IntoResponse, Response};
-use quorate_http::{Front, Limits, Refusal, Share, Times, front};
+use quorate_http::{Front, Limits, PACE, Refusal, Share, Times, front};
 use std::time::Duration;
 use tokio::net::TcpListener;
 
@@ -33,9 +33,6 @@ const BYTES: Share = Share {
 
 /// Concurrent requests that read the index.
 const READING: Share = Share { all: 8, each: 4 };
-
-/// 2,000 requests a second for each client.
-const PACE: Duration = Duration::from_micros(500);
 
 /// Minimum share of one client, if the total allows it.
 const MIN_SHARE: usize = 64;

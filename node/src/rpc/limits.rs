@@ -2,7 +2,7 @@
 
 use super::submit;
 use crate::config::RpcConfig;
-use quorate_http::{Clients, Limits, Share, Times};
+use quorate_http::{Clients, Limits, PACE, Share, Times};
 use std::time::Duration;
 
 /// Requests that can read the database at the same time.
@@ -33,10 +33,6 @@ const STALL: Duration = Duration::from_secs(15);
 /// After this time a connection is closed at the end of its current response. Clients simply
 /// reconnect.
 const LIFE: Duration = Duration::from_secs(600);
-
-/// 2,000 requests a second for each client. Reading memory costs about 20 us, so one client can take a twentieth of
-/// the threads that serve HTTP.
-const PACE: Duration = Duration::from_micros(500);
 
 /// The price for each signature that must be verified individually because the request contains an
 /// invalid one. A client is refused once it owes ten seconds.
