@@ -11,9 +11,9 @@
 //!
 //! - Blocks that do not verify are not executed. Their sender's link is cut, and others are asked.
 //! - Upstream nodes say once a second how far they are. If one says that it has blocks that the asked
-//!   one has not sent for a second, it is asked as well, and the first answer counts. Each further
-//!   attempt waits twice as long, and on slow links all wait longer, so that these are not filled with
-//!   answers to the same request.
+//!   one has not sent for a second, it is asked as well, and the first answer counts. If no other node is linked, the
+//!   same one is asked again. Each further attempt waits twice as long, and on slow links all wait longer, so that these
+//!   are not filled with answers to the same request.
 //! - Who was asked in vain is asked last, and its word counts less than that of those who deliver. So
 //!   a node that exaggerates how far it is delays blocks by a second, once. What is known of the upstream nodes outlives
 //!   a border at which the validators change ([`KnownUpstreams`]).
@@ -21,8 +21,8 @@
 //!   do, and given up 0.25 s after another one says that it has the next block. A validator that was away for many epochs
 //!   knows the validators of its last one, and all of them may follow by now.
 //! - A request that is not answered while nobody says that it has the next block is sent again after 0.25 s, then 0.5, up to
-//!   30: an upstream node that puts its parts together anew loses it, and if it has just left the validators it says no
-//!   longer how far it is.
+//!   30: an upstream node that has just left the validators says no longer how far it is, and one that did not know this
+//!   node yet has dropped it.
 //! - A block in another's place that a quorum has finalized is a fork of the chain: more than f
 //!   validators are faulty, or this database is another chain's. The node stops.
 
@@ -62,14 +62,14 @@ const LAGS_AFTER: Duration = Duration::from_secs(1);
 /// The same for an asked node that has never said how far it is.
 const UNTOLD_LAGS_AFTER: Duration = Duration::from_millis(250);
 
-/// The asked node is given up after so long if any other says that it has the block.
-const ASK_AGAIN: Duration = Duration::from_secs(30);
-
 /// How long a request stays unanswered, while nobody says that it has the block, before it is sent again.
 const REPEAT_AFTER: Duration = Duration::from_millis(250);
 
-/// So often it goes to the same node, which may have put its parts together anew and lost it. A request that waits there for
-/// the next block is replaced. After that it goes to the next node, if there is one.
+/// The longest that it stays unanswered.
+const REPEAT_AT_LATEST: Duration = Duration::from_secs(30);
+
+/// So often it goes to the same node, where it replaces the one that waits for the next block. After that it goes to the next
+/// node, if there is one.
 const REPEATS_TO_THE_SAME: u32 = 2;
 
 /// How often a node is asked that lacks the next block.
@@ -144,6 +144,8 @@ struct Source {
     failures: u32,
     /// The height from which on it was asked, until it answers.
     asked: Option<Height>,
+    /// When it was asked so first, and last.
+    asked_first: Moment,
     asked_at: Moment,
 }
 
@@ -174,7 +176,7 @@ pub struct Follower {
     /// Who sent them.
     staged_by: Option<PeerIndex>,
     asked: Option<Asked>,
-    /// Since when nodes say that they have the next block, and how many were asked for it in vain.
+    /// Since when nodes say that they have the next block, and how often one was asked for it in vain.
     lags_since: Option<Moment>,
     in_vain: u32,
     /// How often the request for the next block was sent again.
@@ -211,6 +213,7 @@ impl Follower {
                 banned_until: known.banned_until,
                 failures: known.failures,
                 asked: None,
+                asked_first: now,
                 asked_at: now,
             }
         };
@@ -360,43 +363,50 @@ impl Follower {
         let now = self.parts.clock.now();
         if let Some(asked) = self.asked {
             self.note_lag(asked.source, now);
-            let untold = self.sources[asked.source.as_usize()].claimed.is_none();
-            let patience = match untold {
-                true => UNTOLD_LAGS_AFTER.max(2 * self.usual),
-                false => self.patience(),
+            let in_vain = match self.lags_since {
+                Some(since) => self.is_given_up(asked, since, now),
+                None => self.is_repeated(asked, now),
             };
-            let lags = self
-                .lags_since
-                .is_some_and(|since| now >= since.after(patience));
-            let is_late = now >= asked.at.after(ASK_AGAIN);
-            if lags || (is_late && self.claims_next(u32::MAX, now)) {
-                let source = &mut self.sources[asked.source.as_usize()];
-                source.failures = source.failures.saturating_add(1);
-                self.in_vain += u32::from(!untold);
-                self.lags_since = None;
-                self.note_known(asked.source);
-                debug!(
-                    upstream = asked.source.as_usize(),
-                    "blocks that it should have do not come"
-                );
-                self.asked = None;
-            }
-            let is_unanswered =
-                self.lags_since.is_none() && now >= asked.at.after(self.repeat_after());
-            if is_unanswered && self.asked.is_some() {
-                self.repeats = self.repeats.saturating_add(1);
-                match self.repeats <= REPEATS_TO_THE_SAME {
-                    true => self.request(asked.source, now),
-                    false => self.asked = None,
-                }
-            }
-            if is_late {
-                self.asked = None;
-            }
+            // Whoever has waited longest since it was asked is next, which may be the same.
+            self.asked = self.asked.filter(|_| !in_vain);
         }
         self.note_gone(now);
         self.ask();
         self.publish();
+    }
+
+    /// Whether the asked node has not sent in time what somebody has.
+    fn is_given_up(&mut self, asked: Asked, since: Moment, now: Moment) -> bool {
+        let untold = self.sources[asked.source.as_usize()].claimed.is_none();
+        let patience = match untold {
+            true => UNTOLD_LAGS_AFTER.max(2 * self.usual),
+            false => self.patience(),
+        };
+        if now < since.max(asked.at).after(patience) {
+            return false;
+        }
+        let source = &mut self.sources[asked.source.as_usize()];
+        source.failures = source.failures.saturating_add(1);
+        self.in_vain += u32::from(!untold);
+        self.note_known(asked.source);
+        debug!(
+            upstream = asked.source.as_usize(),
+            "blocks that it should have do not come"
+        );
+        true
+    }
+
+    /// Sends a request again that nobody may be able to answer yet. Returns whether the next node is to be asked.
+    fn is_repeated(&mut self, asked: Asked, now: Moment) -> bool {
+        if now < asked.at.after(self.repeat_after()) {
+            return false;
+        }
+        self.repeats = self.repeats.saturating_add(1);
+        let to_the_same = self.repeats <= REPEATS_TO_THE_SAME;
+        if to_the_same {
+            self.request(asked.source, now);
+        }
+        !to_the_same
     }
 
     /// How long the next blocks may take once somebody has them.
@@ -407,7 +417,7 @@ impl Follower {
 
     fn repeat_after(&self) -> Duration {
         let first = REPEAT_AFTER.max(2 * self.usual);
-        ASK_AGAIN.min(first * 2_u32.pow(self.repeats.min(2 * MAX_DOUBLINGS)))
+        REPEAT_AT_LATEST.min(first * 2_u32.pow(self.repeats.min(2 * MAX_DOUBLINGS)))
     }
 
     fn note_lag(&mut self, asked: PeerIndex, now: Moment) {
@@ -465,22 +475,15 @@ impl Follower {
         if !self.knows_validators(next) {
             return;
         }
-        // A request may have been lost with its link.
-        let resend = 2 * self.patience();
         let usable = self.sources.iter().enumerate();
         let usable = usable.filter(|(_, source)| source.linked && !source.is_banned(now));
-        let best = usable
-            .filter(|(_, source)| {
-                let is_asked = source.asked == Some(next);
-                !is_asked || now >= source.asked_at.after(resend)
-            })
-            .min_by_key(|(place, source)| {
-                // Nodes that lack the block are asked last: they may have said so wrongly.
-                let lacks = source.oldest.map(|_| source.asked_at);
-                let asked = (source.asked == Some(next)).then_some(source.asked_at);
-                let untold = source.claimed.is_none();
-                (lacks, asked, source.failures, untold, !source.acts, *place)
-            });
+        let best = usable.min_by_key(|(place, source)| {
+            // Nodes that lack the block are asked last: they may have said so wrongly.
+            let lacks = source.oldest.map(|_| source.asked_at);
+            let asked = (source.asked == Some(next)).then_some(source.asked_at);
+            let untold = source.claimed.is_none();
+            (lacks, asked, source.failures, untold, !source.acts, *place)
+        });
         let Some((place, source)) = best else {
             return;
         };
@@ -502,7 +505,9 @@ impl Follower {
         let from = self.next();
         self.asked = Some(Asked { source, at: now });
         let asked = &mut self.sources[source.as_usize()];
-        asked.asked = Some(from);
+        if asked.asked.replace(from) != Some(from) {
+            asked.asked_first = now;
+        }
         asked.asked_at = now;
         if let Some(identity) = self.parts.upstreams.identity(source) {
             send_to(&self.parts.wire, identity, Message::FollowRequest(from));
@@ -552,9 +557,10 @@ impl Follower {
             return Ok(());
         }
         let now = self.parts.clock.now();
+        let asked = self.sources[source.as_usize()].asked_first;
         let took = self
             .lags_since
-            .map_or(Duration::ZERO, |since| now.since(since));
+            .map_or(Duration::ZERO, |since| now.since(since.max(asked)));
         self.usual = took.max(self.usual * 3 / 4);
         self.lags_since = None;
         self.in_vain = 0;

@@ -127,6 +127,7 @@ impl FollowerMachine {
             accounts: self.accounts.clone(),
             snapshots: self.snapshots.clone(),
             upstreams: self.known.clone(),
+            unanswered: self.server.unanswered(),
             seen: self.seen.clone(),
         }
     }
@@ -176,7 +177,7 @@ impl FollowerMachine {
             live.clone(),
             around.cut.clone(),
         ));
-        let (to_server, waiting) = requests(downstream.size());
+        let (to_server, waiting) = requests(&downstream, taken_up.unanswered);
         let (to_ingest, forwarded) = turns(downstream.size(), FORWARDED);
         let (to_keeper, kept) = unbounded();
         let observed = Observed {

@@ -507,7 +507,7 @@ mod tests {
         clock::testing::Hand,
         directory::Directory,
         ingest::FORWARDED,
-        serve::{WaitingRequests, requests},
+        serve::{Unanswered, WaitingRequests, requests},
         turns::{TurnReceiver, turns},
     };
     use commonware_codec::Encode as _;
@@ -543,7 +543,8 @@ mod tests {
         let live = Arc::new(LiveStatus::new(committees.clone(), ValidatorIndex(0)));
         let asked = Arc::new(Asked::new(committees.known().size()));
         let (replica, events) = crossbeam_channel::unbounded();
-        let (to_server, waiting) = requests(committees.known().size() + 1);
+        let peers = Directory::of_validator(committees.known(), &[FOLLOWER]);
+        let (to_server, waiting) = requests(&peers, Unanswered::default());
         let (transactions, forwarded) = turns(committees.known().size() + 1, FORWARDED);
         let conduct = Arc::new(Conduct::new(
             committees.clone(),
@@ -556,7 +557,7 @@ mod tests {
         let own = (ValidatorIndex(0), key);
         let across = Across::new(ChainId(Digest::ZERO), committees.clone(), own, &*clock);
         let followers = FollowerInlet::new(
-            Directory::of_validator(committees.known(), &[FOLLOWER]),
+            peers,
             clock.clone(),
             conduct.clone(),
             (to_server.clone(), transactions.clone()),

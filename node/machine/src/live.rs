@@ -731,6 +731,15 @@ impl LiveStatus {
         upstreams.iter().find(|one| one.identity == *peer)?.claimed
     }
 
+    /// Whether one of the linked nodes that a follower follows validates in this epoch.
+    pub(crate) fn is_linked_with_a_validator(&self) -> bool {
+        let acts = |one: &Upstream| self.committees.known().place(&one.identity).is_some();
+        self.upstreams
+            .read()
+            .iter()
+            .any(|one| one.linked && acts(one))
+    }
+
     /// So many of the linked nodes that a follower follows, and at least two: validators of the epoch before others.
     pub(crate) fn upstreams(&self, count: usize) -> Vec<Identity> {
         let upstreams = self.upstreams.read();

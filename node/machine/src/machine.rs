@@ -26,7 +26,7 @@ use crate::{
     outlet::{InFlight, Wire},
     payloads::PayloadKeeper,
     replica::{Cutter, Event, Replica},
-    serve::{Server, Upload, requests},
+    serve::{Server, Unanswered, Upload},
     snapshots::Snapshots,
     turns::turns,
     validate::Validator,
@@ -127,6 +127,7 @@ pub struct Inherited {
     pub accounts: Accounts,
     pub snapshots: Arc<Snapshots>,
     pub upstreams: KnownUpstreams,
+    pub unanswered: Unanswered,
     pub seen: SeenVotes,
 }
 
@@ -152,6 +153,7 @@ pub(crate) struct TakenUp {
     /// The mempool, if there is one.
     pub(crate) mempool: Option<Arc<Mempool>>,
     pub(crate) upstreams: KnownUpstreams,
+    pub(crate) unanswered: Unanswered,
     pub(crate) seen: SeenVotes,
 }
 
@@ -175,6 +177,8 @@ impl Inherited {
             snapshots,
             upstreams: (inherited.as_ref())
                 .map_or_else(Default::default, |left| left.upstreams.clone()),
+            unanswered: (inherited.as_ref())
+                .map_or_else(Default::default, |left| left.unanswered.clone()),
             seen: (inherited.as_ref()).map_or_else(Default::default, |left| left.seen.clone()),
             mempool: inherited.map(|left| left.mempool),
         }
@@ -301,6 +305,7 @@ impl Machine {
             accounts: self.accounts.clone(),
             snapshots: self.snapshots.clone(),
             upstreams: KnownUpstreams::default(),
+            unanswered: self.server.unanswered(),
             seen: self.replica.seen(),
         }
     }
@@ -328,7 +333,6 @@ impl Machine {
         let (to_replica, events) = unbounded();
         let (to_pool, jobs) = unbounded();
         let (to_validator, proposals) = unbounded();
-        let (to_server, waiting_requests) = requests(size);
         let (to_ingest, forwarded) = turns(size, FORWARDED);
         // Bounded by the mempool, which holds whatever is to be stored.
         let (to_keeper, kept) = unbounded();
@@ -336,6 +340,7 @@ impl Machine {
         let first = recovered.first;
         let stored = (store, inherited);
         let mut shared = Shared::new(settings, around, stored, &recovered.engine, to_replica)?;
+        let (to_server, waiting_requests) = shared.requests();
         let payloads = bundles.map(|log| shared.open_payloads(log)).transpose()?;
         let (executor, executed) = shared.executor(tree, to_server.clone())?;
         let inlet = shared.inlet(to_server.clone(), to_ingest);

@@ -48,7 +48,7 @@ pub fn seat(set: &ValidatorSet, own: &Identity, key: &VoteKey) -> Seat {
 /// Why a node that follows takes another part.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Crossed {
-    /// It has a seat, and all blocks that there are.
+    /// It has a seat, all blocks that there are, and a link to another validator of the epoch.
     InStep,
     /// It has a seat, and nobody has sent a newer block for a while.
     NothingNewer,
@@ -61,6 +61,7 @@ pub struct Borders {
     committees: Committees,
     store: Store,
     clock: Arc<dyn Clock>,
+    live: Arc<LiveStatus>,
     /// Whether it could take part in the epoch, and only looks for newer blocks.
     has_seat: bool,
     newest: (Height, Moment),
@@ -71,6 +72,7 @@ impl Borders {
         committees: Committees,
         store: Store,
         clock: Arc<dyn Clock>,
+        live: Arc<LiveStatus>,
         has_seat: bool,
     ) -> Self {
         Self {
@@ -78,6 +80,7 @@ impl Borders {
             committees,
             store,
             clock,
+            live,
             has_seat,
         }
     }
@@ -89,7 +92,9 @@ impl Borders {
             if tip.height > self.newest.0 {
                 self.newest = (tip.height, now);
             }
-            if self.is_in_step(&tip) {
+            // Without a link to another validator it would hear of no block any more. While blocks come from elsewhere, the
+            // others do without its vote.
+            if self.is_in_step(&tip) && self.live.is_linked_with_a_validator() {
                 return Some(Crossed::InStep);
             }
             if now.since(self.newest.1) >= NOTHING_NEWER {

@@ -14,7 +14,7 @@
 mod had;
 mod requests;
 
-pub use requests::{Requests, WaitingRequests, requests};
+pub use requests::{Requests, Unanswered, WaitingRequests, requests};
 
 use self::had::Had;
 use crate::{
@@ -187,6 +187,11 @@ impl Server {
         self.shaper.set_ceiling(peer, ceiling);
     }
 
+    /// What the next parts have to answer.
+    pub(crate) fn unanswered(&self) -> Unanswered {
+        self.requests.unanswered()
+    }
+
     /// Answers requests until the links are gone.
     ///
     /// # Errors
@@ -268,8 +273,10 @@ impl Server {
             _ => None,
         };
         let answer = self.answer(request).context("cannot answer a peer")?;
-        if let (Some(height), None) = (followed, &answer) {
-            self.held.insert(from, height);
+        match (followed, self.sources.peers.identity(from)) {
+            (Some(height), _) if answer.is_none() => drop(self.held.insert(from, height)),
+            (Some(height), Some(identity)) => self.requests.answered(identity, height),
+            _ => {}
         }
         let now = self.clock.now();
         let bytes = answer.as_ref().map_or(0, EncodeSize::encode_size);
@@ -511,7 +518,10 @@ pub(crate) mod tests {
             true => waits.load(Relaxed),
             false => 0,
         });
-        let (requests, receiver) = requests(committees.known().size());
+        let (requests, receiver) = requests(
+            &Directory::of_validator(committees.known(), &[]),
+            Unanswered::default(),
+        );
         let metrics = NodeMetrics::register(&prometheus::Registry::new()).expect("empty");
         let metrics = Arc::new(metrics);
         let server = Server::new(
@@ -647,6 +657,26 @@ pub(crate) mod tests {
         };
         assert!(!waits_after(0));
         assert!(waits_after(1_000_000));
+    }
+
+    #[test]
+    fn a_request_of_a_follower_is_unanswered_until_there_is_a_block() {
+        let mut chain = crate::sync::tests::Source::new(10);
+        let mut scene = scene();
+        scene.server.sources.store = chain.store.clone();
+        let follower = PeerIndex(1);
+        let unanswered = |server: &Server| {
+            let peers = server.sources.peers.clone();
+            let (_, next) = requests(&peers, server.unanswered());
+            next.waiting_for_bulk().len()
+        };
+        scene.requests.ask(follower, Request::Follow(Height(1)));
+        scene.server.serve_waiting().expect("it reads");
+        assert_eq!(unanswered(&scene.server), 1);
+        chain.grow(1, |_| vec![1]);
+        scene.server.serve_waiting().expect("it reads");
+        assert_eq!(scene.sent.lock()[&1].0, 1);
+        assert_eq!(unanswered(&scene.server), 0);
     }
 
     #[test]

@@ -123,6 +123,7 @@ pub(super) async fn follow_until_stopped(
         config.committees.clone(),
         handles.store.clone(),
         clock.clone(),
+        handles.live.clone(),
         part == Part::LooksForNewer,
     );
     let following = failures.thread("follow", move || {

@@ -334,7 +334,13 @@ impl Host {
                 )?;
                 let has_seat = matches!(seat, Seat::At(_));
                 let clock = self.clock.clone();
-                let borders = Borders::new(committees.clone(), store.clone(), clock, has_seat);
+                let borders = Borders::new(
+                    committees.clone(),
+                    store.clone(),
+                    clock,
+                    machine.live.clone(),
+                    has_seat,
+                );
                 Parts::Follower {
                     machine: Box::new(machine),
                     borders: Box::new(borders),

@@ -378,6 +378,19 @@ fn a_request_that_a_node_lost_when_it_left_the_validators_is_sent_again() {
 }
 
 #[test]
+fn a_request_that_the_only_node_lost_is_sent_again_although_it_says_that_it_has_the_block() {
+    let mut world = World::new(&[Honest]);
+    world.run(20);
+    world.chain.grow(1, |height| vec![height % 10]);
+    world.held[0] = None;
+    world.sent.lock().clear();
+    let longest = world.run(60);
+    world.check();
+    // A status comes each second, and after a second it is asked again.
+    assert!(longest <= 2_200, "{longest} ms without a block");
+}
+
+#[test]
 fn a_slow_node_alone_is_waited_for() {
     let mut world = World::new(&[Slow(8_000)]);
     world.chain.grow(20, |height| vec![height % 10]);
@@ -385,7 +398,7 @@ fn a_slow_node_alone_is_waited_for() {
         world.step();
     }
     world.check();
-    assert!(world.requests[0] <= 18, "{} requests", world.requests[0]);
+    assert!(world.requests[0] <= 8, "{} requests", world.requests[0]);
 }
 
 #[test]

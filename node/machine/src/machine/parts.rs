@@ -22,7 +22,7 @@ use crate::{
     outlet::{InFlight, Outlet, Wire},
     payloads::{PayloadKeeper, PayloadParts, Payloads},
     replica::{Cutter, Event, Neighbours, ReplicaConfig},
-    serve::{Requests, Server, Sources, Upload, WaitingRequests},
+    serve::{Requests, Server, Sources, Unanswered, Upload, WaitingRequests, requests},
     snapshots::{SnapshotTaker, Snapshots},
     turns::{TurnReceiver, TurnSender},
     validate::Validator,
@@ -62,6 +62,7 @@ pub(super) struct Shared {
     asked: Arc<Asked>,
     across: Arc<Across>,
     pub(super) seen: SeenVotes,
+    pub(super) unanswered: Unanswered,
     identity: SecretKey,
     /// On a chain that only orders.
     pub(super) payloads: Option<Arc<Payloads>>,
@@ -139,6 +140,7 @@ impl Shared {
             wire: around.wire,
             in_flight: around.in_flight,
             seen: taken_up.seen,
+            unanswered: taken_up.unanswered,
             identity: signer,
             payloads: None,
             cut: around.cut,
@@ -248,6 +250,10 @@ impl Shared {
             executor,
             payloads: self.payloads.clone(),
         }
+    }
+
+    pub(super) fn requests(&self) -> (Requests, WaitingRequests) {
+        requests(&self.peers, self.unanswered.clone())
     }
 
     pub(super) fn server(&self, requests: WaitingRequests) -> Server {

@@ -3,13 +3,14 @@
 
 use super::Request;
 use crate::{
-    directory::PeerIndex,
+    directory::{Directory, PeerIndex},
     turns::{Bell, Ringer, bell},
 };
 use parking_lot::Mutex;
 use quorate_lanes::{FairLimits, FairQueue};
-use quorate_types::Height;
+use quorate_types::{Height, Identity};
 use std::{
+    collections::BTreeMap,
     sync::{
         Arc,
         atomic::{AtomicBool, Ordering::SeqCst},
@@ -25,9 +26,16 @@ pub(crate) const LIMITS: FairLimits = FairLimits {
     total_bytes: usize::MAX,
 };
 
+/// Followers' requests that are not answered yet. The parts that come next answer them: where the validators change, all
+/// followers would have to find out that their requests are lost.
+#[derive(Clone, Default)]
+pub struct Unanswered(Arc<Mutex<BTreeMap<Identity, Height>>>);
+
 struct Queues {
     blocks: FairQueue<Request>,
     bulk: FairQueue<Request>,
+    peers: Directory,
+    unanswered: Unanswered,
 }
 
 /// Where requests are queued.
@@ -46,11 +54,21 @@ pub struct WaitingRequests {
     bell: Bell,
 }
 
-/// Empty queues for so many peers.
-pub fn requests(peers: usize) -> (Requests, WaitingRequests) {
+/// Queues for these peers. What the parts before have not answered waits in them.
+pub fn requests(peers: &Directory, unanswered: Unanswered) -> (Requests, WaitingRequests) {
+    let mut bulk = FairQueue::new(peers.size(), LIMITS);
+    unanswered.0.lock().retain(|identity, height| {
+        let peer = peers.find(identity);
+        if let Some(peer) = peer {
+            bulk.push(peer.as_usize(), 0, Request::Follow(*height));
+        }
+        peer.is_some()
+    });
     let queues = Arc::new(Mutex::new(Queues {
-        blocks: FairQueue::new(peers, LIMITS),
-        bulk: FairQueue::new(peers, LIMITS),
+        blocks: FairQueue::new(peers.size(), LIMITS),
+        bulk,
+        peers: peers.clone(),
+        unanswered,
     }));
     let holds = Arc::new(AtomicBool::new(false));
     let (ringer, bell) = bell();
@@ -71,6 +89,9 @@ impl Requests {
     /// Queues a request. Returns whether there was room; a repeated request needs none.
     pub fn ask(&self, from: PeerIndex, request: Request) -> bool {
         let mut queues = self.queues.lock();
+        if let (Request::Follow(height), Some(identity)) = (&request, queues.peers.identity(from)) {
+            queues.unanswered.0.lock().insert(identity, *height);
+        }
         let queue = match request.is_bulk() {
             true => &mut queues.bulk,
             false => &mut queues.blocks,
@@ -105,6 +126,20 @@ impl WaitingRequests {
                 .bulk
                 .push(from.as_usize(), 0, Request::Follow(height));
         }
+    }
+
+    /// Notes that a follower's request is answered.
+    pub(crate) fn answered(&self, peer: Identity, from: Height) {
+        let queues = self.queues.lock();
+        let mut unanswered = queues.unanswered.0.lock();
+        if unanswered.get(&peer) == Some(&from) {
+            unanswered.remove(&peer);
+        }
+    }
+
+    /// What the next parts have to answer.
+    pub(crate) fn unanswered(&self) -> Unanswered {
+        self.queues.lock().unanswered.clone()
     }
 
     /// Sets whether a request may be held until there is a new block. It is set before the store is
@@ -142,5 +177,34 @@ impl WaitingRequests {
     pub(crate) fn take_bulk(&self, peer: usize) -> Option<(PeerIndex, Request)> {
         let (peer, request) = self.queues.lock().bulk.pop_from(|other| other == peer)?;
         Some((PeerIndex(peer), request))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn identity(byte: u8) -> Identity {
+        Identity([byte; 32])
+    }
+
+    #[test]
+    fn the_next_parts_answer_what_is_not_answered() {
+        let before = Directory::of([1, 2, 3].map(identity).to_vec());
+        let (requests, waiting) = requests(&before, Unanswered::default());
+        let mut ask = |peer, height| requests.ask(PeerIndex(peer), Request::Follow(Height(height)));
+        assert!(ask(0, 5) && ask(0, 8) && ask(1, 6) && ask(2, 7));
+        // The first is an answer to the request before the last.
+        waiting.answered(identity(1), Height(5));
+        waiting.answered(identity(2), Height(6));
+        // Who is no longer among the peers is forgotten.
+        let after = Directory::of([4, 2, 1].map(identity).to_vec());
+        let (_, waiting) = super::requests(&after, waiting.unanswered());
+        let found = waiting.waiting_for_bulk();
+        assert!(
+            matches!(found[..], [(2, Request::Follow(Height(8)))]),
+            "{found:?}"
+        );
+        assert_eq!(waiting.unanswered().0.lock().len(), 1);
     }
 }
