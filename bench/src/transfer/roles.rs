@@ -21,7 +21,7 @@ use quorate_machine::{
     metrics::NodeMetrics,
     outlet::Wire,
     replica::Cut,
-    serve::{Request, Server, Sharing, Sources, Upload, requests},
+    serve::{Request, Server, Sharing, Sources, Unanswered, Upload, requests},
     snapshots::Snapshots,
     sync::{StateSync, SyncParts},
 };
@@ -237,7 +237,8 @@ fn source(args: &RoleArgs) -> anyhow::Result<()> {
         let (state, proof) = snapshot(&store, &genesis)?;
         snapshots.keep(state, proof);
     }
-    let (to_server, waiting) = requests(args.nodes);
+    let peers = Directory::of_validator(committees.known(), &[]);
+    let (to_server, waiting) = requests(&peers, Unanswered::default());
     let known = committees.clone();
     let inbound = move |from: Identity, _: Lane, bytes: Bytes| {
         let Some(place) = known.known().place(&from) else {
@@ -268,7 +269,7 @@ fn source(args: &RoleArgs) -> anyhow::Result<()> {
             store,
             snapshots,
             epoch_length: genesis.epoch_blocks,
-            peers: Directory::of_validator(committees.known(), &[]),
+            peers,
             live: Arc::new(LiveStatus::new(committees, ValidatorIndex(0))),
         };
         let mut server = Server::new(
