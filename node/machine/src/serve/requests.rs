@@ -192,7 +192,7 @@ mod tests {
     fn the_next_parts_answer_what_is_not_answered() {
         let before = Directory::of([1, 2, 3].map(identity).to_vec());
         let (requests, waiting) = requests(&before, Unanswered::default());
-        let mut ask = |peer, height| requests.ask(PeerIndex(peer), Request::Follow(Height(height)));
+        let ask = |peer, height| requests.ask(PeerIndex(peer), Request::Follow(Height(height)));
         assert!(ask(0, 5) && ask(0, 8) && ask(1, 6) && ask(2, 7));
         // The first is an answer to the request before the last.
         waiting.answered(identity(1), Height(5));
