@@ -52,7 +52,8 @@ use crate::{
         self, RpcParts, RpcState,
         verifying::{self, Verifying},
     },
-    space, sync_log,
+    space,
+    sync_log::{self, LinkNews},
     vitals::Vitals,
 };
 use anyhow::Context;
@@ -357,6 +358,8 @@ struct Asked {
     clock: Arc<dyn Clock>,
     /// What the parts that ran before have seen of the chain's growth.
     before: Mutex<Option<Before>>,
+    /// Which links were logged.
+    links_told: LinkNews,
     /// What was counted and timed.
     counted: Lasting,
     clients: OnceLock<Clients>,
@@ -389,6 +392,7 @@ impl Asked {
             inherited: Mutex::default(),
             clock: Arc::new(SystemClock::start()),
             before: Mutex::default(),
+            links_told: LinkNews::default(),
             counted: Lasting::default(),
             clients: OnceLock::new(),
             started: Instant::now(),
@@ -719,6 +723,7 @@ impl Background {
         let space = space::watch(config.data_dir.clone(), handles.live.clone());
         let told = sync_log::Told {
             live: handles.live.clone(),
+            links: options.links_told.clone(),
             address: address_lookup(links),
             finality: handles.metrics.mean_finality(),
         };

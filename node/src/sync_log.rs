@@ -1,6 +1,7 @@
 //! Logs the validator's health: a line when it changes, a periodic heartbeat, and a line for each
 //! link that goes down or comes back.
 
+use parking_lot::Mutex;
 use quorate_api::verdict::{Health, Severity, VerdictJson};
 use quorate_machine::live::LiveStatus;
 use quorate_p2p::PeerStatus;
@@ -105,55 +106,49 @@ impl Notes {
     }
 }
 
-/// Tracks the logged state of the links.
-struct LinkNews {
-    /// The last logged state of each link: whether it was up.
-    up: BTreeMap<Identity, bool>,
-    started: Instant,
+/// The logged state of the links. It outlives a border, at which the parts of the node are assembled anew.
+#[derive(Clone, Default)]
+pub(crate) struct LinkNews(Arc<Mutex<BTreeMap<Identity, LinkTold>>>);
+
+struct LinkTold {
+    up: Option<bool>,
+    looked_at_first: Instant,
 }
 
 /// A link that went down (`false`) or came up (`true`).
 type Change = (Identity, bool);
 
 impl LinkNews {
-    fn new(started: Instant) -> Self {
-        Self {
-            up: BTreeMap::new(),
-            started,
-        }
-    }
-
     /// Returns the changes since the last call. A link that has never been up is reported once as
     /// missing.
-    fn changes(&mut self, now: Instant, peers: &[PeerStatus]) -> Vec<Change> {
-        let mut changes = Vec::new();
-        for peer in peers {
-            let known = self.up.get(&peer.identity).copied();
-            let is_new = match known {
+    fn changes(&self, now: Instant, peers: &[PeerStatus]) -> Vec<Change> {
+        let mut told = self.0.lock();
+        let there: BTreeSet<Identity> = peers.iter().map(|peer| peer.identity).collect();
+        told.retain(|identity, _| there.contains(identity));
+        let changes = peers.iter().filter(|peer| {
+            let told = told.entry(peer.identity).or_insert(LinkTold {
+                up: None,
+                looked_at_first: now,
+            });
+            let is_new = match told.up {
                 Some(before) => before != peer.connected,
-                None => peer.connected || now >= self.started + FIRST_LINK,
+                None => peer.connected || now >= told.looked_at_first + FIRST_LINK,
             };
             if is_new {
-                self.up.insert(peer.identity, peer.connected);
-                if known.is_some() || !self.is_older(now, peer) {
-                    changes.push((peer.identity, peer.connected));
-                }
+                told.up = Some(peer.connected);
             }
-        }
+            is_new
+        });
         changes
-    }
-
-    /// Whether a link is older than this watch: parts before these, in the same process, have told of it.
-    fn is_older(&self, now: Instant, peer: &PeerStatus) -> bool {
-        let watched = now.saturating_duration_since(self.started);
-        let linked = peer.connected_for.filter(|_| peer.connected);
-        linked.is_some_and(|linked| linked > watched + LOOK_INTERVAL)
+            .map(|peer| (peer.identity, peer.connected))
+            .collect()
     }
 }
 
 /// The sources of the log lines.
 pub(crate) struct Told {
     pub(crate) live: Arc<LiveStatus>,
+    pub(crate) links: LinkNews,
     pub(crate) address: Box<crate::rpc::AddressOf>,
     /// The mean time from an own proposal to its finality since the last call.
     pub(crate) finality: Box<dyn FnMut() -> Option<Duration> + Send>,
@@ -164,7 +159,6 @@ pub(crate) async fn watch(mut told: Told, peers: impl Fn() -> Vec<PeerStatus>) {
     let start = Instant::now();
     let mut watch = Watch::new(start);
     let mut notes = Notes::default();
-    let mut links = LinkNews::new(start);
     let mut ticks = tokio::time::interval(LOOK_INTERVAL);
     // After a suspension of the process, do not catch up on the missed observations.
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
@@ -172,7 +166,7 @@ pub(crate) async fn watch(mut told: Told, peers: impl Fn() -> Vec<PeerStatus>) {
         ticks.tick().await;
         let now = Instant::now();
         let peers = peers();
-        for (identity, up) in links.changes(now, &peers) {
+        for (identity, up) in told.links.changes(now, &peers) {
             told.link(&identity, up, &peers);
         }
         let verdict = told.live.verdict(&peers);
@@ -198,15 +192,17 @@ impl Told {
         let address = address.as_deref().unwrap_or("-");
         let connected = peers.iter().filter(|peer| peer.connected).count();
         let of = peers.len();
-        match up {
-            true => info!(
+        match (up, place) {
+            (true, _) => info!(
                 validator = place,
                 name, address, connected, of, "link is up"
             ),
-            false => warn!(
+            (false, Some(place)) => warn!(
                 validator = place,
                 name, address, connected, of, "link is missing"
             ),
+            // One without a seat may have been switched off for good.
+            (false, None) => info!(name, address, connected, of, "link is missing"),
         }
     }
 
@@ -289,12 +285,12 @@ mod tests {
         assert_eq!(at(605, &["clock is 2.7 s ahead: NTP", "other"]), 1);
     }
 
-    fn peer(connected: bool, connected_for: Option<Duration>) -> PeerStatus {
+    fn peer(connected: bool) -> PeerStatus {
         PeerStatus {
             identity: Identity([7; 32]),
             connected,
             round_trip_us: None,
-            connected_for,
+            connected_for: None,
             blocked: false,
             oversized: 0,
             refusals: 0,
@@ -305,30 +301,32 @@ mod tests {
     }
 
     #[test]
-    fn a_link_that_stays_over_a_border_is_no_news() {
+    fn a_link_that_stays_or_is_missing_over_a_border_is_no_news() {
         let start = Instant::now();
-        let mut news = LinkNews::new(start);
-        let mut at = |second: u64, connected, connected_for: u64| {
-            let peer = peer(connected, Some(Duration::from_secs(connected_for)));
-            let changes = news.changes(start + Duration::from_secs(second), &[peer]);
+        let news = LinkNews::default();
+        let at = |news: &LinkNews, second, up: bool| {
+            let changes = news.changes(start + Duration::from_secs(second), &[peer(up)]);
             changes.first().map(|(_, up)| *up)
         };
-        assert_eq!(at(0, true, 90), None);
-        assert_eq!(at(1, true, 91), None);
-        assert_eq!(at(2, false, 0), Some(false));
-        assert_eq!(at(3, true, 0), Some(true));
-        let mut news = LinkNews::new(start);
-        let new = peer(true, Some(Duration::from_secs(2)));
-        let told = news.changes(start + Duration::from_secs(3), &[new]);
-        assert_eq!(told, [(Identity([7; 32]), true)]);
+        assert_eq!(at(&news, 0, true), Some(true));
+        assert_eq!(at(&news.clone(), 1, true), None);
+        assert_eq!(at(&news, 2, false), Some(false));
+        assert_eq!(at(&news.clone(), 30, false), None);
+        // It leaves, and comes back.
+        assert!(
+            news.changes(start + Duration::from_secs(31), &[])
+                .is_empty()
+        );
+        assert_eq!(at(&news, 32, false), None);
+        assert_eq!(at(&news, 42, false), Some(false));
     }
 
     #[test]
     fn a_link_is_told_once_when_it_is_lost_and_once_when_it_is_back() {
         let start = Instant::now();
-        let mut news = LinkNews::new(start);
-        let mut at = |second: u64, connected: bool| {
-            let peer = peer(connected, None);
+        let news = LinkNews::default();
+        let at = |second: u64, connected: bool| {
+            let peer = peer(connected);
             let changes = news.changes(start + Duration::from_secs(second), &[peer]);
             changes.first().map(|(_, up)| *up)
         };

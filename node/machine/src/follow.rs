@@ -17,9 +17,10 @@
 //! - Who was asked in vain is asked last, and its word counts less than that of those who deliver. So
 //!   a node that exaggerates how far it is delays blocks by a second, once. What is known of the upstream nodes outlives
 //!   a border at which the validators change ([`KnownUpstreams`]).
-//! - An upstream node that follows itself says nothing of how far it is, and may not answer. It is asked after those that
-//!   do, and given up 0.25 s after another one says that it has the next block. A validator that was away for many epochs
-//!   knows the validators of its last one, and all of them may follow by now.
+//! - An upstream node that has not said how far it is may not answer. It is asked after those that have, and given up
+//!   0.25 s after another one says that it has the next block. A validator that was away for many epochs knows the
+//!   validators of its last one, and all of them may follow by now. What those without a seat say of the network's height
+//!   counts only where no validator is heard.
 //! - A request that is not answered while nobody says that it has the next block is sent again after 0.25 s, then 0.5, up to
 //!   30: an upstream node that has just left the validators says no longer how far it is, and one that did not know this
 //!   node yet has dropped it.
@@ -670,7 +671,7 @@ impl Follower {
         (self.parts.cut)(identity, Cut::Off);
     }
 
-    /// Tells those who follow this node how far it is.
+    /// Tells those who follow this node how far it is. Where validators come and leave, those without a seat may.
     fn tell(&self) {
         let executed = self.parts.executor.executed().borrow().height;
         let status = Status {
@@ -681,7 +682,18 @@ impl Follower {
             convicted: Digest::ZERO,
         };
         let frame = Frame(vec![Message::Status(status)]).encode();
-        (self.parts.wire)(Lane::Votes, &To::Followers, frame);
+        (self.parts.wire)(Lane::Votes, &To::Followers, frame.clone());
+        if !self.parts.committees.can_change() {
+            return;
+        }
+        for (place, source) in self.sources.iter().enumerate() {
+            if let Some(identity) = self.parts.upstreams.identity(PeerIndex(place))
+                && source.linked
+                && !source.acts
+            {
+                (self.parts.wire)(Lane::Votes, &To::One(identity), frame.clone());
+            }
+        }
     }
 
     /// Publishes what changes slowly.
@@ -716,6 +728,7 @@ impl Follower {
             Some(Upstream {
                 identity: self.parts.upstreams.identity(PeerIndex(place))?,
                 linked: source.linked,
+                acts: source.acts,
                 claimed: source.claimed,
                 oldest: source.oldest,
             })

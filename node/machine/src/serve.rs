@@ -674,6 +674,7 @@ pub(crate) mod tests {
         scene.server.serve_waiting().expect("it reads");
         assert_eq!(unanswered(&scene.server), 1);
         chain.grow(1, |_| vec![1]);
+        scene.clock.0.store(1_000_000, Relaxed);
         scene.server.serve_waiting().expect("it reads");
         assert_eq!(scene.sent.lock()[&1].0, 1);
         assert_eq!(unanswered(&scene.server), 0);

@@ -266,12 +266,7 @@ pub(super) fn open_durable(
     owner::claim(&config.node.data_dir, &own, place, &recovered.records)
         .with_context(|| config.node.path.display().to_string())?;
     if is_new && (!recovered.created || lost) {
-        warn!(
-            folder = %database.display(),
-            "the database is a new one, although this validator ran before. The chain is fetched from \
-             the others; transactions that this validator had accepted and that no final block holds are \
-             lost: their clients must submit them again"
-        );
+        warn_of_a_lost_database(&database);
     }
     Ok(OpenDurable {
         genesis,
@@ -283,6 +278,15 @@ pub(super) fn open_durable(
         fresh,
         bundles: open_bundles(config)?,
     })
+}
+
+pub(super) fn warn_of_a_lost_database(folder: &Path) {
+    warn!(
+        folder = %folder.display(),
+        "the database is a new one, although this validator ran before. The chain is fetched from \
+         the others; transactions that this validator had accepted and that no final block holds are \
+         lost: their clients must submit them again"
+    );
 }
 
 /// Opens the payloads of a chain that only orders.

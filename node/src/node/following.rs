@@ -2,7 +2,7 @@
 
 use super::{
     Asked, Background, Ended, Handles,
-    durable::{KeptStore, begin_journal},
+    durable::{KeptStore, begin_journal, warn_of_a_lost_database},
     ending::{Failures, end_parts, explain_full_disk, first_failure, watch_the_end},
     identities,
     links::LateLinks,
@@ -27,6 +27,7 @@ use quorate_machine::{
     follow::Follower,
     follower::{FollowerMachine, FollowerSettings},
     live::following::Part,
+    machine::journal_folder,
     roles::{Borders, Crossed},
     sync::{Arrival, Arrivals},
 };
@@ -55,7 +56,12 @@ pub(super) async fn follow_until_stopped(
     let (failures, mut failed) = unbounded_channel();
     let failures = Failures(failures);
     let clock = asked.clock.clone();
+    let database = config.data_dir.join("db");
+    let is_new = Store::is_absent(&database);
     let (store, tree) = open_followers_store(config, &asked.kept)?;
+    if is_new && validator.is_some() && journal_folder(&config.data_dir).exists() {
+        warn_of_a_lost_database(&database);
+    }
     let _ = asked.opened.set(store.clone());
     if store.is_syncing()? {
         return Ok(Ended::FarBehind);

@@ -398,7 +398,7 @@ fn a_slow_node_alone_is_waited_for() {
         world.step();
     }
     world.check();
-    assert!(world.requests[0] <= 8, "{} requests", world.requests[0]);
+    assert!(world.requests[0] <= 12, "{} requests", world.requests[0]);
 }
 
 #[test]
@@ -473,6 +473,7 @@ fn another_chain_with_a_quorum_behind_it_stops_the_follower() {
 #[test]
 fn few_claims_are_doubted_less() {
     let upstream = |claimed| Upstream {
+        acts: false,
         identity: identity(0),
         linked: true,
         claimed: Some(Height(claimed)),

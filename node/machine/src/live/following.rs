@@ -5,6 +5,7 @@ use super::{
     progress::{Growth, USUAL_LAG},
     verdict::{clock_time, executes_late, ms},
 };
+use crate::roles::OLD_MS;
 use quorate_api::verdict::{Health, VerdictJson, Voting, counted, grouped, spoken};
 use quorate_types::{Height, Identity};
 
@@ -13,6 +14,8 @@ use quorate_types::{Height, Identity};
 pub struct Upstream {
     pub identity: Identity,
     pub linked: bool,
+    /// Whether it validates in this epoch, on a chain whose validators can change.
+    pub acts: bool,
     /// The height that it says is final.
     pub claimed: Option<Height>,
     /// It says that it keeps no older block, and the next one that is missing here is older.
@@ -35,9 +38,13 @@ pub enum Part {
     LooksForNewer,
 }
 
-/// The height that so many faulty nodes cannot make up, if more than that have said one.
+/// The height that so many faulty nodes cannot make up, if more than that have said one. Those without a seat count only
+/// where no validator says anything: any number of them may be one operator's.
 pub(crate) fn network_height(upstreams: &[Upstream], faults: usize) -> Option<Height> {
-    let mut claims: Vec<Height> = upstreams.iter().filter_map(|one| one.claimed).collect();
+    let acts = |one: &Upstream| one.acts && one.claimed.is_some();
+    let any_acts = upstreams.iter().any(acts);
+    let heard = upstreams.iter().filter(|one| !any_acts || one.acts);
+    let mut claims: Vec<Height> = heard.filter_map(|one| one.claimed).collect();
     claims.sort_unstable_by(|a, b| b.cmp(a));
     // With few upstream nodes at most a minority of them is taken for faulty.
     let doubted = faults.min(claims.len().saturating_sub(1) / 2);
@@ -111,10 +118,13 @@ impl Facts {
         }
     }
 
+    /// By its timestamp only if that is old: the validators' clocks may differ from this one.
     fn block_age(&self) -> Option<u64> {
+        let age = self.now_ms.saturating_sub(self.block_ms);
         match self.growth.final_since_start {
+            true if age > OLD_MS && self.block_ms > 0 => Some(age),
             true => Some(ms(self.growth.since_final)),
-            false if self.block_ms > 0 => Some(self.now_ms.saturating_sub(self.block_ms)),
+            false if self.block_ms > 0 => Some(age),
             false => None,
         }
     }
@@ -361,6 +371,7 @@ mod tests {
         let upstream = Upstream {
             identity: Identity([7; 32]),
             linked: true,
+            acts: false,
             claimed: Some(Height(900)),
             oldest: None,
         };
@@ -403,6 +414,33 @@ mod tests {
         assert_eq!(executing(68, 7_800), (Health::CatchingUp, summary, 0));
         assert_eq!(executing(30, 1_500).0, Health::Healthy);
         assert_eq!(executing(USUAL_LAG, 60_000).0, Health::Healthy);
+    }
+
+    #[test]
+    fn the_newest_block_is_as_old_as_its_timestamp_says_however_late_it_came() {
+        let age = |age_ms| {
+            decide(&Facts {
+                block_ms: NOW_MS - age_ms,
+                ..facts()
+            })
+            .block_age_ms
+        };
+        assert_eq!(age(3_000), Some(100), "clocks differ");
+        assert_eq!(age(90_000), Some(90_000));
+    }
+
+    #[test]
+    fn nodes_without_a_seat_count_where_no_validator_is_heard() {
+        let one = |acts, claimed| Upstream {
+            acts,
+            claimed: Some(Height(claimed)),
+            ..facts().upstreams[0].clone()
+        };
+        let without = [one(false, 900), one(false, 900), one(false, 900)];
+        assert_eq!(network_height(&without, 1), Some(Height(900)));
+        let [a, b, c] = without;
+        let with = [a, b, c, one(true, 700)];
+        assert_eq!(network_height(&with, 1), Some(Height(700)));
     }
 
     #[test]
