@@ -17,8 +17,8 @@
 //! - Who was asked in vain is asked last, and its word counts less than that of those who deliver. So
 //!   a node that exaggerates how far it is delays blocks by a second, once. What is known of the upstream nodes outlives
 //!   a border at which the validators change ([`KnownUpstreams`]).
-//! - An upstream node that has not said how far it is may not answer. It is asked after those that have, and given up
-//!   0.25 s after another one says that it has the next block. A validator that was away for many epochs knows the
+//! - An upstream node that has not said how far it is may not answer, and one that follows itself may wait for this node's
+//!   answer. They are asked after the others, and given up 0.25 s after another one says that it has the next block. A validator that was away for many epochs knows the
 //!   validators of its last one, and all of them may follow by now. What those without a seat say of the network's height
 //!   counts only where no validator is heard.
 //! - A request that is not answered while nobody says that it has the next block is sent again after 0.25 s, then 0.5, up to
@@ -60,8 +60,9 @@ use tracing::{debug, warn};
 /// How long an upstream node may have blocks that the asked one does not send.
 const LAGS_AFTER: Duration = Duration::from_secs(1);
 
-/// The same for an asked node that has never said how far it is.
-const UNTOLD_LAGS_AFTER: Duration = Duration::from_millis(250);
+/// The same for an asked node that follows itself, or has never said how far it is. Each time that it is asked again it gets
+/// twice as long.
+const DOUBTED_LAGS_AFTER: Duration = Duration::from_millis(250);
 
 /// How long a request stays unanswered, while nobody says that it has the block, before it is sent again.
 const REPEAT_AFTER: Duration = Duration::from_millis(250);
@@ -85,8 +86,10 @@ const BAN_LASTS: Duration = Duration::from_secs(60);
 /// How often those who follow this node are told how far it is.
 const STATUS_INTERVAL: Duration = Duration::from_secs(1);
 
-/// How often [`Follower::tick`] is due.
+/// How often [`Follower::tick`] is due, and how often while what it has is not executed: who has to finalize the next block may
+/// depend on that.
 const LOOK_INTERVAL: Duration = Duration::from_millis(100);
+const EXECUTION_LOOK_INTERVAL: Duration = Duration::from_millis(5);
 
 /// Blocks handed to the executor, and not executed, at which no more are requested.
 const MAX_UNEXECUTED: u64 = 1_024;
@@ -133,7 +136,7 @@ struct Known {
 
 /// One of the nodes that are followed.
 struct Source {
-    /// Whether it validates in this epoch, on a chain whose validators can change. Who has left or not come yet
+    /// Whether it validates in this epoch, if the validators can change. Who has left or not come yet
     /// follows as well, and may follow this node.
     acts: bool,
     linked: bool,
@@ -148,6 +151,8 @@ struct Source {
     /// When it was asked so first, and last.
     asked_first: Moment,
     asked_at: Moment,
+    /// How often.
+    times: u32,
 }
 
 /// The request that was sent last.
@@ -198,8 +203,8 @@ impl Follower {
         let acts = |place| {
             let identity = parts.upstreams.identity(PeerIndex(place));
             let committees = &parts.committees;
-            committees.can_change()
-                && identity.is_some_and(|one| committees.known().place(&one).is_some())
+            !committees.can_change()
+                || identity.is_some_and(|one| committees.known().place(&one).is_some())
         };
         let known = parts.known.0.lock().clone();
         let source = |place| {
@@ -216,6 +221,7 @@ impl Follower {
                 asked: None,
                 asked_first: now,
                 asked_at: now,
+                times: 0,
             }
         };
         let follower = Self {
@@ -245,7 +251,12 @@ impl Follower {
 
     /// When [`Self::tick`] is due.
     pub fn due(&self) -> Moment {
-        self.parts.clock.now().after(LOOK_INTERVAL)
+        let executed = self.parts.executor.executed().borrow().height;
+        let pause = match self.asked.is_none() && executed < self.tip.height {
+            true => EXECUTION_LOOK_INTERVAL,
+            false => LOOK_INTERVAL,
+        };
+        self.parts.clock.now().after(pause)
     }
 
     /// Whether frames with messages of this kind are read at all. To a validator that only follows, the
@@ -270,7 +281,8 @@ impl Follower {
             .is_some_and(|since| now >= since.after(GONE_FOR))
     }
 
-    /// Upon a link that was made or lost.
+    /// Upon a link that was made or lost. The links that there are when it begins come one by one: who is asked first
+    /// depends on all, and is decided by [`Self::tick`].
     pub fn linked(&mut self, peer: Identity, up: bool) {
         let Some(source) = self.parts.upstreams.find(&peer) else {
             return;
@@ -290,7 +302,6 @@ impl Follower {
             self.asked = self.asked.filter(tells);
         }
         self.note_known(source);
-        self.ask();
         self.publish();
     }
 
@@ -378,9 +389,13 @@ impl Follower {
 
     /// Whether the asked node has not sent in time what somebody has.
     fn is_given_up(&mut self, asked: Asked, since: Moment, now: Moment) -> bool {
-        let untold = self.sources[asked.source.as_usize()].claimed.is_none();
-        let patience = match untold {
-            true => UNTOLD_LAGS_AFTER.max(2 * self.usual),
+        let source = &self.sources[asked.source.as_usize()];
+        let is_doubted = !source.acts || source.claimed.is_none();
+        let patience = match is_doubted {
+            true => {
+                let doublings = source.times.saturating_sub(1).min(MAX_DOUBLINGS);
+                DOUBTED_LAGS_AFTER.max(2 * self.usual) * 2_u32.pow(doublings)
+            }
             false => self.patience(),
         };
         if now < since.max(asked.at).after(patience) {
@@ -388,7 +403,7 @@ impl Follower {
         }
         let source = &mut self.sources[asked.source.as_usize()];
         source.failures = source.failures.saturating_add(1);
-        self.in_vain += u32::from(!untold);
+        self.in_vain += u32::from(!is_doubted);
         self.note_known(asked.source);
         debug!(
             upstream = asked.source.as_usize(),
@@ -508,7 +523,9 @@ impl Follower {
         let asked = &mut self.sources[source.as_usize()];
         if asked.asked.replace(from) != Some(from) {
             asked.asked_first = now;
+            asked.times = 0;
         }
+        asked.times = asked.times.saturating_add(1);
         asked.asked_at = now;
         if let Some(identity) = self.parts.upstreams.identity(source) {
             send_to(&self.parts.wire, identity, Message::FollowRequest(from));
@@ -683,9 +700,6 @@ impl Follower {
         };
         let frame = Frame(vec![Message::Status(status)]).encode();
         (self.parts.wire)(Lane::Votes, &To::Followers, frame.clone());
-        if !self.parts.committees.can_change() {
-            return;
-        }
         for (place, source) in self.sources.iter().enumerate() {
             if let Some(identity) = self.parts.upstreams.identity(PeerIndex(place))
                 && source.linked

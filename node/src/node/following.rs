@@ -229,10 +229,16 @@ fn run(
     borders: &mut Borders,
     ending: &AtomicBool,
 ) -> anyhow::Result<Option<Ended>> {
+    let mut is_due = true;
     while !ending.load(Ordering::Relaxed) {
         match arrivals.take() {
             Some(Arrival::Frame(from, bytes)) => follower.receive(from, bytes)?,
-            Some(Arrival::Linked(peer, up)) => follower.linked(peer, up),
+            Some(Arrival::Linked(peer, up)) => {
+                follower.linked(peer, up);
+                is_due = true;
+                continue;
+            }
+            None if std::mem::take(&mut is_due) => {}
             None => {
                 if !arrivals.wait(follower.due().since(clock.now())) {
                     return Ok(None);

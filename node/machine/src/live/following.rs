@@ -14,7 +14,7 @@ use quorate_types::{Height, Identity};
 pub struct Upstream {
     pub identity: Identity,
     pub linked: bool,
-    /// Whether it validates in this epoch, on a chain whose validators can change.
+    /// Whether it validates in this epoch, if the validators can change.
     pub acts: bool,
     /// The height that it says is final.
     pub claimed: Option<Height>,
