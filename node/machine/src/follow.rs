@@ -151,8 +151,8 @@ struct Source {
     /// When it was asked so first, and last.
     asked_first: Moment,
     asked_at: Moment,
-    /// How often.
-    times: u32,
+    /// How often it was asked so in vain.
+    in_vain: u32,
 }
 
 /// The request that was sent last.
@@ -221,7 +221,7 @@ impl Follower {
                 asked: None,
                 asked_first: now,
                 asked_at: now,
-                times: 0,
+                in_vain: 0,
             }
         };
         let follower = Self {
@@ -393,8 +393,8 @@ impl Follower {
         let is_doubted = !source.acts || source.claimed.is_none();
         let patience = match is_doubted {
             true => {
-                let doublings = source.times.saturating_sub(1).min(MAX_DOUBLINGS);
-                DOUBTED_LAGS_AFTER.max(2 * self.usual) * 2_u32.pow(doublings)
+                let first = DOUBTED_LAGS_AFTER.max(2 * self.usual);
+                first * 2_u32.pow(source.in_vain.min(MAX_DOUBLINGS))
             }
             false => self.patience(),
         };
@@ -403,7 +403,8 @@ impl Follower {
         }
         let source = &mut self.sources[asked.source.as_usize()];
         source.failures = source.failures.saturating_add(1);
-        self.in_vain += u32::from(!is_doubted);
+        source.in_vain = source.in_vain.saturating_add(1);
+        self.in_vain = self.in_vain.saturating_add(u32::from(!is_doubted));
         self.note_known(asked.source);
         debug!(
             upstream = asked.source.as_usize(),
@@ -523,9 +524,8 @@ impl Follower {
         let asked = &mut self.sources[source.as_usize()];
         if asked.asked.replace(from) != Some(from) {
             asked.asked_first = now;
-            asked.times = 0;
+            asked.in_vain = 0;
         }
-        asked.times = asked.times.saturating_add(1);
         asked.asked_at = now;
         if let Some(identity) = self.parts.upstreams.identity(source) {
             send_to(&self.parts.wire, identity, Message::FollowRequest(from));

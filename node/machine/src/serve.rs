@@ -673,7 +673,7 @@ pub(crate) mod tests {
         scene.requests.ask(follower, Request::Follow(Height(1)));
         scene.server.serve_waiting().expect("it reads");
         assert_eq!(unanswered(&scene.server), 1);
-        chain.grow(1, |_| vec![1]);
+        chain.grow(3, |_| vec![1]);
         scene.clock.0.store(1_000_000, Relaxed);
         scene.server.serve_waiting().expect("it reads");
         assert_eq!(scene.sent.lock()[&1].0, 1);

@@ -141,6 +141,7 @@ impl World {
         for place in 0..self.manners.len() {
             self.follower.linked(identity(place), true);
         }
+        self.follower.tick();
     }
 
     /// As where the validators change: the links stay.
@@ -430,6 +431,7 @@ fn a_lost_link_passes_the_request_on() {
     world.run(10);
     world.manners[0] = Withholding;
     world.follower.linked(identity(0), false);
+    world.follower.tick();
     let longest = world.run(20);
     world.check();
     assert_eq!(longest, 0);
