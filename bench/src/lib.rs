@@ -9,6 +9,7 @@ mod ours;
 pub mod page;
 mod paired;
 mod report;
+pub mod signatures;
 pub mod state;
 pub mod suite;
 pub mod transfer;

@@ -8,6 +8,7 @@ use quorate_bench::{
     orders::{self, OrdersArgs},
     others::{self, OthersArgs},
     page::{self, PageArgs},
+    signatures::{self, SignaturesArgs},
     state::{self, StateArgs},
     suite::{self, CompareArgs, DashboardArgs, GateArgs, KernelArgs, SuiteArgs},
     transfer::{self, TransferArgs},
@@ -41,6 +42,8 @@ enum Command {
     Others(OthersArgs),
     /// How many payloads a second a chain that only orders takes, and in what time they are final.
     Orders(OrdersArgs),
+    /// What the signatures of transfers alone allow: the limit for goodput over loopback.
+    Signatures(SignaturesArgs),
     /// Validators that send invalid signatures: what it costs the others.
     Chaos(ChaosArgs),
     /// Block time and finality over wide-area networks in virtual time, beside the network's limit.
@@ -81,6 +84,7 @@ fn run(command: Command) -> anyhow::Result<()> {
         Command::Engines(args) => engines::run(&args),
         Command::Orders(args) => orders::run(&args),
         Command::Others(args) => others::run(&args),
+        Command::Signatures(args) => signatures::run(&args),
         Command::Chaos(args) => chaos::run(&args),
         Command::Wan(args) => wan::run(&args),
         Command::Experiment(args) => experiment::run(&args),
