@@ -71,14 +71,13 @@ pub(crate) struct ResharingParts {
 
 struct SharesFile {
     path: PathBuf,
-    passphrase: age::secrecy::SecretString,
+    /// Making one times scrypt for some milliseconds, which would be at each border, when all are busiest.
+    recipient: age::scrypt::Recipient,
 }
 
 impl Keep for SharesFile {
     fn keep(&mut self, content: &[u8]) -> anyhow::Result<()> {
-        let mut recipient = age::scrypt::Recipient::new(self.passphrase.clone());
-        recipient.set_work_factor(WORK_FACTOR);
-        let sealed = age::encrypt(&recipient, content).context("cannot encrypt the shares")?;
+        let sealed = age::encrypt(&self.recipient, content).context("cannot encrypt the shares")?;
         write_atomically(&SystemDisk, &self.path, &sealed)
             .with_context(|| format!("cannot write {}", self.path.display()))
     }
@@ -108,9 +107,11 @@ impl Resharing {
         let key = Zeroizing::new(sha256(&[b"quorate/shares-file/1", &*secret]).0);
         let passphrase = age::secrecy::SecretString::from(hex::encode(*key));
         let content = read_shares(&path, &passphrase)?;
+        let mut recipient = age::scrypt::Recipient::new(passphrase);
+        recipient.set_work_factor(WORK_FACTOR);
         let file = SharesFile {
             path: path.clone(),
-            passphrase,
+            recipient,
         };
         let make = || OpeningSecret::random(crate::keys::system_rng());
         let shares = Shares::open(&content, Box::new(file), Box::new(make))
