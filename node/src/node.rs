@@ -859,7 +859,7 @@ fn start_workers(
     failures.thread("keeper", move || keeper.run(kept))?;
     failures.thread("serve", move || server.run())?;
     failures.thread("ingest", move || {
-        priority::lower_this_thread(Yields::Most);
+        priority::lower_this_thread(Yields::Some);
         ingest.run()
     })?;
     Ok(())
