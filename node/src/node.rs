@@ -53,7 +53,7 @@ use crate::{
         verifying::{self, Verifying},
     },
     space,
-    sync_log::{self, LinkNews},
+    sync_log::{self, Logged},
     vitals::Vitals,
 };
 use anyhow::Context;
@@ -358,8 +358,7 @@ struct Asked {
     clock: Arc<dyn Clock>,
     /// What the parts that ran before have seen of the chain's growth.
     before: Mutex<Option<Before>>,
-    /// Which links were logged.
-    links_told: LinkNews,
+    logged: Logged,
     /// What was counted and timed.
     counted: Lasting,
     clients: OnceLock<Clients>,
@@ -392,7 +391,7 @@ impl Asked {
             inherited: Mutex::default(),
             clock: Arc::new(SystemClock::start()),
             before: Mutex::default(),
-            links_told: LinkNews::default(),
+            logged: Logged::new(),
             counted: Lasting::default(),
             clients: OnceLock::new(),
             started: Instant::now(),
@@ -723,7 +722,7 @@ impl Background {
         let space = space::watch(config.data_dir.clone(), handles.live.clone());
         let told = sync_log::Told {
             live: handles.live.clone(),
-            links: options.links_told.clone(),
+            logged: options.logged.clone(),
             address: address_lookup(links),
             finality: handles.metrics.mean_finality(),
         };

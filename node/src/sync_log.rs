@@ -27,6 +27,9 @@ const HEARTBEAT: Duration = Duration::from_secs(30);
 /// Notes are logged when they are new, and again after this long.
 const NOTE_INTERVAL: Duration = Duration::from_secs(600);
 
+/// A note that was gone for so long is new. At a border it is, until the parts that begin have heard of the others.
+const GONE_AFTER: Duration = Duration::from_secs(10);
+
 /// A link that is missing from the start is logged after this long.
 const FIRST_LINK: Duration = Duration::from_secs(10);
 
@@ -78,10 +81,15 @@ impl Watch {
     }
 }
 
-/// The logged notes, and when each was logged. Notes that differ only in their numbers count as the
-/// same.
+/// The logged notes. Notes that differ only in their numbers count as the same.
 #[derive(Default)]
-struct Notes(BTreeMap<String, (Instant, u32)>);
+struct Notes(BTreeMap<String, Note>);
+
+struct Note {
+    told_at: Instant,
+    looks: u32,
+    seen_at: Instant,
+}
 
 impl Notes {
     /// Returns the notes that are due to be logged.
@@ -90,15 +98,19 @@ impl Notes {
             let letters = note.split(':').next().unwrap_or(note).chars();
             letters.filter(|c| !c.is_ascii_digit()).collect()
         };
-        let there: BTreeSet<String> = notes.iter().map(|note| kind(note)).collect();
-        self.0.retain(|held, _| there.contains(held));
+        self.0.retain(|_, held| now <= held.seen_at + GONE_AFTER);
         let mut told = Vec::new();
         for note in notes {
-            let (at, looks) = self.0.entry(kind(note)).or_insert((now, 0));
-            *looks = looks.saturating_add(1);
-            let again = *looks > LOOKS && now >= *at + NOTE_INTERVAL;
-            if *looks == LOOKS || again {
-                *at = now;
+            let held = self.0.entry(kind(note)).or_insert(Note {
+                told_at: now,
+                looks: 0,
+                seen_at: now,
+            });
+            held.seen_at = now;
+            held.looks = held.looks.saturating_add(1);
+            let again = held.looks > LOOKS && now >= held.told_at + NOTE_INTERVAL;
+            if held.looks == LOOKS || again {
+                held.told_at = now;
                 told.push(note.as_str());
             }
         }
@@ -106,9 +118,9 @@ impl Notes {
     }
 }
 
-/// The logged state of the links. It outlives a border, at which the parts of the node are assembled anew.
-#[derive(Clone, Default)]
-pub(crate) struct LinkNews(Arc<Mutex<BTreeMap<Identity, LinkTold>>>);
+/// The logged state of the links.
+#[derive(Default)]
+struct LinkNews(BTreeMap<Identity, LinkTold>);
 
 struct LinkTold {
     up: Option<bool>,
@@ -121,8 +133,8 @@ type Change = (Identity, bool);
 impl LinkNews {
     /// Returns the changes since the last call. A link that has never been up is reported once as
     /// missing.
-    fn changes(&self, now: Instant, peers: &[PeerStatus]) -> Vec<Change> {
-        let mut told = self.0.lock();
+    fn changes(&mut self, now: Instant, peers: &[PeerStatus]) -> Vec<Change> {
+        let told = &mut self.0;
         let there: BTreeSet<Identity> = peers.iter().map(|peer| peer.identity).collect();
         told.retain(|identity, _| there.contains(identity));
         let changes = peers.iter().filter(|peer| {
@@ -145,10 +157,30 @@ impl LinkNews {
     }
 }
 
+/// What was logged. It outlives a border, at which the parts of the node are put together anew.
+#[derive(Clone)]
+pub(crate) struct Logged(Arc<Mutex<State>>);
+
+struct State {
+    watch: Watch,
+    notes: Notes,
+    links: LinkNews,
+}
+
+impl Logged {
+    pub(crate) fn new() -> Self {
+        Self(Arc::new(Mutex::new(State {
+            watch: Watch::new(Instant::now()),
+            notes: Notes::default(),
+            links: LinkNews::default(),
+        })))
+    }
+}
+
 /// The sources of the log lines.
 pub(crate) struct Told {
     pub(crate) live: Arc<LiveStatus>,
-    pub(crate) links: LinkNews,
+    pub(crate) logged: Logged,
     pub(crate) address: Box<crate::rpc::AddressOf>,
     /// The mean time from an own proposal to its finality since the last call.
     pub(crate) finality: Box<dyn FnMut() -> Option<Duration> + Send>,
@@ -156,9 +188,7 @@ pub(crate) struct Told {
 
 /// Observes and logs the validator's health until dropped.
 pub(crate) async fn watch(mut told: Told, peers: impl Fn() -> Vec<PeerStatus>) {
-    let start = Instant::now();
-    let mut watch = Watch::new(start);
-    let mut notes = Notes::default();
+    let logged = told.logged.clone();
     let mut ticks = tokio::time::interval(LOOK_INTERVAL);
     // After a suspension of the process, do not catch up on the missed observations.
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
@@ -166,14 +196,15 @@ pub(crate) async fn watch(mut told: Told, peers: impl Fn() -> Vec<PeerStatus>) {
         ticks.tick().await;
         let now = Instant::now();
         let peers = peers();
-        for (identity, up) in told.links.changes(now, &peers) {
+        let mut state = logged.0.lock();
+        for (identity, up) in state.links.changes(now, &peers) {
             told.link(&identity, up, &peers);
         }
         let verdict = told.live.verdict(&peers);
-        if let Some(line) = watch.tells(now, verdict.state) {
+        if let Some(line) = state.watch.tells(now, verdict.state) {
             told.verdict(line, &verdict, &peers);
         }
-        for note in notes.tells(now, &verdict.notes) {
+        for note in state.notes.tells(now, &verdict.notes) {
             warn!("{note}");
         }
     }
@@ -281,8 +312,10 @@ mod tests {
         assert_eq!(at(601, &["clock is 2.7 s ahead: NTP"]), 0);
         assert_eq!(at(602, &["clock is 2.7 s ahead: NTP"]), 1);
         assert_eq!(at(603, &[]), 0);
-        assert_eq!(at(604, &["clock is 2.7 s ahead: NTP"]), 0);
-        assert_eq!(at(605, &["clock is 2.7 s ahead: NTP", "other"]), 1);
+        assert_eq!(at(612, &["clock is 2.7 s ahead: NTP"]), 0);
+        assert_eq!(at(613, &["clock is 2.7 s ahead: NTP"]), 0);
+        assert_eq!(at(624, &["clock is 2.7 s ahead: NTP"]), 0);
+        assert_eq!(at(625, &["clock is 2.7 s ahead: NTP", "other"]), 1);
     }
 
     fn peer(connected: bool) -> PeerStatus {
@@ -303,29 +336,29 @@ mod tests {
     #[test]
     fn a_link_that_stays_or_is_missing_over_a_border_is_no_news() {
         let start = Instant::now();
-        let news = LinkNews::default();
-        let at = |news: &LinkNews, second, up: bool| {
+        let mut news = LinkNews::default();
+        let at = |news: &mut LinkNews, second, up: bool| {
             let changes = news.changes(start + Duration::from_secs(second), &[peer(up)]);
             changes.first().map(|(_, up)| *up)
         };
-        assert_eq!(at(&news, 0, true), Some(true));
-        assert_eq!(at(&news.clone(), 1, true), None);
-        assert_eq!(at(&news, 2, false), Some(false));
-        assert_eq!(at(&news.clone(), 30, false), None);
+        assert_eq!(at(&mut news, 0, true), Some(true));
+        assert_eq!(at(&mut news, 1, true), None);
+        assert_eq!(at(&mut news, 2, false), Some(false));
+        assert_eq!(at(&mut news, 30, false), None);
         // It leaves, and comes back.
         assert!(
             news.changes(start + Duration::from_secs(31), &[])
                 .is_empty()
         );
-        assert_eq!(at(&news, 32, false), None);
-        assert_eq!(at(&news, 42, false), Some(false));
+        assert_eq!(at(&mut news, 32, false), None);
+        assert_eq!(at(&mut news, 42, false), Some(false));
     }
 
     #[test]
     fn a_link_is_told_once_when_it_is_lost_and_once_when_it_is_back() {
         let start = Instant::now();
-        let news = LinkNews::default();
-        let at = |second: u64, connected: bool| {
+        let mut news = LinkNews::default();
+        let mut at = |second: u64, connected: bool| {
             let peer = peer(connected);
             let changes = news.changes(start + Duration::from_secs(second), &[peer]);
             changes.first().map(|(_, up)| *up)

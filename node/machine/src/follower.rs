@@ -68,11 +68,18 @@ pub struct FollowerFrames {
 impl FollowerFrames {
     /// Receives one frame.
     pub fn receive(&self, from: Identity, lane: Lane, bytes: Bytes) {
-        let asks = || self.serves_upstreams && lane == Lane::Fetch && asks(&bytes);
         match self.upstreams.find(&from) {
-            Some(_) if !asks() => self.inbox.frame(from, bytes),
+            Some(_) if !self.is_a_followers(lane, &bytes) => self.inbox.frame(from, bytes),
             _ => self.downstream.receive(from, lane, bytes),
         }
+    }
+}
+
+impl FollowerFrames {
+    /// Whether a frame of a node that this one follows is one that its followers send: it may follow this one.
+    fn is_a_followers(&self, lane: Lane, frame: &Bytes) -> bool {
+        let is_one = lane == Lane::Transactions || (lane == Lane::Fetch && asks(frame));
+        self.serves_upstreams && is_one
     }
 }
 

@@ -23,7 +23,8 @@ const NOTHING_NEWER: Duration = Duration::from_secs(5);
 /// How often in a row, once a second, too few validators of the epoch must be heard.
 const ALONE_FOR: u32 = 15;
 
-/// The same for f + 1 others that say they work in a later epoch: at a border they are ahead for a moment.
+/// The same for f + 1 others that say they work in a later epoch, since at a border they are ahead for a moment; and for a
+/// validator that is linked with none of its epoch's, and with another node.
 const LEFT_FOR: u32 = 3;
 
 /// A validator's place in an epoch.
@@ -148,10 +149,18 @@ impl Alone {
         let newest = self.live.finalized_height();
         let stands = newest == self.newest;
         let is_alone = stands && heard.count() + 1 < verdict.quorum;
+        let known = self.live.committees().known();
+        let linked = peers.iter().filter(|peer| peer.connected);
+        let (acting, others) =
+            linked.partition::<Vec<_>, _>(|peer| known.place(&peer.identity).is_some());
+        let is_cut_off = is_alone && acting.is_empty() && !others.is_empty();
         let are_ahead = stands && self.live.network_epoch() > Some(self.live.epoch());
         self.newest = newest;
         self.seconds = if is_alone { self.seconds + 1 } else { 0 };
-        self.left = if are_ahead { self.left + 1 } else { 0 };
+        self.left = match are_ahead || is_cut_off {
+            true => self.left + 1,
+            false => 0,
+        };
         self.seconds >= ALONE_FOR || self.left >= LEFT_FOR
     }
 }

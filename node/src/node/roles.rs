@@ -12,6 +12,7 @@ use crate::{
     resharing::Resharing,
 };
 use anyhow::Context as _;
+use parking_lot::Mutex;
 use quorate_machine::{
     clock::now_ms,
     live::{LiveStatus, following::Part},
@@ -23,7 +24,11 @@ use quorate_storage::store::Store;
 use quorate_types::{
     BondAddress, Committees, Epoch, Identity, Roster, ValidatorIndex, ValidatorSet, VoteKey,
 };
-use std::{collections::BTreeMap, sync::Arc, time::Duration};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+    time::Duration,
+};
 use tracing::{info, warn};
 
 /// Most nodes beside the validators that a validator is linked with.
@@ -80,7 +85,12 @@ pub(super) fn assign(
             Node::Follower(config) => Role::Follower(Box::new(config.clone()), Part::Follows),
         });
     }
-    let (committees, roster, newest_ms) = read_registry(config, kept)?;
+    let Registered {
+        committees,
+        roster,
+        remembered,
+        newest_ms,
+    } = read_registry(config, kept)?;
     let age_ms = newest_ms.map(|newest| now_ms().saturating_sub(newest));
     let follows = follows || (starts && age_ms.is_some_and(|age| age > OLD_MS));
     let epoch = committees.known().epoch();
@@ -97,7 +107,7 @@ pub(super) fn assign(
         return Ok(Role::Follower(Box::new(composed), Part::Follows));
     };
     let bonded = roster.contains_key(&own);
-    let links = Addresses::of(config, &set, roster);
+    let links = Addresses::of(config, &set, roster, remembered);
     let secret = resharing.secret_in(&set, &own);
     let secret = secret.unwrap_or_else(|| config.vote_secret.clone());
     let seat = seat(&set, &own, &VoteKey(secret.public_key()));
@@ -172,26 +182,39 @@ pub(super) async fn is_outdated(live: Arc<LiveStatus>, links: Links) {
     }
 }
 
-/// Reads who validates, who has a bond, and when the newest block was made.
-fn read_registry(
-    config: &NodeConfig,
-    kept: &KeptStore,
-) -> anyhow::Result<(Committees, Roster, Option<u64>)> {
+/// What the state says of the validators.
+struct Registered {
+    committees: Committees,
+    /// Who has a bond.
+    roster: Roster,
+    /// Who had one in a newer state, which was lost.
+    remembered: Roster,
+    /// When the newest block was made.
+    newest_ms: Option<u64>,
+}
+
+fn read_registry(config: &NodeConfig, kept: &KeptStore) -> anyhow::Result<Registered> {
+    let known = known::read(&config.data_dir, config.chain);
+    let remembered_at = |height| match known.height > height {
+        true => known.roster.clone(),
+        false => Roster::new(),
+    };
     let path = config.data_dir.join("db");
     if Store::is_absent(&path) {
         let set = ValidatorSet::of_genesis(&config.genesis)?;
         let accounts = config.genesis.initial_accounts()?;
-        let mut roster: Roster = accounts
+        let roster: Roster = accounts
             .into_iter()
             .filter_map(|(identity, account)| Some((identity, account.bond?.address)))
             .collect();
         let committees = Committees::changing(vec![set], Epoch(0), Epoch(0), roster.clone())?;
         let committees = committees.with_turns(config.genesis.turns());
-        // The database may be lost. Whether this node has a bond is for the state to say.
-        let mut known = known::read(&config.data_dir, config.chain);
-        known.remove(&config.identity.identity());
-        roster.extend(known);
-        return Ok((committees, roster, None));
+        return Ok(Registered {
+            committees,
+            roster,
+            remembered: remembered_at(Height(0)),
+            newest_ms: None,
+        });
     }
     let own = Owner {
         chain_id: config.chain,
@@ -200,18 +223,24 @@ fn read_registry(
     owner::check(&config.data_dir, &own).with_context(|| config.path.display().to_string())?;
     let (store, tree) = kept.open(&path, &config.genesis)?;
     drop(tree);
-    let newest = store.tip().block;
-    let newest_ms = newest.map(|block| block.header().timestamp_ms);
+    let tip = store.tip();
+    let newest_ms = tip.block.map(|block| block.header().timestamp_ms);
     let read = registry::committees(&config.genesis, &store).and_then(|committees| {
         let roster = quorate_types::roster(&store.bonds()?);
-        if config.genesis.registry.is_some() {
-            known::note(&config.data_dir, config.chain, &roster);
-        }
-        Ok((committees, roster, newest_ms))
+        known::note(&config.data_dir, config.chain, tip.height, &roster);
+        Ok(Registered {
+            committees,
+            roster,
+            remembered: remembered_at(tip.height),
+            newest_ms,
+        })
     });
     kept.keep(store);
     read
 }
+
+/// Whose address was told to be missing: once in a process.
+static MISSED: Mutex<BTreeSet<Identity>> = Mutex::new(BTreeSet::new());
 
 /// Where other nodes are.
 struct Addresses {
@@ -219,11 +248,17 @@ struct Addresses {
     addresses: BTreeMap<Identity, PeerAddress>,
     followers: Vec<(Identity, PeerAddress)>,
     roster: Roster,
+    remembered: Roster,
 }
 
 impl Addresses {
     /// What the registry says goes before the configuration.
-    fn of(config: &ValidatorConfig, set: &ValidatorSet, roster: Roster) -> Self {
+    fn of(
+        config: &ValidatorConfig,
+        set: &ValidatorSet,
+        roster: Roster,
+        remembered: Roster,
+    ) -> Self {
         let mut addresses: BTreeMap<Identity, PeerAddress> =
             config.node.p2p.peers.iter().cloned().collect();
         let mut take = |identity: &Identity, address: &BondAddress| {
@@ -234,7 +269,7 @@ impl Addresses {
         for member in set.members() {
             take(&member.identity, &member.address);
         }
-        for (identity, address) in &roster {
+        for (identity, address) in roster.iter().chain(&remembered) {
             take(identity, address);
         }
         Self {
@@ -242,12 +277,13 @@ impl Addresses {
             addresses,
             followers: config.node.p2p.followers.clone(),
             roster,
+            remembered,
         }
     }
 
-    /// Who has a bond, and an address.
+    /// Who has a bond, or had one in a state that was lost, and an address.
     fn bonded(&self) -> impl Iterator<Item = Identity> {
-        let bonded = self.roster.keys().copied();
+        let bonded = self.remembered.keys().chain(self.roster.keys()).copied();
         bonded.filter(|one| self.addresses.contains_key(one))
     }
 
@@ -257,10 +293,11 @@ impl Addresses {
         for identity in nodes.filter(|node| *node != self.own) {
             match self.addresses.get(&identity) {
                 Some(address) => drop(found.insert(identity, address.clone())),
-                None => warn!(
+                None if MISSED.lock().insert(identity) => warn!(
                     validator = identity.short(),
                     "has no address in the registry, and none under [[p2p.peers]]: there is no link to it"
                 ),
+                None => {}
             }
         }
         found.into_iter().collect()

@@ -109,8 +109,18 @@ impl Facts {
             (false, false) if executes_late(self.unexecuted, self.now_ms, self.block_ms) => {
                 Health::CatchingUp
             }
-            (false, false) if !self.growth.final_since_start && !is_heard => Health::Starting,
+            (false, false) if self.growth.final_since_start && self.gets_old_blocks() => {
+                Health::CatchingUp
+            }
+            (false, false)
+                if !self.growth.final_since_start && (!is_heard || self.gets_old_blocks()) =>
+            {
+                Health::Starting
+            }
             (false, false) => match self.part {
+                Part::LooksForNewer if self.growth.final_since_start && self.is_apart() => {
+                    Health::NotVoting
+                }
                 Part::LooksForNewer => Health::Starting,
                 Part::OtherKey | Part::NoShare => Health::NotVoting,
                 Part::Follows | Part::WithoutSeat { .. } => Health::Healthy,
@@ -119,6 +129,17 @@ impl Facts {
     }
 
     /// By its timestamp only if that is old: the validators' clocks may differ from this one.
+    /// Whether the newest block was made long before it came.
+    fn gets_old_blocks(&self) -> bool {
+        let age = self.now_ms.saturating_sub(self.block_ms);
+        self.block_ms > 0 && age > ms(self.growth.since_final).saturating_add(OLD_MS)
+    }
+
+    /// Whether it has a seat and no link to another validator of its epoch.
+    fn is_apart(&self) -> bool {
+        self.part == Part::LooksForNewer && !self.linked().any(|one| one.acts)
+    }
+
     fn block_age(&self) -> Option<u64> {
         let age = self.now_ms.saturating_sub(self.block_ms);
         match self.growth.final_since_start {
@@ -164,13 +185,22 @@ impl Facts {
             Health::NotVoting if self.part == Part::NoShare => format!(
                 "follows, and does not vote: its share of the group key for this epoch is not here; {age}"
             ),
+            Health::NotVoting if self.part == Part::LooksForNewer => format!(
+                "follows, and does not vote: it has a seat, and no link to another validator of this epoch; {links}; {age}"
+            ),
             Health::NotVoting => format!(
                 "follows, and does not vote: the registry has another vote key for this validator than its \
                  `vote_key` file; {age}"
             ),
             Health::CatchingUp if self.behind() <= USUAL_LAG => {
-                let waiting = counted(self.unexecuted, "final block");
-                format!("catching up: {waiting} to execute; {age}")
+                let what = match executes_late(self.unexecuted, self.now_ms, self.block_ms) {
+                    true => format!("{} to execute", counted(self.unexecuted, "final block")),
+                    false => {
+                        "gets blocks made long ago, and has not heard yet how many are missing"
+                            .to_owned()
+                    }
+                };
+                format!("catching up: {what}; {age}")
             }
             Health::CatchingUp => {
                 let rate = self.growth.blocks_per_second;
@@ -233,6 +263,12 @@ impl Facts {
                  rotate-key`)"
                     .to_owned(),
             ),
+            (Part::LooksForNewer, Health::NotVoting) => Some(
+                "name a validator that has a seat and runs, with its address, under `[[p2p.peers]]` and restart \
+                 (`quorate registry list` shows who has one); and see to it that the registry has this machine's address, \
+                 at which they must reach it (`quorate registry describe --address`)"
+                    .to_owned(),
+            ),
             (Part::NoShare, Health::NotVoting) => Some(
                 "leave it running: it votes again from the next border on to which shares are passed on to it \
                  (`quorate registry list` shows how far that is). If the file with the newest shares was moved away, \
@@ -244,7 +280,8 @@ impl Facts {
                  that follows the bond (`quorate registry list` at any other node shows the bond, its address, at which \
                  they must reach this machine, and how far the border is; `quorate registry describe` changes the \
                  address). If that border is past, check this machine's network, its firewall, and that a validator of \
-                 `[[p2p.peers]]` runs. If it has none, bond (`quorate registry bond`) to validate; to follow, have \
+                 `[[p2p.peers]]` runs. If its database was lost, name an acting validator under `[[p2p.peers]]` and restart: \
+                 the list shows them. If it has no bond, bond (`quorate registry bond`) to validate; to follow, have \
                  operators list this node under `[[p2p.followers]]`"
                     .to_owned(),
             ),
@@ -256,6 +293,13 @@ impl Facts {
                  the addresses under `[[p2p.peers]]`: if its database was lost, at least one of them must be of a \
                  validator that runs (`quorate registry list --rpc` at any other node names all)"
             )),
+            (Part::Follows, _) => None,
+            (_, Health::CutOff) => Some(
+                "check this machine's network, its firewall, and the addresses under `[[p2p.peers]]`. If it was away for long, \
+                 or its database was lost, name an acting validator there and restart (`quorate registry list --rpc` at any \
+                 other node names all)"
+                    .to_owned(),
+            ),
             _ => None,
         }
     }
