@@ -150,10 +150,9 @@ impl Alone {
         let stands = newest == self.newest;
         let is_alone = stands && heard.count() + 1 < verdict.quorum;
         let known = self.live.committees().known();
-        let linked = peers.iter().filter(|peer| peer.connected);
-        let (acting, others) =
-            linked.partition::<Vec<_>, _>(|peer| known.place(&peer.identity).is_some());
-        let is_cut_off = is_alone && acting.is_empty() && !others.is_empty();
+        let acts = |peer: &&PeerStatus| known.place(&peer.identity).is_some();
+        let linked: Vec<&PeerStatus> = peers.iter().filter(|peer| peer.connected).collect();
+        let is_cut_off = is_alone && !linked.is_empty() && !linked.iter().any(acts);
         let are_ahead = stands && self.live.network_epoch() > Some(self.live.epoch());
         self.newest = newest;
         self.seconds = if is_alone { self.seconds + 1 } else { 0 };
