@@ -22,7 +22,7 @@ use quorate_machine::{
 use quorate_p2p::{Links, PeerAddress};
 use quorate_storage::store::Store;
 use quorate_types::{
-    BondAddress, Committees, Epoch, Identity, Roster, ValidatorIndex, ValidatorSet, VoteKey,
+    BondAddress, Committees, Epoch, Height, Identity, Roster, ValidatorIndex, ValidatorSet, VoteKey,
 };
 use std::{
     collections::{BTreeMap, BTreeSet},
