@@ -3,7 +3,8 @@
 
 mod common;
 
-use common::chain::Chain;
+use common::chain::{Chain, STAKE};
+use std::fs;
 
 /// A validator is off while others take all the other seats of its epoch and its configured peers lose theirs or
 /// are off too. Those that it knows of that epoch run on, and only follow. It finds the acting ones among
@@ -60,4 +61,51 @@ async fn who_was_away_comes_back_although_all_that_validated_with_it_only_follow
             verdict.is_some_and(|verdict| verdict.voters == 4)
         })
         .await;
+}
+
+/// The first validators have withdrawn their stake and are off. In the states that a validator without a database
+/// executes first, only they have a bond.
+#[tokio::test(flavor = "multi_thread")]
+async fn who_has_lost_its_database_comes_back_although_all_that_had_a_bond_at_first_are_off() {
+    let mut chain = Chain::start_as(false, 4, "20ms", &["--max-validators", "4"]);
+    chain.wait_for_set(0, &[0, 1, 2, 3]).await;
+    for place in 0..4 {
+        chain.pay(1, chain.identity(place), 100_000);
+    }
+    for place in 4..8 {
+        chain.join(1, place);
+    }
+    for place in 4..8 {
+        chain.operate(1, place, &["add-stake", "--stake", "2000"]);
+    }
+    chain.wait_for_set(5, &[4, 5, 6, 7]).await;
+    for place in 0..4 {
+        chain.operate(
+            5,
+            place,
+            &["unbond", "--stake", &STAKE.to_string(), "--wait"],
+        );
+    }
+    let bonds_are = async |chain: &Chain, count: usize| {
+        let registry = chain.registry(7).await;
+        registry.is_some_and(|registry| registry.bonds.len() == count)
+    };
+    chain
+        .wait_for("the withdrawals", async || bonds_are(&chain, 4).await)
+        .await;
+    for place in 0..4 {
+        chain.kill(place);
+    }
+    chain.kill(4);
+    fs::remove_dir_all(chain.validator(4).join("data/db")).unwrap();
+    chain.run(4);
+    chain
+        .wait_for("four votes", async || {
+            let verdict = chain.status(4).await.and_then(|status| status.verdict);
+            verdict.is_some_and(|verdict| verdict.voters == 4)
+        })
+        .await;
+    let height = chain.status(5).await.unwrap().finalized_height;
+    assert_eq!(chain.ids(4, height).await, chain.ids(5, height).await);
+    assert!(chain.logs().contains("the database is a new one"));
 }
