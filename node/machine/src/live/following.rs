@@ -415,7 +415,7 @@ mod tests {
         let upstream = Upstream {
             identity: Identity([7; 32]),
             linked: true,
-            acts: false,
+            acts: true,
             claimed: Some(Height(900)),
             oldest: None,
         };
@@ -457,7 +457,7 @@ mod tests {
         let summary = "catching up: 68 final blocks to execute; newest block 0.1 s old".to_owned();
         assert_eq!(executing(68, 7_800), (Health::CatchingUp, summary, 0));
         assert_eq!(executing(30, 1_500).0, Health::Healthy);
-        assert_eq!(executing(USUAL_LAG, 60_000).0, Health::Healthy);
+        assert_eq!(executing(USUAL_LAG, 9_000).0, Health::Healthy);
     }
 
     #[test]
@@ -471,6 +471,47 @@ mod tests {
         };
         assert_eq!(age(3_000), Some(100), "clocks differ");
         assert_eq!(age(90_000), Some(90_000));
+    }
+
+    #[test]
+    fn who_gets_old_blocks_is_not_healthy_though_nobody_says_how_many_are_missing() {
+        let mut facts = Facts {
+            block_ms: NOW_MS - 73_000,
+            ..facts()
+        };
+        let verdict = decide(&facts);
+        assert_eq!(verdict.state, Health::CatchingUp);
+        assert!(
+            verdict.summary.contains("made long ago"),
+            "{}",
+            verdict.summary
+        );
+        // After a restart in a halt it cannot know yet.
+        facts.growth.final_since_start = false;
+        assert_eq!(decide(&facts).state, Health::Starting);
+        // Where blocks are rare, the newest one is as old as it came long ago.
+        facts.growth.final_since_start = true;
+        facts.growth.since_final = Duration::from_secs(72);
+        facts.growth.usual = Duration::from_secs(60);
+        assert_eq!(decide(&facts).state, Health::Healthy);
+    }
+
+    #[test]
+    fn with_a_seat_and_no_link_to_a_validator_it_says_so() {
+        let mut apart = Facts {
+            part: Part::LooksForNewer,
+            ..facts()
+        };
+        assert_eq!(decide(&apart).state, Health::Starting);
+        apart.upstreams[0].acts = false;
+        let verdict = decide(&apart);
+        assert_eq!(verdict.state, Health::NotVoting);
+        assert!(verdict.summary.contains("no link to another validator"));
+        assert!(
+            verdict
+                .remedy
+                .is_some_and(|remedy| remedy.contains("[[p2p.peers]]"))
+        );
     }
 
     #[test]
