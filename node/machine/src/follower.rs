@@ -69,18 +69,17 @@ impl FollowerFrames {
     /// Receives one frame.
     pub fn receive(&self, from: Identity, lane: Lane, bytes: Bytes) {
         match self.upstreams.find(&from) {
-            Some(_) if !self.is_a_followers(lane, &bytes) => self.inbox.frame(from, bytes),
+            Some(_) if !(self.serves_upstreams && is_a_followers(lane, &bytes)) => {
+                self.inbox.frame(from, bytes);
+            }
             _ => self.downstream.receive(from, lane, bytes),
         }
     }
 }
 
-impl FollowerFrames {
-    /// Whether a frame of a node that this one follows is one that its followers send: it may follow this one.
-    fn is_a_followers(&self, lane: Lane, frame: &Bytes) -> bool {
-        let is_one = lane == Lane::Transactions || (lane == Lane::Fetch && asks(frame));
-        self.serves_upstreams && is_one
-    }
+/// Whether a frame of a node that this one follows is one that its followers send: it may follow this one.
+fn is_a_followers(lane: Lane, frame: &Bytes) -> bool {
+    lane == Lane::Transactions || (lane == Lane::Fetch && asks(frame))
 }
 
 /// Whether a frame begins with a request.
@@ -322,5 +321,10 @@ mod tests {
         };
         assert!(!asks(&frame(reply)));
         assert!(!asks(&Bytes::new()) && !asks(&Bytes::from_static(b"garbage")));
+        // Its clients' transactions are passed on.
+        assert!(is_a_followers(Lane::Transactions, &Bytes::new()));
+        let request = frame(Message::FollowRequest(Height(7)));
+        assert!(is_a_followers(Lane::Fetch, &request));
+        assert!(!is_a_followers(Lane::Votes, &request));
     }
 }
