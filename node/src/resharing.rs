@@ -46,6 +46,9 @@ const MOST_BEHIND: u64 = 8;
 /// scrypt's work factor: the passphrase is a 256-bit key, which needs no slowing down.
 const WORK_FACTOR: u8 = 2;
 
+/// This part of an epoch passes before anything is sent in it: a quarter of the time for announcements.
+const BEGINS_AFTER: u64 = 32;
+
 /// Most bytes of the file: the shares, encrypted, with age's header.
 const MAX_FILE_BYTES: u64 = MAX_SHARES_BYTES as u64 + (4 << 10);
 
@@ -226,6 +229,12 @@ impl Sender {
         self.judge();
         let now = (length.epoch_of(tip.next()), length.phase(tip.next()).0);
         if self.refused == Some(now) || !self.pending.is_empty() {
+            return Ok(());
+        }
+        // All announce themselves at once, and each writes a file first. At the border all are busy enough.
+        let first = length.blocks().saturating_mul(now.0.0);
+        let begun = tip.0.saturating_sub(first) >= length.blocks() / BEGINS_AFTER;
+        if now.1 == Phase::Announce && !begun {
             return Ok(());
         }
         let standing = self.standing(now)?;
