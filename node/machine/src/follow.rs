@@ -688,7 +688,8 @@ impl Follower {
         (self.parts.cut)(identity, Cut::Off);
     }
 
-    /// Tells those who follow this node how far it is. Where validators come and leave, those without a seat may.
+    /// Tells those who follow this node how far it is. Where validators come and leave, all that it follows may, and whoever has
+    /// a seat finds out sooner that there is nothing newer.
     fn tell(&self) {
         let executed = self.parts.executor.executed().borrow().height;
         let status = Status {
@@ -700,10 +701,12 @@ impl Follower {
         };
         let frame = Frame(vec![Message::Status(status)]).encode();
         (self.parts.wire)(Lane::Votes, &To::Followers, frame.clone());
+        if !self.parts.committees.can_change() {
+            return;
+        }
         for (place, source) in self.sources.iter().enumerate() {
             if let Some(identity) = self.parts.upstreams.identity(PeerIndex(place))
                 && source.linked
-                && !source.acts
             {
                 (self.parts.wire)(Lane::Votes, &To::One(identity), frame.clone());
             }

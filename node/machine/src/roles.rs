@@ -17,8 +17,10 @@ pub const OLD_MS: u64 = 10_000;
 /// The age of the newest block up to which a node is in step.
 const IN_STEP_MS: u64 = 3_000;
 
-/// A node with a seat that found nothing newer for so long takes part again.
+/// A node with a seat that found nothing newer for so long takes part again; and the same if so many other validators of the epoch
+/// say that they have nothing newer that they are a quorum with it.
 const NOTHING_NEWER: Duration = Duration::from_secs(5);
+const NOTHING_NEWER_SAID: Duration = Duration::from_secs(1);
 
 /// How often in a row, once a second, too few validators of the epoch must be heard.
 const ALONE_FOR: u32 = 15;
@@ -98,7 +100,11 @@ impl Borders {
             if self.is_in_step(&tip) && self.live.is_linked_with_a_validator() {
                 return Some(Crossed::InStep);
             }
-            if now.since(self.newest.1) >= NOTHING_NEWER {
+            let looks_for = match self.live.quorum_has_nothing_newer(tip.height) {
+                true => NOTHING_NEWER_SAID,
+                false => NOTHING_NEWER,
+            };
+            if now.since(self.newest.1) >= looks_for {
                 return Some(Crossed::NothingNewer);
             }
         }
@@ -167,6 +173,7 @@ impl Alone {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::live::following::Upstream;
     use quorate_types::{Digest, Epoch, Member, Roster, Status, View};
 
     /// Validator 0 of four that can change, in epoch 7.
@@ -193,6 +200,28 @@ mod tests {
             convicted: Digest::ZERO,
         };
         live.peer_status(ValidatorIndex(place), &status, Moment(0));
+    }
+
+    #[test]
+    fn nothing_is_newer_once_a_quorum_says_so() {
+        let committees = live().committees().clone();
+        let follows = LiveStatus::of_follower(committees);
+        let said = |claims: &[(u8, bool, u64)]| {
+            let upstreams = claims.iter().map(|(byte, linked, claimed)| Upstream {
+                identity: Identity([*byte; 32]),
+                linked: *linked,
+                acts: *byte < 4,
+                claimed: Some(Height(*claimed)),
+                oldest: None,
+            });
+            follows.set_upstreams(upstreams.collect());
+            follows.quorum_has_nothing_newer(Height(700))
+        };
+        assert!(said(&[(1, true, 700), (2, true, 650), (3, false, 700)]));
+        // One of them may lie.
+        assert!(said(&[(1, true, 700), (2, true, 700), (3, true, 800)]));
+        assert!(!said(&[(1, true, 700), (2, true, 701), (3, false, 700)]));
+        assert!(!said(&[(1, true, 700), (7, true, 700), (8, true, 700)]));
     }
 
     #[test]
