@@ -86,13 +86,6 @@ async fn who_has_lost_its_database_comes_back_although_all_that_had_a_bond_at_fi
             &["unbond", "--stake", &STAKE.to_string(), "--wait"],
         );
     }
-    let bonds_are = async |chain: &Chain, count: usize| {
-        let registry = chain.registry(7).await;
-        registry.is_some_and(|registry| registry.bonds.len() == count)
-    };
-    chain
-        .wait_for("the withdrawals", async || bonds_are(&chain, 4).await)
-        .await;
     for place in 0..4 {
         chain.kill(place);
     }
