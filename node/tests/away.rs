@@ -72,12 +72,19 @@ async fn who_has_lost_its_database_comes_back_although_all_that_had_a_bond_at_fi
     for place in 0..4 {
         chain.pay(1, chain.identity(place), 100_000);
     }
-    for place in 4..8 {
+    let raise = |chain: &Chain, places: &[usize], stake: &str| {
+        for place in places {
+            chain.operate(1, *place, &["add-stake", "--stake", stake]);
+        }
+    };
+    raise(&chain, &[0, 1, 2], "2000");
+    chain.join(1, 4);
+    raise(&chain, &[4], "1000");
+    chain.wait_for_set(1, &[0, 1, 2, 4]).await;
+    for place in 5..8 {
         chain.join(1, place);
     }
-    for place in 4..8 {
-        chain.operate(1, place, &["add-stake", "--stake", "2000"]);
-    }
+    raise(&chain, &[4, 5, 6, 7], "10000");
     chain.wait_for_set(5, &[4, 5, 6, 7]).await;
     for place in 0..4 {
         chain.operate(
