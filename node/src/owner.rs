@@ -52,6 +52,19 @@ pub(crate) enum OwnerError {
         /// What differs.
         what: String,
     },
+    /// The data directory is one of another chain.
+    #[error(
+        "`data_dir`: {} belongs to another chain: {OWNER_FILE} in it names the chain {held}, and the genesis file (`genesis`) is \
+         that of {given}. If that file was replaced or changed (each value in it, like `protocol`, makes another chain), put \
+         the chain's own back. Only to validate on the other chain name another folder; this one keeps what the key has voted",
+        .directory.display()
+    )]
+    OtherChain {
+        /// The data directory.
+        directory: PathBuf,
+        held: ChainId,
+        given: ChainId,
+    },
 }
 
 /// Checks that a data directory belongs to this validator or has no recorded owner. Returns whether
@@ -74,10 +87,11 @@ pub(crate) fn check(directory: &Path, own: &Owner) -> Result<bool, OwnerError> {
         what,
     };
     if held.chain_id != own.chain_id {
-        return Err(foreign(format!(
-            "{OWNER_FILE} in it names the chain {}, and the genesis file is that of {}",
-            held.chain_id, own.chain_id
-        )));
+        return Err(OwnerError::OtherChain {
+            directory: directory.to_path_buf(),
+            held: held.chain_id,
+            given: own.chain_id,
+        });
     }
     if held.identity != own.identity {
         return Err(foreign(format!(

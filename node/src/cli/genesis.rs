@@ -101,7 +101,7 @@ pub(super) struct Create {
     /// address, on all interfaces, and serves HTTP on the next port, on 127.0.0.1
     #[arg(long, value_name = "HOST:PORT", num_args = 1..)]
     address: Vec<PeerAddress>,
-    /// The consensus protocol: simplex, hotstuff-chained, hotstuff-basic or pbft
+    /// The consensus protocol: simplex, hotstuff-chained, hotstuff-basic or pbft (which to choose: docs/OPERATING.md, "Which protocol")
     #[arg(long, default_value = "simplex")]
     protocol: Protocol,
     /// What the chain does: ledger (accounts pay each other) or order-only (it orders and stores payloads that mean

@@ -98,7 +98,7 @@ pub(super) struct Localnet {
     /// earlier run in this folder
     #[arg(long, default_value = "localnet")]
     dir: PathBuf,
-    /// The consensus protocol: simplex, hotstuff-chained, hotstuff-basic or pbft (default: simplex)
+    /// The consensus protocol: simplex, hotstuff-chained, hotstuff-basic or pbft (default: simplex; which to choose: docs/OPERATING.md, "Which protocol")
     #[arg(long)]
     protocol: Option<Protocol>,
     /// What a new network's chain does: ledger, with accounts and transfers, or order-only, which orders and stores

@@ -70,7 +70,7 @@ pub(super) struct Testnet {
     /// On one machine, each validator's ports are 2 above those of the previous one
     #[arg(long, value_name = "PORT", default_value_t = 26_600)]
     base_port: u16,
-    /// The consensus protocol: simplex, hotstuff-chained, hotstuff-basic or pbft
+    /// The consensus protocol: simplex, hotstuff-chained, hotstuff-basic or pbft (which to choose: docs/OPERATING.md, "Which protocol")
     #[arg(long, default_value = "simplex")]
     protocol: Protocol,
     /// What the chain does: ledger (accounts pay each other) or order-only (it orders and stores payloads that mean

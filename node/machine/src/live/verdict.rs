@@ -483,7 +483,7 @@ impl Facts {
                 false => "ask their operators whether they block this validator (`quorate peers \
                           list` there tells why), and whether their configuration or the registry \
                           (`quorate registry list`) has the address that it comes from; look for another process with this validator's keys, which has its \
-                          links; check this machine's clock"
+                          links; compare the chain's id with theirs (`quorate genesis show`); check this machine's clock"
                     .to_owned(),
             },
             Health::Halted if self.too_many_lost() && self.protocol != Protocol::Simplex => format!(
