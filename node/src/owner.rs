@@ -167,7 +167,11 @@ mod tests {
             ..own
         };
         let refused = check(folder.path(), &other).expect_err("another chain");
-        assert!(refused.to_string().contains("chain"), "{refused}");
+        let refused = refused.to_string();
+        assert!(
+            refused.contains("another chain") && refused.contains("`genesis`"),
+            "{refused}"
+        );
         fs::write(folder.path().join(OWNER_FILE), "{").expect("own file");
         let refused = check(folder.path(), &own).expect_err("damaged");
         assert!(matches!(refused, OwnerError::Damaged { .. }), "{refused}");
