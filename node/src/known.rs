@@ -45,34 +45,44 @@ fn path(data_dir: &Path) -> PathBuf {
     data_dir.join(KNOWN_FILE)
 }
 
-/// Writes down where those in the roster of a state are, unless a newer one's is there, on a thread of its own, since parts that are put together at a border do not
-/// wait for a disk. Without the file nothing is lost but what this module is for, so a failure is only a warning.
-pub(crate) fn note(data_dir: &Path, chain_id: ChainId, height: Height, roster: &Roster) {
-    let addresses = (roster.iter())
-        .filter(|(_, address)| !address.is_empty())
-        .map(|(identity, address)| (*identity, address.as_str().to_owned()));
-    let known = KnownFile {
-        chain_id,
-        height,
-        addresses: addresses.collect(),
-    };
-    let path = path(data_dir);
-    let write = move || {
+impl KnownFile {
+    fn of(chain_id: ChainId, height: Height, roster: &Roster) -> Self {
+        let addresses = (roster.iter())
+            .filter(|(_, address)| !address.is_empty())
+            .map(|(identity, address)| (*identity, address.as_str().to_owned()));
+        Self {
+            chain_id,
+            height,
+            addresses: addresses.collect(),
+        }
+    }
+
+    /// Writes the file, unless what is there is newer or says the same.
+    fn write(&self, path: &Path) {
         let _writing = WRITING.lock();
-        let before = read_bounded(&path, MAX_KNOWN_BYTES).ok();
-        let before = before.and_then(|bytes| serde_json::from_slice::<KnownFile>(&bytes).ok());
-        let is_known = |before: &KnownFile| {
-            before.chain_id == known.chain_id
-                && (before.height > known.height || before.addresses == known.addresses)
+        let before = read_bounded(path, MAX_KNOWN_BYTES).ok();
+        let before = before.and_then(|bytes| serde_json::from_slice::<Self>(&bytes).ok());
+        let is_known = |before: &Self| {
+            before.chain_id == self.chain_id
+                && (before.height > self.height || before.addresses == self.addresses)
         };
         if before.as_ref().is_some_and(is_known) {
             return;
         }
-        let text = serde_json::to_vec_pretty(&known).unwrap_or_default();
-        if let Err(error) = write_atomically(&SystemDisk, &path, &text) {
+        let text = serde_json::to_vec_pretty(self).unwrap_or_default();
+        if let Err(error) = write_atomically(&SystemDisk, path, &text) {
             warn!(%error, "cannot write {}", path.display());
         }
-    };
+    }
+}
+
+/// Writes down where those in the roster of a state are, unless a newer one's is there, on a thread of its own, since parts
+/// that are put together at a border do not wait for a disk. Without the file nothing is lost but what this module is for, so
+/// a failure is only a warning.
+pub(crate) fn note(data_dir: &Path, chain_id: ChainId, height: Height, roster: &Roster) {
+    let known = KnownFile::of(chain_id, height, roster);
+    let path = path(data_dir);
+    let write = move || known.write(&path);
     if let Err(error) = thread::Builder::new().name("addresses".into()).spawn(write) {
         warn!(%error, "cannot write down where the validators are");
     }
@@ -113,18 +123,10 @@ mod tests {
     use super::*;
     use quorate_crypto::SecretKey;
     use quorate_types::{BondAddress, Digest};
-    use std::{fs, time::Duration};
+    use std::fs;
 
-    /// Notes, and waits until that is done.
     fn noted(folder: &Path, chain: ChainId, height: u64, roster: &Roster) -> Known {
-        note(folder, chain, Height(height), roster);
-        let marker = folder.join("addresses.json");
-        while !marker.exists() {
-            thread::sleep(Duration::from_millis(1));
-        }
-        // A writer that has begun holds the lock; one that has not would be too late for nobody but this test.
-        thread::sleep(Duration::from_millis(50));
-        drop(WRITING.lock());
+        KnownFile::of(chain, Height(height), roster).write(&path(folder));
         read(folder, chain)
     }
 

@@ -82,10 +82,6 @@ pub(crate) fn check(directory: &Path, own: &Owner) -> Result<bool, OwnerError> {
         path: path.clone(),
         problem: error.to_string(),
     })?;
-    let foreign = |what| OwnerError::Foreign {
-        directory: directory.to_path_buf(),
-        what,
-    };
     if held.chain_id != own.chain_id {
         return Err(OwnerError::OtherChain {
             directory: directory.to_path_buf(),
@@ -94,10 +90,13 @@ pub(crate) fn check(directory: &Path, own: &Owner) -> Result<bool, OwnerError> {
         });
     }
     if held.identity != own.identity {
-        return Err(foreign(format!(
-            "{OWNER_FILE} in it names the identity {}, and the identity key is that of {}",
-            held.identity, own.identity
-        )));
+        return Err(OwnerError::Foreign {
+            directory: directory.to_path_buf(),
+            what: format!(
+                "{OWNER_FILE} in it names the identity {}, and the identity key is that of {}",
+                held.identity, own.identity
+            ),
+        });
     }
     Ok(true)
 }

@@ -6,24 +6,31 @@ mod common;
 use common::chain::{Chain, STAKE};
 use std::fs;
 
+/// Validators 0 to 3, with something to pay fees from; as many seats.
+async fn four_seats() -> Chain {
+    let chain = Chain::start_as(false, 4, "20ms", &["--max-validators", "4"]);
+    chain.wait_for_set(0, &[0, 1, 2, 3]).await;
+    for place in 0..4 {
+        chain.pay(1, chain.identity(place), 100_000);
+    }
+    chain
+}
+
+fn outbid(chain: &Chain, by: usize, places: &[usize], stake: u64) {
+    for place in places {
+        chain.operate(by, *place, &["add-stake", "--stake", &stake.to_string()]);
+    }
+}
+
 /// A validator is off while others take all the other seats of its epoch and its configured peers lose theirs or
 /// are off too. Those that it knows of that epoch run on, and only follow. It finds the acting ones among
 /// those that had a bond when it was here last.
 #[tokio::test(flavor = "multi_thread")]
 async fn who_was_away_comes_back_although_all_that_validated_with_it_only_follow() {
-    let mut chain = Chain::start_as(false, 4, "20ms", &["--max-validators", "4"]);
-    chain.wait_for_set(0, &[0, 1, 2, 3]).await;
-    for place in 0..4 {
-        chain.pay(1, chain.identity(place), 100_000);
-    }
+    let mut chain = four_seats().await;
     for place in 4..8 {
         chain.join(1, place);
     }
-    let outbid = |chain: &Chain, by: usize, places: &[usize], stake: u64| {
-        for place in places {
-            chain.operate(by, *place, &["add-stake", "--stake", &stake.to_string()]);
-        }
-    };
     outbid(&chain, 1, &[0, 1, 2], 2_000);
     outbid(&chain, 1, &[4], 1_000);
     chain.wait_for_set(1, &[0, 1, 2, 4]).await;
@@ -67,24 +74,15 @@ async fn who_was_away_comes_back_although_all_that_validated_with_it_only_follow
 /// executes first, only they have a bond.
 #[tokio::test(flavor = "multi_thread")]
 async fn who_has_lost_its_database_comes_back_although_all_that_had_a_bond_at_first_are_off() {
-    let mut chain = Chain::start_as(false, 4, "20ms", &["--max-validators", "4"]);
-    chain.wait_for_set(0, &[0, 1, 2, 3]).await;
-    for place in 0..4 {
-        chain.pay(1, chain.identity(place), 100_000);
-    }
-    let raise = |chain: &Chain, places: &[usize], stake: &str| {
-        for place in places {
-            chain.operate(1, *place, &["add-stake", "--stake", stake]);
-        }
-    };
-    raise(&chain, &[0, 1, 2], "2000");
+    let mut chain = four_seats().await;
+    outbid(&chain, 1, &[0, 1, 2], 2_000);
     chain.join(1, 4);
-    raise(&chain, &[4], "1000");
+    outbid(&chain, 1, &[4], 1_000);
     chain.wait_for_set(1, &[0, 1, 2, 4]).await;
     for place in 5..8 {
         chain.join(1, place);
     }
-    raise(&chain, &[4, 5, 6, 7], "10000");
+    outbid(&chain, 1, &[4, 5, 6, 7], 10_000);
     chain.wait_for_set(5, &[4, 5, 6, 7]).await;
     for place in 0..4 {
         let all = STAKE + if place < 3 { 2_000 } else { 0 };

@@ -18,9 +18,9 @@
 //!   a node that exaggerates how far it is delays blocks by a second, once. What is known of the upstream nodes outlives
 //!   a border at which the validators change ([`KnownUpstreams`]).
 //! - An upstream node that has not said how far it is may not answer, and one that follows itself may wait for this node's
-//!   answer. They are asked after the others, and given up 0.25 s after another one says that it has the next block. A validator that was away for many epochs knows the
-//!   validators of its last one, and all of them may follow by now. What those without a seat say of the network's height
-//!   counts only where no validator is heard.
+//!   answer. They are asked after the others, and given up 0.25 s after another one says that it has the next block. A
+//!   validator that was away for many epochs knows the validators of its last one, and all of them may follow by now. What
+//!   those without a seat say of the network's height counts only where no validator is heard.
 //! - A request that is not answered while nobody says that it has the next block is sent again after 0.25 s, then 0.5, up to
 //!   30: an upstream node that has just left the validators says no longer how far it is, and one that did not know this
 //!   node yet has dropped it.
@@ -251,8 +251,7 @@ impl Follower {
 
     /// When [`Self::tick`] is due.
     pub fn due(&self) -> Moment {
-        let executed = self.parts.executor.executed().borrow().height;
-        let pause = match self.asked.is_none() && executed < self.tip.height {
+        let pause = match self.asked.is_none() && self.executed() < self.tip.height {
             true => EXECUTION_LOOK_INTERVAL,
             false => LOOK_INTERVAL,
         };
@@ -365,6 +364,10 @@ impl Follower {
         self.look();
     }
 
+    fn executed(&self) -> Height {
+        self.parts.executor.executed().borrow().height
+    }
+
     fn next(&self) -> Height {
         let staged = self.staged.last().map(|block| block.height());
         staged.unwrap_or(self.tip.height).next()
@@ -376,8 +379,8 @@ impl Follower {
         if let Some(asked) = self.asked {
             self.note_lag(asked.source, now);
             let in_vain = match self.lags_since {
-                Some(since) => self.is_given_up(asked, since, now),
-                None => self.is_repeated(asked, now),
+                Some(since) => self.give_up_if_late(asked, since, now),
+                None => self.repeat_if_due(asked, now),
             };
             // Whoever has waited longest since it was asked is next, which may be the same.
             self.asked = self.asked.filter(|_| !in_vain);
@@ -387,8 +390,8 @@ impl Follower {
         self.publish();
     }
 
-    /// Whether the asked node has not sent in time what somebody has.
-    fn is_given_up(&mut self, asked: Asked, since: Moment, now: Moment) -> bool {
+    /// Notes that the asked node has not sent in time what somebody has. Returns whether the next node is to be asked.
+    fn give_up_if_late(&mut self, asked: Asked, since: Moment, now: Moment) -> bool {
         let source = &self.sources[asked.source.as_usize()];
         let is_doubted = !source.acts || source.claimed.is_none();
         let patience = match is_doubted {
@@ -414,7 +417,7 @@ impl Follower {
     }
 
     /// Sends a request again that nobody may be able to answer yet. Returns whether the next node is to be asked.
-    fn is_repeated(&mut self, asked: Asked, now: Moment) -> bool {
+    fn repeat_if_due(&mut self, asked: Asked, now: Moment) -> bool {
         if now < asked.at.after(self.repeat_after()) {
             return false;
         }
@@ -482,8 +485,7 @@ impl Follower {
 
     /// Asks for the next blocks, unless somebody is asked or the executor is behind.
     fn ask(&mut self) {
-        let executed = self.parts.executor.executed().borrow().height;
-        let unexecuted = self.tip.height.0.saturating_sub(executed.0);
+        let unexecuted = self.tip.height.0.saturating_sub(self.executed().0);
         if self.asked.is_some() || unexecuted > MAX_UNEXECUTED {
             return;
         }
@@ -691,12 +693,11 @@ impl Follower {
     /// Tells those who follow this node how far it is. Where validators come and leave, all that it follows may, and whoever has
     /// a seat finds out sooner that there is nothing newer.
     fn tell(&self) {
-        let executed = self.parts.executor.executed().borrow().height;
         let status = Status {
             epoch: self.tip.epoch,
             view: self.tip.view,
             finalized_height: self.tip.height,
-            executed_height: executed,
+            executed_height: self.executed(),
             convicted: Digest::ZERO,
         };
         let frame = Frame(vec![Message::Status(status)]).encode();
@@ -704,13 +705,10 @@ impl Follower {
         if !self.parts.committees.can_change() {
             return;
         }
-        for (place, source) in self.sources.iter().enumerate() {
-            if let Some(identity) = self.parts.upstreams.identity(PeerIndex(place))
-                && source.linked
-            {
-                (self.parts.wire)(Lane::Votes, &To::One(identity), frame.clone());
-            }
-        }
+        let upstreams = self.sources.iter().zip(self.parts.upstreams.identities());
+        let linked = upstreams.filter(|(source, _)| source.linked);
+        let to = To::Some(linked.map(|(_, identity)| *identity).collect());
+        (self.parts.wire)(Lane::Votes, &to, frame);
     }
 
     /// Publishes what changes slowly.
@@ -730,8 +728,7 @@ impl Follower {
             clock_ahead_ms: None,
         });
         let number = |number: u64| i64::try_from(number).unwrap_or(i64::MAX);
-        let executed = executor.executed().borrow().height;
-        metrics.executed_height.set(number(executed.0));
+        metrics.executed_height.set(number(self.executed().0));
         metrics.finalized_height.set(number(self.tip.height.0));
         metrics.epoch.set(number(self.tip.epoch.0));
         metrics.view.set(number(self.tip.view.0));

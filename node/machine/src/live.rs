@@ -734,21 +734,17 @@ impl LiveStatus {
     /// Whether so many linked validators of this epoch say that this height is the newest that they are a quorum with this
     /// one.
     pub(crate) fn quorum_has_nothing_newer(&self, height: Height) -> bool {
-        let known = self.committees.known();
         let says_so = |one: &&Upstream| {
-            let acts = known.place(&one.identity).is_some();
-            one.linked && acts && one.claimed.is_some_and(|claimed| claimed <= height)
+            one.linked && one.acts && one.claimed.is_some_and(|claimed| claimed <= height)
         };
-        self.upstreams.read().iter().filter(says_so).count() + 1 >= known.quorum()
+        let others = self.upstreams.read().iter().filter(says_so).count();
+        others + 1 >= self.committees.known().quorum()
     }
 
     /// Whether one of the linked nodes that a follower follows validates in this epoch.
     pub(crate) fn is_linked_with_a_validator(&self) -> bool {
-        let acts = |one: &Upstream| self.committees.known().place(&one.identity).is_some();
-        self.upstreams
-            .read()
-            .iter()
-            .any(|one| one.linked && acts(one))
+        let upstreams = self.upstreams.read();
+        upstreams.iter().any(|one| one.linked && one.acts)
     }
 
     /// So many of the linked nodes that a follower follows, and at least two: validators of the epoch before others.

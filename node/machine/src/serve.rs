@@ -273,10 +273,10 @@ impl Server {
             _ => None,
         };
         let answer = self.answer(request).context("cannot answer a peer")?;
-        match (followed, self.sources.peers.identity(from)) {
-            (Some(height), _) if answer.is_none() => drop(self.held.insert(from, height)),
-            (Some(height), Some(identity)) => self.requests.answered(identity, height),
-            _ => {}
+        match (followed, &answer) {
+            (Some(height), None) => drop(self.held.insert(from, height)),
+            (Some(height), Some(_)) => self.requests.answered(from, height),
+            (None, _) => {}
         }
         let now = self.clock.now();
         let bytes = answer.as_ref().map_or(0, EncodeSize::encode_size);

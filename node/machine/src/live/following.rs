@@ -128,18 +128,18 @@ impl Facts {
         }
     }
 
-    /// By its timestamp only if that is old: the validators' clocks may differ from this one.
     /// Whether the newest block was made long before it came.
     fn gets_old_blocks(&self) -> bool {
         let age = self.now_ms.saturating_sub(self.block_ms);
         self.block_ms > 0 && age > ms(self.growth.since_final).saturating_add(OLD_MS)
     }
 
-    /// Whether it has a seat and no link to another validator of its epoch.
+    /// Whether it has no link to a validator of the epoch.
     fn is_apart(&self) -> bool {
-        self.part == Part::LooksForNewer && !self.linked().any(|one| one.acts)
+        !self.linked().any(|one| one.acts)
     }
 
+    /// By the block's timestamp only if that is old: the validators' clocks may differ from this one.
     fn block_age(&self) -> Option<u64> {
         let age = self.now_ms.saturating_sub(self.block_ms);
         match self.growth.final_since_start {

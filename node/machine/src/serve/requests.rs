@@ -129,11 +129,14 @@ impl WaitingRequests {
     }
 
     /// Notes that a follower's request is answered.
-    pub(crate) fn answered(&self, peer: Identity, from: Height) {
+    pub(crate) fn answered(&self, peer: PeerIndex, from: Height) {
         let queues = self.queues.lock();
+        let Some(identity) = queues.peers.identity(peer) else {
+            return;
+        };
         let mut unanswered = queues.unanswered.0.lock();
-        if unanswered.get(&peer) == Some(&from) {
-            unanswered.remove(&peer);
+        if unanswered.get(&identity) == Some(&from) {
+            unanswered.remove(&identity);
         }
     }
 
@@ -195,8 +198,8 @@ mod tests {
         let ask = |peer, height| requests.ask(PeerIndex(peer), Request::Follow(Height(height)));
         assert!(ask(0, 5) && ask(0, 8) && ask(1, 6) && ask(2, 7));
         // The first is an answer to the request before the last.
-        waiting.answered(identity(1), Height(5));
-        waiting.answered(identity(2), Height(6));
+        waiting.answered(PeerIndex(0), Height(5));
+        waiting.answered(PeerIndex(1), Height(6));
         // Who is no longer among the peers is forgotten.
         let after = Directory::of([4, 2, 1].map(identity).to_vec());
         let (_, waiting) = super::requests(&after, waiting.unanswered());
