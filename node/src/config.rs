@@ -56,6 +56,7 @@ pub struct NodeConfig {
     /// The configuration file.
     pub path: PathBuf,
     pub genesis: Arc<Genesis>,
+    pub genesis_file: PathBuf,
     pub chain: ChainId,
     pub committees: Committees,
     /// The vote scheme with the keys of the current epoch, which are the genesis file's unless there is a
@@ -301,6 +302,7 @@ impl Referred {
             table,
             path: path.into(),
             genesis: Arc::new(self.genesis),
+            genesis_file: self.genesis_path,
             committees: Committees::fixed(self.committee),
             scheme: self.scheme,
             identity: self.identity,

@@ -39,6 +39,39 @@ fn edit(file: &str, from: &str, to: &str) {
 }
 
 #[test]
+fn which_protocol_a_folder_is_for_is_told_and_a_changed_genesis_file_is_noticed() {
+    let folder = tempfile::tempdir().unwrap();
+    let out = folder.path().join("net").to_str().unwrap().to_owned();
+    let told = succeed(&["testnet", "--out", &out, "--protocol", "pbft", "--plain"]);
+    assert!(
+        told.starts_with("4 validators, pbft, ledger, bls-threshold\n"),
+        "{told}"
+    );
+    let config = format!("{out}/validator-0/validator.toml");
+    let genesis = format!("{out}/validator-0/genesis.json");
+    let checked = succeed(&["config", "check", &config]);
+    assert!(
+        checked.contains("; pbft, ledger, bls-threshold)"),
+        "{checked}"
+    );
+    assert!(!checked.contains("trust.json"), "{checked}");
+    edit(&genesis, "\"pbft\"", "\"simplex\"");
+    let checked = succeed(&["config", "check", &config]);
+    assert!(
+        checked.contains("validator-0/trust.json is of the chain ")
+            && checked.contains("validator-0/genesis.json makes the chain "),
+        "{checked}"
+    );
+    edit(&genesis, "  \"protocol\": \"simplex\",\n", "");
+    let refused = fail(&["config", "check", &config]);
+    assert!(
+        refused
+            .contains("genesis.json: the key `protocol` is missing. This file is the same for all"),
+        "{refused}"
+    );
+}
+
+#[test]
 fn a_testnet_names_its_hosts_and_tells_of_its_account() {
     let folder = tempfile::tempdir().unwrap();
     let at = |name: &str| folder.path().join(name).to_str().unwrap().to_owned();

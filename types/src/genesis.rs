@@ -371,12 +371,25 @@ fn read_json<'de, T: Deserialize<'de>>(text: &'de str) -> Result<T, GenesisError
         let mut segments = error.path().iter();
         let names_one = segments.any(|segment| !matches!(segment, Segment::Unknown));
         match error.into_inner() {
+            source if let Some(missing) = missing_key(&source) => GenesisError::Missing {
+                key: match names_one {
+                    true => format!("{key}.{missing}"),
+                    false => missing,
+                },
+            },
             source if names_one => GenesisError::Shape { key, source },
             source => GenesisError::Json(source),
         }
     })?;
     reader.end()?;
     Ok(read)
+}
+
+/// The key that is missing, if that is the error. `serde` says so in words only.
+fn missing_key(error: &serde_json::Error) -> Option<String> {
+    let text = error.to_string();
+    let (key, _) = text.strip_prefix("missing field `")?.split_once('`')?;
+    Some(key.to_owned())
 }
 
 fn is_first(epoch: &Epoch) -> bool {
@@ -396,6 +409,14 @@ pub enum GenesisError {
         key: String,
         /// What is wrong.
         source: serde_json::Error,
+    },
+    /// A key is not there.
+    #[error(
+        "the key `{key}` is missing. This file is the same for all who use the chain: copy it from another of them"
+    )]
+    Missing {
+        /// The key's path in the file.
+        key: String,
     },
     /// A value is out of its range.
     #[error("`{key}` must be {expected}")]

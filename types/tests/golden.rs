@@ -504,6 +504,15 @@ fn a_genesis_file_of_another_shape_is_told_with_the_key() {
     value["limits"]["max_bytes"] = "many".into();
     let error = told(&value.to_string());
     assert!(error.starts_with("`limits.max_bytes`: "), "{error}");
+    value["limits"] = serde_json::json!({ "max_transactions": 1 });
+    let error = told(&value.to_string());
+    assert!(
+        error.starts_with("the key `limits.max_bytes` is missing"),
+        "{error}"
+    );
+    value.as_object_mut().unwrap().remove("limits");
+    let error = told(&value.to_string());
+    assert!(error.starts_with("the key `limits` is missing"), "{error}");
     for broken in ["", "{", &format!("{text} x")] {
         let error = told(broken);
         assert!(error.starts_with("not a valid file: "), "{error}");

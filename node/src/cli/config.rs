@@ -1,13 +1,14 @@
 //! `quorate config`
 
 use super::{
+    block::load_trust_file,
     data,
     output::{print_json, print_lines},
     passphrases::Source,
 };
 use crate::{
     config::{AnyConfig, NewConfig, NodeConfig, NodeKind, ValidatorConfig},
-    genesis::GENESIS_FILE,
+    genesis::{GENESIS_FILE, TRUST_FILE},
     keys,
     owner::{self, Owner},
 };
@@ -98,6 +99,7 @@ impl Check {
         problems.extend(data::problems(node, validator));
         warnings.extend(data::warnings(node, validator));
         warnings.extend(unaddressed(node));
+        warnings.extend(trust_of_another_chain(node));
         warnings.extend(unresolved(&node.p2p.peers));
         warnings.extend(unresolved(&node.p2p.followers));
         let own = Owner {
@@ -149,6 +151,9 @@ impl Check {
             print_json(&json!({
                 "ok": problems.is_empty(),
                 "chain_id": node.chain,
+                "protocol": node.genesis.protocol,
+                "application": node.genesis.application,
+                "scheme": node.genesis.scheme,
                 "validator": validator.and_then(|validator| validator.place),
                 "problems": problems,
                 "warnings": warnings,
@@ -170,8 +175,12 @@ impl Check {
                 ),
             };
             lines.push(format!(
-                "{who} on the chain {} ({})",
-                node.genesis.name, node.chain
+                "{who} on the chain {} ({}; {}, {}, {})",
+                node.genesis.name,
+                node.chain,
+                node.genesis.protocol.name(),
+                node.genesis.application.name(),
+                node.genesis.scheme
             ));
             lines.push(format!("not checked: {}", NOT_CHECKED.join("; ")));
             print_lines(&lines)?;
@@ -211,6 +220,29 @@ fn unaddressed(node: &NodeConfig) -> Option<String> {
              the other's address. Unless the registry names one by now (`quorate registry list`), have each put its own \
              there (`quorate registry describe`), and add the others to `p2p.peers`",
             lacking.join(", ")
+        )
+    })
+}
+
+/// Returns a warning if the trust file beside the genesis file is another chain's. The node does not read it, but the
+/// two come together.
+fn trust_of_another_chain(node: &NodeConfig) -> Option<String> {
+    let path = node.genesis_file.with_file_name(TRUST_FILE);
+    if !path.is_file() {
+        return None;
+    }
+    let trust = match load_trust_file(&path) {
+        Ok(trust) => trust,
+        Err(error) => return Some(format!("{error:#}")),
+    };
+    (trust.chain_id != node.chain).then(|| {
+        format!(
+            "{} is of the chain {}, and {} makes the chain {}: was one of them replaced or changed? Each value of a genesis \
+             file, like `protocol`, makes another chain. Compare with the other validators (`quorate genesis show`)",
+            path.display(),
+            trust.chain_id,
+            node.genesis_file.display(),
+            node.chain
         )
     })
 }

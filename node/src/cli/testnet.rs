@@ -401,7 +401,13 @@ impl Testnet {
             (None, true) => " --allow-plain-keys".to_owned(),
             (None, false) => String::new(),
         };
-        let mut lines = Vec::new();
+        let mut lines = vec![format!(
+            "{} validators, {}, {}, {}",
+            made.len(),
+            self.protocol.name(),
+            self.application.name(),
+            self.scheme.name()
+        )];
         for (place, (made, (_, address))) in made.iter().zip(peers).enumerate() {
             lines.push(format!(
                 "validator {place}  {address}  {}",

@@ -8,7 +8,7 @@ use super::{
     links::LateLinks,
     rpc_state,
     serving::Servers,
-    start_verifying,
+    start_serving, start_verifying,
     syncing::verify,
     task::Task,
 };
@@ -81,7 +81,10 @@ pub(super) async fn follow_until_stopped(
     let seen = machine.live.clone();
     seen.set_part(part);
     asked.continue_from_before(&seen);
-    info!(chain = %config.chain, height = %store.tip().height, "starting to follow");
+    info!(
+        chain = %config.chain, protocol = config.genesis.protocol.name(), height = %store.tip().height,
+        "starting to follow"
+    );
 
     // Everything that can fail is done before the first link.
     let sockets = asked.sockets(config)?;
@@ -114,7 +117,7 @@ pub(super) async fn follow_until_stopped(
     late_links.set(&links);
     links.watch(Box::new(move |identity, up| inbox.linked(identity, up)));
     let (server, ingest) = (machine.server, machine.ingest);
-    failures.thread("serve", move || server.run())?;
+    start_serving(&failures, server)?;
     failures.thread("ingest", move || {
         priority::lower_this_thread(Yields::Most);
         ingest.run()
