@@ -19,15 +19,64 @@ pub struct ParseBytesError {
     pub digits: usize,
 }
 
+/// Bytes of a block of SHA-256.
+const BLOCK: usize = 64;
+
+/// Blocks of a message that is padded on the stack: nodes of trees, ids, keys.
+const SHORT_BLOCKS: usize = 4;
+
+/// What padding takes at least: a bit, and the length in eight bytes.
+const LEAST_PADDING: usize = 1 + 8;
+
+/// The state before the first block (FIPS 180-4, section 5.3.3).
+const INITIAL: [u32; 8] = [
+    0x6a09_e667,
+    0xbb67_ae85,
+    0x3c6e_f372,
+    0xa54f_f53a,
+    0x510e_527f,
+    0x9b05_688c,
+    0x1f83_d9ab,
+    0x5be0_cd19,
+];
+
 /// The SHA-256 digest of the parts, one after the other, without separators.
 ///
 /// Callers that hash parts of variable length put the lengths among the parts.
+#[inline]
 pub fn sha256(parts: &[&[u8]]) -> Digest {
+    let len: usize = parts.iter().map(|part| part.len()).sum();
+    if len + LEAST_PADDING <= SHORT_BLOCKS * BLOCK {
+        return sha256_of_short(parts, len);
+    }
     let mut hasher = sha2::Sha256::new();
     for part in parts {
         hasher.update(part);
     }
     Digest(hasher.finalize().into())
+}
+
+/// Pads the message on the stack: a hasher would copy it into a buffer of its own first.
+#[inline]
+fn sha256_of_short(parts: &[&[u8]], len: usize) -> Digest {
+    let mut message = [[0; BLOCK]; SHORT_BLOCKS];
+    let bytes = message.as_flattened_mut();
+    let mut end = 0;
+    for part in parts {
+        bytes[end..end + part.len()].copy_from_slice(part);
+        end += part.len();
+    }
+    bytes[len] = 0x80;
+    let blocks = (len + LEAST_PADDING).div_ceil(BLOCK);
+    let bits = len as u64 * 8;
+    bytes[blocks * BLOCK - 8..blocks * BLOCK].copy_from_slice(&bits.to_be_bytes());
+    let mut state = INITIAL;
+    sha2::block_api::compress256(&mut state, &message[..blocks]);
+    let mut digest = [0; 32];
+    for (word, bytes) in state.iter().zip(digest.as_chunks_mut().0) {
+        *bytes = word.to_be_bytes();
+    }
+    Digest(digest)
 }
 
 impl Digest {
@@ -124,6 +173,16 @@ mod tests {
         assert_eq!(sha256(&[b"abc"]).to_string(), expected);
         assert_eq!(sha256(&[b"a", b"", b"bc"]).to_string(), expected);
         assert_eq!(expected.parse(), Ok(sha256(&[b"abc"])));
+    }
+
+    #[test]
+    fn a_message_of_any_length_has_the_digest_of_the_library() {
+        let message: Vec<u8> = (0..400_u32).map(|byte| byte.to_le_bytes()[0]).collect();
+        for len in 0..=message.len() {
+            let (left, right) = message[..len].split_at(len / 3);
+            let expected: [u8; 32] = sha2::Sha256::digest(&message[..len]).into();
+            assert_eq!(sha256(&[left, right]).0, expected, "{len} bytes");
+        }
     }
 
     #[test]

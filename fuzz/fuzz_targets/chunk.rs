@@ -111,20 +111,6 @@ fn in_span<'a>(entries: &'a Entries, span: &Span) -> impl Iterator<Item = (&'a K
     inside.map(|(key, value)| (key, &value[..]))
 }
 
-/// A chunk's entries, read from its encoding.
-fn entries(chunk: &Chunk, bytes: &[u8]) -> Entries {
-    let head = 1 + chunk.span().encode_size() + chunk.span().bits() * 32 + 8 + 4;
-    let mut rest = &bytes[head..];
-    let mut entries = Entries::new();
-    while let Some((key, after)) = rest.split_first_chunk::<32>() {
-        let (value, after) = after[1..].split_at(usize::from(after[0]));
-        entries.insert(*key, value.to_vec());
-        rest = after;
-    }
-    assert_eq!(entries.len(), chunk.len());
-    entries
-}
-
 fn check_chunk(bytes: &[u8]) {
     let Ok(chunk) = within(bytes, || Chunk::decode(Copying(bytes))) else {
         return;
@@ -141,7 +127,7 @@ fn check_chunk(bytes: &[u8]) {
     let mut all: Entries = in_span(held, &span)
         .map(|(key, value)| (*key, value.to_vec()))
         .collect();
-    all.extend(entries(&chunk, bytes));
+    all.extend(chunk.entries().map(|(key, value)| (*key, value.to_vec())));
     let truth = in_span(state, &span);
     assert!(all.iter().map(|(key, value)| (key, &value[..])).eq(truth));
     let count: u32 = verified.nodes.iter().map(|node| node.entries).sum();

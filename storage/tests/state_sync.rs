@@ -668,12 +668,12 @@ fn a_chunk_that_lies_changes_nothing() {
 
 #[test]
 fn a_chunk_with_too_many_entries_is_refused_before_memory_is_taken() {
-    let mut bytes = vec![1, 0];
+    let mut bytes = vec![2, 0];
     bytes.extend([0; 8]);
     bytes.extend(u32::MAX.to_be_bytes());
     assert!(Chunk::decode(Copying(&bytes[..])).is_err());
     let most = CHUNK_MAX_ENTRIES as u32;
-    let mut bytes = vec![1, 0];
+    let mut bytes = vec![2, 0];
     bytes.extend([0; 8]);
     bytes.extend(most.to_be_bytes());
     assert!(

@@ -601,7 +601,7 @@ fn changes_of_a_wide_part_do_not_make_it_read_the_whole_state() {
     store.begin_sync().unwrap();
     let mut coverage = store.coverage().unwrap();
     // All keys, changed since block 1, none of them.
-    let lie = [1, 0, 0, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0, 0];
+    let lie = [2, 0, 0, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0, 0];
     let lie = Chunk::decode(Copying(&lie[..])).unwrap();
     memory.visited.store(0, Relaxed);
     let target = (Height(9), &Digest([1; 32]));

@@ -5,10 +5,10 @@
 //! that verifies is right whoever sent it, and one that does not costs the work on one chunk.
 
 use super::{
-    BUCKET_LIMIT, Key, MAX_VALUE_BYTES, NodeStore, Tree, TreeError,
+    BUCKET_LIMIT, Key, NodeStore, Tree, TreeError,
     hash::{Branch, EntryRef, FAN_OUT, by_nibble, inner_hash, subtree_hash},
     path::{Prefix, RowKey, nibble},
-    proof::{PROOF_VERSION, ProofError, fold, read_digests, read_version},
+    proof::{ProofError, fold, read_digests},
     row::Row,
     rows::RowWriter,
     span::SpanNodes as _,
@@ -23,14 +23,20 @@ use std::cmp::Ordering;
 /// three quarters of that.
 pub const CHUNK_MAX_ENTRIES: usize = 16_384;
 
-/// Bytes of an entry without its value.
-const ENTRY_HEAD: usize = 32 + 1;
+/// The version in the first byte.
+const CHUNK_VERSION: u8 = 2;
+
+/// Bytes of a value that one byte before it tells about.
+const GROUP: usize = 8;
 
 /// Entries of a span, with the siblings that lead from it to the root.
 ///
-/// On the wire: the version (1), the span, its siblings (one to a bit) from the root down, the
+/// On the wire: the version (2), the span, its siblings (one to a bit) from the root down, the
 /// height since which the entries changed (8 bytes, 0 for all entries), their number (4 bytes), then
-/// each as key, length of the value in one byte, value; in ascending order.
+/// the entries in ascending order, to the end of the input. An entry is the key without the whole bytes
+/// that the span's keys share, the length of the value in one byte, and the value. For each eight bytes
+/// of a value, one byte tells which of them are not zero, the first one in its highest bit, and only
+/// these follow: nonces and balances are mostly zeros.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Chunk {
     span: Span,
@@ -112,7 +118,7 @@ impl Chunk {
     }
 
     /// Its entries, unverified.
-    pub(crate) fn entries(&self) -> impl Iterator<Item = (&Key, &[u8])> {
+    pub fn entries(&self) -> impl Iterator<Item = (&Key, &[u8])> {
         let mut rest: &[u8] = &self.entries;
         std::iter::from_fn(move || {
             let (key, value, after) = split_entry(rest)?;
@@ -293,6 +299,56 @@ impl<S: NodeStore> Tree<S> {
     }
 }
 
+/// Reads an entry as it travels, whose key begins with what the span's keys share. There is one way to write each.
+fn read_entry<'a>(
+    bytes: &'a [u8],
+    key: &mut Key,
+    shared: usize,
+    to: &mut Vec<u8>,
+) -> Result<&'a [u8], Error> {
+    let (rest, bytes) = bytes
+        .split_at_checked(32 - shared)
+        .ok_or(Error::EndOfBuffer)?;
+    key[shared..].copy_from_slice(rest);
+    to.extend_from_slice(key);
+    let (&len, mut bytes) = bytes.split_first().ok_or(Error::EndOfBuffer)?;
+    to.push(len);
+    let mut left = usize::from(len);
+    while left > 0 {
+        let some = left.min(GROUP);
+        let (&mask, rest) = bytes.split_first().ok_or(Error::EndOfBuffer)?;
+        let (kept, rest) =
+            (rest.split_at_checked(mask.count_ones() as usize)).ok_or(Error::EndOfBuffer)?;
+        let mut group = [0; GROUP];
+        let mut places = mask;
+        for byte in kept {
+            let place = places.leading_zeros() as usize;
+            group[place] = *byte;
+            places &= !(0x80 >> place);
+        }
+        let beyond = u8::MAX.checked_shr(some as u32).unwrap_or(0);
+        if mask & beyond != 0 || kept.contains(&0) {
+            return Err(Error::Invalid("Chunk", "zeros of a value"));
+        }
+        to.extend_from_slice(&group[..some]);
+        bytes = rest;
+        left -= some;
+    }
+    Ok(bytes)
+}
+
+/// Appends up to eight bytes of a value as they travel.
+fn write_group(group: &[u8], to: &mut Vec<u8>) {
+    let mut kept = [0; 1 + GROUP];
+    let mut end = 1;
+    for byte in group {
+        kept[end] = *byte;
+        end += usize::from(*byte != 0);
+    }
+    kept[0] = nonzero(group);
+    to.extend_from_slice(&kept[..end]);
+}
+
 /// The first of some encoded entries, and the rest.
 fn split_entry(bytes: &[u8]) -> Option<(&Key, &[u8], &[u8])> {
     let (key, rest) = bytes.split_first_chunk()?;
@@ -311,22 +367,48 @@ impl std::fmt::Debug for Chunk {
     }
 }
 
+/// How many bytes at the start all keys of a span share.
+fn shared_bytes(span: &Span) -> usize {
+    span.bits() / 8
+}
+
+/// Which of up to eight bytes are not zero, the first one in the highest bit.
+fn nonzero(group: &[u8]) -> u8 {
+    let bits = group.iter().zip((0..GROUP).rev());
+    bits.fold(0, |mask, (byte, bit)| mask | u8::from(*byte != 0) << bit)
+}
+
 impl EncodeSize for Chunk {
     fn encode_size(&self) -> usize {
-        1 + self.span.encode_size() + self.siblings.len() * 32 + 8 + 4 + self.entries.len()
+        let key = 32 - shared_bytes(&self.span);
+        let entry = |(_, value): (&Key, &[u8])| {
+            let kept = value.iter().filter(|byte| **byte != 0).count();
+            key + 1 + value.len().div_ceil(GROUP) + kept
+        };
+        let entries: usize = self.entries().map(entry).sum();
+        1 + self.span.encode_size() + self.siblings.len() * 32 + 8 + 4 + entries
     }
 }
 
 impl Write for Chunk {
     fn write(&self, buffer: &mut impl BufMut) {
-        buffer.put_u8(PROOF_VERSION);
+        buffer.put_u8(CHUNK_VERSION);
         self.span.write(buffer);
         self.siblings
             .iter()
             .for_each(|sibling| sibling.write(buffer));
         buffer.put_u64(self.since);
         buffer.put_u32(self.count);
-        buffer.put_slice(&self.entries);
+        let shared = shared_bytes(&self.span);
+        let mut encoded = Vec::with_capacity(self.entries.len());
+        for (key, value) in self.entries() {
+            encoded.extend_from_slice(&key[shared..]);
+            encoded.push(u8::try_from(value.len()).expect("at most MAX_VALUE_BYTES"));
+            for group in value.chunks(GROUP) {
+                write_group(group, &mut encoded);
+            }
+        }
+        buffer.put_slice(&encoded);
     }
 }
 
@@ -334,7 +416,9 @@ impl Read for Chunk {
     type Cfg = ();
 
     fn read_cfg(buffer: &mut impl commonware_codec::Buf, _: &()) -> Result<Self, Error> {
-        read_version(buffer)?;
+        if u8::read(buffer)? != CHUNK_VERSION {
+            return Err(Error::Invalid("Chunk", "version"));
+        }
         let span = Span::read(buffer)?;
         let siblings = read_digests(buffer, span.bits())?;
         let since = u64::read(buffer)?;
@@ -342,38 +426,33 @@ impl Read for Chunk {
         if count as usize > CHUNK_MAX_ENTRIES {
             return Err(Error::InvalidLength(count as usize));
         }
+        let shared = shared_bytes(&span);
+        let encoded = buffer.copy_to_bytes(buffer.remaining());
         // Memory is reserved as bytes come, not as they are announced.
-        let least = count as usize * ENTRY_HEAD;
-        if buffer.remaining() < least {
+        if encoded.len() < count as usize * (32 - shared + 1) {
             return Err(Error::EndOfBuffer);
         }
-        let mut entries = BytesMut::with_capacity(least);
-        let mut before: Option<Key> = None;
-        for _ in 0..count {
-            let key = <Key>::read(buffer)?;
-            let len = u8::read(buffer)?;
-            if usize::from(len) > MAX_VALUE_BYTES {
-                return Err(Error::InvalidLength(usize::from(len)));
-            }
-            if buffer.remaining() < usize::from(len) {
-                return Err(Error::EndOfBuffer);
-            }
-            if before.is_some_and(|before| before >= key) || !span.contains(&key) {
+        let mut entries = Vec::with_capacity(encoded.len() * 3 / 2);
+        let mut rest = &encoded[..];
+        let mut key: Key = *span.first();
+        for place in 0..count {
+            let before = key;
+            rest = read_entry(rest, &mut key, shared, &mut entries)?;
+            // They ascend, so if the first and the last one are within, all are.
+            let is_end = place == 0 || place + 1 == count;
+            if (place > 0 && before >= key) || (is_end && !span.contains(&key)) {
                 return Err(Error::Invalid("Chunk", "order of keys"));
             }
-            before = Some(key);
-            entries.put_slice(&key);
-            entries.put_u8(len);
-            let at = entries.len();
-            entries.resize(at + usize::from(len), 0);
-            buffer.copy_to_slice(&mut entries[at..]);
+        }
+        if !rest.is_empty() {
+            return Err(Error::ExtraData(rest.len()));
         }
         Ok(Self {
             span,
             siblings,
             since,
             count,
-            entries: entries.freeze(),
+            entries: entries.into(),
         })
     }
 }

@@ -1,7 +1,7 @@
 //! The hashes of leaves, inner nodes, buckets and branches. The layout is in the parent's head.
 
 use super::{
-    BUCKET_LIMIT, Key, LEAF_LIMIT, MAX_VALUE_BYTES,
+    BUCKET_LIMIT, Key, LEAF_LIMIT,
     path::{bit, nibble},
 };
 use quorate_crypto::{Digest, sha256};
@@ -26,27 +26,26 @@ pub(super) fn inner_hash(left: &Digest, right: &Digest) -> Digest {
 
 /// The hash of a leaf whose path has `depth` bits: [`Digest::ZERO`] if it has no entry.
 ///
-/// The entries are sorted, at most [`LEAF_LIMIT`], and their values at most [`MAX_VALUE_BYTES`].
+/// The entries are sorted, at most [`LEAF_LIMIT`], and their values at most 255 bytes.
 pub(super) fn leaf_hash(depth: usize, entries: &[EntryRef<'_>]) -> Digest {
     if entries.is_empty() {
         return Digest::ZERO;
     }
-    // One buffer on the stack is faster than feeding the hasher in small pieces.
-    let mut buffer = [0_u8; 3 + LEAF_LIMIT * (32 + 1 + MAX_VALUE_BYTES)];
-    buffer[0] = LEAF_TAG;
-    buffer[1] = u8::try_from(depth).expect("more than LEAF_LIMIT keys part before bit 256");
-    buffer[2] = u8::try_from(entries.len()).expect("at most LEAF_LIMIT");
-    let mut end = 3;
-    let mut append = |bytes: &[u8]| {
-        buffer[end..end + bytes.len()].copy_from_slice(bytes);
-        end += bytes.len();
-    };
-    for entry in entries {
-        append(entry.key);
-        append(&[u8::try_from(entry.value.len()).expect("at most MAX_VALUE_BYTES")]);
-        append(entry.value);
+    let head = [
+        LEAF_TAG,
+        u8::try_from(depth).expect("more than LEAF_LIMIT keys part before bit 256"),
+        u8::try_from(entries.len()).expect("at most LEAF_LIMIT"),
+    ];
+    let mut lengths = [[0; 1]; LEAF_LIMIT];
+    for (length, entry) in lengths.iter_mut().zip(entries) {
+        *length = [u8::try_from(entry.value.len()).expect("at most MAX_VALUE_BYTES")];
     }
-    sha256(&[&buffer[..end]])
+    let mut parts: [&[u8]; 1 + 3 * LEAF_LIMIT] = [&[]; 1 + 3 * LEAF_LIMIT];
+    parts[0] = &head;
+    for ((parts, length), entry) in parts[1..].chunks_mut(3).zip(&lengths).zip(entries) {
+        parts.copy_from_slice(&[entry.key, length, entry.value]);
+    }
+    sha256(&parts)
 }
 
 /// Where the entries, sorted and equal up to bit `depth`, go over from a zero to a one there.

@@ -10,8 +10,10 @@ mod subtrees;
 
 use super::*;
 use crate::database::{Batch, Database, RocksDatabase, Rows as _};
+use commonware_codec::{Copying, DecodeExt as _, Encode as _, EncodeSize as _};
 use proptest::prelude::*;
 use quorate_crypto::sha256;
+use quorate_types::Span;
 use rocksdb::{Cache, ColumnFamilyDescriptor, DB, Options};
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -180,4 +182,54 @@ fn any_content(most: usize) -> impl Strategy<Value = Content> {
         1 => prop::collection::vec(any::<u8>(), 0..=MAX_VALUE_BYTES),
     ];
     prop::collection::btree_map(any_key(), value, 0..=most)
+}
+
+#[test]
+fn zeros_of_values_and_what_keys_share_do_not_travel() {
+    let span = Span::of(&[0x5a; 32], 12).unwrap();
+    let entries: Vec<(Key, Vec<u8>)> = [
+        (1, vec![]),
+        (2, vec![0]),
+        (3, vec![0; 17]),
+        (
+            4,
+            vec![1, 0, 0, 0, 0, 0, 0, 0, 7, 0, 0, 0, 0, 0, 0x0f, 0x42, 0x40],
+        ),
+        (5, vec![0xff; 255]),
+    ]
+    .map(|(last, value)| {
+        let mut key = [0x5a; 32];
+        key[31] = last;
+        (key, value)
+    })
+    .into();
+    let borrowed = entries.iter().map(|(key, value)| (key, &value[..]));
+    let siblings = vec![Digest([3; 32]); 12];
+    let chunk = Chunk::new(span, siblings, 7, borrowed.clone());
+    let encoded = chunk.encode();
+    assert_eq!(encoded.len(), chunk.encode_size());
+    let head = 1 + span.encode_size() + 12 * 32 + 8 + 4;
+    // All keys begin with 0x5a; twelve bits are one whole byte. Three bytes tell of 17, 32 of 255.
+    let values = [0, 1, 3, 3 + 5, 32 + 255].map(|value| 31 + 1 + value);
+    assert_eq!(encoded.len(), head + values.iter().sum::<usize>());
+    let read = Chunk::decode(encoded.clone()).unwrap();
+    assert_eq!(read, chunk);
+    assert!(read.entries().eq(borrowed));
+
+    let second_mask = head + values[0] + 31 + 1;
+    for (what, mask, more) in [
+        ("a zero that is sent", 0b1000_0000, Some(0)),
+        ("a byte beyond the value", 0b0100_0000, Some(9)),
+        ("a byte that is missing", 0b1000_0000, None),
+    ] {
+        let mut lie = encoded.to_vec();
+        lie[second_mask] = mask;
+        if let Some(byte) = more {
+            lie.insert(second_mask + 1, byte);
+        }
+        assert!(Chunk::decode(Copying(&lie[..])).is_err(), "{what}");
+    }
+    let mut longer = encoded.to_vec();
+    longer.push(0);
+    assert!(Chunk::decode(Copying(&longer[..])).is_err());
 }
