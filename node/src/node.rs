@@ -810,7 +810,7 @@ fn assemble(
         surroundings,
     )?;
     info!(
-        chain = %config.node.chain, validator = place.0, %height,
+        chain = %config.node.chain, protocol = config.node.genesis.protocol.name(), validator = place.0, %height,
         view = %machine.replica.engine().view(), records, "starting"
     );
     Ok(machine)
@@ -856,10 +856,21 @@ fn start_workers(
 ) -> anyhow::Result<()> {
     failures.thread("validate", move || validator.run(proposals, replica))?;
     failures.thread("keeper", move || keeper.run(kept))?;
-    failures.thread("serve", move || server.run())?;
+    start_serving(failures, server)?;
     failures.thread("ingest", move || {
         priority::lower_this_thread(Yields::Some);
         ingest.run()
+    })?;
+    Ok(())
+}
+
+/// Starts the threads that answer peers' requests.
+fn start_serving(failures: &Failures, server: Server) -> anyhow::Result<()> {
+    let Server { blocks, bulk } = server;
+    failures.thread("serve-blocks", move || blocks.run())?;
+    failures.thread("serve-bulk", move || {
+        priority::lower_this_thread(Yields::Most);
+        bulk.run()
     })?;
     Ok(())
 }

@@ -1,7 +1,7 @@
-//! The thread that answers peers' requests for blocks and for parts of snapshots.
+//! The threads that answer peers' requests for blocks and for parts of snapshots.
 //!
 //! Answers are large and requests are not, so bandwidth is divided here. A block that is requested
-//! by its id may be what consensus waits for: such requests come first, and each peer has a budget
+//! by its id may be what consensus waits for: such requests have a thread of their own, and each peer has a budget
 //! for them. All else is *bulk*: ranges of blocks, and parts of a snapshot. A [`Shaper`] divides the
 //! upload rate that the operator sets among the peers that fetch, by need: who votes already, or
 //! requests what it has had, takes what the others leave. While one peer's share is used up, or too
@@ -16,7 +16,10 @@ mod requests;
 
 pub use requests::{Requests, Unanswered, WaitingRequests, requests};
 
-use self::had::Had;
+use self::{
+    had::Had,
+    requests::{BlockRequests, BulkRequests},
+};
 use crate::{
     clock::Clock,
     directory::{Directory, PeerIndex},
@@ -129,6 +132,7 @@ impl Default for Upload {
 }
 
 /// What an answer is made from.
+#[derive(Clone)]
 pub struct Sources {
     pub store: Store,
     pub snapshots: Arc<Snapshots>,
@@ -140,12 +144,22 @@ pub struct Sources {
 
 /// Answers from the store, and from the replica's memory.
 pub struct Server {
-    sources: Sources,
-    clock: Arc<dyn Clock>,
-    wire: Wire,
-    in_flight: InFlight,
-    requests: WaitingRequests,
-    block_budgets: Vec<Bucket>,
+    pub blocks: Blocks,
+    pub bulk: Bulk,
+}
+
+/// Answers requests that consensus may be waiting for.
+pub struct Blocks {
+    answers: Answers,
+    requests: BlockRequests,
+    budgets: Vec<Bucket>,
+}
+
+/// Answers all other requests. Making a part of a snapshot takes some milliseconds, so on a busy machine this goes on a
+/// thread that yields to those of consensus.
+pub struct Bulk {
+    answers: Answers,
+    requests: BulkRequests,
     shaper: Shaper,
     had: Vec<Had>,
     /// Followers that wait for the next final block, each with the height from which on.
@@ -153,6 +167,15 @@ pub struct Server {
     /// The newest block when `held` was last looked through.
     tip: Height,
     metrics: Arc<NodeMetrics>,
+}
+
+/// How answers are made and sent.
+#[derive(Clone)]
+struct Answers {
+    sources: Sources,
+    clock: Arc<dyn Clock>,
+    wire: Wire,
+    in_flight: InFlight,
 }
 
 impl Server {
@@ -167,31 +190,67 @@ impl Server {
     ) -> Self {
         let size = sources.peers.size();
         let budget = Bucket::new(BLOCK_BYTES_PER_SECOND, BLOCK_BURST_BYTES);
-        Self {
+        let answers = Answers {
             sources,
             clock,
             wire,
             in_flight,
-            requests,
-            block_budgets: vec![budget; size],
-            shaper: Shaper::new(size, upload.bytes_per_second, upload.sharing),
-            had: (0..size).map(|_| Had::default()).collect(),
-            held: BTreeMap::new(),
-            tip: Height(0),
-            metrics,
+        };
+        Self {
+            blocks: Blocks {
+                answers: answers.clone(),
+                requests: requests.blocks,
+                budgets: vec![budget; size],
+            },
+            bulk: Bulk {
+                answers,
+                requests: requests.bulk,
+                shaper: Shaper::new(size, upload.bytes_per_second, upload.sharing),
+                had: (0..size).map(|_| Had::default()).collect(),
+                held: BTreeMap::new(),
+                tip: Height(0),
+                metrics,
+            },
         }
     }
 
     /// Sets what is known of a peer's connection from before, in bytes a second.
     pub fn set_ceiling(&mut self, peer: usize, ceiling: u64) {
-        self.shaper.set_ceiling(peer, ceiling);
+        self.bulk.shaper.set_ceiling(peer, ceiling);
     }
 
     /// What the next parts have to answer.
     pub(crate) fn unanswered(&self) -> Unanswered {
-        self.requests.unanswered()
+        self.bulk.requests.unanswered()
     }
 
+    /// When the next peer may be served, if any peer requests anything.
+    pub fn due(&self) -> Option<Moment> {
+        self.blocks.due().into_iter().chain(self.bulk.due()).min()
+    }
+
+    /// Answers the requests that may be answered now, on one thread.
+    ///
+    /// # Errors
+    ///
+    /// If the database cannot be read.
+    pub fn serve_waiting(&mut self) -> anyhow::Result<()> {
+        self.bulk.take_up_held();
+        loop {
+            self.blocks.serve_waiting()?;
+            if !self.bulk.serve_next()? {
+                return Ok(());
+            }
+        }
+    }
+}
+
+/// How long a thread waits for requests.
+fn until(due: Option<Moment>, now: Moment) -> Option<Duration> {
+    due.map(|due| due.since(now).clamp(Duration::from_millis(1), LOOK_AGAIN))
+}
+
+impl Blocks {
     /// Answers requests until the links are gone.
     ///
     /// # Errors
@@ -200,61 +259,79 @@ impl Server {
     pub fn run(mut self) -> anyhow::Result<()> {
         loop {
             self.serve_waiting()?;
-            let limit = self.due().map(|due| {
-                let budget = due.since(self.clock.now());
-                budget.clamp(Duration::from_millis(1), LOOK_AGAIN)
-            });
+            let limit = until(self.due(), self.answers.clock.now());
             if !self.requests.wait(limit) {
                 return Ok(());
             }
         }
     }
 
-    /// When the next peer may be served, if any peer requests anything.
-    pub fn due(&self) -> Option<Moment> {
-        let now = self.clock.now();
-        let blocks = self.requests.waiting_for_blocks().into_iter();
-        let blocks = blocks.map(|peer| self.block_budgets[peer].empty_for_us(now.0));
-        let bulk = self.waiting_for_bulk();
-        let bulk = match self.shaper.wait_us(now.0, &bulk) {
-            None if !bulk.is_empty() => Some(micros(LOOK_AGAIN)),
-            wait => wait,
-        };
-        let wait = blocks.chain(bulk).min()?;
-        Some(now.after(Duration::from_micros(wait)))
+    fn due(&self) -> Option<Moment> {
+        let now = self.answers.clock.now();
+        let waiting = self.requests.waiting().into_iter();
+        let wait = waiting.map(|peer| self.budgets[peer].empty_for_us(now.0));
+        Some(now.after(Duration::from_micros(wait.min()?)))
     }
 
-    /// Answers the requests that may be answered now.
+    fn serve_waiting(&mut self) -> anyhow::Result<()> {
+        loop {
+            let now = self.answers.clock.now();
+            let next = self.requests.take(|peer| {
+                self.budgets[peer].empty_for_us(now.0) == 0 && self.answers.takes_more(peer)
+            });
+            let Some((from, request)) = next else {
+                return Ok(());
+            };
+            let answer = self.answers.make(request)?;
+            let price = answer.as_ref().map_or(BLOCK_PRICE_BYTES, price) as u64;
+            self.budgets[from.as_usize()].spend(now.0, price);
+            self.answers.send(from, answer);
+        }
+    }
+}
+
+impl Bulk {
+    /// Answers requests until the links are gone.
     ///
     /// # Errors
     ///
     /// If the database cannot be read.
-    pub fn serve_waiting(&mut self) -> anyhow::Result<()> {
-        self.take_up_held();
+    pub fn run(mut self) -> anyhow::Result<()> {
         loop {
-            let now = self.clock.now();
-            let block = self.requests.take_block(|peer| {
-                self.block_budgets[peer].empty_for_us(now.0) == 0 && self.takes_more(peer)
-            });
-            if let Some((from, request)) = block {
-                let answer = self.answer(request).context("cannot answer a peer")?;
-                let price = answer.as_ref().map_or(BLOCK_PRICE_BYTES, price) as u64;
-                self.block_budgets[from.as_usize()].spend(now.0, price);
-                self.send(from, answer);
-                continue;
-            }
-            let waiting = self.waiting_for_bulk();
-            let next = self.shaper.choose(now.0, &waiting);
-            let Some((from, request)) = next.and_then(|peer| self.requests.take_bulk(peer)) else {
+            self.take_up_held();
+            while self.serve_next()? {}
+            let limit = until(self.due(), self.answers.clock.now());
+            if !self.requests.wait(limit) {
                 return Ok(());
-            };
-            self.serve_bulk(from, request)?;
+            }
         }
+    }
+
+    fn due(&self) -> Option<Moment> {
+        let now = self.answers.clock.now();
+        let waiting = self.waiting();
+        let wait = match self.shaper.wait_us(now.0, &waiting) {
+            None if !waiting.is_empty() => Some(micros(LOOK_AGAIN)),
+            wait => wait,
+        };
+        Some(now.after(Duration::from_micros(wait?)))
+    }
+
+    /// Answers one request, if one may be answered now.
+    fn serve_next(&mut self) -> anyhow::Result<bool> {
+        let now = self.answers.clock.now();
+        let waiting = self.waiting();
+        let next = self.shaper.choose(now.0, &waiting);
+        let Some((from, request)) = next.and_then(|peer| self.requests.take(peer)) else {
+            return Ok(false);
+        };
+        self.serve(from, request)?;
+        Ok(true)
     }
 
     /// Requests of followers count as new once there is a block that they do not have.
     fn take_up_held(&mut self) {
-        let tip = self.sources.store.tip().height;
+        let tip = self.answers.sources.store.tip().height;
         if std::mem::replace(&mut self.tip, tip) < tip {
             self.requests.set_holds(false);
             for (peer, from) in std::mem::take(&mut self.held) {
@@ -263,8 +340,8 @@ impl Server {
         }
     }
 
-    fn serve_bulk(&mut self, from: PeerIndex, request: Request) -> anyhow::Result<()> {
-        let began = self.clock.now();
+    fn serve(&mut self, from: PeerIndex, request: Request) -> anyhow::Result<()> {
+        let began = self.answers.clock.now();
         let followed = match request {
             Request::Follow(height) => {
                 self.requests.set_holds(true);
@@ -272,13 +349,13 @@ impl Server {
             }
             _ => None,
         };
-        let answer = self.answer(request).context("cannot answer a peer")?;
+        let answer = self.answers.make(request)?;
         match (followed, &answer) {
             (Some(height), None) => drop(self.held.insert(from, height)),
             (Some(height), Some(_)) => self.requests.answered(from, height),
             (None, _) => {}
         }
-        let now = self.clock.now();
+        let now = self.answers.clock.now();
         let bytes = answer.as_ref().map_or(0, EncodeSize::encode_size);
         let price = answer.as_ref().map_or(BLOCK_PRICE_BYTES, price) as u64;
         // Whoever takes up this thread pays for what the others could have been sent meanwhile.
@@ -304,10 +381,32 @@ impl Server {
             }
             _ => {}
         }
-        self.send(from, answer);
+        self.answers.send(from, answer);
         Ok(())
     }
 
+    fn waiting(&self) -> Vec<Waiting> {
+        let sources = &self.answers.sources;
+        let waiting = self.requests.waiting().into_iter();
+        waiting
+            .map(|(peer, next)| {
+                let unsent = self.answers.unsent(peer);
+                let place = sources.peers.validator(PeerIndex(peer));
+                let votes = place.is_some_and(|place| sources.live.votes_now(place));
+                let votes = votes && matches!(next, Request::Chunk(_));
+                Waiting {
+                    peer,
+                    is_ready: unsent < IN_FLIGHT_BYTES,
+                    unsent: unsent as u64,
+                    is_scavenger: votes || self.had[peer].has(&next),
+                    left: self.had[peer].left(),
+                }
+            })
+            .collect()
+    }
+}
+
+impl Answers {
     fn send(&self, to: PeerIndex, answer: Option<Message>) {
         if let (Some(identity), Some(message)) = (self.sources.peers.identity(to), answer) {
             send_to(&self.wire, identity, message);
@@ -324,26 +423,11 @@ impl Server {
         self.unsent(peer) < IN_FLIGHT_BYTES
     }
 
-    fn waiting_for_bulk(&self) -> Vec<Waiting> {
-        let waiting = self.requests.waiting_for_bulk().into_iter();
-        waiting
-            .map(|(peer, next)| {
-                let unsent = self.unsent(peer);
-                let place = self.sources.peers.validator(PeerIndex(peer));
-                let votes = place.is_some_and(|place| self.sources.live.votes_now(place));
-                let votes = votes && matches!(next, Request::Chunk(_));
-                Waiting {
-                    peer,
-                    is_ready: unsent < IN_FLIGHT_BYTES,
-                    unsent: unsent as u64,
-                    is_scavenger: votes || self.had[peer].has(&next),
-                    left: self.had[peer].left(),
-                }
-            })
-            .collect()
+    fn make(&self, request: Request) -> anyhow::Result<Option<Message>> {
+        self.read(request).context("cannot answer a peer")
     }
 
-    fn answer(&self, request: Request) -> anyhow::Result<Option<Message>> {
+    fn read(&self, request: Request) -> anyhow::Result<Option<Message>> {
         let Sources {
             store, snapshots, ..
         } = &self.sources;
@@ -650,7 +734,7 @@ pub(crate) mod tests {
             let mut scene = scene_with(clock.clone(), seen.clone());
             let request = Request::Range(Height(1_000));
             seen.takes_us.store(takes_us, Relaxed);
-            let served = scene.server.serve_bulk(PeerIndex(1), request.clone());
+            let served = scene.server.bulk.serve(PeerIndex(1), request.clone());
             served.expect("nothing is read");
             scene.requests.ask(PeerIndex(1), request);
             scene.server.due().expect("it waits") > clock.now()
@@ -663,12 +747,12 @@ pub(crate) mod tests {
     fn a_request_of_a_follower_is_unanswered_until_there_is_a_block() {
         let mut chain = crate::sync::tests::Source::new(10);
         let mut scene = scene();
-        scene.server.sources.store = chain.store.clone();
+        scene.server.bulk.answers.sources.store = chain.store.clone();
         let follower = PeerIndex(1);
         let unanswered = |server: &Server| {
-            let peers = server.sources.peers.clone();
+            let peers = server.bulk.answers.sources.peers.clone();
             let (_, next) = requests(&peers, server.unanswered());
-            next.waiting_for_bulk().len()
+            next.bulk.waiting().len()
         };
         scene.requests.ask(follower, Request::Follow(Height(1)));
         scene.server.serve_waiting().expect("it reads");

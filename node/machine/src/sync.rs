@@ -26,8 +26,9 @@
 //!   blamed; if that fails too, this database may be at fault, and the whole part is fetched.
 //! - "Too many entries" cannot be verified. It is believed until the first verified part shows how
 //!   dense the state is, and from then on only from two peers.
-//! - A part that is outstanding for four times as long as the fastest peer needs goes to another peer
-//!   as well, as soon as that one has nothing else to do. The first answer counts.
+//! - A peer that has nothing else to do is asked for parts that others were asked for: those outstanding for four times
+//!   as long as the fastest peer needs, and those that it is likely to deliver well before the others. The first answer
+//!   counts.
 //! - Peers that have no snapshot, or an old one, are asked again every few seconds. The target moves
 //!   only if no peer has it any longer.
 //!
@@ -631,7 +632,8 @@ impl StateSync {
                 if peer.outstanding.len() >= peer.window.min(share) || open >= MAX_OUTSTANDING {
                     break;
                 }
-                let Some(item) = self.work.next(place, now, usual) else {
+                let Some(item) = (self.work).next(place, now, usual, |peer| self.peers.takes(peer))
+                else {
                     break;
                 };
                 let request = ChunkRequest {

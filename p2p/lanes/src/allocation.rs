@@ -12,8 +12,9 @@
 //! a peer that can take less comes first, since what it leaves is for the others; of those that can
 //! take about the same, the one that has least left, so that one is whole early and the other one no
 //! later. Past use decides between equals. A peer that truly needs nothing, because it votes or has
-//! had that part already, is a *scavenger*: it gets what nobody else takes, and a fiftieth of the
-//! link.
+//! had that part already, is a *scavenger*: it gets what the connections of the others cannot take, and a fiftieth of
+//! the link. It does not borrow what they leave for a moment, as between an answer and their next request: an
+//! answer to a scavenger would be in the way of theirs.
 
 /// Scavengers together are guaranteed this part of the link: 1/50.
 const SCAVENGED: u64 = 50;
@@ -93,6 +94,11 @@ pub fn allocate(link: u64, sharing: Sharing, claims: &[Claim]) -> Vec<Rate> {
         .collect();
     let given: u64 = rates.iter().map(|rate| rate.guaranteed).sum();
     redistribute(link.saturating_sub(given), link, sharing, &mut rates);
+    for (rate, claim) in rates.iter_mut().zip(claims) {
+        if !in_need(claim) {
+            rate.ceiling = rate.guaranteed;
+        }
+    }
     rates
 }
 
@@ -242,9 +248,16 @@ mod tests {
         claims[0].is_scavenger = true;
         assert_eq!(guaranteed(Sharing::Need, &claims), [20, 980]);
         assert_eq!(guaranteed(Sharing::Need, &claims[..1]), [1_000]);
+        let ceilings = |claims: &[Claim]| {
+            let rates = allocate(LINK, Sharing::Need, claims);
+            rates.iter().map(|rate| rate.ceiling).collect::<Vec<_>>()
+        };
+        assert_eq!(ceilings(&claims), [20, 1_000], "it does not borrow");
+        assert_eq!(ceilings(&claims[..1]), [1_000]);
         claims[1].ceiling = 100;
         claims[1].takes = 100;
         assert_eq!(guaranteed(Sharing::Need, &claims), [900, 100]);
+        assert_eq!(ceilings(&claims), [900, 100]);
     }
 
     #[test]

@@ -43,11 +43,24 @@ struct Queues {
 pub struct Requests {
     queues: Arc<Mutex<Queues>>,
     holds: Arc<AtomicBool>,
-    ringer: Ringer,
+    blocks: Ringer,
+    bulk: Ringer,
 }
 
 /// Where they are taken from.
 pub struct WaitingRequests {
+    pub(super) blocks: BlockRequests,
+    pub(super) bulk: BulkRequests,
+}
+
+/// Where requests for blocks are taken from.
+pub(super) struct BlockRequests {
+    queues: Arc<Mutex<Queues>>,
+    bell: Bell,
+}
+
+/// Where requests for bulk are taken from.
+pub(super) struct BulkRequests {
     queues: Arc<Mutex<Queues>>,
     /// Whether a request may be held until there is a new block.
     holds: Arc<AtomicBool>,
@@ -71,16 +84,24 @@ pub fn requests(peers: &Directory, unanswered: Unanswered) -> (Requests, Waiting
         unanswered,
     }));
     let holds = Arc::new(AtomicBool::new(false));
-    let (ringer, bell) = bell();
+    let (to_blocks, for_blocks) = bell();
+    let (to_bulk, for_bulk) = bell();
     let sender = Requests {
         queues: queues.clone(),
         holds: holds.clone(),
-        ringer,
+        blocks: to_blocks,
+        bulk: to_bulk,
     };
     let waiting = WaitingRequests {
-        queues,
-        holds,
-        bell,
+        blocks: BlockRequests {
+            queues: queues.clone(),
+            bell: for_blocks,
+        },
+        bulk: BulkRequests {
+            queues,
+            holds,
+            bell: for_bulk,
+        },
     };
     (sender, waiting)
 }
@@ -92,9 +113,9 @@ impl Requests {
         if let (Request::Follow(height), Some(identity)) = (&request, queues.peers.identity(from)) {
             queues.unanswered.0.lock().insert(identity, *height);
         }
-        let queue = match request.is_bulk() {
-            true => &mut queues.bulk,
-            false => &mut queues.blocks,
+        let (queue, ringer) = match request.is_bulk() {
+            true => (&mut queues.bulk, &self.bulk),
+            false => (&mut queues.blocks, &self.blocks),
         };
         if queue
             .of(from.as_usize())
@@ -104,21 +125,39 @@ impl Requests {
         }
         let lost = queue.push(from.as_usize(), 0, request);
         drop(queues);
-        self.ringer.ring();
+        ringer.ring();
         lost.is_empty()
     }
 
     /// Has held requests looked at again, since there is a new block.
     pub(crate) fn wake(&self) {
         if self.holds.load(SeqCst) {
-            self.ringer.ring();
+            self.bulk.ring();
         }
     }
 }
 
-impl WaitingRequests {
+impl BlockRequests {
+    /// Waits until there may be a request, at most this long. Returns whether any sender is left.
+    pub(super) fn wait(&self, limit: Option<Duration>) -> bool {
+        self.bell.wait(limit)
+    }
+
+    /// The peers that wait.
+    pub(super) fn waiting(&self) -> Vec<usize> {
+        self.queues.lock().blocks.waiting().collect()
+    }
+
+    /// Takes a request of the peers that may be served.
+    pub(super) fn take(&self, may: impl Fn(usize) -> bool) -> Option<(PeerIndex, Request)> {
+        let (peer, request) = self.queues.lock().blocks.pop_from(may)?;
+        Some((PeerIndex(peer), request))
+    }
+}
+
+impl BulkRequests {
     /// Queues a follower's request again, unless it has sent another one meanwhile.
-    pub(crate) fn follow_again(&self, from: PeerIndex, height: Height) {
+    pub(super) fn follow_again(&self, from: PeerIndex, height: Height) {
         let mut queues = self.queues.lock();
         let is_follow = |other: &Request| matches!(other, Request::Follow(_));
         if !queues.bulk.of(from.as_usize()).any(is_follow) {
@@ -129,7 +168,7 @@ impl WaitingRequests {
     }
 
     /// Notes that a follower's request is answered.
-    pub(crate) fn answered(&self, peer: PeerIndex, from: Height) {
+    pub(super) fn answered(&self, peer: PeerIndex, from: Height) {
         let queues = self.queues.lock();
         let Some(identity) = queues.peers.identity(peer) else {
             return;
@@ -141,28 +180,23 @@ impl WaitingRequests {
     }
 
     /// What the next parts have to answer.
-    pub(crate) fn unanswered(&self) -> Unanswered {
+    pub(super) fn unanswered(&self) -> Unanswered {
         self.queues.lock().unanswered.clone()
     }
 
     /// Sets whether a request may be held until there is a new block. It is set before the store is
     /// read: a block that is missed there wakes this side.
-    pub(crate) fn set_holds(&self, holds: bool) {
+    pub(super) fn set_holds(&self, holds: bool) {
         self.holds.store(holds, SeqCst);
     }
 
     /// Waits until there may be a request, at most this long. Returns whether any sender is left.
-    pub(crate) fn wait(&self, limit: Option<Duration>) -> bool {
+    pub(super) fn wait(&self, limit: Option<Duration>) -> bool {
         self.bell.wait(limit)
     }
 
-    /// The peers that wait for blocks.
-    pub(crate) fn waiting_for_blocks(&self) -> Vec<usize> {
-        self.queues.lock().blocks.waiting().collect()
-    }
-
-    /// The peers that wait for bulk, with the next request of each.
-    pub(crate) fn waiting_for_bulk(&self) -> Vec<(usize, Request)> {
+    /// The peers that wait, with the next request of each.
+    pub(super) fn waiting(&self) -> Vec<(usize, Request)> {
         let queues = self.queues.lock();
         let waiting = queues.bulk.waiting();
         waiting
@@ -170,14 +204,8 @@ impl WaitingRequests {
             .collect()
     }
 
-    /// Takes a request for a block, of the peers that may be served.
-    pub(crate) fn take_block(&self, may: impl Fn(usize) -> bool) -> Option<(PeerIndex, Request)> {
-        let (peer, request) = self.queues.lock().blocks.pop_from(may)?;
-        Some((PeerIndex(peer), request))
-    }
-
-    /// Takes the next request for bulk of a peer.
-    pub(crate) fn take_bulk(&self, peer: usize) -> Option<(PeerIndex, Request)> {
+    /// Takes the next request of a peer.
+    pub(super) fn take(&self, peer: usize) -> Option<(PeerIndex, Request)> {
         let (peer, request) = self.queues.lock().bulk.pop_from(|other| other == peer)?;
         Some((PeerIndex(peer), request))
     }
@@ -198,16 +226,16 @@ mod tests {
         let ask = |peer, height| requests.ask(PeerIndex(peer), Request::Follow(Height(height)));
         assert!(ask(0, 5) && ask(0, 8) && ask(1, 6) && ask(2, 7));
         // The first is an answer to the request before the last.
-        waiting.answered(PeerIndex(0), Height(5));
-        waiting.answered(PeerIndex(1), Height(6));
+        waiting.bulk.answered(PeerIndex(0), Height(5));
+        waiting.bulk.answered(PeerIndex(1), Height(6));
         // Who is no longer among the peers is forgotten.
         let after = Directory::of([4, 2, 1].map(identity).to_vec());
-        let (_, waiting) = super::requests(&after, waiting.unanswered());
-        let found = waiting.waiting_for_bulk();
+        let (_, waiting) = super::requests(&after, waiting.bulk.unanswered());
+        let found = waiting.bulk.waiting();
         assert!(
             matches!(found[..], [(2, Request::Follow(Height(8)))]),
             "{found:?}"
         );
-        assert_eq!(waiting.unanswered().0.lock().len(), 1);
+        assert_eq!(waiting.bulk.unanswered().0.lock().len(), 1);
     }
 }

@@ -7,7 +7,8 @@ use quorate_consensus::Moment;
 use quorate_types::{ChunkRequest, Epoch, Height, SnapshotProof, SnapshotSubject, ValidatorSet};
 use std::time::Duration;
 
-/// Requests that a peer has at first.
+/// Requests that a peer has at first, and at least if it delivers: while one is answered, the next one waits there. With
+/// one alone, whoever else fetches from that peer would be served in between.
 const FIRST_WINDOW: usize = 2;
 
 /// Most requests that a peer has at once: 17 MB, which fill 1 Gbit/s over 130 ms.
@@ -119,7 +120,7 @@ impl Peer {
         self.least = Some(least);
         self.mean = Some(self.mean.map_or(took, |mean| (mean * 7 + took) / 8));
         if took > least * QUEUED {
-            self.window = (self.window / 2).max(1);
+            self.window = (self.window / 2).max(FIRST_WINDOW.min(self.window));
         } else if took <= least * 2 {
             self.window = (self.window + 1).min(MAX_WINDOW);
         }
@@ -260,6 +261,12 @@ impl Peers {
     pub(super) fn usual_time(&self) -> Duration {
         let fastest = self.usable().filter_map(|(_, peer)| peer.mean).min();
         fastest.unwrap_or(FIRST_PART_TAKES).max(LEAST_PART_TAKES)
+    }
+
+    /// How long a part takes with a peer.
+    pub(super) fn takes(&self, peer: PeerIndex) -> Duration {
+        let mean = self.all[peer.as_usize()].mean;
+        mean.unwrap_or(FIRST_PART_TAKES).max(LEAST_PART_TAKES)
     }
 
     /// One linked peer after the other.

@@ -22,6 +22,10 @@ const MAX_PROBE: usize = 28;
 /// A part is requested from another peer as well after so many times the usual time.
 const STEAL_AFTER: u32 = 4;
 
+/// A peer with nothing else to do is asked for a part that others have been asked for if so many of its usual times
+/// pass before theirs.
+const FASTER: u32 = 2;
+
 /// Most peers that are asked for the same part.
 const MAX_HOLDERS: usize = 3;
 
@@ -91,9 +95,17 @@ impl Work {
         self.todo.iter().map(parts).sum::<usize>() + self.asked.len()
     }
 
-    /// The next part for a peer: one that nobody is asked for, else one that others are late with.
-    pub(super) fn next(&mut self, peer: PeerIndex, now: Moment, usual: Duration) -> Option<Item> {
-        let item = self.fresh(peer).or_else(|| self.late(peer, now, usual))?;
+    /// The next part for a peer: one that nobody is asked for, else one that others are late with. A part takes
+    /// `usual` with the fastest peer, and `takes` with each.
+    pub(super) fn next(
+        &mut self,
+        peer: PeerIndex,
+        now: Moment,
+        usual: Duration,
+        takes: impl Fn(PeerIndex) -> Duration,
+    ) -> Option<Item> {
+        let item = self.fresh(peer);
+        let item = item.or_else(|| self.late(peer, now, usual, takes))?;
         let asked = self.asked.entry(item).or_default();
         asked.holders.push(peer);
         asked.newest = now;
@@ -146,10 +158,20 @@ impl Work {
                 .is_some_and(|peers| peers.contains(&peer))
     }
 
-    fn late(&self, peer: PeerIndex, now: Moment, usual: Duration) -> Option<Item> {
+    /// A part that others were asked for long ago, or that this peer is likely to deliver well before them.
+    fn late(
+        &self,
+        peer: PeerIndex,
+        now: Moment,
+        usual: Duration,
+        takes: impl Fn(PeerIndex) -> Duration,
+    ) -> Option<Item> {
         let limit = usual * STEAL_AFTER;
+        let soon = now.after(takes(peer) * FASTER);
         let late = self.asked.iter().filter(|(item, asked)| {
-            now >= asked.newest.after(limit)
+            let others = asked.holders.iter().map(|holder| takes(*holder)).min();
+            let expected = asked.newest.after(others.unwrap_or_default());
+            (now >= asked.newest.after(limit) || expected > soon)
                 && asked.holders.len() < MAX_HOLDERS
                 && !asked.holders.contains(&peer)
                 && !self.refuses(item, peer)
@@ -264,7 +286,7 @@ mod tests {
     }
 
     fn next(work: &mut Work, peer: usize, now: Moment) -> Option<Item> {
-        work.next(PeerIndex(peer), now, USUAL)
+        work.next(PeerIndex(peer), now, USUAL, |_| USUAL)
     }
 
     #[test]
@@ -310,6 +332,21 @@ mod tests {
         assert_eq!(next(&mut work, 3, late), None);
         work.put_back(PeerIndex(2), vec![item]);
         assert_eq!(next(&mut work, 3, late), Some(item));
+    }
+
+    #[test]
+    fn what_a_slow_peer_was_asked_for_goes_to_a_fast_one_with_nothing_else_to_do() {
+        let slow = PeerIndex(1);
+        let takes = |peer| if peer == slow { USUAL * 30 } else { USUAL };
+        let mut work = work();
+        let item = work.next(slow, START, USUAL, takes).expect("everything");
+        work.learn(&Span::ALL, 10);
+        let fast = |work: &mut Work, peer| work.next(PeerIndex(peer), START, USUAL, takes);
+        assert_eq!(fast(&mut work, 2), Some(item));
+        assert_eq!(fast(&mut work, 3), None, "the fast one delivers it as soon");
+        // What a fast one has is not the slow one's to take.
+        work.put_back(slow, vec![item]);
+        assert_eq!(work.next(slow, START, USUAL, takes), None);
     }
 
     #[test]
