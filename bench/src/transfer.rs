@@ -14,6 +14,7 @@ mod progress;
 mod report;
 mod rig;
 mod roles;
+mod shaper;
 mod spread;
 mod state;
 
@@ -86,8 +87,8 @@ enum Case {
     /// 1 min: commits of blocks beside snapshots that are taken and served; no network, whatever the
     /// link.
     Commits,
-    /// 1 min, whatever the accounts and the link: four validators on this machine, beside a follower
-    /// that fetches the state again and again.
+    /// 80 s, whatever the accounts and the link: four validators on this machine, beside a follower
+    /// that fetches the state again and again, and beside a process that is as busy.
     Consensus,
 }
 

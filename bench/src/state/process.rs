@@ -43,16 +43,22 @@ pub(crate) fn thread_cpu() -> anyhow::Result<Duration> {
 
 /// Processor time of all threads; the kernel counts in hundredths of a second.
 pub(crate) fn cpu() -> anyhow::Result<Duration> {
-    let text = fs::read_to_string("/proc/self/stat").context("reading /proc/self/stat")?;
+    cpu_of(std::process::id())
+}
+
+/// Processor time of all threads of a process.
+pub(crate) fn cpu_of(process: u32) -> anyhow::Result<Duration> {
+    let file = format!("/proc/{process}/stat");
+    let text = fs::read_to_string(&file).with_context(|| format!("reading {file}"))?;
     let (_, fields) = text
         .rsplit_once(')')
-        .context("no name in /proc/self/stat")?;
+        .with_context(|| format!("no name in {file}"))?;
     // After the name comes field 3; user and system time are fields 14 and 15.
     let ticks: u64 = fields
         .split_whitespace()
         .skip(11)
         .take(2)
-        .map(|ticks| ticks.parse::<u64>().context("time in /proc/self/stat"))
+        .map(|ticks| (ticks.parse::<u64>()).with_context(|| format!("time in {file}")))
         .sum::<anyhow::Result<u64>>()?;
     Ok(Duration::from_millis(ticks * 10))
 }

@@ -4,6 +4,7 @@ use super::{
     report::{Figures, figures},
     rig::{Rig, copy, name_of},
     roles::{Manner, SharingName},
+    shaper,
     spread::Spread,
     state::{self, ACCOUNT_BYTES},
 };
@@ -44,14 +45,22 @@ impl Rig {
         let round_trip = round_trips.get(round_trips.len() / 2);
         drop(receiver);
         let serving = source.end()?;
-        let mb = fetched.bytes as f64 / 1e6;
+        let mb = (self.args.accounts * ACCOUNT_BYTES) as f64 / 1e6;
+        let bytes = fetched.bytes as f64 / tcp.bytes as f64;
+        let ratio = fetched.took_s / tcp.took_s;
         Ok(figures([
             ("plain TCP, s", tcp.took_s),
             ("state sync, s", fetched.took_s),
             ("first part, s", first_part.unwrap_or(fetched.took_s)),
             ("last part, s", whole.unwrap_or(fetched.took_s)),
-            ("B1: state sync / plain TCP", fetched.took_s / tcp.took_s),
-            ("B10: source, cores", serving / fetched.took_s),
+            ("B1: state sync / plain TCP", ratio),
+            ("state sync / plain TCP of as many bytes", ratio / bytes),
+            ("bytes of its parts / of plain TCP", bytes),
+            (
+                "B10: shaper, % of a core at 1 Gbit/s",
+                shaper::cores()? * 100.0,
+            ),
+            ("source, cores", serving / fetched.took_s),
             (
                 "round trip of small messages meanwhile, ms",
                 round_trip.copied().unwrap_or_default(),

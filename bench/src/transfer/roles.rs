@@ -58,6 +58,8 @@ pub(super) enum Role {
     TcpSink,
     /// Delays what its node exchanges with those that it dials.
     Delay,
+    /// Uses so much of a processor, at the lowest priority.
+    Burn,
 }
 
 /// How a source answers.
@@ -113,6 +115,8 @@ pub(super) struct RoleArgs {
     pub(super) database: Option<PathBuf>,
     #[arg(long, hide = true, default_value_t = 0)]
     pub(super) upload_mbit: u64,
+    #[arg(long, hide = true, default_value_t = 0)]
+    pub(super) busy_percent: u32,
     /// What is known of each node's connection in Mbit/s.
     #[arg(long, hide = true, value_delimiter = ',')]
     pub(super) ceilings: Vec<u64>,
@@ -171,7 +175,24 @@ pub(super) fn run(
         Role::TcpSource => tcp_source(args, accounts),
         Role::TcpSink => tcp_sink(args, accounts),
         Role::Delay => distance::run(args.place, &args.distances(), link_mbit),
+        Role::Burn => burn(args.busy_percent),
     }
+}
+
+/// Keeps a processor busy for so much of the time, until standard input ends. On the main thread, which is the one
+/// that `renice` knows.
+fn burn(percent: u32) -> anyhow::Result<()> {
+    const TURN: Duration = Duration::from_millis(100);
+    let busy = TURN * percent.min(100) / 100;
+    let input = thread::spawn(|| std::io::stdin().read_to_end(&mut Vec::new()));
+    while !input.is_finished() {
+        let began = Instant::now();
+        while began.elapsed() < busy {
+            std::hint::spin_loop();
+        }
+        thread::sleep(TURN.saturating_sub(busy));
+    }
+    Ok(())
 }
 
 fn database(args: &RoleArgs) -> anyhow::Result<&PathBuf> {
@@ -286,8 +307,10 @@ fn source(args: &RoleArgs) -> anyhow::Result<()> {
         for (place, mbit) in args.ceilings.iter().enumerate() {
             server.set_ceiling(place, mbit * 125_000);
         }
+        let blocks = server.blocks;
+        thread::spawn(move || blocks.run());
         let serving = thread::spawn(move || -> anyhow::Result<()> {
-            server.run()?;
+            server.bulk.run()?;
             bail!("the server has ended")
         });
         say("ready")?;
