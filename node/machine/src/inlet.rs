@@ -694,11 +694,12 @@ mod tests {
         assert_eq!(
             scene
                 .requests
-                .take_bulk(PEER.as_usize())
+                .bulk
+                .take(PEER.as_usize())
                 .map(|(from, _)| from),
             Some(PEER.into())
         );
-        assert!(scene.requests.waiting_for_bulk().is_empty());
+        assert!(scene.requests.bulk.waiting().is_empty());
         let many = |from: u64| (from..from + 50).map(Height).map(Message::RangeRequest);
         scene.receive(Lane::Fetch, many(0).collect());
         scene.receive(Lane::Fetch, many(50).collect());
@@ -714,8 +715,8 @@ mod tests {
         };
         from(Lane::Fetch, vec![Message::FollowRequest(Height(7))]);
         from(Lane::Fetch, vec![Message::BlockRequest(Digest::ZERO)]);
-        assert_eq!(scene.requests.waiting_for_bulk().len(), 1);
-        assert_eq!(scene.requests.waiting_for_blocks(), [4]);
+        assert_eq!(scene.requests.bulk.waiting().len(), 1);
+        assert_eq!(scene.requests.blocks.waiting(), [4]);
         from(Lane::Transactions, vec![Message::Transactions(Vec::new())]);
         assert!(!scene.forwarded.is_empty());
         for _ in 0..4 {
@@ -745,7 +746,7 @@ mod tests {
         let scene = scene();
         scene.receive(Lane::Fetch, vec![Message::FollowRequest(Height(7))]);
         assert_eq!(scene.dropped("unknown_kind"), 1);
-        assert!(scene.requests.waiting_for_bulk().is_empty());
+        assert!(scene.requests.bulk.waiting().is_empty());
     }
 
     #[test]

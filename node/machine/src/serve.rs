@@ -4,7 +4,7 @@
 //! by its id may be what consensus waits for: such requests have a thread of their own, and each peer has a budget
 //! for them. All else is *bulk*: ranges of blocks, and parts of a snapshot. A [`Shaper`] divides the
 //! upload rate that the operator sets among the peers that fetch, by need: who votes already, or
-//! requests what it has had, takes what the others leave. While one peer's share is used up, or too
+//! requests what it has had, gets what the others' connections cannot take. While one peer's share is used up, or too
 //! much of what it was sent is still unsent, its requests wait, and nobody else's. Nobody is
 //! penalised for requesting too much: a validator that catches up requests again and again.
 //!

@@ -49,18 +49,18 @@ pub struct Requests {
 
 /// Where they are taken from.
 pub struct WaitingRequests {
-    pub(super) blocks: BlockRequests,
-    pub(super) bulk: BulkRequests,
+    pub(crate) blocks: BlockRequests,
+    pub(crate) bulk: BulkRequests,
 }
 
 /// Where requests for blocks are taken from.
-pub(super) struct BlockRequests {
+pub(crate) struct BlockRequests {
     queues: Arc<Mutex<Queues>>,
     bell: Bell,
 }
 
 /// Where requests for bulk are taken from.
-pub(super) struct BulkRequests {
+pub(crate) struct BulkRequests {
     queues: Arc<Mutex<Queues>>,
     /// Whether a request may be held until there is a new block.
     holds: Arc<AtomicBool>,
@@ -139,17 +139,17 @@ impl Requests {
 
 impl BlockRequests {
     /// Waits until there may be a request, at most this long. Returns whether any sender is left.
-    pub(super) fn wait(&self, limit: Option<Duration>) -> bool {
+    pub(crate) fn wait(&self, limit: Option<Duration>) -> bool {
         self.bell.wait(limit)
     }
 
     /// The peers that wait.
-    pub(super) fn waiting(&self) -> Vec<usize> {
+    pub(crate) fn waiting(&self) -> Vec<usize> {
         self.queues.lock().blocks.waiting().collect()
     }
 
     /// Takes a request of the peers that may be served.
-    pub(super) fn take(&self, may: impl Fn(usize) -> bool) -> Option<(PeerIndex, Request)> {
+    pub(crate) fn take(&self, may: impl Fn(usize) -> bool) -> Option<(PeerIndex, Request)> {
         let (peer, request) = self.queues.lock().blocks.pop_from(may)?;
         Some((PeerIndex(peer), request))
     }
@@ -157,7 +157,7 @@ impl BlockRequests {
 
 impl BulkRequests {
     /// Queues a follower's request again, unless it has sent another one meanwhile.
-    pub(super) fn follow_again(&self, from: PeerIndex, height: Height) {
+    pub(crate) fn follow_again(&self, from: PeerIndex, height: Height) {
         let mut queues = self.queues.lock();
         let is_follow = |other: &Request| matches!(other, Request::Follow(_));
         if !queues.bulk.of(from.as_usize()).any(is_follow) {
@@ -168,7 +168,7 @@ impl BulkRequests {
     }
 
     /// Notes that a follower's request is answered.
-    pub(super) fn answered(&self, peer: PeerIndex, from: Height) {
+    pub(crate) fn answered(&self, peer: PeerIndex, from: Height) {
         let queues = self.queues.lock();
         let Some(identity) = queues.peers.identity(peer) else {
             return;
@@ -180,23 +180,23 @@ impl BulkRequests {
     }
 
     /// What the next parts have to answer.
-    pub(super) fn unanswered(&self) -> Unanswered {
+    pub(crate) fn unanswered(&self) -> Unanswered {
         self.queues.lock().unanswered.clone()
     }
 
     /// Sets whether a request may be held until there is a new block. It is set before the store is
     /// read: a block that is missed there wakes this side.
-    pub(super) fn set_holds(&self, holds: bool) {
+    pub(crate) fn set_holds(&self, holds: bool) {
         self.holds.store(holds, SeqCst);
     }
 
     /// Waits until there may be a request, at most this long. Returns whether any sender is left.
-    pub(super) fn wait(&self, limit: Option<Duration>) -> bool {
+    pub(crate) fn wait(&self, limit: Option<Duration>) -> bool {
         self.bell.wait(limit)
     }
 
     /// The peers that wait, with the next request of each.
-    pub(super) fn waiting(&self) -> Vec<(usize, Request)> {
+    pub(crate) fn waiting(&self) -> Vec<(usize, Request)> {
         let queues = self.queues.lock();
         let waiting = queues.bulk.waiting();
         waiting
@@ -205,7 +205,7 @@ impl BulkRequests {
     }
 
     /// Takes the next request of a peer.
-    pub(super) fn take(&self, peer: usize) -> Option<(PeerIndex, Request)> {
+    pub(crate) fn take(&self, peer: usize) -> Option<(PeerIndex, Request)> {
         let (peer, request) = self.queues.lock().bulk.pop_from(|other| other == peer)?;
         Some((PeerIndex(peer), request))
     }
