@@ -615,6 +615,29 @@ fn a_snapshot_stays_as_it_was() {
     assert!(before.verify(&snapshot.root(), std::iter::empty()).is_ok());
 }
 
+/// A node's parts are put together anew on a database that stays open, also in the middle of a sync.
+#[test]
+fn in_the_middle_of_a_sync_an_open_database_has_no_tree() {
+    let genesis = genesis(ACCOUNTS);
+    let (from, _) = sender(&genesis, 2);
+    let snapshot = from.store.pin();
+    let to = Node::new(&genesis);
+    to.store.begin_sync().unwrap();
+    let span = Span::of(&[0x5a; 32], 4).unwrap();
+    let Served::Chunk(chunk) = snapshot.chunk(&span, Height(0)).unwrap() else {
+        panic!("a sixteenth of {ACCOUNTS} accounts fits");
+    };
+    let mut coverage = to.store.coverage().unwrap();
+    let target = (snapshot.height(), &snapshot.root());
+    to.store.take_chunk(chunk, target, &mut coverage).unwrap();
+    to.store.save_chunks(&mut coverage).unwrap();
+    let tree = to
+        .store
+        .open_tree()
+        .expect("its rows are of no single state");
+    assert_eq!(tree.root(), Digest::ZERO);
+}
+
 #[test]
 fn a_chunk_that_lies_changes_nothing() {
     let genesis = genesis(ACCOUNTS);

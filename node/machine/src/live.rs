@@ -492,19 +492,21 @@ impl LiveStatus {
                 .saturating_sub(Duration::from_millis(at_ms))
         });
         let within = |limit: Duration| vote_age.is_some_and(|age| age <= limit);
+        // Votes that came before are of the process before: since it asks, it has cast none.
+        let asks = self.asks_for(place) >= Some(ASKS_FOR);
         if link.is_some_and(|link| link.blocked) {
             return Voter::Blocked;
         }
         match linked_for {
             // A vote of before the link is one of the process before.
-            Some(since) if within(patience.min(since + LINK_SHOWS)) => Voter::Votes,
+            Some(since) if !asks && within(patience.min(since + LINK_SHOWS)) => Voter::Votes,
             Some(since) => {
                 let claimed = self.peer(place).map(|status| status.finalized_height.0);
                 let lacks = |height: u64| !keeps_up(network_height.0.saturating_sub(height));
                 match claimed.is_some_and(lacks) {
                     true => Voter::Behind,
                     // Links go on over the border of an epoch; what is known of votes begins with each.
-                    false if since <= patience || self.started.elapsed() <= settling => {
+                    false if !asks && (since <= patience || self.started.elapsed() <= settling) => {
                         Voter::Fresh
                     }
                     false => Voter::Silent,

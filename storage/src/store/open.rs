@@ -21,10 +21,14 @@ use std::{
     fs,
     path::Path,
     sync::{Arc, RwLock},
+    time::{Duration, Instant},
 };
 
 /// Genesis accounts that are written to the tree at a time.
 const GENESIS_BATCH: usize = 10_000;
+
+/// How often it is told how much of them there is.
+const TELL_EVERY: Duration = Duration::from_secs(2);
 
 /// Rows that are converted together when the format changes.
 const UPGRADE_BATCH: usize = 10_000;
@@ -107,12 +111,10 @@ impl Store {
         }
         store.check_identity(genesis.chain_id())?;
         store.upgrade()?;
-        if store.is_syncing()? {
-            // The rows do not belong to a single state.
-            let rows = TableRows::new(store.database.clone(), NODES);
-            return Ok((store, Tree::unread(rows)));
-        }
         let tree = store.open_tree()?;
+        if store.is_syncing()? {
+            return Ok((store, tree));
+        }
         store.load_tip(tree.root())?;
         store.load_undo()?;
         store.make_durable()?;
@@ -188,13 +190,18 @@ impl Store {
         self.write(&batch, true)
     }
 
-    /// The state's tree, read anew: for the thread that commits from now on.
+    /// The state's tree, read anew: for the thread that commits from now on. While [state sync](Self::is_syncing) is
+    /// under way, it is empty.
     ///
     /// # Errors
     ///
     /// If the database cannot be read or is damaged.
     pub fn open_tree(&self) -> Result<Tree<TableRows>, StoreError> {
         let rows = TableRows::new(self.database.clone(), NODES);
+        if self.is_syncing()? {
+            // The rows do not belong to a single state.
+            return Ok(Tree::unread(rows));
+        }
         Tree::open(rows).map_err(|error| self.tree_error(error))
     }
 
@@ -213,8 +220,14 @@ impl Store {
         self.write(&batch, false)?;
         let mut tree = self.open_tree()?;
         let accounts = genesis.initial_accounts().map_err(StoreError::Genesis)?;
-        let accounts: Vec<_> = accounts.into_iter().collect();
-        for accounts in accounts.chunks(GENESIS_BATCH) {
+        let all: Vec<_> = accounts.into_iter().collect();
+        let mut told = Instant::now();
+        for (number, accounts) in all.chunks(GENESIS_BATCH).enumerate() {
+            if told.elapsed() >= TELL_EVERY {
+                told = Instant::now();
+                let percent = number * GENESIS_BATCH * 100 / all.len();
+                tracing::info!("making the state of the genesis file: {percent} %");
+            }
             let values: BTreeMap<Identity, Account> = accounts.iter().cloned().collect();
             let changes = tree
                 .prepare(&tree_updates(&values))

@@ -213,8 +213,19 @@ impl Facts {
         let asking = self.others.iter().filter(|other| other.waits_for_answers());
         match self.votes() && !self.asks {
             true => asking.count(),
+            // It is one of them, for as long.
+            false if self.is_bound() => 1 + asking.count(),
             false => 0,
         }
+    }
+
+    /// Whether its own journal is lost or old, on a chain where that binds until an epoch ends.
+    fn is_bound(&self) -> bool {
+        let waits = matches!(
+            self.voting,
+            Voting::Recovering { .. } | Voting::SilentUntil { .. }
+        );
+        waits && self.protocol != Protocol::Simplex
     }
 
     /// Whether so many journals are lost that no quorum is left that votes.
@@ -256,10 +267,28 @@ impl Facts {
         !self.growth.final_since_start && self.block_ms > 0 && age > old
     }
 
+    /// How old the newest block is by its timestamp, if this clock is right.
+    fn age_by_timestamp(&self) -> Option<Duration> {
+        let ahead = self.clock_ahead_ms?;
+        let age = self.now_ms.saturating_sub(self.block_ms);
+        (self.block_ms > 0 && ahead.unsigned_abs() < CLOCK_TOLD_MS)
+            .then(|| Duration::from_millis(age.saturating_sub(ahead.unsigned_abs())))
+    }
+
+    /// Whether the newest block came lately and is an old one, and how old: it was fetched.
+    fn fetched_block_age(&self) -> Option<Duration> {
+        let age = self.age_by_timestamp()?;
+        let slack = Duration::from_millis(CLOCK_TOLD_MS);
+        let is_old = age > self.growth.since_final + slack && age > self.growth.usual;
+        (self.growth.final_since_start && is_old).then_some(age)
+    }
+
     fn block_age(&self) -> Option<u64> {
         match self.growth.final_since_start {
             true if self.is_in_the_past() => Some(self.now_ms.saturating_sub(self.block_ms)),
-            true => Some(ms(self.growth.since_final)),
+            true => Some(ms(
+                (self.fetched_block_age()).unwrap_or(self.growth.since_final)
+            )),
             false if self.block_ms > 0 => Some(self.now_ms.saturating_sub(self.block_ms)),
             false => None,
         }
@@ -286,6 +315,9 @@ impl Facts {
     fn state(&self) -> Health {
         let is_behind = self.behind() > USUAL_LAG;
         let since = self.growth.since_final;
+        let fetched = self.fetched_block_age();
+        // Where all know how far the chain is, a block that was fetched lately does not end a halt.
+        let stands_for = fetched.filter(|_| self.heard).unwrap_or(since);
         let linked = self.linked() >= self.quorum;
         if let Voting::KeySeenElsewhere { .. } = self.voting {
             Health::KeySeenElsewhere
@@ -303,14 +335,18 @@ impl Facts {
             } else {
                 Health::Halted
             }
-        } else if !is_behind && since > self.growth.usual && self.too_few_vote() {
+        } else if !is_behind && stands_for > self.growth.usual && self.too_few_vote() {
             Health::Halted
         } else if since > self.growth.patience(linked) {
             match is_behind {
                 true => Health::Stuck,
                 false => Health::Halted,
             }
-        } else if is_behind || self.executes_late() || self.is_in_the_past() {
+        } else if is_behind
+            || self.executes_late()
+            || self.is_in_the_past()
+            || (fetched.is_some() && since <= self.growth.usual)
+        {
             Health::CatchingUp
         } else if !self.growth.final_since_start && !self.heard || self.waits_for_its_first_block()
         {

@@ -535,6 +535,65 @@ fn where_a_lost_journal_binds_until_an_epoch_ends_answers_do_not_help() {
 }
 
 #[test]
+fn who_is_bound_itself_counts_among_those_whose_journals_may_be_lost() {
+    let asking = |place| Other {
+        asks: true,
+        ..silent(place)
+    };
+    let bound = Facts {
+        protocol: Protocol::Pbft,
+        others: vec![other(1), asking(2), away(3)],
+        voting: Voting::SilentUntil {
+            epoch: 7,
+            view: View(1),
+        },
+        ..stands(facts(), 5)
+    };
+    let remedy = decide(&bound).remedy.expect("a remedy");
+    assert!(
+        remedy.contains("the others are no quorum: this one, validator 2 (00000002)")
+            && remedy.contains("with pbft nothing replaces them"),
+        "{remedy}"
+    );
+    let first = Facts {
+        others: vec![other(1), other(2), other(3)],
+        ..Facts {
+            growth: facts().growth,
+            ..bound
+        }
+    };
+    let verdict = decide(&first);
+    assert_eq!(verdict.state, Health::NotVoting);
+    let remedy = verdict.remedy.expect("a remedy");
+    assert!(
+        remedy.contains("no more than 1 in all may lose their journals"),
+        "{remedy}"
+    );
+}
+
+#[test]
+fn a_block_that_was_fetched_is_as_old_as_its_timestamp() {
+    let old = Facts {
+        block_ms: facts().now_ms - 6_000,
+        ..facts()
+    };
+    let verdict = decide(&old);
+    assert_eq!(verdict.state, Health::CatchingUp, "{}", verdict.summary);
+    assert!(verdict.summary.contains("6.0 s old"), "{}", verdict.summary);
+    let halted = Facts {
+        others: vec![other(1), away(2), away(3)],
+        ..old.clone()
+    };
+    assert_eq!(decide(&halted).state, Health::Halted);
+    // By a clock that is wrong nothing is known.
+    let wrong = Facts {
+        clock_ahead_ms: Some(6_000),
+        ..old
+    };
+    assert_eq!(decide(&wrong).state, Health::Healthy);
+}
+
+#[test]
 fn those_that_start_too_late_to_count_as_whole_lead_to_the_operators_word() {
     let mut voter = three_seats_without_machines(false);
     for late in &mut voter.others[6..8] {

@@ -129,6 +129,14 @@ impl Facts {
             | Health::StateSync
             | Health::Unknown => return None,
             Health::NotVoting => match self.voting {
+                Voting::SilentUntil { .. } | Voting::Recovering { .. } if self.is_bound() => {
+                    format!(
+                        "nothing is to be done: it votes again by itself. Until then no more than {} in all may lose \
+                         their journals: with {} the chain ends otherwise (OPERATING.md, \"Which protocol\")",
+                        self.faults,
+                        self.protocol.name()
+                    )
+                }
                 Voting::SilentUntil { .. } | Voting::Recovering { .. } => {
                     "nothing is to be done: it votes again by itself".to_owned()
                 }
@@ -166,10 +174,10 @@ impl Facts {
                          clock (NTP)"
                         .to_owned()
                 }
-                false => "ask their operators whether they block this validator (`quorate peers \
-                          list` there tells why), and whether their configuration or the registry \
+                false => "compare the chain's id with theirs (`quorate genesis show`); ask their operators whether \
+                          they block this validator (`quorate peers list` there tells why), and whether their configuration or the registry \
                           (`quorate registry list`) has the address that it comes from; look for another process with this validator's keys, which has its \
-                          links; compare the chain's id with theirs (`quorate genesis show`); check this machine's clock"
+                          links; check this machine's clock"
                     .to_owned(),
             },
             Health::Halted if self.too_many_lost() && self.protocol != Protocol::Simplex => format!(
@@ -193,7 +201,10 @@ impl Facts {
             Health::Halted if self.size() - self.asking() < self.quorum => format!(
                 "so many validators ask what their journals lack that the others are no quorum: {}. Their own \
                  `quorate status` says whether these are lost; if so, {}{}",
-                self.named(Other::waits_for_answers),
+                match self.is_bound() {
+                    true => format!("this one, {}", self.named(Other::waits_for_answers)),
+                    false => self.named(Other::waits_for_answers),
+                },
                 match self.protocol {
                     Protocol::Simplex => format!("all operators together follow {MANY_LOST}"),
                     other => format!(
@@ -284,7 +295,9 @@ impl Facts {
                 self.whom_it_lacks(self.linked() - self.asking(), self.quorum)
             );
         }
-        let so_many = |missing: usize| match missing {
+        let to_bring = self.others.iter().filter(|o| o.voter != Voter::Votes);
+        let to_bring = to_bring.count();
+        let so_many = |missing: usize| match missing.min(to_bring) {
             0 | 1 => "one of them".to_owned(),
             more => format!("{more} of them"),
         };
@@ -320,11 +333,7 @@ impl Facts {
     /// Those whose journals may be lost, on a chain where that binds them until an epoch ends.
     fn those_that_wait_for_an_epoch(&self) -> String {
         let asking = self.named(Other::waits_for_answers);
-        let itself = matches!(
-            self.voting,
-            Voting::Recovering { .. } | Voting::SilentUntil { .. }
-        );
-        let who = match (itself, asking.is_empty()) {
+        let who = match (self.is_bound(), asking.is_empty()) {
             (false, true) => return String::new(),
             (true, true) => "this one".to_owned(),
             (true, false) => format!("this one and {asking}"),
@@ -408,6 +417,13 @@ impl Facts {
             notes.push(format!(
                 "a second process runs with the identity of {doubled}, at the same address, and is refused: \
                  tell its operator to stop one of them"
+            ));
+        }
+        if state == Health::Healthy && self.growth.since_final > self.growth.usual {
+            notes.push(format!(
+                "no block for {}, though enough validators vote: leaders that do not answer are passed over, each after \
+                 a time-out",
+                spoken(ms(self.growth.since_final))
             ));
         }
         if let Some(mean) = self.growth.slow
