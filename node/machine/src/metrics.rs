@@ -272,9 +272,9 @@ impl NodeMetrics {
         let info = IntGaugeVec::new(
             Opts::new(
                 "quorate_node_info",
-                "1, with the node's version, chain, vote scheme and place in the committee",
+                "1, with the node's version, chain, protocol, vote scheme and place in the committee",
             ),
-            &["version", "chain", "scheme", "validator"],
+            &["version", "chain", "protocol", "scheme", "validator"],
         )?;
         registry.register(Box::new(info.clone()))?;
         let metrics = Self {
@@ -535,7 +535,13 @@ impl NodeMetrics {
         self.mempool_room_bytes.set(room.max_bytes as i64);
         let own = own.map_or(String::new(), |own| own.0.to_string());
         self.info
-            .with_label_values(&[VERSION, &genesis.name, &genesis.scheme, &own])
+            .with_label_values(&[
+                VERSION,
+                &genesis.name,
+                genesis.protocol.name(),
+                &genesis.scheme,
+                &own,
+            ])
             .set(1);
     }
 

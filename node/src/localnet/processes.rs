@@ -11,12 +11,12 @@ use super::{
 use crate::{
     config::{CONFIG_FILE, FOLLOWER_FILE},
     control::CONTROL_SOCKET,
-    genesis::validator_directory,
+    genesis::{GENESIS_FILE, validator_directory},
 };
 use anyhow::{Context as _, bail};
 use quorate_api::RpcClient;
 use std::{
-    fs::File,
+    fs::{self, File},
     io::{self, Read as _, Seek as _, SeekFrom},
     net::TcpListener,
     os::unix::process::CommandExt as _,
@@ -24,6 +24,10 @@ use std::{
     process::{Child, Command, ExitStatus, Stdio},
     time::{Duration, Instant},
 };
+
+/// Bytes of the genesis file whose state a new validator makes in a second at least, before it responds: some 3,000
+/// accounts, beside other validators that do the same.
+const GENESIS_BYTES_PER_SECOND: u64 = 300_000;
 
 /// How long a validator can take until it responds.
 const START_LIMIT: Duration = Duration::from_secs(30);
@@ -219,7 +223,9 @@ impl Network {
     ///
     /// If a validator dies or takes too long; the error includes the end of its log.
     pub async fn wait_until_up(&mut self) -> anyhow::Result<()> {
-        let deadline = Instant::now() + START_LIMIT;
+        let genesis = fs::metadata(self.directory.join(GENESIS_FILE));
+        let making_the_state = genesis.map_or(0, |file| file.len() / GENESIS_BYTES_PER_SECOND);
+        let deadline = Instant::now() + START_LIMIT + Duration::from_secs(making_the_state);
         for place in self.running() {
             while self.validators[place].client.status().await.is_err() {
                 if let Some((dead, status)) = self.newly_dead().into_iter().next() {

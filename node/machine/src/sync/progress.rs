@@ -90,7 +90,13 @@ impl Progress {
 
     /// Bytes a second, over the last seconds.
     pub fn bytes_per_second(&self) -> f64 {
-        self.rate
+        let (bytes, since) = self.window;
+        let passed = self.now.since(since).as_secs_f64();
+        match self.rate {
+            // Before the first window is over.
+            0.0 if passed > 0.0 => (self.bytes - bytes) as f64 / passed,
+            rate => rate,
+        }
     }
 
     /// How long it will still take at this pace.
@@ -115,6 +121,8 @@ impl Progress {
             self.target = Some(target);
             self.begun_at = share;
             self.chosen = now;
+            // Nothing came while there was no target.
+            self.window = (self.bytes, now);
         }
         self.share = share;
         self.waits_for = None;
