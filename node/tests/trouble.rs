@@ -80,7 +80,10 @@ fn configure(net: &Net, place: usize, from: &str, to: &str) {
 
 /// A network whose last validator was away for longer than the others keep blocks. All are stopped.
 async fn away_for_too_long(name: &str) -> Net {
-    let mut net = Net::start(name, 4).await;
+    away_for_too_long_from(Net::start(name, 4).await).await
+}
+
+async fn away_for_too_long_from(mut net: Net) -> Net {
     net.grow(3, 5).await;
     net.network.kill(3).unwrap();
     net.grow(0, 60).await;
@@ -127,6 +130,37 @@ async fn who_was_away_for_longer_than_peers_keep_blocks_fetches_the_state() {
     let config = net.path().join("validator-3/validator.toml");
     let checked = net.cli(&["db", "check", "--config", config.to_str().unwrap()]);
     assert!(checked.status.success(), "{checked:?}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_state_of_which_some_is_here_is_completed_after_the_process_was_killed() {
+    let net = Net::start_changed("killed-sync", 4, |settings| settings.accounts = 60_000).await;
+    let mut net = away_for_too_long_from(net).await;
+    for place in 0..4 {
+        configure(&net, place, "# upload_mbit = 1000", "upload_mbit = 1");
+        net.network.spawn(place, &[]).unwrap();
+    }
+    for percent in [10.0, 40.0] {
+        net.until("some of the state is here", async |net| {
+            let said = verdict(net, 3).await.map(|said| said.summary);
+            let said = said.unwrap_or_default();
+            let share = said.strip_prefix("state sync: ");
+            let share = share.and_then(|rest| rest.split(' ').next()?.parse::<f64>().ok());
+            share.is_some_and(|share| share >= percent)
+        })
+        .await;
+        net.network.kill(3).unwrap();
+        net.network.spawn(3, &[]).unwrap();
+    }
+    net.until("it goes on, and votes", async |net| {
+        is(net, 3, Health::Healthy).await
+            && verdict(net, 0).await.is_some_and(|seen| seen.voters == 4)
+    })
+    .await;
+    let text = log(&net, 3);
+    let continued = text.matches("state sync: continues").count();
+    assert_eq!(continued, 2, "{text}");
+    stop_all(&mut net);
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -94,7 +94,7 @@ impl Progress {
         let passed = self.now.since(since).as_secs_f64();
         match self.rate {
             // Before the first window is over.
-            0.0 if passed > 0.0 => (self.bytes - bytes) as f64 / passed,
+            0.0 if passed > 0.2 => (self.bytes - bytes) as f64 / passed,
             rate => rate,
         }
     }
