@@ -207,7 +207,9 @@
 //! (Frames that go around a missing link are relayed by the node.)
 //! **R25. Idling.** A block is *needed* while a transaction waits that can go into one, and while the newest
 //! notarized block does not name the state after all transactions up to itself ([`Engine::is_complete`]): until
-//! then what is final cannot be proven. So two or three empty blocks follow a transaction at once, as on a busy chain.
+//! then what is final cannot be proven. With chained HotStuff it is the block three below that must name it, since it
+//! is final with the others upon it. So two or three empty blocks follow a transaction at once (with chained HotStuff
+//! five or six), as on a busy chain.
 //! Otherwise a leader may wait for `idle_interval`, from entering a view after one that brought a block; it
 //! proposes as soon as a block is needed. When nothing is needed as far as is known here, a leader is waited
 //! for from the interval's end on, as long as any (R20). When something comes up meanwhile, it is

@@ -110,6 +110,12 @@ pub(crate) trait Rules: Sync {
     /// The block that the current view's leader builds on, if all is as far as it is known here.
     fn newest_parent(&self, engine: &Engine) -> Option<Option<Arc<Block>>>;
 
+    /// How many blocks must be built on one before all know that it is final. With most protocols votes make it final
+    /// without any.
+    fn blocks_above_a_final_one(&self) -> u64 {
+        0
+    }
+
     /// How often time-outs are doubled because nothing becomes final although there are blocks.
     fn doublings(&self, engine: &Engine) -> u32;
 

@@ -438,6 +438,10 @@ impl Rules for Chained {
         engine.chain.block_at(&id)
     }
 
+    fn blocks_above_a_final_one(&self) -> u64 {
+        self.chain
+    }
+
     fn doublings(&self, engine: &Engine) -> u32 {
         // H10
         let views = engine.view().0.saturating_sub(engine.tip().view.0);

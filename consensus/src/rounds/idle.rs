@@ -2,13 +2,14 @@
 
 use crate::{engine::Engine, io::Moment};
 use quorate_crypto::Digest;
-use quorate_types::Height;
+use quorate_types::{Block, Height};
+use std::sync::Arc;
 
 impl Engine {
     /// Whether nothing in the chain waits for a further block: the block that the current view's
     /// leader would build on names the state after all transactions up to itself. Then everything
-    /// in the chain can be proven to anybody with that block's finalization. `root` returns the
-    /// accounts' root after an executed height.
+    /// in the chain can be proven to anybody with that block's finalization. Where a block is final only with others
+    /// upon it, it is the one so far below. `root` returns the accounts' root after an executed height.
     ///
     /// It is a function of the chain, so validators that know the same blocks agree on it.
     pub fn is_complete(&self, root: impl Fn(Height) -> Option<Digest>) -> bool {
@@ -22,13 +23,27 @@ impl Engine {
         let Ok(unexecuted) = self.chain.unexecuted(Some(&parent)) else {
             return false;
         };
-        let named = parent.header();
+        let named = self.below(&parent, self.rules().blocks_above_a_final_one());
+        let named = named.header();
         let mut filled = unexecuted.iter();
         match filled.find(|block| !block.transactions().is_empty()) {
             Some(block) => named.executed_height >= block.height(),
             // Empty blocks change no account.
             None => root(self.chain.executed()) == Some(named.state_root),
         }
+    }
+
+    /// The block so many below another one, or the lowest that is not below the newest final one.
+    fn below(&self, block: &Arc<Block>, count: u64) -> Arc<Block> {
+        let mut lower = block.clone();
+        for _ in 0..count {
+            let parent = self.chain.block(&lower.header().parent);
+            match parent.filter(|parent| parent.height() >= self.tip().height) {
+                Some(parent) => lower = parent,
+                None => break,
+            }
+        }
+        lower
     }
 
     /// Until when the current view's leader may wait for transactions, if it may.
