@@ -7,6 +7,7 @@ mod common;
 use common::{seconds, seeds};
 use quorate_consensus::Moment;
 use quorate_sim::{Attack, Fault, Scenario, Simulation, Timeline};
+use quorate_types::genesis::Protocol;
 use std::time::Duration;
 
 const MILLISECOND: Duration = Duration::from_millis(1);
@@ -118,6 +119,28 @@ fn a_transfer_wakes_an_idle_chain_and_is_final_and_provable_as_soon_as_on_a_busy
             assert!(
                 idle <= busy + MILLISECOND,
                 "seed {seed}: {idle:?}, {busy:?}"
+            );
+        }
+    }
+}
+
+/// Without the blocks that follow, it would be provable some intervals later.
+#[test]
+fn a_transfer_is_provable_on_an_idle_chain_where_blocks_are_final_with_others_upon_them() {
+    for seed in seeds(2) {
+        let mut scenario = idle(seed, 4, 2);
+        scenario.protocol = Protocol::HotstuffChained;
+        let timeline = measure(scenario);
+        let until = Moment(0).after(seconds(58));
+        let handed_in = timeline.transfers.iter();
+        let handed_in: Vec<_> = handed_in.filter(|one| one.submitted < until).collect();
+        assert!(handed_in.len() > 80, "seed {seed}");
+        let took = |at: Option<Moment>, submitted| at.map(|at| at.since(submitted));
+        for transfer in handed_in {
+            let provable = took(transfer.provable, transfer.submitted);
+            assert!(
+                provable.is_some_and(|time| time < VIEW * 20),
+                "seed {seed}: {provable:?}"
             );
         }
     }
