@@ -95,6 +95,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
             "quorate-types",
             "quorate-consensus",
             "quorate-storage",
+            "quorate-lanes",
             "quorate-p2p",
             "quorate-load",
             "quorate-http",

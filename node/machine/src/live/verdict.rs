@@ -276,11 +276,13 @@ impl Facts {
     }
 
     /// Whether the newest block came lately and is an old one, and how old: it was fetched.
-    fn fetched_block_age(&self) -> Option<Duration> {
+    pub(super) fn fetched_block_age(&self) -> Option<Duration> {
         let age = self.age_by_timestamp()?;
         let slack = Duration::from_millis(CLOCK_TOLD_MS);
         let is_old = age > self.growth.since_final + slack && age > self.growth.usual;
-        (self.growth.final_since_start && is_old).then_some(age)
+        // The timestamp is that of the newest executed one.
+        let is_executed = self.unexecuted <= USUAL_LAG;
+        (self.growth.final_since_start && is_executed && is_old).then_some(age)
     }
 
     fn block_age(&self) -> Option<u64> {

@@ -32,6 +32,14 @@ impl Facts {
                 "catching up: at height {}, and not heard yet from enough validators to know how far; {age}",
                 grouped(self.height.0)
             ),
+            Health::CatchingUp
+                if self.behind() <= USUAL_LAG && self.fetched_block_age().is_some() =>
+            {
+                format!(
+                    "catching up: at height {}, and the blocks that come are old; {age}",
+                    grouped(self.height.0)
+                )
+            }
             Health::CatchingUp if self.behind() <= USUAL_LAG => {
                 let waiting = counted(self.unexecuted, "final block");
                 format!("catching up: {waiting} to execute; {age}")
