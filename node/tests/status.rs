@@ -100,7 +100,8 @@ async fn who_is_refused_by_the_others_is_told_so_and_whom_to_ask() {
         let (code, text) = status(net, 3);
         code == Some(4)
             && text.starts_with("refused by the others: validators 0 (")
-            && text.contains("remedy: ask their operators whether they block this validator")
+            && text.contains("remedy: compare the chain's id with theirs")
+            && text.contains("ask their operators whether they block this validator")
     })
     .await;
     net.until("the log says so", async |net| {

@@ -134,10 +134,10 @@ async fn who_was_away_for_longer_than_peers_keep_blocks_fetches_the_state() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_state_of_which_some_is_here_is_completed_after_the_process_was_killed() {
-    let net = Net::start_changed("killed-sync", 4, |settings| settings.accounts = 60_000).await;
+    let net = Net::start_changed("killed-sync", 4, |settings| settings.accounts = 120_000).await;
     let mut net = away_for_too_long_from(net).await;
     for place in 0..4 {
-        configure(&net, place, "# upload_mbit = 1000", "upload_mbit = 1");
+        configure(&net, place, "# upload_mbit = 1000", "upload_mbit = 8");
         net.network.spawn(place, &[]).unwrap();
     }
     for percent in [10.0, 40.0] {
