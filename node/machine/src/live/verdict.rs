@@ -280,8 +280,8 @@ impl Facts {
         let age = self.age_by_timestamp()?;
         let slack = Duration::from_millis(CLOCK_TOLD_MS);
         let is_old = age > self.growth.since_final + slack && age > self.growth.usual;
-        // The timestamp is that of the newest executed one.
-        let is_executed = self.unexecuted <= USUAL_LAG;
+        // The timestamp is that of the newest executed one, which is older where a chain idles.
+        let is_executed = self.unexecuted == 0;
         (self.growth.final_since_start && is_executed && is_old).then_some(age)
     }
 
