@@ -275,6 +275,11 @@ impl Facts {
             .then(|| Duration::from_millis(age.saturating_sub(ahead.unsigned_abs())))
     }
 
+    /// Whether no chain that idles makes a block final so late. Chained HotStuff does after three further blocks.
+    fn is_older_than_idling(&self, age: Duration) -> bool {
+        age > 4 * self.growth.usual + Duration::from_millis(CLOCK_TOLD_MS)
+    }
+
     /// Whether the newest block came lately and is an old one, and how old: it was fetched.
     pub(super) fn fetched_block_age(&self) -> Option<Duration> {
         let age = self.age_by_timestamp()?;
@@ -347,7 +352,8 @@ impl Facts {
         } else if is_behind
             || self.executes_late()
             || self.is_in_the_past()
-            || (fetched.is_some() && since <= self.growth.usual)
+            || (fetched.is_some_and(|age| self.is_older_than_idling(age))
+                && since <= self.growth.usual)
         {
             Health::CatchingUp
         } else if !self.growth.final_since_start && !self.heard || self.waits_for_its_first_block()
