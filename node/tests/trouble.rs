@@ -134,7 +134,7 @@ async fn who_was_away_for_longer_than_peers_keep_blocks_fetches_the_state() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_state_of_which_some_is_here_is_completed_after_the_process_was_killed() {
-    let net = Net::start_changed("killed-sync", 4, |settings| settings.accounts = 120_000).await;
+    let net = Net::start_changed("killed-sync", 4, |settings| settings.accounts = 80_000).await;
     let mut net = away_for_too_long_from(net).await;
     // Of a state that it has it would fetch the changes only.
     fs::remove_dir_all(database(&net, 3)).unwrap();
