@@ -6,7 +6,7 @@
 //! `CHUNK_SEEDS=corpus/chunk cargo +nightly fuzz run -s none chunk -- -runs=0` writes them anew.
 #![no_main]
 
-use commonware_codec::{Copying, DecodeExt, Encode, EncodeSize};
+use commonware_codec::{Copying, DecodeExt, Encode};
 use libfuzzer_sys::fuzz_target;
 use quorate_crypto::{
     bls::{HashedMessage, Scheme, VoteSecret, deal},

@@ -615,9 +615,8 @@ fn a_snapshot_stays_as_it_was() {
     assert!(before.verify(&snapshot.root(), std::iter::empty()).is_ok());
 }
 
-/// A node's parts are put together anew on a database that stays open, also in the middle of a sync.
-#[test]
-fn in_the_middle_of_a_sync_an_open_database_has_no_tree() {
+/// A sender, a state of it, a receiver that has begun to fetch, and a part for it.
+fn sync_with_a_part() -> (Node, StateSnapshot, Node, Chunk) {
     let genesis = genesis(ACCOUNTS);
     let (from, _) = sender(&genesis, 2);
     let snapshot = from.store.pin();
@@ -627,6 +626,13 @@ fn in_the_middle_of_a_sync_an_open_database_has_no_tree() {
     let Served::Chunk(chunk) = snapshot.chunk(&span, Height(0)).unwrap() else {
         panic!("a sixteenth of {ACCOUNTS} accounts fits");
     };
+    (from, snapshot, to, chunk)
+}
+
+/// A node's parts are put together anew on a database that stays open, also in the middle of a sync.
+#[test]
+fn in_the_middle_of_a_sync_an_open_database_has_no_tree() {
+    let (_from, snapshot, to, chunk) = sync_with_a_part();
     let mut coverage = to.store.coverage().unwrap();
     let target = (snapshot.height(), &snapshot.root());
     to.store.take_chunk(chunk, target, &mut coverage).unwrap();
@@ -640,15 +646,8 @@ fn in_the_middle_of_a_sync_an_open_database_has_no_tree() {
 
 #[test]
 fn a_chunk_that_lies_changes_nothing() {
-    let genesis = genesis(ACCOUNTS);
-    let (from, _) = sender(&genesis, 2);
-    let snapshot = from.store.pin();
-    let to = Node::new(&genesis);
-    to.store.begin_sync().unwrap();
-    let span = Span::of(&[0x5a; 32], 4).unwrap();
-    let Served::Chunk(chunk) = snapshot.chunk(&span, Height(0)).unwrap() else {
-        panic!("a sixteenth of {ACCOUNTS} accounts fits");
-    };
+    let (_from, snapshot, to, chunk) = sync_with_a_part();
+    let span = chunk.span();
     assert!(chunk.len() > 100 && chunk.len() <= CHUNK_MAX_ENTRIES);
     let honest = chunk.encode();
     let coverage = to.store.coverage().unwrap();

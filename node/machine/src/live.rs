@@ -435,7 +435,7 @@ impl LiveStatus {
                     has_address: link.is_some(),
                     refuses: link.is_some_and(|link| !link.connected && link.refusals >= REFUSALS),
                     doubled: link.is_some_and(|link| link.doubled_for >= Some(DOUBLED_FOR)),
-                    asks: self.asks_for(place) >= Some(ASKS_FOR),
+                    asks: self.asks_for_long(place),
                     voter,
                     clock_ahead_ms,
                     claimed: self.peer(place).map(|status| status.finalized_height),
@@ -493,7 +493,7 @@ impl LiveStatus {
         });
         let within = |limit: Duration| vote_age.is_some_and(|age| age <= limit);
         // Votes that came before are of the process before: since it asks, it has cast none.
-        let asks = self.asks_for(place) >= Some(ASKS_FOR);
+        let asks = self.asks_for_long(place);
         if link.is_some_and(|link| link.blocked) {
             return Voter::Blocked;
         }
@@ -559,6 +559,11 @@ impl LiveStatus {
         let since = last.asks_ms.load(Ordering::Relaxed);
         let asks = || Duration::from_millis(self.now_ms().saturating_sub(since));
         (since > 0).then(asks)
+    }
+
+    /// Whether a validator has been asking for votes of its key for longer than one that may vote does.
+    fn asks_for_long(&self, place: ValidatorIndex) -> bool {
+        self.asks_for(place) >= Some(ASKS_FOR)
     }
 
     /// Milliseconds since the start, at least one.
