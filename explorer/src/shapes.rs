@@ -194,6 +194,8 @@ pub struct ChainInfo {
     pub chain_id: Hex,
     /// The vote scheme: `bls-threshold` or `bls-aggregate`.
     pub scheme: String,
+    /// The protocol: `simplex`, `hotstuff-chained`, `hotstuff-basic` or `pbft`.
+    pub protocol: String,
     /// Number of validators.
     pub validators: u32,
 }

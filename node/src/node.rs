@@ -17,7 +17,7 @@ mod syncing;
 mod task;
 
 pub(crate) use durable::lock_directory;
-pub(crate) use importing::{Imported, import_snapshot};
+pub(crate) use importing::{Imported, Step, import_snapshot};
 
 use self::{
     durable::{
@@ -31,7 +31,7 @@ use self::{
     roles::{Role, assign, is_outdated},
     schemes::Schemes,
     serving::Servers,
-    sockets::Sockets,
+    sockets::{Opening, Sockets},
     syncing::{state_sync_is_due, sync_until_whole},
     task::Task,
 };
@@ -207,6 +207,7 @@ fn run_until_stopped(node: Node<'_>, asked: Asked) -> anyhow::Result<()> {
 
 /// Takes part or follows, or runs state sync, by turns.
 async fn run_parts(context: Runtime, node: Node<'_>, mut asked: Asked) -> anyhow::Result<()> {
+    asked.open_sockets(node.config())?;
     let mut syncs = false;
     let (mut follows, mut starts) = (false, true);
     loop {
@@ -343,8 +344,10 @@ struct Asked {
     journal: HeldJournal,
     /// The links between two parts of a run.
     mesh: KeptLinks,
-    /// Opened by what runs first, and kept.
+    /// Opened first, and kept.
     sockets: OnceLock<Sockets>,
+    /// Until the first parts take over.
+    opening: Mutex<Option<Opening>>,
     /// What is read of a registry outside the chain.
     external: External,
     /// The validator's shares of a group key that is passed on.
@@ -384,6 +387,7 @@ impl Asked {
             journal: HeldJournal::default(),
             mesh: KeptLinks::default(),
             sockets: OnceLock::new(),
+            opening: Mutex::default(),
             external: External::default(),
             resharing: Resharing::default(),
             schemes: Schemes::default(),
@@ -425,9 +429,18 @@ impl Asked {
         let _ = self.stopped.clone().wait_for(|stopped| *stopped).await;
     }
 
-    fn sockets(&self, config: &NodeConfig) -> anyhow::Result<&Sockets> {
-        if self.sockets.get().is_none() {
-            let _ = self.sockets.set(Sockets::open(config)?);
+    /// Opens the sockets, and answers that the node is not ready yet.
+    fn open_sockets(&self, config: &NodeConfig) -> anyhow::Result<()> {
+        let sockets = Sockets::open(config)?;
+        *self.opening.lock() = Some(sockets.answer(config)?);
+        let _ = self.sockets.set(sockets);
+        Ok(())
+    }
+
+    /// The sockets, for parts that answer there from now on.
+    fn sockets(&self) -> anyhow::Result<&Sockets> {
+        if let Some(opening) = self.opening.lock().take() {
+            opening.end();
         }
         self.sockets.get().context("the sockets are not open")
     }
@@ -490,7 +503,7 @@ async fn serve_until_stopped(
 
     // Everything that can fail is done before the first link: a validator that cannot run must not
     // join the network.
-    let sockets = asked.sockets(&config.node)?;
+    let sockets = asked.sockets()?;
     let (control, listeners) = (sockets.control()?, sockets.listeners()?);
 
     let (to_replica, executor) = (machine.to_replica.clone(), machine.executed.clone());

@@ -14,6 +14,7 @@ mod answers;
 pub(crate) mod error;
 mod large;
 mod limits;
+pub(crate) mod opening;
 mod page;
 mod payloads;
 mod registry;

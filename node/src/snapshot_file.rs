@@ -189,10 +189,11 @@ impl SnapshotReader {
         let Some(record) = self.record()? else {
             return Ok(None);
         };
-        let decoded = T::decode(record);
-        let decoded = decoded
-            .with_context(|| format!("it is damaged: {what} does not decode; copy it again"))?;
-        Ok(Some(decoded))
+        match T::decode(record) {
+            Ok(decoded) => Ok(Some(decoded)),
+            // The decoder's words are for programmers.
+            Err(_) => bail!("it is damaged: {what} does not decode; copy it again"),
+        }
     }
 }
 

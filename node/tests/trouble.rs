@@ -6,13 +6,14 @@ mod common;
 
 use common::{BINARY, LAB, Net};
 use quorate_api::{
-    SnapshotsJson, StatusJson,
+    ClientError, SnapshotsJson, StatusJson,
     verdict::{Health, VerdictJson, Voter},
 };
 use quorate_node::localnet::Network;
 use quorate_storage::store::Store;
 use quorate_types::Height;
 use std::{
+    collections::BTreeSet,
     fs,
     os::unix::fs::PermissionsExt as _,
     path::Path,
@@ -142,6 +143,23 @@ async fn a_state_of_which_some_is_here_is_completed_after_the_process_was_killed
         configure(&net, place, "# upload_mbit = 1000", "upload_mbit = 8");
         net.network.spawn(place, &[]).unwrap();
     }
+    // Once it listens, it answers, whatever it does first.
+    let mut refusals = BTreeSet::new();
+    net.until("it tells how it is", async |net| {
+        match net.network.client(3).status().await {
+            Ok(_) => true,
+            Err(ClientError::Refused { code, .. }) => {
+                refusals.insert(code);
+                false
+            }
+            Err(error) => {
+                assert!(refusals.is_empty(), "{error}");
+                false
+            }
+        }
+    })
+    .await;
+    assert_eq!(refusals, BTreeSet::from(["opening".to_owned()]));
     for percent in [10.0, 40.0] {
         net.until("some of the state is here", async |net| {
             let said = verdict(net, 3).await.map(|said| said.summary);

@@ -55,6 +55,7 @@ pub(super) async fn status(
             name: trust.name.clone(),
             chain_id: trust.chain_id.0.into(),
             scheme: trust.scheme.clone(),
+            protocol: trust.protocol.name().to_owned(),
             validators: u32::try_from(trust.validators.len()).unwrap_or(u32::MAX),
         },
         version: env!("CARGO_PKG_VERSION").to_owned(),

@@ -46,7 +46,8 @@ pub(crate) mod tests;
 mod work;
 
 pub use inbox::{Arrival, Arrivals, SyncInbox, inbox};
-pub use progress::{Progress, Stage};
+use progress::EXPLAINED_AFTER;
+pub use progress::{Lack, Progress, Stage};
 pub use work::MayAsk;
 
 use self::{
@@ -498,12 +499,16 @@ impl StateSync {
     /// Does what can be done now.
     fn go_on(&mut self) -> anyhow::Result<()> {
         self.choose_target()?;
+        let now = self.parts.clock.now();
+        // Links take a moment.
+        let has_waited = now >= self.progress.started.after(EXPLAINED_AFTER);
+        self.progress.lacks = self.peers.lack().filter(|_| has_waited);
         let Some(target) = self.target else {
             let text = match self.peers.any_unproven() {
                 true => "who has validated since this node's newest block".to_owned(),
                 false => self.peers.waiting_text(self.least()),
             };
-            self.progress.waiting(text, self.peers.none_has_any());
+            self.progress.waiting(text);
             return Ok(());
         };
         let right = self.coverage.share_at(target.height);
@@ -511,7 +516,6 @@ impl StateSync {
             .coverage
             .parts()
             .all(|part| part.height == target.height);
-        let now = self.parts.clock.now();
         self.progress.fetching(now, target.height, right, is_whole);
         if is_whole {
             self.request_block(target);
@@ -616,7 +620,8 @@ impl StateSync {
         let now = self.parts.clock.now();
         let serving = self.peers.serving(target.height);
         let count = serving.len().max(1);
-        self.progress.peers = serving.len();
+        let delivering = serving.iter().filter(|peer| !self.peers.at(**peer).hangs(now));
+        self.progress.peers = delivering.count();
         if serving.is_empty() {
             let text = self.peers.waiting_text(target.height.next());
             self.progress.waits_for = Some(text);

@@ -142,7 +142,10 @@ impl Check {
             print_fields(&[
                 (
                     "blocks",
-                    format!("{} ({} to {})", report.blocks, report.first, report.last),
+                    match report.blocks {
+                        0 => format!("none (the state is that after block {})", report.last),
+                        blocks => format!("{blocks} ({} to {})", report.first, report.last),
+                    },
                 ),
                 ("finalizations", report.finalizations.to_string()),
                 ("transactions", report.transactions.to_string()),

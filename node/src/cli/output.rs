@@ -4,7 +4,10 @@ use anyhow::Context as _;
 use quorate_api::verdict::Severity;
 use quorate_http::client::{is_harmful, shown, shown_lines};
 use serde::Serialize;
-use std::io::{self, IsTerminal as _, Write as _};
+use std::{
+    io::{self, IsTerminal as _, Write as _},
+    time::{Duration, Instant},
+};
 
 /// Prints one JSON object, indented, to standard output.
 pub(super) fn print_json(value: &impl Serialize) -> anyhow::Result<()> {
@@ -53,11 +56,15 @@ pub(super) fn print_painted(lines: &[String]) -> anyhow::Result<()> {
     }
 }
 
-/// A line on standard error that shows how far a command is, if that is a terminal. Cleared when
-/// dropped.
+/// How often progress is told where it is not shown on a terminal.
+const TELL_EVERY: Duration = Duration::from_secs(5);
+
+/// A line on standard error that shows how far a command is. On a terminal it is replaced by the next one, and cleared
+/// when dropped.
 pub(super) struct ProgressLine {
     is_terminal: bool,
     shown: String,
+    told: Instant,
 }
 
 impl ProgressLine {
@@ -65,21 +72,30 @@ impl ProgressLine {
         Self {
             is_terminal: io::stderr().is_terminal(),
             shown: String::new(),
+            told: Instant::now(),
         }
     }
 
     pub(super) fn show(&mut self, line: String) {
-        if self.is_terminal && line != self.shown {
+        if line == self.shown {
+            return;
+        }
+        if self.is_terminal {
             eprint!("\r\x1b[2K{line}");
             let _ = io::stderr().flush();
-            self.shown = line;
+        } else if self.told.elapsed() >= TELL_EVERY {
+            eprintln!("{line}");
+            self.told = Instant::now();
+        } else {
+            return;
         }
+        self.shown = line;
     }
 }
 
 impl Drop for ProgressLine {
     fn drop(&mut self) {
-        if !self.shown.is_empty() {
+        if self.is_terminal && !self.shown.is_empty() {
             eprint!("\r\x1b[2K");
         }
     }

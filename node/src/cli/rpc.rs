@@ -193,11 +193,22 @@ pub(super) fn remedy(error: &anyhow::Error) -> Option<&'static str> {
              validator i has it at --base-port + 2i + 1.",
         ),
         ClientError::Transport { reason, .. } if reason.contains("begins with http") => None,
+        ClientError::Transport { reason, .. } if was_cut(reason) => Some(
+            "The connection ended without an answer: the node stops or restarts; ask again in a moment. Or that is not \
+             a validator's HTTP address, `[rpc] listen`: its port for peers is another one.",
+        ),
         ClientError::Transport { .. } => Some(
             "Is that a validator's HTTP address, `[rpc] listen`? Its port for peers is another one.",
         ),
         ClientError::Refused { .. } => None,
     }
+}
+
+/// Whether the connection was made and then ended without an answer.
+fn was_cut(reason: &str) -> bool {
+    let reason = reason.to_lowercase();
+    let words = ["reset by peer", "connection closed", "broken pipe"];
+    words.iter().any(|word| reason.contains(word))
 }
 
 /// Parses an amount of money.

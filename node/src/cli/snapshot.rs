@@ -7,7 +7,7 @@ use super::{
 };
 use crate::{
     config::AnyConfig,
-    node::{Imported, import_snapshot},
+    node::{Imported, Step, import_snapshot},
     snapshot_file::SnapshotWriter,
 };
 use anyhow::{Context as _, bail};
@@ -203,8 +203,14 @@ impl Import {
         let config = AnyConfig::load(&self.config, &access)?;
         let started = Instant::now();
         let mut line = ProgressLine::new();
-        let imported = import_snapshot(&config, &self.file, |share| {
-            line.show(format!("importing: {:.0} %", 100.0 * share));
+        let imported = import_snapshot(&config, &self.file, |step| {
+            line.show(match step {
+                Step::Checks(share) => format!("verifying the file: {:.0} %", 100.0 * share),
+                Step::Opens => {
+                    "opening the database; a new one first gets the state of the genesis file".to_owned()
+                }
+                Step::Takes(share) => format!("importing: {:.0} %", 100.0 * share),
+            });
         })?;
         drop(line);
         let Imported {

@@ -19,7 +19,7 @@ use quorate_storage::{
 };
 use quorate_types::{
     Committees, Epoch, Height, Nonce, Record, ValidatorIndex, VoteKey,
-    genesis::{ApplicationKind, Genesis},
+    genesis::{ApplicationKind, Genesis, Protocol},
 };
 use rand::Rng as _;
 use std::{
@@ -119,10 +119,14 @@ fn open_journal(
     let (mut journal, mut recovered) = Journal::open(&directory, config.node.chain)?;
     if lost {
         begin_after_loss(&mut journal, &mut recovered.records).context("vote journal")?;
+        let votes_again = match config.node.genesis.protocol {
+            Protocol::Simplex => "once the others have told from which view on it may",
+            _ if config.node.genesis.registry.is_some() => "after the next epoch",
+            _ => "never, as a chain without a registry has no epochs",
+        };
         warn!(
             journal = %directory.display(), key = %vote_key.display(),
-            "the vote key was used before, and its journal is gone: this validator follows, and votes \
-             again once the others have told from which view on it may"
+            "the vote key was used before, and its journal is gone: this validator follows, and votes again {votes_again}"
         );
     }
     // As soon as it contains a vote, the journal itself shows that the key has voted.

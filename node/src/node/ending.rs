@@ -41,7 +41,7 @@ impl Failures {
 
 /// Advice about a full disk.
 #[derive(Debug, thiserror::Error)]
-#[error("the disk is full: make room and start the validator again, which has lost nothing")]
+#[error("the disk is full: make room and start the node again, which has lost nothing")]
 struct DiskFull;
 
 /// The database's error text for a full disk.

@@ -87,7 +87,7 @@ pub(super) async fn follow_until_stopped(
     );
 
     // Everything that can fail is done before the first link.
-    let sockets = asked.sockets(config)?;
+    let sockets = asked.sockets()?;
     let (control, listeners) = (sockets.control()?, sockets.listeners()?);
     let kept = KeptSnapshots {
         snapshots: machine.snapshots,

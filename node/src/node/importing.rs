@@ -22,10 +22,21 @@ use quorate_storage::{
 use quorate_types::{
     Block, Committees, Epoch, Handover, Height, SnapshotProof, SnapshotSubject, Span, ValidatorSet,
 };
-use std::{path::Path, sync::Arc};
+use std::{fs::File, path::Path, sync::Arc};
 
 /// Parts that are written at once.
 const PARTS_PER_SAVE: u64 = 16;
+
+/// What an import does, and how much of that is done: 0 to 1.
+#[derive(Clone, Copy)]
+pub(crate) enum Step {
+    /// Verifies the file.
+    Checks(f64),
+    /// Opens the database, or makes a new one.
+    Opens,
+    /// Takes the state over.
+    Takes(f64),
+}
 
 /// What was imported.
 pub(crate) struct Imported {
@@ -45,7 +56,7 @@ pub(crate) struct Imported {
 pub(crate) fn import_snapshot(
     config: &AnyConfig,
     file: &Path,
-    progress: impl FnMut(f64),
+    progress: impl FnMut(Step),
 ) -> anyhow::Result<Imported> {
     import(config, file, progress).map_err(|error| match is_full_disk(&error) {
         true => error.context("the disk is full: make room, and import again"),
@@ -56,7 +67,7 @@ pub(crate) fn import_snapshot(
 fn import(
     config: &AnyConfig,
     file: &Path,
-    mut progress: impl FnMut(f64),
+    mut progress: impl FnMut(Step),
 ) -> anyhow::Result<Imported> {
     let node = config.node();
     if let Some(validator) = config.validator() {
@@ -66,7 +77,8 @@ fn import(
     let shown = file.display();
     let refused = || format!("{shown} is refused");
     // Before anything is changed: a file that is not whole must not cost the state that is there.
-    let checked = check(node, file).with_context(refused)?;
+    File::open(file).with_context(|| format!("cannot read {shown}"))?;
+    let checked = check(node, file, &mut progress).with_context(refused)?;
     let subject = checked.subject;
     let mut reader = SnapshotReader::open(file).with_context(refused)?;
     reader.skip(checked.records).with_context(refused)?;
@@ -76,6 +88,7 @@ fn import(
     let _key = validator
         .map(|validator| lock_vote_key(&validator.vote_file))
         .transpose()?;
+    progress(Step::Opens);
     let store = match validator {
         Some(validator) => {
             let new = (&KeptStore::default(), &HeldJournal::default());
@@ -123,7 +136,11 @@ struct Checked {
 }
 
 /// Verifies the whole file, as far as that takes no database.
-fn check(config: &NodeConfig, file: &Path) -> anyhow::Result<Checked> {
+fn check(
+    config: &NodeConfig,
+    file: &Path,
+    progress: &mut impl FnMut(Step),
+) -> anyhow::Result<Checked> {
     let mut reader = SnapshotReader::open(file)?;
     let count: u32 = reader
         .next("the number of changes of the validators")?
@@ -150,7 +167,7 @@ fn check(config: &NodeConfig, file: &Path) -> anyhow::Result<Checked> {
         block.id() == subject.id,
         "it is damaged: its block is not the certified one; copy it again"
     );
-    check_parts(&mut reader, &subject)?;
+    check_parts(&mut reader, &subject, progress)?;
     Ok(Checked {
         records: 3 + handovers.len(),
         handovers,
@@ -202,7 +219,11 @@ fn of_this_chain(config: &NodeConfig, proof: &SnapshotProof) -> anyhow::Result<S
 }
 
 /// Verifies that the parts are the whole state, in the order of the key space.
-fn check_parts(reader: &mut SnapshotReader, subject: &SnapshotSubject) -> anyhow::Result<()> {
+fn check_parts(
+    reader: &mut SnapshotReader,
+    subject: &SnapshotSubject,
+    progress: &mut impl FnMut(Step),
+) -> anyhow::Result<()> {
     let mut next = Some(*Span::ALL.first());
     let mut parts = 0;
     while let Some(chunk) = reader.next::<Chunk>("a part of the state")? {
@@ -215,6 +236,7 @@ fn check_parts(reader: &mut SnapshotReader, subject: &SnapshotSubject) -> anyhow
             bail!("it is damaged: part {parts} does not verify ({error}); copy it again");
         }
         next = chunk.span().after();
+        progress(Step::Checks(reader.share()));
     }
     ensure!(
         next.is_none(),
@@ -228,7 +250,7 @@ fn take_parts(
     store: &Store,
     reader: &mut SnapshotReader,
     subject: &SnapshotSubject,
-    progress: &mut impl FnMut(f64),
+    progress: &mut impl FnMut(Step),
 ) -> anyhow::Result<(u64, u64)> {
     let mut coverage = store.coverage()?;
     let (mut parts, mut accounts) = (0, 0);
@@ -247,7 +269,7 @@ fn take_parts(
         if parts % PARTS_PER_SAVE == 0 {
             store.save_chunks(&mut coverage)?;
         }
-        progress(reader.share());
+        progress(Step::Takes(reader.share()));
     }
     store.save_chunks(&mut coverage)?;
     let is_whole = coverage.parts().all(|part| part.height == subject.height);

@@ -10,10 +10,12 @@
 //! validator, left 103 of 172 blocks a second, and 77 of 185 with the low priority instead.
 
 use crate::{
+    config::RpcConfig,
     priority::{self, Yields},
-    rpc::{self, Audience, RpcState, syncing::SyncRpc},
+    rpc::{self, Audience, RpcState},
 };
 use anyhow::Context as _;
+use axum::Router;
 use std::time::Duration;
 use tokio::{
     net::TcpListener,
@@ -61,15 +63,19 @@ impl Servers {
         })
     }
 
-    /// Serves a node that fetches a state.
+    /// Serves a node that does not take part: it opens its database, or fetches a state.
     ///
     /// # Errors
     ///
     /// If the system refuses.
-    pub(super) fn of_state_sync(state: &SyncRpc, listeners: Listeners) -> anyhow::Result<Self> {
+    pub(super) fn of_routers(
+        config: &RpcConfig,
+        listeners: Listeners,
+        router: impl Fn(Audience) -> Router,
+    ) -> anyhow::Result<Self> {
         Self::with(listeners, |audience, listener, mut stopped| {
-            let router = rpc::syncing::router(state.clone(), audience);
-            let config = state.config().clone();
+            let router = router(audience);
+            let config = config.clone();
             let clients = rpc::clients(&config);
             async move {
                 let shutdown = async { drop(stopped.changed().await) };

@@ -3,7 +3,10 @@
 //! They stay open while the node's parts are assembled anew, for state sync and after it: whoever
 //! connects meanwhile waits, and is not refused.
 
-use super::serving::Listeners;
+use super::{
+    serving::{Listeners, Servers},
+    task::Task,
+};
 use crate::{
     config::NodeConfig,
     control::ControlSocket,
@@ -11,6 +14,20 @@ use crate::{
 };
 use anyhow::Context as _;
 use tracing::info;
+
+/// What answers while the database is opened.
+pub(super) struct Opening {
+    servers: Servers,
+    _control: Task<anyhow::Result<()>>,
+}
+
+impl Opening {
+    /// Ends it. Its requests in progress are still answered.
+    pub(super) fn end(self) {
+        self.servers.tell_to_stop();
+        drop(tokio::spawn(self.servers.end_beside()));
+    }
+}
 
 /// Removes the control socket when dropped, so that nobody mistakes it for a running node's.
 pub(super) struct Sockets {
@@ -36,6 +53,20 @@ impl Sockets {
         });
         let listeners = listeners.collect::<anyhow::Result<_>>()?;
         Ok(Self { listeners, control })
+    }
+
+    /// Answers that the node is not ready yet.
+    ///
+    /// # Errors
+    ///
+    /// If the system refuses.
+    pub(super) fn answer(&self, config: &NodeConfig) -> anyhow::Result<Opening> {
+        let control = self.control()?.serve_router(rpc::opening::router());
+        let servers = Servers::of_routers(&config.rpc, self.listeners()?, |_| rpc::opening::router());
+        Ok(Opening {
+            servers: servers?,
+            _control: Task::spawn(control),
+        })
     }
 
     /// Handles to the listeners.

@@ -112,7 +112,7 @@ pub(super) async fn sync_until_whole(
         validators,
         may_ask: None,
     })?;
-    let sockets = asked.sockets(config)?;
+    let sockets = asked.sockets()?;
     let (control, listeners) = (sockets.control()?, sockets.listeners()?);
 
     let live = Arc::new(match own {
@@ -143,7 +143,6 @@ pub(super) async fn sync_until_whole(
 
     let stop = Arc::new(Notify::new());
     let state = SyncRpc::new(rpc::syncing::Parts {
-        config: config.rpc.clone(),
         started: asked.started,
         name: config.genesis.name.clone(),
         chain: config.chain,
@@ -160,7 +159,9 @@ pub(super) async fn sync_until_whole(
         }),
     });
     let control = Task::spawn(control.serve_router(rpc::syncing::control_router(state.clone())));
-    let servers = Servers::of_state_sync(&state, listeners)?;
+    let servers = Servers::of_routers(&config.rpc, listeners, |audience| {
+        rpc::syncing::router(state.clone(), audience)
+    })?;
     // A hangup would end the process otherwise. There is nothing to apply it to yet.
     let mut hangups = reload::hangups()?;
     let _hangups = Task::spawn(async move {

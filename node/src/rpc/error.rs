@@ -112,6 +112,18 @@ impl RpcError {
         )
     }
 
+    /// The database is not open yet.
+    pub(crate) fn opening() -> Self {
+        Self {
+            retry_after_seconds: Some(1),
+            ..Self::unavailable(
+                "opening",
+                "the node starts: it opens its database. A new one first gets the state of the genesis file, and the \
+                 node's log tells how far that is",
+            )
+        }
+    }
+
     pub(crate) fn unavailable(code: &'static str, message: &str) -> Self {
         Self::new(StatusCode::SERVICE_UNAVAILABLE, code, message)
     }

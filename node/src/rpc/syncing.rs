@@ -2,7 +2,6 @@
 //! refused, since the database holds the state of no block.
 
 use super::{Audience, answers, error::RpcError};
-use crate::config::RpcConfig;
 use axum::{
     Json, Router,
     extract::State,
@@ -16,7 +15,7 @@ use quorate_api::{
 };
 use quorate_machine::{
     live::LiveStatus,
-    sync::{Progress, Stage},
+    sync::{Lack, Progress, Stage},
 };
 use quorate_p2p::PeerStatus;
 use quorate_storage::store::Store;
@@ -29,7 +28,6 @@ use tokio::sync::Notify;
 
 /// The handles behind [`SyncRpc`].
 pub(crate) struct Parts {
-    pub(crate) config: RpcConfig,
     /// When the process started.
     pub(crate) started: Instant,
     pub(crate) name: String,
@@ -53,10 +51,6 @@ pub(crate) struct SyncRpc(Arc<Parts>);
 impl SyncRpc {
     pub(crate) fn new(parts: Parts) -> Self {
         Self(Arc::new(parts))
-    }
-
-    pub(crate) fn config(&self) -> &RpcConfig {
-        &self.0.config
     }
 
     fn progress(&self) -> Progress {
@@ -99,13 +93,20 @@ impl SyncRpc {
     }
 }
 
-/// What the operator can do if no peer has a snapshot.
+/// What the operator can do if there is nobody to fetch from.
 pub(crate) fn remedy(progress: &Progress) -> Option<String> {
-    progress.lacks_snapshots.then(|| {
-        "a peer with `snapshot_interval = 0` has none, nor one of an older version. Link another node, copy its \
-         database, or import a snapshot that it exports (OPERATING.md, \"It waits for a snapshot\")"
-            .to_owned()
-    })
+    let text = match progress.lacks? {
+        Lack::Links => {
+            "state sync needs a link to one other node at least: see whether the others run, whether their addresses \
+             are right and reachable from here, and whether they know this node's identity (`quorate status` shows \
+             each)"
+        }
+        Lack::Snapshots => {
+            "a peer with `snapshot_interval = 0` has none, nor one of an older version. Link another node, copy its \
+             database, or import a snapshot that it exports (OPERATING.md, \"It waits for a snapshot\")"
+        }
+    };
+    Some(text.to_owned())
 }
 
 /// One sentence about the progress.

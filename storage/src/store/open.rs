@@ -5,7 +5,7 @@ use super::{
     error::{FORMAT_BEFORE, FORMAT_VERSION},
     failed, height_key,
     options::{file_options, options},
-    stage_accounts, tree_updates,
+    stage_accounts, state_key, tree_updates,
 };
 use crate::{
     database::{Batch, Database, RocksDatabase},
@@ -220,7 +220,9 @@ impl Store {
         self.write(&batch, false)?;
         let mut tree = self.open_tree()?;
         let accounts = genesis.initial_accounts().map_err(StoreError::Genesis)?;
-        let all: Vec<_> = accounts.into_iter().collect();
+        let mut all: Vec<_> = accounts.into_iter().collect();
+        // In the order of the tree each batch changes a few subtrees, and not all of them.
+        all.sort_by_cached_key(|(identity, _)| state_key(identity).0);
         let mut told = Instant::now();
         for (number, accounts) in all.chunks(GENESIS_BATCH).enumerate() {
             if told.elapsed() >= TELL_EVERY {

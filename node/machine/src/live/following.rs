@@ -113,7 +113,8 @@ impl Facts {
                 Health::CatchingUp
             }
             (false, false)
-                if !self.growth.final_since_start && (!is_heard || self.gets_old_blocks()) =>
+                if !self.growth.final_since_start
+                    && (!is_heard || self.block_ms == 0 || self.gets_old_blocks()) =>
             {
                 Health::Starting
             }
@@ -458,6 +459,18 @@ mod tests {
         assert_eq!(executing(68, 7_800), (Health::CatchingUp, summary, 0));
         assert_eq!(executing(30, 1_500).0, Health::Healthy);
         assert_eq!(executing(USUAL_LAG, 9_000).0, Health::Healthy);
+    }
+
+    #[test]
+    fn who_has_no_block_yet_is_not_healthy() {
+        let mut empty = Facts {
+            block_ms: 0,
+            height: Height(0),
+            network_height: Height(0),
+            ..facts()
+        };
+        empty.growth.final_since_start = false;
+        assert_eq!(decide(&empty).state, Health::Starting);
     }
 
     #[test]

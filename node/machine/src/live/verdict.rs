@@ -259,12 +259,12 @@ impl Facts {
         !self.heard && self.growth.final_since_start && self.block_ms > 0 && age > OLD_MS
     }
 
-    /// Whether no block has come since the start, and the newest one was made long ago: the others are as far as this
-    /// validator, as after a halt, and whether the chain goes on is not known yet.
+    /// Whether no block has come since the start, and the newest one, if there is any, was made long ago: the others are
+    /// as far as this validator, as after a halt, and whether the chain goes on is not known yet.
     fn waits_for_its_first_block(&self) -> bool {
         let age = self.now_ms.saturating_sub(self.block_ms);
         let old = OLD_MS.max(ms(self.growth.patience(true)));
-        !self.growth.final_since_start && self.block_ms > 0 && age > old
+        !self.growth.final_since_start && (self.block_ms == 0 || age > old)
     }
 
     /// How old the newest block is by its timestamp, if this clock is right.

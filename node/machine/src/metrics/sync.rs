@@ -48,7 +48,7 @@ impl SyncMetrics {
             )?,
             peers: gauge(
                 "quorate_sync_serving_peers",
-                "Peers that serve the state that is being fetched",
+                "Peers that deliver parts of the state that is being fetched",
             )?,
             blamed: counter(
                 "quorate_sync_faulty_peers_total",

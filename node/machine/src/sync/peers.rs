@@ -1,6 +1,10 @@
 //! The peers that state sync fetches from.
 
-use super::{LONE_OFFER_AFTER, work::Item};
+use super::{
+    LONE_OFFER_AFTER,
+    progress::{EXPLAINED_AFTER, Lack},
+    work::Item,
+};
 use crate::directory::PeerIndex;
 use quorate_api::verdict::counted;
 use quorate_consensus::Moment;
@@ -47,6 +51,8 @@ pub(super) struct Peer {
     pub(super) absent: Option<Height>,
     pub(super) outstanding: Vec<(ChunkRequest, Moment)>,
     pub(super) window: usize,
+    /// When it last answered a request.
+    heard: Option<Moment>,
     /// The bytes of the largest part that has come.
     largest: usize,
     /// The shortest time that a part of about that size took, and the mean.
@@ -84,6 +90,13 @@ impl Peer {
         late.iter().map(|(request, _)| item(request)).collect()
     }
 
+    /// Whether it has answered nothing for a while, although something is requested.
+    pub(super) fn hangs(&self, now: Moment) -> bool {
+        let first = self.outstanding.iter().map(|(_, sent)| *sent).min();
+        let since = first.max(self.heard);
+        first.is_some() && since.is_some_and(|since| now >= since.after(EXPLAINED_AFTER))
+    }
+
     /// It says that a part cannot be had, for a reason that is unlikely.
     pub(super) fn refused(&mut self) {
         self.is_slow(REFUSAL_COUNTS_AS);
@@ -102,6 +115,7 @@ impl Peer {
             .iter()
             .position(|(asked, _)| asked == request)?;
         let (_, sent) = self.outstanding.swap_remove(place);
+        self.heard = Some(now);
         Some(now.since(sent))
     }
 
@@ -277,10 +291,14 @@ impl Peers {
         Some(*place)
     }
 
-    /// Whether all linked peers say that they have no snapshot.
-    pub(super) fn none_has_any(&self) -> bool {
+    /// What is missing, as far as all linked peers have said.
+    pub(super) fn lack(&self) -> Option<Lack> {
         let mut usable = self.usable().map(|(_, peer)| peer).peekable();
-        usable.peek().is_some() && usable.all(|peer| peer.answered && peer.offer.is_none())
+        if usable.peek().is_none() {
+            return Some(Lack::Links);
+        }
+        let none_has_any = usable.all(|peer| peer.answered && peer.offer.is_none());
+        none_has_any.then_some(Lack::Snapshots)
     }
 
     /// Whether there are so many peers at all, linked or not.
@@ -371,19 +389,37 @@ mod tests {
     }
 
     #[test]
+    fn who_answers_nothing_for_a_while_hangs() {
+        let request = ChunkRequest {
+            height: Height(9),
+            span: Span::ALL,
+            since: Height(0),
+        };
+        let sent = Moment(0);
+        let mut peer = Peer::default();
+        assert!(!peer.hangs(sent.after(EXPLAINED_AFTER)), "nothing is requested");
+        peer.outstanding = vec![(request, sent); 2];
+        assert!(!peer.hangs(sent));
+        assert!(peer.hangs(sent.after(EXPLAINED_AFTER)));
+        let answered = sent.after(EXPLAINED_AFTER);
+        assert!(peer.answered(&request, answered).is_some());
+        assert!(!peer.hangs(answered), "one of two has come");
+        assert!(peer.hangs(answered.after(EXPLAINED_AFTER)));
+    }
+
+    #[test]
     fn what_is_waited_for_fits_the_number_of_peers() {
         let mut peers = Peers::new(1, None);
         let said = |peers: &Peers| peers.waiting_text(Height(0));
         assert_eq!(said(&peers), "a link to a peer: none of 1 is linked");
+        assert_eq!(peers.lack(), Some(Lack::Links));
         peers.at(PeerIndex(0)).linked = true;
         let asked = "the only linked peer to say which snapshots it has";
-        assert_eq!(
-            (said(&peers).as_str(), peers.none_has_any()),
-            (asked, false)
-        );
+        assert_eq!((said(&peers).as_str(), peers.lack()), (asked, None));
         peers.at(PeerIndex(0)).answered = true;
         let none = "a snapshot: the only linked peer has none";
-        assert_eq!((said(&peers).as_str(), peers.none_has_any()), (none, true));
+        let lack = Some(Lack::Snapshots);
+        assert_eq!((said(&peers).as_str(), peers.lack()), (none, lack));
         peers.at(PeerIndex(0)).offer = Some(SnapshotSubject {
             height: Height(9),
             id: Digest::ZERO,
@@ -398,7 +434,7 @@ mod tests {
             "{later}"
         );
         assert!(peers.can_agree(1) && !peers.can_agree(2));
-        assert!(!peers.none_has_any());
+        assert_eq!(peers.lack(), None);
     }
 
     #[test]

@@ -8,7 +8,7 @@ use std::time::Duration;
 const RATE_WINDOW: Duration = Duration::from_secs(5);
 
 /// After how long without a part or the block the progress says so.
-const EXPLAINED_AFTER: Duration = Duration::from_secs(3);
+pub(super) const EXPLAINED_AFTER: Duration = Duration::from_secs(3);
 
 /// What state sync is doing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -34,6 +34,15 @@ impl Stage {
     }
 }
 
+/// What is missing for state sync to begin or go on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Lack {
+    /// No peer is linked.
+    Links,
+    /// No linked peer has a snapshot.
+    Snapshots,
+}
+
 /// How far state sync is.
 #[derive(Clone, Debug)]
 pub struct Progress {
@@ -50,14 +59,14 @@ pub struct Progress {
     pub parts: u64,
     /// Accounts in them.
     pub entries: u64,
-    /// Peers that serve the target.
+    /// Peers that deliver parts of it.
     pub peers: usize,
     /// Peers that were caught with something invalid.
     pub blamed: u64,
     /// Why nothing is being fetched.
     pub waits_for: Option<String>,
-    /// Whether it waits since no linked peer has a snapshot.
-    pub lacks_snapshots: bool,
+    /// What an operator may have to provide.
+    pub lacks: Option<Lack>,
     pub started: Moment,
     chosen: Moment,
     now: Moment,
@@ -79,7 +88,7 @@ impl Progress {
             peers: 0,
             blamed: 0,
             waits_for: None,
-            lacks_snapshots: false,
+            lacks: None,
             started: now,
             chosen: now,
             now,
@@ -108,15 +117,13 @@ impl Progress {
         Duration::try_from_secs_f64(left).ok()
     }
 
-    pub(super) fn waiting(&mut self, what: String, lacks_snapshots: bool) {
+    pub(super) fn waiting(&mut self, what: String) {
         self.stage = Stage::Searching;
         self.waits_for = Some(what);
-        self.lacks_snapshots = lacks_snapshots;
     }
 
     pub(super) fn fetching(&mut self, now: Moment, target: Height, share: f64, is_whole: bool) {
         self.now = now;
-        self.lacks_snapshots = false;
         if self.target != Some(target) {
             self.target = Some(target);
             self.begun_at = share;

@@ -455,6 +455,20 @@ fn who_goes_through_epochs_that_the_others_have_left_is_not_healthy() {
 }
 
 #[test]
+fn who_has_no_block_yet_is_not_healthy() {
+    let mut empty = Facts {
+        block_ms: 0,
+        height: Height(0),
+        network_height: Height(0),
+        ..facts()
+    };
+    empty.growth.final_since_start = false;
+    let verdict = decide(&empty);
+    assert_eq!(verdict.state, Health::Starting, "{}", verdict.summary);
+    assert_eq!(verdict.summary, "starting: no block yet");
+}
+
+#[test]
 fn who_starts_after_a_halt_is_not_healthy_before_the_first_block() {
     let mut starts = Facts {
         now_ms: facts().block_ms + 69_000,

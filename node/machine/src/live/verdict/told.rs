@@ -22,6 +22,7 @@ impl Facts {
             Health::Healthy | Health::Unknown => format!("healthy: {age}"),
             // State sync runs before this part of the validator does, and has its own summary.
             Health::StateSync => "state sync".to_owned(),
+            Health::Starting if self.heard && self.block_ms == 0 => format!("starting: {age}"),
             Health::Starting if self.heard => {
                 format!("starting: no new block yet since its start; {age}")
             }
