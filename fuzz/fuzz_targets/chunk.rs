@@ -166,7 +166,7 @@ fn true_chunk(asked: &Span, since: u64) -> Vec<u8> {
     let (span, siblings) = tree.way_to(asked).expect("it is in memory");
     let mut sent: Vec<_> = in_span(state, &span).collect();
     sent.retain(|(key, value)| since == 0 || held.get(*key).is_none_or(|held| held != value));
-    let mut bytes = vec![1];
+    let mut bytes = vec![2];
     bytes.extend(span.encode());
     siblings
         .iter()
@@ -174,9 +174,16 @@ fn true_chunk(asked: &Span, since: u64) -> Vec<u8> {
     bytes.extend(since.to_be_bytes());
     bytes.extend((sent.len() as u32).to_be_bytes());
     for (key, value) in sent {
-        bytes.extend(key);
+        bytes.extend(&key[span.bits() / 8..]);
         bytes.push(value.len() as u8);
-        bytes.extend(value);
+        for group in value.chunks(8) {
+            let kept = group
+                .iter()
+                .zip((0..8).rev())
+                .filter(|(byte, _)| **byte != 0);
+            bytes.push(kept.clone().fold(0, |mask, (_, bit)| mask | 1 << bit));
+            bytes.extend(kept.map(|(byte, _)| byte));
+        }
     }
     bytes
 }
@@ -235,6 +242,15 @@ fn write_seeds(folder: &Path) {
     ] {
         let span = Span::of(&[first; 32], bits).expect("few bits");
         seeds.extend([0, 9].map(|since| true_chunk(&span, since)));
+    }
+    for seed in &seeds {
+        let chunk = Chunk::decode(Copying(seed)).expect("as a peer encodes it");
+        let held = match chunk.since() {
+            0 => &Entries::new(),
+            _ => &setup().held,
+        };
+        let verified = chunk.verify(&setup().tree.root(), in_span(held, &chunk.span()));
+        assert!(verified.is_ok(), "the part is true");
     }
     seeds.extend([1, 3, 4, 12].map(|headers| true_proof(headers).encode().to_vec()));
     fs::create_dir_all(folder).expect("the folder can be made");
