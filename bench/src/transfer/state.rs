@@ -10,11 +10,12 @@ use quorate_types::{
     genesis::{
         ApplicationKind, BlockLimits, Fees, Genesis, GenesisAccount, GenesisValidator, Protocol,
     },
+    state_key,
 };
 use std::{collections::BTreeMap, path::Path, sync::Arc};
 
 /// Accounts that one block makes.
-const ACCOUNTS_PER_BLOCK: u64 = 200_000;
+const ACCOUNTS_PER_BLOCK: usize = 200_000;
 
 /// Bytes of an account in a part of a snapshot: its key, nonce and balance.
 pub(super) const ACCOUNT_BYTES: u64 = 48;
@@ -66,6 +67,17 @@ pub(super) fn genesis(nodes: usize) -> Genesis {
     }
 }
 
+/// The accounts' numbers, about in the order of their keys: each block then changes a few subtrees, and not all of them.
+fn in_order(accounts: u64) -> Vec<u64> {
+    let place = |number: &u64| {
+        let (first, _) = state_key(&identity(*number)).0.split_first_chunk()?;
+        Some(u64::from_be_bytes(*first))
+    };
+    let mut numbers: Vec<u64> = (0..accounts).collect();
+    numbers.sort_by_cached_key(place);
+    numbers
+}
+
 /// Makes a database with this many accounts.
 pub(super) fn make(
     folder: &Path,
@@ -75,10 +87,10 @@ pub(super) fn make(
 ) -> anyhow::Result<()> {
     let (store, mut tree) = Store::open(folder, genesis)?;
     let mut made = 0;
-    while made < accounts {
-        let until = accounts.min(made + ACCOUNTS_PER_BLOCK);
-        let new: BTreeMap<Identity, Account> = (made..until)
-            .map(|number| (identity(number), account(number, 0)))
+    for numbers in in_order(accounts).chunks(ACCOUNTS_PER_BLOCK) {
+        let new: BTreeMap<Identity, Account> = numbers
+            .iter()
+            .map(|number| (identity(*number), account(*number, 0)))
             .collect();
         let changes = tree.prepare(&tree_updates(&new))?;
         let block = Arc::new(next_block(&store, genesis, tree.root())?);
@@ -96,7 +108,7 @@ pub(super) fn make(
             },
         )?;
         tree.commit(changes);
-        made = until;
+        made += numbers.len();
         progress.prepare("making the state", made as f64 / accounts as f64);
     }
     store.compact();
