@@ -70,8 +70,8 @@ pub(super) fn genesis(nodes: usize) -> Genesis {
 /// The accounts' numbers, about in the order of their keys: each block then changes a few subtrees, and not all of them.
 fn in_order(accounts: u64) -> Vec<u64> {
     let place = |number: &u64| {
-        let (first, _) = state_key(&identity(*number)).0.split_first_chunk()?;
-        Some(u64::from_be_bytes(*first))
+        let key = state_key(&identity(*number)).0;
+        key.first_chunk().map(|first| u64::from_be_bytes(*first))
     };
     let mut numbers: Vec<u64> = (0..accounts).collect();
     numbers.sort_by_cached_key(place);
@@ -205,7 +205,7 @@ pub(super) fn is_signed(certificate: &Certificate) -> bool {
 
 /// The height of the state with this many accounts.
 pub(super) fn height(accounts: u64) -> Height {
-    Height(accounts.div_ceil(ACCOUNTS_PER_BLOCK))
+    Height(accounts.div_ceil(ACCOUNTS_PER_BLOCK as u64))
 }
 
 #[cfg(test)]
