@@ -124,6 +124,8 @@ impl Rig {
             .args(["--link", &self.args.link.to_string()])
             .args(["--distances", &self.distances.text()])
             .args(more)
+            // It is killed, and its temporary files go with those of the benchmark.
+            .env("TMPDIR", &self.folder)
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .stderr(Stdio::inherit())
