@@ -1,4 +1,4 @@
-// The page in a browser, before a real network. `npm run e2e -- --binary PATH [--only WORD]`
+// The page in a browser, before a real network. `npm run e2e -- --binary PATH [--only WORD] [--protocol P]`
 
 import assert from "node:assert/strict";
 import { existsSync, readFileSync } from "node:fs";
@@ -11,11 +11,12 @@ import { Network, Proxy, openBrowser, option, page as folder, pause, until } fro
 const binary = option("binary");
 const only = option("only", "");
 if (!binary || !existsSync(binary)) {
-  console.error("npm run e2e -- --binary PATH [--only WORD] [--scheme bls-aggregate]: PATH is a built quorate program");
+  console.error("npm run e2e -- --binary PATH [--only WORD] [--scheme bls-aggregate] [--protocol pbft]: PATH is a built quorate program");
   process.exit(2);
 }
 const axeFile = createRequire(import.meta.url).resolve("axe-core/axe.min.js");
-const network = new Network({ binary, scheme: option("scheme", "bls-threshold"), port: Number(option("port", "28400")), log: process.argv.includes("--log") });
+const protocol = option("protocol", "simplex");
+const network = new Network({ binary, scheme: option("scheme", "bls-threshold"), port: Number(option("port", "28400")), extra: ["--protocol", protocol], log: process.argv.includes("--log") });
 const proxy = new Proxy(network, network.port + 95);
 const tests = [];
 const test = (name, action) => tests.push({ name, action });
