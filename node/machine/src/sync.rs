@@ -620,7 +620,9 @@ impl StateSync {
         let now = self.parts.clock.now();
         let serving = self.peers.serving(target.height);
         let count = serving.len().max(1);
-        let delivering = serving.iter().filter(|peer| !self.peers.at(**peer).hangs(now));
+        let delivering = serving
+            .iter()
+            .filter(|peer| !self.peers.at(**peer).hangs(now));
         self.progress.peers = delivering.count();
         if serving.is_empty() {
             let text = self.peers.waiting_text(target.height.next());

@@ -207,7 +207,8 @@ impl Import {
             line.show(match step {
                 Step::Checks(share) => format!("verifying the file: {:.0} %", 100.0 * share),
                 Step::Opens => {
-                    "opening the database; a new one first gets the state of the genesis file".to_owned()
+                    "opening the database; a new one first gets the state of the genesis file"
+                        .to_owned()
                 }
                 Step::Takes(share) => format!("importing: {:.0} %", 100.0 * share),
             });

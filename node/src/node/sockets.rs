@@ -62,7 +62,8 @@ impl Sockets {
     /// If the system refuses.
     pub(super) fn answer(&self, config: &NodeConfig) -> anyhow::Result<Opening> {
         let control = self.control()?.serve_router(rpc::opening::router());
-        let servers = Servers::of_routers(&config.rpc, self.listeners()?, |_| rpc::opening::router());
+        let servers =
+            Servers::of_routers(&config.rpc, self.listeners()?, |_| rpc::opening::router());
         Ok(Opening {
             servers: servers?,
             _control: Task::spawn(control),

@@ -397,7 +397,10 @@ mod tests {
         };
         let sent = Moment(0);
         let mut peer = Peer::default();
-        assert!(!peer.hangs(sent.after(EXPLAINED_AFTER)), "nothing is requested");
+        assert!(
+            !peer.hangs(sent.after(EXPLAINED_AFTER)),
+            "nothing is requested"
+        );
         peer.outstanding = vec![(request, sent); 2];
         assert!(!peer.hangs(sent));
         assert!(peer.hangs(sent.after(EXPLAINED_AFTER)));
