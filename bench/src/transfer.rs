@@ -84,7 +84,7 @@ enum Case {
     /// 6 min: three sources, one of them near and fast, and other ways to spread requests over them:
     /// all honest, then with garbage from the near one.
     Spread,
-    /// 1 min: commits of blocks beside snapshots that are taken and served; no network, whatever the
+    /// 75 s: commits of blocks beside snapshots that are taken and served; no network, whatever the
     /// link.
     Commits,
     /// 80 s, whatever the accounts and the link: four validators on this machine, beside a follower
