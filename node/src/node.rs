@@ -332,6 +332,7 @@ impl Ended {
 struct Asked {
     /// Whether the process was told to end. Parts come and go, and a signal between them counts.
     stopped: watch::Receiver<bool>,
+    stop: watch::Sender<bool>,
     log_level: Arc<LogLevel>,
     wrap_wire: Option<WrapWire>,
     /// Whether the state is fetched rather than more blocks than this validator is to keep.
@@ -377,8 +378,11 @@ struct Before {
 
 impl Asked {
     fn new(stop_with_stdin: bool, log_level: LogLevel, wrap_wire: Option<WrapWire>) -> Self {
+        let (stop, stopped) = watch::channel(false);
+        watch_signals(stop_with_stdin, stop.clone());
         Self {
-            stopped: watch_signals(stop_with_stdin),
+            stopped,
+            stop,
             log_level: Arc::new(log_level),
             wrap_wire,
             prefers_state: true,
@@ -425,14 +429,13 @@ impl Asked {
 
     /// Resolves once the process was told to end.
     async fn stopped(&self) {
-        // Without its sender it was told so as well.
         let _ = self.stopped.clone().wait_for(|stopped| *stopped).await;
     }
 
     /// Opens the sockets, and answers that the node is not ready yet.
     fn open_sockets(&self, config: &NodeConfig) -> anyhow::Result<()> {
         let sockets = Sockets::open(config)?;
-        *self.opening.lock() = Some(sockets.answer(config)?);
+        *self.opening.lock() = Some(sockets.answer(config, self.stop.clone())?);
         let _ = self.sockets.set(sockets);
         Ok(())
     }
@@ -922,8 +925,8 @@ fn encoded(registries: &[Registry]) -> String {
 }
 
 /// Watches for a signal to stop on a thread of its own.
-fn watch_signals(stop_with_stdin: bool) -> watch::Receiver<bool> {
-    let (tell, stopped) = watch::channel(false);
+fn watch_signals(stop_with_stdin: bool, tell: watch::Sender<bool>) {
+    let unwatched = tell.clone();
     let waits = move || {
         let runtime = tokio::runtime::Builder::new_current_thread();
         let waited = { runtime }
@@ -941,8 +944,8 @@ fn watch_signals(stop_with_stdin: bool) -> watch::Receiver<bool> {
         .spawn(waits)
     {
         error!(%error, "signals cannot be watched");
+        let _ = unwatched.send(true);
     }
-    stopped
 }
 
 /// Waits for a signal to stop, or the end of standard input if requested.

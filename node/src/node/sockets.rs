@@ -13,6 +13,7 @@ use crate::{
     rpc::{self, Audience},
 };
 use anyhow::Context as _;
+use tokio::sync::watch;
 use tracing::info;
 
 /// What answers while the database is opened.
@@ -55,13 +56,18 @@ impl Sockets {
         Ok(Self { listeners, control })
     }
 
-    /// Answers that the node is not ready yet.
+    /// Answers that the node is not ready yet. `stop` is told of an operator's order to end.
     ///
     /// # Errors
     ///
     /// If the system refuses.
-    pub(super) fn answer(&self, config: &NodeConfig) -> anyhow::Result<Opening> {
-        let control = self.control()?.serve_router(rpc::opening::router());
+    pub(super) fn answer(
+        &self,
+        config: &NodeConfig,
+        stop: watch::Sender<bool>,
+    ) -> anyhow::Result<Opening> {
+        let orders = rpc::opening::control_router(stop);
+        let control = self.control()?.serve_router(orders);
         let servers =
             Servers::of_routers(&config.rpc, self.listeners()?, |_| rpc::opening::router());
         Ok(Opening {

@@ -8,8 +8,9 @@ use axum::{
     http::{HeaderValue, header},
     middleware::{Next, from_fn},
     response::Response,
-    routing::get,
+    routing::{get, post},
 };
+use tokio::sync::watch;
 
 /// Says that the process lives, and refuses everything else.
 pub(crate) fn router() -> Router {
@@ -18,6 +19,15 @@ pub(crate) fn router() -> Router {
         .route("/v1/health", alive)
         .fallback(|| async { RpcError::opening() })
         .layer(from_fn(close))
+}
+
+/// The routes of the control socket. What is ordered is done once the database is open.
+pub(crate) fn control_router(stop: watch::Sender<bool>) -> Router {
+    let stop = post(async move || {
+        let _ = stop.send(true);
+        Json(serde_json::json!({"stopping": true}))
+    });
+    Router::new().route("/v1/stop", stop).merge(router())
 }
 
 /// The next request of this client is for what is served then.
