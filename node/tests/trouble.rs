@@ -143,6 +143,15 @@ async fn a_state_of_which_some_is_here_is_completed_after_the_process_was_killed
         configure(&net, place, "# upload_mbit = 1000", "upload_mbit = 8");
         net.network.spawn(place, &[]).unwrap();
     }
+    net.until("it opens its database", async |net| {
+        let refused = net.network.client(3).status().await.err();
+        matches!(refused, Some(ClientError::Refused { code, .. }) if code == "opening")
+    })
+    .await;
+    net.succeed(&["stop", "--config", &net.config(3)]);
+    net.network.kill(3).unwrap();
+    fs::remove_dir_all(database(&net, 3)).unwrap();
+    net.network.spawn(3, &[]).unwrap();
     // Once it listens, it answers, whatever it does first.
     let mut refusals = BTreeSet::new();
     net.until("it tells how it is", async |net| {
