@@ -50,6 +50,7 @@ use crate::{
     resharing::{Resharing, ResharingParts},
     rpc::{
         self, RpcParts, RpcState,
+        error::RpcError,
         verifying::{self, Verifying},
     },
     space,
@@ -207,7 +208,7 @@ fn run_until_stopped(node: Node<'_>, asked: Asked) -> anyhow::Result<()> {
 
 /// Takes part or follows, or runs state sync, by turns.
 async fn run_parts(context: Runtime, node: Node<'_>, mut asked: Asked) -> anyhow::Result<()> {
-    asked.open_sockets(node.config())?;
+    asked.answer(node.config(), RpcError::opening)?;
     let mut syncs = false;
     let (mut follows, mut starts) = (false, true);
     loop {
@@ -220,6 +221,9 @@ async fn run_parts(context: Runtime, node: Node<'_>, mut asked: Asked) -> anyhow
         let ended = run_once(&context, (node, &role), &asked, syncs).await;
         (follows, starts) = (false, false);
         asked.predecessor = None;
+        if matches!(&ended, Ok(ended) if ended.goes_on() && !ended.crosses()) {
+            asked.answer(node.config(), RpcError::ending)?;
+        }
         let settling = Instant::now();
         let opened = std::mem::take(&mut asked.opened);
         if let Some(store) = Arc::into_inner(opened).and_then(OnceLock::into_inner) {
@@ -432,11 +436,13 @@ impl Asked {
         let _ = self.stopped.clone().wait_for(|stopped| *stopped).await;
     }
 
-    /// Opens the sockets, and answers that the node is not ready yet.
-    fn open_sockets(&self, config: &NodeConfig) -> anyhow::Result<()> {
-        let sockets = Sockets::open(config)?;
-        *self.opening.lock() = Some(sockets.answer(config, self.stop.clone())?);
-        let _ = self.sockets.set(sockets);
+    /// Answers with a refusal until the next parts take over.
+    fn answer(&self, config: &NodeConfig, refusal: fn() -> RpcError) -> anyhow::Result<()> {
+        if self.sockets.get().is_none() {
+            let _ = self.sockets.set(Sockets::open(config)?);
+        }
+        let sockets = self.sockets.get().context("the sockets are not open")?;
+        *self.opening.lock() = Some(sockets.answer(config, refusal, self.stop.clone())?);
         Ok(())
     }
 
@@ -601,7 +607,10 @@ async fn serve_until_stopped(
             info!("an operator orders a stop, over the control socket");
             Ok(Ended::Stopped)
         }
-        () = far_behind => Ok(Ended::FarBehind),
+        why = far_behind => {
+            info!("{why}: state sync begins");
+            Ok(Ended::FarBehind)
+        }
         Ok(left) = validators_change => Ok(Ended::ValidatorsChange(left)),
         () = outdated => Ok(Ended::Outdated),
         error = mesh.ended() => Err(error),
@@ -614,13 +623,12 @@ async fn serve_until_stopped(
     asked.keep_for_later(&outcome, seen, &links);
     match &outcome {
         Ok(Ended::Stopped) => info!("stopping"),
-        Ok(Ended::ValidatorsChange(_) | Ended::InStep) => {}
+        // It has been told why.
+        Ok(Ended::ValidatorsChange(_) | Ended::InStep | Ended::FarBehind) => {}
         Ok(Ended::Outdated) => info!(
             "too few validators of this epoch are heard: looking for newer blocks, without voting"
         ),
-        Ok(_) => info!(
-            "no peer keeps the blocks that are missing, or they are too many: state sync begins"
-        ),
+        Ok(Ended::StateIsWhole | Ended::NoSnapshot) => {}
         Err(error) => error!("stopping: {}", with_causes(error)),
     }
     let ending = Instant::now();

@@ -483,7 +483,7 @@ impl NodeMetrics {
                 "missing",
             )?,
             verdict: VerdictMetrics::register(registry)?,
-            sync: SyncMetrics::register(registry)?,
+            sync: SyncMetrics::register(registry, &counter)?,
             registry: RegistryMetrics::register(registry)?,
             payloads: PayloadMetrics::register(registry)?,
             last: Mutex::default(),
@@ -745,6 +745,18 @@ mod tests {
                 .get_value(),
             6.0
         );
+        // Each sync counts from zero.
+        let mut progress = crate::sync::Progress::new(quorate_consensus::Moment(0));
+        progress.bytes = 7;
+        after.sync.show(&progress);
+        after.sync.show(&progress);
+        let (registry, next) = part(1);
+        next.sync.show(&progress);
+        let shown = registry.gather();
+        let name = "quorate_sync_received_bytes_total";
+        let family = shown.iter().find(|family| family.name() == name);
+        let family = family.expect("it is shown").get_metric();
+        assert_eq!(family[0].get_counter().get_value(), 14.0);
         let (_, others) = part(9);
         assert_eq!((others.transactions.get(), missed(&others)), (6, 0));
     }

@@ -56,6 +56,9 @@ pub(super) struct Check {
     config: Option<PathBuf>,
     #[command(flatten)]
     passphrase: Source,
+    /// Do not warn of unencrypted key files; only for test networks
+    #[arg(long)]
+    allow_plain_keys: bool,
     /// Print one JSON object
     #[arg(long)]
     json: bool,
@@ -84,7 +87,7 @@ impl Check {
         let mut warnings: Vec<String> = Vec::new();
         let vote_file = validator.map(|validator| &validator.vote_file);
         for path in [Some(&node.identity_file), vote_file].into_iter().flatten() {
-            if !keys::is_encrypted(path)? {
+            if !self.allow_plain_keys && !keys::is_encrypted(path)? {
                 warnings.push(format!(
                     "{} is not encrypted: `quorate {}` takes it with --allow-plain-keys only",
                     path.display(),

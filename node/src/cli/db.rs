@@ -8,7 +8,7 @@ use super::{
 use crate::{check, config::MIN_RETENTION_BLOCKS, node::lock_directory};
 use anyhow::Context as _;
 use clap::{Args, Subcommand};
-use quorate_storage::store::Store;
+use quorate_storage::store::{Store, StoreError};
 use quorate_types::{Height, genesis::Genesis};
 use serde_json::json;
 use std::{fs::File, path::PathBuf};
@@ -216,6 +216,10 @@ impl Stats {
 impl Prune {
     fn run(self) -> anyhow::Result<()> {
         let opened = open(&self.control, Use::Write)?;
+        if opened.store.is_syncing()? {
+            let path = opened.data.join("db");
+            return Err(StoreError::Syncing { path }.into());
+        }
         let before = check::folder_bytes(&opened.data.join("db"));
         let tip = opened.store.tip();
         let newest_ms = tip

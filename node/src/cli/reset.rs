@@ -65,7 +65,7 @@ impl Reset {
         fs::remove_dir_all(&gone).with_context(remove_error)?;
         drop(lock);
         print_lines(&[format!(
-            "{} is removed ({bytes:.1} MiB); the validator fetches the chain, or the state, at its next start",
+            "{} is removed ({bytes:.1} MiB); the node fetches the chain, or the state, at its next start",
             database.display()
         )])
     }

@@ -6,7 +6,7 @@ use super::{
 };
 use clap::Args;
 use quorate_api::{
-    PeerJson, RpcClient, StatusJson, SyncState,
+    ClientError, PeerJson, RpcClient, StatusJson, SyncState,
     verdict::{Health, Severity, VerdictJson, Voter, counted, grouped, spoken},
 };
 use quorate_http::client::shown;
@@ -51,13 +51,33 @@ impl Status {
         if self.watch {
             return block_on(watch(&client));
         }
-        let status = block_on(ask(&client))?;
+        let status = match block_on(ask(&client)) {
+            Ok(status) => status,
+            Err(error) => return unready(error, self.json),
+        };
         if self.json {
             print_json(&status)?;
         } else {
             print_painted(&describe(&status, Paint::for_stdout()))?;
         }
         Ok(exit_code(&status))
+    }
+}
+
+/// A node that opens its database says so, and nothing else.
+fn unready(error: anyhow::Error, json: bool) -> anyhow::Result<ExitCode> {
+    match error.downcast_ref() {
+        Some(ClientError::Refused { code, message, .. }) if code == "opening" => {
+            if json {
+                let error = serde_json::json!({ "code": code, "message": message });
+                print_json(&serde_json::json!({ "error": error }))?;
+            } else {
+                let line = shown(&format!("starting: {message}"));
+                print_painted(&[Paint::for_stdout().severity(Severity::Warning, &line)])?;
+            }
+            Ok(ExitCode::from(NOT_IN_SYNC))
+        }
+        _ => Err(error),
     }
 }
 
@@ -149,6 +169,9 @@ fn fields(status: &StatusJson) -> Vec<String> {
     let mib = |bytes: u64| format!("{:.1} MiB", bytes as f64 / 1_048_576.0);
     let kept = match status.executed_height.0 {
         0 => "no block yet".to_owned(),
+        newest if newest < status.first_height.0 => {
+            format!("none (the state is that after block {})", grouped(newest))
+        }
         newest => format!("{} to {}", grouped(status.first_height.0), grouped(newest)),
     };
     let waiting = status

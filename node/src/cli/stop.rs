@@ -59,13 +59,13 @@ impl Stop {
         while lock_directory(&data).is_err() {
             if Instant::now() >= deadline {
                 bail!(
-                    "the validator has been told to stop, and has not ended after {} s",
+                    "the node has been told to stop, and has not ended after {} s",
                     STOP_LIMIT.as_secs()
                 );
             }
             thread::sleep(Duration::from_millis(50));
         }
-        print_lines(&["the validator has stopped"])
+        print_lines(&["the node has stopped"])
     }
 }
 

@@ -10,16 +10,22 @@ use super::{
 use crate::{
     config::NodeConfig,
     control::ControlSocket,
-    rpc::{self, Audience},
+    rpc::{self, Audience, error::RpcError},
 };
 use anyhow::Context as _;
+use std::time::Duration;
 use tokio::sync::watch;
 use tracing::info;
 
-/// What answers while the database is opened.
+/// After a signal the process ends so much later, so that who has sent it over the control socket gets an answer.
+const ANSWERED_WITHIN: Duration = Duration::from_millis(100);
+
+/// What answers while no part of the node does, and ends the process if it is told to stop. What it does meanwhile cannot
+/// be interrupted, and is as safe as after `kill -9`.
 pub(super) struct Opening {
     servers: Servers,
     _control: Task<anyhow::Result<()>>,
+    _watch: Task<()>,
 }
 
 impl Opening {
@@ -56,7 +62,7 @@ impl Sockets {
         Ok(Self { listeners, control })
     }
 
-    /// Answers that the node is not ready yet. `stop` is told of an operator's order to end.
+    /// Answers with a refusal. `stop` is told of an operator's order to end.
     ///
     /// # Errors
     ///
@@ -64,15 +70,26 @@ impl Sockets {
     pub(super) fn answer(
         &self,
         config: &NodeConfig,
+        refusal: fn() -> RpcError,
         stop: watch::Sender<bool>,
     ) -> anyhow::Result<Opening> {
-        let orders = rpc::opening::control_router(stop);
+        let mut stopped = stop.subscribe();
+        let orders = rpc::opening::control_router(refusal, stop);
         let control = self.control()?.serve_router(orders);
-        let servers =
-            Servers::of_routers(&config.rpc, self.listeners()?, |_| rpc::opening::router());
+        let router = |_| rpc::opening::router(refusal);
+        let servers = Servers::of_routers(&config.rpc, self.listeners()?, router)?;
+        let socket = self.control.path().to_path_buf();
+        let watch = async move {
+            let _ = stopped.wait_for(|stopped| *stopped).await;
+            info!("stopping: the database was being opened; what is synced is safe");
+            tokio::time::sleep(ANSWERED_WITHIN).await;
+            let _ = std::fs::remove_file(socket);
+            std::process::exit(0);
+        };
         Ok(Opening {
-            servers: servers?,
+            servers,
             _control: Task::spawn(control),
+            _watch: Task::spawn(watch),
         })
     }
 

@@ -19,7 +19,7 @@ use crate::{
 };
 use commonware_runtime::tokio::Context as Runtime;
 use prometheus::Registry;
-use quorate_api::verdict::Health;
+use quorate_api::verdict::{Health, counted};
 use quorate_machine::{
     clock::{Clock, SystemClock},
     directory::{Directory, PeerIndex},
@@ -53,11 +53,15 @@ const LOOK_INTERVAL: Duration = Duration::from_secs(1);
 const SEARCH_LASTS: Duration = Duration::from_secs(60);
 
 /// Resolves once the verdict is, twice in a row, that no peer keeps the blocks that are missing, or
-/// that more are missing than this validator is to keep (`most`).
-pub(super) async fn state_sync_is_due(live: Arc<LiveStatus>, links: Links, most: Option<u64>) {
+/// that more are missing than this validator is to keep (`most`). Returns which.
+pub(super) async fn state_sync_is_due(
+    live: Arc<LiveStatus>,
+    links: Links,
+    most: Option<u64>,
+) -> String {
     let mut ticks = tokio::time::interval(LOOK_INTERVAL);
     let mut seen = 0;
-    while seen < 2 {
+    loop {
         ticks.tick().await;
         let verdict = live.verdict(&links.peers());
         let is_far = most.is_some_and(|most| verdict.blocks_behind > most);
@@ -67,6 +71,16 @@ pub(super) async fn state_sync_is_due(live: Arc<LiveStatus>, links: Links, most:
             _ => false,
         };
         seen = if is_due { seen + 1 } else { 0 };
+        if seen < 2 {
+            continue;
+        }
+        return match (verdict.state, most) {
+            (Health::CatchingUp, Some(most)) => format!(
+                "{} are missing, and this node is to keep {most} (`storage.retention_blocks`)",
+                counted(verdict.blocks_behind, "block")
+            ),
+            _ => "no peer keeps the blocks that are missing".to_owned(),
+        };
     }
 }
 

@@ -1,5 +1,5 @@
-//! The API while the node opens its database, which can take a minute if it makes the state of a large genesis file
-//! or repairs what a killed process left behind.
+//! The API while no part of the node serves it: while it opens its database, which can take a minute if it makes the
+//! state of a large genesis file or repairs what a killed process left behind, and between state sync and what follows.
 
 use super::error::RpcError;
 use axum::{
@@ -13,21 +13,21 @@ use axum::{
 use tokio::sync::watch;
 
 /// Says that the process lives, and refuses everything else.
-pub(crate) fn router() -> Router {
+pub(crate) fn router(refusal: fn() -> RpcError) -> Router {
     let alive = get(|| async { Json(serde_json::json!({"alive": true})) });
     Router::new()
         .route("/v1/health", alive)
-        .fallback(|| async { RpcError::opening() })
+        .fallback(async move || refusal())
         .layer(from_fn(close))
 }
 
-/// The routes of the control socket. What is ordered is done once the database is open.
-pub(crate) fn control_router(stop: watch::Sender<bool>) -> Router {
+/// The routes of the control socket.
+pub(crate) fn control_router(refusal: fn() -> RpcError, stop: watch::Sender<bool>) -> Router {
     let stop = post(async move || {
         let _ = stop.send(true);
         Json(serde_json::json!({"stopping": true}))
     });
-    Router::new().route("/v1/stop", stop).merge(router())
+    Router::new().route("/v1/stop", stop).merge(router(refusal))
 }
 
 /// The next request of this client is for what is served then.

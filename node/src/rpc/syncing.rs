@@ -109,6 +109,14 @@ pub(crate) fn remedy(progress: &Progress) -> Option<String> {
     Some(text.to_owned())
 }
 
+/// Bytes in words.
+fn amount(bytes: f64) -> String {
+    match bytes >= 1e6 {
+        true => format!("{:.1} MB", bytes / 1e6),
+        false => format!("{:.1} kB", bytes / 1e3),
+    }
+}
+
 /// One sentence about the progress.
 pub(crate) fn summary(progress: &Progress) -> String {
     let target = progress.target.map_or(0, |height| height.0);
@@ -126,11 +134,10 @@ pub(crate) fn summary(progress: &Progress) -> String {
                 None => String::new(),
             };
             format!(
-                "state sync: {share:.1} % of the state after block {}, {:.1} MB at {:.1} MB/s from \
-                 {}{left}",
+                "state sync: {share:.1} % of the state after block {}, {} at {}/s from {}{left}",
                 grouped(target),
-                progress.bytes as f64 / 1e6,
-                progress.bytes_per_second() / 1e6,
+                amount(progress.bytes as f64),
+                amount(progress.bytes_per_second()),
                 counted(progress.peers as u64, "peer"),
             )
         }

@@ -2,6 +2,7 @@
 
 use crate::sync::Progress;
 use prometheus::{Gauge, IntCounter, IntGauge, Registry};
+use std::sync::{Mutex, PoisonError};
 
 /// What a receiver and a sender of snapshots count.
 pub struct SyncMetrics {
@@ -11,19 +12,20 @@ pub struct SyncMetrics {
     parts: IntCounter,
     peers: IntGauge,
     blamed: IntCounter,
+    /// The bytes, parts and faulty peers of this sync that are counted.
+    counted: Mutex<[u64; 3]>,
     pub(crate) snapshots: IntGauge,
     pub(crate) served: IntCounter,
 }
 
 impl SyncMetrics {
-    pub(super) fn register(registry: &Registry) -> Result<Self, prometheus::Error> {
+    /// Registers all metrics. `counter` makes one that goes on from what was counted before.
+    pub(super) fn register(
+        registry: &Registry,
+        counter: &impl Fn(&str, &str) -> Result<IntCounter, prometheus::Error>,
+    ) -> Result<Self, prometheus::Error> {
         let gauge = |name: &str, help: &str| {
             let metric = IntGauge::new(name, help)?;
-            registry.register(Box::new(metric.clone()))?;
-            Ok::<_, prometheus::Error>(metric)
-        };
-        let counter = |name: &str, help: &str| {
-            let metric = IntCounter::new(name, help)?;
             registry.register(Box::new(metric.clone()))?;
             Ok::<_, prometheus::Error>(metric)
         };
@@ -54,6 +56,7 @@ impl SyncMetrics {
                 "quorate_sync_faulty_peers_total",
                 "Peers that sent something invalid during state sync",
             )?,
+            counted: Mutex::default(),
             snapshots: gauge(
                 "quorate_sync_snapshots",
                 "Snapshots of the state that are kept for peers",
@@ -72,10 +75,12 @@ impl SyncMetrics {
         self.target.set(i64::try_from(target).unwrap_or(i64::MAX));
         self.peers
             .set(i64::try_from(progress.peers).unwrap_or(i64::MAX));
-        let raise =
-            |counter: &IntCounter, to: u64| counter.inc_by(to.saturating_sub(counter.get()));
-        raise(&self.bytes, progress.bytes);
-        raise(&self.parts, progress.parts);
-        raise(&self.blamed, progress.blamed);
+        let mut counted = self.counted.lock().unwrap_or_else(PoisonError::into_inner);
+        let now = [progress.bytes, progress.parts, progress.blamed];
+        let counters = [&self.bytes, &self.parts, &self.blamed];
+        for ((counter, now), before) in counters.into_iter().zip(now).zip(*counted) {
+            counter.inc_by(now.saturating_sub(before));
+        }
+        *counted = now;
     }
 }

@@ -76,7 +76,7 @@ pub struct Progress {
 }
 
 impl Progress {
-    pub(super) fn new(now: Moment) -> Self {
+    pub(crate) fn new(now: Moment) -> Self {
         Self {
             stage: Stage::Searching,
             target: None,
