@@ -21,6 +21,7 @@ use std::{
     sync::Arc,
     time::Duration,
 };
+use tracing::warn;
 
 /// How long a validator may wait for the next certificate.
 const WAIT: Duration = Duration::from_secs(2);
@@ -56,6 +57,12 @@ pub struct Opinions {
 }
 
 impl Opinions {
+    /// The newest vote from anybody.
+    pub fn newest_vote(&self) -> Option<(u64, u64)> {
+        let of = self.of.read();
+        of.values().filter_map(|opinion| opinion.last_vote).max()
+    }
+
     /// The opinion of the validator at this index.
     pub fn of(&self, place: u32) -> Opinion {
         self.of.read().get(&place).cloned().unwrap_or_default()
@@ -219,12 +226,26 @@ impl Observer {
     ///
     /// If the index fails.
     pub async fn poll(self: Arc<Self>, upstream: Upstream) -> Result<Infallible, IndexError> {
+        let expected = self.guard.trust().protocol.name();
+        let mut warned = false;
         loop {
             if let Ok(texts) = upstream.evidence().await {
                 let observer = self.clone();
                 blocking(move || observer.keep_evidence(&texts)).await?;
             }
             if let Ok(status) = upstream.status().await {
+                let protocol = status.protocol.as_deref().filter(|told| *told != expected);
+                if let Some(told) = protocol
+                    && !std::mem::replace(&mut warned, true)
+                {
+                    warn!(
+                        validator = upstream.url(),
+                        told,
+                        expected,
+                        "a validator says that the chain has another protocol than the trust file says: if the others \
+                         do, too, the leaders shown here are wrong. Take the trust file that was made with the chain"
+                    );
+                }
                 self.note_blocked(upstream.url(), &status);
                 if let Some(growth) = status.sync {
                     let after = Duration::from_millis(growth.stalled_after_ms);

@@ -70,6 +70,17 @@ pub enum RunError {
         /// The chain id of the trust file.
         expected: ChainId,
     },
+    /// The trust file names another protocol than the genesis file.
+    #[error(
+        "--trust: the trust file says that the chain's protocol is {trusted}, and the genesis file {found}: it was \
+         changed by hand. Take the one that was made with the chain"
+    )]
+    OtherProtocol {
+        /// The genesis file's.
+        found: &'static str,
+        /// The trust file's.
+        trusted: &'static str,
+    },
     /// No upstream was given.
     #[error("no validator to read from: give at least one with --upstream URL")]
     NoUpstream,
@@ -113,6 +124,14 @@ impl Explorer {
             return Err(RunError::OtherGenesis {
                 found: genesis.chain_id(),
                 expected: config.trust.chain_id,
+            });
+        }
+        if let Some(genesis) = &config.genesis
+            && genesis.protocol != config.trust.protocol
+        {
+            return Err(RunError::OtherProtocol {
+                found: genesis.protocol.name(),
+                trusted: config.trust.protocol.name(),
             });
         }
         let upstreams = config

@@ -888,6 +888,10 @@ pub struct Participation {
     /// The newest epoch and view in which an upstream validator has received a vote from it.
     #[schema(required, min_items = 2, max_items = 2)]
     pub last_vote: Option<[Number; 2]>,
+    /// The newest epoch and view in which one has received a vote from any validator, as of when it was asked: `last_vote`
+    /// is old if it is far below this, and not if it is far below the tip.
+    #[schema(required, min_items = 2, max_items = 2)]
+    pub newest_vote: Option<[Number; 2]>,
 }
 
 /// Verified evidence: two votes that an honest validator never casts together.

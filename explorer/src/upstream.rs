@@ -126,6 +126,8 @@ pub struct ValidatorStatus {
     pub blocked: Vec<Blocked>,
     /// How its chain grows; not reported by earlier versions.
     pub sync: Option<Growth>,
+    /// The chain's protocol; not reported by earlier versions.
+    pub protocol: Option<String>,
 }
 
 /// How the chain grows at a validator.

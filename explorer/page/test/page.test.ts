@@ -61,7 +61,7 @@ test("history has a point for every period, and never too many", () => {
 });
 
 test("a validator whose votes were not heard lately is not called good", () => {
-  const validator = (last_vote: [string, string] | null, source = "observed") => ({ participation: { source, last_vote, percent: null, signed: null, of: null } }) as unknown as Validator;
+  const validator = (last_vote: [string, string] | null, source = "observed", newest: [string, string] | null = null) => ({ participation: { source, last_vote, newest_vote: newest, percent: null, signed: null, of: null } }) as unknown as Validator;
   const tip = { epoch: 2n, view: 1_000n };
   expect(silenceOf(validator(["2", "995"]), tip, 4)).toBeUndefined();
   expect(silenceOf(validator(["2", "900"]), tip, 4)).toBe("no vote since view 2.900");
@@ -70,10 +70,14 @@ test("a validator whose votes were not heard lately is not called good", () => {
   expect(silenceOf(validator(null), tip, 4)).toBe("no vote seen");
   expect(silenceOf(validator(null, "certificate"), tip, 4)).toBeUndefined();
   expect(silenceOf(validator(["2", "1"]), undefined, 4)).toBeUndefined();
+  // What was asked a while ago is compared with what was known then, and with nothing above the tip.
+  expect(silenceOf(validator(["2", "900"], "observed", ["2", "905"]), tip, 4)).toBeUndefined();
+  expect(silenceOf(validator(["2", "900"], "observed", ["2", "990"]), tip, 4)).toBe("no vote since view 2.900");
+  expect(silenceOf(validator(["2", "995"], "observed", ["9", "9"]), tip, 4)).toBeUndefined();
 });
 
 test("a view that was jumped over is none in which a validator was silent", () => {
-  const validator = { participation: { source: "observed", last_vote: ["2", "6"] } } as unknown as Validator;
+  const validator = { participation: { source: "observed", last_vote: ["2", "6"], newest_vote: null } } as unknown as Validator;
   const silent = (view: bigint, protocol: Protocol, epoch = 2n, epochBlocks?: bigint) => silenceOf(validator, { epoch, view }, 4, turnsOf(protocol, epochBlocks, 4)) !== undefined;
   expect([101n, 112n, 113n, 1_201n, 1_301n].map((view) => silent(view, "pbft"))).toEqual([false, false, true, false, true]);
   // Turns of two views: 5 and 6, 7 and 8, …

@@ -167,11 +167,16 @@ fn detail(
             percent: signed
                 .filter(|(_, of)| *of > 0)
                 .map(|(signed, of)| signed as f64 * 100.0 / of as f64),
-            last_vote: opinion.last_vote.map(|(e, v)| [Number(e), Number(v)]),
+            last_vote: opinion.last_vote.map(position),
+            newest_vote: parts.opinions.newest_vote().map(position),
         },
         evidence: against.map(item).collect(),
         blocked: parts.opinions.blocked(place.0),
     })
+}
+
+fn position((epoch, view): (u64, u64)) -> [Number; 2] {
+    [Number(epoch), Number(view)]
 }
 
 fn item(pair: &Evidence) -> EvidenceItem {

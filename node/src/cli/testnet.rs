@@ -108,8 +108,8 @@ pub(super) struct Testnet {
 #[derive(Args)]
 pub(super) struct RegistryFlags {
     /// Give the chain a staking registry, so that its validators can change (see docs/REGISTRY.md):
-    /// what each of them has at stake from the start. With bls-threshold each has some money, too, to pay for
-    /// passing on the shares of the common key
+    /// what each of them has at stake from the start. Each has some money, too, to pay for accusing others and,
+    /// with bls-threshold, for passing on the shares of the common key
     #[arg(long, value_name = "N")]
     stake: Option<u64>,
     /// The least stake of a validator; by default, --stake
@@ -334,8 +334,9 @@ impl Testnet {
             identity: secret.identity(),
             balance: self.balance,
         });
-        let shares = self.registry.stake.is_some() && self.scheme == SchemeKind::BlsThreshold;
-        let reporting = (secrets.iter()).filter(|_| self.registry.external_registry || shares);
+        // What they pay for: accusations, reports of a registry outside the chain, shares of a group key.
+        let pays = self.registry.external_registry || self.registry.stake.is_some();
+        let reporting = secrets.iter().filter(|_| pays);
         let reporting = reporting.map(|secret| GenesisAccount {
             identity: secret.identity(),
             balance: REPORTING_BALANCE,

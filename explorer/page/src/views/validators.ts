@@ -128,13 +128,16 @@ function evidencePill(app: App, validator: Validator): HTMLElement {
 
 /** Why a validator cannot be called good, as far as its votes were heard. */
 export function silenceOf(validator: Validator, tip: { epoch: bigint; view: bigint } | undefined, committee: number, turns?: Turns): string | undefined {
-  const { last_vote: last, source } = validator.participation;
+  const { last_vote: last, newest_vote: newest, source } = validator.participation;
   if (!tip || source !== "observed" && last === null) return undefined;
   if (last === null) return "no vote seen";
   const [epoch, view] = [BigInt(last[0]), BigInt(last[1])];
   const most = SILENT_STEPS * BigInt(Math.max(committee, 4));
-  if (epoch > tip.epoch || (epoch === tip.epoch && steps(turns, view, tip.view) <= most)) return undefined;
-  if (epoch + 1n === tip.epoch && steps(turns, 0n, tip.view) < most) return undefined;
+  // Votes are asked for every few seconds, and the tip may be many views further since.
+  const heard = newest === null ? tip : { epoch: BigInt(newest[0]), view: BigInt(newest[1]) };
+  const until = heard.epoch < tip.epoch || (heard.epoch === tip.epoch && heard.view < tip.view) ? heard : tip;
+  if (epoch > until.epoch || (epoch === until.epoch && steps(turns, view, until.view) <= most)) return undefined;
+  if (epoch + 1n === until.epoch && steps(turns, 0n, until.view) < most) return undefined;
   return `no vote since view ${epoch}.${view}`;
 }
 

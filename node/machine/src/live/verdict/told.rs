@@ -428,7 +428,9 @@ impl Facts {
                  tell its operator to stop one of them"
             ));
         }
-        if state == Health::Healthy && self.growth.since_final > self.growth.usual {
+        // On an idle chain blocks come as far apart as is usual, and now and then a little farther.
+        let patience = self.growth.usual * 3 / 2;
+        if state == Health::Healthy && self.growth.since_final > patience {
             notes.push(format!(
                 "no block for {}, though enough validators vote: leaders that do not answer are passed over, each after \
                  a time-out",
