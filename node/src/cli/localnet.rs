@@ -242,6 +242,7 @@ impl Localnet {
         );
         let settings = self.settings()?;
         check_ports(&settings)?;
+        eprintln!("making keys, genesis file and folders in {}", self.dir.display());
         prepare(&self.dir, &settings)?;
         let how = match (self.show_registry, self.storm, self.exchange) {
             (true, ..) => How::Show,
@@ -424,6 +425,7 @@ impl Localnet {
 
     async fn drive(self, settings: Settings) -> anyhow::Result<()> {
         let binary = std::env::current_exe().context("cannot find this program's own file")?;
+        eprintln!("starting {} validators", settings.validators);
         let mut network = Network::start(&binary, &self.dir, &settings)?;
         network.wait_until_up().await?;
         // A validator that was blocked in an earlier run has no links; the network works without
