@@ -243,7 +243,10 @@ impl Localnet {
         let settings = self.settings()?;
         check_ports(&settings)?;
         if setup::saved(&self.dir)?.is_none() {
-            eprintln!("making keys, genesis file and folders in {}", self.dir.display());
+            eprintln!(
+                "making keys, genesis file and folders in {}",
+                self.dir.display()
+            );
         }
         prepare(&self.dir, &settings)?;
         let how = match (self.show_registry, self.storm, self.exchange) {
