@@ -209,7 +209,8 @@
 //! notarized block does not name the state after all transactions up to itself ([`Engine::is_complete`]): until
 //! then what is final cannot be proven. With chained HotStuff it is the block three below that must name it, since it
 //! is final with the others upon it. So two or three empty blocks follow a transaction at once (with chained HotStuff
-//! five or six), as on a busy chain.
+//! five or six), as on a busy chain. With chained HotStuff a block is also needed while more than f + 4 blocks wait to
+//! become final: what keeps them from it may be time-outs that are too short, which are doubled after some views (H10).
 //! Otherwise a leader may wait for `idle_interval`, from entering a view after one that brought a block; it
 //! proposes as soon as a block is needed. When nothing is needed as far as is known here, a leader is waited
 //! for from the interval's end on, as long as any (R20). When something comes up meanwhile, it is

@@ -23,7 +23,11 @@ impl Engine {
         let Ok(unexecuted) = self.chain.unexecuted(Some(&parent)) else {
             return false;
         };
-        let named = self.below(&parent, self.rules().blocks_above_a_final_one());
+        let above = self.rules().blocks_above_a_final_one();
+        if above > 0 && self.is_final_late(&parent, above) {
+            return false;
+        }
+        let named = self.below(&parent, above);
         let named = named.header();
         let mut filled = unexecuted.iter();
         match filled.find(|block| !block.transactions().is_empty()) {
@@ -31,6 +35,14 @@ impl Engine {
             // Empty blocks change no account.
             None => root(self.chain.executed()) == Some(named.state_root),
         }
+    }
+
+    /// Whether more blocks than usual wait below this one to become final with others upon them. Where they follow each
+    /// other too late for that, time-outs are doubled after some views, and with a rest in each of these nothing would be
+    /// final for long.
+    fn is_final_late(&self, parent: &Block, above: u64) -> bool {
+        let waiting = parent.height().0.saturating_sub(self.tip().height.0);
+        waiting > above + 1 + self.committee.faults() as u64
     }
 
     /// The block so many below another one, or the lowest that is not below the newest final one.
