@@ -146,6 +146,23 @@ fn a_transfer_is_provable_on_an_idle_chain_where_blocks_are_final_with_others_up
     }
 }
 
+/// Time-outs that are too short for the network are doubled after some views without a final block. A chain that rests in
+/// each of these would have no final block for half a minute.
+#[test]
+fn a_chain_on_which_nothing_becomes_final_does_not_rest() {
+    for seed in seeds(4) {
+        let mut scenario = idle(seed, 6, 0);
+        scenario.protocol = Protocol::HotstuffChained;
+        scenario.timing.leader_timeout = MILLISECOND * 3;
+        scenario.timing.view_timeout = MILLISECOND * 4;
+        scenario.timing.idle_interval = seconds(2);
+        let gaps = gaps(&measure(scenario), seconds(60));
+        let longest = *gaps.iter().max().unwrap();
+        eprintln!("seed {seed}: {longest:?}");
+        assert!(longest < seconds(20), "seed {seed}: {longest:?}");
+    }
+}
+
 /// Who holds a transfer does not wait for a leader that does not propose it.
 #[test]
 fn a_leader_that_does_not_propose_delays_a_transfer_by_a_time_out_and_not_by_the_interval() {
