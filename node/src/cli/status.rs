@@ -72,8 +72,8 @@ fn unready(error: anyhow::Error, json: bool) -> anyhow::Result<ExitCode> {
                 let error = serde_json::json!({ "code": code, "message": message });
                 print_json(&serde_json::json!({ "error": error }))?;
             } else {
-                let line = shown(&format!("starting: {message}"));
-                print_painted(&[Paint::for_stdout().severity(Severity::Warning, &line)])?;
+                let line = Paint::for_stdout().severity(Severity::Warning, &shown(message));
+                print_painted(&[line])?;
             }
             Ok(ExitCode::from(NOT_IN_SYNC))
         }
