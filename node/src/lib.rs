@@ -19,7 +19,7 @@ pub mod node;
 mod own_account;
 mod owner;
 mod pool;
-mod priority;
+pub mod priority;
 pub mod reload;
 mod resharing;
 pub mod rpc;

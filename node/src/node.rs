@@ -442,7 +442,11 @@ impl Asked {
             let _ = self.sockets.set(Sockets::open(config)?);
         }
         let sockets = self.sockets.get().context("the sockets are not open")?;
-        *self.opening.lock() = Some(sockets.answer(config, refusal, self.stop.clone())?);
+        let mut opening = self.opening.lock();
+        // It still answers if parts ended before they took over.
+        if opening.is_none() {
+            *opening = Some(sockets.answer(config, refusal, self.stop.clone())?);
+        }
         Ok(())
     }
 

@@ -3,7 +3,7 @@
 /// How much a thread yields: what it gets of a processor when it competes with one thread of normal priority (sched(7),
 /// "The nice value").
 #[derive(Clone, Copy)]
-pub(crate) enum Yields {
+pub enum Yields {
     /// Two fifths.
     Some = 2,
     /// A tenth.
@@ -16,7 +16,7 @@ const NICEST: i32 = 19;
 
 /// Lowers the priority of the calling thread below all others, in this process and elsewhere. Only
 /// on Linux: on other systems, priorities belong to processes.
-pub(crate) fn lower_this_thread(yields: Yields) {
+pub fn lower_this_thread(yields: Yields) {
     #[cfg(target_os = "linux")]
     {
         use rustix::process::{getpriority_process, setpriority_process};

@@ -8,12 +8,12 @@ use super::{
 };
 use anyhow::Context;
 use commonware_codec::EncodeSize as _;
+use quorate_node::priority::{Yields, lower_this_thread};
 use quorate_storage::{
     store::{Commit, Served, StateSnapshot, Store, Undo, tree_updates},
     tree::CHUNK_MAX_ENTRIES,
 };
 use quorate_types::{Account, Height, Identity, Span};
-use rustix::process::{getpriority_process, setpriority_process};
 use std::{
     collections::BTreeMap,
     path::Path,
@@ -145,13 +145,6 @@ fn commits(
     })
 }
 
-/// Lowers the priority of the calling thread.
-fn nice_this_thread(by: i32) -> anyhow::Result<()> {
-    // Without an id, Linux applies this to the calling thread.
-    let now = getpriority_process(None).context("priority")?;
-    setpriority_process(None, now + by).context("priority")
-}
-
 /// Reads and hashes one part after the other, so many bytes a second.
 fn serve(
     accounts: u64,
@@ -163,7 +156,7 @@ fn serve(
     let full = accounts as f64 / (CHUNK_MAX_ENTRIES as f64 * 0.7);
     let bits = full.log2().ceil().max(0.0) as usize;
     // As the node's thread that serves parts.
-    nice_this_thread(10)?;
+    lower_this_thread(Yields::Most);
     let began = Instant::now();
     let mut place = 0_u32;
     while !ending.load(Relaxed) {
