@@ -24,6 +24,7 @@ use crate::{
 };
 use anyhow::{Context, ensure};
 use clap::{Args, ValueEnum};
+use quorate_types::genesis::Protocol;
 pub(crate) use run::forgers;
 use run::{MODES, Onset, Run};
 use serde_json::json;
@@ -35,6 +36,9 @@ pub struct ChaosArgs {
     /// Which experiments to run (default: all)
     #[arg(long, value_enum, value_delimiter = ',')]
     part: Vec<Part>,
+    /// The consensus protocol of the runs as processes and in virtual time
+    #[arg(long, default_value = "simplex", value_name = "NAME")]
+    protocol: Protocol,
     /// Committees that run as real processes
     #[arg(long, value_delimiter = ',', default_values_t = [4, 10])]
     processes: Vec<usize>,
@@ -102,7 +106,8 @@ pub fn run(args: &ChaosArgs) -> anyhow::Result<()> {
                     continue;
                 }
                 let (seconds, port) = (args.seconds, args.base_port);
-                let done = processes::run(validators, seconds, port, mode, onset)?;
+                let network = (validators, args.protocol);
+                let done = processes::run(network, seconds, port, mode, onset)?;
                 done.print();
                 runs.push(done);
             }
@@ -113,7 +118,8 @@ pub fn run(args: &ChaosArgs) -> anyhow::Result<()> {
             let costs = measure_costs(u32::try_from(validators)?)?;
             for (mode, onset) in kinds.clone() {
                 let seconds = args.virtual_seconds;
-                let done = virtual_time::run(validators, seconds, &costs, mode, onset)?;
+                let network = (validators, args.protocol);
+                let done = virtual_time::run(network, seconds, &costs, mode, onset)?;
                 done.print();
                 runs.push(done);
             }
@@ -140,6 +146,7 @@ pub fn run(args: &ChaosArgs) -> anyhow::Result<()> {
         println!("\ncurves: {}", path.display());
     }
     let results = json!({
+        "protocol": args.protocol.name(),
         "runs": runs.iter().map(Run::json).collect::<Vec<_>>(),
         "thousand": thousand.iter().map(thousand::Passed::json).collect::<Vec<_>>(),
         "days": days.iter().map(day::Day::json).collect::<Vec<_>>(),

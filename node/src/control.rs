@@ -32,8 +32,9 @@ use std::{
 };
 use tokio::{
     net::UnixListener as AsyncListener,
-    sync::{Notify, oneshot},
+    sync::{oneshot, watch},
 };
+use tracing::info;
 
 /// The socket's file name in the data directory.
 pub const CONTROL_SOCKET: &str = "control.sock";
@@ -49,22 +50,15 @@ struct Control {
     live: Arc<LiveStatus>,
     /// A follower has none.
     replica: Option<Sender<Event>>,
-    commands: Commands,
-}
-
-/// Commands to the process as a whole.
-#[derive(Clone)]
-pub(crate) struct Commands {
-    /// Requests that the configuration be reread.
-    pub(crate) reloads: Reloads,
-    /// Requests that the validator stop.
-    pub(crate) stop: Arc<Notify>,
+    reloads: Reloads,
 }
 
 /// A bound socket, ready to be served.
 pub(crate) struct ControlSocket {
     listener: UnixListener,
     path: PathBuf,
+    /// Told when an operator orders a stop.
+    stop: watch::Sender<bool>,
 }
 
 impl ControlSocket {
@@ -74,7 +68,7 @@ impl ControlSocket {
     /// # Errors
     ///
     /// If the path is too long or the socket cannot be created.
-    pub(crate) fn bind(directory: &Path) -> anyhow::Result<Self> {
+    pub(crate) fn bind(directory: &Path, stop: watch::Sender<bool>) -> anyhow::Result<Self> {
         let path = directory.join(CONTROL_SOCKET);
         anyhow::ensure!(
             path.as_os_str().len() <= MAX_PATH_BYTES,
@@ -95,7 +89,11 @@ impl ControlSocket {
             .with_context(|| format!("cannot restrict {} to its owner", path.display()))?;
         let prepared = listener.set_nonblocking(true);
         prepared.with_context(|| format!("control socket {}", path.display()))?;
-        Ok(Self { listener, path })
+        Ok(Self {
+            listener,
+            path,
+            stop,
+        })
     }
 
     /// Another handle to the socket.
@@ -109,6 +107,7 @@ impl ControlSocket {
             listener: listener
                 .with_context(|| format!("control socket {}", self.path.display()))?,
             path: self.path.clone(),
+            stop: self.stop.clone(),
         })
     }
 
@@ -126,25 +125,24 @@ impl ControlSocket {
         state: RpcState,
         live: Arc<LiveStatus>,
         replica: Option<Sender<Event>>,
-        commands: Commands,
+        reloads: Reloads,
         kept: KeptSnapshots,
     ) -> anyhow::Result<()> {
         let orders = Router::new()
             .route("/v1/peers/block", post(block))
             .route("/v1/peers/unblock", post(unblock))
             .route("/v1/reload", post(reload))
-            .route("/v1/stop", post(stop))
             .with_state(Control {
                 live,
                 replica,
-                commands,
+                reloads,
             });
         let routes = orders.merge(snapshots::router(kept));
         self.serve_router(routes.merge(rpc::router(state, Audience::Operator)))
             .await
     }
 
-    /// Serves these routes until dropped.
+    /// Serves these routes, and an order to stop, until dropped.
     ///
     /// # Errors
     ///
@@ -152,6 +150,8 @@ impl ControlSocket {
     pub(crate) async fn serve_router(self, router: Router) -> anyhow::Result<()> {
         let failed = || format!("control socket {}", self.path.display());
         let listener = AsyncListener::from_std(self.listener).with_context(failed)?;
+        let stop = Router::new().route("/v1/stop", post(stop));
+        let router = router.merge(stop.with_state(self.stop));
         axum::serve(listener, router).await.with_context(failed)
     }
 }
@@ -189,15 +189,16 @@ async fn unblock(
 
 async fn reload(State(control): State<Control>) -> Result<Json<ReloadedJson>, RpcError> {
     let (reply, answer) = oneshot::channel();
-    let asked = control.commands.reloads.send(reply).await;
+    let asked = control.reloads.send(reply).await;
     asked.map_err(|_| RpcError::ending())?;
     let done = answer.await.map_err(|_| RpcError::ending())?;
     done.map(Json)
         .map_err(|refusal| RpcError::conflict(&refusal))
 }
 
-async fn stop(State(control): State<Control>) -> Json<serde_json::Value> {
-    control.commands.stop.notify_one();
+async fn stop(State(stop): State<watch::Sender<bool>>) -> Json<serde_json::Value> {
+    info!("an operator orders a stop, over the control socket");
+    let _ = stop.send(true);
     Json(serde_json::json!({ "stopping": true }))
 }
 

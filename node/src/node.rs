@@ -39,7 +39,7 @@ use crate::{
     accusing,
     cli::with_causes,
     config::{NodeConfig, Reloader, ValidatorConfig},
-    control::{Commands, KeptSnapshots},
+    control::KeptSnapshots,
     descriptors,
     external::{External, ExternalParts},
     moved,
@@ -93,7 +93,6 @@ use std::{
     time::{Duration, Instant},
 };
 use tokio::sync::{
-    Notify,
     mpsc::{self, unbounded_channel},
     oneshot, watch,
 };
@@ -439,13 +438,13 @@ impl Asked {
     /// Answers with a refusal until the next parts take over.
     fn answer(&self, config: &NodeConfig, refusal: fn() -> RpcError) -> anyhow::Result<()> {
         if self.sockets.get().is_none() {
-            let _ = self.sockets.set(Sockets::open(config)?);
+            let _ = self.sockets.set(Sockets::open(config, self.stop.clone())?);
         }
         let sockets = self.sockets.get().context("the sockets are not open")?;
         let mut opening = self.opening.lock();
         // It still answers if parts ended before they took over.
         if opening.is_none() {
-            *opening = Some(sockets.answer(config, refusal, self.stop.clone())?);
+            *opening = Some(sockets.answer(config, refusal, self.stopped.clone())?);
         }
         Ok(())
     }
@@ -584,7 +583,6 @@ async fn serve_until_stopped(
     let watching = Task::spawn(watch_links(links.clone(), committees, machine.conduct));
 
     let background = Background::start((&config.node, true), &handles, &links, asked)?;
-    let commands = background.commands();
     let live = handles.live.clone();
     let most = config
         .node
@@ -600,17 +598,13 @@ async fn serve_until_stopped(
         state.clone(),
         live,
         Some(to_replica.clone()),
-        commands,
+        background.reloads.clone(),
         kept,
     ));
     let servers = Servers::start(&state, listeners)?;
 
     let outcome = tokio::select! {
         () = asked.stopped() => Ok(Ended::Stopped),
-        () = background.stop.notified() => {
-            info!("an operator orders a stop, over the control socket");
-            Ok(Ended::Stopped)
-        }
         why = far_behind => {
             info!("{why}: state sync begins");
             Ok(Ended::FarBehind)
@@ -728,8 +722,6 @@ fn rpc_state(
 struct Background {
     _tasks: [Task<()>; 7],
     reloads: Reloads,
-    /// Notified when an operator orders a stop.
-    stop: Arc<Notify>,
 }
 
 impl Background {
@@ -783,16 +775,7 @@ impl Background {
                 Task::spawn(preparing),
             ],
             reloads,
-            stop: Arc::default(),
         })
-    }
-
-    /// Returns the channels by which the control socket reaches this process.
-    fn commands(&self) -> Commands {
-        Commands {
-            reloads: self.reloads.clone(),
-            stop: self.stop.clone(),
-        }
     }
 }
 

@@ -3,7 +3,10 @@
 //! Nothing here asks the code that it checks: quorums, conflicts, ledgers and journal frames are
 //! worked out once more, in other words.
 
-use crate::{certified::Certified, crypto::Authority, parents::Parents, payloads::PayloadChecker};
+use crate::{
+    certified::Certified, crypto::Authority, pacemaker::Pacemaker, parents::Parents,
+    payloads::PayloadChecker,
+};
 use commonware_codec::{Copying, DecodeExt};
 use quorate_consensus::Moment;
 use quorate_storage::store::TransactionPlace;
@@ -66,6 +69,8 @@ pub(crate) struct Checker {
     contradictions: BTreeMap<usize, u64>,
     /// `None` once the memory of who signed what was dropped.
     parents: Option<Parents>,
+    /// `None` if more than f validators break at some time: nobody's votes are needed then.
+    pub(crate) pacemaker: Option<Pacemaker>,
     certified: Certified,
     /// On a chain that only orders.
     pub(crate) payloads: Option<PayloadChecker>,
@@ -79,9 +84,11 @@ impl Checker {
         hosts: usize,
         (accounts, payloads): (BTreeMap<Identity, Account>, Option<PayloadChecker>),
     ) -> Self {
+        let faulty = (committee.size() - 1) / 3;
         Self {
+            pacemaker: (byzantine.len() <= faulty).then(|| Pacemaker::new(&committee)),
             parents: Some(Parents::new(&committee)),
-            certified: Certified::new(committee.size() - (committee.size() - 1) / 3),
+            certified: Certified::new(committee.size() - faulty),
             committee,
             byzantine,
             authority,
@@ -166,9 +173,14 @@ impl Checker {
 
     /// Who leads the view of a block.
     fn leader(&self, header: &Header) -> usize {
+        self.leads(header.epoch, header.view)
+    }
+
+    /// Who leads a view.
+    pub(crate) fn leads(&self, epoch: Epoch, view: View) -> usize {
         // Each leads so many views in a row.
-        let turn = header.view.0.div_ceil(self.committee.turn());
-        ((turn + header.epoch.0) % self.committee.size() as u64) as usize
+        let turn = view.0.div_ceil(self.committee.turn());
+        ((turn + epoch.0) % self.committee.size() as u64) as usize
     }
 
     /// The highest height that is final somewhere.
@@ -224,6 +236,9 @@ impl Checker {
                 Message::Vote(vote) => {
                     let first = self.vote(host, vote)?;
                     self.journaled(host, vote)?;
+                    if let Some(pacemaker) = &mut self.pacemaker {
+                        pacemaker.vote(host, vote.subject, &self.written[host].votes)?;
+                    }
                     votes |= first;
                     let Subject { epoch, view, .. } = vote.subject;
                     match vote.subject.kind {

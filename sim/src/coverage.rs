@@ -18,6 +18,8 @@ pub struct Coverage {
     pub epochs: u64,
     /// Final blocks.
     pub blocks: u64,
+    /// Blocks of honest leaders that a quorum of honest validators has voted for, and that are not in the chain.
+    pub abandoned: u64,
     /// Transactions that they applied.
     pub transactions: u64,
     /// Frames that were delivered.
@@ -78,6 +80,7 @@ impl AddAssign<&Coverage> for Coverage {
         self.views += other.views;
         self.epochs += other.epochs;
         self.blocks += other.blocks;
+        self.abandoned += other.abandoned;
         self.transactions += other.transactions;
         self.frames += other.frames;
         self.lost += other.lost;
@@ -106,6 +109,7 @@ impl Display for Coverage {
             ("views", self.views),
             ("epochs crossed", self.epochs),
             ("final blocks", self.blocks),
+            ("certified, not final", self.abandoned),
             ("transactions applied", self.transactions),
             ("frames delivered", self.frames),
             ("messages lost", self.lost),

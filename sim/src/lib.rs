@@ -22,6 +22,7 @@ mod disk;
 mod host;
 mod lies;
 mod network;
+mod pacemaker;
 mod parents;
 mod payloads;
 mod resharing;
@@ -48,7 +49,7 @@ pub use resharing::{ResharingReport, ResharingScenario, ResharingViolation, run_
 pub use runner::{Failure, Outcome, StateSyncs, run_many, run_one};
 pub use scenario::{Costs, Fault, Scenario, timing_for};
 pub use shrink::shrink;
-pub use swarm::{swarm, swarm_with_sync, with_payloads};
+pub use swarm::{swarm, swarm_with_sync, with_payloads, with_protocol};
 pub use trace::{Line, What};
 pub use world::{
     BlockTimes, Checked, Report, Simulation, StateSyncTimes, Timeline, TransferTimes, Violation,

@@ -6,7 +6,7 @@ use quorate_files::read_text;
 use quorate_sim::{
     BorderReport, BorderScenario, Coverage, Mishap, Outcome, ResharingReport, ResharingScenario,
     Scenario, Simulation, run_borders, run_many, run_resharing, script, shrink, svg, swarm,
-    swarm_with_sync, sweep, twins, with_payloads,
+    swarm_with_sync, sweep, twins, with_payloads, with_protocol,
 };
 use quorate_types::genesis::{ApplicationKind, Protocol};
 use std::{
@@ -118,10 +118,7 @@ fn main() -> ExitCode {
             ApplicationKind::Ledger => scenario,
             ApplicationKind::OrderOnly => with_payloads(scenario),
         };
-        Scenario {
-            protocol,
-            ..scenario
-        }
+        with_protocol(scenario, protocol)
     };
     if let Some(scenario) = arguments.replay.map(make) {
         return replay(scenario, &arguments);

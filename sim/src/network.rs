@@ -123,6 +123,15 @@ pub struct Links {
 }
 
 impl Links {
+    /// Whether every message arrives, within the bound, and no link is full or slow.
+    pub(crate) fn are_reliable(&self) -> bool {
+        self.loss_percent == 0
+            && self.double_percent == 0
+            && self.bandwidth.is_none()
+            && self.slow.is_empty()
+            && self.narrow.is_empty()
+    }
+
     /// Good links of 1 to 5 ms.
     pub fn good() -> Self {
         Self {

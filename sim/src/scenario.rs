@@ -316,6 +316,30 @@ impl Scenario {
         blocks + self.links.bound() * 20 + Duration::from_secs(2) + state_sync
     }
 
+    /// Whether no certified block of an honest leader may be abandoned: with chained HotStuff, while all that is wrong
+    /// is that one of at least seven is dead, or silent, from the beginning.
+    pub(crate) fn abandons_nothing(&self) -> bool {
+        let silent = BTreeSet::from([Attack::Silent]);
+        let mut faulty: BTreeSet<usize> = self.byzantine.keys().copied().collect();
+        let dead = self.faults.iter().all(|(at, fault)| match fault {
+            Fault::Crash(victims) if at.is_zero() => {
+                faulty.extend(victims);
+                true
+            }
+            _ => false,
+        });
+        self.protocol == Protocol::HotstuffChained
+            && self.validators >= 7
+            && faulty.len() <= 1
+            && dead
+            && self.byzantine.values().all(|attacks| *attacks == silent)
+            && self.border_crashes_percent == 0
+            && self.clocks.is_empty()
+            && self.slow_processors.is_empty()
+            && self.links.are_reliable()
+            && self.timing.leader_timeout >= self.links.bound() * 2
+    }
+
     /// Validators that behave, whatever happens to their messages.
     pub fn is_honest(&self, validator: usize) -> bool {
         !self.byzantine.contains_key(&validator)

@@ -12,7 +12,10 @@ use crate::{
     network::{Latency, Links, WORLD},
     scenario::{Fault, Scenario, timing_for, whole_micros},
 };
-use quorate_types::{EpochLength, genesis::ApplicationKind};
+use quorate_types::{
+    EpochLength,
+    genesis::{ApplicationKind, Protocol},
+};
 use rand::{RngExt, SeedableRng, seq::SliceRandom};
 use rand_chacha::ChaCha8Rng;
 use std::{collections::BTreeSet, time::Duration};
@@ -156,6 +159,45 @@ fn draw(seed: u64, mut lag: Option<Lag>) -> Scenario {
         *interval = whole_micros((*interval).min(healthy * 2));
     }
     scenario.duration = whole_micros(end);
+    scenario
+}
+
+/// The same with a protocol. With chained HotStuff every eighth seed is about one that is dead or silent, and what that must not
+/// cost the others.
+pub fn with_protocol(scenario: Scenario, protocol: Protocol) -> Scenario {
+    let seed = scenario.seed;
+    let scenario = match protocol {
+        Protocol::HotstuffChained if seed % 8 == 3 => one_of_seven(scenario),
+        _ => scenario,
+    };
+    Scenario {
+        protocol,
+        ..scenario
+    }
+}
+
+fn one_of_seven(drawn: Scenario) -> Scenario {
+    let mut rng = ChaCha8Rng::seed_from_u64(drawn.seed ^ 0x1_0f7);
+    let mut scenario = Scenario::new(drawn.seed, 7, Duration::ZERO);
+    scenario.cryptography = drawn.cryptography;
+    scenario.application = drawn.application;
+    scenario.linger = drawn.linger;
+    scenario.sync = drawn.sync;
+    scenario.transfers_per_second = drawn.transfers_per_second;
+    let least = rng.random_range(100..10_000);
+    let most = least * rng.random_range(1..4);
+    scenario.links.latency =
+        Latency::Between(Duration::from_micros(least), Duration::from_micros(most));
+    scenario.timing = timing_for(scenario.links.bound());
+    let faulty = rng.random_range(0..scenario.validators);
+    match rng.random_range(0..2) {
+        0 => drop(scenario.byzantine.insert(faulty, [Attack::Silent].into())),
+        _ => scenario
+            .faults
+            .push((Duration::ZERO, Fault::Crash(vec![faulty]))),
+    }
+    let healthy = scenario.links.bound() * 3 + scenario.sync * 2 + Duration::from_millis(2);
+    scenario.duration = whole_micros(healthy * FAULTY_VIEWS);
     scenario
 }
 

@@ -16,6 +16,7 @@ use crate::{
     crypto::Authority,
     host::{Chain, Host, PARTS, Part, Running, Sent, lock},
     network::Network,
+    pacemaker::{MEETINGS, Pacemaker},
     payloads::PayloadChecker,
     scenario::{Fault, Scenario},
     stock::{self, Stock},
@@ -31,7 +32,7 @@ use quorate_consensus::{
     MAX_WANTS, Moment, Offence, PROPOSAL_LOOKAHEAD_VIEWS, VoteChecking, Voting,
 };
 use quorate_lanes::{Lane, To};
-use quorate_types::genesis::ApplicationKind;
+use quorate_types::genesis::{ApplicationKind, Protocol};
 use quorate_types::{Block, Digest, Epoch, Frame, Height, Identity, Message, ValidatorIndex, View};
 use rand::{Rng, RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
@@ -356,6 +357,7 @@ impl Simulation {
         coverage.lost = self.network.lost;
         coverage.doubled = self.network.doubled;
         coverage.blocks = self.checker.height().0;
+        coverage.abandoned = self.checker.abandoned();
         coverage.transactions = self.checker.final_transactions();
         for host in &self.hosts {
             coverage.disk_operations += host.disk.operations();

@@ -5,6 +5,7 @@ use crate::ours::{self, OurNetwork, beside};
 use anyhow::{Context, ensure};
 use quorate_consensus::VoteChecking;
 use quorate_node::localnet::{Network, Sample};
+use quorate_types::genesis::Protocol;
 use std::{
     collections::BTreeSet,
     time::{Duration, Instant, SystemTime, UNIX_EPOCH},
@@ -35,13 +36,15 @@ fn span(before: &Sample, after: &Sample, start: &Instant) -> Span {
 
 /// Runs it.
 pub(super) fn run(
-    validators: usize,
+    (validators, protocol): (usize, Protocol),
     seconds: u64,
     base_port: u16,
     (checking, name): (VoteChecking, &'static str),
     onset: Onset,
 ) -> anyhow::Result<Run> {
-    let ours = OurNetwork::prepare("chaos-bench", validators, base_port, None, |_| {})?;
+    let ours = OurNetwork::prepare("chaos-bench", validators, base_port, None, |it| {
+        it.protocol = protocol;
+    })?;
     let binary = beside("quorate-lab")?;
     let places = forgers(validators);
     let begins = onset.begins(places.len(), seconds as f64);

@@ -5,6 +5,7 @@ use crate::wan::{block_times, finality_times, millis};
 use quorate_consensus::{Moment, VoteChecking};
 use quorate_crypto::bls::SchemeKind;
 use quorate_sim::{Attack, Costs, Scenario, Simulation, Timeline};
+use quorate_types::genesis::Protocol;
 use std::time::Duration;
 
 /// Points of a curve.
@@ -12,7 +13,7 @@ const POINTS: u32 = 48;
 
 /// Runs it.
 pub(super) fn run(
-    validators: usize,
+    (validators, protocol): (usize, Protocol),
     seconds: u64,
     (costs, sync): &(Costs, Duration),
     (checking, name): (VoteChecking, &'static str),
@@ -20,6 +21,7 @@ pub(super) fn run(
 ) -> anyhow::Result<Run> {
     let total = Duration::from_secs(seconds);
     let mut scenario = Scenario::new(0, validators, total);
+    scenario.protocol = protocol;
     scenario.scheme = SchemeKind::BlsThreshold;
     scenario.costs = costs.clone();
     scenario.sync = *sync;

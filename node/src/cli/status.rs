@@ -66,18 +66,24 @@ impl Status {
 
 /// A node that opens its database says so, and nothing else.
 fn unready(error: anyhow::Error, json: bool) -> anyhow::Result<ExitCode> {
-    match error.downcast_ref() {
-        Some(ClientError::Refused { code, message, .. }) if code == "opening" => {
-            if json {
-                let error = serde_json::json!({ "code": code, "message": message });
-                print_json(&serde_json::json!({ "error": error }))?;
-            } else {
-                let line = Paint::for_stdout().severity(Severity::Warning, &shown(message));
-                print_painted(&[line])?;
-            }
-            Ok(ExitCode::from(NOT_IN_SYNC))
-        }
-        _ => Err(error),
+    let Some((code, message)) = opening(&error) else {
+        return Err(error);
+    };
+    if json {
+        let error = serde_json::json!({ "code": code, "message": message });
+        print_json(&serde_json::json!({ "error": error }))?;
+    } else {
+        let line = Paint::for_stdout().severity(Severity::Warning, &shown(message));
+        print_painted(&[line])?;
+    }
+    Ok(ExitCode::from(NOT_IN_SYNC))
+}
+
+/// The code and the message of a node that opens its database.
+fn opening(error: &anyhow::Error) -> Option<(&str, &str)> {
+    match error.downcast_ref()? {
+        ClientError::Refused { code, message, .. } if code == "opening" => Some((code, message)),
+        _ => None,
     }
 }
 
@@ -99,8 +105,14 @@ async fn watch(client: &RpcClient) -> anyhow::Result<ExitCode> {
                 (describe(&status, paint), format!("{state} {notes}"))
             }
             Err(error) => {
-                let line = paint.severity(Severity::Bad, &shown(&format!("{error:#}")));
-                (vec![line], "silent".to_owned())
+                let (severity, text, key) = match opening(&error) {
+                    Some((code, message)) => (Severity::Warning, message.to_owned(), code),
+                    None => (Severity::Bad, format!("{error:#}"), "silent"),
+                };
+                (
+                    vec![paint.severity(severity, &shown(&text))],
+                    key.to_owned(),
+                )
             }
         };
         if terminal {

@@ -144,19 +144,15 @@ pub(super) async fn follow_until_stopped(
     let forwarding = Task::spawn(machine.forwarder.run());
 
     let background = Background::start((config, false), &handles, &links, asked)?;
-    let commands = background.commands();
+    let reloads = background.reloads.clone();
     let live = handles.live.clone();
     let registries = [registry, mesh.registry.clone()];
     let state = rpc_state(config, handles, &links, registries, asked);
-    let control = Task::spawn(control.serve(state.clone(), live, None, commands, kept));
+    let control = Task::spawn(control.serve(state.clone(), live, None, reloads, kept));
     let servers = Servers::start(&state, listeners)?;
 
     let outcome = tokio::select! {
         () = asked.stopped() => Ok(Ended::Stopped),
-        () = background.stop.notified() => {
-            info!("an operator orders a stop, over the control socket");
-            Ok(Ended::Stopped)
-        }
         Ok(ended) = ends_itself => Ok(ended),
         error = mesh.ended() => Err(error),
         ended = control => Err(anyhow::anyhow!("the control socket ended: {ended:?}")),

@@ -46,8 +46,8 @@ impl Sockets {
     /// # Errors
     ///
     /// If an address is in use, or the system refuses.
-    pub(super) fn open(config: &NodeConfig) -> anyhow::Result<Self> {
-        let control = ControlSocket::bind(&config.data_dir)?;
+    pub(super) fn open(config: &NodeConfig, stop: watch::Sender<bool>) -> anyhow::Result<Self> {
+        let control = ControlSocket::bind(&config.data_dir, stop)?;
         let mut addresses = vec![(Audience::Public, config.rpc.listen)];
         match config.admin {
             Some(address) => addresses.push((Audience::Operator, address)),
@@ -62,7 +62,7 @@ impl Sockets {
         Ok(Self { listeners, control })
     }
 
-    /// Answers with a refusal. `stop` is told of an operator's order to end.
+    /// Answers with a refusal, and ends the process once `stopped`.
     ///
     /// # Errors
     ///
@@ -71,10 +71,9 @@ impl Sockets {
         &self,
         config: &NodeConfig,
         refusal: fn() -> RpcError,
-        stop: watch::Sender<bool>,
+        mut stopped: watch::Receiver<bool>,
     ) -> anyhow::Result<Opening> {
-        let mut stopped = stop.subscribe();
-        let orders = rpc::opening::control_router(refusal, stop);
+        let orders = rpc::opening::router(refusal);
         let control = self.control()?.serve_router(orders);
         let router = |_| rpc::opening::router(refusal);
         let servers = Servers::of_routers(&config.rpc, self.listeners()?, router)?;

@@ -14,7 +14,7 @@ use crate::{
     cli::with_causes,
     config::NodeConfig,
     reload,
-    rpc::{self, syncing::SyncRpc},
+    rpc::{self, Audience, syncing::SyncRpc},
     saving::SaveBeside,
 };
 use commonware_runtime::tokio::Context as Runtime;
@@ -40,7 +40,7 @@ use std::{
     },
     time::{Duration, Instant},
 };
-use tokio::sync::{Notify, mpsc::unbounded_channel, oneshot};
+use tokio::sync::{mpsc::unbounded_channel, oneshot};
 use tracing::{error, info, warn};
 
 /// How often progress is logged.
@@ -155,7 +155,6 @@ pub(super) async fn sync_until_whole(
         Ok(())
     })?;
 
-    let stop = Arc::new(Notify::new());
     let state = SyncRpc::new(rpc::syncing::Parts {
         started: asked.started,
         name: config.genesis.name.clone(),
@@ -166,13 +165,13 @@ pub(super) async fn sync_until_whole(
         store,
         peers: peers_of(&links),
         progress: progress.clone(),
-        stop: stop.clone(),
         metrics: Box::new(move |verdict| {
             metrics.judged(verdict, live.own(), live.usual_interval());
             encoded(&registries)
         }),
     });
-    let control = Task::spawn(control.serve_router(rpc::syncing::control_router(state.clone())));
+    let orders = rpc::syncing::router(state.clone(), Audience::Operator);
+    let control = Task::spawn(control.serve_router(orders));
     let servers = Servers::of_routers(&config.rpc, listeners, |audience| {
         rpc::syncing::router(state.clone(), audience)
     })?;
@@ -186,10 +185,6 @@ pub(super) async fn sync_until_whole(
 
     let outcome = tokio::select! {
         () = asked.stopped() => Ok(Ended::Stopped),
-        () = stop.notified() => {
-            info!("an operator orders a stop, over the control socket");
-            Ok(Ended::Stopped)
-        }
         error = mesh.ended() => Err(error),
         ended = control => Err(anyhow::anyhow!("the control socket ended: {ended:?}")),
         Ok(ended) = whole => Ok(ended),

@@ -8,9 +8,8 @@ use axum::{
     http::{HeaderValue, header},
     middleware::{Next, from_fn},
     response::Response,
-    routing::{get, post},
+    routing::get,
 };
-use tokio::sync::watch;
 
 /// Says that the process lives, and refuses everything else.
 pub(crate) fn router(refusal: fn() -> RpcError) -> Router {
@@ -19,15 +18,6 @@ pub(crate) fn router(refusal: fn() -> RpcError) -> Router {
         .route("/v1/health", alive)
         .fallback(async move || refusal())
         .layer(from_fn(close))
-}
-
-/// The routes of the control socket.
-pub(crate) fn control_router(refusal: fn() -> RpcError, stop: watch::Sender<bool>) -> Router {
-    let stop = post(async move || {
-        let _ = stop.send(true);
-        Json(serde_json::json!({"stopping": true}))
-    });
-    Router::new().route("/v1/stop", stop).merge(router(refusal))
 }
 
 /// The next request of this client is for what is served then.

@@ -2,13 +2,7 @@
 //! refused, since the database holds the state of no block.
 
 use super::{Audience, answers, error::RpcError};
-use axum::{
-    Json, Router,
-    extract::State,
-    http::header,
-    response::IntoResponse,
-    routing::{get, post},
-};
+use axum::{Json, Router, extract::State, http::header, response::IntoResponse, routing::get};
 use quorate_api::{
     StatusJson,
     verdict::{Health, VerdictJson, Voter, VoterJson, Voting, counted, grouped, spoken},
@@ -24,7 +18,6 @@ use std::{
     sync::{Arc, Mutex, PoisonError},
     time::Instant,
 };
-use tokio::sync::Notify;
 
 /// The handles behind [`SyncRpc`].
 pub(crate) struct Parts {
@@ -38,8 +31,6 @@ pub(crate) struct Parts {
     pub(crate) store: Store,
     pub(crate) peers: Box<dyn Fn() -> Vec<PeerStatus> + Send + Sync>,
     pub(crate) progress: Arc<Mutex<Progress>>,
-    /// Notified when an operator orders a stop.
-    pub(crate) stop: Arc<Notify>,
     /// Renders the text of `/metrics`, given the verdict.
     pub(crate) metrics: Box<dyn Fn(&VerdictJson) -> String + Send + Sync>,
 }
@@ -167,21 +158,8 @@ pub(crate) fn router(state: SyncRpc, audience: Audience) -> Router {
     routes.fallback(refuse).with_state(state)
 }
 
-/// Returns the routes of the control socket.
-pub(crate) fn control_router(state: SyncRpc) -> Router {
-    let stop = Router::new()
-        .route("/v1/stop", post(stop))
-        .with_state(state.clone());
-    stop.merge(router(state, Audience::Operator))
-}
-
 async fn refuse(State(state): State<SyncRpc>) -> RpcError {
     state.refusal()
-}
-
-async fn stop(State(state): State<SyncRpc>) -> Json<serde_json::Value> {
-    state.0.stop.notify_one();
-    Json(serde_json::json!({ "stopping": true }))
 }
 
 async fn metrics(State(state): State<SyncRpc>) -> impl IntoResponse {

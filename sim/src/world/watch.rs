@@ -90,6 +90,9 @@ impl Simulation {
                 });
             }
         }
+        if self.healed.is_some() {
+            self.perhaps_meet(at);
+        }
         let size = self.scenario.validators;
         // Where the rest of a turn can be skipped, the views of several turns are within reach.
         let reach = |steps: u64| match self.chain.committee.turn() {
@@ -131,6 +134,28 @@ impl Simulation {
             }
         }
         Ok(())
+    }
+
+    /// Notes it if all honest validators are where one of them is now, and an honest one leads.
+    fn perhaps_meet(&mut self, at: (Epoch, View)) {
+        let is_here = |host: &Host| {
+            let running = host.running.as_ref();
+            running.is_some_and(|running| {
+                let engine = running.machine.replica.engine();
+                (engine.epoch(), engine.view()) == at
+            })
+        };
+        let mut honest = self.hosts.iter();
+        let all = honest.all(|host| !self.scenario.is_honest(host.validator) || is_here(host));
+        let leader = self.checker.leads(at.0, at.1);
+        // With PBFT a leader stays as long as blocks come.
+        let good = self.scenario.is_honest(leader) || self.scenario.protocol == Protocol::Pbft;
+        if let Some(pacemaker) = &mut self.checker.pacemaker
+            && all
+            && good
+        {
+            pacemaker.met(at.0, at.1);
+        }
     }
 
     /// A validator blocked for a proven equivocation still is after a restart.
@@ -252,7 +277,9 @@ impl Simulation {
             }
         }
         let is_settled = waiting.is_empty() && lacking.is_none();
-        if all_there && is_settled && self.evidence_is_known() {
+        let meetings = self.checker.pacemaker.as_ref().map(Pacemaker::meetings);
+        let have_met = meetings.is_none_or(|meetings| meetings >= MEETINGS);
+        if all_there && is_settled && have_met && self.evidence_is_known() {
             self.done = true;
             return Ok(());
         }
@@ -271,6 +298,8 @@ impl Simulation {
                 return Err(format!(
                     "host {host} still lacks bundle {digest}, {since:?} after healing"
                 ));
+            } else if all_there && !have_met {
+                "honest validators have met in too few views that an honest one leads"
             } else if all_there {
                 "evidence that one honest validator holds is not known, or not acted upon, at all"
             } else {
@@ -317,6 +346,12 @@ impl Simulation {
 
     /// The checks at the end of a run.
     pub(super) fn at_the_end(&mut self) -> Result<(), String> {
+        let abandoned = self.checker.abandoned();
+        if self.scenario.abandons_nothing() && abandoned > 0 {
+            return Err(format!(
+                "{abandoned} blocks of honest leaders were certified and abandoned"
+            ));
+        }
         if self.scenario.goal.is_some() && !self.goal_is_reached() {
             let honest = self.honest_hosts();
             let told: Vec<u64> = honest.iter().map(|h| self.checker.told(*h).0).collect();
