@@ -13,6 +13,11 @@
 //! | VIEW-CHANGE with what is prepared | nullify of the current view to all; the notarization of the view before is repeated (R22) |
 //! | NEW-VIEW with 2f + 1 VIEW-CHANGEs | the first proposal of the next turn: with the nullification and the newest notarization |
 //!
+//! The published protocol takes a checkpoint every so many requests (100 in its example), and needs it to be stable
+//! before it can drop its log. Here the finalization of each block is such a stable checkpoint: it certifies the block
+//! and the earlier state that its header names, and the journal need not keep votes and certificates of views up to the
+//! tip's (R26). So the tip is the low watermark, and checkpoints take no messages of their own.
+//!
 //! So a block takes two message delays, and is final after three, with n² messages, as with simplex; what differs is
 //! that the same leader goes on. A dead leader costs one time-out until the chain has passed it, not one in each round;
 //! a slow one, or one that is far away, makes all blocks slow for as long as its turn lasts.
