@@ -7,8 +7,8 @@
 //! makes the block and its ancestors final (R10). So a finalization means the same to followers, explorers, light
 //! clients and state sync, whatever the protocol.
 //!
-//! To add one: implement [`Rules`] in a module of its own with its specification at the head, add it to
-//! [`quorate_types::genesis::Protocol`] and to [`of`], and run the simulator's seeds and the scenarios with it.
+//! To add one, implement [`Rules`] in a module of its own. "Adding a protocol" in `ARCHITECTURE.md` lists all places that
+//! know of protocols.
 
 pub(crate) mod basic;
 pub(crate) mod hotstuff;

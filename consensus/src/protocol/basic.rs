@@ -31,43 +31,49 @@
 //! - the turn before is known to be over: its block is final, or one of its views nullified;
 //! - the parent is here, its ancestors, the header's form and the application's verdict are as R3 demands.
 //!
-//! **B4. Pre-commit and commit.** In p + 1, once (B, p) is notarized and B is here: notarize for (B, p + 1), unless nullify was cast in p + 1. In p + 2, once
-//! (B, p + 1) and (B, p) are notarized and B is here: finalize for (B, p), unless R1 forbids it. Nobody proposes in these views: who holds the
-//! certificate votes, whoever sent it.
+//! **B4. Pre-commit and commit.** In p + 1, once (B, p) is notarized and B is here: notarize for (B, p + 1), unless
+//! nullify was cast in p + 1. In p + 2, once (B, p + 1) and (B, p) are notarized and B is here: finalize for (B, p),
+//! unless R1 forbids it. Nobody proposes in these views: who holds the certificate votes, whoever sent it.
 //!
-//! **B5. Certificates.** Whoever makes a notarization or a finalization of votes sends it to all. Votes go to the leader of the current view.
+//! **B5. Certificates.** Whoever makes a notarization or a finalization of votes sends it to all. Votes go to the
+//! leader of the current view.
 //!
 //! **B6. Nullify** in the current view, unless it was cast there, when the timer fires as in R4, or f + 1
 //! validators have said nullify in it. It goes to all. Before it, the leader of the next turn gets what its signer knows: its last notarize
 //! vote, its newest finalize votes and the newest notarization or finalization that it has.
 //!
-//! **B7. Propose.** In the first view of its turn, once the turn before is over here, a validator builds on the newest notarized block that it knows. The
-//! proposal carries the parent's certificate, a nullification of the turn before unless its block is final, and the newest finalization. If the
-//! turn before was nullified, and neither anything notarized in it is known here nor have the nullify votes of a quorum come here with all that was carried before them, what others carry
-//! (B6) may still be on its way: then it waits for up to half of the least time that leaders are given, doubled
-//! for the nullified turns directly before only (H6).
+//! **B7. Propose.** In the first view of its turn, once the turn before is over here, a validator builds on the newest
+//! notarized block that it knows. The proposal carries the parent's certificate, a nullification of the turn before
+//! unless its block is final, and the newest finalization. If the turn before was nullified, and neither anything
+//! notarized in it is known here nor have the nullify votes of a quorum come here with all that was carried before
+//! them, what others carry (B6) may still be on its way: then it waits for up to half of the least time that leaders
+//! are given, doubled for the nullified turns directly before only (H6).
 //!
-//! **B8. Said again.** While the view does not move, who is in it repeats the certificate that led furthest, its votes of the view to its leader and
-//! nullify to all; the leader its proposal; who has said nullify informs the next leader again (B6).
+//! **B8. Said again.** While the view does not move, who is in it repeats the certificate that led furthest, its votes
+//! of the view to its leader and nullify to all; the leader its proposal; who has said nullify informs the next leader
+//! again (B6).
 //!
 //! **B9. Lost journals** are as in chained HotStuff (H9): silent to the end of the next epoch.
 //!
-//! **B10. Time-outs** are those of R20. Only finality ends the back-off, and time-outs double once more with every two rounds of all
-//! leaders without any. The phases after the first have the time that votes are given, and a leader owes for those that it lets pass (R21). Second
-//! chances (R18) are given as in H10.
+//! **B10. Time-outs** are those of R20. Only finality ends the back-off, and time-outs double once more with every two
+//! rounds of all leaders without any. The phases after the first have the time that votes are given, and a leader owes
+//! for those that it lets pass (R21). Second chances (R18) are given as in H10.
 //!
 //! # Safety
 //!
 //! *Two blocks of one view are never both notarized:* R1.
 //!
-//! *If B is final in view p, every block that is notarized in a later view w descends from B or is B.* q validators have cast finalize for (B, p).
-//! Let w be the lowest view that contradicts the claim, with a block C. q validators voted for C; the two quorums share an honest
-//! one, h. It cast finalize for (B, p) in p + 2 (B1), and held the notarizations of (B, p) and (B, p + 1) then (B4).
+//! *If B is final in view p, every block that is notarized in a later view w descends from B or is B.* q validators
+//! have cast finalize for (B, p). Let w be the lowest view that contradicts the claim, with a block C. q validators
+//! voted for C; the two quorums share an honest one, h. It cast finalize for (B, p) in p + 2 (B1), and held the
+//! notarizations of (B, p) and (B, p + 1) then (B4).
 //! - w = p + 1: at most one block is notarized there, and that is B.
 //! - w = p + 2: no honest validator votes notarize in the last view of a turn.
-//! - w in a later turn, its first view: h voted there after p + 2 (B1), so its lock was p or more. C's parent view u is at least p (B3) and below
-//!   w. If u = p, C's parent is B, the one block that is notarized in p. If u > p, C's parent is B or descends from it because w is lowest.
-//! - w in a later turn, its second view: C was notarized in the view before (B4), which is above p and below w, so C is B or descends from it.
+//! - w in a later turn, its first view: h voted there after p + 2 (B1), so its lock was p or more. C's parent view u is
+//!   at least p (B3) and below w. If u = p, C's parent is B, the one block that is notarized in p. If u > p, C's parent
+//!   is B or descends from it because w is lowest.
+//! - w in a later turn, its second view: C was notarized in the view before (B4), which is above p and below w, so C is
+//!   B or descends from it.
 //!
 //! *Two final blocks are never in conflict:* a final block is notarized in its view (B4), so of the two the later one is.
 //!
@@ -77,12 +83,15 @@
 //!
 //! Assumed as with simplex: after some moment all messages come within Δ, retries included, and f are faulty at most.
 //!
-//! - *Honest validators meet in a view.* Let m be the highest view of an honest one. Who came to m by a certificate repeats it (B8), and all follow. Who
-//!   came by f + 1 nullify votes follows an honest one that was there before. So all come to m, or beyond; q of them say nullify in it when their timers fire, unless it ends
-//!   before. Nothing forbids that: finalize is never cast for the view that its voter is in, except in the first view of a turn, where nobody casts it.
+//! - *Honest validators meet in a view.* Let m be the highest view of an honest one. Who came to m by a certificate
+//!   repeats it (B8), and all follow. Who came by f + 1 nullify votes follows an honest one that was there before. So
+//!   all come to m, or beyond; q of them say nullify in it when their timers fire, unless it ends before. Nothing
+//!   forbids that: finalize is never cast for the view that its voter is in, except in the first view of a turn, where
+//!   nobody casts it.
 //! - *A view ends only if an honest validator wants it to:* a certificate takes q signers, joining f + 1.
-//! - *An honest leader's block becomes final.* Who is locked on v has seen the notarization of v + 1, so q validators hold that of v, and at least
-//!   one of any q nullify voters tells the leader (B6, B7). So no honest validator refuses what it builds on, and in its turn all vote in all three phases.
+//! - *An honest leader's block becomes final.* Who is locked on v has seen the notarization of v + 1, so q validators
+//!   hold that of v, and at least one of any q nullify voters tells the leader (B6, B7). So no honest validator refuses
+//!   what it builds on, and in its turn all vote in all three phases.
 
 use super::{LostVotes, Rules};
 use crate::{

@@ -30,62 +30,71 @@
 //!   *Why v − 1:* so no leader abandons a block that is notarized in the view before while the others go on; and see *Liveness*,
 //!   *Honest validators meet in a view*.
 //!
-//! **H4. Finalize.** With the vote for (B, v): if its parent B′ was notarized in v − 1 and B′'s parent B″ in v − 2, finalize for B″ in v − 2,
-//! unless R1 forbids it, or B″ or its notarization is not here. It goes to leader(v + 1), too.
+//! **H4. Finalize.** With the vote for (B, v): if its parent B′ was notarized in v − 1 and B′'s parent B″ in v − 2,
+//! finalize for B″ in v − 2, unless R1 forbids it, or B″ or its notarization is not here. It goes to leader(v + 1),
+//! too.
 //!   *This is the three-chain of the published protocol:* its replicas decide on B″ when they see a quorum of votes for B. Said
 //!   aloud, the same quorum gives one certificate that a light client, a follower or an explorer checks without seeing
 //!   the two blocks above, and that stays valid if those are abandoned. It costs no delay, since the votes for B and the finalize votes for
 //!   B″ come to the same leader at once.
-//!   *Two-chain* ([`Chained::chain`] = 2, as HotStuff-2 and Jolteon): finalize for B′ in v − 1, with the vote for B. *Safety* below holds for
-//!   both. What differs is liveness: an honest validator can be locked on a block whose notarization no quorum
-//!   has, and a leader must wait for it (H6).
+//!   *Two-chain* ([`Chained::chain`] = 2, as HotStuff-2 and Jolteon): finalize for B′ in v − 1, with the vote for
+//!   B. *Safety* below holds for both. What differs is liveness: an honest validator can be locked on a block whose
+//!   notarization no quorum has, and a leader must wait for it (H6).
 //!
-//! **H5. Nullify** is the *complaint* of the source's pacemaker, and a nullification its next-view certificate. In the current view, unless nullify or finalize was
-//! cast in it, when the leader timer or the view timer fires as in R4, or f + 1 validators have said nullify in it. In the view
-//! before, if it was entered by a vote and nothing has ended it since, when f + 1 validators have said nullify in *it*.
-//! Nullify goes to all. Before it, the leader of the next view gets what its signer knows: its last notarize vote, its newest
-//! finalize votes and the newest notarization that it has.
+//! **H5. Nullify** is the *complaint* of the source's pacemaker, and a nullification its next-view certificate. In the
+//! current view, unless nullify or finalize was cast in it, when the leader timer or the view timer fires as in R4, or
+//! f + 1 validators have said nullify in it. In the view before, if it was entered by a vote and nothing has ended it
+//! since, when f + 1 validators have said nullify in *it*. Nullify goes to all. Before it, the leader of the next view
+//! gets what its signer knows: its last notarize vote, its newest finalize votes and the newest notarization that it
+//! has.
 //!   *Why the votes are carried:* they went to the leader of the view that is being given up, which may be dead. Without them, four
 //!   validators of which one is down certify no block before the dead leader's turn, and of seven a block of an honest leader is lost in
 //!   each round.
 //!   *Why to all:* the source sends complaints to the next leader, who sends the certificate around. That takes one delay
 //!   more, and as many views more as faulty leaders follow each other.
 //!
-//! **H6. Propose.** Upon entering a view v that it leads, once v − 1 is notarized or nullified here, a validator builds on the newest notarized block
-//! that it knows. The proposal carries that notarization, the nullification of v − 1 unless it is notarized, and the newest
-//! finalization, for whose check it waits if the votes are here. If v − 1 was nullified, and the newest view below that was not is not notarized here either, the votes that others carry (H5) may
-//! still make its notarization: then it waits for up to half of the least time that leaders are given, doubled for the nullified views directly before v
-//! only. Links keep the order, so what a validator carries is there before its nullify vote: it does not wait if all who are linked have said nullify in
-//! v − 1, there is no quorum of votes, and no notarization is being checked.
-//!   *Why doubled no more:* the others may have seen a block where this one has not, and then give up sooner. With one of four down, a leader whose own
-//!   back-off was longer proposed when another had just given up its view: two voted, one had not, and nobody could go on before a time-out.
+//! **H6. Propose.** Upon entering a view v that it leads, once v − 1 is notarized or nullified here, a validator builds
+//! on the newest notarized block that it knows. The proposal carries that notarization, the nullification of v − 1
+//! unless it is notarized, and the newest finalization, for whose check it waits if the votes are here. If v − 1 was
+//! nullified, and the newest view below that was not is not notarized here either, the votes that others carry (H5) may
+//! still make its notarization: then it waits for up to half of the least time that leaders are given, doubled for the
+//! nullified views directly before v only. Links keep the order, so what a validator carries is there before its
+//! nullify vote: it does not wait if all who are linked have said nullify in v − 1, there is no quorum of votes, and no
+//! notarization is being checked.
+//!   *Why doubled no more:* the others may have seen a block where this one has not, and then give up sooner. With one
+//!   of four down, a leader whose own back-off was longer proposed when another had just given up its view: two voted,
+//!   one had not, and nobody could go on before a time-out.
 //!
-//! **H7. The last block of an epoch** is proposed again as in R11; (B, v) and (B, v + 1) are two of the three consecutive ones then. Who makes the
-//! finalization that ends the epoch of votes sends it to all: there is no next proposal to carry it.
+//! **H7. The last block of an epoch** is proposed again as in R11; (B, v) and (B, v + 1) are two of the three
+//! consecutive ones then. Who makes the finalization that ends the epoch of votes sends it to all: there is no next
+//! proposal to carry it.
 //!
-//! **H8. Said again.** While the view does not move, who is in it repeats the newest certificate, its finalize and notarize votes to the leader of the view
-//! and, once it has said nullify, to the next one; nullify to all; the leader its proposal, that of the view before, too, while nothing has
-//! ended that.
+//! **H8. Said again.** While the view does not move, who is in it repeats the newest certificate, its finalize and
+//! notarize votes to the leader of the view and, once it has said nullify, to the next one; nullify to all; the leader
+//! its proposal, that of the view before, too, while nothing has ended that.
 //!
-//! **H9. Lost journals.** The lock is in the journal: it is the votes of H4. So a validator that has lost its journal does not vote again
-//! before the epoch after the next one, by R27's answers: with (e, u) the newest certificate in them, from epoch e + 2 on. What was voted for in an epoch binds nobody in
-//! a later one, since that begins on a final block. The operator's word (R30) is no help here.
+//! **H9. Lost journals.** The lock is in the journal: it is the votes of H4. So a validator that has lost its journal
+//! does not vote again before the epoch after the next one, by R27's answers: with (e, u) the newest certificate in
+//! them, from epoch e + 2 on. What was voted for in an epoch binds nobody in a later one, since that begins on a final
+//! block. The operator's word (R30) is no help here.
 //!   *An old copy of a journal* is noticed by R28 less often than with simplex: votes go to one leader each, so few peers
 //!   have seen the newest ones. A journal is never to be restored from a copy.
 //!
 //! **H10. Time-outs** are those of R20, and double once more with every two rounds of all leaders in which nothing became final.
 //!   *Why:* by R20 the f slowest leaders are not waited for, and a block for which a quorum votes ends the back-off. With f
 //!   more that are faulty, n − 2f leaders are left, which need not stand three in a row. Debts are forgiven then, too (R21).
-//! - *Second chances* (R18) are given when nothing has become final for 4n views, skipped turns counted as one, and with every fourth repetition in a
-//!   view that is overdue. A time-out or views without a block are usual around a faulty leader, and are no sign that a forger has healed.
+//! - *Second chances* (R18) are given when nothing has become final for 4n views, skipped turns counted as one, and
+//!   with every fourth repetition in a view that is overdue. A time-out or views without a block are usual around a
+//!   faulty leader, and are no sign that a forger has healed.
 //!
 //! # Safety
 //!
 //! *Two blocks of one view are never both notarized:* R1, as with simplex.
 //!
-//! *If B is final in view v, every block that is notarized in a later view w descends from B.* q validators have cast finalize for (B, v).
-//! Let w be the lowest view that contradicts the claim, with a block C. q validators voted for C; the two quorums share an honest
-//! one, p. It cast finalize for (B, v) with its vote for a block of view x (H4), which descends from B: x = v + 2, or v + 1 with the two-chain.
+//! *If B is final in view v, every block that is notarized in a later view w descends from B.* q validators have cast
+//! finalize for (B, v). Let w be the lowest view that contradicts the claim, with a block C. q validators voted for C;
+//! the two quorums share an honest one, p. It cast finalize for (B, v) with its vote for a block of view x (H4), which
+//! descends from B: x = v + 2, or v + 1 with the two-chain.
 //! - w < x: the views between v and x are those of the three-chain; each is notarized with the block that p saw there, and
 //!   with no other.
 //! - w = x: p voted once in x, so C is that block.
@@ -95,27 +104,32 @@
 //!
 //! *Two final blocks are never in conflict:* of the two, the later one is notarized.
 //!
-//! *Over restarts:* finalize votes are in the journal with the vote they were cast with (R2), up to the tip; the tip's view is a lock as well.
+//! *Over restarts:* finalize votes are in the journal with the vote they were cast with (R2), up to the tip; the tip's
+//! view is a lock as well.
 //! *Over borders:* an epoch starts on a final last block, and nothing is built on a last block in its epoch.
 //!
 //! # Liveness
 //!
 //! Assumed as with simplex: after some moment all messages come within Δ, retries included, and f are faulty at most.
 //!
-//! - *Honest validators meet in a view.* Let m be the highest view of an honest one. If any honest one has a certificate of m − 1, it repeats
-//!   it, and all are in m or above. If none has, all that are in m came by their vote in m − 1 (or with f + 1 of which one did), so they hold what ended
-//!   m − 2 (H3) and repeat it: all are in m − 1 or m. Each says nullify in its view when its timer fires. If f + 1 of them are in m, the
-//!   others join them there (H2). Otherwise f + 1 are in m − 1, and those in m say nullify there as well (H5). Either way q say nullify in one view, and it ends.
-//!   This is the source's theorem of view synchronisation.
+//! - *Honest validators meet in a view.* Let m be the highest view of an honest one. If any honest one has a
+//!   certificate of m − 1, it repeats it, and all are in m or above. If none has, all that are in m came by their vote
+//!   in m − 1 (or with f + 1 of which one did), so they hold what ended m − 2 (H3) and repeat it: all are in m − 1 or
+//!   m. Each says nullify in its view when its timer fires. If f + 1 of them are in m, the others join them there (H2).
+//!   Otherwise f + 1 are in m − 1, and those in m say nullify there as well (H5). Either way q say nullify in one view,
+//!   and it ends. This is the source's theorem of view synchronisation.
 //! - *A view ends only if an honest validator wants it to:* a certificate takes q signers, joining f + 1. This is its theorem of
 //!   synchronisation validity.
-//! - *Blocks become final.* Of n validators f are faulty, so somewhere in a round three honest leaders follow each other (2f + 1 in at most f gaps; without faulty ones
-//!   all do). In their views, timers being long enough, all honest validators vote for their blocks, so the third one's votes bring q finalize votes for the
-//!   first. They come to the next leader, or if that is faulty, carried (H5), to the one after it.
-//! - *An honest leader's block gets their votes.* No honest validator is locked above the newest notarization that the leader knows: with the three-chain, who is locked
-//!   on v has seen a notarization in v + 1, so q validators have voted there and f + 1 honest ones hold that of v; the leader gets what q hold
-//!   (H5, H6). With the two-chain it has to come from the locked one itself, within that time.
-//! - *No certified block of an honest leader is abandoned for a silent leader.* Its votes are carried around that one (H5), and the next leader waits for them (H6).
+//! - *Blocks become final.* Of n validators f are faulty, so somewhere in a round three honest leaders follow each
+//!   other (2f + 1 in at most f gaps; without faulty ones all do). In their views, timers being long enough, all honest
+//!   validators vote for their blocks, so the third one's votes bring q finalize votes for the first. They come to the
+//!   next leader, or if that is faulty, carried (H5), to the one after it.
+//! - *An honest leader's block gets their votes.* No honest validator is locked above the newest notarization that the
+//!   leader knows: with the three-chain, who is locked on v has seen a notarization in v + 1, so q validators have
+//!   voted there and f + 1 honest ones hold that of v; the leader gets what q hold (H5, H6). With the two-chain it has
+//!   to come from the locked one itself, within that time.
+//! - *No certified block of an honest leader is abandoned for a silent leader.* Its votes are carried around that one
+//!   (H5), and the next leader waits for them (H6).
 
 use super::{LostVotes, Rules};
 use crate::{
