@@ -155,8 +155,10 @@
 //! n − 1 − f leaders are known. "Lately" is the longest time, of which a shorter one takes off an
 //! eighth of the difference. A leader that is known to take longer is given twice its own time, and owes
 //! (R21) for a proposal that took four times what leaders are given. The votes have twice what
-//! they took lately, and never more than configured. Both double with each view in a row without a block, up to a maximum.
-//!   *Why f are left out:* slow on purpose are f at most, so they cannot stretch the time-outs of the others.
+//! they took lately with the slowest leader but f, and never more than configured; a leader with which they take longer has twice its own
+//! time, up to four times the usual one. Both double with each view in a row without a block, up to a maximum.
+//!   *Why f are left out:* slow on purpose are f at most, so they cannot stretch the time-outs of the others. A leader can do
+//!   so with votes, too: it proposes to a quorum less one, and withholds its own vote.
 //!
 //! **R21. Skipping.** The leader timer fires at once if the leader is blocked, silent, without a link, or
 //! in debt. That means saying nullify early, which is always allowed: no rule of safety asks
@@ -168,7 +170,9 @@
 //!   (that takes f + 1) nor wait for it. So no grace is needed: a wrong word costs one vote. If something
 //!   comes from the leader by way of others, it is waited for again, until it lets a view pass.
 //! - *Debt.* A turn in which a leader was waited for and which brought nothing, or a proposal far later
-//!   than usual (R20), costs it 32 turns for each time-out's length. Each turn pays one back. Who
+//!   than usual (R20), costs it 32 turns for each time-out's length. A proposal that comes, after more than six times what the slowest
+//!   leader but f takes and 20 ms, and votes that take more than four times theirs cost as much for what is beyond that, up
+//!   to 32 turns. Each turn pays one back. Who
 //!   owes more than 64 is skipped. So a leader that votes and never proposes, or proposes every k-th time, to some, invalid
 //!   blocks, or at the last moment, costs one validator a time-out in 32 of its turns, whatever the
 //!   order. What one pays the chain may pay less than twice: a turn stalls only while fewer than f + 1
@@ -194,7 +198,7 @@
 //! **R22. Repeat and help.** Links drop messages. While the view does not move, a validator repeats at
 //! a constant interval its votes and its proposal in that view, the certificate by which it entered,
 //! and the newest finalization. A peer that sends nullify(u) for a view u below the current one, or a
-//! status from there, is sent what ended u: at most once per view or half an interval.
+//! status from there, is sent what ended u: once in half an interval, and seven times more while its views rise.
 //!
 //! **R23. Fetch.** Missing blocks, ranges of finalized blocks and certificates are requested from one
 //! peer at a time. An answer counts only from the peer that was asked. A peer that gives no answer or a

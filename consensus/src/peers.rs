@@ -4,6 +4,16 @@ use crate::io::Moment;
 use quorate_types::{Height, ValidatorIndex, View};
 use std::{collections::BTreeMap, time::Duration};
 
+/// Most times in an interval that a peer is helped whose views rise.
+const MAX_HELPED: u32 = 8;
+
+#[derive(Clone, Copy)]
+struct Helped {
+    view: View,
+    since: Moment,
+    times: u32,
+}
+
 /// Memory: at most one entry of each kind for each peer.
 #[derive(Default)]
 pub(crate) struct Peers {
@@ -11,8 +21,8 @@ pub(crate) struct Peers {
     claims: BTreeMap<ValidatorIndex, Height>,
     /// The oldest blocks that they keep, of those that lacked a block that they were asked for.
     oldest: BTreeMap<ValidatorIndex, Height>,
-    /// The view for which each was last sent certificates, and when.
-    helped: BTreeMap<ValidatorIndex, (View, Moment)>,
+    /// How each was helped lately.
+    helped: BTreeMap<ValidatorIndex, Helped>,
     /// When each was last sent evidence.
     informed: BTreeMap<ValidatorIndex, Moment>,
 }
@@ -58,8 +68,8 @@ impl Peers {
         lacking.map(|(peer, oldest)| (*peer, *oldest)).collect()
     }
 
-    /// Whether a peer may be sent what ended a view, and notes that it is: at most once per view or
-    /// interval, so that nobody can make this validator flood the network.
+    /// Whether a peer may be sent what ended a view, and notes that it is: once an interval, and a few times more while the
+    /// views rise, so that nobody can make this validator flood the network.
     pub(crate) fn may_help(
         &mut self,
         peer: ValidatorIndex,
@@ -67,13 +77,22 @@ impl Peers {
         now: Moment,
         interval: Duration,
     ) -> bool {
-        if let Some((helped, at)) = self.helped.get(&peer)
-            && *helped == view
-            && now.since(*at) < interval
-        {
-            return false;
-        }
-        self.helped.insert(peer, (view, now));
+        let helped = self.helped.get(&peer).copied();
+        let recent = helped.filter(|helped| now.since(helped.since) < interval);
+        let next = match recent {
+            None => Helped {
+                view,
+                since: now,
+                times: 1,
+            },
+            Some(recent) if view > recent.view && recent.times < MAX_HELPED => Helped {
+                view,
+                times: recent.times + 1,
+                ..recent
+            },
+            Some(_) => return false,
+        };
+        self.helped.insert(peer, next);
         true
     }
 

@@ -44,9 +44,18 @@
 //! **H5. Nullify** is the *complaint* of the source's pacemaker, and a nullification its next-view certificate. In the
 //! current view, unless nullify or finalize was cast in it, when the leader timer or the view timer fires as in R4, or
 //! f + 1 validators have said nullify in it. In the view before, if it was entered by a vote and nothing has ended it
-//! since, when f + 1 validators have said nullify in *it*. Nullify goes to all. Before it, the leader of the next view
+//! since, when f + 1 validators, or the leader of the current view, have said nullify in *it*; that leader does after half
+//! of the usual time. Nullify goes to all. Before it, the leader of the next view
 //! gets what its signer knows: its last notarize vote, its newest finalize votes and the newest notarization that it
 //! has.
+//!   *Why the leader's word is enough:* it may propose only once the view before has ended (H6), and whoever has voted there waits for it. A
+//!   faulty leader of the view before can show its proposal to some, or others to each, and keep its own vote back: then nothing ends that view, and
+//!   the honest leader's turn fails. Of four leaders one did that, and nothing became final any more, since three good turns in a row
+//!   never came. A faulty leader can have the view before nullified in this way; its block is not lost (H6), and three honest leaders
+//!   in a row still make the first one's final, since its finalize votes are cast with those for the third.
+//!   *Timers.* Who has entered a view by its vote waits for its leader for the usual time longer, until the view before has ended. And who leads the next
+//!   view waits for the current proposal no longer than half of the usual time after another's vote for it has come: the others wait for
+//!   the one that leads next by then.
 //!   *Why the votes are carried:* they went to the leader of the view that is being given up, which may be dead. Without them, four
 //!   validators of which one is down certify no block before the dead leader's turn, and of seven a block of an honest leader is lost in
 //!   each round.
@@ -56,7 +65,7 @@
 //! **H6. Propose.** Upon entering a view v that it leads, once v − 1 is notarized or nullified here, a validator builds
 //! on the newest notarized block that it knows. The proposal carries that notarization, the nullification of v − 1
 //! unless it is notarized, and the newest finalization, for whose check it waits if the votes are here. If v − 1 was
-//! nullified, and the newest view below that was not is not notarized here either, the votes that others carry (H5) may
+//! nullified, and the newest view below that was not, or in which it or f + 1 have voted, is not notarized here either, the votes that others carry (H5) may
 //! still make its notarization: then it waits for up to half of the least time that leaders are given, doubled for the
 //! nullified views directly before v only. Links keep the order, so what a validator carries is there before its
 //! nullify vote: it does not wait if all who are linked have said nullify in v − 1, there is no quorum of votes, and no
@@ -160,7 +169,13 @@ impl Chained {
     fn may_come(engine: &Engine) -> bool {
         let before = View(engine.view().0 - 1);
         let skipped = u64::from(engine.turns_nullified_before(engine.view()));
-        let newest = View(before.0.saturating_sub(skipped));
+        let unskipped = View(before.0.saturating_sub(skipped));
+        // A leader can have the view before its own nullified although all have voted there.
+        let mut skipped = engine.views.range(unskipped.next()..=before).rev();
+        let voted = skipped.find(|(_, round)| {
+            round.own.notarize.is_some() || round.notarizing() > engine.committee.faults()
+        });
+        let newest = voted.map_or(unskipped, |(view, _)| *view);
         let mut since = engine.views.range(newest..=before);
         newest > engine.tip().view
             && since.all(|(_, round)| round.notarized().is_none())
@@ -212,6 +227,27 @@ impl Chained {
             at = Self::voted_parent(engine, at.0, &block)?;
         }
         Some(at)
+    }
+
+    /// Whether the leader of the current view has said nullify in the view before.
+    fn leader_gives_up(engine: &Engine, before: View) -> bool {
+        let leader = engine.committee.leader(engine.view());
+        let round = engine.views.get(before);
+        round.is_some_and(|round| round.has_nullified(leader))
+    }
+
+    /// H5: says nullify in the view before, in which this validator has voted, unless something has ended it.
+    fn give_up_before(engine: &mut Engine, step: &mut Step, before: View) {
+        let said = |round: &Round| round.own.nullify.is_some() || round.own.finalize.is_some();
+        if Self::is_over(engine, before)
+            || engine.views.get(before).is_some_and(said)
+            || !engine.may_cast(before, VoteKind::Nullify)
+        {
+            return;
+        }
+        let leader = engine.committee.leader(engine.view());
+        engine.carry(step, leader);
+        engine.cast_nullify(step, before);
     }
 
     /// H3: takes up what f + 1 validators have voted for in the current view, if its leader has not sent it here.
@@ -405,15 +441,25 @@ impl Rules for Chained {
         if engine.is_given_up(view) && engine.may_cast(view, VoteKind::Nullify) {
             engine.nullify(step);
         }
-        if let Some(before) = engine.view().previous()
-            && !Self::is_over(engine, before)
-            && engine.is_given_up(before)
-            && engine.views.at(before).own.nullify.is_none()
-            && engine.may_cast(before, VoteKind::Nullify)
+        let has_moved_on = |round: &Round| round.notarizing() > 0 && round.own.notarize.is_none();
+        if engine.leads(engine.view().next())
+            && engine.views.get(engine.view()).is_some_and(has_moved_on)
         {
-            let leader = engine.committee.leader(engine.view());
-            engine.carry(step, leader);
-            engine.cast_nullify(step, before);
+            engine.pacemaker.is_waited_for(step.now);
+        }
+        if let Some(before) = engine.view().previous()
+            && (engine.is_given_up(before) || Self::leader_gives_up(engine, before))
+        {
+            Self::give_up_before(engine, step, before);
+        }
+    }
+
+    fn on_doubt(&self, engine: &mut Engine, step: &mut Step) {
+        // H5
+        if let Some(before) = engine.view().previous()
+            && !engine.checks.is_notarizing(&(before..=before))
+        {
+            Self::give_up_before(engine, step, before);
         }
     }
 

@@ -21,7 +21,7 @@
 use crate::{
     config::Timing,
     io::Moment,
-    rounds::leaders::{LATE_AFTER, Leaders, Peak, least},
+    rounds::leaders::{LATE_AFTER, Leaders, least},
 };
 use quorate_types::{ValidatorIndex, View};
 use std::{collections::VecDeque, time::Duration};
@@ -58,8 +58,6 @@ pub(crate) struct Pacemaker {
     entered: VecDeque<(View, Moment)>,
     /// The current view's turn.
     turn: Option<Turn>,
-    /// The time from a view's proposal to its notarization.
-    voting: Option<Peak>,
     /// When the leader timer fires.
     leader_due: Option<Moment>,
     /// When the view timer fires.
@@ -72,6 +70,8 @@ pub(crate) struct Pacemaker {
     overdue: u32,
     /// When the leader stops waiting for what others may send it.
     gather_due: Option<Moment>,
+    /// When the leader, which has voted in the view before, gives up that view.
+    doubt_due: Option<Moment>,
     views_without_block: u32,
     /// Doublings beside those for views without a block.
     doublings: u32,
@@ -87,8 +87,14 @@ struct Turn {
     patience: Duration,
     /// The timeout for this leader's proposal.
     waits: Duration,
+    /// How much longer it is waited for, since it may have to end the view before first.
+    respite: Duration,
+    /// What its proposal may take and cost it nothing.
+    free: Duration,
     /// The timeout for the votes after it.
     voting: Duration,
+    /// The usual timeout for the votes.
+    usual_voting: Duration,
     entered: Moment,
     /// When waiting for the proposal begins.
     from: Moment,
@@ -142,6 +148,8 @@ pub(crate) enum Alarm {
     Resend,
     /// The leader has waited long enough for what others may send it.
     Gathered,
+    /// The view before, in which this validator has voted, may never end by itself.
+    Doubt,
 }
 
 impl Pacemaker {
@@ -153,13 +161,13 @@ impl Pacemaker {
             leaders: Leaders::new(timing, validators, faults),
             entered: VecDeque::new(),
             turn: None,
-            voting: None,
             leader_due: None,
             view_due: None,
             remind_due: None,
             resend_due: None,
             overdue: 0,
             gather_due: None,
+            doubt_due: None,
             views_without_block: 0,
             doublings: 0,
             pending: true,
@@ -219,12 +227,20 @@ impl Pacemaker {
             Expected::Votes => Duration::ZERO,
             _ => self.leaders.patience_with(leader, patience),
         };
-        let voting = self.voting();
+        let (voting, usual_voting) = self.leaders.voting(leader);
+        // H5
+        let respite = match (before, expected) {
+            (Before::Vote, Expected::Own | Expected::Proposal) => self.stretch(patience),
+            _ => Duration::ZERO,
+        };
         self.turn = Some(Turn {
             leader,
             expected,
             patience: self.stretch(patience),
             waits: self.stretch(waits),
+            respite,
+            free: self.stretch(self.leaders.free()),
+            usual_voting: self.stretch(usual_voting),
             voting: self
                 .stretch(waits + voting)
                 .saturating_sub(self.stretch(waits)),
@@ -240,6 +256,8 @@ impl Pacemaker {
         });
         self.leader_due = (expected != Expected::Votes).then_some(now);
         self.gather_due = None;
+        let leads = before == Before::Vote && expected == Expected::Own;
+        self.doubt_due = leads.then(|| now.after(respite / 2));
         self.wait_from(now);
         if !self.pending {
             self.idle();
@@ -257,10 +275,10 @@ impl Pacemaker {
         }
         let due = match turn.expected {
             Expected::Nothing | Expected::Votes => turn.entered,
-            Expected::Own | Expected::Proposal => from.after(turn.waits),
+            Expected::Own | Expected::Proposal => from.after(turn.waits + turn.respite),
         };
         self.leader_due = self.leader_due.map(|_| due);
-        self.view_due = Some(from.after(turn.waits + turn.voting));
+        self.view_due = Some(from.after(turn.waits + turn.respite + turn.voting));
         let reminds = !self.timing.idle_interval.is_zero()
             && self.pending
             && turn.expected == Expected::Proposal
@@ -314,8 +332,9 @@ impl Pacemaker {
             Expected::Votes => brought.then_some(turn.entered),
             _ => turn.proposed,
         };
-        if let Some(from) = votes_from {
-            self.voting.get_or_insert_default().note(now.since(from));
+        let voted = votes_from.map(|from| now.since(from));
+        if let Some(took) = voted {
+            self.leaders.voted(turn.leader, took);
         }
         if turn.expected == Expected::Votes && !brought {
             let waited = now.since(turn.entered).min(turn.voting);
@@ -326,13 +345,20 @@ impl Pacemaker {
         }
         let late_after = turn.patience.saturating_mul(LATE_AFTER);
         let took = turn.proposed.map(|proposed| proposed.since(turn.from));
+        let free = turn.free.min(late_after);
         if took.is_some_and(|took| took > late_after) || !brought {
             let waited = now.since(turn.from).min(turn.waits);
             self.leaders.cost(turn.leader, waited, turn.patience);
             if turn.proposed.is_none() {
                 self.leaders.in_vain(turn.leader, waited);
             }
+            return;
         }
+        // A leader can have the others wait for its own vote.
+        let excess = took.map_or(Duration::ZERO, |took| took.saturating_sub(free));
+        let late_votes = turn.usual_voting.saturating_mul(LATE_AFTER / 2);
+        let excess = excess + voted.unwrap_or_default().saturating_sub(late_votes);
+        self.leaders.delays(turn.leader, excess, turn.patience);
     }
 
     /// An epoch begins: views start again at 1.
@@ -372,16 +398,6 @@ impl Pacemaker {
         if let Some(turn) = self.turn.as_mut() {
             turn.may_idle = false;
         }
-    }
-
-    /// The timeout from a view's proposal to its notarization: twice what it took lately.
-    fn voting(&self) -> Duration {
-        let timing = &self.timing;
-        let usual = timing.view_timeout.saturating_sub(timing.leader_timeout);
-        self.voting.map_or(usual, |took| {
-            let twice = took.longest().saturating_mul(2);
-            twice.clamp(least(usual), usual)
-        })
     }
 
     /// Whether so much has failed that the leaders cannot all be to blame.
@@ -454,6 +470,20 @@ impl Pacemaker {
         self.leader_due = self.leader_due.map(|due| due.min(now));
     }
 
+    /// Others wait for this validator to lead the next view: the current view's proposal is waited for no longer than half
+    /// of the usual time from now on.
+    pub(crate) fn is_waited_for(&mut self, now: Moment) {
+        if let Some(turn) = &self.turn {
+            let due = now.after(turn.patience / 2);
+            self.leader_due = self.leader_due.map(|earlier| earlier.min(due));
+        }
+    }
+
+    /// Whether the leader of the current view, which is this validator, waits for what others may send it.
+    pub(crate) fn is_gathering(&self) -> bool {
+        self.gather_due.is_some()
+    }
+
     /// Returns the next timer that has fired, and clears it.
     pub(crate) fn fire(&mut self, now: Moment) -> Option<Alarm> {
         let fired = |due: &mut Option<Moment>| due.take_if(|due| *due <= now).is_some();
@@ -467,6 +497,8 @@ impl Pacemaker {
             Some(Alarm::Resend)
         } else if fired(&mut self.gather_due) {
             Some(Alarm::Gathered)
+        } else if fired(&mut self.doubt_due) {
+            Some(Alarm::Doubt)
         } else {
             None
         }
@@ -500,6 +532,7 @@ impl Pacemaker {
             self.remind_due,
             self.resend_due,
             self.gather_due,
+            self.doubt_due,
         ]
         .into_iter()
         .flatten()
@@ -589,6 +622,14 @@ mod tests {
             if leader != ValidatorIndex(0) {
                 self.pacemaker.proposed(now, view, leader);
             }
+            self.enter(true);
+        }
+
+        /// The proposal comes at once, and the votes for it take so long.
+        fn voted_within(&mut self, took: Duration) {
+            let (view, leader) = (self.view, self.leader());
+            self.pacemaker.proposed(self.now, view, leader);
+            self.now = self.now.after(took);
             self.enter(true);
         }
 
@@ -823,13 +864,40 @@ mod tests {
         };
         assert_eq!(voting(&life), SECOND);
         for millis in [100, 9_000] {
-            let (view, leader) = (life.view, life.leader());
-            life.pacemaker.proposed(life.now, view, leader);
-            life.now = life.now.after(Duration::from_millis(millis));
-            life.enter(true);
+            (0..4).for_each(|_| life.voted_within(Duration::from_millis(millis)));
             let expected = Duration::from_millis(2 * millis).min(SECOND);
             assert_eq!(voting(&life), expected);
         }
+    }
+
+    /// A leader that votes for its own blocks at the last moment gets four times the usual time for that at most, stretches nobody
+    /// else's, and is skipped soon.
+    #[test]
+    fn a_leader_that_withholds_its_own_vote_stretches_no_time_out() {
+        let mut life = Life::new(4);
+        let slow = ValidatorIndex(2);
+        (0..12).for_each(|_| life.voted_within(Duration::from_millis(5)));
+        let mut waited = Duration::ZERO;
+        for _ in 0..64 {
+            let due = life.pacemaker.view_due.expect("it waits");
+            let took = match life.leader() == slow && life.waits() > Duration::ZERO {
+                true => due.since(life.now) - Duration::from_millis(1),
+                false => Duration::from_millis(5),
+            };
+            let leader = life.leader();
+            if leader == slow && life.waits() == Duration::ZERO {
+                life.nothing();
+                continue;
+            }
+            life.voted_within(took);
+            if leader == slow {
+                waited += took;
+            } else if life.leader() != slow {
+                let due = life.pacemaker.view_due.expect("it waits");
+                assert_eq!(due.since(life.now) - life.waits(), MIN_PATIENCE);
+            }
+        }
+        assert!(waited < SECOND, "{waited:?}");
     }
 
     /// A chain of four that idles for a second after each block, as validator 0 sees it.

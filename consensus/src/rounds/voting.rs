@@ -207,6 +207,10 @@ impl Engine {
     pub(crate) fn on_time(&mut self, step: &mut Step) {
         self.on_inquiry_time(step);
         self.rules().join(self, step);
+        // H6, B7: what has come may be all that it waited for.
+        if self.pacemaker.is_gathering() {
+            self.progress(step);
+        }
         while let Some(alarm) = self.pacemaker.fire(step.now) {
             match alarm {
                 Alarm::Leader => self.on_leader_overdue(step),
@@ -215,6 +219,7 @@ impl Engine {
                     self.nullify(step);
                 }
                 Alarm::Gathered => self.progress(step),
+                Alarm::Doubt => self.rules().on_doubt(self, step),
                 Alarm::Remind => step.out.remind = Some(self.committee.leader(self.view())),
                 Alarm::Resend => {
                     // R18

@@ -89,8 +89,10 @@ const RECEIVED: FairLimits = FairLimits {
 /// Most received bundles that share one sync.
 const MAX_STORED_TOGETHER: usize = 64;
 
-/// A bundle that is missing was perhaps sent already: it is asked for after this part of the leader's time-out.
-const FETCH_AFTER: u32 = 8;
+/// A bundle that is missing was perhaps sent already: it is asked for after so long. The views' timers are as short as 50 ms:
+/// an author that gave one bundle to a leader and another to all others had that leader's turns fail as long as it
+/// was 125 ms.
+const FETCH_AFTER: Duration = Duration::from_millis(10);
 
 /// How long a bundle is fetched that a proposed block names, after the block was last looked at.
 const FETCH_FOR: Duration = Duration::from_secs(1);
@@ -411,10 +413,11 @@ impl Payloads {
             .map(|one| one.transfer().sender)
             .collect();
         let now = self.clock.now();
+        let faults = self.committee.faults();
         let mut state = self.state.lock();
         // Every author proposes its own.
         let mut stopped: BTreeSet<Identity> = (authors.into_iter())
-            .filter(|author| state.withheld.passes_over(author, now))
+            .filter(|author| state.withheld.passes_over(author, now, faults))
             .collect();
         drop(state);
         transactions.retain(|one| {
@@ -542,7 +545,7 @@ impl PayloadKeeper {
         let payloads = Arc::new(Payloads {
             own: parts.identity.identity(),
             committee: parts.committee.clone(),
-            fetch_after: parts.timing.leader_timeout / FETCH_AFTER,
+            fetch_after: FETCH_AFTER.min(parts.timing.leader_timeout / 8),
             clock: parts.clock.clone(),
             metrics: parts.metrics.clone(),
             reader: reader.clone(),
@@ -991,9 +994,8 @@ impl PayloadKeeper {
         let is_ordered = transfer.nonce < next_ordered(&self.parts, &transfer.sender)?;
         if transfer.sender != self.payloads.own && !is_ordered {
             let now = self.parts.clock.now();
-            let authors = self.parts.committee.faults().max(1);
             let mut state = self.payloads.state.lock();
-            state.withheld.note(asker, transfer.sender, now, authors);
+            state.withheld.note(asker, transfer.sender, now);
         }
         Ok(())
     }

@@ -23,15 +23,8 @@ pub(super) struct Withheld {
 }
 
 impl Withheld {
-    /// A peer had to ask for a bundle that no block has ordered. It is believed of at most `authors` authors.
-    pub(super) fn note(&mut self, asker: usize, author: Identity, now: Moment, authors: usize) {
-        let others = self.authors.iter().filter(|(other, known)| {
-            let until = known.askers.get(&asker);
-            **other != author && until.is_some_and(|until| now < *until)
-        });
-        if others.count() >= authors {
-            return;
-        }
+    /// A peer says that it had to ask for a bundle that no block has ordered.
+    pub(super) fn note(&mut self, asker: usize, author: Identity, now: Moment) {
         let known = self.authors.entry(author).or_insert(Author {
             askers: BTreeMap::new(),
             proposed: now,
@@ -39,14 +32,18 @@ impl Withheld {
         known.askers.insert(asker, now.after(WITHHELD_LASTS));
     }
 
-    /// Whether a leader leaves an author's bundles out of the block that it proposes now.
-    pub(super) fn passes_over(&mut self, author: &Identity, now: Moment) -> bool {
+    /// Whether a leader leaves an author's bundles out of the block that it proposes now: more than `faults` peers had to ask
+    /// for them, so an honest one had.
+    pub(super) fn passes_over(&mut self, author: &Identity, now: Moment, faults: usize) -> bool {
         let Some(known) = self.authors.get_mut(author) else {
             return false;
         };
         known.askers.retain(|_, until| now < *until);
         if known.askers.is_empty() {
             self.authors.remove(author);
+            return false;
+        }
+        if known.askers.len() <= faults {
             return false;
         }
         let passes = now < known.proposed.after(PASSED_OVER_FOR);
@@ -67,27 +64,27 @@ mod tests {
     }
 
     #[test]
-    fn an_author_that_somebody_had_to_ask_for_is_proposed_rarely_and_for_a_while_only() {
+    fn an_author_that_more_than_f_had_to_ask_for_is_proposed_rarely_and_for_a_while_only() {
         let mut withheld = Withheld::default();
-        assert!(!withheld.passes_over(&author(1), Moment(0)));
-        withheld.note(0, author(1), Moment(0), 1);
+        assert!(!withheld.passes_over(&author(1), Moment(0), 1));
+        withheld.note(0, author(1), Moment(0));
+        withheld.note(2, author(1), Moment(0));
         let at = |seconds| Moment(0).after(Duration::from_secs(seconds));
         let proposed: Vec<u64> = (0..60)
-            .filter(|second| !withheld.passes_over(&author(1), at(*second)))
+            .filter(|second| !withheld.passes_over(&author(1), at(*second), 1))
             .collect();
         assert_eq!(proposed, [5, 10, 15, 20, 25, 30, 35, 40, 45, 50, 55]);
-        assert!(!withheld.passes_over(&author(1), at(60)));
-        assert!(!withheld.passes_over(&author(1), at(61)));
+        assert!(!withheld.passes_over(&author(1), at(60), 1));
+        assert!(!withheld.passes_over(&author(1), at(61), 1));
     }
 
     #[test]
-    fn one_peer_is_believed_of_as_many_authors_as_may_be_faulty() {
+    fn one_peer_has_nobody_passed_over_however_often_it_asks() {
         let mut withheld = Withheld::default();
-        withheld.note(0, author(1), Moment(0), 1);
-        withheld.note(0, author(2), Moment(0), 1);
-        assert!(withheld.passes_over(&author(1), Moment(1)));
-        assert!(!withheld.passes_over(&author(2), Moment(1)));
-        withheld.note(3, author(2), Moment(0), 1);
-        assert!(withheld.passes_over(&author(2), Moment(1)));
+        for number in 0..4 {
+            withheld.note(0, author(number), Moment(0));
+            withheld.note(0, author(number), Moment(1));
+            assert!(!withheld.passes_over(&author(number), Moment(2), 1));
+        }
     }
 }
