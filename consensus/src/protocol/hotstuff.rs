@@ -171,7 +171,7 @@ impl Chained {
         let skipped = u64::from(engine.turns_nullified_before(engine.view()));
         let unskipped = View(before.0.saturating_sub(skipped));
         // A leader can have the view before its own nullified although all have voted there.
-        let mut skipped = engine.views.range(unskipped.next()..=before).rev();
+        let mut skipped = engine.views.range(unskipped..=before).rev();
         let voted = skipped.find(|(_, round)| {
             round.own.notarize.is_some() || round.notarizing() > engine.committee.faults()
         });
