@@ -876,6 +876,7 @@ mod tests {
     fn a_leader_that_withholds_its_own_vote_stretches_no_time_out() {
         let mut life = Life::new(4);
         let slow = ValidatorIndex(2);
+        life.pacemaker.heard(slow);
         (0..12).for_each(|_| life.voted_within(Duration::from_millis(5)));
         let mut waited = Duration::ZERO;
         for _ in 0..64 {
