@@ -18,10 +18,10 @@ use std::{
     time::Duration,
 };
 
-/// Blocks or views from which on a chain is so old that a key without any trace of use counts as
+/// Blocks from which on a chain is so old that a key without any trace of use counts as
 /// restored without its journal. Before that, validators that start for the first time join at
-/// once.
-const ESTABLISHED_VIEWS: u64 = 500;
+/// once. In the newest epoch views stand for blocks.
+const ESTABLISHED_BLOCKS: u64 = 500;
 
 /// How long a validator with a journal waits for peers that take part without answering. Versions
 /// without this inquiry never answer it.
@@ -140,12 +140,16 @@ pub enum Voting {
 
 /// Whether a chain with this newest certificate is old for a validator that has a seat since an epoch. Before
 /// that epoch the key had no vote, so a certificate of an earlier one says nothing, whatever its view.
-fn is_established(newest: Position, since: Epoch, epoch_length: EpochLength) -> bool {
+fn is_established(
+    newest: Position,
+    since: Epoch,
+    (epoch_length, views_per_block): (EpochLength, u64),
+) -> bool {
     let Some(epochs) = newest.epoch.0.checked_sub(since.0) else {
         return false;
     };
     let blocks = epochs.saturating_mul(epoch_length.blocks());
-    blocks.saturating_add(newest.view.0) >= ESTABLISHED_VIEWS
+    blocks.saturating_add(newest.view.0 / views_per_block) >= ESTABLISHED_BLOCKS
 }
 
 pub(crate) fn position_of(subject: &Subject) -> Position {
@@ -550,7 +554,12 @@ impl Engine {
     ) {
         let unknown = standing.vote.filter(|vote| self.is_unknown(vote));
         let ahead = self.is_of_unknown_epoch(&standing);
-        let (key_is_fresh, epoch_length) = (self.memory.fresh, self.config.epoch_length);
+        let key_is_fresh = self.memory.fresh;
+        let views_per_block = match self.config.protocol.has_phases() {
+            true => self.committee.turn(),
+            false => 1,
+        };
+        let lengths = (self.config.epoch_length, views_per_block);
         let own = self
             .own_place()
             .and_then(|own| self.committee.identity(own));
@@ -582,7 +591,7 @@ impl Engine {
             Purpose::Check | Purpose::Confirm => match (unknown, standing.newest) {
                 (Some(vote), _) => Some(Work::VerifyVotes(vec![vote])),
                 (None, Some(newest)) if key_is_fresh => {
-                    is_established(position_of(&newest.subject), since, epoch_length)
+                    is_established(position_of(&newest.subject), since, lengths)
                         .then(|| Work::VerifyCertificates(vec![newest]))
                 }
                 (None, _) => None,
@@ -774,7 +783,7 @@ mod tests {
                 epoch: Epoch(epoch),
                 view: View(view),
             };
-            is_established(newest, Epoch(since), length)
+            is_established(newest, Epoch(since), (length, 1))
         };
         // The genesis file's validators.
         assert!(!is_old(0, 499, 0));
@@ -784,5 +793,12 @@ mod tests {
         assert!(!is_old(7, 499, 7));
         // In these it has a seat, and may have voted on a machine that is gone.
         assert!(is_old(7, 500, 7) && is_old(8, 0, 7));
+        // Basic HotStuff has three views for each block.
+        let newest = |view| Position {
+            epoch: Epoch(0),
+            view: View(view),
+        };
+        assert!(!is_established(newest(1_499), Epoch(0), (length, 3)));
+        assert!(is_established(newest(1_500), Epoch(0), (length, 3)));
     }
 }

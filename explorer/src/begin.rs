@@ -108,6 +108,9 @@ async fn first_range(
                     verified = verify().await;
                 }
                 let verified = verified?;
+                if let Some(last) = verified.last() {
+                    guard.keep_up(last.block.header().epoch, upstream).await?;
+                }
                 let found = (!verified.is_empty()).then_some(Beginning {
                     source,
                     blocks: verified,

@@ -347,6 +347,15 @@ impl Follower {
         if verified.is_err() && self.guard.learn(&self.sources[source].upstream).await {
             verified = verify().await?;
         }
+        if let Ok(blocks) = &verified
+            && let Some(last) = blocks.last()
+        {
+            let epoch = last.block.header().epoch;
+            let upstream = &self.sources[source].upstream;
+            if let Err(error) = self.guard.keep_up(epoch, upstream).await {
+                verified = Err(error);
+            }
+        }
         match verified {
             Ok(blocks) => {
                 self.write(&blocks).await?;

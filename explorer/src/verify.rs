@@ -16,7 +16,10 @@ use quorate_types::{
     limits::MAX_BLOCK_BYTES,
     state_key,
 };
-use std::collections::BTreeMap;
+use std::{
+    collections::BTreeMap,
+    sync::atomic::{AtomicU64, Ordering},
+};
 use tracing::info;
 
 /// Maximum size of an encoded certificate.
@@ -57,6 +60,8 @@ pub struct Guard {
     trust: Trust,
     verifier: Verifier,
     handovers: RwLock<BTreeMap<Epoch, String>>,
+    /// The epoch up to which an upstream was asked for changes of the validators.
+    asked: AtomicU64,
 }
 
 impl Guard {
@@ -71,6 +76,7 @@ impl Guard {
             trust,
             verifier,
             handovers: RwLock::default(),
+            asked: AtomicU64::new(0),
         })
     }
 
@@ -84,17 +90,35 @@ impl Guard {
     pub async fn learn(&self, upstream: &Upstream) -> bool {
         let newest = || self.verifier.committees().newest();
         let first = newest();
+        // What came before an error counts.
+        let _ = self.ask(upstream).await;
+        newest() > first
+    }
+
+    /// Asks for changes of the validators up to an epoch, of which verified blocks have come, unless it has. Certificates
+    /// under one group key verify whoever the validators are.
+    ///
+    /// # Errors
+    ///
+    /// If the upstream does not answer.
+    pub async fn keep_up(&self, epoch: Epoch, upstream: &Upstream) -> Result<(), UpstreamError> {
+        if epoch.0 > self.asked.load(Ordering::Relaxed) {
+            self.ask(upstream).await?;
+            self.asked.fetch_max(epoch.0, Ordering::Relaxed);
+        }
+        Ok(())
+    }
+
+    async fn ask(&self, upstream: &Upstream) -> Result<(), UpstreamError> {
+        let newest = || self.verifier.committees().newest();
         while self.can_change() {
             let before = newest();
-            match upstream.handovers(before).await {
-                Ok(texts) => self.adopt(&texts),
-                Err(_) => break,
-            }
+            self.adopt(&upstream.handovers(before).await?);
             if newest() == before {
                 break;
             }
         }
-        newest() > first
+        Ok(())
     }
 
     fn adopt(&self, texts: &[String]) {

@@ -370,6 +370,7 @@ struct Asked {
     counted: Lasting,
     clients: OnceLock<Clients>,
     started: Instant,
+    start_seconds: OnceLock<f64>,
 }
 
 /// What the parts of a node that ended last have seen.
@@ -406,6 +407,7 @@ impl Asked {
             counted: Lasting::default(),
             clients: OnceLock::new(),
             started: Instant::now(),
+            start_seconds: OnceLock::new(),
         }
     }
 
@@ -459,7 +461,9 @@ impl Asked {
 
     /// When the process started, in seconds since 1970.
     fn start_seconds(&self) -> f64 {
-        now_ms() as f64 / 1_000.0 - self.started.elapsed().as_secs_f64()
+        *self
+            .start_seconds
+            .get_or_init(|| now_ms() as f64 / 1_000.0 - self.started.elapsed().as_secs_f64())
     }
 
     /// The metrics of a part, which go on from those of the parts before.
