@@ -222,6 +222,7 @@ fn true_proof(headers: u64) -> SnapshotProof {
     let parts = [0, 1, 3].map(|signer| (signer, secrets[signer as usize].sign(&message)));
     let proof = scheme.certify(&message, &parts, [7; 32]);
     SnapshotProof {
+        registry: None,
         headers: chain,
         finalization: Certificate {
             subject,
