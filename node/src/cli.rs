@@ -103,7 +103,7 @@ enum Command {
     /// Show whom a trust file trusts; follow the changes of the validators from there on
     #[command(subcommand)]
     Trust(trust::TrustCommand),
-    /// Show an account's balance and next nonce; with --proof, verify them
+    /// Show an account's balance and next nonce; with --trust, verify them
     Account(account::Account),
     /// Show a block; with --verify, verify its finality offline
     Block(block::Block),

@@ -5,7 +5,7 @@ mod common;
 
 use common::{run, seconds, seeds};
 use quorate_consensus::Moment;
-use quorate_sim::{Attack, Fault, Latency, Scenario, Simulation, swarm};
+use quorate_sim::{Attack, Fault, Latency, Scenario, Simulation, script, swarm};
 use quorate_types::genesis::Protocol;
 use std::time::Duration;
 
@@ -111,4 +111,48 @@ fn slow_leaders_are_waited_for_when_nothing_becomes_final() {
         });
         assert!(report.recovery.is_some(), "seed {seed}: {report:?}");
     }
+}
+
+/// Runs a scenario of 20 s with these validators, which one of them or two attack.
+fn attacked(validators: usize, attack: &str) -> u64 {
+    let text = format!(
+        "seed 1\nvalidators {validators}\nprotocol hotstuff-chained\nscheme bls-threshold\n\
+         duration 20000000\ntransfers 0\n{attack}"
+    );
+    run(script::parse(&text).unwrap()).highest.0
+}
+
+/// H5: a leader shows its proposal to some, or another one to each, and keeps its own vote back, so that nothing ends its view. The honest
+/// leader after it lost each of its turns, and of four validators nothing became final any more: 0 to 8 % of the blocks.
+#[test]
+fn a_faulty_leader_takes_no_turns_from_the_next_one() {
+    let honest = attacked(4, "epoch-blocks 1000000\n");
+    for (name, attack) in [
+        (
+            "another proposal to each",
+            "epoch-blocks 1000000\nbyzantine 1 EquivocateProposals WithholdCertificates\n\
+             at 1000000 cut 1 2\n",
+        ),
+        (
+            "after a time-out that only the next leader has seen",
+            "epoch-blocks 1000000\nbyzantine 0 SplitVotes WithholdCertificates\nat 1000000 cut 0 1\n\
+             at 1542000 cut 2 1\nat 1542000 cut 3 1\nat 1700000 join\nat 1700000 cut 0 1\n",
+        ),
+        (
+            "at the end of an epoch",
+            "epoch-blocks 200\nbyzantine 0 SplitVotes WithholdCertificates\nat 1000000 cut 0 1\n",
+        ),
+    ] {
+        let height = attacked(4, attack);
+        eprintln!("{name}: {height} of {honest} final blocks");
+        assert!(height * 2 >= honest, "{name}: {height} of {honest}");
+    }
+    let honest = attacked(7, "epoch-blocks 1000000\n");
+    let height = attacked(
+        7,
+        "epoch-blocks 1000000\nbyzantine 2 EquivocateProposals WithholdCertificates\n\
+         byzantine 5 EquivocateProposals WithholdCertificates\nat 0 cut 2 3\nat 0 cut 5 6\n",
+    );
+    eprintln!("two of seven: {height} of {honest} final blocks");
+    assert!(height * 3 >= honest, "two of seven: {height} of {honest}");
 }

@@ -5,7 +5,7 @@
 mod common;
 
 use common::{run, seconds, seeds};
-use quorate_sim::{Attack, Fault, Report, Scenario};
+use quorate_sim::{Attack, Fault, Report, Scenario, script};
 use quorate_types::genesis::Protocol;
 use std::time::Duration;
 
@@ -81,4 +81,40 @@ fn a_leader_of_pbft_that_is_down_is_passed_once() {
         assert!(height * 10 >= honest * 6, "seed {seed}: {report:?}");
         assert!(report.view.0 > 100, "seed {seed}: {report:?}");
     }
+}
+
+/// Four validators for 20 s, with the node's own timers.
+fn with_usual_timers(protocol: Protocol, more: &str) -> Report {
+    let protocol = protocol.name();
+    let text = format!(
+        "seed 1\nvalidators 4\nprotocol {protocol}\nscheme bls-aggregate\nduration 20000000\n\
+         epoch-blocks 1000000\nlatency 500 2000\nsync 1000\n\
+         timers 1000000 2000000 30000000 1000000 500000\n{more}"
+    );
+    run(script::parse(&text).unwrap())
+}
+
+/// R20, R21: a leader whose proposals take 190 ms, where the others' take 5, owed nothing: it took the chain to a tenth of its blocks, with
+/// each protocol.
+#[test]
+fn a_leader_that_is_slow_without_being_late_is_skipped() {
+    for protocol in Protocol::ALL {
+        let honest = with_usual_timers(protocol, "transfers 5\n").highest.0;
+        let report = with_usual_timers(protocol, "transfers 5\nslow 3 92000\n");
+        let height = report.highest.0;
+        eprintln!("{protocol:?}: {height} of {honest} final blocks");
+        assert!(height * 10 >= honest * 6, "{protocol:?}: {report:?}");
+    }
+}
+
+/// An author gives one bundle to a leader and another of the same number to all others. They asked for the leader's after an eighth of its
+/// time-out, when they had given its view up: with PBFT it lost nearly all of its turns.
+#[test]
+fn an_author_that_gives_two_bundles_to_a_number_takes_no_turns_from_a_leader() {
+    let attack = "transfers 40\napplication order-only\nbyzantine 3 DoubleNumbers\n";
+    let report = with_usual_timers(Protocol::Pbft, attack);
+    let (height, view) = (report.highest.0, report.view.0);
+    eprintln!("{height} final blocks in {view} views");
+    assert!(height > 1_000, "{report:?}");
+    assert!(view * 10 <= height * 11, "{report:?}");
 }

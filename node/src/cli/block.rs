@@ -188,7 +188,9 @@ pub(super) fn verify_header(
         [header, last]
             .into_iter()
             .all(|one| verifier.is_of_chain(one)),
-        "the block is of another chain, or of another epoch than its height says"
+        "the block is not of the trust file's chain {}, or of another epoch than its height says: take the trust file of \
+         the chain that is asked",
+        verifier.chain()
     );
     let mut parent = header.id();
     for descendant in descendants {

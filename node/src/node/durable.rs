@@ -121,8 +121,7 @@ fn open_journal(
         begin_after_loss(&mut journal, &mut recovered.records).context("vote journal")?;
         let votes_again = match config.node.genesis.protocol {
             Protocol::Simplex => "once the others have told from which view on it may",
-            _ if config.node.genesis.registry.is_some() => "after the next epoch",
-            _ => "never, as a chain without a registry has no epochs",
+            _ => "after the next epoch",
         };
         warn!(
             journal = %directory.display(), key = %vote_key.display(),
