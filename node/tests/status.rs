@@ -45,7 +45,7 @@ async fn status_tells_a_lost_quorum_and_that_it_is_back() {
             code == Some(4)
                 && text.starts_with("halted since 20")
                 && text.contains("needs 3 of 4 validators; not reachable: validators 2 (")
-                && text.contains("remedy: bring back one of them: validators 2 (")
+                && text.contains("remedy: bring back one of them, or the links to them if they run: validators 2 (")
                 && !text.contains("one more failure")
         },
     )

@@ -363,6 +363,7 @@ impl Show {
                 "chain_id": genesis.chain_id(),
                 "timestamp_ms": genesis.timestamp_ms,
                 "protocol": genesis.protocol,
+                "application": genesis.application,
                 "scheme": genesis.scheme,
                 "group_key": genesis.group_key,
                 "validators": committee.identities(),
@@ -392,6 +393,7 @@ impl Show {
             ("chain id", genesis.chain_id().to_string()),
             ("made", clock_time(genesis.timestamp_ms)),
             ("protocol", genesis.protocol.name().into()),
+            ("application", genesis.application.name().into()),
             ("scheme", format!("{}, keys checked", genesis.scheme)),
             (
                 "group key",

@@ -157,14 +157,14 @@ fn the_remedy_of_a_halt_names_the_fewest_that_end_it() {
     };
     assert_eq!(
         remedy(asks.clone()),
-        "bring back one of them: validators 1 (00000001), 2 (00000002); if that is not enough, \
+        "bring back one of them, or the links to them if they run: validators 1 (00000001), 2 (00000002); if that is not enough, \
          `quorate status` of those that run without a vote says why: validator 3 (00000003)"
     );
     // The other one votes.
     let others = vec![other(3), away(1), away(2)];
     assert_eq!(
         remedy(Facts { others, ..asks }),
-        "bring back one of them: validators 1 (00000001), 2 (00000002)"
+        "bring back one of them, or the links to them if they run: validators 1 (00000001), 2 (00000002)"
     );
     // One that waits for an epoch does not count.
     let follows = Facts {
@@ -549,7 +549,7 @@ fn where_a_lost_journal_binds_until_an_epoch_ends_answers_do_not_help() {
         };
         let remedy = decide(&facts).remedy.expect("a remedy");
         let told = format!(
-            "bring back one of them: validators 7 (00000007), 8 (00000008), 9 (00000009). With pbft a \
+            "bring back one of them, or the links to them if they run: validators 7 (00000007), 8 (00000008), 9 (00000009). With pbft a \
              validator whose journal is lost or old votes again only when the next epoch ends, so the \
              others have to get there without it: {who}"
         );
@@ -682,7 +682,7 @@ fn a_halt_shows_once_a_block_is_late_and_too_few_vote() {
     let remedy = decide(&lately).remedy.expect("a remedy");
     assert_eq!(
         remedy,
-        "bring back one of them: validators 2 (00000002), 3 (00000003)"
+        "bring back one of them, or the links to them if they run: validators 2 (00000002), 3 (00000003)"
     );
     let silent = two_of_four(vec![other(1), silent(2), silent(3)]);
     assert_eq!(state(&silent, 1_600), Health::Healthy);

@@ -8,6 +8,9 @@ use quorate_types::{Height, genesis::Protocol};
 /// Most validators named in a sentence.
 const MAX_NAMED: usize = 8;
 
+/// Beside whom to bring back: nothing tells a process that has ended from a network that is cut.
+const OR_LINKS: &str = ", or the links to them if they run";
+
 /// What to do if more than f journals are lost.
 const MANY_LOST: &str = "OPERATING.md, \"More than f journals are lost at once\"";
 
@@ -330,9 +333,9 @@ impl Facts {
             (_, true) if away.is_empty() => {
                 format!("all run: `quorate status` of those that do not vote says why{bound}")
             }
-            (_, true) => format!("bring back {}: {away}{bound}", so_many(missing)),
+            (_, true) => format!("bring back {}{OR_LINKS}: {away}{bound}", so_many(missing)),
             (_, false) => format!(
-                "bring back {}: {away}; if that is not enough, `quorate status` of those that run without a \
+                "bring back {}{OR_LINKS}: {away}; if that is not enough, `quorate status` of those that run without a \
                  vote says why: {waiting}{bound}",
                 so_many(missing),
             ),
