@@ -140,7 +140,7 @@ pub(crate) enum LostVotes {
 pub(crate) fn of(protocol: Protocol) -> &'static dyn Rules {
     match protocol {
         Protocol::Simplex => &simplex::Simplex,
-        Protocol::HotstuffChained => &hotstuff::Chained { chain: 3 },
+        Protocol::HotstuffChained => &hotstuff::Chained,
         Protocol::HotstuffBasic => &basic::Basic,
         Protocol::Pbft => &pbft::Pbft,
     }

@@ -37,9 +37,10 @@
 //!   aloud, the same quorum gives one certificate that a light client, a follower or an explorer checks without seeing
 //!   the two blocks above, and that stays valid if those are abandoned. It costs no delay, since the votes for B and the finalize votes for
 //!   B″ come to the same leader at once.
-//!   *Two-chain* ([`Chained::chain`] = 2, as HotStuff-2 and Jolteon): finalize for B′ in v − 1, with the vote for
-//!   B. *Safety* below holds for both. What differs is liveness: an honest validator can be locked on a block whose
-//!   notarization no quorum has, and a leader must wait for it (H6).
+//!   *No two-chain* (HotStuff-2, Jolteon): with it, finalize for B′ in v − 1 would be said with the vote for B. That is as
+//!   safe (x = v + 1 in the proof below). But an honest validator can then be locked on a block whose notarization no quorum
+//!   has, and a leader must wait for it; and a faulty leader of v could keep B′ from becoming final, since it can
+//!   have v − 1 nullified (H5). Simplex is final sooner still.
 //!
 //! **H5. Nullify** is the *complaint* of the source's pacemaker, and a nullification its next-view certificate. In the
 //! current view, unless nullify or finalize was cast in it, when the leader timer or the view timer fires as in R4, or
@@ -103,7 +104,7 @@
 //! *If B is final in view v, every block that is notarized in a later view w descends from B.* q validators have cast
 //! finalize for (B, v). Let w be the lowest view that contradicts the claim, with a block C. q validators voted for C;
 //! the two quorums share an honest one, p. It cast finalize for (B, v) with its vote for a block of view x (H4), which
-//! descends from B: x = v + 2, or v + 1 with the two-chain.
+//! descends from B: x = v + 2, or v + 1 with a two-chain.
 //! - w < x: the views between v and x are those of the three-chain; each is notarized with the block that p saw there, and
 //!   with no other.
 //! - w = x: p voted once in x, so C is that block.
@@ -134,9 +135,8 @@
 //!   validators vote for their blocks, so the third one's votes bring q finalize votes for the first. They come to the
 //!   next leader, or if that is faulty, carried (H5), to the one after it.
 //! - *An honest leader's block gets their votes.* No honest validator is locked above the newest notarization that the
-//!   leader knows: with the three-chain, who is locked on v has seen a notarization in v + 1, so q validators have
-//!   voted there and f + 1 honest ones hold that of v; the leader gets what q hold (H5, H6). With the two-chain it has
-//!   to come from the locked one itself, within that time.
+//!   leader knows: who is locked on v has seen a notarization in v + 1, so q validators have
+//!   voted there and f + 1 honest ones hold that of v; the leader gets what q hold (H5, H6).
 //! - *No certified block of an honest leader is abandoned for a silent leader.* Its votes are carried around that one
 //!   (H5), and the next leader waits for them (H6).
 
@@ -155,10 +155,10 @@ use quorate_types::{
 };
 use std::sync::Arc;
 
-pub(crate) struct Chained {
-    /// How many blocks of consecutive views make the first of them final: 3 or 2.
-    pub(crate) chain: u64,
-}
+/// How many blocks of consecutive views make the first of them final.
+const CHAIN: u64 = 3;
+
+pub(crate) struct Chained;
 
 impl Chained {
     fn is_over(engine: &Engine, view: View) -> bool {
@@ -207,19 +207,14 @@ impl Chained {
     }
 
     /// H4: the node that the vote for this proposal makes final, if q cast it.
-    fn finalized_by(
-        &self,
-        engine: &Engine,
-        view: View,
-        proposal: &Proposal,
-    ) -> Option<(View, Digest)> {
+    fn finalized_by(engine: &Engine, view: View, proposal: &Proposal) -> Option<(View, Digest)> {
         let mut at = parent_of(proposal);
         let mut above = view;
-        for step in 2..=self.chain {
+        for step in 2..=CHAIN {
             if at.0.next() != above || at.0 <= engine.tip().view {
                 return None;
             }
-            if step == self.chain {
+            if step == CHAIN {
                 break;
             }
             let block = engine.chain.held(&at.1)?.block.clone();
@@ -395,7 +390,7 @@ impl Rules for Chained {
         if let Some(proposal) = proposal {
             engine.views.at(view).extends = Some(parent_of(&proposal).0);
             // H4
-            if let Some((of, id)) = self.finalized_by(engine, view, &proposal)
+            if let Some((of, id)) = Self::finalized_by(engine, view, &proposal)
                 && engine.views.notarized(of) == Some(id)
             {
                 engine.try_finalize(step, of);
@@ -499,13 +494,13 @@ impl Rules for Chained {
     }
 
     fn blocks_above_a_final_one(&self) -> u64 {
-        self.chain
+        CHAIN
     }
 
     fn doublings(&self, engine: &Engine) -> u32 {
         // H10
         let views = engine.view().0.saturating_sub(engine.tip().view.0);
-        let idle = views.saturating_sub(self.chain + 1);
+        let idle = views.saturating_sub(CHAIN + 1);
         u32::try_from(idle / (2 * engine.committee.size() as u64)).unwrap_or(u32::MAX)
     }
 
