@@ -16,7 +16,7 @@ use parking_lot::Mutex;
 use quorate_api::ClientError;
 use quorate_explorer::{client::ExplorerClient, shapes::OutcomeChecks};
 use quorate_load::{Load, LoadConfig, LoadCounters, LoadPlan, LoadReport};
-use quorate_types::Digest;
+use quorate_types::{Digest, Identity};
 use serde::Serialize;
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -110,6 +110,8 @@ struct Report {
     unsettled: Vec<Unsettled>,
     /// How far the explorer has checked the blocks at the end; none without one.
     explorer: Option<OutcomeChecks>,
+    /// The validators of the newest epoch, as the explorer shows them at the end.
+    explorer_set: Option<ShownSet>,
     rows: Vec<EpochRow>,
 }
 
@@ -157,6 +159,27 @@ async fn unsettled(changes: &Changes, ids: &[Digest]) -> Vec<Unsettled> {
     told
 }
 
+/// The validators of an epoch by their places, ascending.
+#[derive(serde::Serialize)]
+struct ShownSet {
+    epoch: u64,
+    validators: Vec<usize>,
+}
+
+/// Whom an explorer shows as the validators of the newest epoch.
+async fn shown_set(explorer: &ExplorerProcess, identities: &[Identity]) -> Option<ShownSet> {
+    let client = ExplorerClient::new(&explorer.url()).ok()?;
+    let set = client.validators().await.ok()?;
+    let shown = set.data.iter().filter_map(|one| one.identity.identity());
+    let shown: BTreeSet<Identity> = shown.collect();
+    let places = identities.iter().enumerate();
+    let places = places.filter(|(_, identity)| shown.contains(*identity));
+    Some(ShownSet {
+        epoch: set.epoch.0,
+        validators: places.map(|(place, _)| place).collect(),
+    })
+}
+
 /// How far an explorer has checked the blocks, once it has checked the one at a height or has had some time for it.
 async fn checks(explorer: &ExplorerProcess, height: u64) -> Option<OutcomeChecks> {
     let client = ExplorerClient::new(&explorer.url()).ok()?;
@@ -186,6 +209,7 @@ impl Changing {
             })
             .collect::<anyhow::Result<Vec<_>>>()?;
         let from = self.first_height(&network).await?;
+        let identities: Vec<Identity> = machines.iter().map(|(one, _)| *one).collect();
         let watcher = Watcher::start(&machines, settings.epoch_blocks, from)?;
         let mut ready = watcher.ready();
         let known = ready.wait_for(|ready| !ready.is_empty());
@@ -231,9 +255,14 @@ impl Changing {
             Some(explorer) => checks(explorer, last.map_or(0, |(height, _)| height)).await,
             None => None,
         };
+        let explorer_set = match &explorer {
+            Some(explorer) => shown_set(explorer, &identities).await,
+            None => None,
+        };
         drop(explorer);
         let report = Report {
             explorer: checks,
+            explorer_set,
             ..self.report(&changes, &load, unsettled, outcome.as_ref().err())
         };
         for place in changes.network.stop() {
@@ -354,6 +383,7 @@ impl Changing {
             tx_unfinished: load.unfinished.saturating_sub(late_at_the_end),
             unsettled,
             explorer: None,
+            explorer_set: None,
             rows,
         }
     }
@@ -467,6 +497,21 @@ impl Report {
             && (checks.state != "executed" || checks.corrected.0 > 0)
         {
             problems.push("the explorer and the validators disagree on the state".to_owned());
+        }
+        if let Some(ShownSet { epoch, validators }) = &self.explorer_set
+            && let Some(row) = self.rows.iter().find(|row| row.epoch == *epoch)
+            && !row
+                .validators
+                .iter()
+                .collect::<BTreeSet<_>>()
+                .into_iter()
+                .eq(validators)
+        {
+            problems.push(format!(
+                "the explorer shows {} as the validators of epoch {epoch}, and they are {}",
+                names_of(validators),
+                names_of(&row.validators)
+            ));
         }
         match problems.is_empty() {
             true => Ok(()),
