@@ -256,8 +256,8 @@ impl Leaders {
 
     /// What the slowest leader but f takes; `None` while too few are known.
     fn slowest_but_f(&self, of: impl Fn(&Leader) -> Option<Peak>) -> Option<Duration> {
-        let took = self.leaders.values().filter_map(of);
-        let mut slowest: Vec<Duration> = took.map(Peak::longest).collect();
+        let mut slowest = Vec::with_capacity(self.leaders.len());
+        slowest.extend(self.leaders.values().filter_map(of).map(Peak::longest));
         if slowest.len() < self.enough {
             return None;
         }
