@@ -1,11 +1,10 @@
 //! The two theorems on which liveness rests, whatever the protocol: a view ends only if an honest validator wants it to
-//! (synchronisation validity), and honest validators meet in views that honest ones lead, again and again (view
-//! synchronisation).
+//! (synchronisation validity), and a quorum meets in views that honest ones lead, again and again (view synchronisation).
 
 use quorate_types::{Committee, Epoch, Subject, View, VoteKind, genesis::Protocol};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// In so many views must honest validators have met after all was healed.
+/// In so many views must a quorum have met after all was healed.
 pub(crate) const MEETINGS: usize = 3;
 
 pub(crate) struct Pacemaker {
@@ -14,7 +13,7 @@ pub(crate) struct Pacemaker {
     turn: u64,
     /// The highest view of each epoch to which votes of honest validators can lead.
     reach: BTreeMap<Epoch, View>,
-    /// Where all honest validators were at one time, and an honest one led.
+    /// Where a quorum was at one time, and an honest validator led.
     met: BTreeSet<(Epoch, View)>,
 }
 
@@ -67,7 +66,7 @@ impl Pacemaker {
         Ok(())
     }
 
-    /// All honest validators are in this view, and an honest one leads it.
+    /// A quorum is in this view, and an honest validator leads it.
     pub(crate) fn met(&mut self, epoch: Epoch, view: View) {
         if self.met.len() < MEETINGS {
             self.met.insert((epoch, view));
