@@ -440,7 +440,7 @@ impl Rules for Chained {
         if engine.leads(engine.view().next())
             && engine.views.get(engine.view()).is_some_and(has_moved_on)
         {
-            engine.pacemaker.is_waited_for(step.now);
+            engine.pacemaker.hurry_for_others(step.now);
         }
         if let Some(before) = engine.view().previous()
             && (engine.is_given_up(before) || Self::leader_gives_up(engine, before))

@@ -472,7 +472,7 @@ impl Pacemaker {
 
     /// Others wait for this validator to lead the next view: the current view's proposal is waited for no longer than half
     /// of the usual time from now on.
-    pub(crate) fn is_waited_for(&mut self, now: Moment) {
+    pub(crate) fn hurry_for_others(&mut self, now: Moment) {
         if let Some(turn) = &self.turn {
             let due = now.after(turn.patience / 2);
             self.leader_due = self.leader_due.map(|earlier| earlier.min(due));
