@@ -4,7 +4,7 @@
 //! name does not begin with [`misbehave::CHAOS_PREFIX`], and the name is part of what the chain's id
 //! is the hash of.
 //!
-//! It changes frames on their way to the links, or changes how votes are checked. Because the
+//! It changes frames on their way to the links, how votes are checked, or whether blocks are filtered. Because the
 //! chain's name decides, no flag can make a validator of a real chain lie. A test checks that
 //! `quorate` contains none of this code. Only this program can be built with `cryptography-off`
 //! (`quorate-crypto`), for one experiment; `quorate` does not compile with it.
@@ -44,6 +44,10 @@ struct Faulty {
     /// How votes are checked: together with blocking, together without it, or one by one
     #[arg(long, value_name = "WAY", default_value = "together", value_parser = ["together", "unblocked", "eager"])]
     checking: String,
+    /// Whether blocks leave out what their unexecuted ancestors hold, and are refused otherwise. All validators of the
+    /// chain must be given the same
+    #[arg(long, value_name = "ON_OFF", default_value = "on", value_parser = ["on", "off"])]
+    filtering: String,
 }
 
 fn main() -> ExitCode {
@@ -52,6 +56,7 @@ fn main() -> ExitCode {
         run,
         misbehave,
         checking,
+        filtering,
     } = *faulty;
     cli::run_changed(run, |config| {
         only_chaos(&config.node.genesis)?;
@@ -60,6 +65,7 @@ fn main() -> ExitCode {
             "unblocked" => VoteChecking::TogetherUnblocked,
             _ => VoteChecking::Together,
         };
+        config.node.consensus.filtering = filtering == "on";
         Ok(misbehave.map(|kind| spoil(kind, config)))
     })
 }

@@ -197,7 +197,7 @@ async fn validators_that_are_killed() {
     let restarts = at("RestartLoop", &net, 1);
     let follow = with(&[&OF_ONE_AWAY, &["PeersBelowQuorum"]]);
     prometheus.fires(&[&restarts], &follow).await;
-    net.stop_and_check();
+    net.stop_and_check().await;
 }
 
 fn seat(net: &Net, place: usize) -> Seat {
@@ -538,5 +538,5 @@ async fn explorers_that_show_nothing_new() {
     running = explorer().unwrap();
     prometheus.quiet(&OF_A_BUSY_MACHINE).await;
     drop(running);
-    net.stop_and_check();
+    net.stop_and_check().await;
 }

@@ -74,7 +74,7 @@ async fn disks_that_are_full_or_read_only_stop_the_validator_with_the_files_name
     net.network.spawn(0, &[]).unwrap();
     net.network.wait_until_up().await.unwrap();
     net.grow(0, 20).await;
-    net.stop_and_check();
+    net.stop_and_check().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -125,7 +125,7 @@ async fn ten_thousand_slow_clients_hold_up_neither_consensus_nor_the_interface_f
     let ended = first.read_to_end(&mut rest);
     assert!(ended.is_ok() || ended.is_err_and(|e| e.kind() == std::io::ErrorKind::ConnectionReset));
     drop(clients);
-    net.stop_and_check();
+    net.stop_and_check().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -199,5 +199,5 @@ async fn bodies_of_any_size_and_heads_that_are_none_get_a_status() {
         assert!(statuses.contains(&status.as_str()), "{shown:?}: {line:?}");
     }
     net.grow(0, 20).await;
-    net.stop_and_check();
+    net.stop_and_check().await;
 }

@@ -89,7 +89,7 @@ async fn an_equivocator_is_proven_blocked_and_remembered(scheme: &str) {
     let list = net.succeed(&["peers", "list", "--config", &net.config(1)]);
     assert!(list.contains("BLOCKED for equivocation"), "{list}");
     net.network.kill(3).unwrap();
-    net.stop_and_check_but(&[3]);
+    net.stop_and_check_but(&[3]).await;
 }
 
 /// Changes the signer in the bytes and in what is said of them, so that only the signatures tell.
@@ -215,7 +215,7 @@ async fn f_offenders_at_once_are_blocked_and_the_chain_keeps_its_pace() {
     }
     net.network.kill(5).unwrap();
     net.network.kill(6).unwrap();
-    net.stop_and_check_but(&[5, 6]);
+    net.stop_and_check_but(&[5, 6]).await;
 }
 
 async fn pace(net: &mut Net, blocks: u64) -> f64 {

@@ -187,7 +187,7 @@ async fn measure(flood: Flood) -> Outcome {
     .await;
     net.grow(0, 3).await;
     drop(client);
-    net.stop_and_check_but(&[OUTLAW]);
+    net.stop_and_check_but(&[OUTLAW]).await;
     Outcome {
         cut_by_all,
         silent,

@@ -190,7 +190,7 @@ async fn who_does_not_read_costs_little_keeps_nobody_out_and_is_cut() {
     .await;
     println!("{:.0} MiB when they are gone", resident_mib(&net));
     drop(connections);
-    net.stop_and_check();
+    net.stop_and_check().await;
 }
 
 /// On the threads of the links, 250 connections of one client that asked for what is in memory without a pause halted a
@@ -260,7 +260,7 @@ async fn the_public_listener_tells_nothing_that_an_attacker_could_use() {
     for path in ["/v1/health", "/v1/ready", "/v1/status"] {
         assert_eq!(get(format!("{admin}{path}")).await.0, 200, "{path}");
     }
-    net.stop_and_check();
+    net.stop_and_check().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -283,7 +283,7 @@ async fn a_foreign_name_is_refused_and_foreign_pages_read_nothing() {
             assert_eq!(shared, None, "{host}");
         }
     }
-    net.stop_and_check();
+    net.stop_and_check().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -330,7 +330,7 @@ async fn bad_signatures_of_one_client_are_its_own_trouble() {
     // Each costs 4.5 s, and 10 s may be owed.
     let allowed = (start.elapsed().as_secs_f64() + 10.0) / 4.5 + 1.0;
     assert!(f64::from(looked_through) <= allowed, "{looked_through}");
-    net.stop_and_check();
+    net.stop_and_check().await;
 }
 
 /// Sends a text over a connection of its own, and reads until the connection ends.
@@ -388,7 +388,7 @@ async fn half_sent_requests_keep_nobody_out() {
         "{:?}",
         start.elapsed()
     );
-    net.stop_and_check();
+    net.stop_and_check().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -480,7 +480,7 @@ async fn what_is_no_proper_request_gets_an_error_like_all_others() {
     let peers: serde_json::Value = serde_json::from_str(&peers).unwrap();
     assert_eq!(peers["peers"][0]["validator"], 1);
     assert_eq!(peers["peers"][0].get("address"), None, "{peers}");
-    net.stop_and_check();
+    net.stop_and_check().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -515,7 +515,7 @@ async fn who_asks_for_a_transaction_before_it_comes_may_wait_for_it() {
     assert_eq!(found.status(), 200);
     let text = found.text().await.unwrap();
     assert!(text.contains("\"finalized\""), "{text}");
-    net.stop_and_check();
+    net.stop_and_check().await;
 }
 
 /// Waiting requests that a validator has room for.
@@ -557,7 +557,7 @@ async fn who_waits_from_hundreds_of_addresses_keeps_nobody_from_waiting() {
     held[0].read_to_string(&mut answer).await.unwrap();
     assert!(answer.contains("unknown_transaction"), "{answer}");
     assert!(start.elapsed() < Duration::from_secs(15));
-    net.stop_and_check();
+    net.stop_and_check().await;
 }
 
 /// How long each half of a measurement lasts.
@@ -694,7 +694,7 @@ async fn bad_signatures_from_many_addresses_slow_neither_blocks_nor_others() {
     // With much patience: the machine is shared with the flood itself, and with other tests.
     assert!(flooded.blocks_per_second > quiet.blocks_per_second / 4.0);
     flood.abort_all();
-    net.stop_and_check();
+    net.stop_and_check().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -731,5 +731,5 @@ async fn no_refusal_comes_after_acceptance() {
     let answer: SubmitAnswer = answer.json().await.unwrap();
     assert_eq!(answer.results[0].state, TransactionState::Finalized);
     waiters.abort_all();
-    net.stop_and_check();
+    net.stop_and_check().await;
 }

@@ -32,6 +32,6 @@ async fn ten_borders_with_kills_around_them() {
             assert!(status.epoch >= 11, "{status:?}");
         }
         assert!(load.stop().await.total.finalized > 0);
-        net.stop_and_check();
+        net.stop_and_check().await;
     }
 }

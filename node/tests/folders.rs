@@ -295,7 +295,7 @@ async fn addresses_and_log_level_are_taken_over_and_a_broken_file_is_refused() {
             .contains("nothing has changed")
     );
     net.grow(0, 5).await;
-    net.stop_and_check();
+    net.stop_and_check().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -413,7 +413,7 @@ async fn a_database_is_removed_by_whoever_says_yes_and_the_journal_never() {
     net.network.spawn(3, &[]).unwrap();
     let height = net.height(0).await;
     net.reach(3, height + 5).await;
-    net.stop_and_check();
+    net.stop_and_check().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -170,7 +170,7 @@ async fn clients_of_followers_get_what_they_get_from_validators() {
         let database = net.path().join(format!("follower-{follower}/data/db"));
         compare(&net, &database);
     }
-    net.stop_and_check();
+    net.stop_and_check().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -220,7 +220,7 @@ async fn what_a_follower_has_accepted_becomes_final_whatever_fails() {
     })
     .await;
     net.until_nothing_waits().await;
-    net.stop_and_check();
+    net.stop_and_check().await;
 }
 
 /// Forgets all but the newest blocks of a stopped node.

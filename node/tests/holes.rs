@@ -81,5 +81,5 @@ async fn a_link_that_is_missing_for_good_costs_a_part_of_the_blocks_only() {
         net.reach(place, height).await;
     }
     assert!(holes >= LEAST * whole, "{holes} of {whole}");
-    net.stop_and_check();
+    net.stop_and_check().await;
 }

@@ -124,6 +124,43 @@ async fn a_load_offers_what_it_says_and_tells_what_became_of_it() {
     assert_eq!(number(&report, "funded"), 45, "{report}");
     assert_eq!(report["validators"].as_array().unwrap().len(), 4);
 
+    // Every validator gets every transfer, and each becomes final once.
+    let told = async |net: &Net, place: usize| {
+        let metrics = net.network.operator(place).metrics().await.unwrap();
+        let name = "quorate_rpc_submitted_transactions_total{";
+        let lines = metrics.lines().filter(|line| line.starts_with(name));
+        let counts = lines.map(|line| line.rsplit(' ').next().unwrap().parse::<f64>().unwrap());
+        counts.sum::<f64>()
+    };
+    let mut before = Vec::new();
+    for place in 0..4 {
+        before.push(told(&net, place).await);
+    }
+    let arguments = [
+        "--rate",
+        "100",
+        "--for",
+        "2s",
+        "--warm-up",
+        "0ms",
+        "--to",
+        "each",
+        "--drain",
+        "60s",
+    ];
+    let (good, report, complaint) = load(&net, &arguments);
+    assert!(good, "{complaint}");
+    assert_eq!(number(&report, "finalized"), 200, "{report} {complaint}");
+    net.until("all have answered all", async |net| {
+        for (place, before) in before.iter().enumerate() {
+            if told(net, place).await < before + 200.0 {
+                return false;
+            }
+        }
+        true
+    })
+    .await;
+
     // Mistakes, each with what helps.
     let (_, _, complaint) = load(&net, &["--accounts", "51", "--for", "1s"]);
     assert!(complaint.contains("fewer --accounts"), "{complaint}");
@@ -136,7 +173,7 @@ async fn a_load_offers_what_it_says_and_tells_what_became_of_it() {
     quorate_node::keys::save_secret(&poor, &[77; 32], plain).unwrap();
     let (good, _, complaint) = load(&net, &["--fund-from", poor.to_str().unwrap()]);
     assert!(!good && complaint.contains("holds 0") && complaint.contains("smaller --fund"));
-    net.stop_and_check();
+    net.stop_and_check().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]

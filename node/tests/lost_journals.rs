@@ -87,7 +87,7 @@ async fn a_key_from_a_back_up_follows_before_it_votes() {
     no_evidence(&net).await;
     let height = net.height(0).await;
     net.reach(3, height).await;
-    net.stop_and_check();
+    net.stop_and_check().await;
 }
 
 fn lose_journal(net: &Net, place: usize) {
@@ -188,7 +188,7 @@ async fn two_of_four_lost_journals_take_the_operators_word_and_no_other_one() {
         told = Some(right);
         no_evidence(&net).await;
     }
-    net.stop_and_check();
+    net.stop_and_check().await;
 }
 
 /// Only with simplex does a word of the operators replace journals. Elsewhere it is refused at once.
@@ -328,5 +328,5 @@ async fn of_two_processes_with_one_identity_one_votes_at_a_time() {
     })
     .await;
     no_evidence(&net).await;
-    net.stop_and_check();
+    net.stop_and_check().await;
 }

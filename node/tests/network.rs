@@ -48,7 +48,7 @@ async fn killed_and_back(scheme: &str) {
     }
     let report = load.stop().await;
     assert!(report.total.finalized > 0);
-    net.stop_and_check();
+    net.stop_and_check().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -83,7 +83,7 @@ async fn all_validators_killed_at_once_go_on_from_where_they_stood() {
     }
     let report = load.stop().await;
     assert!(report.total.finalized > 0);
-    net.stop_and_check();
+    net.stop_and_check().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -113,7 +113,7 @@ async fn a_validator_that_signs_garbage_is_found_and_blocked_and_the_chain_goes_
     for place in 0..3 {
         net.grow(place, 50).await;
     }
-    net.stop_and_check();
+    net.stop_and_check().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -233,7 +233,7 @@ async fn a_user_pays_and_verifies_everything_with_the_trust_file_alone() {
         let told = refused(&arguments);
         assert!(told.contains(why), "{told}");
     }
-    net.stop_and_check();
+    net.stop_and_check().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -291,7 +291,7 @@ async fn a_key_that_lost_its_journal_votes_again_by_itself() {
     }
     let evidence = net.network.client(0).evidence().await.unwrap();
     assert!(evidence.evidence.is_empty(), "it contradicted itself");
-    net.stop_and_check();
+    net.stop_and_check().await;
 }
 
 /// With its journal gone, and one of the others too, a validator of four waits for that one.
@@ -319,7 +319,7 @@ async fn without_enough_answers_a_lost_journal_stays_silent() {
     net.network.spawn(2, &[]).unwrap();
     net.until("it votes again", async |net| last_vote(net).await > before)
         .await;
-    net.stop_and_check();
+    net.stop_and_check().await;
 }
 
 /// The whole data directory is put back from a copy. The others have seen newer votes.
@@ -369,7 +369,7 @@ async fn an_old_copy_of_a_data_directory_is_noticed_before_it_votes() {
         .await;
     let evidence = net.network.client(0).evidence().await.unwrap();
     assert!(evidence.evidence.is_empty(), "it contradicted itself");
-    net.stop_and_check();
+    net.stop_and_check().await;
 }
 
 /// Two processes with one vote key and two data directories.
@@ -390,7 +390,7 @@ async fn two_processes_never_share_a_vote_key() {
     ]);
     assert!(message.contains("in use by another process"), "{message}");
     assert!(message.contains("vote.key"), "{message}");
-    net.stop_and_check();
+    net.stop_and_check().await;
 }
 
 /// The database alone is gone. The validator fetches the chain again, over many epochs, and votes
@@ -412,7 +412,7 @@ async fn a_lost_database_is_fetched_again_and_the_journal_still_counts() {
     let height = net.height(0).await;
     net.reach(1, height).await;
     assert!(load.stop().await.total.finalized > 0);
-    net.stop_and_check();
+    net.stop_and_check().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -518,5 +518,5 @@ async fn bad_requests_get_a_clear_error_and_consensus_goes_on() {
     let ready = http.get(format!("{url}/v1/ready")).send().await.unwrap();
     assert!(ready.status().is_success());
     drop(idle);
-    net.stop_and_check();
+    net.stop_and_check().await;
 }

@@ -41,7 +41,7 @@ async fn every_payment_stands_in_one_block_and_every_validator_says_that_it_was_
         .collect();
     assert_eq!(failed.len(), Outcome::ALL.len() - 1);
     assert!(failed.iter().all(|line| line.ends_with(" 0")), "{failed:?}");
-    net.stop_and_check();
+    net.stop_and_check().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -74,7 +74,7 @@ async fn what_was_accepted_is_final_although_all_were_killed() {
     net.grow(0, 5).await;
     all_are_applied(&urls, &accepted, PATIENCE).await;
     net.until_nothing_waits().await;
-    net.stop_and_check();
+    net.stop_and_check().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -114,7 +114,7 @@ async fn a_transfer_that_waits_for_a_nonce_says_so_and_one_that_pays_more_replac
         .await
         .unwrap();
     assert_eq!(waits.waits_for_nonce, Some(2));
-    net.stop_and_check();
+    net.stop_and_check().await;
 }
 
 /// Who pays the same amount several times in a row pays it as often as the command says so.
@@ -151,7 +151,7 @@ async fn the_same_payment_several_times_in_a_row_is_paid_as_often() {
     let nonce = (nonce.unwrap().nonce - 1).to_string();
     let refused = net.fail(&[&pay[..], &["--chain-id", &chain, "--nonce", &nonce]].concat());
     assert!(refused.contains("nothing new is paid"), "{refused}");
-    net.stop_and_check();
+    net.stop_and_check().await;
 }
 
 /// A person who waits for a transfer is told at once which nonce it waits for, and the rest when that comes.
@@ -188,7 +188,7 @@ async fn who_waits_behind_a_nonce_is_told_so_before_it_comes() {
     assert!(output.status.success(), "{output:?}");
     let text = String::from_utf8(output.stdout).unwrap();
     assert!(text.contains("applied"), "{text}");
-    net.stop_and_check();
+    net.stop_and_check().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -213,7 +213,7 @@ async fn free_transfers_and_keys_that_belong_to_nobody_are_refused() {
     to_nobody.to = Identity([0; 32]);
     let to_nobody = to_nobody.sign(&chain, &secret);
     assert_eq!(code(to_nobody).await.as_deref(), Some("small_order_key"));
-    net.stop_and_check();
+    net.stop_and_check().await;
 }
 
 /// Accounts with next to no money hand in a thousand transfers each; an honest client's go on.
@@ -276,5 +276,5 @@ async fn money_that_is_not_there_fills_no_blocks() {
     all_are_applied(&net.network.urls(), &accepted, PATIENCE).await;
     // What is in the blocks paid for itself; the database check says so of each.
     net.grow(0, 5).await;
-    net.stop_and_check();
+    net.stop_and_check().await;
 }

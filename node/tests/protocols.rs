@@ -4,11 +4,15 @@
 
 mod common;
 
-use common::Net;
+use common::{LAB, Net};
+use quorate_node::localnet::Network;
+use quorate_storage::store::Store;
 use quorate_types::{
-    EpochLength,
+    EpochLength, Height,
     genesis::{Protocol, Turns},
 };
+
+use std::{collections::BTreeMap, path::Path};
 
 /// Final blocks while one of four is away.
 const BLOCKS: u64 = 240;
@@ -52,7 +56,7 @@ async fn goes_on_without_one(protocol: Protocol, scheme: &str) {
         (0, 0),
         "{report:?}"
     );
-    net.stop_and_check();
+    net.stop_and_check().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -95,12 +99,57 @@ async fn crosses_borders_while_validators_are_killed(protocol: Protocol) {
     }
     load.stop().await;
     net.until_nothing_waits().await;
-    net.stop_and_check();
+    net.stop_and_check().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn all_cross_borders_while_validators_are_killed() {
     for protocol in Protocol::ALL.into_iter().skip(1) {
         crosses_borders_while_validators_are_killed(protocol).await;
+    }
+}
+
+/// Blocks of chained HotStuff are final three blocks later: leaders that do not look at what their block's ancestors hold
+/// propose it again.
+#[tokio::test(flavor = "multi_thread")]
+async fn without_filtering_transfers_stand_in_several_blocks_and_are_paid_once() {
+    let mut net = Net::start_changed("chaos-filtering", 4, |settings| {
+        settings.protocol = Protocol::HotstuffChained;
+    })
+    .await;
+    assert!(net.network.stop().is_empty());
+    let path = net.path();
+    net.network = Network::start_with(Path::new(LAB), &path, &net.settings, |_| {
+        vec!["--filtering".to_owned(), "off".to_owned()]
+    })
+    .unwrap();
+    net.network.wait_until_up().await.unwrap();
+    let load = net.load(200.0);
+    net.grow(0, 200).await;
+    let report = load.stop().await;
+    net.until_nothing_waits().await;
+    let paid = report.total.finalized;
+    assert!(paid > 0 && report.total.lost == 0, "{report:?}");
+    let (genesis, folder) = (net.genesis.clone(), net.stop_and_keep());
+    let mut roots: BTreeMap<Height, _> = BTreeMap::new();
+    for place in 0..4 {
+        let database = folder.path().join(format!("net/validator-{place}/data/db"));
+        let (store, _tree) = Store::open(&database, &genesis).unwrap();
+        let mut held: BTreeMap<_, (u64, u64)> = BTreeMap::new();
+        let mut height = Height(1);
+        while height <= store.tip().height {
+            let root = store.root(height).unwrap().unwrap();
+            assert_eq!(*roots.entry(height).or_insert(root), root, "{height}");
+            for receipt in store.receipts(height).unwrap().unwrap() {
+                let (times, used) = held.entry(receipt.transaction).or_default();
+                *times += 1;
+                *used += u64::from(receipt.outcome.used_nonce());
+            }
+            height = height.next();
+        }
+        let used: u64 = held.values().map(|(_, used)| used).sum();
+        assert!(used >= paid, "{used} {paid}");
+        assert!(held.values().all(|(_, used)| *used == 1));
+        assert!(held.values().any(|(times, _)| *times > 1));
     }
 }

@@ -85,7 +85,7 @@ async fn status_tells_a_lost_quorum_and_that_it_is_back() {
     assert!(log(&net, 3).contains("the database is a new one"));
     let told = net.network.client(3).status().await.unwrap().sync.unwrap();
     assert_eq!((told.state, told.start_height.0), (SyncState::InSync, 0));
-    net.stop_and_check();
+    net.stop_and_check().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -122,7 +122,7 @@ async fn who_is_refused_by_the_others_is_told_so_and_whom_to_ask() {
         status(net, 3).0 == Some(0)
     })
     .await;
-    net.stop_and_check();
+    net.stop_and_check().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -171,7 +171,7 @@ async fn a_mempool_that_was_made_smaller_tells_what_it_drops() {
             "{warning}"
         );
     }
-    net.stop_and_check();
+    net.stop_and_check().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -200,7 +200,7 @@ async fn who_cannot_listen_joins_nothing() {
         );
     }
     assert_eq!(completed(&net).await, before);
-    net.stop_and_check();
+    net.stop_and_check().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]

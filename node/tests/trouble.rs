@@ -517,7 +517,7 @@ async fn a_stopped_process_is_missed_by_the_others_and_no_command_hangs_on_it() 
         let log = log(&net, place);
         assert!(!log.contains("clock"), "validator {place}: {log}");
     }
-    net.stop_and_check();
+    net.stop_and_check().await;
 }
 
 /// A library that sets the wall clock of a process forward, made with the machine's C compiler; none if

@@ -188,7 +188,7 @@ async fn a_transfer_is_signed_only_for_the_chain_that_was_named() {
     is_final(&net.cli(&joined(&transfer, &[&trust[..], &real].concat())));
     let named = ["--chain-id", &own, "--nonce", "1"];
     is_final(&net.cli(&joined(&transfer, &[&real[..], &named].concat())));
-    net.stop_and_check();
+    net.stop_and_check().await;
 }
 
 /// A server that speaks TLS and hands on what it hears. Returns its port and its authority's
@@ -298,7 +298,7 @@ async fn every_command_speaks_tls_to_whom_it_has_reason_to_believe() {
         refused.contains("text.pem") && refused.contains("PEM"),
         "{refused}"
     );
-    net.stop_and_check();
+    net.stop_and_check().await;
 }
 
 fn port_of() -> u16 {

@@ -437,6 +437,7 @@ impl Host {
                     min_block_interval: scenario.block_interval,
                     penalty_lasts: scenario.penalty_lasts,
                     checking: scenario.checking,
+                    filtering: true,
                 },
                 followers: Vec::new(),
                 mempool: MempoolLimits {

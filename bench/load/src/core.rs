@@ -67,6 +67,8 @@ pub struct Pace {
     pub batch: usize,
     /// Bytes of the memo in each transfer, from 0 to 4,096.
     pub payload_bytes: usize,
+    /// Whether the other validators get a copy of each request. Their answers do not count.
+    pub copies: bool,
     /// A transfer that was sent and is not final after this time is counted as lost.
     pub lost_after: Duration,
 }
@@ -77,6 +79,7 @@ impl Default for Pace {
             connections: 32,
             batch: 100,
             payload_bytes: 0,
+            copies: false,
             lost_after: Duration::from_secs(60),
         }
     }

@@ -95,6 +95,7 @@ const NARROW: Pace = Pace {
     connections: 4,
     batch: 1,
     payload_bytes: 0,
+    copies: false,
     lost_after: Duration::from_secs(30),
 };
 

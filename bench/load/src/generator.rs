@@ -229,6 +229,7 @@ fn spawn(name: &str, body: impl FnOnce() + Send + 'static) -> thread::JoinHandle
 
 struct Shared {
     core: Mutex<Core>,
+    copies: bool,
     wallet: Arc<Wallet>,
     clients: Vec<RpcClient>,
     origin: Instant,
@@ -267,6 +268,7 @@ async fn drive(
     let end = core.end();
     let shared = Arc::new(Shared {
         core: Mutex::new(core),
+        copies: plan.pace.copies,
         wallet,
         clients,
         origin: Instant::now(),
@@ -377,6 +379,9 @@ impl Shared {
             ..SubmitRequest::default()
         };
         self.core().sending(self.now(), &request);
+        if self.copies {
+            self.send_copies(&body, request.target);
+        }
         let answer = self.clients[request.target].submit(&body).await;
         let now = self.now();
         match answer {
@@ -384,6 +389,19 @@ impl Shared {
             Err(error) => self.core().answered(now, request, Err(failure(&error))),
         }
         self.send_due();
+    }
+}
+
+impl Shared {
+    /// Sends a request to all validators but one, and waits for no answer.
+    fn send_copies(&self, body: &SubmitRequest, but: usize) {
+        for (target, client) in self.clients.iter().enumerate() {
+            if target != but {
+                let (client, body) = (client.clone(), body.clone());
+                self.runtime
+                    .spawn(async move { client.submit(&body).await });
+            }
+        }
     }
 }
 

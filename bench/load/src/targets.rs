@@ -25,6 +25,8 @@ pub enum To {
     /// All; the accounts are assigned to them in turn.
     #[default]
     All,
+    /// All of them get every transfer.
+    Each,
     /// The first.
     One,
     /// This many of those that answer fastest.
@@ -81,12 +83,13 @@ impl FromStr for To {
         let nearest = |count: &str| count.parse().ok().filter(|count| *count > 0);
         match text.split_once(':') {
             None if text == "all" => Ok(Self::All),
+            None if text == "each" => Ok(Self::Each),
             None if text == "one" => Ok(Self::One),
             None if text == "nearest" => Ok(Self::Nearest(1)),
             Some(("nearest", count)) => nearest(count)
                 .map(Self::Nearest)
                 .ok_or_else(|| format!("{count:?} is no number of validators, which is 1 or more")),
-            _ => Err("expected all, one, nearest, or nearest:N".to_owned()),
+            _ => Err("expected all, each, one, nearest, or nearest:N".to_owned()),
         }
     }
 }
@@ -196,7 +199,7 @@ pub async fn choose(
         measured.push((client.clone(), best));
     }
     match to {
-        To::All => {}
+        To::All | To::Each => {}
         To::One => measured.truncate(1),
         To::Nearest(count) => {
             measured.sort_by_key(|(_, round_trip)| *round_trip);
@@ -261,6 +264,7 @@ mod tests {
     #[test]
     fn the_words_for_where_a_load_goes_are_read() {
         assert_eq!("all".parse(), Ok(To::All));
+        assert_eq!("each".parse(), Ok(To::Each));
         assert_eq!("one".parse(), Ok(To::One));
         assert_eq!("nearest".parse(), Ok(To::Nearest(1)));
         assert_eq!("nearest:3".parse(), Ok(To::Nearest(3)));

@@ -86,7 +86,9 @@ pub(crate) struct Parameters {
     #[serde(deserialize_with = "one_or_many")]
     checking: Vec<String>,
     #[serde(deserialize_with = "one_or_many")]
-    cryptography: Vec<Cryptography>,
+    cryptography: Vec<Switch>,
+    #[serde(deserialize_with = "one_or_many")]
+    filtering: Vec<Switch>,
     #[serde(deserialize_with = "one_or_many")]
     linger: Vec<String>,
     #[serde(deserialize_with = "one_or_many")]
@@ -126,6 +128,7 @@ pub(crate) enum Parameter {
     Scheme,
     Checking,
     Cryptography,
+    Filtering,
     Linger,
     Interval,
     Links,
@@ -154,12 +157,12 @@ pub(crate) enum Fault {
     Partition,
 }
 
-/// Whether votes and transfers are signed and verified.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize)]
+/// Whether validators do something that they always do outside of experiments.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(rename_all = "kebab-case")]
-pub(crate) enum Cryptography {
+pub(crate) enum Switch {
+    #[default]
     On,
-    /// No signatures, in a program that was built for this.
     Off,
 }
 
@@ -169,6 +172,8 @@ pub(crate) enum Cryptography {
 pub(crate) enum To {
     /// All, in turn.
     All,
+    /// All of them get every transfer.
+    Each,
     /// The first.
     One,
 }
@@ -189,8 +194,11 @@ pub(crate) struct Point {
     pub(crate) scheme: String,
     /// When votes are verified: `together`, `eager` or `unblocked`.
     pub(crate) checking: String,
-    /// Whether there are signatures at all.
-    pub(crate) cryptography: Cryptography,
+    /// Whether there are signatures at all; off only in a program that was built for this.
+    pub(crate) cryptography: Switch,
+    /// Whether a leader leaves out what an unexecuted ancestor of its block holds.
+    #[serde(default)]
+    pub(crate) filtering: Switch,
     /// How long a finalize vote waits to be batched with others.
     pub(crate) linger: String,
     /// The minimal time between blocks.
@@ -274,6 +282,7 @@ impl Plan {
         spread(&mut points, &p.cryptography, |point| {
             &mut point.cryptography
         });
+        spread(&mut points, &p.filtering, |point| &mut point.filtering);
         spread(&mut points, &p.linger, |point| &mut point.linger);
         spread(&mut points, &p.interval, |point| &mut point.interval);
         spread(&mut points, &p.links, |point| &mut point.links);
@@ -318,6 +327,7 @@ impl Default for Parameters {
             scheme: vec![usual.scheme],
             checking: vec![usual.checking],
             cryptography: vec![usual.cryptography],
+            filtering: vec![usual.filtering],
             linger: vec![usual.linger],
             interval: vec![usual.interval],
             links: vec![usual.links],
@@ -362,7 +372,7 @@ impl Point {
             bail!("`checking` must be together, eager or unblocked");
         }
         ensure!(
-            self.cryptography == Cryptography::On
+            self.cryptography == Switch::On
                 || (self.checking == "together" && self.fault != Fault::InvalidSigners),
             "with `cryptography` off there is nothing to check"
         );
@@ -401,6 +411,7 @@ impl Point {
             Parameter::Scheme => self.scheme.clone(),
             Parameter::Checking => self.checking.clone(),
             Parameter::Cryptography => name_of(&self.cryptography),
+            Parameter::Filtering => name_of(&self.filtering),
             Parameter::Linger => self.linger.clone(),
             Parameter::Interval => self.interval.clone(),
             Parameter::Links => self.links.clone(),
@@ -445,7 +456,8 @@ impl Point {
             payload: 0,
             scheme: "bls-threshold".to_owned(),
             checking: "together".to_owned(),
-            cryptography: Cryptography::On,
+            cryptography: Switch::On,
+            filtering: Switch::On,
             linger: "0ms".to_owned(),
             interval: "0ms".to_owned(),
             links: "none".to_owned(),
@@ -465,11 +477,12 @@ impl Point {
 
 impl Parameter {
     /// All parameters, in the order in which names list them.
-    pub(crate) const ALL: [Self; 20] = [
+    pub(crate) const ALL: [Self; 21] = [
         Self::Validators,
         Self::Scheme,
         Self::Checking,
         Self::Cryptography,
+        Self::Filtering,
         Self::Linger,
         Self::Interval,
         Self::Links,

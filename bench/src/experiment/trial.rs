@@ -6,7 +6,7 @@
 
 use super::{
     network::{self, Wires},
-    plan::{Cryptography, Fault, Plan, Point, To},
+    plan::{Fault, Plan, Point, Switch, To},
     slow::{Duty, Slow},
 };
 use crate::{
@@ -106,10 +106,12 @@ pub(crate) struct Place<'a> {
     pub(crate) folder: Option<&'a Path>,
 }
 
-/// Whether it needs the lab build: validators that misbehave, or that check votes in a non-default
-/// way.
+/// Whether it needs the lab build: validators that misbehave, that check votes in a non-default way, or that do not
+/// filter.
 fn needs_lab(point: &Point) -> bool {
-    point.fault == Fault::InvalidSigners || point.checking != "together"
+    point.fault == Fault::InvalidSigners
+        || point.checking != "together"
+        || point.filtering == Switch::Off
 }
 
 /// Runs a trial.
@@ -133,9 +135,9 @@ pub(crate) fn run(
     })?;
     let binary = match (place.binary, point.cryptography) {
         (Some(binary), _) => binary.to_owned(),
-        (None, Cryptography::On) if needs_lab(point) => beside("quorate-lab")?,
-        (None, Cryptography::On) => beside("quorate")?,
-        (None, Cryptography::Off) => beside("quorate-lab-cryptography-off")
+        (None, Switch::On) if needs_lab(point) => beside("quorate-lab")?,
+        (None, Switch::On) => beside("quorate")?,
+        (None, Switch::Off) => beside("quorate-lab-cryptography-off")
             .context("`make cryptography-off` builds the program without signatures")?,
     };
     if place.binary.is_some() && !knows_idling(&binary)? {
@@ -223,7 +225,7 @@ impl Bench<'_> {
         let mut network = self
             .ours
             .start(self.binary, |place| {
-                let mut list = self.checking();
+                let mut list = self.arguments();
                 if forge && victims.contains(&place) {
                     list.extend([
                         "--misbehave".to_owned(),
@@ -307,12 +309,16 @@ impl Bench<'_> {
         })
     }
 
-    /// The arguments that say when votes are verified.
-    fn checking(&self) -> Vec<String> {
-        match self.point.checking.as_str() {
-            "together" => Vec::new(),
-            other => vec!["--checking".to_owned(), other.to_owned()],
+    /// What the lab's validators are told to do in another way than usually.
+    fn arguments(&self) -> Vec<String> {
+        let mut arguments = Vec::new();
+        if self.point.checking != "together" {
+            arguments.extend(["--checking", &self.point.checking]);
         }
+        if self.point.filtering == Switch::Off {
+            arguments.extend(["--filtering", "off"]);
+        }
+        arguments.into_iter().map(str::to_owned).collect()
     }
 
     fn load(&self, network: &Network, rows: Arc<Mutex<Vec<Row>>>) -> anyhow::Result<LoadPlan> {
@@ -341,6 +347,7 @@ impl Bench<'_> {
                 connections: (REQUESTS / urls.len()).max(2),
                 batch: if self.point.clients > 0 { 1 } else { 100 },
                 payload_bytes: self.point.payload,
+                copies: self.point.to == To::Each,
                 ..Pace::default()
             },
             urls,
@@ -422,7 +429,7 @@ impl Bench<'_> {
                 format!("validator {names} is killed")
             }
             (Fault::Kill, false) => {
-                let arguments = self.checking();
+                let arguments = self.arguments();
                 let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
                 network.spawn(victims[0], &arguments)?;
                 format!("validator {names} is started again")

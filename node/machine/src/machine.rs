@@ -85,6 +85,9 @@ pub struct ConsensusConfig {
     pub penalty_lasts: Duration,
     /// How votes are checked; no setting for operators.
     pub checking: VoteChecking,
+    /// Whether blocks leave out what their unexecuted ancestors hold. They always do but in one experiment: no setting
+    /// for operators.
+    pub filtering: bool,
 }
 
 impl Default for ConsensusConfig {
@@ -98,6 +101,7 @@ impl Default for ConsensusConfig {
             min_block_interval: Duration::ZERO,
             penalty_lasts: Duration::from_secs(24 * 3_600),
             checking: VoteChecking::default(),
+            filtering: true,
         }
     }
 }

@@ -87,8 +87,8 @@ pub(super) struct Load {
     believed: Believed,
     #[command(flatten)]
     chain: ForChain,
-    /// Which validators get the load: all (accounts are assigned round-robin), one (the first),
-    /// nearest, or nearest:N (those with the shortest round trips)
+    /// Which validators get the load: all (accounts are assigned round-robin), each (every validator
+    /// gets every transfer), one (the first), nearest, or nearest:N (those with the shortest round trips)
     #[arg(long, default_value = "all", value_name = "WHICH")]
     to: To,
     /// Transfers per second
@@ -237,6 +237,7 @@ impl Load {
                 connections: self.connections,
                 batch: self.batch.unwrap_or(default_batch),
                 payload_bytes: self.payload,
+                copies: self.to == To::Each,
                 lost_after: self.lost_after,
             },
             drain: self.drain,

@@ -490,6 +490,7 @@ impl Check<'_> {
                 Duration::from_secs(60)..=Duration::from_secs(8_760 * 3_600),
             )?,
             checking: default.checking,
+            filtering: default.filtering,
         })
     }
 

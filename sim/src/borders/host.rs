@@ -253,6 +253,7 @@ impl Host {
                         min_block_interval: Duration::ZERO,
                         penalty_lasts: Duration::from_secs(10),
                         checking: VoteChecking::default(),
+                        filtering: true,
                     },
                     followers: followers.collect(),
                     mempool: MEMPOOL,

@@ -130,6 +130,11 @@ impl Shared {
         let signer = settings.identity.clone();
         let identity = (own, settings.identity);
         let across = Across::new(chain, committees.clone(), identity, &*clock);
+        let rules = Rules::of(&genesis).knowing(&committees);
+        let mut forecast = Forecast::new(accounts.clone(), committees.clone(), rules);
+        if !settings.consensus.filtering {
+            forecast = forecast.without_filtering();
+        }
         Ok(Self {
             chain,
             consensus: settings.consensus,
@@ -145,11 +150,7 @@ impl Shared {
             payloads: None,
             cut: around.cut,
             metrics: around.metrics,
-            forecast: Arc::new(Forecast::new(
-                accounts.clone(),
-                committees.clone(),
-                Rules::of(&genesis).knowing(&committees),
-            )),
+            forecast: Arc::new(forecast),
             asked: Arc::new(Asked::new(committees.known().size())),
             across: Arc::new(across),
             conduct: Arc::new(conduct),
