@@ -244,7 +244,7 @@ impl Net {
     }
 
     /// Stops everything and checks what the databases hold.
-    pub fn stop_and_check(self) {
+    pub async fn stop_and_check(self) {
         self.stop_and_check_but(&[]).await;
     }
 
