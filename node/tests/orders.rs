@@ -324,6 +324,20 @@ async fn what_is_no_list_of_payloads_and_what_moves_money_is_refused() {
     let payloads = status.payloads.expect("a validator of such a chain");
     assert_eq!((payloads.waiting_bytes, payloads.missing_bundles), (0, 0));
     assert!(payloads.log_bytes > 0);
+    let key = orders.path(0).join("identity.key");
+    let load = Command::new(BINARY)
+        .args(["load", "--for", "1s", "--rpc", client.url(), "--chain-id"])
+        .arg(status.chain_id.to_string())
+        .arg("--fund-from")
+        .arg(key)
+        .output()
+        .unwrap();
+    let complaint = String::from_utf8(load.stderr).unwrap();
+    assert!(!load.status.success(), "{complaint}");
+    assert!(
+        complaint.contains("this chain only orders payloads"),
+        "{complaint}"
+    );
     let beyond = client.payload(&answer.bundle, answer.first + 1_000).await;
     assert!(matches!(
         beyond,

@@ -26,7 +26,7 @@ use quorate_load::{
     derive_accounts, fund,
     targets::{NotReady, To, check_money, choose, wait_for_height, wait_until_ready},
 };
-use quorate_types::{ChainId, Identity};
+use quorate_types::{ChainId, Identity, genesis::ApplicationKind};
 use serde::Serialize;
 use std::{
     fs::{self, File},
@@ -285,6 +285,14 @@ impl Load {
         eprintln!("waiting for {} validators", clients.len());
         let chain = wait_until_ready(&clients, expected, self.wait).await?;
         let chain = chain.context("there is no validator")?;
+        let application = patiently(self.wait, || clients[0].status())
+            .await?
+            .application;
+        ensure!(
+            application.as_deref() != Some(ApplicationKind::OrderOnly.name()),
+            "this chain only orders payloads (PAYLOADS.md): it has no accounts and no transfers, which are what this \
+             command sends; `quorate localnet --application order-only --load RATE` sends payloads"
+        );
         let chosen = patiently(self.wait, || choose(&clients, self.to)).await?;
         let identities: Vec<Identity> = accounts.iter().map(SecretKey::identity).collect();
         let mut funded = 0;

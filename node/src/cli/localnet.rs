@@ -213,6 +213,7 @@ struct Report {
     tx_late: u64,
     tx_unsent: u64,
     tx_unfinished: u64,
+    tx_repeated: u64,
     tx_per_s: f64,
     blocked: Vec<Blocked>,
 }
@@ -709,6 +710,7 @@ impl Localnet {
             tx_late: load.map_or(0, |load| load.late),
             tx_unsent: load.map_or(0, |load| load.unsent),
             tx_unfinished: load.map_or(0, |load| load.unfinished),
+            tx_repeated: load.map_or(0, |load| load.repeated),
             // Count what became final within the measured time; the load ends later.
             tx_per_s: finalized_meanwhile
                 .end
@@ -793,7 +795,7 @@ impl Localnet {
             (
                 "not applied",
                 format!(
-                    "{} final and failed{}, {} refused{}, {} lost (not final a minute after they were accepted), {} not final yet, {} not sent; {} were sent late",
+                    "{} final and failed{}, {} refused{}, {} lost (not final a minute after they were accepted), {} not final yet, {} not sent, {} sent by another generator before; {} were sent late",
                     report.tx_failed,
                     reasons(&report.tx_failed_by_outcome),
                     report.tx_refused,
@@ -801,6 +803,7 @@ impl Localnet {
                     report.tx_lost,
                     report.tx_unfinished,
                     report.tx_unsent,
+                    report.tx_repeated,
                     report.tx_late
                 ),
             ),
