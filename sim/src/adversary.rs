@@ -100,6 +100,12 @@ pub enum Attack {
     OrderNothing,
     /// On a chain that only orders: it sends bundles in others' names, and asks for bundles that nobody has.
     ForgePayloads,
+    /// In its own turns it says nothing to the leader of the next turn. Not part of [`Self::ALL`]: seeds keep their other
+    /// faults.
+    ShunNext,
+    /// It proposes nothing, and has said nullify in the views before its own before anybody is there. Not part of
+    /// [`Self::ALL`] either.
+    NullifyBefore,
     /// It means well, but its disk lies: after a crash it may contradict itself. Not part of
     /// [`Self::ALL`], since it takes [`crate::Mishap::Lie`] beside.
     LyingDisk,
@@ -190,7 +196,12 @@ pub(crate) struct Adversary {
     lies: Lies,
     /// The first snapshot that it offered, or had.
     snapshot: Option<Box<SnapshotProof>>,
+    /// The newest view before one of its own that it has given up.
+    given_up: (Epoch, View),
 }
+
+/// Views ahead in which votes are kept.
+const LOOKAHEAD: u64 = 8;
 
 /// Frames that are remembered.
 const MAX_MEMORY: usize = 64;
@@ -220,6 +231,7 @@ impl Adversary {
             memory: Vec::new(),
             lies: Lies::default(),
             snapshot: None,
+            given_up: (Epoch(0), View(0)),
         }
     }
 
@@ -243,6 +255,7 @@ impl Adversary {
         };
         self.remember(lane, bytes);
         let mut parcels = Vec::new();
+        self.give_up_before_own(facts, &mut parcels);
         // One decision for all receivers where the attack is to say different things.
         let changed = self.change(facts, messages);
         for &to in receivers {
@@ -500,6 +513,27 @@ impl Adversary {
         }
     }
 
+    /// Whether it leads a view.
+    fn leads(&self, epoch: Epoch, view: View) -> bool {
+        let validators = self.validators as u64;
+        (view.0.div_ceil(self.turn) + epoch.0) % validators == self.place as u64
+    }
+
+    fn give_up_before_own(&mut self, facts: &Facts, parcels: &mut Vec<Parcel>) {
+        if !self.does(Attack::NullifyBefore) {
+            return;
+        }
+        for ahead in 0..LOOKAHEAD {
+            let view = View(facts.view.0.saturating_add(ahead));
+            let is_before = self.leads(facts.epoch, view.next());
+            if is_before && self.given_up < (facts.epoch, view) {
+                self.given_up = (facts.epoch, view);
+                let vote = self.vote(facts.epoch, view, VoteKind::Nullify);
+                self.to_all(Lane::Votes, vec![Message::Vote(vote)], parcels);
+            }
+        }
+    }
+
     fn reaches(&mut self, facts: &Facts, to: usize) -> bool {
         if self.does(Attack::Selective) && self.rng.random_bool(0.4) {
             return false;
@@ -535,7 +569,8 @@ impl Adversary {
                     }
                 }
                 Message::Certificate(_) if self.does(Attack::WithholdCertificates) => {}
-                Message::Proposal(_) if self.does(Attack::Lazy) => {}
+                Message::Proposal(_)
+                    if self.does(Attack::Lazy) || self.does(Attack::NullifyBefore) => {}
                 Message::Proposal(proposal)
                     if self.does(Attack::Moody)
                         && (proposal.view.0 / self.validators as u64).is_multiple_of(2) => {}
@@ -652,6 +687,17 @@ impl Adversary {
         message: &Message,
     ) -> Option<(Vec<Message>, Duration)> {
         let upper = to >= self.validators / 2;
+        if self.does(Attack::ShunNext) && to == (self.place + 1) % self.validators {
+            let view = match message {
+                Message::Proposal(proposal) => Some((proposal.epoch, proposal.view)),
+                Message::Vote(vote) => Some((vote.subject.epoch, vote.subject.view)),
+                Message::Certificate(held) => Some((held.subject.epoch, held.subject.view)),
+                _ => None,
+            };
+            if view.is_some_and(|(epoch, view)| self.leads(epoch, view)) {
+                return None;
+            }
+        }
         match message {
             Message::Proposal(proposal) => {
                 if self.does(Attack::WithholdBlocks) && !to.is_multiple_of(3) {

@@ -325,6 +325,8 @@ fn attack(word: &str) -> Result<Attack, String> {
         Attack::LyingStandings,
         Attack::OtherBorder,
         Attack::ShortCertificates,
+        Attack::ShunNext,
+        Attack::NullifyBefore,
         Attack::StaleSnapshots,
         Attack::KeepPayloads,
         Attack::DoubleNumbers,

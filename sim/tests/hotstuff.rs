@@ -147,6 +147,13 @@ fn a_faulty_leader_takes_no_turns_from_the_next_one() {
         eprintln!("{name}: {height} of {honest} final blocks");
         assert!(height * 2 >= honest, "{name}: {height} of {honest}");
     }
+    // The leader of the next view has said nullify in this one before anybody was there.
+    let usual = "epoch-blocks 1000000\nlatency 100 300\nsync 200\n\
+                 timers 1000000 2000000 30000000 1000000 0\n";
+    let honest = attacked(4, usual);
+    let height = attacked(4, &format!("{usual}byzantine 3 NullifyBefore\n"));
+    eprintln!("nullified beforehand: {height} of {honest} final blocks");
+    assert!(height * 10 >= honest, "{height} of {honest}");
     let honest = attacked(7, "epoch-blocks 1000000\n");
     let height = attacked(
         7,

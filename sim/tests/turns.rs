@@ -118,3 +118,16 @@ fn an_author_that_gives_two_bundles_to_a_number_takes_no_turns_from_a_leader() {
     assert!(height > 1_000, "{report:?}");
     assert!(view * 10 <= height * 11, "{report:?}");
 }
+
+/// A leader keeps its link to the leader of the next turn, and says nothing to it. The others enter that turn and wait for one that lacks
+/// what they have: a second, in each round, until something is said again.
+#[test]
+fn a_leader_that_says_nothing_to_the_next_one_takes_no_turns_from_it() {
+    for protocol in Protocol::ALL {
+        let honest = with_usual_timers(protocol, "transfers 5\n").highest.0;
+        let report = with_usual_timers(protocol, "transfers 5\nbyzantine 3 ShunNext\n");
+        let height = report.highest.0;
+        eprintln!("{protocol:?}: {height} of {honest} final blocks");
+        assert!(height * 10 >= honest * 6, "{protocol:?}: {report:?}");
+    }
+}
