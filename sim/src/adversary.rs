@@ -100,7 +100,7 @@ pub enum Attack {
     OrderNothing,
     /// On a chain that only orders: it sends bundles in others' names, and asks for bundles that nobody has.
     ForgePayloads,
-    /// In its own turns it says nothing to the leader of the next turn. Not part of [`Self::ALL`]: seeds keep their other
+    /// In its own turns it says nothing to the leader of the next turn, which it does not give up either. Not part of [`Self::ALL`]: seeds keep their other
     /// faults.
     ShunNext,
     /// It proposes nothing, and has said nullify in the views before its own before anybody is there. Not part of
@@ -697,6 +697,16 @@ impl Adversary {
             if view.is_some_and(|(epoch, view)| self.leads(epoch, view)) {
                 return None;
             }
+        }
+        if self.does(Attack::ShunNext)
+            && let Message::Vote(Vote { subject, .. }) = message
+            && subject.kind == VoteKind::Nullify
+            && self.leads(
+                subject.epoch,
+                View(subject.view.0.saturating_sub(self.turn)),
+            )
+        {
+            return None;
         }
         match message {
             Message::Proposal(proposal) => {

@@ -192,7 +192,8 @@ impl Chained {
                 && !engine.pacemaker.is_out_of_reach(place)
                 && !before.is_some_and(|round| round.has_nullified(place))
         };
-        newest.is_some_and(|round| round.notarizing() >= engine.committee.quorum())
+        let quorum = engine.committee.quorum();
+        newest.is_some_and(|round| round.voted_for_by(quorum).is_some())
             || engine.committee.places().any(may_carry)
     }
 
@@ -436,14 +437,17 @@ impl Rules for Chained {
         if engine.is_given_up(view) && engine.may_cast(view, VoteKind::Nullify) {
             engine.nullify(step);
         }
-        let has_moved_on = |round: &Round| round.notarizing() > 0 && round.own.notarize.is_none();
+        let faults = engine.committee.faults();
+        let has_moved_on =
+            |round: &Round| round.notarizing() > faults && round.own.notarize.is_none();
         if engine.leads(engine.view().next())
             && engine.views.get(engine.view()).is_some_and(has_moved_on)
         {
             engine.pacemaker.hurry_for_others(step.now);
         }
         if let Some(before) = engine.view().previous()
-            && (engine.is_given_up(before) || Self::leader_gives_up(engine, before))
+            && (engine.is_given_up(before)
+                || (Self::leader_gives_up(engine, before) && engine.pacemaker.may_doubt(step.now)))
         {
             Self::give_up_before(engine, step, before);
         }
@@ -451,9 +455,12 @@ impl Rules for Chained {
 
     fn on_doubt(&self, engine: &mut Engine, step: &mut Step) {
         // H5
-        if let Some(before) = engine.view().previous()
-            && !engine.checks.is_notarizing(&(before..=before))
-        {
+        let Some(before) = engine.view().previous() else {
+            return;
+        };
+        let leads = engine.leads(engine.view());
+        let doubts = leads && !engine.checks.is_notarizing(&(before..=before));
+        if doubts || Self::leader_gives_up(engine, before) {
             Self::give_up_before(engine, step, before);
         }
     }

@@ -70,7 +70,9 @@ pub(crate) struct Pacemaker {
     overdue: u32,
     /// When the leader stops waiting for what others may send it.
     gather_due: Option<Moment>,
-    /// When the leader, which has voted in the view before, gives up that view.
+    /// From when on this validator, which has voted in the view before, may give up that one for the current leader.
+    doubt_from: Option<Moment>,
+    /// When it looks whether it does.
     doubt_due: Option<Moment>,
     views_without_block: u32,
     /// Doublings beside those for views without a block.
@@ -167,6 +169,7 @@ impl Pacemaker {
             resend_due: None,
             overdue: 0,
             gather_due: None,
+            doubt_from: None,
             doubt_due: None,
             views_without_block: 0,
             doublings: 0,
@@ -256,8 +259,9 @@ impl Pacemaker {
         });
         self.leader_due = (expected != Expected::Votes).then_some(now);
         self.gather_due = None;
-        let leads = before == Before::Vote && expected == Expected::Own;
-        self.doubt_due = leads.then(|| now.after(respite / 2));
+        let by_vote = before == Before::Vote;
+        self.doubt_from = by_vote.then(|| now.after(self.stretch(patience) / 2));
+        self.doubt_due = self.doubt_from;
         self.wait_from(now);
         if !self.pending {
             self.idle();
@@ -482,6 +486,11 @@ impl Pacemaker {
     /// Whether the leader of the current view, which is this validator, waits for what others may send it.
     pub(crate) fn is_gathering(&self) -> bool {
         self.gather_due.is_some()
+    }
+
+    /// Whether the view before has had the time that others need to vote in it, too.
+    pub(crate) fn may_doubt(&self, now: Moment) -> bool {
+        self.doubt_from.is_none_or(|from| from <= now)
     }
 
     /// Returns the next timer that has fired, and clears it.
