@@ -183,8 +183,8 @@ impl Chained {
                 || Self::votes_may_come(engine, newest, before))
     }
 
-    /// Whether a quorum has voted in the newest view, or anybody may still carry something here. Who cannot be reached carries
-    /// nothing; who has said nullify in the view before this one has done so.
+    /// Whether a quorum has voted for one block of the newest view, or may have and somebody may still carry something here. Who
+    /// cannot be reached carries nothing; who has said nullify in the view before this one has done so.
     fn votes_may_come(engine: &Engine, newest: View, before: View) -> bool {
         let (newest, before) = (engine.views.get(newest), engine.views.get(before));
         let may_carry = |place: ValidatorIndex| {
@@ -192,9 +192,12 @@ impl Chained {
                 && !engine.pacemaker.is_out_of_reach(place)
                 && !before.is_some_and(|round| round.has_nullified(place))
         };
+        let (most, voters) = newest.map_or((0, 0), Round::most_notarizing);
         let quorum = engine.committee.quorum();
-        newest.is_some_and(|round| round.voted_for_by(quorum).is_some())
-            || engine.committee.places().any(may_carry)
+        let own = newest.is_some_and(|round| round.own.notarize.is_some());
+        let others = engine.committee.size() - 1;
+        let unheard = others - (voters - usize::from(own)).min(others);
+        most >= quorum || (most + unheard >= quorum && engine.committee.places().any(may_carry))
     }
 
     /// The parent of a block as this validator has voted for it in a view, and the view that notarized the parent.

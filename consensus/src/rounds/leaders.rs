@@ -40,6 +40,9 @@ pub(crate) const MIN_PATIENCE: Duration = Duration::from_millis(50);
 const FREE_TIMES: u32 = 6;
 const FREE_BESIDE: Duration = Duration::from_millis(20);
 
+/// How long a machine that is not loaded may pause.
+const PAUSE: Duration = Duration::from_millis(5);
+
 /// The fraction of the difference to a newer, shorter time by which a remembered time shrinks.
 const DECAY: u32 = 8;
 
@@ -226,6 +229,14 @@ impl Leaders {
         slowest.map_or(usual, |slowest| {
             slowest.saturating_mul(2).clamp(least(usual), most)
         })
+    }
+
+    /// How long after this validator the others may vote in a view: what the proposal of the slowest leader but f takes, and a
+    /// pause, but no more than half of the usual time-out.
+    pub(crate) fn apart(&self, patience: Duration) -> Duration {
+        let slowest = self.slowest_but_f(|known| known.took);
+        let slowest = slowest.map_or(Duration::MAX, |slowest| slowest.saturating_add(PAUSE));
+        slowest.min(patience / 2)
     }
 
     /// How long a proposal may take and cost its leader nothing.

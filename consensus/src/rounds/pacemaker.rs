@@ -259,8 +259,12 @@ impl Pacemaker {
         });
         self.leader_due = (expected != Expected::Votes).then_some(now);
         self.gather_due = None;
+        let doubts_after = match expected {
+            Expected::Own => self.stretch(patience) / 2,
+            _ => self.stretch(self.leaders.apart(patience)),
+        };
         let by_vote = before == Before::Vote;
-        self.doubt_from = by_vote.then(|| now.after(self.stretch(patience) / 2));
+        self.doubt_from = by_vote.then(|| now.after(doubts_after));
         self.doubt_due = self.doubt_from;
         self.wait_from(now);
         if !self.pending {

@@ -99,6 +99,20 @@ impl Round {
         None
     }
 
+    /// How many have said notarize for the block that most have said it for, and for any.
+    pub(crate) fn most_notarizing(&self) -> (usize, usize) {
+        let mut counts: BTreeMap<Digest, usize> = BTreeMap::new();
+        let payloads = self
+            .notarize
+            .signers()
+            .filter_map(|place| self.notarize.held(place));
+        for (payload, _) in payloads {
+            *counts.entry(payload).or_default() += 1;
+        }
+        let voters = counts.values().sum();
+        (counts.into_values().max().unwrap_or(0), voters)
+    }
+
     /// Who has said nullify.
     pub(crate) fn nullifying(&self) -> impl Iterator<Item = usize> + '_ {
         self.nullify.signers()
