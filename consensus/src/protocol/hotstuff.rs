@@ -186,9 +186,12 @@ impl Chained {
     /// Whether a quorum has voted for one block of the newest view, or may have and somebody may still carry something here. Who
     /// cannot be reached carries nothing; who has said nullify in the view before this one has done so.
     fn votes_may_come(engine: &Engine, newest: View, before: View) -> bool {
+        // Who has led the view before has sent its vote here with its proposal.
+        let leader = (newest == before).then(|| engine.committee.leader(before));
         let (newest, before) = (engine.views.get(newest), engine.views.get(before));
         let may_carry = |place: ValidatorIndex| {
             engine.own_place() != Some(place)
+                && leader != Some(place)
                 && !engine.pacemaker.is_out_of_reach(place)
                 && !before.is_some_and(|round| round.has_nullified(place))
         };
