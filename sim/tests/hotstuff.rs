@@ -149,7 +149,7 @@ fn a_faulty_leader_takes_no_turns_from_the_next_one() {
     }
     // The leader of the next view has said nullify in this one before anybody was there.
     let usual = "epoch-blocks 1000000\nlatency 100 300\nsync 200\n\
-                 timers 1000000 2000000 30000000 1000000 0\n";
+                 timers 1000000 2000000 30000000 1000000 500000\n";
     let honest = attacked(4, usual);
     let height = attacked(4, &format!("{usual}byzantine 3 NullifyBefore\n"));
     eprintln!("nullified beforehand: {height} of {honest} final blocks");

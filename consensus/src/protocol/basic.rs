@@ -334,7 +334,9 @@ impl Rules for Basic {
             return;
         }
         // B2
-        engine.join_ahead(step);
+        if let Some(view) = engine.joined_ahead() {
+            engine.enter(step, view, false);
+        }
         Self::go_on(engine, step);
         // B6
         let view = engine.view();

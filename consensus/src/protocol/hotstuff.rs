@@ -238,6 +238,27 @@ impl Chained {
         round.is_some_and(|round| round.has_nullified(leader))
     }
 
+    /// Follows f + 1 that have given up the current view, or are ahead, once all others have had the time to vote as they have.
+    fn follow(engine: &mut Engine, step: &mut Step) {
+        let (view, ahead) = (engine.view(), engine.joined_ahead());
+        if ahead.is_none() && !engine.is_given_up(view) {
+            return;
+        }
+        let said = engine.views.get(view).and_then(|round| round.own.nullify);
+        if said.is_none() && !engine.pacemaker.heeds(step.now) {
+            return;
+        }
+        // H2
+        if let Some(view) = ahead {
+            engine.enter(step, view, false);
+        }
+        // H5
+        let view = engine.view();
+        if engine.is_given_up(view) && engine.may_cast(view, VoteKind::Nullify) {
+            engine.nullify(step);
+        }
+    }
+
     /// H5: says nullify in the view before, in which this validator has voted, unless something has ended it.
     fn give_up_before(engine: &mut Engine, step: &mut Step, before: View) {
         let said = |round: &Round| round.own.nullify.is_some() || round.own.finalize.is_some();
@@ -436,13 +457,7 @@ impl Rules for Chained {
             return;
         }
         Self::take_up(engine, step);
-        // H2
-        engine.join_ahead(step);
-        // H5
-        let view = engine.view();
-        if engine.is_given_up(view) && engine.may_cast(view, VoteKind::Nullify) {
-            engine.nullify(step);
-        }
+        Self::follow(engine, step);
         let faults = engine.committee.faults();
         let has_moved_on =
             |round: &Round| round.notarizing() > faults && round.own.notarize.is_none();

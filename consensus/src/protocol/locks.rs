@@ -74,17 +74,15 @@ impl Engine {
         }
     }
 
-    /// Enters the highest view that f + 1 validators are in or above, by their nullify votes (H2, B2).
-    pub(super) fn join_ahead(&mut self, step: &mut Step) {
+    /// The highest view that f + 1 validators are in or above, by their nullify votes, if that is above the current one (H2, B2).
+    pub(super) fn joined_ahead(&self) -> Option<View> {
         let mut furthest: BTreeMap<usize, View> = BTreeMap::new();
         for (view, round) in self.views.range(self.view().next()..) {
             furthest.extend(round.nullifying().map(|place| (place, *view)));
         }
         let mut views: Vec<View> = furthest.into_values().collect();
         views.sort_unstable_by(|a, b| b.cmp(a));
-        if let Some(view) = views.get(self.committee.faults()).copied() {
-            self.enter(step, view, false);
-        }
+        views.get(self.committee.faults()).copied()
     }
 
     /// Whether nothing has become final for so long that the blocked validators may be needed (H10, B10, P8).

@@ -74,6 +74,9 @@ pub(crate) struct Pacemaker {
     doubt_from: Option<Moment>,
     /// When it looks whether it does.
     doubt_due: Option<Moment>,
+    /// From when on it follows others that have given up the current view, and when it does at the latest.
+    heed_from: Option<Moment>,
+    heed_due: Option<Moment>,
     views_without_block: u32,
     /// Doublings beside those for views without a block.
     doublings: u32,
@@ -89,6 +92,8 @@ struct Turn {
     patience: Duration,
     /// The timeout for this leader's proposal.
     waits: Duration,
+    /// How long after this validator the others may vote.
+    apart: Duration,
     /// How much longer it is waited for, since it may have to end the view before first.
     respite: Duration,
     /// What its proposal may take and cost it nothing.
@@ -152,6 +157,8 @@ pub(crate) enum Alarm {
     Gathered,
     /// The view before, in which this validator has voted, may never end by itself.
     Doubt,
+    /// Others are followed from now on.
+    Heed,
 }
 
 impl Pacemaker {
@@ -171,6 +178,8 @@ impl Pacemaker {
             gather_due: None,
             doubt_from: None,
             doubt_due: None,
+            heed_from: None,
+            heed_due: None,
             views_without_block: 0,
             doublings: 0,
             pending: true,
@@ -236,9 +245,11 @@ impl Pacemaker {
             (Before::Vote, Expected::Own | Expected::Proposal) => self.stretch(patience),
             _ => Duration::ZERO,
         };
+        let apart = self.stretch(self.leaders.apart(patience));
         self.turn = Some(Turn {
             leader,
             expected,
+            apart,
             patience: self.stretch(patience),
             waits: self.stretch(waits),
             respite,
@@ -261,11 +272,13 @@ impl Pacemaker {
         self.gather_due = None;
         let doubts_after = match expected {
             Expected::Own => self.stretch(patience) / 2,
-            _ => self.stretch(self.leaders.apart(patience)),
+            _ => apart,
         };
         let by_vote = before == Before::Vote;
         self.doubt_from = by_vote.then(|| now.after(doubts_after));
         self.doubt_due = self.doubt_from;
+        self.heed_from = None;
+        self.heed_due = None;
         self.wait_from(now);
         if !self.pending {
             self.idle();
@@ -492,6 +505,16 @@ impl Pacemaker {
         self.gather_due.is_some()
     }
 
+    /// Whether others that have given up the current view, or are ahead, are followed. Asked for the first time, it takes as long as
+    /// others may vote apart.
+    pub(crate) fn heeds(&mut self, now: Moment) -> bool {
+        let apart = self.turn.as_ref().map_or(Duration::ZERO, |turn| turn.apart);
+        let from = *self.heed_from.get_or_insert(now.after(apart));
+        let heeds = from <= now;
+        self.heed_due = (!heeds).then_some(from);
+        heeds
+    }
+
     /// Whether the view before has had the time that others need to vote in it, too.
     pub(crate) fn may_doubt(&self, now: Moment) -> bool {
         self.doubt_from.is_none_or(|from| from <= now)
@@ -512,6 +535,8 @@ impl Pacemaker {
             Some(Alarm::Gathered)
         } else if fired(&mut self.doubt_due) {
             Some(Alarm::Doubt)
+        } else if fired(&mut self.heed_due) {
+            Some(Alarm::Heed)
         } else {
             None
         }
@@ -546,6 +571,7 @@ impl Pacemaker {
             self.resend_due,
             self.gather_due,
             self.doubt_due,
+            self.heed_due,
         ]
         .into_iter()
         .flatten()

@@ -220,6 +220,7 @@ impl Engine {
                 }
                 Alarm::Gathered => self.progress(step),
                 Alarm::Doubt => self.rules().on_doubt(self, step),
+                Alarm::Heed => self.rules().join(self, step),
                 Alarm::Remind => step.out.remind = Some(self.committee.leader(self.view())),
                 Alarm::Resend => {
                     // R18
