@@ -132,6 +132,32 @@ impl Engine {
         }
     }
 
+    /// Sends what ends the current view, if it brings a block, to whoever has given up this turn: perhaps its leader has left them
+    /// out, and they may lead the next one.
+    pub(crate) fn help_who_gave_up(&mut self, step: &mut Step) {
+        // R22
+        let view = self.view();
+        let turn = || self.views.range(self.committee.turn_of(view)..=view);
+        if turn().all(|(_, round)| round.nullifying().next().is_none()) {
+            return;
+        }
+        let round = self.views.get(view);
+        let ended =
+            round.and_then(|round| round.finalization.as_ref().or(round.notarization.as_ref()));
+        let Some(certificate) = ended else {
+            return;
+        };
+        for place in self.committee.places() {
+            let gave_up = turn().any(|(_, round)| round.has_nullified(place));
+            if gave_up && self.own_place() != Some(place) {
+                step.send(
+                    Target::One(place),
+                    Message::Certificate(certificate.clone()),
+                );
+            }
+        }
+    }
+
     /// Whether a peer may be sent what ended this view, and notes that it is.
     pub(crate) fn may_help(&mut self, step: &Step, peer: ValidatorIndex, view: View) -> bool {
         let interval = self.pacemaker.resend_interval() / 2;

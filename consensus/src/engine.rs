@@ -469,6 +469,10 @@ impl Engine {
 
     /// Moves to a view that is not below the current one.
     pub(crate) fn enter(&mut self, step: &mut Step, view: View, before: impl Into<Before>) {
+        let before = before.into();
+        if before != Before::Nothing {
+            self.help_who_gave_up(step);
+        }
         self.views.enter(view);
         step.out.entered.push(view);
         self.pace(step.now, before);

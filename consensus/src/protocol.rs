@@ -101,6 +101,11 @@ pub(crate) trait Rules: Sync {
         Target::All
     }
 
+    /// Whether votes for blocks go to a leader only.
+    fn votes_go_to_leaders(&self) -> bool {
+        false
+    }
+
     /// Gives views up, or enters them, as far as the others' votes demand.
     fn join(&self, engine: &mut Engine, step: &mut Step);
 

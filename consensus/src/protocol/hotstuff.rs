@@ -272,39 +272,6 @@ impl Chained {
         engine.carry(step, leader);
         engine.cast_nullify(step, before);
     }
-
-    /// H3: takes up what f + 1 validators have voted for in the current view, if its leader has not sent it here.
-    fn take_up(engine: &mut Engine, step: &mut Step) {
-        let view = engine.view();
-        let Some(round) = engine.views.get(view) else {
-            return;
-        };
-        let has_spoken = round.own.notarize.is_some() || round.own.nullify.is_some();
-        if round.proposal.is_some() || has_spoken {
-            return;
-        }
-        let Some((id, voter)) = round.voted_for_by(engine.committee.faults() + 1) else {
-            return;
-        };
-        let leader = engine.committee.leader(view);
-        let Some(held) = engine.chain.held(&id) else {
-            return engine.want(step, Want::Block(id), Some(voter));
-        };
-        let proposal = Box::new(Proposal {
-            epoch: engine.epoch(),
-            view,
-            block: held.block.clone(),
-            parent_certificate: None,
-            certificates: Vec::new(),
-        });
-        let is_flawed = engine.flaw(leader, &proposal).is_some();
-        if is_flawed || engine.misplacement(&proposal).is_some() {
-            return;
-        }
-        engine.pacemaker.proposed(step.now, view, leader);
-        engine.views.at(view).proposal = Some(proposal);
-        engine.progress(step);
-    }
 }
 
 impl Rules for Chained {
@@ -452,11 +419,16 @@ impl Rules for Chained {
         }
     }
 
+    fn votes_go_to_leaders(&self) -> bool {
+        true
+    }
+
     fn join(&self, engine: &mut Engine, step: &mut Step) {
         if engine.own_place().is_none() {
             return;
         }
-        Self::take_up(engine, step);
+        // H3
+        engine.take_up(step);
         Self::follow(engine, step);
         let faults = engine.committee.faults();
         let has_moved_on =

@@ -248,6 +248,7 @@ impl Rules for Pbft {
     }
 
     fn join(&self, engine: &mut Engine, step: &mut Step) {
+        engine.take_up(step);
         engine.join_nullify(step);
         // P6
         let view = engine.view();

@@ -107,6 +107,7 @@ impl Rules for Simplex {
     }
 
     fn join(&self, engine: &mut Engine, step: &mut Step) {
+        engine.take_up(step);
         engine.join_nullify(step);
     }
 

@@ -74,14 +74,32 @@ pub(crate) struct Pacemaker {
     doubt_from: Option<Moment>,
     /// When it looks whether it does.
     doubt_due: Option<Moment>,
-    /// From when on it follows others that have given up the current view, and when it does at the latest.
-    heed_from: Option<Moment>,
-    heed_due: Option<Moment>,
+    /// Since others have given up the current view, or are ahead.
+    left_alone: Lasting,
+    /// Since others have voted for a block that its leader has not sent here.
+    left_out: Lasting,
     views_without_block: u32,
     /// Doublings beside those for views without a block.
     doublings: u32,
     /// Whether a block is needed as far as this validator knows.
     pending: bool,
+}
+
+/// Something that counts only once it has lasted for a while.
+#[derive(Default)]
+struct Lasting {
+    from: Option<Moment>,
+    /// When to look again.
+    due: Option<Moment>,
+}
+
+impl Lasting {
+    /// Whether it has lasted for so long. It begins when this is asked first.
+    fn lasts(&mut self, now: Moment, long: Duration) -> bool {
+        let from = *self.from.get_or_insert(now.after(long));
+        self.due = (from > now).then_some(from);
+        from <= now
+    }
 }
 
 /// The turn of the current view's leader.
@@ -157,7 +175,7 @@ pub(crate) enum Alarm {
     Gathered,
     /// The view before, in which this validator has voted, may never end by itself.
     Doubt,
-    /// Others are followed from now on.
+    /// What others have said has lasted long enough.
     Heed,
 }
 
@@ -178,8 +196,8 @@ impl Pacemaker {
             gather_due: None,
             doubt_from: None,
             doubt_due: None,
-            heed_from: None,
-            heed_due: None,
+            left_alone: Lasting::default(),
+            left_out: Lasting::default(),
             views_without_block: 0,
             doublings: 0,
             pending: true,
@@ -277,8 +295,8 @@ impl Pacemaker {
         let by_vote = before == Before::Vote;
         self.doubt_from = by_vote.then(|| now.after(doubts_after));
         self.doubt_due = self.doubt_from;
-        self.heed_from = None;
-        self.heed_due = None;
+        self.left_alone = Lasting::default();
+        self.left_out = Lasting::default();
         self.wait_from(now);
         if !self.pending {
             self.idle();
@@ -357,9 +375,15 @@ impl Pacemaker {
         if let Some(took) = voted {
             self.leaders.voted(turn.leader, took);
         }
-        if turn.expected == Expected::Votes && !brought {
-            let waited = now.since(turn.entered).min(turn.voting);
-            self.leaders.cost(turn.leader, waited, turn.patience);
+        let late_votes = turn.usual_voting.saturating_mul(LATE_AFTER / 2);
+        let late_votes = voted.unwrap_or_default().saturating_sub(late_votes);
+        if turn.expected == Expected::Votes {
+            if brought {
+                self.leaders.delays(turn.leader, late_votes, turn.patience);
+            } else {
+                let waited = now.since(turn.entered).min(turn.voting);
+                self.leaders.cost(turn.leader, waited, turn.patience);
+            }
         }
         if turn.expected != Expected::Proposal || turn.from > now {
             return;
@@ -369,7 +393,11 @@ impl Pacemaker {
         let free = turn.free.min(late_after);
         if took.is_some_and(|took| took > late_after) || !brought {
             let waited = now.since(turn.from).min(turn.waits);
-            self.leaders.cost(turn.leader, waited, turn.patience);
+            // A leader whose votes take long is given more time for them than others.
+            let voting = voted.unwrap_or_default().min(turn.voting);
+            let voting = voting.saturating_sub(turn.usual_voting);
+            self.leaders
+                .cost(turn.leader, waited + voting, turn.patience);
             if turn.proposed.is_none() {
                 self.leaders.in_vain(turn.leader, waited);
             }
@@ -377,9 +405,8 @@ impl Pacemaker {
         }
         // A leader can have the others wait for its own vote.
         let excess = took.map_or(Duration::ZERO, |took| took.saturating_sub(free));
-        let late_votes = turn.usual_voting.saturating_mul(LATE_AFTER / 2);
-        let excess = excess + voted.unwrap_or_default().saturating_sub(late_votes);
-        self.leaders.delays(turn.leader, excess, turn.patience);
+        self.leaders
+            .delays(turn.leader, excess + late_votes, turn.patience);
     }
 
     /// An epoch begins: views start again at 1.
@@ -505,14 +532,21 @@ impl Pacemaker {
         self.gather_due.is_some()
     }
 
-    /// Whether others that have given up the current view, or are ahead, are followed. Asked for the first time, it takes as long as
-    /// others may vote apart.
+    /// Whether others that have given up the current view, or are ahead, are followed. From the first question on, they have been
+    /// for as long as others may vote later than this validator.
     pub(crate) fn heeds(&mut self, now: Moment) -> bool {
-        let apart = self.turn.as_ref().map_or(Duration::ZERO, |turn| turn.apart);
-        let from = *self.heed_from.get_or_insert(now.after(apart));
-        let heeds = from <= now;
-        self.heed_due = (!heeds).then_some(from);
-        heeds
+        let apart = self.apart();
+        self.left_alone.lasts(now, apart)
+    }
+
+    /// Whether a block that others have voted for in the current view is asked for, since its leader has not sent it for as long.
+    pub(crate) fn is_left_out(&mut self, now: Moment) -> bool {
+        let apart = self.apart();
+        self.left_out.lasts(now, apart)
+    }
+
+    fn apart(&self) -> Duration {
+        self.turn.as_ref().map_or(Duration::ZERO, |turn| turn.apart)
     }
 
     /// Whether the view before has had the time that others need to vote in it, too.
@@ -535,7 +569,7 @@ impl Pacemaker {
             Some(Alarm::Gathered)
         } else if fired(&mut self.doubt_due) {
             Some(Alarm::Doubt)
-        } else if fired(&mut self.heed_due) {
+        } else if fired(&mut self.left_alone.due) || fired(&mut self.left_out.due) {
             Some(Alarm::Heed)
         } else {
             None
@@ -571,7 +605,8 @@ impl Pacemaker {
             self.resend_due,
             self.gather_due,
             self.doubt_due,
-            self.heed_due,
+            self.left_alone.due,
+            self.left_out.due,
         ]
         .into_iter()
         .flatten()

@@ -94,6 +94,50 @@ impl Engine {
         });
     }
 
+    /// Takes up what f + 1 validators have voted for in the current view, if its leader has not sent it here.
+    pub(crate) fn take_up(&mut self, step: &mut Step) {
+        let view = self.view();
+        let faults = self.committee.faults();
+        let Some(round) = self.views.get(view) else {
+            return;
+        };
+        let has_spoken = round.own.notarize.is_some() || round.own.nullify.is_some();
+        if round.proposal.is_some()
+            || has_spoken
+            || round.notarizing() <= faults
+            || self.leads(view)
+            || self.own_place().is_none()
+            || self.epoch_is_over()
+        {
+            return;
+        }
+        // R3, H3
+        let Some((id, voter)) = round.voted_for_by(faults + 1) else {
+            return;
+        };
+        // Where votes go to all, they may well come before a large proposal.
+        if !self.rules().votes_go_to_leaders() && !self.pacemaker.is_left_out(step.now) {
+            return;
+        }
+        let leader = self.committee.leader(view);
+        let Some(held) = self.chain.held(&id) else {
+            return self.want(step, Want::Block(id), Some(voter));
+        };
+        let proposal = Box::new(Proposal {
+            epoch: self.epoch(),
+            view,
+            block: held.block.clone(),
+            parent_certificate: None,
+            certificates: Vec::new(),
+        });
+        if self.flaw(leader, &proposal).is_some() || self.misplacement(&proposal).is_some() {
+            return;
+        }
+        self.pacemaker.proposed(step.now, view, leader);
+        self.views.at(view).proposal = Some(proposal);
+        self.progress(step);
+    }
+
     fn repeat_proposal(&mut self, step: &mut Step, view: View, id: Digest) {
         let Some(held) = self.chain.held(&id) else {
             return;
