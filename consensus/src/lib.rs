@@ -199,6 +199,9 @@
 //! a constant interval its votes and its proposal in that view, the certificate by which it entered,
 //! and the newest finalization. A peer that sends nullify(u) for a view u below the current one, or a
 //! status from there, is sent what ended u: once in half an interval, and seven times more while its views rise.
+//! Who has said nullify in the current view, or in an earlier one of its turn, is sent the certificate of a block that ends it, at once.
+//!   *Why:* the leader may have left it out, and it may lead next. The others would wait for it, and it for them, until something is
+//!   repeated: with one such leader of four, simplex made 64 blocks where it makes 4,358.
 //!
 //! **R23. Fetch.** Missing blocks, ranges of finalized blocks and certificates are requested from one
 //! peer at a time. An answer counts only from the peer that was asked. A peer that gives no answer or a
@@ -208,7 +211,12 @@
 //!
 //! **R24. Missing links.** A validator without a link to leader(v) lacks the leader's votes too. If a
 //! peer sends finalize(v) while nothing comes from leader(v), it asks that peer for what notarized v.
-//! (Frames that go around a missing link are relayed by the node.)
+//! (Frames that go around a missing link are relayed by the node.) What f + 1 validators have voted for in the current view, and its
+//! leader has not sent here, is fetched from them once that has been so for what the proposal of the slowest leader but f
+//! takes and 5 ms, half of the usual time at most, and is treated as if the leader had sent it.
+//!   *Why:* a faulty leader that leaves one validator out makes a quorum with the others, who enter the next view while that
+//!   one lacks a vote, and perhaps leads it.
+//!
 //! **R25. Idling.** A block is *needed* while a transaction waits that can go into one, and while the newest
 //! notarized block does not name the state after all transactions up to itself ([`Engine::is_complete`]): until
 //! then what is final cannot be proven. With chained HotStuff it is the block three below that must name it, since it

@@ -13,8 +13,8 @@
 //! neither. The one exception is nullify in the view before (H5), which no rule of safety asks for.
 //!
 //! **H2. Moving on.** Upon a certificate of view v at or above the current view, enter v + 1. Upon having cast notarize in v, too: what
-//! comes next is the turn of the leader of v + 1. And enter w when f + 1 validators have said nullify in w or above: an honest
-//! one among them is there. If the view before is nullified after that, the timers begin anew: its leader could not propose earlier.
+//! comes next is the turn of the leader of v + 1. And enter w when f + 1 validators have said nullify in w or above, once they have
+//! *for a while* (H5): an honest one among them is there. If the view before is nullified after that, the timers begin anew: its leader could not propose earlier.
 //!
 //! **H3. Notarize.** For the first proposal (B, v) of the current view v, from leader(v), if neither notarize nor nullify was cast
 //! in v, once
@@ -23,7 +23,7 @@
 //! - view v − 1 is u, or known to be nullified;
 //! - the parent is here, its ancestors, the header's form and the application's verdict are as R3 demands.
 //!
-//! It goes to leader(v + 1). What f + 1 validators have voted for in the current view, and the leader has not sent here, is fetched
+//! It goes to leader(v + 1). What f + 1 validators have voted for in the current view, and the leader has not sent here, is fetched at once
 //! from them, and treated as if it had.
 //!   *Why:* these votes come to the next leader. A faulty leader that leaves it out and shows its proposal to some others could
 //!   otherwise have the next, honest leader's turn fail each time, and three good ones in a row never come.
@@ -44,9 +44,10 @@
 //!
 //! **H5. Nullify** is the *complaint* of the source's pacemaker, and a nullification its next-view certificate. In the
 //! current view, unless nullify or finalize was cast in it, when the leader timer or the view timer fires as in R4, or
-//! f + 1 validators have said nullify in it. In the view before, if it was entered by a vote and nothing has ended it
-//! since, when f + 1 validators, or the leader of the current view, have said nullify in *it*; that leader does after half
-//! of the usual time. Nullify goes to all. Before it, the leader of the next view
+//! f + 1 validators have said nullify in it *for a while*. In the view before, if it was entered by a vote and nothing has ended it
+//! since, when f + 1 validators have said nullify in *it*, or the leader of the current view has, and the current view was entered
+//! *a while* ago; that leader does after half of the usual time. A while is what the proposal of the slowest leader but f
+//! takes and 5 ms, and no more than half of the usual time. Nullify goes to all. Before it, the leader of the next view
 //! gets what its signer knows: its last notarize vote, its newest finalize votes and the newest notarization that it
 //! has.
 //!   *Why the leader's word is enough:* it may propose only once the view before has ended (H6), and whoever has voted there waits for it. A
@@ -54,8 +55,12 @@
 //!   the honest leader's turn fails. Of four leaders one did that, and nothing became final any more, since three good turns in a row
 //!   never came. A faulty leader can have the view before nullified in this way; its block is not lost (H6), and three honest leaders
 //!   in a row still make the first one's final, since its finalize votes are cast with those for the third.
+//!   *Why for a while:* so that these votes are cast. A faulty leader of v + 1 can say nullify in v long before anybody is there. The
+//!   honest leader of v, which has voted with its proposal, would obey at once, and the others join the two before they have
+//!   looked at the proposal: with one of four doing so in each round, there were never three votes in a third view, and nothing
+//!   became final any more.
 //!   *Timers.* Who has entered a view by its vote waits for its leader for the usual time longer, until the view before has ended. And who leads the next
-//!   view waits for the current proposal no longer than half of the usual time after another's vote for it has come: the others wait for
+//!   view waits for the current proposal no longer than half of the usual time after f + 1 votes for it have come: the others wait for
 //!   the one that leads next by then.
 //!   *Why the votes are carried:* they went to the leader of the view that is being given up, which may be dead. Without them, four
 //!   validators of which one is down certify no block before the dead leader's turn, and of seven a block of an honest leader is lost in
@@ -69,7 +74,8 @@
 //! nullified, and the newest view below that was not, or in which it or f + 1 have voted, is not notarized here either, the votes that others carry (H5) may
 //! still make its notarization: then it waits for up to half of the least time that leaders are given, doubled for the
 //! nullified views directly before v only. Links keep the order, so what a validator carries is there before its
-//! nullify vote: it does not wait if all who are linked have said nullify in v − 1, there is no quorum of votes, and no
+//! nullify vote: it does not wait if all who are linked have said nullify in v − 1 (but for the leader of that view, whose vote came
+//! with its proposal), or too many have voted for different blocks, there is no quorum of votes for one, and no
 //! notarization is being checked.
 //!   *Why doubled no more:* the others may have seen a block where this one has not, and then give up sooner. With one
 //!   of four down, a leader whose own back-off was longer proposed when another had just given up its view: two voted,

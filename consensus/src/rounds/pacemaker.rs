@@ -975,6 +975,54 @@ mod tests {
         assert!(waited < SECOND, "{waited:?}");
     }
 
+    /// B10: keeping the certificates of the later phases back, each for less than its time-out, was free.
+    #[test]
+    fn a_leader_that_is_late_with_the_certificates_of_later_phases_is_skipped() {
+        let mut pacemaker = Pacemaker::new(QUIET, 4, 1).with_turns(3);
+        let slow = ValidatorIndex(2);
+        let (mut now, mut view, mut late_turns) = (Moment(0), View(0), 0);
+        for turn in 0..160 {
+            let leader = ValidatorIndex(turn % 4);
+            let expected = match leader {
+                ValidatorIndex(0) => Expected::Own,
+                _ => Expected::Proposal,
+            };
+            view = view.next();
+            pacemaker.enter(now, view, leader, Before::Block, expected);
+            pacemaker.proposed(now, view, leader);
+            let skipped = leader == slow && !pacemaker.leaders.is_waited_for(slow);
+            late_turns += u32::from(leader == slow && !skipped && turn >= 40);
+            for _ in 0..2 {
+                now = now.after(Duration::from_millis(5));
+                view = view.next();
+                pacemaker.enter(now, view, leader, Before::Vote, Expected::Votes);
+                if leader == slow && !skipped && turn >= 40 {
+                    now = now.after(Duration::from_millis(150));
+                }
+            }
+            now = now.after(Duration::from_millis(5));
+        }
+        assert!((1..=5).contains(&late_turns), "{late_turns}");
+    }
+
+    #[test]
+    fn what_others_say_counts_once_it_has_lasted_and_anew_in_each_view() {
+        let mut life = Life::new(4);
+        life.rounds(20, 2, |_| false);
+        // Proposals take 10 ms here.
+        let apart = Duration::from_millis(15);
+        for _ in 0..2 {
+            life.now = life.now.after(SECOND);
+            assert!(!life.pacemaker.heeds(life.now));
+            assert_eq!(life.pacemaker.left_alone.due, Some(life.now.after(apart)));
+            assert!(!life.pacemaker.heeds(life.now.after(apart / 2)));
+            assert!(life.pacemaker.heeds(life.now.after(apart)));
+            assert!(!life.pacemaker.is_left_out(life.now));
+            life.now = life.now.after(apart);
+            life.enter(true);
+        }
+    }
+
     /// A chain of four that idles for a second after each block, as validator 0 sees it.
     fn idling() -> Life {
         let mut life = Life::new(4);
