@@ -88,6 +88,17 @@ struct Leader {
     in_vain: Duration,
 }
 
+/// What follows from what the proposals of the slowest leader but f took lately.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Usual {
+    /// The timeout for a proposal: twice that; as configured, while too few are known.
+    pub(crate) patience: Duration,
+    /// How long after this validator the others may vote in a view: that and a pause, half of the timeout at most.
+    pub(crate) apart: Duration,
+    /// How long a proposal may take and cost its leader nothing.
+    pub(crate) free: Duration,
+}
+
 /// The observations of all leaders. Memory: one entry for each validator.
 pub(crate) struct Leaders {
     timing: Timing,
@@ -220,33 +231,27 @@ impl Leaders {
         }
     }
 
-    /// The usual timeout for a proposal: twice what the slowest leader but f took lately; as
-    /// configured, while too few are known.
-    pub(crate) fn patience(&self) -> Duration {
-        let usual = self.timing.leader_timeout;
-        let most = self.timing.max_timeout.max(usual);
-        let slowest = self.slowest_but_f(|known| known.took);
-        slowest.map_or(usual, |slowest| {
-            slowest.saturating_mul(2).clamp(least(usual), most)
-        })
-    }
-
-    /// How long after this validator the others may vote in a view: what the proposal of the slowest leader but f takes, and a
-    /// pause, but no more than half of the usual time-out.
-    pub(crate) fn apart(&self, patience: Duration) -> Duration {
-        let slowest = self.slowest_but_f(|known| known.took);
-        let slowest = slowest.map_or(Duration::MAX, |slowest| slowest.saturating_add(PAUSE));
-        slowest.min(patience / 2)
-    }
-
-    /// How long a proposal may take and cost its leader nothing.
-    pub(crate) fn free(&self) -> Duration {
-        let slowest = self.slowest_but_f(|known| known.took);
-        slowest.map_or(Duration::MAX, |slowest| {
-            slowest
-                .saturating_mul(FREE_TIMES)
-                .saturating_add(FREE_BESIDE)
-        })
+    /// What follows from the time that proposals take.
+    pub(crate) fn usual(&self) -> Usual {
+        let configured = self.timing.leader_timeout;
+        let most = self.timing.max_timeout.max(configured);
+        match self.slowest_but_f(|known| known.took) {
+            None => Usual {
+                patience: configured,
+                apart: configured / 2,
+                free: Duration::MAX,
+            },
+            Some(slowest) => {
+                let patience = slowest.saturating_mul(2).clamp(least(configured), most);
+                Usual {
+                    patience,
+                    apart: slowest.saturating_add(PAUSE).min(patience / 2),
+                    free: slowest
+                        .saturating_mul(FREE_TIMES)
+                        .saturating_add(FREE_BESIDE),
+                }
+            }
+        }
     }
 
     /// The timeout from this leader's proposal to its notarization, and the usual one: twice what it took with the slowest
@@ -277,7 +282,7 @@ impl Leaders {
         Some(slowest.get(self.faults).copied().unwrap_or_default())
     }
 
-    /// The timeout for this leader's proposal: the usual one ([`Self::patience`]), or twice its own
+    /// The timeout for this leader's proposal: the usual one ([`Usual`]), or twice its own
     /// time, if that is no more than configured.
     pub(crate) fn patience_with(&self, leader: ValidatorIndex, usual: Duration) -> Duration {
         let most = usual.saturating_mul(MAX_TIMEOUTS_IN_A_TURN);

@@ -21,7 +21,7 @@
 use crate::{
     config::Timing,
     io::Moment,
-    rounds::leaders::{LATE_AFTER, Leaders, least},
+    rounds::leaders::{LATE_AFTER, Leaders, Usual, least},
 };
 use quorate_types::{ValidatorIndex, View};
 use std::{collections::VecDeque, time::Duration};
@@ -252,7 +252,11 @@ impl Pacemaker {
             self.leaders.begins(leader);
         }
         let early = self.leaders.has_proposed(leader, view);
-        let patience = self.leaders.patience();
+        let Usual {
+            patience,
+            apart,
+            free,
+        } = self.leaders.usual();
         let waits = match expected {
             Expected::Votes => Duration::ZERO,
             _ => self.leaders.patience_with(leader, patience),
@@ -263,7 +267,7 @@ impl Pacemaker {
             (Before::Vote, Expected::Own | Expected::Proposal) => self.stretch(patience),
             _ => Duration::ZERO,
         };
-        let apart = self.stretch(self.leaders.apart(patience));
+        let apart = self.stretch(apart);
         self.turn = Some(Turn {
             leader,
             expected,
@@ -271,7 +275,7 @@ impl Pacemaker {
             patience: self.stretch(patience),
             waits: self.stretch(waits),
             respite,
-            free: self.stretch(self.leaders.free()),
+            free: self.stretch(free),
             usual_voting: self.stretch(usual_voting),
             voting: self
                 .stretch(waits + voting)
@@ -801,13 +805,16 @@ mod tests {
             let slow = [1, 2].map(ValidatorIndex).contains(&life.leader());
             life.block(Duration::from_millis(if slow { 20_000 } else { 10 }));
         }
-        assert_eq!(life.pacemaker.leaders.patience(), Duration::from_millis(50));
+        assert_eq!(
+            life.pacemaker.leaders.usual().patience,
+            Duration::from_millis(50)
+        );
     }
 
     #[test]
     fn a_proposal_counts_though_its_view_was_given_up_and_only_once() {
         let mut life = Life::new(2);
-        let patience = |life: &Life| life.pacemaker.leaders.patience();
+        let patience = |life: &Life| life.pacemaker.leaders.usual().patience;
         let one = ValidatorIndex(1);
         life.now = life.now.after(SECOND);
         life.enter(false);
@@ -1072,7 +1079,7 @@ mod tests {
         life.pacemaker.timing.idle_interval = Duration::ZERO;
         (0..8).for_each(|_| life.block(Duration::from_millis(40)));
         life.pacemaker.timing.idle_interval = SECOND;
-        let patience = life.pacemaker.leaders.patience();
+        let patience = life.pacemaker.leaders.usual().patience;
         assert_eq!(patience, Duration::from_millis(80));
         for round in 0..400 {
             // Before the interval's end, since something came up that is not known here; and at its end.
@@ -1080,7 +1087,7 @@ mod tests {
             let took = Duration::from_millis(if round % 3 == 0 { 0 } else { 40 });
             life.block(after + took);
         }
-        assert_eq!(life.pacemaker.leaders.patience(), patience);
+        assert_eq!(life.pacemaker.leaders.usual().patience, patience);
         let all = [1, 2, 3].map(ValidatorIndex);
         assert!(all.iter().all(|v| life.pacemaker.leaders.is_waited_for(*v)));
         // The votes' time begins with the proposal.
