@@ -619,7 +619,13 @@ enum Hostility {
 }
 
 async fn be_hostile(address: SocketAddr, how: Hostility) {
-    let listener = quorate_http::listen(address).unwrap();
+    // What answered before may not have let go of the port.
+    let listener = loop {
+        match quorate_http::listen(address) {
+            Ok(listener) => break listener,
+            Err(_) => tokio::time::sleep(Duration::from_millis(20)).await,
+        }
+    };
     let mut connections = JoinSet::new();
     loop {
         let (mut stream, _) = listener.accept().await.unwrap();
