@@ -9,7 +9,7 @@ use crate::{
     io::{Exhibit, JobId, Offence, Step, Target, Work},
     peers::Peers,
     penalties::Penalties,
-    rounds::pacemaker::Pacemaker,
+    rounds::{pacemaker::Pacemaker, round::Round},
 };
 use quorate_types::{
     Certificate, Epoch, Height, Message, ValidatorIndex, View, limits::MAX_CERTIFICATE_REPLIES,
@@ -142,9 +142,7 @@ impl Engine {
             return;
         }
         let round = self.views.get(view);
-        let ended =
-            round.and_then(|round| round.finalization.as_ref().or(round.notarization.as_ref()));
-        let Some(certificate) = ended else {
+        let Some(certificate) = round.and_then(Round::block_certificate) else {
             return;
         };
         for place in self.committee.places() {
@@ -184,7 +182,7 @@ impl Engine {
             certificates.extend(self.tip().certificate.clone());
         }
         for (_, round) in self.views.range(first..=last) {
-            let notarized = round.finalization.as_ref().or(round.notarization.as_ref());
+            let notarized = round.block_certificate();
             for certificate in [notarized, round.nullification.as_ref()]
                 .into_iter()
                 .flatten()

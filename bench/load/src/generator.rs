@@ -390,9 +390,7 @@ impl Shared {
         }
         self.send_due();
     }
-}
 
-impl Shared {
     /// Sends a request to all validators but one, and waits for no answer.
     fn send_copies(&self, body: &SubmitRequest, but: usize) {
         for (target, client) in self.clients.iter().enumerate() {

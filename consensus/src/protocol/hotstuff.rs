@@ -201,7 +201,8 @@ impl Chained {
                 && !engine.pacemaker.is_out_of_reach(place)
                 && !before.is_some_and(|round| round.has_nullified(place))
         };
-        let (most, voters) = newest.map_or((0, 0), Round::most_notarizing);
+        let most = newest.map_or(0, Round::most_notarizing);
+        let voters = newest.map_or(0, Round::notarizing);
         let quorum = engine.committee.quorum();
         let own = newest.is_some_and(|round| round.own.notarize.is_some());
         let others = engine.committee.size() - 1;

@@ -3,6 +3,7 @@
 use crate::{
     engine::Engine,
     io::{Step, Target},
+    rounds::round::Round,
 };
 use quorate_crypto::Digest;
 use quorate_types::{Message, ValidatorIndex, View, Vote};
@@ -62,10 +63,7 @@ impl Engine {
         }
         let (view, _) = self.newest_notarized();
         let newest = match view > self.tip().view {
-            true => self.views.get(view).and_then(|round| {
-                let notarized = round.finalization.as_ref();
-                notarized.or(round.notarization.as_ref())
-            }),
+            true => self.views.get(view).and_then(Round::block_certificate),
             false => self.tip().certificate.as_ref(),
         };
         let newest = newest.filter(|held| held.subject.epoch == self.epoch());

@@ -9,7 +9,7 @@ use crate::{
     io::{BuildRequest, Exhibit, Offence, Step, Target, ValidateRequest},
     rounds::{
         flaw::{Flaw, follows, parent_of},
-        round::Validity,
+        round::{Round, Validity},
     },
 };
 use quorate_crypto::Digest;
@@ -179,7 +179,7 @@ impl Engine {
     fn parent_certificate(&self, view: View, id: &Digest) -> Option<Certificate> {
         let round = self.views.get(view);
         let certificate = round
-            .and_then(|round| round.finalization.as_ref().or(round.notarization.as_ref()))
+            .and_then(Round::block_certificate)
             .or(self.tip().certificate.as_ref())?;
         (certificate.subject.payload == *id).then(|| certificate.clone())
     }

@@ -99,8 +99,8 @@ impl Round {
         None
     }
 
-    /// How many have said notarize for the block that most have said it for, and for any.
-    pub(crate) fn most_notarizing(&self) -> (usize, usize) {
+    /// How many have said notarize for the block that most have said it for.
+    pub(crate) fn most_notarizing(&self) -> usize {
         let mut counts: BTreeMap<Digest, usize> = BTreeMap::new();
         let payloads = self
             .notarize
@@ -109,8 +109,7 @@ impl Round {
         for (payload, _) in payloads {
             *counts.entry(payload).or_default() += 1;
         }
-        let voters = counts.values().sum();
-        (counts.into_values().max().unwrap_or(0), voters)
+        counts.into_values().max().unwrap_or(0)
     }
 
     /// Who has said nullify.
@@ -125,6 +124,11 @@ impl Round {
     /// How many have said notarize.
     pub(crate) fn notarizing(&self) -> usize {
         self.notarize.signers().count()
+    }
+
+    /// The certificate of the view's block: its finalization, or its notarization.
+    pub(crate) fn block_certificate(&self) -> Option<&Certificate> {
+        self.finalization.as_ref().or(self.notarization.as_ref())
     }
 
     pub(crate) fn certificate(&self, kind: VoteKind) -> Option<&Certificate> {

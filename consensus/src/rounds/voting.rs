@@ -220,7 +220,8 @@ impl Engine {
                 }
                 Alarm::Gathered => self.progress(step),
                 Alarm::Doubt => self.rules().on_doubt(self, step),
-                Alarm::Heed => self.rules().join(self, step),
+                // `join`, above, has looked.
+                Alarm::Heed => {}
                 Alarm::Remind => step.out.remind = Some(self.committee.leader(self.view())),
                 Alarm::Resend => {
                     // R18

@@ -4,7 +4,7 @@ use super::{
     localnet::reasons,
     output::{print_fields, print_json, print_lines},
     passphrases::Opening,
-    rpc::{Believed, ForChain, block_on},
+    rpc::{Believed, ForChain, block_on, only_orders},
 };
 use crate::{
     config::{load_genesis, parse_duration},
@@ -26,7 +26,7 @@ use quorate_load::{
     derive_accounts, fund,
     targets::{NotReady, To, check_money, choose, wait_for_height, wait_until_ready},
 };
-use quorate_types::{ChainId, Identity, genesis::ApplicationKind};
+use quorate_types::{ChainId, Identity};
 use serde::Serialize;
 use std::{
     fs::{self, File},
@@ -285,11 +285,9 @@ impl Load {
         eprintln!("waiting for {} validators", clients.len());
         let chain = wait_until_ready(&clients, expected, self.wait).await?;
         let chain = chain.context("there is no validator")?;
-        let application = patiently(self.wait, || clients[0].status())
-            .await?
-            .application;
+        let status = patiently(self.wait, || clients[0].status()).await?;
         ensure!(
-            application.as_deref() != Some(ApplicationKind::OrderOnly.name()),
+            !only_orders(&status),
             "this chain only orders payloads (PAYLOADS.md): it has no accounts and no transfers, which are what this \
              command sends; `quorate localnet --application order-only --load RATE` sends payloads"
         );

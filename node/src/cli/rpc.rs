@@ -7,12 +7,12 @@ use crate::{
 };
 use anyhow::{Context as _, bail};
 use clap::Args;
-use quorate_api::{ANSWER_TIMEOUT, ClientError, RpcClient};
+use quorate_api::{ANSWER_TIMEOUT, ClientError, RpcClient, StatusJson};
 use quorate_crypto::ParseBytesError;
 use quorate_http::client::Roots;
 use quorate_types::{
     ChainId, Identity,
-    genesis::{Genesis, Verifier},
+    genesis::{ApplicationKind, Genesis, Verifier},
 };
 use std::{
     os::unix::net::UnixStream,
@@ -209,6 +209,11 @@ fn was_cut(reason: &str) -> bool {
     let reason = reason.to_lowercase();
     let words = ["reset by peer", "connection closed", "broken pipe"];
     words.iter().any(|word| reason.contains(word))
+}
+
+/// Whether a validator's chain orders payloads and has no accounts.
+pub(super) fn only_orders(status: &StatusJson) -> bool {
+    status.application.as_deref() == Some(ApplicationKind::OrderOnly.name())
 }
 
 /// Parses an amount of money.

@@ -4,7 +4,7 @@ use super::{
     account,
     output::{print_fields, print_json},
     passphrases::Opening,
-    rpc::{ForChain, Rpc, amount, block_on, owned_account},
+    rpc::{ForChain, Rpc, amount, block_on, only_orders, owned_account},
     trust::learn,
 };
 use crate::keys;
@@ -15,7 +15,7 @@ use quorate_api::{
 };
 use quorate_http::client::shown;
 use quorate_machine::mempool::MAX_NONCE_GAP;
-use quorate_types::genesis::{ApplicationKind, DEFAULT_FEES};
+use quorate_types::genesis::DEFAULT_FEES;
 use quorate_types::{Digest, Identity, Memo, Transfer};
 use std::{
     path::PathBuf,
@@ -253,9 +253,8 @@ impl Sending {
              nothing was signed",
             client.url()
         );
-        let orders_only = ApplicationKind::OrderOnly.name();
         ensure!(
-            status.application.as_deref() != Some(orders_only),
+            !only_orders(&status),
             "this chain only orders payloads (PAYLOADS.md): it has no accounts and no transfers, and nothing was \
              signed"
         );
