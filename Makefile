@@ -45,7 +45,7 @@ observe: build ## run a local network with Prometheus and live pages, until Ctrl
 
 test: page lint deny ## run the formatter check, clippy, dependency policy, all tests, and the simulator's budget
 	@deploy/install-tools --try prometheus anvil
-	cargo test --release --locked --workspace --no-fail-fast
+	.ci/tests
 	$(MAKE) --no-print-directory gate
 	$(MAKE) --no-print-directory sim
 

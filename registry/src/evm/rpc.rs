@@ -7,7 +7,7 @@
 use crate::source::{SourceError, client, read_body, unreadable};
 use alloy_primitives::{Address, B256, hex};
 use reqwest::{StatusCode, Url, header};
-use serde::{Deserialize, Serialize, de::DeserializeOwned};
+use serde::{Deserialize, Deserializer, Serialize, de::DeserializeOwned};
 use serde_json::json;
 use std::time::Duration;
 
@@ -32,14 +32,20 @@ struct Request<P> {
 #[derive(Deserialize)]
 struct Answer<T> {
     id: Option<u64>,
-    // Without this, a missing result would be asked of a type that may be nothing.
-    #[serde(default = "nothing")]
-    result: Option<T>,
+    /// `Some(None)` is a result of `null`, which is an answer; one that is missing is none.
+    #[serde(default = "nothing", deserialize_with = "present")]
+    result: Option<Option<T>>,
     error: Option<Refusal>,
 }
 
 fn nothing<T>() -> Option<T> {
     None
+}
+
+fn present<'de, T: Deserialize<'de>, D: Deserializer<'de>>(
+    result: D,
+) -> Result<Option<Option<T>>, D::Error> {
+    Option::deserialize(result).map(Some)
 }
 
 #[derive(Deserialize)]
@@ -182,7 +188,11 @@ impl Rpc {
                 error: Some(Refusal { code }),
                 ..
             } => Err(SourceError::Refused(code)),
-            Answer { id: Some(ID), .. } => Ok(answer.result),
+            Answer {
+                id: Some(ID),
+                result: Some(result),
+                ..
+            } => Ok(result),
             _ => Err(SourceError::NotRpc),
         }
     }
@@ -193,19 +203,20 @@ impl Rpc {
 mod tests {
     use super::*;
 
-    fn answer(text: &str) -> Result<Option<u64>, String> {
+    fn answer(text: &str) -> Result<Option<Option<u64>>, String> {
         let answer: Result<Answer<Quantity>, _> = serde_json::from_str(text);
         let answer = answer.map_err(|error| error.to_string())?;
-        Ok(answer.result.map(|quantity| quantity.0))
+        let number = |result: Option<Quantity>| result.map(|quantity| quantity.0);
+        Ok(answer.result.map(number))
     }
 
     #[test]
     fn quantities_are_hexadecimal_and_of_64_bits() {
         let with = |result: &str| answer(&format!("{{\"id\":1,\"result\":{result}}}"));
-        assert_eq!(with("\"0x0\""), Ok(Some(0)));
-        assert_eq!(with("\"0xfF\""), Ok(Some(255)));
-        assert_eq!(with("\"0xffffffffffffffff\""), Ok(Some(u64::MAX)));
-        assert_eq!(with("null"), Ok(None));
+        assert_eq!(with("\"0x0\""), Ok(Some(Some(0))));
+        assert_eq!(with("\"0xfF\""), Ok(Some(Some(255))));
+        assert_eq!(with("\"0xffffffffffffffff\""), Ok(Some(Some(u64::MAX))));
+        assert_eq!(with("null"), Ok(Some(None)));
         assert_eq!(answer("{\"id\":1}"), Ok(None));
         for wrong in [
             "\"0x\"",
